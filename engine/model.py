@@ -1,8 +1,7 @@
 """Data types shared by all formats: Task, State, Lease, Problem, Edge, Move, LockEvidence.
 
 All are named tuples, so they cannot be changed. Dataclasses could be frozen too, but their module
-takes 12 ms to import, more than Python itself, and a frozen one five times as long to construct.
-"""
+takes 12 ms to import, more than Python itself, and a frozen one five times as long to construct."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
@@ -54,13 +53,11 @@ class Lease(NamedTuple):
 
 
 class Task(NamedTuple):
-    """One unit of work, as scanned. To change it, `_replace` fields and `swap` it in its
-    store.
+    """One unit of work, as scanned. To change it, `_replace` fields and `swap` it in its store.
 
     Times are epoch seconds UTC. A field that a store does not have keeps its default. `None` in
     `due` and `attempts`, and 0.0 in `created`, mean that the store does not know: a task with
-    unknown `created` has no age, is never the oldest, and matches no age filter.
-    """
+    unknown `created` has no age, is never the oldest, and matches no age filter."""
 
     id: str
     kind: str
@@ -69,8 +66,7 @@ class Task(NamedTuple):
     queue: str = ""
     """Name of the queue within its place; "" if there is only one."""
     group: str = ""
-    """What rate limits and fair claiming count by, besides the kind: a transport, thread or
-    peer."""
+    """What rate limits and fair claiming count by, besides the kind: a transport, a peer."""
     word: str = ""
     """The store's own word for the state, if that is finer than `state`."""
     due: float | None = 0.0
@@ -126,20 +122,14 @@ def count_by_words(
 ATTEMPT_KEY = "attempt"
 """Key in `Task.extra` of a claimed task: the number of the running attempt, for stores that count
 an attempt when it is claimed. `attempts` counts only attempts that have ended, in every store."""
-
-
 ATTEMPTS_ALLOWED_KEY = "attempts allowed"
 """Key in `Task.extra` of a task with its own maximum number of attempts."""
 STALLED_BEFORE_KEY = "stalled before"
-"""Key in `Task.extra` of a task that ran before and lost its worker, which counts no attempt: how
-often."""
+"""Key in `Task.extra` of a task that lost its worker before, which counts no attempt: how often."""
 STALLED_KEY = "stalled?"
 """Key in `Task.extra` of an active task that has lost its worker by all signs: which sign."""
-
-
 WAITS_KEY = "waits"
 """Key in `Task.extra` of a pending task: why it does not start, besides its due time."""
-
 
 AttemptLimit: TypeAlias = Callable[[Task], int | None]
 """Returns the maximum number of attempts of a task; None if there is none, or it is unknown."""
@@ -152,8 +142,7 @@ def attempts_allowed(task: Task, configured: int | None = None) -> int | None:
 
 
 def counted_attempts(task: Task) -> int | None:
-    """Attempts as the store itself counts them, the running one included if it does; None:
-    unknown."""
+    """Attempts as the store counts them, the running one included if it does; None: unknown."""
     return int(task.extra[ATTEMPT_KEY]) if ATTEMPT_KEY in task.extra else task.attempts
 
 
@@ -180,7 +169,6 @@ class Relatives(NamedTuple):
     """The first ones: those that failed, those that have not ended, those that are done; each
     before its own children."""
     total: int = 0
-    """The number of all children."""
 
 
 class ConnectedWorker(NamedTuple):
@@ -245,8 +233,7 @@ class Part(NamedTuple):
     size: int | None = None
     """Bytes; None if unknown."""
     facts: tuple[tuple[str, str], ...] = ()
-    """Further (name, text) pairs in display order; `modified` and `changed` are epoch seconds
-    UTC."""
+    """Further (name, text) pairs in order; `modified` and `changed` are epoch seconds UTC."""
     refusal: str = ""
     """Why it must not be read; "" if it may be."""
     is_wire_format: bool = False
@@ -254,11 +241,6 @@ class Part(NamedTuple):
     dot ends it."""
     errors: tuple[str, ...] = ()
     """The errors of failed attempts that it has, one line each, the latest last."""
-
-
-def accept_any_value(name: str, value: object, now: float) -> str:
-    """Accept every new value: the default of `Edge.wrong`."""
-    return ""
 
 
 def accept_only_now(name: str, value: object, now: float) -> str:
@@ -273,9 +255,7 @@ class TaskBar(Protocol):
 
     def __call__(self, task: Task, now: float, /) -> str:
         """Why this one task cannot take an edge at `now` (epoch seconds UTC), in words for the
-        operator; "" if it can.
-        """
-        ...
+        operator; "" if it can."""
 
 
 def bar_no_task(task: Task, now: float) -> str:
@@ -293,16 +273,15 @@ class Edge(NamedTuple):
     warning: str = ""
     """Shown to the operator before confirming."""
     undoable: bool = True
-    value_problem: Callable[[str, object, float], str] = accept_any_value
+    value_problem: Callable[[str, object, float], str] = lambda name, value, now: ""
     """Checks a new value of a field: (field name, value, epoch seconds UTC) -> what is wrong with
     it, in words for the operator; "" if it is valid."""
     exact: bool = True
-    """False if the change is sent to a server as a request, without compare-and-swap: the server
-    decides."""
+    """False if the change is a request to a server, without compare-and-swap: it decides."""
     bars: TaskBar = bar_no_task
-    """Why this one task cannot take this edge now: plans exclude it, and `Store.swap` refuses it.
-    Called from any thread, also after the store is closed, so it reads nothing. Two that decide
-    the same are equal: else the console would see changed edges at each scan."""
+    """Plans exclude a task that it bars, and `Store.swap` refuses it. Called from any thread, also
+    after the store is closed, so it reads nothing. Two that decide the same are equal: else the
+    console would see changed edges at each scan."""
     verbs: tuple[tuple[str, str], ...] = ()
     """Verbs that do more along this edge than change the task, each with its own warning; verbs
     with `is_named` are offered only where they are here."""
@@ -343,8 +322,7 @@ class ChangeSource(NamedTuple):
     """Yields name, state and revision of all tasks, unsorted, without reading any; None if that
     costs as much as a full scan. The name is as a scan accepts it, and that of a task is its id."""
     counts: Callable[[], TaskCounts | None] | None = None
-    """Returns the counts that the last `wait` made, None before the first; None: only a scan
-    counts the tasks."""
+    """Returns the counts that the last `wait` made, None before it; None: only a scan counts."""
     can_interleave: bool = False
     """True if names can be looked up in the instance of the store whose full scan is running. For a
     name of many tasks it may then yield only those that have changed since it yielded them."""

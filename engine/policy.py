@@ -1,7 +1,6 @@
 """Pure decisions: retry backoff, due times, token buckets.
 
-Nothing here reads a clock, a file or a setting. Times are epoch seconds UTC, durations seconds.
-"""
+Nothing here reads a clock, a file or a setting. Times are epoch seconds UTC, durations seconds."""
 
 from __future__ import annotations
 
@@ -44,12 +43,9 @@ class RetryPolicy(NamedTuple):
 
     def of_kind(self, kind: str) -> RetryPolicy:
         """The policy of a kind of task."""
-        schedule = self.by_kind.get(kind)
-        return (
-            self
-            if schedule is None
-            else self._replace(schedule=schedule, max_runs=runs_of(schedule))
-        )
+        if (schedule := self.by_kind.get(kind)) is None:
+            return self
+        return self._replace(schedule=schedule, max_runs=runs_of(schedule))
 
     def retry_delay(self, task: Task, now: float) -> float | None:
         """Seconds until the next attempt of a task that fails now; None to give it up."""
@@ -70,9 +66,7 @@ class RetryPolicy(NamedTuple):
 
 def contract_retries(base: float = 60, ceiling: float = 900, limit: int = 3) -> RetryPolicy:
     """The retry table of the contract: waits of 60, 120 and 240 s; the fourth failure is final.
-
-    Source: NFTBan Queue and Mail Contract, "Retry Policy".
-    """
+    Source: NFTBan Queue and Mail Contract, "Retry Policy"."""
     return retries_of(schedules.exponential(base, ceiling, limit), final_attempts=0)
 
 
@@ -80,8 +74,7 @@ def shipped_retries(base: float = 30, ceiling: float = 900, limit: int = 3) -> R
     """The retries of the real NFTBan program, which counts first and then waits or gives up.
 
     Waits of 60 and 120 s; the third failure is final, with three counted attempts.
-    Source: nftban_task_queue.sh, failure handling.
-    """
+    Source: nftban_task_queue.sh, failure handling."""
     return retries_of(schedules.exponential(2 * base, ceiling, max(0, limit - 1)))
 
 
@@ -101,9 +94,7 @@ def limit_due(due: float, written: float, now: float) -> float:
     """The due time to use for a task that was stored at `written` with the given `due`.
 
     A due time more than `MAX_WAIT_SECONDS` seconds ahead comes from a wrong clock and must not
-    delay a task for years. Use `written` plus that limit instead, or now if `written` is in the
-    future too.
-    """
+    delay a task for years. Use `written` plus that limit, or now if that is in the future too."""
     if due <= now + MAX_WAIT_SECONDS:
         return due
     return written + MAX_WAIT_SECONDS if written <= now else now
@@ -128,9 +119,7 @@ def is_due(task: Task, now: float) -> bool:
 
 
 def waited_seconds(task: Task, now: float) -> float | None:
-    """Seconds since a claimed task was due; None if unknown: it ran before, and its due time was
-    reset since.
-    """
+    """Seconds since a claimed task was due; None if its due time was reset since a run."""
     if not task.due and (task.attempts or task.error or not task.created):
         return None
     return max(0.0, now - max(task.created, task.due or 0.0))
@@ -142,8 +131,7 @@ def is_stuck(age: float, threshold: float) -> bool:
 
 
 def is_older_than(age: float, days: float) -> bool:
-    """True if a task died more than so many days ago (strictly more, as in the contract), by its
-    age in seconds."""
+    """True if an age in seconds is more than so many days (strictly, as in the contract)."""
     return age > days * DAY_SECONDS
 
 
@@ -181,8 +169,7 @@ def refill_bucket(bucket: Bucket, rate: Rate, now: float) -> Bucket:
     """The bucket at `now`, with the tokens of the time passed, at most `burst`.
 
     If the clock jumped back, no tokens are added or removed, and time counts from the new value. A
-    jump ahead fills the bucket once.
-    """
+    jump ahead fills the bucket once."""
     passed = max(0, int(now) - bucket.stamp)
     units = min(rate.burst * UNITS_PER_TOKEN, max(0, bucket.units) + passed * rate.per_hour)
     return Bucket(units, int(now))

@@ -3,8 +3,7 @@
 Four kinds: `exponential` (each wait twice the one before), `linear` (longer by a step each time),
 `stepped` (a list, of which the last repeats), `fixed`. As text: `exponential 1m max 15m limit 3`,
 `linear 5m +10m limit 5`, `stepped 1m 5m 15m limit 8`, `fixed 30s`, each with an optional
-`jitter 0.5`. Nothing here reads a clock or draws a random number.
-"""
+`jitter 0.5`. Nothing here reads a clock or draws a random number."""
 
 # Without `from __future__ import annotations`: named tuples compile each annotation that is text.
 from collections.abc import Callable, Mapping, Sequence
@@ -31,10 +30,8 @@ class Schedule(NamedTuple):
     """The share of a wait, from 0 to 1, that a random number may take off."""
 
     def wait(self, earlier: int, random: float = 0.0) -> float | None:
-        """Seconds to wait after so many earlier waits; None if there are no more.
-
-        `random` is a number from 0 to 1 for the jitter.
-        """
+        """Seconds to wait after so many earlier waits; None if there are no more. `random` is a
+        number from 0 to 1 for the jitter."""
         if self.limit is not None and earlier >= self.limit:
             return None
         return self.seconds(earlier, random)
@@ -54,13 +51,9 @@ class Schedule(NamedTuple):
         return " ".join(words)
 
 
-def _doubled(schedule: Schedule, earlier: int) -> float:
-    # 2**64 exceeds any ceiling, and 2**5000 would overflow a float.
-    return schedule.waits[0] * 2.0 ** min(earlier, 64)
-
-
 KINDS: Mapping[str, Callable[[Schedule, int], float]] = {
-    "exponential": _doubled,
+    # 2**64 exceeds any ceiling, and 2**5000 would overflow a float.
+    "exponential": lambda schedule, earlier: schedule.waits[0] * 2.0 ** min(earlier, 64),
     "linear": lambda schedule, earlier: schedule.waits[0] + schedule.step * earlier,
     "stepped": lambda schedule, earlier: schedule.waits[min(earlier, len(schedule.waits) - 1)],
     "fixed": lambda schedule, earlier: schedule.waits[0],
@@ -93,11 +86,7 @@ NO_RETRY = fixed(0.0, limit=0)
 
 
 def parse_schedule(text: str) -> Schedule:
-    """Parse the text form of a schedule.
-
-    Raises:
-        ValueError: it is none; the text names the wrong word.
-    """
+    """Parse the text form of a schedule. Raises `ValueError`, which names the wrong word."""
     kind, *words = text.split() or [""]
     if kind not in KINDS:
         raise ValueError(f"expected one of {', '.join(KINDS)}, not {kind[:20]!r}")
@@ -158,8 +147,7 @@ def _parse_jitter(word: str) -> float:
 
 def refusal_delay_seconds(refusals: int, first: float = 60.0) -> float:
     """Return the seconds until a refused store operation is tried again: 60, 120, 240, ... up to
-    15 times the first, without a limit on the number of retries.
-    """
+    15 times the first, without a limit on the number of retries."""
     return exponential(first, 15 * first).seconds(refusals)
 
 

@@ -2,8 +2,7 @@
 
 A wrong clock (no battery, a resumed virtual machine, before NTP) makes everything old in a moment.
 So an age counts only as far as runs have seen it pass: the time between two runs counts if the
-uptime of the system confirms it, or if it is short. Pure functions: no clock, no file.
-"""
+uptime of the system confirms it, or if it is short. Pure functions: no clock, no file."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ class SeenTime(NamedTuple):
 
 def note_run(times: SeenTime, moment: RunMoment) -> SeenTime:
     """Add a run. If the clock was set since the last one, all ages start again from zero: nothing
-    irreversible follows for a full period.
-    """
+    irreversible follows for a full period."""
     last, start = times.last, (moment.at, moment.at)
     if last is None:
         return SeenTime((start,), moment)

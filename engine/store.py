@@ -88,8 +88,7 @@ class Control(NamedTuple):
     has_forecast: bool = False
     """True if `Store.forecast` can report what it would do."""
     is_pause: bool = False
-    """True if this control stops and restarts the whole queue. It then has two choices: first
-    resume, second pause."""
+    """True if it stops and restarts the whole queue; its choices are resume, then pause."""
     targets: tuple[ControlTarget, ...] = ()
     """What it acts on, if the store knows all of it; then any other target is refused, and `now`,
     `refusal` and `bounds` are those of each. () if a target is typed, or it takes none."""
@@ -141,19 +140,17 @@ SeenTask: TypeAlias = tuple[str, State, str]
 class ReadableStore(Protocol):
     """The part of a store that shows its tasks; it never writes. For the index and the screens.
 
-    One thread at a time uses an instance, and its methods block. Two instances share nothing but
-    the files, rows or keys on which both work. What is not abstract is true of any store, and a
-    format overrides what it can do better or cheaper.
-    """
+    One thread at a time uses an instance, and its methods block; each raises Unavailable if the
+    whole store cannot be reached. Two instances share nothing but the files, rows or keys on which
+    both work. What is not abstract is true of any store, and a format overrides what it can do
+    better or cheaper."""
 
     states: Mapping[State, str]
     """The supported states in the order of a task's life, each with the format's own word."""
     words: Mapping[str, State] = {}
-    """The format's own words that are finer than a state (`Task.word`), each with the state that
-    it is a part of."""
+    """The format's own words that are finer than a state (`Task.word`), each with its state."""
     edges: Edges = {}
-    """The supported state changes; may change while the store is open. With none, the store only
-    shows its tasks."""
+    """The supported state changes, which may change; without any, it only shows its tasks."""
     controls: Mapping[str, Control] = {}
     changes: ChangeSource = ChangeSource()
     expected_tasks: int = 0
@@ -168,27 +165,14 @@ class ReadableStore(Protocol):
         has yielded them all, if its change source says so (`can_interleave`).
 
         A full scan first yields a sample of each state in any order, then every task of each state
-        in id order, the sample included.
-
-        Raises:
-            Unavailable: the whole store cannot be reached.
-        """
-        ...
+        in id order, the sample included."""
 
     def scan_failed(self, state_names: Collection[str]) -> Iterator[Task | Missing | Problem]:
-        """Yield all tasks of these states that have an error; others too, if that costs less.
-
-        Raises:
-            Unavailable: the whole store cannot be reached.
-        """
+        """Yield all tasks of these states that have an error; others too, if that costs less."""
         return self.scan(state_names)
 
     def count_tasks(self) -> Mapping[State, int]:
-        """Return the number of tasks in each state, as cheaply as the format allows.
-
-        Raises:
-            Unavailable: the whole store cannot be reached.
-        """
+        """Return the number of tasks in each state, as cheaply as the format allows."""
         counts = dict.fromkeys(self.states, 0)
         for answer in self.scan(self.states.values()):
             if isinstance(answer, Task):
@@ -197,20 +181,12 @@ class ReadableStore(Protocol):
 
     def read_trash(self, most: int) -> bool:
         """Read at most so many tasks of the trash that `trash_bytes` would have to read, so that
-        it does not take long; False if there are more. None are read where no sizes are kept.
-
-        Raises:
-            Unavailable: the whole store cannot be reached.
-        """
+        it does not take long; False if there are more. None are read where no sizes are kept."""
         return True
 
     def trash_bytes(self) -> int:
         """Return the bytes of all tasks in the trash, as `size` counts them, as cheaply as the
-        format allows; 0 without a trash.
-
-        Raises:
-            Unavailable: the whole store cannot be reached.
-        """
+        format allows; 0 without a trash."""
         taken = 0
         if State.TRASH in self.states:
             for answer in self.scan({self.states[State.TRASH]}):
@@ -221,30 +197,21 @@ class ReadableStore(Protocol):
 
     def sample(self, number: int) -> StoreSample:
         """Count the tasks, and read some of them: a few of each state in any order, then about
-        `number`: the first in the order of a full scan, or those that cost least.
-
-        Raises:
-            Unavailable: the whole store cannot be reached.
-        """
+        `number`: the first in the order of a full scan, or those that cost least."""
         words = None if self.words else dict[str, int]()
         return StoreSample(self.count_tasks(), words, _scan_start(self, number))
 
     @abstractmethod
     def parts(self, task: Task) -> Iterator[Part]:
-        """Yield the pieces of a task, first the task itself, without opening any.
-
-        Raises:
-            Gone: the task no longer exists.
-        """
-        ...
+        """Yield the pieces of a task, first the task itself, without opening any. Raises `Gone`:
+        the task no longer exists."""
 
     def size(self, task: Task) -> int:
         """Bytes used by the task and by all that is deleted with it; opens no file.
 
         Raises:
             Gone: the task no longer exists.
-            Unavailable: the size cannot be determined now.
-        """
+            Unavailable: the size cannot be determined now."""
         sizes = [part.size for part in self.parts(task)]
         if None in sizes:
             raise Unavailable(f"{task.id}: the size of a part is not known")
@@ -258,16 +225,10 @@ class ReadableStore(Protocol):
 
         Raises:
             Gone: the task or this part no longer exists.
-            Unsupported: this part must not be read; the message has the reason.
-        """
-        ...
+            Unsupported: this part must not be read; the message has the reason."""
 
     def read_all(self, tasks: Iterable[Task]) -> Iterator[bytes | StoreError]:
-        """Read the default part of many tasks; for each, in order, its bytes or why not.
-
-        Raises:
-            Unavailable: the whole store cannot be reached.
-        """
+        """Read the default part of many tasks; for each, in order, its bytes or why not."""
         for task in tasks:
             try:
                 yield self.read(task)
@@ -275,11 +236,7 @@ class ReadableStore(Protocol):
                 yield error
 
     def relatives(self, task: Task, limit: int) -> Relatives:
-        """Read the parent of a task and at most `limit` of its children; most formats have none.
-
-        Raises:
-            Unavailable: the store cannot be reached.
-        """
+        """Read the parent of a task and at most `limit` of its children; most formats have none."""
         return Relatives()
 
     def preview_problem(self, problem: Problem) -> bytes:
@@ -287,8 +244,7 @@ class ReadableStore(Protocol):
 
         Raises:
             Gone: it no longer exists.
-            Unsupported: there are no bytes to read.
-        """
+            Unsupported: there are no bytes to read."""
         raise Unsupported("there are no bytes to read")
 
     def close(self) -> None:
@@ -306,9 +262,7 @@ def _scan_start(store: ReadableStore, number: int) -> Iterator[Task | Problem]:
 
 
 class ChangeableStore(ReadableStore, Protocol):
-    """The part of a store that changes tasks; `swap` is the only way to change one. For plans, undo
-    and controls.
-    """
+    """The part that changes tasks, only by `swap` and controls. For plans and undo."""
 
     def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
         """Yield those of the given tasks that still have the same state and revision.
@@ -318,11 +272,7 @@ class ChangeableStore(ReadableStore, Protocol):
         its id, a task that cannot be checked now.
 
         As the caller is about to write, this may complete or roll back a change that a dead process
-        left half done; such a task then differs and is not yielded.
-
-        Raises:
-            Unavailable: the whole store cannot be reached.
-        """
+        left half done; such a task then differs and is not yielded."""
         expected = set(known_tasks)
         for answer in self.scan({ident for ident, _, _ in expected}):
             if isinstance(answer, Task) and (answer.id, answer.state, answer.rev) in expected:
@@ -341,8 +291,7 @@ class ChangeableStore(ReadableStore, Protocol):
                 the edge does not name.
             Full: the store accepts no more tasks.
             Unavailable: it cannot be changed now; nothing changed, unless the message says so or
-                the connection to a server was cut.
-        """
+                the connection to a server was cut."""
         (outcome,) = self.swap_all([Move(old, new)])
         if outcome.error is not None:
             raise outcome.error
@@ -350,8 +299,7 @@ class ChangeableStore(ReadableStore, Protocol):
 
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
         """Swap many tasks with few fsyncs (group commit); yield each outcome when it is durable. A
-        store with edges overrides it.
-        """
+        store with edges overrides it."""
         for move in moves:
             yield Outcome(move, error=Unsupported("this store only shows its tasks"))
 
@@ -361,8 +309,7 @@ class ChangeableStore(ReadableStore, Protocol):
         A `Move` to this task with the same image restores it byte for byte.
 
         Raises:
-            Unsupported: the image is not of this task.
-        """
+            Unsupported: the image is not of this task."""
         raise Unsupported(f"{task.id}: this store restores no task")
 
     def control(self, name: str, target: str = "", value: str = "") -> str:
@@ -370,51 +317,35 @@ class ChangeableStore(ReadableStore, Protocol):
 
         Raises:
             Unsupported: no such control, it is refused now, or it does not accept these arguments.
-            Unavailable: it cannot be done now.
-        """
+            Unavailable: it cannot be done now."""
         raise Unsupported(f"no control {name!r} here")
 
     def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
         """Report what a control would do now, if its `has_forecast` is set. Changes nothing.
 
         Raises:
-            Unsupported, Unavailable: see `control`.
-        """
+            Unsupported, Unavailable: see `control`."""
         raise Unsupported(f"no control {name!r} here that counts what it would change")
 
 
-def configured_retry(task: Task) -> RetryPolicy | None:
-    """Return None, for the configured policy: a store whose tasks have none of their own."""
-    return None
+ClaimFilter: TypeAlias = Callable[[str, str], bool]
+"""(kind, group) -> True if such a task may be claimed now."""
 
-
-def read_no_data(task: Task) -> bytes | None:
-    """Return None: a store whose handlers get no data."""
-    return None
-
-
-class SwapAndTake(Protocol):
-    """Type of `ClaimRules.swap_and_take`."""
-
-    def __call__(
-        self, moves: Sequence[Move], now: float, owner: str, limit: int, wants: ClaimFilter, /
-    ) -> tuple[list[Outcome], list[Task]]:
-        """Store outcomes as `Store.swap_all` does, and claim up to `limit` tasks as `Store.take`
-        does; return the outcomes in order, without their new revisions, and the claimed tasks.
-
-        It may claim fewer tasks than are due: `take` finds the others.
-        """
-        ...
+SwapAndTake: TypeAlias = Callable[
+    [Sequence[Move], float, str, int, ClaimFilter], tuple[list[Outcome], list[Task]]
+]
+"""(moves, now, owner, limit, filter) -> outcomes and claimed tasks: store outcomes as
+`Store.swap_all` does, and claim up to `limit` tasks as `Store.take` does, but maybe fewer than are
+due: `take` finds the others. The outcomes are in order, without their new revisions."""
 
 
 class ClaimRules(NamedTuple):
     """How a worker treats the claimed tasks of a store."""
 
-    retry_policy: Callable[[Task], RetryPolicy | None] = configured_retry
+    retry_policy: Callable[[Task], RetryPolicy | None] = lambda task: None
     """Returns a claimed task's own policy; None: the configured one."""
-    read_data: Callable[[Task], bytes | None] = read_no_data
-    """Reads all data of a claimed task for its handler; raises Gone or Unavailable. None: there
-    is none."""
+    read_data: Callable[[Task], bytes | None] = lambda task: None
+    """Reads all data of a claimed task, None without any; raises Gone or Unavailable."""
     done_state: State | None = None
     """The state of a task that was done; None: it is deleted."""
     retry_seconds: float = 60.0
@@ -428,7 +359,7 @@ class ClaimRules(NamedTuple):
     return_abandoned: Callable[[float], float] | None = None
     """Returns the tasks of ended workers to pending by the store's own rules, and the time at which
     it wants to be called again; both epoch seconds UTC. A busy worker calls it too. Raises
-    Unavailable. None: the worker does it (`engine.work.rescuer`)."""
+    Unavailable. None: the worker does it (`engine.work.outcomes`)."""
     keeps_reports: bool = False
     """True if the store keeps what an attempt leaves (`Move.report`)."""
     limit_ends: Callable[[], float | None] = lambda: None
@@ -444,13 +375,11 @@ class Store(ChangeableStore, Protocol):
     def take(
         self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
     ) -> Iterator[Task]:
-        """Claim up to `limit` due tasks in the store's own order, one per iteration; none, if other
-        programs do the work.
+        """Claim up to `limit` due tasks in the store's own order; none if other programs work.
 
         `wants(kind, group)` is called before each claim, so its answer may change in between.
         The revision of a claimed task may be that of its claim alone: then it changes only if the
-        claim is lost, not when another client edits the task.
-        """
+        claim is lost, not when another client edits the task."""
         return iter(())
 
     def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
@@ -459,36 +388,12 @@ class Store(ChangeableStore, Protocol):
         Yield an outcome for each, in order: `move.new` is the task with its new lease and revision,
         or the error is Gone, if the claim was lost, or Unavailable, if it is not known whether the
         lease was extended: then the next call decides. Where leases cannot be extended, yield each
-        task unchanged.
-
-        Raises:
-            Unavailable: the whole store cannot be reached; no lease was extended.
-        """
+        task unchanged. If it raises Unavailable, no lease was extended."""
         return (Outcome(Move(task, task), task.rev) for task in tasks)
 
 
-class ClaimFilter(Protocol):
-    """Type of the filter passed to `Store.take`."""
-
-    def __call__(self, kind: str, group: str, /) -> bool:
-        """True if a task of this kind and group may be claimed now."""
-        ...
-
-
-GUARDED_FIELDS = (
-    "id",
-    "kind",
-    "created",
-    "queue",
-    "group",
-    "due",
-    "attempts",
-    "priority",
-    "description",
-    "destination",
-    "payload",
-    "error",
-    "data",
+GUARDED_FIELDS = tuple(
+    name for name in Task._fields if name not in ("state", "word", "lease", "rev", "extra")
 )
 """The task fields that may change only if the edge names them; the store sets the others."""
 _guarded_values = attrgetter(*GUARDED_FIELDS)
@@ -514,8 +419,7 @@ def require_edge(
     With `whole` any field may differ: `new` comes from an image that the store itself wrote.
 
     Raises:
-        Unsupported: with the reason.
-    """
+        Unsupported: with the reason."""
     start = None if old is None else old.state
     end = None if new is None else new.state
     edge = edges.get((start, end))

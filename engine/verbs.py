@@ -13,11 +13,8 @@ to delete it from its store."""
 
 
 def enqueue(kind: str, now: float, token: str, description: str = "", payload: str = "") -> Task:
-    """Return a new task that is due now.
-
-    Its id is `<UTC stamp>-<kind>-<token>`; the token, 8 hex digits, separates tasks of one second,
-    see `token_at`. The description defaults to the kind.
-    """
+    """Return a new task that is due now. Its id is `<UTC stamp>-<kind>-<token>`; the token, 8 hex
+    digits, separates tasks of one second, see `token_at`. The description defaults to the kind."""
     second = int(now)
     return Task(
         id=f"{_stamp(second)}-{kind}-{token}",
@@ -51,11 +48,7 @@ def _stamp(second: int) -> str:
 def nack(task: Task, due: float, error: str) -> Task:
     """Count a failed attempt and schedule the next one for `due` (epoch seconds UTC)."""
     return task._replace(
-        state=State.PENDING,
-        due=due,
-        attempts=(task.attempts or 0) + 1,
-        error=error,
-        lease=None,
+        state=State.PENDING, due=due, attempts=(task.attempts or 0) + 1, error=error, lease=None
     )
 
 
@@ -69,23 +62,16 @@ WAITING_PREFIX = "waits: "
 
 
 def postpone(task: Task, due: float, why: str) -> Task:
-    """Return a claimed task until `due` (epoch seconds UTC) without counting an attempt.
-
-    The reason is stored as its error, unless that holds the error of a real attempt.
-    """
-    error = (
-        f"{WAITING_PREFIX}{why}"
-        if not task.error or task.error.startswith(WAITING_PREFIX)
-        else task.error
-    )
+    """Return a claimed task until `due` (epoch seconds UTC) without counting an attempt. The reason
+    is stored as its error, unless that holds the error of a real attempt."""
+    is_free = not task.error or task.error.startswith(WAITING_PREFIX)
+    error = f"{WAITING_PREFIX}{why}" if is_free else task.error
     return task._replace(state=State.PENDING, due=due, error=error, lease=None)
 
 
 def give_up_task(task: Task, error: str, counts: int = 0, end: State = State.DEAD) -> Task:
-    """Give up a task: move it to the dead-letter queue and add `counts` to its attempts.
-
-    `end` replaces DEAD for a store without a dead-letter queue.
-    """
+    """Give up a task: move it to the dead-letter queue and add `counts` to its attempts. `end`
+    replaces DEAD for a store without a dead-letter queue."""
     attempts = (task.attempts or 0) + counts
     due = 0.0 if end is State.DEAD else task.due
     return task._replace(state=end, attempts=attempts, error=error, lease=None, due=due)
@@ -118,8 +104,7 @@ def hold(task: Task, now: float) -> Task:
 
 def release(task: Task, now: float) -> Task:
     """Release a held task with its old due time, or an orphaned active one: due now, one more
-    attempt
-    counted."""
+    attempt counted."""
     return _count_attempt(task)._replace(state=State.PENDING)
 
 
@@ -165,8 +150,7 @@ def edit(
     priority: int | None = None,
     data: str | None = None,
 ) -> Task:
-    """Change description, due time (epoch seconds UTC), destination, priority or data; None: keep
-    it."""
+    """Change what is given; `due` in epoch seconds UTC."""
     return task._replace(
         description=task.description if description is None else description,
         due=task.due if due is None else due,
@@ -197,18 +181,11 @@ def expunge(task: Task, now: float) -> None:
 
 
 def keep_error(edges: Edges, old: Task, new: Task | None) -> Task | None:
-    """Keep the old error if the edge does not let this change: some formats store the last error
-    until the next one.
-    """
+    """Keep the old error if the edge does not let it change: some formats store the last one."""
     edge = edges.get((old.state, None if new is None else new.state))
     if new is None or edge is None or "error" in edge.fields or new.error == old.error:
         return new
     return new._replace(error=old.error)
-
-
-def keep_unchanged(task: Task, now: float) -> Task:
-    """Return the task unchanged: undo has its own target for each row, which no verb can know."""
-    return task
 
 
 class Verb(NamedTuple):
@@ -225,73 +202,38 @@ class Verb(NamedTuple):
     excludes_suspicious: bool = False
     """True if suspicious tasks are excluded unless the operator includes them."""
     is_undoable: bool = True
-    """True if it can be undone."""
     is_named: bool = False
     """True if only edges that name it (`Edge.verbs`) have it: it does more than change the task."""
     paced_name: str = ""
     """What it is called when the tasks are sent at a rate; "" if it is never paced."""
 
 
+PENDING, ACTIVE, HELD, DEAD, DONE, TRASH = State
+
 VERBS: Mapping[str, Verb] = {
     verb.name: verb
     for verb in (
-        Verb("retry", "retried", ((State.DEAD, State.PENDING),), retry, paced_name="replay"),
-        Verb("rerun", "rerun", ((State.DONE, State.PENDING),), retry, paced_name="rerun"),
-        Verb("promote", "promoted", ((State.PENDING, State.PENDING),), promote),
-        Verb(
-            "hold",
-            "held",
-            ((State.PENDING, State.HELD), (State.ACTIVE, State.HELD), (State.DEAD, State.HELD)),
-            hold,
-        ),
-        Verb(
-            "release",
-            "released",
-            ((State.HELD, State.PENDING), (State.ACTIVE, State.PENDING)),
-            release,
-        ),
-        Verb("kill", "killed", ((State.ACTIVE, State.DEAD),), kill),
-        Verb(
-            "bounce",
-            "bounced",
-            ((State.PENDING, State.DEAD), (State.HELD, State.DEAD)),
-            bounce,
-            is_named=True,
-        ),
-        Verb(
-            "expire",
-            "expired",
-            ((State.PENDING, State.DEAD), (State.HELD, State.DEAD)),
-            expire,
-            is_named=True,
-        ),
+        Verb("retry", "retried", ((DEAD, PENDING),), retry, paced_name="replay"),
+        Verb("rerun", "rerun", ((DONE, PENDING),), retry, paced_name="rerun"),
+        Verb("promote", "promoted", ((PENDING, PENDING),), promote),
+        Verb("hold", "held", ((PENDING, HELD), (ACTIVE, HELD), (DEAD, HELD)), hold),
+        Verb("release", "released", ((HELD, PENDING), (ACTIVE, PENDING)), release),
+        Verb("kill", "killed", ((ACTIVE, DEAD),), kill),
+        Verb("bounce", "bounced", ((PENDING, DEAD), (HELD, DEAD)), bounce, is_named=True),
+        Verb("expire", "expired", ((PENDING, DEAD), (HELD, DEAD)), expire, is_named=True),
         Verb(
             "reroute",
             "rerouted",
-            (
-                (State.PENDING, State.DONE),
-                (State.HELD, State.DONE),
-                (State.DEAD, State.DONE),
-            ),
+            ((PENDING, DONE), (HELD, DONE), (DEAD, DONE)),
             reroute,
             is_undoable=False,
             is_named=True,
         ),
-        Verb(
-            "edit",
-            "edited",
-            ((State.PENDING, State.PENDING), (State.HELD, State.HELD)),
-            edit,
-        ),
+        Verb("edit", "edited", ((PENDING, PENDING), (HELD, HELD)), edit),
         Verb(
             "purge",
             "purged",
-            (
-                (State.DEAD, State.TRASH),
-                (State.PENDING, State.TRASH),
-                (State.HELD, State.TRASH),
-                (State.DONE, State.TRASH),
-            ),
+            ((DEAD, TRASH), (PENDING, TRASH), (HELD, TRASH), (DONE, TRASH)),
             purge,
             keeps_bytes=True,
             excludes_suspicious=True,
@@ -299,25 +241,21 @@ VERBS: Mapping[str, Verb] = {
         Verb(
             "restore",
             "restored",
-            (
-                (State.TRASH, State.HELD),
-                (State.TRASH, State.DEAD),
-                (State.TRASH, State.PENDING),
-                (State.TRASH, State.DONE),
-            ),
+            ((TRASH, HELD), (TRASH, DEAD), (TRASH, PENDING), (TRASH, DONE)),
             restore,
             keeps_bytes=True,
         ),
         Verb(
             "expunge",
             "expunged",
-            ((State.DEAD, None), (State.TRASH, None), (State.DONE, None), (State.PENDING, None)),
+            ((DEAD, None), (TRASH, None), (DONE, None), (PENDING, None)),
             expunge,
             keeps_bytes=True,
             excludes_suspicious=True,
             is_undoable=False,
         ),
-        Verb("undo", "undone", (), keep_unchanged),
+        # Unchanged: undo has its own target for each row, which no verb can know.
+        Verb("undo", "undone", (), lambda task, now: task),
     )
 }
 """All verbs by name, in the order in which screens and help list them."""
@@ -325,23 +263,15 @@ VERBS: Mapping[str, Verb] = {
 
 def edges_of(edges: Edges, verb: str, state: State | None = None) -> Edges:
     """The edges of a store that a verb may use, from one state if that is given. A verb that edges
-    name has only those, with its own warning.
-    """
-    transitions = VERBS[verb].edges
-    usable: dict[tuple[State | None, State | None], Edge]
-    usable = {
-        transition: edges[transition]
-        for transition in transitions
-        if transition in edges and state in (None, transition[0])
-    }
-    if VERBS[verb].is_named:
-        named = ((transition, _named_edge(edge, verb)) for transition, edge in usable.items())
-        usable = {transition: edge for transition, edge in named if edge is not None}
+    name has only those, with its own warning."""
+    usable: dict[tuple[State | None, State | None], Edge] = {}
+    for transition in VERBS[verb].edges:
+        edge = edges.get(transition)
+        if edge is None or state not in (None, transition[0]):
+            continue
+        if not VERBS[verb].is_named:
+            usable[transition] = edge
+        elif (warning := dict(edge.verbs).get(verb)) is not None:
+            joined = "; ".join(filter(None, (warning, edge.warning)))
+            usable[transition] = edge._replace(warning=joined)
     return usable
-
-
-def _named_edge(edge: Edge, verb: str) -> Edge | None:
-    warning = dict(edge.verbs).get(verb)
-    if warning is None:
-        return None
-    return edge._replace(warning="; ".join(filter(None, (warning, edge.warning))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from engine import verbs
@@ -43,8 +43,7 @@ def why_waiting(task: Task, now: float, circumstances: Circumstances) -> tuple[s
     """Explain why a task in any state is not running, as phrases that are safe to show.
 
     The first is the present reason; the others apply after it, or add facts. For a task that is
-    running, or that is not going to run, the phrases describe that instead.
-    """
+    running, or that is not going to run, the phrases describe that instead."""
     return tuple(_WHY[task.state](task, now, circumstances))
 
 
@@ -107,12 +106,8 @@ def _is_quiet(circumstances: Circumstances, now: float) -> bool:
 
 
 def _no_worker(task: Task, now: float, circumstances: Circumstances, due: bool) -> str:
-    """Report that no worker is running, and since when."""
-    ran = (
-        ""
-        if circumstances.last_run is None
-        else f", last run {format_rough_duration(now - circumstances.last_run)} ago"
-    )
+    last = circumstances.last_run
+    ran = "" if last is None else f", last run {format_rough_duration(now - last)} ago"
     if not due:
         return f"no worker running{ran}"
     # With due 0 the start of the wait is unknown: the task may have been retried just now.
@@ -124,11 +119,8 @@ def _no_worker(task: Task, now: float, circumstances: Circumstances, due: bool) 
 def _describe_holder(lock: LockEvidence) -> str:
     """The holder of a lock and the age of its heartbeat, as far as known."""
     who = f"PID {lock.pid}" if lock.pid is not None else "an unknown PID"
-    return (
-        who
-        if lock.since is None
-        else f"{who}, last heartbeat {format_rough_duration(lock.age)} ago"
-    )
+    ago = format_rough_duration(lock.age)
+    return who if lock.since is None else f"{who}, last heartbeat {ago} ago"
 
 
 def _describe_stuck(lock: LockEvidence) -> str:
@@ -190,7 +182,10 @@ def _describe_lease(lease: Lease, end: float, now: float) -> Iterator[str]:
 
 
 def _why_dead(task: Task, now: float, circumstances: Circumstances) -> Iterator[str]:
-    since = _parse_seconds(task.extra.get("dead_since", ""))
+    try:
+        since: float | None = float(task.extra.get("dead_since", ""))
+    except ValueError:
+        since = None
     ago = "" if since is None else f" {format_rough_duration(now - since)} ago"
     reason = safe_line(task.extra.get("dead_reason", ""))
     yield f"given up{ago}{f' ({reason})' if reason else ''}"
@@ -198,36 +193,19 @@ def _why_dead(task: Task, now: float, circumstances: Circumstances) -> Iterator[
     yield from _handler_problem(task, circumstances)
 
 
-def _parse_seconds(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _why_done(task: Task, now: float, circumstances: Circumstances) -> Iterator[str]:
-    yield "done; its store deletes it later"
-
-
-def _why_trash(task: Task, now: float, circumstances: Circumstances) -> Iterator[str]:
-    yield "purged by an operator: workers ignore it; it can be restored"
-
-
-_WHY: Mapping[State, Callable[[Task, float, Circumstances], Iterator[str]]] = {
+_WHY: Mapping[State, Callable[[Task, float, Circumstances], Iterable[str]]] = {
     State.PENDING: _why_pending,
     State.HELD: _why_held,
     State.ACTIVE: _why_active,
     State.DEAD: _why_dead,
-    State.DONE: _why_done,
-    State.TRASH: _why_trash,
+    State.DONE: lambda *_: ("done; its store deletes it later",),
+    State.TRASH: lambda *_: ("purged by an operator: workers ignore it; it can be restored",),
 }
 
 
 def describe_time_to_empty(seconds: float) -> str:
-    """Time until a rate-limited queue is empty: `empty in 1h17m at best`.
-
-    If the rate does not delay it, the due times do, and they are not known here.
-    """
+    """Time until a rate-limited queue is empty: `empty in 1h17m at best`. If the rate does not
+    delay it, the due times do, and they are not known here."""
     if seconds <= 0:
         return "tokens for all of them"
     return f"empty in {format_rough_duration(seconds)} at best"

@@ -14,7 +14,7 @@ import psutil
 from engine.config import queue_config
 from engine.demo.demo import CONFIG_FILE, class_name
 from engine.formats.known_formats import FORMATS, setup_for
-from engine.live.folder_events import FolderEventSource
+from engine.live.shared_watch import FolderEventSource
 from engine.model import Task
 from engine.store import Store
 

@@ -21,9 +21,7 @@ from engine.destinations.destination import Destination, origin_of
 from engine.destinations.outbox import Outbox
 from engine.destinations.registry import update
 from engine.destinations.sql_registry import SqlRegistry
-from engine.formats.bullmq.federation.acks import AckParts
 from engine.formats.bullmq.federation.delivery import DeliveryHandler
-from engine.formats.bullmq.federation.follows import SqlFollows
 from engine.formats.bullmq.federation.health import ProbeHandler
 from engine.formats.bullmq.federation.jobs import (
     DELIVERY_QUEUE,
@@ -36,6 +34,7 @@ from engine.formats.bullmq.federation.jobs import (
 from engine.formats.bullmq.federation.keys import ENCRYPTION, SIGNING, PeerKeys
 from engine.formats.bullmq.federation.parts import FederationParts, Timeouts
 from engine.formats.bullmq.federation.profile import PROFILES
+from engine.formats.bullmq.federation.shared_tables import SqlFollows
 from engine.model import State, Task
 from engine.work.handlers import Context, Failed, Fatal, HandlerResult, Postponed, Retry
 from tests.federation_peers import Peer
@@ -100,6 +99,7 @@ class Sender:
             timeouts=LONG,
             log=lambda level, text: self.lines.append(f"{level} {text}"),
             clock=lambda: self.now,
+            follows=SqlFollows(self.application),
         )._replace(**more)
 
     def close(self) -> None:
@@ -161,13 +161,7 @@ class Sender:
         self.sql("DELETE FROM delivery_jobs")
         self.add_row("row-1")
         merged_data = json.dumps(json.loads(job.data) | data).encode()
-        acks = AckParts(
-            self.parts.keys,
-            self.registry,
-            self.parts.profile,
-            SqlFollows(self.application),
-        )
-        handler = DeliveryHandler(self.parts, acks, self.outbox)
+        handler = DeliveryHandler(self.parts, self.outbox)
         context = Context(data=merged_data, is_cancelled=lambda: is_cancelled)
         return self._run(
             handler, f"{DELIVERY_QUEUE}/1", name, context=context, attempts=attempts, error=error

@@ -72,8 +72,7 @@ def a_sample(
         lock=lock,
         transports=(a_way("postfix"),),
     )
-    sample = make_sample(
-        inputs,
+    own = RecordedSample(
         when,
         "a worker",
         oldest=when - 3600,
@@ -83,7 +82,7 @@ def a_sample(
         alerts=(an_alert(),),
         tokens=(BucketState("mail_send", 3, 5, when + 21, 60),),
     )
-    return sample._replace(**fields)  # type: ignore[arg-type]
+    return make_sample(inputs, own)._replace(**fields)  # type: ignore[arg-type]
 
 
 def a_spot(folder: Path) -> RecorderLocation:

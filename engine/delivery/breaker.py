@@ -1,8 +1,6 @@
 """Circuit breaker: deliveries to a blocked or unhealthy destination wait for its next probe.
 
-One delivery at each probe time is the probe. Of two workers one claims it, by compare-and-swap in
-the registry.
-"""
+One delivery at each probe time is the probe; one worker claims it, by compare-and-swap."""
 
 from __future__ import annotations
 
@@ -43,19 +41,14 @@ class Breaker:
     ) -> None:
         """Without `is_gating` only a block makes a delivery wait. `patience` is the time in
         seconds after which a probe without a result counts as lost. `warn` logs that a result
-        cannot be recorded.
-        """
+        cannot be recorded."""
         self._registry, self._probes, self._is_gating = registry, probes, is_gating
         self._patience, self._clock, self._warn = patience, clock, warn
         self._known: dict[str, tuple[Destination, float]] = {}
         self._warned = ""
 
     def admit(self, origin: str) -> bool:
-        """Return whether the delivery that may start now is a probe.
-
-        Raises:
-            Postponed: it must wait; nothing was sent.
-        """
+        """True if the delivery that may start now is a probe. Raises `Postponed`: it must wait."""
         try:
             for _ in range(CLAIM_TRIES):
                 now, destination = self._clock(), self._get(origin)
@@ -80,11 +73,7 @@ class Breaker:
         raise Postponed(now + 1.0, f"{origin} is changed by other workers")
 
     def why_blocked(self, origin: str) -> str:
-        """Why nothing is delivered to an origin; "" if it is not blocked.
-
-        Raises:
-            Postponed: that cannot be read now.
-        """
+        """Why an origin is blocked; "" if it is not. Raises `Postponed`: not readable now."""
         try:
             return self._get(origin).blocked
         except Unavailable as error:
@@ -92,8 +81,7 @@ class Breaker:
 
     def record(self, origin: str, code: str, *, is_probe: bool) -> float | None:
         """Record how a delivery ended: with an error code, or "" for an answer. Return the time at
-        which tasks are tried again, None if they do not wait.
-        """
+        which tasks are tried again, None if they do not wait."""
         now = self._clock()
 
         def change(old: Destination) -> Destination:

@@ -23,7 +23,6 @@ MAX_RESULT_CHARACTERS = 4096
 """Characters of an answer that are kept as the result, or as the details of a failure."""
 
 MAX_REASON_CHARACTERS = 100
-"""Characters of an answer in the error text."""
 
 _READABLE = ("text/plain", "application/json", "application/problem+json")
 """Types of answers whose first line is an error text."""
@@ -53,8 +52,7 @@ class DeliverHandler:
             Lacking: the worker has no descriptor or memory left for a request.
             Fatal: the data is no request, or the answer excludes further attempts.
             Failed: any other error, with its code in brackets before the text; Retry if the answer
-                sets the time of the next attempt.
-        """
+                sets the time of the next attempt."""
         try:
             request = parse_request(context.data)
         except DeliveryError as error:
@@ -77,7 +75,10 @@ class DeliverHandler:
         outcome = status_table.outcome(self._outcomes, what)
         waits = self._record(breaker, origin, code, outcome, is_probe)
         if outcome == DONE:
-            return None if answer is None else _result(answer)
+            if answer is None:
+                return None
+            body = answer.body.decode("utf-8", "replace")
+            return {"status": answer.status, "body": body[:MAX_RESULT_CHARACTERS]}
         text = str(failure) if answer is None else _describe(answer)
         details = str(failure) if answer is None else _readable_body(answer, MAX_RESULT_CHARACTERS)
         if outcome == FATAL:
@@ -121,11 +122,6 @@ def _origin(url: str) -> str:
         return origin_of(url)
     except ValueError:
         return ""
-
-
-def _result(answer: Answer) -> dict[str, object]:
-    body = answer.body.decode("utf-8", "replace")
-    return {"status": answer.status, "body": body[:MAX_RESULT_CHARACTERS]}
 
 
 def _describe(answer: Answer) -> str:

@@ -1,8 +1,7 @@
 """HTTP client whose connections go only to addresses that the URL guard has judged.
 
 httpcore speaks HTTP/1.1; the sockets are ours, as each wait ends at the deadline of the whole
-request, and each byte received counts.
-"""
+request, and each byte received counts."""
 
 from __future__ import annotations
 
@@ -24,6 +23,7 @@ from engine.delivery import network_errors
 from engine.delivery.network_errors import DeliveryError
 from engine.delivery.url_guard import UrlGuard
 from engine.destinations.destination import origin_of
+from engine.override import override
 from engine.version import VERSION
 
 MAX_ANSWER_BYTES = 1 << 20
@@ -44,16 +44,8 @@ KEPT_CONNECTIONS, KEPT_SECONDS = 64, 30.0
 """Number of idle connections that are kept, and for how long."""
 
 _UNBOUND = frozenset(
-    (
-        "accept",
-        "accept-language",
-        "content-type",
-        "content-language",
-        "content-encoding",
-        "idempotency-key",
-        "user-agent",
-        "x-request-id",
-    )
+    {"accept", "accept-language", "idempotency-key", "user-agent", "x-request-id"}
+    | {"content-type", "content-language", "content-encoding"}
 )
 """Headers that are sent to another origin after a redirect. Any other one may be a credential
 (Authorization, Cookie, X-Api-Key), or made for the first origin only."""
@@ -74,7 +66,7 @@ class Answer(NamedTuple):
 
 
 class _RunningRequest:
-    """The limits of a request while it runs on one thread."""
+    """The limits of a request that runs on one thread; to exceed one raises DeliveryError."""
 
     def __init__(self, timeout: float, is_cancelled: Callable[[], bool]) -> None:
         self._deadline, self._is_cancelled = time.monotonic() + timeout, is_cancelled
@@ -86,11 +78,7 @@ class _RunningRequest:
         return DeliveryError(code, f"{self.peer}: {text}")
 
     def seconds_left(self, most: float = CANCEL_INTERVAL_SECONDS) -> float:
-        """Seconds for the next wait, at most `most`.
-
-        Raises:
-            DeliveryError: TIMEOUT or CANCELLED.
-        """
+        """Seconds for the next wait, at most `most`; raises TIMEOUT or CANCELLED."""
         seconds = self._deadline - time.monotonic()
         if seconds <= 0:
             raise self.error(network_errors.TIMEOUT, f"no whole answer after {self._timeout:g} s")
@@ -103,11 +91,7 @@ class _RunningRequest:
         self._part, self._bytes_left = part, most
 
     def count(self, received: int) -> None:
-        """Count received bytes.
-
-        Raises:
-            DeliveryError: TOO_LARGE.
-        """
+        """Count received bytes; raises TOO_LARGE."""
         self.peer_closed = not received
         self._bytes_left -= received
         if self._bytes_left < 0:
@@ -121,18 +105,14 @@ class _Running(threading.local):
 
 
 class _Stream(httpcore.NetworkStream):
-    """A connected socket; it waits only within the limits of the running request."""
+    """A connected socket; it waits only within the limits of the running request, not with the
+    timeouts of httpcore, and tells it only whether it is readable."""
 
     def __init__(self, sock: socket.socket, running: _Running) -> None:
         self._socket, self._running = sock, running
 
+    @override
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Read what has come, within the time and byte limits of the request; `timeout` of httpcore
-        is not used.
-
-        Raises:
-            DeliveryError: a limit is exceeded.
-        """
         run = self._running.request
         while True:
             self._socket.settimeout(run.seconds_left())
@@ -143,13 +123,8 @@ class _Stream(httpcore.NetworkStream):
             run.count(len(data))
             return data
 
+    @override
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Send all of the buffer within the time limit of the request.
-
-        Raises:
-            DeliveryError: the limit is exceeded.
-            httpcore.WriteError: the peer has closed the connection.
-        """
         run, unsent = self._running.request, memoryview(buffer)
         while unsent:
             self._socket.settimeout(run.seconds_left())
@@ -161,12 +136,12 @@ class _Stream(httpcore.NetworkStream):
                 # httpcore then reads: a peer may answer and close before it has read all.
                 raise httpcore.WriteError(str(error)) from error
 
+    @override
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
+    @override
     def get_extra_info(self, info: str) -> Any:
-        """Whether the socket is readable; None for any other question of httpcore."""
         if info != "is_readable":  # asked of an idle connection: then the peer has closed it
             return None
         poll = select.poll()
@@ -178,8 +153,7 @@ class _Connections:
     """Connections to judged addresses, some of them idle; threads may share it.
 
     The pool of httpcore looks at every connection for each request, so its cost grows with the
-    number of peers.
-    """
+    number of peers."""
 
     def __init__(self, guard: UrlGuard, tls: ssl.SSLContext, running: _Running) -> None:
         self._guard, self._tls, self._running = guard, tls, running
@@ -188,11 +162,7 @@ class _Connections:
         self._lock = threading.Lock()
 
     def take(self, origin: httpcore.Origin) -> httpcore.HTTP11Connection:
-        """An idle connection, else a new one.
-
-        Raises:
-            DeliveryError, OSError: there is none.
-        """
+        """An idle connection, else a new one."""
         while (connection := self._take_idle(origin)) is not None:
             if not connection.has_expired():
                 return connection
@@ -273,11 +243,8 @@ def _within(run: _RunningRequest, look_up: Callable[[], Sequence[str]]) -> Seque
 
 
 def trusted_certificates(ca_file: str = "") -> ssl.SSLContext:
-    """TLS settings that trust the certificates of the system and those in a file.
-
-    Raises:
-        OSError: the file cannot be read, or has no certificates.
-    """
+    """TLS settings that trust the certificates of the system and those in a file. Raises `OSError`:
+    the file cannot be read, or has no certificates."""
     context = ssl.create_default_context()
     if ca_file:
         context.load_verify_locations(ca_file)
@@ -310,8 +277,7 @@ class HttpClient:
         redirect; it returns "" if that may get the request.
 
         Raises:
-            DeliveryError: there is no complete answer; its code says why.
-        """
+            DeliveryError: there is no complete answer; its code says why."""
         target = self._guard.check_url(url)
         run = self._running.request = _RunningRequest(timeout, is_cancelled)
         try:
@@ -335,7 +301,6 @@ class HttpClient:
         raise run.error(network_errors.BAD_ANSWER, f"more than {MAX_REDIRECTS} redirects")
 
     def _redirected(self, source: httpx.URL, place: str) -> httpx.URL:
-        """The URL of a redirect, judged like the first one."""
         try:
             target = source.join(place)
         except (httpx.InvalidURL, ValueError) as error:
@@ -396,11 +361,7 @@ class HttpClient:
 
 
 def _read_body(run: _RunningRequest, response: httpcore.Response, encoding: str) -> bytes:
-    """The body of an answer, decoded without ever making more than its limit of it.
-
-    Raises:
-        DeliveryError: it is larger, or in an unknown encoding.
-    """
+    """The body of an answer, decoded without ever making more than its limit of it."""
     if encoding.lower() not in _WINDOW_BITS:
         text = f"the answer has an unknown content-encoding: {encoding}"
         raise run.error(network_errors.BAD_ANSWER, text)
@@ -428,7 +389,6 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
 
 
 def _code_of(error: Exception, run: _RunningRequest) -> str:
-    """The code of an error of a socket or of the protocol."""
     if isinstance(error, httpcore.LocalProtocolError):
         return network_errors.BAD_DATA
     if isinstance(error, httpcore.ProtocolError | zlib.error):

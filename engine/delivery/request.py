@@ -17,22 +17,10 @@ METHODS = ("POST", "PUT", "PATCH", "DELETE", "GET", "HEAD")
 MAX_HEADERS, MAX_HEADER_CHARACTERS = 100, 8192
 """Most headers of a request, and characters of the value of one."""
 
-OUR_HEADERS = frozenset(
-    (
-        "host",
-        "connection",
-        "content-length",
-        "transfer-encoding",
-        "te",
-        "trailer",
-        "upgrade",
-        "expect",
-        "keep-alive",
-        "proxy-authorization",
-        "proxy-connection",
-        "accept-encoding",
-    )
-)
+_is_ours = re.compile(
+    "host|connection|content-length|transfer-encoding|te|trailer|upgrade|expect|keep-alive"
+    "|proxy-authorization|proxy-connection|accept-encoding"
+).fullmatch
 """Headers that the client sets or that would change the meaning of the connection."""
 
 _is_token = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}").fullmatch
@@ -55,11 +43,7 @@ class DeliveryRequest(NamedTuple):
 
 
 def parse_request(data: bytes | None) -> DeliveryRequest:
-    """Check the data of a task.
-
-    Raises:
-        DeliveryError: BAD_DATA; one line that names the first fault.
-    """
+    """Check the data of a task. Raises `DeliveryError`: BAD_DATA, with the first fault."""
     if data is None:
         raise _fault("the task has no data")
     if len(data) >= MAX_PART_BYTES:
@@ -87,13 +71,7 @@ def _fault(text: str) -> DeliveryError:
 
 
 def _type_name(value: object) -> str:
-    names = {
-        dict: "an object",
-        list: "a list",
-        str: "text",
-        bool: "true or false",
-        float: "a number",
-    }
+    names = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
     return "nothing" if value is None else names.get(type(value), "a number")
 
 
@@ -121,7 +99,7 @@ def _headers(value: object) -> dict[str, str]:
     for name, text in value.items():
         if not _is_token(name):
             raise _fault(f"headers: not a name: {name[:40]!r}")
-        if name.lower() in OUR_HEADERS:
+        if _is_ours(name.lower()):
             raise _fault(f"headers: {name} is set by the client")
         is_line = isinstance(text, str) and not _has_control(text) and text == text.strip(" \t")
         if not is_line or len(text) > MAX_HEADER_CHARACTERS:

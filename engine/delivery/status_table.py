@@ -26,7 +26,6 @@ PROFILES: Mapping[str, Outcomes] = {
     },
     "sipher": {"2xx": DONE, "*": RETRY},
 }
-"""The outcomes of each profile."""
 
 MAX_RETRY_AFTER_SECONDS = 86400.0
 """Longest wait that a peer can ask for, in seconds."""
@@ -47,8 +46,7 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     """Seconds that the peer asks to wait (RFC 9110, 10.2.3), from 0 to `MAX_RETRY_AFTER_SECONDS`;
     None if it does not say. `now` is in epoch seconds UTC.
 
-    A date counts from the peer's own `Date`, if it sends one: its clock may differ from ours.
-    """
+    A date counts from the peer's own `Date`, if it sends one: its clock may differ from ours."""
     text = headers.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():
         seconds = float(text[:12])

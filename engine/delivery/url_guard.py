@@ -2,8 +2,7 @@
 
 A task could otherwise make the worker send requests to services that only this machine can reach
 (server-side request forgery). The guard judges the addresses that a connection is made to, not the
-name alone, which can resolve to another address at the next look-up.
-"""
+name alone, which can resolve to another address at the next look-up."""
 
 from __future__ import annotations
 
@@ -62,11 +61,7 @@ compatible (the same), NAT64 (RFC 6052), 6to4 (RFC 3056)."""
 
 
 def resolve_name(host: str, port: int) -> Sequence[str]:
-    """The addresses of a host name, by getaddrinfo; blocks.
-
-    Raises:
-        OSError: there are none.
-    """
+    """The addresses of a host name, by getaddrinfo; blocks. Raises `OSError`: there are none."""
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(str(address[4][0]) for address in addresses))
 
@@ -98,11 +93,7 @@ class UrlGuard:
     @lru_cache(512)
     def check_url(url: str | httpx.URL) -> httpx.URL:
         """Parse a URL and check all of it but its addresses; its host is then in the one spelling
-        that registry and blocks use.
-
-        Raises:
-            DeliveryError: BLOCKED_URL, with the reason.
-        """
+        that registry and blocks use. Raises `DeliveryError`: BLOCKED_URL, with the reason."""
         try:
             parsed = httpx.URL(url)
             host = parsed.host
@@ -131,8 +122,7 @@ class UrlGuard:
 
         Raises:
             DeliveryError: BLOCKED_URL: at least one of them is not allowed.
-            OSError: there are none.
-        """
+            OSError: there are none."""
         addresses: Sequence[str] = ()
         with suppress(ValueError):  # a name
             addresses = (str(ipaddress.ip_address(host)),)

@@ -28,7 +28,7 @@ from engine.policy import RetryPolicy
 from engine.store import Store
 from engine.system import files
 from engine.text.error_text import error_text
-from engine.work.rescuer import task_after_failure
+from engine.work.outcomes import task_after_failure
 
 MINUTE, HOUR = 60.0, 3600.0
 

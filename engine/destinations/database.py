@@ -1,8 +1,7 @@
 """A pool of connections to a database, SQLite or Postgres; the differences are a table.
 
 Each statement is a transaction of its own. A connection is used by one thread at a time and kept
-for the next statement. Errors become Unavailable with one line; no text has a password.
-"""
+for the next statement. Errors become Unavailable with one line; no text has a password."""
 
 from __future__ import annotations
 
@@ -84,11 +83,8 @@ class SqlDatabase:
     """A database by its address: `sqlite:///PATH` or `postgresql://...`."""
 
     def __init__(self, address: Address, patience: float = PATIENCE_SECONDS) -> None:
-        """`patience`: seconds to wait for a lock, a statement and a connection.
-
-        Raises:
-            Unavailable: there is no such kind of database.
-        """
+        """`patience`: seconds to wait for a lock, a statement and a connection. Raises
+        `Unavailable`: there is no such kind of database."""
         if address.scheme not in DIALECTS:
             known = ", ".join(f"{scheme}://" for scheme in DIALECTS)
             raise Unavailable(f"{address.text}: expected an address that begins with {known}")
@@ -99,11 +95,8 @@ class SqlDatabase:
         self._closings = 0
 
     def run(self, sql: str, values: Sequence[Value] = (), *, creates: bool = False) -> SqlAnswer:
-        """Run one statement, with `?` for each value; it is committed on return.
-
-        Raises:
-            Unavailable: it cannot be run now; NoTable if the database or the table is missing.
-        """
+        """Run one statement, with `?` for each value; it is committed on return. Raises
+        `Unavailable`: it cannot be run now; NoTable if the database or the table is missing."""
         with self._convert_errors():
             closings, connection = self._closings, self._take(creates)
             is_whole = False
@@ -134,7 +127,6 @@ class SqlDatabase:
             _close(connection)
 
     def _put_back(self, connection: PooledConnection, closings: int) -> None:
-        """Keep a connection for the next statement, unless all were closed since it was taken."""
         with self._lock:
             if closings == self._closings:
                 self._idle.append(connection)
@@ -266,11 +258,7 @@ def _connect_postgres(address: Address, patience: float, creates: bool) -> Poole
 @contextmanager
 def _postgres_deadline(connection: PooledConnection, seconds: float) -> Iterator[None]:
     """Shut down the socket by a timer, shutdown(2): a server that hangs or answers for ever does
-    not keep its own limit.
-
-    Raises:
-        OSError: no thread can be started for the timer.
-    """
+    not keep its own limit. Raises `OSError`: no thread can be started for the timer."""
     over = threading.Timer(seconds, partial(_shut, connection.raw.fileno()))
     over.daemon = True
     try:
@@ -313,7 +301,6 @@ _POSTGRES_TEXTS: Mapping[str, str] = {
 }
 """SQLSTATE (Postgres manual, "Error Codes") -> text."""
 
-
 DIALECTS: Mapping[str, Dialect] = {
     "sqlite": Dialect(
         _connect_sqlite,
@@ -334,4 +321,3 @@ DIALECTS: Mapping[str, Dialect] = {
         time="to_timestamp(?)",
     ),
 }
-"""By the scheme of an address."""

@@ -1,7 +1,6 @@
 """A destination (an origin such as https://peer.example), and what it becomes after a delivery.
 
-Nothing here reads a clock or a database. Times are epoch seconds UTC.
-"""
+Nothing here reads a clock or a database. Times are epoch seconds UTC."""
 
 from __future__ import annotations
 
@@ -14,8 +13,7 @@ from engine.model import EMPTY
 from engine.schedules import Schedule
 
 RECORD_SECONDS = 10.0
-"""A repeated success or failure is recorded again only after so many seconds: each record is an
-fsync of the registry."""
+"""A repeated success or failure is recorded again only after so many seconds, for its fsync."""
 
 BLOCKED_WAIT_SECONDS = 300.0
 """Seconds after which a task for a blocked destination asks again."""
@@ -80,8 +78,7 @@ def mark_failure(old: Destination, code: str, now: float, schedule: Schedule) ->
     """After a delivery that failed with a code: unhealthy, with its first probe planned.
 
     While a probe is planned, another failure starts no second chain of probes. Once all probes have
-    failed, a further failure starts them again.
-    """
+    failed, a further failure starts them again."""
     if not old.healthy and old.next_probe is not None and not _was_clock_wrong(old, now):
         if old.reason == code and _is_recent(old.last_failure, now):
             return old
@@ -100,8 +97,7 @@ def start_probe(old: Destination, now: float, patience: float) -> Destination | 
     """Claim the probe that is due: swap to this value, and of two workers one succeeds.
 
     It counts the probe. If the worker ends before `mark_probe`, the next probe is due after
-    `patience` seconds. None: no probe is due.
-    """
+    `patience` seconds. None: no probe is due."""
     if old.healthy or old.blocked or not _is_probe_due(old, now):
         return None
     failed = min(old.last_failure or now, now)
@@ -126,8 +122,7 @@ def restart_probes(old: Destination, now: float, schedule: Schedule) -> Destinat
     """Claim the one delivery that is tried once all probes have failed: swap to this value, and of
     two workers one succeeds. The others wait for the first probe of a new chain.
 
-    None: it is healthy, a probe is planned, or the schedule has none.
-    """
+    None: it is healthy, a probe is planned, or the schedule has none."""
     planned = _after(now, schedule.wait(0))
     if old.healthy or old.blocked or old.next_probe is not None or planned is None:
         return None
@@ -145,10 +140,8 @@ def unblock(old: Destination) -> Destination:
 
 
 def waits_until(destination: Destination, now: float) -> float | None:
-    """The circuit breaker: the time until which tasks wait; None if one may be delivered now.
-
-    One whose probes have all failed gets one delivery again, see `restart_probes`.
-    """
+    """The circuit breaker: the time until which tasks wait; None if one may be delivered now. One
+    whose probes have all failed gets one delivery again, see `restart_probes`."""
     if destination.blocked:
         return now + BLOCKED_WAIT_SECONDS
     planned = destination.next_probe
@@ -157,8 +150,7 @@ def waits_until(destination: Destination, now: float) -> float | None:
 
 
 def seconds_to_probe(destination: Destination, now: float) -> float | None:
-    """Seconds until its planned probe; 0 if it is due, also after a failure at a wrong time; None
-    without one."""
+    """Seconds until its planned probe, None without one; 0 if due, also by a wrong clock."""
     if destination.next_probe is None:
         return None
     return 0.0 if _is_probe_due(destination, now) else destination.next_probe - now
@@ -184,7 +176,6 @@ def _is_recent(moment: float | None, now: float) -> bool:
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
-
 _is_name = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*").fullmatch
 _is_number = re.compile(r"[0-9]+|0x[0-9a-f]*").fullmatch
 """The last label of an IPv4 address, in any form of inet_aton(3) such as 127.1 or 0x7f.1."""
@@ -198,8 +189,7 @@ def normal_host(host: str) -> str:
     address as in RFC 5952.
 
     Raises:
-        ValueError: it is no host, or a name that IDNA 2003 and IDNA 2008 read differently.
-    """
+        ValueError: it is no host, or a name that IDNA 2003 and IDNA 2008 read differently."""
     import ipaddress  # both slow to load, as below
     import socket
 
@@ -223,8 +213,7 @@ def origin_of(url: str) -> str:
     port. Registry, blocks, ids of probes and the HTTP client use this one spelling.
 
     Raises:
-        ValueError: it is no http or https URL with a host and a port from 1 to 65535.
-    """
+        ValueError: it is no http or https URL with a host and a port from 1 to 65535."""
     from urllib.parse import urlsplit  # slow to load, and not every worker delivers
 
     parts = urlsplit(url)

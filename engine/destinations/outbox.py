@@ -1,25 +1,23 @@
 """The outbox: a table of another program, with one row for each task that is to be done.
 
 A row is removed after the store has the outcome of its task. If the worker is killed between the
-two, the row stays without a task: see `orphans`.
-"""
+two, the row stays without a task: see `find_orphans`. All that reads or changes the outbox or a
+store raises Unavailable if that cannot be done."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
+from typing import NamedTuple
 
 from engine.config.queue_config import OutboxConfig
-from engine.destinations.database import (
-    PATIENCE_SECONDS,
-    BadValue,
-    SqlAnswer,
-    SqlDatabase,
-    Value,
-)
+from engine.destinations.database import PATIENCE_SECONDS, BadValue, SqlAnswer, SqlDatabase, Value
+from engine.model import State, Task
 from engine.schedules import Schedule, exponential
-from engine.store import Unavailable
+from engine.store import Gone, ReadableStore, Unavailable, Unsupported
 
 MAX_KEYS = 500
 """Keys in one statement."""
@@ -29,16 +27,11 @@ PAUSES = exponential(1.0, 60.0)
 
 
 class Outbox:
-    """The rows of one table; any thread may call it. Each method raises Unavailable if the database
-    or the table is missing, locked, read-only or unreachable."""
+    """The rows of one table; any thread may call it."""
 
     def __init__(self, settings: OutboxConfig, patience: float = PATIENCE_SECONDS) -> None:
         """The names of table and columns were checked by the configuration
-        (`validators.check_identifier`).
-
-        Raises:
-            Unavailable: no database is set, or one of an unknown kind.
-        """
+        (`validators.check_identifier`)."""
         if settings.database is None:
             raise Unavailable("outbox: no database is set")
         self._database = SqlDatabase(settings.database, patience)
@@ -104,10 +97,7 @@ class RowRemover:
     """Removes rows on a thread of its own, many at a time: no lease waits for a database."""
 
     def __init__(
-        self,
-        outbox: Outbox,
-        log: Callable[[str, str], None],
-        pauses: Schedule = PAUSES,
+        self, outbox: Outbox, log: Callable[[str, str], None], pauses: Schedule = PAUSES
     ) -> None:
         """`log` gets a level and a line, on that thread."""
         self._outbox, self._log, self._pauses = outbox, log, pauses
@@ -152,3 +142,73 @@ class RowRemover:
                 keys.append(self._rows.get_nowait())
             except Empty:
                 return [row for row in keys if row]
+
+
+DATA_PARTS = ("data", "payload")
+"""Names of the part of a task that has its data, in the formats."""
+
+PASSES = 3
+"""How often the tasks are read before a row counts as one without a task."""
+
+UNFINISHED = frozenset({State.PENDING, State.ACTIVE, State.HELD})
+
+
+class Orphans(NamedTuple):
+    """Keys and ids in order."""
+
+    rows: tuple[str, ...]
+    """Keys of rows that no unfinished or dead task names."""
+    tasks: tuple[str, ...]
+    """Ids of unfinished tasks whose row is missing."""
+
+
+def find_orphans(outbox: Outbox, store: ReadableStore, field: str) -> Orphans:
+    """Compare the rows with the tasks whose JSON data has a key in `field`; reads every task.
+
+    Both change meanwhile. A task that moves while the tasks are read may be missed, so a row is
+    without a task only if each of `PASSES` passes found none, and the row is still there."""
+    before = unmatched = outbox.keys()
+    without: dict[str, str] = {}
+    for _ in range(PASSES):
+        keyed = [*_keyed_tasks(store, field)]
+        unmatched = unmatched - {key for task, key in keyed if task.state is not State.DONE}
+        without = without or {
+            task.id: key for task, key in keyed if task.state in UNFINISHED and key not in before
+        }
+        if not unmatched:
+            break
+    rows = outbox.keys(unmatched)
+    added = outbox.keys(set(without.values()))
+    missing = {ident for ident, key in without.items() if key not in added}
+    still = {task.id for task in _tasks(store, missing) if task.state in UNFINISHED}
+    return Orphans(tuple(sorted(rows)), tuple(sorted(still & missing)))
+
+
+def _tasks(store: ReadableStore, names: Collection[str]) -> Iterator[Task]:
+    scanned = store.scan(names) if names else ()
+    return (one for one in scanned if isinstance(one, Task))
+
+
+def _keyed_tasks(store: ReadableStore, field: str) -> Iterator[tuple[Task, str]]:
+    for task in _tasks(store, store.states.values()):
+        data = read_data(store, task)
+        if data is not None and (key := row_key(data, field)):
+            yield task, key
+
+
+def read_data(store: ReadableStore, task: Task) -> bytes | None:
+    """The data of a task; None if it has none, or has changed since it was scanned."""
+    for part in DATA_PARTS:
+        with suppress(Gone, Unsupported):
+            return store.read(task, part)
+    return None
+
+
+def row_key(data: bytes, field: str) -> str:
+    """The key of a task's row, from a field of its JSON data; "" if it has none."""
+    try:
+        fields = json.loads(data)
+    except (ValueError, RecursionError):
+        return ""
+    key = fields.get(field) if isinstance(fields, dict) else None
+    return str(key) if isinstance(key, str | int) else ""

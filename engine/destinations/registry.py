@@ -13,16 +13,13 @@ class Registry(Protocol):
     """Destinations by origin. Any thread may call it; each call may block for some seconds.
 
     Each method raises Unavailable, with one line, if the registry is locked, missing, read-only,
-    damaged or unreachable.
-    """
+    damaged or unreachable."""
 
     def get(self, origin: str) -> Destination:
         """The destination of an origin; a healthy one with `rev` 0 if it is not registered."""
-        ...
 
     def all(self) -> list[Destination]:
         """All destinations, by origin."""
-        ...
 
     def swap(self, old: Destination | None, new: Destination | None) -> Destination:
         """Replace `old` by `new` if its revision is unchanged; return `new` with its new revision.
@@ -31,25 +28,17 @@ class Registry(Protocol):
         then the unregistered destination.
 
         Raises:
-            Gone: it has changed, or is registered already; nothing changed.
-        """
-        ...
+            Gone: it has changed, or is registered already; nothing changed."""
 
     def count_probe(self, origin: str) -> int:
-        """Add 1 to the probes of a destination in one statement; return the new number.
-
-        Raises:
-            Gone: it is not registered.
-        """
-        ...
+        """Add 1 to the probes of a destination in one statement; return the new number. Raises
+        `Gone`: it is not registered."""
 
     def extra_with(self, key: str, value: object) -> list[Destination]:
         """The destinations whose free JSON has this value for this key."""
-        ...
 
     def close(self) -> None:
         """Close the connections."""
-        ...
 
 
 MAX_TRIES = 20
@@ -59,12 +48,8 @@ MAX_TRIES = 20
 def update(
     registry: Registry, origin: str, change: Callable[[Destination], Destination]
 ) -> Destination:
-    """Apply a change to the newest revision, again while another worker is faster; write nothing
-    if it changes nothing.
-
-    Raises:
-        Unavailable: see `Registry`, or others changed it each time.
-    """
+    """Apply a change to the newest revision, again while another worker is faster; write nothing if
+    it changes nothing. Raises `Unavailable`: see `Registry`, or others changed it each time."""
     for _ in range(MAX_TRIES):
         old = registry.get(origin)
         new = change(old)

@@ -13,7 +13,6 @@ from engine.text.safe import safe_line
 BODIES: Mapping[str, float] = {"payload": 1.0, "body": 1.0, "body_base64": 0.75}
 """Fields with the body, and bytes per character."""
 
-
 DESTINATIONS = ("destination", "url")
 """Fields with the destination of a request, the first that is there."""
 
@@ -22,8 +21,7 @@ DESTINATION_CHARACTERS = 16384
 
 
 def url_in(data: str, field: str) -> str:
-    """The URL in a field of JSON; "" without one. A name in a text is not found, as its quotes are
-    escaped there."""
+    """The URL in a field of JSON; "" without one. In a text the quotes of a name are escaped."""
     match = re.search(rf'"{re.escape(field)}"\s*:\s*"([^"\\]*)"', data[:DESTINATION_CHARACTERS])
     return match[1][:300] if match else ""
 
@@ -46,9 +44,7 @@ def parse_destination(text: str) -> str:
 
 def request_facts(data: bytes, url_fields: Sequence[str] = ("url",)) -> tuple[tuple[str, str], ...]:
     """URL, method and size of the body, each with its name; nothing if it is no request.
-
-    `url_fields` are those that may have the URL.
-    """
+    `url_fields` are those that may have the URL."""
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError):

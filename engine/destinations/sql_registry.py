@@ -24,10 +24,6 @@ class RegistryColumn(NamedTuple):
     read: Callable[[Any], Any] = lambda value: value
 
 
-def _read_time(value: Any) -> float | None:
-    return None if value is None else float(value)
-
-
 def _read_extra(value: Any) -> Mapping[str, object]:
     extra = json.loads(value)
     if not isinstance(extra, dict):
@@ -36,7 +32,9 @@ def _read_extra(value: Any) -> Mapping[str, object]:
 
 
 _TEXT = RegistryColumn("TEXT NOT NULL", read=str)
-_TIME = RegistryColumn("DOUBLE PRECISION", read=_read_time)
+_TIME = RegistryColumn(
+    "DOUBLE PRECISION", read=lambda value: None if value is None else float(value)
+)
 _COUNT = RegistryColumn("BIGINT NOT NULL", read=int)
 
 COLUMNS: Mapping[str, RegistryColumn] = {
@@ -88,11 +86,7 @@ class SqlRegistry:
         self, address: Address, *, creates: bool = False, patience: float = PATIENCE_SECONDS
     ) -> None:
         """With `creates`, for a worker, a missing file or table counts as empty and is created by
-        the first write; else each call raises Unavailable.
-
-        Raises:
-            Unavailable: there is no such kind of database.
-        """
+        the first write; else each call raises Unavailable."""
         self._database, self._creates = SqlDatabase(address, patience), creates
 
     def get(self, origin: str) -> Destination:
@@ -165,8 +159,7 @@ class SqlRegistry:
 
 
 def _parse_row(row: tuple[Any, ...]) -> Destination:
-    """The destination of a row; blocked, with the reason, if its row is not one of ours: it stops
-    no other."""
+    """The destination of a row; blocked, with the reason, if it is not one of ours."""
     try:
         fields = zip(COLUMNS.items(), row, strict=True)
         return Destination(**{name: column.read(value) for (name, column), value in fields})

@@ -1,7 +1,6 @@
 """What an operator sees of destinations: state, tasks of each, and what may be changed.
 
-The tasks come from the index of a place; `join` puts them beside the registry.
-"""
+The tasks come from the index of a place; `join` puts them beside the registry."""
 
 from __future__ import annotations
 
@@ -13,20 +12,21 @@ from typing import NamedTuple
 from engine.destinations import destination as destinations
 from engine.destinations.destination import Destination
 from engine.destinations.registry import Registry, update
+from engine.model import State, Task
 from engine.store import Gone, Unsupported
 from engine.text.times import format_time
 
 
 class DestinationState(StrEnum):
-    """State of a destination, as a word."""
+    """State of a destination, as a word; first the one that needs an operator most."""
 
-    BLOCKED = "blocked"
     UNHEALTHY = "unhealthy"
+    BLOCKED = "blocked"
+    UNKNOWN = "unknown"
+    """The registry cannot be read."""
     OK = "ok"
     UNUSED = "unused"
     """Nothing was delivered to it yet: it is not registered."""
-    UNKNOWN = "unknown"
-    """The registry cannot be read."""
 
 
 class DestinationTasks(NamedTuple):
@@ -64,6 +64,27 @@ class CountedTasks(NamedTuple):
         if self.unknown_from and origin >= self.unknown_from:
             return None
         return self.by_origin.get(origin, NO_TASKS)
+
+
+def add_task(by_origin: dict[str, DestinationTasks], task: Task) -> None:
+    """Count a pending or dead task at its destination, if that is an origin, as the index does."""
+    origin, state = task.destination, task.state
+    if state not in (State.PENDING, State.DEAD) or not re.match(r"https?://", origin):
+        return
+    had = by_origin.get(origin, NO_TASKS)
+    if state is State.PENDING:
+        oldest = task.created if had.oldest is None else min(had.oldest, task.created)
+        by_origin[origin] = had._replace(waiting=had.waiting + 1, oldest=oldest)
+    else:
+        code = _code_of(task.error)
+        failed = {**had.failed, code: had.failed.get(code, 0) + 1}
+        by_origin[origin] = had._replace(failed=failed)
+
+
+def _code_of(error: str) -> str:
+    """The code at the start of an error: `[TIMEOUT] ...`; task files have `_` for the brackets."""
+    match = re.match(r"\[([^\]]*)\]|_(.*?)_ ", error, re.DOTALL)
+    return (match[1] or match[2] or "")[:40] if match else ""
 
 
 _is_refusal = re.compile(
@@ -106,13 +127,7 @@ def state_of(one: Destination) -> DestinationState:
     return DestinationState.OK if one.rev else DestinationState.UNUSED
 
 
-_ORDER = (
-    DestinationState.UNHEALTHY,
-    DestinationState.BLOCKED,
-    DestinationState.UNKNOWN,
-    DestinationState.OK,
-    DestinationState.UNUSED,
-)
+_ORDER = tuple(DestinationState)
 
 
 def join(reading: DestinationsReading, tasks: CountedTasks | None) -> tuple[SeenDestination, ...]:
@@ -205,7 +220,6 @@ ACTIONS: Mapping[str, DestinationAction] = {
         has_job=True,
     ),
 }
-"""By verb."""
 
 
 def change_destination(
@@ -217,8 +231,7 @@ def change_destination(
     Raises:
         Gone: others have changed what the plan is about; nothing changed.
         Unsupported: there is nothing to do.
-        Unavailable: see `Registry`.
-    """
+        Unavailable: see `Registry`."""
     action = ACTIONS[verb]
     if why := action.refusal(expected):
         raise Unsupported(why)

@@ -286,9 +286,8 @@ def describe_missing(path: str) -> str:
     if close := get_close_matches(name, neighbours, 1, SIMILARITY):
         meant = safe_line(os.path.join(folder, close[0]))
         return f"{safe_path}: no such {what}; did you mean {meant}?"
-    return (
-        f"{safe_path}: no such {what} (spooldeck {form.init_command} {shlex.quote(path)} makes it)"
-    )
+    command = f"spooldeck {form.init_command} {shlex.quote(path)}"
+    return f"{safe_path}: no such {what} ({command} makes it)"
 
 
 CONTRACT_VARIABLE = "SPOOLDECK_CONTRACT"

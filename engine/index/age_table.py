@@ -87,7 +87,6 @@ def _sums(rows: Iterable[Sequence[int]]) -> tuple[int, ...]:
 
 
 NO_AGES = Ages("destination", (), AgeRow("", _ZERO_COUNTS), 0)
-"""An empty table."""
 
 
 def bucket_filter(bucket: int) -> str:
@@ -101,10 +100,8 @@ def bucket_filter(bucket: int) -> str:
 
 
 def query_ages(reader: Reader, query: Query, by: str, now: float) -> Ages:
-    """Count the tasks that match a query by age at `now` (epoch seconds UTC).
-
-    A query without a state counts the `UNFINISHED_STATES` ones, unless its filter mentions states.
-    """
+    """Count the tasks that match a query by age at `now` (epoch seconds UTC). A query without a
+    state counts the `UNFINISHED_STATES` ones, unless its filter mentions states."""
     edges = [now - 60.0 * bound for bound in BOUNDS_MINUTES]
     groups = None if query.filter else _count_by_index(reader, _states(query), by, edges)
     if groups is None:
@@ -165,8 +162,7 @@ def _count_by_scan(
     reader: Reader, query: Query, by: str, now: float, edges: Sequence[float]
 ) -> Ages:
     """Count by a scan of all rows. Only the largest names leave SQLite: a million names would take
-    600 MiB here.
-    """
+    600 MiB here."""
     index, _, name = GROUPINGS[by]
     met, values = query_condition(query, now)
     states = ", ".join(str(STATE_NUMBERS[state]) for state in _states(query))

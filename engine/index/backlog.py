@@ -67,7 +67,6 @@ the token at the end of the id; or by due time, and of those with the same due t
 
 def summarize_backlog(reader: Reader, now: float, kinds: Collection[str] = ()) -> BacklogSummary:
     """Summarize the backlog at `now` (epoch seconds UTC), with counts for some kinds."""
-
     oldest, due, undated, oldest_due = _ask(reader, _STANDING, "by_due", now, now)
     (died,) = _ask(reader, _DIED, "by_cluster")
     counted = {kind: _ask(reader, _OF_KIND, "by_cluster", clean_text(kind))[0] for kind in kinds}
@@ -82,9 +81,13 @@ def next_due(reader: Reader, now: float) -> float:
 
 def _ask(reader: Reader, query: str, index: str, *values: str | float) -> Sequence[Any]:
     """The only row of a query that uses an index, if that exists already."""
-    how = f"INDEXED BY {index}" if reader.has_index(index) else "NOT INDEXED"
-    (row,) = reader.fetch(query.format(how=how), values)
+    (row,) = _rows(reader, query, index, *values)
     return row
+
+
+def _rows(reader: Reader, query: str, index: str, *values: str | float) -> list[tuple[Any, ...]]:
+    how = f"INDEXED BY {index}" if reader.has_index(index) else "NOT INDEXED"
+    return reader.fetch(query.format(how=how), values)
 
 
 def count_due(reader: Reader, now: float, kinds: Collection[str]) -> dict[str, DueTasks]:
@@ -100,23 +103,17 @@ def count_due(reader: Reader, now: float, kinds: Collection[str]) -> dict[str, D
 def count_kinds(reader: Reader, most: int) -> dict[str, tuple[int, float | None]]:
     """Count the pending tasks by kind, of the `most` largest kinds, each with the creation time of
     its oldest one in epoch seconds UTC; None if no task has one."""
-    how = "INDEXED BY by_cluster" if reader.has_index("by_cluster") else "NOT INDEXED"
-    rows = reader.fetch(_KINDS.format(how=how), (most,))
+    rows = _rows(reader, _KINDS, "by_cluster", most)
     return {kind: (number, oldest) for kind, number, oldest in rows}
 
 
 def count_ahead(reader: Reader, task: Task, now: float, by: str = BY_CREATED) -> dict[str, int]:
-    """Count the due tasks of its queue that run before a task, in the order `by`, by kind.
-
-    Empty for any order but `BY_CREATED` and `BY_DUE`: the position is then unknown.
-    """
-    how = "INDEXED BY by_due" if reader.has_index("by_due") else "NOT INDEXED"
+    """Count the due tasks of its queue that run before a task, in the order `by`, by kind. Empty
+    for any order but `BY_CREATED` and `BY_DUE`: the position is then unknown."""
+    queue, created = clean_text(task.queue), task.created
     if by == BY_DUE:
-        values = (clean_text(task.queue), now, task.due or 0.0, task.created)
-        return dict(reader.fetch(_DUE_EARLIER.format(how=how), values))
+        return dict(_rows(reader, _DUE_EARLIER, "by_due", queue, now, task.due or 0.0, created))
     if by != BY_CREATED:
         return {}
-    stamp, token = task.id[:STAMP_LENGTH], task.id[-TOKEN_LENGTH:]
-    key = (task.created, clean_text(stamp), clean_text(token), clean_text(task.id))
-    limits = (clean_text(task.queue), now, task.created, *key)
-    return dict(reader.fetch(_AHEAD.format(how=how), limits))
+    key = map(clean_text, (task.id[:STAMP_LENGTH], task.id[-TOKEN_LENGTH:], task.id))
+    return dict(_rows(reader, _AHEAD, "by_due", queue, now, created, created, *key))

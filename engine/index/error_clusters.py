@@ -13,7 +13,6 @@ from engine.text import error_pattern
 MAX_CLUSTERS = 200
 """Maximum number of clusters, the largest first."""
 
-
 MAX_DESTINATIONS = 20
 """Destinations that a cluster names; one with more is not the fault of a few servers."""
 
@@ -66,15 +65,14 @@ def query_clusters(reader: Reader, query: Query, now: float) -> tuple[Cluster, .
     for pattern, count, first, last, kinds, example in reader.fetch(sql, values):
         is_sorted = reader.has_index("by_cluster")
         places = _destinations(reader, met, (*values, pattern)) if is_sorted else ()
-        name = error_pattern.pattern_name(pattern)
         clusters.append(
             Cluster(
-                name,
+                error_pattern.pattern_name(pattern),
                 pattern,
                 count,
                 first=first,
                 last=last,
-                kinds=_kinds(kinds),
+                kinds=tuple(sorted(json.loads(kinds))),
                 example=example,
                 destinations=places,
             )
@@ -111,7 +109,3 @@ def count_deaths(reader: Reader, query: Query, now: float, minutes: int) -> tupl
     sql = f"SELECT {age}, count(*) FROM task WHERE {met} AND died BETWEEN ? AND ? GROUP BY 1"
     deaths = dict(reader.fetch(sql, (*values, now - 60 * minutes, now)))
     return tuple(deaths.get(at, 0) for at in reversed(range(minutes)))
-
-
-def _kinds(listed: str) -> tuple[str, ...]:
-    return tuple(sorted(json.loads(listed)))

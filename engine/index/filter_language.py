@@ -34,7 +34,6 @@ DATA_FIELD = "data"
 """The field of what a task carries: the data of a job, a payload, a mail. No index has it."""
 
 SEARCHED_COLUMNS = ("id", "kind", "queue", "destination", "description", "error")
-"""The columns that plain words are searched in."""
 
 Value: TypeAlias = str | int | float | State | RelativeTime
 """A parameter of the query: a state becomes its number, `RelativeTime` a time when the
@@ -42,7 +41,6 @@ query runs."""
 
 Condition: TypeAlias = tuple[str, tuple[Value, ...]]
 """SQL with its parameters; its value may be NULL if a task does not have the field."""
-
 
 SavedLookup: TypeAlias = Callable[[str], str]
 """Returns the text of a saved filter by its name; a ValueError contains what was expected."""
@@ -58,8 +56,7 @@ class BadFilter(Exception):
 
     def __init__(self, message: str, at: int) -> None:
         """`message` names the position, counted from 1, and what was expected; `at` is the same
-        position, counted from 0.
-        """
+        position, counted from 0."""
         super().__init__(message)
         self.message, self.at = message, at
 
@@ -125,21 +122,17 @@ class Filter:
     @property
     def is_relative(self) -> bool:
         """True if the result changes with time alone."""
-        return any(
-            isinstance(value, RelativeTime) for clause in self.clauses for value in clause.values
-        )
+        return any(isinstance(v, RelativeTime) for clause in self.clauses for v in clause.values)
 
     def narrow(self, other: Filter) -> Filter:
         """This filter and the clauses of another one, without parsing again: times stay resolved,
-        and the limits of typed text do not apply.
-        """
+        and the limits of typed text do not apply."""
         text = f"{self.text} {other.text}".strip()
         return Filter(text, self.clauses + other.clauses)
 
     def extends(self, other: Filter) -> bool:
         """True if what this filter matches, the other one matches, too: it has its clauses, the
-        last one perhaps with more letters, and maybe others behind them.
-        """
+        last one perhaps with more letters, and maybe others behind them."""
         *first, last = other.clauses or (None,)
         clauses = self.clauses[: len(first) + 1]
         return len(clauses) == len(other.clauses) > 0 and (
@@ -236,8 +229,7 @@ class _ParseContext(NamedTuple):
 
 def _like(text: str) -> tuple[str, str]:
     """LIKE with a pattern that finds the text anywhere, with its wildcards escaped; ESCAPE alone
-    takes a tenth of a search.
-    """
+    takes a tenth of a search."""
     escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     return "LIKE ?" if escaped == text else "LIKE ? ESCAPE '\\'", f"%{escaped}%"
 
@@ -295,12 +287,8 @@ def _moment(column: str, op: str, text: str, context: _ParseContext) -> Conditio
     return f"{column} {op} ?", (moment,)
 
 
-def _since(column: str, _op: str, text: str, context: _ParseContext) -> Condition:
-    return _moment(column, ">=", text, context)
-
-
-def _until(column: str, _op: str, text: str, context: _ParseContext) -> Condition:
-    return _moment(column, "<", text, context)
+def _bound(op: str) -> ConditionBuilder:
+    return lambda column, _op, text, context: _moment(column, op, text, context)
 
 
 def _between(column: str, _op: str, text: str, context: _ParseContext) -> Condition:
@@ -381,18 +369,12 @@ FIELDS: Mapping[str, FilterField] = {
     "payload": FilterField("payload", _text, _TEXTS),
     "group": FilterField("grp", _text, _TEXTS),
     "data": FilterField("data", _data, (":", "~", "!~")),
-    "since": FilterField("created", _since, _ONE),
-    "until": FilterField("created", _until, _ONE),
+    "since": FilterField("created", _bound(">="), _ONE),
+    "until": FilterField("created", _bound("<"), _ONE),
     "between": FilterField("created", _between, _ONE),
 }
-"""The fields by their typed names."""
 
-ALIASES = {
-    "destination": "dest",
-    "error": "err",
-    "description": "desc",
-    "attempts": "tries",
-}
+ALIASES = {"destination": "dest", "error": "err", "description": "desc", "attempts": "tries"}
 """Longer names of the same fields."""
 
 
@@ -414,8 +396,6 @@ def _is_bare(text: str) -> bool:
 
 
 class _Parser:
-    """Parses a text from left to right."""
-
     def __init__(self, text: str, context: _ParseContext) -> None:
         self._text, self._context = text, context
         self._at = self._terms = 0
@@ -496,19 +476,16 @@ class _Parser:
             known = " ".join(_similar_first(name))
             raise BadFilter(f'no field "{name}" at {self._at + 1}; known: {known}', self._at)
         if op not in field.ops:
-            raise BadFilter(
-                f"{name} {op} at {head.start(2) + 1}: expected one of {' '.join(field.ops)}",
-                head.start(2),
-            )
+            at, known = head.start(2), " ".join(field.ops)
+            raise BadFilter(f"{name} {op} at {at + 1}: expected one of {known}", at)
         self._at = head.end()
         return self._comparison(name, op, field, negated)
 
     def _comparison(self, name: str, op: str, field: FilterField, negated: bool) -> FilterTerm:
         start = self._at
         comparison = self._text[start - len(name) - len(op) : start]
-        value = self._value(
-            f"a value after {comparison}", op.endswith("~"), empty=op in ("=", "!=")
-        )
+        what = f"a value after {comparison}"
+        value = self._value(what, op.endswith("~"), empty=op in ("=", "!="))
         base = op[1:] if op.startswith("!") else op
         try:
             sql, values = field.build_condition(field.column, base, value, self._context)

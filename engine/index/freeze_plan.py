@@ -98,10 +98,8 @@ _SHARED_COLUMNS = {"payload": "payload", "group": "grp"}
 
 
 def _repeated_ids(reader: Reader, query: Query, *, is_few: bool) -> list[str]:
-    """The ids that several tasks have; within a state, only tasks of different queues can.
-
-    A GROUP BY is fast on the index of all ids, or for a few rows.
-    """
+    """The ids that several tasks have; within a state, only tasks of different queues can. A GROUP
+    BY is fast on the index of all ids, or for a few rows."""
     if query.state is not None:
         queued = "SELECT 1 FROM main.task INDEXED BY by_id WHERE state=? AND queue<>'' LIMIT 1"
         if not reader.fetch(queued, (STATE_NUMBERS[query.state],)):

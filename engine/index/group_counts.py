@@ -96,10 +96,8 @@ def query_groups(
     most: int = MAX_GROUPS,
 ) -> GroupTable:
     """Group the tasks that match a query at `now` (epoch seconds UTC); the largest groups first, of
-    tasks in the state `first` if there is one; `most` groups, -1: all.
-
-    Without `by`, the first key of `GROUP_COLUMNS` with more than one group is used.
-    """
+    tasks in the state `first` if there is one; `most` groups, -1: all. Without `by`, the first key
+    of `GROUP_COLUMNS` with more than one group is used."""
     met, values = query_condition(query, now)
     extremes = ", ".join(f"min({column}), max({column})" for column in GROUP_COLUMNS.values())
     (bounds,) = reader.fetch(f"SELECT {extremes} FROM task NOT INDEXED WHERE {met}", values)
@@ -117,10 +115,9 @@ def query_groups(
     names = json.dumps([row[0] for row in rows])
     last = reader.fetch(_ERRORS.format(column=column, met=met), (*values, names))
     errors = {name: (error, at) for name, error, at in last}
+    none = ("", None)
     groups = tuple(
-        TaskGroup(
-            name, tuple(counts), oldest, due, *errors.get(name, ("", None)), payloads=payloads
-        )
+        TaskGroup(name, tuple(counts), oldest, due, *errors.get(name, none), payloads=payloads)
         for name, *counts, oldest, due, payloads, _, _ in rows
     )
     *_, amount, total = rows[0]

@@ -9,7 +9,7 @@ thread. The store is the authority: an index is never repaired, but deleted and 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -91,22 +91,10 @@ MAX_TEXT_CHARS = 2000
 MAX_PROBLEMS = 10_000
 """Maximum problems to show; all are counted."""
 
-ORDER_COLUMNS: Mapping[str, str] = {
-    "id": "id",
-    "kind": "kind",
-    "created": "created",
-    "due": "due",
-    "attempts": "attempts",
-    "destination": "destination",
-    "error": "error",
-    "description": "description",
-    "died": "died",
-    "since": "since",
-}
-"""The orders of a result, and their columns; `since` is the start of the lease."""
-
 _MAY_LACK = ("created", "due", "attempts", "died", "since")
 """Orders whose value may be missing; those tasks come last in both directions."""
+ORDER_COLUMNS = frozenset(("id", "kind", "destination", "error", "description", *_MAY_LACK))
+"""The columns by which a result can be sorted; `since` is the start of the lease."""
 
 
 class Query(NamedTuple):
@@ -116,7 +104,7 @@ class Query(NamedTuple):
     """None: all states."""
     filter: Filter = NO_FILTER
     order: str = "id"
-    """A key of `ORDER_COLUMNS`; tasks with equal values are sorted by id."""
+    """One of `ORDER_COLUMNS`; tasks with equal values are sorted by id."""
     descending: bool = False
 
 
@@ -133,110 +121,54 @@ class Window(NamedTuple):
 
 
 Values: TypeAlias = tuple[str | int | float | None, ...]
-Key: TypeAlias = tuple[int, str, str]
-"""State, id and queue: the identity of a row."""
-
-_COLUMNS = (
-    "id",
-    "kind",
-    "state",
-    "created",
-    "queue",
-    "grp",
-    "word",
-    "due",
-    "attempts",
-    "priority",
-    "description",
-    "destination",
-    "payload",
-    "error",
-    "owner",
-    "since",
-    "until",
-    "token",
-    "rev",
-    "extra",
+TASK_COLUMNS = (
+    "id, kind, state, created, queue, grp, word, due, attempts, priority, description, destination,"
+    " payload, error, owner, since, until, token, rev, extra"
 )
-"""The fields of a task in its own order, to build one from a row quickly."""
-TASK_COLUMNS = ", ".join(_COLUMNS)
-"""The columns that `task_of` needs, as SQL."""
+"""The columns that `task_of` needs, as SQL: the fields of a task in its own order."""
 PLAIN_COLUMNS = (
-    "id",
-    "kind",
-    "state",
-    "created",
-    "due",
-    "attempts",
-    "description",
-    "payload",
-    "error",
-    "rev",
-    "cluster",
-    "mark",
-    "code",
+    "id, kind, state, created, due, attempts, description, payload, error, rev, cluster, mark, code"
 )
-"""The columns that most tasks have."""
+"""The columns that most tasks have, as SQL."""
 RARE_COLUMNS = (
-    "queue",
-    "grp",
-    "word",
-    "priority",
-    "destination",
-    "domain",
-    "owner",
-    "since",
-    "until",
-    "token",
-    "extra",
-    "died",
+    "queue, grp, word, priority, destination, domain, owner, since, until, token, extra, died"
 )
 NO_RARE_VALUES: Values = ("", "", "", 0, "", "", None, None, None, None, "", None)
 """The values of the rare columns in a row without them, as the table has them by default."""
-ROW_COLUMNS = (*PLAIN_COLUMNS, *RARE_COLUMNS)
-"""The columns that `row_of` returns."""
+ROW_COLUMNS = tuple(f"{PLAIN_COLUMNS}, {RARE_COLUMNS}".split(", "))
 
 
-def _insert(columns: Sequence[str]) -> str:
-    marks = ", ".join("?" * (len(columns) + 1))
-    return f"INSERT INTO task({', '.join(columns)}, n) VALUES ({marks})"
+def _insert(columns: str) -> str:
+    return f"INSERT INTO task({columns}, n) VALUES (?{', ?' * (columns.count(',') + 1)})"
 
 
-INSERT_TASK, INSERT_PLAIN_TASK = _insert(ROW_COLUMNS), _insert(PLAIN_COLUMNS)
+INSERT_TASK, INSERT_PLAIN_TASK = _insert(f"{PLAIN_COLUMNS}, {RARE_COLUMNS}"), _insert(PLAIN_COLUMNS)
 """Insert a row with its number; a plain one a quarter faster without the rare columns."""
 STATE_NUMBERS: Mapping[State, int] = {state: at for at, state in enumerate(STATES)}
-"""The number of each state."""
 ALL_STATE_NUMBERS = ", ".join(str(at) for at in range(len(STATES)))
 """The numbers of all states, as SQL: with them the unique index finds an id."""
 _LARGEST = (1 << 63) - 1
 
 SORTED_ROWS = (
-    "FROM task INDEXED BY by_id WHERE state=:state AND {condition}",
-    "FROM task INDEXED BY by_name WHERE {condition}",
+    "FROM task INDEXED BY by_id WHERE state=:state AND id>=:first",
+    "FROM task INDEXED BY by_name WHERE id>=:first",
 )
-"""The rows of one state, and of all states, sorted by id, from a covering index."""
+"""The rows of one state, and of all states, from an id on, from a covering index sorted by id."""
 
-
-class _KnownErrors(NamedTuple):
-    cluster: str
-    mark: str
-    code: int | None
-
-
-_NO_ERROR = _KnownErrors("", "", None)
+_NO_ERROR = ("", "", None)
 _mark = lru_cache(4096)(error_pattern.pattern_name)
 
 
 @lru_cache(4096)
-def _known_error(error: str) -> _KnownErrors:
-    """The cluster of an error, given its first `ERROR_LIMIT` characters; cached, because errors
-    repeat."""
+def _known_error(error: str) -> tuple[str, str, int | None]:
+    """The cluster, mark and code of an error, given its first `ERROR_LIMIT` characters; cached,
+    because errors repeat."""
     folded, code = error_pattern.fold_error(error), error_pattern.reply_code(error)
-    return _KnownErrors(folded, _mark(folded), int(code) if code else None)
+    return folded, _mark(folded), int(code) if code else None
 
 
 def _shorten(text: str) -> str:
-    """Cut a text of another program, with its length: a million tasks may each have 64 KiB."""
+    """Cut a text of another program: a million tasks may each have 64 KiB."""
     return f"{text[:MAX_TEXT_CHARS]}... ({len(text):,} characters)"
 
 
@@ -317,10 +249,8 @@ Condition: TypeAlias = tuple[str, tuple[str | int | float | None, ...]]
 
 
 def query_condition(query: Query, now: float) -> Condition:
-    """The condition of a query at `now` (epoch seconds UTC).
-
-    Typed text is passed as parameters, never as SQL.
-    """
+    """The condition of a query at `now` (epoch seconds UTC). Typed text is passed as parameters,
+    never as SQL."""
     sql, values = filter_condition(query.filter, now)
     if query.state is None:
         return sql, values
@@ -347,8 +277,7 @@ def bind_values(values: Iterable[Value], now: float) -> tuple[str | int | float 
 
 def task_source(query: Query, ids: Collection[str] | None, now: float) -> Condition:
     """The table and the WHERE condition of the tasks of a plan: all that match a query, or those of
-    them with these ids.
-    """
+    them with these ids."""
     met, values = query_condition(query, now)
     if ids is None:
         # Sorted already: reading by the index is faster than sorting.
@@ -364,6 +293,8 @@ def task_source(query: Query, ids: Collection[str] | None, now: float) -> Condit
 def order_clause(query: Query) -> str:
     """The ORDER BY clause; equal rows are sorted by id."""
     direction = "DESC" if query.descending else "ASC"
-    columns = dict.fromkeys((ORDER_COLUMNS[query.order], "id", "queue", "state"))
-    last = f"{ORDER_COLUMNS[query.order]} IS NULL, " if query.order in _MAY_LACK else ""
+    if query.order not in ORDER_COLUMNS:
+        raise KeyError(query.order)
+    columns = dict.fromkeys((query.order, "id", "queue", "state"))
+    last = f"{query.order} IS NULL, " if query.order in _MAY_LACK else ""
     return f"ORDER BY {last}" + ", ".join(f"{column} {direction}" for column in columns)

@@ -11,7 +11,7 @@ from itertools import groupby, islice
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
-from engine.index.row_positions import RowPositions
+from engine.index.listed_rows import RowPositions
 from engine.index.schema import (
     ALL_STATE_NUMBERS,
     ALL_STATES,
@@ -37,10 +37,10 @@ from engine.model import Missing, Problem, State, Task
 from engine.system.cleanup import closed_on_error
 
 Key: TypeAlias = tuple[int, str, str]
-"""State, id and queue: what tells rows apart."""
+"""State, id and queue: the identity of a row."""
 
 _key = itemgetter(*map(ROW_COLUMNS.index, ("state", "id", "queue")))
-_PLAIN = len(PLAIN_COLUMNS)
+_PLAIN = PLAIN_COLUMNS.count(",") + 1
 _REV = ROW_COLUMNS.index("rev")
 _CHANGED = [at for at, name in enumerate(ROW_COLUMNS) if name not in ("id", "state", "queue")]
 _changed_values = itemgetter(*_CHANGED)
@@ -70,7 +70,6 @@ class IndexDelta(NamedTuple):
     appeared: frozenset[str] = frozenset()
     departed: frozenset[str] = frozenset()
     changed: bool = False
-    """True if the index has changed."""
 
 
 MAX_EARLY_ROWS = 5000
@@ -110,7 +109,6 @@ class Writer:
         self._early: set[Key] = set()
         """In the first scan, rows that it may yet show: of the store's sample, and of lookups."""
         self.problems = 0
-        """Number of problems in the store."""
 
     def close(self) -> None:
         """Close the file."""
@@ -248,10 +246,8 @@ class Writer:
     def apply_lookup(
         self, asked: Collection[str], answers: Collection[Task | Missing | Problem]
     ) -> IndexDelta:
-        """Write the result of looking up some names: these tasks exist there, and nowhere else.
-
-        A name without a result is unknown: its rows do not change.
-        """
+        """Write the result of looking up some names: these tasks exist there, and nowhere else. A
+        name without a result is unknown: its rows do not change."""
         tasks = [row_of(item) for item in answers if isinstance(item, Task)]
         missing = {clean_text(item.id) for item in answers if isinstance(item, Missing)}
         problems = [item for item in answers if isinstance(item, Problem)]
@@ -310,16 +306,12 @@ class Writer:
             "RETURNING place, what, state, since, quarantined",
             (json.dumps(list(names)),),
         ).fetchall()
-        for problem in problems:
-            self._insert_problem(problem)
+        self._db.executemany(
+            "INSERT OR REPLACE INTO problem VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [(*_problem_row(one), _name(one), self._scan_number) for one in problems],
+        )
         self._count_problems()
         return set(known) != {_problem_row(problem) for problem in problems}
-
-    def _insert_problem(self, problem: Problem) -> None:
-        self._db.execute(
-            "INSERT OR REPLACE INTO problem VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (*_problem_row(problem), _name(problem), self._scan_number),
-        )
 
     def _count_problems(self) -> None:
         (self.problems,) = self._db.execute("SELECT count(*) FROM problem").fetchone()
@@ -327,7 +319,6 @@ class Writer:
     # ---- rows
 
     def _known(self, rows: Collection[Key]) -> dict[Key, tuple[int, str]]:
-        """The number and revision of those of these rows that exist."""
         known = {}
         for state in {key[0] for key in rows}:
             ids = [key[1] for key in rows if key[0] == state]
@@ -355,9 +346,7 @@ class Writer:
 
     def _put(self, rows: Mapping[Key, Values], known: Mapping[Key, tuple[int, str]]) -> bool:
         """Insert and update the rows that differ, and mark all as seen; True if any differed."""
-        new = sorted(
-            key for key in rows if key not in known
-        )  # sorted inserts keep the B-tree compact
+        new = sorted(key for key in rows if key not in known)  # it keeps the B-tree compact
         numbers = self._numbers(len(new))
         altered = [
             (*_changed_values(row), known[key][0])
@@ -426,7 +415,7 @@ class Writer:
                 self._db.execute(sql, (state, first, size))
 
     def _split(self, state: int, first: str, rows: int) -> tuple[str, int] | None:
-        listed = SORTED_ROWS[state == ALL_STATES].format(condition="id>=:first")
+        listed = SORTED_ROWS[state == ALL_STATES]
         values = {"state": state, "first": first, "rows": rows}
         (name,) = self._db.execute(
             f"SELECT id {listed} ORDER BY id, queue LIMIT 1 OFFSET :rows", values
@@ -443,10 +432,8 @@ _FORGET_BLOCK = "DELETE FROM block WHERE state=? AND first=? AND ?=0"
 
 def _ids_below(db: sqlite3.Connection, prefixes: Iterable[str]) -> set[str]:
     """The ids of all rows that begin with one of these prefixes, each with a final slash."""
-    select = (
-        "SELECT id FROM task INDEXED BY by_id "
-        f"WHERE state IN ({ALL_STATE_NUMBERS}) AND id > ? AND id < ?"
-    )
+    among = f"task INDEXED BY by_id WHERE state IN ({ALL_STATE_NUMBERS})"
+    select = f"SELECT id FROM {among} AND id > ? AND id < ?"
     # "0" is the character after "/".
     spans = ((prefix, f"{prefix[:-1]}0") for prefix in prefixes)
     return {ident for span in spans for (ident,) in db.execute(select, span)}

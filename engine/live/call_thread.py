@@ -46,11 +46,9 @@ class _Call(NamedTuple):
 
 
 class CallThread:
-    """Runs calls that may block outside the event loop; its thread starts with the first call.
-
-    The thread is a daemon: one that hangs in disk I/O does not delay the exit of the process. Use
-    it from one event loop only.
-    """
+    """Runs calls that may block outside the event loop; its thread starts with the first call. The
+    thread is a daemon: one that hangs in disk I/O does not delay the exit of the process. Use it
+    from one event loop only."""
 
     def __init__(self, name: str, at_end: Callable[[], None] = lambda: None) -> None:
         """`at_end` is called on the thread when it ends, if it ever started."""
@@ -96,12 +94,9 @@ class CallThread:
                 _set_outcome(loop, call.answer, None, Unavailable("closed"))
                 continue
             try:
-                result = call.make()
+                _set_outcome(loop, call.answer, call.make(), None)
             except BaseException as error:
-                # Any exception is raised in the caller.
-                _set_outcome(loop, call.answer, None, error)
-            else:
-                _set_outcome(loop, call.answer, result, None)
+                _set_outcome(loop, call.answer, None, error)  # it is raised in the caller
         self._at_end()
         _set_outcome(loop, self._ended, None, None)
 

@@ -65,7 +65,6 @@ MAX_CHANGED_NAMES = 20_000
 CHEAP_SCAN_SECONDS = 0.25
 """A full scan of this cost, in seconds of CPU, is not replaced by a comparison of revisions."""
 
-
 Found = Task | Missing | Problem
 
 
@@ -245,7 +244,6 @@ class IndexSync:
             self._notify()
 
     def _follow_store(self) -> None:
-        """Follow the store while it is available."""
         with ExitStack() as stack:
             index = self._index or self._make_index()
             wide = self._open_store()
@@ -277,7 +275,6 @@ class IndexSync:
                 self._take_requests(self._seconds_to_next())
 
     def _do_due_work(self, index: Writer, wide: ReadableStore, near: ReadableStore) -> None:
-        """Do what is due."""
         now = time.monotonic()
         self._look_up_changed(index, near)
         if self._is_check_wanted and self.latest.is_complete and now >= self._check_earliest:
@@ -294,7 +291,6 @@ class IndexSync:
         self._publish()
 
     def _seconds_to_next(self) -> float:
-        """Seconds until the next scheduled step."""
         due = [self._scan_latest] if not self._halted else [time.monotonic() + RETRY_SECONDS]
         if self._is_scan_wanted and not self._halted:
             due.append(self._scan_earliest)
@@ -330,7 +326,6 @@ class IndexSync:
     # ---- lookups of names
 
     def _look_up_changed(self, index: Writer, near: ReadableStore) -> None:
-        """Look up the names that have changed."""
         self._take_requests(0.0)
         names, self._names = self._names, set()
         waiting = iter(names)
@@ -381,8 +376,7 @@ class IndexSync:
     def _check_all(self, index: Writer, wide: ReadableStore, near: ReadableStore) -> None:
         """Find lost changes: compare the revisions of all tasks with those of the index, and look
         up the tasks that differ. Problems that are not of one file wait for the next full scan. One
-        is requested if it costs little, if very many differ, or if the store lists no revisions.
-        """
+        is requested if it costs little, if very many differ, or if the store lists no revisions."""
         self._is_check_wanted = False
         revisions = wide.changes.revisions
         if revisions is None or self._scan_cost < CHEAP_SCAN_SECONDS:
@@ -404,7 +398,6 @@ class IndexSync:
         self._check_earliest = time.monotonic() + SCAN_COST_FACTOR * cost
 
     def _scan(self, index: Writer, wide: ReadableStore, near: ReadableStore) -> None:
-        """Run a full scan."""
         began, cost = time.monotonic(), time.thread_time()
         self._is_scan_wanted = self._is_check_wanted = False
         self._publish_stopped()
@@ -516,17 +509,13 @@ class IndexSync:
             self._update(lambda latest: latest._replace(appeared=latest.appeared + appeared))
 
     def _debounce_departures(self) -> None:
-        long_ago = time.monotonic() - DEPARTURE_DELAY_SECONDS
-        departed = []
-        for ident, since in self._departing.items():
-            if since > long_ago:
-                break
-            departed.append(ident)
-        for ident in departed:
-            del self._departing[ident]
+        long_ago, departed = time.monotonic() - DEPARTURE_DELAY_SECONDS, 0
+        while self._departing and (first := next(iter(self._departing.items())))[1] <= long_ago:
+            del self._departing[first[0]]
+            departed += 1
         if departed:
             self._dirty = True
-            self._update(lambda latest: latest._replace(departed=latest.departed + len(departed)))
+            self._update(lambda latest: latest._replace(departed=latest.departed + departed))
 
     def _copy_facts(self, store: ReadableStore, *, with_controls: bool = True) -> None:
         """Copy the store's states, words, edges and controls, which it re-reads at each scan; its
@@ -540,7 +529,6 @@ class IndexSync:
             self._dirty = True
 
     def _publish(self) -> None:
-        """Publish the changes, if there are any."""
         if not self._dirty or self._index is None:
             return
         self._dirty = False

@@ -13,10 +13,9 @@ from functools import partial
 
 from engine.live.call_thread import CLOSE_TIMEOUT_SECONDS, post_call
 from engine.live.index_sync import Found, IndexChanged, IndexSync, scan_all
-from engine.live.operation_history import OperationHistory
 from engine.live.queries import CachedQueries, IndexQueries
 from engine.live.shared_parts import SharedParts
-from engine.live.store_actions import StoreActions, StoreThread
+from engine.live.store_actions import OperationHistory, StoreActions, StoreThread
 from engine.model import Edges, State
 from engine.operations.journal import Journal
 from engine.store import ChangeableStore, Control, ReadableStore, Unavailable
@@ -132,10 +131,14 @@ class Inspector:
                 raise Unavailable("closed")
             await self._next_change(None)
         if self.latest.generation != self._reported:
-            while (delay := self._reported_at + _report_period(self.latest) - loop.time()) > 0:
+            while (delay := self._reported_at + self._report_period - loop.time()) > 0:
                 await self._next_change(delay)
             self._reported, self._reported_at = self.latest.generation, loop.time()
         return self.latest
+
+    @property
+    def _report_period(self) -> float:
+        return REPORT_PERIOD_SECONDS if self.latest.is_complete else FIRST_SCAN_PERIOD_SECONDS
 
     def _on_change(self) -> None:
         """Called on the thread of `IndexSync`."""
@@ -159,22 +162,12 @@ class Inspector:
 
     async def scan_now(self) -> None:
         """Run a full scan now; returns when it has ended."""
-        loop = asyncio.get_running_loop()
-        looked: asyncio.Future[None] = loop.create_future()
         if self._sync.has_ended:
             return
-
-        def done() -> None:
-            if not looked.done():
-                looked.set_result(None)
-
-        self._sync.scan_now(partial(post_call, loop, done))
-        await looked
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        self._sync.scan_now(partial(post_call, loop, ended.set))
+        await ended.wait()
 
     def stop_first_scan(self) -> None:
         """Stop the first full scan; `scan_now` restarts it."""
         self._sync.stop_first_scan()
-
-
-def _report_period(latest: IndexChanged) -> float:
-    return REPORT_PERIOD_SECONDS if latest.is_complete else FIRST_SCAN_PERIOD_SECONDS

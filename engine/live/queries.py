@@ -1,8 +1,9 @@
-"""Queries of the console on the index of one store."""
+"""Queries of the console on the index of one store, each reader on a thread of its own."""
 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
@@ -16,9 +17,8 @@ from engine.index.error_clusters import Cluster
 from engine.index.freeze_plan import differing_rows, freeze_rows, read_sharing
 from engine.index.reader import Reader
 from engine.index.schema import CHUNK_ROWS, Query, Window
-from engine.live.call_thread import CLOSE_TIMEOUT_SECONDS
+from engine.live.call_thread import CLOSE_TIMEOUT_SECONDS, CallThread
 from engine.live.index_sync import IndexSync
-from engine.live.query_threads import QueryThread
 from engine.model import Problem, State, Task
 from engine.operations import plans
 from engine.operations.plan_rows import MAX_ROWS_IN_MEMORY
@@ -28,6 +28,61 @@ from engine.verbs import VERBS
 
 T = TypeVar("T")
 
+
+class QueryThread:
+    """A reader of the index on its own thread; a query is interrupted when its caller is
+    cancelled."""
+
+    def __init__(self, name: str, mirror: IndexSync) -> None:
+        self._lane = CallThread(name, self._close_reader)
+        self._sync = mirror
+        self._reader: Reader | None = None
+        self._path = ""
+
+    async def ask(self, question: Callable[[Reader], T], otherwise: T) -> T:
+        """Run a query; returns `otherwise` while there is no index.
+
+        Raises:
+            Unavailable: the index cannot be read.
+        """
+        try:
+            return await self._lane.run(lambda: self._answer(question, otherwise))
+        except asyncio.CancelledError:
+            if self._reader is not None:
+                self._reader.interrupt()
+            raise
+
+    async def close(self, patience: float) -> None:
+        """Interrupt the running query and end the thread."""
+        if self._reader is not None:
+            self._reader.interrupt()
+        await self._lane.close(patience)
+
+    def _answer(self, question: Callable[[Reader], T], otherwise: T) -> T:
+        while True:
+            path = self._sync.path
+            if not path:
+                return otherwise
+            try:
+                return question(self._open(path))
+            except sqlite3.Error as error:
+                # Retry if the interrupt was for the query before, or the index was replaced.
+                interrupted = "interrupt" in str(error) and self._lane.is_wanted()
+                if not interrupted and path == self._sync.path:
+                    raise Unavailable(f"the index in {path}: {error}") from error
+
+    def _open(self, path: str) -> Reader:
+        if self._reader is None or path != self._path:
+            self._close_reader()
+            self._reader, self._path = Reader(path), path
+        return self._reader
+
+    def _close_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+
 SEARCH_COST_FACTOR = 4
 """After changes, a search is repeated no sooner than after so many times its own duration."""
 AGE_ROUNDING_SECONDS = 5.0
@@ -35,9 +90,7 @@ AGE_ROUNDING_SECONDS = 5.0
 ANSWER_COST_FACTOR = 20
 """A cached answer serves for so many times the duration of its query."""
 MAX_CACHED_ANSWERS = 8
-"""Maximum cached answers."""
 MAX_ACTIVE_TASKS, MAX_COUNTED_KINDS = 200, 50
-"""Maximum active tasks and kinds returned."""
 
 
 class IndexQueries:
@@ -61,8 +114,7 @@ class IndexQueries:
 
     async def window(self, query: Query, start: int, size: int, *, counts: bool = True) -> Window:
         """Up to `size` rows of a result, from `start` on; from an earlier row if the result is
-        shorter. Without `counts`, a search may end at the last of these rows.
-        """
+        shorter. Without `counts`, a search may end at the last of these rows."""
         empty = Window((), 0, 0, self._sync.latest.generation)
         now = _age_base(query, self._clock)
         page = await self._ask(
@@ -78,10 +130,10 @@ class IndexQueries:
 
     async def matching_ids(self, query: Query, ids: Collection[str]) -> frozenset[str]:
         """Those of these ids that match a query; one query for all."""
-        nothing: tuple[Row, ...] = ()
         now = _age_base(query, self._clock)
-        rows = await self._windows.ask(lambda reader: reader.rows(query, ids, now), nothing)
-        return frozenset(row.id for row in rows)
+        return await self._windows.ask(
+            lambda reader: frozenset(row.id for row in reader.rows(query, ids, now)), frozenset()
+        )
 
     async def task(self, id: str) -> Task | None:
         """A task by its id, in any state; None if it does not exist."""
@@ -97,11 +149,8 @@ class IndexQueries:
         return await self._searches.ask(lambda reader: reader.count(query, now), 0)
 
     async def explain(self, query: Query) -> str:
-        """If nothing matches: the part of the filter that excludes all tasks, and the count without
-        it.
-
-        `"age>30m" matches none; 12 without it`; "" if something matches, or the store is empty.
-        """
+        """If nothing matches, the part of the filter that excludes all tasks: `"age>30m" matches
+        none; 12 without it`; "" if something matches, or the store is empty."""
         now = self._clock()
         return await self._searches.ask(lambda reader: reader.explain(query, now), "")
 
@@ -138,9 +187,7 @@ class IndexQueries:
         noted: frozenset[str] = frozenset(),
     ) -> Plan:
         """Freeze a plan for all tasks that match a query, or for those of them with these ids.
-
-        `noted` are the ids of tasks with a note.
-        """
+        `noted` are the ids of tasks with a note."""
         now, generation = self._clock(), self._sync.latest.generation
         edges, careful = self._sync.edges, VERBS[verb].excludes_suspicious
         is_plain = query.order == "id" and not query.descending
@@ -232,22 +279,17 @@ class CachedQueries:
         await self._thread.close(seconds)
 
     async def ages(self, query: Query, by: str, now: float) -> Ages:
-        """Count the tasks that match a query by age and by a key of `age_table.GROUPINGS`.
-
-        A query without a state counts the states of `age_table.UNFINISHED_STATES`.
-        """
-        key = ("ages", query, by)
-        nothing = NO_AGES._replace(by=by)
+        """See `age_table.query_ages`."""
+        key, nothing = ("ages", query, by), NO_AGES._replace(by=by)
         return await self.ask(key, lambda r: age_table.query_ages(r, query, by, now), nothing)
 
     async def clusters(self, query: Query) -> tuple[Cluster, ...]:
         """Group the tasks that match a query by the pattern of their last error."""
-        now, nothing = self._clock(), tuple[Cluster, ...]()
-        key = ("clusters", query)
+        now = self._clock()
         return await self.ask(
-            key,
+            ("clusters", query),
             lambda r: error_clusters.query_clusters(r, query, now),
-            nothing,
+            (),
             lambda _: not query.filter.is_relative,
         )
 
@@ -268,42 +310,36 @@ class CachedQueries:
 
     async def count_kinds(self) -> Mapping[str, tuple[int, float | None]]:
         """Count the pending tasks of the largest kinds, each with the creation of its oldest."""
-        nothing: Mapping[str, tuple[int, float | None]] = {}
         return await self.ask(
-            "kinds", lambda r: backlog.count_kinds(r, MAX_COUNTED_KINDS), nothing, lambda _: True
+            "kinds", lambda r: backlog.count_kinds(r, MAX_COUNTED_KINDS), {}, lambda _: True
         )
 
     async def count_due(self, now: float, kinds: tuple[str, ...]) -> Mapping[str, DueTasks]:
         """Count the tasks of some kinds that may run now."""
-        nothing: Mapping[str, DueTasks] = {}
         if not kinds:
-            return nothing
-        return await self.ask(("due", kinds), lambda r: backlog.count_due(r, now, kinds), nothing)
+            return {}
+        return await self.ask(("due", kinds), lambda r: backlog.count_due(r, now, kinds), {})
 
     async def destinations_of(self, ids: frozenset[str]) -> Mapping[str, str]:
         """The domains or origins that tasks go to, by id; of tasks that exist or left lately."""
-        nothing: Mapping[str, str] = {}
         return await self.ask(
-            ("sent to", ids), lambda r: error_clusters.find_destinations(r, ids), nothing
+            ("sent to", ids), lambda r: error_clusters.find_destinations(r, ids), {}
         )
 
     async def active_tasks(self) -> Sequence[Task]:
         """The first `MAX_ACTIVE_TASKS` active tasks; unlike `IndexQueries.window`, for display of
-        no list.
-        """
-        query, nothing = Query(State.ACTIVE), tuple[Task, ...]()
-        now, size = self._clock(), MAX_ACTIVE_TASKS
+        no list."""
+        query, size, now = Query(State.ACTIVE), MAX_ACTIVE_TASKS, self._clock()
         return await self.ask(
-            "active", lambda r: r.window(query, 0, size, 0, now).tasks, nothing, lambda _: True
+            "active", lambda r: r.window(query, 0, size, 0, now).tasks, (), lambda _: True
         )
 
     async def count_ahead(
         self, task: Task, now: float, by: str = backlog.BY_CREATED
     ) -> Mapping[str, int]:
         """Count the due tasks that run before a task, in the order `by`, by kind."""
-        nothing: Mapping[str, int] = {}
         key = ("ahead", task.queue, task.id, task.due, by)
-        return await self.ask(key, lambda r: backlog.count_ahead(r, task, now, by), nothing)
+        return await self.ask(key, lambda r: backlog.count_ahead(r, task, now, by), {})
 
     async def ask(
         self,

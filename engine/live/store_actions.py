@@ -1,20 +1,23 @@
-"""Read and change one store from the event loop, with stores that stay open between calls."""
+"""Read and change one store from the event loop, with stores that stay open between calls; list,
+undo, continue and abandon the operations in its journal."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from itertools import islice
 from typing import TypeVar
 
 from engine.live.call_thread import CLOSE_TIMEOUT_SECONDS, CallThread
 from engine.live.index_sync import MAX_CHANGED_NAMES, IndexSync
 from engine.model import Part, Problem, Relatives, Task
-from engine.operations import controls, execute, run_plan, sizes, trash
+from engine.operations import controls, execute, plans, run_plan, trash, undo
 from engine.operations.controls import ControlResult, Order
-from engine.operations.execute import Report, RowResult
-from engine.operations.journal import Intent, Journal
-from engine.operations.plans import Plan
+from engine.operations.execute import Report
+from engine.operations.journal import Entry, Intent, Journal, Operation
+from engine.operations.plans import Plan, RowResult
+from engine.operations.undo import Settled
 from engine.store import ChangeableStore, Outlook, Unavailable
 
 T = TypeVar("T")
@@ -24,36 +27,23 @@ TRASH_BATCH = 500
 
 
 class StoreThread:
-    """An instance of a store on its own thread: opened by the first call, kept for later ones."""
+    """An instance of a store on its own thread: opened by the first call, kept for later ones.
+
+    Raises, everywhere: Unavailable, if the store cannot be reached, or the thread was closed.
+    """
 
     def __init__(self, name: str, open_store: Callable[[], ChangeableStore]) -> None:
-        self._thread = CallThread(name, self._close_store)
+        self.calls = CallThread(name, self._close_store)
         self._open_store = open_store
         self._store: ChangeableStore | None = None
 
     async def run(self, use: Callable[[ChangeableStore], T]) -> T:
-        """Call `use` with the store on the thread. After an error the next call opens it again.
-
-        Raises:
-            Unavailable: the store cannot be reached, or the thread was closed.
-        """
-        return await self._thread.run(lambda: self._use(use))
-
-    async def call(self, make: Callable[[], T]) -> T:
-        """Run a call that needs no store on the thread, after those before it.
-
-        Raises:
-            Unavailable: the thread was closed.
-        """
-        return await self._thread.run(make)
-
-    def is_wanted(self) -> bool:
-        """True if the caller of the running call still waits for it; called on the thread."""
-        return self._thread.is_wanted()
+        """Call `use` with the store on the thread. After an error the next call opens it again."""
+        return await self.calls.run(lambda: self._use(use))
 
     async def close(self, seconds: float) -> None:
         """End the thread and close the store; a thread that hangs is abandoned."""
-        await self._thread.close(seconds)
+        await self.calls.close(seconds)
 
     def _use(self, use: Callable[[ChangeableStore], T]) -> T:
         if self._store is None:
@@ -71,7 +61,12 @@ class StoreThread:
 
 
 class StoreActions:
-    """The content of tasks, and changes: plans, controls and the trash."""
+    """The content of tasks, and changes: plans, controls and the trash.
+
+    Raises, everywhere: Unavailable, if the store or the journal cannot be reached (a plan has then
+    changed nothing); Gone, if the task or file does not exist any more; Unsupported, if it cannot
+    be read, with the reason.
+    """
 
     def __init__(
         self,
@@ -96,40 +91,19 @@ class StoreActions:
         await asyncio.gather(*(thread.close(seconds) for thread in threads))
 
     async def parts(self, task: Task) -> tuple[Part, ...]:
-        """The parts of a task, the task itself first.
-
-        Raises:
-            Gone: the task does not exist any more.
-            Unavailable: the store cannot be reached.
-        """
+        """The parts of a task, the task itself first."""
         return await self._reading.run(lambda s: tuple(s.parts(task)))
 
     async def read(self, task: Task, part: str = "") -> bytes:
-        """The bytes of a part of a task; without a name, of the task itself.
-
-        Raises:
-            Gone: the task does not exist any more.
-            Unsupported: this part cannot be read, with the reason.
-            Unavailable: the store cannot be reached.
-        """
+        """The bytes of a part of a task; without a name, of the task itself."""
         return await self._reading.run(lambda s: s.read(task, part))
 
     async def relatives(self, task: Task, limit: int) -> Relatives:
-        """The parent of a task and at most `limit` of its children.
-
-        Raises:
-            Unavailable: the store cannot be reached.
-        """
+        """The parent of a task and at most `limit` of its children."""
         return await self._reading.run(lambda s: s.relatives(task, limit))
 
     async def preview_problem(self, problem: Problem) -> bytes:
-        """The first bytes of a file that cannot be read as a task.
-
-        Raises:
-            Gone: the file does not exist any more.
-            Unsupported: it cannot be read, with the reason.
-            Unavailable: the store cannot be reached.
-        """
+        """The first bytes of a file that cannot be read as a task."""
         return await self._reading.run(lambda s: s.preview_problem(problem))
 
     async def apply_plan(
@@ -145,14 +119,8 @@ class StoreActions:
 
         An `intent` is written to the journal before the first task moves; an operation that cannot
         be undone runs even if that fails, because a full disk may be the reason for it. The other
-        arguments are as for `execute.apply_plan`; the callables are called on that thread.
-
-        Raises:
-            Unavailable: the store cannot be reached, or the journal cannot be written; nothing was
-                done.
+        arguments are as for `run_plan.run_journaled_plan`; the callables are called on that thread.
         """
-        thread = StoreThread("spooldeck-operation", self._open_store)
-        self._threads.add(thread)
 
         def run(store: ChangeableStore) -> Report:
             return run_plan.run_journaled_plan(
@@ -167,14 +135,23 @@ class StoreActions:
                 quota=self._quota,
             )
 
+        async with self._own_thread("spooldeck-operation") as thread:
+            try:
+                return await thread.run(run)
+            finally:
+                if len(plan.rows) > MAX_CHANGED_NAMES:
+                    self._sync.request_scan()
+                else:
+                    self._sync.request_lookup(row.id for row in plan.rows)
+
+    @asynccontextmanager
+    async def _own_thread(self, name: str) -> AsyncIterator[StoreThread]:
+        thread = StoreThread(name, self._open_store)
+        self._threads.add(thread)
         try:
-            return await thread.run(run)
+            yield thread
         finally:
             self._threads.discard(thread)
-            if len(plan.rows) > MAX_CHANGED_NAMES:
-                self._sync.request_scan()
-            else:
-                self._sync.request_lookup(row.id for row in plan.rows)
             await thread.close(CLOSE_TIMEOUT_SECONDS)
 
     async def run_control(self, order: Order, intent: Intent | None = None) -> ControlResult:
@@ -188,12 +165,10 @@ class StoreActions:
             Unavailable: the store cannot be reached or failed, or the journal cannot be written.
         """
         journal, clock = self._journal, self._clock
-
-        def run(store: ChangeableStore) -> ControlResult:
-            return controls.run_control(store, journal, order, intent, clock)
-
         try:
-            return await self._acting.run(run)
+            return await self._acting.run(
+                lambda store: controls.run_control(store, journal, order, intent, clock)
+            )
         finally:
             self._sync.request_scan()
 
@@ -206,37 +181,23 @@ class StoreActions:
         return await self._acting.run(lambda store: controls.forecast_control(store, order))
 
     async def measure_tasks(self, plan: Plan, report: Callable[[int, int], bool]) -> None:
-        """Measure the size of a plan's first `sizes.MAX_MEASURED_TASKS` tasks, batch by batch.
-
+        """Measure the size of a plan's first `plans.MAX_MEASURED_TASKS` tasks, batch by batch.
         `report` is called on another thread with the bytes and the number of tasks so far; it
-        returns False to stop.
+        returns False to stop."""
+        async with self._own_thread("spooldeck-sizes") as thread:
 
-        Raises:
-            Unavailable: the store cannot be reached.
-        """
-        thread = StoreThread("spooldeck-sizes", self._open_store)
-        self._threads.add(thread)
+            def run(store: ChangeableStore) -> None:
+                size = amount = 0
+                measured = islice(plan.rows, plans.MAX_MEASURED_TASKS)
+                for more, tasks in plans.measure_tasks(store, measured):
+                    size, amount = size + more, amount + tasks
+                    if self._closed or not thread.calls.is_wanted() or not report(size, amount):
+                        return
 
-        def run(store: ChangeableStore) -> None:
-            size = amount = 0
-            measured = islice(plan.rows, sizes.MAX_MEASURED_TASKS)
-            for more, tasks in sizes.measure_tasks(store, measured):
-                size, amount = size + more, amount + tasks
-                if self._closed or not thread.is_wanted() or not report(size, amount):
-                    return
-
-        try:
             await thread.run(run)
-        finally:
-            self._threads.discard(thread)
-            await thread.close(CLOSE_TIMEOUT_SECONDS)
 
     async def plan_restore(self, plan: Plan, retention: float | None) -> Plan:
-        """Plan to restore tasks from the trash, each row with its target; `retention` is in days.
-
-        Raises:
-            Unavailable: the store or the journal cannot be read.
-        """
+        """Plan to restore tasks from the trash, each row with its target; `retention`: in days."""
         journal, now = self._journal, self._clock()
         days = float("inf") if retention is None else retention
         return await self._acting.run(
@@ -245,11 +206,64 @@ class StoreActions:
 
     async def trash_bytes(self) -> int:
         """Bytes of all tasks in the trash, with payloads. Between reads of `TRASH_BATCH` tasks
-        the thread does what else is wanted.
-
-        Raises:
-            Unavailable: the store cannot be reached.
-        """
+        the thread does what else is wanted."""
         while not await self._reading.run(lambda store: store.read_trash(TRASH_BATCH)):
             pass
         return await self._reading.run(lambda store: store.trash_bytes())
+
+
+class OperationHistory:
+    """The operations of one place. They are read on the thread that also changes tasks, so that the
+    rows of an operation and the tasks they describe belong together.
+
+    Raises, everywhere: Unavailable, if the journal or the store cannot be read, the journal cannot
+    be written, or tasks are being moved.
+    """
+
+    def __init__(
+        self, acting: StoreThread, clock: Callable[[], float], journal: Journal | None
+    ) -> None:
+        self._acting, self._clock, self._journal = acting, clock, journal
+
+    async def operations(self, since: float = 0.0) -> tuple[Operation, ...]:
+        """The operations since `since` (epoch seconds UTC), the latest first."""
+        journal = self._journal
+        if journal is None:
+            return ()
+        return await self._acting.calls.run(lambda: journal.operations(since))
+
+    async def entries(self, operation: Operation, most: int) -> tuple[Entry, ...]:
+        """The first `most` rows of an operation, each with its outcome."""
+        journal = self._require_journal()
+        return await self._acting.calls.run(
+            lambda: tuple(islice(journal.entries(operation.op), most))
+        )
+
+    async def plan_undo(self, operation: Operation, retention: float) -> undo.UndoPlan:
+        """Plan to undo an operation; `retention` of dead tasks is in days."""
+        journal, now = self._require_journal(), self._clock()
+        return await self._acting.run(
+            lambda s: undo.plan_undo(s, journal, operation, now, retention)
+        )
+
+    async def settle_operation(self, operation: Operation) -> Settled:
+        """Find the outcomes of an interrupted operation, and write them to the journal."""
+        journal = self._require_journal()
+        return await self._acting.run(
+            lambda store: undo.settle_operation(store, journal, operation)
+        )
+
+    async def plan_rest(self, operation: Operation) -> Plan:
+        """Plan to continue an interrupted operation with its unchanged rows."""
+        journal, now = self._require_journal(), self._clock()
+        return await self._acting.run(lambda store: undo.plan_rest(store, journal, operation, now))
+
+    async def abandon_operation(self, operation: Operation, why: str) -> None:
+        """Abandon an interrupted operation: its unchanged rows stay unapplied."""
+        journal = self._require_journal()
+        await self._acting.run(lambda store: undo.abandon_operation(store, journal, operation, why))
+
+    def _require_journal(self) -> Journal:
+        if self._journal is None:
+            raise Unavailable("this place has no journal")
+        return self._journal

@@ -44,12 +44,9 @@ def planned_steps(evidence: LockEvidence) -> tuple[str, ...]:
         return (f"{TAKE_OVER_STEP}: {evidence.reason}",)
     if evidence.verdict is not Verdict.STUCK or evidence.signal_refusal:
         return ()
-    steps = []
+    steps, wait = [], f"wait {EXIT_WAIT_SECONDS:.0f}s"
     for pid in evidence.holders:
-        steps += [
-            f"SIGTERM PID {pid}, wait {EXIT_WAIT_SECONDS:.0f}s",
-            f"SIGKILL PID {pid} if alive, wait {EXIT_WAIT_SECONDS:.0f}s",
-        ]
+        steps += [f"SIGTERM PID {pid}, {wait}", f"SIGKILL PID {pid} if alive, {wait}"]
     if evidence.pid in evidence.holders:
         steps.append("also kill children still holding the flock")
     return (*steps, TAKE_OVER_STEP)
@@ -106,18 +103,14 @@ def free_lock(
             if evidence.verdict is not Verdict.STUCK:
                 raise
         if evidence.signal_refusal:
-            again = examine()
-            if (again.identity, again.signal_refusal) == (
-                evidence.identity,
-                evidence.signal_refusal,
-            ):
-                raise UnsafeToSignal(evidence.signal_refusal)
+            again, refusal = examine(), evidence.signal_refusal
+            if again.identity == evidence.identity and again.signal_refusal == refusal:
+                raise UnsafeToSignal(refusal)
             continue  # it is changing hands: the evidence was incomplete
         if evidence.pid not in evidence.holders:
             if orphans:
-                raise UnsafeToSignal(
-                    f"PID {evidence.pid} left more children: {_list_pids(evidence.holders)}"
-                )
+                pids = ", ".join(f"PID {pid}" for pid in evidence.holders)
+                raise UnsafeToSignal(f"PID {evidence.pid} left more children: {pids}")
             orphans = True
         for pid in evidence.holders:
             _end_process(pid, evidence.identity, examine, say, wait)
@@ -134,8 +127,7 @@ def _end_process(
     """End one process if it is proven to hold this lock; otherwise do nothing.
 
     Only a process with the locked file open belongs to the holder. The process group does not
-    count:
-    it may contain unrelated processes, such as a script started by a timer.
+    count: it may contain unrelated processes, such as a script started by a timer.
 
     Raises:
         UnsafeToSignal: it must not be signalled, or it does not exit.
@@ -173,13 +165,5 @@ def _end_process(
 
 
 def _may_end(now: LockEvidence, pid: int, identity: str) -> bool:
-    """True if the lock is unchanged, still stuck, and this process is proven to hold it."""
-    return (now.verdict, now.signal_refusal, now.identity) == (
-        Verdict.STUCK,
-        "",
-        identity,
-    ) and pid in now.holders
-
-
-def _list_pids(pids: tuple[int, ...]) -> str:
-    return ", ".join(f"PID {pid}" for pid in pids)
+    is_stuck = now.verdict is Verdict.STUCK and not now.signal_refusal
+    return is_stuck and now.identity == identity and pid in now.holders

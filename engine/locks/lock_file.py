@@ -27,6 +27,7 @@ import os
 import time
 from typing import NamedTuple
 
+from engine.system.cleanup import closing_fd
 from engine.text.safe import safe_line
 
 MAX_PID = 2**22
@@ -77,17 +78,9 @@ def make_claim(token: str, now: float, up: float) -> LockClaim:
         OSError: /proc cannot be read.
     """
     _, _, group, started = process_stat("self")
-    mark = ProcessMark(
-        boot_id(),
-        started,
-        pid_namespace(),
-        host=host_name(),
-        uid=os.geteuid(),
-        group=group,
-        token=token,
-        alive_at=int(up),
-        slept=int(suspended_seconds()),
-    )
+    times = int(up), int(suspended_seconds())
+    who = os.geteuid(), group, token, *times
+    mark = ProcessMark(boot_id(), started, pid_namespace(), host_name(), *who)
     return LockClaim(os.getpid(), int(now), mark)
 
 
@@ -130,17 +123,8 @@ def _mark(lines: list[bytes]) -> ProcessMark | None:
     if len(boot) != 36 or not _is_hex(boot.replace("-", "")):
         return None
     a, b, c, d, e, f = (number or 0 for number in numbers)
-    return ProcessMark(
-        boot,
-        a,
-        b,
-        host=host,
-        uid=c,
-        group=d,
-        token=token,
-        alive_at=-e if alive_at[0] == "-" else e,
-        slept=f,
-    )
+    alive = -e if alive_at[0] == "-" else e
+    return ProcessMark(boot, a, b, host, uid=c, group=d, token=token, alive_at=alive, slept=f)
 
 
 def _number(text: bytes) -> int | None:
@@ -182,11 +166,8 @@ def process_stat(pid: int | str) -> tuple[str, int, int, int]:
 
 def read_proc_file(path: str) -> bytes:
     """Read a /proc file completely."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with closing_fd(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as fd:
         data = os.read(fd, 65536)
         while len(data) % 4096 == 0 and (more := os.read(fd, 65536)):
             data += more
         return data
-    finally:
-        os.close(fd)

@@ -28,17 +28,7 @@ PROC_HIDES, PROC_LACKS = "/proc hides it from us", "/proc does not show it to us
 """Why the facts of a process are unknown: no permission to read them, or /proc has no such PID."""
 
 SHARED_FILE_SYSTEMS = (
-    "nfs",
-    "cifs",
-    "smb",
-    "fuse",
-    "9p",
-    "ceph",
-    "afs",
-    "gfs",
-    "ocfs",
-    "lustre",
-    "virtiofs",
+    *("nfs", "cifs", "smb", "fuse", "9p", "ceph", "afs", "gfs", "ocfs", "lustre", "virtiofs"),
 )
 """Prefixes of file system types whose files can be open on other machines too."""
 
@@ -108,10 +98,8 @@ def describe_observer() -> Observer:
 
 
 def read_process(pid: int, lock: os.stat_result) -> HolderProcess | None:
-    """Read one process from /proc; None if no process has this PID.
-
-    `lock` is the fstat(2) of the lock file, to find out whether the process has its flock.
-    """
+    """Read one process from /proc; None if no process has this PID. `lock` is the fstat(2) of the
+    lock file, to find out whether the process has its flock."""
     try:
         pidfd = os.pidfd_open(pid)
     except OSError as error:
@@ -126,9 +114,8 @@ def read_process(pid: int, lock: os.stat_result) -> HolderProcess | None:
             return None
         # Until the process is reaped its PID is not reused, so everything read was about this
         # process, if /proc belongs to our PID namespace.
-        if f"\nPid:\t{pid}\n".encode() not in lock_file.read_proc_file(
-            f"/proc/self/fdinfo/{pidfd}"
-        ):
+        info = lock_file.read_proc_file(f"/proc/self/fdinfo/{pidfd}")
+        if f"\nPid:\t{pid}\n".encode() not in info:
             return HolderProcess(pid, "/proc is that of another PID namespace")
         return process
     except (FileNotFoundError, ProcessLookupError):
@@ -152,7 +139,7 @@ def _exists(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass
     return True
 
 
@@ -162,15 +149,15 @@ def _read_proc(pid: int, lock: os.stat_result) -> HolderProcess:
     for line in lock_file.read_proc_file(f"/proc/{pid}/status").split(b"\n"):
         if line.startswith(b"Uid:"):
             uids = frozenset(map(int, line.split()[1:]))
-    words = (
-        lock_file.read_proc_file(f"/proc/{pid}/cmdline")
-        .decode("utf-8", "replace")
-        .rstrip("\0")
-        .split("\0")
-    )
-    command = " ".join(words)
+    command = lock_file.read_proc_file(f"/proc/{pid}/cmdline").decode("utf-8", "replace")
+    words = command.rstrip("\0").split("\0")
     process = HolderProcess(
-        pid, "", started, parent=parent, uids=uids, command=command, program=program_name(words)
+        pid,
+        started=started,
+        parent=parent,
+        uids=uids,
+        command=" ".join(words),
+        program=program_name(words),
     )
     try:
         return process._replace(taker=_flock_taker(pid, lock))
@@ -332,10 +319,8 @@ def _signal_refusals(reading: LockReading) -> Iterator[str]:
 
 def heartbeat_contradiction(reading: LockReading) -> str:
     """Describe two facts of a lock of this project that exclude each other; "" if there are none.
-
     Both use CLOCK_BOOTTIME, which is independent of the date. A two-line lock has no such facts;
-    there, a process that started after the lock was written is not its holder.
-    """
+    there, a process that started after the lock was written is not its holder."""
     mark = reading.claim.mark
     if mark is None or mark.boot != reading.observer.boot:
         return ""
@@ -348,8 +333,7 @@ def heartbeat_contradiction(reading: LockReading) -> str:
 
 def find_contradiction(reading: LockReading) -> str:
     """Describe facts about a lock that exclude each other, so that its verdict cannot be sure; ""
-    if there are none.
-    """
+    if there are none."""
     mark, named = reading.claim.mark, reading.named
     if early := heartbeat_contradiction(reading):
         return early
@@ -411,10 +395,8 @@ def _foreign_lock_refusals(process: HolderProcess, reading: LockReading) -> Iter
 
 
 def heartbeat_age(reading: LockReading, now: float, up: float, slept: float) -> float:
-    """Seconds since the holder's last heartbeat; 0 if that is in the future.
-
-    `up`: seconds since boot; `slept`: how many of them the machine was suspended.
-    """
+    """Seconds since the holder's last heartbeat; 0 if that is in the future. `up`: seconds since
+    boot; `slept`: how many of them the machine was suspended."""
     mark = reading.claim.mark
     if mark is not None and mark.boot == reading.observer.boot:
         return max(0.0, up - mark.alive_at - max(0.0, slept - mark.slept))
@@ -422,11 +404,9 @@ def heartbeat_age(reading: LockReading, now: float, up: float, slept: float) -> 
 
 
 def deleted_lock_holder(path: str, proc: str = "/proc") -> int | None:
-    """PID of a process that has a deleted lock file open; None if it sees none.
-
-    A worker keeps running if its lock file is removed; its link in /proc/PID/fd then ends in
-    "(deleted)". Only root can see the files of other users' processes.
-    """
+    """PID of a process that has a deleted lock file open; None if it sees none. A worker keeps
+    running if its lock file is removed; its link in /proc/PID/fd then ends in "(deleted)". Only
+    root can see the files of other users' processes."""
     for pid in filter(str.isdigit, os.listdir(proc)):
         try:
             opened = os.listdir(f"{proc}/{pid}/fd")
@@ -437,22 +417,16 @@ def deleted_lock_holder(path: str, proc: str = "/proc") -> int | None:
                 target = os.readlink(f"{proc}/{pid}/fd/{fd}")
             except OSError:
                 continue  # closed in the meantime
-            if (
-                target.startswith(path)
-                and target.endswith(" (deleted)")
-                and int(pid) != os.getpid()
-            ):
+            is_deleted = target.startswith(path) and target.endswith(" (deleted)")
+            if is_deleted and int(pid) != os.getpid():
                 return int(pid)
     return None
 
 
 def is_proven(reading: LockReading, verdict: Verdict) -> bool:
-    """True if the verdict is based on kernel facts; False if only on times, which can be wrong.
-
-    Our own lock identifies its holder exactly. For another program's lock, only the absence of
-    the
-    process is certain, and only if no other machine shares the file.
-    """
+    """True if the verdict is based on kernel facts; False if only on times, which can be wrong. Our
+    own lock identifies its holder exactly. For another program's lock, only the absence of the
+    process is certain, and only if no other machine shares the file."""
     if reading.remote:
         return False
     if reading.claim.mark is not None:
@@ -475,14 +449,11 @@ def list_facts(reading: LockReading, age: float, threshold: float) -> tuple[tupl
         facts.append(("written by", "another program (PID and time only)"))
     else:
         same = mark.boot == reading.observer.boot, mark.pid_ns == reading.observer.pid_ns
+        here = ", this host" if mark.host == reading.observer.host else ""
         facts += [
             ("boot", "same" if same[0] else "an earlier one or another machine"),
             ("PID namespace", "same" if same[1] else "another one (a container)"),
-            (
-                "host",
-                safe_line(mark.host)
-                + (", this host" if mark.host == reading.observer.host else ""),
-            ),
+            ("host", f"{safe_line(mark.host)}{here}"),
             ("user", f"uid {mark.uid}"),
         ]
     if reading.remote:
@@ -495,16 +466,13 @@ def _identity(reading: LockReading) -> str:
     """Compare the start time of the live process with the lock file, as text."""
     if reading.is_elsewhere:
         return "another process: the lock was taken elsewhere"
-    if reading.claim.mark is not None:
-        is_holder = reading.holder is not None
-        return (
-            "matches lock file (same process)"
-            if is_holder
-            else "PID reused: not the process that took it"
-        )
-    if reading.holder is None:
-        return "after the lock was written: PID reused"
-    return "before the lock was written: may be the holder"
+    words = {
+        (True, True): "matches lock file (same process)",
+        (True, False): "PID reused: not the process that took it",
+        (False, True): "before the lock was written: may be the holder",
+        (False, False): "after the lock was written: PID reused",
+    }
+    return words[reading.claim.mark is not None, reading.holder is not None]
 
 
 def _describe_holder(
@@ -524,19 +492,13 @@ def _describe_flock(reading: LockReading) -> str:
     if not reading.busy:
         return "free"
     having = [p for p in (reading.named, *reading.others) if p is not None and p.taker is not None]
-    if having:
-        # The holder may have it too, if its open files are hidden.
-        hidden = reading.holder is not None and (
-            reading.holder.hidden or reading.holder.files_hidden
-        )
-        return (
-            ("? " if hidden else "")
-            + "held by "
-            + ", ".join(
-                f"PID {p.pid}"
-                if p is reading.named
-                else f"PID {p.pid} ({safe_line(p.command[:80])})"
-                for p in having
-            )
-        )
-    return "? held; the process is not visible from here"
+    if not having:
+        return "? held; the process is not visible from here"
+    # The holder may have it too, if its open files are hidden.
+    holder = reading.holder
+    is_hidden = holder is not None and (holder.hidden or holder.files_hidden)
+    names = (
+        f"PID {p.pid}" + ("" if p is reading.named else f" ({safe_line(p.command[:80])})")
+        for p in having
+    )
+    return f"{'? ' if is_hidden else ''}held by {', '.join(names)}"

@@ -24,7 +24,6 @@ MAX_NAMED_FILES = 4
 """Maximum number of files in the spool to list by name."""
 
 MAX_DESCENDANTS = 12
-"""Maximum number of descendants to examine."""
 
 MIN_INTERVAL_SECONDS = 0.25
 """Minimum seconds between two readings for a useful difference."""
@@ -119,24 +118,19 @@ def _read(pid: int, proc: ProcReader) -> ProcessStats:
         command = proc.read(f"/proc/{pid}/cmdline").decode("utf-8", "replace")
     except OSError as error:
         return ProcessStats(pid, when, _why(error))
-    state, used, started = fields[0].decode(), int(fields[11]) + int(fields[12]), int(fields[19])
-    words = safe_line(command.rstrip("\0").replace("\0", " "))
-    moved, waits = _read_io(pid, proc), _read_wchan(pid, proc)
     return ProcessStats(
         pid,
         when,
-        "",
-        state=state,
-        started=started,
-        cpu=used,
-        io_bytes=moved,
-        waits=waits,
-        command=words,
+        state=fields[0].decode(),
+        started=int(fields[19]),
+        cpu=int(fields[11]) + int(fields[12]),
+        io_bytes=_read_io(pid, proc),
+        waits=_read_wchan(pid, proc),
+        command=safe_line(command.rstrip("\0").replace("\0", " ")),
     )
 
 
 def _why(error: OSError) -> str:
-    """Why /proc could not be read."""
     if isinstance(error, FileNotFoundError | ProcessLookupError):
         return "it has exited"
     return error_text(error).lower()
@@ -218,12 +212,8 @@ def _children(pid: int, proc: ProcReader) -> Iterator[int]:
 def stats_delta(before: ProcessStats, now: ProcessStats) -> ProcessDelta | None:
     """Difference of two readings; None if they are too close or of different processes."""
     seconds = now.when - before.when
-    if (
-        before.unknown
-        or now.unknown
-        or before.started != now.started
-        or seconds < MIN_INTERVAL_SECONDS
-    ):
+    is_same = before.started == now.started
+    if before.unknown or now.unknown or not is_same or seconds < MIN_INTERVAL_SECONDS:
         return None
     known = {(each.pid, each.started): each for each in _all(before)}
     ticks, moved = 0, 0
@@ -253,45 +243,25 @@ STATE_TEXTS: Mapping[str, str] = {
 }
 """State letters of the kernel and their meaning."""
 
-WAIT_CHANNELS: tuple[tuple[str, str], ...] = (
-    ("do_wait", "for a child to end"),
-    ("hrtimer_nanosleep", "for a timer"),
-    ("do_nanosleep", "for a timer"),
-    ("pipe_read", "for input from a pipe"),
-    ("pipe_wait_readable", "for input from a pipe"),
-    ("anon_pipe_read", "for input from a pipe"),
-    ("pipe_w", "for the reader of a pipe"),
-    ("anon_pipe_write", "for the reader of a pipe"),
-    ("poll_schedule_timeout", "for a connection, a pipe or a timer"),
-    ("do_sys_poll", "for a connection, a pipe or a timer"),
-    ("do_select", "for a connection, a pipe or a timer"),
-    ("ep_poll", "for a connection, a pipe or a timer"),
-    ("do_epoll_wait", "for a connection, a pipe or a timer"),
-    ("nfs", "for a file server (NFS)"),
-    ("rpc_", "for a file server (NFS)"),
-    ("fuse", "for a file system in user space"),
-    ("request_wait_answer", "for a file system in user space"),
-    ("io_schedule", "for a disk"),
-    ("folio_wait", "for a disk"),
-    ("wait_on_page", "for a disk"),
-    ("jbd2", "for a disk"),
-    ("flock", "for a lock on a file"),
-    ("locks_lock", "for a lock on a file"),
-    ("fcntl_setlk", "for a lock on a file"),
-    ("sk_wait", "for the network"),
-    ("inet_csk", "for the network"),
-    ("tcp_", "for the network"),
-    ("unix_stream", "for a program on a socket"),
-    ("__skb_wait", "for the network"),
-    ("wait_woken", "for a terminal or a connection"),
-    ("do_signal_stop", "for SIGCONT"),
-    ("do_sigtimedwait", "for a signal"),
-    ("sigsuspend", "for a signal"),
-    ("__do_sys_pause", "for a signal"),
-    ("__x64_sys_pause", "for a signal"),
-    ("__arm64_sys_pause", "for a signal"),
-)
-"""Prefixes of kernel function names (wchan), and what a process in them waits for."""
+_POLLS = ("poll_schedule_timeout", "do_sys_poll", "do_select", "ep_poll", "do_epoll_wait")
+_PAUSES = "do_sigtimedwait", "sigsuspend", "__do_sys_pause", "__x64_sys_pause", "__arm64_sys_pause"
+WAIT_CHANNELS: Mapping[str, tuple[str, ...]] = {
+    "for a child to end": ("do_wait",),
+    "for a timer": ("hrtimer_nanosleep", "do_nanosleep"),
+    "for input from a pipe": ("pipe_read", "pipe_wait_readable", "anon_pipe_read"),
+    "for the reader of a pipe": ("pipe_w", "anon_pipe_write"),
+    "for a connection, a pipe or a timer": _POLLS,
+    "for a file server (NFS)": ("nfs", "rpc_"),
+    "for a file system in user space": ("fuse", "request_wait_answer"),
+    "for a disk": ("io_schedule", "folio_wait", "wait_on_page", "jbd2"),
+    "for a lock on a file": ("flock", "locks_lock", "fcntl_setlk"),
+    "for the network": ("sk_wait", "inet_csk", "tcp_", "__skb_wait"),
+    "for a program on a socket": ("unix_stream",),
+    "for a terminal or a connection": ("wait_woken",),
+    "for SIGCONT": ("do_signal_stop",),
+    "for a signal": _PAUSES,
+}
+"""What a process waits for in kernel functions (wchan) that begin with one of the words."""
 
 
 def is_stopped(vitals: ProcessStats) -> bool:
@@ -313,7 +283,7 @@ def describe_state(vitals: ProcessStats) -> str:
     if not vitals.waits or is_stopped(vitals) or vitals.state in ("R", "Z", "X"):
         return state
     symbol = safe_line(vitals.waits)
-    known = [words for start, words in WAIT_CHANNELS if symbol.startswith(start)]
+    known = [words for words, starts in WAIT_CHANNELS.items() if symbol.startswith(starts)]
     if vitals.state != "S":
         return f"{state} ({symbol})"
     return f"{state}, waits {known[0]} ({symbol})" if known else f"sleeping in {symbol}"
@@ -327,10 +297,8 @@ def describe_activity(done: ProcessDelta | None) -> str:
     cpu = f"{done.cpu:.2f} s of CPU" if done.cpu else "no CPU"
     if done.io_bytes is None:
         return f"{cpu} {over}; I/O unknown"
-    moved = (
-        f"{_bytes(done.io_bytes)} read and written" if done.io_bytes else "nothing read or written"
-    )
-    return f"{cpu}, {moved} {over}"
+    moved = f"{_bytes(done.io_bytes)} read and" if done.io_bytes else "nothing read or"
+    return f"{cpu}, {moved} written {over}"
 
 
 def _bytes(amount: int) -> str:
@@ -349,21 +317,16 @@ def list_facts(vitals: ProcessStats, done: ProcessDelta | None) -> tuple[tuple[s
     if done is not None:
         over = f"in the last {done.seconds:.0f}s" if done.seconds >= 1.5 else "in the last second"
         cpu = f"{done.cpu:.2f}s {over}"
-        moved = (
-            f"? {vitals.io_bytes}" if done.io_bytes is None else f"{_bytes(done.io_bytes)} {over}"
-        )
+        amount = done.io_bytes
+        moved = f"? {vitals.io_bytes}" if amount is None else f"{_bytes(amount)} {over}"
     rows = [("CPU", cpu), ("IO", moved), ("state", describe_state(vitals))]
     files = vitals.files
     rows.append(("open files", f"? {files}" if isinstance(files, str) else _describe_files(files)))
     if isinstance(vitals.descendants, str):
-        rows.append(("children", f"? {vitals.descendants}"))
-    elif not vitals.descendants:
-        rows.append(("children", "none"))
+        children = [f"? {vitals.descendants}"]
     else:
-        rows += [
-            ("children" if number == 0 else "", _describe_child(each, vitals.when))
-            for number, each in enumerate(vitals.descendants)
-        ]
+        children = [_describe_child(each, vitals.when) for each in vitals.descendants] or ["none"]
+    rows += zip(("children", *[""] * (len(children) - 1)), children, strict=True)
     return tuple(rows)
 
 

@@ -23,6 +23,7 @@ from engine.locks import lock_file
 from engine.locks.lock_file import LockClaim
 from engine.model import LockEvidence, Verdict
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
 from engine.text.times import describe_limit, format_rough_duration, format_time
 
@@ -59,7 +60,6 @@ _SPARE_BYTES = 4096
 """One block of most file systems."""
 
 _TOKEN_BYTES = 8
-"""Random bytes in a lock's token."""
 
 
 class LockBusy(Exception):
@@ -80,17 +80,14 @@ class LockLost(Exception):
 def examine_lock(
     path: str, threshold: float, clock: Clock = time.time, uptime: Clock = lock_file.boot_seconds
 ) -> LockEvidence:
-    """Read the lock file and judge it; changes nothing.
-
-    `threshold`: seconds without a heartbeat after which a live holder counts as stuck.
-    """
+    """Read the lock file and judge it; changes nothing. `threshold`: seconds without a heartbeat
+    after which a live holder counts as stuck."""
     try:
         fd = _open(path, os.O_RDONLY)
     except FileNotFoundError:
         return LockEvidence(Verdict.FREE, reason="no lock file", identity=NO_LOCK)
     except (OSError, files.Refused) as error:
-        why = error_text(error)
-        return LockEvidence(Verdict.UNKNOWN, reason=f"{path}: {why}")
+        return LockEvidence(Verdict.UNKNOWN, reason=f"{path}: {error_text(error)}")
     try:
         return _judge(path, fd, None, threshold=threshold, now=clock(), up=uptime())
     except (OSError, files.Refused) as error:
@@ -107,16 +104,14 @@ def _open(path: str, flags: int) -> int:
         files.Refused: it is not a regular file.
         OSError: it cannot be opened.
     """
-    folder = _folder_of(path)
-    try:
-        flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        return os.open(os.path.basename(path), flags, dir_fd=folder)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):  # a link, a folder, a socket
-            raise _no_file(path) from error
-        raise
-    finally:
-        os.close(folder)
+    with _folder_of(path) as folder:
+        try:
+            flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            return os.open(os.path.basename(path), flags, dir_fd=folder)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):  # link, folder, socket
+                raise _no_file(path) from error
+            raise
 
 
 def _no_file(path: str) -> files.Refused:
@@ -126,9 +121,9 @@ def _no_file(path: str) -> files.Refused:
     return files.Refused(f"expected a regular file; check and remove it: {command}")
 
 
-def _folder_of(path: str) -> int:
+def _folder_of(path: str) -> contextlib.AbstractContextManager[int]:
     # The folder's owner may have replaced it by a link to a folder of another user.
-    return files.open_folder(os.path.dirname(path) or ".")
+    return closing_fd(files.open_folder(os.path.dirname(path) or "."))
 
 
 NO_LOCK = "free"
@@ -207,10 +202,8 @@ def _judge_once(
 
 
 def _file_problem(path: str, fd: int, state: os.stat_result, folder: os.stat_result) -> str:
-    """Why a file is not accepted as a lock with any content; "" if it is.
-
-    The folder's owner could hard-link another user's file into it, to make us write to that file.
-    """
+    """Why a file is not accepted as a lock with any content; "" if it is. The folder's owner could
+    hard-link another user's file into it, to make us write to that file."""
     if state.st_uid not in (0, folder.st_uid, os.geteuid()):
         return f"belongs to user {state.st_uid}, expected {folder.st_uid} (as its folder) or root"
     draft = _draft_of(path, state) if state.st_nlink == 2 else ""
@@ -222,11 +215,10 @@ def _file_problem(path: str, fd: int, state: os.stat_result, folder: os.stat_res
 
 def _draft_of(path: str, state: os.stat_result) -> str:
     """Path of the draft (second hard link) that a lock file still has, until its creator unlinks
-    it;
-    "" if none."""
+    it; "" if none."""
     for name in files.list_names(os.path.dirname(path) or "."):
         draft = os.path.join(os.path.dirname(path), name)
-        if _is_draft(name, os.path.basename(path)) and _same(draft, state):
+        if _is_draft(name, os.path.basename(path)) and files.is_named(draft, state):
             return draft
     return ""
 
@@ -236,17 +228,9 @@ def _is_draft(name: str, final: str) -> bool:
     return token != name and len(token) == 2 * _TOKEN_BYTES and not token.strip("0123456789abcdef")
 
 
-def _same(path: str, state: os.stat_result) -> bool:
-    try:
-        return os.path.samestat(os.stat(path, follow_symlinks=False), state)
-    except FileNotFoundError:
-        return False
-
-
 def _judge_without_pid(
     data: bytes, state: os.stat_result, free: bool, threshold: float, now: float
 ) -> LockEvidence:
-    """Judge a lock file that names no process."""
     since = state.st_mtime
     age = max(0.0, now - since)
     if not free:
@@ -261,18 +245,9 @@ def _judge_without_pid(
         ("flock", "free" if free else "? held; the file names no process"),
         ("follows", describe_consequence(verdict, doubt)),
     )
+    evidence = LockEvidence(verdict, None, since, age, reason, is_proven=False)
     identity = _lock_identity(None, data, state)
-    return LockEvidence(
-        verdict,
-        None,
-        since,
-        age=age,
-        reason=reason,
-        signal_refusal=doubt,
-        facts=facts,
-        identity=identity,
-        is_proven=False,
-    )
+    return evidence._replace(signal_refusal=doubt, facts=facts, identity=identity)
 
 
 def _lock_identity(claim: LockClaim | None, data: bytes, state: os.stat_result) -> str:
@@ -323,11 +298,9 @@ def check_claims(
 ) -> LockEvidence:
     """Forbid to break a stuck lock if a task was claimed recently, after the last heartbeat.
 
-    `begun`: when the newest active task was claimed, epoch seconds UTC; None if missing. A
-    claim
+    `begun`: when the newest active task was claimed, epoch seconds UTC; None if missing. A claim
     less than `HEARTBEAT_SECONDS` seconds after the heartbeat is normal, and one older than
-    `threshold` seconds
-    is no proof. One in the future is ignored: the clock was changed.
+    `threshold` seconds is no proof. One in the future is ignored: the clock was changed.
     """
     if evidence.verdict is not Verdict.STUCK or evidence.signal_refusal or begun is None:
         return evidence
@@ -335,12 +308,10 @@ def check_claims(
     if not late or not -WRITE_SECONDS <= now - begun <= threshold:
         return evidence
     last = format_time(now - evidence.age)
-    doubt = (
-        f"a task was claimed {format_time(begun)}, after the last heartbeat {last}: it was alive"
-    )
-    *facts, _ = evidence.facts
-    facts.append(("follows", describe_consequence(Verdict.STUCK, doubt)))
-    return evidence._replace(signal_refusal=doubt, facts=tuple(facts))
+    when = f"{format_time(begun)}, after the last heartbeat {last}"
+    doubt = f"a task was claimed {when}: it was alive"
+    follows = "follows", describe_consequence(Verdict.STUCK, doubt)
+    return evidence._replace(signal_refusal=doubt, facts=(*evidence.facts[:-1], follows))
 
 
 # ---- take and release
@@ -385,7 +356,7 @@ class PidLock:
             LockLost: it was replaced or removed.
         """
         # While it is open, no other file gets its inode number.
-        if not _is_at(self.path, self._file):
+        if not files.is_named(self.path, self._file):
             raise LockLost(f"{self.path}: the lock file was replaced or removed")
 
     def release(self) -> None:
@@ -393,12 +364,9 @@ class PidLock:
         if self.fd < 0:
             return
         try:
-            if _is_at(self.path, self._file):
-                folder = _folder_of(self.path)
-                try:
+            if files.is_named(self.path, self._file):
+                with _folder_of(self.path) as folder:
                     files.unlink_quietly(os.path.basename(self.path), folder)
-                finally:
-                    os.close(folder)
         except FileNotFoundError:
             pass  # the folder was removed in the meantime: nothing left to release
         finally:
@@ -455,8 +423,8 @@ def _create(path: str, clock: Clock, uptime: Clock) -> PidLock | None:
 
 def _keep_spare(path: str) -> None:
     """Make the spare file of a lock, unless it exists; without it only a full disk is worse."""
-    name, folder = os.path.basename(path) + SPARE_SUFFIX, _folder_of(path)
-    try:
+    name = os.path.basename(path) + SPARE_SUFFIX
+    with _folder_of(path) as folder:
         if not os.access(name, os.F_OK, dir_fd=folder, follow_symlinks=False):
             owner = files.new_file_owner(os.fstat(folder))
             with (
@@ -464,19 +432,15 @@ def _keep_spare(path: str) -> None:
                 open(files.create_file(name, folder, owner), "wb") as spare,
             ):
                 spare.write(bytes(_SPARE_BYTES))
-    finally:
-        os.close(folder)
 
 
 def _remove_spare(path: str) -> bool:
     """Remove the spare file of a lock; False if there is none."""
-    folder = _folder_of(path)
-    try:
-        os.unlink(os.path.basename(path) + SPARE_SUFFIX, dir_fd=folder)
-    except OSError:
-        return False
-    finally:
-        os.close(folder)
+    with _folder_of(path) as folder:
+        try:
+            os.unlink(os.path.basename(path) + SPARE_SUFFIX, dir_fd=folder)
+        except OSError:
+            return False
     return True
 
 
@@ -484,8 +448,7 @@ def _create_file(path: str, clock: Clock, uptime: Clock) -> PidLock | None:
     """Create a lock file and link(2) it into place, complete and locked; None if one exists."""
     claim = lock_file.make_claim(os.urandom(_TOKEN_BYTES).hex(), clock(), uptime())
     assert claim.mark is not None
-    folder = _folder_of(path)
-    try:
+    with _folder_of(path) as folder:
         final = os.path.basename(path)
         # The name has the token, because processes in two containers may have the same PID.
         name = f"{final}.{claim.mark.token}"
@@ -506,8 +469,6 @@ def _create_file(path: str, clock: Clock, uptime: Clock) -> PidLock | None:
             files.unlink_quietly(name, folder)
         _remove_drafts(final, folder, os.fstat(fd).st_mtime)
         return PidLock(path, fd, claim, clock=clock, uptime=uptime, taken_over="")
-    finally:
-        os.close(folder)
 
 
 def _remove_drafts(final: str, folder: int, now: float) -> None:
@@ -515,25 +476,23 @@ def _remove_drafts(final: str, folder: int, now: float) -> None:
     for name in os.listdir(folder):
         if not _is_draft(name, final):
             continue
-        with contextlib.suppress(OSError, files.Refused):  # a leftover draft does no harm
-            fd = files.open_guarded(name, folder)
-            try:
-                state = os.fstat(fd)
-                # A younger draft may be about to be locked by a rival; our own one has its flock.
-                old = stat.S_ISREG(state.st_mode) and now - state.st_mtime > MIN_DRAFT_AGE_SECONDS
-                if old and files.claim_flock(fd):
-                    files.unlink_quietly(name, folder)
-            finally:
-                os.close(fd)
+        # A leftover draft does no harm.
+        with (
+            contextlib.suppress(OSError, files.Refused),
+            closing_fd(files.open_guarded(name, folder)) as fd,
+        ):
+            state = os.fstat(fd)
+            # A younger draft may be about to be locked by a rival; our own one has its flock.
+            old = stat.S_ISREG(state.st_mode) and now - state.st_mtime > MIN_DRAFT_AGE_SECONDS
+            if old and files.claim_flock(fd):
+                files.unlink_quietly(name, folder)
 
 
 def _take_over(
     path: str, threshold: float, clock: Clock, uptime: Clock, identity: str
 ) -> PidLock | None:
-    """Take over the lock file of a dead holder; None if it is gone now.
-
-    It is overwritten in place under its flock, so that only one of two rivals succeeds.
-    """
+    """Take over the lock file of a dead holder; None if it is gone now. It is overwritten in place
+    under its flock, so that only one of two rivals succeeds."""
     try:
         fd = _open(path, os.O_RDWR)
     except FileNotFoundError:
@@ -542,19 +501,16 @@ def _take_over(
         raise LockBusy(LockEvidence(Verdict.UNKNOWN, reason=f"{path}: {refusal}")) from refusal
     try:
         free, evidence = _try_flock(path, fd, threshold, clock, uptime)
-        if not _is_at(path, os.fstat(fd)):
+        if not files.is_named(path, os.fstat(fd)):
             os.close(fd)
             return None
-        if (
-            not free
-            or evidence.verdict is not Verdict.STALE
-            or identity not in ("", evidence.identity)
-        ):
+        is_stale = free and evidence.verdict is Verdict.STALE
+        if not is_stale or identity not in ("", evidence.identity):
             raise LockBusy(evidence)
         _forget_draft(path, fd)
         claim = lock_file.make_claim(os.urandom(_TOKEN_BYTES).hex(), clock(), uptime())
         _write(fd, claim)
-        if not _is_at(path, os.fstat(fd)):
+        if not files.is_named(path, os.fstat(fd)):
             os.close(fd)
             return None
     except files.Refused as refusal:
@@ -567,15 +523,11 @@ def _take_over(
 
 
 def _forget_draft(path: str, fd: int) -> None:
-    """Unlink the draft whose creator was killed before it could."""
     state = os.fstat(fd)
     draft = _draft_of(path, state) if state.st_nlink > 1 else ""
     if draft:
-        folder = _folder_of(path)
-        try:
+        with _folder_of(path) as folder:
             files.unlink_quietly(os.path.basename(draft), folder)
-        finally:
-            os.close(folder)
 
 
 def _try_flock(
@@ -607,11 +559,3 @@ def _write(fd: int, claim: LockClaim) -> None:
     files.write_all(fd, data)
     if os.fstat(fd).st_size != len(data):
         files.ftruncate(fd, len(data))
-
-
-def _is_at(path: str, opened: os.stat_result) -> bool:
-    try:
-        named_stat = os.stat(path, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return os.path.samestat(named_stat, opened)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from engine import policy
 from engine.policy import UNITS_PER_TOKEN, Bucket, Rate
 from engine.system import files
+from engine.system.cleanup import closing_fd
 
 ALL_KINDS = ""
 """Name of the bucket that applies to all kinds."""
@@ -26,7 +27,6 @@ class BucketState(NamedTuple):
     """The kind to which it applies; `ALL_KINDS` for all."""
     tokens: int
     burst: int
-    """Maximum number of tokens."""
     next: float | None
     """When the next token comes, epoch seconds UTC; None if it is full or none will come."""
     per_hour: int | None = None
@@ -67,10 +67,12 @@ def count_with_tokens(buckets: Sequence[BucketState], tasks: Mapping[str, int]) 
 class TokenBuckets:
     """The token buckets of one queue: one for all tasks together, one per rate-limited kind.
 
-    The file has a line `NAME UNITS STAMP` for each: 1/3600 tokens, and the epoch second of the
-    last refill. Its flock guards it. It is not fsynced: a power cut may bring back some tokens. A
-    new
+    The file has a line `NAME UNITS STAMP` for each: 1/3600 tokens, and the epoch second of the last
+    refill. Its flock guards it. It is not fsynced: a power cut may bring back some tokens. A new
     bucket, or one with a damaged line, holds one token, so it causes neither a wait nor a burst.
+
+    Raises, everywhere: OSError, if the file exists and cannot be read, or cannot be written: then
+    no task may start.
     """
 
     def __init__(
@@ -89,11 +91,7 @@ class TokenBuckets:
         return bool(self._names(kind))
 
     def ready(self, kind: str) -> bool:
-        """True if each bucket of this kind holds a token; takes none.
-
-        Raises:
-            OSError: the file exists and cannot be read.
-        """
+        """True if each bucket of this kind holds a token; takes none."""
         names = self._names(kind)
         lines = self._read_unlocked(names)
         now = self._clock()
@@ -106,11 +104,7 @@ class TokenBuckets:
         return all(bucket.tokens > 0 for bucket in self._refilled(names, lines, now).values())
 
     def spend(self, kind: str) -> bool:
-        """Take a token from each bucket of this kind; if one is empty, take none and return False.
-
-        Raises:
-            OSError: the file cannot be written, so the task must not start.
-        """
+        """Take a token from each bucket of this kind; False, and none taken, if one is empty."""
         names = self._names(kind)
         if not names:
             return True
@@ -128,11 +122,7 @@ class TokenBuckets:
             return False
 
     def token_at(self, kind: str) -> float:
-        """Epoch seconds when each bucket of this kind will hold a token, if no token is spent.
-
-        Raises:
-            OSError: the file exists and cannot be read.
-        """
+        """Epoch seconds when each bucket of this kind will hold a token, if no token is spent."""
         names = self._names(kind)
         buckets = self._refilled(names, self._read_unlocked(names), self._clock())
         moments = (
@@ -141,11 +131,7 @@ class TokenBuckets:
         return max(moments, default=0.0)
 
     def read_states(self) -> tuple[BucketState, ...]:
-        """The content of each bucket, in the order of the rates; takes no token.
-
-        Raises:
-            OSError: the file exists and cannot be read.
-        """
+        """The content of each bucket, in the order of the rates; takes no token."""
         names = list(self._rates)
         buckets = self._refilled(names, self._read_unlocked(names), self._clock())
         return tuple(
@@ -168,7 +154,7 @@ class TokenBuckets:
         try:
             with (
                 self._open_folder() as folder_fd,
-                _closing(files.open_plain(self._name, folder_fd)) as fd,
+                closing_fd(files.open_plain(self._name, folder_fd)) as fd,
             ):
                 lines = _parse(os.pread(fd, _MAX_BYTES, 0))
         except FileNotFoundError:
@@ -182,15 +168,15 @@ class TokenBuckets:
         while True:
             with (
                 self._open_folder() as folder_fd,
-                _closing(files.open_shared(self._name, folder_fd, os.O_RDWR)) as fd,
+                closing_fd(files.open_shared(self._name, folder_fd, os.O_RDWR)) as fd,
                 files.Flock(fd),
             ):
-                if _still_there(self._name, folder_fd, fd):
+                if files.is_named(self._name, os.fstat(fd), folder_fd):
                     yield fd
                     return
 
     def _open_folder(self) -> AbstractContextManager[int]:
-        return _closing(files.open_dir_path(self._folder or ".", self._root))
+        return closing_fd(files.open_dir_path(self._folder or ".", self._root))
 
 
 def _bucket_state(name: str, bucket: Bucket, rate: Rate) -> BucketState:
@@ -200,24 +186,7 @@ def _bucket_state(name: str, bucket: Bucket, rate: Rate) -> BucketState:
     return BucketState(name, bucket.tokens, rate.burst, None if full else more, rate.per_hour)
 
 
-@contextmanager
-def _closing(fd: int) -> Iterator[int]:
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _still_there(name: str, dir_fd: int, fd: int) -> bool:
-    try:
-        named_stat = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return os.path.samestat(os.fstat(fd), named_stat)
-
-
 def _is_clock_behind(lines: Mapping[str, Bucket], now: float) -> bool:
-    """True if the clock is behind the last refill."""
     return any(bucket.stamp > now for bucket in lines.values())
 
 

@@ -1,8 +1,7 @@
 """Search the bytes of log lines in the contract's format without parsing each line.
 
 RE2 searches two gigabytes per second in any case; parsing takes 10 us for each line. So only lines
-that contain a word of the filter are decoded, and for a level alone none.
-"""
+that contain a word of the filter are decoded, and for a level alone none."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from typing import NamedTuple
 
 from engine.logs.log_file import NO_TIME, FileEntry, LogFile
 from engine.logs.log_filter import DEBUG, ERROR, INFO, LineFilter, level_names, level_rank
-from engine.logs.log_tail import is_repeated, parse_local_time
+from engine.logs.log_line import is_repeated, parse_local_time
 from engine.text import safe_regex
 
 _HEAD: tuple[tuple[tuple[str, str], ...], ...] = (
@@ -45,8 +44,7 @@ def _line_without_head() -> bytes:
     """A pattern for a line feed before a line that has no head.
 
     It begins with a literal, which RE2 finds with memchr(3), and reads only the heads: a third of
-    the time of a pattern for all lines.
-    """
+    the time of a pattern for all lines."""
     wrong = r"[A-Za-z]*[^A-Za-z\]]"
     for place in reversed(_HEAD):
         alternatives = [f"[^{''.join(first for first, _ in place)}]"]
@@ -72,49 +70,43 @@ class CellLines(NamedTuple):
     data: bytes = b""
 
 
-def line_bytes(file: LogFile, cell: int) -> CellLines:
-    """The lines that begin in a cell."""
-    size = file.cell_size
-    begin, stop = cell * size, min((cell + 1) * size, file.size)
-    base = max(0, begin - 1)
-    if begin and file.is_hole(base, stop):
-        return CellLines()
-    data = file.read(base, stop - base + _END_BYTES)
-    at = data.find(b"\n") + 1 if begin else 0
-    if begin and (not at or base + at >= stop):
-        return CellLines()
-    end = data.find(b"\n", stop - 1 - base)
-    if end < 0:
-        data += file.read(base + len(data), size)
-        end = data.find(b"\n", stop - 1 - base)
-    return CellLines(base + at, data[at : end + 1 if end >= 0 else len(data)])
-
-
-def may_match_cells(file: LogFile, first: int, last: int, sieve: LineFilter) -> bool:
-    """False if certainly no line that begins in these cells matches.
-
-    The bytes are searched as they were read, with parts of the lines around: no copy is made.
-    """
-    if sieve.matches_all:
-        return True
+def _read_cells(file: LogFile, first: int, last: int) -> tuple[int, bytes, int]:
+    """The bytes of some cells, with parts of the lines around: their offset, the bytes, and the
+    position of the first line that begins in the cells; -1 if none does."""
     size = file.cell_size
     begin, stop = first * size, min((last + 1) * size, file.size)
     base = max(0, begin - 1)
     if begin and file.is_hole(base, stop):
-        return False
+        return base, b"", -1
     data = file.read(base, stop - base + _END_BYTES)
     at = data.find(b"\n") + 1 if begin else 0
     if begin and (not at or base + at >= stop):
-        return False  # no line begins here
+        return base, b"", -1
     if data.find(b"\n", stop - 1 - base) < 0:
         data += file.read(base + len(data), size)
-    return sieve.may_match(data, at)
+    return base, data, at
+
+
+def line_bytes(file: LogFile, cell: int) -> CellLines:
+    """The lines that begin in a cell."""
+    base, data, at = _read_cells(file, cell, cell)
+    if at < 0:
+        return CellLines()
+    end = data.find(b"\n", min((cell + 1) * file.cell_size, file.size) - 1 - base)
+    return CellLines(base + at, data[at : end + 1 if end >= 0 else len(data)])
+
+
+def may_match_cells(file: LogFile, first: int, last: int, sieve: LineFilter) -> bool:
+    """False if certainly no line that begins in these cells matches. The bytes are searched as they
+    were read, with parts of the lines around: no copy is made."""
+    if sieve.matches_all:
+        return True
+    _, data, at = _read_cells(file, first, last)
+    return at >= 0 and sieve.may_match(data, at)
 
 
 def contract_lines(file: LogFile, cell: int) -> CellLines:
-    """The lines that begin in a cell, if all of them are whole and in the contract's format; else
-    nothing.
-    """
+    """The lines that begin in a cell, if all are whole and in the contract's format, or none."""
     lines = line_bytes(file, cell)
     data = lines.data
     begin = data.rfind(b"\n", 0, -1) + 1  # of the last line
@@ -123,9 +115,7 @@ def contract_lines(file: LogFile, cell: int) -> CellLines:
 
 
 def matching_entries(file: LogFile, cell: int, sieve: LineFilter) -> Sequence[FileEntry]:
-    """The lines of a cell that may match a filter, as `LogFile.entries` has them: few ones are
-    parsed alone.
-    """
+    """The lines of a cell that may match, as `LogFile.entries` has them; few are parsed alone."""
     if sieve.matches_all:
         return file.entries(cell)
     if not may_match_cells(file, cell, cell, sieve):
@@ -152,7 +142,6 @@ def _last_time(file: LogFile, cell: int) -> float:
 
 
 def _latest(data: bytes) -> float:
-    """The latest time of these lines in the contract's format."""
     stamps = {line[1:20] for line in data.split(b"\n") if line}
     times = map(parse_local_time, (stamp.decode() for stamp in stamps))
     return max((time for time in times if time is not None), default=NO_TIME)
@@ -203,18 +192,15 @@ def _needles(sieve: LineFilter) -> tuple[bytes, ...]:
     """Bytes of which each matching line contains at least one, in lower case; () if unknown."""
     needles: list[bytes] = []
     for clauses in sieve.alternatives:
-        usable = [c for c in clauses if all(_is_plain(term.text, term.negated) for term in c)]
+        usable = [
+            c for c in clauses if all(t.text.isascii() and t.text and not t.negated for t in c)
+        ]
         if not usable:
-            needles = []
-            break
+            return ()
         # The longest words are the rarest.
         best = max(usable, key=lambda clause: min(len(term.text) for term in clause))
         needles += [term.text.encode() for term in best]
     return tuple(needles)
-
-
-def _is_plain(text: str, negated: bool) -> bool:
-    return bool(text) and text.isascii() and not negated
 
 
 def _candidates(data: bytes, needles: tuple[bytes, ...]) -> Iterator[tuple[int, int]]:

@@ -73,40 +73,30 @@ class DeliveryRecords:
 
     def __init__(self, path: str, most: int, root: str = "") -> None:
         """`most` records are kept, at times an eighth more, or ten; `root` is the data folder below
-        which no symbolic link is followed.
-        """
+        which no symbolic link is followed."""
         self._path, self._most, self._root = path, most, root
         self._slack = max(_LEAST, most // 16)
 
     def add(self, delivery: Delivery) -> None:
-        """Append a record.
-
-        Raises:
-            OSError: it cannot be written, or old records cannot be removed.
-        """
+        """Append a record. Raises `OSError`, also if old records cannot be removed."""
         folder, name = os.path.split(self._path)
-        data = format_record(delivery)
-        folder_fd = files.open_dir(folder, self._root, make=True)
-        try:
+        data, flags = format_record(delivery), os.O_RDWR
+        with (
+            files.closing(files.open_dir(folder, self._root, make=True)) as folder_fd,
             # The flock is on a separate file, because each trim replaces the file itself.
-            lock = files.open_shared(f"{name}.lock", folder_fd, os.O_RDWR)
-            try:
-                with files.Flock(lock):
-                    before = self._append(name, folder_fd, data)
-                    # Lines are counted only after so many bytes, and rewritten only after so many
-                    # records: the cost of a mail does not grow with the file.
-                    step = self._slack * _SHORTEST
-                    if before // step != (before + len(data)) // step:
-                        self._trim(name, folder_fd)
-            finally:
-                os.close(lock)
-        finally:
-            os.close(folder_fd)
+            files.closing(files.open_shared(f"{name}.lock", folder_fd, flags)) as lock,
+            files.Flock(lock),
+        ):
+            before = self._append(name, folder_fd, data)
+            # Lines are counted only after so many bytes, and rewritten only after so many
+            # records: the cost of a mail does not grow with the file.
+            step = self._slack * _SHORTEST
+            if before // step != (before + len(data)) // step:
+                self._trim(name, folder_fd)
 
     def _append(self, name: str, folder_fd: int, data: bytes) -> int:
         """Append to the file; return its former size in bytes."""
-        fd = files.open_shared(name, folder_fd, os.O_RDWR | os.O_APPEND)
-        try:
+        with files.closing(files.open_shared(name, folder_fd, os.O_RDWR | os.O_APPEND)) as fd:
             size = os.fstat(fd).st_size
             if size and os.pread(fd, 1, size - 1) != b"\n":
                 data = b"\n" + data  # an earlier writer was interrupted in its line
@@ -116,21 +106,15 @@ class DeliveryRecords:
                 if size < os.fstat(fd).st_size < size + len(data):
                     files.ftruncate(fd, size)  # remove the half-written record
                 raise
-        finally:
-            os.close(fd)
         return size
 
     def _trim(self, name: str, folder_fd: int) -> None:
-        """Replace the file by a new one with only the newest records."""
-        fd = files.open_plain(name, folder_fd)
-        try:
+        with files.closing(files.open_plain(name, folder_fd)) as fd:
             file_stat = os.fstat(fd)
             start = max(0, file_stat.st_size - self._most * _LONGEST)
             data = b""
             while more := os.pread(fd, file_stat.st_size - start - len(data), start + len(data)):
                 data += more
-        finally:
-            os.close(fd)
         lines = data.splitlines(keepends=True)
         if start:
             lines = lines[1:]  # the first line may be incomplete

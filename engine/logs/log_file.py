@@ -1,8 +1,7 @@
 """Random access to one log file of any length, read in cells of 64 KiB.
 
 A cell is a fixed range of the file, and holds the lines that begin in it. Only `pread` is used: if
-a file is truncated under a memory map, the process gets SIGBUS.
-"""
+a file is truncated under a memory map, the process gets SIGBUS."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from itertools import count
 from typing import NamedTuple, TypeAlias
 
 from engine.logs.log_filter import INFO, level_rank
-from engine.logs.log_tail import LogLine, is_repeated, parse_log_line, time_before
+from engine.logs.log_line import LogLine, is_repeated, parse_log_line, time_before
 from engine.logs.unpacked_file import UnpackedFile
 
 CELL_BYTES = 64 * 1024
@@ -38,8 +37,7 @@ _may_have_time_or_level = re.compile(rb"^(?:\[.{19}\] \[|\{|\d{14} )", re.MULTIL
 
 _COMPARED_BYTES = 64
 _HEAD_OF_FILE_BYTES = 256
-"""Bytes before the known end and at the beginning: if one differs, the file was rewritten, or is no
-copy."""
+"""Bytes before the known end and at the beginning: others show a rewritten file, or no copy."""
 
 NO_TIME = float("-inf")
 """The time of lines before the first line with a time."""
@@ -106,17 +104,14 @@ class FileCache:
 
 
 class LogFile:
-    """The content of one open file, even if its name is removed or given to another file."""
+    """The content of one open file, even if its name is removed or given to another file. Raises
+    OSError if it cannot be read, or this Python cannot unpack it."""
 
     def __init__(
         self, path: str, number: int, fd: int, cache: FileCache, packing: str = ""
     ) -> None:
         """Takes ownership of `fd`; `number` is the file's position among others, and `packing` the
-        end of a compressed file's name: its size is known when `measure` is done.
-
-        Raises:
-            OSError: this Python cannot unpack it.
-        """
+        end of a compressed file's name: its size is known when `measure` is done."""
         self.path, self.number, self.cell_size = path, number, cache.cell_size
         self._fd = fd
         self.unpacked = UnpackedFile(fd, packing, cache.windows) if packing else None
@@ -163,11 +158,7 @@ class LogFile:
         return os.fstat(self._fd)
 
     def check_growth(self) -> bool | None:
-        """True if the file has grown since the last call; None if it was rewritten.
-
-        Raises:
-            OSError: it cannot be read.
-        """
+        """True if the file has grown since the last call; None if it was rewritten."""
         if self.unpacked is not None:
             return False
         now = os.fstat(self._fd)
@@ -220,14 +211,10 @@ class LogFile:
     def complete_bytes(self) -> int:
         """The offset after the last complete line."""
         if self._whole[0] != self.size:
-            self._whole = self.size, self._last_whole()
+            cells = map(self.entries, range(self.cell_count - 1, -1, -1))
+            last = next((entries[-1] for entries in cells if entries), None)
+            self._whole = self.size, last.key[2] if last and last.is_torn else self.size
         return self._whole[1]
-
-    def _last_whole(self) -> int:
-        for number in range(self.cell_count - 1, -1, -1):
-            if entries := self.entries(number):
-                return entries[-1].key[2] if entries[-1].is_torn else self.size
-        return self.size
 
     def read(self, at: int, size: int) -> bytes:
         """Read up to `size` bytes at an offset."""
@@ -252,10 +239,8 @@ class LogFile:
 
     def first_from(self, number: int) -> FileEntry | None:
         """The first line that begins in this cell or a later one; None if missing."""
-        for cell in range(number, self.cell_count):
-            if entries := self.entries(cell):
-                return entries[0]
-        return None
+        cells = map(self.entries, range(number, self.cell_count))
+        return next((entries[0] for entries in cells if entries), None)
 
     def _cell(self, number: int) -> _Cell:
         key = self.number, number
@@ -318,8 +303,7 @@ class LogFile:
     ) -> FileEntry:
         """Parse the line at a position of bytes that begin at the offset `base`, with its own time;
         it ends at the position `newline`, or later if that is negative. `before` is the time of the
-        line before.
-        """
+        line before."""
         begin = base + at
         if newline < 0:
             newline = self._newline_from(base + len(data))

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from engine.logs.log_tail import parse_log_line
+from engine.logs.log_line import parse_log_line
 from engine.text import safe_regex
 from engine.text.time_expressions import Clock, RelativeTime
 from engine.text.time_expressions import parse_time as typed
@@ -31,10 +31,7 @@ def level_rank(level: str) -> int:
 
 def parse_typed_time(text: str, now: float) -> float:
     """Parse a typed time to epoch seconds UTC; a time of day is the latest one that has passed.
-
-    Raises:
-        ValueError: it is not a time; the message contains what was expected.
-    """
+    Raises `ValueError`: it is not a time; the message contains what was expected."""
     moment = typed(" ".join(text.split()), now)
     if isinstance(moment, RelativeTime):
         return now - moment.seconds
@@ -105,39 +102,30 @@ class LineFilter(NamedTuple):
         return self.level <= DEBUG and not self.alternatives
 
     def may_match(self, data: bytes, begin: int = 0) -> bool:
-        """False if certainly no line in these bytes matches; a line begins at `begin`.
-
-        Most of a long log is skipped this way without parsing its lines.
-        """
+        """False if certainly no line in these bytes matches; a line begins at `begin`. Most of a
+        long log is skipped this way without parsing its lines."""
         if b"\0" in data or (b"{" in data and (data.startswith(b"{", begin) or b"\n{" in data)):
             return True  # escapes in the line may hide a matching text
-        if self.level <= DEBUG and not self.alternatives:
+        if self.matches_all:
             return True
         # Words first: they are rarer than levels.
         if self.alternatives and not any(
-            all(_possible(c, data) for c in clauses) for clauses in self.alternatives
+            all((p := _clause_pattern(c)) is None or p.search(data) for c in clauses)
+            for clauses in self.alternatives
         ):
             return False
         if self.level <= INFO:
             return True
         marks = safe_regex.compile_bytes_pattern(rb"\] \[(?:%s)" % level_names(self.level))
-        return marks.search(data) is not None or not _says_level(data[begin : begin + 200])
+        # A line without a level has that of the line before, which may be before these bytes.
+        first = data[begin : begin + 200].partition(b"\n")[0]
+        return marks.search(data) is not None or not parse_log_line(first, "").level
 
 
 def level_names(lowest: int, highest: int = ERROR) -> bytes:
     """The names of the levels of a range of severities, as alternatives of a pattern."""
     names = (name for name, rank in LEVEL_RANKS.items() if lowest <= rank <= highest)
     return "|".join(names).encode()
-
-
-def _says_level(data: bytes) -> bool:
-    # A line without a level has that of the line before, which may be before these bytes.
-    return bool(parse_log_line(data.partition(b"\n")[0], "").level)
-
-
-def _possible(clause: Clause, data: bytes) -> bool:
-    pattern = _clause_pattern(clause)
-    return pattern is None or pattern.search(data) is not None
 
 
 @lru_cache(64)
@@ -169,8 +157,7 @@ def parse_line_filter(words: str, level: int = DEBUG) -> LineFilter:
     words"`, `/pattern/` and `~pattern` are one word each. Case is ignored.
 
     Raises:
-        BadWords: the words are not a valid filter.
-    """
+        BadWords: the words are not a valid filter."""
     alternatives: list[list[Clause]] = [[]]
     terms: list[LogTerm] = []
     at, joined = 0, False
@@ -203,9 +190,7 @@ def _close(clauses: list[Clause], terms: list[LogTerm]) -> None:
 
 
 def _closing(words: str, sign: str, at: int) -> int:
-    """The position of a closing quote or slash; -1 if none. A slash inside a word does not
-    close.
-    """
+    """The position of a closing quote, or of a slash at the end of a word; -1 if none."""
     if sign == '"':
         return words.find(sign, at)
     closing = re.compile(r"/(?=[\s|]|$)").search(words, at) if sign == "/" else None
@@ -213,7 +198,6 @@ def _closing(words: str, sign: str, at: int) -> int:
 
 
 def _term(words: str, at: int) -> tuple[LogTerm, int]:
-    """Parse the term at a position; return it and its end."""
     negated = words[at] == "!"
     begin = at + negated
     sign = words[begin : begin + 1]

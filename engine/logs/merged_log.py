@@ -1,8 +1,7 @@
 """Several logs merged by time, with random access at any size.
 
-All calls block, and belong to one thread. Long work is done in steps of at most a few MiB, so that
-a caller can show progress and stop between two steps.
-"""
+All calls block, belong to one thread, and raise OSError if a log cannot be read. Long work is done
+in steps of at most a few MiB, so that a caller can show progress and stop between two steps."""
 
 from __future__ import annotations
 
@@ -12,13 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
-from engine.logs.byte_search import (
-    contract_lines,
-    count_matches,
-    line_bytes,
-    matching_entries,
-    may_match_cells,
-)
+from engine.logs.byte_search import matching_entries, may_match_cells
 from engine.logs.log_file import (
     CELL_BYTES,
     MAX_CACHED_CELLS,
@@ -29,7 +22,7 @@ from engine.logs.log_file import (
     LogFile,
 )
 from engine.logs.log_filter import ALL_LINES, LineFilter, lines_naming_task
-from engine.logs.log_tail import LogLine, SharedLog
+from engine.logs.log_line import LogLine
 from engine.logs.rotated_log import NO_LOG_FILE, RotatedLog
 from engine.text.safe import safe_line
 
@@ -41,7 +34,6 @@ MAX_STRIDE = 8
 thread switch for each step costs more than the reading."""
 
 MAX_MENTION_BYTES = 64 << 20
-"""Maximum bytes to search for lines that mention a task."""
 
 
 def key_of(when: float) -> Key:
@@ -55,8 +47,7 @@ class LogPosition(NamedTuple):
     key: Key
     """All lines before it have smaller keys."""
     offsets: Mapping[int, int] = {}
-    """Its offset by file number, for the filter with which it was reached; other offsets are
-    searched."""
+    """Its offset by file number, for the filter with which it was reached."""
 
 
 BEGIN = LogPosition(key_of(NO_TIME))
@@ -72,33 +63,21 @@ class SteppedWork(Protocol):
     @property
     def done(self) -> bool:
         """True if the work is complete."""
-        ...
 
     @property
     def read(self) -> int:
         """Bytes processed so far."""
-        ...
 
     @property
     def total(self) -> int:
         """Maximum bytes to process."""
-        ...
 
     def step(self) -> None:
-        """Do one step.
-
-        Raises:
-            OSError: a log cannot be read.
-        """
-        ...
+        """Do one step."""
 
 
 def run_to_end(job: SteppedWork) -> None:
-    """Run all steps.
-
-    Raises:
-        OSError: a log cannot be read.
-    """
+    """Run all steps."""
     while not job.done:
         job.step()
 
@@ -107,10 +86,7 @@ class MergedLog:
     """The logs under some paths, and their open files."""
 
     def __init__(
-        self,
-        paths: Sequence[str],
-        cell: int = CELL_BYTES,
-        cached_cells: int = MAX_CACHED_CELLS,
+        self, paths: Sequence[str], cell: int = CELL_BYTES, cached_cells: int = MAX_CACHED_CELLS
     ) -> None:
         cache = FileCache(cell, cached_cells)
         self._logs = [RotatedLog(path, cache) for path in paths]
@@ -143,11 +119,7 @@ class MergedLog:
         """Do one step to open the rotated file before the first file of a log, if that satisfies
         `is_needed`; files that were last written before `since` are not opened.
 
-        Return the number of bytes that were read; 0 if no file is needed.
-
-        Raises:
-            OSError: a log cannot be read.
-        """
+        Return the number of bytes that were read; 0 if no file is needed."""
         for log in self._logs:
             if (not log.files or is_needed(log.files[0])) and (read := log.open_earlier(since)):
                 self._sort_files()
@@ -155,8 +127,7 @@ class MergedLog:
         return 0
 
     def close_removed(self) -> None:
-        """Close former files without a name, whose space is used while they are open: for a reader
-        that has read them."""
+        """See `RotatedLog.close_removed`."""
         for log in self._logs:
             log.close_removed()
         self._sort_files()
@@ -191,21 +162,15 @@ class MergedLog:
 def describe_troubles(troubles: Mapping[str, str]) -> str:
     """Describe `MergedLog.troubles` by log name; safe to show, "" for none."""
     names = {path: safe_line(os.path.basename(path)) for path in troubles}
-    absent = [names[path] for path, why in troubles.items() if why == NO_LOG_FILE]
     problems = [
         f"{names[path]}: {safe_line(why)}" for path, why in troubles.items() if why != NO_LOG_FILE
     ]
-    return "; ".join([*problems, *_absent(absent)])
-
-
-def _absent(names: Sequence[str]) -> Iterator[str]:
-    *first, last = names or [""]
-    if len(first) > 1:
-        yield f"{', '.join(first)} and {last} do not exist"
-    elif first:
-        yield f"{first[0]} and {last} do not exist"
+    *first, last = [names[path] for path, why in troubles.items() if why == NO_LOG_FILE] or [""]
+    if first:
+        problems.append(f"{', '.join(first)} and {last} do not exist")
     elif last:
-        yield f"{last} does not exist"
+        problems.append(f"{last} does not exist")
+    return "; ".join(problems)
 
 
 def find_offset(file: LogFile, key: Key) -> int:
@@ -259,7 +224,7 @@ class _SearchBounds:
         if numbers and may_match_cells(self.file, min(numbers), max(numbers), sieve):
             for cell in numbers:
                 entries = matching_entries(self.file, cell, sieve)
-                self.matches.extend(e for e in self._ahead(entries) if _is_match(sieve, e))
+                self.matches.extend(e for e in self._ahead(entries) if is_match(sieve, e))
                 self.at = self._behind(cell)
                 if self.matches:
                     break
@@ -285,7 +250,8 @@ class _SearchBounds:
         return min((cell + 1) * size, self.file.size) if self.forward else cell * size
 
 
-def _is_match(sieve: LineFilter, entry: FileEntry) -> bool:
+def is_match(sieve: LineFilter, entry: FileEntry) -> bool:
+    """True if a line is of the log's own database and matches a filter."""
     return not entry.line.is_foreign and sieve.is_match(entry.rank, entry.line.text)
 
 
@@ -305,14 +271,13 @@ class LineScan:
     ) -> None:
         """Backward, rotated files are opened as they are needed, but none that was last written
         before `since` (epoch seconds UTC)."""
-        self._since = since
+        self._book, self._mark, self._since = book, mark, since
         self._forward, self._sieve, self._want = forward, sieve, want
         self._step_cells, self._stride, self._longest = step_cells, 1, stride
-        self._mark = mark
-        self._book = book
         self._is_opening = 0
         """Not 0 while an earlier file may have the next line."""
-        self._reaches: list[_SearchBounds] | None = None
+        self._has_begun = False
+        self._reaches: list[_SearchBounds] = []
         self._reached: LogPosition | None = None
         self.found: list[FileEntry] = []
         """In the direction of the scan."""
@@ -332,12 +297,11 @@ class LineScan:
         return self._reached or self._place()
 
     def _place(self) -> LogPosition:
-        if self._reaches is None:
+        if not self._has_begun:
             return self._mark
         if self.exhausted and not self._forward:
             return BEGIN
-        offsets = {reach.file.number: self._offset(reach) for reach in self._reaches}
-        offsets |= _NO_FILE
+        offsets = {reach.file.number: self._offset(reach) for reach in self._reaches} | _NO_FILE
         if not self.found:
             return LogPosition(self._mark.key, offsets)
         time, file, at = self.found[-1].key
@@ -355,23 +319,19 @@ class LineScan:
             return -NO_TIME
         keys = [
             key
-            for reach in self._reaches or ()
+            for reach in self._reaches
             if (key := reach.matches[0].key if reach.matches else reach.edge()) is not None
         ]
-        if not keys or self._reaches is None:
-            return -NO_TIME if self._reaches is None or self._forward else NO_TIME
+        if not keys:
+            return -NO_TIME if self._forward or not self._has_begun else NO_TIME
         return (min(keys) if self._forward else max(keys))[0]
 
     def step(self) -> None:
         """Read at most 1 MiB, or up to `MAX_STRIDE` times that if earlier steps found nothing; at
-        least up to the next line if every line matches.
-
-        Raises:
-            OSError: a log cannot be read.
-        """
-        if self._reaches is None:
-            self._begin()
-        assert self._reaches is not None
+        least up to the next line if every line matches."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._add_files()
         budget, known = self._step_cells * self._stride, len(self.found)
         while not self.done:
             read = self._is_opening = 0 if self._forward else self._open_earlier()
@@ -393,52 +353,43 @@ class LineScan:
         if self.done:
             self._reached = self._place()
 
-    def _begin(self) -> None:
-        self._reaches = []
+    def _add_files(self) -> None:
+        """Search the open files that are not searched yet."""
+        known = {reach.file.number for reach in self._reaches}
         for file in self._book.files:
-            self._add(file)
-
-    def _add(self, file: LogFile) -> None:
-        assert self._reaches is not None
-        at = self._book.offset(file, self._mark)
-        self._reaches.append(_SearchBounds(file, at, self._forward))
-        self.total += file.size - at if self._forward else at
+            if file.number not in known:
+                at = self._book.offset(file, self._mark)
+                self._reaches.append(_SearchBounds(file, at, self._forward))
+                self.total += file.size - at if self._forward else at
 
     def _open_earlier(self) -> int:
         """Open the file before one that was searched to its beginning; return the bytes read."""
-        reaches = {reach.file.number: reach for reach in self._reaches or ()}
+        reaches = {reach.file.number: reach for reach in self._reaches}
 
         def is_needed(first: LogFile) -> bool:
             reach = reaches.get(first.number)
             return reach is None or (reach.ended and not reach.matches)
 
-        read = self._book.open_earlier(is_needed, self._since)
-        for file in self._book.files if read else ():
-            if file.number not in reaches:
-                self._add(file)
+        if read := self._book.open_earlier(is_needed, self._since):
+            self._add_files()
         return read
 
-    def _heads(self) -> list[_SearchBounds]:
-        return [reach for reach in self._reaches or () if reach.matches]
-
     def _best(self) -> _SearchBounds | None:
-        heads = self._heads()
-        if not heads:
-            return None
+        heads = (reach for reach in self._reaches if reach.matches)
         choose = min if self._forward else max
-        return choose(heads, key=lambda reach: reach.matches[0].key)
+        return choose(heads, key=lambda reach: reach.matches[0].key, default=None)
 
     def _blocking(self) -> _SearchBounds | None:
         """The unread file that may contain the next line; None if the next line is known."""
-        open_ones = [r for r in self._reaches or () if not r.matches and not r.ended]
-        if len(open_ones) == 1 and not self._heads():
+        open_ones = [r for r in self._reaches if not r.matches and not r.ended]
+        best = self._best()
+        if len(open_ones) == 1 and best is None:
             return open_ones[0]
         edges = [(key, r) for r in open_ones if (key := r.edge()) is not None]
         if not edges:
             return None
         choose = min if self._forward else max
         key, reach = choose(edges, key=lambda edge: edge[0])
-        best = self._best()
         if best is None:
             return reach
         nearer = key < best.matches[0].key if self._forward else key > best.matches[0].key
@@ -450,15 +401,14 @@ class LineScan:
             self.done = self.exhausted = True
             return
         self.found.append(best.matches.popleft())
-        ended = all(reach.ended and not reach.matches for reach in self._reaches or ())
+        ended = all(reach.ended and not reach.matches for reach in self._reaches)
         self.exhausted = ended and (self._forward or not self._open_earlier())
         self.done = self.exhausted or len(self.found) >= self._want
 
 
 class TimeSearch:
     """Find the position of a time: by binary search, or if the times of a log are not in order, by
-    reading all of it for the first line that is not before.
-    """
+    reading all of it for the first line that is not before."""
 
     def __init__(self, book: MergedLog, when: float, step_cells: int = STEP_CELLS) -> None:
         self._key = key_of(when)
@@ -476,11 +426,7 @@ class TimeSearch:
         return LogPosition(self._key, self._offsets)
 
     def step(self) -> None:
-        """Open a rotated file, search one by halving, or some cells of one that is not in order.
-
-        Raises:
-            OSError: a log cannot be read.
-        """
+        """Open a rotated file, search one by halving, or some cells of one that is not in order."""
         if self._todo is None:
             if open_back_to(self._book, self._key[0]):
                 return
@@ -516,11 +462,7 @@ class TimeSearch:
 
 def open_back_to(book: MergedLog, when: float) -> int:
     """Do one step to open the rotated files with lines since a time (epoch seconds UTC); return the
-    number of bytes read, 0 if there are no more.
-
-    Raises:
-        OSError: a log cannot be read.
-    """
+    number of bytes read, 0 if there are no more."""
 
     def is_needed(first: LogFile) -> bool:
         begin = first.first_time()
@@ -539,91 +481,6 @@ def _in_order(file: LogFile) -> bool:
     return all(a.key <= b.key for a, b in pairwise(entries))
 
 
-class LogCounts:
-    """Counts lines, and lines that match a filter; continues when the logs grow."""
-
-    def __init__(
-        self,
-        book: MergedLog,
-        sieve: LineFilter,
-        since: LogPosition = BEGIN,
-        step_cells: int = STEP_CELLS,
-    ) -> None:
-        self._book, self._sieve, self.since = book, sieve, since
-        self._step_cells = step_cells
-        self._places: dict[int, int] = {}
-        self._counts: dict[int, tuple[int, int]] = {}
-        self._settled: dict[int, int] = {}
-        self.read = 0
-
-    @property
-    def lines(self) -> int:
-        """The number of complete lines so far."""
-        return sum(self._counts.get(file.number, (0, 0))[0] for file in self._book.files)
-
-    @property
-    def matching(self) -> int:
-        """The number of matching lines so far."""
-        return sum(self._counts.get(file.number, (0, 0))[1] for file in self._book.files)
-
-    @property
-    def total(self) -> int:
-        """Bytes to process, as of now."""
-        return self.read + sum(file.size - self._at(file) for file in self._book.files)
-
-    @property
-    def done(self) -> bool:
-        """True if all existing lines were counted."""
-        # Callers may not wait, so this uses the sizes from the last step and the last `refresh`.
-        return all(self._settled.get(file.number) == file.size for file in self._book.files)
-
-    def step(self) -> None:
-        """Count on, at most 1 MiB.
-
-        Raises:
-            OSError: a log cannot be read.
-        """
-        budget = self._step_cells
-        for file in self._book.files:
-            if file.number not in self._places:
-                self._places[file.number] = self._book.offset(file, self.since)
-            while budget > 0 and not self._is_through(file):
-                before = self._at(file)
-                self._count(file, before)
-                self.read += self._at(file) - before
-                budget -= 1
-            if self._is_through(file):
-                self._settled[file.number] = file.size
-
-    def _at(self, file: LogFile) -> int:
-        return self._places.get(file.number, 0)
-
-    def _is_through(self, file: LogFile) -> bool:
-        return self._at(file) >= file.complete_bytes
-
-    def _count(self, file: LogFile, at: int) -> None:
-        """Count the rest of a cell."""
-        cell = at // file.cell_size
-        begin, stop = cell * file.cell_size, (cell + 1) * file.cell_size
-        lines, matching = self._counts.get(file.number, (0, 0))
-        is_whole = at == begin and stop <= file.complete_bytes
-        if data := contract_lines(file, cell).data if is_whole else b"":
-            more = data.count(b"\n")
-            let_through = more if self._sieve.matches_all else count_matches(data, self._sieve)
-        elif is_whole and not isinstance(file.path, SharedLog) and self._none_or_all(file, cell):
-            more = line_bytes(file, cell).data.count(b"\n")
-            let_through = more if self._sieve.matches_all else 0
-        else:  # in a shared log, only the parsed line has the name of its database
-            entries = [e for e in file.entries(cell) if e.key[2] >= at and not e.is_torn]
-            more = sum(not e.line.is_foreign for e in entries)
-            let_through = sum(_is_match(self._sieve, e) for e in entries)
-        self._counts[file.number] = lines + more, matching + let_through
-        self._places[file.number] = min(stop, file.complete_bytes)
-
-    def _none_or_all(self, file: LogFile, cell: int) -> bool:
-        return self._sieve.matches_all or not may_match_cells(file, cell, cell, self._sieve)
-
-
 class Mentions(NamedTuple):
     """The last lines that mention a task, sorted by time."""
 
@@ -631,7 +488,6 @@ class Mentions(NamedTuple):
     has_more: bool = False
     """True if there may be more, further back."""
     troubles: Mapping[str, str] = {}
-    """Why a log cannot be read, by path."""
 
 
 def find_mentions(
@@ -643,11 +499,7 @@ def find_mentions(
     cell: int = CELL_BYTES,
 ) -> Mentions:
     """The last lines that mention a task: at most `limit`, none before `since`, and from no more
-    than the last `most` bytes of the logs.
-
-    Raises:
-        OSError: reading a log failed midway.
-    """
+    than the last `most` bytes of the logs."""
     book = MergedLog(paths, cell)
     try:
         book.refresh()
@@ -657,8 +509,8 @@ def find_mentions(
         while not scan.done and scan.read < most and not _is_before(scan, floor):
             scan.step()
         lines = tuple(entry.line for entry in scan.entries if entry.key[0] >= floor)
-        early = not scan.exhausted and not _is_before(scan, floor)
-        return Mentions(lines, early, book.troubles)
+        has_more = not scan.exhausted and not _is_before(scan, floor)
+        return Mentions(lines, has_more, book.troubles)
     finally:
         book.close()
 

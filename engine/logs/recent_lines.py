@@ -6,7 +6,7 @@ from __future__ import annotations
 from math import inf
 
 from engine.logs.log_file import CELL_BYTES, FileEntry, LogFile
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.logs.rotated_log import RotatedLog
 from engine.text.error_text import error_text
 
@@ -31,8 +31,7 @@ class RecentLines:
     """Lines of one log; each poll reads about a megabyte at most, so that it may be called often.
 
     A file that appears later, or replaces the first one, is read from its beginning; lines that
-    were added to the former one, or are only in a rotated file by now, come before.
-    """
+    were added to the former one, or are only in a rotated file by now, come before."""
 
     def __init__(
         self, path: str, reach: float = REACH_SECONDS, most: int = MAX_REACH_BYTES
@@ -80,7 +79,6 @@ class RecentLines:
         self._log.close()
 
     def _read_on(self, file: LogFile, budget: int, lines: list[LogLine]) -> int:
-        """Read lines of one file; return the number of bytes."""
         began = at = self._offsets.setdefault(file.number, 0)
         while at < file.size and at - began < budget and len(lines) < _POLL_LINES:
             entries = file.lines_between(at, min(at + CELL_BYTES, file.size))
@@ -108,11 +106,7 @@ def _shown_line(entry: FileEntry) -> LogLine:
 
 def start_offsets(log: RotatedLog, start: float, most: int) -> tuple[dict[int, int], float]:
     """Where lines since a time (epoch seconds UTC) begin, by the number of the file, but no more
-    than `most` bytes before the end; and the time from which on none is missing.
-
-    Raises:
-        OSError: reading a file failed.
-    """
+    than `most` bytes before the end; and the time from which on none is missing."""
     offsets: dict[int, int] = {}
     since = inf
     while most > 0:

@@ -1,9 +1,7 @@
-"""The files that have, and have had, the path of a log: rotation by rename or by copy, truncation,
-compression.
+"""The files that have, and have had, the path of a log: rotation, truncation, compression.
 
 All readers of logs are built on this: it knows which file has which lines, so that each line is
-read once. Files are told apart by device and inode, and a copy by its first and last bytes.
-"""
+read once. Files are told apart by device and inode, and a copy by its first and last bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +23,6 @@ MAX_EARLIER_FILES = 100
 """Rotated files that are opened by their names."""
 
 UNPACKED_STEP_BYTES = 8 << 20
-"""Bytes to unpack in one step."""
 
 MAX_UNPACKED_BYTES = 64 << 20
 """Bytes to unpack at once, where a file was compressed between two refreshes."""
@@ -44,11 +41,7 @@ _ROTATED = re.compile(rf"[.-]([0-9][0-9-]*)({'|'.join(map(re.escape, SUFFIXES))}
 
 def rotated_names(path: str) -> list[tuple[str, str]]:
     """The paths of the rotated files of a log with the suffix of their compression, the newest
-    first. Of one that is being compressed only the original is named.
-
-    Raises:
-        OSError: the folder cannot be read.
-    """
+    first. Of one that is being compressed only the original is named. Raises `OSError`."""
     folder, name = os.path.split(path)
     if not name:
         return []
@@ -66,7 +59,8 @@ def rotated_names(path: str) -> list[tuple[str, str]]:
 
 
 class RotatedLog:
-    """The open files of one log, with lines from the earliest to the latest."""
+    """The open files of one log, with lines from the earliest to the latest. Its methods raise
+    OSError if an open file cannot be read."""
 
     def __init__(self, path: str, cache: FileCache | None = None) -> None:
         self.path, self._cache = path, cache or FileCache()
@@ -104,11 +98,7 @@ class RotatedLog:
         return f"{why}; its former lines are still shown"
 
     def refresh(self) -> bool:
-        """Re-read the state of all files: grown, replaced or rewritten. True if any has changed.
-
-        Raises:
-            OSError: reading an open file failed.
-        """
+        """Re-read the state of all files: grown, replaced or rewritten. True if any has changed."""
         changed, read_before = False, self.files[:-1]
         for file in tuple(self.files):
             changed |= self._refresh_file(file)
@@ -162,7 +152,6 @@ class RotatedLog:
         return True
 
     def _numbered(self, later: list[LogFile], before: list[LogFile]) -> list[LogFile]:
-        """Number files that come after others."""
         for file in later:
             file.number = next(self._cache.next_numbers)
             if before:
@@ -174,8 +163,7 @@ class RotatedLog:
         self, is_known: Callable[[LogFile], bool], present: LogFile
     ) -> tuple[LogFile | None, list[LogFile]]:
         """The last rotated file that is known, and the files after it, which were created and
-        rotated since the last refresh. If the known one was removed, the time tells which these
-        are."""
+        rotated since the last refresh; if the known one was removed, by their times."""
         later: list[LogFile] = []
         for each in self._rotated_files() if self.files else ():
             if is_known(each):
@@ -215,11 +203,7 @@ class RotatedLog:
         """Do one step to open the rotated file before the first open one, unless its last write was
         before `since` (epoch seconds UTC).
 
-        Return the number of bytes that were read, at least 1; 0 if there is no such file.
-
-        Raises:
-            OSError: reading an open file failed.
-        """
+        Return the number of bytes that were read, at least 1; 0 if there is no such file."""
         if self._measured is None:
             if self._complete_since is not None and since >= self._complete_since:
                 return 0
@@ -231,10 +215,8 @@ class RotatedLog:
         if read := file.measure(UNPACKED_STEP_BYTES):
             return read
         self._measured = None
-        if file.unpacked is not None and file.unpacked.damage:
-            self.damages[self._measured_path] = (
-                f"{file.unpacked.damage}: only what is before is read"
-            )
+        if file.unpacked is not None and (why := file.unpacked.damage):
+            self.damages[self._measured_path] = f"{why}: only what is before is read"
         if self.files:
             self.files[0].follow_on(file)
         self.files.insert(0, file)
@@ -281,8 +263,7 @@ class RotatedLog:
         return file
 
     def close_removed(self) -> None:
-        """Close former files without a name, whose space is used while they are open: for a reader
-        that has read them."""
+        """Close former files without a name, which use space while open, once they were read."""
         for file in self.files[:-1]:
             if not file.identity().st_nlink:
                 file.close()

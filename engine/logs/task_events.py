@@ -1,8 +1,7 @@
 """Task events in logs: queued, started, succeeded, failed, retried, moved to the dead-letter queue.
 
 The lines of the contract's program and of this one are known: `queue.log`, `mail.log`, and the mail
-module's delivery records. Any other line is not an event.
-"""
+module's delivery records. Any other line is not an event."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from enum import StrEnum
 from functools import cache
 from typing import NamedTuple
 
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.text import error_pattern
 
 
@@ -97,11 +96,7 @@ LINE_PATTERNS: tuple[tuple[str, str, EventKind], ...] = (
     ("Moving orphaned work task back to ", rf"\S+: {_TASK}", EventKind.RECOVERED),
     ("Recovered ", r"\S+/(?P<id>[^\s/:]+): .*: back in ", EventKind.RECOVERED),
     ("Mail spooled to queue: ", _TASK, EventKind.QUEUED),
-    (
-        "MAIL_SEND_ATTEMPT failed ",
-        rf"attempt={_TIMES} error=(?P<error>.*)",
-        EventKind.FAILED,
-    ),
+    ("MAIL_SEND_ATTEMPT failed ", rf"attempt={_TIMES} error=(?P<error>.*)", EventKind.FAILED),
     ("MAIL_SEND_ATTEMPT ", rf"{_SENT} attempt=(?P<attempt>[0-9]{{1,9}}){_BY}", EventKind.STARTED),
     ("MAIL_SEND_RESULT ", rf"{_SENT} status=success{_BY}", EventKind.SUCCEEDED),
     (
@@ -117,8 +112,7 @@ LINE_PATTERNS: tuple[tuple[str, str, EventKind], ...] = (
         EventKind.BURIED,
     ),
 )
-"""All known lines by their first words; of several with the same first words, the first match
-counts."""
+"""All known lines by their first words; of several with the same ones, the first match counts."""
 
 NO_TRANSPORT = "none"
 """The transport of a mail if none was available."""
@@ -138,14 +132,13 @@ def _by_head() -> dict[str, list[_EventRow]]:
     rows: dict[str, list[_EventRow]] = {}
     for head, pattern, what in LINE_PATTERNS:
         by = next((by for start, by in _MAIL_HEADS.items() if head.startswith(start)), "")
-        row = _EventRow(pattern, what, by)
-        rows.setdefault(head, []).append(row)
+        rows.setdefault(head, []).append(_EventRow(pattern, what, by))
     return rows
 
 
+_ROWS = _by_head()
 _compile = cache(re.compile)
 """Compile a pattern with the first line that needs it: all of them take 2 ms of each start."""
-_ROWS = _by_head()
 _HEAD = re.compile("|".join(re.escape(head) for head in sorted(_ROWS, key=len, reverse=True)))
 """The longest one wins, because `Task queued: ` also begins with `Task `."""
 
@@ -163,11 +156,9 @@ def parse_event(line: LogLine) -> TaskEvent | None:
 
 
 def _event(line: LogLine, groups: dict[str, str], row: _EventRow) -> TaskEvent:
-    is_mail = bool(row.transport)
-    id = groups.get("id", "")
+    is_mail, id, error = bool(row.transport), groups.get("id", ""), groups.get("error", "")
     if id == INLINE_ID:
         id = ""
-    error = groups.get("error", "")
     if is_mail and "error" in groups:
         error = error or line.text
     return TaskEvent(
@@ -200,8 +191,7 @@ def read_events(
     """The events of lines, in the order in which they were written.
 
     A failed attempt does not name its transport: it is that of the attempt before it. A caller that
-    reads a log in pieces passes the same `transports` (by log, filled here) each time.
-    """
+    reads a log in pieces passes the same `transports` (by log, filled here) each time."""
     transports = {} if transports is None else transports
     for line in lines:
         event = parse_event(line)
@@ -245,10 +235,7 @@ _VERDICTS = (EventKind.WAITS, EventKind.BURIED)
 
 def task_attempts(history: Sequence[TaskEvent]) -> tuple[Attempt, ...]:
     """The runs of one task, from its history; FAILED becomes WAITS or BURIED if another line
-    decides.
-
-    If both logs have a run, the queue log counts: the mail log only covers the sending.
-    """
+    decides. If both logs have a run, the queue log counts: the mail log only covers the sending."""
     runs = [event for event in history if not event.transport] or history
     tries: list[Attempt] = []
     before = 0

@@ -56,10 +56,7 @@ class UnpackedFile:
 
     def __init__(self, fd: int, suffix: str, windows: list[UnpackedFile]) -> None:
         """Takes no ownership of `fd`; `windows` are the files of the reader that have a window.
-
-        Raises:
-            OSError: this Python cannot unpack it.
-        """
+        Raises `OSError`: this Python cannot unpack it."""
         name, maker, error = _MODULES[suffix]
         try:
             module = import_module(name)

@@ -27,6 +27,7 @@ from engine.monitor.prometheus import NOT_THERE, Samples
 from engine.monitor.throughput import HISTORY_SECONDS, Growth, RunTimes
 from engine.monitor.transport_health import Failure, Health, MailRoutes, Refusals, TransportHealth
 from engine.text.figure import Figure
+from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from engine.text.times import format_duration, format_rough_duration, format_time
 
@@ -41,7 +42,6 @@ MISSED_RUN_FACTOR = 2.0
 
 MAX_TEXT_LENGTH = 60
 """Maximum characters of an alert's text: it is shown next to the place's name in 80 columns."""
-
 
 DAY_SECONDS = 86_400.0
 """Seconds for which a refused or lost mail is an alert."""
@@ -74,10 +74,8 @@ class Goal(NamedTuple):
     """Target of an alert: the place and the screen that explain it."""
 
     place: str
-    """Name of the place."""
     where: Where
     state: State | None = None
-    """State to show, if the target is a state."""
     name: str = ""
     """Transport, operation or warning to show, exactly as found (not made safe)."""
 
@@ -136,15 +134,12 @@ class LimitUse(NamedTuple):
     unit: str = ""
     """What is counted: `pending`, `MB`."""
     state: State | None = None
-    """The state whose tasks use it."""
 
 
 class AlertInputs(NamedTuple):
-    """The facts about one place that the rules need.
-
-    No field has a default, so that a fact cannot be forgotten: what is not known must be passed as
-    such. Only `engine/places/alert_facts.py` makes these values.
-    """
+    """The facts about one place that the rules need. No field has a default, so that a fact cannot
+    be forgotten: what is not known must be passed as such. Only `engine/places/alert_facts.py`
+    makes these values."""
 
     name: str
     states: Mapping[State, str]
@@ -160,8 +155,7 @@ class AlertInputs(NamedTuple):
     lock: LockEvidence | None
     active: int | None
     """Tasks that stayed active for some seconds; None: use `counts`. A run that just began or ended
-    has an active task while its lock is free.
-    """
+    has an active task while its lock is free."""
     oldest: float | None
     """Creation of the oldest pending task, epoch seconds UTC."""
     due: int | None
@@ -173,11 +167,9 @@ class AlertInputs(NamedTuple):
     dead_growth: Growth | None
     """Growth of the dead-letter queue in the last ten minutes, or as much of them as is known."""
     queue: MetricsReading
-    """Content of the queue's metrics file."""
     earlier_counts: Sequence[CountSample]
     """Earlier counts with their times: a metrics file is compared with the counts of the time it
-    was written.
-    """
+    was written."""
     transports: Sequence[TransportHealth]
     last_run: float | None
     """Last run mentioned in a log, epoch seconds UTC."""
@@ -265,15 +257,14 @@ def _abandoned(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     unlocked = inputs.lock is not None and inputs.lock.verdict in (Verdict.FREE, Verdict.STALE)
     if active and unlocked and not inputs.unavailable:
         word = safe_line(inputs.states.get(State.ACTIVE, "work"))
-        words = f"{_many(active)} in {word}, but no worker running"
+        words = f"{format_count(active, 'task')} in {word}, but no worker running"
         yield Level.WARN, AlertKind.ABANDONED, words, None, (Where.STATE, State.ACTIVE)
 
 
 def _interrupted(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     for operation in inputs.unfinished:
-        who = safe_line(operation.who)
+        who, hour = safe_line(operation.who), format_time(operation.when)[11:16]
         who = who if len(who) <= 10 else f"{who[:9]}~"
-        hour = format_time(operation.when)[11:16]
         rows = f"{operation.open:,} of {operation.planned:,} not moved"
         words = f"{operation.name} of {hour} by {who} interrupted: {rows}"
         goal = Where.OPERATIONS, None, operation.op
@@ -314,10 +305,8 @@ def _oldest(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     if inputs.oldest is None or inputs.unavailable or now - inputs.oldest <= limits.oldest:
         return
     word = safe_line(inputs.states.get(State.PENDING, "pending"))
-    words = (
-        f"oldest in {word} for {format_rough_duration(now - inputs.oldest)} (over "
-        f"{format_rough_duration(limits.oldest)})"
-    )
+    age, limit = format_rough_duration(now - inputs.oldest), format_rough_duration(limits.oldest)
+    words = f"oldest in {word} for {age} (over {limit})"
     yield Level.WARN, AlertKind.OLDEST, words, inputs.oldest, (Where.STATE, State.PENDING)
 
 
@@ -334,14 +323,12 @@ def _idle(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
 
 
 def _count_due(inputs: AlertInputs) -> str:
-    """The number of due tasks, with `+` if it is a lower bound."""
     return Figure(inputs.due or 0, not inputs.is_sample).text()
 
 
 def lacks_worker(inputs: AlertInputs, now: float, limits: Thresholds) -> bool:
     """True if no process has held the lock for `free_grace` seconds and no timer run is expected
-    soon.
-    """
+    soon."""
     free, runs, lock = inputs.free_since, inputs.runs, inputs.lock
     is_free = lock is not None and lock.verdict is Verdict.FREE
     if not is_free or inputs.unavailable or free is None or runs is None:
@@ -358,10 +345,7 @@ def lacks_worker(inputs: AlertInputs, now: float, limits: Thresholds) -> bool:
 def is_stalled(due: int | None, alerts: Sequence[Alert], without_output: bool = False) -> bool:
     """True if a queue is STALLED: due tasks wait, and its lock is stuck, or no worker runs, or none
     ran for longer than the limit (the `alerts`), or none left the queue while it was watched
-    (`without_output`).
-
-    False if `due`, the number of due tasks, is 0 or unknown.
-    """
+    (`without_output`). False if `due`, the number of due tasks, is 0 or unknown."""
     stops = any(alert.kind in (AlertKind.IDLE, AlertKind.STUCK) for alert in alerts)
     return bool(due) and (stops or without_output)
 
@@ -369,26 +353,20 @@ def is_stalled(due: int | None, alerts: Sequence[Alert], without_output: bool = 
 def _blocked(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     for kind, due, since, why in inputs.blocked:
         if now - since > 60 * limits.idle and not inputs.unavailable:
-            what = f"{due:,} {_brief(safe_line(kind))} due for {format_rough_duration(now - since)}"
+            what = f"{due:,} {_brief(kind)} due for {format_rough_duration(now - since)}"
             words = f"{what}: {why}: see `doctor`"
             yield Level.WARN, AlertKind.BLOCKED, words, since, (Where.STATE, State.PENDING)
+    for kind, lack, reported in inputs.lacks:
+        words = f"{_brief(kind)} not tried: {safe_line(lack)}"
+        yield Level.WARN, AlertKind.LACKING, words, reported, (Where.WORKERS,)
 
 
-def _lacking(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    for kind, lack, since in inputs.lacks:
-        words = f"{_brief(safe_line(kind))} not tried: {safe_line(lack)}"
-        yield Level.WARN, AlertKind.LACKING, words, since, (Where.WORKERS,)
-
-
-def _full(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+def _space(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     for number, (path, room) in enumerate(inputs.free_tasks.items()):
         if room < MIN_FREE_TASKS:
-            where = f"room for {_many(room) if room else 'no task'}"
+            where = f"room for {format_count(room, 'task') if room else 'no task'}"
             words = f"disk full: {safe_line(path) if number else where}: see `doctor`"
             yield Level.CRIT, AlertKind.FULL, words, None, (Where.QUEUE,)
-
-
-def _limits(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     for one in inputs.limits:
         if is_nearly_full(one):
             level = Level.CRIT if one.used >= one.limit else Level.WARN
@@ -409,8 +387,7 @@ def describe_limit(one: LimitUse) -> str:
 
 def _idle_since(inputs: AlertInputs, now: float) -> float | None:
     """Epoch seconds UTC since when no task ran although one was due; None if that cannot be
-    decided.
-    """
+    decided."""
     lock, queue = inputs.lock, inputs.queue
     is_held = lock is not None and lock.verdict is Verdict.HELD
     stuck = lock is not None and lock.verdict is Verdict.STUCK  # has an alert of its own
@@ -437,9 +414,7 @@ def _transports(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
         if window is None or window.tally is None or window.share is None:
             continue
         if transport.health(limits.transport_failures) is Health.FAILING:
-            ended = window.tally.ended
-            mails = "1 mail" if ended == 1 else f"{ended:,} mails"
-            name = _brief(safe_line(transport.name))
+            mails, name = format_count(window.tally.ended, "mail"), _brief(transport.name)
             words = f"{name} failed {window.share:.0%} of {mails} in {window.name}"
             if transport.name == NO_TRANSPORT:
                 words = f"no transport available for {mails} in {window.name}"
@@ -455,10 +430,8 @@ def _suspended(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
             yield Level.WARN, AlertKind.SUSPENDED, words, None, (Where.TRANSPORTS,)
         return
     for stopped in routes.stopped.values():
-        name, who = (_brief(safe_line(text)) for text in (stopped.name, stopped.who))
-        # Another host's clock, or one set back, must not give a negative duration.
-        lasts = format_rough_duration(max(0.0, now - stopped.since))
-        words = f"{name} suspended by {who} for {lasts}"
+        name, who = _brief(stopped.name), _brief(stopped.who)
+        words = f"{name} suspended by {who} for {_age(now - stopped.since)}"
         words += ", mail waits" if routes.is_waiting else ""
         words += f": {safe_line(stopped.why)}" if stopped.why else ""
         goal = Where.TRANSPORTS, None, stopped.name
@@ -490,21 +463,16 @@ def _host(origin: str) -> str:
 
 
 def _age(seconds: float) -> str:
+    # Another host's clock, or one set back, must not give a negative duration.
     return format_rough_duration(max(0.0, seconds))
 
 
-def _lost(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+def _lost_mails(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     if inputs.orphaned_mails:
-        mails = (
-            "1 spooled mail has"
-            if inputs.orphaned_mails == 1
-            else f"{inputs.orphaned_mails:,} spooled mails have"
-        )
-        words = f"{mails} no task: see `mail spool list`"
+        mails = format_count(inputs.orphaned_mails, "spooled mail")
+        have = "has" if inputs.orphaned_mails == 1 else "have"
+        words = f"{mails} {have} no task: see `mail spool list`"
         yield Level.WARN, AlertKind.LOST, words, None, (Where.TRANSPORTS,)
-
-
-def _refused(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     recent = recent_refusals(inputs.refusals, now)
     if recent:
         count = count_refusals(inputs.refusals, now)
@@ -530,9 +498,6 @@ def count_refusals(refusals: Refusals | str, now: float) -> Figure:
 def _warned(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     for words in dict.fromkeys(inputs.warnings):
         yield Level.WARN, AlertKind.WARNED, words, None, (Where.CONTROLS, None, words)
-
-
-def _clock(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     if inputs.clock_step:
         yield Level.WARN, AlertKind.CLOCK, inputs.clock_step, None, (Where.QUEUE,)
 
@@ -548,18 +513,13 @@ def _metrics(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
         if age > 60 * limits.idle and to_do and not known:
             words = f"queue.prom not written for {format_rough_duration(age)}"
             yield Level.WARN, AlertKind.OLD_METRICS, words, queue.modified, goal
-        own_counts = OwnCounts(
-            inputs.states, inputs.counts, _is_whole(inputs), inputs.earlier_counts
-        )
+        is_whole = inputs.complete and not inputs.unavailable
+        own_counts = OwnCounts(inputs.states, inputs.counts, is_whole, inputs.earlier_counts)
         for difference in find_contradictions(queue, own_counts)[:1]:
             words = f"queue.prom differs: {difference}"
             yield Level.WARN, AlertKind.CONTRADICTION, words, queue.modified, goal
     elif queue is not None and queue != NOT_THERE:  # before the first run there is none
         yield Level.WARN, AlertKind.BAD_METRICS, f"queue.prom: {queue}", None, goal
-
-
-def _is_whole(inputs: AlertInputs) -> bool:
-    return inputs.complete and not inputs.unavailable
 
 
 _RULES: tuple[_Rule, ...] = (
@@ -572,21 +532,18 @@ _RULES: tuple[_Rule, ...] = (
     _oldest,
     _idle,
     _blocked,
-    _lacking,
-    _full,
-    _limits,
+    _space,
     _transports,
     _suspended,
     _destinations,
-    _lost,
-    _refused,
-    _clock,
+    _lost_mails,
     _warned,
     _metrics,
 )
 
 
-def _brief(name: str) -> str:
+def _brief(text: str) -> str:
+    name = safe_line(text)
     return name if len(name) <= 16 else f"{name[:13]}..."
 
 
@@ -594,10 +551,6 @@ def _without_path(reason: str) -> str:
     """Strip the leading path from a reason: the place's name is shown next to it."""
     path, separator, why = reason.partition(": ")
     return why if separator and path.startswith("/") and " " not in path else reason
-
-
-def _many(tasks: int) -> str:
-    return "1 task" if tasks == 1 else f"{tasks:,} tasks"
 
 
 def _short(words: str) -> str:

@@ -17,6 +17,7 @@ from engine.logs.delivery_records import FAILED, RETRIED, SPOOLED, Delivery, par
 from engine.monitor.mail_monitor import MAX_FAILURES, NO_RECORDS
 from engine.monitor.transport_health import MAX_TRANSPORTS, Failure, Refusals
 from engine.system import files
+from engine.system.cleanup import closing_fd
 
 TAIL_BYTES = 256 * 1024
 """Bytes read from the end of the file: its writer keeps 500 records."""
@@ -48,7 +49,7 @@ class DeliveryReader:
         except (FileNotFoundError, NotADirectoryError):
             self._file_key, self._failures, self.refusals = None, NO_RECORDS, Refusals()
             return self._failures
-        try:
+        with closing_fd(fd):
             state = os.fstat(fd)
             file_key = (state.st_ino, state.st_mtime_ns, state.st_size)
             if not stat.S_ISREG(state.st_mode):
@@ -59,18 +60,15 @@ class DeliveryReader:
                 self._failures = parse_failures(data, torn=at > 0)
                 self.refusals = parse_refusals(data, torn=at > 0, record_limit=self._record_limit)
                 self._file_key = file_key
-        finally:
-            os.close(fd)
         return self._failures
 
 
 def parse_failures(data: bytes, *, torn: bool = False) -> dict[str, tuple[Failure, ...]]:
     """Parse the failures of delivery records, by transport, the latest first; `torn`: the first
-    line is incomplete.
-    """
+    line is incomplete."""
     failures: dict[str, list[Failure]] = {}
-    for record in _failed(data, torn=torn):
-        if record.transport:
+    for record in _records(data, torn=torn):
+        if record.result == FAILED and record.transport:
             failures.setdefault(record.transport, []).append(_failure(record))
     return {name: tuple(failures[name][:MAX_FAILURES]) for name in [*failures][:MAX_TRANSPORTS]}
 
@@ -99,10 +97,6 @@ def parse_refusals(
 
 _REFUSAL_WORDS = ("rejected_", "lost")
 """How the word of a mail begins that no further attempt follows by itself."""
-
-
-def _failed(data: bytes, *, torn: bool) -> Iterator[Delivery]:
-    return (record for record in _records(data, torn=torn) if record.result == FAILED)
 
 
 def _records(data: bytes, *, torn: bool) -> Iterator[Delivery]:

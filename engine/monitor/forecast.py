@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from math import inf, isfinite
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from engine.config.queue_config import Thresholds
 from engine.locks.token_buckets import ALL_KINDS, BucketState
@@ -28,6 +28,8 @@ from engine.waiting_reasons import describe_time_to_empty
 
 MIN_TREND_TASKS = 2
 """Up to this many tasks in `TREND_WINDOW_SECONDS` seconds, a trend cannot be told from none."""
+
+Numbers: TypeAlias = Mapping[str, float | str | None]
 
 
 class ForecastTopic(StrEnum):
@@ -48,12 +50,11 @@ class Forecast(NamedTuple):
     """Full sentence with its reasons; free of control characters."""
     seconds: float | None = None
     """Seconds until it happens; 0 if it has happened, None if it will not, or is not known."""
-    unknown: str = ""
-    """Why there is no forecast; "" if there is one."""
     is_serious: bool = False
     """True if an operator should act."""
-    numbers: Mapping[str, float | str | None] = {}
-    """The numbers it is based on, by name."""
+    unknown: str = ""
+    """Why there is no forecast; "" if there is one."""
+    numbers: Numbers = {}
 
 
 class ForecastInputs(NamedTuple):
@@ -78,9 +79,7 @@ def make_forecasts(
     known: ForecastInputs, limits: Thresholds, retention_days: float | None, now: float
 ) -> tuple[Forecast, ...]:
     """Return all forecasts; those of dead tasks only if the store keeps dead tasks.
-
-    `retention_days` is infinite if nothing is ever deleted, None if not known.
-    """
+    `retention_days` is infinite if nothing is ever deleted, None if not known."""
     waiting = known.counts.get(State.PENDING, 0)
     forecasts = [forecast_drain(waiting, known.pace, known.tokens, known.kinds)]
     if State.DEAD in known.words or not known.words:
@@ -102,15 +101,13 @@ def forecast_drain(
     kinds: Mapping[str, int] | None = None,
 ) -> Forecast:
     """Forecast when the queue is empty: at the rate of the last minutes, or at the rate limit of
-    the slowest token bucket, whichever takes longer.
-
-    `kinds` gives the number of waiting tasks of each kind that has a rate limit of its own.
-    """
+    the slowest token bucket, whichever takes longer. `kinds` gives the number of waiting tasks of
+    each kind that has a rate limit of its own."""
     slow = _slowest(waiting, tokens, kinds) if waiting else (0.0, None)
     if isinstance(slow, str):
         return _unknown(ForecastTopic.DRAIN, "ETA", slow)
     limit, name = slow
-    numbers: dict[str, float | str | None] = {
+    numbers: Numbers = {
         "waiting": waiting,
         "at_present_rate": drain.seconds,
         "at_bucket_rate": limit if name is not None and isfinite(limit) else None,
@@ -119,19 +116,11 @@ def forecast_drain(
     bucket = "" if name is None else f"the rate limit of {safe_line(name) if name else 'all kinds'}"
 
     def forecast(brief: str, sentence: str, seconds: float | None, grave: bool = False) -> Forecast:
-        return Forecast(
-            ForecastTopic.DRAIN,
-            brief,
-            sentence,
-            seconds=seconds,
-            unknown="",
-            is_serious=grave,
-            numbers=numbers,
-        )
+        return Forecast(ForecastTopic.DRAIN, brief, sentence, seconds, grave, numbers=numbers)
 
     if not waiting:
         return forecast("nothing waits", "nothing waits", 0.0)
-    if not isinstance(tokens, str) and any(bucket_state.paused for bucket_state in tokens):
+    if not isinstance(tokens, str) and any(each.paused for each in tokens):
         return forecast("paused", "paused: no task is taken until the queue is resumed", None)
     if limit == inf:
         return forecast("rate limit 0", f"never empty: {bucket} is 0", None, True)
@@ -158,27 +147,20 @@ def forecast_drain(
 def _slowest(
     waiting: int, tokens: Sequence[BucketState] | str, kinds: Mapping[str, int] | None
 ) -> tuple[float, str | None] | str:
-    """Return the seconds that the slowest token bucket needs, and its name (None if missing);
-    or the reason why that is not known.
-    """
+    """Return the seconds that the slowest token bucket needs, and its name (None if missing); or
+    the reason why that is not known."""
     if isinstance(tokens, str):
         return f"rate limits cannot be read: {safe_line(tokens)}"
     longest: tuple[float, str | None] = (0.0, None)
-    for bucket_state in tokens:
-        if bucket_state.per_hour is None:
+    for each in tokens:
+        if each.per_hour is None:
             continue
-        amount = (
-            waiting
-            if bucket_state.name == ALL_KINDS
-            else None
-            if kinds is None
-            else kinds.get(bucket_state.name)
-        )
+        amount = waiting if each.name == ALL_KINDS else (kinds or {}).get(each.name)
         if amount is None:
-            return f"backlog of {safe_line(bucket_state.name)} not counted yet"
-        seconds = seconds_to_spend(amount, bucket_state.tokens, bucket_state.per_hour)
+            return f"backlog of {safe_line(each.name)} not counted yet"
+        seconds = seconds_to_spend(amount, each.tokens, each.per_hour)
         if seconds > longest[0]:
-            longest = seconds, bucket_state.name
+            longest = seconds, each.name
     return longest
 
 
@@ -187,52 +169,27 @@ def forecast_dead_letters(
 ) -> Forecast:
     """Forecast when the dead-letter queue passes `limit`, the alert threshold."""
     name = state_name(word)
-    numbers: dict[str, float | str | None] = {
+    numbers: Numbers = {
         "dead": dead,
         "limit": limit,
         "grown": None if growth is None else growth.tasks,
         "in_seconds": None if growth is None else growth.seconds,
     }
     if dead > limit:
-        words = f"{name} has {dead:,} (limit {limit:,})"
-        brief = f"{name} over {limit:,}"
-        return Forecast(
-            ForecastTopic.DEAD,
-            brief,
-            words,
-            seconds=0.0,
-            unknown="",
-            is_serious=True,
-            numbers=numbers,
-        )
+        words, brief = f"{name} has {dead:,} (limit {limit:,})", f"{name} over {limit:,}"
+        return Forecast(ForecastTopic.DEAD, brief, words, 0.0, True, numbers=numbers)
     if growth is None or growth.seconds < RATE_WINDOW_SECONDS:
         why = "needs one minute of data"
         return _unknown(ForecastTopic.DEAD, f"time until {name} is over {limit:,}", why, numbers)
     span, grown = format_rough_duration(growth.seconds), growth.tasks if dead else 0
     if grown <= 0:  # what came has left again, at once if a server was emptied
         words = f"{name} does not pass {limit:,}: no growth in {span}"
-        return Forecast(
-            ForecastTopic.DEAD,
-            f"{name} does not grow",
-            words,
-            seconds=None,
-            unknown="",
-            is_serious=False,
-            numbers=numbers,
-        )
+        return Forecast(ForecastTopic.DEAD, f"{name} does not grow", words, numbers=numbers)
     seconds = (limit + 1 - dead) * growth.seconds / grown
     when = format_rough_duration(seconds)
     words = f"{name} passes {limit:,} in {when}: it has {dead:,}, +{grown:,} in {span}"
     brief = f"{name} over {limit:,} in {when}"
-    return Forecast(
-        ForecastTopic.DEAD,
-        brief,
-        words,
-        seconds=seconds,
-        unknown="",
-        is_serious=True,
-        numbers=numbers,
-    )
+    return Forecast(ForecastTopic.DEAD, brief, words, seconds, True, numbers=numbers)
 
 
 def forecast_retention(
@@ -247,19 +204,10 @@ def forecast_retention(
     name = state_name(word)
     what = f"time until retention deletes the oldest of {name}"
     died_at = None if died is None else format_time(died).replace(" ", "T")
-    numbers: dict[str, float | str | None] = {"died": died, "died_at": died_at}
-    numbers["retention_days"] = days
+    numbers = {"died": died, "died_at": died_at, "retention_days": days}
     if not dead:
         words = f"retention deletes nothing: {name} is empty"
-        return Forecast(
-            ForecastTopic.RETENTION,
-            "nothing to delete",
-            words,
-            seconds=None,
-            unknown="",
-            is_serious=False,
-            numbers=numbers,
-        )
+        return Forecast(ForecastTopic.RETENTION, "nothing to delete", words, numbers=numbers)
     if days is None:
         return _unknown(ForecastTopic.RETENTION, what, "configuration not known", numbers)
     if died is None:
@@ -269,47 +217,23 @@ def forecast_retention(
     if not seconds:
         words = f"the next run deletes the oldest of {name} (kept {retention})"
         brief = "next run deletes oldest"
-        return Forecast(
-            ForecastTopic.RETENTION,
-            brief,
-            words,
-            seconds=0.0,
-            unknown="",
-            is_serious=True,
-            numbers=numbers,
-        )
+        return Forecast(ForecastTopic.RETENTION, brief, words, 0.0, True, numbers=numbers)
     when = format_rough_duration(seconds)
     words = f"retention deletes the oldest of {name} in {when} (kept {retention})"
-    brief = f"oldest deleted in {when}"
-    return Forecast(
-        ForecastTopic.RETENTION,
-        brief,
-        words,
-        seconds=seconds,
-        unknown="",
-        is_serious=seconds < DAY_SECONDS,
-        numbers=numbers,
-    )
+    is_soon, brief = seconds < DAY_SECONDS, f"oldest deleted in {when}"
+    return Forecast(ForecastTopic.RETENTION, brief, words, seconds, is_soon, numbers=numbers)
 
 
-def _unknown(
-    topic: ForecastTopic,
-    what: str,
-    why: str,
-    numbers: Mapping[str, float | str | None] | None = None,
-) -> Forecast:
-    brief = {ForecastTopic.DRAIN: "empty: ?", ForecastTopic.DEAD: "dead: ?"}.get(
-        topic, "oldest deleted: ?"
-    )
-    return Forecast(
-        topic,
-        brief,
-        f"{what} unknown: {why}",
-        seconds=None,
-        unknown=why,
-        is_serious=False,
-        numbers=numbers or {},
-    )
+def _unknown(topic: ForecastTopic, what: str, why: str, numbers: Numbers | None = None) -> Forecast:
+    brief = _UNKNOWN_BRIEFS[topic]
+    return Forecast(topic, brief, f"{what} unknown: {why}", unknown=why, numbers=numbers or {})
+
+
+_UNKNOWN_BRIEFS = {
+    ForecastTopic.DRAIN: "empty: ?",
+    ForecastTopic.DEAD: "dead: ?",
+    ForecastTopic.RETENTION: "oldest deleted: ?",
+}
 
 
 class ExpectedStart(NamedTuple):
@@ -366,9 +290,8 @@ def drain_with_rate_limit(drain: Drain, forecasts: Sequence[Forecast]) -> Drain:
 
 
 def as_row(forecasts: Sequence[Forecast]) -> dict[str, object]:
-    """Return the forecasts as JSON values: durations in seconds, times in epoch
-    seconds UTC and with `_at` as RFC 3339 text.
-    """
+    """Return the forecasts as JSON values: durations in seconds, times in epoch seconds UTC and
+    with `_at` as RFC 3339 text."""
     return {
         str(each.topic): {
             "seconds": each.seconds,

@@ -34,7 +34,6 @@ LOG, RECORDER = "log", "recorder"
 NO_RUNS = "no runs in the log in 10m"
 """Why figures are unknown if the log has no run of any kind."""
 
-
 NO_DUE = "wait: most due times are not in the log"
 NO_START = "wait and run: most starts are not in the log"
 """Why figures of a kind with runs are unknown."""
@@ -45,9 +44,7 @@ class KindFigures(NamedTuple):
 
     kind: str
     per_minute: float | None = None
-    """Runs that ended per minute."""
     failures_share: float | None = None
-    """Share of the ended runs that failed."""
     wait_p50: float | None = None
     wait_p95: float | None = None
     run_p50: float | None = None
@@ -66,8 +63,6 @@ class _Run(NamedTuple):
 
 
 class _TrackedTask(NamedTuple):
-    """A task between two events."""
-
     kind: str
     due: float | None
     """When it was or is due; None if no event shows it."""
@@ -75,13 +70,8 @@ class _TrackedTask(NamedTuple):
     """Start of its running attempt; None while it waits."""
 
 
-_FAILED_ENDS = (
-    EventKind.FAILED,
-    EventKind.WAITS,
-    EventKind.BURIED,
-    EventKind.RECOVERED,
-    EventKind.UNSETTLED,
-)
+_TRIED = EventKind.FAILED, EventKind.WAITS, EventKind.BURIED
+_FAILED_ENDS = (*_TRIED, EventKind.RECOVERED, EventKind.UNSETTLED)
 _RETRY_IN = re.compile(r"retry in ([0-9]{1,9})s")
 _WAITED = re.compile(r"\), waited ([0-9]{1,9}(?:\.[0-9])?)s\Z")
 _STAMP = re.compile(r"([0-9]{8}T[0-9]{6}Z)-")
@@ -96,11 +86,8 @@ class LatencyMeter:
 
     def add(self, events: Iterable[TaskEvent], since: float | None) -> None:
         """Add events in the order of their log; from `since` on (epoch seconds UTC) the caller has
-        read every line of it, None: unknown.
-
-        Lines about the sending of a mail are skipped: they belong to the run of a task, which has
-        its own lines.
-        """
+        read every line of it, None: unknown. Lines about the sending of a mail are skipped: they
+        belong to the run of a task, which has its own lines."""
         for event in events:
             if event.id and event.when is not None and not event.transport:
                 self._add(event, event.when, since)
@@ -154,13 +141,11 @@ class LatencyMeter:
 
     def figures(self, now: float, until: float = inf) -> tuple[KindFigures, ...]:
         """Return the figures of each kind with a run in the ten minutes before `now`, the busiest
-        first; for a past time without the runs that ended after `until`.
-        """
+        first; for a past time without the runs that ended after `until`."""
         figures = []
         for kind, all_runs in self._runs.items():
-            runs = sorted(
-                all_runs, key=attrgetter("ended")
-            )  # of several logs, or after a clock change
+            # They may be of several logs, or from before and after a clock change.
+            runs = sorted(all_runs, key=attrgetter("ended"))
             start = bisect_left(runs, now - HISTORY_SECONDS, key=attrgetter("ended"))
             runs = runs[start : bisect_right(runs, until, key=attrgetter("ended"))]
             is_cut = len(all_runs) == MAX_RUNS and start == 0
@@ -200,11 +185,8 @@ def percentile(values: Sequence[float], share: float) -> float | None:
 
 
 def _first_due(id: str, since: float | None) -> float | None:
-    """When a task without an earlier line was created, by the time stamp in its id.
-
-    A task that is older than the lines read may have run before, so it is not known since when it
-    was due.
-    """
+    """When a task without an earlier line was created, by the time stamp in its id. A task that is
+    older than the lines read may have run before, so it is not known since when it was due."""
     match = _STAMP.match(id)
     if match is None or since is None:
         return None
@@ -236,7 +218,5 @@ def with_unlogged_kinds(
         return (KindFigures(missing[0], 60 * outward, source=RECORDER, unknown=why),)
     none = 0.0 if figures or outward == 0 else None
     source = "" if none is None else LOG if figures else RECORDER
-    return (
-        *figures,
-        *(KindFigures(kind, none, source=source, unknown=NO_RUNS) for kind in missing),
-    )
+    others = (KindFigures(kind, none, source=source, unknown=NO_RUNS) for kind in missing)
+    return (*figures, *others)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from engine.locks import process_stats
 from engine.locks.process_stats import ProcessDelta, ProcessStats
 from engine.logs import task_events
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import LockEvidence, Verdict
 from engine.text.safe import safe_line
@@ -52,11 +52,10 @@ def diagnose_lock(
     evidence: LockEvidence, holder: ProcessStats | None = None, done: ProcessDelta | None = None
 ) -> LockDiagnosis:
     """Diagnose a lock. `holder` is the state of its first holder process, `done` what that process
-    did since the previous measurement. Evidence that contradicts itself makes no verdict sure.
-    """
+    did since the previous measurement. Evidence that contradicts itself makes no verdict sure."""
     contradiction = evidence.contradiction
     judged = evidence._replace(signal_refusal="") if contradiction else evidence
-    certainty, why = _JUDGES[evidence.verdict](judged, holder, done)
+    certainty, why = _judge(judged, holder, done)
     if contradiction:
         certainty = Certainty.LIKELY if certainty is Certainty.SURE else certainty
         signals = "; no process is signalled" if evidence.signal_refusal else ""
@@ -67,44 +66,44 @@ def diagnose_lock(
 _Said = tuple[Certainty, str]
 
 
-def _free(evidence: LockEvidence, holder: ProcessStats | None, done: ProcessDelta | None) -> _Said:
-    return Certainty.SURE, f"lock not held ({evidence.reason}); the next worker takes it"
+def _judge(evidence: LockEvidence, holder: ProcessStats | None, done: ProcessDelta | None) -> _Said:
+    likely = Certainty.SURE if evidence.is_proven else Certainty.LIKELY
+    match evidence.verdict:
+        case Verdict.FREE:
+            return Certainty.SURE, f"lock not held ({evidence.reason}); the next worker takes it"
+        case Verdict.STALE:
+            words = "no worker running; the next worker takes it over"
+            return likely, f"{evidence.reason}, {words}"
+        case Verdict.HELD:
+            return _held(evidence, holder, likely)
+        case Verdict.STUCK:
+            return _stuck(evidence, holder, done, likely)
+        case Verdict.UNKNOWN:
+            return Certainty.DOUBTFUL, f"cannot read lock: {evidence.reason}"
 
 
-def _unknown(
-    evidence: LockEvidence, holder: ProcessStats | None, done: ProcessDelta | None
-) -> _Said:
-    return Certainty.DOUBTFUL, f"cannot read lock: {evidence.reason}"
-
-
-def _stale(evidence: LockEvidence, holder: ProcessStats | None, done: ProcessDelta | None) -> _Said:
-    certainty = Certainty.SURE if evidence.is_proven else Certainty.LIKELY
-    return certainty, f"{evidence.reason}, no worker running; the next worker takes it over"
-
-
-def _held(evidence: LockEvidence, holder: ProcessStats | None, done: ProcessDelta | None) -> _Said:
+def _held(evidence: LockEvidence, holder: ProcessStats | None, likely: Certainty) -> _Said:
     evidence_text = f"{evidence.reason}, last heartbeat {format_rough_duration(evidence.age)} ago"
-    if holder is not None and process_stats.is_stopped(holder):
+    if holder is None:
+        return likely, evidence_text
+    state = process_stats.describe_state(holder)
+    if process_stats.is_stopped(holder):
         wake = f"kill -CONT {holder.pid} resumes it"
-        return (
-            Certainty.DOUBTFUL,
-            f"PID {holder.pid} has it, but {process_stats.describe_state(holder)}: {wake}",
-        )
-    if holder is not None and process_stats.is_uninterruptible(holder):
-        return (
-            Certainty.LIKELY,
-            f"{evidence_text}; just now it {process_stats.describe_state(holder)}",
-        )
-    return Certainty.SURE if evidence.is_proven else Certainty.LIKELY, evidence_text
+        return Certainty.DOUBTFUL, f"PID {holder.pid} has it, but {state}: {wake}"
+    if process_stats.is_uninterruptible(holder):
+        return Certainty.LIKELY, f"{evidence_text}; just now it {state}"
+    return likely, evidence_text
 
 
-def _stuck(evidence: LockEvidence, holder: ProcessStats | None, done: ProcessDelta | None) -> _Said:
+def _stuck(
+    evidence: LockEvidence,
+    holder: ProcessStats | None,
+    done: ProcessDelta | None,
+    sure: Certainty,
+) -> _Said:
     if evidence.signal_refusal:
-        return (
-            Certainty.DOUBTFUL,
-            f"{evidence.reason}; no process is signalled: {evidence.signal_refusal}",
-        )
-    sure = Certainty.SURE if evidence.is_proven else Certainty.LIKELY
+        words = f"no process is signalled: {evidence.signal_refusal}"
+        return Certainty.DOUBTFUL, f"{evidence.reason}; {words}"
     if holder is None or holder.unknown:
         return Certainty.LIKELY, evidence.reason
     holder_text = f"PID {holder.pid} (left behind by PID {evidence.pid}) is "
@@ -124,15 +123,6 @@ def _stuck(evidence: LockEvidence, holder: ProcessStats | None, done: ProcessDel
         return Certainty.LIKELY, f"{silent}, no CPU used"
     hung = f"hung in {safe_line(holder.waits)}" if holder.waits else "hung"
     return sure, f"{silent}; idle: {hung}"
-
-
-_JUDGES = {
-    Verdict.FREE: _free,
-    Verdict.HELD: _held,
-    Verdict.STALE: _stale,
-    Verdict.STUCK: _stuck,
-    Verdict.UNKNOWN: _unknown,
-}
 
 
 # ---- log lines of its active tasks
@@ -167,11 +157,8 @@ _NO = re.compile(
 
 
 def is_success_line(line: LogLine) -> bool:
-    """True if a line reports success, so that a repeat would do the work twice.
-
-    A known log event decides by its kind; any other line by a word for success without a word that
-    negates it.
-    """
+    """True if a line reports success, so that a repeat would do the work twice. A known log event
+    decides by its kind; any other line by a word for success without a word that negates it."""
     event = task_events.parse_event(line)
     if event is not None:
         return event.what is EventKind.SUCCEEDED
@@ -195,12 +182,10 @@ def describe_task_log(summary: TaskLogSummary, now: float) -> str:
         return f"? {summary.unknown}: unknown whether a repeat would be a duplicate"
     if line is None:
         return "no log line mentions it: no record of success"
-    when = (
-        ""
-        if line.when is None
-        else f" at {format_time(line.when)[11:]} ({format_rough_duration(now - line.when)} ago)"
-    )
-    quoted = f'"{safe_line(line.text)}"{when}'
+    quoted = f'"{safe_line(line.text)}"'
+    if line.when is not None:
+        ago = format_rough_duration(now - line.when)
+        quoted += f" at {format_time(line.when)[11:]} ({ago} ago)"
     if summary.accepted is not None:
         return f"{quoted}: accepted, a repeat would be a duplicate"
     return f"{quoted}, the last log line: no record of success"
@@ -218,27 +203,19 @@ ADVICE_TEXT = {
 
 def start_rate_before(events: Sequence[TaskEvent], moment: float) -> float | None:
     """Return tasks per second started before a moment, from log events; None if the log covers too
-    little of that time.
-    """
+    little of that time."""
     dated = [each.when for each in events if each.when is not None]
     start = max(moment - RUN_WINDOW_SECONDS, min(dated, default=moment))
     if moment - start < MIN_LOG_SECONDS:
         return None
-    begun = [
-        each
-        for each in events
-        if each.what is EventKind.STARTED
-        and not each.transport
-        and each.when is not None
-        and start <= each.when <= moment
-    ]
-    return len(begun) / (moment - start) if begun else None
+    starts = (e.when for e in events if e.what is EventKind.STARTED and not e.transport)
+    begun = sum(when is not None and start <= when <= moment for when in starts)
+    return begun / (moment - start) if begun else None
 
 
 def describe_drain_rate(due: int, per_second: float | None) -> str:
     """Describe the rate at which the queue would drain once the lock is free, and how long it would
-    take.
-    """
+    take."""
     if per_second is None:
         return "drain rate unknown (no earlier log)"
     rate = f"{per_second:.1f}/s" if per_second >= 0.1 else f"{60 * per_second:.1f}/min"

@@ -10,7 +10,7 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.logs.recent_lines import RecentLines
 from engine.logs.task_events import EventKind, parse_event
 from engine.monitor.metrics_check import MetricsReading
@@ -126,17 +126,16 @@ def _sum(one: DeliveryCounts, other: DeliveryCounts) -> DeliveryCounts:
 
 
 class _ErrorKinds:
-    """Errors of one pattern, counted by minute."""
-
     def __init__(self, when: float) -> None:
         self.minutes: dict[int, int] = {}
-        self.first = self.last = when
+        self.span = when, when
+        """Times of the first and the last."""
         self.example = ""
 
     def add(self, when: float, error: str) -> None:
         minute = int(when // 60)
         self.minutes[minute] = self.minutes.get(minute, 0) + 1
-        self.last, self.example = max(self.last, when), error
+        self.span, self.example = (self.span[0], max(self.span[1], when)), error
         if len(self.minutes) > 120:
             newest = max(self.minutes)
             self.minutes = {m: n for m, n in self.minutes.items() if m >= newest - 60}
@@ -146,8 +145,6 @@ class _ErrorKinds:
 
 
 class _TransportLog:
-    """Counts and errors of one transport."""
-
     def __init__(self) -> None:
         self.bins = _Bins()
         self.kin: dict[str, _ErrorKinds] = {}
@@ -179,10 +176,8 @@ class _TransportLog:
         self.tried = self.tried + 1 if events.error and not events.tally.failures else 0
 
     def _time(self, events: MailEvents, when: float) -> None:
-        """Note the start of an attempt, or how long a successful one took.
-
-        A mail without a task has no id, so its lines may be mixed with those of another one.
-        """
+        """Note the start of an attempt, or how long a successful one took. A mail without a task
+        has no id, so its lines may be mixed with those of another one."""
         if not events.id:
             return
         if events.tally.attempts:
@@ -206,17 +201,10 @@ class _TransportLog:
 
     def faults(self, now: float) -> tuple[ErrorCluster, ...]:
         self.kin = {p: kin for p, kin in self.kin.items() if kin.count(now)}
-        clusters = [
-            ErrorCluster(
-                pattern_name(p),
-                p,
-                kin.count(now),
-                first=kin.first,
-                last=kin.last,
-                example=kin.example,
-            )
+        clusters = (
+            ErrorCluster(pattern_name(p), p, kin.count(now), *kin.span, example=kin.example)
             for p, kin in self.kin.items()
-        ]
+        )
         return tuple(sorted(clusters, key=lambda fault: (-fault.times, fault.pattern)))
 
 
@@ -257,34 +245,21 @@ class TransportMonitor:
         records: Mapping[str, Sequence[Failure]] = NO_RECORDS,
     ) -> MailHealth:
         """Read new log lines and return the state of all transports; `mail` is the latest reading
-        of the mail metrics.
-
-        `names` are transports to list even without any data; `records` are failures from the
-        delivery records, by transport, the latest first.
-        """
+        of the mail metrics. `names` are transports to list even without any data; `records` are
+        failures from the delivery records, by transport, the latest first."""
         log = self._log
         for name in names:
             self._find_transport(name)
         lines = log.poll(now) if log is not None else []
         # Windows move by whole bins: within one bin only new data can change anything.
-        turn = (
-            int(now // _BIN),
-            log and (log.problem, log.is_behind),
-            len(self._transports),
-            records,
-        )
+        reading = log and (log.problem, log.is_behind)
+        turn = int(now // _BIN), reading, len(self._transports), records
         if lines or mail != self._mail or turn != self._turn:
             self._turn, self._records = turn, records
             self._note(mail, now)
             self._add_lines(lines, now)
-            self._latest = MailHealth(
-                tuple(
-                    self._transport_health(name, transport, now)
-                    for name, transport in self._transports.items()
-                ),
-                self._others,
-                tuple(self._sources(now)),
-            )
+            ways = (self._transport_health(*each, now) for each in self._transports.items())
+            self._latest = MailHealth(tuple(ways), self._others, tuple(self._sources(now)))
         return self._latest
 
     # The metrics
@@ -315,13 +290,8 @@ class TransportMonitor:
 
     def _attribute_last_success(self, mail: Samples) -> None:
         """Use the file's single last-success time for the transport, if only one transport has
-        successes.
-        """
-        senders = [
-            transport
-            for transport in self._transports.values()
-            if transport.totals and transport.totals.success
-        ]
+        successes."""
+        senders = [t for t in self._transports.values() if t.totals and t.totals.success]
         when = mail.get(LAST_SUCCESS)
         if len(senders) == 1 and when and 0 < when < 1e11:
             (sender,) = senders
@@ -339,36 +309,32 @@ class TransportMonitor:
 
     def _by_metrics(self, name: str, window: CountWindow, now: float) -> CountWindow:
         source = Source.METRICS
+
+        def unknown(why: str) -> CountWindow:
+            return window._replace(reason=f"{source}: {why}")
+
         if not isinstance(self._mail, Samples):
-            reason = self._mail or "no such file"
-            return window._replace(reason=f"{source}: {reason}")
+            return unknown(self._mail or "no such file")
         latest = self._history[-1]
         at = bisect_right(self._history, latest.when - window.seconds, key=itemgetter(0)) - 1
         silent = now - latest.when
         if name not in latest.sums:
-            return window._replace(reason=f"{source}: not listed")
+            return unknown("not listed")
         if silent > window.seconds:
-            return window._replace(
-                reason=f"{source}: not written for {format_rough_duration(silent)}"
-            )
+            return unknown(f"not written for {format_rough_duration(silent)}")
         if at < 0:
             watched = latest.when - self._history[0].when
-            return window._replace(
-                reason=f"{source}: only {format_rough_duration(watched)} of data"
-            )
+            return unknown(f"only {format_rough_duration(watched)} of data")
         before = self._history[at]
         apart = latest.when - before.when
         if apart > 1.5 * window.seconds:
-            return window._replace(
-                reason=f"{source}: written only every {format_rough_duration(apart)}"
-            )
+            return unknown(f"written only every {format_rough_duration(apart)}")
         was, is_now = before.sums.get(name, DeliveryCounts()), latest.sums[name]
         grown = DeliveryCounts(*(b - a for a, b in zip(was, is_now, strict=True)))
-        transport = self._transports.get(name)
-        refused = (
-            0 if transport is None else transport.bins.since(latest.when - window.seconds).refused
-        )
-        grown = grown._replace(refused=min(grown.failures, refused))  # no counter has them
+        refused = 0  # no counter has them
+        if (transport := self._transports.get(name)) is not None:
+            refused = transport.bins.since(latest.when - window.seconds).refused
+        grown = grown._replace(refused=min(grown.failures, refused))
         return window._replace(tally=grown, source=source)
 
     # The log
@@ -386,22 +352,21 @@ class TransportMonitor:
                 transport.add_events(events, self._last_line, line.text)
 
     def _by_log(self, transport: _TransportLog, window: CountWindow, now: float) -> CountWindow:
-        source, log = Source.LOG, self._log
+        log, start, why = self._log, now - window.seconds, ""
         if log is None:
-            return window._replace(reason=f"{source}: no such file")
-        if log.problem:
-            return window._replace(reason=f"{source}: {log.problem}")
-        if log.is_behind or log.since is None:
-            return window._replace(reason=f"{source}: still being read")
-        if log.since > now - window.seconds:
+            why = "no such file"
+        elif log.problem:
+            why = log.problem
+        elif log.is_behind or log.since is None:
+            why = "still being read"
+        elif log.since > start:
             known = now - log.since
-            data = f"only {format_rough_duration(known)} of data" if known >= 0 else "no data yet"
-            return window._replace(reason=f"{source}: {data}")
-        start = now - window.seconds
-        tally, times = transport.bins.since(start), transport.send_times(start)
-        return window._replace(
-            tally=tally, source=source, send_times=times if tally.success else None
-        )
+            why = f"only {format_rough_duration(known)} of data" if known >= 0 else "no data yet"
+        if why:
+            return window._replace(reason=f"{Source.LOG}: {why}")
+        tally = transport.bins.since(start)
+        times = transport.send_times(start) if tally.success else None
+        return window._replace(tally=tally, source=Source.LOG, send_times=times)
 
     # Both
 
@@ -413,20 +378,17 @@ class TransportMonitor:
         return transport
 
     def _transport_health(self, name: str, transport: _TransportLog, now: float) -> TransportHealth:
-        windows = tuple(
-            self._window(name, transport, CountWindow(*shape), now) for shape in WINDOWS
-        )
-        minutes = tuple(self._minutes(transport, now)) if transport.spoken else ()
-        failures = merge_failures(tuple(reversed(transport.failures)), self._records.get(name, ()))
+        windows = (self._window(name, transport, CountWindow(*shape), now) for shape in WINDOWS)
+        logged = tuple(reversed(transport.failures))
         return TransportHealth(
             name,
             transport.totals,
-            windows,
+            tuple(windows),
             faults=transport.faults(now),
             last_success=transport.last_success,
             last_failure=transport.last_failure,
-            minutes=minutes,
-            failures=failures,
+            minutes=tuple(self._minutes(transport, now)) if transport.spoken else (),
+            failures=merge_failures(logged, self._records.get(name, ())),
         )
 
     def _window(
@@ -434,15 +396,13 @@ class TransportMonitor:
     ) -> CountWindow:
         """Fill a window from the log if that mentions this transport, else from the metrics."""
         log, metrics = self._by_log(transport, window, now), self._by_metrics(name, window, now)
-        if log.tally is not None and (
-            transport.spoken or not (metrics.tally and any(metrics.tally))
-        ):
+        has_counts = metrics.tally is not None and any(metrics.tally)
+        if log.tally is not None and (transport.spoken or not has_counts):
             return log
         if metrics.tally is not None:
             return metrics
-        if {log.reason, metrics.reason} == {
-            f"{name}: {NOT_THERE}" for name in (Source.LOG, Source.METRICS)
-        }:
+        missing = [f"{name}: {NOT_THERE}" for name in (Source.LOG, Source.METRICS)]
+        if [log.reason, metrics.reason] == missing:
             return window._replace(reason=NO_MAIL_LOGGED)
         return window._replace(reason=f"{log.reason}; {metrics.reason}")
 
@@ -466,11 +426,9 @@ class TransportMonitor:
 
 
 def merge_failures(logged: Sequence[Failure], recorded: Sequence[Failure]) -> tuple[Failure, ...]:
-    """Merge failures from the log and from the delivery records, each once, the latest first.
-
-    Both record the end of a mail: the log with one word, the records with the transport's own text,
-    if their writer stored it.
-    """
+    """Merge failures from the log and from the delivery records, each once, the latest first. Both
+    record the end of a mail: the log with one word, the records with the transport's own text, if
+    their writer stored it."""
     unmatched = list(recorded)
     failures: list[Failure] = []
     for failure in logged:
@@ -495,11 +453,9 @@ def _is_same(one: Failure, other: Failure) -> bool:
 
 
 def _increase(before: DeliveryCounts | None, now: DeliveryCounts, fresh: bool) -> DeliveryCounts:
-    """Increase of counters; one that went back was reset to 0 in between.
-
-    The first file counts events from before we watched, but a transport that appears only in a
-    later file (`fresh`) was 0 until then.
-    """
+    """Increase of counters; one that went back was reset to 0 in between. The first file counts
+    events from before we watched, but a transport that appears only in a later file (`fresh`) was 0
+    until then."""
     if before is None:
         return now if fresh else DeliveryCounts()
     pairs = list(zip(before, now, strict=True))

@@ -18,13 +18,11 @@ GAUGES: Mapping[State, str] = {
     State.ACTIVE: "nftban_queue_tasks_working",
     State.DEAD: "nftban_queue_tasks_dlq",
 }
-"""Gauge that counts the tasks of a state."""
 
 LAST_RUN = "nftban_queue_last_run_timestamp"
 
 MAX_APART_SECONDS = 2.5
 """Maximum seconds between our count and the writing of the file for the two to be compared."""
-
 
 CountSample: TypeAlias = tuple[float, Mapping[State, int]]
 """Our own counts, with their time in epoch seconds UTC."""
@@ -80,18 +78,14 @@ class OwnCounts(NamedTuple):
 
 
 def find_differences(samples: Samples, own_counts: OwnCounts) -> list[str]:
-    """Describe where the metrics file differs from our own counts at the time it was written.
-
-    A working queue is always some tasks ahead of its last metrics; that is no difference.
-    """
+    """Describe where the metrics file differs from our own counts at the time it was written. A
+    working queue is always some tasks ahead of its last metrics; that is no difference."""
     return _compared(samples, own_counts, own_counts.counts_near(samples.modified))
 
 
 def find_contradictions(samples: Samples, own_counts: OwnCounts) -> list[str]:
-    """Like `find_differences`, but only if we counted at the time the file was written.
-
-    Present counts may differ because tasks came and left since.
-    """
+    """Like `find_differences`, but only if we counted at the time the file was written. Present
+    counts may differ because tasks came and left since."""
     then = own_counts.counts_at(samples.modified)
     return _compared(samples, own_counts, then) if then else []
 

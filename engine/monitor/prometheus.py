@@ -6,18 +6,15 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from math import isfinite
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.text.safe import safe_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
 
 QUEUE_COUNTERS = ("processed_total", "failed_total", "retries_total", "dlq_total")
 """Counters reported in `queue.prom`, by the names of their files."""
@@ -27,7 +24,6 @@ _LIMIT = 4 << 20
 
 _MOST = 10_000
 """Maximum samples of a metrics file; real ones have some 30."""
-
 
 NOT_THERE = os.strerror(errno.ENOENT)
 """Why a file that does not exist has no data."""
@@ -47,8 +43,7 @@ class Samples(NamedTuple):
 
     def get(self, name: str, /, **labels: str) -> float | None:
         """Return the value of a metric with exactly these labels; None if missing, NaN or
-        infinite.
-        """
+        infinite."""
         value = self.values.get((name, tuple(sorted(labels.items()))))
         return value if value is None or isfinite(value) else None
 
@@ -60,14 +55,11 @@ def read_metrics(path: str) -> Samples:
         OSError: it does not exist or cannot be read.
         BadMetrics: it is not text in the Prometheus format.
     """
-    fd = files.open_file(path)
-    try:
+    with closing_fd(files.open_file(path)) as fd:
         file_stat = os.fstat(fd)
         if not stat.S_ISREG(file_stat.st_mode) or file_stat.st_size > _LIMIT:
             raise BadMetrics(f"{safe_line(path)}: expected a file of at most {_LIMIT:,} bytes")
         data = os.read(fd, _LIMIT)
-    finally:
-        os.close(fd)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -194,6 +186,8 @@ class CounterFiles:
 
     The real program keeps its totals in the same files under the same locks. A file without a
     number counts as 0 and is reported through `say`.
+
+    Raises, everywhere: OSError, if a file exists and cannot be read, or cannot be written.
     """
 
     def __init__(
@@ -203,11 +197,7 @@ class CounterFiles:
         self._folder, self._root, self._say = folder, root, say
 
     def add(self, name: str, n: int = 1) -> int:
-        """Add `n` to a counter and return its new value. Adding 0 creates a missing counter.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Add `n` to a counter and return its new value. Adding 0 creates a missing counter."""
         with self._locked(name) as fd:
             before = os.pread(fd, _NUMBER, 0)
             total = self._number(before, name) + n
@@ -215,18 +205,14 @@ class CounterFiles:
         return total
 
     def put(self, name: str, value: str) -> None:
-        """Replace a counter file's content: a time in epoch seconds, or a word.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Replace a counter file's content: a time in epoch seconds, or a word."""
         with self._locked(name) as fd:
             _overwrite(fd, f"{safe_line(value)}\n".encode(), os.fstat(fd).st_size)
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[int]:
         with (
-            _closing(files.open_dir_path(self._folder, self._root, make=True)) as folder_fd,
+            closing_fd(files.open_dir_path(self._folder, self._root, make=True)) as folder_fd,
             _open_writable(f"{name}.lock", folder_fd) as lock,
             files.Flock(lock),
             _open_writable(name, folder_fd) as fd,
@@ -234,28 +220,22 @@ class CounterFiles:
             yield fd
 
     def read(self, name: str) -> int:
-        """Return the value of a counter; 0 if none.
-
-        Raises:
-            OSError: it exists and cannot be read.
-        """
+        """Return the value of a counter; 0 if none."""
         try:
             folder_fd = files.open_dir_path(self._folder, self._root)
         except FileNotFoundError:
             return 0
-        with _closing(folder_fd):
+        with closing_fd(folder_fd):
             try:
-                with (
-                    _closing(files.open_plain(f"{name}.lock", folder_fd)) as lock,
-                    files.Flock(lock),
-                ):
+                lock_fd = files.open_plain(f"{name}.lock", folder_fd)
+                with closing_fd(lock_fd), files.Flock(lock_fd):
                     return self._read(name, folder_fd)
             except (FileNotFoundError, PermissionError):
                 return self._read(name, folder_fd)  # no counter yet, or read-only access
 
     def _read(self, name: str, folder_fd: int) -> int:
         try:
-            with _closing(files.open_plain(name, folder_fd)) as fd:
+            with closing_fd(files.open_plain(name, folder_fd)) as fd:
                 return self._number(os.pread(fd, _NUMBER, 0), name)
         except FileNotFoundError:
             return 0
@@ -274,19 +254,10 @@ _NUMBER = 64
 
 
 def _open_writable(name: str, dir_fd: int) -> AbstractContextManager[int]:
-    """Open a file for writing; create it if missing."""
-    return _closing(files.open_shared(name, dir_fd, os.O_RDWR, 0o644))
+    return closing_fd(files.open_shared(name, dir_fd, os.O_RDWR, 0o644))
 
 
 def _overwrite(fd: int, data: bytes, before: int) -> None:
     files.write_all(fd, data)
     if before > len(data):
         files.ftruncate(fd, len(data))
-
-
-@contextmanager
-def _closing(fd: int) -> Iterator[int]:
-    try:
-        yield fd
-    finally:
-        os.close(fd)

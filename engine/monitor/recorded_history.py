@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -75,15 +75,13 @@ class RecordedHistory:
 
     def series(self, now: float, seconds: float, steps: int) -> FlowSeries:
         """Return the course of the last `seconds` up to `now` in `steps` equal parts, as far as
-        recorded.
-        """
+        recorded."""
         length = seconds / steps
         first = int(now // length) - steps + 1
         parts: list[list[RecordedSample]] = [[] for _ in range(steps)]
-        for moment in self._moments[max(0, self._upto(first * length)) : self._upto(now) + 1]:
-            at = int(moment.at // length) - first
-            sample = self._sample(moment) if 0 <= at < steps else None
-            if sample is not None and sample.complete and not sample.unavailable:
+        for sample in self._whole_samples(first * length, now):
+            at = int(sample.when // length) - first
+            if 0 <= at < steps:
                 parts[at].append(sample)
         rows, before = [], None
         for part in parts:
@@ -91,24 +89,25 @@ class RecordedHistory:
             before = part[-1] if part else before
         return FlowSeries(*zip(*rows, strict=True))
 
-    def flow_until(self, when: float, over: float = HISTORY_SECONDS) -> FlowHistory:
-        """Return the history of counts up to a moment, as far as recorded."""
-        flow = FlowHistory(has_flow=False)
-        first = max(0, self._upto(when - over))
-        for moment in self._moments[first : self._upto(when) + 1]:
+    def _whole_samples(self, since: float, until: float) -> Iterator[RecordedSample]:
+        """The samples with all counts in a span, from the last one at or before it."""
+        for moment in self._moments[max(0, self._upto(since)) : self._upto(until) + 1]:
             sample = self._sample(moment)
             if sample is not None and sample.complete and not sample.unavailable:
-                flow.add(sample.when, 0, 0, sample.counts)
+                yield sample
+
+    def flow_until(self, when: float) -> FlowHistory:
+        """Return the history of counts up to a moment, as far as recorded."""
+        flow = FlowHistory(has_flow=False)
+        for sample in self._whole_samples(when - HISTORY_SECONDS, when):
+            flow.add(sample.when, 0, 0, sample.counts)
         return flow
 
-    def samples_until(self, when: float, over: float = HISTORY_SECONDS) -> list[Sample]:
+    def samples_until(self, when: float) -> list[Sample]:
         """Return the counts up to a moment, as far as recorded, with the tasks that came and left
         from the recorded rates."""
         samples: list[Sample] = []
-        for moment in self._moments[max(0, self._upto(when - over)) : self._upto(when) + 1]:
-            one = self._sample(moment)
-            if one is None or not one.complete or one.unavailable:
-                continue
+        for one in self._whole_samples(when - HISTORY_SECONDS, when):
             added, removed = 0.0, 0.0
             if samples:
                 last = samples[-1]
@@ -121,13 +120,10 @@ class RecordedHistory:
 
     def transports(self, sample: RecordedSample) -> tuple[TransportHealth, ...]:
         """Return the transports of a sample; missing windows are computed from the totals of
-        earlier samples.
-        """
+        earlier samples."""
         return tuple(
-            transport._replace(
-                windows=tuple(self._window(transport, w, sample.when) for w in transport.windows)
-            )
-            for transport in sample.transports
+            way._replace(windows=tuple(self._window(way, w, sample.when) for w in way.windows))
+            for way in sample.transports
         )
 
     def _window(self, transport: TransportHealth, window: CountWindow, when: float) -> CountWindow:
@@ -138,10 +134,8 @@ class RecordedHistory:
         first = next((other.totals for other in others if other.name == transport.name), None)
         if first is None:
             return window
-        tally = DeliveryCounts(
-            *(max(0, now - then) for now, then in zip(transport.totals, first, strict=True))
-        )
-        return window._replace(tally=tally, source=Source.METRICS, reason="")
+        grown = (max(0, now - then) for now, then in zip(transport.totals, first, strict=True))
+        return window._replace(tally=DeliveryCounts(*grown), source=Source.METRICS, reason="")
 
     def _upto(self, when: float) -> int:
         """Index of the last sample at or before a time; -1 if none."""
@@ -183,17 +177,13 @@ def _course(
 
 def step_seconds(run: int) -> float:
     """Length of the next step in seconds, after `run` steps in the same direction without a
-    pause.
-    """
+    pause."""
     return FINE_STEP_SECONDS if run < FINE_STEPS else COARSE_STEP_SECONDS
 
 
 def step_time(histories: Sequence[RecordedHistory], when: float, by: float) -> float | None:
     """Return the time reached by a step back (negative) or forward; None if there are no samples in
-    that direction.
-
-    A span without samples in any place takes two steps: into it, and out of it.
-    """
+    that direction. A span without samples in any place takes two steps: into it, and out of it."""
     goal = when + by
     reached = [history.at(goal) for history in histories]
     if any(isinstance(sample, RecordedSample) for sample in reached):

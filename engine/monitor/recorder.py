@@ -18,12 +18,11 @@ from typing import NamedTuple
 
 from engine.monitor.sample_codec import MAX_SAMPLE_BYTES, RecordedSample, encode_sample
 from engine.system import files, users
-from engine.system.cleanup import closed_on_error
+from engine.system.cleanup import closed_on_error, closing_fd
 from engine.system.users import Account
 from engine.text.error_text import error_text
 
 SAMPLE_INTERVAL_SECONDS = 10.0
-"""Seconds between two samples."""
 
 DAY_SECONDS = 86400.0
 SLOTS = int(DAY_SECONDS / SAMPLE_INTERVAL_SECONDS)
@@ -38,14 +37,14 @@ PAGE_BYTES, MAX_PAGES = 4096, 1280
 
 BUSY_TIMEOUT_SECONDS = {"rw": 1.0, "ro": 5.0}
 """SQLite busy timeout in seconds for the writer and for readers. The writer's is short: a caller
-may wait for it to end, and its next sample comes soon.
-"""
+may wait for it to end, and its next sample comes soon."""
 
 APPLICATION_ID = 0x5D0F1165
 """SQLite application_id that marks the file as ours."""
 SCHEMA_VERSION = 1
 
 _TABLE = "CREATE TABLE moment(slot INTEGER PRIMARY KEY, at REAL NOT NULL, data BLOB NOT NULL)"
+_MARKS = ("application_id", "user_version")
 _INDEX = "CREATE INDEX by_time ON moment(at)"
 
 
@@ -62,7 +61,6 @@ class Role(StrEnum):
     """Role of this process in recording a place."""
 
     RECORDS = "records"
-    """It records."""
     WATCHES = "watches"
     """Another process records."""
     IDLE = "idle"
@@ -147,31 +145,22 @@ class Recorder:
 
     def _is_there(self) -> bool:
         try:
-            folder_fd = _reach(self._location, self._account)
+            with closing_fd(_reach(self._location, self._account)) as folder:
+                return files.is_named(OWNER_FILE, os.fstat(self._flock), folder)
         except FileNotFoundError:
             return False
-        try:
-            named = os.stat(OWNER_FILE, dir_fd=folder_fd, follow_symlinks=False)
-            return os.path.samestat(named, os.fstat(self._flock))
-        except FileNotFoundError:
-            return False
-        finally:
-            os.close(folder_fd)
 
     def _put(self, sample: RecordedSample) -> str:
         row = slot_number(sample.when), sample.when, encode_sample(sample)
-        message = ""
         try:
             self._insert(row)
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, files.Refused) as error:
             if isinstance(error, sqlite3.OperationalError) and not _is_damage(error):
                 raise  # full, locked, read-only: the file itself is not damaged
             message = self._renew(str(error))
             self._insert(row)
-        except files.Refused as refusal:
-            message = self._renew(str(refusal))
-            self._insert(row)
-        return message
+            return message
+        return ""
 
     def _insert(self, row: tuple[int, float, bytes]) -> None:
         if self._file is None:
@@ -185,21 +174,18 @@ class Recorder:
             files.unlink_quietly(JOURNAL, self._folder)  # of another file
             os.close(files.open_shared(RING_FILE, self._folder, os.O_RDWR))
         file = _connect(self._folder, "rw")
-        try:
+        with closed_on_error(file):
             file.execute("PRAGMA journal_mode=TRUNCATE")
             file.execute("PRAGMA synchronous=NORMAL")
             file.execute(f"PRAGMA max_page_count={MAX_PAGES}")
             if new or not file.execute("PRAGMA page_count").fetchone()[0]:
                 with file:
                     file.execute("BEGIN IMMEDIATE")
-                    for statement in (_TABLE, _INDEX):
-                        file.execute(statement)
+                    file.execute(_TABLE)
+                    file.execute(_INDEX)
                     file.execute(f"PRAGMA application_id={APPLICATION_ID}")
                     file.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
             _require_ours(file)
-        except BaseException:
-            file.close()
-            raise
         return file
 
     def _renew(self, why: str) -> str:
@@ -221,16 +207,12 @@ def read_samples(location: RecorderLocation, start: float, end: float) -> list[E
     """
     try:
         account = _owner(location)
-        with users.files_as(account):
-            folder = _reach(location, account)
-            try:
-                if not _exists(folder):
-                    raise UnreadableRecording("no recording yet")
-                with closing(_connect(folder, "ro")) as file:
-                    _require_ours(file)
-                    return list(_moments(file, start, end))
-            finally:
-                os.close(folder)
+        with users.files_as(account), closing_fd(_reach(location, account)) as folder:
+            if not _exists(folder):
+                raise UnreadableRecording("no recording yet")
+            with closing(_connect(folder, "ro")) as file:
+                _require_ours(file)
+                return list(_moments(file, start, end))
     except FileNotFoundError as error:
         raise UnreadableRecording("no recording yet") from error
     except files.Refused as refusal:
@@ -252,8 +234,7 @@ def _moments(file: sqlite3.Connection, start: float, end: float) -> Iterator[Enc
 
 def _connect(folder: int, how: str) -> sqlite3.Connection:
     """Connect to the file through the folder's descriptor, so that it is the file that was
-    checked.
-    """
+    checked."""
     # Never open and close this file directly: closing any descriptor of it drops the POSIX locks
     # that another SQLite connection of this process holds on it.
     path = f"file:/proc/self/fd/{folder}/{RING_FILE}?mode={how}"
@@ -271,13 +252,10 @@ def _require_ours(file: sqlite3.Connection) -> None:
     Raises:
         Refused: it is another file.
     """
-    marks = [file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", _VERSION)]
+    marks = [file.execute(f"PRAGMA {name}").fetchone()[0] for name in _MARKS]
     schema = {sql for (sql,) in file.execute("SELECT sql FROM sqlite_master LIMIT 9")}
     if marks != [APPLICATION_ID, SCHEMA_VERSION] or schema != {_TABLE, _INDEX}:
         raise files.Refused("not a recording of spooldeck")
-
-
-_VERSION = "user_version"
 
 
 def _exists(folder: int) -> bool:
@@ -311,18 +289,14 @@ def _reach(location: RecorderLocation, account: Account | None, *, make: bool = 
 
 
 def _owner(location: RecorderLocation) -> Account | None:
-    """Account whose rights are used to access its files."""
     return users.safe_account(
         location.folder if os.path.lexists(location.folder) else location.like
     )
 
 
 def _is_damage(error: sqlite3.OperationalError) -> bool:
-    """True if an OperationalError means that the file's content is damaged."""
     return error.sqlite_errorcode in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT)
 
 
 def _why(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return error_text(error)
-    return str(error)
+    return error_text(error) if isinstance(error, OSError) else str(error)

@@ -1,4 +1,4 @@
-"""Recurrence of an error: decide from log events and counters whether it still happens.
+"""Recurrence of an error: decide from log events whether it still happens.
 
 Only tasks that ended after the error was last seen are evidence. One success proves little if one
 task in ten gets the error, so the number of successes needed follows from its failure rate.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from operator import itemgetter
 from typing import NamedTuple, Protocol, TypeAlias
@@ -17,23 +17,21 @@ from typing import NamedTuple, Protocol, TypeAlias
 from engine.destinations.destination import Destination
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import EMPTY
+from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
 
 RECENT_SECONDS = 600.0
 """Seconds for which an error counts as still happening after it was last seen, unless enough tasks
-succeeded since.
-"""
+succeeded since."""
 
 RULE_OF_THREE = 3.0
 """Rule of three: if something happens once in n trials, 3 n trials without it show with 95 %
-confidence that it has ended.
-"""
+confidence that it has ended."""
 
 ASSUMED_FAILURE_RATE, MIN_ENDED_TASKS = 0.3, 10
 """Failure rate assumed, and the number of ended tasks from which on the measured rate is used. With
-the assumed rate, 10 successes make a "no".
-"""
+the assumed rate, 10 successes make a "no"."""
 
 CLOCK_SKEW_SECONDS = 60.0
 """Clock skew in seconds: how far a log's clock may be ahead of our clock."""
@@ -66,33 +64,18 @@ class ErrorGroup(Protocol):
     @property
     def mark(self) -> str:
         """Fingerprint of the error."""
-        ...
 
     @property
     def last(self) -> float | None:
         """Last time recorded in the spool, epoch seconds UTC; None if not recorded."""
-        ...
 
     @property
     def kinds(self) -> tuple[str, ...]:
         """Kinds of the tasks that failed with it; empty for any."""
-        ...
 
     @property
     def destinations(self) -> tuple[str, ...]:
         """Where these tasks go; empty for any: then a success counts wherever it went."""
-        ...
-
-
-class CountedOutcomes(NamedTuple):
-    """Outcomes counted by a metrics file between two readings."""
-
-    kind: str
-    """Kind of task that is counted."""
-    since: float
-    """Time of the first reading, epoch seconds UTC."""
-    succeeded: int
-    failed: int
 
 
 class _ErrorCounts(NamedTuple):
@@ -119,7 +102,7 @@ class _ErrorCounts(NamedTuple):
     ahead: int = 0
     """Log lines and spool times ignored because they are in the future."""
     has_data: bool = False
-    """True if any log or metrics file has relevant data."""
+    """True if any log has relevant data."""
     elsewhere: int = 0
     """Successes since that are not known to have gone to a destination of the error."""
     unhealthy: tuple[Destination, ...] = ()
@@ -141,7 +124,6 @@ def check_recurrences(
     clusters: Iterable[ErrorGroup],
     events: Iterable[TaskEvent],
     now: float,
-    counted: Sequence[CountedOutcomes] = (),
     *,
     sent_to: Mapping[str, str] = EMPTY,
     registry: Iterable[Destination] = (),
@@ -156,23 +138,18 @@ def check_recurrences(
     past = _PastErrors(events, now, sent_to)
     known = {one.origin: one for one in registry}
     for cluster in clusters:
-        its = [known[name] for name in cluster.destinations if name in known]
-        yield _answer(cluster, past, now, counted, its)
+        its = tuple(known[name] for name in cluster.destinations if name in known)
+        yield _answer(cluster, past, now, its)
 
 
 def _answer(
-    cluster: ErrorGroup,
-    past: _PastErrors,
-    now: float,
-    counted: Iterable[CountedOutcomes],
-    registered: Collection[Destination],
+    cluster: ErrorGroup, past: _PastErrors, now: float, its: tuple[Destination, ...]
 ) -> Recurrence:
-    tally = _with_counters(_weighed(cluster, past, now), cluster, counted)
-    if ill := tuple(one for one in registered if not one.healthy):
+    tally = _weighed(cluster, past, now)
+    if ill := tuple(one for one in its if not one.healthy):
         times = (tally.last, *(one.last_failure for one in ill))
         last = max((when for when in times if when is not None), default=None)
         tally = tally._replace(unhealthy=ill, last=last)
-    its = tuple(registered)
     if its and {one.origin for one in its} == {*cluster.destinations} and tally.last is not None:
         last = tally.last
         if all(one.healthy and one.since is not None and one.since > last for one in its):
@@ -276,7 +253,6 @@ _BEGINNINGS = (EventKind.QUEUED, EventKind.STARTED)
 
 
 def _weighed(cluster: ErrorGroup, past: _PastErrors, now: float) -> _ErrorCounts:
-    """Count what the logs and the spool contain about this error."""
     had = past.had.get(cluster.mark, [])
     last_times, ahead = [when for when, _ in had[-1:]], past.ahead
     if cluster.last is not None and cluster.last <= now + CLOCK_SKEW_SECONDS:
@@ -333,27 +309,6 @@ def _who(event: TaskEvent) -> str:
     return event.id or f"\n{event.when}{event.line.text}"
 
 
-def _with_counters(
-    tally: _ErrorCounts, cluster: ErrorGroup, counted: Iterable[CountedOutcomes]
-) -> _ErrorCounts:
-    """Add counts from the metrics if no log has them.
-
-    A count is used only if it began after the error was last seen and is of the same kind.
-    """
-    for count in counted:
-        if tally.last is None or count.since < tally.last or count.kind not in cluster.kinds:
-            continue
-        if cluster.destinations:
-            continue  # the counter does not say where they went
-        tally = tally._replace(
-            succeeded=max(tally.succeeded, count.succeeded),
-            fresh=max(tally.fresh, count.succeeded),
-            otherwise=max(tally.otherwise, count.failed),
-            has_data=True,
-        )
-    return tally
-
-
 # ---- evidence as text
 
 
@@ -363,7 +318,8 @@ def _evidence(
     for one in tally.unhealthy:
         failed = "" if one.last_failure is None else f", last {_ago(now - one.last_failure)}"
         why = safe_line(one.reason or "unknown")
-        yield f"{safe_line(one.origin)} is unhealthy: {why}, {_some(one.probes, 'probe')}{failed}"
+        probes = format_count(one.probes, "probe")
+        yield f"{safe_line(one.origin)} is unhealthy: {why}, {probes}{failed}"
     for one in tally.recovered:
         yield f"{safe_line(one.origin)} became healthy {_ago(now - (one.since or now))}"
     if not tally.has_data:
@@ -374,17 +330,17 @@ def _evidence(
     else:
         yield f"last seen {_ago(now - tally.last)}"
     if tally.recent and answer is StillHappens.YES:
-        fresh = _some(tally.lately_fresh, "new task")
+        fresh = format_count(tally.lately_fresh, "new task")
         window = format_rough_duration(RECENT_SECONDS)
-        yield f"{_some(tally.recent, 'failure')} in {window}, {fresh}"
+        yield f"{format_count(tally.recent, 'failure')} in {window}, {fresh}"
     if tally.succeeded:
         yield f"{tally.fresh:,} new {kinds or 'tasks'} succeeded since"
     if tally.elsewhere:
         yield f"{tally.elsewhere:,} succeeded since to other or unknown destinations: not counted"
     if tally.healed:
-        yield f"{_some(tally.healed, 'task')} with this error succeeded later"
+        yield f"{format_count(tally.healed, 'task')} with this error succeeded later"
     if tally.otherwise:
-        yield f"{_some(tally.otherwise, 'other error')} since"
+        yield f"{format_count(tally.otherwise, 'other error')} since"
     outcomes = tally.succeeded + tally.otherwise + tally.elsewhere
     idle = tally.has_data and tally.last is not None and not outcomes
     if idle and answer is not StillHappens.YES:
@@ -394,11 +350,7 @@ def _evidence(
     if answer is not StillHappens.NO and tally.succeeded:
         yield f"not sure yet: {tally.succeeded:,} of {tally.needed:,} successes needed"
     if tally.ahead:
-        yield f"ignored, dated in the future: {_some(tally.ahead, 'time')}"
-
-
-def _some(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+        yield f"ignored, dated in the future: {format_count(tally.ahead, 'time')}"
 
 
 def _ago(seconds: float) -> str:

@@ -57,7 +57,6 @@ class RecordedSample(NamedTuple):
     oldest: float | None = None
     """Creation of the oldest pending task, epoch seconds UTC."""
     due: int | None = None
-    """Number of due pending tasks."""
     died: float | None = None
     """Time of death of the task dead longest, epoch seconds UTC."""
     rates: Rates | None = None
@@ -76,48 +75,25 @@ class RecordedSample(NamedTuple):
     """Words of the store that are finer than a state: the state and the count of each."""
 
 
-def make_sample(
-    inputs: AlertInputs,
-    now: float,
-    by: str,
-    *,
-    oldest: float | None = None,
-    due: int | None = None,
-    died: float | None = None,
-    rates: Rates | None = None,
-    alerts: Sequence[Alert] = (),
-    tokens: Sequence[BucketState] | str = (),
-    finer: Mapping[str, tuple[State, int]] | None = None,
-    lease_workers: int = 0,
-    gone_failures: int = 0,
-) -> RecordedSample:
-    """Build the sample of a place from its facts, cut to what is stored."""
-    lock = inputs.lock
-    return RecordedSample(
-        now,
-        by,
-        {state: word[:_NAME] for state, word in inputs.states.items()},
+def make_sample(inputs: AlertInputs, own: RecordedSample) -> RecordedSample:
+    """Add the facts of the alert rules to a sample that has the others, cut to what is stored."""
+    lock, tokens = inputs.lock, own.tokens
+    return own._replace(
+        words={state: word[:_NAME] for state, word in inputs.states.items()},
         counts={state: inputs.counts.get(state, 0) for state in inputs.states},
-        finer={word[:_NAME]: count for word, count in (finer or {}).items()},
+        finer={word[:_NAME]: count for word, count in own.finer.items()},
         complete=inputs.complete,
         unavailable=inputs.unavailable[:_WORDS],
         problems=inputs.problems,
-        oldest=oldest,
-        due=due,
-        died=died,
-        rates=rates,
         lock=lock
         and LockEvidence(lock.verdict, lock.pid, lock.since, lock.age, lock.reason[:_WORDS]),
-        alerts=tuple(alerts[:_MANY]),
-        transports=tuple(map(_brief, inputs.transports[:_MANY])),
+        alerts=own.alerts[:_MANY],
+        transports=tuple(
+            each._replace(name=each.name[:_NAME], faults=(), minutes=())
+            for each in inputs.transports[:_MANY]
+        ),
         tokens=tokens[:_WORDS] if isinstance(tokens, str) else tuple(tokens[:_MANY]),
-        lease_workers=lease_workers,
-        gone_failures=gone_failures,
     )
-
-
-def _brief(transport: TransportHealth) -> TransportHealth:
-    return transport._replace(name=transport.name[:_NAME], faults=(), minutes=())
 
 
 # ---- to bytes, and back
@@ -137,28 +113,17 @@ def encode_sample(sample: RecordedSample) -> bytes:
 
 def _shorter(sample: RecordedSample) -> RecordedSample:
     """Drop half of the least urgent entries."""
-    tokens = "" if isinstance(sample.tokens, str) else sample.tokens[: len(sample.tokens) // 2]
-    transports = sample.transports[: len(sample.transports) // 2]
-    alerts = sample.alerts[: len(sample.alerts) // 2]
-    if len(sample.transports) > 2:
-        return sample._replace(transports=transports)
-    if len(sample.alerts) > 2:
-        return sample._replace(alerts=alerts)
-    if sample.transports or sample.alerts or sample.tokens:
-        return sample._replace(transports=transports, alerts=alerts, tokens=tokens)
+    alerts, transports, tokens = sample.alerts, sample.transports, sample.tokens
+    shorter = sample._replace(transports=transports[: len(transports) // 2])
+    if len(transports) > 2:
+        return shorter
+    if len(alerts) > 2:
+        return sample._replace(alerts=alerts[: len(alerts) // 2])
+    if transports or alerts or tokens:
+        half = "" if isinstance(tokens, str) else tokens[: len(tokens) // 2]
+        return shorter._replace(alerts=alerts[: len(alerts) // 2], tokens=half)
     bare = dict.fromkeys(sample.words, "")
-    minimal = RecordedSample(
-        sample.when, "", bare, sample.counts, sample.complete, problems=sample.problems
-    )
-    shortest = minimal._replace(
-        finer=sample.finer,
-        oldest=sample.oldest,
-        due=sample.due,
-        died=sample.died,
-        rates=sample.rates,
-        lease_workers=sample.lease_workers,
-        gone_failures=sample.gone_failures,
-    )
+    shortest = sample._replace(by="", words=bare, unavailable="", lock=None, tokens=())
     return shortest if shortest != sample else shortest._replace(finer={})
 
 
@@ -177,8 +142,7 @@ class _Times(NamedTuple):
 
 class _StoredSample(NamedTuple):
     """A sample as it is stored, by position; earlier versions lack the fields with a default, also
-    those of `DeliveryCounts` and `BucketState`.
-    """
+    those of `DeliveryCounts` and `BucketState`."""
 
     version: int
     when: float
@@ -266,7 +230,9 @@ def _transport(
     tallies: _CountsByWindow,
 ) -> TransportHealth:
     windows = tuple(
-        CountWindow(window, seconds, tally, Source.METRICS if tally else Source.NONE, _why(tally))
+        CountWindow(window, seconds, tally, Source.METRICS)
+        if tally
+        else CountWindow(window, seconds, reason="not recorded")
         for (window, seconds), tally in zip(WINDOWS, chain(tallies, repeat(None)), strict=False)
     )
     return TransportHealth(
@@ -274,14 +240,9 @@ def _transport(
     )
 
 
-def _why(tally: DeliveryCounts | None) -> str:
-    return "" if tally else "not recorded"
-
-
 _FORMAT_VERSION = 1
 """Format version. Raise it with each change of the format or of `_USUAL`: other versions are not
-read.
-"""
+read."""
 
 _USUAL = b"".join(
     (

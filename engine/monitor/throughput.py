@@ -17,10 +17,8 @@ from engine.model import State
 from engine.text.times import format_rough_duration
 
 HISTORY_SECONDS = 600.0
-"""History length in seconds."""
 
 RATE_WINDOW_SECONDS = 60.0
-"""Window of the rates in seconds."""
 
 TREND_WINDOW_SECONDS = 120.0
 """Window of the backlog trend in seconds; long, because traffic comes in bursts."""
@@ -32,7 +30,6 @@ MIN_FLOW = 0.05
 """Tasks per second below which a rate is shown as 0.0."""
 
 MIN_TREND_SECONDS = 10.0
-"""Minimum seconds of history for the backlog trend."""
 
 _OFTEN = 0.5
 """Minimum seconds between two samples."""
@@ -67,9 +64,7 @@ class Drain(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Text for a narrow column: `30m`, `growing`, `STALLED`, `?`; `-`: backlog
-        empty.
-        """
+        """Text for a narrow column: `30m`, `growing`, `STALLED`, `?`; `-`: backlog empty."""
         if self.seconds is not None:
             return format_rough_duration(self.seconds)
         return _WORDS.get(self.trend, self.trend.value)
@@ -145,7 +140,7 @@ class FlowHistory:
         self._returned = 0
         """Tasks that are no longer DONE, but neither removed nor done again yet."""
         self._means: dict[tuple[float, int], float | None] = {}  # of complete cells
-        self._drain: tuple[float, float, float, Drain] = 0.0, 0.0, 0.0, Drain(Trend.UNKNOWN)
+        self._drain: tuple[float, float, Drain] = 0.0, 0.0, Drain(Trend.UNKNOWN)
 
     def add(
         self,
@@ -167,9 +162,8 @@ class FlowHistory:
             self._samples, before, self.last_ran = [], None, None
             self._means.clear()
         if before is None:
-            sample = Sample(
-                now, 0, 0, dict(counts), None if failed is None else self._failed_removed
-            )
+            failed_removed = None if failed is None else self._failed_removed
+            sample = Sample(now, 0, 0, dict(counts), failed_removed)
         elif now - before.when < _OFTEN:
             return
         else:
@@ -213,10 +207,9 @@ class FlowHistory:
         last = known[-1]
         grown = count_unfinished(first.counts) - count_unfinished(last.counts)
         added, removed = last.added + max(0, grown), last.removed + max(0, -grown)
-        before = [
+        self._samples[:0] = [
             one._replace(added=one.added - added, removed=one.removed - removed) for one in known
         ]
-        self._samples[:0] = before
         self._means.clear()
 
     def _since(self, start: float) -> list[Sample]:
@@ -229,8 +222,7 @@ class FlowHistory:
 
     def rates(self, now: float, over: float = RATE_WINDOW_SECONDS) -> Rates | None:
         """Return tasks added and removed per second over a window; None until there is enough
-        data.
-        """
+        data."""
         samples = self._since(now - over)
         if not self._fresh(now, over) or samples[-1].when - samples[0].when < MIN_RATE_SECONDS:
             return None
@@ -238,20 +230,18 @@ class FlowHistory:
         seconds = last.when - first.when
         return Rates((last.added - first.added) / seconds, (last.removed - first.removed) / seconds)
 
-    def drain(self, now: float, over: float = TREND_WINDOW_SECONDS) -> Drain:
-        """Estimate the time until the backlog is empty from its slope over a window.
+    def drain(self, now: float) -> Drain:
+        """Estimate the time until the backlog is empty from its slope. It grows if in the last
+        minute at least as many tasks came as left. The answer is kept for the same second of `now`
+        until a sample is added: several parts of a screen ask for it."""
+        asked = (self._samples[-1].when if self._samples else 0.0, float(int(now)))
+        if self._drain[:2] != asked:
+            self._drain = *asked, self._estimate_drain(now)
+        return self._drain[2]
 
-        It grows if in the last minute at least as many tasks came as left. The answer is kept for
-        the same second of `now` until a sample is added: several parts of a screen ask for it.
-        """
-        asked = (self._samples[-1].when if self._samples else 0.0, float(int(now)), over)
-        if self._drain[:3] != asked:
-            self._drain = *asked, self._estimate_drain(now, over)
-        return self._drain[3]
-
-    def _estimate_drain(self, now: float, over: float) -> Drain:
-        samples = self._since(now - over)
-        if not self._fresh(now, over):
+    def _estimate_drain(self, now: float) -> Drain:
+        samples = self._since(now - TREND_WINDOW_SECONDS)
+        if not self._fresh(now, TREND_WINDOW_SECONDS):
             return Drain(Trend.UNKNOWN)
         waiting = samples[-1].waiting
         if not waiting:
@@ -277,19 +267,17 @@ class FlowHistory:
             return Drain(Trend.GROWING)
         return Drain(Trend.DRAINING, waiting / (outward - inward if is_flat else -slope))
 
-    def is_without_output(self, now: float, over: float = TREND_WINDOW_SECONDS) -> bool:
-        """True if no task left during the whole window and all of it was watched."""
+    def is_without_output(self, now: float) -> bool:
+        """True if no task left in `TREND_WINDOW_SECONDS` and all of that time was watched."""
+        over = TREND_WINDOW_SECONDS
         samples = self._since(now - over)
         watched = self._fresh(now, over) and samples[-1].when - samples[0].when >= over - _OFTEN
         return watched and samples[-1].removed == samples[0].removed
 
     def sparkline(self, now: float, cells: int) -> tuple[float | None, ...]:
         """Return the mean backlog in each of `cells` parts of the last ten minutes, the latest
-        last.
-
-        None if there is no sample. Cells begin at whole multiples of their length, so that only the
-        last one changes from second to second.
-        """
+        last. None if there is no sample. Cells begin at whole multiples of their length, so that
+        only the last one changes from second to second."""
         length = HISTORY_SECONDS / cells
         last = int(now // length)
         return tuple(self._mean(length, cell) for cell in range(last - cells + 1, last + 1))
@@ -320,7 +308,6 @@ class FlowHistory:
         return FlowSeries(*zip(*parts, strict=True))
 
     def _part(self, times: Sequence[float], start: int, end: int) -> tuple[float | None, ...]:
-        """Rates and backlog of the samples from `start` to `end`, by their indexes."""
         inside = self._samples[start:end]
         if not inside:
             return None, None, None, None
@@ -366,7 +353,6 @@ def _more(before: int, now: int) -> int:
 
 
 def _slope(points: list[tuple[float, int]]) -> float:
-    """Slope of a least-squares line."""
     amount = len(points)
     mean_x = sum(x for x, _ in points) / amount
     mean_y = sum(y for _, y in points) / amount
@@ -376,7 +362,6 @@ def _slope(points: list[tuple[float, int]]) -> float:
 
 MIN_RUNS = 3
 """Minimum number of runs for an interval between them."""
-
 
 RUN_WINDOW_SECONDS = 600.0
 """Seconds before the last run over which the time between runs is measured."""
@@ -393,8 +378,7 @@ class RunTimes(NamedTuple):
 
 def measure_runs(times: Iterable[float]) -> RunTimes:
     """Return the last run and the longest interval, from the times at which tasks or runs
-    started.
-    """
+    started."""
     known = sorted(times)
     last = known[-1] if known else None
     recent = [when for when in known if last is not None and when >= last - RUN_WINDOW_SECONDS]

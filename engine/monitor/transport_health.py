@@ -64,7 +64,6 @@ class DeliveryCounts(NamedTuple):
 
     attempts: int = 0
     success: int = 0
-    """Sent mails."""
     failures: int = 0
     """Mails given up, each perhaps after several attempts."""
     refused: int = 0
@@ -93,8 +92,7 @@ class CountWindow(NamedTuple):
     """Why it is not known; "" if it is."""
     send_times: tuple[float, float] | None = None
     """Median and 95th percentile of the seconds from attempt to success, from the log; None if not
-    known.
-    """
+    known."""
 
     @property
     def rate(self) -> float | None:
@@ -165,8 +163,7 @@ class TransportHealth(NamedTuple):
     """Single failures, the latest first, as many as are kept."""
     settled: bool = False
     """True if its failures need no alert: a transport is available again, or an operator suspended
-    it.
-    """
+    it."""
     suspended: bool = False
     """True if an operator suspended it; its figures still count mail sent by it."""
 
@@ -298,7 +295,6 @@ class MailRoutes(NamedTuple):
     why_not: Mapping[str, str] = {}
     """By name, why a transport cannot be used; those not listed only come later in the order."""
     stopped: Mapping[str, TransportSuspension] = {}
-    """Suspended transports by name."""
     forced: str = ""
     """The only one that the configuration allows; "" if it allows all."""
     recipient: str = ""
@@ -329,16 +325,14 @@ class MailRoutes(NamedTuple):
     @property
     def is_waiting(self) -> bool:
         """True if mail waits because of an operator: a transport is suspended, and no other can be
-        used.
-        """
+        used."""
         sends = bool(self.selected) or self.by_handler
         return bool(self.stopped) and not sends and not self.unknown
 
 
 def mark_explained(sending: MailHealth, routes: MailRoutes | None) -> MailHealth:
     """Mark suspended transports, and mail that found no transport if one is available again or the
-    operator's suspension explains it.
-    """
+    operator's suspension explains it."""
     explained = routes is not None and (bool(routes.selected) or routes.is_waiting)
     stopped = () if routes is None or routes.unknown else routes.stopped
     transports = tuple(

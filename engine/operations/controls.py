@@ -10,7 +10,7 @@ written down the same way.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,7 +30,6 @@ from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 CONTROL_VERB = "control"
-"""The verb of a control's operation in the journal."""
 
 TRANSPORT_CONTROL = "transport"
 """The control that suspends or resumes the mail transport that is its target; no store has it."""
@@ -52,9 +51,7 @@ and the verb that sets it back."""
 ANSWERED_NOTE, REFUSED_NOTE = "answered", "not done"
 """The `what` of the note that holds a control's answer, or the reason why it was not done."""
 
-
 MAX_NAMED_TARGETS = 9
-"""Targets that a refusal names."""
 
 
 class Order(NamedTuple):
@@ -122,8 +119,8 @@ def order_problem(control: Control, order: Order) -> str:
         least, most = control.bounds
         number = int(value[:20]) if value.isascii() and value.isdecimal() else None
         if number is None or not least <= number <= most:
-            quoted = f"{value!r:.40}" if value else "nothing"
-            return f"{order.name} is {quoted}, expected a whole number from {least} to {most}"
+            expected = f"expected a whole number from {least} to {most}"
+            return f"{order.name} is {_quoted(value)}, {expected}"
     return f"{order.name} needs a value: {control.value}" if control.value and not value else ""
 
 
@@ -143,14 +140,17 @@ def target_problem(control: Control, name: str, target: str) -> str:
 
 def _expected_choices(control: Control, order: Order) -> str:
     values = " or ".join(value or "nothing" for value, _ in control.choices)
-    quoted = f"{order.value!r:.40}" if order.value else "nothing"
-    return f"{order.name} is {quoted}, expected {values}"
+    return f"{order.name} is {_quoted(order.value)}, expected {values}"
+
+
+def _quoted(value: str) -> str:
+    return f"{value!r:.40}" if value else "nothing"
 
 
 def suggested_value(control: Control) -> str:
     """The value to suggest first; for a switch, the one that it does not have now."""
-    others = [value for value, _ in control.choices if value != control.now or not control.now]
-    return others[0] if others else ""
+    others = (value for value, _ in control.choices if value != control.now or not control.now)
+    return next(others, "")
 
 
 def describe_value(control: Control, value: str) -> str:
@@ -178,10 +178,8 @@ def undo_refusal(values: Mapping[str, Any]) -> str:
 
 
 def control_outcome(operation: Operation) -> str | None:
-    """The store's answer, or the reason why nothing was done, from the notes of an operation.
-
-    None if the operation was interrupted; its effect is then unknown.
-    """
+    """The store's answer, or the reason why nothing was done, from the notes of an operation. None
+    if the operation was interrupted; its effect is then unknown."""
     for note in operation.notes:
         if note.get("what") in (ANSWERED_NOTE, REFUSED_NOTE):
             return str(note.get("words", ""))
@@ -286,30 +284,21 @@ def run_journaled_action(
         StoreError, OSError: raised by `act`, which then has done nothing.
     """
     values = {"control": order.name, "target": order.target, "value": order.value}
-    recorded_intent = intent._replace(
-        verb=CONTROL_VERB, values={**values, "before": order.before or ""}
-    )
-    writer = journal.begin(recorded_intent, Plan(CONTROL_VERB, (), clock()))
-    try:
-        return _run_action(act, writer)
-    finally:
-        writer.close()
-
-
-def _run_action(act: Callable[[], str], writer: JournalWriter) -> ControlResult:
-    try:
-        answer = act()
-    except (StoreError, OSError) as error:
-        words = error_text(error) if isinstance(error, OSError) else ""
-        with suppress(Unavailable):  # report the first error, not this one
-            _write_result(writer, REFUSED_NOTE, words or str(error))
-        raise
-    trouble = ""
-    try:
-        _write_result(writer, ANSWERED_NOTE, answer)
-    except Unavailable as error:
-        trouble = str(error)  # the control was done: only its record is missing
-    return ControlResult(answer, writer.op, trouble)
+    intent = intent._replace(verb=CONTROL_VERB, values={**values, "before": order.before or ""})
+    with closing(journal.begin(intent, Plan(CONTROL_VERB, (), clock()))) as writer:
+        try:
+            answer = act()
+        except (StoreError, OSError) as error:
+            words = error_text(error) if isinstance(error, OSError) else ""
+            with suppress(Unavailable):  # report the first error, not this one
+                _write_result(writer, REFUSED_NOTE, words or str(error))
+            raise
+        trouble = ""
+        try:
+            _write_result(writer, ANSWERED_NOTE, answer)
+        except Unavailable as error:
+            trouble = str(error)  # the control was done: only its record is missing
+        return ControlResult(answer, writer.op, trouble)
 
 
 def _write_result(writer: JournalWriter, what: str, words: str) -> None:

@@ -9,52 +9,24 @@ only once it is durable. For rows that are still open after a crash,
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
 from itertools import islice
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from engine.model import Move, State, Task
 from engine.operations import plans
+from engine.operations.journal_writer import JournalWriter
 from engine.operations.plan_rows import RowTable
-from engine.operations.plans import Plan, Row
+from engine.operations.plans import Plan, Row, RowOutcome, RowResult
 from engine.operations.temp_table import TableSequence, TempTable
-from engine.store import ChangeableStore, Gone, ReadableStore, StoreError, Unavailable, Unsupported
+from engine.store import ChangeableStore, Gone, StoreError, Unavailable, Unsupported
 from engine.verbs import VERBS, keep_error, with_state
 
 JOURNAL_BATCH_ROWS = 500
 """Rows whose outcomes are written to the journal together, with one fsync."""
 
-
 MAX_OPEN_ROWS = 100
 """Rows that the store has open at the same time; each may need two file descriptors."""
-
-
-class RowResult(StrEnum):
-    """The outcome of a row: exactly one of these."""
-
-    DONE = "done"
-    GONE = "gone"
-    """The task had changed since the plan was made; skipped."""
-    FAILED = "failed"
-    """The task could not be changed."""
-    EXCLUDED = "excluded"
-    UNAPPLIED = "unapplied"
-    """The run was stopped before this row."""
-
-
-class RowOutcome(NamedTuple):
-    """The outcome of one row."""
-
-    row: Row
-    result: RowResult
-    reason: str = ""
-    """The reason, unless it is done."""
-    rev: str = ""
-    """The new revision of a changed task; "" if it has left the store."""
-    is_final: bool = True
-    """False if the store cannot tell whether the task moved. No outcome is then written, and
-    `engine.operations.undo.settle_operation` finds it out later."""
 
 
 class Report(NamedTuple):
@@ -92,8 +64,7 @@ class Report(NamedTuple):
 
 class OutcomeLists:
     """The outcomes of a run, counted; their ids and reasons in lists, or for a large plan in a
-    temporary table.
-    """
+    temporary table."""
 
     def __init__(self, *, is_large: bool) -> None:
         self.counts = dict.fromkeys(RowResult, 0)
@@ -138,8 +109,7 @@ class OutcomeLists:
 
 class OpenRows:
     """The rows of a run that have no outcome yet, in order; those of a large plan are read when
-    they are needed.
-    """
+    they are needed."""
 
     def __init__(self, plan: Plan) -> None:
         self._unread, self._read = plan.included, dict[Row, None]()
@@ -162,32 +132,6 @@ class OpenRows:
     def remove(self, row: Row) -> None:
         """Remove a row that has an outcome."""
         self._read.pop(row, None)
-
-
-class OutcomeRecorder(Protocol):
-    """Writes an operation to the journal (`engine.operations.journal_writer.JournalWriter`)."""
-
-    op: str
-
-    def save_images(self, images: Sequence[tuple[str, bytes]]) -> None:
-        """Save the images of tasks before they are changed, by id; durable when it returns."""
-        ...
-
-    def write_note(self, what: str, **words: object) -> None:
-        """Write a note."""
-        ...
-
-    def write_outcomes(self, ended: Sequence[RowOutcome]) -> None:
-        """Write the outcomes of some rows; durable when it returns."""
-        ...
-
-    def write_end(self, planned: int, counts: Mapping[RowResult, int]) -> None:
-        """Write that the operation has ended, with the number of its rows, all and by result."""
-        ...
-
-    def close(self) -> None:
-        """Close the files."""
-        ...
 
 
 REASON_CHANGED = "changed since the plan"
@@ -219,7 +163,7 @@ class PlanRun:
         store: ChangeableStore,
         plan: Plan,
         now: Callable[[], float],
-        recorder: OutcomeRecorder | None = None,
+        recorder: JournalWriter | None = None,
         *,
         allowed: RefusalCheck = always_allowed,
         images: Mapping[str, bytes] | None = None,
@@ -233,14 +177,11 @@ class PlanRun:
         """
         self.plan = plan
         self._store, self._now, self._recorder, self._allowed = store, now, recorder, allowed
-        self._fits = fits
-        self._images = images
+        self._fits, self._images = fits, images
         self._open = OpenRows(plan)
         self._ended = OutcomeLists(is_large=isinstance(plan.rows, RowTable))
         self._op = recorder.op if recorder is not None else ""
-        self._unsure = False
-        self._is_exact = True
-        self._remark = ""
+        self._unsure, self._is_exact, self._remark = False, True, ""
         self.trouble = ""
         """Why the run has stopped; "" while it runs."""
         excluded = plan.excluded
@@ -267,29 +208,21 @@ class PlanRun:
 
     def step(self, rows: Iterable[Row]) -> tuple[RowOutcome, ...]:
         """Apply the plan to some of the waiting rows; durable, and in the journal, when it returns.
-
-        A row that another process changed first counts as gone.
-        """
+        A row that another process changed first counts as gone."""
         batch = [row for row in dict.fromkeys(rows) if row in self._open]
         ended: list[RowOutcome] = []
         try:
             if why := self.trouble or self._allowed():
-                ended += (RowOutcome(row, RowResult.FAILED, why) for row in batch)
+                ended += _failed(batch, why)
             else:
                 for start in range(0, len(batch), MAX_OPEN_ROWS):
                     self._carry_out(batch[start : start + MAX_OPEN_ROWS], ended)
                     if self.trouble:
-                        why = self.trouble
-                        ended += (
-                            RowOutcome(r, RowResult.FAILED, why)
-                            for r in batch[start + MAX_OPEN_ROWS :]
-                        )
+                        ended += _failed(batch[start + MAX_OPEN_ROWS :], self.trouble)
                         break
         except Unavailable as error:
             known = {one.row for one in ended}
-            ended += [
-                RowOutcome(row, RowResult.FAILED, str(error)) for row in batch if row not in known
-            ]
+            ended += _failed([row for row in batch if row not in known], str(error))
         if not self.trouble:
             self._write(ended)
         self._close(ended)
@@ -297,8 +230,7 @@ class PlanRun:
 
     def finish(self, why: str) -> Report:
         """End the run. Waiting rows stay unapplied for that reason; after an error, they have
-        failed.
-        """
+        failed."""
         end = RowResult.FAILED if self.trouble else RowResult.UNAPPLIED
         while rows := self.next_rows(JOURNAL_BATCH_ROWS):
             outcomes = [RowOutcome(row, end, why) for row in rows]
@@ -378,11 +310,8 @@ class PlanRun:
             refused, into_trash = by_transition[transition]
             if task is None:
                 why = unknown.get(row.id, "")
-                ended.append(
-                    RowOutcome(
-                        row, RowResult.FAILED if why else RowResult.GONE, why or REASON_CHANGED
-                    )
-                )
+                result = RowResult.FAILED if why else RowResult.GONE
+                ended.append(RowOutcome(row, result, why or REASON_CHANGED))
             elif why := refused or (self._fits(task) if into_trash else ""):
                 ended.append(RowOutcome(row, RowResult.FAILED, why))
             else:
@@ -406,8 +335,7 @@ class PlanRun:
 
     def _keep(self, moves: dict[Row, Move]) -> list[RowOutcome]:
         """Save the images of these tasks; remove from `moves`, and return, the rows where that
-        fails.
-        """
+        fails."""
         if self._recorder is None or VERBS[self.plan.verb].keeps_bytes:
             return []
         images: list[tuple[str, bytes]] = []
@@ -426,7 +354,7 @@ class PlanRun:
             self._recorder.save_images(images)
         except Unavailable as error:
             self.trouble = str(error)
-            lost += (RowOutcome(row, RowResult.FAILED, self.trouble) for row in moves)
+            lost += _failed(moves, self.trouble)
             moves.clear()
         return lost
 
@@ -454,9 +382,10 @@ class PlanRun:
     def _refused(self, rows: Mapping[Row, str]) -> Iterator[RowOutcome]:
         """Rows without a clear answer: failed; final only if a re-read shows where the task is."""
         try:
-            tasks = _read_tasks(self._store, list(rows)) if rows else {}
+            scanned = [*self._store.scan({row.id for row in rows})] if rows else []
         except Unavailable:
-            tasks = {}
+            scanned = []
+        tasks = {(t.id, t.state, t.rev) for t in scanned if isinstance(t, Task)}
         standing = {(ident, state) for ident, state, _ in tasks}
         for row, why in rows.items():
             its = plans.transition_of(self.plan.verb, row)
@@ -466,35 +395,5 @@ class PlanRun:
             yield RowOutcome(row, RowResult.FAILED, why, is_final=sure)
 
 
-def apply_plan(
-    store: ChangeableStore,
-    plan: Plan,
-    now: Callable[[], float],
-    recorder: OutcomeRecorder | None = None,
-    *,
-    report_counts: Callable[[Mapping[RowResult, int]], None] = lambda counts: None,
-    halted: Callable[[], bool] = lambda: False,
-    allowed: RefusalCheck = always_allowed,
-    images: Mapping[str, bytes] | None = None,
-    fits: TrashCheck = unlimited_trash,
-) -> Report:
-    """Apply a whole plan; blocks until every outcome is durable and in the journal.
-
-    `report_counts` gets the counts after each batch; once `halted` returns True, the remaining rows
-    stay unapplied. If the store becomes unavailable, they fail with that reason.
-    """
-    applying = PlanRun(store, plan, now, recorder, allowed=allowed, images=images, fits=fits)
-    why = ""
-    while not applying.trouble and (batch := applying.next_rows(JOURNAL_BATCH_ROWS)):
-        if halted():
-            why = "stopped by the operator"
-            break
-        applying.step(batch)
-        report_counts(applying.counts)
-    return applying.finish(applying.trouble or why)
-
-
-def _read_tasks(store: ReadableStore, rows: Sequence[Row]) -> dict[tuple[str, State, str], Task]:
-    """Read the present state of the tasks of these rows."""
-    scanned = store.scan({row.id for row in rows})
-    return {(t.id, t.state, t.rev): t for t in scanned if isinstance(t, Task)}
+def _failed(rows: Iterable[Row], why: str) -> list[RowOutcome]:
+    return [RowOutcome(row, RowResult.FAILED, why) for row in rows]

@@ -20,7 +20,6 @@ from contextlib import contextmanager, suppress
 from io import BytesIO
 from typing import IO, Any, NamedTuple
 
-from engine.operations.execute import RowResult
 from engine.operations.journal_format import (
     LARGE_FILE_BYTES,
     Entry,
@@ -40,10 +39,11 @@ from engine.operations.journal_writer import (
     identify_operator,
     mask_addresses,
 )
-from engine.operations.plans import Plan
+from engine.operations.plans import Plan, RowResult
 from engine.operations.retention import OPERATION_FILE_NAME
 from engine.store import Unavailable
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
 
 __all__ = [
@@ -97,7 +97,11 @@ class Operation(NamedTuple):
 
 
 class Journal:
-    """The journal of one spool. Its folder is created with the first operation."""
+    """The journal of one spool. Its folder is created with the first operation.
+
+    Raises, everywhere: Unavailable, if the journal cannot be written, so that nothing may be
+    changed, or not be read; also when entries or images are read later.
+    """
 
     def __init__(self, folder: str, root: str = "", clock: Any = time.time) -> None:
         """`root` is the folder below which no symbolic link is followed."""
@@ -105,16 +109,12 @@ class Journal:
         self._ended_operations: dict[str, Operation] = {}
 
     def begin(self, intent: Intent, plan: Plan) -> JournalWriter:
-        """Create the file of a new operation with its intent and rows; durable when it returns.
-
-        Raises:
-            Unavailable: it cannot be written, so nothing may be changed.
-        """
+        """Create the file of a new operation with its intent and rows; durable when it returns."""
         now = self._clock()
         folder = fd = -1
         op = ""
         try:
-            folder = self._open(make=True)
+            folder = files.open_dir(self.folder, self._root, make=True)
             op, fd = create_operation_file(folder, now)
             files.Flock(fd, LOCK_WAIT_SECONDS).__enter__()
             for line in format_intent(op, now, intent, plan):
@@ -130,20 +130,15 @@ class Journal:
                 os.close(folder)
             if isinstance(error, Unavailable):  # the rows of the plan cannot be read
                 raise
-            raise Unavailable(
-                f"the journal in {self.folder} cannot be written: {error_text(error)}"
-            ) from error
+            what = f"the journal in {self.folder} cannot be written"
+            raise Unavailable(f"{what}: {error_text(error)}") from error
         return JournalWriter(op, f"{self.folder}/{op}.jsonl", fd, folder, self._clock)
 
     def resume(self, op: str) -> JournalWriter | None:
-        """Open an interrupted operation to append to it; None while another process runs it.
-
-        Raises:
-            Unavailable: it cannot be written.
-        """
+        """Open an interrupted operation to append to it; None while another process runs it."""
         folder = fd = -1
         try:
-            folder = self._open()
+            folder = files.open_dir(self.folder, self._root)
             fd = files.open_plain(f"{_checked_id(op)}.jsonl", folder, os.O_RDWR | os.O_APPEND)
             _require_ours(fd, folder)
             files.Flock(fd, LOCK_WAIT_SECONDS).__enter__()
@@ -155,18 +150,13 @@ class Journal:
                     os.close(one)
             if isinstance(error, TimeoutError):
                 return None
-            raise Unavailable(
-                f"the journal's {op} cannot be written: {error_text(error)}"
-            ) from error
+            why = error_text(error)
+            raise Unavailable(f"the journal's {op} cannot be written: {why}") from error
 
     # ---- reading
 
     def operations(self, since: float = 0.0) -> tuple[Operation, ...]:
-        """The operations that began at or after `since` (epoch seconds UTC), the latest first.
-
-        Raises:
-            Unavailable: the journal cannot be read.
-        """
+        """The operations that began at or after `since` (epoch seconds UTC), the latest first."""
         names = self._names()
         floor = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(max(0.0, since)))
         ops = sorted((n for n in names if n.endswith(".jsonl") and n >= floor), reverse=True)
@@ -176,39 +166,24 @@ class Journal:
         return tuple(sorted(operations, key=lambda operation: operation.started, reverse=True))
 
     def operation(self, op: str) -> Operation | None:
-        """One operation by id; None if it does not exist, or its intent is incomplete.
-
-        Raises:
-            Unavailable: the journal cannot be read.
-        """
+        """One operation by id; None if it does not exist, or its intent is incomplete."""
         return self._operation(op, self._names())
 
     def entries(self, op: str) -> Sequence[Entry]:
         """The rows of an operation in the order of its plan, each with its outcome; they are read
-        from a temporary table in windows.
-
-        Raises:
-            Unavailable: the journal cannot be read; also when the entries are read.
-        """
-        return OperationLines(self._lines(op)).entries()
+        from a temporary table in windows."""
+        return OperationLines(self.lines(op)).entries()
 
     def images(self, op: str) -> Mapping[str, bytes]:
         """The saved images of an operation's tasks, by id; only complete ones. Each is read from
-        the file when it is needed.
-
-        Raises:
-            Unavailable: they cannot be read; also when an image is read.
-        """
+        the file when it is needed."""
         with self._reading(f"{op}.before") as file:
             return SavedImages(file)
 
     def lines(self, op: str) -> Iterator[Mapping[str, Any]]:
-        """All lines of an operation's file, as JSON objects.
-
-        Raises:
-            Unavailable: the journal cannot be read.
-        """
-        return self._lines(op)
+        """All lines of an operation's file, as JSON objects."""
+        with self._reading(f"{op}.jsonl") as file:
+            yield from read_lines(file)
 
     def _operation(self, op: str, names: frozenset[str]) -> Operation | None:
         known = self._ended_operations.get(op)
@@ -217,16 +192,8 @@ class Journal:
                 known = self._load_operation(op)
             except Unavailable as error:
                 # Not cached: it may be readable the next time.
-                when = _start_of(op)
-                return Operation(
-                    op,
-                    when,
-                    Intent("?", Who("?"), str(error)),
-                    planned=0,
-                    counts={},
-                    ended=when,
-                    is_running=False,
-                )
+                when, intent = _start_of(op), Intent("?", Who("?"), str(error))
+                return Operation(op, when, intent, 0, {}, ended=when, is_running=False)
             if known is not None and known.ended is not None and not self._is_held(op):
                 self._ended_operations[op] = known  # cached: the file does not change any more
         return None if known is None else known._replace(has_images=f"{op}.before" in names)
@@ -238,11 +205,8 @@ class Journal:
             if size > MAX_OPERATION_BYTES:
                 raise Unavailable(f"the journal's {op}: {size:,} bytes are not read")
             file.seek(0)
-            lines: OperationTotals | OperationLines = (
-                OperationTotals(file, size)
-                if size > LARGE_FILE_BYTES
-                else OperationLines(read_lines(file))
-            )
+            is_large = size > LARGE_FILE_BYTES
+            lines = OperationTotals(file, size) if is_large else OperationLines(read_lines(file))
         head, over, counts, rows = lines.head, lines.ended, lines.counts(), lines.rows
         is_touched = any(count for end, count in counts.items() if end is not RowResult.EXCLUDED)
         untouched = not (lines.damaged or is_touched or over is not None)
@@ -261,17 +225,10 @@ class Journal:
             damaged_lines=lines.damaged,
         )
 
-    def _lines(self, op: str) -> Iterator[Mapping[str, Any]]:
-        with self._reading(f"{op}.jsonl") as file:
-            yield from read_lines(file)
-
     def _names(self) -> frozenset[str]:
         try:
-            folder = self._open()
-            try:
+            with closing_fd(files.open_dir(self.folder, self._root)) as folder:
                 return frozenset(n for n in os.listdir(folder) if OPERATION_FILE_NAME.fullmatch(n))
-            finally:
-                os.close(folder)
         except FileNotFoundError:
             return frozenset()
         except OSError as error:
@@ -282,40 +239,24 @@ class Journal:
         """Open a file of the journal; an empty one if it does not exist."""
         try:
             _checked_id(name.partition(".")[0])
-            folder = files.open_dir_path(self.folder, self._root)
-            try:
+            with closing_fd(files.open_dir_path(self.folder, self._root)) as folder:
                 fd = files.open_plain(name, folder)
                 with open(fd, "rb") as file:
                     _require_ours(fd, folder)
                     yield file
-            finally:
-                os.close(folder)
         except FileNotFoundError:
             yield BytesIO()
         except OSError as error:
             raise Unavailable(f"the journal's {name}: {error_text(error)}") from error
 
-    def _open(self, *, make: bool = False) -> int:
-        """Open the folder for reading, so that it can be synced: an O_PATH descriptor cannot."""
-        passed = files.open_dir_path(self.folder, self._root, make=make)
-        try:
-            return files.open_folder(".", passed)
-        finally:
-            os.close(passed)
-
     def _is_held(self, op: str) -> bool:
         try:
-            folder = files.open_dir_path(self.folder, self._root)
-            try:
+            with closing_fd(files.open_dir_path(self.folder, self._root)) as folder:
                 fd = files.open_plain(f"{op}.jsonl", folder)
-            finally:
-                os.close(folder)
         except OSError:
             return False
-        try:
+        with closing_fd(fd):
             return not files.is_unclaimed(fd)
-        finally:
-            os.close(fd)
 
 
 def _start_of(op: str) -> float:
@@ -346,7 +287,6 @@ def _require_ours(fd: int, folder: int) -> None:
         PermissionError: it was not.
     """
     file_stat = os.fstat(fd)
-    if file_stat.st_uid != os.geteuid() and (
-        why := files.owner_problem(file_stat, os.fstat(folder))
-    ):
+    is_ours = file_stat.st_uid == os.geteuid()
+    if not is_ours and (why := files.owner_problem(file_stat, os.fstat(folder))):
         raise PermissionError(errno.EPERM, why)

@@ -12,9 +12,8 @@ from itertools import islice
 from typing import IO, Any, NamedTuple
 
 from engine.model import State
-from engine.operations.execute import RowOutcome, RowResult
 from engine.operations.journal_writer import Intent
-from engine.operations.plans import Row
+from engine.operations.plans import Row, RowOutcome, RowResult
 from engine.operations.temp_table import TableSequence, TempTable, text_value, value_text
 from engine.store import MAX_PART_BYTES, Unavailable
 from engine.text import decode
@@ -42,10 +41,8 @@ class Head(NamedTuple):
     planned: int
 
 
-class JournaledRows(NamedTuple):
+class JournaledRows(tuple[Row, ...]):
     """Some rows of an operation."""
-
-    rows: list[Row]
 
 
 class Entry(NamedTuple):
@@ -55,10 +52,8 @@ class Entry(NamedTuple):
     outcome: RowOutcome | None
 
 
-class Ends(NamedTuple):
+class Ends(tuple[tuple[str, RowResult, str], ...]):
     """The outcomes of some rows: id, result, and the new revision or the reason."""
-
-    outcomes: list[tuple[str, RowResult, str]]
 
 
 def parse_line(
@@ -70,10 +65,10 @@ def parse_line(
             case "intent":
                 return Head(_moment(line["when"]), _intent(line), _amount(line["planned"]))
             case "rows":
-                return JournaledRows([_unpacked(packed) for packed in line["rows"]])
+                return JournaledRows(map(_unpacked, line["rows"]))
             case "ends":
                 outcomes = ((end, line.get(str(end), {}).items()) for end in RowResult)
-                return Ends([(ident, end, str(w)) for end, items in outcomes for ident, w in items])
+                return Ends((ident, end, str(w)) for end, items in outcomes for ident, w in items)
             case "end":
                 return _moment(line["when"])
             case "note":
@@ -121,9 +116,9 @@ class OperationLines:
             self._table.read(sql)
         for line in map(parse_line, lines):
             if isinstance(line, JournaledRows):
-                self._table.write(_INSERT_ROW, map(_row_values, line.rows))
+                self._table.write(_INSERT_ROW, map(_row_values, line))
             elif isinstance(line, Ends):
-                self._table.write(_INSERT_END, map(_end_values, line.outcomes))
+                self._table.write(_INSERT_END, map(_end_values, line))
             elif isinstance(line, Head) and self.head is None:
                 self.head = line
             elif isinstance(line, float):
@@ -151,11 +146,9 @@ class OperationLines:
 
 
 class OperationTotals:
-    """The head, the notes and the counts of a large file, without its rows.
-
-    Of an ended operation only the first line and the last 64 KiB are read. Of another one all
-    outcomes are counted in a temporary table, the first one of each id.
-    """
+    """The head, the notes and the counts of a large file, without its rows. Of an ended operation
+    only the first line and the last 64 KiB are read. Of another one all outcomes are counted in a
+    temporary table, the first one of each id."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         self.notes: deque[Mapping[str, Any]] = deque(maxlen=MAX_NOTES)
@@ -186,7 +179,7 @@ class OperationTotals:
         parsed = parse_line(line)
         if isinstance(parsed, Ends):
             if table is not None:
-                table.write(_INSERT_END, map(_end_values, parsed.outcomes))
+                table.write(_INSERT_END, map(_end_values, parsed))
         elif isinstance(parsed, Head) and self.head is None:
             self.head = parsed
         elif isinstance(parsed, float):

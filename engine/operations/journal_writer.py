@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from engine.operations.execute import RowOutcome, RowResult
-from engine.operations.plans import NO_VALUES, Plan, Row
+from engine.operations.plans import NO_VALUES, Plan, Row, RowOutcome, RowResult
 from engine.store import Unavailable
 from engine.system import files
 from engine.text.error_text import error_text
@@ -21,7 +20,6 @@ IMAGE_FILE_MODE = 0o600
 """Mode of the file with task images: a task may have been edited to remove a secret."""
 
 ROWS_PER_LINE = 500
-"""Rows in one line."""
 
 _ADDRESS = re.compile(r"(?:\"[^\"@]*\"|(?<![^\s@<>\"'=:,;])[^\s@<>\"'=:,;]+)@(?=[^\s@])")
 """The local part of a mail address with its @, from the beginning of a word."""
@@ -69,31 +67,25 @@ class Intent(NamedTuple):
 
 
 class JournalWriter:
-    """Appends to one operation's file. Its flock excludes other writers."""
+    """Appends to one operation's file. Its flock excludes other writers.
+
+    Raises, everywhere: Unavailable, if a file cannot be written; then no task may be changed.
+    """
 
     def __init__(self, op: str, path: str, fd: int, folder: int, clock: Any) -> None:
         """`fd` is the operation's file at `path`, `folder` the journal's folder; `close` closes
-        both.
-        """
+        both."""
         self.op = op
         self._path, self._fd, self._folder, self._clock = path, fd, folder, clock
         self._before = -1
         self._torn = False
 
     def write_note(self, what: str, **words: Any) -> None:
-        """Append a note, without fsync.
-
-        Raises:
-            Unavailable: it cannot be written.
-        """
+        """Append a note, without fsync."""
         self._write([{"line": "note", "what": what, **_mask_values(words)}], sync=False)
 
     def save_images(self, images: Sequence[tuple[str, bytes]]) -> None:
-        """Save the images of tasks before they are changed; durable when it returns.
-
-        Raises:
-            Unavailable: they cannot be written; no task may be changed.
-        """
+        """Save the images of tasks before they are changed; durable when it returns."""
         if not images:
             return
         data = b"".join(
@@ -115,26 +107,17 @@ class JournalWriter:
             ) from error
 
     def write_outcomes(self, ended: Sequence[RowOutcome]) -> None:
-        """Append the outcomes of some rows; durable when it returns.
-
-        Raises:
-            Unavailable: they cannot be written.
-        """
+        """Append the outcomes of some rows; durable when it returns."""
         self._write(_packed_ends(ended))
 
     def write_end(self, planned: int, counts: Mapping[RowResult, int]) -> None:
-        """Append the `end` line; durable when it returns.
-
-        Raises:
-            Unavailable: it cannot be written.
-        """
+        """Append the `end` line; durable when it returns."""
         ended = {str(end): counts.get(end, 0) for end in RowResult}
         self._write([{"line": "end", "planned": planned, **ended}])
 
     def close(self) -> None:
         """Close the files and release the flock: the operation now counts as ended, or
-        interrupted.
-        """
+        interrupted."""
         for fd in (self._fd, self._before, self._folder):
             if fd >= 0:
                 os.close(fd)
@@ -160,14 +143,7 @@ class JournalWriter:
         Raises:
             OSError: it has not.
         """
-        try:
-            named_stat, open_stat = os.stat(self._path, follow_symlinks=False), os.fstat(self._fd)
-        except FileNotFoundError:
-            named_stat = None
-        if named_stat is None or (named_stat.st_dev, named_stat.st_ino) != (
-            open_stat.st_dev,
-            open_stat.st_ino,
-        ):
+        if not files.is_named(self._path, os.fstat(self._fd)):
             raise OSError(errno.ESTALE, f"{self._path} was removed or replaced", self._path)
 
 
@@ -211,10 +187,8 @@ def _packed_ends(ended: Iterable[RowOutcome]) -> Iterator[Mapping[str, Any]]:
 
 
 def format_intent(op: str, now: float, intent: Intent, plan: Plan) -> Iterator[bytes]:
-    """The first lines of an operation's file: intent, excluded rows, then all rows.
-
-    The rows come last, because they complete the file: an excluded row must never look open.
-    """
+    """The first lines of an operation's file: intent, excluded rows, then all rows. The rows come
+    last, because they complete the file: an excluded row must never look open."""
     for line in _intent_lines(op, now, intent, plan):
         yield (json.dumps(line) + "\n").encode()
 

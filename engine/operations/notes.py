@@ -22,6 +22,7 @@ from engine.model import Missing, Task
 from engine.operations.journal import mask_addresses
 from engine.store import ReadableStore, Unavailable
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.text import decode
 from engine.text.error_text import error_text
 from engine.text.typed_json import Epoch, from_json
@@ -29,7 +30,6 @@ from engine.text.typed_json import Epoch, from_json
 NOTES_FILE_NAME = "notes.jsonl"
 
 MAX_NOTE_CHARS = 500
-"""Maximum characters of a note."""
 
 DELETE_INPUT = "-"
 """The input that deletes a task's notes; an empty input only closes the prompt."""
@@ -60,7 +60,11 @@ NO_NOTES: NotesById = MappingProxyType({})
 
 
 class Notes:
-    """The notes of one spool. Their folder is created with the first note."""
+    """The notes of one spool. Their folder is created with the first note.
+
+    Raises, everywhere: Unavailable, if the notes cannot be read or written; then they are
+    unchanged.
+    """
 
     def __init__(self, folder: str, root: str = "", clock: Callable[[], float] = time.time) -> None:
         """`root` is the folder below which no symbolic link is followed."""
@@ -69,19 +73,14 @@ class Notes:
 
     def add(self, ident: str, text: str, who: str, made: float | None = None) -> None:
         """Append a note on a task that was created at `made`; durable when it returns. An empty
-        text deletes its notes.
-
-        Raises:
-            Unavailable: it cannot be written; the notes are unchanged.
-        """
+        text deletes its notes."""
         data = _format_line(ident, Note(self._clock(), who, clean_note(text), made))
         try:
             with self._open_locked() as (fd, folder):
                 size = os.fstat(fd).st_size
                 if size + len(data) > MAX_NOTES_BYTES:
-                    raise Unavailable(
-                        f"{self._path}: full, expected at most {MAX_NOTES_BYTES:,} bytes"
-                    )
+                    most = f"expected at most {MAX_NOTES_BYTES:,} bytes"
+                    raise Unavailable(f"{self._path}: full, {most}")
                 is_torn = size and os.pread(fd, 1, size - 1) != b"\n"
                 files.write_all(fd, _CUT_OFF + data if is_torn else data)
                 files.fsync(fd)
@@ -91,29 +90,16 @@ class Notes:
             raise self._trouble("cannot write the note", error) from error
 
     def noted_ids(self) -> frozenset[str]:
-        """Ids of the tasks that have a note.
-
-        Raises:
-            Unavailable: they cannot be read.
-        """
+        """Ids of the tasks that have a note."""
         return frozenset(self.read_all())
 
     def read_all(self) -> NotesById:
-        """All notes; the file is only read again if it has changed.
-
-        Raises:
-            Unavailable: they cannot be read.
-        """
+        """All notes; the file is only read again if it has changed."""
         try:
-            folder = files.open_dir_path(self.folder, self._root)
-            try:
+            with closing_fd(files.open_dir_path(self.folder, self._root)) as folder:
                 fd = files.open_plain(NOTES_FILE_NAME, folder)
-            finally:
-                os.close(folder)
-            try:
+            with closing_fd(fd):
                 return self._read(fd)
-            finally:
-                os.close(fd)
         except FileNotFoundError:
             return NO_NOTES
         except OSError as error:
@@ -121,12 +107,7 @@ class Notes:
 
     def remove_notes(self, ids: Collection[str]) -> int:
         """Rewrite the file without the notes on these tasks; return the number of tasks removed.
-
-        Other writers wait for the flock, so no note is lost.
-
-        Raises:
-            Unavailable: the file cannot be rewritten; it is unchanged.
-        """
+        Other writers wait for the flock, so no note is lost."""
         try:
             with self._open_locked() as (fd, folder):
                 by_id = self._read(fd)
@@ -139,55 +120,33 @@ class Notes:
     def _replace(self, fd: int, folder: int, by_id: NotesById) -> None:
         lines = (_format_line(ident, note) for ident, notes in by_id.items() for note in notes)
         files.unlink_quietly(_NEW, folder)  # left by a killed process; we hold the flock
-        new = files.create_file(_NEW, folder, None)
-        try:
+        with closing_fd(files.create_file(_NEW, folder, None)) as new:
             files.copy_mode(new, os.fstat(fd))
             files.write_all(new, b"".join(lines))
             files.fsync(new)
             files.rename(_NEW, NOTES_FILE_NAME, src_dir_fd=folder, dst_dir_fd=folder)
             files.fsync(folder)
-        finally:
-            os.close(new)
 
     def _read(self, fd: int) -> NotesById:
         status = os.fstat(fd)  # before reading, so that a later change gives another key
         key = (status.st_ino, status.st_size, status.st_mtime_ns)
         if self._known[0] != key:
-            if status.st_size > MAX_NOTES_BYTES:
-                raise Unavailable(
-                    f"{self._path}: {status.st_size:,} bytes, expected at most {MAX_NOTES_BYTES:,}"
-                )
+            if (size := status.st_size) > MAX_NOTES_BYTES:
+                most = f"expected at most {MAX_NOTES_BYTES:,}"
+                raise Unavailable(f"{self._path}: {size:,} bytes, {most}")
             self._known = (key, parse_notes(os.pread(fd, MAX_NOTES_BYTES, 0)))
         return self._known[1]
 
     @contextmanager
     def _open_locked(self) -> Iterator[tuple[int, int]]:
-        """Open the file with its flock held, and its folder; reopens a replaced file.
-
-        Raises:
-            OSError: it cannot be opened or locked.
-        """
-        folder = self._open()
-        try:
+        """Open the file with its flock held, and its folder; reopens a replaced file."""
+        with closing_fd(files.open_dir(self.folder, self._root, make=True)) as folder:
             while True:
                 fd = files.open_shared(NOTES_FILE_NAME, folder, os.O_RDWR | os.O_APPEND)
-                try:
-                    with files.Flock(fd):
-                        if _has_its_name(fd, folder):
-                            yield fd, folder
-                            return
-                finally:
-                    os.close(fd)
-        finally:
-            os.close(folder)
-
-    def _open(self) -> int:
-        """Open the folder for reading, so that it can be synced: an O_PATH descriptor cannot."""
-        passed = files.open_dir_path(self.folder, self._root, make=True)
-        try:
-            return files.open_folder(".", passed)
-        finally:
-            os.close(passed)
+                with closing_fd(fd), files.Flock(fd):
+                    if files.is_named(NOTES_FILE_NAME, os.fstat(fd), folder):
+                        yield fd, folder
+                        return
 
     @property
     def _path(self) -> str:
@@ -208,9 +167,7 @@ def sweep_notes(notes: Notes, store: ReadableStore) -> int:
     ids = notes.noted_ids()
     for _ in range(2):
         if ids:
-            ids = frozenset(
-                missing.id for missing in store.scan(ids) if isinstance(missing, Missing)
-            )
+            ids = frozenset(each.id for each in store.scan(ids) if isinstance(each, Missing))
     return notes.remove_notes(ids) if ids else 0
 
 
@@ -228,18 +185,14 @@ def notes_of(notes: NotesById, task: Task, now: float) -> tuple[Note, ...]:
 
 
 def _is_on_earlier(note: Note, created: float) -> bool:
-    """True if a note was written before a task that was created then."""
     slack = 0.0 if note.made not in (None, created) else CLOCK_SLACK_SECONDS
     return note.when < created - slack
 
 
 def note_problem(text: str) -> str:
     """Why a typed text cannot be a note; "" if it can."""
-    return (
-        f"a note has at most {MAX_NOTE_CHARS} characters"
-        if len(text.strip()) > MAX_NOTE_CHARS
-        else ""
-    )
+    is_long = len(text.strip()) > MAX_NOTE_CHARS
+    return f"a note has at most {MAX_NOTE_CHARS} characters" if is_long else ""
 
 
 def parse_note(text: str) -> str:
@@ -256,11 +209,7 @@ def parse_notes(data: bytes) -> NotesById:
     """Parse a file of notes; invalid and incomplete lines are skipped."""
     by_id: dict[str, list[Note]] = {}
     *whole, _ = data.split(b"\n")
-    for line in whole:
-        parsed = _parse_line(line)
-        if parsed is None:
-            continue
-        ident, note = parsed
+    for ident, note in filter(None, map(_parse_line, whole)):
         if note.text:
             by_id.setdefault(ident, []).append(note)
         else:
@@ -282,12 +231,3 @@ def _parse_line(line: bytes) -> tuple[str, Note] | None:
         return ident, note._replace(text=clean_note(note.text))
     except decode.Malformed:
         return None
-
-
-def _has_its_name(fd: int, folder: int) -> bool:
-    """True if an open file still has its name in the folder."""
-    try:
-        now = os.stat(NOTES_FILE_NAME, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return os.path.samestat(os.fstat(fd), now)

@@ -10,13 +10,7 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from engine.model import State
-from engine.operations.temp_table import (
-    SqlValues,
-    TableSequence,
-    TempTable,
-    text_value,
-    value_text,
-)
+from engine.operations.temp_table import SqlValues, TableSequence, TempTable, text_value, value_text
 
 REASON_RECENT, REASON_NOTED = "younger than 15 minutes", "has a note"
 """Why a row is excluded from a purge unless the operator includes it."""
@@ -89,8 +83,7 @@ class RowTable(TableSequence[Row]):
 
     def group(self, without: Collection[str]) -> Iterator[tuple[Row, int]]:
         """Each row that is named in `without`, and all others as rows without an id that differ in
-        state, suspicion, target or bar, each with their number.
-        """
+        state, suspicion, target or bar, each with their number."""
         counts = dict(self._groups)
         if without:
             among = f"{_ROWS} AND id IN (SELECT value FROM json_each(?))"
@@ -111,8 +104,7 @@ _ROWS = "SELECT place, id, state, rev, suspicious, target, barred FROM planned W
 
 def _count_groups(table: TempTable) -> list[tuple[Any, ...]]:
     """The groups with their numbers and times, the first row's first: most plans have one group,
-    and a GROUP BY would sort it, which takes five times as long.
-    """
+    and a GROUP BY would sort it, which takes five times as long."""
     counted = []
     for first in table.read(f"SELECT {_GROUPED} FROM planned ORDER BY place LIMIT 1"):
         counted = table.read(f"{_COUNTED} WHERE {_IS_GROUP}", first)

@@ -12,6 +12,7 @@ together.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -25,6 +26,7 @@ from engine.operations.plan_rows import (
     write_rows,
 )
 from engine.operations.plan_rows import Row as Row
+from engine.store import Gone, ReadableStore
 from engine.verbs import VERBS, edges_of
 
 RECENT_SECONDS = 900.0
@@ -53,7 +55,6 @@ class Plan(NamedTuple):
     included_ids: frozenset[str] = frozenset()
     """Ids of rows that the operator includes although they have a reason to be excluded."""
     excluded_ids: frozenset[str] = frozenset()
-    """Ids of rows that the operator has excluded."""
     oldest: float = 0.0
     """Creation time of the oldest task, epoch seconds UTC; 0 if unknown for all."""
     newest: float = 0.0
@@ -107,20 +108,45 @@ class Plan(NamedTuple):
 
     def group_rows(self, without: Collection[str]) -> Iterable[tuple[Row, int]]:
         """The rows, each with its number; equal rows of a large plan are counted together, and have
-        no id. `without` are ids of rows that are not equal to others.
-        """
+        no id. `without` are ids of rows that are not equal to others."""
         if isinstance(self.rows, RowTable):
             return self.rows.group(without)
         return ((row, 1) for row in self.rows)
 
     def first_rows(self, limit: int) -> tuple[Row, ...]:
         """Up to `limit` rows: suspicious and barred ones first, because the operator has to decide
-        about them.
-        """
+        about them."""
         if isinstance(self.rows, RowTable):
             suspicious = self.rows.first(limit, is_suspicious=True)
             return (*suspicious, *self.rows.first(limit - len(suspicious), is_suspicious=False))
         return tuple(sorted(self.rows, key=lambda r: not (r.barred or r.default_exclusion)))[:limit]
+
+
+class RowResult(StrEnum):
+    """The outcome of a row: exactly one of these."""
+
+    DONE = "done"
+    GONE = "gone"
+    """The task had changed since the plan was made; skipped."""
+    FAILED = "failed"
+    """The task could not be changed."""
+    EXCLUDED = "excluded"
+    UNAPPLIED = "unapplied"
+    """The run was stopped before this row."""
+
+
+class RowOutcome(NamedTuple):
+    """The outcome of one row."""
+
+    row: Row
+    result: RowResult
+    reason: str = ""
+    """The reason, unless it is done."""
+    rev: str = ""
+    """The new revision of a changed task; "" if it has left the store."""
+    is_final: bool = True
+    """False if the store cannot tell whether the task moved. No outcome is then written, and
+    `engine.operations.undo.settle_operation` finds it out later."""
 
 
 Transition: TypeAlias = tuple[State | None, State | None]
@@ -171,8 +197,7 @@ def freeze_rows(
     by_age: bool | None = None,
 ) -> Plan:
     """Make a plan from tuples of id, state, revision, creation (epoch seconds UTC), and why the
-    store bars the task. With `by_age`, they are sorted by creation; None: if the verb is.
-    """
+    store bars the task. With `by_age`, they are sorted by creation; None: if the verb is."""
     by_age = is_by_age(verb) if by_age is None else by_age
     careful = VERBS[verb].excludes_suspicious
 
@@ -232,13 +257,9 @@ def freeze_shared_plan(
         engine.store.Unavailable: there are many, and the disk is too full for a temporary table.
     """
     field = shared_field(edges, verb)
-    transitions = [
-        transition for transition, edge in edges_of(edges, verb).items() if edge.shared_field
-    ]
-    starts, deletes = (
-        {start for start, _ in transitions},
-        any(end is None for _, end in transitions),
-    )
+    transitions = [its for its, edge in edges_of(edges, verb).items() if edge.shared_field]
+    starts = {start for start, _ in transitions}
+    deletes = any(end is None for _, end in transitions)
     groups: dict[str, dict[str, Task]] = {}
     for task in tasks:
         if task.state in starts or deletes:
@@ -261,9 +282,7 @@ def freeze_shared_plan(
 
 def describe_added(plan: Plan) -> tuple[str, ...]:
     """A warning if tasks were added to a plan."""
-    if not plan.added:
-        return ()
-    return (f"{plan.added:,} more affected: added to this plan",)
+    return (f"{plan.added:,} more affected: added to this plan",) if plan.added else ()
 
 
 def transition_of(verb: str, row: Row) -> Transition | None:
@@ -282,10 +301,8 @@ def has_bars(edges: Edges, verb: str) -> bool:
 def bar_reason(
     edges: Edges, verb: str, task: Task, *, now: float, target: State | None = None
 ) -> str:
-    """Why the store does not let this one task be changed now; "" if it does.
-
-    `target` is the target state, if the verb does not decide it; None: any that the verb may have.
-    """
+    """Why the store does not let this one task be changed now; "" if it does. `target` is the
+    target state, if the verb does not decide it; None: any that the verb may have."""
     if target is None:
         candidates = edges_of(edges, verb, task.state)
     else:
@@ -324,29 +341,20 @@ def _edge_at(edges: Edges, verb: str, transition: Transition) -> Edge | None:
 def preview_transitions(
     verb: str, amounts: Mapping[tuple[State, State | None], int], edges: Edges
 ) -> tuple[TransitionPreview, ...]:
-    """Preview the effect of a verb, one entry for each transition; reads no store.
-
-    `amounts` are the numbers of tasks by present state and target state, if a target is set.
-    """
-    return tuple(
-        _preview_transition(verb, Row("", start, "", target=end), n, edges)
-        for (start, end), n in amounts.items()
-    )
-
-
-def _preview_transition(verb: str, row: Row, amount: int, edges: Edges) -> TransitionPreview:
-    its = transition_of(verb, row)
-    why = row_refusal(edges, verb, row)
-    edge = _edge_at(edges, verb, its) if its else None
-    return TransitionPreview(its or (row.state, row.state), amount, why, edge or Edge())
+    """Preview the effect of a verb, one entry for each transition; reads no store. `amounts` are
+    the numbers of tasks by present state and target state, if a target is set."""
+    previews = []
+    for (start, end), amount in amounts.items():
+        row = Row("", start, "", target=end)
+        its, why = transition_of(verb, row), row_refusal(edges, verb, row)
+        edge = _edge_at(edges, verb, its) if its else None
+        previews.append(TransitionPreview(its or (start, start), amount, why, edge or Edge()))
+    return tuple(previews)
 
 
 def changed_rows(rows: Iterable[Row], present: Mapping[str, Row]) -> Iterator[tuple[Row, str]]:
     """The rows whose task has changed since the plan was made, each with its present state or the
-    change.
-
-    `present` are the present rows by id.
-    """
+    change; `present` are the present rows by id."""
     for row in rows:
         now = present.get(row.id)
         if now is None:
@@ -355,3 +363,31 @@ def changed_rows(rows: Iterable[Row], present: Mapping[str, Row]) -> Iterator[tu
             yield row, now.state
         elif now.rev != row.rev:
             yield row, "changed"
+
+
+BATCH_TASKS = 100
+"""Tasks that are measured between two results."""
+MAX_MEASURED_TASKS = 10_000
+"""Tasks of a plan that are measured: each is read, and a million would take minutes."""
+
+
+def measure_tasks(store: ReadableStore, rows: Iterable[Row]) -> Iterator[tuple[int, int]]:
+    """Yield the bytes and the number of tasks of each batch of rows; a changed task counts 0 bytes.
+
+    Raises:
+        Unavailable: the store cannot be reached.
+    """
+    waiting = iter(rows)
+    while batch := list(islice(waiting, BATCH_TASKS)):
+        versions = {(row.id, row.state, row.rev) for row in batch}
+        scanned = store.scan({row.id for row in batch})
+        tasks = [t for t in scanned if isinstance(t, Task) and (t.id, t.state, t.rev) in versions]
+        yield sum(task_bytes(store, task) for task in tasks), len(batch)
+
+
+def task_bytes(store: ReadableStore, task: Task) -> int:
+    """The known bytes of a task and all its parts; 0 if it has left."""
+    try:
+        return store.size(task)
+    except Gone:
+        return 0

@@ -12,6 +12,7 @@ import stat
 from collections.abc import Callable
 
 from engine.system import files
+from engine.system.cleanup import closing_fd
 
 SWEEP_PERIOD_SECONDS = 3600.0
 """Minimum seconds between two sweeps."""
@@ -26,7 +27,6 @@ SWEEP_MARKER = "swept"
 """A file in the staging directory; its modification time is the time of the last sweep."""
 
 MAIL_SWEEP_MARKER = "swept-mail"
-"""The marker of the mail spool's sweep."""
 
 MAIL_CHECK_MARKER = "queued-mail"
 """The marker of the check for spooled mails without a task."""
@@ -38,10 +38,8 @@ MAIL_CHECK_PERIOD_SECONDS = 60.0
 def is_sweep_due(
     staging_dir: str, now: float, marker: str = SWEEP_MARKER, period: float = SWEEP_PERIOD_SECONDS
 ) -> bool:
-    """True if a sweep of the staging directory is due at `now` (epoch seconds UTC).
-
-    Another `marker` and `period` decide on another check.
-    """
+    """True if a sweep of the staging directory is due at `now` (epoch seconds UTC). Another
+    `marker` and `period` decide on another check."""
     try:
         marker_stat = os.stat(f"{staging_dir}/{marker}", follow_symlinks=False)
     except FileNotFoundError:
@@ -61,15 +59,10 @@ def touch_marker(staging_dir: str, root: str, marker: str = SWEEP_MARKER) -> Non
     Raises:
         OSError: the marker cannot be written.
     """
-    folder = files.open_dir_path(staging_dir, root)
-    try:
+    with closing_fd(files.open_dir_path(staging_dir, root)) as folder:
         fd = files.open_shared(marker, folder, os.O_WRONLY)
-    finally:
-        os.close(folder)
-    try:
+    with closing_fd(fd):
         files.utime(fd)
-    finally:
-        os.close(fd)
 
 
 def sweep_journal(folder: str, root: str, age: Callable[[float], float], hours: float) -> int:
@@ -83,14 +76,10 @@ def sweep_journal(folder: str, root: str, age: Callable[[float], float], hours: 
     """
     removed = 0
     try:
-        passed = files.open_dir_path(folder, root)
+        dir_fd = files.open_dir(folder, root)
     except FileNotFoundError:
         return 0
-    try:
-        dir_fd = files.open_folder(".", passed)
-    finally:
-        os.close(passed)
-    try:
+    with closing_fd(dir_fd):
         for name in sorted(os.listdir(dir_fd)):
             is_ours = OPERATION_FILE_NAME.fullmatch(name)
             if not is_ours:
@@ -105,8 +94,6 @@ def sweep_journal(folder: str, root: str, age: Callable[[float], float], hours: 
             if age(file_stat.st_mtime) > limit and _is_free(f"{is_ours[1]}.jsonl", dir_fd):
                 files.unlink_quietly(name, dir_fd)
                 removed += 1
-    finally:
-        os.close(dir_fd)
     return removed
 
 
@@ -115,7 +102,5 @@ def _is_free(name: str, dir_fd: int) -> bool:
         fd = files.open_plain(name, dir_fd)
     except OSError:
         return True  # missing or not a regular file: no process writes it
-    try:
+    with closing_fd(fd):
         return files.is_unclaimed(fd)
-    finally:
-        os.close(fd)

@@ -17,7 +17,6 @@ T = TypeVar("T")
 SqlValues: TypeAlias = Sequence[str | bytes | int | float | None]
 
 WINDOW_ROWS = 1000
-"""Rows that are read together."""
 
 
 def text_value(text: str) -> str | bytes:

@@ -7,10 +7,8 @@ from typing import NamedTuple
 
 from engine.model import State, Task
 from engine.operations import plans, undo
-from engine.operations.execute import RowResult
 from engine.operations.journal import Journal
-from engine.operations.plans import Plan, Row
-from engine.operations.sizes import task_bytes
+from engine.operations.plans import Plan, Row, RowResult, task_bytes
 from engine.operations.undo import UndoPlan
 from engine.store import ReadableStore
 from engine.verbs import VERBS
@@ -43,10 +41,9 @@ def trashed_tasks(store: ReadableStore) -> Iterator[Task]:
         Unavailable: the store cannot be reached.
     """
     if State.TRASH in store.states:
-        scanned = store.scan({store.states[State.TRASH]})
-        yield from (
-            task for task in scanned if isinstance(task, Task) and task.state is State.TRASH
-        )
+        for task in store.scan({store.states[State.TRASH]}):
+            if isinstance(task, Task) and task.state is State.TRASH:
+                yield task
 
 
 def trashed_at(task: Task) -> float | None:
@@ -100,10 +97,8 @@ def find_origins(journal: Journal | None, tasks: Sequence[Task]) -> dict[str, Or
 
 
 def _trashed_rows(journal: Journal, op: str, verb: str, tasks: dict[str, Task]) -> list[Row]:
-    """The rows that an operation moved to the trash, out of the wanted ids.
-
-    A row without an outcome counts too: the task is in the trash, so the operation moved it.
-    """
+    """The rows that an operation moved to the trash, out of the wanted ids. A row without an
+    outcome counts too: the task is in the trash, so the operation moved it."""
     rows: list[Row] = []
     if verb not in VERBS:
         return rows  # an unknown verb: written by another version or program
@@ -142,19 +137,16 @@ def plan_restore(
             held.add(row.id)
         bar = undo.duplicate_problem(store, row, by_id.get(row.id, ()))
         if not bar and row.id in tasks:
-            bar = plans.bar_reason(
-                store.edges, plan.verb, tasks[row.id], now=now, target=back.target
-            )
+            task, target = tasks[row.id], back.target
+            bar = plans.bar_reason(store.edges, plan.verb, task, now=now, target=target)
         rows.append(back._replace(barred=bar))
     return UndoPlan(plan._replace(rows=tuple(rows)), frozenset(held))
 
 
 class TrashQuota:
-    """The space left in a store's trash: called for each task that goes there.
-
-    Tasks that other processes add at the same time are not counted: two concurrent purges may
-    exceed the limit a little.
-    """
+    """The space left in a store's trash: called for each task that goes there. Tasks that other
+    processes add at the same time are not counted: two concurrent purges may exceed the limit a
+    little."""
 
     def __init__(self, store: ReadableStore, quota: int) -> None:
         """`quota` is in bytes; the present size is measured at the first call."""
@@ -178,5 +170,4 @@ class TrashQuota:
 
 def trash_full_message(quota: int) -> str:
     """The message for a full trash; `quota` is in bytes."""
-    most = f"{quota / 1e6:.1f} MB"
-    return f"the trash is full: limit {most}; expunge or restore some tasks"
+    return f"the trash is full: limit {quota / 1e6:.1f} MB; expunge or restore some tasks"

@@ -10,17 +10,11 @@ from typing import Any, NamedTuple, TypeVar
 from engine import policy
 from engine.model import Missing, State, Task
 from engine.operations import controls, plans
-from engine.operations.execute import JOURNAL_BATCH_ROWS, RowOutcome, RowResult
-from engine.operations.journal import (
-    MASKED_LOCAL_PART,
-    Entry,
-    Journal,
-    JournalWriter,
-    Operation,
-)
+from engine.operations.execute import JOURNAL_BATCH_ROWS
+from engine.operations.journal import MASKED_LOCAL_PART, Entry, Journal, JournalWriter, Operation
 from engine.operations.journal_format import make_row_outcome
 from engine.operations.plan_rows import keep_rows
-from engine.operations.plans import Plan, Row
+from engine.operations.plans import Plan, Row, RowOutcome, RowResult
 from engine.operations.temp_table import SqlValues, TempTable, text_value, value_text
 from engine.store import ChangeableStore, ReadableStore, StoreError, Unavailable
 from engine.text.safe import safe_line
@@ -77,9 +71,7 @@ def plan_undo(
 
 def apply_retention(row: Row, since: float | None, now: float, retention: float) -> Row:
     """Change the target of a row from dead to held, if the next sweep would delete the task.
-
-    `since` is when its task died, epoch seconds UTC, None if unknown; `retention` is in days.
-    """
+    `since` is when its task died, epoch seconds UTC, None if unknown; `retention` is in days."""
     over = since is not None and policy.is_older_than(now - since, retention)
     return row._replace(target=State.HELD) if row.target is State.DEAD and over else row
 
@@ -135,10 +127,8 @@ def _find_task(verb: str, entry: Entry, tasks: Sequence[Task]) -> Task | None:
 
 
 def _look_up(store: ReadableStore, ids: set[str]) -> tuple[dict[str, list[Task]], set[str]]:
-    """The tasks with these ids in any state, and the ids that are missing.
-
-    A task that is being moved, or cannot be read now, is in neither.
-    """
+    """The tasks with these ids in any state, and the ids that are missing. A task that is being
+    moved, or cannot be read now, is in neither."""
     by_id: dict[str, list[Task]] = {}
     missing = set()
     for answer in store.scan(ids):
@@ -175,7 +165,6 @@ def _change_problem(
 
 
 def _dead_since(store: ChangeableStore, task: Task, image: bytes | None) -> float | None:
-    """When the task to restore died, epoch seconds UTC; None if unknown."""
     if image is not None:
         try:
             task = store.restore_image(task, image, State.DEAD)
@@ -214,10 +203,8 @@ def _settle(
     store: ChangeableStore, journal: Journal, operation: Operation, why: str = ""
 ) -> Settled:
     """As `settle_operation`; with `why`, unchanged rows are excluded for it, and the operation
-    ends.
-
-    The tasks are read without the file's flock: its holder counts as running the operation.
-    """
+    ends. The tasks are read without the file's flock: its holder counts as running the
+    operation."""
     writer = journal.resume(operation.op)
     if writer is None:
         return Settled(None)
@@ -254,8 +241,7 @@ def _examine_open_rows(
     store: ChangeableStore, journal: Journal, operation: Operation
 ) -> TempTable | None:
     """A table with the outcome of each open row by its id, or one of the words above; None if no
-    row is open.
-    """
+    row is open."""
     findings: TempTable | None = None
     entries = journal.entries(operation.op)
     for batch in _batches(entry.row for entry in entries if entry.outcome is None):
@@ -280,8 +266,7 @@ def _write_findings(
     writer: JournalWriter, findings: TempTable | None, entries: Iterable[Entry], moving: list[Row]
 ) -> Iterator[Row]:
     """Write the outcomes of open rows to the journal, and yield the rows that stay; those that are
-    being moved are added to `moving`.
-    """
+    being moved are added to `moving`."""
     if findings is None:
         return
     for batch in _batches(entry.row for entry in entries if entry.outcome is None):
@@ -357,7 +342,7 @@ class _Evidence:
             values(),
         )
 
-    def _other(self, what: str, row: Row, rev: str = "") -> str:
+    def other(self, what: str, row: Row, rev: str = "") -> str:
         """The id of another operation of which one of the facts above is true; "" for none."""
         rows = self._others.read(
             "SELECT op FROM other WHERE what = ? AND id = ? AND rev = ?",
@@ -365,17 +350,9 @@ class _Evidence:
         )
         return rows[0][0] if rows else ""
 
-    def is_followed(self, row: Row) -> bool:
-        """True if another operation has continued with the task."""
-        return bool(self._other(_FOLLOWED, row))
-
-    def is_in_work(self, row: Row) -> bool:
-        """True if a running operation may be moving the task."""
-        return bool(self._other(_IN_WORK, row))
-
     def another(self, row: Row, rev: str = "") -> str:
         """The message that another operation did it, with its id; "" if the journal has none."""
-        op = self._other(_LATER, row) or self._other(_DONE, row, rev)
+        op = self.other(_LATER, row) or self.other(_DONE, row, rev)
         return f"another operation did it ({op})" if op else ""
 
     def contradiction(self, row: Row, task: Task) -> str:
@@ -408,10 +385,7 @@ OVERLAP_SECONDS = 86400.0
 
 def _compared_fields(task: Task) -> tuple[object, ...]:
     """The fields in which an attempt or an edit differs from a verb; due times in whole seconds, as
-    in files.
-
-    Descriptions are not compared: they are cleaned when written.
-    """
+    in files. Descriptions are not compared: they are cleaned when written."""
     return task.attempts, task.error, task.payload, -(-(task.due or 0.0) // 1)
 
 
@@ -423,11 +397,11 @@ REASON_UNKNOWN_VERB = "changed since the plan, by an unknown verb"
 def _outcome(
     row: Row, tasks: Sequence[Task], missing: bool, evidence: _Evidence
 ) -> RowOutcome | Row | None:
-    if evidence.is_followed(row):
+    if evidence.other(_FOLLOWED, row):
         return RowOutcome(row, RowResult.UNAPPLIED, REASON_CONTINUED)
     if any((t.state, t.rev) == (row.state, row.rev) for t in tasks):
         return row
-    if not (tasks or missing) or evidence.is_in_work(row):
+    if not (tasks or missing) or evidence.other(_IN_WORK, row):
         return None
     if evidence.verb not in VERBS:
         return RowOutcome(row, RowResult.GONE, REASON_UNKNOWN_VERB)
@@ -435,12 +409,9 @@ def _outcome(
     end = its[1] if its else None
     moved = next((task for task in tasks if task.state is end), None)
     if moved is not None:
-        why = evidence.contradiction(row, moved)
-        return (
-            RowOutcome(row, RowResult.GONE, why)
-            if why
-            else RowOutcome(row, RowResult.DONE, rev=moved.rev)
-        )
+        if why := evidence.contradiction(row, moved):
+            return RowOutcome(row, RowResult.GONE, why)
+        return RowOutcome(row, RowResult.DONE, rev=moved.rev)
     if missing and its is not None and end is None:
         # A worker or another process may have removed it, too.
         return RowOutcome(row, RowResult.GONE, evidence.another(row) or REASON_MISSING)
@@ -450,14 +421,8 @@ def _outcome(
 
 
 def _values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a verb that have a known name and type."""
-    right = {
-        "description": str,
-        "destination": str,
-        "due": float | int,
-        "priority": int,
-        "data": str,
-    }
+    texts = dict.fromkeys(("description", "destination", "data"), str)
+    right = {**texts, "due": float | int, "priority": int}
     return {n: v for n, v in values.items() if n in right and isinstance(v, right[n])}
 
 
@@ -471,11 +436,9 @@ def plan_rest(store: ChangeableStore, journal: Journal, operation: Operation, no
             another process runs it; or the journal does not hold all arguments.
     """
     verb, values = _verb(operation), _whole_values(operation.intent.values)
-    settled = settle_operation(store, journal, operation)
+    settled, intent = settle_operation(store, journal, operation), operation.intent
     _require_no_holder(operation, settled)
-    intent = operation.intent
-    rows = settled.unmoved
-    return Plan(verb, rows, now, filter=intent.filter, values=values, undoes=intent.undoes)
+    return Plan(verb, settled.unmoved, now, intent.filter, values, undoes=intent.undoes)
 
 
 def _whole_values(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """The facts of a place for the alert rules: the only maker of `AlertInputs` in the program.
 
 Console, `overview`, `status` and the flight recorder read tasks in different ways; what else the
-rules need is taken from the place and its readings here, so that none of them can forget it.
-"""
+rules need is taken from the place and its readings here, so that none of them can forget it."""
 
 from __future__ import annotations
 
@@ -63,7 +62,6 @@ NO_TASKS = TaskFacts(
     trash_bytes=None,
     refusals=(),
 )
-"""No task is known."""
 
 
 def make_alert_inputs(
@@ -83,8 +81,7 @@ def make_alert_inputs(
     destinations: Sequence[SeenDestination],
 ) -> AlertInputs:
     """Inputs of the alert rules for a place; the keywords are fields of `AlertInputs`, but for
-    `counted`: the reader's own counts of the tasks, one of them before the readings.
-    """
+    `counted`: the reader's own counts of the tasks, one of them before the readings."""
     return AlertInputs(
         name=place.name,
         states=tasks.states,
@@ -125,10 +122,8 @@ def make_alert_inputs(
 
 
 def may_be_blocked(place: Place, readings: PlaceReadings, kind: str) -> bool:
-    """True if no worker with the place's configuration would claim a task of this kind now.
-
-    A suspended transport has its own alert, and a kind without a token is only delayed.
-    """
+    """True if no worker with the place's configuration would claim a task of this kind now. A
+    suspended transport has its own alert, and a kind without a token is only delayed."""
     return bool(_why_blocked(place, readings, kind))
 
 

@@ -5,21 +5,160 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from engine.config import queue_config
 from engine.config.queue_config import Config, Queue
+from engine.config.validators import ConfigError
+from engine.model import Task
 from engine.system import files, users
 from engine.system.command_errors import print_error
+from engine.text.safe import safe_line
+from engine.work.handlers import Context, Handler
 
 if TYPE_CHECKING:
     from engine.config.mail_config import MailSettings
+    from engine.mail.model import Unused
     from engine.mail.send.delivery_log import Ledger
     from engine.mail.send.mail_spool import MailSpool
     from engine.mail.send.sender import Sender
-    from engine.mail.send.suspensions import Suspensions
+    from engine.mail.send.suspensions import Suspension, Suspensions
     from engine.mail.transports.registry import TransportRegistry
-    from engine.places.mail_parts import MailHandler
+
+
+MAIL_SEND_KIND = "mail_send"
+"""The kind of task that delivers a mail (contract, "Task types")."""
+
+QUEUING_GRACE_SECONDS = 30.0
+"""Seconds in which the program that spooled a mail may still queue its task."""
+
+RECHECK_SECONDS = 60.0
+"""Seconds after which a worker checks settings and transports again: a mail server may be started,
+stopped or changed while the worker runs."""
+
+PUBLISH_INTERVAL_SECONDS = 5.0
+"""Minimum seconds between two writes of the mail metrics: each reads the whole spool."""
+
+
+class _MailParts(NamedTuple):
+    settings: MailSettings
+    registry: TransportRegistry
+    sender: Sender
+    handler: Handler
+    checked_at: float
+    """When it was built or last checked, by the clock."""
+
+
+class MailHandler:
+    """Delivers the mail of tasks. Builds its parts on first use, because few runs send mail."""
+
+    def __init__(
+        self,
+        settings: Callable[[], MailSettings],
+        make_registry: Callable[[MailSettings], TransportRegistry],
+        post: Callable[[MailSettings, TransportRegistry], Sender],
+        mail_spool: str,
+        *,
+        is_ours: bool,
+        complain: Callable[[str], None],
+        root: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`settings` and `make_registry` read the mail settings and transports; both raise
+        ConfigError. `post` makes the sender; `root` is the data folder of `check_mail_spool`.
+        `is_ours` is False if a program is configured for `mail_send`: then nothing is blocked here.
+        """
+        self._settings, self._make_registry, self._post = settings, make_registry, post
+        self._mail_spool, self._root, self._complain = mail_spool, root, complain
+        self._is_ours, self._clock = is_ours, clock
+        self._built: _MailParts | None = None
+        self._published = float("-inf")
+        self._complained = ""
+
+    def claim_gate(self, kind: str) -> tuple[str, float | None]:
+        """Why no task of this kind may be claimed now, "" if one may; and the time when the missing
+        token will exist, epoch seconds UTC, None if time alone does not help. Raises nothing."""
+        if kind != MAIL_SEND_KIND or not self._is_ours:
+            return "", None
+        try:
+            return self._current().sender.blocking_reason()
+        except (ConfigError, OSError) as error:
+            return f"no mail transport: {safe_line(str(error))}", None
+
+    def why_closed(self, kind: str = MAIL_SEND_KIND) -> str:
+        """Why no task of this kind may be claimed now; "" if one may. Raises nothing."""
+        return self.claim_gate(kind)[0]
+
+    def publish_metrics(self) -> None:
+        """Write the mail metrics, at most every `PUBLISH_INTERVAL_SECONDS`; report errors."""
+        now = self._clock()
+        if not self._is_ours or now - self._published < PUBLISH_INTERVAL_SECONDS:
+            return
+        self._published = now
+        try:
+            self._current().sender.publish()
+        except (ConfigError, OSError) as error:
+            if self._complained != str(error):
+                self._complained = str(error)
+                self._complain(f"{safe_line(str(error))}; mail metrics not written")
+
+    def __call__(self, task: Task, context: Context) -> None:
+        """Deliver the mail of a task, in one attempt."""
+        built = self._built or self._build(self._settings())
+        built.handler(task, context)
+
+    def _current(self) -> _MailParts:
+        """The current parts, checked again after `RECHECK_SECONDS` seconds."""
+        built = self._built
+        if built is not None and self._clock() - built.checked_at < RECHECK_SECONDS:
+            return built
+        settings = self._settings()
+        if built is None or settings != built.settings:
+            return self._build(settings)
+        registry = self._make_registry(settings)
+        if any(registry.absence(name) != built.registry.absence(name) for name in registry.names()):
+            return self._build(settings, registry)
+        # Keep the sender: it knows which recipient is next when tokens are short.
+        self._built = built._replace(checked_at=self._clock())
+        return self._built
+
+    def _build(
+        self, settings: MailSettings, registry: TransportRegistry | None = None
+    ) -> _MailParts:
+        from engine.work.handlers import guard_payload
+        from engine.work.mail_send import MailSend
+
+        registry = registry or self._make_registry(settings)
+        post = self._post(settings, registry)
+        handler = guard_payload(MailSend(post), self._mail_spool, self._root)
+        self._built = _MailParts(settings, registry, post, handler, self._clock())
+        return self._built
+
+
+def describe_no_transport(
+    settings: MailSettings, why_not: Mapping[str, Unused], suspended: Mapping[str, Suspension]
+) -> str:
+    """Say in a few words why no mail can be sent, from the reason of each transport."""
+    from engine.config.mail_config import NOWHERE
+    from engine.mail.model import Cause
+
+    if settings.method == NOWHERE:
+        return "no mail transport is set up: the method is none"
+    whys = why_not.items()
+    suspended_names = [n for n, why in whys if why.cause is Cause.SUSPENDED and n in suspended]
+    if suspended_names:
+        names = ", ".join(
+            f"{name} {describe_suspender(suspended[name])}" for name in suspended_names
+        )
+        return f"no mail transport: {names}"
+    if why := why_not.get(settings.method):
+        return f"no mail transport: {settings.method}: {safe_line(why.reason)}"
+    stopped = [f"{n}: {safe_line(why.reason)}" for n, why in whys if why.cause is Cause.STOPPED]
+    return f"no mail transport: {'; '.join(stopped)}" if stopped else "no mail transport is set up"
+
+
+def describe_suspender(suspension: Suspension) -> str:
+    """Say by whom a transport is suspended."""
+    return f"suspended by {safe_line(suspension.who) or 'an operator'}"
 
 
 class MailSetup:
@@ -40,7 +179,7 @@ class MailSetup:
 
     def handler(self) -> MailHandler:
         """The handler of `mail_send` tasks; it reads no file before the first use."""
-        from engine.places.mail_parts import MailHandler
+        pass
 
         return MailHandler(
             self.settings,
@@ -53,11 +192,8 @@ class MailSetup:
         )
 
     def settings(self, planned: Mapping[str, str] = {}) -> MailSettings:
-        """The mail settings; `planned` as in `mail_config.mail_settings_for`.
-
-        Raises:
-            ConfigError: a value in the environment or in mail.conf is invalid.
-        """
+        """The mail settings; `planned` as in `mail_config.mail_settings_for`. Raises `ConfigError`:
+        a value in the environment or in mail.conf is invalid."""
         from engine.config import mail_config
 
         queue, mail_handler = self._queue, self._config.handlers.get("mail_send")
@@ -91,11 +227,8 @@ class MailSetup:
         return Suspensions(f"{self._state_folder}/suspended", self._queue.root)
 
     def registry(self, settings: MailSettings) -> TransportRegistry:
-        """The mail transports of this machine; their programs run as the user of the queue.
-
-        Raises:
-            ConfigError: we cannot run them as that user, or the method would lose all mail.
-        """
+        """The mail transports of this machine; their programs run as the user of the queue. Raises
+        `ConfigError`: we cannot run them as that user, or the method would lose all mail."""
         from engine.config.mail_config import MEMORY, METHODS
         from engine.mail.transports.installed import System
         from engine.mail.transports.registry import TransportRegistry
@@ -103,13 +236,13 @@ class MailSetup:
         if settings.method == MEMORY:
             # The memory transport is for tests: no other process can read its mail.
             why = "method memory would lose every mail with the process that sends it"
-            raise queue_config.ConfigError(f"mail: {why}, expected one of {', '.join(METHODS)}")
+            raise ConfigError(f"mail: {why}, expected one of {', '.join(METHODS)}")
 
         try:
             account = users.task_account(self._queue.run_as, os.stat(self._queue.pending))
         except users.NotRoot as error:
             text = f"queue.run_as is {error}: only root can, use {self._root_command()}"
-            raise queue_config.ConfigError(text) from error
+            raise ConfigError(text) from error
         except OSError:
             account = None  # no queue, or not readable: mail programs run as our user
         return TransportRegistry(settings, system=System(account=account))
@@ -117,10 +250,8 @@ class MailSetup:
     def delivery_log(
         self, settings: MailSettings, complain: Callable[[str], None] | None = None
     ) -> Ledger:
-        """Record of mail results: log, counters, metrics, delivery records.
-
-        `complain` gets a text for each record that cannot be written; default: standard error.
-        """
+        """Record of mail results: log, counters, metrics, delivery records. `complain` gets a text
+        for each record that cannot be written; default: standard error."""
         from engine.mail.send.delivery_log import DeliveryPaths, Ledger
 
         queue = self._queue
@@ -148,8 +279,7 @@ class MailSetup:
         """The sender of mail by these transports.
 
         With `suspended` False, suspended transports may be used too. `unmeant` names the invalid
-        settings: mail is then spooled, not sent. `complain` as for `delivery_log`.
-        """
+        settings: mail is then spooled, not sent. `complain` as for `delivery_log`."""
         from engine.locks.token_buckets import TokenBuckets
         from engine.mail.host import this_host
         from engine.mail.send.sender import Sender
@@ -184,8 +314,5 @@ class MailSetup:
             fd = files.open_dir(self._queue.mail_spool, self._queue.root)
         except FileNotFoundError:
             return False
-        try:
-            with os.scandir(fd) as entries:
-                return any(entries)
-        finally:
-            os.close(fd)
+        with files.closing(fd), os.scandir(fd) as entries:
+            return any(entries)

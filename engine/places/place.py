@@ -24,19 +24,15 @@ NO_WORKER_HINT = "no worker running: 3, then W starts one"
 
 
 class PlaceMail(NamedTuple):
-    """Functions on the mail transports of one place; all of them block.
-
-    Each raises `Unavailable`, with the reason, if it cannot do its work.
-    """
+    """Functions on the mail transports of one place; all of them block. Each raises `Unavailable`,
+    with the reason, if it cannot do its work."""
 
     suspended: Callable[[], Mapping[str, TransportSuspension]]
     """Returns the suspended transports, by name."""
     routes: Callable[[Mapping[str, TransportSuspension]], MailRoutes]
     """Returns the routes of mail while these transports are suspended."""
     suspend: Callable[[str, str], str]
-    """Suspend a transport: its name and the reason. Returns what could not be recorded about it, ""
-    if all was.
-    """
+    """Suspend a transport: name, reason. Returns what could not be recorded, "" if all was."""
     resume: Callable[[str], str]
     """Resume a transport; returns the same."""
     records: Callable[[], tuple[str, int]] = lambda: ("", 0)
@@ -50,17 +46,14 @@ class PlaceMail(NamedTuple):
     uses_transports: bool = True
     """True if mail tasks use these transports, not a program of the configuration."""
     test_command: tuple[str, ...] = ()
-    """Command that sends a test mail, without `--transport`, its name and the address; empty if
-    there is none.
-    """
+    """Command that sends a test mail, before `--transport`, name and address; empty without one."""
 
 
 class PlaceDestinations(NamedTuple):
     """Functions on the registry of destinations; all of them block.
 
     Each raises `StoreError`, with one line: `Unavailable` if the registry cannot be used, `Gone` if
-    others have changed the destination.
-    """
+    others have changed the destination."""
 
     read: Callable[[], Sequence[Destination]]
     """Returns all destinations."""
@@ -68,7 +61,6 @@ class PlaceDestinations(NamedTuple):
     """Runs a verb of `engine.destinations.watch.ACTIONS`: verb, the destination as it was seen, and
     the reason. Returns what could not be recorded about it, "" if all was."""
     close: Callable[[], None]
-    """Closes the connections."""
     tasks_unknown: str = ""
     """Why tasks of the place do not name their destination; "" if they do."""
 
@@ -117,8 +109,7 @@ class WholeQueueFigures(NamedTuple):
     connected: tuple[ConnectedWorker, ...] = ()
     """The workers that a server lists, which may be on other hosts."""
     failed: int | None = 0
-    """Tasks that failed and left the store, counted since any moment; None if unknown, 0 where
-    failed tasks stay."""
+    """Tasks that failed and left the store, since any moment; None: unknown, 0: they stay."""
     gone_failures: Mapping[str, int] = {}
     """Those of the last ones that ended, by the group that they had, the most first."""
     queues: tuple[tuple[str, Mapping[State, int]], ...] = ()
@@ -140,8 +131,7 @@ class Place(NamedTuple):
     """Examines the queue's lock; None if missing."""
     has_leases: bool = False
     """Claims are leases in the store, without a queue lock; the store's edges alone decide what may
-    be done with claimed tasks.
-    """
+    be done with claimed tasks."""
     claims: str = "directory"
     """How a task is claimed, for the screen: `row leases`, `link renames`."""
     claim_order: str = "created"
@@ -151,8 +141,7 @@ class Place(NamedTuple):
     queue_metrics: str = ""
     """Path of the queue's metrics file; "" if none."""
     task_folders: tuple[str, ...] = ()
-    """Folders whose modification time changes with each task that comes, leaves or moves; () if
-    none tells."""
+    """Folders whose modification time changes with each task that comes, leaves or moves."""
     mail_metrics: str = ""
     """Path of the mail metrics file; "" if none."""
     logs: tuple[str, ...] = ()
@@ -162,19 +151,14 @@ class Place(NamedTuple):
     no_worker: str = ""
     """Why no worker can be started; "" if one can, or that is unknown."""
     recovery_command: tuple[str, ...] = ()
-    """Command that frees the lock of a stuck or dead holder; append `LockEvidence.identity`. Empty
-    if there is none.
-    """
+    """Command that frees the lock of a stuck or dead holder, before `LockEvidence.identity`."""
     has_handler: Callable[[str], bool] | None = None
     """Tells whether a kind of task has a handler; None if the configuration is unknown."""
     claim_obstacle: Callable[[str], str] | None = None
-    """Returns why no task of a kind would be claimed although it has a handler, "" if one would;
-    blocks. None if unknown.
-    """
+    """Returns why no task of a kind with a handler would be claimed, "" if one would; blocks."""
     token_at: Callable[[str], float] | None = None
     """Returns when a kind's next token is available, epoch seconds UTC; blocks; raises `StoreError`
-    or `OSError`. None without rate limits.
-    """
+    or `OSError`. None without rate limits."""
     location: str = ""
     """Where its tasks are, as `status` prints it: a path, or a URL without password."""
     free_tasks: Callable[[], Mapping[str, int]] = dict
@@ -197,29 +181,20 @@ class Place(NamedTuple):
     tokens: Callable[[], Sequence[BucketState]] | None = None
     """Returns the tokens of each rate limit; None without limits."""
     alerts: Thresholds = Thresholds()
-    """Thresholds of the alerts."""
     recording: RecorderLocation | None = None
     """Where the flight recorder writes; None if nothing is recorded."""
     retention_days: float | None = None
-    """Days after which a dead task is deleted; infinite if never, None if the configuration is
-    unknown.
-    """
+    """Days after which a dead task is deleted; infinite: never, None: unknown."""
     time_limits: Mapping[str, float] = {}
-    """Seconds after which the run of a kind is ended; a kind without a limit, or with an unknown
-    one, is missing.
-    """
+    """Seconds after which the run of a kind is ended, of kinds with a known limit."""
     vitals: Callable[[int], ProcessStats] | None = None
     """Reads CPU, IO and wait state of the lock's holder; None if impossible."""
-
     journal: Journal | None = None
-    """Journal of the operators' operations; None if missing."""
     who: Who = Who(UNKNOWN)
     """The operator, for the journal."""
     notes: Notes | None = None
-    """Notes on tasks; None if there are none."""
     root: str = ""
     """Data folder, below which no symbolic link is followed; "" if none."""
-
     trash: Trash | None = None
     """Retention of the trash; None if the configuration is unknown."""
     sweep: Callable[[], str] | None = None
@@ -236,9 +211,7 @@ class Place(NamedTuple):
     """The destinations of deliveries; None if no registry is configured."""
 
     queue_figures: Callable[[], WholeQueueFigures] | None = None
-    """Reads the state of the queue as a whole; raises `StoreError` or `OSError`. None if there is
-    none.
-    """
+    """Reads the state of the queue as a whole; raises `StoreError` or `OSError`."""
 
     find_lingering_worker: Callable[[], int | None] = lambda: None
     """Finds a process that still works although its lock file was removed; scans all processes."""

@@ -1,7 +1,6 @@
 """Read a place's lock, metrics files, logs, notes and delivery records, once a second.
 
-Everything here blocks; the session calls it on a thread, one call at a time.
-"""
+Everything here blocks; the session calls it on a thread, one call at a time."""
 
 from __future__ import annotations
 
@@ -9,12 +8,12 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from engine.destinations.watch import DestinationsReading
 from engine.locks.process_stats import count_open_files
 from engine.locks.token_buckets import BucketState
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.logs.merged_log import END, LineScan, LogPosition, MergedLog
 from engine.logs.recent_lines import REACH_SECONDS
 from engine.logs.task_events import EventKind, TaskEvent, parse_event
@@ -28,7 +27,6 @@ from engine.monitor.metrics_check import LAST_RUN, MetricsReading, Rest
 from engine.monitor.throughput import RunTimes, measure_runs
 from engine.monitor.transport_health import (
     Failure,
-    MailBacklog,
     MailHealth,
     MailRoutes,
     Refusals,
@@ -56,51 +54,44 @@ FIGURES_COST_FACTOR = 20
 REGISTRY_SECONDS = 2.0
 """Minimum seconds between two reads of the registry of destinations."""
 
+T = TypeVar("T")
+
 
 class PlaceReadings(NamedTuple):
-    """What was read of a place, apart from its tasks."""
+    """What was read of a place, apart from its tasks; what is named as in `Place` and `PlaceMail`,
+    or as the class of a reading, is the last answer of that."""
 
     lock: LockEvidence | None = None
     queue: MetricsReading = None
     mail: MetricsReading = None
     log: tuple[LogLine, ...] = ()
     sending: MailHealth = MailHealth()
-    """State of the mail transports."""
     last_run: float | None = None
     """Time of the last run in a log, epoch seconds UTC; None if no run is logged."""
     tokens: Sequence[BucketState] | str = ()
     """Tokens of its rate limits, or why they cannot be read."""
     notes: NotesById = NO_NOTES
-    """Notes on its tasks, as far as read."""
     notes_error: str = ""
     """Why the notes cannot be read now; "" if they can."""
     routes: MailRoutes | None = None
-    """Routes of mail; None if unknown."""
     queue_figures: WholeQueueFigures = WholeQueueFigures()
-    """State of the queue as a whole."""
     runs: RunTimes | None = None
     """Worker runs in logs and metrics; None until these are read to their end."""
     kinds: tuple[KindFigures, ...] | None = None
     """Figures of each kind with runs in the log; None until the logs are read to their end."""
     destinations: DestinationsReading = DestinationsReading()
-    """The registry of destinations."""
     host: HostFigures | None = None
-    """Disk of its tasks and load of its host; None if unknown."""
     journal_changed: int = 0
     """Modification time of the journal's folder in nanoseconds; 0 if missing."""
     refusals: Refusals | str = Refusals()
-    """Mails that were refused for good or lost, of those in the delivery records; or why the
-    records cannot be read."""
+    """Mails refused for good or lost, of the delivery records; or why these cannot be read."""
     lacks: tuple[TaskEvent, ...] = ()
     """The lines of the last hour about what workers lack, one of each kind."""
     clock_step: str = ""
-    """When and by how much the clock was set; "" if it was not."""
     mail_obstacle: str = ""
-    """Why no mail can be sent, and time alone will not change it; "" if it can."""
     identity: tuple[tuple[int, int], ...] = ()
     """Device and inode of the folders of its tasks, or of its file; () if unknown, or a server."""
     free_tasks: Mapping[str, int] = {}
-    """How many more tasks fit on each disk that is written to, by the path of a folder there."""
     limits: tuple[LimitUse, ...] = ()
     """Limits of the processes of the place, with how much of each is used."""
     rest: Rest | None = None
@@ -119,14 +110,12 @@ def read_lock(place: Place) -> LockEvidence | None:
         return LockEvidence(Verdict.UNKNOWN, reason=str(error))
 
 
-def read_tokens(place: Place) -> Sequence[BucketState] | str:
-    """Tokens of a place's rate limits now, or why they cannot be read."""
+def _try_to_read(read: Callable[[], T]) -> T | str:
+    """What is read, or why it cannot be."""
     try:
-        return () if place.tokens is None else place.tokens()
-    except OSError as error:
+        return read()
+    except (OSError, StoreError) as error:
         return error_text(error)
-    except StoreError as error:
-        return str(error)
 
 
 def read_routes(place: Place) -> MailRoutes | None:
@@ -137,22 +126,6 @@ def read_routes(place: Place) -> MailRoutes | None:
         return place.mail.routes(place.mail.suspended())
     except Unavailable as error:
         return MailRoutes(unknown=str(error), blocked=isinstance(error.__cause__, ValueError))
-
-
-def read_mail_backlog(place: Place) -> MailBacklog | str | None:
-    """Backlog of a place's mail spool now, or why it is unknown."""
-    try:
-        return None if place.mail is None else place.mail.backlog()
-    except Unavailable as error:
-        return str(error)
-
-
-def read_mail_obstacle(place: Place) -> str:
-    """Why no mail of a place can be sent, and time alone will not change it; "" if it can."""
-    try:
-        return "" if place.mail is None else place.mail.obstacle()
-    except Unavailable as error:
-        return str(error)
 
 
 def limit_open_files(lock: LockEvidence | None, workers: Collection[int]) -> Iterator[LimitUse]:
@@ -168,12 +141,8 @@ def limit_open_files(lock: LockEvidence | None, workers: Collection[int]) -> Ite
 
 def read_queue_figures(place: Place) -> WholeQueueFigures:
     """State of a place's queue as a whole now."""
-    try:
-        return WholeQueueFigures() if place.queue_figures is None else place.queue_figures()
-    except OSError as error:
-        return WholeQueueFigures(unknown=error_text(error))
-    except StoreError as error:
-        return WholeQueueFigures(unknown=str(error))
+    figures = _try_to_read(place.queue_figures or WholeQueueFigures)
+    return WholeQueueFigures(unknown=figures) if isinstance(figures, str) else figures
 
 
 def read_destinations(place: Place) -> DestinationsReading:
@@ -184,13 +153,6 @@ def read_destinations(place: Place) -> DestinationsReading:
         return DestinationsReading(tuple(place.destinations.read()), is_configured=True)
     except StoreError as error:
         return DestinationsReading(unknown=str(error), is_configured=True)
-
-
-def read_rest(place: Place, clock: Callable[[], float]) -> Rest | None:
-    """Since when no task of a place has come, left or moved; None if unknown."""
-    now = clock()
-    changed = [stamp / 1e9 for each in place.task_folders if (stamp := folder_mtime(each))]
-    return Rest(max(changed), now) if changed else None
 
 
 class PlaceWatcher:
@@ -206,7 +168,6 @@ class PlaceWatcher:
         self._log: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)
         self._latest_lines: tuple[LogLine, ...] = ()
         self.recent_events = RecentTaskEvents(place.logs)
-        """Task events from the logs."""
         self._transports = TransportMonitor(find_mail_log(place.logs))
         self._records: DeliveryReader | None = None
         self._refusals: Refusals | str = Refusals()
@@ -221,28 +182,31 @@ class PlaceWatcher:
 
     def read_all(self) -> PlaceReadings:
         """Read everything."""
+        place = self._place
         queue, mail = (file.read() for file in self._files)
-        routes = read_routes(self._place)
+        routes = read_routes(place)
         names = () if routes is None else routes.order
         sending = self._transports.poll(mail, self._clock(), names, self._read_records())
-        sending = mark_explained(sending, routes)._replace(backlog=read_mail_backlog(self._place))
+        backlog = None if place.mail is None else _try_to_read(place.mail.backlog)
         events, now = self.recent_events, self._clock()
         events.read_new(now)
         unread = self._read_notes()
         facts, obstacle = self._read_facts()
         logged = events.latency.figures(now) if events.is_read else None
-        lock, journal = read_lock(self._place), self._place.journal
+        lock, journal = read_lock(place), place.journal
         if self._is_watched is None:
-            where = self._place.location  # or the URL of a server
+            where = place.location  # or the URL of a server
             self._is_watched = os.path.lexists(where) and not mounts.may_hang(where)
+        changed_until = self._clock()
+        changes = [stamp / 1e9 for each in place.task_folders if (stamp := folder_mtime(each))]
         return PlaceReadings(
             lock=lock,
             queue=queue,
             mail=mail,
             log=self._follow(),
-            sending=sending,
+            sending=mark_explained(sending, routes)._replace(backlog=backlog),
             last_run=self._ran,
-            tokens=read_tokens(self._place),
+            tokens=() if place.tokens is None else _try_to_read(place.tokens),
             notes=self._notes,
             notes_error=unread,
             routes=routes,
@@ -250,16 +214,16 @@ class PlaceWatcher:
             runs=self._see_runs(queue),
             kinds=logged if facts.kinds is None else facts.kinds,
             destinations=self._read_registry(),
-            host=self._place.host(),
+            host=place.host(),
             journal_changed=0 if journal is None else folder_mtime(journal.folder),
             refusals=self._refusals,
             lacks=events.current_lacks(now),
-            clock_step=self._place.clock_step(),
+            clock_step=place.clock_step(),
             mail_obstacle=obstacle,
-            identity=identify_folders((self._place.location, *self._place.task_folders)),
-            free_tasks=self._place.free_tasks(),
+            identity=identify_folders((place.location, *place.task_folders)),
+            free_tasks=place.free_tasks(),
             limits=tuple(limit_open_files(lock, facts.workers)),
-            rest=read_rest(self._place, self._clock),
+            rest=Rest(max(changes), changed_until) if changes else None,
             is_watched=self._is_watched,
         )
 
@@ -268,11 +232,8 @@ class PlaceWatcher:
         last = queue.get(LAST_RUN) if isinstance(queue, prometheus.Samples) else None
         if last and last not in self._last_runs:
             self._last_runs.append(last)
-        return (
-            measure_runs((*self.recent_events.starts, *self._last_runs))
-            if self.recent_events.is_read
-            else None
-        )
+        runs = (*self.recent_events.starts, *self._last_runs)
+        return measure_runs(runs) if self.recent_events.is_read else None
 
     def _read_records(self) -> Mapping[str, Sequence[Failure]]:
         """Add the failures in the delivery records to those in the log; note the refusals."""
@@ -283,18 +244,17 @@ class PlaceWatcher:
                 self._records = DeliveryReader(*self._place.mail.records())
             failures = self._records.read()
         except (OSError, Unavailable) as error:
-            why = error_text(error) if isinstance(error, OSError) else None
-            self._refusals = f"delivery records cannot be read: {why or error}"
+            self._refusals = f"delivery records cannot be read: {error_text(error)}"
             return NO_RECORDS
         self._refusals = self._records.refusals
         return failures
 
     def _read_facts(self) -> tuple[WholeQueueFigures, str]:
-        """Read the queue's state and why no mail can be sent; if that takes long, not every
-        time."""
-        began = time.monotonic()
+        """Read the queue's state and why no mail can be sent, less often if it takes long."""
+        began, mail = time.monotonic(), self._place.mail
         if began >= self._facts_due:
-            self._facts = read_queue_figures(self._place), read_mail_obstacle(self._place)
+            obstacle = "" if mail is None else _try_to_read(mail.obstacle)
+            self._facts = read_queue_figures(self._place), obstacle
             ended = time.monotonic()
             self._facts_due = ended + FIGURES_COST_FACTOR * (ended - began)
         return self._facts
@@ -309,9 +269,8 @@ class PlaceWatcher:
                 registry = registry._replace(found=self.destinations.found)
             if self._registry_due < began:  # else a newer one was noted meanwhile
                 self.note_destinations(registry)
-            self._registry_due = ended + max(
-                REGISTRY_SECONDS, FIGURES_COST_FACTOR * (ended - began)
-            )
+            pause = max(REGISTRY_SECONDS, FIGURES_COST_FACTOR * (ended - began))
+            self._registry_due = ended + pause
         return self.destinations
 
     def note_destinations(self, registry: DestinationsReading) -> None:
@@ -328,8 +287,7 @@ class PlaceWatcher:
         return ""
 
     def _follow(self) -> tuple[LogLine, ...]:
-        """Read new log lines, about a megabyte at most; first the last lines, also of files that
-        were rotated lately."""
+        """Read new log lines, about a megabyte at most; first the last ones, also rotated ones."""
         book, position = self._book, self._position
         try:
             if not book.refresh() and self._is_at_end:
@@ -405,11 +363,8 @@ class MetricsReader:
 def why_not_abandoned(
     evidence: LockEvidence | None, lingering: Callable[[], int | None] = lambda: None
 ) -> str:
-    """Why active tasks may still have a worker; "" if they have none.
-
-    `lingering` finds a process that works without its lock file; it is called only if there is no
-    lock.
-    """
+    """Why active tasks may still have a worker; "" if they have none. `lingering` finds a process
+    that works without its lock file; it is called only if there is no lock."""
     if evidence is None:
         return "no lock here: unknown whether active tasks are abandoned"
     if evidence.verdict in (Verdict.FREE, Verdict.STALE):

@@ -16,7 +16,6 @@ MAX_EVENTS = 50_000
 """Maximum events kept: about 20 MiB, one hour of 14 tasks per second."""
 
 MAX_STARTS = 1_000
-"""Maximum start times kept."""
 
 LACK_SHOWN_SECONDS = 3600.0
 """Seconds for which a lack is current: twice as long as until a worker reports it again."""
@@ -36,7 +35,6 @@ class EventMemory(NamedTuple):
 
 
 NO_EVENTS = EventMemory()
-"""Nothing is known."""
 
 
 class RecentTaskEvents:
@@ -87,9 +85,7 @@ class RecentTaskEvents:
         return tuple(self._events)
 
     def copy(self) -> EventMemory:
-        """A copy of what is in memory now; each part is copied in one step, so that any thread may
-        ask.
-        """
+        """A copy of what is in memory now, each part in one step: any thread may ask."""
         since = [inf if log.since is None else log.since for log in self._logs if self.is_read]
         if len(self._events) == MAX_EVENTS:
             since.append(self._events[0].when or inf)

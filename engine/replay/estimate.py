@@ -31,8 +31,7 @@ class WorkerPresence(NamedTuple):
 
 TIMER_INTERVAL_SECONDS = 20.0
 """From this many seconds between two tasks on, assume a timer that runs one task at a time: a
-permanent worker takes the next task immediately.
-"""
+permanent worker takes the next task immediately."""
 
 WORKER_GONE_SECONDS = 60.0
 """Minimum seconds without a run before a worker counts as stopped."""
@@ -65,10 +64,8 @@ class ReplayEstimate(NamedTuple):
 
 
 def estimate_replay(count: int, pace: ReplayPace, working: WorkerPresence) -> ReplayEstimate:
-    """Estimate how long `count` tasks take at a pace, and whether the workers can keep it.
-
-    The waiting for canary outcomes is not included.
-    """
+    """Estimate how long `count` tasks take at a pace, and whether the workers can keep it. The
+    waiting for canary outcomes is not included."""
     sending = 0.0 if pace.rate is None else count / pace.rate
     phrases = [_speed(count, pace.rate, sending)]
     runs = after = None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
+from engine.logs import task_events
+from engine.logs.recent_lines import RecentLines
 from engine.logs.task_events import TaskEvent
 from engine.model import State
-from engine.replay.log_event_reader import no_count, no_events
+from engine.monitor import prometheus
 from engine.replay.outcomes import (
     KnownOutcome,
     ObservedChange,
@@ -19,6 +22,56 @@ from engine.replay.outcomes import (
 )
 from engine.store import ReadableStore, Unavailable
 
+PROCESSED_METRIC = "nftban_queue_tasks_processed_total"
+"""Metric of tasks that were run successfully."""
+
+MAX_POLLS = 8
+"""Polls of one log in one call; each reads about 1 MB, the rest waits for the next call."""
+
+
+class LogEventReader:
+    """Callable that returns the events added to some logs since the previous call. Blocks; use it
+    from one thread at a time. A log that does not exist yet is read from its beginning once it
+    exists."""
+
+    def __init__(self, paths: Sequence[str], clock: Callable[[], float] = time.time) -> None:
+        """`paths` are the logs of one place."""
+        self._logs = [RecentLines(path, reach=0.0) for path in paths]
+        self._clock = clock
+        self._transports: dict[str, str] = {}
+        self._begun = False
+
+    def __call__(self) -> list[TaskEvent]:
+        """Return the events since the last call; none at the first call."""
+        events: list[TaskEvent] = []
+        for log in self._logs:
+            polls = 0
+            while polls == 0 or (log.is_behind and (polls < MAX_POLLS or not self._begun)):
+                events += task_events.read_events(log.poll(self._clock()), self._transports)
+                polls += 1
+        events, self._begun = (events if self._begun else []), True
+        return events
+
+    def close(self) -> None:
+        """Close the logs."""
+        for log in self._logs:
+            log.close()
+
+
+def make_processed_reader(path: str) -> Callable[[], int | None]:
+    """Return a function that reads the number of processed tasks from a `queue.prom`; it returns
+    None if the file does not have it."""
+
+    def finished() -> int | None:
+        try:
+            value = prometheus.read_metrics(path).get(PROCESSED_METRIC)
+        except (OSError, prometheus.BadMetrics):
+            return None
+        return None if value is None else int(value)
+
+    return finished if path else lambda: None
+
+
 LOOKUP_TASKS, LOOKUP_INTERVAL_SECONDS = 100, 0.5
 """Tasks per store query, and minimum seconds between two queries."""
 
@@ -26,7 +79,6 @@ COUNT_INTERVAL_SECONDS, NOTE_INTERVAL_SECONDS = 2.0, 5.0
 """Seconds between two readings of counters, and between two journal notes of outcomes."""
 
 TASKS_PER_NOTE = 500
-"""Tasks per journal note."""
 
 CountReader: TypeAlias = Callable[[], int | None]
 """Returns a number; None: not known now."""
@@ -35,14 +87,13 @@ CountReader: TypeAlias = Callable[[], int | None]
 class OutcomeSources(NamedTuple):
     """Sources besides the store from which a replay learns outcomes; each may block."""
 
-    read_events: Callable[[], Sequence[TaskEvent]] = no_events
-    """New log events since the last call (`engine.replay.log_event_reader.LogEventReader`)."""
-    read_processed: CountReader = no_count
+    read_events: Callable[[], Sequence[TaskEvent]] = lambda: ()
+    """New log events since the last call (`engine.replay.outcome_poller.LogEventReader`)."""
+    read_processed: CountReader = lambda: None
     """Total of successfully run tasks, from a counter."""
-    read_pending: CountReader = no_count
+    read_pending: CountReader = lambda: None
     """Number of waiting tasks; used only if a stop rule needs it."""
     close: Callable[[], None] = lambda: None
-    """Closes these sources."""
 
 
 class OutcomePoller:
@@ -117,11 +168,8 @@ class OutcomePoller:
                 str(fate): [ident for ident, known in some.items() if known.outcome is fate]
                 for fate in (ReplayOutcome.DELIVERED, ReplayOutcome.UNKNOWN, ReplayOutcome.TAKEN)
             }
-            note[str(ReplayOutcome.FAILED)] = {
-                ident: known.mark
-                for ident, known in some.items()
-                if known.outcome is ReplayOutcome.FAILED
-            }
+            failed = {i: k.mark for i, k in some.items() if k.outcome is ReplayOutcome.FAILED}
+            note[str(ReplayOutcome.FAILED)] = failed
             if any(note.values()):
                 yield {fate: ids for fate, ids in note.items() if ids}
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from enum import StrEnum
 from heapq import heappop, heappush
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from engine import verbs
 from engine.logs import task_events
@@ -66,8 +66,7 @@ class KnownOutcome(NamedTuple):
 
 COUNTER_DELAY_SECONDS = 5.0
 """Seconds for which a task must be missing before the counter decides: its log line comes a moment
-after it left, and is better evidence.
-"""
+after it left, and is better evidence."""
 
 NOT_LOOKED_UP = KnownOutcome(ReplayOutcome.WAITING, "sent, not looked up since", is_untouched=True)
 
@@ -105,18 +104,15 @@ def determine_outcome(
         failed = fate is ReplayOutcome.FAILED
         return KnownOutcome(fate, words + error * failed, mark * failed, not failed)
     if counted:
-        return KnownOutcome(
-            ReplayOutcome.DELIVERED, "left without a log line; the processed counter rose"
-        )
+        why = "left without a log line; the processed counter rose"
+        return KnownOutcome(ReplayOutcome.DELIVERED, why)
     begun = last is not None
+    words = "started and left the queue" if begun else "left the queue"
     if silent < timeout:
-        words = "started and left the queue" if begun else "left the queue"
         fate = ReplayOutcome.RUNNING if begun else ReplayOutcome.WAITING
         return KnownOutcome(fate, f"{words}; no outcome recorded yet")
-    words = "started and left the queue" if begun else "left the queue"
-    return KnownOutcome(
-        ReplayOutcome.UNKNOWN, f"{words}; neither log nor counter records the outcome"
-    )
+    why = f"{words}; neither log nor counter records the outcome"
+    return KnownOutcome(ReplayOutcome.UNKNOWN, why)
 
 
 _TOLD: Mapping[EventKind | None, tuple[ReplayOutcome, str]] = {
@@ -137,9 +133,8 @@ def _pending(sent: SentTask, task: Task, dead: str) -> KnownOutcome:
         return KnownOutcome(ReplayOutcome.FAILED, why, fingerprint_of(error))
     if task.error:
         return KnownOutcome(ReplayOutcome.WAITING, f"not attempted{_quoted(task.error)}")
-    return KnownOutcome(
-        ReplayOutcome.WAITING, "waits for a worker; changed by another process since it was sent"
-    )
+    why = "waits for a worker; changed by another process since it was sent"
+    return KnownOutcome(ReplayOutcome.WAITING, why)
 
 
 def _active(sent: SentTask, task: Task, dead: str) -> KnownOutcome:
@@ -154,11 +149,8 @@ def _dead(sent: SentTask, task: Task, dead: str) -> KnownOutcome:
         return KnownOutcome(ReplayOutcome.TAKEN, "put back by another process", is_final=True)
     error = _error(task)
     if not error:
-        return KnownOutcome(
-            ReplayOutcome.TAKEN,
-            f"moved to {dead} without a failed run",
-            is_final=True,
-        )
+        why = f"moved to {dead} without a failed run"
+        return KnownOutcome(ReplayOutcome.TAKEN, why, is_final=True)
     why = f"failed, dead again{_quoted(error)}"
     return KnownOutcome(ReplayOutcome.FAILED, why, fingerprint_of(error), is_final=True)
 
@@ -168,21 +160,19 @@ def _error(task: Task) -> str:
     return "" if task.error.startswith(verbs.WAITING_PREFIX) else task.error
 
 
-_BY_STATE: Mapping[State, Callable[[SentTask, Task, str], KnownOutcome]] = {
+def _ended(outcome: ReplayOutcome, why: str) -> _Judge:
+    return lambda sent, task, dead: KnownOutcome(outcome, why, is_final=True)
+
+
+_Judge: TypeAlias = Callable[[SentTask, Task, str], KnownOutcome]
+_BY_STATE: Mapping[State, _Judge] = {
     State.PENDING: _pending,
     State.ACTIVE: _active,
     State.DEAD: _dead,
-    State.HELD: lambda sent, task, dead: KnownOutcome(
-        ReplayOutcome.TAKEN, "held by another process", is_final=True
-    ),
-    State.TRASH: lambda sent, task, dead: KnownOutcome(
-        ReplayOutcome.TAKEN, "purged by another process", is_final=True
-    ),
-    State.DONE: lambda sent, task, dead: KnownOutcome(
-        ReplayOutcome.DELIVERED, "done (store)", is_final=True
-    ),
+    State.HELD: _ended(ReplayOutcome.TAKEN, "held by another process"),
+    State.TRASH: _ended(ReplayOutcome.TAKEN, "purged by another process"),
+    State.DONE: _ended(ReplayOutcome.DELIVERED, "done (store)"),
 }
-"""Outcome of a task by its state in the store."""
 
 
 def fingerprint_of(error: str) -> str:
@@ -217,16 +207,13 @@ class _AwaitedTask:
         """Missing since, epoch seconds UTC; None while it is in the store."""
         self.silent = False
         """True if it has been missing for so long, without a log line, that only the counter can
-        decide.
-        """
+        decide."""
 
 
 class OutcomeTracker:
-    """Track the outcome of each sent task from scans, log events and counter values passed in.
-
-    Use it from one thread at a time. The cost of a call depends on the data passed in and on the
-    timeouts reached since the last call, not on the number of tasks sent.
-    """
+    """Track the outcome of each sent task from scans, log events and counter values passed in. Use
+    it from one thread at a time. The cost of a call depends on the data passed in and on the
+    timeouts reached since the last call, not on the number of tasks sent."""
 
     def __init__(self, timeout: float) -> None:
         """`timeout`: seconds after which the outcome of a missing task is unknown."""
@@ -237,8 +224,7 @@ class OutcomeTracker:
         self._nowhere: set[str] = set()
         self._due: dict[float, list[tuple[float, str]]] = {COUNTER_DELAY_SECONDS: [], timeout: []}
         """By waiting time: heaps of (time of leaving, id). After the waiting time the task is
-        judged again.
-        """
+        judged again."""
         self._silent: list[tuple[int, str]] = []
         """Tasks that only the counter can decide, in the order in which they were sent."""
         self._accounted = 0
@@ -275,8 +261,7 @@ class OutcomeTracker:
 
     def next_lookups(self, limit: int) -> tuple[str, ...]:
         """Return at most `limit` ids to look up now: those with news first, then the others in
-        turn.
-        """
+        turn."""
         touched = [ident for ident in self._touched if ident in self._open][:limit]
         turn = islice((i for i in self._open if i not in self._touched), limit - len(touched))
         asked = (*touched, *turn)
@@ -298,8 +283,7 @@ class OutcomeTracker:
         self, asked: Collection[str], answers: Iterable[Task | Missing | Problem], now: float
     ) -> None:
         """Add the result of a lookup of `asked`; a task missing from it, or a problem, is in
-        transit.
-        """
+        transit."""
         for answer in answers:
             if isinstance(answer, Problem):
                 continue
@@ -319,8 +303,7 @@ class OutcomeTracker:
 
     def add_count(self, finished: int | None) -> None:
         """Add a reading of the counter of processed tasks; None: no reading. It may have been
-        reset.
-        """
+        reset."""
         if finished is not None and self._finished is not None:
             self._rise += max(0, finished - self._finished)
         self._finished = self._finished if finished is None else finished
@@ -347,7 +330,6 @@ class OutcomeTracker:
                 yield ObservedChange(item.sent, before, known, first)
 
     def _set_silent(self, item: _AwaitedTask, silent: bool) -> None:
-        """Set whether only the counter can decide this task's outcome."""
         if item.silent is silent:
             return
         key = (item.sent.nth, item.sent.id)
@@ -362,10 +344,8 @@ class OutcomeTracker:
 
     def _assign_counter(self) -> list[_AwaitedTask]:
         """Assign the counter's rise to silent tasks; return the tasks for which that changed.
-
         Successes with a log line are subtracted first; of the silent tasks, those sent first come
-        first.
-        """
+        first."""
         spare = max(0, self._rise - max(self._logged_done))
         before, self._accounted = self._accounted, min(spare, len(self._silent))
         low, high = sorted((before, self._accounted))
@@ -381,13 +361,7 @@ class OutcomeTracker:
     ) -> KnownOutcome:
         silent = 0.0 if item.nowhere is None else now - item.nowhere
         return determine_outcome(
-            item.sent,
-            item.latest,
-            item.events,
-            silent,
-            self._timeout,
-            counted=counted,
-            dead=dead,
+            item.sent, item.latest, item.events, silent, self._timeout, counted=counted, dead=dead
         )
 
 

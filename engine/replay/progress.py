@@ -66,7 +66,6 @@ class ReplayProgress(NamedTuple):
     """Time of this value, epoch seconds UTC."""
     planned: int = 0
     tally: ReplayCounts = ReplayCounts()
-    """Outcomes of the sent tasks."""
     skipped: int = 0
     """Rows skipped because their task had changed since the plan."""
     refused: int = 0
@@ -116,8 +115,7 @@ class ReplayProgress(NamedTuple):
 
 def estimate_seconds_left(course: ReplayState) -> float | None:
     """Return the seconds until all is sent at the present rate; None while it is paused or stopped,
-    and during canaries, whose duration is not known.
-    """
+    and during canaries, whose duration is not known."""
     if course.paused or course.stopped or course.total_sent < sum(course.pace.canary):
         return None
     return 0.0 if course.pace.rate is None else course.unsent / course.pace.rate

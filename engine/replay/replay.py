@@ -11,21 +11,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
 from engine.model import Task
 from engine.operations import run_plan
-from engine.operations.execute import (
-    PlanRun,
-    RefusalCheck,
-    Report,
-    RowOutcome,
-    RowResult,
-    always_allowed,
-)
+from engine.operations.execute import PlanRun, RefusalCheck, Report, always_allowed
 from engine.operations.journal import Intent, Journal, JournalWriter
-from engine.operations.plans import Plan, Row
+from engine.operations.plans import Plan, Row, RowOutcome, RowResult
 from engine.replay.outcome_poller import OutcomePoller, OutcomeSources
 from engine.replay.outcomes import KnownOutcome, SentTask, fingerprint_of
 from engine.replay.progress import (
@@ -56,11 +50,9 @@ from engine.verbs import VERBS
 POLL_INTERVAL_SECONDS = 0.25
 """Maximum seconds between two polls."""
 
-
 MAX_CONSECUTIVE_FAILURES = 10
 """After this many consecutive tasks that could not be changed, the replay stops: the cause is not
-the tasks.
-"""
+the tasks."""
 
 
 class ReplayResult(NamedTuple):
@@ -70,20 +62,8 @@ class ReplayResult(NamedTuple):
     report: Report | None
     """Result of each row; unsent rows are unapplied. None: the replay was detached."""
     held: Report | None = None
-    """Result of holding the unsent tasks."""
     known_outcomes: Mapping[str, KnownOutcome] = {}
     """By task id, what is known of the sent tasks that were not delivered."""
-
-
-class PullBack(NamedTuple):
-    """A confirmed plan to move back what a replay sent."""
-
-    plan: Plan
-    intent: Intent
-    """Operator and reason, for the journal."""
-    report_result: Callable[[Report], None]
-    """Called with the result of its rows, on the replay's thread."""
-    allowed: RefusalCheck = always_allowed
 
 
 class Replay:
@@ -115,7 +95,7 @@ class Replay:
         self._allowed, self._clock = allowed, clock
         self._wake = threading.Event()
         self._idle = idle or self._wait
-        self._orders: deque[str | PullBack] = deque()
+        self._orders: deque[Callable[[float], None]] = deque()
         self._detached = False
         self._thread: threading.Thread | None = None
         self._course = ReplayState.begin(pace, plan.amount, clock())
@@ -156,38 +136,55 @@ class Replay:
         self._thread.start()
 
     def order(self, name: str) -> None:
-        """Send one of the `ORDER_COLUMNS`; it takes effect soon.
+        """Send one of the `ORDERS`; it takes effect soon.
 
         Raises:
             ValueError: there is no such order.
         """
         if name not in ORDERS:
             raise ValueError(f"no such order: {name!r}, expected one of {', '.join(ORDERS)}")
-        self._orders.append(name)
+        self._orders.append(partial(self._obey, name))
         self._wake.set()
 
-    def pull_back(self, request: PullBack) -> None:
+    def pull_back(
+        self,
+        plan: Plan,
+        intent: Intent,
+        report_result: Callable[[Report], None],
+        allowed: RefusalCheck = always_allowed,
+    ) -> None:
         """Stop, and move back the plan's rows that are unchanged since the plan.
 
-        Excluded rows, and tasks sent after the plan was made, stay. `PullBack.told` is called soon,
-        unless the replay ends first.
+        Excluded rows, and tasks sent after the plan was made, stay. `intent` has operator and
+        reason, for the journal; `report_result` is called soon on the replay's thread with the
+        result of the rows, unless the replay ends first.
         """
-        self._orders.append(request)
+
+        def act(now: float) -> None:
+            self._say("pull_back")
+            self._halt(f"stopped by {intent.who.name or 'the operator'}")
+            if self._journal is None:  # the journal has the tasks' former values
+                report_result(run_plan.failed_report(plan, "cannot undo without a journal"))
+                return
+            report = self._also(plan, intent, allowed)
+            for sent, known in self._poller.remove(report.done):
+                self._course = self._course.with_pulled_back(sent.nth, known.outcome, now)
+                self._line(sent.id, "undone", "back in its former state")
+            report_result(report)
+
+        self._orders.append(act)
         self._wake.set()
 
     def close(self, patience: float = 2.0) -> None:
-        """Detach: unsent tasks stay, and the journal can continue the replay.
-
-        Waits up to `patience` seconds for the tasks being moved.
-        """
+        """Detach: unsent tasks stay, and the journal can continue the replay. Waits up to
+        `patience` seconds for the tasks being moved."""
         self._detached = True
         self._wake.set()
         self.join(patience)
 
     def join(self, patience: float | None = None) -> None:
         """Wait up to `patience` seconds for its thread to end; returns immediately on that
-        thread.
-        """
+        thread."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(patience)
 
@@ -249,11 +246,7 @@ class Replay:
         """Poll, then do the next step; True if that was the last."""
         now = self._clock()
         while self._orders:
-            order = self._orders.popleft()
-            if isinstance(order, PullBack):
-                self._pull_back(order, now)
-            else:
-                self._obey(order, now)
+            self._orders.popleft()(now)
         self._follow(now)
         course = self._course
         tokens, token_at = self._tokens.available(course.pace.rate) if course.can_send else (0, now)
@@ -261,21 +254,17 @@ class Replay:
         if isinstance(step, Send):
             sent = self._send(step.amount)
             self._publish(Phase.SENDING, "")
-            if not sent:
-                self._idle(
-                    POLL_INTERVAL_SECONDS
-                )  # another replay took the last token, or the store is unavailable
+            if not sent:  # another replay took the last token, or the store is unavailable
+                self._idle(POLL_INTERVAL_SECONDS)
         elif isinstance(step, StopReason):
             self._halt(step.why)
         elif isinstance(step, Wait):
             self._ask(step)
             self._publish(self._phase(step), step.why)
-            until = (
-                now + POLL_INTERVAL_SECONDS
-                if step.until is None
-                else min(now + POLL_INTERVAL_SECONDS, step.until)
-            )
-            self._idle(max(0.01, until - now))
+            pause = POLL_INTERVAL_SECONDS
+            if step.until is not None:
+                pause = min(pause, step.until - now)
+            self._idle(max(0.01, pause))
         return isinstance(step, ReplayEnd)
 
     def _wait(self, seconds: float) -> None:
@@ -321,27 +310,10 @@ class Replay:
             intent = self._intent and self._intent._replace(scope=scope, follows="", pace={})
             self._held = self._also(plan, intent, self._allowed)
 
-    def _pull_back(self, request: PullBack, now: float) -> None:
-        """Stop, and move back the tasks that are unchanged since the plan."""
-        plan, intent, report_result, allowed = request
-        self._say("pull_back")
-        self._halt(f"stopped by {intent.who.name or 'the operator'}")
-        if self._journal is None:  # the journal has the tasks' former values
-            report_result(run_plan.failed_report(plan, "cannot undo without a journal"))
-            return
-        report = self._also(plan, intent, allowed)
-        for sent, known in self._poller.remove(report.done):
-            self._course = self._course.with_pulled_back(sent.nth, known.outcome, now)
-            self._line(sent.id, "undone", "back in its former state")
-        report_result(report)
-
     def _also(self, plan: Plan, intent: Intent | None, allowed: RefusalCheck) -> Report:
-        """Run another plan as a separate operation."""
-        clock = self._clock
+        store, journal, clock = self._store, self._journal, self._clock
         try:
-            return run_plan.run_journaled_plan(
-                self._store, self._journal, plan, intent, clock, allowed=allowed
-            )
+            return run_plan.run_journaled_plan(store, journal, plan, intent, clock, allowed=allowed)
         except Unavailable as error:
             self._troubles[plan.verb] = str(error)
             return run_plan.failed_report(plan, str(error))
@@ -359,10 +331,9 @@ class Replay:
         paid = self._tokens.spend(self._course.pace.rate, amount)
         rows = [self._rows.popleft() for _ in range(paid)]
         at = self._clock()
-        done: list[RowOutcome] = []
-        others: list[RowOutcome] = []
-        for ended in self._applying.step(rows):
-            (done if ended.result is RowResult.DONE else others).append(ended)
+        outcomes = self._applying.step(rows)
+        done = [one for one in outcomes if one.result is RowResult.DONE]
+        others = [one for one in outcomes if one.result is not RowResult.DONE]
         for nth, ended in enumerate(done, self._course.total_sent):
             ident = ended.row.id
             self._poller.add(SentTask(nth, ident, ended.rev, at, marks.get(ident, "")))
@@ -378,22 +349,17 @@ class Replay:
         return paid
 
     def _failing_reason(self, done: Sequence[RowOutcome], others: Sequence[RowOutcome]) -> str:
-        """Reason to stop because tasks cannot be changed; "" if none."""
         reasons = [ended.reason for ended in others if ended.result is RowResult.FAILED]
         self._failed_in_a_row = 0 if done else self._failed_in_a_row + len(reasons)
-        return self._applying.trouble or (
-            reasons[-1] if self._failed_in_a_row >= MAX_CONSECUTIVE_FAILURES else ""
-        )
+        has_failed = self._failed_in_a_row >= MAX_CONSECUTIVE_FAILURES
+        return self._applying.trouble or (reasons[-1] if has_failed else "")
 
     def _marks(self, rows: Iterable[Row]) -> dict[str, str] | None:
         """Fingerprints of the rows' present errors; None while the store is unavailable, so that no
-        task is tried and counted as failed.
-        """
+        task is tried and counted as failed."""
         try:
             scanned = self._store.scan({row.id for row in rows})
-            marks = {
-                task.id: fingerprint_of(task.error) for task in scanned if isinstance(task, Task)
-            }
+            marks = {t.id: fingerprint_of(t.error) for t in scanned if isinstance(t, Task)}
         except Unavailable as error:
             now = self._clock()
             self._troubles["store"] = str(error)

@@ -13,14 +13,13 @@ from typing import NamedTuple, TypeAlias
 
 from engine.replay.outcomes import ObservedChange, ReplayOutcome
 from engine.replay.settings import ReplayPace, double_rate, halve_rate
+from engine.text.figures import format_count
 from engine.text.times import format_rough_duration
 
 MAX_TASKS_PER_STEP = 100
 """Maximum tasks sent in one step: few, so that an order takes effect soon."""
 
-
 RATE_REASON = "the rate"
-"""Reason of a wait for the next token."""
 
 
 class ReplayCounts(NamedTuple):
@@ -59,7 +58,6 @@ class Canary(NamedTuple):
     known: int = 0
     """Tasks that had a first outcome, even if it changed later."""
     delivered: int = 0
-    """Number of deliveries."""
     began: float | None = None
     """Time of the first sending in epoch seconds UTC."""
     ended: float | None = None
@@ -79,7 +77,6 @@ class Wait(NamedTuple):
     """None: only an order or a new outcome ends the wait."""
     why: str
     asks_operator: bool = False
-    """True if it waits for an operator's decision."""
 
 
 class StopReason(NamedTuple):
@@ -94,18 +91,9 @@ class ReplayEnd(NamedTuple):
 
 Step: TypeAlias = Send | Wait | StopReason | ReplayEnd
 
-ORDERS: Mapping[str, str] = MappingProxyType(
-    {
-        "pause": "send nothing for now",
-        "resume": "continue",
-        "go_on": "continue although a canary's outcome is unknown",
-        "faster": "twice as fast",
-        "slower": "half as fast",
-        "stop": "stop sending",
-        "leave": "do not wait for the remaining outcomes",
-    }
-)
-"""Orders accepted during a replay, with their meaning."""
+ORDERS = ("pause", "resume", "go_on", "faster", "slower", "stop", "leave")
+"""Orders accepted during a replay. `go_on`: continue although a canary's outcome is unknown;
+`leave`: do not wait for the remaining outcomes."""
 
 _NO_MARKS: Mapping[str, int] = MappingProxyType({})
 
@@ -163,10 +151,8 @@ class ReplayState(NamedTuple):
         failed = after.outcome is ReplayOutcome.FAILED
         course = course._replace(recent=(*self.recent, failed)[-max(1, self.pace.stops.last) :])
         if failed and after.mark and after.mark == sent.mark:
-            again = {
-                **self.repeated_errors,
-                after.mark: self.repeated_errors.get(after.mark, 0) + 1,
-            }
+            times = self.repeated_errors.get(after.mark, 0) + 1
+            again = {**self.repeated_errors, after.mark: times}
             course = course._replace(repeated_errors=again)
         return course
 
@@ -176,7 +162,7 @@ class ReplayState(NamedTuple):
         return course._replace(pulled=self.pulled + 1, changed=now)
 
     def with_order(self, order: str, now: float, who: str = "the operator") -> ReplayState:
-        """Apply one of the `ORDER_COLUMNS`."""
+        """Apply one of the `ORDERS`."""
         if order == "pause":
             return self._replace(paused=f"paused by {who}")
         if order == "resume":
@@ -243,11 +229,8 @@ class ReplayState(NamedTuple):
     def next_step(
         self, now: float, tokens: int, token_at: float = 0.0, pending: int | None = None
     ) -> Step:
-        """Return the next step.
-
-        `tokens` are in the bucket; if 0, the next one comes at `token_at`. `pending` is the number
-        of waiting tasks; None: not known.
-        """
+        """Return the next step. `tokens` are in the bucket; if 0, the next one comes at `token_at`.
+        `pending` is the number of waiting tasks; None: not known."""
         if not self.stopped:
             if why := self._tripped(pending):
                 return StopReason(why)
@@ -289,11 +272,11 @@ class ReplayState(NamedTuple):
         if open_ > 0:
             until = self.changed + self.pace.timeout
             if now < until:
-                return Wait(until, f"{name}: waiting for {_outcomes(open_)}")
+                return Wait(until, f"{name}: waiting for {format_count(open_, 'outcome')}")
             doing = "still running after" if tally.running else "no worker has run it for"
             why = f"{name}: {doing} {format_rough_duration(self.pace.timeout)}"
         elif known < size:
-            why = f"{name}: {_outcomes(size - known)} unknown, not counted as success"
+            why = f"{name}: {format_count(size - known, 'outcome')} unknown, not counted as success"
         else:
             return StopReason(f"{name} failed: 0 of {known} delivered")
         return Wait(None, why, asks_operator=True) if self.pace.attended else StopReason(why)
@@ -303,7 +286,7 @@ class ReplayState(NamedTuple):
         until = self.changed + self.pace.timeout
         if self.skips_outcomes or not unsettled or now >= until:
             return ReplayEnd()
-        return Wait(until, f"all sent; waiting for {_outcomes(unsettled)}")
+        return Wait(until, f"all sent; waiting for {format_count(unsettled, 'outcome')}")
 
     def _tripped(self, pending: int | None) -> str:
         tripped = (rule.why for rule in check_stop_rules(self, pending) if rule.why)
@@ -313,10 +296,6 @@ class ReplayState(NamedTuple):
 def _name_of(pace: ReplayPace, at: int) -> str:
     """Name of a canary: `canary of 10`."""
     return f"canary of {pace.canary[at]}"
-
-
-def _outcomes(count: int) -> str:
-    return "1 outcome" if count == 1 else f"{count:,} outcomes"
 
 
 class StopRuleState(NamedTuple):
@@ -350,14 +329,12 @@ def check_stop_rules(course: ReplayState, pending: int | None = None) -> tuple[S
 
 def _share(course: ReplayState, share: float, last: int) -> StopRuleState:
     """The rule on the share of failures. It trips as soon as the remaining outcomes of the window
-    cannot change the result.
-    """
+    cannot change the result."""
     window = max(1, min(last, course.planned - course.dropped))
     recent = course.recent[-window:]
     failed = sum(recent)
     words = f"failed {failed} of the last {len(recent)}, {share:.0%} of {window} allowed"
     # If the window is not full yet, all its remaining tasks may still succeed.
-
     over = failed > share * window
     why = f"{failed} of the last {len(recent)} failed, more than {share:.0%} of {window}"
     return StopRuleState("share", words, why if over else "")

@@ -21,8 +21,7 @@ class RemainderPolicy(StrEnum):
     """They stay where they are."""
     HOLD = "hold"
     """They are held, so that retention does not delete them and no operator retries them by
-    mistake.
-    """
+    mistake."""
 
 
 class StopRules(NamedTuple):
@@ -46,12 +45,10 @@ class ReplayPace(NamedTuple):
     canary: tuple[int, ...] = (1, 10)
     """Sizes of the canaries; after each one, the replay waits for its outcomes."""
     timeout: float = 120.0
-    """Seconds to wait for outcomes."""
     stops: StopRules = StopRules()
     attended: bool = True
     """True if an operator can be asked whether to continue; if not, an unclear canary stops the
-    replay.
-    """
+    replay."""
 
 
 def rest_problem(pace: ReplayPace | None, states: Iterable[State], edges: Edges) -> str:

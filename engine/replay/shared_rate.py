@@ -21,13 +21,11 @@ RETRY_SECONDS = 1.0
 
 class SharedTokens:
     """Token bucket in a file. Two replays at different rates together get at most the faster
-    rate.
-    """
+    rate."""
 
     def __init__(self, path: str, root: str, clock: Callable[[], float]) -> None:
         """`root` is the folder below which no symbolic link is followed; without a path there is no
-        bucket.
-        """
+        bucket."""
         self._path, self._root, self._clock = path, root, clock
         self._now: tuple[float, TokenBuckets] | None = None
         self.problem = ""
@@ -35,8 +33,7 @@ class SharedTokens:
 
     def available(self, rate: float | None) -> tuple[int, float]:
         """Return the number of tokens at a rate (tasks per second, None: no limit), and if there
-        are none, when the next one comes (epoch seconds UTC).
-        """
+        are none, when the next one comes (epoch seconds UTC)."""
         bucket = self._bucket(rate)
         if bucket is None:
             return MAX_TASKS_PER_STEP, 0.0

@@ -1,8 +1,7 @@
 """The limits of one answer of a peer: bytes, lines, and one deadline for all of it.
 
 A timeout of a socket bounds each recv(2): a peer that sends a byte now and then, or never ends its
-answer, would keep us for ever or take all memory.
-"""
+answer, would keep us for ever or take all memory."""
 
 from __future__ import annotations
 
@@ -32,11 +31,7 @@ class AnswerLimit:
         self._ends_at: float | None = None
 
     def arm(self, sock: socket.socket) -> None:
-        """Set the timeout of a socket to the time that is left.
-
-        Raises:
-            TimeoutError: none is left.
-        """
+        """Set the timeout of a socket to the time left. Raises `TimeoutError` if none is."""
         now = self._clock()
         if self._ends_at is None:
             self._ends_at = now + self._seconds
@@ -49,11 +44,7 @@ class AnswerLimit:
         self._bytes = self._lines = 0
 
     def count(self, data: bytes | memoryview) -> None:
-        """Count bytes that were received.
-
-        Raises:
-            AnswerTooLong: they are too many.
-        """
+        """Count bytes that were received. Raises `AnswerTooLong`: they are too many."""
         self._bytes += len(data)
         self._lines += bytes(data).count(b"\n")
         if self._bytes > self._max_bytes:

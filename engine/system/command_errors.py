@@ -37,11 +37,7 @@ class NotReadable(Unavailable):
 
 
 def fail(code: int, text: str) -> NoReturn:
-    """End the command with one line on standard error.
-
-    Raises:
-        CommandError: always.
-    """
+    """End the command with one line on standard error."""
     raise CommandError(code, text)
 
 
@@ -58,8 +54,7 @@ def print_result(text: str, stream: TextIO | None = None) -> int:
 
     Returns 0, or `NOT_PRINTED` if it could not be written, which is reported on standard error: a
     caller that took that for a failure and repeated the command would do it twice. A reader that
-    closed the pipe is no error.
-    """
+    closed the pipe is no error."""
     stream = stream or sys.stdout
     line = f"{text}\n".encode(stream.encoding, "backslashreplace").decode(stream.encoding)
     try:
@@ -78,6 +73,5 @@ def print_result(text: str, stream: TextIO | None = None) -> int:
 
 def discard_stream(stream: TextIO) -> None:
     """Redirect a stream to /dev/null: the interpreter flushes it at exit, and an error there would
-    replace our exit code.
-    """
+    replace our exit code."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

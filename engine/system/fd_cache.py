@@ -2,28 +2,26 @@
 
 A log line of a mail took a dozen system calls only to find its file again. The path is compared
 with the open descriptor at each use: one stat finds a rotated log, a replaced folder, and a change
-of owner or mode, and the path is then walked and checked again.
-"""
+of owner or mode, and the path is then walked and checked again."""
 
 import os
 from _thread import allocate_lock
 from os import stat_result
 
 MAX_OPEN = 96
-"""Descriptors kept open, about three for each place of a console; the one opened first is closed
-for the next."""
+"""Descriptors kept open, about three for each place of a console; the oldest is closed first."""
 
 
 class FdCache:
-    """Open descriptors by a key, each with the path that leads to it. Threads may share it."""
+    """Open descriptors by a key, each with the absolute path that leads to it; none is kept for
+    another path. Threads may share it."""
 
     def __init__(self) -> None:
         self._descriptors: dict[tuple[str, ...], tuple[int, tuple[int, ...]]] = {}
         self._lock = allocate_lock()  # else one thread could close what another duplicates
 
     def get(self, key: tuple[str, ...], path: str) -> int:
-        """Return a duplicate of the kept descriptor; -1 if none, or if the path leads
-        elsewhere now."""
+        """A duplicate of the kept descriptor; -1 if none, or the path leads elsewhere now."""
         with self._lock:
             cached = self._descriptors.get(key)
             if cached is None:
@@ -37,8 +35,10 @@ class FdCache:
             os.close(cached[0])
             return -1
 
-    def keep(self, key: tuple[str, ...], fd: int) -> None:
+    def keep(self, key: tuple[str, ...], path: str, fd: int) -> None:
         """Keep a duplicate of a descriptor that was opened and checked."""
+        if not path.startswith("/"):
+            return
         with self._lock:
             before = self._descriptors.pop(key, None)
             if before is None and len(self._descriptors) >= MAX_OPEN:
@@ -51,11 +51,4 @@ class FdCache:
 def _identity(file_stat: stat_result) -> tuple[int, ...]:
     """What a check of a folder or file depends on."""
     hard_links = 1 if file_stat.st_nlink == 1 else 2  # a folder gets and loses some
-    return (
-        file_stat.st_dev,
-        file_stat.st_ino,
-        file_stat.st_mode,
-        file_stat.st_uid,
-        file_stat.st_gid,
-        hard_links,
-    )
+    return *file_stat[:3], hard_links, *file_stat[4:6]  # mode, inode, device; uid, gid

@@ -2,7 +2,9 @@
 
 Every system call of the engine that changes a file goes through a name of this module, so that a
 test can count each of them, let it fail, or kill the process there. Only this module calls fsync.
-"""
+
+Each function that opens, makes, lists, writes or removes something raises OSError if that cannot be
+done, or is refused; only what a caller tells apart is named at the function."""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from os import stat_result
 
 from engine.system.fd_cache import FdCache
@@ -46,7 +48,6 @@ GUARDED_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
-
 _PASS_THROUGH = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 """Open a folder only to pass through it: no read permission needed."""
 
@@ -56,26 +57,25 @@ class Refused(Exception):
 
 
 class Untrusted(Refused):
-    """A file that is not accepted for its mode, owner, access or links: its content may be right,
-    so it stays where it is."""
+    """A file whose content may be right, refused for its mode, owner, access or links: it stays."""
+
+
+@contextmanager
+def closing(fd: int) -> Iterator[int]:
+    """Close a descriptor at the end of the block."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def open_folder(path: str, dir_fd: int | None = None) -> int:
-    """Open a folder for reading; a symbolic link as last component is refused.
-
-    The path is followed as in `open_path`.
-
-    Raises:
-        OSError: it is missing, is not a folder, or cannot be opened.
-    """
+    """Open a folder for reading, as `open_path`; a symbolic link as last component is refused."""
     if dir_fd is not None or os.geteuid() != 0:
         return os.open(path, _FOLDER, dir_fd=dir_fd)
     # Not kept open: a process with O_PATH descriptors of a spool is taken for its worker.
-    passed = open_path(path, follow=False)
-    try:
+    with closing(open_path(path, follow=False)) as passed:
         return os.open(".", _FOLDER, dir_fd=passed)
-    finally:
-        os.close(passed)
 
 
 def open_path(path: str, *, follow: bool = True) -> int:
@@ -83,13 +83,11 @@ def open_path(path: str, *, follow: bool = True) -> int:
 
     Root goes component by component with openat(2). A symbolic link that another user made, or
     could have made, is followed only to a folder of that same user; otherwise that user could make
-    root create, rename or remove files elsewhere. With `follow=False` a link as last component is
-    refused.
+    root create, rename or remove files elsewhere. With `follow=False` none as last component.
 
     Raises:
         PermissionError: a link of another user leads to a folder of a different user.
-        OSError: a component is missing or is not a folder.
-    """
+        OSError: a component is missing or is not a folder."""
     if os.geteuid() != 0:
         return os.open(path, _PASS_THROUGH if follow else _PASS_THROUGH | os.O_NOFOLLOW)
     at, name, makers = _walk_links(path, follow=follow)
@@ -111,8 +109,7 @@ def open_file(path: str, flags: int = os.O_RDONLY) -> int:
 
     Raises:
         PermissionError: another user's link leads to it.
-        OSError: it is missing or cannot be opened.
-    """
+        OSError: it is missing or cannot be opened."""
     flags |= os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     if os.geteuid() != 0:
         return os.open(path, flags)
@@ -138,16 +135,8 @@ def open_file(path: str, flags: int = os.O_RDONLY) -> int:
 
 
 _DISK_NAMES = frozenset(
-    {
-        "lost+found",
-        ".snapshot",
-        ".snapshots",
-        ".zfs",
-        ".glusterfs",
-        "@eaDir",
-        "#recycle",
-        "#snapshot",
-    }
+    {"lost+found", ".snapshot", ".snapshots", ".zfs", ".glusterfs"}
+    | {"@eaDir", "#recycle", "#snapshot"}
 )
 _DISK_PREFIXES = (".nfs", ".fuse_hidden", ".Trash-")
 
@@ -160,11 +149,7 @@ def is_disks_own(name: str) -> bool:
 
 def _require_there(path: str) -> None:
     """Find a missing file by one stat: many that are polled never exist, and to walk a path takes
-    some twenty system calls. All else is left to the walk.
-
-    Raises:
-        FileNotFoundError: it is missing.
-    """
+    some twenty system calls. All else is left to the walk."""
     try:
         os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
@@ -174,28 +159,16 @@ def _require_there(path: str) -> None:
 
 
 def list_names(path: str) -> list[str]:
-    """Return the sorted names in a folder; its path is followed as in `open_path`.
-
-    Raises:
-        OSError: it is missing or cannot be read.
-    """
-    folder = open_path(path)
-    try:
+    """Return the sorted names in a folder; its path is followed as in `open_path`."""
+    with closing(open_path(path)) as folder:
         fd = os.open(".", _FOLDER, dir_fd=folder)
-    finally:
-        os.close(folder)
-    try:
+    with closing(fd):
         return sorted(os.listdir(fd))
-    finally:
-        os.close(fd)
 
 
 def real_path(path: str) -> str:
     """Resolve symbolic links; as root, return the path unresolved if another user's link leads
-    away.
-
-    A file next to it is then created in the folder that contains that link.
-    """
+    away. A file next to it is then created in the folder that contains that link."""
     if os.geteuid() != 0:
         return os.path.realpath(path)
     try:
@@ -216,8 +189,7 @@ def is_borrowed(file_stat: stat_result, folder: stat_result) -> bool:
     """True if a file may be another user's, hard-linked here by one who may write to the folder.
 
     Not if it belongs to the folder's owner, or to a member of the group that shares the folder: a
-    backup by hard links (cp -al, rsnapshot) gives each file a second one.
-    """
+    backup by hard links (cp -al, rsnapshot) gives each file a second one."""
     if not stat.S_ISREG(file_stat.st_mode) or file_stat.st_nlink <= 1:
         return False
     has_other_group = folder.st_mode & stat.S_IWGRP and file_stat.st_gid != folder.st_gid
@@ -245,7 +217,8 @@ def _walk_links(path: str, *, follow: bool) -> tuple[int, str, frozenset[int]]:
                 links += 1
                 if links > MAX_LINKS:
                     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-                makers |= {_owner_of(name, at), os.fstat(at).st_uid}
+                link_stat = os.stat(name, dir_fd=at, follow_symlinks=False)
+                makers |= {link_stat.st_uid, os.fstat(at).st_uid}
                 target = os.readlink(name, dir_fd=at)
                 components += _components(target)
                 deeper = os.open("/" if target.startswith("/") else ".", _PASS_THROUGH, dir_fd=at)
@@ -274,16 +247,8 @@ def _is_link(name: str, dir_fd: int) -> bool:
         return False  # opening it reports the error
 
 
-def _owner_of(name: str, dir_fd: int) -> int:
-    return os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_uid
-
-
 def _require_owner(file_stat: stat_result, makers: frozenset[int], path: str) -> None:
-    """Check that the users who made the links own the target.
-
-    Raises:
-        PermissionError: they do not.
-    """
+    """Check that the users who made the links own the target."""
     for maker in makers - {file_stat.st_uid}:
         what = f"a symbolic link of user {maker} leads to a file of user {file_stat.st_uid}"
         raise PermissionError(errno.EPERM, f"{what}: not followed as root", path)
@@ -304,8 +269,7 @@ def open_guarded(name: str, dir_fd: int) -> int:
     Raises:
         FileNotFoundError: there is no such name.
         Refused: it is a symbolic link, or permission is denied.
-        OSError: the system cannot open it now; the file itself may be fine.
-    """
+        OSError: the system cannot open it now; the file itself may be fine."""
     try:
         return os.open(name, GUARDED_FLAGS, dir_fd=dir_fd)
     except OSError as error:
@@ -313,26 +277,18 @@ def open_guarded(name: str, dir_fd: int) -> int:
             raise
         kind = stat.S_IFMT(os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode)
         refusal = Untrusted if kind in (stat.S_IFREG, stat.S_IFLNK) else Refused
-        raise refusal(
-            _TYPE_REFUSALS.get(kind) or f"cannot be opened: {error_text(error)}"
-        ) from error
+        why = _TYPE_REFUSALS.get(kind) or f"cannot be opened: {error_text(error)}"
+        raise refusal(why) from error
 
 
 def open_outgoing(
-    name: str,
-    dir_fd: int,
-    place: stat_result,
-    opens: Callable[[str, int], int] = open_guarded,
+    name: str, dir_fd: int, place: stat_result, opens: Callable[[str, int], int] = open_guarded
 ) -> int:
     """Open a file whose content leaves the machine or goes to a program, by `opens`.
 
     Root opens a file of root in a place of another user with that user's rights: that user can put
     a private file of root there (rename) if one is in any of their folders, and would get it sent.
-    `place` is the stat of the place's folder.
-
-    Raises:
-        FileNotFoundError, Refused, OSError: as `opens`.
-    """
+    `place` is the stat of the place's folder."""
     fd = opens(name, dir_fd)
     if os.geteuid() != 0 or place.st_uid == 0 or os.fstat(fd).st_uid != 0:
         return fd
@@ -346,7 +302,6 @@ def open_outgoing(
 _FILE_ERRORS = (errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EACCES, errno.EPERM)
 """errno values of open(2) that describe the file; all others describe the system's state."""
 
-
 _TYPE_REFUSALS = {
     stat.S_IFLNK: "a symbolic link, not followed",
     stat.S_IFDIR: "a folder, not a task file",
@@ -358,10 +313,7 @@ _TYPE_REFUSALS = {
 
 
 def read_guarded(
-    fd: int,
-    limit: int = MAX_TASK_BYTES,
-    folder: stat_result | None = None,
-    dir_fd: int = -1,
+    fd: int, limit: int = MAX_TASK_BYTES, folder: stat_result | None = None, dir_fd: int = -1
 ) -> tuple[bytes, stat_result]:
     """Read an open file; it is checked with fstat(2) before the first byte is read.
 
@@ -371,8 +323,7 @@ def read_guarded(
     Raises:
         Untrusted: a second hard link, or its owner or mode is not trusted.
         Refused: not a regular file, or more than `limit` bytes.
-        OSError: it cannot be read now.
-    """
+        OSError: it cannot be read now."""
     file_stat = os.fstat(fd)
     if not stat.S_ISREG(file_stat.st_mode):
         raise Refused(file_problem(file_stat))
@@ -395,10 +346,8 @@ def read_guarded(
 
 
 def file_problem(file_stat: stat_result, folder: stat_result | None = None) -> str:
-    """Why a file is not a regular file that was made in its folder; "" if it is one.
-
-    Without the stat of the folder, any second hard link is refused.
-    """
+    """Why a file is not a regular file that was made in its folder; "" if it is one. Without the
+    stat of the folder, any second hard link is refused."""
     if not stat.S_ISREG(file_stat.st_mode):
         return _TYPE_REFUSALS.get(stat.S_IFMT(file_stat.st_mode), "not a regular file")
     if file_stat.st_nlink > 1 and (folder is None or is_borrowed(file_stat, folder)):
@@ -411,15 +360,14 @@ def trust_problem(file_stat: stat_result, folder: stat_result) -> str:
 
     Trusted are files of root and of the folder's owner and, if the folder is group-writable, files
     with the same group. Of other users, only a group that is the folder's or ours may have write
-    permission: volumes of pods, ACLs and a umask of 002 give it to each file.
-    """
+    permission: volumes of pods, ACLs and a umask of 002 give it to each file."""
     if file_stat.st_mode & stat.S_IWOTH:
         return f"is writable by all users, expected mode {FILE_MODE:o} or less"
-    known = (
-        (folder.st_gid, os.getegid(), *os.getgroups()) if file_stat.st_mode & stat.S_IWGRP else ()
-    )
-    if known and file_stat.st_gid not in known:
-        return f"is writable by group {file_stat.st_gid}, expected mode {FILE_MODE:o} or less"
+    group = file_stat.st_gid
+    if file_stat.st_mode & stat.S_IWGRP and group not in (
+        (folder.st_gid, os.getegid(), *os.getgroups())
+    ):
+        return f"is writable by group {group}, expected mode {FILE_MODE:o} or less"
     return owner_problem(file_stat, folder)
 
 
@@ -437,8 +385,7 @@ _STATX_BTIME = 0x800
 
 
 def birth_time(path: str) -> str:
-    """When a file was created, by statx(2), as text that differs for each; "" if the file system
-    does not know."""
+    """When a file was created, by statx(2), as text that differs for each; "" if not known."""
     import ctypes  # rarely needed
     import struct
 
@@ -460,6 +407,15 @@ def file_revision(file_stat: stat_result) -> str:
 def is_same_file(a: stat_result, b: stat_result) -> bool:
     """True if two fstat results show one unchanged file; a rename changes none of these fields."""
     return a.st_ino == b.st_ino and a.st_size == b.st_size and a.st_mtime_ns == b.st_mtime_ns
+
+
+def is_named(name: str, file_stat: stat_result, dir_fd: int | None = None) -> bool:
+    """True if an open file has this name: it was neither replaced nor removed."""
+    try:
+        named_stat = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(named_stat, file_stat)
 
 
 def claim_flock(fd: int) -> bool:
@@ -491,26 +447,23 @@ def flocked_inodes() -> frozenset[int]:
     """Inodes with a flock, read from /proc/locks (proc_locks(5)) without touching a lock.
 
     Inodes of all file systems, locked by processes that this PID namespace can see; empty if
-    /proc/locks cannot be read.
-    """
+    /proc/locks cannot be read."""
+    return frozenset(int(fields[-3].rpartition(":")[2]) for fields in _list_flocks())
+
+
+def _list_flocks() -> list[list[str]]:
     try:
         with open("/proc/locks", encoding="ascii") as lines:
-            fields = [line.split() for line in lines]
+            return [fields for line in lines if "FLOCK" in (fields := line.split())]
     except OSError:
-        return frozenset()
-    return frozenset(int(field[-3].rpartition(":")[2]) for field in fields if "FLOCK" in field)
+        return []
 
 
 def flock_holders(file_stat: stat_result) -> frozenset[int]:
     """PIDs that took a flock on a file, as far as /proc/locks shows them; a process that only
     inherited it is not among them."""
-    try:
-        with open("/proc/locks", encoding="ascii") as lines:
-            fields = [line.split() for line in lines]
-    except OSError:
-        return frozenset()
-    flocks = [one for one in fields if "FLOCK" in one and one[-3].endswith(f":{file_stat.st_ino}")]
-    return frozenset(int(one[-4]) for one in flocks)
+    end = f":{file_stat.st_ino}"
+    return frozenset(int(fields[-4]) for fields in _list_flocks() if fields[-3].endswith(end))
 
 
 class Flock:
@@ -519,8 +472,7 @@ class Flock:
     Waits for at most `patience` seconds, counted by its pauses, so that no clock is read.
 
     Raises:
-        TimeoutError: another process held it all that time.
-    """
+        TimeoutError: another process held it all that time."""
 
     def __init__(
         self,
@@ -544,11 +496,7 @@ class Flock:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write all bytes, with as many write(2) calls as needed.
-
-    Raises:
-        OSError: with the path of the file from /proc/self/fd.
-    """
+    """Write all bytes, with as many write(2) calls as needed. An error has the path of the file."""
     try:
         done = write(fd, data)
         while done < len(data):
@@ -566,18 +514,13 @@ def _path_of(fd: int) -> str | None:
 
 
 def create_file(
-    name: str,
-    dir_fd: int,
-    owner: tuple[int, int] | None,
-    mode: int = FILE_MODE,
-    flags: int = _NEW,
+    name: str, dir_fd: int, owner: tuple[int, int] | None, mode: int = FILE_MODE, flags: int = _NEW
 ) -> int:
     """Create and open an empty file that must not exist; `owner` is (uid, gid). It has the mode
     with any umask: programs of other users read tasks and metrics.
 
     Raises:
-        FileExistsError: the name is in use.
-    """
+        FileExistsError: the name is in use."""
     fd = os.open(name, flags, mode, dir_fd=dir_fd)
     try:
         if owner is not None:
@@ -593,13 +536,10 @@ def create_file(
 
 def copy_mode(fd: int, file_stat: stat_result) -> None:
     """Give an open file the mode of another one, and its owner if we have the right to."""
-    current = os.fstat(fd)
-    if os.geteuid() == 0 and (current.st_uid, current.st_gid) != (
-        file_stat.st_uid,
-        file_stat.st_gid,
-    ):
+    current, owner = os.fstat(fd), (file_stat.st_uid, file_stat.st_gid)
+    if os.geteuid() == 0 and (current.st_uid, current.st_gid) != owner:
         try:
-            fchown(fd, file_stat.st_uid, file_stat.st_gid)
+            fchown(fd, *owner)
         except PermissionError:
             if current.st_uid != file_stat.st_uid:
                 raise
@@ -622,37 +562,25 @@ def make_folder(
     mode: int = FOLDER_MODE,
     owner: tuple[int, int] | None = None,
 ) -> None:
-    """Create a folder unless it exists, for `owner` (uid, gid) or the owner of its parent.
-
-    The parent is fsynced: if the folder's name were lost, so would be all files moved into it.
-
-    Raises:
-        OSError: as `create_folder`.
-    """
+    """Create a folder unless it exists, for `owner` (uid, gid) or the owner of its parent. The
+    parent is fsynced: if the folder's name were lost, so would be all files moved into it."""
     if dir_fd is None:
         above, name = os.path.split(path.rstrip("/"))
-        passed = open_path(above or ".")
-        try:
+        with closing(open_path(above or ".")) as passed:
             make_folder(name, passed, mode, owner)
-        finally:
-            os.close(passed)
         return
     try:
         os.close(create_folder(path, dir_fd, mode, owner))
     except FileExistsError:
         return
-    above_fd = open_folder(".", dir_fd)
-    try:
+    with closing(open_folder(".", dir_fd)) as above_fd:
         fsync(above_fd)
-    finally:
-        os.close(above_fd)
 
 
 def create_folder(
     name: str, dir_fd: int, mode: int = FOLDER_MODE, owner: tuple[int, int] | None = None
 ) -> int:
-    """Create a folder that must not exist, for `owner` (uid, gid) or the owner of its parent, and
-    open it.
+    """Create and open a new folder, for `owner` (uid, gid) or the owner of its parent.
 
     In a folder that another user can write to, root makes it with the rights of the owner
     (setfsuid): that user may exchange it for a private folder of root before it is opened, and a
@@ -660,8 +588,7 @@ def create_folder(
 
     Raises:
         FileExistsError: the name is in use.
-        PermissionError: the owner may not create it, or it was exchanged.
-    """
+        PermissionError: the owner may not create it, or it was exchanged."""
     above = os.fstat(dir_fd)
     owner = owner or new_file_owner(above)
     is_shared = above.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not above.st_mode & stat.S_ISVTX
@@ -705,11 +632,7 @@ def bind_socket(sock: socket.socket, name: str, dir_fd: int, mode: int) -> None:
     """Bind a UNIX socket to a name in an open folder; its path may be longer than 107 bytes.
 
     The umask of the process gives it the mode: chmod(2) by name would follow a link that the
-    folder's owner may have put there since.
-
-    Raises:
-        OSError: the name is in use, or cannot be made.
-    """
+    folder's owner may have put there since."""
     before = os.umask(~mode & 0o777)
     try:
         sock.bind(f"/proc/self/fd/{dir_fd}/{name}")
@@ -741,24 +664,18 @@ def open_dir_path(
     """Open a folder (O_PATH) to open files in it, without following symbolic links below `root`.
 
     Outside `root` the path is followed as in `open_path`, but a link as last component is refused.
-    With `make`, missing folders are created, for `owner` or the owner of each parent.
-
-    Raises:
-        OSError: a component is missing, cannot be created, is not a folder, or is a symbolic link.
-    """
+    With `make`, missing folders are created, for `owner` or the owner of each parent."""
     key = "folder", path, root
-    fd = _cache.get(key, path) if path.startswith("/") else -1
+    fd = _cache.get(key, path)
     if fd < 0:
         if not make:
             _require_there(path)
         fd = _open_dir_path(path, root, make, owner)
-        if path.startswith("/"):
-            _cache.keep(key, fd)
+        _cache.keep(key, path, fd)
     return fd
 
 
 _cache = FdCache()
-
 
 LINKED_FOLDER = (
     "a symbolic link, none is followed below the data folder: mount its target there "
@@ -804,16 +721,9 @@ def _open_dir_path(path: str, root: str, make: bool, owner: tuple[int, int] | No
 
 
 def open_dir(path: str, root: str = "", *, make: bool = False) -> int:
-    """Like `open_dir_path`, but open it for reading, so that it can be listed and fsynced.
-
-    Raises:
-        OSError: as `open_dir_path`, or the folder cannot be read.
-    """
-    fd = open_dir_path(path, root, make=make)
-    try:
+    """Like `open_dir_path`, but open it for reading, so that it can be listed and fsynced."""
+    with closing(open_dir_path(path, root, make=make)) as fd:
         return os.open(".", _FOLDER, dir_fd=fd)
-    finally:
-        os.close(fd)
 
 
 def _below(path: str, root: str) -> list[str] | None:
@@ -835,37 +745,22 @@ def _enter(path: str, dir_fd: int | None = None) -> int:
 
 def open_shared(name: str, dir_fd: int, flags: int, mode: int = FILE_MODE) -> int:
     """Open a regular file that several users write; create it if missing, for the folder's owner.
-
-    Never follows a link and never blocks: the folder's owner may have put anything there.
-
-    Raises:
-        OSError: not a regular file, a second hard link, or it cannot be opened or created.
-    """
-    flags |= GUARDED_FLAGS
+    Never follows a link and never blocks: the folder's owner may have put anything there."""
     try:
-        fd = _open_plain(name, dir_fd, flags)
+        return open_plain(name, dir_fd, flags)
     except FileNotFoundError:
-        owner = new_file_owner(os.fstat(dir_fd))
+        owner, new = new_file_owner(os.fstat(dir_fd)), os.O_CREAT | os.O_EXCL
         try:
-            return create_file(name, dir_fd, owner, mode, flags | os.O_CREAT | os.O_EXCL)
+            return create_file(name, dir_fd, owner, mode, GUARDED_FLAGS | flags | new)
         except FileExistsError:
-            fd = _open_plain(name, dir_fd, flags)  # another process was faster
-    return fd
+            return open_plain(name, dir_fd, flags)  # another process was faster
 
 
 def open_plain(name: str, dir_fd: int, flags: int = os.O_RDONLY) -> int:
-    """Open an existing regular file, without following a link and without blocking.
-
-    Raises:
-        OSError: it is not a regular file or cannot be opened.
-    """
-    return _open_plain(name, dir_fd, GUARDED_FLAGS | flags)
-
-
-def _open_plain(name: str, dir_fd: int, flags: int) -> int:
+    """Open an existing regular file, without following a link and without blocking."""
     # O_NOFOLLOW, and O_NONBLOCK so as not to wait for the other end of a FIFO.
     try:
-        fd = os.open(name, flags, dir_fd=dir_fd)
+        fd = os.open(name, GUARDED_FLAGS | flags, dir_fd=dir_fd)
     except OSError as error:
         if error.errno == errno.ENXIO:  # a FIFO without a reader, or a socket
             raise OSError(errno.ENXIO, _NOT_PLAIN, name) from error
@@ -873,9 +768,8 @@ def _open_plain(name: str, dir_fd: int, flags: int) -> int:
     file_stat = os.fstat(fd)
     if stat.S_ISREG(file_stat.st_mode) and file_stat.st_nlink <= 1:
         return fd
-    words = (
-        file_problem(file_stat, os.fstat(dir_fd)) if stat.S_ISREG(file_stat.st_mode) else _NOT_PLAIN
-    )
+    is_plain = stat.S_ISREG(file_stat.st_mode)
+    words = file_problem(file_stat, os.fstat(dir_fd)) if is_plain else _NOT_PLAIN
     if not words:
         return fd
     os.close(fd)
@@ -886,24 +780,15 @@ _NOT_PLAIN = "not a regular file"
 
 
 def replace_file(path: str, data: bytes, mode: int = 0o644, root: str = "") -> None:
-    """Replace a file atomically by rename(2): a reader sees the old content or the new.
-
-    Not durable: for data that can be regenerated, such as metrics. Its folder is opened by
-    `open_dir_path`.
-
-    Raises:
-        OSError: it could not be written; the old file is unchanged.
-    """
+    """Replace a file atomically by rename(2): a reader sees the old content or the new, and the old
+    one after an error. Not durable: for data that can be regenerated, such as metrics."""
     folder, name = os.path.split(path)
     dir_fd = open_dir_path(folder or ".", root)
     # The real program uses one `.tmp` name for all writers; a PID is unique only in its namespace.
     new = f"{name}.{os.urandom(6).hex()}.tmp"
     try:
-        fd = create_file(new, dir_fd, new_file_owner(os.fstat(dir_fd)), mode)
-        try:
+        with closing(create_file(new, dir_fd, new_file_owner(os.fstat(dir_fd)), mode)) as fd:
             write_all(fd, data)
-        finally:
-            os.close(fd)
         rename(new, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
     except OSError:
         unlink_quietly(new, dir_fd)
@@ -913,30 +798,19 @@ def replace_file(path: str, data: bytes, mode: int = 0o644, root: str = "") -> N
 
 
 def replace_durably(
-    name: str,
-    dir_fd: int,
-    data: bytes,
-    like: stat_result | None = None,
-    mode: int = FILE_MODE,
+    name: str, dir_fd: int, data: bytes, like: stat_result | None = None, mode: int = FILE_MODE
 ) -> None:
-    """Create or replace a file in an open folder by fsync and rename; durable on return.
+    """Create or replace a file in an open folder by fsync and rename; durable on return. After an
+    error the old file is unchanged, or it is unknown which one survives a crash.
 
-    With `like` it gets the mode and owner of that file.
-
-    Raises:
-        OSError: it could not be written; the old file is unchanged, or it is unknown which one
-            survives a crash.
-    """
+    With `like` it gets the mode and owner of that file."""
     new = f".{name}.{os.urandom(6).hex()}.tmp"
     try:
-        fd = create_file(new, dir_fd, new_file_owner(os.fstat(dir_fd)), mode)
-        try:
+        with closing(create_file(new, dir_fd, new_file_owner(os.fstat(dir_fd)), mode)) as fd:
             if like is not None:
                 copy_mode(fd, like)
             write_all(fd, data)
             fsync(fd)
-        finally:
-            os.close(fd)
         rename(new, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
     except OSError:
         unlink_quietly(new, dir_fd)
@@ -945,29 +819,17 @@ def replace_durably(
 
 
 def append(path: str, data: bytes, mode: int = FILE_MODE, root: str = "") -> None:
-    """Append to a file with one write(2), so that lines of several writers do not mix.
-
-    Its folder is opened by
-    `open_dir_path`.
-
-    Raises:
-        OSError: not a regular file, or it could not be written.
-    """
+    """Append to a file with one write(2), so that lines of several writers do not mix. Its folder
+    is opened by `open_dir_path`."""
     key = "append", path, root
-    fd = _cache.get(key, path) if path.startswith("/") else -1
+    fd = _cache.get(key, path)
     if fd < 0:
         folder, name = os.path.split(path)
-        dir_fd = open_dir_path(folder or ".", root)
-        try:
+        with closing(open_dir_path(folder or ".", root)) as dir_fd:
             fd = open_shared(name, dir_fd, os.O_WRONLY | os.O_APPEND, mode)
-        finally:
-            os.close(dir_fd)
-        if path.startswith("/"):
-            _cache.keep(key, fd)
-    try:
+        _cache.keep(key, path, fd)
+    with closing(fd):
         write_all(fd, data)
-    finally:
-        os.close(fd)
 
 
 def unlink_quietly(name: str, dir_fd: int) -> None:
@@ -981,12 +843,7 @@ def unlink_quietly(name: str, dir_fd: int) -> None:
 def regular_files(
     fd: int, wants: Callable[[str], object] | None = None
 ) -> Iterator[tuple[str, stat_result]]:
-    """Yield name and lstat of each regular file directly in an open folder, whose name `wants`
-    accepts.
-
-    Raises:
-        OSError: the folder cannot be listed.
-    """
+    """Yield name and lstat of the regular files in an open folder whose name `wants` accepts."""
     for name in sorted(filter(wants, os.listdir(fd))):
         try:
             file_stat = os.stat(name, dir_fd=fd, follow_symlinks=False)
@@ -998,20 +855,14 @@ def regular_files(
 
 def remove_folder(name: str, dir_fd: int, last: Sequence[str] = ()) -> None:
     """Remove a folder and the regular files directly in it, the names in `last` last, in that
-    order.
+    order, which also holds after a power cut: the folder is fsynced before each of these removals.
 
-    That order also holds after a power cut: the folder is fsynced before each of the later
-    removals.
-    Anything else in the folder stays, and so does the folder. No error if it is already gone.
-
-    Raises:
-        OSError: it is not a folder, is not empty in the end, or cannot be removed now.
-    """
+    Anything else in the folder stays, and so does the folder. No error if it is already gone."""
     try:
         fd = open_folder(name, dir_fd)
     except FileNotFoundError:
         return
-    try:
+    with closing(fd):
         names = [file for file, _ in regular_files(fd)]
         for file in [file for file in names if file not in last]:
             unlink_quietly(file, fd)
@@ -1019,8 +870,6 @@ def remove_folder(name: str, dir_fd: int, last: Sequence[str] = ()) -> None:
             if file != last[0]:
                 fsync(fd)
             unlink_quietly(file, fd)
-    finally:
-        os.close(fd)
     try:
         rmdir(name, dir_fd=dir_fd)
     except FileNotFoundError:
@@ -1035,26 +884,19 @@ def open_parent_below(root: str, path: str, under: str = "") -> tuple[int, str]:
 
     Raises:
         Refused: the path is elsewhere, or contains `.`, `..`, `//` or control characters.
-        OSError: a component is missing or is not a folder.
-    """
+        OSError: a component is missing or is not a folder."""
     parts = components_below(root, path)
     try:
         fd = open_dir(root, under)
     except OSError as error:
         error.filename = root  # report the whole path, not one component
         raise
-    try:
+    with closing(fd):
         return open_parent(fd, parts)
-    finally:
-        os.close(fd)
 
 
 def components_below(root: str, path: str) -> list[str]:
-    """Components of a path below `root`.
-
-    Raises:
-        Refused: as `open_parent_below`.
-    """
+    """Components of a path below `root`; raises `Refused` as `open_parent_below`."""
     prefix = root.rstrip("/") + "/"
     parts = path[len(prefix) :].split("/")
     plain = path.isprintable() and not any(part in ("", ".", "..") for part in parts)
@@ -1064,13 +906,8 @@ def components_below(root: str, path: str) -> list[str]:
 
 
 def open_parent(dir_fd: int, parts: Sequence[str]) -> tuple[int, str]:
-    """Open the parent folder of the last component, from an open folder; return it and that name.
-
-    Follows no symbolic link.
-
-    Raises:
-        OSError: a component is missing or is not a folder.
-    """
+    """Open the parent folder of the last component, from an open folder, and return it and that
+    name; follows no symbolic link."""
     fd = open_folder(".", dir_fd)
     try:
         for part in parts[:-1]:
@@ -1084,14 +921,12 @@ def open_parent(dir_fd: int, parts: Sequence[str]) -> tuple[int, str]:
 
 
 def is_file_below(root: str, path: str, under: str = "") -> bool:
-    """True if there is a regular file at `path` below `root` (see `open_parent_below`); does not
-    open it.
+    """True if there is a regular file at `path` below `root` (see `open_parent_below`).
 
     Raises:
         Refused: the path is elsewhere, behind a symbolic link, or not a regular file.
         FileNotFoundError: a folder on the way is missing.
-        OSError: it cannot be checked now.
-    """
+        OSError: it cannot be checked now."""
     try:
         fd, name = open_parent_below(root, path, under)
     except NotADirectoryError as error:
@@ -1117,8 +952,7 @@ def format_assignment(key: str, value: str, *, utf8: bool = False) -> str:
 
     ASCII only, unless `utf8`; control characters become spaces, other characters "_". A backslash
     after a multi-byte character is swallowed by bash in some locales, so the rest would be
-    executed: such a value is never written as UTF-8.
-    """
+    executed: such a value is never written as UTF-8."""
     swallows = (a > "\x7f" and value[at] in _ESCAPED for at, a in enumerate(value[:-1], 1))
     utf8 = utf8 and not any(swallows)
     escaped = "".join(
@@ -1147,8 +981,7 @@ def parse_assignments(
     lines, as in a shell; their ends become spaces.
 
     Raises:
-        Refused: with the line number and what was expected.
-    """
+        Refused: with the line number and what was expected."""
     if not data:
         raise Refused("empty: a write was interrupted")
     if not data.endswith(b"\n"):

@@ -1,21 +1,15 @@
 """Be the first process (PID 1) of a container: start the program as a child, reap all others.
 
 The kernel gives each orphan of a PID namespace to its first process. If that does not wait for
-them, each stays a zombie until the container ends, and at last no process can be started.
-"""
+them, each stays a zombie until the container ends, and at last no process can be started."""
 
 from __future__ import annotations
 
 import os
 import signal
 
-_PASSED_ON = (
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
+_PASSED_ON = tuple(
+    getattr(signal, f"SIG{name}") for name in ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2")
 )
 
 _FROM_TERMINAL = 0x80
@@ -24,8 +18,7 @@ _FROM_TERMINAL = 0x80
 
 def exit_code_of_child() -> int | None:
     """Fork (fork(2)): None in the child, which goes on as the program. The first process passes
-    signals on to it, reaps every child with waitpid(2), and returns its exit code.
-    """
+    signals on to it, reaps every child with waitpid(2), and returns its exit code."""
     waited = {*_PASSED_ON, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
     child = os.fork()

@@ -22,11 +22,8 @@ class HostFigures(NamedTuple):
 
 
 def free_units(folder: str) -> dict[str, int]:
-    """Free blocks and inodes of a folder's file system (statvfs); a task takes one of each.
-
-    Raises:
-        OSError: the folder cannot be reached.
-    """
+    """Free blocks and inodes of a folder's file system (statvfs); a task takes one of each. Raises
+    `OSError`: the folder cannot be reached."""
     fs_stat = os.statvfs(folder)
     blocks = fs_stat.f_bavail * fs_stat.f_frsize // max(1, fs_stat.f_bsize)
     # File systems that make inodes as they go report 0 of 0.

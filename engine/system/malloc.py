@@ -10,8 +10,7 @@ def use_one_arena() -> None:
     """Let all threads of this process allocate from one heap; call it before they start.
 
     glibc makes up to eight heaps for each CPU and gives their threads' free memory to no other
-    thread. Other C libraries have no such setting.
-    """
+    thread. Other C libraries have no such setting."""
     import ctypes  # for mallopt(3), which the standard library lacks
 
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -15,7 +15,6 @@ class Mount(NamedTuple):
     device: str
     """Major and minor number: `8:1`."""
     point: str
-    """Mount point."""
     type: str
     """File system type: `ext4`, `fuse.sshfs`."""
     source: str
@@ -31,9 +30,8 @@ def parse_mounts(text: str) -> list[Mount]:
         fields, details = front.split(" "), back.split(" ")
         if dash and len(fields) >= 6 and len(details) >= 3:
             options = frozenset(f"{fields[5]},{details[2]}".split(","))
-            mounts.append(
-                Mount(fields[2], _unescaped(fields[4]), details[0], _unescaped(details[1]), options)
-            )
+            point, source = _unescaped(fields[4]), _unescaped(details[1])
+            mounts.append(Mount(fields[2], point, details[0], source, options))
     return mounts
 
 
@@ -45,10 +43,8 @@ def _unescaped(text: str) -> str:
 
 
 def mount_containing(path: str, mounts: Iterable[Mount]) -> Mount | None:
-    """The mount that contains a path (absolute, without symbolic links); None if not listed.
-
-    It is the longest matching mount point; of two on one point, the later hides the earlier.
-    """
+    """The mount that contains a path (absolute, without symbolic links); None if not listed. It is
+    the longest matching mount point; of two on one point, the later hides the earlier."""
     best = None
     for mount in mounts:
         inside = path == mount.point or path.startswith(mount.point.rstrip("/") + "/")
@@ -58,11 +54,8 @@ def mount_containing(path: str, mounts: Iterable[Mount]) -> Mount | None:
 
 
 def mount_of(path: str) -> Mount | None:
-    """The mount that contains a path; None if the kernel does not list it.
-
-    Raises:
-        OSError: the list of mounts cannot be read.
-    """
+    """The mount that contains a path; None if the kernel does not list it. Raises `OSError`: the
+    list of mounts cannot be read."""
     with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
         return mount_containing(os.path.realpath(path), parse_mounts(file.read()))
 
@@ -84,8 +77,7 @@ def has_journal(mount: Mount, sys: str = "/sys", proc: str = "/proc") -> bool | 
     """True if a file system of the ext family has a journal; None if unknown.
 
     Sources: the kernel's `Documentation/ABI/testing/sysfs-fs-ext4` ("journal_task"), and the folder
-    of jbd2 in /proc, which has an entry `DEVICE-INODE` for a journal inside the file system.
-    """
+    of jbd2 in /proc, which has an entry `DEVICE-INODE` for a journal inside the file system."""
     name = os.path.basename(os.path.realpath(f"{sys}/dev/block/{mount.device}"))
     try:
         with open(f"{sys}/fs/ext4/{name}/journal_task", encoding="ascii") as file:
@@ -99,10 +91,8 @@ def has_journal(mount: Mount, sys: str = "/sys", proc: str = "/proc") -> bool | 
 
 
 def durability_problem(mount: Mount, journal: bool | None) -> str:
-    """Why a spool on this file system may lose or repeat tasks; "" if it is safe.
-
-    `journal` is the result of `has_journal`, needed only for the types in `EXT_TYPES`.
-    """
+    """Why a spool on this file system may lose or repeat tasks; "" if it is safe. `journal` is the
+    result of `has_journal`, needed only for the types in `EXT_TYPES`."""
     for option, why in _OPTION_PROBLEMS.items():
         if option in mount.options:
             return f"mounted with {option}: {why}"

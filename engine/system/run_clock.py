@@ -41,18 +41,14 @@ class RunClock:
         self._written: SeenTime | None = None
 
     def note(self, now: float) -> SeenTime:
-        """Note that a run is at `now`; return what all runs have seen.
-
-        Raises:
-            OSError: the record cannot be read or, but for a full disk, written.
-        """
+        """Note that a run is at `now`; return what all runs have seen. Raises `OSError`: the record
+        cannot be read or, but for a full disk, written."""
         if self._known_times is None:
             self._known_times = self._written = read_seen_time(self._folder, self._root)
         before, self._known_times = self._known_times, note_run(self._known_times, read_moment(now))
         if self._known_times.stepped_at != before.stepped_at:
-            self._log(
-                "WARN", f"{describe_step(self._known_times)}: nothing is deleted or given up by age"
-            )
+            step = describe_step(self._known_times)
+            self._log("WARN", f"{step}: nothing is deleted or given up by age")
         last = self._written.last if self._written else None
         is_same = self._written and len(self._written.stretches) == len(self._known_times.stretches)
         is_recent = last is not None and 0 <= now - last.at < WRITE_SECONDS
@@ -70,11 +66,7 @@ class RunClock:
         return self._known_times
 
     def read(self, now: float) -> SeenTime:
-        """What all runs have seen up to `now`, without a record of this one.
-
-        Raises:
-            OSError: the record cannot be read.
-        """
+        """What all runs have seen up to `now`, without a record of this one; raises as `note`."""
         return note_run(read_seen_time(self._folder, self._root), read_moment(now))
 
     def age(self, moment: float, now: float) -> float:
@@ -89,15 +81,12 @@ class RunClock:
 def describe_step(times: SeenTime) -> str:
     """When and by how much the clock was set."""
     direction = "ahead" if times.step > 0 else "back"
-    return (
-        f"clock set {direction} by {format_duration(abs(times.step))} before "
-        f"{format_time(times.stepped_at or 0.0)}"
-    )
+    seconds, moment = abs(times.step), times.stepped_at or 0.0
+    return f"clock set {direction} by {format_duration(seconds)} before {format_time(moment)}"
 
 
 class ClockSteps:
-    """The last step of the clock at a place: one that this process saw, else one in the record of
-    the runs."""
+    """The last step of the clock at a place that this process saw, else that of the record."""
 
     def __init__(
         self,
@@ -155,11 +144,7 @@ def read_moment(now: float) -> RunMoment:
 
 
 def read_seen_time(folder: str, root: str) -> SeenTime:
-    """Read the record; nothing is seen yet if there is none, or it is damaged.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Read the record; nothing is seen yet if there is none, or it is damaged. Raises `OSError`."""
     try:
         dir_fd = files.open_dir_path(folder, root)
     except FileNotFoundError:

@@ -1,8 +1,7 @@
 """Sort the file names of a whole spool with SQLite in a temporary file.
 
 Sorting a million names in Python blocks other threads for a third of a second and takes 90 MiB;
-here other threads run between the steps.
-"""
+here other threads run between the steps."""
 
 from __future__ import annotations
 
@@ -69,10 +68,8 @@ class SortedNames:
         return self._group("1")
 
     def in_several_states(self) -> list[tuple[str, list[State]]]:
-        """Names that exist in several states, with these states; a state has each name once.
-
-        Faster than `duplicates`: the names that only the largest state has are not sorted again.
-        """
+        """Names that exist in several states, with these states; a state has each name once. Faster
+        than `duplicates`: the names that only the largest state has are not sorted again."""
         largest = max(self._counts, key=self._counts.__getitem__, default=State.PENDING)
         others = f"SELECT name FROM name WHERE state <> {_STATES.index(largest)}"
         return self._group(f"name IN ({others})")

@@ -4,8 +4,7 @@
 socket pair. Only this process has our end: end of file on it means "end the program", whether we
 shut it down (timeout, cancelled) or were killed. The supervisor starts the program, writes its
 standard input, reads its output, and reports its end. It has all of the input before the start: if
-we are killed in the middle of a mail, the program never sees end of file after half of it.
-"""
+we are killed in the middle of a mail, the program never sees end of file after half of it."""
 
 from __future__ import annotations
 
@@ -44,8 +43,7 @@ READS_PER_CHECK = 32
 """Reads of 64 KiB between two checks of the clock; a pipe holds at most 1 MiB."""
 
 MAX_SCANS = 10
-"""Maximum number of scans of /proc for the program's processes: each finds those forked during
-the previous one."""
+"""Maximum scans of /proc for the program's processes: each finds those forked meanwhile."""
 
 PR_SET_CHILD_SUBREAPER = 36
 """prctl(2): orphaned descendants become children of this process."""
@@ -58,8 +56,7 @@ class ProgramResult(NamedTuple):
     """The result of a program."""
 
     status: int | None
-    """Exit status; the negative number of the signal that ended it; None: unknown, or it could not
-    be ended."""
+    """Exit status; negative: the signal that ended it; None: unknown, or not ended."""
     output: bytes
     """The end of its standard output and standard error, together."""
     end_reason: str = ""
@@ -86,8 +83,7 @@ def own_limit(error: BaseException | None) -> str:
     """The text of an error for want of our own descriptors or memory; "" if it has another cause.
 
     Without descriptors a name seems unknown and a certificate untrusted, as their files cannot be
-    opened: for these errors it is tried whether one can.
-    """
+    opened: for these errors it is tried whether one can."""
     if isinstance(error, socket.gaierror) or hasattr(error, "verify_code"):
         return descriptor_lack()
     number = error.errno if isinstance(error, OSError) else None
@@ -124,7 +120,6 @@ class Program(NamedTuple):
     account: Account | None = None
     """The user to run it as, which needs root; None: our own."""
     grace: float = KILL_DELAY_SECONDS
-    """Seconds between SIGTERM and SIGKILL."""
     kept_fds: Collection[int] = ()
     """File descriptors that only the supervisor keeps open while it runs: a lock that must outlive
     us, and that a program could release (flock -u)."""
@@ -134,8 +129,7 @@ class SupervisorPool:
     """Supervisor processes, each with one program at a time; they are used again and end with us.
 
     A supervisor that still has a child process after its program (a daemon, or one that cannot be
-    killed) is not used again. All methods may be called from any thread.
-    """
+    killed) is not used again. All methods may be called from any thread."""
 
     def __init__(self) -> None:
         self._idle: list[_Link] = []
@@ -161,8 +155,7 @@ class SupervisorPool:
         of its input by then, it never sees end of file.
 
         Raises:
-            CannotRun: it cannot be started or watched.
-        """
+            CannotRun: it cannot be started or watched."""
         started = is_over = is_reusable = False
         try:
             link = self._take_link(tuple(program.pass_fds), tuple(program.kept_fds))
@@ -213,11 +206,7 @@ def run_supervised(
     linger: float = 0.0,
     abandon: bool = False,
 ) -> ProgramResult:
-    """Run one program under its own supervisor, as `SupervisorPool.run` does.
-
-    Raises:
-        CannotRun: it cannot be started or watched.
-    """
+    """Run one program under its own supervisor, as `SupervisorPool.run` does."""
     with SupervisorPool() as pool:
         return pool.run(program, timeout, cancelled, linger=linger, abandon=abandon)
 
@@ -232,11 +221,8 @@ def _send(sock: socket.socket, value: tuple[Any, ...], fds: Sequence[int] = ()) 
 
 
 def _receive(sock: socket.socket, fds: int) -> tuple[Any, list[int]]:
-    """Receive a value, with up to so many descriptors.
-
-    Raises:
-        EOFError: the other end was closed before all of it was sent.
-    """
+    """Receive a value, with up to so many descriptors. Raises `EOFError`: the other end was closed
+    before all of it was sent."""
     first, received, _, _ = socket.recv_fds(sock, 65536, fds, socket.MSG_CMSG_CLOEXEC)
     data = bytearray(first)
     while len(data) < 8 or len(data) < 8 + int.from_bytes(data[:8], "little"):
@@ -308,11 +294,7 @@ class _Link(NamedTuple):
                 return why
 
     def read_report(self, why: str) -> tuple[ProgramResult, bool, bool]:
-        """Return the result; True if the supervisor is about to end or idle; True if it is idle.
-
-        Raises:
-            CannotRun: the supervisor could not start or watch the program.
-        """
+        """Return the result; True if the supervisor is about to end or idle; True if it is idle."""
         try:
             (word, *values), _ = _receive(self.sock, 0)
         except (EOFError, ConnectionResetError):
@@ -324,7 +306,6 @@ class _Link(NamedTuple):
         return ProgramResult(status, output, why if forced else "", unread), is_over, is_idle
 
     def _kill_unsupervised(self) -> None:
-        """Kill the program after its supervisor was killed."""
         pid = int.from_bytes(self.running[:], "little")
         with suppress(ProcessLookupError, PermissionError):
             if pid and os.getsid(pid) == pid:
@@ -357,14 +338,14 @@ def _supervise(
     """Run the supervisor process, from fork to exit.
 
     It is forked while other threads may run: so it must not wait for locks that they hold, nor free
-    their objects, whose finalizers (of a database) belong to the parent process.
-    """
+    their objects, whose finalizers (of a database) belong to the parent process."""
     try:
         gc.disable()
         os.setsid()  # signals to our process group must not reach it
         _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-            signal.signal(number, _ignore_signal)  # a handler, because SIG_IGN would be inherited
+            # The supervisor must outlive its program; SIG_IGN would be inherited.
+            signal.signal(number, lambda *_: None)
         null = _close_all_but({sock.fileno(), *pass_fds, *kept_fds})
         for fd in pass_fds + kept_fds:
             os.dup2(null, fd, inheritable=False)  # keep the number, but not the flock
@@ -401,10 +382,6 @@ def _reason(error: Exception) -> tuple[str, int]:
     why = error_text(error)
     code = errno.ENOMEM if isinstance(error, MemoryError) else getattr(error, "errno", None)
     return why.encode("utf-8", "replace").decode(), code or 0
-
-
-def _ignore_signal(*_: object) -> None:
-    """Ignore a signal: the supervisor must outlive its program."""
 
 
 def _close_all_but(exempt: Collection[int]) -> int:
@@ -458,8 +435,7 @@ class _Supervisor:
         """Run the program to its end; True if it has left no process behind.
 
         Raises:
-            OSError, subprocess.SubprocessError, ValueError: it cannot be started or watched.
-        """
+            OSError, subprocess.SubprocessError, ValueError: it cannot be started or watched."""
         self._start(fds)
         self.reap_adopted()
         pidfd = os.pidfd_open(self._pid)
@@ -475,7 +451,8 @@ class _Supervisor:
         pid, self._pid = self._pid, 0
         os.waitpid(pid, 0)
         is_idle = not forced and _is_childless()
-        self._release()
+        for number in self._program.kept_fds:
+            os.dup2(self._null, number, inheritable=False)
         self._report(status, unread=unread, forced=forced, is_idle=is_idle)
         for fd in (pidfd, self._output, self._reading, self._writing):
             if fd >= 0:
@@ -500,10 +477,6 @@ class _Supervisor:
         for number in program.pass_fds:
             os.dup2(self._null, number, inheritable=False)
 
-    def _release(self) -> None:
-        for number in self._program.kept_fds:
-            os.dup2(self._null, number, inheritable=False)
-
     def reap_adopted(self, *_: object) -> None:
         """Reap orphans that we adopted (subreaper), but not the program itself, to keep its PID."""
         with suppress(ChildProcessError):
@@ -514,8 +487,7 @@ class _Supervisor:
                 os.waitpid(end.si_pid, 0)
 
     def _follow(self, pidfd: int) -> bool:
-        """Wait until the program has ended; True if it was signalled because the other end of the
-        socket was closed."""
+        """Wait until the program has ended; True if it was signalled, as the socket was closed."""
         poll, writing, closed = select.poll(), self._writing, False
         for fd in (pidfd, self._output, self._sock.fileno()):
             poll.register(fd, select.POLLIN)
@@ -558,7 +530,6 @@ class _Supervisor:
                 return
 
     def _read(self) -> bool:
-        """Read available output; False at end of file."""
         # Limited: a program may write faster than we read, and the deadline must still be checked.
         for _ in range(READS_PER_CHECK):
             try:
@@ -581,7 +552,6 @@ class _Supervisor:
         return bool(self._input)
 
     def _unread(self) -> bool:
-        """True if input is unread in the pipe or not yet written."""
         if self._reading < 0:
             return False
         return bool(self._input) or any(fcntl.ioctl(self._reading, termios.FIONREAD, bytes(4)))
@@ -600,10 +570,8 @@ class _Supervisor:
             _send(self._sock, ("ended", status, self._collected, unread, forced, is_over, is_idle))
 
     def _signal(self, number: signal.Signals, *, session: bool = False) -> None:
-        """Signal the program's process group; with `session`, its session and its descendants.
-
-        A program such as timeout(1) makes its own process group, setsid(1) its own session.
-        """
+        """Signal the program's process group; with `session`, its session and its descendants. A
+        program such as timeout(1) makes its own process group, setsid(1) its own session."""
         with suppress(ProcessLookupError, PermissionError):  # none left, or another user's
             os.killpg(self._pid, number)
         signalled: set[int] = set()
@@ -622,8 +590,7 @@ def _spawn(program: Program, stdin: int, output: int) -> int:
     """Start a program in its own session; return its PID.
 
     `posix_spawn` takes half the processor time of `Popen`, but sets no user or folder and reads our
-    PATH. It closes nothing: all other descriptors of a supervisor are closed by exec.
-    """
+    PATH. It closes nothing: all other descriptors of a supervisor are closed by exec."""
     if program.account is None and program.cwd is None and "/" in program.argv[0]:
         into = ((stdin, 0), (output, 1), (output, 2))
         return os.posix_spawn(
@@ -651,8 +618,7 @@ def spawn(
     without other threads may pass it.
 
     Raises:
-        OSError, subprocess.SubprocessError, ValueError: it cannot be started.
-    """
+        OSError, subprocess.SubprocessError, ValueError: it cannot be started."""
     process = subprocess.Popen(
         program.argv,
         stdin=stdin,

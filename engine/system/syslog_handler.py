@@ -1,9 +1,7 @@
-"""Send lines to syslog, where monitoring can find them: alerts and errors of queues, and what a
-mail scheduler logs.
+"""Send lines to syslog, where monitoring finds them: alerts, errors, and a mail scheduler's log.
 
 The contract's own program runs `logger -t nftban-queue -p user.LEVEL` for the lines of its queues.
-Imported only when there is such a line to send.
-"""
+Imported only when there is such a line to send."""
 
 from __future__ import annotations
 
@@ -32,10 +30,8 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 def format_message(
     level: str, text: str, now: float, pid: int, tag: str = TAG, facility: int = USER
 ) -> bytes:
-    """Format a syslog message: `<PRI>Mmm dd hh:mm:ss TAG[PID]: text`.
-
-    As in RFC 3164 but without the host, which the local syslog adds; the time is local.
-    """
+    """Format a syslog message: `<PRI>Mmm dd hh:mm:ss TAG[PID]: text`. As in RFC 3164 but without
+    the host, which the local syslog adds; the time is local."""
     t = time.localtime(now)
     stamp = f"{_MONTHS[t.tm_mon - 1]} {t.tm_mday:2} {t.tm_hour:02}:{t.tm_min:02}:{t.tm_sec:02}"
     priority = 8 * facility + SEVERITIES[level]
@@ -49,9 +45,7 @@ def send_message(
 ) -> bool:
     """Send a message to the syslog socket at `path`; True if it was accepted.
 
-    Never waits or raises: if syslog is missing or busy the work continues, and the line is in the
-    queue's log anyway.
-    """
+    Never waits or raises, also if syslog is missing or busy: the line is in the queue's log."""
     message = format_message(level, text, now, pid=os.getpid(), tag=tag, facility=facility)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
         try:

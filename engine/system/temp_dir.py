@@ -1,8 +1,7 @@
 """A private temporary folder that is removed after its owner has ended, even by a crash.
 
 The owner holds the flock of a file in it. A folder whose flock is free has lost its owner; the next
-process that makes a temporary folder removes it.
-"""
+process that makes a temporary folder removes it."""
 
 from __future__ import annotations
 
@@ -33,10 +32,7 @@ class TempDir:
 
     def __init__(self, place: str | None = None) -> None:
         """Create one in `place`, or else where there is space, and remove abandoned ones there.
-
-        Raises:
-            Unavailable: no folder can be created; the message says where and why.
-        """
+        Raises `Unavailable`: no folder can be created; the message says where and why."""
         self._removing = threading.Lock()
         refusals = []
         for parent in [place] if place is not None else _by_free_space(PARENTS):
@@ -93,7 +89,6 @@ def _create_claimed(parent: str) -> tuple[str, int]:
 
 
 def _remove_if_abandoned(path: str) -> bool:
-    """Remove a temporary folder of this user if no process uses it."""
     try:
         folder_stat = os.lstat(path)
         if not stat.S_ISDIR(folder_stat.st_mode) or folder_stat.st_uid != os.geteuid():
@@ -103,13 +98,11 @@ def _remove_if_abandoned(path: str) -> bool:
         return _remove_if_unclaimed(path)
     except OSError:
         return False
-    try:
+    with files.closing(fd):
         abandoned = files.claim_flock(fd)
         if abandoned:
             shutil.rmtree(path, ignore_errors=True)
         return abandoned
-    finally:
-        os.close(fd)
 
 
 def _remove_if_unclaimed(path: str) -> bool:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from engine.system import files
+
 if TYPE_CHECKING:
     import ctypes
 
@@ -39,11 +41,7 @@ class Account(NamedTuple):
 
 
 def account_named(name: str) -> Account:
-    """Look up a user by name.
-
-    Raises:
-        KeyError: no such user.
-    """
+    """Look up a user by name. Raises `KeyError`: no such user."""
     import pwd
 
     entry = pwd.getpwnam(name)
@@ -52,10 +50,7 @@ def account_named(name: str) -> Account:
 
 
 def owner_account(folder: os.stat_result) -> Account:
-    """The account of a folder's owner.
-
-    A uid without an account gets the folder's group, unless that is root's.
-    """
+    """The account of a folder's owner; see `account_of`."""
     return account_of(folder.st_uid, folder.st_gid)
 
 
@@ -76,8 +71,7 @@ def task_account(run_as: str, folder: os.stat_result) -> Account | None:
 
     Raises:
         NotRoot: `run_as` is another user and we are not root.
-        KeyError: no such user.
-    """
+        KeyError: no such user."""
     us = os.geteuid()
     if not run_as and (us != 0 or folder.st_uid == 0):
         return None
@@ -112,8 +106,7 @@ def state_folder(environ: Mapping[str, str]) -> str:
 
     Raises:
         FileNotFoundError: there is no home directory.
-        PermissionError: the folder belongs to another user, for example $HOME under sudo.
-    """
+        PermissionError: the folder belongs to another user, for example $HOME under sudo."""
     state = environ.get("XDG_STATE_HOME", "")
     if not state.startswith("/"):  # the base directory specification: a relative one is ignored
         home = environ.get("HOME", "")
@@ -137,10 +130,6 @@ class Unsafe(Exception):
     """Root cannot safely open a path with any user's rights; the message says why."""
 
 
-MAX_LINKS = 40
-"""Maximum number of symbolic links in a path, as in the kernel."""
-
-
 def safe_account(path: str) -> Account | None:
     """The user with whose rights root opens a file or folder; None: with our own.
 
@@ -152,8 +141,7 @@ def safe_account(path: str) -> Account | None:
     Raises:
         Unsafe: a file of one user in a folder of another, or a path of root's in a folder that
             other users can write to.
-        OSError: a folder on the path is missing.
-    """
+        OSError: a folder on the path is missing."""
     if os.geteuid() != 0:
         return None
     # One look at each step: another process may create the file in this moment.
@@ -171,7 +159,9 @@ def safe_account(path: str) -> Account | None:
         )
     for _, step_stat in reversed(existing_steps):
         if step_stat.st_uid:
-            return file_account(step_stat)
+            # The owner, with the group of the file, if they are a member.
+            account, gid = owner_account(step_stat), step_stat.st_gid
+            return account._replace(gid=gid) if gid in account.groups else account
     for at, step_stat in existing_steps:
         if _is_writable_by_others(at, step_stat, sticky_counts=not is_folder and at == folder):
             raise Unsafe(
@@ -182,8 +172,7 @@ def safe_account(path: str) -> Account | None:
 
 
 def _path_steps(path: str) -> Iterator[tuple[str, os.stat_result | None]]:
-    """Yield the root folder, each folder and link on a path, and its end, with their lstat; a
-    missing end has None."""
+    """Yield the root folder, what is on a path, and its end, with lstat; None: a missing end."""
     at, links = "/", 0
     yield at, os.lstat(at)
     components = os.path.join(os.getcwd(), path).split("/")[::-1]
@@ -204,7 +193,7 @@ def _path_steps(path: str) -> Iterator[tuple[str, os.stat_result | None]]:
             at = next_path
             continue
         links += 1
-        if links > MAX_LINKS:
+        if links > files.MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
         target = os.readlink(next_path)
         at = "/" if target.startswith("/") else at
@@ -225,12 +214,6 @@ def _is_writable_by_others(at: str, file_stat: os.stat_result, *, sticky_counts:
     )
 
 
-def file_account(file_stat: os.stat_result) -> Account:
-    """The owner of a file or folder; with its group, if they are a member."""
-    account = owner_account(file_stat)
-    return account._replace(gid=file_stat.st_gid) if file_stat.st_gid in account.groups else account
-
-
 def _name_or_uid(uid: int) -> str:
     return user_name(uid) or str(uid)
 
@@ -241,12 +224,10 @@ def files_as(account: Account | None) -> Iterator[None]:
 
     New files belong to that user. None or root: no change. Used for files in a folder of another
     user: if root is redirected there, it can only reach what that user can. Do not yield to a
-    caller
-    or start a thread in this block.
+    caller or start a thread in this block.
 
     Raises:
-        PermissionError: the system refuses the change.
-    """
+        PermissionError: the system refuses the change."""
     if account is None or account.uid == 0 or os.geteuid() != 0:
         yield
         return
@@ -288,11 +269,8 @@ def _libc() -> ctypes.CDLL:
 
 
 def _set_groups(groups: Sequence[int]) -> None:
-    """Set the supplementary groups of this thread.
-
-    Raises:
-        PermissionError: the system refuses, or the call number of this machine is unknown.
-    """
+    """Set the supplementary groups of this thread. Raises `PermissionError`: the system refuses, or
+    the call number of this machine is unknown."""
     if sorted(os.getgroups()) == sorted(groups):
         return
     import ctypes

@@ -1,8 +1,7 @@
 """Read JSON, numbers and texts of small state files with fixed limits.
 
 The file may come from any program, an editor or a failing disk. Every problem raises the same
-exception, `Malformed`, a ValueError; callers need not know what `json` or `float` raise.
-"""
+exception, `Malformed`, a ValueError; callers need not know what `json` or `float` raise."""
 
 from __future__ import annotations
 
@@ -57,12 +56,7 @@ def _refuse(word: str) -> float:
 
 
 def load_json(data: bytes | str, most: int = MAX_BYTES) -> Any:
-    """Parse a JSON document of at most `most` bytes and `MAX_DEPTH` levels, with finite numbers
-    only.
-
-    Raises:
-        Malformed: too long, too deep, not UTF-8, not JSON, or an unsupported number.
-    """
+    """Parse JSON of at most `most` bytes and `MAX_DEPTH` levels, with finite numbers only."""
     if len(data) > most:
         raise Malformed(f"{len(data):,} bytes, expected at most {most:,}")
     try:
@@ -94,22 +88,14 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 def check_object(value: Any, what: str = "the document") -> dict[str, Any]:
-    """Check for a JSON object.
-
-    Raises:
-        Malformed: it is another type.
-    """
+    """Check for a JSON object."""
     if not isinstance(value, dict):
         raise Malformed(f"{what}: expected an object")
     return value
 
 
 def check_epoch(value: Any, what: str) -> float:
-    """Check for epoch seconds UTC, from 1970 to the end of the year 9999.
-
-    Raises:
-        Malformed: it is not.
-    """
+    """Check for epoch seconds UTC, from 1970 to the end of the year 9999."""
     try:
         seconds = check_number(value, what)
     except Malformed:
@@ -120,11 +106,7 @@ def check_epoch(value: Any, what: str) -> float:
 
 
 def check_number(value: Any, what: str, most: float = YEAR_10000) -> float:
-    """Check for a number from -`most` to `most`: seconds, a rate, a time that may be before 1970.
-
-    Raises:
-        Malformed: it is not.
-    """
+    """Check for a number from -`most` to `most`: seconds, a rate, a time, maybe before 1970."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not -most <= value <= most:  # false for NaN
         raise Malformed(f"{what}: expected a number from -{most:g} to {most:g}")
@@ -132,22 +114,14 @@ def check_number(value: Any, what: str, most: float = YEAR_10000) -> float:
 
 
 def check_count(value: Any, what: str, most: int = MAX_COUNT) -> int:
-    """Check for a whole number from 0 to `most`.
-
-    Raises:
-        Malformed: it is not.
-    """
+    """Check for a whole number from 0 to `most`."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
         raise Malformed(f"{what}: expected a whole number from 0 to {most:,}")
     return value
 
 
 def check_text(value: Any, what: str, most: int = 4096) -> str:
-    """Check for a string of at most `most` characters.
-
-    Raises:
-        Malformed: it is another type or too long.
-    """
+    """Check for a string of at most `most` characters."""
     if not isinstance(value, str):
         raise Malformed(f"{what}: expected a text")
     if len(value) > most:

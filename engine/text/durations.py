@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 DURATION_HINT = "a duration such as 30s, 5m, 2h, 1d or 1h30m"
-"""What was expected, for error messages."""
 MAX_SECONDS = 10**9
 """31 years: longer than any wait, and accepted by every system call."""
 UNITS: Mapping[str, float] = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1, "ms": 0.001}
@@ -25,8 +24,7 @@ def parse_duration(text: str, bare: str = "") -> float:
     `bare` is the unit of a number alone; "" refuses it.
 
     Raises:
-        ValueError: not a duration, or one of more than 31 years.
-    """
+        ValueError: not a duration, or one of more than 31 years."""
     remaining = f"{text}{bare}" if _is_number(text) else text.lower()
     seconds = 0.0
     while remaining:

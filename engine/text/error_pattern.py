@@ -1,10 +1,8 @@
-"""Group similar errors: replace what varies (numbers, hosts, ids) and give the pattern a short
-name.
+"""Group similar errors: replace what varies (numbers, hosts, ids), and name the pattern.
 
 `connect_timeout mx7.example.net 25` and `connect_timeout mx31.example.org 587` are one error to an
 operator; `421 4.7.0 try again later` and `550 5.1.1 user unknown` are two, with different codes. So
-variable parts are replaced, but the reply codes of a mail server stay.
-"""
+variable parts are replaced, but the reply codes of a mail server stay."""
 
 from __future__ import annotations
 
@@ -55,14 +53,6 @@ _NAME = rf"""
 _PUNCTUATED = re.compile(r"[./:@-]").search
 _NUMBERS = re.compile(_NUMBER, re.VERBOSE | re.ASCII)
 
-_PLACEHOLDERS = {
-    "address": "<address>",
-    "id": "<id>",
-    "host": "<host>",
-    "number": "<host>",
-    "path": "<path>",
-}
-
 _ENHANCED = r"[ -][245](?:\.[0-9]{1,3}){2}"
 _WORD_END = r"(?![.\w])"
 
@@ -95,9 +85,7 @@ def fold_error(error: str) -> str:
     (`421 4.7.0`): at the start, after ` said: `, after our own error name (`unavailable_450: 450`),
     and, if it has both codes, after any colon; so does the status of an HTTP answer. Only the first
     `ERROR_LIMIT_CHARS` characters count, the part that a task file stores, so that a log and a
-    spool give the same pattern.
-    Folding a pattern again does not change it.
-    """
+    spool give the same pattern. Folding a pattern again does not change it."""
     error = error[:ERROR_LIMIT]
     reply = _find_reply(error)
     if reply is None:
@@ -114,11 +102,8 @@ def reply_code(error: str) -> str:
 
 
 def pattern_name(folded: str) -> str:
-    """Short name of a pattern, easy to type: `F-3A91`.
-
-    It has 16 bits of a CRC-32: among 100 patterns, two share a name in 1 of 13 cases. A filter by
-    that name then matches both.
-    """
+    """Short name of a pattern, easy to type: `F-3A91`. It has 16 bits of a CRC-32: among 100
+    patterns, two share a name in 1 of 13 cases. A filter by that name then matches both."""
     return f"F-{zlib.crc32(folded.encode('utf-8', 'replace')) & 0xFFFF:04X}"
 
 
@@ -153,4 +138,5 @@ def _fold_word(word: str) -> str:
 
 
 def _placeholder(match: re.Match[str]) -> str:
-    return _PLACEHOLDERS.get(match.lastgroup or "", "#")
+    name = "host" if match.lastgroup == "number" else match.lastgroup
+    return f"<{name}>" if name else "#"

@@ -47,8 +47,7 @@ def format_rate(per_second: float, unit: str = "/s", *, is_titled: bool = False)
     """Format a rate: `0.0/s`, `9.4/s`, `412/s`; below 0.1 of `unit` in a longer one: `5/min`,
     `40/h`, `<1/h`; `?` if it is no rate. At most five cells and the unit.
 
-    `is_titled`: the title of the column has `unit`, so only another one is added.
-    """
+    `is_titled`: the title of the column has `unit`, so only another one is added."""
     if not 0 <= per_second < math.inf:
         return UNKNOWN
     amount = round(per_second * RATE_UNITS[unit], 6)

@@ -7,31 +7,9 @@ import re
 from contextlib import suppress
 
 _SKIPPED = {"script", "style", "head", "title", "template"}
-_BREAKS = {
-    "p",
-    "br",
-    "div",
-    "tr",
-    "li",
-    "ul",
-    "ol",
-    "table",
-    "blockquote",
-    "hr",
-    "pre",
-    "section",
-    "h1",
-    "h2",
-    "h3",
-    "h4",
-    "h5",
-    "h6",
-    "header",
-    "footer",
-    "article",
-    "dt",
-    "dd",
-}
+_is_break = re.compile(
+    "p|br|div|tr|li|ul|ol|table|blockquote|hr|pre|section|h[1-6]|header|footer|article|dt|dd"
+).fullmatch
 _CELLS = {"td", "th"}
 _LINK = re.compile(r"""\shref\s*=\s*["']?\s*((?:https?|mailto):[^\s"'<>]+)""", re.IGNORECASE)
 _TAG = re.compile(r"/?([a-zA-Z][a-zA-Z0-9]{0,20})")
@@ -40,18 +18,15 @@ _LOWER = str.maketrans({chr(c): chr(c + 32) for c in range(65, 91)})
 
 def html_to_text(page: str, *, links: bool = False) -> str:
     """The text of a page without tags, scripts and styles; with `links`, URLs follow their text.
-
-    The parser of the standard library takes quadratic time for some pages.
-    """
+    The parser of the standard library takes quadratic time for some pages."""
     lower = page.translate(_LOWER)  # of the same length, unlike str.lower()
     text: list[str] = []
     at, is_preformatted, link = 0, False, ""
     while at < len(page):
         begin = page.find("<", at)
         begin = len(page) if begin < 0 else begin
-        text.append(
-            page[at:begin] if is_preformatted else re.sub(r"[\r\n\t ]+", " ", page[at:begin])
-        )
+        part = page[at:begin]
+        text.append(part if is_preformatted else re.sub(r"[\r\n\t ]+", " ", part))
         if page.startswith("<!--", begin):
             at = _position_after(page, "-->", begin)
             continue
@@ -73,7 +48,7 @@ def html_to_text(page: str, *, links: bool = False) -> str:
                 text.append(f" ({link})")
             match = None if closes else _LINK.search(page, begin, at)
             link = match[1] if match else ""
-        text.append("\n" if name in _BREAKS else " " if name in _CELLS else "")
+        text.append("\n" if _is_break(name) else " " if name in _CELLS else "")
     return _tidy_lines("".join(text))
 
 

@@ -15,11 +15,8 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def compact_json(text: str) -> str:
-    """Remove the white space between the values of a JSON text; nothing else changes.
-
-    Raises:
-        ValueError: it is no JSON; the message has line and column.
-    """
+    """Remove the white space between the values of a JSON text; nothing else changes. Raises
+    `ValueError`: it is no JSON; the message has line and column."""
     try:
         json.loads(text, parse_int=str, parse_float=str, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
@@ -32,13 +29,8 @@ def compact_json(text: str) -> str:
 
 @lru_cache(maxsize=8)
 def lay_out_json(text: str) -> str:
-    """Give each value a line of its own, and write unprintable characters as escapes.
-
-    If that would change a number or a string, such as 1e5, all stays on one line.
-
-    Raises:
-        ValueError: it is no JSON.
-    """
+    """Give each value a line of its own, and write unprintable characters as escapes. If that would
+    change a number or a string, such as 1e5, all stays on one line. Raises as `compact_json`."""
     flat = compact_json(text)
     try:
         lines = json.dumps(json.loads(flat), indent=2, ensure_ascii=False)

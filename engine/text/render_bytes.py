@@ -1,8 +1,6 @@
 """Show untrusted bytes as safe lines: a decoded mail, JSON, HTML, text, or a hex dump.
 
-The bytes may be malicious: the work is limited for any content, and nothing in it is fetched or
-run.
-"""
+The bytes may be malicious: the work is limited for any content, and nothing is fetched or run."""
 
 from __future__ import annotations
 
@@ -14,20 +12,17 @@ from collections.abc import Iterable, Iterator
 from email.errors import HeaderParseError
 from email.header import decode_header
 from email.message import Message
+from itertools import islice
 from typing import NamedTuple
 
 from engine.text.html_text import html_to_text
 from engine.text.safe import safe_lines
 
 MAX_PART_DEPTH, MAX_PARTS = 10, 50
-"""Maximum nesting of a mail's parts, and their maximum number."""
 MAX_HEADERS, MAX_HEADER_LENGTH = 100, 2000
-"""Maximum headers of a part, and characters of each: the standard library's parser takes quadratic
-time in their length."""
+"""Headers of a part, and characters of each: Python's parser takes quadratic time in these."""
 MAX_LINES = 20_000
-"""Maximum number of lines."""
 MAX_DUMP_BYTES = 64 * 1024
-"""Maximum bytes in a hex dump."""
 
 _MAX_TEXT_LENGTH = 1 << 20
 _SAMPLE_BYTES = 4096
@@ -46,12 +41,8 @@ class RenderedBytes(NamedTuple):
 def render_data(
     data: bytes, per_row: int = 16, *, is_html: bool = False, is_wire: bool = False
 ) -> RenderedBytes:
-    """Detect the type of the data and format it; binary data as hex, `bytes_per_row` bytes per
-    line.
-
-    With `is_html` it is HTML even without any mark of it; with `is_wire` it is a mail in SMTP wire
-    format.
-    """
+    """Detect the type of the data and format it; binary data as hex, `per_row` bytes per line. With
+    `is_html` it is HTML even without any mark of it; with `is_wire` a mail in SMTP wire format."""
     data = _undo_dot_stuffing(data) if is_wire else data
     if not data:
         return RenderedBytes("nothing", ())
@@ -61,7 +52,8 @@ def render_data(
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return _limit_lines("text", safe_lines(data.decode("utf-16", "replace"), _MAX_TEXT_LENGTH))
     headers, body = _split(data)
-    if _is_mail(headers) or (is_wire and headers):
+    known = {name.lower() for name, _ in headers} & _KNOWN
+    if len(known) >= 2 or (is_wire and headers):
         return _limit_lines("mail", _ParsedMail().lines(headers, body))
     if not _is_text(data[:_SAMPLE_BYTES]):
         return _limit_lines("bytes", hex_dump(data, per_row))
@@ -78,10 +70,8 @@ _DOUBLED = re.compile(rb"^\.(?=[^\r\n])", re.MULTILINE)
 
 
 def _undo_dot_stuffing(data: bytes) -> bytes:
-    """Undo the dot-stuffing of SMTP and remove the final dot.
-
-    A single dot on an earlier line cannot occur in such a mail, so it is kept visible.
-    """
+    """Undo the dot-stuffing of SMTP and remove the final dot. A single dot on an earlier line
+    cannot occur in such a mail, so it is kept visible."""
     behind = data.removesuffix(b".\r\n")
     body = behind if not behind or behind.endswith(b"\n") else data
     return _DOUBLED.sub(b"", body)
@@ -95,12 +85,9 @@ def render_verbatim(data: bytes, per_row: int = 16) -> RenderedBytes:
 
 
 def _limit_lines(kind: str, lines: Iterable[str]) -> RenderedBytes:
-    limited: list[str] = []
-    for line in lines:
-        if len(limited) == MAX_LINES:
-            limited.append(f"... cut here, after {MAX_LINES:,} lines")
-            break
-        limited.append(line)
+    limited = [*islice(lines, MAX_LINES + 1)]
+    if len(limited) > MAX_LINES:
+        limited[-1] = f"... cut here, after {MAX_LINES:,} lines"
     return RenderedBytes(kind, tuple(limited))
 
 
@@ -126,7 +113,6 @@ def _is_text(sample: bytes) -> bool:
 
 
 def _indent_json(text: str) -> str | None:
-    """Indent JSON, one value per line; None if it is not JSON."""
     try:
         document = json.loads(text)
         pieces: list[str] = []
@@ -145,23 +131,10 @@ def _indent_json(text: str) -> str | None:
 # Mail
 
 _NAMES = re.compile(rb"([!-9;-~]{1,76}):[ \t]?")
-_KNOWN = {
-    "from",
-    "to",
-    "cc",
-    "subject",
-    "date",
-    "received",
-    "return-path",
-    "reply-to",
-    "sender",
-    "mime-version",
-    "content-type",
-    "message-id",
-    "delivered-to",
-}
 _FIRST = ("from", "to", "cc", "subject", "date")
 """Headers shown above the text, in this order; the others are shown below it."""
+_KNOWN = {"received", "return-path", "reply-to", "sender", "delivered-to", *_FIRST}
+_KNOWN |= {"mime-version", "content-type", "message-id"}
 
 
 class _Headers(list[tuple[str, str]]):
@@ -172,12 +145,7 @@ class _Headers(list[tuple[str, str]]):
         return next((value for key, value in self if key.lower() == name), "")
 
 
-def _is_mail(headers: _Headers) -> bool:
-    return len({name.lower() for name, _ in headers} & _KNOWN) >= 2
-
-
 def _split(data: bytes) -> tuple[_Headers, bytes]:
-    """The headers at the start, and the rest."""
     headers = _Headers()
     at = 0
     while at < len(data):
@@ -218,26 +186,11 @@ def decode_header_words(header: str) -> str:
     )
 
 
-_CHARSETS = (
-    "ascii",
-    "utf",
-    "iso8859",
-    "iso2022",
-    "cp",
-    "koi8",
-    "big5",
-    "gb",
-    "euc",
-    "shift_jis",
-    "hz",
-    "mac",
-    "tis",
-    "johab",
-    "kz1048",
-    "ptcp154",
-    "raw-unicode-escape",
-)
-"""Prefixes of Python codec names that are character sets of mails."""
+_is_charset = re.compile(
+    "ascii|utf|iso8859|iso2022|cp|koi8|big5|gb|euc|shift[_-]jis|hz|mac|tis|johab|kz1048|ptcp154"
+    "|raw[_-]unicode[_-]escape"
+).match
+"""True for the start of a Python codec name that is a character set of mails."""
 
 
 def _decoded(data: bytes, charset: str) -> str:
@@ -246,8 +199,7 @@ def _decoded(data: bytes, charset: str) -> str:
     except (LookupError, ValueError):
         name = ""
     # Others, such as idna and unicode-escape, raise errors or take quadratic time.
-    known = name.replace("_", "-").startswith(tuple(c.replace("_", "-") for c in _CHARSETS))
-    return data.decode(name if known else "utf-8", "replace")
+    return data.decode(name if _is_charset(name) else "utf-8", "replace")
 
 
 class _PartType(NamedTuple):

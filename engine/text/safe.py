@@ -9,7 +9,6 @@ REPLACEMENT = "\ufffd"
 EMOJI_SELECTOR = "\ufe0f"
 """Variation selector for emoji: terminals disagree whether the character is then wider."""
 
-
 _SCRIPTS = "[\u0600-\u109f\u1780-\u18af\ua840-\uabff]"
 """Letters and marks of Arabic, Indic and other scripts that are written with joiners."""
 _find_non_joiners = re.compile(f"(?<={_SCRIPTS})\u200c(?={_SCRIPTS})").finditer
@@ -22,8 +21,7 @@ def safe_line(text: str) -> str:
 
     The result is one line that cannot control a terminal. U+FE0F, and U+200D between emoji or
     letters that it joins, are removed, because terminals disagree about their effect on the width.
-    U+200C stays between letters of scripts that need it: in others it would be invisible.
-    """
+    U+200C stays between letters of scripts that need it: in others it would be invisible."""
     if EMOJI_SELECTOR in text:
         text = text.replace(EMOJI_SELECTOR, "")
     if text.isprintable():
@@ -87,8 +85,7 @@ def contract_text(text: str) -> str:
     """Reduce text to the contract's character set, which no shell expands.
 
     Letters, digits, space and `_ . - : /` stay; every other character becomes `_`. Source:
-    nftban_task_queue.sh, which does the same to descriptions and errors.
-    """
+    nftban_task_queue.sh, which does the same to descriptions and errors."""
     return text if _is_plain(text) else text.translate(_CONTRACT)
 
 
@@ -111,8 +108,7 @@ def ascii_name(host: str) -> str:
     A name that programs would read as another one, such as one in full-width letters, is refused.
 
     Raises:
-        ValueError: it is not a host name, or is ambiguous.
-    """
+        ValueError: it is not a host name, or is ambiguous."""
     import unicodedata
 
     parts = []

@@ -6,14 +6,12 @@ import re
 from datetime import UTC, date, datetime, time, timedelta
 from typing import NamedTuple
 
+from engine.text.decode import YEAR_10000
 from engine.text.durations import parse_duration
 
 TIME_HINT = 'a time such as 14:00, 6pm, 2026-11-20, yesterday, "yesterday 18:30", -2h or now'
 FUTURE_HINT = 'a time to come, such as 14:00, +2h, "tomorrow 06:00", 2026-11-21 or now'
 """What was expected, for error messages."""
-
-YEAR_10000_SECONDS = 253_402_300_800.0
-"""First epoch second after the year 9999, the last date that Python supports."""
 
 _DAY = re.compile(r"today|yesterday|tomorrow|[0-9]{4}-[0-9]{2}-[0-9]{2}", re.IGNORECASE)
 _CLOCK = re.compile(r"([0-9]{1,2})(?::([0-9]{2})(?::([0-9]{2}))?)? ?([ap]m)?", re.IGNORECASE)
@@ -50,8 +48,7 @@ def parse_time(text: str, now: float) -> float | RelativeTime | Clock:
     A date alone means its start; a final Z means UTC.
 
     Raises:
-        ValueError: not a time.
-    """
+        ValueError: not a time."""
     if text.lower() == "now":
         return RelativeTime(0.0)
     if text[:1] in ("-", "+"):
@@ -64,11 +61,8 @@ def parse_time(text: str, now: float) -> float | RelativeTime | Clock:
 
 
 def parse_future_time(text: str, now: float) -> float:
-    """Parse a future time to epoch seconds UTC; a time of day means the next one.
-
-    Raises:
-        ValueError: not a time, or beyond the year 9999.
-    """
+    """Parse a future time to epoch seconds UTC; a time of day means the next one. Raises
+    `ValueError`: not a time, or beyond the year 9999."""
     try:
         moment = parse_time(text.strip(), now)
     except ValueError:
@@ -80,7 +74,7 @@ def parse_future_time(text: str, now: float) -> float:
             when = moment.after(now)
         case _:
             when = moment
-    if not 0 <= when < YEAR_10000_SECONDS:
+    if not 0 <= when < YEAR_10000:
         raise ValueError(f"expected {FUTURE_HINT}")
     return when
 

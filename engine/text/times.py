@@ -45,11 +45,8 @@ def format_duration(seconds: float) -> str:
 def format_rough_duration(seconds: float) -> str:
     """Like `format_duration`, but from one minute on without seconds, so it changes less often."""
     whole = min(seconds, MAX_DURATION_SECONDS) // 1
-    return (
-        format_duration(whole)
-        if whole < 60
-        else format_duration(whole // 60 * 60).removesuffix("00s")
-    )
+    text = format_duration(whole if whole < 60 else whole // 60 * 60)
+    return text if whole < 60 else text.removesuffix("00s")
 
 
 def describe_limit(seconds: float) -> str:

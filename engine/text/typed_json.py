@@ -1,6 +1,5 @@
 """Values to JSON and back by their types: named tuples, enums, mappings, tuples, unions and plain
-values. A value of another type is refused with the path of its field.
-"""
+values. A value of another type is refused with the path of its field."""
 
 from __future__ import annotations
 
@@ -34,8 +33,7 @@ Epoch: TypeAlias = Annotated[float, check_epoch]
 
 def to_json(value: Any) -> Any:
     """Make objects of named tuples and arrays of other tuples, at any depth. Values that are stored
-    by position need no such step: `json` writes every tuple as an array.
-    """
+    by position need no such step: `json` writes every tuple as an array."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return {name: to_json(getattr(value, name)) for name in value._fields}
     if isinstance(value, Mapping):
@@ -51,19 +49,14 @@ def from_json(kind: type[T], value: Any, what: str, *, exact: bool = False) -> T
     fits is read.
 
     Raises:
-        Malformed: it has another type or a wrong value: `pace.stops.rest: expected ...`.
-    """
+        Malformed: it has another type or a wrong value: `pace.stops.rest: expected ...`."""
     form = _read_exactly if exact else _read_fields
     read: Callable[[Any, str], T] = _reader(cast(Any, kind), form)
     return read(value, what)
 
 
 def from_array(kind: type[T], value: Any, what: str) -> T:
-    """Read a named tuple that is stored by position, as all that are in it.
-
-    Raises:
-        Malformed: see `from_json`.
-    """
+    """Read a named tuple that is stored by position, as all that are in it."""
     read: Callable[[Any, str], T] = _reader(cast(Any, kind), _read_by_position)
     return read(value, what)
 
@@ -92,11 +85,6 @@ _PLAIN: Mapping[Any, Reader] = {
 
 @cache
 def _reader(kind: Any, read_fields: FieldsReader) -> Reader:
-    """Build the reader of a type.
-
-    Raises:
-        TypeError: no JSON value is of this type.
-    """
     origin, types = get_origin(kind), get_args(kind)
     if kind in _PLAIN:
         return _PLAIN[kind]

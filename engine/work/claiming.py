@@ -14,9 +14,7 @@ from engine.work.services import WorkerServices
 
 RESCAN_INTERVAL_SECONDS = 5.0
 """Seconds after which `take` is restarted, so that older tasks that came due meanwhile are not
-missed; each start scans the whole folder.
-"""
-
+missed; each start scans the whole folder."""
 
 LACK_REST_SECONDS = 15.0
 """Seconds for which a kind rests after the worker lacked something for it; then longer."""
@@ -26,8 +24,7 @@ LACK_REPORT_SECONDS = 1800.0
 
 
 class Slots:
-    """The slots for running handlers, in all and of each kind, and the kinds that may be claimed
-    for them."""
+    """The slots for running handlers, in all and by kind, and the kinds that may be claimed."""
 
     def __init__(
         self,
@@ -42,7 +39,6 @@ class Slots:
         self.busy = 0
         """Running handlers."""
         self._running: defaultdict[str, int] = defaultdict(int)
-        """Running handlers by kind."""
         self.is_closed = False
         """True if the worker is stopping."""
         self._counts = False
@@ -53,8 +49,7 @@ class Slots:
         self._gates: dict[str, tuple[str, float | None]] = {}
         """Result of `WorkerServices.gate` by kind, in this scan."""
         self._rests: dict[str, tuple[str, RetryDelay, float]] = {}
-        """By kind: what the worker lacked last for it, the pause until it is claimed again, and
-        when that was reported."""
+        """By kind: what the worker lacked last for it, its pause, and when that was reported."""
         self._promised: dict[str, int] = {}
         """Tasks by kind that may be claimed and are not started yet, if they are counted."""
 
@@ -84,8 +79,7 @@ class Slots:
     def pause_kind(self, kind: str, lack: str, now: float) -> bool:
         """Claim no task of a kind for 15 s, longer each time; True if this lack is a new one, or
         was reported `LACK_REPORT_SECONDS` ago. Tasks that were claimed before the rest do not
-        lengthen it.
-        """
+        lengthen it."""
         before, delay, reported = self._rests.get(kind, ("", RetryDelay(), now))
         if delay.is_over(now):
             delay = delay.longer(now, LACK_REST_SECONDS)
@@ -178,10 +172,8 @@ class Claimer:
         self._taking = None
 
     def is_limited(self, now: float, log: Callable[[str, str], None]) -> bool:
-        """True if a rate limit of the store holds back due tasks; each has a line in the log.
-
-        False if the store cannot be reached: a run until idle ends then, as without tasks.
-        """
+        """True if a rate limit of the store holds back due tasks; each has a line in the log. False
+        if the store cannot be reached: a run until idle ends then, as without tasks."""
         try:
             until = self._store.claim_rules.limit_ends()
         except (StoreError, OSError) as error:

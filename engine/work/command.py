@@ -37,8 +37,7 @@ class CommandHandler:
         """`account` is the user to run it as; None: the present user. `environ` is added to the
         clean environment of `run_program.environment`; a value of None passes on our own variable,
         if set. `run` runs the program: a worker passes that of its `SupervisorPool`. An exit
-        status of `fatal_statuses` means that no further attempt can succeed.
-        """
+        status of `fatal_statuses` means that no further attempt can succeed."""
         self._argv = tuple(argv)
         self._timeout = timeout
         self._account = account
@@ -49,15 +48,13 @@ class CommandHandler:
         self._run, self._fatal_statuses = run, fatal_statuses
 
     def __call__(self, task: Task, context: Context) -> bytes:
-        """Run the program until it ends; waits even for one that cannot be killed
-        (`run`). Return its output.
+        """Run the program until it ends, even if it cannot be killed; return its output.
 
         Raises:
             Fatal: it has an exit status that excludes further attempts.
             Lacking: no process could be made, or there is no such program.
             Failed: it cannot be started, has an exit status other than 0, or times out; the
-                text is its output, shortened by `shorten_output`.
-        """
+                text is its output, shortened by `shorten_output`."""
         program = Program(
             self._argv,
             {**self._environ, **task_environment(task)},
@@ -94,19 +91,15 @@ def task_environment(task: Task) -> Mapping[str, str]:
 
 
 def shorten_output(output: bytes) -> str:
-    """Return the first 200 characters of the output, as the contract's program stores them.
-
-    If the output has more than `KEPT` bytes, its beginning is lost; then return the last lines.
-    """
+    """Return the first 200 characters of the output, as the contract's program stores them. If the
+    output has more than `KEPT` bytes, its beginning is lost; then return the last lines."""
     if len(output) >= MAX_OUTPUT_BYTES:
         return last_lines(output)
     return output.decode("utf-8", "replace").strip()[:ERROR_LIMIT]
 
 
 def last_lines(output: bytes) -> str:
-    """Return the last whole lines that fit into an error text, or the beginning of a longer last
-    line.
-    """
+    """The last whole lines that fit into an error text, or the start of a longer last line."""
     lines = output.decode("utf-8", "replace").strip().split("\n")
     joined = lines[-1][:ERROR_LIMIT]
     for line in reversed(lines[:-1]):

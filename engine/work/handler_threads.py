@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from engine.work.handlers import Context, Handler, Lacking
 from engine.work.leases import Claim
@@ -19,12 +19,8 @@ class FinishedTask(NamedTuple):
     result: object = None
 
 
-class HandlerRun(NamedTuple):
-    """A handler to run, and what it gets."""
-
-    handler: Handler
-    claim: Claim
-    context: Context
+HandlerRun: TypeAlias = tuple[Handler, Claim, Context]
+"""A handler to run, and what it gets."""
 
 
 class HandlerThreads:
@@ -38,16 +34,11 @@ class HandlerThreads:
         """Threads that wait for a job or run one, each until it gets None."""
 
     def start(self, job: HandlerRun, busy: int) -> None:
-        """Run a handler; `busy` of them run now, with this one.
-
-        Raises:
-            Lacking: no thread can be started.
-        """
+        """Run a handler; `busy` run now, with it. Raises `Lacking`: no thread can be started."""
         if busy > self._number:
             jobs = (self._jobs,)
-            thread = threading.Thread(target=self._run, args=jobs, name="handlers", daemon=True)
             try:
-                thread.start()
+                threading.Thread(target=self._run, args=jobs, name="handlers", daemon=True).start()
             except (RuntimeError, MemoryError) as error:
                 raise Lacking(f"cannot start a thread: {error}") from error
             self._number += 1
@@ -61,12 +52,11 @@ class HandlerThreads:
 
     def _run(self, jobs: SimpleQueue[HandlerRun | None]) -> None:
         while (job := jobs.get()) is not None:
-            failure: BaseException | None = None
-            result: object = None
+            handler, claim, context = job
             try:
-                result = job.handler(job.claim.task, job.context)
+                finished = FinishedTask(claim, None, handler(claim.task, context))
             except BaseException as error:
                 # Any exception of a handler fails its task, never the worker: SystemExit would end
                 # this thread, and the worker would wait for ever.
-                failure = error
-            self._go_on(FinishedTask(job.claim, failure, result))
+                finished = FinishedTask(claim, error)
+            self._go_on(finished)

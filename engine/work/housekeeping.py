@@ -1,7 +1,6 @@
 """Housekeeping of a place: empty the trash, delete old files, queue spooled mail without a task.
 
-A worker started by a timer calls this each time, so rarely used modules are imported late.
-"""
+A worker started by a timer calls this each time, so rarely used modules are imported late."""
 
 from __future__ import annotations
 
@@ -75,8 +74,7 @@ class Housekeeping(NamedTuple):
 
         Raises:
             OSError: the journal, or the marker of the last run, cannot be written.
-            Unavailable: the trash cannot be read.
-        """
+            Unavailable: the trash cannot be read."""
         if not always and not retention.is_sweep_due(self.folder, now):
             return SweepResult()
         if always and not os.path.isdir(self.folder):
@@ -102,10 +100,7 @@ class Housekeeping(NamedTuple):
 
     def sweep_without_worker(self, open_store: Callable[[], ChangeableStore], notes: Notes) -> str:
         """Sweep the trash of a place without a worker, and delete the notes on tasks that no longer
-        exist. Does nothing if the store refuses it.
-
-        Returns the error text, or "".
-        """
+        exist. Does nothing if the store refuses it. Returns the error text, or ""."""
         from engine.operations.notes import sweep_notes
 
         now = time.time()
@@ -129,8 +124,7 @@ class Housekeeping(NamedTuple):
         where they can be restored until it is swept.
 
         Raises:
-            OSError: the record of the runs cannot be read or written.
-        """
+            OSError: the record of the runs cannot be read or written."""
         expired = store.find_expired(self.run_clock.note(now).age, days)
         outcomes = store.swap_all(Move(task, verbs.purge(task, now)) for task in expired)
         purged = sum(outcome.error is None for outcome in outcomes)
@@ -138,11 +132,8 @@ class Housekeeping(NamedTuple):
             self.log("INFO", f"Auto-purged {purged} DLQ tasks older than {days:g} days")
 
     def sweep_mail(self, spool: MailSpool, now: float) -> None:
-        """Remove sent and incomplete mail from the mail spool; at most once an hour.
-
-        Raises:
-            OSError: it cannot be read or changed.
-        """
+        """Remove sent and incomplete mail from the mail spool; at most once an hour. Raises
+        `OSError`: it cannot be read or changed."""
         if not retention.is_sweep_due(self.folder, now, retention.MAIL_SWEEP_MARKER):
             return
         self._mark(retention.MAIL_SWEEP_MARKER)
@@ -155,16 +146,9 @@ class Housekeeping(NamedTuple):
         return retention.is_sweep_due(self.folder, now, marker, period)
 
     def queue_spooled_mail(
-        self,
-        spool: MailSpool,
-        store: ExpiringStore,
-        now: float,
-        log_queued: Callable[[Task], None],
+        self, spool: MailSpool, store: ExpiringStore, now: float, log_queued: Callable[[Task], None]
     ) -> list[str]:
-        """Make a task for each spooled mail without one; return a log line for each.
-
-        An error is only reported.
-        """
+        """Make a task for each spooled mail without one; return log lines, report an error."""
         from engine.mail.send.queuing import queue_unqueued
 
         added = count()

@@ -1,12 +1,10 @@
 """Run a worker on a place without a lock: each claim is a lease, so several workers may run.
 
-Changes of the place wake it and signals end it, like a worker with a lock.
-"""
+Changes of the place wake it and signals end it, like a worker with a lock."""
 
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -39,8 +37,7 @@ def run(
     the worker in its claims, if not by its PID. `watch` makes what wakes an idle worker.
 
     Raises:
-        CommandError: the store cannot return claimed tasks to pending.
-    """
+        CommandError: the store cannot return claimed tasks to pending."""
     if refused := store.edges[State.ACTIVE, State.PENDING].refusal:
         fail(EX_NOPERM, refused)
     with registered_worker(queue) as notes:
@@ -52,8 +49,7 @@ def run(
             concurrency=concurrency,
             services=services,
         )
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: worker.stop())
+        worker.stop_with_signals()
         if until_idle:
             return worker.process_all(until_idle=True)
         source = watch(worker.wake)
@@ -68,4 +64,3 @@ class WakeSource(Protocol):
 
     def stop(self) -> None:
         """Stop waking."""
-        ...

@@ -31,8 +31,7 @@ class Claim:
 
 
 class Leases:
-    """The claims of a worker until their outcomes are stored; extends their leases and renews the
-    queue lock."""
+    """The claims of a worker until their outcomes are stored; renews leases and queue lock."""
 
     def __init__(
         self, store: Store, lock: queue_lock.PidLock | None, log: Callable[[str, str], None]
@@ -62,8 +61,7 @@ class Leases:
         must age, so that others see this worker as stuck.
 
         Extend the leases of which a third is over, but none of a hanging handler. A lost lease
-        cancels its handler.
-        """
+        cancels its handler."""
         if self._lock is not None and not any(claim.deadline < now for claim in self.claims):
             self._lock.renew()
         due = [claim for claim in self.claims if claim.renew_at <= now]

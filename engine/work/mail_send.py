@@ -8,22 +8,14 @@ from engine.work.handlers import Context, Failed, Fatal, Lacking, Postponed
 
 
 class MailSend:
-    """Sends the mail of a task's payload, a `meta.sh` in the mail spool.
-
-    The store removes the mail's folder together with the task.
-    """
+    """Sends the mail of a task's payload, a `meta.sh` in the mail spool. The store removes the
+    mail's folder together with the task."""
 
     def __init__(self, post: Sender) -> None:
         self._post = post
 
     def __call__(self, task: Task, context: Context) -> None:
-        """Make one attempt; return immediately if an earlier one is known to have succeeded.
-
-        Raises:
-            Fatal: the mail must not be sent, or the server refused it permanently.
-            Failed: the attempt failed, or could not be made.
-            Postponed: no transport may be used now, or no token is available.
-        """
+        """Make one attempt; return immediately if an earlier one is known to have succeeded."""
         attempt = (task.attempts or 0) + 1
         try:
             self._post.deliver(task.payload, task.id, attempt, context.is_cancelled)

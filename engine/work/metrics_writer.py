@@ -17,16 +17,11 @@ from engine.text.safe import safe_line
 
 COUNT_COST_FACTOR = 20
 """After counting, wait at least this many times as long as counting took. Counting takes longer
-with more tasks, and no mail is sent during it.
-"""
+with more tasks, and no mail is sent during it."""
 
 
 def count_tasks(store: ReadableStore, now: float) -> QueueGauges:
-    """Count the pending, active and dead tasks of a place by a scan.
-
-    Raises:
-        Unavailable: it cannot be scanned.
-    """
+    """Count the pending, active and dead tasks of a place by a scan; raises `Unavailable`."""
     counts = dict.fromkeys((State.PENDING, State.ACTIVE, State.DEAD), 0)
     oldest = now
     for task in store.scan([store.states[state] for state in counts if state in store.states]):

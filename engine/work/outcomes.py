@@ -1,5 +1,8 @@
-"""Outcomes of tasks: what a finished task becomes, and its storing with compare-and-swap, again and
-again while the store refuses it."""
+"""Outcomes of tasks: what a finished or abandoned task becomes, and its storing with
+compare-and-swap, again and again while the store refuses it; its report (`AttemptReport`): a
+result as JSON, or a trace.
+
+The modules that reports need are imported for stores that keep them only."""
 
 from __future__ import annotations
 
@@ -12,13 +15,104 @@ from engine.model import AttemptReport, Move, Outcome, State, Task
 from engine.policy import RetryPolicy
 from engine.schedules import RetryDelay
 from engine.store import Gone, Store, StoreError, require_edge
-from engine.text.safe import state_name
-from engine.work import reports, rescuer
+from engine.text.safe import safe_lines, state_name
 from engine.work.claiming import Slots
 from engine.work.handler_threads import FinishedTask
 from engine.work.handlers import Failed, Fatal, HandlerResult, Lacking, Postponed, Retry
 from engine.work.leases import Claim, Leases
 from engine.work.services import WorkerServices
+
+
+def task_after_failure(
+    task: Task, error: str, retry: RetryPolicy, now: float, end: State = State.DEAD
+) -> Task:
+    """Return a task after a failed attempt: pending again after its backoff, or in its final state.
+    `end` is the final state of the store (`verbs.given_up_state`)."""
+    due = retry.next_due(task, now)
+    if due is None:
+        return verbs.give_up_task(task, error, retry.final_attempts, end)
+    return verbs.nack(task, due, error)
+
+
+def rescue_tasks(
+    store: Store,
+    retry: RetryPolicy,
+    now: float,
+    reason: str,
+    dead: Callable[[Task], bool] = lambda task: True,
+    giving_up: Callable[[Task], None] = lambda task: None,
+) -> list[Outcome]:
+    """Count one failed attempt for each claimed task for which `dead` is true; by default for all,
+    which is only right while holding the queue lock.
+
+    `retry` is for tasks without a policy of their own. Without that count, a task that kills its
+    worker each time would be retried for ever. `giving_up` is called with each task that will not
+    be retried, before it is stored, unless the store would refuse the change."""
+    end = verbs.given_up_state(store.edges)
+    orphans = [
+        task
+        for task in store.scan({store.states[State.ACTIVE]})
+        if isinstance(task, Task) and task.state is State.ACTIVE and dead(task)
+    ]
+    ready, unready = [], []
+    for task in orphans:
+        new = task_after_failure(task, reason, _policy_of(store, task, retry), now, end)
+        try:
+            if new.state is end:
+                require_edge(store.edges, task, new, now)
+                giving_up(new)
+            ready.append(Move(task, new))
+        except (StoreError, OSError) as error:
+            # it stays claimed until `giving_up` succeeds
+            unready.append(Outcome(Move(task, new), error=error))
+    return [*unready, *store.swap_all(ready)]
+
+
+MAX_RESULT_CHARACTERS = 64 * 1024
+"""A longer result is not kept."""
+MAX_TRACE_CHARACTERS = 8 * 1024
+"""Of a longer trace the end is kept."""
+
+
+def report_result(result: object) -> tuple[AttemptReport | None, str]:
+    """The report of a task that was done, and why its result is not in it ("" if it is). Bytes are
+    the output of a program: a JSON value, or text."""
+    import json
+
+    value = _parse_output(result) if isinstance(result, bytes) else result
+    if value is None:
+        return None, ""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        return None, f"not JSON: {error}"
+    if len(text) > MAX_RESULT_CHARACTERS:
+        return None, f"{len(text):,} characters, at most {MAX_RESULT_CHARACTERS:,} are kept"
+    return AttemptReport(result=text.encode("utf-8", "replace").decode()), ""
+
+
+def _parse_output(output: bytes) -> object:
+    import json
+
+    text = output.decode("utf-8", "replace").strip()
+    try:
+        return json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        return text
+
+
+def report_failure(failure: BaseException) -> AttemptReport:
+    """The report of a failure: its stack trace, but of one that the handler reports itself only
+    the text and the details."""
+    import traceback
+
+    if isinstance(failure, Failed):
+        text = f"{type(failure).__name__}: {failure}"
+        if failure.details not in ("", str(failure)):
+            text += f"\n{failure.details}"
+    else:
+        text = "".join(traceback.format_exception(failure))
+    return AttemptReport(trace="\n".join(safe_lines(text))[-MAX_TRACE_CHARACTERS:])
 
 
 class Owed(NamedTuple):
@@ -79,7 +173,7 @@ class OutcomeWriter:
             if isinstance(result, HandlerResult):
                 result, row = result
             new = None if done is None else verbs.complete(task, done)
-            report, why = reports.report_result(result) if rules.keeps_reports else (None, "")
+            report, why = report_result(result) if rules.keeps_reports else (None, "")
             if why:
                 self._services.log("WARN", f"Result of {task.id} not kept: {why}")
             return Owed(claim, new, lambda: self._completed(task), report=report, row=row)
@@ -92,7 +186,7 @@ class OutcomeWriter:
         error = self._services.shorten_error(_words(failure))
         self._services.add_count("failed_total")
         self._services.log("ERROR", f"Task failed: {task.id} ({task.kind}): {error}")
-        report = reports.report_failure(failure) if rules.keeps_reports else None
+        report = report_failure(failure) if rules.keeps_reports else None
         row = failure.row if isinstance(failure, Fatal) else ""
         return self._given_up_or_waiting(claim, failure, error)._replace(report=report, row=row)
 
@@ -104,8 +198,7 @@ class OutcomeWriter:
 
     def _postponed(self, claim: Claim, later: Postponed) -> Owed:
         """Give back a task that was not attempted, due at least one second later: else it would be
-        claimed again immediately, for ever.
-        """
+        claimed again immediately, for ever."""
         task, why = claim.task, self._services.shorten_error(str(later))
         due = max(int(self._clock()) + 1.0, later.due)
         self.put_off += 1
@@ -134,7 +227,7 @@ class OutcomeWriter:
         if fatal:
             new = verbs.give_up_task(task, error, retry.final_attempts, self.end)
         else:
-            new = rescuer.task_after_failure(task, error, retry, now, self.end)
+            new = task_after_failure(task, error, retry, now, self.end)
             if isinstance(failure, Retry) and new.state is State.PENDING:
                 new = verbs.nack(task, int(now) + failure.after, error)
 
@@ -180,8 +273,7 @@ class OutcomeWriter:
     def settle_owed(self, *, forced: bool, logs: bool) -> None:
         """Try again to store pending outcomes, each on its own: one that makes its group fail must
         not delay the others. With `forced` all are tried, also during their pauses; with `logs`,
-        failures are logged with the next try.
-        """
+        failures are logged with the next try."""
         owed, self.owed = self.owed, []
         for one in owed:
             if self._lock is not None:
@@ -207,8 +299,7 @@ class OutcomeWriter:
         self, owed: list[Owed], swap: Callable[[list[Move]], Iterable[Outcome]]
     ) -> list[tuple[Owed, Exception]]:
         """Replace claimed tasks by their outcomes with `swap`; return those that the store refused,
-        with the reason.
-        """
+        with the reason."""
         refused: list[tuple[Owed, Exception]] = []
         for one, (move, rev, error) in _swaps(
             self._store, owed, self._services.before_giving_up, self._clock(), swap
@@ -255,8 +346,7 @@ def _swaps(
     swap_all: Callable[[list[Move]], Iterable[Outcome]],
 ) -> Iterator[tuple[Owed, Outcome]]:
     """Store outcomes by `swap_all`: each has an answer of its own, so that one that is refused
-    does not delay the others.
-    """
+    does not delay the others."""
     ready: list[tuple[Owed, Move]] = []
     for one in owed:
         task = one.claim.task

@@ -1,5 +1,4 @@
-"""What a worker gets besides its store: callbacks and settings; and its writes that are due from
-time to time."""
+"""What a worker gets besides its store: callbacks and settings; and its timed writes."""
 
 from __future__ import annotations
 
@@ -10,38 +9,31 @@ from engine.model import Task
 from engine.text.safe import contract_error
 
 RETENTION_INTERVAL_SECONDS = 3600.0
-"""Seconds between two retention runs."""
 
 METRICS_INTERVAL_SECONDS = 5.0
 """Seconds between two writes of the metrics while there is always work."""
 
 COUNTS_INTERVAL_SECONDS = 1.0
-"""Seconds between two writes of the counters while there is always work: a killed worker loses no
-more."""
+"""Seconds between two writes of the counters under load: a killed worker loses no more."""
 
 REACHED_AGAIN = "Queue is reached again"
 """The line of the log after failures to reach the queue."""
 
 
 class RateLimits(Protocol):
-    """Rate limits by kind; `engine.locks.token_buckets.TokenBuckets` shares them between
-    processes."""
+    """Rate limits by kind, such as `engine.locks.token_buckets.TokenBuckets`."""
 
     def is_limited(self, kind: str) -> bool:
         """False if a kind needs no tokens."""
-        ...
 
     def ready(self, kind: str) -> bool:
         """True if a token is available; takes none."""
-        ...
 
     def spend(self, kind: str) -> bool:
         """Take a token; False if there is none."""
-        ...
 
     def token_at(self, kind: str) -> float:
         """Time of the next token, epoch seconds UTC."""
-        ...
 
 
 class WorkerServices(NamedTuple):
@@ -54,8 +46,7 @@ class WorkerServices(NamedTuple):
     add_count: Callable[[str], None] = lambda name: None
     """Adds 1 to one of the counters processed, failed, retries, dlq (`_total`)."""
     write_log: Callable[[], None] = lambda: None
-    """Writes the lines that `log` kept back; called before a handler starts, before the worker
-    waits, and at the end."""
+    """Writes the lines that `log` kept back; called before a handler starts, a wait and the end."""
     write_counts: Callable[[], None] = lambda: None
     """Writes the counts that `add_count` kept back; called when the worker is idle, at the end, and
     every `COUNTS_INTERVAL_SECONDS`."""
@@ -70,18 +61,15 @@ class WorkerServices(NamedTuple):
     limits: RateLimits | None = None
     before_giving_up: Callable[[Task], None] = lambda task: None
     """Called before a task is stored as given up, with the new value. If it raises StoreError or
-    OSError, the task stays claimed and the call is repeated later.
-    """
+    OSError, the task stays claimed and the call is repeated later."""
     after_outcome: Callable[[Task, str], None] = lambda task, row: None
     """Called when the store has the outcome of a task that named a database row, with the task as
-    it was claimed and the key of the row. It must neither raise nor wait.
-    """
+    it was claimed and the key of the row. It must neither raise nor wait."""
     shorten_error: Callable[[str], str] = contract_error
     """Shortens an error for the task file and the log: the contract allows few characters."""
     gate: Callable[[str], tuple[str, float | None]] = lambda kind: ("", None)
     """Returns why no task of a kind may be claimed now ("" if one may), and the time from which one
-    may, epoch seconds UTC (None: not known). Never raises; called once per kind and scan.
-    """
+    may, epoch seconds UTC (None: not known). Never raises; called once per kind and scan."""
     slots: Mapping[str, int] = {}
     """Maximum number of concurrent tasks of a kind, if not 1 or the total."""
     timeouts: Mapping[str, float] = {}
@@ -89,9 +77,7 @@ class WorkerServices(NamedTuple):
     data_kinds: Collection[str] = ()
     """Kinds whose handlers get the task's data, if the store has any."""
     logs_waits: bool = False
-    """Adds the wait to the log line of a start. The contract's line has none: its ids have the time
-    of creation.
-    """
+    """Adds the wait to the log line of a start; the contract's has none: its ids have the time."""
 
 
 class TimedWrites:

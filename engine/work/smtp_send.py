@@ -33,8 +33,7 @@ class SmtpSend:
         """`open_letter` runs on the handler's own thread and raises UnreadableMessage if the
         message cannot be read. `warn` logs that a mail is sent again that may have been sent
         before. `abandoned` is the start of the error text that the store itself gives a task whose
-        worker ended before its outcome was stored.
-        """
+        worker ended before its outcome was stored."""
         self._open, self._destination = open_letter, destination
         self._clock, self._warn = clock, warn
         self._abandoned = (WORKER_ENDED, abandoned)
@@ -45,14 +44,7 @@ class SmtpSend:
         self._connections.close()
 
     def __call__(self, task: Task, context: Context) -> None:
-        """Make one attempt.
-
-        Raises:
-            Postponed: the message cannot be read, so its outcome cannot be decided.
-            Fatal: the mail must not be sent, or the server refused it permanently.
-            Failed: it was not accepted this time, or the result is unknown; the text says
-                which.
-        """
+        """Make one attempt. The text of a failure says whether its result is unknown."""
         try:
             letter = self._open(task)
             if task.error.startswith(self._abandoned) or f": {IN_DOUBT_PREFIX}" in task.error:

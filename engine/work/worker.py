@@ -4,9 +4,16 @@ Handlers run on threads of their own, which are reused, so that the queue lock a
 tasks are renewed while they run. One thread at a time uses the store, the one that holds
 `Worker._duty`: the worker's own, or that of a handler which has just ended. It stores the outcome
 and claims the next task itself, as two switches of threads cost more than both.
-"""
+
+    worker's thread                                      thread of a handler
+      _work: claim, _start -- handler, claim, context ---> HandlerThreads: run the handler
+      _await: give up the duty, wait  <-- FinishedTask --- _go_on: the duty is not free
+              .       .       .       <-- the duty ------- _go_on: take it; store, claim, _start
+      take the duty                   <-- None (wake) ---- it found no task: a slot is free
+      _settle: store all that ended   <-- _raised -------- it failed: raised again here"""
 
 import math
+import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -21,9 +28,9 @@ from engine.model import Task
 from engine.policy import RetryPolicy
 from engine.schedules import RetryDelay
 from engine.store import Gone, Store, StoreError
-from engine.work import handlers, rescuer
+from engine.work import handlers, outcomes
 from engine.work.claiming import Claimer, Slots
-from engine.work.handler_threads import FinishedTask, HandlerRun, HandlerThreads
+from engine.work.handler_threads import FinishedTask, HandlerThreads
 from engine.work.handlers import Context, Handler
 from engine.work.leases import Claim, Leases
 from engine.work.outcomes import OutcomeWriter
@@ -34,8 +41,7 @@ RESCUE_INTERVAL_SECONDS = 60.0
 
 HANDLER_GRACE_SECONDS = 30.0
 """Seconds that a handler may exceed its timeout. After that the worker stops renewing its lock, so
-that others see it as stuck, and the lease of the handler's task.
-"""
+that others see it as stuck, and the lease of the handler's task."""
 
 
 class WorkerResult(NamedTuple):
@@ -47,8 +53,7 @@ class WorkerResult(NamedTuple):
     """Kinds with a due task that was skipped or given back, and the reason."""
     token_at: float | None = None
     """Earliest time at which a skipped task may run, by the rate limit of its kind or of its
-    handler's transport; epoch seconds UTC.
-    """
+    handler's transport; epoch seconds UTC."""
     next_due: float | None = None
     """Time when the next waiting task comes due, epoch seconds UTC."""
     lost: str = ""
@@ -91,13 +96,7 @@ class Worker:
         self._leases = Leases(store, lock, self._services.log)
         self._slots = Slots(concurrency, handled, self._services, clock)
         self._outcomes = OutcomeWriter(
-            store,
-            retry,
-            self._services,
-            clock=clock,
-            lock=lock,
-            leases=self._leases,
-            slots=self._slots,
+            store, retry, self._services, clock, lock=lock, leases=self._leases, slots=self._slots
         )
         self._claimer = Claimer(store, owner, self._slots)
         self._threads = HandlerThreads(self._go_on)
@@ -127,12 +126,15 @@ class Worker:
         self._events.put(None)
 
     def stop(self) -> None:
-        """Claim no more tasks and end when the running ones are done; a second call cancels those
-        too.
-        """
+        """Claim no more tasks, and end after the running ones; a second call cancels those."""
         self._cancelled = self._stopping
         self._stopping = self._slots.is_closed = True
         self._events.put(None)
+
+    def stop_with_signals(self) -> None:
+        """Call `stop` for each SIGTERM, SIGINT and SIGHUP."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: self.stop())
 
     @property
     def is_busy(self) -> bool:
@@ -143,13 +145,13 @@ class Worker:
 
     def process_next(self) -> WorkerResult:
         """Process at most one task, for a timer."""
-        return self._guarded(lambda: self._work(limit=1, until_idle=True))
+        return self._run(limit=1, until_idle=True)
 
     def process_all(self, *, until_idle: bool = False) -> WorkerResult:
         """Process tasks until stopped, or until none is due."""
-        return self._guarded(lambda: self._work(limit=None, until_idle=until_idle))
+        return self._run(limit=None, until_idle=until_idle)
 
-    def _guarded(self, run: Callable[[], None]) -> WorkerResult:
+    def _run(self, *, limit: int | None, until_idle: bool) -> WorkerResult:
         lost = ""
         try:
             if self._lock is not None:
@@ -158,7 +160,7 @@ class Worker:
                 self.rescue()  # else before the first claim, which is patient
             self._services.apply_retention()
             with self._duty:
-                run()
+                self._work(limit=limit, until_idle=until_idle)
         except queue_lock.LockLost as loss:
             lost = str(loss)
             self._services.log("ALERT", f"{lost}; stopping, nothing touched")
@@ -167,15 +169,13 @@ class Worker:
             self._services.write_log()
             self._services.write_counts()
         outcomes, slots = self._outcomes, self._slots
-        dues = [
-            due for due in (self._store.changes.next_due, outcomes.put_off_until) if due is not None
-        ]
+        dues = (self._store.changes.next_due, outcomes.put_off_until)
         return WorkerResult(
             outcomes.done,
             outcomes.failed,
             {**outcomes.put_off_why, **slots.refused},
             token_at=slots.token_at,
-            next_due=min(dues, default=None),
+            next_due=min((due for due in dues if due is not None), default=None),
             lost=lost,
             gone=outcomes.gone,
             owed=len(outcomes.owed),
@@ -186,8 +186,7 @@ class Worker:
 
     def rescue(self) -> None:
         """Give back abandoned tasks: all claimed tasks if the lock is ours, else those with an
-        expired lease, or those that the store's own rules name.
-        """
+        expired lease, or those that the store's own rules name."""
         now, returns = self._clock(), self._store.claim_rules.return_abandoned
         self._rescue_rest = RetryDelay(since=now, seconds=RESCUE_INTERVAL_SECONDS)
         if returns is not None:
@@ -196,7 +195,7 @@ class Worker:
         taken_over = self._lock.taken_over if self._lock else ""
         reason = f"{handlers.WORKER_ENDED}: {taken_over or 'no trace of it'}"
         known_reasons, self._unrescued = self._unrescued, {}
-        for outcome in rescuer.rescue_tasks(
+        for outcome in outcomes.rescue_tasks(
             self._store,
             self._retry,
             now,
@@ -237,15 +236,8 @@ class Worker:
             rests = not until_idle or slots.busy > 0
             began = 0
             # A worker without room looks for tasks of ended workers, too.
-            if (
-                looking
-                or fetched
-                or (
-                    not self._stopping
-                    and self._lock is None
-                    and self._rescue_rest.is_over(self._clock())
-                )
-            ):
+            rescues = not self._stopping and self._lock is None
+            if looking or fetched or (rescues and self._rescue_rest.is_over(self._clock())):
                 began = self._try_claim(room, patient=limit is None, rests=rests)
             claimed += began
             # A task given back does not count: the run is for another one.
@@ -304,10 +296,8 @@ class Worker:
     # ---- one task
 
     def _try_claim(self, room: int, *, patient: bool, rests: bool) -> int:
-        """Start the fetched tasks, then claim and start up to `room` in all; return how many.
-
-        With `patient`, an unavailable store is logged and tried again later.
-        """
+        """Start the fetched tasks, then claim and start up to `room` in all; return how many. With
+        `patient`, an unavailable store is logged and tried again later."""
         now, began, claimer = self._clock(), 0, self._claimer
         if rests and not self._away.is_over(now) and not claimer.fetched:
             return 0  # a failing disk is not scanned again for each new mail
@@ -377,7 +367,7 @@ class Worker:
         )
         self._services.write_log()
         try:
-            self._threads.start(HandlerRun(handler, claim, context), self._slots.busy)
+            self._threads.start((handler, claim, context), self._slots.busy)
         except handlers.Lacking as lack:
             self._events.put(FinishedTask(claim, lack))
         if claim.renew_at < self._wakes_at:
@@ -386,8 +376,7 @@ class Worker:
 
     def _go_on(self, finished: FinishedTask) -> None:
         """On the thread of a handler that has ended: store its outcome, and claim the next task for
-        this thread. All that is not as usual is left to the worker's own thread.
-        """
+        this thread. All that is not as usual is left to the worker's own thread."""
         # Of several tasks that end meanwhile, the worker's thread makes one group commit; always if
         # the store claims lots, which need few round trips.
         is_single = self._concurrency == 1

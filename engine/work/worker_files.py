@@ -7,7 +7,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from itertools import count as numbers
 
 from engine.config.queue_config import Queue
@@ -20,21 +20,17 @@ from engine.work.handlers import Context, Handler
 
 _FILE_PREFIX = "worker."
 """Start of the name of a worker's file in the run folder. The worker holds a flock on it while it
-runs; the PID in the name is for people.
-"""
+runs; the PID in the name is for people."""
 
 _MAX_FILE_BYTES = 1 << 20
 """Maximum bytes read of a worker's file: it has one line per claimed task."""
 
 _EMPTY_FILE_SECONDS = 60.0
 """Seconds after which an unlocked, empty worker file is removed: its worker was killed, or has just
-created it.
-"""
+created it."""
 
 _CLAIMS_FILE_SECONDS = 86400.0
-"""Seconds after which an unlocked file with claims of a killed worker is removed: longer than any
-lease.
-"""
+"""Seconds after which the file of a killed worker with claims is removed: longer than any lease."""
 
 _NOTE_BYTES = 33
 """Bytes of a claim note: the hash of a claim and a line end."""
@@ -47,9 +43,7 @@ class ClaimNotes:
     """Records the claims of one worker in its file before each handler starts, so that other
     processes can attribute the claims of a killed worker.
 
-    Nothing is fsynced: the writes of a killed process survive, and after a power cut no worker is
-    left to ask about.
-    """
+    Nothing is fsynced: the writes of a killed process survive, after a power cut none is left."""
 
     def __init__(self, fd: int = -1) -> None:
         """`fd` is the worker's file; -1 if none, then nothing is recorded."""
@@ -94,10 +88,8 @@ def _claim_hash(task: Task) -> str:
 
 @contextmanager
 def registered_worker(queue: Queue) -> Iterator[ClaimNotes]:
-    """Register as a running worker of this place while in the block.
-
-    A worker that cannot register runs anyway and reports it.
-    """
+    """Register as a running worker of this place while in the block. A worker that cannot register
+    runs anyway and reports it."""
     with ExitStack() as ended:
         try:
             notes = ClaimNotes(_register(queue, ended))
@@ -109,8 +101,7 @@ def registered_worker(queue: Queue) -> Iterator[ClaimNotes]:
 
 
 def _register(queue: Queue, ended: ExitStack) -> int:
-    folder = files.open_dir_path(queue.run_dir, queue.root)
-    ended.callback(os.close, folder)
+    folder = ended.enter_context(_open_run_dir(queue))
     _remove_old_files(folder, time.time())
     name = f"{_FILE_PREFIX}{os.getpid()}.{os.urandom(4).hex()}"
     fd = files.open_shared(name, folder, os.O_RDWR)
@@ -118,6 +109,10 @@ def _register(queue: Queue, ended: ExitStack) -> int:
     ended.callback(os.close, fd)
     ended.enter_context(files.Flock(fd))  # a checking process holds it briefly
     return fd
+
+
+def _open_run_dir(queue: Queue) -> AbstractContextManager[int]:
+    return files.closing(files.open_dir_path(queue.run_dir, queue.root))
 
 
 def _remove_old_files(folder: int, now: float) -> None:
@@ -132,38 +127,20 @@ def _remove_old_files(folder: int, now: float) -> None:
 
 
 def running_pids(queue: Queue) -> tuple[int, ...]:
-    """PIDs of our workers at a place.
-
-    Raises:
-        OSError: the run folder cannot be read.
-    """
-    try:
-        folder = files.open_dir_path(queue.run_dir, queue.root)
-    except FileNotFoundError:
-        return ()  # no worker has ever run there
-    try:
-        running_files = [name for name in _worker_files(folder) if _is_running(name, folder)]
-    finally:
-        os.close(folder)
+    """PIDs of our workers at a place; raises `OSError` if its run folder cannot be read."""
+    running_files: list[str] = []
+    with suppress(FileNotFoundError), _open_run_dir(queue) as folder:  # else none has ever run
+        running_files += (name for name in _worker_files(folder) if _is_running(name, folder))
     return tuple(sorted(int(name.split(".")[1]) for name in running_files))
 
 
 def find_killed_claims(queue: Queue, tasks: Iterable[Task]) -> dict[int, list[Task]]:
-    """Find which of these claims belong to a worker of this project that was killed, by its PID.
-
-    Raises:
-        OSError: the run folder cannot be read.
-    """
-    try:
-        folder = files.open_dir_path(queue.run_dir, queue.root)
-    except FileNotFoundError:
-        return {}  # no worker has ever run there
-    try:
-        pid_by_claim = {
-            mark: pid for name in _worker_files(folder) for mark, pid in _read_claims(name, folder)
-        }
-    finally:
-        os.close(folder)
+    """Find which of these claims belong to a worker of this project that was killed, by its PID;
+    raises `OSError` as `running_pids`."""
+    pid_by_claim: dict[str, int] = {}
+    with suppress(FileNotFoundError), _open_run_dir(queue) as folder:
+        for name in _worker_files(folder):
+            pid_by_claim.update(_read_claims(name, folder))
     killed_claims: dict[int, list[Task]] = {}
     for task in tasks if pid_by_claim else ():
         if (pid := pid_by_claim.get(_claim_hash(task))) is not None:
@@ -186,11 +163,8 @@ def _read_claims(name: str, folder: int) -> Iterator[tuple[str, int]]:
 
 def _worker_files(folder: int) -> list[str]:
     # `open_dir_path` opens the folder with O_PATH; open it again to list it.
-    fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
-    try:
+    with files.closing(files.open_folder(".", folder)) as fd:
         names = [name for name in os.listdir(fd) if name.startswith(_FILE_PREFIX)]
-    finally:
-        os.close(fd)
     return [name for name in names if name.split(".")[1].isdecimal()]
 
 
@@ -199,10 +173,8 @@ def _is_running(name: str, folder: int) -> bool:
         fd = files.open_plain(name, folder)
     except OSError:
         return False  # ended, or not our file
-    try:
+    with files.closing(fd):
         return not files.is_unclaimed(fd)
-    finally:
-        os.close(fd)
 
 
 def find_workers(queue: Queue) -> tuple[int, ...] | str:

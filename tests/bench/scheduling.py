@@ -7,7 +7,7 @@ import heapq
 import sys
 import time
 
-from engine.formats.zmailer.scheduling.agenda import Agenda
+from engine.formats.zmailer.scheduling.timers import Agenda
 from tests.bench.measure import Bench, Figure, Figures, command, compare, interleave
 
 STEPS = 50_000

@@ -23,9 +23,9 @@ from engine.model import State, Task
 from engine.monitor import sample_codec
 from engine.monitor.sample_codec import RecordedSample, decode_sample, encode_sample, make_sample
 from engine.monitor.transport_health import DeliveryCounts
-from engine.operations.execute import RowResult
 from engine.operations.journal import Intent, Journal, Who
 from engine.operations.notes import Note, Notes
+from engine.operations.plans import RowResult
 from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules, parse_pace
 from tests.recorder_samples import NOTHING_KNOWN, NOW, a_sample, a_way
 
@@ -115,9 +115,7 @@ LATER = a_sample(
 )
 UNREAD = make_sample(
     NOTHING_KNOWN._replace(name="x", unavailable="No such file"),
-    NOW,
-    "a console",
-    tokens="no limits file",
+    RecordedSample(NOW, "a console", tokens="no limits file"),
 )
 
 

@@ -20,7 +20,7 @@ from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.model import Move, Outcome, State, Task
 from engine.store import StoreError
 from engine.system.files import Refused
-from engine.work import rescuer
+from engine.work import outcomes
 from tests.crash.disk import Answered, Disk, Recording, read_in, recorded, remains, write_out
 from tests.crash.harness import Case, Ended, Result
 
@@ -149,7 +149,7 @@ class Verb(Case):
         with closing(NftbanStore(spool_at(root, durable=False), lambda: LATER)) as store:
             if not all(aside.former_name for aside in store.list_quarantined()):
                 yield "quarantined without its reason"
-            for outcome in rescuer.rescue_tasks(
+            for outcome in outcomes.rescue_tasks(
                 store, policy.contract_retries(), LATER, "it was cut off"
             ):
                 assert outcome.error is None, outcome.error

@@ -18,9 +18,9 @@ from engine.formats.nftban.store import NftbanStore, make_spool
 from engine.model import State, Task
 from engine.operations import plans as engine_plans
 from engine.operations import run_plan, undo
-from engine.operations.execute import Report, RowResult
+from engine.operations.execute import Report
 from engine.operations.journal import Intent, Journal, Operation, Who
-from engine.operations.plans import Plan
+from engine.operations.plans import Plan, RowResult
 from tests.crash.commands import spool_at
 from tests.crash.harness import ERRORS, Case, Ended
 

@@ -88,7 +88,7 @@ def test_a_missing_fsync_is_found(sweeper: Sweeper) -> None:
 
 BREAKS = {
     "a rescue forgets to count": (
-        "engine/work/rescuer.py",
+        "engine/work/outcomes.py",
         "            task_after_failure(\n"
         "                task, reason, store_policy(task) or retry.of_kind(task.kind), now, end\n"
         "            ),\n",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from engine import verbs
 from engine.formats.nftban.store import SpoolFolders, make_spool
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.model import State, Task
 from engine.store import Store
 

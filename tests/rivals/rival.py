@@ -13,7 +13,8 @@ from collections.abc import Callable
 from engine import verbs
 from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.model import Move, State, Task
-from engine.operations import execute, plans
+from engine.operations import plans
+from engine.operations.run_plan import run_journaled_plan
 from engine.store import StoreError
 
 VERBS = ("retry", "promote", "hold", "release", "purge", "restore", "expunge")
@@ -92,7 +93,7 @@ class Rival:
             now = time.time()
             plan = plans.freeze_plan(verb, some, now)
             plan = plan._replace(included_ids=frozenset(task.id for task in some))
-            report = execute.apply_plan(self.store, plan, time.time)
+            report = run_journaled_plan(self.store, None, plan, None, time.time)
             settled_count = len(report.done) + len(report.gone) + len(report.failed)
             assert settled_count == len(report.plan.rows)
         self.say("did", verb, str(len(some)))

@@ -618,7 +618,7 @@ BY_PATH: Mapping[str, str] = {
     "engine/demo/demo.py": _DEMO,
     "engine/demo/keeper.py": _DEMO,
     "engine/system/files.py": "the one place that resolves paths: walk, open_file",
-    "engine/live/folder_events.py": "the limit of inotify, in /proc",
+    "engine/live/shared_watch.py": "the limit of inotify, in /proc",
     "engine/locks/lock_holder.py": _MACHINE,
     "engine/operations/journal.py": _OPENED,
     "engine/locks/lock_file.py": _MACHINE,

@@ -18,7 +18,7 @@ from engine.destinations.destination import Destination
 from engine.formats.base.memory import MemoryStore
 from engine.locks.process_stats import OpenFiles, ProcessStats
 from engine.locks.token_buckets import BucketState
-from engine.logs.log_tail import format_log_line
+from engine.logs.log_line import format_log_line
 from engine.model import Missing, Problem, State, Task
 from engine.monitor.prometheus import QueueGauges, render_queue
 from engine.places.place import Place, PlaceDestinations, PlaceMail, WholeQueueFigures

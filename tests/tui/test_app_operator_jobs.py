@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.logs.log_tail import format_log_line
+from engine.logs.log_line import format_log_line
 from engine.model import State, Task
-from engine.operations.execute import RowResult
 from engine.operations.journal import Journal
+from engine.operations.plans import RowResult
 from engine.places.place import Place
 from tests.console_operator import ConsoleOperator, an_operator, key_of
 from tests.console_places import make_spool

@@ -11,7 +11,7 @@ from engine.index.backlog import BacklogSummary
 from engine.index.schema import Query
 from engine.locks import process_stats
 from engine.locks.process_stats import ProcessDelta, ProcessStats
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.logs.merged_log import describe_troubles
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.monitor import lock_diagnosis

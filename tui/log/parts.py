@@ -8,9 +8,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Flag, auto
 
+from engine.logs.line_counts import LogCounts
 from engine.logs.log_file import CELL_BYTES, FileEntry
 from engine.logs.log_filter import DEBUG, LineFilter, lines_naming_task
-from engine.logs.merged_log import STEP_CELLS, LogCounts, LogPosition, MergedLog
+from engine.logs.merged_log import STEP_CELLS, LogPosition, MergedLog
 from engine.model import State, Task
 from engine.store import Unavailable
 from engine.text.error_pattern import fold_error, pattern_name

@@ -12,7 +12,7 @@ from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from engine.logs.line_rates import LineRate, LineRates
+from engine.logs.line_counts import LineRate, LineRates
 from engine.logs.log_file import FileEntry
 from engine.logs.merged_log import MergedLog
 from tui.log.page import LogPage

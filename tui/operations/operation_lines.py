@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 from engine import model
 from engine.operations import controls
-from engine.operations.execute import RowResult
 from engine.operations.journal import Entry, Operation
-from engine.operations.plans import transition_of
+from engine.operations.plans import RowResult, transition_of
 from engine.policy import DAY_SECONDS
 from engine.replay.outcomes import ReplayOutcome
 from engine.replay.settings import parse_pace

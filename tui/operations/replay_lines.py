@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from engine.model import State
 from engine.monitor.throughput import FlowSeries
-from engine.operations.execute import Report, RowResult
+from engine.operations.execute import Report
+from engine.operations.plans import RowResult
 from engine.replay.outcomes import ReplayOutcome
 from engine.replay.progress import Phase, ReplayProgress, TaskProgress
 from engine.replay.scheduler import RATE_REASON

@@ -25,7 +25,7 @@ UNLIMITED_DAYS = float("inf")
 
 def why_no_undo(operation: Operation) -> str:
     """Why an operation cannot be undone at all; "" if it can, as far as is known."""
-    from engine.operations.execute import RowResult
+    from engine.operations.plans import RowResult
 
     verb = VERBS.get(operation.intent.verb)
     if operation.intent.verb == controls.CONTROL_VERB:

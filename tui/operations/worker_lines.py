@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.model import STALLED_KEY, State, Task, Verdict
 from engine.monitor.latency import KindFigures
 from engine.monitor.throughput import Trend

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.monitor.latency import NO_RUNS
 from engine.monitor.throughput import HISTORY_SECONDS
 from engine.places.recent_events import NO_EVENTS, EventMemory

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from engine.locks.token_buckets import BucketState
 from engine.logs.log_filter import INFO, LEVEL_RANKS, WARN
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.logs.task_events import EventKind, parse_event
 from engine.model import State, count_by_words
 from engine.monitor.alerts import Level, needs_attention

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from engine.index import filter_language
 from engine.locks.token_buckets import BucketState
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.model import LockEvidence, State, Verdict
 from engine.monitor.latency import KindFigures
 from engine.monitor.prometheus import Samples

@@ -15,8 +15,7 @@ from engine.index.schema import Query
 from engine.model import Task
 from engine.monitor.recurrence import StillHappens
 from engine.operations import plans
-from engine.operations.plans import Plan
-from engine.operations.sizes import MAX_MEASURED_TASKS
+from engine.operations.plans import MAX_MEASURED_TASKS, Plan
 from engine.replay.settings import ReplayPace
 from engine.store import StoreError, Unavailable
 from engine.text import error_pattern

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from textual.app import ComposeResult
 from textual.geometry import Size
 
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.monitor.latency import KindFigures
 from engine.text.figure import UNKNOWN
 from engine.text.figures import format_rate

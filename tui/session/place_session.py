@@ -532,8 +532,7 @@ class PlaceSession:
         """The current sample for the flight recorder."""
         now, waiting = self.clock(), self.backlog or BacklogSummary()
         known = self.backlog is not None and self.inspector.latest.is_complete
-        return make_sample(
-            self.alert_inputs(),
+        own = RecordedSample(
             now,
             "a console",
             oldest=waiting.oldest if known else None,
@@ -549,6 +548,7 @@ class PlaceSession:
             lease_workers=count_lease_workers(self) if self.place.has_leases else 0,
             gone_failures=sum(self.readings.queue_figures.gone_failures.values()),
         )
+        return make_sample(self.alert_inputs(), own)
 
     def _record(self) -> None:
         """Write one sample per recorder slot, on the disk thread."""

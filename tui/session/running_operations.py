@@ -12,17 +12,16 @@ from pathlib import PurePath
 from engine.live.inspector import Inspector
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import LockEvidence, State, Verdict
-from engine.operations.execute import RefusalCheck, Report, RowResult, always_allowed
+from engine.operations.execute import RefusalCheck, Report, always_allowed
 from engine.operations.journal import Intent
-from engine.operations.plans import Plan
+from engine.operations.plans import Plan, RowResult
 from engine.operations.run_plan import failed_report
 from engine.places.place import Place, WholeQueueFigures
 from engine.replay import estimate
 from engine.replay.estimate import WorkerPresence
-from engine.replay.log_event_reader import LogEventReader, make_processed_reader
-from engine.replay.outcome_poller import OutcomeSources
+from engine.replay.outcome_poller import LogEventReader, OutcomeSources, make_processed_reader
 from engine.replay.progress import Phase, ReplayProgress
-from engine.replay.replay import PullBack, Replay, ReplayResult
+from engine.replay.replay import Replay, ReplayResult
 from engine.replay.settings import ReplayPace
 from engine.replay.shared_rate import BUCKET_NAME
 from engine.store import StoreError
@@ -230,7 +229,7 @@ class PullBackRun(RunningOperation):
         self._paced = paced
         self._report: Report | None = None
         self._ended: float | None = None
-        paced.replay.pull_back(PullBack(plan, intent, self._take_report, allowed))
+        paced.replay.pull_back(plan, intent, self._take_report, allowed)
 
     def _take_report(self, report: Report) -> None:
         self._report = report

@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 
 from engine.index import filter_language
 from engine.index.schema import Query
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.model import STALLED_KEY, State, Task
 from engine.monitor.recurrence import StillHappens
 from engine.operations.execute import Report

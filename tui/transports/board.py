@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.monitor.transport_health import (
     MailHealth,
     MailRoutes,

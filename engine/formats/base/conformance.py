@@ -559,9 +559,8 @@ def test_threads_share_no_task(open_store: Opener, a_task: Factory) -> None:
             taken.extend(task.id for task in batch)
 
     stores = [open_store() for _ in range(4)]
-    threads = [
-        threading.Thread(target=worker, args=(store, str(n))) for n, store in enumerate(stores)
-    ]
+    named = [(store, str(number)) for number, store in enumerate(stores)]
+    threads = [threading.Thread(target=worker, args=each) for each in named]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -63,10 +63,8 @@ def run_action(
     action, who, reason = ACTIONS[verb], setup.current_user(), safe_line(reason)
     undoable = action.fact(destination) if action.opposite else None
     order = Order(DESTINATION_CONTROL, destination.origin, action.value, before=undoable)
-    why = f": {reason}" if reason else ""
-    message = (
-        f"Destination {safe_line(destination.origin)} {action.value} by {safe_line(who.name)}{why}"
-    )
+    done_by = f"{action.value} by {safe_line(who.name)}{f': {reason}' if reason else ''}"
+    message = f"Destination {safe_line(destination.origin)} {done_by}"
 
     def act() -> str:
         changed = change_destination(registry, verb, destination, reason, clock())

@@ -1,20 +1,49 @@
-"""A folder of a spool used through its file descriptor, so that a renamed path or a symbolic link
-cannot redirect a change."""
+"""What stores in folders share: a folder used through its file descriptor, so that a renamed path
+or a symbolic link cannot redirect a change, and the outcome of a move."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
+from operator import attrgetter
 from os import stat_result
 
-from engine.model import Problem
+from engine.model import Move, Outcome, Problem
 from engine.store import Unavailable
 from engine.system import files
 from engine.text.error_text import error_text
 
 
+@contextmanager
+def opened(fd: int) -> Iterator[int]:
+    """Close an open file or folder at the end of the block."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def name_exists(name: str, dir_fd: int) -> bool:
+    """True if the name exists in an open folder."""
+    # Not os.access: without following links it makes five system calls in some C libraries.
+    try:
+        os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def outcome_of(move: Move, answer: str | Exception) -> Outcome:
+    """The outcome of a move, from its new revision or the error."""
+    return Outcome(move, answer) if isinstance(answer, str) else Outcome(move, error=answer)
+
+
 class SpoolFolder:
-    """A folder that is opened when it is first needed."""
+    """A folder that is opened when it is first needed.
+
+    Its methods raise Unavailable if it is missing, or cannot be opened or read now.
+    """
 
     def __init__(
         self,
@@ -38,11 +67,7 @@ class SpoolFolder:
 
     @property
     def fd(self) -> int:
-        """The file descriptor.
-
-        Raises:
-            Unavailable: the folder is missing or cannot be opened.
-        """
+        """The file descriptor."""
         if self._fd < 0:
             try:
                 if self._make:
@@ -56,11 +81,7 @@ class SpoolFolder:
 
     @property
     def last_stat(self) -> stat_result:
-        """The folder's stat as of the last check.
-
-        Raises:
-            Unavailable: the folder is missing or cannot be opened.
-        """
+        """The folder's stat as of the last check."""
         _ = self.fd
         return self._stat
 
@@ -73,10 +94,7 @@ class SpoolFolder:
         self._stat, self._owner = folder_stat, files.new_file_owner(folder_stat)
 
     def exists(self) -> bool:
-        """True if it can be read. A folder made on demand may be missing.
-
-        True for any other folder: opening it raises if it is missing.
-        """
+        """True if it can be read: false only for a folder made on demand that is missing."""
         return self._fd >= 0 or not self._make or files.is_folder(self.path)
 
     def problem(self) -> Problem | None:
@@ -94,25 +112,17 @@ class SpoolFolder:
         return os.access(name, os.F_OK, dir_fd=self._fd, follow_symlinks=False)
 
     def is_current(self) -> bool:
-        """True if the path still leads to the open folder.
-
-        Raises:
-            Unavailable: that cannot be determined now.
-        """
+        """True if the path still leads to the open folder."""
         try:
             current_stat = os.stat(self.path, follow_symlinks=False)
         except FileNotFoundError:
             return False
         except OSError as error:
             raise Unavailable(f"{self.path}: {error_text(error)}") from error
-        known_stat = self._stat
-        if (current_stat.st_dev, current_stat.st_ino) != (known_stat.st_dev, known_stat.st_ino):
+        if not os.path.samestat(current_stat, self._stat):
             return False
-        if (current_stat.st_mode, current_stat.st_uid, current_stat.st_gid) != (
-            known_stat.st_mode,
-            known_stat.st_uid,
-            known_stat.st_gid,
-        ):
+        before, after = map(attrgetter("st_mode", "st_uid", "st_gid"), (self._stat, current_stat))
+        if before != after:
             self._remember(current_stat)
         return True
 
@@ -120,9 +130,6 @@ class SpoolFolder:
         """Reopen the folder if its path leads to another one; return False in that case.
 
         A folder made on demand stays closed until it is needed.
-
-        Raises:
-            Unavailable: it cannot be opened.
         """
         same = self._fd < 0 or self.is_current()
         if not same:
@@ -132,11 +139,7 @@ class SpoolFolder:
         return same
 
     def iter_entries(self) -> Iterator[os.DirEntry[str]]:
-        """Yield the entries in directory order; none without the folder.
-
-        Raises:
-            Unavailable: it cannot be read.
-        """
+        """Yield the entries in directory order; none without the folder."""
         if not self.exists():
             return
         try:

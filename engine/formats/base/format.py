@@ -19,40 +19,30 @@ from engine.config import queue_config
 from engine.config.place_address import Address
 from engine.config.queue_config import Config, HandlerConfig, Queue
 from engine.config.validators import ConfigError
-from engine.logs.log_tail import format_log_line
+from engine.logs.log_line import format_log_line
 from engine.model import ChangeSource, LockEvidence, State, Task
 from engine.monitor import prometheus
 from engine.policy import RetryPolicy, retries_of
 from engine.schedules import NO_RETRY
 from engine.store import Store, StoreError, Unavailable
 from engine.system import files, users
-from engine.system.command_errors import (
-    EX_NOPERM,
-    EX_UNAVAILABLE,
-    NotReadable,
-    fail,
-    print_error,
-)
+from engine.system.command_errors import EX_NOPERM, EX_UNAVAILABLE, NotReadable, fail, print_error
 from engine.system.users import Account
 from engine.text.error_text import error_text
 from engine.text.safe import contract_text, safe_line
 
 if TYPE_CHECKING:
-    from engine.config.place_address import Address
-    from engine.config.queue_config import Config, Queue
     from engine.config.validators import ConfigLocation
     from engine.demo.keeper import DemoPlace
     from engine.destinations.destination import Destination
     from engine.destinations.registry import Registry
     from engine.doctor.finding import Finding
     from engine.locks.token_buckets import TokenBuckets
-    from engine.model import LockEvidence
     from engine.monitor.recorder import RecorderLocation
     from engine.operations.journal import Journal, Who
     from engine.operations.notes import Notes
     from engine.places.mail_setup import MailSetup
     from engine.places.place import Place
-    from engine.store import Store
     from engine.system.run_clock import RunClock
     from engine.work.housekeeping import Housekeeping
 
@@ -210,10 +200,9 @@ class Format(ABC):
             return
         try:
             yield from store_checks.check_store(store, time.time(), command, work)
-            for finding in store_checks.check_run_times(
-                setup.state_folder, setup.queue.root, time.time()
-            ):
-                yield "clock", finding
+            folder, root = setup.state_folder, setup.queue.root
+            clock = store_checks.check_run_times(folder, root, time.time())
+            yield from (("clock", finding) for finding in clock)
         finally:
             store.close()
 
@@ -413,9 +402,8 @@ class Setup(NamedTuple):
 
     def retry_policy(self) -> RetryPolicy:
         """How many attempts a task has, and the delay before each; for some kinds their own."""
-        retries_by_kind = {
-            k: h.retry for k, h in self.config.handlers.items() if h.retry is not None
-        }
+        handlers = self.config.handlers.items()
+        retries_by_kind = {kind: one.retry for kind, one in handlers if one.retry is not None}
         policy = self.format.retry_policy(self)
         if not retries_by_kind:
             return policy
@@ -493,14 +481,8 @@ class Setup(NamedTuple):
             CommandError: permission denied; the text names the command with sudo.
         """
         queue, state_folder = self.queue, self.state_folder
-        for path in (
-            queue.pending,
-            queue.work,
-            queue.dlq,
-            state_folder,
-            f"{state_folder}/held",
-            f"{state_folder}/trash",
-        ):
+        ours = (state_folder, f"{state_folder}/held", f"{state_folder}/trash")
+        for path in (queue.pending, queue.work, queue.dlq, *ours):
             self.refuse_unwritable(path, made=path.startswith(state_folder))
 
     def refuse_unwritable(self, path: str, *, made: bool) -> None:
@@ -517,9 +499,8 @@ class Setup(NamedTuple):
         if self.address.is_url:
             problem = f"no folder for spooldeck's own files: {safe_line(path)} is not writable"
             fail(EX_NOPERM, f"{problem}: set XDG_STATE_HOME (in a unit: StateDirectory=)")
-        fix = (
-            self._sudo_hint(path) or f"a read-only file system, or chmod u+rwx {shlex.quote(path)}"
-        )
+        own = f"a read-only file system, or chmod u+rwx {shlex.quote(path)}"
+        fix = self._sudo_hint(path) or own
         fail(EX_NOPERM, f"permission denied: cannot write to {safe_line(path)}: {fix}")
 
     def _sudo_hint(self, path: str) -> str:
@@ -531,8 +512,6 @@ class Setup(NamedTuple):
 
     def sudo_command(self, user: str) -> str:
         """The typed command line with sudo for another user, with the same meaning there."""
-        import shlex
-
         from engine.config.nftban_variables import PASSWORD_VARIABLE
 
         # sudo keeps neither our environment nor our home folder, which may hold the configuration.
@@ -540,20 +519,11 @@ class Setup(NamedTuple):
         variables = sorted((k, v) for k, v in os.environ.items() if k.startswith("NFTBAN_"))
         environment = [f"{k}={v}" for k, v in variables if k != PASSWORD_VARIABLE]
         named = any(word.split("=")[0] == "--config" for word in self.words)
-        config_path = (
-            self.config.path
-            if not named and self.config.path != queue_config.SEARCH_PATHS[-1]
-            else ""
-        )
-        words = [
-            "sudo",
-            "-u",
-            user,
-            *(["env", *environment] if environment else []),
-            "spooldeck",
-            *(["--config", os.path.abspath(config_path)] if config_path else []),
-            *self.words,
-        ]
+        is_default = self.config.path == queue_config.SEARCH_PATHS[-1]
+        path = "" if named or is_default else self.config.path
+        config = ["--config", os.path.abspath(path)] if path else []
+        before = ["env", *environment] if environment else []
+        words = ["sudo", "-u", user, *before, "spooldeck", *config, *self.words]
         return safe_line(shlex.join(words))
 
     def recorder_slot(self) -> RecorderLocation:

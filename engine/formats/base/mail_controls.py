@@ -1,4 +1,5 @@
-"""Mail transports of one place for the console: state, routes, suspend, resume."""
+"""Mail transports of one place: state and routes for the console; suspend and resume, with a record
+in the journal, as a control of the queue, and in the mail log."""
 
 from __future__ import annotations
 
@@ -6,23 +7,118 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.config.validators import ConfigError
 from engine.formats.base.format import Setup
-from engine.formats.base.suspend_transport import resume_transport, suspend_transport
+from engine.logs.log_line import format_log_line
 from engine.mail.send.mail_spool import Spooled
 from engine.mail.send.queuing import is_being_sent
+from engine.mail.send.suspensions import Suspension
 from engine.monitor.transport_health import MailBacklog, MailRoutes, TransportSuspension
-from engine.places.mail_parts import MAIL_SEND_KIND, QUEUING_GRACE_SECONDS
+from engine.operations import controls
+from engine.operations.controls import RESUMED, SUSPENDED, TRANSPORT_CONTROL, Order
+from engine.operations.journal import Intent
+from engine.places.mail_setup import MAIL_SEND_KIND, QUEUING_GRACE_SECONDS, describe_suspender
 from engine.places.place import PlaceMail
-from engine.store import Unavailable
+from engine.store import Gone, Unavailable
+from engine.system import files
 from engine.system.command_errors import CommandError
 from engine.text.error_text import error_text
+from engine.text.safe import safe_line
+from engine.text.times import format_time
 
 if TYPE_CHECKING:
     from engine.config.mail_config import MailSettings
     from engine.mail.transports.registry import TransportRegistry
+
+
+def suspend_transport(setup: Setup, name: str, why: str) -> tuple[bool, str]:
+    """Suspend a transport. Return whether it was not suspended before, and the errors of logging.
+
+    Raises:
+        engine.system.command_errors.CommandError: permission denied.
+        OSError, Unavailable: it could not be recorded; the transport stays active.
+        ValueError: the file of suspended transports has unknown content.
+    """
+    who, why = safe_line(setup.current_user().name), safe_line(why)
+    line = f"Transport {name} suspended by {who}{f': {why}' if why else ''}"
+    suspend = partial(setup.mail.suspensions().suspend, name, time.time(), who, why)
+    return _change(setup, Order(TRANSPORT_CONTROL, name, SUSPENDED), why, line, suspend)
+
+
+def resume_transport(setup: Setup, name: str) -> tuple[bool, str]:
+    """Resume a transport. Return whether it was suspended before, and the errors of logging.
+
+    Raises:
+        OSError, Unavailable, ValueError: as `suspend_transport`.
+    """
+    line = f"Transport {name} resumed by {safe_line(setup.current_user().name)}"
+    resume = partial(setup.mail.suspensions().resume, name)
+    return _change(setup, Order(TRANSPORT_CONTROL, name, RESUMED), "", line, resume)
+
+
+def _change(
+    setup: Setup, order: Order, why: str, log_line: str, change: Callable[[], bool]
+) -> tuple[bool, str]:
+    """Suspend or resume a transport, unless it is already; `log_line` records it."""
+    setup.require_mail("transports")
+    setup.require_writable()
+    setup.make_folder(setup.state_folder)
+    suspension = setup.mail.suspensions().read().get(order.target)
+    if (suspension is not None) is (order.value == SUSPENDED):
+        return False, ""
+    before = "not suspended" if suspension is None else _suspension_phrase(suspension)
+
+    def act() -> str:
+        try:
+            new = change()
+        except OSError as error:
+            where = f"{setup.state_folder}/suspended"
+            raise OSError(error.errno, error_text(error), where) from error
+        if not new:
+            raise Gone(f"{order.target} was {order.value} by another process")
+        return log_line
+
+    intent = Intent(controls.CONTROL_VERB, setup.current_user(), why, scope="all mail from here")
+    order, journal = order._replace(before=before), setup.journal()
+    try:
+        done = controls.run_journaled_action(journal, intent, order, act, time.time)
+    except Gone:
+        return False, ""
+    troubles = (done.trouble, _log_change(setup, log_line), _publish_metrics(setup))
+    return True, "; ".join(filter(None, troubles))
+
+
+def _suspension_phrase(suspension: Suspension) -> str:
+    why = f" ({safe_line(suspension.why)})" if suspension.why else ""
+    return f"{describe_suspender(suspension)} since {format_time(suspension.since)}{why}"
+
+
+def _log_change(setup: Setup, text: str) -> str:
+    """Append a line to the mail log; returns the error text, or ""."""
+    path = f"{setup.queue.log_dir}/mail.log"
+    try:
+        setup.make_folder(setup.queue.log_dir)
+        files.append(path, format_log_line("INFO", text, time.time()), root=setup.queue.root)
+    except OSError as error:
+        return f"not logged in {safe_line(path)}: {error_text(error)}"
+    return ""
+
+
+def _publish_metrics(setup: Setup) -> str:
+    """Write the mail metrics again; returns the error text, or ""."""
+    troubles: list[str] = []
+    if setup.mail.has_files():
+        try:
+            settings = setup.mail.settings()
+            registry = setup.mail.registry(settings)
+            setup.mail.sender(settings, registry, complain=troubles.append).publish()
+        except (ConfigError, OSError) as error:
+            troubles.append(f"{safe_line(str(error))}; mail metrics not updated")
+    return "; ".join(troubles)
+
 
 RECHECK_SECONDS = 60.0
 """Seconds after which the installed transports and the spool are read again."""
@@ -119,10 +215,8 @@ class _MailControls:
     def _registry(self) -> tuple[MailSettings, TransportRegistry]:
         if self._known is None or self._clock() - self._looked >= RECHECK_SECONDS:
             settings = self._setup.mail.settings()
-            self._known, self._looked = (
-                (settings, self._setup.mail.registry(settings)),
-                self._clock(),
-            )
+            self._known = settings, self._setup.mail.registry(settings)
+            self._looked = self._clock()
         return self._known
 
 

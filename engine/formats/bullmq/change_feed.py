@@ -150,11 +150,8 @@ class ChangeFeed:
         return False
 
     def _name_of(self, stream: str, fields: Any) -> set[str]:
-        event = (
-            fields
-            if isinstance(fields, dict)
-            else dict(zip(fields[::2], fields[1::2], strict=True))
-        )
+        is_flat = not isinstance(fields, dict)
+        event = dict(zip(fields[::2], fields[1::2], strict=True)) if is_flat else fields
         queue = self._queue_of[stream] or event.get("queue", "")
         job = event.get("jobId") or event.get("id")
         if not queue or not job:
@@ -170,10 +167,8 @@ class ChangeFeed:
 
         The counts are read before the last entries, so that each counted move is named.
         """
-        before, self._counts = (
-            self._counts,
-            QueueCounts(self._connection, self._place, self._queues),
-        )
+        before = self._counts
+        self._counts = QueueCounts(self._connection, self._place, self._queues)
         has_changed = before.queues != self._counts.queues
         names = self._read(GRACE_SECONDS if has_changed else 0.0)
         named, self._named = self._named, {}
@@ -195,9 +190,8 @@ class ChangeFeed:
         self._is_new_named = False
         if queue_names == self._queues:
             return True
-        self._add_streams(
-            self._streams_of(queue for queue in queue_names if queue not in self._queues)
-        )
+        added = (queue for queue in queue_names if queue not in self._queues)
+        self._add_streams(self._streams_of(added))
         for queue in set(self._queues).difference(queue_names):
             stream = f"{self._place.base(queue)}events"
             self._last.pop(stream, None)

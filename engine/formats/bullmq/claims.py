@@ -16,7 +16,7 @@ from engine.formats.bullmq.moves import EDGES, JobMoves
 from engine.formats.bullmq.package_scripts import PACKAGE_SCRIPTS
 from engine.formats.bullmq.place import RedisPlace
 from engine.formats.bullmq.repeats import Repeats
-from engine.formats.bullmq.row import make_token, read_rows, row_of
+from engine.formats.bullmq.row import SeenJob, make_token, read_jobs
 from engine.formats.bullmq.scan import QueueCounts
 from engine.model import Move, Outcome, Task
 from engine.store import ClaimFilter, StoreError
@@ -144,7 +144,7 @@ class JobClaims:
             is_wanted = limit > 0 and wants(move.old.kind, "")
             claims.append(self._options(move.old.kind, owner, now) if is_wanted else None)
             limit -= is_wanted
-        answers = self._moves.apply_and_claim(self._connection, EDGES, moves, now, claims)
+        answers = self._moves.apply_and_claim(EDGES, moves, now, claims)
         outcomes, tasks, doomed = list[Outcome](), list[Task](), list[Move]()
         for (outcome, answer), claim in zip(answers, claims, strict=True):
             outcomes.append(outcome)
@@ -157,7 +157,7 @@ class JobClaims:
 
     def _options(self, queue: str, owner: str, now: float) -> dict[str, Any]:
         """The options of BullMQ's scripts for one claim, with the token of its lock."""
-        seconds = self._place.lease_seconds
+        seconds = self._place.settings.lease
         unique = f"{self._unique}{next(self._numbers):x}"
         options: dict[str, Any] = {
             "token": make_token(owner, now, now + seconds, unique),
@@ -165,7 +165,7 @@ class JobClaims:
         }
         if owner:
             options["name"] = owner
-        if limit := self._place.limits.get(queue):
+        if limit := self._place.settings.limiter.get(queue):
             options["limiter"] = {"max": limit.max, "duration": round(limit.duration * 1000)}
         return options
 
@@ -174,19 +174,14 @@ class JobClaims:
         their worker too often, or a child of theirs has failed."""
         base = self._place.base(queue)
         keys = PACKAGE_SCRIPTS["moveToActive"].key_names(base)
+        take_next = script("open", package="moveToActive")
         tasks: list[Task] = []
         is_empty = False
         self._data.clear()
         while len(tasks) < number and not is_empty:
             claims = [self._options(queue, owner, now) for _ in range(number - len(tasks))]
-            calls = [
-                ScriptCall(
-                    script("open", package="moveToActive"),
-                    keys,
-                    [base, base, round(now * 1000), pack(claim)],
-                )
-                for claim in claims
-            ]
+            words = [base, base, round(now * 1000)]
+            calls = [ScriptCall(take_next, keys, [*words, pack(claim)]) for claim in claims]
             doomed: list[Move] = []
             error: StoreError | None = None
             for claim, answer in zip(claims, self._connection.run_all(calls), strict=True):
@@ -216,16 +211,8 @@ class JobClaims:
                 self._dues[queue] = delayed_ms / 1000
             return []
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        row = row_of(
-            ident,
-            "active",
-            False,
-            token,
-            fields,
-            lock=token,
-            destination_field=self._place.field(queue),
-        )
-        (task,) = read_rows(self._place, queue, [row], now)
+        job = SeenJob(ident, "active", False, token, fields, lock=token)
+        (task,) = read_jobs(self._place, queue, [job], now)
         assert isinstance(task, Task), ident
         if failure := fields.get("defa", ""):
             doomed.append(Move(task, verbs.give_up_task(task, clean_error(failure), 1)))
@@ -240,7 +227,7 @@ class JobClaims:
 
     def _apply(self, moves: list[Move], now: float) -> None:
         if moves:
-            self._moves.apply(self._connection, EDGES, moves, now)
+            self._moves.apply(EDGES, moves, now)
 
     def take_data(self, task: Task) -> bytes | None:
         """The data of a job of the last claim, once; None if it is not here."""
@@ -254,17 +241,13 @@ class JobClaims:
         Raises:
             Unavailable: the server cannot be reached.
         """
-        every, bases = (
-            self._place.stalled_seconds,
-            [self._place.base(each) for each in self._queues()],
-        )
+        every = self._place.settings.stalled_check
+        bases = [self._place.base(each) for each in self._queues()]
         meta_exists = self._connection.call_all([("EXISTS", f"{base}meta") for base in bases])
+        name, times = "moveStalledJobsToWait", (round(now * 1000), round(every * 1000))
+        return_jobs, names = script("open", package=name), PACKAGE_SCRIPTS[name].key_names
         calls = [
-            ScriptCall(
-                script("open", package="moveStalledJobsToWait"),
-                PACKAGE_SCRIPTS["moveStalledJobsToWait"].key_names(base),
-                [base, MAX_STALLED, base, round(now * 1000), round(every * 1000)],
-            )
+            ScriptCall(return_jobs, names(base), [base, MAX_STALLED, base, *times])
             for base, exists in zip(bases, meta_exists, strict=True)
             if exists == 1  # else the script would make the queue
         ]
@@ -277,6 +260,6 @@ class JobClaims:
         """Extend claims in one pipeline; each gets a new lock token with its new end. If the
         connection is cut, the locks are read; if that fails too, the outcome of each is
         Unavailable, and some may have been extended."""
-        renewed = self._moves.renew(self._connection, (old := list(tasks)), until, self._clock())
+        renewed = self._moves.renew((old := list(tasks)), until, self._clock())
         for task, (new, error) in zip(old, renewed, strict=True):
             yield Outcome(Move(task, task if error else new), "" if error else new.rev, error)

@@ -238,7 +238,11 @@ class Denied(Unavailable):
 
 
 class Connection:
-    """A connection of one thread; connects again by itself after it was cut."""
+    """A connection of one thread; connects again by itself after it was cut.
+
+    Its methods raise `StoreError`: Unavailable if it was cut, so that what was sent may have had
+    effect, or any that the server answers.
+    """
 
     def __init__(self, place: RedisPlace, name: str = CLIENT_NAME) -> None:
         """Connect; the server lists the connection by its name (CLIENT LIST).
@@ -298,33 +302,21 @@ class Connection:
         self._client.connection_pool.disconnect(inuse_connections=False)
 
     def call(self, *words: Any) -> Any:
-        """Run one command.
-
-        Raises:
-            StoreError: it failed.
-        """
+        """Run one command."""
         try:
             return self._client.execute_command(*words)
         except self._failures as error:
             raise self.explain(error, words) from error
 
     def run(self, call: ScriptCall) -> Any:
-        """Run one script.
-
-        Raises:
-            StoreError: it failed.
-        """
+        """Run one script."""
         (answer,) = self.run_all([call])
         if isinstance(answer, StoreError):
             raise answer
         return answer
 
     def run_all(self, calls: Sequence[ScriptCall]) -> list[Any]:
-        """Run scripts in one pipeline; an answer, or a `StoreError`, for each.
-
-        Raises:
-            Unavailable: the connection was cut, so that some may have had effect.
-        """
+        """Run scripts in one pipeline; an answer, or a `StoreError`, for each."""
         answers = self._send_scripts([self._words(call, by_sha=True) for call in calls])
         no_script = self._redis.exceptions.NoScriptError
         unknown = [n for n, answer in enumerate(answers) if isinstance(answer, no_script)]
@@ -332,28 +324,18 @@ class Connection:
             again = self._send_scripts([self._words(calls[n], by_sha=False) for n in unknown])
             for n, answer in zip(unknown, again, strict=True):
                 answers[n] = answer
-        return [
-            self.explain(answer) if isinstance(answer, self._redis.RedisError) else answer
-            for answer in answers
-        ]
+        return self._explained(answers)
 
     def call_all(self, commands: Iterable[Sequence[Any]]) -> list[Any]:
-        """Run commands in one pipeline; an answer, or a `StoreError`, for each.
+        """Run commands in one pipeline; an answer, or a `StoreError`, for each."""
+        return self._explained(self._send(list(commands)))
 
-        Raises:
-            Unavailable: the connection was cut.
-        """
-        return [
-            self.explain(answer) if isinstance(answer, self._redis.RedisError) else answer
-            for answer in self._send(list(commands))
-        ]
+    def _explained(self, answers: list[Any]) -> list[Any]:
+        is_error = self._redis.RedisError
+        return [self.explain(one) if isinstance(one, is_error) else one for one in answers]
 
     def begin(self, *words: Any) -> None:
-        """Send a command that blocks on the server; nothing else is sent before `finish`.
-
-        Raises:
-            StoreError: it failed.
-        """
+        """Send a command that blocks on the server; nothing else is sent before `finish`."""
         try:
             self._blocked = self._blocked or self._client.connection_pool.get_connection()
             if self._is_stale:
@@ -365,22 +347,14 @@ class Connection:
             raise self.explain(error) from error
 
     def is_ready(self, seconds: float) -> bool:
-        """Wait for the answer to `begin`; True if `finish` does not block.
-
-        Raises:
-            StoreError: the connection was cut.
-        """
+        """Wait for the answer to `begin`; True if `finish` does not block."""
         try:
             return bool(self._blocked.can_read(seconds))
         except self._failures as error:
             raise self.explain(error) from error
 
     def finish(self) -> Any:
-        """The answer to `begin`.
-
-        Raises:
-            StoreError: it failed.
-        """
+        """The answer to `begin`."""
         try:
             return self._blocked.read_response()
         except self._failures as error:

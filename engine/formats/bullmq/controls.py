@@ -205,9 +205,8 @@ def _pause(connection: Connection, place: RedisPlace, queue: str, paused: bool) 
 def _obliterate(connection: Connection, place: RedisPlace, queue: str) -> str:
     keys = PACKAGE_SCRIPTS["obliterate"].key_names(place.base(queue))
     given = [place.base(queue), place.kept_prefix(queue), place.queues_key, queue]
-    where, *number = connection.run(
-        ScriptCall(script("obliterate", package="obliterate"), keys, given)
-    )
+    call = ScriptCall(script("obliterate", package="obliterate"), keys, given)
+    where, *number = connection.run(call)
     if number:
         raise Unsupported(f"{queue} has jobs in {where}: {number[0]:,}")
     return f"{queue} is deleted"
@@ -215,7 +214,7 @@ def _obliterate(connection: Connection, place: RedisPlace, queue: str) -> str:
 
 def _recover(connection: Connection, place: RedisPlace, queue: str) -> str:
     jobs = find_orphans(connection, place, queue)
-    errors = JobMoves(place).put_back(connection, queue, jobs, time.time())
+    errors = JobMoves(connection, place).put_back(queue, jobs, time.time())
     failed = [e for e in errors if e is not None and not isinstance(e, Gone)]
     if failed:
         raise Unsupported(f"{queue}: {len(failed):,} jobs are still in no list: {failed[0]}")

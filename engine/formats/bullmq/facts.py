@@ -125,15 +125,14 @@ def read_state(
     known = known or KnownQueues(connection, place)
     queues = known.names()
     counts = QueueCounts(connection, place, queues).queues
-    asked: list[Sequence[Any]] = [
-        ("HMGET", f"{place.base(q)}meta", "paused", "version") for q in queues
-    ]
-    asked += [("ZCARD", f"{place.base(q)}repeat") for q in queues]
-    asked += [("ZRANGE", f"{place.base(q)}repeat", 0, 0, "WITHSCORES") for q in queues]
+    bases, asked = [place.base(queue) for queue in queues], list[Sequence[Any]]()
+    asked += [("HMGET", f"{base}meta", "paused", "version") for base in bases]
+    asked += [("ZCARD", f"{base}repeat") for base in bases]
+    asked += [("ZRANGE", f"{base}repeat", 0, 0, "WITHSCORES") for base in bases]
     answers = connection.call_all(asked) if asked else []
     metas, numbers, nexts = (answers[n * len(queues) : (n + 1) * len(queues)] for n in range(3))
     workers = _read_workers(connection, place, queues)
-    words = [round(now * 1000), EXAMINED, place.prefix, *map(place.base, queues)]
+    words = [round(now * 1000), EXAMINED, place.prefix, *bases]
     waits = iter(connection.run(ScriptCall(script("waits", reads_only=True), [], words)))
     queue_facts = []
     for queue, meta, number, following in zip(queues, metas, numbers, nexts, strict=True):
@@ -316,9 +315,8 @@ def find_warnings(state: QueueServerState) -> Iterator[ServerWarning]:
             is_severe=True,
         )
     if state.without_worker:
-        yield ServerWarning(
-            f"jobs wait without a worker: {list_names(state.without_worker)}", "start their workers"
-        )
+        what = f"jobs wait without a worker: {list_names(state.without_worker)}"
+        yield ServerWarning(what, "start their workers")
     if lost := [f"{q.name} {q.without_lock:,}" for q in state.queues if q.without_lock]:
         yield ServerWarning(
             f"active jobs that no worker has locked: {list_names(lost)}",
@@ -331,10 +329,8 @@ def find_warnings(state: QueueServerState) -> Iterator[ServerWarning]:
         )
     majors = {version.partition(".")[0] for version in state.versions}
     if len(majors) > 1:
-        yield ServerWarning(
-            f"programs of BullMQ {list_names(state.versions)} use this server",
-            "update the older ones",
-        )
+        what = f"programs of BullMQ {list_names(state.versions)} use this server"
+        yield ServerWarning(what, "update the older ones")
 
 
 def _warn_of_others(state: QueueServerState) -> Iterator[ServerWarning]:
@@ -426,9 +422,8 @@ def read_runs(
             if began and made and (times[4] or times[5] or "1") == "1":
                 waits.append(max(0.0, (began - made - delay) / 1000))
         has_tasks = any(counts[queue][name] > 0 for name in _UNFINISHED)
-        queue_runs.append(
-            QueueRuns(queue, has_tasks, *_count_ends(finished_jobs, now, seconds), waits, runs)
-        )
+        ends = _count_ends(finished_jobs, now, seconds)
+        queue_runs.append(QueueRuns(queue, has_tasks, *ends, waits, runs))
     return queue_runs
 
 

@@ -38,21 +38,15 @@ class BullmqFormat(Format):
 
     @override
     def detects(self, at: Address) -> bool:
-        """True for the URL of a Redis or Valkey server."""
         return at.scheme in REDIS_SCHEMES
 
     @override
     def open(self, setup: Setup) -> Store:
-        """Open the store of a server; kinds that our own handler delivers have the URL in their
-        data.
-
-        Raises:
-            Unavailable: it cannot be reached.
-        """
         from engine.formats.bullmq.place import parse_place
         from engine.formats.bullmq.store import BullmqStore
 
         place = parse_place(setup.address, setup.settings)
+        # Kinds that our own handler delivers have the URL in their data.
         delivered = dict.fromkeys(setup.delivered, "url")
         return BullmqStore(place._replace(fields={**delivered, **place.fields}))
 
@@ -64,7 +58,6 @@ class BullmqFormat(Format):
 
     @override
     def check_config(self, config: Config) -> None:
-        """See `Format`; the section is `federation`."""
         if config.federation is not None:
             from engine.formats.bullmq.federation.settings import parse_federation
 
@@ -84,14 +77,12 @@ class BullmqFormat(Format):
     def complete_registry(
         self, setup: Setup, registry: Registry, patience: float | None
     ) -> Registry:
-        """The registry with the application's blocked and known servers."""
-        from engine.formats.bullmq.federation.configured import with_shared_tables
+        from engine.formats.bullmq.federation.shared_tables import with_shared_tables
 
         return with_shared_tables(setup, registry, patience)
 
     @override
     def complete(self, setup: Setup, place: Place) -> Place:
-        """The place with the facts about the server."""
         from engine.formats.bullmq.watch import complete_place
 
         return complete_place(setup, place)

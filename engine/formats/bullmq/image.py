@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from engine.formats.bullmq.place import task_id
 from engine.formats.bullmq.row import PLACES
 from engine.model import Part, State, Task
 from engine.store import MAX_PART_BYTES, Unsupported
@@ -89,22 +88,13 @@ class NewJob(NamedTuple):
 
     def as_task(self, ident: str, now: float) -> Task:
         """The pending task that it becomes."""
+        task = Task(ident, self.queue, State.PENDING, now, group=self.name, description=self.name)
         due = now + self.delay if self.delay else 0.0
-        return Task(
-            ident,
-            self.queue,
-            State.PENDING,
-            now,
-            group=self.name,
-            description=self.name,
-            due=due,
-            priority=self.priority,
-        )
+        return task._replace(due=due, priority=self.priority)
 
     def as_image(self, ident: str) -> JobImage:
         """Its data and options as an image."""
-        fields = {"data": self.data, "opts": json.dumps(self.options)}
-        return JobImage(ident, "", "", fields)
+        return JobImage(ident, "", "", {"data": self.data, "opts": json.dumps(self.options)})
 
 
 def to_bytes(text: str) -> bytes:
@@ -174,8 +164,3 @@ def _errors_of(text: str) -> tuple[str, ...]:
     """The line with the error of each stack trace: the first of Node's, the last of Python's."""
     some = (trace.strip().splitlines() or [""] for trace in _read_traces(text) or ())
     return tuple(lines[-1 if lines[0].startswith("Traceback ") else 0] for lines in some)
-
-
-def image_of(queue: str, job: str, was: str, fields: Mapping[str, str]) -> JobImage:
-    """The image of a job of a queue."""
-    return make_image(task_id(queue, job), was, fields)

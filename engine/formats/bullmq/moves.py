@@ -252,23 +252,18 @@ _ALL_PARTS = ("guard", "relocate", "finish")
 class JobMoves:
     """Makes the script calls of moves, and reads their answers."""
 
-    def __init__(self, place: RedisPlace) -> None:
-        self._place = place
+    def __init__(self, connection: Connection, place: RedisPlace) -> None:
+        self._connection, self._place = connection, place
         self._check_due: dict[str, float] = {}
         """When the types of a queue's keys are checked again, by the monotonic clock."""
 
-    def apply(
-        self, connection: Connection, edges: Edges, moves: list[Move], now: float
-    ) -> list[Outcome]:
+    def apply(self, edges: Edges, moves: list[Move], now: float) -> list[Outcome]:
         """Make the moves that their edges allow in one pipeline; an outcome for each, in order."""
-        claims = [None] * len(moves)
-        return [
-            outcome for outcome, _ in self.apply_and_claim(connection, edges, moves, now, claims)
-        ]
+        answers = self.apply_and_claim(edges, moves, now, [None] * len(moves))
+        return [outcome for outcome, _ in answers]
 
     def apply_and_claim(
         self,
-        connection: Connection,
         edges: Edges,
         moves: Sequence[Move],
         now: float,
@@ -278,16 +273,14 @@ class JobMoves:
         next job of the queue, if they can. Each outcome is with the answer to its claim, or None.
         """
         try:
-            self._check_keys(connection, moves)
+            self._check_keys(moves)
         except (Unavailable, Unsupported) as error:
             return [(Outcome(move, error=error), None) for move in moves]
         changes = [
             self._allowed_change(edges, move, now, claim)
             for move, claim in zip(moves, claims, strict=True)
         ]
-        answers = iter(
-            self._run(connection, [each for each in changes if isinstance(each, Change)], now)
-        )
+        answers = iter(self._run([each for each in changes if isinstance(each, Change)], now))
         outcomes = []
         for move, change in zip(moves, changes, strict=True):
             answer = next(answers) if isinstance(change, Change) else change
@@ -295,7 +288,7 @@ class JobMoves:
             outcomes.append((_outcome(move, answer), claimed))
         return outcomes
 
-    def _run(self, connection: Connection, changes: Sequence[Change], now: float) -> list[Any]:
+    def _run(self, changes: Sequence[Change], now: float) -> list[Any]:
         """Send changes in pipelines of scripts, each for many jobs; the answer to each, in order.
 
         A script that has cost much ends early: its other jobs are sent again.
@@ -309,7 +302,7 @@ class JobMoves:
                     lots.append(lot)
             calls = [self._call([changes[at] for at in lot], now) for lot in lots]
             try:
-                lot_answers = connection.run_all(calls)
+                lot_answers = self._connection.run_all(calls)
             except Unavailable as error:
                 lot_answers = [error] * len(calls)
             waiting = []
@@ -318,7 +311,7 @@ class JobMoves:
                     those = [those] * len(lot)
                 for at, answer in zip(lot, those, strict=False):
                     is_error = isinstance(answer, list) and answer[0] == "error"
-                    answers[at] = connection.explain(answer[1]) if is_error else answer
+                    answers[at] = self._connection.explain(answer[1]) if is_error else answer
                 waiting += lot[len(those) :]
         return answers
 
@@ -336,7 +329,7 @@ class JobMoves:
             "prefix": self._place.prefix,
             "queue": queue,
             "now": round(now * 1000),
-            "metrics": self._place.metrics_points or None,
+            "metrics": self._place.settings.metrics or None,
             "action": action.name,
             "script": action.script or None,
             "push": _PUSH_ARGUMENTS.get(action.script),
@@ -349,7 +342,7 @@ class JobMoves:
         }
         return ScriptCall(_change_script(action), [], [pack(common)])
 
-    def _check_keys(self, connection: Connection, moves: Sequence[Move]) -> None:
+    def _check_keys(self, moves: Sequence[Move]) -> None:
         """Check that no key of the queues has a type that stops BullMQ's scripts half-way.
 
         Raises:
@@ -361,7 +354,7 @@ class JobMoves:
         unchecked = sorted(q for q in queues if self._check_due.get(q, 0.0) <= moment)
         if not unchecked:
             return
-        for queue, name in QueueCounts(connection, self._place, unchecked).odd_keys():
+        for queue, name in QueueCounts(self._connection, self._place, unchecked).odd_keys():
             raise Unsupported(f"{self._place.base(queue)}{name} has another type than BullMQ's")
         self._check_due |= dict.fromkeys(unchecked, moment + TYPE_CHECK_SECONDS)
 
@@ -402,9 +395,8 @@ class JobMoves:
         elif new is not None and image is None and _stays(old, new):
             action = _EDIT
         script_values = _guard(old, job)
-        script_values["to"] = (
-            script_values["place"] if action is _EDIT else self._target(old, new, image, now)
-        )
+        target = self._target(old, new, image, now)
+        script_values["to"] = script_values["place"] if action is _EDIT else target
         if end is not State.PENDING and old.state in _LEAVING:
             script_values["leaves"] = True
         if new is not None:
@@ -427,7 +419,7 @@ class JobMoves:
         return Change(queue, action, action.target, script_values)
 
     def renew(
-        self, connection: Connection, tasks: Sequence[Task], until: float, now: float
+        self, tasks: Sequence[Task], until: float, now: float
     ) -> list[tuple[Task, StoreError | None]]:
         """Extend the claims of tasks; each with its new lease and revision, or with the error."""
         changes: list[Change | None] = []
@@ -440,15 +432,12 @@ class JobMoves:
                 continue
             token = make_token(lease.owner, lease.since, until, secrets.token_hex(8))
             milliseconds = str(max(1, round((until - now) * 1000)))
-            script_values = _guard(task, parts[1]) | {
-                "to": "active",
-                "token": token,
-                "ms": milliseconds,
-            }
+            script_values = _guard(task, parts[1])
+            script_values |= {"to": "active", "token": token, "ms": milliseconds}
             script_values["arguments"] = [token, milliseconds, True]
             changes.append(Change(parts[0], _RENEW, "", script_values))
             renewed.append(task._replace(rev=token, lease=lease._replace(until=until, token=token)))
-        answers = iter(self._run(connection, [each for each in changes if each], now))
+        answers = iter(self._run([each for each in changes if each], now))
         renewals = list[tuple[Task, StoreError | None]]()
         for new, change in zip(renewed, changes, strict=True):
             rev: str | StoreError = Gone(f"{new.id} is not claimed by us")
@@ -456,17 +445,17 @@ class JobMoves:
                 rev = read_answer(new.id, next(answers))
             renewals.append((new, rev if isinstance(rev, StoreError) else None))
         unknown = [n for n, (_, error) in enumerate(renewals) if isinstance(error, Unavailable)]
-        held_tokens = self._held_tokens(connection, [renewals[n][0].id for n in unknown])
+        held_tokens = self._held_tokens([renewals[n][0].id for n in unknown])
         for n, token in zip(unknown, held_tokens, strict=False):
             if token == renewals[n][0].rev:  # only the answer was lost
                 renewals[n] = renewals[n][0], None
         return renewals
 
-    def _held_tokens(self, connection: Connection, idents: Sequence[str]) -> list[Any]:
+    def _held_tokens(self, idents: Sequence[str]) -> list[Any]:
         """The tokens of the locks of jobs; [] if the server cannot be reached."""
         keys = [f"{self._place.base(q)}{job}:lock" for q, job in map(_split, idents)]
         try:
-            return connection.call_all([("GET", key) for key in keys]) if keys else []
+            return self._connection.call_all([("GET", key) for key in keys]) if keys else []
         except Unavailable:
             return []
 
@@ -514,9 +503,7 @@ class JobMoves:
         written |= {"set": fields} if fields else {}
         return written | ({"unset": unset} if unset else {})
 
-    def put_back(
-        self, connection: Connection, queue: str, jobs: Sequence[str], now: float
-    ) -> list[StoreError | None]:
+    def put_back(self, queue: str, jobs: Sequence[str], now: float) -> list[StoreError | None]:
         """Put jobs of a queue that are in none of its lists where they belong; an error for each
         that was not, in order.
 
@@ -526,20 +513,18 @@ class JobMoves:
         changes = [
             Change(queue, _ADOPT, "", {"id": job, "to": "wait", "arguments": []}) for job in jobs
         ]
-        answers = (read_answer(queue, each) for each in self._run(connection, changes, now))
+        answers = (read_answer(queue, each) for each in self._run(changes, now))
         return [each if isinstance(each, StoreError) else None for each in answers]
 
-    def add_numbered(
-        self, connection: Connection, queue: str, new: Task, image: JobImage, now: float
-    ) -> Task:
+    def add_numbered(self, queue: str, new: Task, image: JobImage, now: float) -> Task:
         """Add a job whose id is the next number of its queue; return it with id and revision.
 
         Raises:
             StoreError: it was not added.
         """
-        self._check_keys(connection, [Move(None, new)])
+        self._check_keys([Move(None, new)])
         change = self._addition(new, image, now, is_numbered=True)
-        (answer,) = self._run(connection, [change], now)
+        (answer,) = self._run([change], now)
         rev = read_answer(new.id, answer)
         if isinstance(rev, StoreError):
             raise rev
@@ -562,9 +547,7 @@ class JobMoves:
         delay = max(0, due - stamp) if due > now * 1000 else 0
         options |= {"delay": delay, "priority": new.priority}
         options |= {} if is_numbered else {"jobId": job}
-        name = (
-            "addDelayedJob" if delay else "addPrioritizedJob" if new.priority else "addStandardJob"
-        )
+        where = "delayed" if delay else "prioritized" if new.priority else "wait"
         base = self._place.base(queue)
         packed = [base, "" if is_numbered else job, new.group, stamp, None, None, None, None, None]
         values = list[str]()
@@ -576,11 +559,14 @@ class JobMoves:
             "id": job,
             "is_new": True,
             "is_numbered": is_numbered or None,
-            "to": "delayed" if delay else "prioritized" if new.priority else "wait",
+            "to": where,
             "set": values,
             "arguments": [pack(packed), fields.get("data", "{}"), pack(options)],
         }
-        return Change(queue, Action("package", name), "", script_values)
+        return Change(queue, Action("package", _ADDING[where]), "", script_values)
+
+
+_ADDING = {"delayed": "addDelayedJob", "prioritized": "addPrioritizedJob", "wait": "addStandardJob"}
 
 
 def _split(ident: str) -> tuple[str, str]:
@@ -642,10 +628,8 @@ def _attempt_line(old: Task, new: Task, now: float) -> str:
     elif new.state is State.DEAD:
         backoff = old.extra.get(BACKOFF_KEY, "")
         is_early = (new.attempts or 0) < (most or 0) and backoff.startswith(CUSTOM)
-        why = (
-            f": only its program knows the delay {backoff.removeprefix(CUSTOM)}" if is_early else ""
-        )
-        outcome_text = f"failed: {new.error}; given up{why}"
+        why = f": only its program knows the delay {backoff.removeprefix(CUSTOM)}"
+        outcome_text = f"failed: {new.error}; given up{why if is_early else ''}"
     else:
         outcome_text = f"failed: {new.error}; next attempt {format_time(max(now, new.due or 0.0))}"
     return f"{format_time(now)} {tried}: {outcome_text}"
@@ -670,11 +654,9 @@ def read_answer(ident: str, answer: Any) -> str | StoreError:
     if answer[0] == "done":
         return str(answer[1])
     why = NOTHING_CHANGED.get(answer[0])
-    return (
-        why(ident, *answer[1:])
-        if why
-        else Unavailable(f"{ident}: unexpected answer {answer!r:.100}")
-    )
+    if why is None:
+        return Unavailable(f"{ident}: unexpected answer {answer!r:.100}")
+    return why(ident, *answer[1:])
 
 
 def _outcome(move: Move, answer: Any) -> Outcome:

@@ -24,18 +24,14 @@ class PackageScript(NamedTuple):
     """Keys in order, without the queue's prefix; `{id}` is the job, `{target}` a state."""
     arguments: tuple[str, ...]
     """Arguments in order."""
-    done: tuple[int, ...] = ()
-    """The numbers that it answers if it changed something; empty: it answers something else."""
 
-    def key_names(self, base: str, ident: str = "", target: str = "") -> list[str]:
+    def key_names(self, base: str, ident: str = "") -> list[str]:
         """The keys of a queue with the prefix `base`, such as `bull:mails:`."""
-        return [
-            base + (key.format(id=ident, target=target) if "{" in key else key) for key in self.keys
-        ]
+        return [base + (key.format(id=ident) if "{" in key else key) for key in self.keys]
 
 
-def _script(file: str, keys: str, arguments: str, done: tuple[int, ...] = ()) -> PackageScript:
-    return PackageScript(file, tuple(keys.split()), tuple(arguments.split()), done)
+def _script(file: str, keys: str, arguments: str) -> PackageScript:
+    return PackageScript(file, tuple(keys.split()), tuple(arguments.split()))
 
 
 _ADD_ARGUMENTS = "packed-job data packed-options"
@@ -55,44 +51,37 @@ PACKAGE_SCRIPTS: Mapping[str, PackageScript] = {
         "marker meta id prioritized delayed completed active events pc",
         _ADD_ARGUMENTS,
     ),
-    "removeJob": _script("removeJob-2.lua", "{id} repeat", "id with-children prefix", (1,)),
+    "removeJob": _script("removeJob-2.lua", "{id} repeat", "id with-children prefix"),
     "reprocessJob": _script(
         "reprocessJob-9.lua",
         "{id} events {target} wait meta active marker prioritized pc",
         "id push removed-field state reset-attempts reset-starts",
-        (1,),
     ),
     "promote": _script(
-        "promote-9.lua",
-        "delayed wait paused meta prioritized active pc events marker",
-        "prefix id",
-        (0,),
+        "promote-9.lua", "delayed wait paused meta prioritized active pc events marker", "prefix id"
     ),
     "moveToActive": _script("moveToActive-11.lua", f"{_LINE} marker", "prefix ms packed-options"),
     "moveToFinished": _script(
         "moveToFinished-14.lua",
         f"{_LINE} {{target}} {{id}} metrics:{{target}} marker",
         "id ms field value target fetch-next prefix packed-options",
-        (0,),
     ),
     "moveToDelayed": _script(
         "moveToDelayed-11.lua",
         "marker active prioritized delayed {id} events meta stalled wait limiter pc",
         "prefix ms id token delay-ms skip-attempt packed-fields fetch-next",
-        (0,),
     ),
     "retryJob": _script(
         "retryJob-11.lua",
         "active wait paused {id} meta events delayed prioritized pc marker stalled",
         "prefix ms push id token",
-        (0,),
     ),
     "moveJobFromActiveToWait": _script(
         "moveJobFromActiveToWait-9.lua",
         "active wait stalled paused meta limiter prioritized marker events",
         "id token job-key",
     ),
-    "extendLock": _script("extendLock-2.lua", "{id}:lock stalled", "token ms id", (1,)),
+    "extendLock": _script("extendLock-2.lua", "{id}:lock stalled", "token ms id"),
     "moveStalledJobsToWait": _script(
         "moveStalledJobsToWait-9.lua",
         "stalled wait active stalled-check meta paused marker events repeat",
@@ -103,7 +92,7 @@ PACKAGE_SCRIPTS: Mapping[str, PackageScript] = {
         "repeat delayed wait paused meta prioritized marker id events pc {id} active",
         "next-ms scheduler data packed-options ms prefix id",
     ),
-    "obliterate": PackageScript("obliterate-2.lua", ("meta", ""), ("count", "force"), (0,)),
+    "obliterate": PackageScript("obliterate-2.lua", ("meta", ""), ("count", "force")),
     "pause": _script("pause-7.lua", "wait paused meta prioritized events delayed marker", "paused"),
     "resume": _script(
         "pause-7.lua", "paused wait meta prioritized events delayed marker", "resumed"

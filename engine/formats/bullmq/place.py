@@ -63,6 +63,8 @@ class BullmqSettings(NamedTuple):
     `DESTINATION_FIELDS` alone."""
 
 
+_DEFAULTS = BullmqSettings()
+
 _LIMIT: Mapping[str, Check] = {
     "max": validators.whole_number_check(1, "jobs"),
     "duration": validators.duration_check(0.001),
@@ -117,12 +119,7 @@ class RedisPlace(NamedTuple):
     """How redis-py connects: host and port or path, database, user."""
     password: str = ""
     prefix: str = DEFAULT_PREFIX
-    lease_seconds: float = LEASE_SECONDS
-    stalled_seconds: float = STALLED_CHECK_SECONDS
-    metrics_points: int = 0
-    """Numbers of finished jobs, one a minute, that are kept for each queue; 0: none are written."""
-    limits: Mapping[str, JobLimit] = {}
-    """By queue: the jobs that our workers may start, counted together with workers of BullMQ."""
+    settings: BullmqSettings = _DEFAULTS
     queues: tuple[str, ...] = ()
     """The queues that claims are made from, also before they exist; empty: all that are found."""
     fields: Mapping[str, str] = DESTINATION_FIELDS
@@ -160,7 +157,7 @@ class RedisPlace(NamedTuple):
         return f"{OUR_PREFIX}:{self.prefix}:queues"
 
 
-def parse_place(address: Address, settings: BullmqSettings | None = None) -> RedisPlace:
+def parse_place(address: Address, settings: BullmqSettings = _DEFAULTS) -> RedisPlace:
     """Parse redis://HOST:PORT/DB?prefix=P or redis+unix:///PATH?db=DB&prefix=P; rediss:// may have
     the parameters of `TLS_FILES`.
 
@@ -184,9 +181,8 @@ def parse_place(address: Address, settings: BullmqSettings | None = None) -> Red
         raise Unavailable(f"{address.text}: key_file needs cert_file")
     if fields:
         expected = ", ".join(("prefix", "db", *TLS_FILES))
-        raise Unavailable(
-            f"{address.text}: unknown parameter {min(fields)!r}, expected one of {expected}"
-        )
+        what = f"unknown parameter {min(fields)!r}, expected one of {expected}"
+        raise Unavailable(f"{address.text}: {what}")
     if not database.isascii() or not database.isdecimal():
         raise Unavailable(f"{address.text}: database {database!r}, expected a number")
     options: dict[str, object] = {"db": int(database)}
@@ -197,16 +193,8 @@ def parse_place(address: Address, settings: BullmqSettings | None = None) -> Red
     else:
         options |= {"host": parts.hostname or "localhost", "port": parts.port or 6379}
         options |= {"ssl": is_tls, **files}
-    place = RedisPlace(address.text, options, address.password, prefix)
-    if settings is None:
-        return place
-    return place._replace(
-        lease_seconds=settings.lease,
-        stalled_seconds=settings.stalled_check,
-        metrics_points=settings.metrics,
-        limits=settings.limiter,
-        fields={**DESTINATION_FIELDS, "": settings.destination},
-    )
+    fields = {**DESTINATION_FIELDS, "": settings.destination}
+    return RedisPlace(address.text, options, address.password, prefix, settings, fields=fields)
 
 
 ODD_ID = "%:"

@@ -12,7 +12,7 @@ from typing import Any
 from engine.formats.bullmq import image
 from engine.formats.bullmq.connection import Connection, ScriptCall, script
 from engine.formats.bullmq.place import OUR_PREFIX, RedisPlace, split_id, task_id
-from engine.formats.bullmq.row import PLACES, STATES, Row, place_of, read_rows, row_of
+from engine.formats.bullmq.row import PLACES, STATES, SeenJob, place_of, read_jobs
 from engine.model import Part, Problem, Relative, Relatives, State, Task
 from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, StoreError, Unsupported
 from engine.text.safe import safe_line
@@ -104,7 +104,7 @@ class JobReader:
         named = ((split_id(ident), rev) for ident, rev in ids_and_revisions)
         known = sorted((*parts, rev) for parts, rev in named if parts is not None)
         for queue, group in groupby(known, itemgetter(0)):
-            some, rows, field = list(group), list[Row](), self._place.field(queue)
+            some, jobs = list(group), list[SeenJob]()
             answers = self._answers(queue, [(job, place) for _, job, _ in some], LONGEST_KEPT_VALUE)
             for (_, job, rev), answer in zip(some, answers, strict=True):
                 if not answer or answer[0] != rev:
@@ -112,20 +112,10 @@ class JobReader:
                 _, was, flat, need, is_cut, score = answer
                 fields = _fields_of(flat)
                 more = {"was": was} if PLACES[place].is_ours else {need: True} if need else {}
-                rows.append(
-                    row_of(
-                        job,
-                        place,
-                        score,
-                        rev=rev,
-                        fields=fields,
-                        more=more,
-                        destination_field=field,
-                    )
-                )
+                jobs.append(SeenJob(job, place, score, rev, fields, more))
                 if not is_cut:
                     self._verified[task_id(queue, job), rev] = was, fields
-            for item in read_rows(self._place, queue, rows, now):
+            for item in read_jobs(self._place, queue, jobs, now):
                 if isinstance(item, Task):
                     yield item
 
@@ -181,10 +171,6 @@ class JobReader:
         if self._connection.call("EXISTS", f"{key}:logs"):
             yield Part(image.LOGS_PART, f"{key}:logs", len(self._read_log(key)))
 
-    def size(self, task: Task) -> int:
-        """Return the bytes of all parts."""
-        return sum(part.size or 0 for part in self.parts(task))
-
     def read(self, task: Task, part: str = "") -> bytes:
         """Return the job as JSON, or one of its fields, or its log."""
         job_image, fields = self._read_job(task)
@@ -221,22 +207,11 @@ class JobReader:
         parts = split_id(task.id)
         if was.id != task.id or parts is None:
             raise Unsupported(f"the image is not of {task.id}")
-        place = (
-            was.place
-            if was.state is state
-            else next(n for n, at in PLACES.items() if at.state is state)
-        )
+        first = next(name for name, at in PLACES.items() if at.state is state)
+        place = was.place if was.state is state else first
         more = {"was": f"{was.place} {was.position}"} if PLACES[place].is_ours else {}
-        row = row_of(
-            parts[1],
-            place,
-            was.position,
-            rev=task.rev,
-            fields=was.fields,
-            more=more,
-            destination_field=self._place.field(parts[0]),
-        )
-        restored = read_rows(self._place, parts[0], [row], self._clock())
+        job = SeenJob(parts[1], place, was.position, task.rev, was.fields, more)
+        restored = read_jobs(self._place, parts[0], [job], self._clock())
         if not restored or not isinstance(restored[0], Task):
             raise Unsupported(f"{task.id}: its image has no job")
         return restored[0]
@@ -250,13 +225,8 @@ class JobReader:
         if kind not in _PREVIEWS:
             raise Gone(problem.where)
         lines = self._connection.call(*(word.format(key) for word in _PREVIEWS[kind]))
-        items = (
-            lines.items()
-            if isinstance(lines, dict)
-            else [lines]
-            if isinstance(lines, str)
-            else lines
-        )
+        lines = [lines] if isinstance(lines, str) else lines
+        items = lines.items() if isinstance(lines, dict) else lines
         texts = (": ".join(map(str, i)) if isinstance(i, tuple) else str(i) for i in items)
         return image.to_bytes("\n".join(texts))[:PREVIEW_BYTES]
 

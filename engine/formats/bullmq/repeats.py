@@ -79,9 +79,8 @@ def next_match(pattern: str, zone: str, after: int) -> int:
             elif match <= begin and (has_all_hours or begin.astimezone(tz).fold):
                 match = at.replace(tzinfo=tz, fold=1).astimezone(UTC)
         if has_all_hours and (change := _clock_set_back(begin, match, tz)):
-            again = croniter(
-                pattern, _clock(change, tz) - timedelta(seconds=1), second_at_beginning=True
-            )
+            just_before = _clock(change, tz) - timedelta(seconds=1)
+            again = croniter(pattern, just_before, second_at_beginning=True)
             at = again.get_next(datetime)
             match = min(match, at.replace(tzinfo=tz, fold=1).astimezone(UTC))
     except (ValueError, KeyError, OSError, OverflowError, ImportError) as error:
@@ -153,13 +152,8 @@ def find_next_run(options: Mapping[str, Any], now: int, *, aligns: bool) -> Next
     repeat.pop("immediately", None)
     repeat_options = {name: value for name, value in repeat.items() if value is not None}
     wait = 0 if millis is None else max(0, millis + int(repeat_options.get("offset") or 0) - now)
-    next_options = {
-        **options,
-        "repeat": repeat_options,
-        "prevMillis": millis,
-        "delay": wait,
-        "timestamp": now,
-    }
+    times = {"prevMillis": millis, "delay": wait, "timestamp": now}
+    next_options = {**options, "repeat": repeat_options, **times}
     return NextRun(millis, {n: value for n, value in next_options.items() if value is not None})
 
 
@@ -237,9 +231,8 @@ class Repeats:
 
     def _advance(self, queue: str, job: str, fields: Mapping[str, str], now: int) -> None:
         base, key = self._place.base(queue), fields["rjk"]
-        is_repeatable = is_repeatable_key(key) and not self._connection.call(
-            "HEXISTS", f"{base}repeat:{key}", "ic"
-        )
+        counts_runs = ("HEXISTS", f"{base}repeat:{key}", "ic")
+        is_repeatable = is_repeatable_key(key) and not self._connection.call(*counts_runs)
         try:
             options: dict[str, Any] = json.loads(fields.get("opts", "{}"))
             run = find_next_run(options, now, aligns=is_repeatable)

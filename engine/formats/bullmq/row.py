@@ -161,10 +161,8 @@ def read_page(
     if columns and not is_usual("".join(ids)):
         wide = (each if isinstance(each, list) else repeat(each) for each in columns[:9])
         named = columns[10] if isinstance(columns[10], list) else repeat(columns[10])
-        others += [
-            [*row, False, False, False, to]
-            for *row, to in zip(plain_ids, *wide, named, strict=False)
-        ]
+        rows = zip(plain_ids, *wide, named, strict=False)
+        others += [[*row, False, False, False, to] for *row, to in rows]
         columns = []
     tasks = [*_read_columns(queue, plain_ids, columns)] if columns else []
     if not others:
@@ -182,9 +180,8 @@ def _read_columns(
 ) -> Iterator[Task | Problem]:
     """The tasks of plain rows: each column is converted at once, one of equal values once."""
     quoted, kind = task_id(queue, ""), safe_line(queue)
-    places, scores, revs, names, stamps, priorities, attempts, most, reasons, failed_at, to = (
-        columns
-    )
+    places, scores, revs, names, stamps, priorities, attempts, *others = columns
+    most, reasons, failed_at, to = others
     return map(
         _make_task,
         zip(
@@ -251,22 +248,8 @@ def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> lis
         if len(row) < 14 or not row[1]:
             tasks += _problem(place.base(queue), quoted, row)
             continue
-        (
-            ident,
-            where,
-            score,
-            rev,
-            name,
-            stamp,
-            priority,
-            attempts,
-            most,
-            reason,
-            lock,
-            lock_milliseconds,
-            more,
-            to,
-        ) = row
+        ident, where, score, rev, name, stamp, priority, attempts, most, reason, *others = row
+        lock, lock_milliseconds, more, to = others
         ident = job_text(ident)
         state, word, _, _ = PLACES[where]
         due: float | None = 0.0
@@ -288,33 +271,11 @@ def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> lis
             if lock:
                 since = _seconds(more.get("processedOn"))
                 lease = parse_lease(lock, more.get("pb", ""), since, now + lock_milliseconds / 1000)
-        created = _created(stamp)
         tries = _number(attempts) if attempts else 0
         rank = _number(priority) if priority and priority != "0" else 0
-        tasks.append(
-            _make_task(
-                (
-                    quoted + ident,
-                    kind,
-                    state,
-                    created,
-                    "",
-                    name,
-                    word,
-                    due,
-                    tries,
-                    rank,
-                    name,
-                    parse_destination(to),
-                    "",
-                    error,
-                    lease,
-                    rev,
-                    extra,
-                    None,
-                )
-            )
-        )
+        values = quoted + ident, kind, state, _created(stamp), "", name, word, due, tries, rank
+        more_values = name, parse_destination(to), "", error, lease, rev, extra, None
+        tasks.append(_make_task(values + more_values))
         if due is None:
             what = f"its time is {score!r:.40}, expected a number"
             tasks.append(Problem(quoted + ident, what, state))
@@ -326,24 +287,33 @@ def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> lis
 _MORE = ("pb", "stc", "processedOn", "finishedOn", "parentKey", "rjk", "deid")
 
 
-def row_of(
-    ident: str,
-    place: str,
-    position: str | bool,
-    rev: str,
-    fields: Mapping[str, str],
-    more: Mapping[str, Any] = {},
-    lock: str = "",
-    destination_field: str = "",
-) -> Row:
-    """The row of a job whose hash is known, as `rows.lua` makes it."""
-    get = fields.get
-    more = {name: fields[name][:500] for name in _MORE if name in fields} | dict(more)
-    row = [ident, place, position, rev, get("name", "")[:500], get("timestamp", "")]
-    attempts = get("attemptsMade") or get("atm", "")
-    row += [get("priority", ""), attempts, attempts_text(get("opts", ""))]
-    to = url_in(get("data", ""), destination_field) if destination_field else ""
-    return [*row, get("failedReason", "")[:2000], lock, 0, more, to]
+class SeenJob(NamedTuple):
+    """A job whose hash is known."""
+
+    id: str
+    place: str
+    position: str | bool
+    rev: str
+    fields: Mapping[str, str]
+    more: Mapping[str, Any] = {}
+    """As in a row of `rows.lua`."""
+    lock: str = ""
+
+
+def read_jobs(
+    place: RedisPlace, queue: str, jobs: Iterable[SeenJob], now: float
+) -> list[Task | Problem]:
+    """The tasks and problems of jobs of a queue, by the rows that `rows.lua` would make."""
+    field, rows = place.field(queue), list[Row]()
+    for job in jobs:
+        get = job.fields.get
+        known = {name: job.fields[name][:500] for name in _MORE if name in job.fields}
+        row = [*job[:4], get("name", "")[:500], get("timestamp", "")]
+        attempts = get("attemptsMade") or get("atm", "")
+        row += [get("priority", ""), attempts, attempts_text(get("opts", ""))]
+        to = url_in(get("data", ""), field) if field else ""
+        rows.append([*row, get("failedReason", "")[:2000], job.lock, 0, {**known, **job.more}, to])
+    return read_rows(place, queue, rows, now)
 
 
 def destination_pattern(field: str) -> str:

@@ -55,7 +55,10 @@ ScanItem = Task | Problem
 
 
 class KnownQueues:
-    """The names of all queues of a prefix, which are found by a SCAN over all keys."""
+    """The names of all queues of a prefix, which are found by a SCAN over all keys.
+
+    Its methods raise `StoreError` if the server cannot be read.
+    """
 
     def __init__(self, connection: Connection, place: RedisPlace) -> None:
         self._connection, self._place = connection, place
@@ -70,9 +73,6 @@ class KnownQueues:
     def names(self, *, fresh: bool = False) -> list[str]:
         """The names, sorted; searched again after `FIND_SECONDS` or `FIND_COST_FACTOR` times as
         long as the last search took, or if they must be `fresh`.
-
-        Raises:
-            StoreError: the server cannot be read.
         """
         if fresh or time.monotonic() >= self._due:
             for _ in self.find():
@@ -80,11 +80,7 @@ class KnownQueues:
         return self._names
 
     def find(self) -> Iterator[list[str]]:
-        """Search all keys, and yield the names while they are found.
-
-        Raises:
-            StoreError: the server cannot be read.
-        """
+        """Search all keys, and yield the names while they are found."""
         spent, began, start = 0.0, time.monotonic(), f"{self._place.prefix}:"
         try:
             names = set(self._connection.call("SMEMBERS", self._place.queues_key))
@@ -226,9 +222,8 @@ class RedisScan:
                 items += self._rows(queue, group, ids[done:])
                 yield from items
                 present_ids = {item.id for item in items if isinstance(item, Task)}
-                yield from (
-                    Missing(n) for n in (task_id(queue, i) for i in ids) if n not in present_ids
-                )
+                named = (task_id(queue, ident) for ident in ids)
+                yield from (Missing(name) for name in named if name not in present_ids)
 
     def in_state(self, queues: Sequence[str], state: State, word: str = "") -> Iterator[ScanItem]:
         """All jobs of a state, or of one word of it, sorted by id."""
@@ -306,9 +301,8 @@ class RedisScan:
     def _failed_ids(self, queue: str, name: str, start: int, end: int) -> list[Any]:
         """The number of entries in a part of a list or set, and the failed jobs among them."""
         words = [self._place.base(queue), self._place.kept_prefix(queue), name, start, end]
-        answer: list[Any] = self._connection.run(
-            ScriptCall(script("failed", reads_only=True), [], words)
-        )
+        call = ScriptCall(script("failed", reads_only=True), [], words)
+        answer: list[Any] = self._connection.run(call)
         return answer
 
     def _sorted_rows(self, names: _JobNames, state: State) -> Iterator[ScanItem]:
@@ -324,9 +318,8 @@ class RedisScan:
             self._different += len(unique)
             first = _queue_prefix(page[0])
             is_one = last.startswith(first)  # so do all between them
-            for prefix, some in (
-                [(first, iter(unique))] if is_one else groupby(unique, _queue_prefix)
-            ):
+            groups = [(first, iter(unique))] if is_one else groupby(unique, _queue_prefix)
+            for prefix, some in groups:
                 queue, _ = split_id(f"{prefix}x") or ("", "")
                 ids = [job_of(name[len(prefix) :]) for name in some]
                 if ids[:1] == [""]:  # the first in order
@@ -369,9 +362,8 @@ class RedisScan:
             return
         start = len(self._place.prefix) + 1
         for _, keys in _job_hashes(self._connection, self._place, "keys"):
-            parts = (
-                key[start:].partition(":") for key in keys if not key.startswith(other_prefixes)
-            )
+            own = (key[start:] for key in keys if not key.startswith(other_prefixes))
+            parts = (key.partition(":") for key in own)
             names.add_hashes(task_id(q, ident) for q, _, ident in parts if q in counts.queues)
         for name in islice(names.unlisted(), MAX_SUSPECTS):
             yield from self._problems_of(name)
@@ -493,9 +485,8 @@ class _JobNames(SortedNames):
 
     def add_hashes(self, names: Iterable[str]) -> None:
         """Add the names of job hashes."""
-        self._db.executemany(
-            "INSERT INTO hash VALUES (?)", ((n,) for n in names if n.isprintable())
-        )
+        rows = ((name,) for name in names if name.isprintable())
+        self._db.executemany("INSERT INTO hash VALUES (?)", rows)
 
     def unlisted(self) -> list[str]:
         """The names of hashes that were not listed."""

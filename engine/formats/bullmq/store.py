@@ -106,18 +106,12 @@ class BullmqStore(Store):
         self._connection = Connection(place)
         try:
             reader = self._reader = JobReader(self._connection, place, clock)
-            self._moves = JobMoves(place)
+            self._moves = JobMoves(self._connection, place)
             self._queues = KnownQueues(self._connection, place)
             names = self.queue_names = self._queues.names
             repeats = Repeats(self._connection, place)
-            self._claims = JobClaims(
-                self._connection,
-                place,
-                self._moves,
-                repeats=repeats,
-                find_queues=names,
-                clock=clock,
-            )
+            connection, moves = self._connection, self._moves
+            self._claims = JobClaims(connection, place, moves, repeats, names, clock=clock)
             self.claim_gate = repeats.gate
             self.claim_rules = ClaimRules(
                 own_retry_policy,
@@ -204,9 +198,8 @@ class BullmqStore(Store):
         scan = RedisScan(self._connection, self.place, self._clock())
         for state in {w[1] for w in expected}:
             if state in _FINISHED:
-                yield from self._reader.verify(
-                    state, {(w[0], w[2]) for w in expected if w[1] is state}
-                )
+                known = {(ident, rev) for ident, its_state, rev in expected if its_state is state}
+                yield from self._reader.verify(state, known)
                 continue
             for item in scan.find(w[0] for w in expected if w[1] is state):
                 if isinstance(item, Task) and (item.id, item.state, item.rev) in expected:
@@ -221,10 +214,6 @@ class BullmqStore(Store):
     @override
     def parts(self, task: Task) -> Iterator[Part]:
         return self._reader.parts(task)
-
-    @override
-    def size(self, task: Task) -> int:
-        return self._reader.size(task)
 
     @override
     def read(self, task: Task, part: str = "") -> bytes:
@@ -300,7 +289,7 @@ class BullmqStore(Store):
         task = new.as_task(task_id(new.queue, new.id or UNKNOWN_NUMBER), now)
         image = new.as_image(task.id)
         if not new.id:
-            task = self._moves.add_numbered(self._connection, new.queue, task, image, now)
+            task = self._moves.add_numbered(new.queue, task, image, now)
             self._queues.add({new.queue})
             return task
         (outcome,) = self._apply([Move(None, task, image.encode())])
@@ -309,7 +298,7 @@ class BullmqStore(Store):
         return task._replace(rev=outcome.rev)
 
     def _apply(self, moves: list[Move]) -> list[Outcome]:
-        outcomes = self._moves.apply(self._connection, self.edges, moves, self._clock())
+        outcomes = self._moves.apply(self.edges, moves, self._clock())
         for move in moves:
             if move.old is not None and move.old.state is State.ACTIVE:
                 self._claims.end_rest(move.old.kind)

@@ -124,6 +124,5 @@ def _kind_of(one: facts.QueueRuns) -> KindFigures:
 def complete_place(setup: Setup, place: Place) -> Place:
     """The `Place` of a server, with the facts about it."""
     groups = PlaceGroups({"kind": "queue"}, lambda queues: {})
-    return place._replace(
-        queue_figures=ServerWatch(setup).read, groups=groups, url_fields=URL_FIELDS
-    )
+    figures = ServerWatch(setup).read
+    return place._replace(queue_figures=figures, groups=groups, url_fields=URL_FIELDS)

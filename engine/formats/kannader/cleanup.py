@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 
+from engine.formats.base.folder import opened
 from engine.formats.kannader import mail_format, sidecar
 from engine.formats.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, LinkTarget
 from engine.formats.kannader.spool import DanglingLink, KannaderSpool, SpoolLink
@@ -49,11 +50,9 @@ def erase_target(spool: KannaderSpool, target: LinkTarget) -> None:
         mail = files.open_folder(target.mail, spool.data.fd)
     except FileNotFoundError:
         return
-    try:
+    with opened(mail):
         _erase_dest(mail, target)
         erase_mail(spool, target.mail, mail)
-    finally:
-        os.close(mail)
 
 
 def require_erasable(spool: KannaderSpool, target: LinkTarget) -> None:
@@ -79,7 +78,7 @@ def _erase_dest(mail: int, target: LinkTarget) -> None:
         dest = files.open_folder(target.dest, mail)
     except FileNotFoundError:
         return
-    try:
+    with opened(dest):
         # Metadata before schedule, as Kannader does; a draft of a dead process would keep the
         # folder.
         order = {METADATA: 0, SCHEDULE: 1}
@@ -87,8 +86,6 @@ def _erase_dest(mail: int, target: LinkTarget) -> None:
         _require_known(names, target)
         for name in names:
             files.unlink_quietly(name, dest)
-    finally:
-        os.close(dest)
     with suppress(FileNotFoundError):  # another process erases it as well
         files.rmdir(target.dest, dir_fd=mail)
 

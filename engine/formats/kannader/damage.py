@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Container, Iterator, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Set
+from contextlib import suppress
 from enum import StrEnum
 from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
+from engine.formats.base.folder import opened
 from engine.formats.kannader import mail_format, sidecar
 from engine.formats.kannader.enqueue import EnqueueRecord
 from engine.formats.kannader.folder import MailFolder
@@ -26,6 +28,7 @@ from engine.formats.kannader.spool import (
     KannaderSpool,
     SpoolLink,
     check_contents,
+    parse_file,
     read_link,
     read_spool_file,
 )
@@ -122,17 +125,11 @@ def find_link_damage(spool: KannaderSpool, name: str, state: State) -> Damage | 
     except Refused as refusal:
         what, fate = str(refusal), RepairAction.QUARANTINE
     except PermissionError as error:
-        what, fate = (
-            f"{_error_file(error)}cannot be read: {error_text(error)}",
-            RepairAction.UNREADABLE,
-        )
+        file = f"{error.filename}: " if isinstance(error.filename, str) else ""
+        what, fate = f"{file}cannot be read: {error_text(error)}", RepairAction.UNREADABLE
     if what and read_link(name, spool.states[state])[1] != text:
         raise FileNotFoundError(name)
     return Damage(where, what, fate, state) if what else None
-
-
-def _error_file(error: OSError) -> str:
-    return f"{error.filename}: " if isinstance(error.filename, str) else ""
 
 
 def _find_target_damage(
@@ -163,17 +160,11 @@ def _file_problem(parse: Callable[[bytes], object], name: str, fd: int) -> str:
         Untrusted: it cannot be read for its links or access, which says nothing of its content.
     """
     try:
-        stored = read_spool_file(name, fd)
+        parse_file(parse, read_spool_file(name, fd), name)
     except Untrusted:
         raise
     except Refused as refusal:
         return str(refusal)
-    if stored.file_stat is None:
-        return f"{name}: missing"
-    try:
-        parse(stored.data)
-    except Refused as refusal:
-        return f"{name}: {refusal}"
     return ""
 
 
@@ -181,7 +172,7 @@ STATE_RANK = (State.DONE, State.ACTIVE, State.HELD, State.PENDING, State.TRASH)
 """Of two links to one recipient the one in the earlier state here is right (section 5, "bad6")."""
 
 
-def duplicates_among(links: list[SpoolLink]) -> Iterator[Damage]:
+def duplicates_among(links: Iterable[SpoolLink]) -> Iterator[Damage]:
     """Yield links to a recipient that a link of higher rank (`STATE_RANK`) has too, and ids in two
     folders.
     """
@@ -194,10 +185,8 @@ def duplicates_among(links: list[SpoolLink]) -> Iterator[Damage]:
             what = f"leads to the same recipient as {before.where}"
             yield Damage(link.where, what, RepairAction.QUARANTINE, link.state, shared=link.target)
         elif same is not link:
-            words = f"{STATES[same.state]} and {STATES[link.state]}"
-            yield Damage(
-                link.where, f"is in {words} at the same time", RepairAction.REPORT, link.state
-            )
+            what = f"is in {STATES[same.state]} and {STATES[link.state]} at the same time"
+            yield Damage(link.where, what, RepairAction.REPORT, link.state)
 
 
 def find_duplicates(spool: KannaderSpool, known: set[LinkTarget] | None = None) -> list[Damage]:
@@ -212,11 +201,8 @@ def find_duplicates(spool: KannaderSpool, known: set[LinkTarget] | None = None) 
         twice = {name for name, _ in ids.duplicates()}, {path for path, _ in targets.duplicates()}
     if not any(twice):
         return []
-    return list(
-        duplicates_among(
-            [one for one in spool.iter_links() if one.id in twice[0] or one.target.path in twice[1]]
-        )
-    )
+    links = (one for one in spool.iter_links() if one.id in twice[0] or one.target.path in twice[1])
+    return [*duplicates_among(links)]
 
 
 def _pages(links: Iterator[SpoolLink]) -> Iterator[list[SpoolLink]]:
@@ -452,19 +438,12 @@ def last_write_seconds(spool: KannaderSpool, target: LinkTarget) -> float:
     Raises:
         OSError: it no longer exists, or cannot be read.
     """
-    fd = files.open_folder(target.mail, spool.data.fd)
-    try:
+    with opened(files.open_folder(target.mail, spool.data.fd)) as fd:
         times = [os.fstat(fd).st_mtime]
-        folders = [".", target.dest] if target.dest else ["."]
-        for folder in folders:
-            inner = files.open_folder(folder, fd)
-            try:
+        for folder in [".", target.dest] if target.dest else ["."]:
+            with opened(files.open_folder(folder, fd)) as inner:
                 times.append(os.fstat(inner).st_mtime)
                 times += [file_stat.st_mtime for _, file_stat in files.regular_files(inner)]
-            finally:
-                os.close(inner)
-    finally:
-        os.close(fd)
     return max(times)
 
 
@@ -509,24 +488,20 @@ def find_idle_notes(spool: KannaderSpool, now: float) -> Iterator[str]:
             continue  # it is unknown whether the recipient exists
 
 
-def claim_interrupted(spool: KannaderSpool) -> Iterator[tuple[str, EnqueueRecord | None, int]]:
-    """Lock and yield interrupted enqueues: name, record (None if torn) and descriptor. Each flock
-    is held until the next item is requested.
+def claim_interrupted(spool: KannaderSpool) -> Iterator[tuple[str, EnqueueRecord | None]]:
+    """Lock and yield interrupted enqueues: name, and record (None if torn). Each flock is held
+    until the next item is requested.
     """
     for name in sorted(spool.enqueuing.iter_names()):
         try:
             fd = files.open_guarded(name, spool.enqueuing.fd)
         except (FileNotFoundError, Refused):
             continue
-        try:
+        with opened(fd), suppress(Refused):
             if not files.claim_flock(fd):
                 continue
             data, _ = files.read_guarded(fd, 1 << 22, dir_fd=spool.enqueuing.fd)
-            try:
-                yield name, EnqueueRecord.parse(data), fd
-            except Refused:
-                yield name, None, fd
-        except Refused:
-            continue
-        finally:
-            os.close(fd)
+            begun: EnqueueRecord | None = None
+            with suppress(Refused):
+                begun = EnqueueRecord.parse(data)
+            yield name, begun

@@ -21,6 +21,7 @@ from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
+from engine.formats.base.folder import opened
 from engine.formats.kannader import mail_format, sidecar
 from engine.formats.kannader.cleanup import delete_notes, erase_mail, erase_target
 from engine.formats.kannader.folder import FOLDER_MODE
@@ -31,7 +32,9 @@ from engine.model import State
 from engine.store import Gone, StoreError, Unavailable
 from engine.system import files
 from engine.system.files import Refused
+from engine.text.decode import Malformed
 from engine.text.error_text import error_text
+from engine.text.typed_json import from_json
 
 FILE_MODE = 0o600
 """Mode of files (Kannader spool, section 1)."""
@@ -81,22 +84,15 @@ class EnqueueRecord(NamedTuple):
         head, newline, mark = data.partition(b"\n")
         if not newline:
             raise Refused("torn: a write was interrupted")
-        record = mail_format.parse_json(head)
-        if not isinstance(record, dict) or not isinstance(record.get("links"), list):
-            raise Refused("not the record of a mail that is being enqueued")
-        mail, links = record.get("mail"), record["links"]
-        assert isinstance(links, list)
-        pairs = []
-        for pair in links:
-            if not isinstance(pair, list) or len(pair) != 2:
-                raise Refused("no pair of a link and a recipient")
-            ident, dest = (str(word) for word in pair)
-            if not mail_format.is_uuid(dest):
-                raise Refused("a recipient's folder is no UUID")
-            pairs.append((mail_format.require_id(ident), dest))
-        if not isinstance(mail, str) or not mail_format.is_uuid(mail):
-            raise Refused("a mail's folder is no UUID")
-        return cls(mail, tuple(pairs), mark == LINKING_MARK)
+        try:
+            record = from_json(cls, mail_format.parse_json(head), "record")
+        except Malformed as error:
+            raise Refused(f"not the record of a mail that is being enqueued: {error}") from error
+        if not all(map(mail_format.is_uuid, (record.mail, *(dest for _, dest in record.links)))):
+            raise Refused("the folder of the mail or of a recipient is no UUID")
+        for ident, _ in record.links:
+            mail_format.require_id(ident)
+        return record._replace(linking=mark == LINKING_MARK)
 
 
 def wire_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -129,56 +125,30 @@ def enqueue(
         Unavailable: the disk refused; nothing was queued, or the message names what was.
     """
     spool.check()
-    begun = EnqueueRecord(
-        mail_format.new_uuid(), tuple((each.id, each.dest) for each in recipients)
-    )
+    links = tuple((each.id, each.dest) for each in recipients)
+    begun = EnqueueRecord(mail_format.new_uuid(), links)
     try:
-        fd = _write_record(spool, begun)
-        try:
-            _write_and_publish(
-                spool,
-                mover,
-                begun,
-                recipients=recipients,
-                contents=contents,
-                schedule=schedule,
-                created=created,
-                fd=fd,
-            )
-        finally:
-            os.close(fd)
+        with opened(_write_record(spool, begun)) as fd:
+            try:
+                _write_files(spool, begun.mail, recipients, contents, schedule)
+                with mover.lock.held():
+                    for each in recipients:
+                        if link_exists(spool, each.id):
+                            raise Gone(f"{each.id} is there already")
+                    files.write_all(fd, LINKING_MARK)
+                    files.fsync(fd)
+                    _create_links(spool, begun, created)
+            except _EnqueueInterrupted:
+                raise
+            except (OSError, StoreError):
+                with suppress(OSError, Refused):  # if something remains, recovery finds the record
+                    delete_unfinished(spool, begun)
+                    files.unlink_quietly(begun.mail, spool.enqueuing.fd)
+                raise
+            with suppress(OSError):  # all links are durable; recovery finds nothing to do
+                files.unlink_quietly(begun.mail, spool.enqueuing.fd)
     except OSError as error:
         raise Unavailable(f"the mail cannot be enqueued: {error_text(error)}") from error
-
-
-def _write_and_publish(
-    spool: KannaderSpool,
-    mover: MailMover,
-    begun: EnqueueRecord,
-    recipients: list[Recipient],
-    contents: Iterable[bytes],
-    schedule: bytes,
-    created: float | None,
-    fd: int,
-) -> None:
-    try:
-        _write_files(spool, begun.mail, recipients, contents, schedule)
-        with mover.lock.held():
-            taken = next((ident for ident, _ in begun.links if link_exists(spool, ident)), None)
-            if taken is not None:
-                raise Gone(f"{taken} is there already")
-            files.write_all(fd, LINKING_MARK)
-            files.fsync(fd)
-            _create_links(spool, begun, created)
-    except _EnqueueInterrupted:
-        raise
-    except (OSError, StoreError):
-        with suppress(OSError, Refused):  # if something remains, recovery finds the record
-            delete_unfinished(spool, begun)
-            files.unlink_quietly(begun.mail, spool.enqueuing.fd)
-        raise
-    with suppress(OSError):  # all links are durable; recovery finds nothing to do
-        files.unlink_quietly(begun.mail, spool.enqueuing.fd)
 
 
 class _EnqueueInterrupted(Unavailable):
@@ -212,38 +182,28 @@ def _write_files(
 ) -> None:
     owner = spool.data.owner
     files.make_folder(mail, spool.data.fd, FOLDER_MODE, owner)
-    fd = files.open_folder(mail, spool.data.fd)
-    try:
+    with opened(files.open_folder(mail, spool.data.fd)) as fd:
         _write_file(CONTENTS, fd, owner, contents)
         for each in recipients:
             files.make_folder(each.dest, fd, FOLDER_MODE, owner)
-            dest = files.open_folder(each.dest, fd)
-            try:
+            with opened(files.open_folder(each.dest, fd)) as dest:
                 _write_file(SCHEDULE, dest, owner, (schedule,))
                 _write_file(METADATA, dest, owner, (each.metadata,))
                 files.fsync(dest)
-            finally:
-                os.close(dest)
             if not each.note.is_empty:
-                sidecar.save_note(
-                    sidecar.note_name(LinkTarget(mail, each.dest)), each.note, spool.notes.fd
-                )
+                name = sidecar.note_name(LinkTarget(mail, each.dest))
+                sidecar.save_note(name, each.note, spool.notes.fd)
         files.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _write_file(
     name: str, folder: int, owner: tuple[int, int] | None, chunks: Iterable[bytes]
 ) -> None:
-    fd = files.create_file(name, folder, owner, FILE_MODE)
-    try:
+    with opened(files.create_file(name, folder, owner, FILE_MODE)) as fd:
         for chunk in chunks:
             for at in range(0, len(chunk), _CHUNK_BYTES):
                 files.write_all(fd, chunk[at : at + _CHUNK_BYTES])
         files.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _create_links(spool: KannaderSpool, begun: EnqueueRecord, created: float | None) -> None:
@@ -265,12 +225,10 @@ def _create_links(spool: KannaderSpool, begun: EnqueueRecord, created: float | N
 
 def _set_created(ident: str, queue: int, created: float) -> None:
     with suppress(FileNotFoundError):  # Kannader has claimed it already, with the current time
-        fd = os.open(ident, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=queue)
-        try:
+        flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+        with opened(os.open(ident, flags, dir_fd=queue)) as fd:
             if stat.S_ISLNK(os.fstat(fd).st_mode):
                 files.utime(f"/proc/self/fd/{fd}", (created, created))
-        finally:
-            os.close(fd)
 
 
 def _unlink_all(made: list[str], queue: int) -> bool:
@@ -297,14 +255,8 @@ def delete_unfinished(spool: KannaderSpool, begun: EnqueueRecord) -> None:
     for _, target in begun.targets():
         erase_target(spool, target)
         delete_notes(spool, target)
-    try:
-        fd = files.open_folder(begun.mail, spool.data.fd)
-    except FileNotFoundError:
-        return
-    try:
+    with suppress(FileNotFoundError), opened(files.open_folder(begun.mail, spool.data.fd)) as fd:
         erase_mail(spool, begun.mail, fd)
-    finally:
-        os.close(fd)
 
 
 def finish_interrupted(
@@ -325,9 +277,8 @@ def finish_interrupted(
             name = mail_format.new_uuid() if link_exists(spool, ident) else ident
             files.symlink(target.text, name, dir_fd=queue.fd)
         queue.sync()
-        outcome = (
-            f"{len(lacking)} of its recipients got their links" if lacking else ALREADY_ENQUEUED
-        )
+        done = f"{len(lacking)} of its recipients got their links"
+        outcome = done if lacking else ALREADY_ENQUEUED
     files.unlink_quietly(begun.mail, spool.enqueuing.fd)
     return outcome
 

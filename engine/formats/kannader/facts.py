@@ -49,11 +49,8 @@ def describe_orphans(setup: Setup, store: KannaderStore) -> tuple[tuple[str, ...
     """
     try:
         hands = worker_files.find_killed_claims(setup.queue, claimed := _in_flight(store))
-        others = (
-            []
-            if worker_files.running_pids(setup.queue) or store.find_kannaders() != ()
-            else claimed
-        )
+        is_served = worker_files.running_pids(setup.queue) or store.find_kannaders() != ()
+        others = [] if is_served else claimed
     except OSError:
         return (), frozenset()  # reported with the running workers
     killed = [task for tasks in hands.values() for task in tasks]
@@ -80,18 +77,15 @@ def _in_flight(store: KannaderStore) -> list[Task]:
 def _may_have_arrived(tasks: Sequence[Task]) -> str:
     lapses = [task.lease.until for task in tasks if task.lease and task.lease.until]
     back = (
-        f"back in the queue after {format_time(min(lapses))}, now with " if lapses else "back with "
+        f"back in the queue after {format_time(min(lapses))}, now with" if lapses else "back with"
     )
-    return f", and may have arrived; {back}`release --state inflight`"
+    return f", and may have arrived; {back} `release --state inflight`"
 
 
 def _retries(settings: KannaderSettings) -> str:
     if settings.profile == UPSTREAM_PROFILE:
         return "none: dropped at the first failure"
-    first, longest = (
-        format_rough_duration(settings.first_wait),
-        format_rough_duration(settings.longest_wait),
-    )
+    waits = settings.first_wait, settings.longest_wait, settings.lifetime
+    first, longest, whole = map(format_rough_duration, waits)
     end = "then returned to the sender" if settings.bounces else "then dropped"
-    whole = format_rough_duration(settings.lifetime)
     return f"after {first}, doubling to {longest}, for {whole}, {end}"

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from os import stat_result
 
-from engine.formats.base.folder import SpoolFolder
+from engine.formats.base.folder import SpoolFolder, name_exists
 
 FOLDER_MODE = 0o700
 """Mode of all folders: only the owner (Kannader spool, section 1)."""
@@ -21,11 +21,7 @@ class MailFolder(SpoolFolder):
 
     @property
     def status(self) -> stat_result:
-        """The current status of the folder.
-
-        Raises:
-            Unavailable: it is missing or cannot be opened.
-        """
+        """The current status of the folder."""
         return os.fstat(self.fd)
 
     def contains(self, name: str) -> bool:
@@ -34,26 +30,12 @@ class MailFolder(SpoolFolder):
         Raises:
             OSError: that cannot be determined now.
         """
-        if not self.exists():
-            return False
-        try:
-            os.stat(name, dir_fd=self.fd, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return True
+        return self.exists() and name_exists(name, self.fd)
 
     def iter_folders(self) -> Iterator[str]:
-        """Yield the names of the folders in it, by the type in its own entries (d_type).
-
-        Raises:
-            Unavailable: it cannot be read.
-        """
+        """Yield the names of the folders in it, by the type in its own entries (d_type)."""
         return (one.name for one in self.iter_entries() if one.is_dir(follow_symlinks=False))
 
     def count_links(self) -> int:
-        """The number of symbolic links, by the type in the folder's own entries (d_type).
-
-        Raises:
-            Unavailable: it cannot be read.
-        """
+        """The number of symbolic links, by the type in the folder's own entries (d_type)."""
         return sum(entry.is_symlink() for entry in self.iter_entries())

@@ -43,9 +43,7 @@ class KannaderFormat(Format):
     def open(self, setup: Setup) -> Store:
         from engine.formats.kannader.store import KannaderStore
 
-        return KannaderStore(
-            setup.place, age=lambda moment, now: setup.run_clock().age(moment, now)
-        )
+        return KannaderStore(setup.place, age=lambda at, now: setup.run_clock().age(at, now))
 
     @override
     def parse_settings(self, section: Any, at: ConfigLocation) -> KannaderSettings:
@@ -55,7 +53,6 @@ class KannaderFormat(Format):
 
     @override
     def retry_policy(self, setup: Setup) -> RetryPolicy:
-        """The retries of its settings."""
         from engine.formats.kannader.settings import retry_policy
 
         return retry_policy(setup.settings)
@@ -66,7 +63,6 @@ class KannaderFormat(Format):
 
     @override
     def arrange(self, queue: Queue, at: Address, state_folder: str) -> Queue:
-        """The folders of a spool with their mails, all our own files apart."""
         pending, work, dlq = (f"{at.text}/{name}" for name in ("queue", "inflight", "cleanup"))
         apart = folders_apart(queue, at, state_folder)
         return apart._replace(pending=pending, work=work, dlq=dlq)
@@ -77,7 +73,6 @@ class KannaderFormat(Format):
 
     @override
     def complete(self, setup: Setup, place: Place) -> Place:
-        """The place with the facts about the whole spool."""
         from engine.formats.kannader.facts import spool_facts
 
         return place._replace(queue_figures=lambda: spool_facts(setup))

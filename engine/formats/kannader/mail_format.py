@@ -1,7 +1,8 @@
 """Parse and write Kannader's files: link targets, schedules, envelopes and the wire form of a mail.
 
 Source: Kannader spool, sections 1 and 2. A file is only written if its value changed, so that the
-others stay byte for byte as they were. Times are whole nanoseconds, as in the format.
+others stay byte for byte as they were. Times are whole nanoseconds, as in the format. What has
+another form, or cannot be stored, is Refused with the reason.
 """
 
 from __future__ import annotations
@@ -66,11 +67,7 @@ def _uuid(chosen: bytes) -> str:
 
 
 def require_id(name: str) -> str:
-    """Return the name of a link as an id.
-
-    Raises:
-        Refused: it cannot be the name of a link, or is not printable.
-    """
+    """Return the name of a link as an id."""
     try:
         size = len(name.encode())
     except UnicodeEncodeError as error:
@@ -100,11 +97,7 @@ class LinkTarget(NamedTuple):
 
 
 def parse_link_target(text: str) -> LinkTarget:
-    """Parse the text of a link, which must have exactly the documented form.
-
-    Raises:
-        Refused: it has another form.
-    """
+    """Parse the text of a link, which must have exactly the documented form."""
     match = _match_link(text)
     if match is None:
         raise Refused(f"a link to {text[:120]!r}, expected ../data/<uuid>/<uuid>")
@@ -122,11 +115,7 @@ def parse_nested_target(text: str) -> LinkTarget | None:
 
 
 def parse_json(data: bytes) -> Json:
-    """Parse a JSON file; a duplicate key in an object is refused.
-
-    Raises:
-        Refused: it is not JSON; the message gives the reason.
-    """
+    """Parse a JSON file; a duplicate key in an object is refused."""
     if not data:
         raise Refused("empty: a write was interrupted")
     try:
@@ -181,11 +170,7 @@ class MailSchedule(NamedTuple):
 
 
 def parse_time(text: str) -> int:
-    """Parse a time in a form that Kannader reads; return nanoseconds since the epoch.
-
-    Raises:
-        Refused: it is not a time.
-    """
+    """Parse a time in a form that Kannader reads; return nanoseconds since the epoch."""
     match = _match_time(text)
     if match is None:
         raise Refused(f"{text[:40]!r} is no time, expected 2026-11-20T09:36:59Z")
@@ -220,11 +205,7 @@ EARLIEST_SECONDS, LATEST_SECONDS = -62_135_596_800, 253_402_300_799
 
 
 def to_nanoseconds(seconds: float) -> int:
-    """Convert epoch seconds to nanoseconds, rounded to microseconds: a float is not more exact.
-
-    Raises:
-        Refused: a schedule cannot hold that time.
-    """
+    """Convert epoch seconds to nanoseconds, rounded to microseconds: a float is not more exact."""
     if not math.isfinite(seconds) or not EARLIEST_SECONDS <= seconds <= LATEST_SECONDS:
         raise Refused(f"{seconds} is outside the years that a schedule can hold")
     return round(seconds * 1_000_000) * 1000
@@ -232,11 +213,7 @@ def to_nanoseconds(seconds: float) -> int:
 
 @lru_cache(_PARSED_FILES)
 def parse_schedule(data: bytes) -> MailSchedule:
-    """Parse a schedule in any form that Kannader reads.
-
-    Raises:
-        Refused: Kannader could not read it either.
-    """
+    """Parse a schedule in any form that Kannader reads."""
     document = parse_json(data)
     if isinstance(document, list):
         if len(document) != 2:
@@ -253,13 +230,8 @@ def parse_schedule(data: bytes) -> MailSchedule:
 
 def render_schedule(schedule: MailSchedule) -> bytes:
     """Return a schedule as Kannader writes it."""
-    last = schedule.last_attempt
-    return render_json(
-        {
-            "at": format_time(schedule.at),
-            "last_attempt": None if last is None else format_time(last),
-        }
-    )
+    last = None if schedule.last_attempt is None else format_time(schedule.last_attempt)
+    return render_json({"at": format_time(schedule.at), "last_attempt": last})
 
 
 # ---- envelopes
@@ -279,22 +251,15 @@ class Envelope(NamedTuple):
 
 @lru_cache(_PARSED_FILES)
 def parse_metadata(data: bytes) -> Envelope:
-    """Parse the envelope in a metadata file.
-
-    Raises:
-        Refused: it has none.
-    """
+    """Parse the envelope in a metadata file."""
     document = parse_json(data)
-    if (
-        not isinstance(document, dict)
-        or not isinstance(document.get("to"), dict)
-        or "from" not in document
-    ):
+    fields = document if isinstance(document, dict) else {}
+    if "from" not in fields or not isinstance(fields.get("to"), dict):
         raise Refused("no envelope, expected from and to")
-    if document["from"] is not None and not isinstance(document["from"], dict):
+    if fields["from"] is not None and not isinstance(fields["from"], dict):
         raise Refused("the sender is not an address")
-    recipient, known = _address(document["to"])
-    sender, also_known = ("<>", True) if document["from"] is None else _address(document["from"])
+    recipient, known = _address(fields["to"])
+    sender, also_known = ("<>", True) if fields["from"] is None else _address(fields["from"])
     host = recipient.rpartition("@")[2].lower() if "@" in recipient and known else ""
     return Envelope(sender, recipient, host, known and also_known)
 
@@ -327,11 +292,7 @@ _match_domain = re.compile(r"[^\s\x00-\x2c/:-@\[-`{-\x7f]+", re.IGNORECASE).full
 
 
 def encode_address(address: str) -> dict[str, Json]:
-    """Convert an address to the format's JSON object.
-
-    Raises:
-        Refused: it is not an address.
-    """
+    """Convert an address to the format's JSON object."""
     local, host = address, ""
     if not (address.startswith('"') and address.endswith('"') and _match_quoted_local(address)):
         local, at, host = address.rpartition("@")
@@ -371,11 +332,7 @@ def _host(host: str) -> dict[str, Json]:
 
 
 def render_metadata(sender: str, recipient: str) -> bytes:
-    """Return an envelope as Kannader writes it; the sender "" or "<>" is the null sender.
-
-    Raises:
-        Refused: one of them is not an address.
-    """
+    """Return an envelope as Kannader writes it; the sender "" or "<>" is the null sender."""
     document: dict[str, Json] = {
         "from": None if sender in ("", "<>") else encode_address(sender),
         "to": encode_address(recipient),

@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+from engine.formats.base.folder import opened
 from engine.formats.kannader import mail_format, parts, sidecar
 from engine.formats.kannader.cleanup import erase_link
 from engine.formats.kannader.folder import MailFolder
 from engine.formats.kannader.mail_format import METADATA, SCHEDULE, MailSchedule
 from engine.formats.kannader.settings import INFLIGHT_CHECK_SECONDS
 from engine.formats.kannader.spool import STATES, KannaderSpool, MailEntry, SpoolLink, read_schedule
-from engine.model import Lease, State, Task
+from engine.model import Lease, Move, State, Task
 from engine.store import Gone, StoreError, Unavailable, Unsupported
 from engine.system import files
 from engine.system.files import Refused
@@ -29,27 +30,12 @@ ERROR_LIMIT_CHARS = 1000
 """Characters of an error that a note keeps: more than a screen shows."""
 
 
-class MailMove(NamedTuple):
-    """One change: the task before and after; `image` as in `model.Move`."""
-
-    old: Task
-    new: Task | None
-    image: bytes = b""
-
-
 class _FileChanges(NamedTuple):
     """New data for a recipient's files; None for each that stays as it is."""
 
     schedule: bytes | None = None
     metadata: bytes | None = None
     note: sidecar.AttemptNote | None = None
-
-    @property
-    def file_data(self) -> Iterator[tuple[str, bytes]]:
-        """Yield file name and data of the files to write into the recipient's folder."""
-        for name, data in ((METADATA, self.metadata), (SCHEDULE, self.schedule)):
-            if data is not None:
-                yield name, data
 
 
 class SpoolLock:
@@ -135,63 +121,64 @@ class MailMover:
 
     # ---- changing
 
-    def apply_moves(self, changes: list[MailMove], now: float) -> list[str | Exception]:
-        """Make changes; return for each the new revision ("" if erased) or the error.
+    def apply_moves(self, moves: list[Move], now: float) -> list[str | Exception]:
+        """Move mails; return for each the new revision ("" if erased) or the error.
 
         They become durable together: an answer counts only when the method has returned.
         """
         touched: dict[MailFolder, list[int]] = {}
         try:
             with self.lock.held():
-                answers = [
-                    self._try_move(at, change, now, touched) for at, change in enumerate(changes)
-                ]
+                answers = [self._try_move(at, move, now, touched) for at, move in enumerate(moves)]
                 if self._durable:
                     _sync_folders(touched, answers)
         except Unavailable as error:
-            return [error] * len(changes)
+            return [error] * len(moves)
         return answers
 
     def _try_move(
-        self, at: int, change: MailMove, now: float, touched: dict[MailFolder, list[int]]
+        self, at: int, move: Move, now: float, touched: dict[MailFolder, list[int]]
     ) -> str | Exception:
-        ident = change.old.id
+        assert move.old is not None, "a mail that is there"
         try:
-            rev, folders = self.apply_move(change, now)
+            rev, folders = self.apply_move(move.old, move.new, now, move.image)
         except StoreError as error:
             return error
         except Refused as refusal:
-            return Unsupported(f"{ident}: {refusal}")
+            return Unsupported(f"{move.old.id}: {refusal}")
         except OSError as error:
-            return Unavailable(f"{ident}: {error_text(error)}")
+            return Unavailable(f"{move.old.id}: {error_text(error)}")
         for folder in folders:
             touched.setdefault(folder, []).append(at)
         return rev
 
-    def apply_move(self, change: MailMove, now: float) -> tuple[str, list[MailFolder]]:
+    def apply_move(
+        self, old: Task, new: Task | None, now: float, image: bytes = b""
+    ) -> tuple[str, list[MailFolder]]:
         """Make one change, under `SpoolLock.held`; return the new revision and the changed folders.
+
+        `image` is that of `Move`.
 
         Raises:
             Gone: the mail has changed or moved; nothing changed.
             Refused: a value that the format cannot hold; nothing changed.
             OSError: the disk refused; the link is in its old folder, unless it was to be erased.
         """
-        end = None if change.new is None else change.new.state
-        mail = None if end is None else _read_unchanged(self._spool, change.old)
-        link = _find_unchanged(self._spool, change.old) if mail is None else mail.link
+        mail = None if new is None else read_unchanged(self._spool, old)
+        link = _find_unchanged(self._spool, old) if mail is None else mail.link
         start = self._spool.states[link.state]
-        target = self._spool.states[State.DONE if end is None else end]
+        target = self._spool.states[State.DONE if new is None else new.state]
         if target is not start and target.contains(link.id):
             raise Gone(f"{link.id}: is in {target.word} already")
         self.settle_note(link)
-        if mail is None or end is None:
+        if mail is None or new is None:
             return self._move_and_erase(link, start, target)
-        draft = self._build_changes(mail, change, now)
+        draft = _build_changes(mail, old, new, now, image)
         if target is start:
             self._rewrite_in_place(mail, draft)
         else:
             self._write_and_move(mail, draft, target)
-        return self._spool.read_mail(self._spool.find_link(link.id, end)).rev, [start, target]
+        return self._spool.read_mail(self._spool.find_link(link.id, new.state)).rev, [start, target]
 
     def settle_note(self, link: SpoolLink) -> None:
         """Rename a staged note to its final name if it is in effect, else delete it; under
@@ -215,28 +202,6 @@ class MailMover:
         else:
             files.rename(name + sidecar.STAGED_SUFFIX, name, src_dir_fd=notes, dst_dir_fd=notes)
 
-    def _build_changes(self, mail: MailEntry, change: MailMove, now: float) -> _FileChanges:
-        """Build the new files; None for each that is unchanged.
-
-        Raises:
-            Refused: a value that the format cannot hold.
-        """
-        old, new, image = change
-        assert new is not None
-        if image:
-            was = parts.parse_image(image, old.id)
-            if was.link != mail.link.target.text.encode():
-                raise Refused("the image is of another mail")
-            return _FileChanges(
-                _if_changed(mail.schedule.data, was.schedule),
-                _if_changed(mail.metadata.data, was.metadata),
-                None if was.note == _without_stage(mail.note) else was.note,
-            )
-        metadata = None
-        if new.destination != old.destination:
-            metadata = mail_format.replace_recipient(mail.metadata.data, new.destination)
-        return _FileChanges(_new_schedule(mail, old, new, now), metadata, _new_note(mail, old, new))
-
     def _rewrite_in_place(self, mail: MailEntry, draft: _FileChanges) -> None:
         """Change files without moving the link: each rename replaces one file."""
         with self._open_drafts(mail, draft) as drafts:
@@ -244,7 +209,8 @@ class MailMover:
                 drafts.publish()
                 if draft.note is None:
                     return
-                sidecar.save_note(sidecar.note_name(mail.link.target), draft.note, self._notes_fd())
+                note_name = sidecar.note_name(mail.link.target)
+                sidecar.save_note(note_name, draft.note, self._spool.notes.fd)
             except (OSError, StoreError):
                 drafts.revert()
                 raise
@@ -255,8 +221,8 @@ class MailMover:
 
         A staged note counts the attempt once the link has moved.
         """
-        link, name = mail.link, sidecar.note_name(mail.link.target)
-        staged = None
+        link, name, notes = mail.link, sidecar.note_name(mail.link.target), self._spool.notes
+        staged, staged_name = None, name + sidecar.STAGED_SUFFIX
         if draft.note is not None:
             start = STATES[link.state]
             staged = draft.note._replace(start=start, since=link.file_stat.st_ctime_ns)
@@ -264,15 +230,13 @@ class MailMover:
         with self._open_drafts(mail, draft) as drafts:
             try:
                 if staged is not None:
-                    sidecar.save_note_bytes(
-                        name + sidecar.STAGED_SUFFIX, sidecar.render_note(staged), self._notes_fd()
-                    )
+                    sidecar.save_note_bytes(staged_name, sidecar.render_note(staged), notes.fd)
                 drafts.publish()
                 self._rename_link(link, target)
             except (OSError, StoreError):
                 drafts.revert()
                 if staged is not None:
-                    files.unlink_quietly(name + sidecar.STAGED_SUFFIX, self._notes_fd())
+                    files.unlink_quietly(staged_name, notes.fd)
                 raise
         if staged is not None:
             with suppress(OSError):  # it is in effect; the next change renames it
@@ -288,10 +252,8 @@ class MailMover:
         try:
             erase_link(self._spool, link)
         except (OSError, Refused) as error:
-            words = error_text(error)
-            raise Unavailable(
-                f"{link.id}: is in {target.word}, not fully erased: {words}"
-            ) from error
+            what = f"is in {target.word}, not fully erased: {error_text(error)}"
+            raise Unavailable(f"{link.id}: {what}") from error
         return "", [start, target]
 
     def _rename_link(self, link: SpoolLink, target: MailFolder) -> None:
@@ -301,29 +263,40 @@ class MailMover:
         except FileNotFoundError:
             raise Gone(link.id) from None
 
-    def _notes_fd(self) -> int:
-        return self._spool.notes.fd
-
     @contextmanager
     def _open_drafts(self, mail: MailEntry, draft: _FileChanges) -> Iterator[FileDrafts]:
         before = {SCHEDULE: mail.schedule.data, METADATA: mail.metadata.data}
         with self._spool.open_dest(mail.link.target) as fd:
             drafts = FileDrafts(fd, self._spool.data.owner, before, durable=self._durable)
             try:
-                for name, data in draft.file_data:
-                    drafts.write(name, data)
+                for name, data in ((METADATA, draft.metadata), (SCHEDULE, draft.schedule)):
+                    if data is not None:
+                        drafts.write(name, data)
                 yield drafts
             finally:
                 drafts.discard()
 
 
-def _read_unchanged(spool: KannaderSpool, old: Task) -> MailEntry:
+@contextmanager
+def gone_if_changed(task: Task) -> Iterator[None]:
+    """Raise Gone if a mail is no longer where it was seen, or can no longer be read as one."""
     try:
-        mail = spool.read_mail(spool.find_link(old.id, old.state))
+        yield
     except (FileNotFoundError, KeyError):
-        raise Gone(old.id) from None
+        raise Gone(task.id) from None
     except Refused as refusal:
-        raise Gone(f"{old.id}: {refusal}") from refusal
+        raise Gone(f"{task.id}: {refusal}") from refusal
+
+
+def read_unchanged(spool: KannaderSpool, old: Task) -> MailEntry:
+    """Read the mail of a task.
+
+    Raises:
+        Gone: it has changed or moved.
+        OSError: it cannot be read now.
+    """
+    with gone_if_changed(old):
+        mail = spool.read_mail(spool.find_link(old.id, old.state))
     if mail.rev != old.rev:
         raise Gone(old.id)
     return mail
@@ -334,15 +307,11 @@ def _find_unchanged(spool: KannaderSpool, old: Task) -> SpoolLink:
     are not read again, only the folders above them are checked.
     """
     if old.state is not State.ACTIVE:
-        return _read_unchanged(spool, old).link
-    try:
+        return read_unchanged(spool, old).link
+    with gone_if_changed(old):
         link = spool.find_link(old.id, old.state)
         with spool.open_dest(link.target):
             pass
-    except FileNotFoundError:
-        raise Gone(old.id) from None
-    except Refused as refusal:
-        raise Gone(f"{old.id}: {refusal}") from refusal
     if files.file_revision(link.file_stat) != old.rev:
         raise Gone(old.id)
     return link
@@ -354,12 +323,7 @@ class FileDrafts:
     """
 
     def __init__(
-        self,
-        fd: int,
-        owner: tuple[int, int] | None,
-        before: Mapping[str, bytes],
-        *,
-        durable: bool,
+        self, fd: int, owner: tuple[int, int] | None, before: Mapping[str, bytes], *, durable: bool
     ) -> None:
         """`before`: the present data of the files, for `revert`."""
         self._fd, self._owner, self._before, self._durable = fd, owner, before, durable
@@ -371,12 +335,10 @@ class FileDrafts:
         draft = f"{name}.{mail_format.new_uuid()}"
         fd = files.create_file(draft, self._fd, self._owner, 0o600)
         self._waiting.append((draft, name))
-        try:
+        with opened(fd):
             files.write_all(fd, data)
             if self._durable:
                 files.fsync(fd)
-        finally:
-            os.close(fd)
 
     def publish(self) -> None:
         """Rename all drafts over their files; durable."""
@@ -403,12 +365,25 @@ class FileDrafts:
                 files.unlink_quietly(draft, self._fd)
 
 
-def _if_changed(same: bytes, data: bytes) -> bytes | None:
-    return None if data == same else data
+def _build_changes(mail: MailEntry, old: Task, new: Task, now: float, image: bytes) -> _FileChanges:
+    """Build the new files; None for each that is unchanged.
 
-
-def _without_stage(note: sidecar.AttemptNote) -> sidecar.AttemptNote:
-    return note._replace(start="", since=0)
+    Raises:
+        Refused: a value that the format cannot hold.
+    """
+    schedule, metadata = mail.schedule.data, mail.metadata.data
+    if image:
+        was = parts.parse_image(image, old.id)
+        if was.link != mail.link.target.text.encode():
+            raise Refused("the image is of another mail")
+        return _FileChanges(
+            None if was.schedule == schedule else was.schedule,
+            None if was.metadata == metadata else was.metadata,
+            None if was.note == mail.note.unstaged else was.note,
+        )
+    is_same = new.destination == old.destination
+    envelope = None if is_same else mail_format.replace_recipient(metadata, new.destination)
+    return _FileChanges(_new_schedule(mail, old, new, now), envelope, _new_note(mail, old, new))
 
 
 def _new_schedule(mail: MailEntry, old: Task, new: Task, now: float) -> bytes | None:
@@ -426,19 +401,18 @@ def _new_schedule(mail: MailEntry, old: Task, new: Task, now: float) -> bytes | 
         if new.due is None:
             raise Refused("no due time, expected one")
         at = mail_format.to_nanoseconds(new.due or now)
-    return mail_format.render_schedule(
-        MailSchedule(at, mail_format.to_nanoseconds(now) if counts else before.last_attempt)
-    )
+    last = mail_format.to_nanoseconds(now) if counts else before.last_attempt
+    return mail_format.render_schedule(MailSchedule(at, last))
 
 
 def _new_note(mail: MailEntry, old: Task, new: Task) -> sidecar.AttemptNote | None:
     """Return the note that a verb results in; None if it is unchanged."""
-    note = _without_stage(mail.note)
+    note = mail.note.unstaged
     if new.attempts != old.attempts:
         note = note._replace(attempts=new.attempts)
     if new.error != old.error:
         note = note._replace(error=safe_line(new.error)[:ERROR_LIMIT_CHARS])
-    return None if note == _without_stage(mail.note) else note
+    return None if note == mail.note.unstaged else note
 
 
 def _sync_folders(touched: dict[MailFolder, list[int]], answers: list[str | Exception]) -> None:

@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from engine.formats.base.folder import opened
 from engine.formats.kannader import sidecar
 from engine.formats.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, is_uuid
 from engine.formats.kannader.spool import KannaderSpool, MailEntry, open_guarded
@@ -36,7 +37,7 @@ class MailImage(NamedTuple):
 
 def build_image(mail: MailEntry) -> bytes:
     """Build the image: everything stored for one recipient, without the contents."""
-    note = mail.note._replace(start="", since=0)
+    note = mail.note.unstaged
     values = (
         mail.link.id.encode(),
         mail.link.target.text.encode(),
@@ -72,12 +73,12 @@ def parse_image(image: bytes, ident: str) -> MailImage:
 def list_parts(spool: KannaderSpool, mail: MailEntry) -> Iterator[Part]:
     """Yield the parts of a mail: the recipient's image and the shared contents."""
     link = mail.link
-    facts = [
+    facts = (
         ("modified", f"{link.file_stat.st_mtime:.0f}"),
         ("changed", f"{link.file_stat.st_ctime:.0f}"),
         ("link", link.target.text),
-    ]
-    yield Part(TASK_PART, f"{spool.root}/{link.where}", len(build_image(mail)), tuple(facts))
+    )
+    yield Part(TASK_PART, f"{spool.root}/{link.where}", len(build_image(mail)), facts)
     contents_stat = mail.contents
     if contents_stat is None:
         return
@@ -85,20 +86,15 @@ def list_parts(spool: KannaderSpool, mail: MailEntry) -> Iterator[Part]:
         recipients = sum(map(bool, map(is_uuid, spool.list_mail_folder(link.target.mail))))
     except FileNotFoundError:
         return  # deleted in between
-    yield Part(
-        CONTENTS,
-        f"{spool.root}/data/{link.target.mail}/{CONTENTS}",
-        contents_stat.st_size,
-        (
-            ("modified", f"{contents_stat.st_mtime:.0f}"),
-            ("mode", stat.filemode(contents_stat.st_mode)),
-            ("recipients", str(recipients)),
-        ),
-        files.file_problem(contents_stat, os.fstat(spool.data.fd)).removesuffix(
-            ", not a task file"
-        ),
-        is_wire_format=True,
+    facts = (
+        ("modified", f"{contents_stat.st_mtime:.0f}"),
+        ("mode", stat.filemode(contents_stat.st_mode)),
+        ("recipients", str(recipients)),
     )
+    path = f"{spool.root}/data/{link.target.mail}/{CONTENTS}"
+    why = files.file_problem(contents_stat, os.fstat(spool.data.fd))
+    why = why.removesuffix(", not a task file")
+    yield Part(CONTENTS, path, contents_stat.st_size, facts, why, is_wire_format=True)
 
 
 def open_contents(spool: KannaderSpool, mail: str) -> int:
@@ -109,12 +105,9 @@ def open_contents(spool: KannaderSpool, mail: str) -> int:
         Refused: they are not a plain file.
         OSError: they cannot be opened now, or not by this user.
     """
-    folder = files.open_folder(mail, spool.data.fd)
-    try:
+    with opened(files.open_folder(mail, spool.data.fd)) as folder:
         fd = open_guarded(CONTENTS, folder, os.fstat(spool.data.fd))
         why = files.file_problem(os.fstat(fd), os.fstat(folder))
-    finally:
-        os.close(folder)
     if why:
         os.close(fd)
         raise Refused(f"{CONTENTS}: {why}")
@@ -123,7 +116,5 @@ def open_contents(spool: KannaderSpool, mail: str) -> int:
 
 def read_start(fd: int, limit: int) -> bytes:
     """Read the first bytes of an open file and close it."""
-    try:
+    with opened(fd):
         return os.read(fd, limit)
-    finally:
-        os.close(fd)

@@ -88,15 +88,6 @@ CONTROLS: Mapping[str, Control] = {
 }
 
 
-class Rights(NamedTuple):
-    """The edges and controls that are allowed at one moment."""
-
-    edges: Edges
-    controls: Mapping[str, Control]
-    kannaders: tuple[int, ...]
-    """PIDs of the Kannader processes that use the spool."""
-
-
 class _InFlightBar(NamedTuple):
     """An `Edge.bars` for mails in flight that a running Kannader may be sending."""
 
@@ -109,14 +100,17 @@ class _InFlightBar(NamedTuple):
         return "" if task.id in self.claimed_ids else _IN_FLIGHT_WARNING.format(self.who)
 
 
-def current_rights(spool: KannaderSpool, claimed_ids: Set[str]) -> Rights:
-    """Compute what is allowed now; `claimed_ids` has the ids of the mails that the caller has
-    claimed, also when it changes later.
+def current_rights(
+    spool: KannaderSpool, claimed_ids: Set[str]
+) -> tuple[Edges, Mapping[str, Control], tuple[int, ...]]:
+    """Compute the edges and controls that are allowed now; and the PIDs of the Kannader processes
+    that use the spool. `claimed_ids` has the ids of the mails that the caller has claimed, also
+    when it changes later.
     """
     pids = find_kannaders(tuple(spool.states[state] for state in KANNADER_STATES))
     why, who = write_refusal(spool), name_kannaders(pids)
     if not why and not who:
-        return Rights(EDGES, CONTROLS, pids)
+        return EDGES, CONTROLS, pids
     edges = {
         states: _edge_now(states, edge, why, who, claimed_ids) for states, edge in EDGES.items()
     }
@@ -125,7 +119,7 @@ def current_rights(spool: KannaderSpool, claimed_ids: Set[str]) -> Rights:
         name: control._replace(refusal=why or (busy if name == "discard" else ""))
         for name, control in CONTROLS.items()
     }
-    return Rights(edges, controls, pids)
+    return edges, controls, pids
 
 
 def _edge_now(
@@ -168,18 +162,10 @@ def find_kannaders(folders: tuple[MailFolder, ...]) -> tuple[int, ...]:
     Processes of other users cannot be inspected. That is enough: who may write to the spool is its
     owner or root, and can inspect the processes that matter.
     """
-    folder_ids = {
-        (status.st_dev, status.st_ino) for status in (folder.status for folder in folders)
-    }
-    own_pid = os.getpid()
-    pids = (int(name) for name in os.listdir("/proc") if name.isdecimal())
-    return tuple(
-        sorted(
-            pid
-            for pid in pids
-            if pid != own_pid and folder_ids <= _held_path_folders(pid, folder_ids)
-        )
-    )
+    stats = [folder.status for folder in folders]
+    folder_ids = {(folder_stat.st_dev, folder_stat.st_ino) for folder_stat in stats}
+    pids = {int(name) for name in os.listdir("/proc") if name.isdecimal()} - {os.getpid()}
+    return tuple(pid for pid in sorted(pids) if folder_ids <= _held_path_folders(pid, folder_ids))
 
 
 def _held_path_folders(pid: int, folder_ids: set[tuple[int, int]]) -> set[tuple[int, int]]:

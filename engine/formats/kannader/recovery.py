@@ -11,7 +11,9 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
+from engine.formats.base.folder import opened
 from engine.formats.kannader import damage, enqueue, mail_format, sidecar
 from engine.formats.kannader.cleanup import (
     delete_notes,
@@ -22,7 +24,7 @@ from engine.formats.kannader.cleanup import (
 )
 from engine.formats.kannader.damage import Damage, RepairAction
 from engine.formats.kannader.mail_format import SCHEDULE, LinkTarget, MailSchedule
-from engine.formats.kannader.moves import FileDrafts, MailMove, MailMover, SpoolLock
+from engine.formats.kannader.moves import FileDrafts, MailMover, SpoolLock
 from engine.formats.kannader.settings import INFLIGHT_CHECK_SECONDS
 from engine.formats.kannader.spool import STATES, KannaderSpool, SpoolLink, read_spool_file
 from engine.model import State
@@ -87,23 +89,19 @@ class SpoolRecovery:
     def _finish_enqueuing(self, now: float, dry: bool) -> Iterator[str]:
         if not self._spool.enqueuing.exists():
             return
-        for name, begun, _ in damage.claim_interrupted(self._spool):
+        for name, begun in damage.claim_interrupted(self._spool):
             where = f"{self._spool.enqueuing.word}/{name}"
             if dry:
                 yield f"{where}: would be finished or deleted"
-                continue
-            try:
-                if begun is None:  # the record is written first, so no other file exists
-                    files.unlink_quietly(name, self._spool.enqueuing.fd)
-                    outcome = "was torn; deleted"
-                else:
-                    outcome = enqueue.finish_interrupted(
-                        self._spool, begun, damage.linked_targets(self._spool)
-                    )
-            except (OSError, Refused) as error:
-                yield _describe_failure(where, error)
+            elif begun is None:  # the record is written first, so no other file exists
+                delete = partial(files.unlink_quietly, name, self._spool.enqueuing.fd)
+                yield _try_repair(where, "was torn; deleted", delete)
             else:
-                yield f"{where}: {outcome}"
+                try:
+                    linked = damage.linked_targets(self._spool)
+                    yield f"{where}: {enqueue.finish_interrupted(self._spool, begun, linked)}"
+                except (OSError, Refused) as error:
+                    yield _describe_failure(where, error)
 
     def _settle_notes(self) -> None:
         """Rename staged notes of finished attempts to their final names; delete those not in
@@ -171,18 +169,16 @@ class SpoolRecovery:
             yield f"{words}: quarantined as {aside.word}/{safe_line(target)}"
 
     def _drop_drafts(self, now: float, dry: bool) -> Iterator[str]:
+        def drop(target: LinkTarget, name: str) -> None:
+            with self._spool.open_dest(target) as fd:
+                files.unlink_quietly(name, fd)
+
         for target, name in list(damage.find_drafts(self._spool, now)):
             where = f"data/{target.path}/{name}"
             if dry:
                 yield f"{where}: left-over draft: would be deleted"
-                continue
-            try:
-                with self._spool.open_dest(target) as fd:
-                    files.unlink_quietly(name, fd)
-            except (OSError, Refused) as error:
-                yield _describe_failure(where, error)
             else:
-                yield f"{where}: left-over draft: deleted"
+                yield _try_repair(where, "left-over draft: deleted", partial(drop, target, name))
 
     def _links_in(self, *states: State) -> list[SpoolLink]:
         links = (link for link in self._spool.iter_links(states) if link.where not in self._planned)
@@ -192,13 +188,9 @@ class SpoolRecovery:
         for link in self._links_in(State.DONE):
             if dry:
                 yield f"{link.where}: erasing would be finished"
-                continue
-            try:
-                erase_link(self._spool, link)
-            except (OSError, Refused) as error:
-                yield _describe_failure(link.where, error)
             else:
-                yield f"{link.where}: erasing finished"
+                erase = partial(erase_link, self._spool, link)
+                yield _try_repair(link.where, "erasing finished", erase)
 
     def _requeue(self, now: float, dry: bool) -> Iterator[str]:
         # If one of two links could not be quarantined, the other must not be moved.
@@ -217,12 +209,11 @@ class SpoolRecovery:
             if dry:
                 yield f"{link.where}: {ABANDONED_ERROR}: would go back to queue"
                 continue
+            attempts = (task.attempts or 0) + 1
+            back = task._replace(state=State.PENDING, attempts=attempts, due=0.0)
+            back = back._replace(error=ABANDONED_ERROR)
             try:
-                attempts = (task.attempts or 0) + 1
-                back = task._replace(
-                    state=State.PENDING, attempts=attempts, due=0.0, error=ABANDONED_ERROR
-                )
-                _, folders = self._mover.apply_move(MailMove(task, back), now)
+                _, folders = self._mover.apply_move(task, back, now)
                 for folder in folders:
                     folder.sync()
             except Gone:
@@ -242,29 +233,26 @@ class SpoolRecovery:
             written = damage.last_write_seconds(self._spool, orphan.target)
             if self._age(written, now) <= damage.ORPHAN_GRACE_SECONDS:
                 continue  # by a clock that was set: it may still be received
-            try:
-                delete_orphan(self._spool, orphan.target)
-            except (OSError, Refused) as error:
-                yield _describe_failure(orphan.where, error)
-            else:
-                yield f"{orphan.where}: {orphan.what}: deleted"
+            delete = partial(delete_orphan, self._spool, orphan.target)
+            yield _try_repair(orphan.where, f"{orphan.what}: deleted", delete)
 
     def _forget_notes(self, now: float, dry: bool) -> Iterator[str]:
         for name in list(damage.find_idle_notes(self._spool, now)):
-            where = f"{self._spool.notes.word}/{name}"
+            where, what = f"{self._spool.notes.word}/{name}", "note of a mail that no longer exists"
             if dry:
-                yield f"{where}: note of a mail that no longer exists: would be deleted"
-                continue
-            try:
-                files.unlink_quietly(name, self._spool.notes.fd)
-            except OSError as error:
-                yield _describe_failure(where, error)
-                continue
-            yield f"{where}: note of a mail that no longer exists: deleted"
+                yield f"{where}: {what}: would be deleted"
+            else:
+                delete = partial(files.unlink_quietly, name, self._spool.notes.fd)
+                yield _try_repair(where, f"{what}: deleted", delete)
 
 
 class SpoolRepairs:
-    """Repairs that an operator decides on: each on one mail or link, under the spool lock."""
+    """Repairs that an operator decides on: each on one mail or link, under the spool lock; it
+    returns the result as text.
+
+    Each raises Unsupported if there is nothing to repair there, Unavailable if another process
+    holds the lock, and OSError if the disk refuses.
+    """
 
     def __init__(self, spool: KannaderSpool, lock: SpoolLock) -> None:
         self._spool, self._lock = spool, lock
@@ -276,13 +264,7 @@ class SpoolRepairs:
             yield
 
     def adopt(self, where: str, now: float, *, dry: bool = False) -> str:
-        """Create a link to a complete orphaned mail, so that it is sent; return the result as text.
-
-        Raises:
-            Unsupported: there is no such orphan.
-            Unavailable: another process holds the lock.
-            OSError: the disk refused.
-        """
+        """Create a link to a complete orphaned mail, so that it is sent."""
         with self._locked(dry):
             target = self._find_orphan(where, now, RepairAction.ASK_OPERATOR)
             if dry:
@@ -293,13 +275,7 @@ class SpoolRepairs:
         return f"{where}: in queue as {ident}"
 
     def put_back(self, where: str, now: float, *, dry: bool = False) -> str:
-        """Move a quarantined link back to its former folder; return the result as text.
-
-        Raises:
-            Unsupported: there is no such link, or its data is not repaired.
-            Unavailable: another process holds the lock.
-            OSError: the disk refused, or its data cannot be read.
-        """
+        """Move a quarantined link, whose data is repaired, back to its former folder."""
         with self._locked(dry):
             spool, aside = self._spool, self._spool.quarantine
             name = where.removeprefix(f"{aside.word}/")
@@ -309,9 +285,8 @@ class SpoolRepairs:
                 raise _not_quarantined(where) from None
             except Refused as refusal:
                 raise Unsupported(f"{where[:200]!r}: {refusal}") from refusal
-            if why := damage.restore_refusal(
-                spool, link, {each.target for each in spool.iter_links()}
-            ):
+            known = {each.target for each in spool.iter_links()}
+            if why := damage.restore_refusal(spool, link, known):
                 raise Unsupported(f"{where[:200]!r}: {why}")
             if enqueue.link_exists(spool, link.id):
                 link = link._replace(id=mail_format.new_uuid())
@@ -324,13 +299,8 @@ class SpoolRepairs:
         return f"{where}: put back as {link.where}"
 
     def discard(self, where: str, now: float, *, dry: bool = False) -> str:
-        """Delete an orphaned mail, or a quarantined link with the data only it uses; return the
-        result as text.
-
-        Raises:
-            Unsupported: there is no such orphan or link, or a file in it is not Kannader's.
-            Unavailable: another process holds the lock.
-            OSError: the disk refused.
+        """Delete an orphaned mail, or a quarantined link with the data only it uses. Unsupported
+        too if a file in it is not Kannader's.
         """
         link = where.removeprefix(f"{self._spool.quarantine.word}/")
         with self._locked(dry):
@@ -363,13 +333,7 @@ class SpoolRepairs:
         raise Unsupported(f"{where[:200]!r} is not an orphaned mail")
 
     def repair(self, where: str, now: float, *, dry: bool = False) -> str:
-        """Replace an unreadable schedule by one that is due now; return the result as text.
-
-        Raises:
-            Unsupported: its schedule can be read, or there is no such mail.
-            Unavailable: another process holds the lock.
-            OSError: the disk refused.
-        """
+        """Replace an unreadable schedule by one that is due now."""
         with self._locked(dry):
             word, _, name = where.partition("/")
             state = next((state for state in REPAIRABLE_STATES if STATES[state] == word), None)
@@ -392,11 +356,9 @@ class SpoolRepairs:
             if dry:
                 return
             drafts = FileDrafts(fd, self._spool.data.owner, {SCHEDULE: before.data}, durable=True)
+            schedule = MailSchedule(mail_format.to_nanoseconds(now))
             try:
-                drafts.write(
-                    SCHEDULE,
-                    mail_format.render_schedule(MailSchedule(mail_format.to_nanoseconds(now))),
-                )
+                drafts.write(SCHEDULE, mail_format.render_schedule(schedule))
                 drafts.publish()
             finally:
                 drafts.discard()
@@ -419,13 +381,18 @@ def delete_orphan(spool: KannaderSpool, target: LinkTarget) -> None:
         erase_target(spool, target)
         delete_notes(spool, target)
         return
-    fd = files.open_folder(target.mail, spool.data.fd)
-    try:
+    with opened(files.open_folder(target.mail, spool.data.fd)) as fd:
         erase_mail(spool, target.mail, fd)
-    finally:
-        os.close(fd)
+
+
+def _try_repair(where: str, done: str, act: Callable[[], object]) -> str:
+    """Do one repair; return the line that reports it, or what the disk refused."""
+    try:
+        act()
+    except (OSError, Refused) as error:
+        return _describe_failure(where, error)
+    return f"{where}: {done}"
 
 
 def _describe_failure(where: str, error: Exception) -> str:
-    words = error_text(error)
-    return f"{safe_line(where)}: left for the next run: {words}"
+    return f"{safe_line(where)}: left for the next run: {error_text(error)}"

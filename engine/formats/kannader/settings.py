@@ -95,10 +95,8 @@ def parse_settings(value: object, at: ConfigLocation) -> KannaderSettings:
     """
     settings = KannaderSettings(**validators.check_mapping(value, at, _SETTINGS))
     if settings.max_time > MAX_ATTEMPT_SECONDS:
-        expected = (
-            f"at most {MAX_ATTEMPT_SECONDS:g} s: after {INFLIGHT_CHECK_SECONDS:g} s others "
-            "may send it"
-        )
+        why = f"after {INFLIGHT_CHECK_SECONDS:g} s others may send it"
+        expected = f"at most {MAX_ATTEMPT_SECONDS:g} s: {why}"
         raise at.at_key("max_time").wrong_value(expected, settings.max_time)
     if settings.user and not settings.password_file:
         raise at.at_key("password_file").wrong_value("a file with the password of the user", None)
@@ -152,15 +150,5 @@ def destination(settings: KannaderSettings) -> SmtpDestination:
     from engine.mail.host import full_name  # these only for a command that sends
     from engine.mail.send.smtp_client import SmtpDestination
 
-    return SmtpDestination(
-        host=settings.host,
-        port=settings.port,
-        tls=settings.tls,
-        user=settings.user,
-        password_file=settings.password_file,
-        ca_file=settings.ca_file,
-        helo=settings.helo or full_name(os.uname().nodename),
-        connect_timeout=settings.connect_timeout,
-        timeout=settings.timeout,
-        max_time=settings.max_time,
-    )
+    values = settings._replace(helo=settings.helo or full_name(os.uname().nodename))._asdict()
+    return SmtpDestination(**{name: values[name] for name in SmtpDestination._fields})

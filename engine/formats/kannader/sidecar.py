@@ -41,9 +41,14 @@ class AttemptNote(NamedTuple):
     """Of a staged note: the link's ctime, epoch nanoseconds UTC."""
 
     @property
+    def unstaged(self) -> AttemptNote:
+        """The note without the link that it was staged for."""
+        return self._replace(start="", since=0)
+
+    @property
     def is_empty(self) -> bool:
         """True if there is nothing to store."""
-        return self._replace(start="", since=0) == EMPTY_NOTE
+        return self.unstaged == EMPTY_NOTE
 
 
 EMPTY_NOTE = AttemptNote()
@@ -56,10 +61,8 @@ def note_name(target: LinkTarget) -> str:
 
 def note_target(name: str) -> LinkTarget | None:
     """The recipient that a note of this name belongs to; None if it is not a note's name."""
-    mail, _, dest = name.removesuffix(STAGED_SUFFIX).partition(".")
-    return (
-        LinkTarget(mail, dest) if mail_format.is_uuid(mail) and mail_format.is_uuid(dest) else None
-    )
+    target = LinkTarget(*name.removesuffix(STAGED_SUFFIX).partition(".")[::2])
+    return target if all(map(mail_format.is_uuid, target)) else None
 
 
 def parse_note(data: bytes) -> AttemptNote:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from os import stat_result
 from typing import NamedTuple, TypeVar
 
+from engine.formats.base.folder import opened
 from engine.formats.kannader import mail_format, sidecar
 from engine.formats.kannader.folder import MailFolder
 from engine.formats.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, LinkTarget
@@ -78,9 +79,8 @@ class SpoolFile(NamedTuple):
     @property
     def version(self) -> str:
         """A string that changes whenever the file is rewritten; a rename does not change it."""
-        return (
-            f"{self.file_stat.st_ino:x}.{self.file_stat.st_mtime_ns:x}" if self.file_stat else "0"
-        )
+        its = self.file_stat
+        return f"{its.st_ino:x}.{its.st_mtime_ns:x}" if its else "0"
 
 
 NO_FILE = SpoolFile()
@@ -111,9 +111,8 @@ class MailEntry(NamedTuple):
         revision = files.file_revision(self.link.file_stat)
         if self.link.state is State.ACTIVE:
             return revision
-        return (
-            f"{revision}-{self.schedule.version}-{self.metadata.version}-{self.note_file.version}"
-        )
+        stored = (self.schedule, self.metadata, self.note_file)
+        return "-".join((revision, *(file.version for file in stored)))
 
 
 class KannaderSpool:
@@ -133,21 +132,11 @@ class KannaderSpool:
         }
         self.notes = MailFolder(f"{self.staging.path}/notes", f"{STAGING_DIR}/notes", queue)
         self.quarantine = MailFolder(f"{self.staging.path}/aside", QUARANTINE_DIR, queue)
-        self.enqueuing = MailFolder(
-            f"{self.staging.path}/enqueuing", f"{STAGING_DIR}/enqueuing", queue
-        )
-
-    @property
-    def folders(self) -> tuple[MailFolder, ...]:
+        word = f"{STAGING_DIR}/enqueuing"
+        self.enqueuing = MailFolder(f"{self.root}/{word}", word, queue)
+        last = self.notes, self.quarantine, self.enqueuing
+        self.folders = (self.data, self.staging, *self.states.values(), *last)
         """All folders; ours come after the folder that contains them."""
-        return (
-            self.data,
-            self.staging,
-            *self.states.values(),
-            self.notes,
-            self.quarantine,
-            self.enqueuing,
-        )
 
     def check(self) -> None:
         """Check that the open folders are those that the paths name; reopen replaced ones.
@@ -176,9 +165,8 @@ class KannaderSpool:
         if not folder.exists():
             raise FileNotFoundError(name)
         link_stat, text = read_link(name, folder)
-        return SpoolLink(
-            mail_format.require_id(name), state, mail_format.parse_link_target(text), link_stat
-        )
+        ident = mail_format.require_id(name)
+        return SpoolLink(ident, state, mail_format.parse_link_target(text), link_stat)
 
     def is_unchanged(self, link: SpoolLink) -> bool:
         """True if the link is unchanged since it was read."""
@@ -186,9 +174,8 @@ class KannaderSpool:
             link_stat, text = read_link(link.id, self.states[link.state])
         except (FileNotFoundError, Refused):
             return False
-        return text == link.target.text and files.file_revision(link_stat) == files.file_revision(
-            link.file_stat
-        )
+        before, after = map(files.file_revision, (link.file_stat, link_stat))
+        return text == link.target.text and before == after
 
     def is_current(self, mail: MailEntry) -> bool:
         """True if neither the link nor a file behind it was replaced since they were read: lstat(2)
@@ -235,15 +222,11 @@ class KannaderSpool:
         Raises:
             DanglingLink, Refused, OSError: as `open_dest`.
         """
-        fd = self._open(target.mail, self.data.fd, f"data/{target.mail}")
-        try:
-            inner = self._open(target.dest, fd, f"data/{target.path}")
-            try:
-                yield fd, inner
-            finally:
-                os.close(inner)
-        finally:
-            os.close(fd)
+        with (
+            opened(self._open(target.mail, self.data.fd, f"data/{target.mail}")) as fd,
+            opened(self._open(target.dest, fd, f"data/{target.path}")) as inner,
+        ):
+            yield fd, inner
 
     def _open(self, name: str, dir_fd: int, words: str) -> int:
         try:
@@ -251,9 +234,8 @@ class KannaderSpool:
         except FileNotFoundError as error:
             raise DanglingLink(f"leads to {words}, which does not exist") from error
         except NotADirectoryError as error:
-            raise Refused(
-                f"leads through {words}, which is a symbolic link or not a folder"
-            ) from error
+            what = f"leads through {words}, which is a symbolic link or not a folder"
+            raise Refused(what) from error
 
     def read_mail(self, link: SpoolLink) -> MailEntry:
         """Read everything behind a link.
@@ -265,10 +247,8 @@ class KannaderSpool:
         """
         try:
             with self.open_mail_and_dest(link.target) as (mail, dest):
-                schedule, metadata = (
-                    read_spool_file(SCHEDULE, dest),
-                    read_spool_file(METADATA, dest),
-                )
+                schedule = read_spool_file(SCHEDULE, dest)
+                metadata = read_spool_file(METADATA, dest)
                 contents, fault = check_contents(mail)
         except DanglingLink:
             if link.state is not State.DONE:
@@ -303,16 +283,13 @@ class KannaderSpool:
                 if is_note_in_effect(after, link):
                     return staged._replace(staged=True), after, ""
             note_file = read_spool_file(name, fd)
-            return (
-                note_file,
-                sidecar.parse_note(note_file.data) if note_file.data else sidecar.EMPTY_NOTE,
-                "",
-            )
+            note = sidecar.parse_note(note_file.data) if note_file.data else sidecar.EMPTY_NOTE
+            return note_file, note, ""
         except Refused as refusal:
             # The mail itself is intact, only its number of attempts is unknown.
             return NO_FILE, sidecar.EMPTY_NOTE, str(refusal)
         except PermissionError as error:
-            return NO_FILE, sidecar.EMPTY_NOTE, f"{error_text(error)}"
+            return NO_FILE, sidecar.EMPTY_NOTE, error_text(error)
 
     def build_task(self, mail: MailEntry) -> Task:
         """Build the task for one recipient of a mail.
@@ -336,7 +313,7 @@ class KannaderSpool:
             if not mail.broken_note:
                 attempts = count_attempts(note, schedule)
         if mail.metadata.file_stat is not None or link.state is not State.DONE:
-            envelope = read_envelope(mail)
+            envelope = parse_file(mail_format.parse_metadata, mail.metadata, METADATA)
             extra["from"] = safe_line(envelope.sender)
         if mail.broken_note:
             extra["note"] = f"its note (attempts, last error) cannot be read: {mail.broken_note}"
@@ -371,11 +348,8 @@ class KannaderSpool:
         Raises:
             OSError: it does not exist or cannot be read.
         """
-        fd = files.open_folder(mail, self.data.fd)
-        try:
+        with opened(files.open_folder(mail, self.data.fd)) as fd:
             return sorted(os.listdir(fd))
-        finally:
-            os.close(fd)
 
 
 def _arrival_seconds(moment: float) -> float:
@@ -396,12 +370,9 @@ def describe_mail(envelope: mail_format.Envelope) -> str:
     """Return "SENDER to RECIPIENT", for a mail without a description of its own."""
     if not envelope.recipient:
         return "erased"
-    # An envelope in an unknown format is not shown here: only addresses may be.
-    return (
-        safe_line(f"{envelope.sender} to {envelope.recipient}")
-        if envelope.is_known_format
-        else UNKNOWN_ENVELOPE
-    )
+    if not envelope.is_known_format:
+        return UNKNOWN_ENVELOPE  # only addresses may be shown
+    return safe_line(f"{envelope.sender} to {envelope.recipient}")
 
 
 def is_note_in_effect(staged: sidecar.AttemptNote, link: SpoolLink) -> bool:
@@ -466,7 +437,7 @@ def open_guarded(name: str, fd: int, place: stat_result | None = None) -> int:
         raise
 
 
-def read_spool_file(name: str, fd: int, limit: int = files.MAX_TASK_BYTES) -> SpoolFile:
+def read_spool_file(name: str, fd: int) -> SpoolFile:
     """Read a plain file in an open folder; `NO_FILE` if it does not exist.
 
     Raises:
@@ -474,17 +445,12 @@ def read_spool_file(name: str, fd: int, limit: int = files.MAX_TASK_BYTES) -> Sp
         OSError: it cannot be read now, or not by this user.
     """
     try:
-        opened = open_guarded(name, fd)
+        with opened(open_guarded(name, fd)) as file:
+            return SpoolFile(*files.read_guarded(file, dir_fd=fd))
     except FileNotFoundError:
         return NO_FILE
     except Refused as refusal:
-        raise type(refusal)(f"{name}: {_as_plain_file(refusal)}") from refusal
-    try:
-        return SpoolFile(*files.read_guarded(opened, limit, dir_fd=fd))
-    except Refused as refusal:
-        raise type(refusal)(f"{name}: {_as_plain_file(refusal)}") from refusal
-    finally:
-        os.close(opened)
+        raise type(refusal)(f"{name}: {str(refusal).replace(*_TASK_FILE)}") from refusal
 
 
 def check_contents(mail: int) -> tuple[stat_result | None, str]:
@@ -502,27 +468,18 @@ def check_contents(mail: int) -> tuple[stat_result | None, str]:
     if contents_stat is None:
         return None, f"{CONTENTS}: missing"
     if not stat.S_ISREG(contents_stat.st_mode):
-        return (
-            contents_stat,
-            f"{CONTENTS}: {files.file_problem(contents_stat).replace(*_TASK_FILE)}",
-        )
+        why = files.file_problem(contents_stat).replace(*_TASK_FILE)
+        return contents_stat, f"{CONTENTS}: {why}"
     try:
         fd = open_guarded(CONTENTS, mail)
     except PermissionError:
         return contents_stat, ""
-    try:
-        tail = os.pread(
-            fd, mail_format.END_BYTES, max(0, contents_stat.st_size - mail_format.END_BYTES)
-        )
-    finally:
-        os.close(fd)
+    with opened(fd):
+        start = max(0, contents_stat.st_size - mail_format.END_BYTES)
+        tail = os.pread(fd, mail_format.END_BYTES, start)
     if mail_format.ends_mail(tail):
         return contents_stat, ""
     return contents_stat, f"{CONTENTS}: cut off, expected a line with only a dot at the end"
-
-
-def _as_plain_file(refusal: Refused) -> str:
-    return str(refusal).replace(*_TASK_FILE)
 
 
 _TASK_FILE = ("not a task file", "not a plain file")
@@ -535,19 +492,15 @@ def read_schedule(mail: MailEntry) -> mail_format.MailSchedule:
     Raises:
         Refused: it is missing or cannot be read.
     """
-    return _parse_file(mail_format.parse_schedule, mail.schedule, SCHEDULE)
+    return parse_file(mail_format.parse_schedule, mail.schedule, SCHEDULE)
 
 
-def read_envelope(mail: MailEntry) -> mail_format.Envelope:
-    """Parse the envelope (sender and recipient) of a mail.
+def parse_file(parse: Callable[[bytes], Parsed], stored: SpoolFile, name: str) -> Parsed:
+    """Parse a file of a recipient.
 
     Raises:
-        Refused: it is missing or cannot be read.
+        Refused: it is missing or cannot be read; with its name.
     """
-    return _parse_file(mail_format.parse_metadata, mail.metadata, METADATA)
-
-
-def _parse_file(parse: Callable[[bytes], Parsed], stored: SpoolFile, name: str) -> Parsed:
     if stored.file_stat is None:
         raise Refused(f"{name}: missing")
     try:

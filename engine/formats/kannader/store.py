@@ -6,16 +6,16 @@ import errno
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
 from itertools import islice
 from typing import BinaryIO
 
+from engine.formats.base.folder import outcome_of
 from engine.formats.kannader import damage, enqueue, mail_format, parts, permissions, sidecar
 from engine.formats.kannader.claims import MailClaims
 from engine.formats.kannader.enqueue import Recipient
 from engine.formats.kannader.folder import FOLDER_MODE
 from engine.formats.kannader.mail_format import METADATA, LinkTarget, MailSchedule
-from engine.formats.kannader.moves import MailMove, MailMover, SpoolLock
+from engine.formats.kannader.moves import MailMover, SpoolLock, gone_if_changed, read_unchanged
 from engine.formats.kannader.permissions import CONTROLS, EDGES
 from engine.formats.kannader.recovery import SpoolRecovery, SpoolRepairs
 from engine.formats.kannader.spool import (
@@ -29,16 +29,7 @@ from engine.formats.kannader.spool import (
     read_link,
     read_spool_file,
 )
-from engine.model import (
-    ChangeSource,
-    Missing,
-    Move,
-    Outcome,
-    Part,
-    Problem,
-    State,
-    Task,
-)
+from engine.model import ChangeSource, Missing, Move, Outcome, Part, Problem, State, Task
 from engine.override import override
 from engine.store import (
     MAX_PART_BYTES,
@@ -141,9 +132,8 @@ class KannaderStore(Store):
         if len(devices) > 1:
             self._spool.close()
             # rename(2) does not work between file systems, and a copy is not atomic.
-            raise Unavailable(
-                f"{self._spool.root}: its folders are on several file systems, expected one"
-            )
+            what = "its folders are on several file systems, expected one"
+            raise Unavailable(f"{self._spool.root}: {what}")
 
     @override
     def close(self) -> None:
@@ -257,9 +247,8 @@ class KannaderStore(Store):
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG:
                 return False
-            raise Unavailable(
-                f"{STATES[state]}/{safe_line(name)[:80]}: {error_text(error)}"
-            ) from error
+            where = f"{STATES[state]}/{safe_line(name)[:80]}"
+            raise Unavailable(f"{where}: {error_text(error)}") from error
 
     @override
     def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
@@ -278,11 +267,10 @@ class KannaderStore(Store):
                 yield Problem(ident, f"cannot be read now: {error_text(error)}", state)
 
     def _read_unchanged(self, task: Task) -> MailEntry:
-        with _gone_or_unavailable(task):
-            mail = self._spool.read_mail(self._spool.find_link(task.id, task.state))
-        if mail.rev != task.rev:
-            raise Gone(task.id)
-        return mail
+        try:
+            return read_unchanged(self._spool, task)
+        except OSError as error:
+            raise Unavailable(f"{task.id}: {error_text(error)}") from error
 
     @override
     def parts(self, task: Task) -> Iterator[Part]:
@@ -297,9 +285,7 @@ class KannaderStore(Store):
             names = self._spool.list_mail_folder(mail.link.target.mail)
         except OSError:
             return image_size  # deleted in between
-        others = [
-            name for name in names if mail_format.is_uuid(name) and name != mail.link.target.dest
-        ]
+        others = {name for name in names if mail_format.is_uuid(name)} - {mail.link.target.dest}
         return image_size if others or mail.contents is None else image_size + mail.contents.st_size
 
     @override
@@ -400,7 +386,7 @@ class KannaderStore(Store):
 
     def _apply_batch(self, moves: list[Move]) -> list[Outcome]:
         answers: dict[int, str | Exception] = {}
-        changes: list[tuple[int, MailMove]] = []
+        changes: list[tuple[int, Move]] = []
         for at, move in enumerate(moves):
             try:
                 self._permit(move)
@@ -408,7 +394,7 @@ class KannaderStore(Store):
                     assert move.new is not None
                     answers[at] = self._enqueue_task(move.new)
                 else:
-                    changes.append((at, MailMove(move.old, move.new, move.image)))
+                    changes.append((at, move))
             except StoreError as error:
                 answers[at] = error
             except Refused as refusal:
@@ -417,9 +403,9 @@ class KannaderStore(Store):
             done = self._mover.apply_moves([change for _, change in changes], self._clock())
             for (at, change), answer in zip(changes, done, strict=True):
                 answers[at] = answer
-                if isinstance(answer, str):
+                if isinstance(answer, str) and change.old is not None:
                     self._claimed_ids.discard(change.old.id)
-        return [_outcome_of(move, answers[at]) for at, move in enumerate(moves)]
+        return [outcome_of(move, answers[at]) for at, move in enumerate(moves)]
 
     def _enqueue_task(self, task: Task) -> str:
         """Enqueue a mail without text, with the envelope and attempt data of a task.
@@ -436,7 +422,6 @@ class KannaderStore(Store):
             raise Refused(f"{task.id}: no destination, expected the address of the recipient")
         if task.payload:
             raise Refused(f"{task.id}: payload given, expected none: the mail is the payload")
-        now = self._clock()
         note = sidecar.AttemptNote(
             task.attempts or None,
             safe_line(task.error),
@@ -445,16 +430,13 @@ class KannaderStore(Store):
         )
         metadata = mail_format.render_metadata("", task.destination)
         each = Recipient(mail_format.require_id(task.id), mail_format.new_uuid(), metadata, note)
-        schedule = mail_format.render_schedule(
-            MailSchedule(mail_format.to_nanoseconds(task.due or now))
-        )
-        contents = enqueue.wire_chunks(())
+        schedule = MailSchedule(mail_format.to_nanoseconds(task.due or self._clock()))
         enqueue.enqueue(
             self._spool,
             self._mover,
             [each],
-            contents=contents,
-            schedule=schedule,
+            contents=enqueue.wire_chunks(()),
+            schedule=mail_format.render_schedule(schedule),
             created=task.created,
         )
         try:
@@ -500,13 +482,12 @@ class KannaderStore(Store):
                 )
                 for number, address in enumerate(recipients)
             ]
-            schedule = mail_format.render_schedule(
-                MailSchedule(mail_format.to_nanoseconds(due or self._clock()))
-            )
+            schedule = MailSchedule(mail_format.to_nanoseconds(due or self._clock()))
         except Refused as refusal:
             raise Unsupported(str(refusal)) from refusal
         contents = text if wire else enqueue.wire_chunks(text)
-        enqueue.enqueue(self._spool, self._mover, made, contents, schedule)
+        data = mail_format.render_schedule(schedule)
+        enqueue.enqueue(self._spool, self._mover, made, contents, data)
         return [each.id for each in made]
 
     def find_kannaders(self) -> tuple[int, ...] | None:
@@ -537,12 +518,15 @@ class KannaderStore(Store):
             Unavailable: it cannot be read now.
         """
         spool = self._spool
-        with _gone_or_unavailable(task):
-            # In flight only the link is the revision: schedule and note are not read.
-            link = spool.find_link(task.id, State.ACTIVE)
-            with spool.open_dest(link.target) as dest:
-                metadata = read_spool_file(METADATA, dest)
-            unchanged = spool.is_unchanged(link)
+        try:
+            with gone_if_changed(task):
+                # In flight only the link is the revision: schedule and note are not read.
+                link = spool.find_link(task.id, State.ACTIVE)
+                with spool.open_dest(link.target) as dest:
+                    metadata = read_spool_file(METADATA, dest)
+                unchanged = spool.is_unchanged(link)
+        except OSError as error:
+            raise Unavailable(f"{task.id}: {error_text(error)}") from error
         if not unchanged or files.file_revision(link.file_stat) != task.rev:
             raise Gone(task.id)
         try:
@@ -606,19 +590,6 @@ class KannaderStore(Store):
             raise Unavailable(f"{target}: {error_text(error)}") from error
 
 
-@contextmanager
-def _gone_or_unavailable(task: Task) -> Iterator[None]:
-    """Raise the errors of reading a mail as Gone or Unavailable."""
-    try:
-        yield
-    except (FileNotFoundError, KeyError):
-        raise Gone(task.id) from None
-    except Refused as refusal:
-        raise Gone(f"{task.id}: {refusal}") from refusal
-    except OSError as error:
-        raise Unavailable(f"{task.id}: {error_text(error)}") from error
-
-
 def _valid_names(
     names: Iterable[str], state: State, undecodable: list[tuple[str, State]]
 ) -> Iterator[str]:
@@ -628,12 +599,6 @@ def _valid_names(
             yield name
         else:
             undecodable.append((name, state))
-
-
-def _outcome_of(move: Move, answer: str | Exception) -> Outcome:
-    if isinstance(answer, Exception):
-        return Outcome(move, error=answer)
-    return Outcome(move, answer)
 
 
 def _open_plain_file(name: str, folder: int) -> int:

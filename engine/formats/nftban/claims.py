@@ -1,6 +1,7 @@
 """Find the next due task in a spool folder and claim it with a rename to work/."""
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
@@ -18,7 +19,6 @@ from engine.formats.nftban.hint import (
     file_state,
     is_racy,
 )
-from engine.formats.nftban.pending_line import PendingLine, kind_of
 from engine.formats.nftban.staging import StagingDir
 from engine.model import Lease, State, Task
 from engine.store import ClaimFilter, Unavailable
@@ -54,6 +54,36 @@ class WaitingTasks(NamedTuple):
     """The file when its due time was read."""
     due: float
     created: float
+
+
+class PendingLine:
+    """Candidates in one queue for each kind; len() is the number left.
+
+    A kind may be unwanted for a moment (one of it is running, no token, no handler). Its candidates
+    keep their places, and skipping many costs the same as skipping one.
+    """
+
+    def __init__(self, candidates: Iterable[tuple[str, int]]) -> None:
+        """`candidates` are names and inodes, in order."""
+        self._kinds: dict[str, deque[tuple[int, tuple[str, int]]]] = {}
+        for numbered in enumerate(candidates):
+            self._kinds.setdefault(kind_of(numbered[1][0]), deque()).append(numbered)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._kinds.values()))
+
+    def next(self, wants: ClaimFilter) -> tuple[str, int] | None:
+        """Remove and return the first candidate of a wanted kind; None if missing."""
+        first: deque[tuple[int, tuple[str, int]]] | None = None
+        for kind, queue in self._kinds.items():
+            if queue and (first is None or queue[0] < first[0]) and wants(kind, ""):
+                first = queue
+        return None if first is None else first.popleft()[1]
+
+
+def kind_of(name: str) -> str:
+    """Return the kind in a file name `<stamp>-<kind>-<token>.task`; the file's content decides."""
+    return name.partition("-")[2].rpartition("-")[0]
 
 
 class TaskClaims:
@@ -118,9 +148,8 @@ class TaskClaims:
         work = self._folders[State.ACTIVE]
         states = file_state(os.fstat(pending.fd)), file_state(os.fstat(work.fd))
         is_idle = self._idle == states
-        if not self._forget_rewritten(pending.fd, now, is_idle) and (
-            is_idle and self._is_still_idle(now)
-        ):
+        is_changed = self._forget_rewritten(pending.fd, now, is_idle)
+        if not is_changed and is_idle and self._is_still_idle(now):
             return
         self._idle = None
         try:
@@ -190,12 +219,8 @@ class TaskClaims:
         if now - self._validated >= REVALIDATE_SECONDS:
             self._waiting, self._validated, self._checked = {}, now, now
         with os.scandir(pending.fd) as entries:
-            listed = [
-                (entry.name, entry.inode())
-                for entry in entries
-                if entry.name.endswith(task_format.SUFFIX)
-            ]
-        listed.sort(key=_claim_order)
+            tasks = (entry for entry in entries if entry.name.endswith(task_format.SUFFIX))
+            listed = sorted(((one.name, one.inode()) for one in tasks), key=_claim_order)
         self._listed = len(listed)
         known, waiting = self._waiting, {}
         # Skip an id that is also in work/: moving it would overwrite the other file.
@@ -203,9 +228,8 @@ class TaskClaims:
         self._claimed &= active_names
         for name in active_names - self._claimed:
             if name.endswith(task_format.SUFFIX):
-                self.broken_files[State.ACTIVE, name] = (
-                    None  # not our claim, and perhaps not a task file
-                )
+                # Not our claim, and perhaps not a task file.
+                self.broken_files[State.ACTIVE, name] = None
         candidates = []
         for candidate in listed:
             name, inode = candidate
@@ -341,18 +365,16 @@ class TaskClaims:
             # A scan reports what is wrong with it.
             self.broken_files[State.PENDING, name] = _state_of(name, pending.fd)
             return None
+        claimed_stat = None
         try:
             claimed_stat = work.stat_by_path(name)
         except FileNotFoundError:
-            # Gone again, or work/ was replaced by another folder.
-            self._failed_claims.append(ident)
-            self._return_failed_claims()
-            return None
+            pass  # gone again, or work/ was replaced by another folder
         except OSError:
             self._failed_claims.append(ident)
             raise
-        if not files.is_same_file(file_stat, claimed_stat):
-            # Rewritten between reading and claiming: it may not be due any more.
+        # One rewritten between reading and claiming may not be due any more.
+        if claimed_stat is None or not files.is_same_file(file_stat, claimed_stat):
             self._failed_claims.append(ident)
             self._return_failed_claims()
             return None
@@ -430,6 +452,6 @@ def _waiting_by_mtime(name: str, pending: int, now: float) -> WaitingTasks | Non
     # We only set times after ctime, even if the clock has changed since.
     is_set = due > file_stat.st_ctime and now < due <= now + policy.MAX_WAIT_SECONDS
     created = task_format.time_in_id(name)
-    return (
-        None if created is None or not is_set else WaitingTasks(file_state(file_stat), due, created)
-    )
+    if created is None or not is_set:
+        return None
+    return WaitingTasks(file_state(file_stat), due, created)

@@ -25,12 +25,12 @@ class TaskFolder(SpoolFolder):
 
     def trusts_our_files(self) -> bool:
         """True if all readers will trust files that we create here."""
-        folder_stat, made_by = self.last_stat, os.geteuid()
+        folder_stat = self.last_stat
+        if os.geteuid() in (0, folder_stat.st_uid):
+            return True
         # A new file gets the group of its folder, or that of our process.
         has_group = folder_stat.st_mode & stat.S_ISGID or folder_stat.st_gid == os.getegid()
-        return made_by in (0, folder_stat.st_uid) or bool(
-            has_group and folder_stat.st_mode & stat.S_IWGRP
-        )
+        return bool(has_group and folder_stat.st_mode & stat.S_IWGRP)
 
     def stat_by_path(self, name: str) -> stat_result:
         """Return the stat of a file here, looked up by the path and not by the descriptor.

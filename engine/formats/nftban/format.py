@@ -38,9 +38,7 @@ class NftbanFormat(Format):
 
     @override
     def detects(self, at: Address) -> bool:
-        """True for the path of a queue. (The format is the default too: a path that no format
-        detects is opened by it, so that its error says what was expected.)
-        """
+        # A path that no format detects is opened by this one too: its error says what was expected.
         return not at.is_url and has_queue_folders(at.text)
 
     @override
@@ -55,7 +53,6 @@ class NftbanFormat(Format):
 
     @override
     def retry_policy(self, setup: Setup) -> RetryPolicy:
-        """The retries of the configuration."""
         return queue_config.retry_policy(setup.queue)
 
     @override
@@ -64,8 +61,7 @@ class NftbanFormat(Format):
 
     @override
     def arrange(self, queue: Queue, at: Address, state_folder: str) -> Queue:
-        """The folders as the configuration and NFTBan's variables name them."""
-        return queue
+        return queue  # the configuration and NFTBan's variables name its folders
 
     @override
     def why_unworkable(self, settings: Any) -> str:
@@ -85,7 +81,6 @@ class NftbanFormat(Format):
 
     @override
     def complete(self, setup: Setup, place: Place) -> Place:
-        """The place with its lock, metrics, mail and handlers."""
         from engine.formats.nftban.queue_folders import complete_place
 
         return complete_place(setup, place)

@@ -115,11 +115,8 @@ class NextDue:
 
 def _list_states(folder: int) -> list[FileState]:
     with os.scandir(folder) as entries:
-        return [
-            file_state(entry.stat(follow_symlinks=False))
-            for entry in entries
-            if entry.name.endswith(task_format.SUFFIX)
-        ]
+        tasks = (entry for entry in entries if entry.name.endswith(task_format.SUFFIX))
+        return [file_state(entry.stat(follow_symlinks=False)) for entry in tasks]
 
 
 def _checksum(states: Iterable[FileState]) -> int:

@@ -1,4 +1,5 @@
-"""The parts of a task: its file, its payload, and the other files of a spooled mail.
+"""The parts of a task: its file, its payload, and the other files of a spooled mail; and which
+payloads are named by a task file, in any state or while being moved.
 
 A task file may name any path of the system. Only paths below the mail spool are read, opened
 component by component without following symbolic links, and nothing is executed.
@@ -8,16 +9,20 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from os import stat_result
 
+from engine.formats.base.folder import opened
+from engine.formats.nftban.folder import TaskFolder
+from engine.formats.nftban.staging import StagingDir
 from engine.model import Missing, Part, Problem, Task
 from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, Unavailable, Unsupported
 from engine.system import files
-from engine.system.files import Refused
+from engine.system.files import Refused, Untrusted
 from engine.text.error_text import error_text
 
 TASK, PAYLOAD, MAIL = "task", "payload", "mail/"
@@ -73,9 +78,8 @@ def read_part(part: str, payload: str, mail_spool: str, root: str = "") -> bytes
         raise Gone(f"no part {part!r}")
     try:
         with _open_folder(payload, mail_spool, root) as (fd, name, spool):
-            return _read_beginning(
-                name if part == PAYLOAD else file_name, fd, MAX_PART_BYTES, os.fstat(spool)
-            )
+            name = name if part == PAYLOAD else file_name
+            return _read_beginning(name, fd, MAX_PART_BYTES, os.fstat(spool))
     except (Refused, OSError) as error:
         raise _store_error(part, error) from error
 
@@ -112,11 +116,8 @@ def preview_file(folder: str, name: str) -> bytes:
         Unavailable: it cannot be read now.
     """
     try:
-        fd = files.open_folder(folder)
-        try:
+        with opened(files.open_folder(folder)) as fd:
             return _read_beginning(name, fd, PREVIEW_BYTES)
-        finally:
-            os.close(fd)
     except (Refused, OSError) as error:
         raise _store_error(name, error) from error
 
@@ -188,15 +189,13 @@ def _open_folder(payload: str, mail_spool: str, root: str) -> Iterator[tuple[int
     if not mail_spool:
         raise Refused("no mail spool is configured")
     below = files.components_below(mail_spool, payload)
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         try:
-            spool = files.open_dir(mail_spool, root)
-            opened.callback(os.close, spool)
+            spool = stack.enter_context(opened(files.open_dir(mail_spool, root)))
             fd, name = files.open_parent(spool, below)
-            opened.callback(os.close, fd)
         except NotADirectoryError as error:
             raise Refused(f"is behind {error.filename}, a symbolic link or not a folder") from error
-        yield fd, name, spool
+        yield stack.enter_context(opened(fd)), name, spool
 
 
 def _part(
@@ -219,15 +218,12 @@ def _describe_refusal(why: str) -> str:
 
 
 def _read_beginning(name: str, fd: int, limit: int, spool: stat_result | None = None) -> bytes:
-    opened = files.open_guarded(name, fd)
-    try:
-        file_stat = os.fstat(opened)
+    with opened(files.open_guarded(name, fd)) as file:
+        file_stat = os.fstat(file)
         why = _describe_refusal(files.file_problem(file_stat, os.fstat(fd)))
         if why := why or (files.owner_problem(file_stat, spool) if spool is not None else ""):
             raise Refused(why)
-        return os.read(opened, limit)
-    finally:
-        os.close(opened)
+        return os.read(file, limit)
 
 
 def _facts(file_stat: stat_result, flocked: frozenset[int]) -> tuple[tuple[str, str], ...]:
@@ -246,18 +242,14 @@ def _facts(file_stat: stat_result, flocked: frozenset[int]) -> tuple[tuple[str, 
 
 
 def _owner(file_stat: stat_result) -> str:
-    import grp
-    import pwd
+    from grp import getgrgid
 
-    try:
-        user = pwd.getpwuid(file_stat.st_uid).pw_name
-    except KeyError:
-        user = str(file_stat.st_uid)
-    try:
-        group = grp.getgrgid(file_stat.st_gid).gr_name
-    except KeyError:
-        group = str(file_stat.st_gid)
-    return f"{user}:{group}"
+    from engine.system.users import user_name
+
+    group = str(file_stat.st_gid)
+    with suppress(KeyError):
+        group = getgrgid(file_stat.st_gid).gr_name
+    return f"{user_name(file_stat.st_uid) or file_stat.st_uid}:{group}"
 
 
 def _store_error(name: str, error: Refused | OSError) -> Gone | Unsupported | Unavailable:
@@ -273,3 +265,68 @@ def _describe_error(error: Refused | OSError) -> str:
     if error.errno == errno.ENOENT:
         return "is not there"
     return f"cannot be looked at: {error_text(error)}"
+
+
+_PAYLOAD_LINE = re.compile(rb"""^[ \t]*TASK_PAYLOAD_FILE=["']?([^"'\n]*)""", re.MULTILINE)
+"""Broader than the task parser: a broken file may be repaired, and then names its payload again."""
+
+
+def find_named_payloads(
+    payloads: Collection[str], mail_spool: str, states: Iterable[TaskFolder], staging: StagingDir
+) -> dict[str, str]:
+    """Return those of the payloads that a task file names, with the path of such a file.
+
+    Raises:
+        Unavailable: a folder cannot be read.
+        OSError: a file cannot be read now, or another process holds the staging lock.
+    """
+    payload_folders = {payload_folder(path, mail_spool) for path in payloads}
+    # The staging directory last: a file on its way between two states is in it.
+    places = [*states, staging.folder, staging.duplicates, staging.corrupt]
+    read_names: set[tuple[str, str]] = set()
+    path_by_folder: dict[str, str] = {}
+
+    def search() -> None:
+        for where, path in _new_payloads(places, read_names, staging.folder):
+            if (named_folder := payload_folder(path, mail_spool)) in payload_folders:
+                path_by_folder.setdefault(named_folder, where)
+
+    staging.corrupt.reopen_if_replaced()
+    search()
+    # A file that was being moved may have been missed, so read again under the lock that placing
+    # needs. Files already read are skipped, which keeps the lock short.
+    with staging.placing_lock():
+        search()
+    folders = {path: payload_folder(path, mail_spool) for path in payloads}
+    return {path: path_by_folder[at] for path, at in folders.items() if at in path_by_folder}
+
+
+def _new_payloads(
+    places: Iterable[TaskFolder], read_names: set[tuple[str, str]], staging_folder: TaskFolder
+) -> Iterator[tuple[str, str]]:
+    """Yield each file that is not in `read_names` yet, with the path of its payload."""
+    for folder in places:
+        entries = folder.iter_entries()
+        for name in [each.name for each in entries if each.is_file(follow_symlinks=False)]:
+            is_other = folder is staging_folder and name[:2] not in ("D.", "T.")
+            if is_other or (folder.word, name) in read_names:
+                continue
+            try:
+                data = _read(name, folder.fd)
+            except FileNotFoundError:
+                continue  # moved: its new folder is listed later
+            except Untrusted as refusal:
+                # It may be a task that runs once its mode or owner is corrected.
+                raise PermissionError(errno.EACCES, str(refusal), name) from refusal
+            except Refused:
+                data = b""  # not a plain file: not a task that can run
+            read_names.add((folder.word, name))
+            if match := _PAYLOAD_LINE.search(data):
+                yield f"{folder.word}/{name}", os.path.normpath(os.fsdecode(match[1]))
+
+
+def _read(name: str, dir_fd: int) -> bytes:
+    with opened(files.open_guarded(name, dir_fd)) as fd:
+        if why := files.file_problem(os.fstat(fd), os.fstat(dir_fd)):
+            raise Untrusted(why)
+        return os.read(fd, files.MAX_TASK_BYTES)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
-from engine.formats.nftban import staging, task_format
+from engine.formats.base.folder import name_exists, opened
+from engine.formats.nftban import task_format
 from engine.formats.nftban.folder import TaskFolder
 from engine.formats.nftban.hint import FileState
 from engine.formats.nftban.recovery import (
@@ -20,14 +21,13 @@ from engine.formats.nftban.recovery import (
     MIN_UNCHANGED_SECONDS,
     describe_untrusted,
 )
-from engine.formats.nftban.staging import StagingDir, name_exists
+from engine.formats.nftban.staging import StagingDir
 from engine.model import Problem, State
 from engine.store import Gone, Unavailable, Unsupported
 from engine.system import files
 from engine.system.files import Refused, Untrusted
 from engine.text.error_text import error_text
 
-QUARANTINE_NAME = "corrupt"
 REASON_SUFFIX = ".why"
 """Suffix of the file with the reason."""
 
@@ -77,16 +77,8 @@ class Quarantine:
         token: Callable[[], str] = lambda: os.urandom(4).hex(),
     ) -> None:
         self._staging, self._folders, self._token = staging_dir, folders, token
-        path = f"{staging_dir.folder.path}/{QUARANTINE_NAME}"
-        pending = folders[State.PENDING]
-        self._folder = TaskFolder(
-            path, f"{staging.STAGING_NAME}/{QUARANTINE_NAME}", pending, make=True
-        )
+        self._folder = staging_dir.corrupt
         self._reported: set[tuple[State, str, int]] = set()
-
-    def close(self) -> None:
-        """Close the descriptor."""
-        self._folder.close()
 
     # ---- quarantine
 
@@ -106,7 +98,7 @@ class Quarantine:
         """
         lines: list[str] = []
         untrusted: dict[tuple[State, str], list[str]] = {}
-        with ExitStack() as opened:
+        with ExitStack() as reasons:
             group: list[_BrokenFile] = []
             while met and len(group) < QUARANTINED_AT_ONCE and not is_over():
                 state, name = next(iter(met))
@@ -115,14 +107,12 @@ class Quarantine:
                 try:
                     broken = self._find_broken(state, name, now)
                     if broken is not None:
-                        group.append(self._write_reason(broken, now, opened))
+                        group.append(self._write_reason(broken, now, reasons))
                 except FileNotFoundError:
                     continue  # another process has moved it
                 except (OSError, Unavailable) as error:
-                    words = error_text(error)
-                    lines += self._report_once(
-                        state, name, 0, f"{where}: cannot be quarantined: {words}"
-                    )
+                    text = f"{where}: cannot be quarantined: {error_text(error)}"
+                    lines += self._report_once(state, name, 0, text)
                 except Untrusted as why:
                     what = describe_untrusted(self._folders[state], why)
                     untrusted.setdefault((state, what), []).append(where)
@@ -149,7 +139,7 @@ class Quarantine:
         """
         folder = self._folders[state]
         self._staging.reopen_if_replaced(state)
-        file_stat = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
+        file_stat = _lstat(name, folder)
         # Every change sets ctime; mtime can be set to any time.
         if now - file_stat.st_ctime < MIN_UNCHANGED_SECONDS:
             return None
@@ -175,11 +165,11 @@ class Quarantine:
             return str(refusal)
         return ""
 
-    def _write_reason(self, broken: _BrokenFile, now: float, opened: ExitStack) -> _BrokenFile:
+    def _write_reason(self, broken: _BrokenFile, now: float, reasons: ExitStack) -> _BrokenFile:
         """Write the reason durably under a unique name, before the file is renamed: then a crash
         leaves no file without one.
 
-        Its flock protects the reason from `sweep` until the file arrives, or `opened` is closed;
+        Its flock protects the reason from `sweep` until the file arrives, or `reasons` is closed;
         that also removes the reason of a file that has not arrived.
         """
         _ = self._staging.folder.fd  # creates the parent of corrupt/
@@ -190,11 +180,10 @@ class Quarantine:
             with suppress(FileExistsError):
                 fd = files.create_file(aside + REASON_SUFFIX, self._folder.fd, self._folder.owner)
                 break
-        opened.callback(os.close, fd)
-        opened.callback(self._remove_reason, aside)
-        entry = QuarantinedFile(
-            aside, former, word, since=now, by=f"PID {os.getpid()}", reason=broken.reason
-        )
+        reasons.callback(os.close, fd)
+        reasons.callback(self._remove_reason, aside)
+        by = f"PID {os.getpid()}"
+        entry = QuarantinedFile(aside, former, word, since=now, by=by, reason=broken.reason)
         files.claim_flock(fd)
         files.write_all(fd, _render_reason(entry))
         files.fsync(fd)
@@ -223,8 +212,7 @@ class Quarantine:
                 except FileNotFoundError:
                     continue  # another process has moved it
                 except (OSError, Unavailable) as error:
-                    words = error_text(error)
-                    lines.append(f"{where}: cannot be quarantined: {words}")
+                    lines.append(f"{where}: cannot be quarantined: {error_text(error)}")
         except OSError as error:
             return [f"{len(group):,} files cannot be quarantined: {error_text(error)}"]
         doubt = self._confirm(moved)
@@ -236,8 +224,9 @@ class Quarantine:
 
     def _move_aside(self, one: _BrokenFile) -> bool:
         """Rename a file into `corrupt/`; False if it was rewritten meanwhile, and is back."""
-        self._rename(one.name, one.folder, one.aside, self._folder)
-        if not files.is_same_file(one.file_stat, self._state_of(one.aside)):
+        start, aside = one.folder.fd, self._folder.fd
+        files.rename(one.name, one.aside, src_dir_fd=start, dst_dir_fd=aside)
+        if not files.is_same_file(one.file_stat, _lstat(one.aside, self._folder)):
             # Rewritten between check and rename. If the way back fails, it stays here with its
             # reason.
             with suppress(OSError, Gone):
@@ -256,9 +245,6 @@ class Quarantine:
             return f" (not confirmed: {error_text(error)})"
         return ""
 
-    def _rename(self, name: str, source: TaskFolder, target: str, end: TaskFolder) -> None:
-        files.rename(name, target, src_dir_fd=source.fd, dst_dir_fd=end.fd)
-
     def _move_back(self, name: str, target: str, folder: TaskFolder) -> None:
         """Rename a file of `corrupt/` to a free name.
 
@@ -268,7 +254,7 @@ class Quarantine:
         with self._staging.placing_lock():
             if name_exists(target, folder.fd):
                 raise Gone(f"{folder.word}/{escape_name(target)} is there already")
-            self._rename(name, self._folder, target, folder)
+            files.rename(name, target, src_dir_fd=self._folder.fd, dst_dir_fd=folder.fd)
 
     def sweep(self, now: float) -> None:
         """Remove reasons whose file never arrived or was restored."""
@@ -279,25 +265,18 @@ class Quarantine:
         for why in sorted(name for name in listed if name.endswith(REASON_SUFFIX)):
             if why.removesuffix(REASON_SUFFIX) in listed:
                 continue
-            with suppress(FileNotFoundError, Refused):
-                fd = files.open_guarded(why, self._folder.fd)
-                try:
-                    old = now - os.fstat(fd).st_ctime > DRAFT_MAX_AGE_SECONDS
-                    if (
-                        old
-                        and files.claim_flock(fd)
-                        and not self._has(why.removesuffix(REASON_SUFFIX))
-                    ):
-                        self._folder.sync()  # make the departure of its file durable
-                        files.unlink_quietly(why, self._folder.fd)
-                finally:
-                    os.close(fd)
+            with (
+                suppress(FileNotFoundError, Refused),
+                opened(files.open_guarded(why, self._folder.fd)) as fd,
+            ):
+                is_old = now - os.fstat(fd).st_ctime > DRAFT_MAX_AGE_SECONDS
+                is_ours = is_old and files.claim_flock(fd)
+                if is_ours and not self._has(why.removesuffix(REASON_SUFFIX)):
+                    self._folder.sync()  # make the departure of its file durable
+                    files.unlink_quietly(why, self._folder.fd)
 
     def _has(self, name: str) -> bool:
         return name_exists(name, self._folder.fd)
-
-    def _state_of(self, name: str) -> os.stat_result:
-        return os.stat(name, dir_fd=self._folder.fd, follow_symlinks=False)
 
     # ---- listing
 
@@ -342,16 +321,15 @@ class Quarantine:
         for aside in self.list_files():
             # Only the command line knows how the operator named this place.
             back = f"; repair it, then run `queue corrupt put-back {aside.name}`"
-            where = f"{staging.STAGING_NAME}/{QUARANTINE_NAME}/{aside.name}"
             what = aside.reason + (back if self._may_go_back(aside) else "")
-            yield Problem(where, what, None, aside.since or None)
+            yield Problem(f"{self._folder.word}/{aside.name}", what, None, aside.since or None)
 
     def _may_go_back(self, aside: QuarantinedFile) -> bool:
         """True if `restore` accepts it after repair: a plain file that had the name of a task."""
         if not aside.state_word or task_format.id_in_name(aside.former_name) is None:
             return False
         try:
-            return stat.S_ISREG(self._state_of(aside.name).st_mode)
+            return stat.S_ISREG(_lstat(aside.name, self._folder).st_mode)
         except FileNotFoundError:
             return False  # moved in between
 
@@ -384,17 +362,17 @@ class Quarantine:
         except FileNotFoundError:
             raise Gone("moved by another process") from None
         except OSError as error:
-            raise Unavailable(f"{error_text(error)}") from error
+            raise Unavailable(error_text(error)) from error
         return f"{_RESTORE_STATES[state]}/{ident}{task_format.SUFFIX}"
 
     def _restore_file(self, name: str, ident: str, folder: TaskFolder) -> None:
         target = ident + task_format.SUFFIX
         # Keep the reason open and locked: `sweep` must not remove it before the file is restored
         # durably.
-        why = files.open_guarded(name + REASON_SUFFIX, self._folder.fd)
-        fd = -1
-        try:
-            fd = files.open_guarded(name, self._folder.fd)
+        with (
+            opened(files.open_guarded(name + REASON_SUFFIX, self._folder.fd)) as why,
+            opened(files.open_guarded(name, self._folder.fd)) as fd,
+        ):
             if not files.claim_flock(why) or not files.claim_flock(fd):
                 raise Gone("another process is moving it")
             self._staging.reopen_if_replaced()
@@ -409,18 +387,16 @@ class Quarantine:
             if self._staging.has_task(ident):
                 raise Gone(f"a task {ident} is there already")
             self._move_back(name, target, folder)
-            if not files.is_same_file(
-                file_stat, os.stat(target, dir_fd=folder.fd, follow_symlinks=False)
-            ):
-                self._rename(target, folder, name, self._folder)
+            if not files.is_same_file(file_stat, _lstat(target, folder)):
+                files.rename(target, name, src_dir_fd=folder.fd, dst_dir_fd=self._folder.fd)
                 raise Gone("changed while it was read")
             folder.sync()
             self._folder.sync()
             files.unlink_quietly(name + REASON_SUFFIX, self._folder.fd)
-        finally:
-            os.close(why)
-            if fd >= 0:
-                os.close(fd)
+
+
+def _lstat(name: str, folder: TaskFolder) -> os.stat_result:
+    return os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
 
 
 def escape_name(name: str) -> str:

@@ -16,7 +16,7 @@ from engine.formats.nftban.detect import find_queue_folder
 from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.locks import queue_lock
 from engine.model import LockEvidence, Verdict
-from engine.places.mail_parts import MAIL_SEND_KIND
+from engine.places.mail_setup import MAIL_SEND_KIND
 from engine.store import Unavailable
 from engine.system import files
 from engine.system.command_errors import print_error
@@ -88,10 +88,8 @@ def _require_folders(setup: Setup) -> None:
         makes = f"spooldeck init {shlex.quote(queue.root)} makes them"
         if not os.path.exists(where) and _is_in_use(queue.root):  # perhaps another mail server's
             makes = "the folder has other files"
-        raise Unavailable(
-            f"{queue.root}: no queue, expected the folders pending, work and dlq in {where} "
-            f"({makes})"
-        )
+        what = f"no queue, expected the folders pending, work and dlq in {where}"
+        raise Unavailable(f"{queue.root}: {what} ({makes})")
 
 
 def _is_in_use(folder: str) -> bool:
@@ -224,9 +222,8 @@ def handles_kind(setup: Setup, kind: str) -> bool:
     """True if a worker with this configuration claims tasks of this kind."""
     from engine.work.handlers import CONTRACT_KINDS
 
-    return kind in (*setup.config.handlers, *queue_config.BUILT_IN_KINDS) or (
-        kind not in CONTRACT_KINDS
-    )
+    handled = (*setup.config.handlers, *queue_config.BUILT_IN_KINDS)
+    return kind in handled or kind not in CONTRACT_KINDS
 
 
 def complete_place(setup: Setup, place: Place) -> Place:

@@ -6,11 +6,13 @@ import os
 import stat
 import zlib
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
+from engine.formats.base.folder import opened
 from engine.formats.nftban import task_format
 from engine.formats.nftban.folder import TaskFolder
-from engine.formats.nftban.staging import REMOVED_WORD, STAGING_NAME, StagingDir
+from engine.formats.nftban.staging import REMOVED_WORD, StagingDir
 from engine.model import FOR_ALL, Problem, State
 from engine.store import Unavailable
 from engine.system import files
@@ -112,11 +114,7 @@ class StagingRecovery:
         if ids is None:
             staging.has_unfinished = False
         else:
-            names = [
-                n
-                for n in names
-                if (its := WithdrawnFile.parse_name(n)) is not None and its.id in ids
-            ]
+            names = [moving.name for moving in self.withdrawn_files() if moving.id in ids]
         lines = []
         for name in names:
             try:
@@ -128,8 +126,7 @@ class StagingRecovery:
                 raise Unavailable(f"{staging.folder.path}: {error_text(error)}") from error
             except (OSError, Unavailable) as error:
                 staging.has_unfinished = True
-                words = error_text(error)
-                lines.append(f"{name}: retried at the next recovery: {words}")
+                lines.append(f"{name}: retried at the next recovery: {error_text(error)}")
         return lines
 
     def _recover_withdrawn(self, name: str, now: float) -> list[str]:
@@ -140,7 +137,7 @@ class StagingRecovery:
             fd = files.open_guarded(name, staging.folder.fd)
         except (FileNotFoundError, Refused):
             return []
-        try:
+        with suppress(Refused), opened(fd):
             if not files.claim_flock(fd) or not self._has_name(name, fd, staging.folder):
                 return []  # its owner is alive, or another process has recovered it
             if self._has_second_name(fd, moving.id):
@@ -155,16 +152,12 @@ class StagingRecovery:
             with staging.placing_lock():
                 if staging.has_task(moving.id):
                     staging.keep_duplicate(name, moving.id)
-                    return [
-                        f"{moving.id}: duplicate id, one file moved to {staging.duplicates.path}"
-                    ]
+                    what = f"duplicate id, one file moved to {staging.duplicates.path}"
+                    return [f"{moving.id}: {what}"]
                 staging.place_or_keep_duplicate(name, moving.id, folder)
             folder.sync()
             return [f"{moving.id}: interrupted move, now in {folder.word}"]
-        except Refused:
-            return []  # not written by spooldeck: `problems` shows it
-        finally:
-            os.close(fd)
+        return []  # not written by spooldeck: `problems` shows it
 
     def _target_state(self, fd: int, moving: WithdrawnFile, now: float) -> State | None:
         """Return the state it belongs to; None while it may still be written."""
@@ -200,16 +193,13 @@ class StagingRecovery:
 
     def _sweep_draft(self, name: str, now: float) -> None:
         folder = self._staging.folder
-        try:
-            fd = files.open_guarded(name, folder.fd)
-        except (FileNotFoundError, Refused):
-            return
-        try:
+        with (
+            suppress(FileNotFoundError, Refused),
+            opened(files.open_guarded(name, folder.fd)) as fd,
+        ):
             old = now - os.fstat(fd).st_ctime > DRAFT_MAX_AGE_SECONDS
             if old and files.claim_flock(fd) and self._has_name(name, fd, folder):
                 files.unlink_quietly(name, folder.fd)
-        finally:
-            os.close(fd)
 
     def withdrawn_files(self) -> Iterator[WithdrawnFile]:
         """Yield the files that are withdrawn now, by living or dead processes.
@@ -218,34 +208,29 @@ class StagingRecovery:
             Unavailable: the directory cannot be read.
         """
         if self._staging.folder.exists():
-            for name in _list_names(self._staging.folder):
-                moving = WithdrawnFile.parse_name(name)
-                if moving is not None:
-                    yield moving
+            parsed = map(WithdrawnFile.parse_name, _list_names(self._staging.folder))
+            yield from (moving for moving in parsed if moving is not None)
 
     def problems(self) -> Iterator[Problem]:
         """Yield problems: orphaned files of the staging directory, and duplicate ids.
 
         Takes no lock: a lock taken as a test would make a recovery skip the file.
         """
+        folder, twice = self._staging.folder, self._staging.duplicates
         moving = list(self.withdrawn_files())
         flocked = files.flocked_inodes() if moving else frozenset()
         for each in moving:
             try:
-                file_stat = os.stat(
-                    each.name, dir_fd=self._staging.folder.fd, follow_symlinks=False
-                )
+                file_stat = os.stat(each.name, dir_fd=folder.fd, follow_symlinks=False)
             except FileNotFoundError:
                 continue
             if file_stat.st_ino not in flocked:
                 end = "removal" if each.end == REMOVED_WORD else each.end
-                yield Problem(
-                    f"{STAGING_NAME}/{each.name}",
-                    f"interrupted move from {each.start} to {end}: the next worker finishes it",
-                )
-        if self._staging.duplicates.exists():
-            for name in _list_names(self._staging.duplicates):
-                yield Problem(f"{STAGING_NAME}/twice/{name}", "duplicate task file, not used")
+                what = f"interrupted move from {each.start} to {end}: the next worker finishes it"
+                yield Problem(f"{folder.word}/{each.name}", what)
+        if twice.exists():
+            for name in _list_names(twice):
+                yield Problem(f"{twice.word}/{name}", "duplicate task file, not used")
 
 
 def _list_names(folder: TaskFolder) -> list[str]:

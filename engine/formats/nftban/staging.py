@@ -19,6 +19,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
+from engine.formats.base.folder import name_exists
 from engine.formats.nftban import task_format
 from engine.formats.nftban.folder import TaskFolder
 from engine.model import State
@@ -28,6 +29,7 @@ from engine.system.files import Refused
 from engine.text.error_text import error_text
 
 STAGING_NAME = ".spooldeck"
+QUARANTINE_NAME = "corrupt"
 REMOVED_WORD = "gone"
 """Target "removed" in a withdrawn file's name."""
 
@@ -68,19 +70,6 @@ class _OpenTask(NamedTuple):
 class _TaskDraft:
     """A running change: the open file, its new content, and its names in the staging directory."""
 
-    __slots__ = (
-        "change",
-        "crc",
-        "data",
-        "drafted",
-        "error",
-        "file_stat",
-        "rev",
-        "rewritten",
-        "seen_fd",
-        "withdrawn",
-    )
-
     def __init__(self, change: StagedChange) -> None:
         self.change = change
         self.seen_fd = -1
@@ -112,6 +101,8 @@ class StagingDir:
         pending = folders[State.PENDING]
         self.folder = TaskFolder(path, STAGING_NAME, pending, make=True)
         self.duplicates = TaskFolder(f"{path}/twice", f"{STAGING_NAME}/twice", pending, make=True)
+        corrupt = f"{STAGING_NAME}/{QUARANTINE_NAME}"
+        self.corrupt = TaskFolder(f"{path}/{QUARANTINE_NAME}", corrupt, pending, make=True)
         self.has_unfinished = False
         """True if a change was left for recovery."""
         self._folders = folders
@@ -133,6 +124,7 @@ class StagingDir:
 
     def _close_contents(self) -> None:
         self.duplicates.close()
+        self.corrupt.close()
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
@@ -160,9 +152,7 @@ class StagingDir:
             if not 0 <= now - self._checked < RECHECK_SECONDS:
                 self.reopen_if_replaced(State.PENDING)
                 self._checked = now
-            drafts: list[tuple[str, int] | Exception] = [
-                self._try_draft(record, pending) for record in records
-            ]
+            drafts = [self._try_draft(record, pending) for record in records]
             self._sync_drafts(drafts, pending)
         except Unavailable as error:
             return [error] * len(records)
@@ -182,18 +172,13 @@ class StagingDir:
                 else self._remove_draft(pending.path, draft, error)
                 for draft in drafts
             ]
-        if self._durable:
-            self._confirm(pending, answers)
-        return answers
-
-    def _confirm(self, folder: TaskFolder, answers: list[str | Exception]) -> None:
-        """Make placed files durable; if the disk refuses, every answer becomes an error."""
         try:
-            folder.sync()
+            if self._durable:
+                pending.sync()
         except OSError as error:
-            for at, answer in enumerate(answers):
-                if isinstance(answer, str):
-                    answers[at] = _unconfirmed(folder, error)
+            lost = _unconfirmed(pending, error)
+            return [lost if isinstance(answer, str) else answer for answer in answers]
+        return answers
 
     def _try_draft(
         self, record: task_format.Record, like: TaskFolder
@@ -251,11 +236,7 @@ class StagingDir:
                 drafts[at] = self._remove_draft(where.path, draft, error)
 
     def _place_new(
-        self,
-        ident: str,
-        draft: tuple[str, int] | Exception,
-        pending: TaskFolder,
-        taken: set[str],
+        self, ident: str, draft: tuple[str, int] | Exception, pending: TaskFolder, taken: set[str]
     ) -> str | Exception:
         """Rename a draft into pending/, unless its name is in `taken`, to which it is added."""
         if isinstance(draft, Exception):
@@ -276,9 +257,8 @@ class StagingDir:
         except (OSError, Unavailable) as error:
             return self._remove_draft(pending.path, draft, error)
         if not rev:
-            return self._remove_draft(
-                ident, draft, Unavailable(f"{pending.path}: replaced again and again")
-            )
+            why = Unavailable(f"{pending.path}: replaced again and again")
+            return self._remove_draft(ident, draft, why)
         os.close(fd)
         return rev
 
@@ -314,7 +294,8 @@ class StagingDir:
             self._place_all(drafts)
         finally:
             for draft in drafts:
-                self._close_seen(draft)
+                if draft.seen_fd >= 0:
+                    os.close(draft.seen_fd)
         return [draft.error or draft.rev for draft in drafts]
 
     def _try_step(self, step: Callable[[_TaskDraft], None], draft: _TaskDraft) -> None:
@@ -339,11 +320,8 @@ class StagingDir:
             Refused: it is not a task file.
             OSError: it cannot be read now.
         """
-        name = ident + task_format.SUFFIX
-        if task_format.id_in_name(name) is None:
-            raise Gone(ident)
-        folder = self._folders[state]
-        if not folder.exists():
+        name, folder = ident + task_format.SUFFIX, self._folders[state]
+        if task_format.id_in_name(name) is None or not folder.exists():
             raise Gone(ident)
         try:
             fd = files.open_guarded(name, folder.fd)
@@ -425,28 +403,22 @@ class StagingDir:
     def _withdraw(self, draft: _TaskDraft) -> None:
         """Rename the file into the staging directory, with its target in the name; then only we
         move it."""
-        change, file_stat = draft.change, draft.file_stat
+        change, file_stat, staging_fd = draft.change, draft.file_stat, self.folder.fd
         assert file_stat is not None
         start = self._folders[change.start]
         end = REMOVED_WORD if change.end is None else self._folders[change.end].word
         self._count += 1
-        withdrawn_name = (
-            f"D.{change.id}.{start.word}.{end}.{draft.crc:08x}.{self._token}-{self._count}"
-        )
-        draft.withdrawn = withdrawn_name
+        target = f"{start.word}.{end}.{draft.crc:08x}"
+        draft.withdrawn = new = f"D.{change.id}.{target}.{self._token}-{self._count}"
         try:
-            files.rename(
-                change.id + task_format.SUFFIX,
-                withdrawn_name,
-                src_dir_fd=start.fd,
-                dst_dir_fd=self.folder.fd,
-            )
+            name = change.id + task_format.SUFFIX
+            files.rename(name, new, src_dir_fd=start.fd, dst_dir_fd=staging_fd)
         except FileNotFoundError:
             draft.withdrawn = ""
             raise Gone(change.id) from None
         # A rename changes ctime, so inode, size and mtime show whether it is the file that was
         # read.
-        withdrawn_stat = os.stat(withdrawn_name, dir_fd=self.folder.fd, follow_symlinks=False)
+        withdrawn_stat = os.stat(new, dir_fd=staging_fd, follow_symlinks=False)
         if not files.is_same_file(file_stat, withdrawn_stat):
             raise Gone(change.id)
         if why := self._duplicate_refusal(change):
@@ -534,26 +506,20 @@ class StagingDir:
             if why:
                 self.keep_duplicate(draft.withdrawn, ident)
             if why or not self.place_or_keep_duplicate(draft.withdrawn, ident, folder):
-                draft.error = Gone(
-                    f"{ident}: duplicate id, one file moved to {self.duplicates.path}"
-                )
+                what = f"duplicate id, one file moved to {self.duplicates.path}"
+                draft.error = Gone(f"{ident}: {what}")
                 return
             draft.rev = self._placed_revision(draft.withdrawn, ident, folder, draft.seen_fd)
+            if not draft.rev:
+                raise Unavailable(f"{folder.path}: replaced by another folder")
         except (OSError, Unavailable) as error:
             self._leave_to_recovery(draft, error)
-            return
-        if not draft.rev:
-            self._leave_to_recovery(
-                draft, Unavailable(f"{folder.path}: replaced by another folder")
-            )
 
     def _leave_to_recovery(self, draft: _TaskDraft, error: Exception) -> None:
         """Leave a committed change that is not confirmed in place to recovery; report an error."""
         self.has_unfinished = True
-        words = error_text(error)
-        draft.error = Unavailable(
-            f"{draft.change.id}: interrupted, recovery will finish it: {words}"
-        )
+        what = f"interrupted, recovery will finish it: {error_text(error)}"
+        draft.error = Unavailable(f"{draft.change.id}: {what}")
 
     def _undo(self, draft: _TaskDraft) -> None:
         """Before the commit: put the file back and remove the draft."""
@@ -567,11 +533,6 @@ class StagingDir:
         if draft.drafted is not None:
             self._remove_draft(ident, draft.drafted, Gone(ident))
             draft.drafted = None
-
-    def _close_seen(self, draft: _TaskDraft) -> None:
-        if draft.seen_fd >= 0:
-            os.close(draft.seen_fd)
-            draft.seen_fd = -1
 
     # ---- placing
 
@@ -621,9 +582,8 @@ class StagingDir:
     def keep_duplicate(self, name: str, ident: str) -> None:
         """Move a staged file whose id is in use to the folder of duplicates."""
         self._count += 1
-        self._move(
-            name, f"{ident}{task_format.SUFFIX}.{self._token}-{self._count}", self.duplicates
-        )
+        kept_as = f"{ident}{task_format.SUFFIX}.{self._token}-{self._count}"
+        self._move(name, kept_as, self.duplicates)
         if self._durable:
             self.duplicates.sync()
 
@@ -644,10 +604,8 @@ class StagingDir:
         try:
             staging_fd, target = self.folder.fd, ident + task_format.SUFFIX
             files.rename(target, name, src_dir_fd=folder.fd, dst_dir_fd=staging_fd)
-        except FileNotFoundError:
-            return files.file_revision(
-                os.fstat(fd)
-            )  # claimed by a process with the same folder open
+        except FileNotFoundError:  # claimed by a process with the same folder open
+            return files.file_revision(os.fstat(fd))
         return ""
 
     def return_to_pending(self, ident: str) -> None:
@@ -673,17 +631,10 @@ def _find_names(names: list[str], folders: Mapping[State, TaskFolder], staging_f
     is_group = len(names) >= LISTED_GROUP
     existing: set[str] = set()
     for state, folder in folders.items():
-        if state in absent:
-            continue
-        listed = (
-            _list_few(folder, 2 * len(names)) if is_group and state is not State.PENDING else None
-        )
-        if listed is not None:
-            existing |= listed
-            continue
-        for name in names:
-            if folder.has_name(name):
-                existing.add(name)
+        if state not in absent:
+            is_listed = is_group and state is not State.PENDING
+            listed = _list_few(folder, 2 * len(names)) if is_listed else None
+            existing |= set(filter(folder.has_name, names)) if listed is None else listed
     return existing
 
 
@@ -696,22 +647,11 @@ def _list_few(folder: TaskFolder, limit: int) -> set[str] | None:
     return names if len(names) <= limit else None
 
 
-def name_exists(name: str, dir_fd: int) -> bool:
-    """True if the name exists in an open folder."""
-    # Not os.access: without following links it makes five system calls in some C libraries.
-    try:
-        os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
-
-
 def _store_error(where: str, error: Exception) -> Exception:
     """Convert an error to one that the store may raise; `where` is a path or an id."""
     if isinstance(error, Gone | Unavailable):
         return error
-    words = error_text(error)
-    return Unavailable(f"{where}: {words}")
+    return Unavailable(f"{where}: {error_text(error)}")
 
 
 def _unconfirmed(folder: TaskFolder, error: OSError) -> Unavailable:

@@ -14,6 +14,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine import policy
+from engine.formats.base.folder import outcome_of
 from engine.formats.nftban import staging, task_format
 from engine.formats.nftban.claims import TaskClaims
 from engine.formats.nftban.folder import TaskFolder
@@ -91,10 +92,8 @@ _outcome = frozenset({"attempts", "due", "error"})
 def _describe_bad_value(name: str, value: object, now: float) -> str:
     """Return why a due time or a description is not allowed; "" if it is."""
     if name == "due" and isinstance(value, float) and value - now > policy.MAX_WAIT_SECONDS:
-        return (
-            f"due at most {policy.MAX_WAIT_SECONDS / policy.DAY_SECONDS:g} days from now: no "
-            "task waits longer"
-        )
+        days = policy.MAX_WAIT_SECONDS / policy.DAY_SECONDS
+        return f"due at most {days:g} days from now: no task waits longer"
     if name == "description" and isinstance(value, str):
         return task_format.describe_excess(name, value)
     return ""
@@ -226,19 +225,13 @@ class NftbanStore(Store):
         self._opened_corrupt: Quarantine | None = None
         self._recovered = float("-inf")
         hint = NextDue(f"{staging_dir}/next-due")
-        self._claims = TaskClaims(
-            self._folders, self._staging, hint, clock, due_in_mtime=due_in_mtime
-        )
+        folders = self._folders
+        self._claims = TaskClaims(folders, self._staging, hint, clock, due_in_mtime=due_in_mtime)
         self.edges = refuse_all(EDGES, self._why_read_only())
-        watched = (
-            spool.pending,
-            spool.work,
-            spool.dlq,
-            f"{staging_dir}/held",
-            f"{staging_dir}/trash",
-        )
+        held, trash = self._folders[State.HELD].path, self._folders[State.TRASH].path
         self.changes = ChangeSource(
-            watched, revisions=lambda: _list_revisions(self._folders, self._list_names)
+            (spool.pending, spool.work, spool.dlq, held, trash),
+            revisions=lambda: _list_revisions(self._folders),
         )
         self._room = 0
         self._reported: set[tuple[str, str]] = set()
@@ -246,9 +239,8 @@ class NftbanStore(Store):
     def _open_folders(self) -> None:
         staging_dir = self._spool.staging_dir
         try:
-            home = (
-                staging_dir if files.is_folder(staging_dir) else os.path.dirname(staging_dir) or "."
-            )
+            has_staging = files.is_folder(staging_dir)
+            home = staging_dir if has_staging else os.path.dirname(staging_dir) or "."
             device = os.stat(home).st_dev
             for state, folder in self._folders.items():
                 if state in CONTRACT_STATES:
@@ -289,8 +281,6 @@ class NftbanStore(Store):
     @override
     def close(self) -> None:
         self._staging.close()
-        if self._opened_corrupt is not None:
-            self._opened_corrupt.close()
         self._close_folders()
 
     def _close_folders(self) -> None:
@@ -304,7 +294,7 @@ class NftbanStore(Store):
         for folder in self._folders.values():
             folder.reopen_if_replaced()
         each = (
-            self._scan_files(_sorted_names(self._list_names, state), state)
+            self._scan_files(_sorted_names(self._folders[state], state), state)
             if (state := self._by_word.get(name)) is not None
             else self._scan_name(name)
             for name in touched or ()
@@ -314,21 +304,19 @@ class NftbanStore(Store):
         if spool.delivered:
             from engine.formats.nftban import parts
 
-            scanned = parts.with_destinations(
-                scanned, spool.delivered, spool.mail_spool, spool.root
-            )
+            finders, mail_spool = spool.delivered, spool.mail_spool
+            scanned = parts.with_destinations(scanned, finders, mail_spool, spool.root)
         yield from scanned
 
     def _scan_all(self) -> Iterator[Task | Missing | Problem]:
         from engine.system.sorted_names import SortedNames
 
-        for state in STATES:
-            names = islice(self._list_names(state), SAMPLE_SIZE)
+        for state, folder in self._folders.items():
+            names = islice(folder.iter_names(), SAMPLE_SIZE)
             yield from self._scan_files(map(utf8_name, names), state)
         with SortedNames() as listed:
-            self.expected_tasks = sum(
-                listed.add(state, self._list_names(state)) for state in STATES
-            )
+            added = (listed.add(state, each.iter_names()) for state, each in self._folders.items())
+            self.expected_tasks = sum(added)
             for state in STATES:
                 yield from self._scan_files(listed.names_in(state), state)
             yield from _find_duplicates(listed)
@@ -341,21 +329,18 @@ class NftbanStore(Store):
 
         for folder in self._folders.values():
             folder.reopen_if_replaced()
-        tasks = {state: list(self._task_names(state)) for state in STATES}
+        tasks = {state: [entry.name for entry in self._task_files(state)] for state in STATES}
         picked: list[tuple[State, Iterable[str]]] = [
-            (state, islice(self._list_names(state), SAMPLE_SIZE)) for state in STATES
+            (state, islice(folder.iter_names(), SAMPLE_SIZE))
+            for state, folder in self._folders.items()
         ]
         remaining = number
         for state, names in tasks.items():
             picked.append((state, first_names(names, remaining)))
             remaining -= min(remaining, len(names))
         counts = {state: len(names) for state, names in tasks.items()}
-        read = (
-            scanned
-            for state, names in picked
-            for scanned in self._scan_files(map(utf8_name, names), state)
-        )
-        return StoreSample(counts, {}, read)
+        read = (self._scan_files(map(utf8_name, names), state) for state, names in picked)
+        return StoreSample(counts, {}, chain.from_iterable(read))
 
     def _scan_files(self, names: Iterable[str], state: State) -> Iterator[Task | Problem]:
         """Read many files of one state, some at a time."""
@@ -383,21 +368,11 @@ class NftbanStore(Store):
 
     def find_obstacles(self) -> Iterator[Problem]:
         """Yield a problem for each file or link in the place of a folder made on demand."""
-        staging_folder, twice = self._staging.folder, self._staging.duplicates
-        corrupt = TaskFolder(
-            f"{staging_folder.path}/corrupt",
-            f"{staging.STAGING_NAME}/corrupt",
-            staging_folder,
-            make=True,
-        )
-        held, trash = self._folders[State.HELD], self._folders[State.TRASH]
-        for folder in (staging_folder, held, trash, twice, corrupt):
+        its, held, trash = self._staging, self._folders[State.HELD], self._folders[State.TRASH]
+        its.corrupt.reopen_if_replaced()
+        for folder in (its.folder, held, trash, its.duplicates, its.corrupt):
             if problem := folder.problem():
                 yield problem
-
-    def _list_names(self, state: State) -> Iterator[str]:
-        """Yield every name in a state's folder but those of the disk, unsorted."""
-        return self._folders[state].iter_names()
 
     def _scan_file(self, name: str, state: State) -> Iterator[Task | Problem]:
         try:
@@ -407,9 +382,8 @@ class NftbanStore(Store):
         except Refused as refusal:
             yield broken_file(self._folders[state], state, name, refusal)
         except OSError as error:
-            yield Problem(
-                f"{STATES[state]}/{name}", f"cannot be read now: {error_text(error)}", state
-            )
+            what = f"cannot be read now: {error_text(error)}"
+            yield Problem(f"{STATES[state]}/{name}", what, state)
 
     def _scan_name(self, name: str) -> Iterator[Task | Missing | Problem]:
         ident = name.removesuffix(task_format.SUFFIX)
@@ -547,23 +521,17 @@ class NftbanStore(Store):
         try:
             return task_format.task_from_image(task_format.parse_task(image, task.id), task, state)
         except Refused as refusal:
-            raise Unsupported(
-                f"{task.id}: its saved copy is not a task file: {refusal}"
-            ) from refusal
+            what = f"its saved copy is not a task file: {refusal}"
+            raise Unsupported(f"{task.id}: {what}") from refusal
 
     @override
     def preview_problem(self, problem: Problem) -> bytes:
         from engine.formats.nftban import parts
 
         where, _, name = problem.where.rpartition("/")
-        folders = {folder.word: folder.path for folder in self._folders.values()}
-        staging_dir = self._spool.staging_dir
-        for word in (
-            staging.STAGING_NAME,
-            f"{staging.STAGING_NAME}/twice",
-            f"{staging.STAGING_NAME}/corrupt",
-        ):
-            folders[word] = staging_dir + word.removeprefix(staging.STAGING_NAME)
+        its = self._staging
+        known = (*self._folders.values(), its.folder, its.duplicates, its.corrupt)
+        folders = {folder.word: folder.path for folder in known}
         if where not in folders:
             raise Unsupported(f"{safe_line(problem.where)} is not a file of this spool")
         return parts.preview_file(folders[where], name)
@@ -662,7 +630,7 @@ class NftbanStore(Store):
         if changes:
             done = self._staging.change([change for _, change in changes], self._clock())
             answers |= {at: answer for (at, _), answer in zip(changes, done, strict=True)}
-        return [_make_outcome(move, answers[at]) for at, move in enumerate(moves)]
+        return [outcome_of(move, answers[at]) for at, move in enumerate(moves)]
 
     def _staged_change(self, move: Move) -> staging.StagedChange:
         old, new, image = move[:3]
@@ -723,11 +691,8 @@ class NftbanStore(Store):
         """
         spool, root = self._spool.mail_spool, self._spool.root
         below = f"{spool.rstrip('/')}/" if spool else "\0"
-        removed = [
-            t
-            for t in removed
-            if t.payload.startswith(below) and task_format.is_plain_path(t.payload)
-        ]
+        is_plain = task_format.is_plain_path
+        removed = [t for t in removed if t.payload.startswith(below) and is_plain(t.payload)]
         if not removed:
             return []
         from engine.formats.nftban import parts
@@ -773,7 +738,7 @@ class NftbanStore(Store):
             Unavailable: a folder cannot be read.
             OSError: a file cannot be read, or another process holds the staging lock.
         """
-        from engine.formats.nftban.names import find_named_payloads
+        from engine.formats.nftban.parts import find_named_payloads
 
         return find_named_payloads(
             payloads, self._spool.mail_spool, self._folders.values(), self._staging
@@ -804,13 +769,12 @@ class NftbanStore(Store):
             if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
                 raise Unavailable(f"payload path {path!r} {why}") from error
         where = "there" if why.endswith(root) else f"below {root}"
-        raise Unsupported(
-            f"payload path {path!r} {why}: expected the absolute path of a file {where}"
-        )
+        expected = f"expected the absolute path of a file {where}"
+        raise Unsupported(f"payload path {path!r} {why}: {expected}")
 
     @override
     def count_tasks(self) -> dict[State, int]:
-        return {state: sum(1 for _ in self._task_names(state)) for state in STATES}
+        return {state: sum(1 for _ in self._task_files(state)) for state in STATES}
 
     def count_with_age(self, now: float) -> tuple[dict[State, int], float]:
         """Return the counts, and the seconds since the oldest pending task was created; 0 without
@@ -860,10 +824,6 @@ class NftbanStore(Store):
         except (Refused, Gone):
             return 0  # no task; a scan reports it as a problem
 
-    def _task_names(self, state: State) -> Iterator[str]:
-        """Yield the names of task files in a state, unsorted."""
-        return (entry.name for entry in self._task_files(state))
-
     def _task_files(self, state: State) -> Iterator[os.DirEntry[str]]:
         """Yield the folder's entries of task files in a state, unsorted."""
         for entry in self._folders[state].iter_entries():
@@ -876,7 +836,8 @@ class NftbanStore(Store):
         A file without that field never expires. Every file is read: a copied or restored file has a
         new modification time, and its task died long before.
         """
-        for scanned in self._scan_files(sorted(self._list_names(State.DEAD)), State.DEAD):
+        names = sorted(self._folders[State.DEAD].iter_names())
+        for scanned in self._scan_files(names, State.DEAD):
             if isinstance(scanned, Problem) or "dead_since" not in scanned.extra:
                 continue
             if policy.is_older_than(age(float(scanned.extra["dead_since"])), days):
@@ -888,8 +849,8 @@ class NftbanStore(Store):
         from engine.system.sorted_names import SortedNames
 
         with SortedNames() as names:
-            for state in STATES:
-                names.add(state, self._list_names(state))
+            for state, folder in self._folders.items():
+                names.add(state, folder.iter_names())
             yield from _find_duplicates(names)
         yield from self._scan_staging()
 
@@ -901,10 +862,9 @@ class NftbanStore(Store):
         """
         now = self._recovered = self._clock()
         lines = self._recovery.recover(now)
-        for name in self._list_names(State.ACTIVE):
-            self._claims.broken_files[State.ACTIVE, name] = (
-                None  # may be valid: checked before it is moved
-            )
+        for name in self._folders[State.ACTIVE].iter_names():
+            # It may be valid: it is checked before it is moved.
+            self._claims.broken_files[State.ACTIVE, name] = None
         with suppress(OSError, Unavailable):  # a reason without its file is harmless
             if self._has_quarantine():
                 self._quarantine.sweep(now)
@@ -925,9 +885,7 @@ class NftbanStore(Store):
         return files.is_folder(f"{self._spool.staging_dir}/corrupt")
 
     def quarantine_broken(
-        self,
-        count: Callable[[], None] = lambda: None,
-        is_over: Callable[[], bool] = lambda: False,
+        self, count: Callable[[], None] = lambda: None, is_over: Callable[[], bool] = lambda: False
     ) -> list[str]:
         """Quarantine some of the broken files that the last takes found; return one line for each.
         Then `has_broken` is True if more are left.
@@ -947,10 +905,8 @@ class NftbanStore(Store):
             if (name, words) not in self._reported:
                 self._reported.add((name, words))
                 lines.append(f"pending/{name}: skipped, cannot be claimed: {words}")
-        if self._claims.broken_files:
-            lines += self._quarantine.quarantine_files(
-                self._claims.broken_files, now, count, is_over
-            )
+        if broken := self._claims.broken_files:
+            lines += self._quarantine.quarantine_files(broken, now, count, is_over)
         return lines
 
     @property
@@ -987,29 +943,21 @@ class NftbanStore(Store):
         return self._quarantine.restore(name)
 
 
-def _make_outcome(move: Move, answer: str | Exception) -> Outcome:
-    if isinstance(answer, Exception):
-        return Outcome(move, error=answer)
-    return Outcome(move, answer)
-
-
-def _list_revisions(
-    folders: Mapping[State, TaskFolder], list_names: Callable[[State], Iterator[str]]
-) -> Iterator[SeenTask]:
+def _list_revisions(folders: Mapping[State, TaskFolder]) -> Iterator[SeenTask]:
     """Yield id, state and revision of every task file, and the names of other files."""
     for folder in folders.values():
         folder.reopen_if_replaced()
     for state, folder in folders.items():
-        for name in list_names(state):
+        for name in folder.iter_names():
             with suppress(FileNotFoundError):  # it has just moved: its row is looked up as not seen
                 file_stat = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
                 ident = utf8_name(name).removesuffix(task_format.SUFFIX)
                 yield ident, state, files.file_revision(file_stat)
 
 
-def _sorted_names(list_names: Callable[[State], Iterator[str]], state: State) -> Iterator[str]:
+def _sorted_names(folder: TaskFolder, state: State) -> Iterator[str]:
     """The names of a state in order; many are listed again, and sorted in a temporary file."""
-    names = list(islice(list_names(state), MAX_NAMES_IN_MEMORY + 1))
+    names = list(islice(folder.iter_names(), MAX_NAMES_IN_MEMORY + 1))
     if len(names) <= MAX_NAMES_IN_MEMORY:
         yield from sorted(names)
         return
@@ -1017,7 +965,7 @@ def _sorted_names(list_names: Callable[[State], Iterator[str]], state: State) ->
 
     del names
     with SortedNames() as listed:
-        listed.add(state, list_names(state))
+        listed.add(state, folder.iter_names())
         yield from listed.names_in(state)
 
 

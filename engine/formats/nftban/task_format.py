@@ -54,11 +54,8 @@ def is_number(text: str) -> bool:
 
 def is_plain_path(text: str) -> bool:
     """True if a path needs no cleaning before it is written to a task file."""
-    if not text:
-        return True
-    return contract_text(text) == text and not {"", ".", ".."} & set(
-        text.removeprefix("/").split("/")
-    )
+    names = text.removeprefix("/").split("/")
+    return not text or (contract_text(text) == text and not {"", ".", ".."} & {*names})
 
 
 def require_plain_path(text: str) -> None:

@@ -9,8 +9,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, TypeAlias
 
-from engine.formats.zgb import queue_config
 from engine.formats.zgb.place import KINDS, Cell
+from engine.formats.zgb.queue_config import load_config
 from engine.formats.zgb.row import parse_id
 from engine.formats.zgb.scan import QUEUE_PROBLEMS
 from engine.formats.zgb.schema import Database, select_jobs
@@ -52,10 +52,7 @@ class ChangeDetector:
 
     def wait(self, seconds: float) -> Collection[str] | None:
         """See `ChangeSource.wait`. The first call hashes all rows, so that later calls can compare.
-
-        Raises:
-            Unavailable: a database cannot be read.
-        """
+        Raises Unavailable: a database cannot be read."""
         if not self._has_hashes:
             self._has_hashes = True
             self._find_changes(True, True)
@@ -84,7 +81,7 @@ class ChangeDetector:
         names: set[str] = set()
         if is_queue_changed:
             db, shape = self._database.connection, self._database.shape
-            token = queue_config.load_config(db).move_token
+            token = load_config(db).move_token
             # The token decides which sidecar rows are in effect.
             is_sidecar_changed |= token != self._token
             self._token = token

@@ -17,7 +17,12 @@ from engine.formats.zgb.place import (
     parse_creation_time,
     parse_time,
 )
-from engine.formats.zgb.queue_config import QueueConfig
+from engine.formats.zgb.queue_config import (
+    UNDECIDABLE_ERROR,
+    QueueConfig,
+    RedirectDecision,
+    load_config,
+)
 from engine.formats.zgb.row import InvalidRow, JobRow, is_parked_time, parse_row, task_of
 from engine.formats.zgb.schema import Database
 from engine.model import Lease, Task
@@ -53,13 +58,6 @@ class ClaimReport(NamedTuple):
     """When the next job can be claimed, if known; epoch seconds UTC."""
 
 
-class JobClaim(NamedTuple):
-    """The result of one claim transaction."""
-
-    task: Task | None
-    report: ClaimReport
-
-
 class ClaimRun:
     """One `take`: its first claim does the maintenance; each claim spends a token."""
 
@@ -73,15 +71,11 @@ class ClaimRun:
         self._skipped_undecidable = False
         """True if a job was skipped because its redirect could not be decided."""
 
-    def claim(self) -> JobClaim:
-        """Claim the next job; `wants` is called under the write lock.
-
-        Raises:
-            Unavailable: the database cannot be written, or has so many orphans that an operator
-                must confirm.
-        """
+    def claim(self) -> tuple[Task | None, ClaimReport]:
+        """Claim the next job; `wants` is called under the write lock. Raises Unavailable: the
+        database cannot be written, or has so many orphans that an operator must confirm."""
         with self._database.writing() as db:
-            settings = queue_config.load_config(db)
+            settings = load_config(db)
             task, report = None, ClaimReport(enabled=settings.is_enabled)
             if not self._is_maintained:
                 recovered = tuple(self._recover_expired(db))
@@ -90,11 +84,11 @@ class ClaimRun:
             if settings.is_enabled:
                 task, report = self._claim_next(db, settings, report)
         self._is_maintained = True
-        return JobClaim(task, report)
+        return task, report
 
     def _claim_next(
         self, db: OwnerConnection, settings: QueueConfig, report: ClaimReport
-    ) -> JobClaim:
+    ) -> tuple[Task | None, ClaimReport]:
         current, report = self._refill(db, settings, report)
         waiting = self._undecidable_kinds(db, settings)
         report = report._replace(undecidable=bool(waiting))
@@ -102,9 +96,9 @@ class ClaimRun:
         row = None if spent is None else self._first_sendable(db, waiting, settings)
         report = report._replace(undecidable=report.undecidable or self._skipped_undecidable)
         if spent is None or row is None:
-            return JobClaim(None, report._replace(due=self._next_due(db, current, report.rate)))
+            return None, report._replace(due=self._next_due(db, current, report.rate))
         self._write_bucket(db, spent)
-        return JobClaim(self._claim_row(db, row), report)
+        return self._claim_row(db, row), report
 
     # ---- the bucket
 
@@ -186,14 +180,14 @@ class ClaimRun:
         """Return the kinds that must wait because the test mode cannot be decided."""
         if (
             decide_redirect_now(self._database, settings, self._now)
-            is not queue_config.RedirectDecision.UNDECIDABLE
+            is not RedirectDecision.UNDECIDABLE
         ):
             return set()
         db.change(
             "UPDATE mail_queue SET last_error = ? WHERE mail_type = 'user'"
             " AND status IN ('pending', 'failed')"
             " AND last_error IS NOT ? AND last_error IS NOT ?",
-            (queue_config.UNDECIDABLE_ERROR, queue_config.UNDECIDABLE_ERROR, LEASE_EXPIRED),
+            (UNDECIDABLE_ERROR, UNDECIDABLE_ERROR, LEASE_EXPIRED),
         )
         return {"user"}
 
@@ -210,11 +204,11 @@ class ClaimRun:
     def _is_undecidable(self, db: OwnerConnection, row: JobRow, settings: QueueConfig) -> bool:
         """True if the redirect of this job cannot be decided; that is stored as its error."""
         where = decide_redirect(db, self._database, row, settings, self._now)
-        if where is not queue_config.RedirectDecision.UNDECIDABLE:
+        if where is not RedirectDecision.UNDECIDABLE:
             return False
         self._skipped_undecidable = True
-        if row.error not in (queue_config.UNDECIDABLE_ERROR, LEASE_EXPIRED):
-            update_row(db, self._database, row, last_error=queue_config.UNDECIDABLE_ERROR)
+        if row.error not in (UNDECIDABLE_ERROR, LEASE_EXPIRED):
+            update_row(db, self._database, row, last_error=UNDECIDABLE_ERROR)
         return True
 
     def _candidate(self, db: OwnerConnection, unwanted: set[str]) -> JobRow | None:
@@ -309,12 +303,8 @@ def parse_time_cell(name: str, cell: Cell, database: Database) -> list[float]:
 
 
 def fetch_row(db: OwnerConnection, database: Database, key: int) -> JobRow:
-    """Read one row by its key.
-
-    Raises:
-        InvalidRow: it is not a job.
-        Unavailable: the row does not exist.
-    """
+    """Read one row by its key. Raises InvalidRow: it is not a job; Unavailable: the row does not
+    exist."""
     shape = database.shape
     rows = schema.select_jobs(db, shape, f"WHERE {shape.key} = ?", (key,))
     if not rows:
@@ -341,12 +331,10 @@ def updated_at(database: Database, now: float) -> dict[str, Cell]:
 
 def decide_redirect(
     db: OwnerConnection, database: Database, row: JobRow, settings: QueueConfig, now: float
-) -> queue_config.RedirectDecision:
+) -> RedirectDecision:
     """Decide where the mail of a job goes if it is sent now."""
     if not settings.is_redirected or row.kind != "user":
-        return (
-            queue_config.RedirectDecision.UNCHANGED
-        )  # the usual case: no query for the registration
+        return RedirectDecision.UNCHANGED  # the usual case: no query for the registration
     shape = database.shape
     created_cell = dict(zip(shape.names, row.cells, strict=True)).get("created_at")
     created = parse_creation_time(created_cell, shape.zone)
@@ -358,9 +346,7 @@ def decide_redirect(
     )
 
 
-def decide_redirect_now(
-    database: Database, settings: QueueConfig, now: float
-) -> queue_config.RedirectDecision:
+def decide_redirect_now(database: Database, settings: QueueConfig, now: float) -> RedirectDecision:
     """Decide where the mail of a user's job goes that is enqueued and sent now."""
     created = now if database.shape.has_creation_times else None
     during = settings.period(database.shape)
@@ -454,12 +440,9 @@ def no_registrations_message(database: Database) -> str:
 
 def delete_orphans(db: OwnerConnection, database: Database, *, asked: bool = False) -> list[str]:
     """Delete jobs whose registration is gone, before they cost a token; return their ids. If an
-    operator `asked` for it, also delete jobs whose number was probably reused.
-
-    Raises:
-        Unavailable: the table of registrations is missing, or there are so many orphans that an
-            operator must confirm.
-    """
+    operator `asked` for it, also delete jobs whose number was probably reused. Raises Unavailable:
+    the table of registrations is missing, or there are so many orphans that an operator must
+    confirm."""
     if not database.place.registrations:
         return []
     counted = count_orphans(db, database)

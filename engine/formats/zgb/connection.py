@@ -56,13 +56,9 @@ class Deadline:
 
     @contextmanager
     def statement(self, *, changes: bool = False) -> Iterator[None]:
-        """Run one statement with limited CPU time; `changes`: it changes rows.
-
-        Raises:
-            Unavailable: it took too long and was stopped, or another one was, less than
-                `PAUSE_SECONDS` ago.
-            KeyboardInterrupt: SIGINT arrived.
-        """
+        """Run one statement with limited CPU time; `changes`: it changes rows. Raises Unavailable:
+        it took too long and was stopped, or another one was, less than `PAUSE_SECONDS` ago;
+        KeyboardInterrupt: SIGINT arrived."""
         if time.monotonic() < self._ended_at + PAUSE_SECONDS:
             raise Unavailable(self._why)
         seconds = CHANGE_SECONDS if changes else READ_SECONDS
@@ -108,11 +104,7 @@ class OwnerConnection:
         """`patience`: seconds to wait for a lock of another process.
 
         `rolls_back` allows the rollback of any hot journal; otherwise only a journal of this user
-        is rolled back.
-
-        Raises:
-            Unavailable: there is no such file, or it cannot be opened.
-        """
+        is rolled back. Raises Unavailable: there is no such file, or it cannot be opened."""
         self.path = path
         self.patience = patience
         self._durable, self._read_only = durable, read_only
@@ -205,11 +197,8 @@ class OwnerConnection:
 
     @property
     def is_current(self) -> bool:
-        """True if the path still names the file that was opened.
-
-        Raises:
-            Unavailable: the file is gone.
-        """
+        """True if the path still names the file that was opened. Raises Unavailable: the file is
+        gone."""
         try:
             now = os.stat(self.path)
         except OSError as error:
@@ -217,12 +206,9 @@ class OwnerConnection:
         return (now.st_dev, now.st_ino) == self.file
 
     def run(self, sql: str, values: Sequence[Cell] = ()) -> list[tuple[Cell, ...]]:
-        """Run one statement and fetch all rows: an open cursor would lock out writers.
-
-        Raises:
-            Unavailable: the database is locked, damaged, full, or its schema has changed.
-            Unsupported: a constraint or trigger of the database rejects it.
-        """
+        """Run one statement and fetch all rows: an open cursor would lock out writers. Raises
+        Unavailable: the database is locked, damaged, full, or its schema has changed; Unsupported:
+        a constraint or trigger of the database rejects it."""
         with self._with_owner_rights(), self._deadline.statement():
             return self._connection.execute(sql, values).fetchall()
 
@@ -246,11 +232,8 @@ class OwnerConnection:
             db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_LIMIT_BYTES)
 
     def begin(self) -> None:
-        """Begin a transaction with the write lock (BEGIN IMMEDIATE).
-
-        Raises:
-            Unavailable: the file is read-only, or the path names another file now.
-        """
+        """Begin a transaction with the write lock (BEGIN IMMEDIATE). Raises Unavailable: the file
+        is read-only, or the path names another file now."""
         if not self._writes and not self._read_only:
             if not self.is_current:
                 raise Unavailable(f"{self.path}: replaced by another file just now")
@@ -295,11 +278,8 @@ class HotJournal(Unavailable):
 
 
 def owner_of(path: str) -> Account | None:
-    """Return the account to use for a database, as `users.safe_account`.
-
-    Raises:
-        Unavailable: it does not exist, or no account is safe to open it with.
-    """
+    """Return the account to use for a database, as `users.safe_account`. Raises Unavailable: it
+    does not exist, or no account is safe to open it with."""
     try:
         return users.safe_account(path)
     except users.Unsafe as error:
@@ -309,11 +289,8 @@ def owner_of(path: str) -> Account | None:
 
 
 def _require_plain(path: str) -> None:
-    """Check that the side files are plain files: opening a FIFO could block forever.
-
-    Raises:
-        Unavailable: one is not a plain file.
-    """
+    """Check that the side files are plain files: opening a FIFO could block forever. Raises
+    Unavailable: one is not a plain file."""
     for suffix in SIDE_FILES:
         try:
             file_stat = os.lstat(f"{path}{suffix}")

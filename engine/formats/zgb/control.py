@@ -9,7 +9,7 @@ from engine import policy
 from engine.formats.zgb import claims, queue_config, schema
 from engine.formats.zgb.connection import OwnerConnection
 from engine.formats.zgb.place import PARKED_AHEAD_SECONDS
-from engine.formats.zgb.queue_config import QueueConfig
+from engine.formats.zgb.queue_config import REDIRECT_KEY, QueueConfig, load_config
 from engine.formats.zgb.schema import Database
 from engine.store import Control, Outlook, Unavailable, Unsupported
 from engine.text.times import format_time
@@ -35,7 +35,7 @@ def list_controls(settings: QueueConfig, database: Database, now: float) -> Mapp
             now=str(queue_config.parse_rate(settings.rate, limits).per_hour),
             bounds=(1, limits.maximum),
         ),
-        queue_config.REDIRECT_KEY: _test_mode_control(settings, database, now),
+        REDIRECT_KEY: _test_mode_control(settings, database, now),
         RETRY_FAILED: Control(
             "make every failed and parked job due now, attempts reset", has_forecast=True
         ),
@@ -83,18 +83,14 @@ def _test_mode_control(settings: QueueConfig, database: Database, now: float) ->
 
 
 def run_control(database: Database, name: str, value: str, now: float) -> str:
-    """Run one control; return the result as text.
-
-    Raises:
-        Unsupported: no such control, it is refused now, or the value is invalid.
-        Unavailable: the database cannot be written.
-    """
+    """Run one control; return the result as text. Raises Unsupported: no such control, it is
+    refused now, or the value is invalid; Unavailable: the database cannot be written."""
     if name not in _ACTS:
         raise Unsupported(f"no control {name!r} here")
     if database.refused:
         raise Unsupported(database.refused)
     with database.writing() as db:
-        control_row = list_controls(queue_config.load_config(db), database, now)[name]
+        control_row = list_controls(load_config(db), database, now)[name]
         if control_row.refusal:
             raise Unsupported(control_row.refusal)
         if control_row.choices and value not in dict(control_row.choices):
@@ -106,14 +102,11 @@ def run_control(database: Database, name: str, value: str, now: float) -> str:
 
 
 def forecast(database: Database, name: str, now: float) -> Outlook:
-    """Count what a control would change now, if its `has_forecast` is set.
-
-    Raises:
-        Unsupported: no such control, it has no forecast, or it is refused now.
-        Unavailable: the database cannot be read.
-    """
+    """Count what a control would change now, if its `has_forecast` is set. Raises Unsupported: no
+    such control, it has no forecast, or it is refused now; Unavailable: the database cannot be
+    read."""
     db = database.connection
-    control_row = list_controls(queue_config.load_config(db), database, now).get(name)
+    control_row = list_controls(load_config(db), database, now).get(name)
     if control_row is None or not control_row.has_forecast:
         raise Unsupported(f"no control {name!r} here that counts what it would change")
     if control_row.refusal:
@@ -159,7 +152,7 @@ def _switch(key: str, on: str, off: str) -> Callable[[OwnerConnection, Database,
 
 
 def _set_rate(db: OwnerConnection, database: Database, value: str, now: float) -> str:
-    limits, settings = database.place.rate_limit, queue_config.load_config(db)
+    limits, settings = database.place.rate_limit, load_config(db)
     if not value.isascii() or not value.isdecimal() or not 1 <= int(value[:20]) <= limits.maximum:
         raise Unsupported(
             f"{queue_config.RATE_KEY} is {value!r:.40}, expected mails an hour from 1 to "
@@ -204,11 +197,7 @@ _ACTS: Mapping[str, Callable[[OwnerConnection, Database, str, float], str]] = {
         queue_config.ENABLED_KEY, "the worker sends", "paused: jobs wait"
     ),
     queue_config.RATE_KEY: _set_rate,
-    queue_config.REDIRECT_KEY: _switch(
-        queue_config.REDIRECT_KEY,
-        "users' mails are redirected",
-        "mails are sent normally",
-    ),
+    REDIRECT_KEY: _switch(REDIRECT_KEY, "users' mails are redirected", "mails are sent normally"),
     RETRY_FAILED: _retry_failed,
     DELETE_ORPHANS: _delete_orphans,
 }
@@ -243,13 +232,9 @@ class Backlog(NamedTuple):
 
 
 def compute_figures(database: Database, now: float) -> QueueFigures:
-    """Compute the figures at a time.
-
-    Raises:
-        Unavailable: the database cannot be read now.
-    """
+    """Compute the figures at a time. Raises Unavailable: the database cannot be read now."""
     db = database.connection
-    settings = queue_config.load_config(db)
+    settings = load_config(db)
     rate = queue_config.parse_rate(settings.rate, database.place.rate_limit)
     bucket, _ = queue_config.read_bucket(settings.tokens, settings.refilled, now)
     current = policy.refill_bucket(bucket, rate, now)
@@ -267,11 +252,8 @@ def compute_figures(database: Database, now: float) -> QueueFigures:
 
 
 def count_backlog(database: Database, now: float) -> Backlog:
-    """Count waiting and parked jobs in "mail_queue".
-
-    Raises:
-        Unavailable: the database cannot be read now.
-    """
+    """Count waiting and parked jobs in "mail_queue". Raises Unavailable: the database cannot be
+    read now."""
     form = database.shape.forms["next_attempt_at"]
     near = form.format(now + PARKED_AHEAD_SECONDS)
     ((pending, failed, parked, due),) = database.connection.run(

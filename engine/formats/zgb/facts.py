@@ -13,7 +13,12 @@ from engine.formats.zgb import log, queue_config
 from engine.formats.zgb.control import Backlog, QueueFigures
 from engine.formats.zgb.log import LogEvent
 from engine.formats.zgb.place import RateLimit
-from engine.formats.zgb.queue_config import REDIRECT_KEY, QueueConfig
+from engine.formats.zgb.queue_config import (
+    REDIRECT_KEY,
+    UNDECIDABLE_ERROR,
+    QueueConfig,
+    RedirectDecision,
+)
 from engine.formats.zgb.store import ZgbStore
 from engine.policy import UNITS_PER_TOKEN
 from engine.system import files
@@ -44,7 +49,7 @@ class QueueState(NamedTuple):
     pace: RateLimit
     figures: QueueFigures
     backlog: Backlog
-    redirection: queue_config.RedirectDecision
+    redirection: RedirectDecision
     """Where the mail of a user's job goes that is enqueued and sent now."""
     last_start: float | None = None
     """When the last run began, epoch seconds UTC; None if no log shows it."""
@@ -90,22 +95,11 @@ class QueueState(NamedTuple):
         return self.last_active is None or self.now - self.last_active > SILENT_SECONDS
 
 
-class MailQueueFacts(NamedTuple):
-    """The summary for the operator."""
-
-    rows: tuple[tuple[str, str], ...]
-    """Pairs of name and value."""
-    warnings: tuple[str, ...]
-
-
 def read_state(
     store: ZgbStore, log_path: str, now: float, other_warnings: tuple[str, ...] = ()
 ) -> QueueState:
-    """Read the queue, and the last runs from its log; `log_path` is "" if there is no log.
-
-    Raises:
-        Unavailable: the database cannot be read now.
-    """
+    """Read the queue, and the last runs from its log; `log_path` is "" if there is no log. Raises
+    Unavailable: the database cannot be read now."""
     settings = store.settings()
     lines: Sequence[LogEvent] = ()
     try:
@@ -176,9 +170,9 @@ def _describe_run(line: LogEvent) -> str:
     return ", ".join(counted)
 
 
-def describe_state(state: QueueState) -> MailQueueFacts:
-    """Format the facts for the operator."""
-    return MailQueueFacts(tuple(_rows(state)), (*_warnings(state), *state.other_warnings))
+def describe_state(state: QueueState) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+    """Format the facts for the operator: pairs of name and value, and warnings."""
+    return tuple(_rows(state)), (*_warnings(state), *state.other_warnings)
 
 
 def _rows(state: QueueState) -> list[tuple[str, str]]:
@@ -228,11 +222,9 @@ def describe_redirect(state: QueueState) -> str:
             f"again from {format_time(state.test_mode_from)} on, unless {REDIRECT_KEY} is 0"
         )
     return {
-        queue_config.RedirectDecision.REDIRECTED: "ON: users' mails go to the test address",
-        queue_config.RedirectDecision.UNDECIDABLE: (
-            f"on, but {queue_config.UNDECIDABLE_ERROR}: users' mails wait"
-        ),
-        queue_config.RedirectDecision.UNCHANGED: "on, without effect in the registration period",
+        RedirectDecision.REDIRECTED: "ON: users' mails go to the test address",
+        RedirectDecision.UNDECIDABLE: (f"on, but {UNDECIDABLE_ERROR}: users' mails wait"),
+        RedirectDecision.UNCHANGED: "on, without effect in the registration period",
     }[state.redirection]
 
 
@@ -254,7 +246,7 @@ def _warnings(state: QueueState) -> list[str]:
     if not settings.is_enabled and backlog.waiting:
         jobs = "1 job" if backlog.waiting == 1 else f"{backlog.waiting:,} jobs"
         warnings.append(f"paused, {jobs} waiting: nothing is sent until mailQueueEnabled is 1")
-    if settings.is_redirected and state.redirection is not queue_config.RedirectDecision.UNCHANGED:
+    if settings.is_redirected and state.redirection is not RedirectDecision.UNCHANGED:
         warnings.append(f"redirect {describe_redirect(state)}")
     if problem := queue_config.rate_problem(settings.rate, state.pace):
         warnings.append(problem)

@@ -46,11 +46,8 @@ class ZgbFormat(Format):
 
     @override
     def open(self, setup: Setup) -> Store:
-        """Open a store that logs its changes to the queue's log, like the ZGB worker.
-
-        Raises:
-            Unavailable: it cannot be reached.
-        """
+        """Open a store that logs its changes to the queue's log, like the ZGB worker. Raises
+        Unavailable: it cannot be reached."""
         from engine.formats.zgb.queue_place import open_logged
 
         return open_logged(setup)

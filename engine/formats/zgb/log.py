@@ -214,11 +214,8 @@ class Log:
 
         After a retry with attempts reset, the operator wants the mail sent again, and a later job
         may have been created in the same second. So only an earlier attempt number of the same
-        count proves that a worker died after sending.
-
-        Raises:
-            OSError: the log exists and cannot be read.
-        """
+        count proves that a worker died after sending. Raises OSError: the log exists and cannot be
+        read."""
         sent_attempt = 0
         for line in self._find_lines(message_id):
             its = line.fields.get("attempt")
@@ -235,11 +232,8 @@ class Log:
     def attempt_times(self, since: float) -> list[float]:
         """Return the known times of delivery attempts since then; epoch seconds UTC, in order.
 
-        A mail that may be being sent counts as an attempt.
-
-        Raises:
-            OSError: the log exists and cannot be read, or has too many lines in that time.
-        """
+        A mail that may be being sent counts as an attempt. Raises OSError: the log exists and
+        cannot be read, or has too many lines in that time."""
         moments: dict[tuple[object, ...], float] = {}
         read = read_recent(self.path, since)
         if read.unread:
@@ -307,11 +301,7 @@ class LogScan(NamedTuple):
 
 
 def parse_line(line: bytes) -> LogEvent | None:
-    """Parse a line; None for a JSON line of another program.
-
-    Raises:
-        ValueError: it is broken.
-    """
+    """Parse a line; None for a JSON line of another program. Raises ValueError: it is broken."""
     fields = decode.check_object(decode.load_json(line, _LINE_LIMIT_BYTES))
     stamp, event = fields.get("ts"), fields.get("event")
     if not isinstance(stamp, str) or not isinstance(event, str):
@@ -344,11 +334,7 @@ def read_recent(path: str, since: float) -> LogScan:
     files.
 
     At most the last `RECENT_LIMIT_BYTES` or `RECENT_LIMIT_LINES` are read; if there are more,
-    `unread` is true.
-
-    Raises:
-        OSError: a log exists and cannot be read.
-    """
+    `unread` is true. Raises OSError: a log exists and cannot be read."""
     with _opened(path) as log:
         offsets, known_since = start_offsets(log, since, RECENT_LIMIT_BYTES)
         _raise_damage(log)
@@ -361,10 +347,7 @@ def read_recent(path: str, since: float) -> LogScan:
 
 def find_lines(path: str, sign: bytes = b"") -> Iterator[bytes]:
     """Yield every line that contains `sign`, from the last rotated file first, without the newline.
-
-    Raises:
-        OSError: a log exists and cannot be read.
-    """
+    Raises OSError: a log exists and cannot be read."""
     with _opened(path) as log:
         while len(log.files) < 2 and log.open_earlier():
             pass

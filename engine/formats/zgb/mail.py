@@ -19,6 +19,7 @@ from engine.formats.zgb import queue_config
 from engine.formats.zgb.claims import LEASE_EXPIRED
 from engine.formats.zgb.log import Log, mask_address
 from engine.formats.zgb.place import Cell, LetterTemplate, ZgbSettings
+from engine.formats.zgb.queue_config import UNDECIDABLE_ERROR, RedirectDecision
 from engine.formats.zgb.store import ClaimedJob, ZgbStore
 from engine.mail.address import require_address
 from engine.mail.host import this_host
@@ -28,7 +29,7 @@ from engine.mail.model import BadMail, Cause, MailError, NotSent, Unused, Waits,
 from engine.mail.send.sender import Sender
 from engine.mail.send.sender import SendRequest as Settled
 from engine.model import Task
-from engine.places.mail_parts import describe_no_transport, describe_suspender
+from engine.places.mail_setup import describe_no_transport, describe_suspender
 from engine.policy import UNITS_PER_TOKEN
 from engine.store import Gone, Unavailable
 from engine.text.error_text import error_text
@@ -42,11 +43,8 @@ ORIGINAL_HEADER = "X-Original-To"
 
 
 def mail_settings(setup: Setup, zgb_settings: ZgbSettings) -> MailSettings:
-    """The mail settings, with the sender of the registration.
-
-    Raises:
-        ConfigError: a setting is invalid.
-    """
+    """The mail settings, with the sender of the registration. Raises ConfigError: a setting is
+    invalid."""
     settings = setup.mail.settings()
     if settings.delivery_log == f"{setup.queue.root}/mail/delivery.jsonl":
         settings = settings._replace(delivery_log=f"{setup.state_folder}/mail/delivery.jsonl")
@@ -166,11 +164,8 @@ class HourlyLimit:
         return True
 
     def ready(self, kind: str) -> bool:
-        """True if one more mail may be tried.
-
-        Raises:
-            OSError: the log cannot be read, so none may.
-        """
+        """True if one more mail may be tried. Raises OSError: the log cannot be read, so none
+        may."""
         return len(self._tried()) < self._most
 
     def spend(self, kind: str) -> bool:
@@ -203,13 +198,6 @@ class MailingParts(NamedTuple):
     open: Callable[[], ZgbStore]
     """Opens a store for the calling thread."""
     clock: Callable[[], float] = time.time
-
-
-class _Addressed(NamedTuple):
-    """Recipient and extra headers of a mail."""
-
-    to: str
-    headers: Mapping[str, str] = {}
 
 
 class RegistrationHandler:
@@ -261,11 +249,11 @@ class RegistrationHandler:
         if claimed.is_orphan:
             log.write("orphan_deleted", **its)
             return  # done: the row is deleted, the token is spent
-        whom = self._whom(claimed, its)
+        to, headers = self._recipient(claimed, its)
         body, subject = self._merge_content(claimed)
         doubt = task.error == LEASE_EXPIRED or may_have_sent(task.error)
         settled = Settled(
-            ident, made, task.id, attempt=claimed.attempt, headers=whom.headers, is_doubtful=doubt
+            ident, made, task.id, attempt=claimed.attempt, headers=headers, is_doubtful=doubt
         )
         began = time.monotonic()
 
@@ -279,8 +267,8 @@ class RegistrationHandler:
             log.write_sent(
                 message_id,
                 **its,
-                to=mask_address(whom.to),
-                redirected=bool(whom.headers),
+                to=mask_address(to),
+                redirected=bool(headers),
                 transport=transport,
                 ms=round((time.monotonic() - began) * 1000),
             )
@@ -288,7 +276,7 @@ class RegistrationHandler:
         cancelled = context.is_cancelled
         try:
             self._parts.post.send_once(
-                body, whom.to, subject, settled, ready=ready, cancelled=cancelled, accepted=accepted
+                body, to, subject, settled, ready=ready, cancelled=cancelled, accepted=accepted
             )
         except BadMail as error:
             raise Fatal(str(error)) from error
@@ -313,11 +301,7 @@ class RegistrationHandler:
     def _require_claim(
         self, store: ZgbStore, task: Task, context: Context
     ) -> tuple[Task, ClaimedJob]:
-        """The claim with its present lease, and its job.
-
-        Raises:
-            Gone: another worker has it.
-        """
+        """The claim with its present lease, and its job. Raises Gone: another worker has it."""
         while True:
             mine = context.current_claim(task)
             try:
@@ -327,12 +311,8 @@ class RegistrationHandler:
                     raise  # else our worker has renewed the lease in between
 
     def _require_lease(self, store: ZgbStore, task: Task, context: Context) -> None:
-        """Check that no other worker may claim the job while it is being sent.
-
-        Raises:
-            Gone: another worker has it.
-            Postponed: too little time is left.
-        """
+        """Check that no other worker may claim the job while it is being sent. Raises Gone: another
+        worker has it; Postponed: too little time is left."""
         now = self._parts.clock()
         mine = self._require_claim(store, task, context)[0]
         until = mine.lease.until if mine.lease is not None else None
@@ -340,13 +320,11 @@ class RegistrationHandler:
             why = f"the lease ends in {until - now:.0f} s, too soon to send anything"
             raise Postponed(now + 1, why)
 
-    def _whom(self, claimed: ClaimedJob, its: Mapping[str, object]) -> _Addressed:
-        """The recipient, with the test mode applied.
-
-        Raises:
-            Fatal: there is no valid recipient.
-            Postponed: the test mode is undecidable.
-        """
+    def _recipient(
+        self, claimed: ClaimedJob, its: Mapping[str, object]
+    ) -> tuple[str, Mapping[str, str]]:
+        """The recipient and extra headers, with the test mode applied. Raises Fatal: there is no
+        valid recipient; Postponed: the test mode is undecidable."""
         parts, letter = self._parts, self._letter
         to = letter.to or as_text(claimed.registration.get(letter.to_column)).strip()
         if not letter.to and not letter.to_column:
@@ -358,16 +336,16 @@ class RegistrationHandler:
             to = require_address(to, parts.mail.strict)
         except BadMail as error:
             raise Fatal(f"registration {claimed.number}: {error}") from error
-        if claimed.redirection is queue_config.RedirectDecision.UNDECIDABLE:
-            parts.log.write("redirect_blocked", **its, error=queue_config.UNDECIDABLE_ERROR)
-            raise Postponed(parts.clock() + RETRY_SECONDS, queue_config.UNDECIDABLE_ERROR)
-        if claimed.redirection is queue_config.RedirectDecision.REDIRECTED:
+        if claimed.redirection is RedirectDecision.UNDECIDABLE:
+            parts.log.write("redirect_blocked", **its, error=UNDECIDABLE_ERROR)
+            raise Postponed(parts.clock() + RETRY_SECONDS, UNDECIDABLE_ERROR)
+        if claimed.redirection is RedirectDecision.REDIRECTED:
             elsewhere = queue_config.redirected_address(to, parts.zgb_settings.redirect_to)
             parts.log.write("redirect_applied", **its, to=mask_address(elsewhere))
-            return _Addressed(elsewhere, {ORIGINAL_HEADER: to})
+            return elsewhere, {ORIGINAL_HEADER: to}
         if claimed.is_test:
             parts.log.write("redirect_blocked", **its, error="registration period: no test mode")
-        return _Addressed(to)
+        return to, {}
 
     def _merge_content(self, claimed: ClaimedJob) -> tuple[Content, str]:
         values = {name: as_text(cell) for name, cell in claimed.registration.items()}

@@ -168,7 +168,6 @@ class ZgbSettings(NamedTuple):
             zone=self.zone,
             lease=self.lease,
             auto_retry=self.auto_retry,
-            rate_limit=RateLimit(),
             redirect_to=self.redirect_to,
             period_zone=self.period_zone,
             registrations=self.registrations,
@@ -188,11 +187,8 @@ class ZgbSettings(NamedTuple):
 
 
 def parse_settings(value: object, at: ConfigLocation) -> ZgbSettings:
-    """Parse the section of the configuration; a missing key has its default.
-
-    Raises:
-        ConfigError: a value is invalid.
-    """
+    """Parse the section of the configuration; a missing key has its default. Raises ConfigError: a
+    value is invalid."""
     fields: dict[str, Any] = validators.check_mapping(value, at, _SETTINGS)
     if "retry_failed" in fields:
         fields["auto_retry"] = fields.pop("retry_failed") == "auto"
@@ -322,11 +318,8 @@ def _first_unrepeated(local: datetime) -> datetime:
 
 
 def parse_time(value: Cell, zone: tzinfo) -> float:
-    """Parse a column's time to epoch seconds UTC, from either form.
-
-    Raises:
-        ValueError: it is not a time; the message is for the operator.
-    """
+    """Parse a column's time to epoch seconds UTC, from either form. Raises ValueError: it is not a
+    time; the message is for the operator."""
     moment = _parse_seconds(value, zone)
     if not 0 <= moment <= LATEST_SECONDS:
         raise ValueError(f"not a plausible time: {value!r:.40}")
@@ -357,11 +350,7 @@ def _parse_seconds(value: Cell, zone: tzinfo) -> float:
 
 
 def load_zone(name: str) -> tzinfo:
-    """Return a time zone by name.
-
-    Raises:
-        ValueError: this machine does not have it.
-    """
+    """Return a time zone by name. Raises ValueError: this machine does not have it."""
     if name == "UTC":
         return UTC
     import zoneinfo  # slow; most databases hold epoch seconds and need none

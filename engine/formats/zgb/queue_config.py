@@ -190,23 +190,15 @@ def rate_problem(text: str | None, limits: RateLimit) -> str:
     return f"mailMaxPerHour is {text!r:.40}, expected 1 to {limits.maximum}: {taken} is used"
 
 
-class BucketReading(NamedTuple):
-    """A token bucket as read."""
-
-    bucket: Bucket
-    reset: bool
-    """True if it could not be read and was reset."""
-
-
-def read_bucket(tokens: str | None, stamp: str | None, now: float) -> BucketReading:
-    """Parse the bucket from two texts: tokens, and the epoch second of the last refill.
-
-    A missing, negative or invalid value gives one token now: one mail immediately, but no burst.
+def read_bucket(tokens: str | None, stamp: str | None, now: float) -> tuple[Bucket, bool]:
+    """Parse the bucket from two texts: tokens, and the epoch second of the last refill; and whether
+    it was reset. A missing, negative or invalid value gives one token now: one mail immediately,
+    but no burst.
     """
     amount, last = _parse_number(tokens), _parse_number(stamp)
     if amount is None or last is None:
-        return BucketReading(Bucket(UNITS_PER_TOKEN, int(now)), True)
-    return BucketReading(Bucket(round(amount * UNITS_PER_TOKEN), int(last)), False)
+        return Bucket(UNITS_PER_TOKEN, int(now)), True
+    return Bucket(round(amount * UNITS_PER_TOKEN), int(last)), False
 
 
 def _parse_number(text: str | None) -> float | None:

@@ -6,7 +6,7 @@ import os
 import secrets
 import shlex
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from functools import partial
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from engine.formats.zgb.mail import current_route, mail_settings, why_unready
 from engine.formats.zgb.place import ZgbSettings
 from engine.formats.zgb.store import ZgbStore
 from engine.locks.token_buckets import ALL_KINDS, BucketState, next_token_at
-from engine.logs.log_tail import SharedLog
+from engine.logs.log_line import SharedLog
 from engine.places.place import Place, WholeQueueFigures
 from engine.store import Unavailable
 from engine.system import files
@@ -47,27 +47,18 @@ class ZgbPlace(NamedTuple):
         return find_log(self.zgb_settings.log, self.path, os.environ, os.getcwd())
 
     def open(self, log: Log | None = None) -> ZgbStore:
-        """Open its store, which reports to a log.
-
-        Raises:
-            Unavailable: it cannot be reached.
-        """
+        """Open its store, which reports to a log. Raises Unavailable: it cannot be reached."""
         place = self.zgb_settings.place(self.path)._replace(rolls_back=self.rolls_back)
         return ZgbStore(place) if log is None else ZgbStore(place, write_event=log.write)
 
-    def log(self) -> Log:
-        """The log of one run or of one command."""
-        return Log(
-            self.log_location().path, secrets.token_hex(4), self.path, time.time, print_error
-        )
+    def log(self, otherwise: Callable[[str], None] = print_error) -> Log:
+        """The log of one run or of one command; `otherwise` gets lines that cannot be written."""
+        where = self.log_location().path
+        return Log(where, secrets.token_hex(4), self.path, time.time, otherwise)
 
 
 def zgb_place(setup: Setup) -> ZgbPlace:
-    """The mail queue that a command is for.
-
-    Raises:
-        Unavailable: not found.
-    """
+    """The mail queue that a command is for. Raises Unavailable: not found."""
     if setup.format_name != FORMAT:
         setup.require_readable()  # an unreadable file may be one
         raise Unavailable(
@@ -93,11 +84,7 @@ def complete_place(setup: Setup, place: Place) -> Place:
 
 
 def queue_facts(setup: Setup) -> WholeQueueFigures:
-    """Facts about the whole queue.
-
-    Raises:
-        Unavailable: the database cannot be read now.
-    """
+    """Facts about the whole queue. Raises Unavailable: the database cannot be read now."""
     place = zgb_place(setup)
     where = place.log_location()
     with closing(place.open()) as store:
@@ -146,11 +133,8 @@ def _refused_kinds(place: ZgbPlace, columns: tuple[str, ...]) -> Iterator[str]:
 
 
 def queue_shut(setup: Setup, kind: str) -> str:
-    """Why no worker would claim a mail of a kind now, as far as known; "" if one would.
-
-    Raises:
-        Unavailable: the database cannot be read now.
-    """
+    """Why no worker would claim a mail of a kind now, as far as known; "" if one would. Raises
+    Unavailable: the database cannot be read now."""
     place = zgb_place(setup)
     if why := place.zgb_settings.work_refusal:
         with closing(place.open()) as store:
@@ -172,11 +156,7 @@ def queue_shut(setup: Setup, kind: str) -> str:
 
 
 def queue_tokens(setup: Setup) -> tuple[BucketState, ...]:
-    """The state of its token bucket now.
-
-    Raises:
-        Unavailable: the database cannot be read now.
-    """
+    """The state of its token bucket now. Raises Unavailable: the database cannot be read now."""
     with closing(zgb_place(setup).open()) as store:
         figures = store.figures(time.time())
         burst = min(figures.per_hour, store.place.rate_limit.burst)
@@ -215,13 +195,8 @@ def cron_line(path: str, settings: str) -> str:
 
 
 def open_logged(setup: Setup) -> ZgbStore:
-    """Open a store that logs its changes to the queue's log, like the ZGB worker.
-
-    Raises:
-        Unavailable: it cannot be reached.
-    """
-    path = setup.place
-    where = find_log(setup.settings.log, path, os.environ, os.getcwd())
+    """Open a store that logs its changes to the queue's log, like the ZGB worker. Raises
+    Unavailable: it cannot be reached."""
+    place = ZgbPlace(setup, setup.place, setup.settings)
     # A line that cannot be written is in the journal too, and a screen has no room for it.
-    log = Log(where.path, os.urandom(4).hex(), path, time.time, lambda text: None)
-    return ZgbStore(setup.settings.place(path), write_event=log.write)
+    return place.open(place.log(lambda text: None))

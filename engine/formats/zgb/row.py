@@ -106,11 +106,8 @@ def hash_values(identifying: object) -> str:
 
 
 def parse_row(values: Sequence[Cell], shape: TableShape) -> JobRow:
-    """Parse a row as selected: its key, then every column.
-
-    Raises:
-        InvalidRow: a column has an invalid value.
-    """
+    """Parse a row as selected: its key, then every column. Raises InvalidRow: a column has an
+    invalid value."""
     key, *cells = values
     if not cells:
         raise InvalidRow(f"a value has more than {VALUE_LIMIT_BYTES:,} bytes, the limit")
@@ -235,11 +232,8 @@ def sidecar_task(
 
 
 def new_values(task: Task, shape: TableShape, now: float) -> dict[str, Cell]:
-    """Return the columns of a new job.
-
-    Raises:
-        Unsupported: the task has a value that a row cannot hold.
-    """
+    """Return the columns of a new job. Raises Unsupported: the task has a value that a row cannot
+    hold."""
     its = parse_id(task.id)
     if its is None or its[1] != task.kind:
         raise Unsupported(
@@ -270,11 +264,8 @@ def new_values(task: Task, shape: TableShape, now: float) -> dict[str, Cell]:
 def changed_row(
     row: JobRow, old: Task, new: Task, now: float, shape: TableShape, place: ZgbDatabase
 ) -> JobRow:
-    """Return the row after a change, for either database; the key and foreign columns stay.
-
-    Raises:
-        Unsupported: the task has a value that a row cannot hold.
-    """
+    """Return the row after a change, for either database; the key and foreign columns stay. Raises
+    Unsupported: the task has a value that a row cannot hold."""
     values: dict[str, Cell] = {"attempts": _attempts(new)}
     if new.error != old.error:
         values["last_error"] = new.error[:ERROR_LIMIT_CHARS] or None
@@ -358,11 +349,7 @@ def _time_values(shape: TableShape, **moments: float) -> dict[str, Cell]:
 
 
 def complete_image(row: JobRow, shape: TableShape, foreign_cells: Mapping[str, Cell]) -> bytes:
-    """Return a row as `image_of`.
-
-    Raises:
-        Unsupported: it is too large.
-    """
+    """Return a row as `image_of`. Raises Unsupported: it is too large."""
     image = image_of(row, shape, foreign_cells)
     if len(image) > MAX_IMAGE_BYTES:
         what = f"the row of {row.id} has {len(image):,} bytes as text"
@@ -379,10 +366,7 @@ def image_of(row: JobRow, shape: TableShape, foreign_cells: Mapping[str, Cell]) 
 
 def parse_image(image: bytes, shape: TableShape) -> JobRow:
     """Parse the result of `build_image`; columns added since are empty, removed ones are dropped.
-
-    Raises:
-        Unsupported: these bytes are not the image of a row.
-    """
+    Raises Unsupported: these bytes are not the image of a row."""
     try:
         document = json.loads(image)
         cells = {str(name): _decode_cell(value) for name, value in document["row"].items()}

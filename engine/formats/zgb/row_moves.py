@@ -63,11 +63,7 @@ class MoveBatch(NamedTuple):
     now: float
 
     def apply(self, move: Move) -> str:
-        """Make one move; return the new revision.
-
-        Raises:
-            Gone, Unsupported: nothing was changed.
-        """
+        """Make one move; return the new revision. Raises Gone, Unsupported: nothing was changed."""
         old, new, image = move[:3]
         if old is None:
             assert new is not None
@@ -272,11 +268,7 @@ def read_values(
 
 
 def read_foreign(db: OwnerConnection, database: Database, key: int) -> dict[str, Cell]:
-    """Return the columns of other programs in a row.
-
-    Raises:
-        Unsupported: a value is too large.
-    """
+    """Return the columns of other programs in a row. Raises Unsupported: a value is too large."""
     names, shape = foreign_columns(db), database.shape
     foreign_cells = select_values(db, "mail_queue", names, shape.key, key) if names else {}
     if missing := [name for name in names if name not in foreign_cells]:
@@ -293,11 +285,8 @@ def parse_or_invalid(values: tuple[Cell, ...], database: Database) -> JobRow | I
 
 
 def read_unchanged(db: OwnerConnection, database: Database, task: Task, now: float) -> JobRow:
-    """Return the row in "mail_queue" that a task was read from.
-
-    Raises:
-        Gone: the row has changed or is gone.
-    """
+    """Return the row in "mail_queue" that a task was read from. Raises Gone: the row has changed or
+    is gone."""
     its = parse_id(task.id)
     for row in read_rows(db, database, *its) if its else ():
         if isinstance(row, JobRow) and row.rev == task.rev:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from engine.formats.zgb import claims, queue_config, row_moves
 from engine.formats.zgb.place import Cell
+from engine.formats.zgb.queue_config import UNDECIDABLE_ERROR, RedirectDecision, load_config
 from engine.formats.zgb.row import (
     STATES,
     STATUSES,
@@ -60,7 +61,7 @@ class QueueScan:
 
     def __init__(self, database: Database, sidecar: SidecarDatabase, now: float) -> None:
         self._database, self._sidecar, self._now = database, sidecar, now
-        self._token = queue_config.load_config(database.connection).move_token
+        self._token = load_config(database.connection).move_token
         self._problems: tuple[Problem, ...] | None = None
         self.expected_tasks = 0
         """Approximate number of jobs, once a full scan has begun."""
@@ -137,7 +138,7 @@ class QueueScan:
 
     def _find_problems(self) -> Iterator[Problem]:
         database, place = self._database, self._database.place
-        settings = queue_config.load_config(database.connection)
+        settings = load_config(database.connection)
         counted = claims.count_orphans(database.connection, database)
         if counted is None and place.registrations:
             yield Problem("registrations", claims.no_registrations_message(database))
@@ -146,11 +147,9 @@ class QueueScan:
         if problem := queue_config.rate_problem(settings.rate, place.rate_limit):
             yield Problem(queue_config.RATE_KEY, problem)
         where = claims.decide_redirect_now(database, settings, self._now)
-        if where is queue_config.RedirectDecision.UNDECIDABLE:
+        if where is RedirectDecision.UNDECIDABLE:
             yield Problem(
-                "redirect",
-                f"{queue_config.UNDECIDABLE_ERROR}: "
-                f"{claims.undecidable_reason(database, settings)}",
+                "redirect", f"{UNDECIDABLE_ERROR}: {claims.undecidable_reason(database, settings)}"
             )
 
     def _sidecar_jobs(self, state: State) -> Iterator[ScanItem]:

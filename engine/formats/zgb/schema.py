@@ -83,12 +83,8 @@ SCHEMA = (
 
 def create(path: str) -> None:
     """Create a new, empty mail queue, or fill an empty file that a killed process left. It sends
-    nothing until `mailQueueEnabled` is set.
-
-    Raises:
-        FileExistsError: something of that name exists.
-        OSError: it cannot be created.
-    """
+    nothing until `mailQueueEnabled` is set. Raises FileExistsError: something of that name exists;
+    OSError: it cannot be created."""
     with users.files_as(owner_of(path)):
         _create(path)
     db = OwnerConnection(path, read_only=False, patience=ZgbDatabase(path).patience, durable=True)
@@ -210,11 +206,8 @@ class Database:
 
     @property
     def connection(self) -> OwnerConnection:
-        """The connection to the file that the path names now.
-
-        Raises:
-            Unavailable: there is no file, or it is not a mail queue.
-        """
+        """The connection to the file that the path names now. Raises Unavailable: there is no file,
+        or it is not a mail queue."""
         if not self._connection.is_current:
             old = self._connection
             self._connection, self.shape = self._open()
@@ -291,11 +284,8 @@ def _read_columns(db: OwnerConnection, table: str, needed: tuple[str, ...]) -> d
 
 
 def _require_table(db: OwnerConnection, table: str) -> None:
-    """Check that a name is not that of a view or a virtual table, which run code when read.
-
-    Raises:
-        Unavailable: it is one.
-    """
+    """Check that a name is not that of a view or a virtual table, which run code when read. Raises
+    Unavailable: it is one."""
     tables = db.run(
         "SELECT type, rootpage FROM sqlite_master"
         " WHERE name = ? COLLATE NOCASE AND type IN ('table', 'view')",

@@ -237,11 +237,8 @@ class SidecarDatabase:
 
     def settle_committed(self, token: str) -> None:
         """Complete the moves of this token after its commit in ZGB's database. Other tokens are not
-        touched: another process may be moving jobs.
-
-        Raises:
-            Unavailable: not now; until the next move, the token in `config` decides.
-        """
+        touched: another process may be moving jobs. Raises Unavailable: not now; until the next
+        move, the token in `config` decides."""
         db = self._open_existing()
         if db is not None:
             with db.writing():
@@ -347,11 +344,7 @@ class SidecarDatabase:
 
 
 def _file_exists(path: str) -> bool:
-    """True if the file exists.
-
-    Raises:
-        Unavailable: it is not a plain file.
-    """
+    """True if the file exists. Raises Unavailable: it is not a plain file."""
     try:
         file_stat = os.lstat(path)
     except FileNotFoundError:

@@ -15,7 +15,7 @@ from engine.formats.zgb.connection import OwnerConnection
 from engine.formats.zgb.control import Backlog, QueueFigures
 from engine.formats.zgb.log import EventWriter, discard_event
 from engine.formats.zgb.place import KINDS, Cell, ZgbDatabase
-from engine.formats.zgb.queue_config import QueueConfig
+from engine.formats.zgb.queue_config import QueueConfig, RedirectDecision, load_config
 from engine.formats.zgb.row import (
     FAILED_WORD,
     STATES,
@@ -119,7 +119,7 @@ class ClaimedJob(NamedTuple):
     """True if its registration is gone."""
     registration: Mapping[str, Cell]
     """The row of its registration by column name; empty if none."""
-    redirection: queue_config.RedirectDecision
+    redirection: RedirectDecision
     is_test: bool
     """True if the test mode is switched on for it; the guard cannot change that."""
 
@@ -137,11 +137,8 @@ class ZgbStore(Store):
         write_event: EventWriter = discard_event,
     ) -> None:
         """`pause` is called to sleep between two checks for changes; `write_event` receives each
-        event after it has happened.
-
-        Raises:
-            Unavailable: it is not a mail queue, or cannot be read.
-        """
+        event after it has happened. Raises Unavailable: it is not a mail queue, or cannot be
+        read."""
         self.place = place
         self.words = {FAILED_WORD: State.PENDING if place.auto_retry else State.DEAD}
         self._clock, self._write_event = clock, write_event
@@ -221,7 +218,7 @@ class ZgbStore(Store):
     def read(self, task: Task, part: str = "") -> bytes:
         if part not in ("", "row"):
             raise Gone(f"{task.id} has no part {part!r}")
-        now, token = self._clock(), queue_config.load_config(self._database.connection).move_token
+        now, token = self._clock(), load_config(self._database.connection).move_token
         if task.state in row_moves.SIDECAR_STATES:
             sidecar_row = self._sidecar.find(task.id, token)
             if sidecar_row is None or (sidecar_row.state, sidecar_row.rev) != (
@@ -271,24 +268,20 @@ class ZgbStore(Store):
         """Claim as many jobs as there are tokens. The first claim does the maintenance.
 
         Afterwards `changes.next_due` is the time when the next job can be claimed. `wants` is
-        called under the write lock.
-
-        Raises:
-            Unsupported: the database is read-only.
-            Unavailable: it cannot be written now, or most of its jobs have no registration.
-        """
+        called under the write lock. Raises Unsupported: the database is read-only; Unavailable: it
+        cannot be written now, or most of its jobs have no registration."""
         if self._database.refused:
             raise Unsupported(self._database.refused)
         run = ClaimRun(self._database, now, owner, wants)
         for turn in range(limit):
-            claim = run.claim()
+            task, report = run.claim()
             if turn == 0:
-                self.claim_report = claim.report
-                log.log_claim(self._write_event, claim.report)
-            if claim.task is None:
-                self.changes = self.changes._replace(next_due=claim.report.due)
+                self.claim_report = report
+                log.log_claim(self._write_event, report)
+            if task is None:
+                self.changes = self.changes._replace(next_due=report.due)
                 return
-            yield claim.task
+            yield task
 
     @override
     def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
@@ -340,7 +333,7 @@ class ZgbStore(Store):
         sidecar_db: OwnerConnection | None = None
         try:
             with self._database.writing() as queue_db:
-                known = queue_config.load_config(queue_db).move_token
+                known = load_config(queue_db).move_token
                 token = next_token(known)
                 if reach is not TouchedDatabases.QUEUE:
                     sidecar_db = self._sidecar.begin(known, token)
@@ -376,7 +369,7 @@ class ZgbStore(Store):
 
     def count_other(self) -> int:
         """Count held and trashed jobs of other databases that had this path before."""
-        token = queue_config.load_config(self._database.connection).move_token
+        token = load_config(self._database.connection).move_token
         return self._sidecar.count_other(token)
 
     def _move_refusal(self, move: Move) -> Unsupported | None:
@@ -390,7 +383,7 @@ class ZgbStore(Store):
     # ---- the queue as a whole
 
     def _controls(self) -> Mapping[str, Control]:
-        settings = queue_config.load_config(self._database.connection)
+        settings = load_config(self._database.connection)
         return control.list_controls(settings, self._database, self._clock())
 
     @override
@@ -410,12 +403,8 @@ class ZgbStore(Store):
         """Enqueue the mails of a registration; report each as created or existing.
 
         A mail is enqueued once while its job exists. After it is sent the job is gone, and another
-        call sends it again.
-
-        Raises:
-            Unsupported: no such kind, or no registration of that number.
-            Unavailable: the database cannot be written now.
-        """
+        call sends it again. Raises Unsupported: no such kind, or no registration of that number;
+        Unavailable: the database cannot be written now."""
         now = self._clock()
         enqueued = []
         for kind in kinds:
@@ -438,38 +427,28 @@ class ZgbStore(Store):
         return control.compute_figures(self._database, now)
 
     def backlog(self, now: float) -> Backlog:
-        """Count waiting and parked jobs in "mail_queue".
-
-        Raises:
-            Unavailable: the database cannot be read now.
-        """
+        """Count waiting and parked jobs in "mail_queue". Raises Unavailable: the database cannot be
+        read now."""
         return control.count_backlog(self._database, now)
 
-    def redirect_now(self, now: float) -> queue_config.RedirectDecision:
+    def redirect_now(self, now: float) -> RedirectDecision:
         """Decide where the mail of a user's job goes that is enqueued and sent now."""
         return claims.decide_redirect_now(
-            self._database, queue_config.load_config(self._database.connection), now
+            self._database, load_config(self._database.connection), now
         )
 
     def test_mode_resumes(self, now: float) -> float | None:
         """When test mode takes effect again, if it is on without effect in the registration period:
-        epoch seconds UTC. None if it is off, or in effect now.
-
-        Raises:
-            Unavailable: the database cannot be read now.
-        """
-        settings = queue_config.load_config(self._database.connection)
+        epoch seconds UTC. None if it is off, or in effect now. Raises Unavailable: the database
+        cannot be read now."""
+        settings = load_config(self._database.connection)
         during = settings.period(self._database.shape)
         held_back = settings.is_redirected and during is not None and during.contains(now)
         return during.end if during is not None and held_back else None
 
     def settings(self) -> QueueConfig:
-        """Read ZGB's settings.
-
-        Raises:
-            Unavailable: the database cannot be read now.
-        """
-        return queue_config.load_config(self._database.connection)
+        """Read ZGB's settings. Raises Unavailable: the database cannot be read now."""
+        return load_config(self._database.connection)
 
     def columns(self) -> tuple[str, ...]:
         """Return the columns of the registrations; none without such a table."""
@@ -488,15 +467,12 @@ class ZgbStore(Store):
         return self._database.shape.has_creation_times
 
     def describe_claim(self, task: Task, now: float) -> ClaimedJob:
-        """Read everything that is needed just before the mail of a claimed job is sent.
-
-        Raises:
-            Gone: the lease has expired and another worker has the job: send nothing.
-            Unavailable: the database cannot be read now.
-        """
+        """Read everything that is needed just before the mail of a claimed job is sent. Raises
+        Gone: the lease has expired and another worker has the job: send nothing; Unavailable: the
+        database cannot be read now."""
         database, db = self._database, self._database.connection
         row = row_moves.read_unchanged(db, database, task, now)
-        settings = queue_config.load_config(db)
+        settings = load_config(db)
         redirect = claims.decide_redirect(db, database, row, settings, now)
         return ClaimedJob(
             row.key,
@@ -512,22 +488,6 @@ class ZgbStore(Store):
             redirection=redirect,
             is_test=settings.is_redirected and row.kind == "user",
         )
-
-    def is_orphan(self, task: Task) -> bool:
-        """True if the registration of a claimed job is gone; to be asked just before sending."""
-        db = self._database.connection
-        row = row_moves.read_unchanged(db, self._database, task, self._clock())
-        return claims.is_orphan(db, self._database, row)
-
-    def redirect_of(self, task: Task, now: float) -> queue_config.RedirectDecision:
-        """Decide where the mail of a job goes if it is sent now.
-
-        Raises:
-            Gone: the job has changed or is gone.
-        """
-        db = self._database.connection
-        row = row_moves.read_unchanged(db, self._database, task, now)
-        return claims.decide_redirect(db, self._database, row, queue_config.load_config(db), now)
 
 
 def _apply_move(lot: MoveBatch, move: Move) -> Outcome:

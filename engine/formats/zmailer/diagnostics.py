@@ -96,11 +96,7 @@ def dsn_parameter(line: bytes, name: str) -> bytes:
 
 
 def fields_of(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The fields of a control file, each with its offset.
-
-    Raises:
-        Refused: the file is torn.
-    """
+    """The fields of a control file, each with its offset. Raises Refused: the file is torn."""
     for start, lines in split_fields(data):
         for line in lines:
             yield start, line

@@ -45,11 +45,7 @@ class ZmailerSettings(NamedTuple):
 
 
 def parse_settings(value: object, at: ConfigLocation) -> ZmailerSettings:
-    """Parse the section of the configuration.
-
-    Raises:
-        ConfigError: a value is invalid.
-    """
+    """Parse the section of the configuration. Raises ConfigError: a value is invalid."""
     checks = dict.fromkeys(ZmailerSettings._fields, validators.check_path)
     return ZmailerSettings(**validators.check_mapping(value, at, checks))
 
@@ -127,11 +123,8 @@ def _problem(path: str, error: OSError) -> str:
 
 
 def read_text(path: str) -> str:
-    """Read a configuration file.
-
-    Raises:
-        OSError: it cannot be read, or is larger than `MAX_CONF_BYTES`.
-    """
+    """Read a configuration file. Raises OSError: it cannot be read, or is larger than
+    `MAX_CONF_BYTES`."""
     fd = files.open_file(path)
     try:
         data = os.read(fd, MAX_CONF_BYTES + 1)

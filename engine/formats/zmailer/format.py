@@ -52,12 +52,9 @@ class ZmailerFormat(Format):
 
     @override
     def open(self, setup: Setup) -> Store:
-        """Open the store of a spool, with all that an operator may do there.
-
-        Raises:
-            Unavailable: it cannot be reached.
-        """
-        from engine.formats.zmailer.scheduler.open_spool import open_spool
+        """Open the store of a spool, with all that an operator may do there. Raises Unavailable: it
+        cannot be reached."""
+        from engine.formats.zmailer.scheduler.spool_watch import open_spool
 
         return open_spool(setup)
 
@@ -111,7 +108,7 @@ class MailqFormat(Format):
 
     @override
     def open(self, setup: Setup) -> Store:
-        from engine.formats.zmailer.mailq_store.place import parse_place
+        from engine.formats.zmailer.mailq_store.source import parse_place
         from engine.formats.zmailer.mailq_store.store import MailqStore
 
         return MailqStore(parse_place(setup.address))

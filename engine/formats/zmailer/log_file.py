@@ -24,11 +24,8 @@ class SchedulerLog:
     """An open log."""
 
     def __init__(self, path: str, clock: Callable[[], float]) -> None:
-        """`path` is "" for standard error; `clock` gives epoch seconds UTC.
-
-        Raises:
-            OSError: the file cannot be opened or made.
-        """
+        """`path` is "" for standard error; `clock` gives epoch seconds UTC. Raises OSError: the
+        file cannot be opened or made."""
         self._path, self._clock = path, clock
         self.fd = -1
         """The descriptor; it stays the same after `reopen`."""
@@ -36,11 +33,8 @@ class SchedulerLog:
         self.reopen()
 
     def reopen(self) -> None:
-        """Open the file by its name again: what it was before may have been renamed.
-
-        Raises:
-            OSError: it cannot be opened or made; the old one stays in use.
-        """
+        """Open the file by its name again: what it was before may have been renamed. Raises
+        OSError: it cannot be opened or made; the old one stays in use."""
         self._reopen_at = self._clock() + REOPEN_SECONDS
         fd = _open_log(self._path) if self._path else os.dup(2)
         if self.fd < 0:
@@ -50,11 +44,7 @@ class SchedulerLog:
         os.close(fd)
 
     def write(self, text: str) -> None:
-        """Write one line.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Write one line. Raises OSError: it cannot be written."""
         now = self._clock()
         if self._path and not self._reopen_at - REOPEN_SECONDS <= now < self._reopen_at:
             self.reopen()

@@ -28,11 +28,7 @@ _match = re.compile(rb"NEW ((?:[A-Z]/){0,2}[1-9][0-9]{0,19}(?:-[A-Za-z0-9_.-]{1,
 
 def send(path: str, control_file: str, seconds: float = 0.0) -> bool:
     """Name a new control file, below transport/; False if no scheduler takes it within so many
-    seconds: it finds the file by a scan.
-
-    Raises:
-        OSError: the socket cannot be used.
-    """
+    seconds: it finds the file by a scan. Raises OSError: the socket cannot be used."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.settimeout(seconds)
         try:
@@ -67,11 +63,7 @@ class NotifySocket:
     """The socket of a scheduler; it replaces the one that an ended scheduler has left."""
 
     def __init__(self, path: str) -> None:
-        """Bind it.
-
-        Raises:
-            OSError: it cannot be made, or another kind of file is there.
-        """
+        """Bind it. Raises OSError: it cannot be made, or another kind of file is there."""
         self._path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)

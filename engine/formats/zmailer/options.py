@@ -116,11 +116,8 @@ _PARSED: Mapping[str, Callable[[str], Mapping[str, Any]]] = {
 
 
 def parse_options(words: Sequence[str]) -> SchedulerOptions:
-    """Parse the words of the command line.
-
-    Raises:
-        WrongOption: one is unknown, or its value cannot be used.
-    """
+    """Parse the words of the command line. Raises WrongOption: one is unknown, or its value cannot
+    be used."""
     try:
         options, operands = getopt.getopt(
             list(words), "divFHnQSVWf:E:L:l:M:N:p:P:q:R:Z:", ["exact"]

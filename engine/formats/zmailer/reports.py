@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from email.utils import format_datetime
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 from zlib import crc32
 
 from engine.formats.zmailer import diagnostics, submit
@@ -115,6 +115,14 @@ class DeliveryReport(NamedTuple):
     lines: tuple[int, ...]
     """Offsets of all d lines that are now reported: their tag becomes `+`."""
     recipients: tuple[bytes, ...]
+
+    def chunks(self, message: BinaryIO) -> Iterator[bytes]:
+        """Yield the bytes of the report, with the body of the open message file."""
+        yield self.head
+        if self.body_offset is not None:
+            message.seek(self.body_offset)
+            yield from submit.copy_file(message)
+        yield self.tail
 
 
 class _Fields(NamedTuple):
@@ -308,10 +316,7 @@ def _text(rows: Sequence[Unreported]) -> bytes:
 
 
 def _delivery_status(
-    message: ReportedMessage,
-    fields: _Fields,
-    rows: Sequence[Unreported],
-    settings: ReportSettings,
+    message: ReportedMessage, fields: _Fields, rows: Sequence[Unreported], settings: ReportSettings
 ) -> bytes:
     """The part for programs: fields of the message, then of each recipient (RFC 3464, 2)."""
     arrived = datetime.fromtimestamp(message.modified_ns // 10**9, UTC)

@@ -10,6 +10,8 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
+from typing import BinaryIO
 
 from engine.formats.zmailer import diagnostics, notify
 from engine.formats.zmailer.diagnostics import FAILED, Unreported
@@ -23,6 +25,7 @@ from engine.formats.zmailer.reports import (
     envelope_end,
     parse_form,
 )
+from engine.formats.zmailer.spool.changes import MailActions
 from engine.formats.zmailer.spool.control_file import (
     Diagnostic,
     FileLayout,
@@ -33,7 +36,8 @@ from engine.formats.zmailer.spool.control_file import (
 )
 from engine.formats.zmailer.spool.folders import OpenControl, PostofficeFolders
 from engine.formats.zmailer.spool.marks import Commit, LineChange, Settle
-from engine.formats.zmailer.submit import Router, resubmission
+from engine.formats.zmailer.submit import Router, copy_file, resubmission
+from engine.override import override
 from engine.store import Unavailable
 from engine.system import files
 from engine.system.files import Refused
@@ -46,7 +50,6 @@ FORM = "delivery"
 KILLED_STATUS = b"5.7.0"
 """Security or policy status (RFC 3463): an operator decided it."""
 
-_COPY_BYTES = 1 << 20
 _MAX_FORM_BYTES = 1 << 16
 _WAKE_SECONDS = 1.0
 """Seconds for which a host is not woken again: the rows of one plan come in batches."""
@@ -70,8 +73,8 @@ def read_form(folder: str, name: str = FORM) -> ReportForm:
         os.close(fd)
 
 
-class SpoolMail:
-    """`MailActions` of one spool."""
+class SpoolMail(MailActions):
+    """The mail of one spool: reports and rerouted messages by staged files, trigger files."""
 
     def __init__(
         self,
@@ -90,6 +93,7 @@ class SpoolMail:
         self._woken: dict[str, float] = {}
         self._takes_notices = True
 
+    @override
     @contextmanager
     def stage(
         self,
@@ -99,26 +103,23 @@ class SpoolMail:
         verb: str,
         lines: Sequence[LineChange],
     ) -> Iterator[Callable[[], object]]:
-        """Stage the mail for the recipients at these lines; append their diagnostics.
-
-        Raises:
-            Unavailable: it cannot be written now.
-        """
+        """Stage the mail for the recipients at these lines; append their diagnostics."""
         try:
-            with self._open_message(opened) as message:
+            with self._folders.open_message(opened.name, opened.is_kept) as message:
                 line_at = partial(line_in, data)
                 recipients = [parse_recipient(layout, line.offset, line_at) for line in lines]
-                arrived, now = os.fstat(message).st_mtime_ns, self._clock()
+                arrived, now = os.fstat(message.fileno()).st_mtime_ns, self._clock()
                 age = now - arrived / 1e9
                 rows = [
                     Unreported(-1, one, _diagnose(one, verb, last, age, now))
                     for one, last in ((one, _last(data, layout, one)) for one in recipients)
                 ]
                 chunks: Iterator[bytes] | None
-                start = os.pread(message, MAX_ENVELOPE_BYTES, 0)
+                start = message.read(MAX_ENVELOPE_BYTES)
                 if verb == "reroute":
                     head = resubmission(self._settings.host, layout.sender, recipients)
-                    chunks = _with_rest(head, message, envelope_end(start), b"")
+                    message.seek(envelope_end(start))
+                    chunks = chain([head], copy_file(message))
                 else:
                     facts = ReportedMessage(opened.name, data, layout.sender, arrived, start)
                     chunks = self._compose(facts, rows, message, now)
@@ -135,41 +136,23 @@ class SpoolMail:
             raise Unavailable(f"{opened.name}: {refusal}") from refusal
 
     def _compose(
-        self, facts: ReportedMessage, rows: Sequence[Unreported], message: int, now: float
+        self, facts: ReportedMessage, rows: Sequence[Unreported], message: BinaryIO, now: float
     ) -> Iterator[bytes] | None:
         """The bytes of a report; None if the sender wants none, or cannot get one."""
         report = compose_report(facts, rows, self._form(), self._settings, now)
         if report is None or not report.recipients:
             return None
-        return _with_rest(report.head, message, report.body_offset, report.tail)
+        return report.chunks(message)
 
+    @override
     def recover(self, settle: Settle) -> list[str]:
-        """Send or remove what killed processes have staged.
-
-        Raises:
-            Unavailable: one cannot be sent now.
-        """
         return self._router.recover(settle)
-
-    @contextmanager
-    def _open_message(self, opened: OpenControl) -> Iterator[int]:
-        _, path = self._folders.find_message(opened.name, opened.is_kept)
-        above, name = os.path.split(path)
-        with self._folders.open_below(self._folders.fd, above) as folder:
-            fd = files.open_outgoing(name, folder, os.fstat(self._folders.fd))
-        try:
-            yield fd
-        finally:
-            os.close(fd)
 
     # ---- waking
 
+    @override
     def wake(self, hosts: Collection[str]) -> None:
-        """Write a trigger file for each host into transport/, by rename, named INODE-etrn.
-
-        Raises:
-            Unavailable: one cannot be written.
-        """
+        """Write a trigger file for each host into transport/, by rename, named INODE-etrn."""
         now = self._clock()
         for host in sorted(hosts):
             if 0 <= now - self._woken.get(host, float("-inf")) < _WAKE_SECONDS:
@@ -177,9 +160,9 @@ class SpoolMail:
             self._write_trigger(host)
             self._woken[host] = now
 
+    @override
     def notify(self, control_file: str) -> bool:
-        """Let the scheduler read a file below transport/ now; False if it takes no notice: it finds
-        the file by a scan."""
+        """Let the scheduler read a file; False if it takes no notice."""
         seconds = NOTICE_SECONDS if self._takes_notices else 0.0
         try:
             self._takes_notices = notify.send(self._notify_socket(), control_file, seconds)
@@ -242,13 +225,3 @@ def _append(fd: int, text: bytes) -> None:
     if text:
         os.lseek(fd, 0, os.SEEK_END)
         files.write_all(fd, text)
-
-
-def _with_rest(head: bytes, message: int, offset: int | None, tail: bytes) -> Iterator[bytes]:
-    """A text, the message from an offset on, and a text after it."""
-    yield head
-    if offset is not None:
-        while more := os.pread(message, _COPY_BYTES, offset):
-            yield more
-            offset += len(more)
-    yield tail

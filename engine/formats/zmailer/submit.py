@@ -14,6 +14,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import BinaryIO
 
 from engine.formats.zmailer.spool.control_file import RecipientLine
 from engine.formats.zmailer.spool.marks import Commit, LineChange, Settle
@@ -33,6 +34,7 @@ _RESUBMITTED = (b"NOTIFY=", b"ORCPT=")
 
 _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
 _TRIES = 100
+_COPY_BYTES = 1 << 20
 
 
 def _format_commit(commit: Commit) -> bytes:
@@ -58,11 +60,8 @@ class Router:
         self._spool = spool
 
     def submit(self, chunks: Iterable[bytes], folder: str = ROUTER, suffix: str = "") -> str:
-        """Write a mail; return its path below the spool. It is durable then.
-
-        Raises:
-            Unavailable: it cannot be written now.
-        """
+        """Write a mail; return its path below the spool. It is durable then. Raises Unavailable: it
+        cannot be written now."""
         name = f"new.{os.urandom(6).hex()}"
         with _unavailable(f"{STAGED}/{name}"), self._open_staged() as staged_fd:
             try:
@@ -74,11 +73,8 @@ class Router:
     @contextmanager
     def stage(self, commit: Commit, chunks: Iterable[bytes]) -> Iterator[Callable[[], str]]:
         """Write and fsync a mail that belongs to a change, and yield what sends it once the change
-        is durable, which returns its path. If that is not called, `recover` decides.
-
-        Raises:
-            Unavailable: it cannot be written, or sent, now.
-        """
+        is durable, which returns its path. If that is not called, `recover` decides. Raises
+        Unavailable: it cannot be written, or sent, now."""
         name = f"mail.{os.urandom(6).hex()}"
         with (
             _unavailable(f"{STAGED}/{name}"),
@@ -136,10 +132,7 @@ class Router:
 
     def recover(self, settle: Settle) -> list[str]:
         """Send or remove what ended processes have staged; return the paths of what was sent.
-
-        Raises:
-            Unavailable: one cannot be sent now.
-        """
+        Raises Unavailable: one cannot be sent now."""
         sent = []
         try:
             with _open_folder(self._spool, STAGED) as staged_fd:
@@ -196,6 +189,12 @@ def _read_commit(name: str, staged_fd: int) -> Commit | None:
         return _parse_commit(file.read())
 
 
+def copy_file(file: BinaryIO) -> Iterator[bytes]:
+    """The rest of a file, in pieces."""
+    while piece := file.read(_COPY_BYTES):
+        yield piece
+
+
 def resubmission(host: str, sender: bytes, recipients: Iterable[RecipientLine]) -> bytes:
     """The envelope of a message that goes through the router again, as agent `hold` writes it; an
     empty sender is that of a report.
@@ -219,12 +218,8 @@ def _unavailable(where: str) -> Iterator[None]:
 
 @contextmanager
 def _open_folder(spool: int, path: str) -> Iterator[int]:
-    """Open a folder below the spool, each component without following a link.
-
-    Raises:
-        OSError: one is missing, or no folder.
-        Unavailable: another user may rename files in it.
-    """
+    """Open a folder below the spool, each component without following a link. Raises OSError: one
+    is missing, or no folder; Unavailable: another user may rename files in it."""
     fd = os.dup(spool)
     try:
         for name in filter(None, path.split("/")):

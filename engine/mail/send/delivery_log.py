@@ -18,7 +18,7 @@ from engine.logs.delivery_records import (
     Delivery,
     DeliveryRecords,
 )
-from engine.logs.log_tail import format_log_line
+from engine.logs.log_line import format_log_line
 from engine.mail.send.mail_metrics import METRIC_TRANSPORTS, NONE_LABEL, MailFigures, render_metrics
 from engine.monitor.prometheus import CounterFiles, add_place
 from engine.system import files

@@ -15,8 +15,7 @@ from engine import verbs
 from engine.config.place_address import Address, parse_address
 from engine.config.queue_config import Config, OutboxConfig
 from engine.delivery.delivery_parts import with_outbox
-from engine.destinations.orphans import Orphans, find_orphans
-from engine.destinations.outbox import Outbox, RowRemover
+from engine.destinations.outbox import Orphans, Outbox, RowRemover, find_orphans
 from engine.formats.bullmq.place import parse_place
 from engine.formats.bullmq.store import BullmqStore
 from engine.formats.nftban.store import NftbanStore

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from engine.formats.base.memory import MemoryStore, MemoryTasks
-from engine.index import regexp_operator, row_positions
+from engine.index import listed_rows, regexp_operator
 from engine.index.filter_language import parse_filter
+from engine.index.listed_rows import RowPositions
 from engine.index.reader import Reader
-from engine.index.row_positions import RowPositions
 from engine.index.schema import ORDER_COLUMNS, Query, Window
 from engine.index.writer import IndexDelta, Writer
 from engine.model import Lease, Missing, Problem, State, Task
@@ -350,7 +350,7 @@ def test_a_search_is_the_same_however_it_is_made(
     """Words that grow letter by letter, frequent and rare ones, give the rows and the number of a
     plain search: whether the first rows or the last were asked for first, counted or not, and with
     the result of the word before at hand."""
-    monkeypatch.setattr("engine.index.search.COUNTED_ROWS", 0)
+    monkeypatch.setattr("engine.index.reader.COUNTED_ROWS", 0)
     tasks = [
         a_task(n, description=f"host{n}", attempts=n % 3, queue="ab"[n % 2]) for n in range(2_500)
     ]
@@ -390,7 +390,7 @@ def test_a_search_is_counted_though_its_last_known_row_has_left(
     writer: Writer, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The index may be newer than the generation that was reported: the search is made again."""
-    monkeypatch.setattr("engine.index.search.COUNTED_ROWS", 0)
+    monkeypatch.setattr("engine.index.reader.COUNTED_ROWS", 0)
     look(writer, [a_task(n, description=f"host{n}") for n in range(600)])
     query = Query(State.PENDING, parse_filter("host"))
     last = reader.window(query, 0, 40, 1, counts=False).tasks[-1]
@@ -404,12 +404,12 @@ def test_a_search_for_the_first_rows_is_not_counted(
 ) -> None:
     """A search whose first rows are found stops there; one with fewer rows, or among few tasks, is
     counted."""
-    monkeypatch.setattr("engine.index.search.COUNTED_ROWS", 599)
+    monkeypatch.setattr("engine.index.reader.COUNTED_ROWS", 599)
     look(writer, [a_task(n, description=f"host{n}") for n in range(600)])
     for words, is_counted, total in (("host", False, 40), ("host59", True, 11), ("no", True, 0)):
         window = reader.window(Query(State.PENDING, parse_filter(words)), 0, 40, 1, counts=False)
         assert (window.is_counted, window.total) == (is_counted, total)
-    monkeypatch.setattr("engine.index.search.COUNTED_ROWS", 600)
+    monkeypatch.setattr("engine.index.reader.COUNTED_ROWS", 600)
     host = Query(State.PENDING, parse_filter("host"))
     assert reader.window(host, 0, 40, 2, counts=False).total == 600
     by_error = Query(State.PENDING, parse_filter("host"), "error")
@@ -588,7 +588,7 @@ def test_blocks_know_every_place(names: list[int], gone: list[int]) -> None:
         return (after[count], before) if before else None
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_positions, "BLOCK_ROWS", 8)
+        patch.setattr(listed_rows, "BLOCK_ROWS", 8)
         half = len(names) // 2
         for name in sorted(f"{n:03}" for n in names[:half]):
             rows.append(name)

@@ -13,10 +13,14 @@ from queue import Empty, SimpleQueue
 import pytest
 
 from engine.formats.base.memory import MemoryStore
-from engine.live import folder_events, folder_watch, shared_watch
-from engine.live.folder_events import EVENTS_PER_CHANGE, FolderEvents, FolderEventSource
+from engine.live import folder_watch, shared_watch
 from engine.live.folder_watch import FolderWatch
-from engine.live.shared_watch import SharedFolderWatch
+from engine.live.shared_watch import (
+    EVENTS_PER_CHANGE,
+    FolderEvents,
+    FolderEventSource,
+    SharedFolderWatch,
+)
 from engine.model import ChangeSource
 from engine.store import Store, Unavailable
 from engine.system import mounts
@@ -89,7 +93,7 @@ def test_many_changes_together_may_lack_names(
 ) -> None:
     """Changes that fill a good part of the kernel's event queue may not be all; a few are."""
     (tmp_path / "limit").write_text(f"{100 * EVENTS_PER_CHANGE}")
-    monkeypatch.setattr(folder_events, "QUEUE_LIMIT", str(tmp_path / "limit"))
+    monkeypatch.setattr(shared_watch, "QUEUE_LIMIT", str(tmp_path / "limit"))
     names, may_lack = set[str](), False
     expected = {str(number) for number in range(9 if all_read else 3000)}
     with closing(FolderEventSource([str(folder)])) as events:
@@ -273,7 +277,7 @@ def test_a_folder_made_while_the_watch_begins_is_followed(
     """A folder that is made after the look for it, before the folder above it is watched, has no
     event; it is followed nevertheless, also if the time of the folder above is old."""
     made = iter([folder / "made"])
-    begin_thread = folder_events._require_thread
+    begin_thread = shared_watch._require_thread
 
     def make_folder() -> None:
         for path in made:
@@ -281,7 +285,7 @@ def test_a_folder_made_while_the_watch_begins_is_followed(
             os.utime(folder, (0, 0))
         begin_thread()
 
-    monkeypatch.setattr(folder_events, "_require_thread", make_folder)
+    monkeypatch.setattr(shared_watch, "_require_thread", make_folder)
     source = ChangeSource((str(folder), str(folder / "made")))
     with following(source, open_nothing) as reports:
         (folder / "made" / "new").touch()

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.logs import log_file, log_tail
+from engine.logs import log_file, log_line
 from engine.logs.byte_search import has_only_contract_lines, matching_entries, matching_lines
-from engine.logs.line_rates import LineRates
+from engine.logs.line_counts import LineRates, LogCounts
 from engine.logs.log_file import FileEntry
 from engine.logs.log_filter import (
     ALL_LINES,
@@ -29,13 +29,12 @@ from engine.logs.log_filter import (
     parse_line_filter,
     parse_typed_time,
 )
-from engine.logs.log_tail import LogLine, SharedLog, parse_log_line
+from engine.logs.log_line import LogLine, SharedLog, parse_log_line
 from engine.logs.merged_log import (
     BEGIN,
     END,
     MAX_STRIDE,
     LineScan,
-    LogCounts,
     LogPosition,
     MergedLog,
     TimeSearch,
@@ -699,7 +698,7 @@ def test_garbage_before_a_line_is_searched_only_so_far(
     path = tmp_path / "queue.log"
     path.write_bytes(b"[2026-01-07 12:01:02] [INFO] begins\n" + garbage * 20_000)
     parsed: list[bytes] = []
-    real = log_tail.parse_log_line
+    real = log_line.parse_log_line
 
     def counting(raw: bytes, source: str, before: float | None = None) -> LogLine:
         parsed.append(raw)

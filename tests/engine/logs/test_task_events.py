@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from engine import verbs
 from engine.formats.base.memory import MemoryStore
 from engine.logs import task_events
-from engine.logs.log_tail import LogLine, format_log_line, parse_log_line
+from engine.logs.log_line import LogLine, format_log_line, parse_log_line
 from engine.logs.task_events import Attempt, EventKind, TaskEvent
 from engine.model import Task
 from engine.policy import contract_retries

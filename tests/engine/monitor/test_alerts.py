@@ -14,7 +14,7 @@ from typing import Any
 from engine.config.queue_config import Thresholds
 from engine.destinations.destination import Destination
 from engine.destinations.watch import CountedTasks, DestinationsReading, DestinationTasks, join
-from engine.logs.log_tail import format_log_line
+from engine.logs.log_line import format_log_line
 from engine.logs.task_events import NO_TRANSPORT
 from engine.model import LockEvidence, State, Verdict
 from engine.monitor.alerts import (

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.logs.task_events import read_events
 from engine.monitor import latency
 from engine.monitor.forecast import expected_start

@@ -62,7 +62,7 @@ def test_a_moment_comes_back_as_it_was() -> None:
     assert again._replace(transports=()) == fine._replace(transports=())
     assert again.transports[0].totals == DeliveryCounts(17, 10, 7, 6)
     unread = NOTHING_KNOWN._replace(name="x", unavailable="No such file")
-    lost = make_sample(unread, NOW, "a console", tokens="no limits file")
+    lost = make_sample(unread, RecordedSample(NOW, "a console", tokens="no limits file"))
     assert decode_sample(encode_sample(lost), "x") == lost
 
 

@@ -1,6 +1,6 @@
 """Same now? Each answer, with its evidence, from log lines that deserve it."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import NamedTuple
 
@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from engine.destinations.destination import Destination
 from engine.logs import task_events
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.logs.task_events import TaskEvent
 from engine.monitor.recurrence import (
     RECENT_SECONDS,
-    CountedOutcomes,
     ErrorGroup,
     Recurrence,
     StillHappens,
@@ -149,14 +148,9 @@ CASES: list[tuple[Errors, list[LogLine], str, str]] = [
 ]  # fmt: skip
 
 
-def check_recurrence(
-    cluster: ErrorGroup,
-    events: Iterable[TaskEvent],
-    now: float,
-    counted: Sequence[CountedOutcomes] = (),
-) -> Recurrence:
+def check_recurrence(cluster: ErrorGroup, events: Iterable[TaskEvent], now: float) -> Recurrence:
     """The answer for a single cluster."""
-    (recurrence,) = check_recurrences([cluster], events, now, counted)
+    (recurrence,) = check_recurrences([cluster], events, now)
     return recurrence
 
 
@@ -241,20 +235,6 @@ def test_destinations_that_became_healthy_end_their_error(
     (now,) = check_recurrences([cluster], told(failed(40, ONE)), NOW, registry=registry)
     assert now.text == words
     assert (now.evidence[0] == f"{PEER} became healthy 9m ago") == (words != "?")
-
-
-def test_metrics_count_where_no_log_does() -> None:
-    """What was counted of the same kind since the error was seen replaces a log."""
-    past = Errors(last=NOW - 900)
-    for errors, counted, words in (
-        (past, CountedOutcomes("mail_send", NOW - 800, 10, 0), "no (15m)"),
-        (past, CountedOutcomes("mail_send", NOW - 800, 9, 0), "?"),
-        (past, CountedOutcomes("mail_send", NOW - 901, 10, 0), "?"),
-        (past, CountedOutcomes("feeds_sync", NOW - 800, 10, 0), "?"),
-        (Errors(last=NOW - 30), CountedOutcomes("mail_send", NOW - 20, 0, 1), "yes"),
-        (Errors(), CountedOutcomes("mail_send", NOW - 20, 10, 0), "?"),
-    ):
-        assert check_recurrence(errors, [], NOW, [counted]).text == words, counted
 
 
 def test_many_clusters_are_answered_at_once() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.logs.log_tail import parse_log_line
+from engine.logs.log_line import parse_log_line
 from engine.logs.task_events import NO_TRANSPORT
 from engine.monitor import prometheus
 from engine.monitor.mail_monitor import MAX_ERROR_PATTERNS, TransportMonitor, parse_mail_event

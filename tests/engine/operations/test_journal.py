@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from engine.formats.base.memory import MemoryStore
 from engine.model import State, Task
 from engine.operations import journal_format, plans, run_plan, undo
-from engine.operations.execute import RowOutcome, RowResult
 from engine.operations.journal import Intent, Journal, Operation, Who, mask_addresses
 from engine.operations.journal_format import MAX_LINE_BYTES
-from engine.operations.plans import Plan, Row
+from engine.operations.plans import Plan, Row, RowOutcome, RowResult
 from engine.store import Unavailable
 from engine.system import files
 from engine.text import decode

@@ -15,9 +15,10 @@ from engine.formats.base.memory import EDGES, MemoryStore, MemoryTasks
 from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.model import Edge, Edges, State, Task
 from engine.operations import execute, plans, run_plan, trash, undo
-from engine.operations.execute import PlanRun, Report, RowResult
+from engine.operations.execute import PlanRun, Report
 from engine.operations.journal import Intent, Journal, Who
-from engine.operations.plans import Plan, Row
+from engine.operations.plans import Plan, Row, RowResult
+from engine.operations.run_plan import run_journaled_plan
 from engine.store import Gone, Store, Unavailable
 from tests.engine.task_builders import NOW, a_task, clock, dead_tasks, new_spool, tasks_in
 from tests.examples import examples
@@ -41,10 +42,12 @@ def test_only_a_task_that_is_as_it_was_seen_is_moved(open_store: Callable[[], St
     whose state the verb does not lead has failed, with the reason."""
     store = open_store()
     plan = plans.freeze_plan("retry", dead_tasks(store, 4), NOW)
-    report = execute.apply_plan(open_store(), plan, clock)
+    report = run_journaled_plan(open_store(), None, plan, None, clock)
     assert report == Report(plan, tuple(row.id for row in plan.rows), (), ())
     assert {task.state for task in tasks_in(store)} == {State.PENDING}
-    refused = execute.apply_plan(store, plans.freeze_plan("release", tasks_in(store), NOW), clock)
+    refused = run_journaled_plan(
+        store, None, plans.freeze_plan("release", tasks_in(store), NOW), None, clock
+    )
     assert refused.failed == tuple((row.id, "not from pending") for row in plan.rows)
 
     for task in list(store.take(NOW, "a worker", 4)):
@@ -56,7 +59,7 @@ def test_only_a_task_that_is_as_it_was_seen_is_moved(open_store: Callable[[], St
     trashed = verbs.purge(back, NOW)
     rev = store.swap(back, trashed)
     store.swap(trashed._replace(rev=rev), trashed._replace(state=State.DEAD, rev=rev))
-    report = execute.apply_plan(store, plan, clock)
+    report = run_journaled_plan(store, None, plan, None, clock)
     assert (report.done, report.failed) == ((same.id,), ())
     assert set(report.gone) == {moved.id, left.id, back.id}
 
@@ -125,9 +128,9 @@ def test_a_barred_task_is_excluded(open_store: Callable[[], Store]) -> None:
     bar_task(store, guarded)
     plan = plans.freeze_plan("retry", [guarded, free], NOW, edges=store.edges)
     plan = plan._replace(included_ids=frozenset({guarded.id}))
-    report = execute.apply_plan(store, plan, clock)
+    report = run_journaled_plan(store, None, plan, None, clock)
     assert (report.done, report.excluded) == ((free.id,), ((guarded.id, BARRED),))
-    assert execute.apply_plan(store, unaware, clock).failed == ((guarded.id, BARRED),)
+    assert run_journaled_plan(store, None, unaware, None, clock).failed == ((guarded.id, BARRED),)
 
 
 def test_a_barred_task_is_not_brought_back(tmp_path: Path) -> None:
@@ -159,7 +162,7 @@ def test_a_result_tells_a_request_from_a_change(exact: bool) -> None:
     store.edges = {
         transition: edge._replace(exact=exact) for transition, edge in store.edges.items()
     }
-    report = execute.apply_plan(store, plan, clock)
+    report = run_journaled_plan(store, None, plan, None, clock)
     assert (len(report.done), report.is_exact) == (1, exact)
 
 
@@ -425,7 +428,12 @@ def test_expunging_goes_on_without_a_journal(
     that. A plan that moves nothing leaves no file locked for others."""
     dead, asked = dead_tasks(store, 9), iter(range(9))
     assert (
-        len(execute.apply_plan(store, plans.freeze_plan("promote", dead, NOW), clock).failed) == 9
+        len(
+            run_journaled_plan(
+                store, None, plans.freeze_plan("promote", dead, NOW), None, clock
+            ).failed
+        )
+        == 9
     )
     monkeypatch.setattr(execute, "JOURNAL_BATCH_ROWS", 3)
 

@@ -15,10 +15,10 @@ from engine.index.schema import Query
 from engine.index.writer import Writer
 from engine.model import Edge, Edges, Missing, State, Task
 from engine.operations import plans, undo
-from engine.operations.execute import JOURNAL_BATCH_ROWS, Report, RowResult
+from engine.operations.execute import JOURNAL_BATCH_ROWS, Report
 from engine.operations.journal import Intent, Journal, Operation, Who
 from engine.operations.plan_rows import REASON_NOTED, REASON_RECENT, RowTable
-from engine.operations.plans import Plan
+from engine.operations.plans import Plan, RowResult
 from engine.operations.run_plan import run_journaled_plan
 from engine.operations.temp_table import TempTable
 from engine.store import Unavailable

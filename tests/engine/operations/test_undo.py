@@ -12,9 +12,9 @@ from engine.formats.base.memory import MemoryStore
 from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.model import Missing, Problem, State, Task
 from engine.operations import execute, plans, run_plan, undo
-from engine.operations.execute import Report, RowResult
+from engine.operations.execute import Report
 from engine.operations.journal import Intent, Journal, Operation, Who
-from engine.operations.plans import Plan
+from engine.operations.plans import Plan, RowResult
 from engine.store import Store, Unavailable
 from engine.verbs import with_state
 from tests.engine.task_builders import NOW, a_task, clock, tasks_in

@@ -8,14 +8,22 @@ import os
 import time
 from argparse import Namespace
 from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from engine.config import queue_config
+from engine.config.place_address import parse_address
+from engine.destinations.destination import Destination
+from engine.destinations.sql_registry import SqlRegistry
 from engine.formats.base.format import Setup
 from engine.formats.known_formats import setup_for
-from engine.logs.log_tail import format_log_line
+from engine.locks import queue_lock
+from engine.locks.lock_file import boot_seconds
+from engine.locks.queue_lock import Clock
+from engine.logs.log_line import format_log_line
 from engine.mail.message.content import Content
 from engine.mail.send import spool_entry
 from engine.mail.send.mail_spool import MailSpool
@@ -46,6 +54,7 @@ from tui.cli.queue.status import read_status, status
 from tui.cli.setup.places import make_place
 from tui.session.place_session import PlaceSession, follow_places
 
+DOWN, BACK = "https://down.example", "https://back.example"
 SETTINGS = "queue: {syslog: '', max_pending: 3, stuck_threshold: 60}\ntrash: {quota: 1000}\n"
 
 
@@ -53,9 +62,14 @@ def a_setup(root: Path) -> Setup:
     """The setup of a small spool with room for three pending tasks."""
     make_spool(root, [])
     (root / "log" / "queue.log").unlink()
-    path = root / "spooldeck.yaml"
-    path.write_text(SETTINGS)
-    return setup_for(queue_config.load_config(str(path), {}), str(root), os.environ)
+    (root / "spooldeck.yaml").write_text(SETTINGS)
+    return setup_in(root)
+
+
+def setup_in(root: Path) -> Setup:
+    """The setup of the spool in this folder, by the settings there."""
+    config = queue_config.load_config(str(root / "spooldeck.yaml"), {})
+    return setup_for(config, str(root), os.environ)
 
 
 def by_status(setup: Setup) -> tuple[Alert, ...]:
@@ -159,7 +173,7 @@ def a_killed_replay(root: Path) -> None:
     """A replay of four dead tasks whose console died after one, which a worker has done since."""
     for number in range(4):
         write_task(root, "dlq", number)
-    setup = setup_for(queue_config.load_config(str(root / "spooldeck.yaml"), {}), str(root), {})
+    setup = setup_in(root)
     interrupt(make_place(setup, str(root)), 4, 1, at=time.time() - 60)
     for path in (root / "queue" / "pending").iterdir():
         path.unlink()
@@ -169,6 +183,60 @@ def old_metrics(root: Path) -> None:
     """A task that waits until tomorrow, and metrics of half an hour ago."""
     write_task(root, "pending", 1, age=7_205, due_in=86_400)
     write_metrics(root, 1, age=1_865)
+
+
+def earlier(read: Clock) -> float:
+    """What a clock had 47 minutes and a half ago."""
+    return read() - 2850
+
+
+def a_stuck_lock(root: Path) -> None:
+    """A process that runs has had the lock for 47 minutes, by its own record."""
+    write_task(root, "pending", 1)
+    clock, uptime = (partial(earlier, read) for read in (time.time, boot_seconds))
+    queue_lock.acquire_lock(str(root / "run" / "queue.lock"), 1200, clock, uptime)
+
+
+def a_refused_mail(root: Path) -> None:
+    """The relay refused a mail for good an hour ago, by the delivery records."""
+    (root / "mail").mkdir()
+    (root / "mail" / "delivery.jsonl").write_text(
+        json.dumps(
+            {
+                "ts": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 3600)),
+                "transport": "smtp",
+                "recipient": "ana@",
+                "result": "failed",
+                "reason": "rejected_recipient: 550 no such user",
+            }
+        )
+        + "\n"
+    )
+
+
+def two_peers(root: Path) -> None:
+    """A destination that fails since an hour, and one that answers again after its failures."""
+    with (root / "spooldeck.yaml").open("a") as config:
+        config.write(f"destinations: sqlite://{root}/destinations.db\n")
+        config.write("handlers: {push: {deliver: {}}}\n")
+    address = parse_address(f"sqlite://{root}/destinations.db")
+    hour_ago = time.time() - 3600
+    write_metrics(root, 1)
+    with closing(SqlRegistry(address, creates=True)) as registry:
+        registry.swap(None, Destination(DOWN, healthy=False, reason="REFUSED", since=hour_ago))
+        registry.swap(None, Destination(BACK, reason="TIMEOUT", since=hour_ago))
+    for state, number, origin, error in (
+        ("pending", 1, DOWN, ""),
+        ("dlq", 2, BACK, "_TIMEOUT_ no answer"),
+        ("dlq", 3, BACK, "_HTTP_404_ not there"),
+    ):
+        task = write_task(root, state, number, due_in=600)
+        payload = root / "mailspool" / f"{number}.json"
+        payload.parent.mkdir(exist_ok=True)
+        payload.write_text(json.dumps({"url": f"{origin}/in"}))
+        text = task.read_text().replace('TYPE="report"', 'TYPE="push"')
+        text = text.replace('PAYLOAD_FILE=""', f'PAYLOAD_FILE="{payload}"')
+        task.write_text(text.replace('LAST_ERROR=""', f'LAST_ERROR="{error}"'))
 
 
 def full_only_at(folder: str) -> Callable[[str], dict[str, int]]:
@@ -199,6 +267,9 @@ PLACES: list[tuple[Callable[[Path], None], set[AlertKind]]] = [
     (mail_waits, {AlertKind.LOST, AlertKind.SUSPENDED}),
     (a_killed_replay, {AlertKind.INTERRUPTED}),
     (old_metrics, {AlertKind.OLD_METRICS, AlertKind.OLDEST}),
+    (a_stuck_lock, {AlertKind.STUCK}),
+    (a_refused_mail, {AlertKind.REFUSED}),
+    (two_peers, {AlertKind.UNHEALTHY, AlertKind.RECOVERED}),
     (a_new_task, set()),
 ]
 
@@ -216,6 +287,7 @@ def test_all_readers_of_a_place_find_the_same_alerts(
     if AlertKind.FULL in expected:
         monkeypatch.setattr("engine.system.host.free_units", full_only_at(setup.queue.pending))
     spoil(tmp_path)
+    setup = setup_in(tmp_path)
 
     alerts = by_status(setup)
 
@@ -225,16 +297,33 @@ def test_all_readers_of_a_place_find_the_same_alerts(
     assert {alert.text for alert in by_recorder(setup)} == {alert.text for alert in alerts}
 
 
+def a_post_office(folder: Path) -> Setup:
+    """The setup of an empty spool of ZMailer."""
+    spool, config = folder / "PO", folder / "spooldeck.yaml"
+    for name in ("transport", "queue", "router"):
+        (spool / name).mkdir(parents=True)
+    config.write_text("{}\n")
+    return setup_for(queue_config.load_config(str(config), {}), str(spool), os.environ)
+
+
+def test_all_readers_find_the_warnings_of_a_mail_spool(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No scheduler runs on it; only a queue of ours has a recorder."""
+    setup = a_post_office(tmp_path)
+
+    alerts = by_status(setup)
+
+    assert {alert.kind for alert in alerts} == {AlertKind.WARNED}
+    assert {alert.text for alert in by_console(setup)} == {alert.text for alert in alerts}
+    assert set(texts_of_overview(setup, capsys)) == {alert.text for alert in alerts}
+
+
 def test_a_full_disk_of_a_mail_spool_is_an_alert(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder that has the tasks is asked, and the parent of one that is not made yet."""
-    spool, config = tmp_path / "PO", tmp_path / "spooldeck.yaml"
-    for name in ("transport", "queue", "router"):
-        (spool / name).mkdir(parents=True)
-    config.write_text("{}\n")
-    loaded = queue_config.load_config(str(config), {})
-    setup = setup_for(loaded, str(spool), os.environ)
+    setup, spool = a_post_office(tmp_path), tmp_path / "PO"
     monkeypatch.setattr("engine.system.host.free_units", full_only_at(f"{spool}/transport"))
 
     texts = [alert.text for alert in by_status(setup) if alert.kind is AlertKind.FULL]

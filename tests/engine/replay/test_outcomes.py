@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.logs import task_events
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.logs.task_events import TaskEvent
 from engine.model import Missing, Problem, State, Task
 from engine.replay.outcomes import (

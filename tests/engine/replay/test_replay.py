@@ -10,19 +10,18 @@ import pytest
 
 from engine import verbs
 from engine.formats.nftban.store import NftbanStore
-from engine.logs.log_tail import format_log_line
+from engine.logs.log_line import format_log_line
 from engine.logs.task_events import EventKind
 from engine.model import State, Task
 from engine.operations import plans, undo
-from engine.operations.execute import Report, RowResult
+from engine.operations.execute import Report
 from engine.operations.journal import Intent, Journal, Operation, Who
-from engine.operations.plans import Plan, Row
+from engine.operations.plans import Plan, Row, RowResult
 from engine.policy import contract_retries
-from engine.replay.log_event_reader import LogEventReader, make_processed_reader
-from engine.replay.outcome_poller import OutcomeSources
+from engine.replay.outcome_poller import LogEventReader, OutcomeSources, make_processed_reader
 from engine.replay.outcomes import ReplayOutcome, fingerprint_of
 from engine.replay.progress import Phase, ReplayProgress
-from engine.replay.replay import PullBack, Replay
+from engine.replay.replay import Replay
 from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules, parse_pace
 from engine.store import Unavailable
 from engine.work.handlers import Context, Failed, Fatal
@@ -238,7 +237,7 @@ class Back:
             place.works = 0
         if self.plan and not self._confirmed and sent >= len(self.plan.rows):
             self._confirmed = True
-            replay.pull_back(PullBack(self.plan, BEN, self.reports.append))
+            replay.pull_back(self.plan, BEN, self.reports.append)
 
 
 def test_tasks_that_wait_untouched_are_pulled_back(place: Place) -> None:
@@ -283,7 +282,7 @@ def test_without_a_journal_nothing_is_pulled_back(place: Place) -> None:
         if not replay.progress.stopped:
             pending = tasks_in(place.store, State.PENDING)
             rows = tuple(Row(t.id, t.state, t.rev, target=State.DEAD) for t in pending)
-            replay.pull_back(PullBack(Plan("undo", rows, NOW), BEN, reports.append))
+            replay.pull_back(Plan("undo", rows, NOW), BEN, reports.append)
 
     place.then = then
     result = place.replay(tasks, AT_ONCE, journal=None, intent=None).run()

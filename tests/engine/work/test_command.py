@@ -19,8 +19,7 @@ from engine.system.users import Account
 from engine.text.safe import ERROR_LIMIT
 from engine.work import command
 from engine.work.command import CommandHandler, shorten_output
-from engine.work.handlers import Context, Failed, Fatal, Lacking
-from engine.work.payload import guard_payload
+from engine.work.handlers import Context, Failed, Fatal, Lacking, guard_payload
 from tests.tables import each
 
 TASK = Task(

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from engine import verbs
-from engine.live.folder_events import FolderEventSource
+from engine.live.shared_watch import FolderEventSource
 from engine.system import files
 from tests import command
 from tests.nftban_queues import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.logs.log_file import FileEntry
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from tui.log.log_lines import LogStyle
 from tui.log.page import LogPage
 from tui.text.lines import BLANK_LINE

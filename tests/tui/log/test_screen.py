@@ -16,7 +16,7 @@ import pytest
 from engine import verbs
 from engine.logs.log_file import FileEntry
 from engine.logs.log_filter import DEBUG, WARN
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.model import Task
 from tests import command
 from tests.console_operator import ConsoleOperator, an_operator, words

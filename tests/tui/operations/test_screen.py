@@ -15,8 +15,8 @@ import pytest
 from engine.model import State, Task
 from engine.monitor.alerts import AlertKind
 from engine.operations import controls, plans
-from engine.operations.execute import RowResult
 from engine.operations.journal import Intent, Journal, Operation
+from engine.operations.plans import RowResult
 from engine.operations.undo import UndoPlan
 from engine.places.place import Place
 from engine.verbs import with_state

@@ -25,7 +25,7 @@ from engine.index.age_table import BOUNDS_MINUTES, AgeRow, Ages
 from engine.index.schema import Query
 from engine.locks import queue_lock
 from engine.locks.token_buckets import ALL_KINDS, BucketState, TokenBuckets
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import State
 from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where

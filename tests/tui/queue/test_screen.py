@@ -17,7 +17,7 @@ from textual.events import Resize
 from textual.geometry import Size
 
 from engine.formats.base.memory import MemoryStore, MemoryTasks
-from engine.logs.log_tail import format_log_line
+from engine.logs.log_line import format_log_line
 from engine.model import Edge, LockEvidence, State, Task, Verdict
 from engine.places.place import Place
 from engine.store import Store, Unavailable

@@ -13,8 +13,8 @@ import pytest
 from engine.live.inspector import Inspector
 from engine.model import State
 from engine.operations import undo
-from engine.operations.execute import RowResult
 from engine.operations.journal import Intent
+from engine.operations.plans import RowResult
 from engine.places.place import Place
 from tests.console_places import NOW, Clock, make_spool, some_tasks
 from tests.journaled_places import a_journaled_place, interrupt, kept, seen

@@ -22,7 +22,7 @@ from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.formats.bullmq.moves import EDGES
 from engine.formats.known_formats import setup_for
 from engine.locks.token_buckets import BucketState
-from engine.logs.log_tail import format_log_line
+from engine.logs.log_line import format_log_line
 from engine.model import ATTEMPTS_ALLOWED_KEY, Edges, Relative, Relatives, State, Task
 from tests.console_operator import ConsoleOperator, an_operator, clock_of
 from tests.console_places import (

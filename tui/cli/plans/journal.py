@@ -12,9 +12,8 @@ from typing import Any
 
 from engine.formats.base.format import Setup
 from engine.operations import controls, undo
-from engine.operations.execute import RowResult
 from engine.operations.journal import Entry, Intent, Journal, Operation
-from engine.operations.plans import Plan
+from engine.operations.plans import Plan, RowResult
 from engine.operations.retention import OPERATION_FILE_NAME
 from engine.replay import settings
 from engine.store import ChangeableStore, Unavailable

@@ -16,8 +16,7 @@ from engine.operations.journal import Intent
 from engine.operations.plans import Plan
 from engine.places.place_watcher import read_queue_figures
 from engine.replay import estimate
-from engine.replay.log_event_reader import LogEventReader, make_processed_reader
-from engine.replay.outcome_poller import OutcomeSources
+from engine.replay.outcome_poller import LogEventReader, OutcomeSources, make_processed_reader
 from engine.replay.progress import Phase, ReplayProgress
 from engine.replay.replay import Replay, ReplayResult
 from engine.replay.settings import (

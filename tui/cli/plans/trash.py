@@ -10,7 +10,7 @@ from functools import partial
 from engine.formats.base.format import Setup
 from engine.model import State
 from engine.operations import notes, trash
-from engine.operations.sizes import task_bytes
+from engine.operations.plans import task_bytes
 from engine.operations.trash import Origin
 from engine.store import Unavailable
 from engine.system.command_errors import EX_NOPERM, fail, print_error

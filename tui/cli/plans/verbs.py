@@ -319,7 +319,7 @@ def _tasks(
 def _measured_tasks(
     store: ReadableStore, tasks: Iterator[Task], sizes: dict[str, int]
 ) -> Iterator[Task]:
-    from engine.operations.sizes import MAX_MEASURED_TASKS, task_bytes
+    from engine.operations.plans import MAX_MEASURED_TASKS, task_bytes
 
     shows_sizes = True
     for task in tasks:

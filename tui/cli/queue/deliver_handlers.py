@@ -85,7 +85,7 @@ def _handler(
 
 def _name_row(handler: Handler, field: str) -> Handler:
     """Wrap a handler so that a task that was delivered names its database row."""
-    from engine.destinations.orphans import row_key
+    from engine.destinations.outbox import row_key
 
     def run(task: Task, context: Context) -> object:
         result = handler(task, context)

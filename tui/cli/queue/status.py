@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
-from engine.destinations.watch import join
+from engine.destinations.watch import CountedTasks, DestinationTasks, add_task, join
 from engine.formats.base.format import Setup
 from engine.index.backlog import DueTasks
 from engine.model import Problem, State, Task, Verdict, count_by_words, fold_problems
@@ -30,7 +30,7 @@ from engine.monitor.throughput import HISTORY_SECONDS, FlowHistory
 from engine.monitor.transport_health import MailBacklog, TransportSuspension, describe_suspension
 from engine.operations.journal import Operation
 from engine.places.alert_facts import TaskFacts, make_alert_inputs
-from engine.places.mail_parts import MAIL_SEND_KIND
+from engine.places.mail_setup import MAIL_SEND_KIND
 from engine.places.place import Place
 from engine.places.place_watcher import PlaceReadings, PlaceWatcher
 from engine.policy import died_at
@@ -79,6 +79,8 @@ class TaskSummary(NamedTuple):
     """Bytes of the tasks in the trash."""
     refusals: frozenset[str] = frozenset()
     """Why the store refuses changes; "" for a transition that it allows."""
+    destinations: CountedTasks | None = None
+    """The tasks of each destination; None if not all were read."""
 
 
 class PlaceStatus(NamedTuple):
@@ -134,7 +136,7 @@ def read_status(place: Place, now: float, *, exact: bool = False) -> PlaceStatus
         free_grace=0.0,  # the command does not wait: the log shows how long none ran
         unfinished=find_interrupted(read_operations(place, now), now),
         orphaned_mails=lost,
-        destinations=join(readings.destinations, None),
+        destinations=join(readings.destinations, tasks.destinations),
     )
     flow = _recorded_flow(place, now)
     known = ForecastInputs(
@@ -206,6 +208,7 @@ def summarize_tasks(
     died: list[float] = []
     payloads: set[str] = set()
     problems: dict[str, Problem] = {}
+    destinations: dict[str, DestinationTasks] = {}
     known_tasks: set[tuple[str, State]] = set()
     some = None if exact else store.sample(ORDERED_SAMPLE_TASKS)
     if some and (some.words is None or sum(some.counts.values()) <= most):
@@ -218,6 +221,7 @@ def summarize_tasks(
         known_tasks.add((scanned.id, scanned.state))
         counts[scanned.state] += 1
         words[scanned.word] += 1
+        add_task(destinations, scanned)
         if scanned.kind == MAIL_SEND_KIND:
             payloads.add(scanned.payload)
         if scanned.state is State.PENDING:
@@ -245,6 +249,7 @@ def summarize_tasks(
         read=read,
         trash_bytes=store.trash_bytes(),
         refusals=frozenset(edge.refusal for edge in store.edges.values()),
+        destinations=None if some else CountedTasks(destinations),
     )
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from engine.destinations.registry import Registry
 from engine.formats.bullmq.federation.envelope import BadEnvelope, is_signed, parse_envelope, unseal
 from engine.formats.bullmq.federation.jobs import FOLLOW
-from engine.formats.bullmq.federation.keys import OwnKeys
-from engine.formats.bullmq.federation.parts import keys_of, parse_object
+from engine.formats.bullmq.federation.parts import FederationParts, keys_of, parse_object
 from engine.formats.bullmq.federation.profile import Profile
+from engine.formats.bullmq.federation.shared_tables import Follow
 
 METHOD = "PROXY_RESPONSE"
 """The method of an acknowledgement, and of what a relay wraps it in."""
@@ -45,74 +44,26 @@ def find_ack(answer: Mapping[str, object], profile: Profile) -> Ack | None:
     return Ack("bare", answer) if is_bare and profile.accepts_bare_ack else None
 
 
-class Follow(NamedTuple):
-    """Who follows whom, from which server, and the decision on it."""
-
-    follower: str
-    following: str
-    server: str | None
-    accepted: bool | None
-    """None: the follow was received, and not decided."""
-
-
-class Follows(Protocol):
-    """Where the decisions on our follows are stored."""
-
-    def decide(self, follow: Follow) -> bool:
-        """Store a decision; False if there is no such follow. Raises Unavailable."""
-        ...
-
-    def is_undecided(self, follower: str, following: str, server: str) -> bool:
-        """True if there is such a follow, and no decision on it. Raises Unavailable."""
-        ...
-
-
-class AckParts(NamedTuple):
-    """What the handlers of acknowledgements need."""
-
-    keys: OwnKeys
-    registry: Registry
-    profile: Profile
-    follows: Follows | None
-
-
-AckHandler = Callable[[AckParts, Ack, str, str, Mapping[str, object]], str]
-"""Parts, acknowledgement, origin and URL of its server, payload of the delivery -> what was done,
-in a few words."""
-
-
 def handle_ack(
-    parts: AckParts, name: str, ack: Ack, origin: str, server: str, payload: Mapping[str, object]
+    parts: FederationParts,
+    name: str,
+    ack: Ack,
+    origin: str,
+    server: str,
+    payload: Mapping[str, object],
 ) -> str:
-    """Act on the acknowledgement of a job of this name; return what was done, in a few words.
+    """Act on the acknowledgement of a job of this name, from the origin and URL of its server, with
+    the payload of the delivery; return what was done, in a few words.
 
-    Jobs of other names than those in the table are acknowledged by the answer alone.
+    Jobs are acknowledged by the answer alone, but for a follow: the decision on it is stored if it
+    is signed by the server that it was sent to.
 
     Raises:
         AckRefused: it is not acceptable.
         Unavailable: a database cannot be used.
     """
-    if ack.shape == "bare" or name not in ACK_HANDLERS:
+    if ack.shape == "bare" or name != FOLLOW:
         return "acknowledged"
-    return ACK_HANDLERS[name](parts, ack, origin, server, payload)
-
-
-def lacks_decision(parts: AckParts, name: str, server: str, payload: Mapping[str, object]) -> bool:
-    """True if the delivery of a job of this name is not done by its application alone: the decision
-    in the acknowledgement is not stored.
-
-    Raises:
-        Unavailable: the database of the follows cannot be used.
-    """
-    if name != FOLLOW or parts.follows is None:
-        return False
-    return parts.follows.is_undecided(*_pair(payload.get("following")), server)
-
-
-def _follow_ack(
-    parts: AckParts, ack: Ack, origin: str, server: str, payload: Mapping[str, object]
-) -> str:
-    """Store the decision on a follow, signed by the server that it was sent to."""
     try:
         plain = unseal(parse_envelope(ack.body.get("data")), parts.keys.encryption)
         follow = _parse_follow(plain, server, parts.profile)
@@ -131,6 +82,20 @@ def _follow_ack(
     return {True: "accepted", False: "rejected", None: "acknowledged"}[follow.accepted]
 
 
+def lacks_decision(
+    parts: FederationParts, name: str, server: str, payload: Mapping[str, object]
+) -> bool:
+    """True if the delivery of a job of this name is not done by its application alone: the decision
+    in the acknowledgement is not stored.
+
+    Raises:
+        Unavailable: the database of the follows cannot be used.
+    """
+    if name != FOLLOW or parts.follows is None:
+        return False
+    return parts.follows.is_undecided(*_pair(payload.get("following")), server)
+
+
 def _parse_follow(plain: bytes, server: str, profile: Profile) -> Follow:
     """The follow in the plain text of an acknowledgement.
 
@@ -145,21 +110,15 @@ def _parse_follow(plain: bytes, server: str, profile: Profile) -> Follow:
     accepted, home = follow_fields.get("accepted"), follow_fields.get("followerServerUrl")
     if not follower or not following or not isinstance(home, str | None):
         raise ValueError("expected followerId, followingId and followerServerUrl")
-    if not isinstance(accepted, bool | None) or (
-        accepted is None and not profile.accepts_no_decision
-    ):
+    is_open = accepted is None and not profile.accepts_no_decision
+    if is_open or not isinstance(accepted, bool | None):
         raise ValueError("expected accepted: true or false")
     return Follow(follower, following, server, accepted)
 
 
 def _pair(fields: object) -> tuple[str, str]:
     """Follower and followed in a follow; "" for what is not there."""
-    ids = [
-        fields.get(key) if isinstance(fields, dict) else "" for key in ("followerId", "followingId")
-    ]
+    known = fields if isinstance(fields, dict) else {}
+    ids = (known.get(key) for key in ("followerId", "followingId"))
     follower, following = (each if isinstance(each, str) else "" for each in ids)
     return follower, following
-
-
-ACK_HANDLERS: Mapping[str, AckHandler] = {FOLLOW: _follow_ack}
-"""By the name of the job."""

@@ -1,39 +1,50 @@
 """Deliver one job of the federation, in eight steps: check, block list, keys, encrypt, count, sign,
 send, acknowledge. Each error says whether there is another attempt, and whether the row of the
 outbox stays.
+
+A target that cannot be reached directly may be by a relay, another server. It sees the target and
+our public keys; the request itself is in an envelope for the target.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import compress
 from typing import NamedTuple, NoReturn
 
 from engine.delivery import network_errors
 from engine.delivery.http_client import Answer
 from engine.delivery.network_errors import DeliveryError
 from engine.delivery.status_table import DONE, FATAL, outcome, retry_after
-from engine.destinations.destination import Destination, origin_of
+from engine.destinations.destination import Destination, mark_success, origin_of
 from engine.destinations.outbox import Outbox
+from engine.destinations.registry import update
 from engine.formats.bullmq.federation.acks import (
     Ack,
-    AckParts,
     AckRefused,
     find_ack,
     handle_ack,
     lacks_decision,
 )
-from engine.formats.bullmq.federation.discovery import DiscoveryFailed, discover, is_registered
+from engine.formats.bullmq.federation.discovery import (
+    DiscoveryFailed,
+    discover,
+    discover_url,
+    is_registered,
+)
 from engine.formats.bullmq.federation.envelope import BadEnvelope, seal, sign
 from engine.formats.bullmq.federation.health import note_failure, note_success, wait_for_probe
 from engine.formats.bullmq.federation.jobs import BadJob, DeliveryJob, parse_delivery, parse_method
+from engine.formats.bullmq.federation.keys import PeerKeys
 from engine.formats.bullmq.federation.parts import (
     FederationParts,
     for_task,
     keys_of,
     own_headers,
     parse_object,
+    to_json,
 )
-from engine.formats.bullmq.federation.relay import CONFLICT, NoRelay, send_by_relay
 from engine.model import STALLED_BEFORE_KEY, Task
 from engine.store import StoreError
 from engine.work.handlers import Context, Failed, Fatal, HandlerResult, Retry
@@ -49,14 +60,9 @@ class Delivered(NamedTuple):
 class DeliveryHandler:
     """Runs the jobs of the delivery queue."""
 
-    def __init__(
-        self,
-        parts: FederationParts,
-        acks: AckParts,
-        outbox: Outbox | None = None,
-    ) -> None:
+    def __init__(self, parts: FederationParts, outbox: Outbox | None = None) -> None:
         """`outbox` has a row for each job, in which attempts are counted."""
-        self._parts, self._acks, self._outbox = parts, acks, outbox
+        self._parts, self._outbox = parts, outbox
 
     def __call__(self, task: Task, context: Context) -> object:
         """Deliver; the result is what the peer acknowledged.
@@ -100,7 +106,7 @@ class DeliveryHandler:
         status, name = done.answer.status, task.group or task.description
         if status == CONFLICT and is_repeated and parts.profile.conflict_is_applied:
             self._succeed(job, done)
-            if lacks_decision(self._acks, name, job.server, payload):
+            if lacks_decision(parts, name, job.server, payload):
                 why = "applied by an earlier attempt, whose answer with the decision was lost"
                 raise Fatal(f"[NO_DECISION] {why}")
             return _finish(job, "applied by an earlier attempt")
@@ -111,7 +117,7 @@ class DeliveryHandler:
         ack = self._find_ack(done)
         try:
             answer_text = handle_ack(
-                self._acks, name, ack, origin=origin, server=job.server, payload=payload
+                parts, name, ack, origin=origin, server=job.server, payload=payload
             )
         except AckRefused as error:
             if error.keeps_row:
@@ -244,3 +250,110 @@ def _drop(job: DeliveryJob, text: str) -> NoReturn:
 def _finish(job: DeliveryJob, result: str) -> HandlerResult:
     """The result of a job that is done, whose row is deleted once that is stored."""
     return HandlerResult(result, job.row)
+
+
+CONFLICT = 409
+"""Status of a delivery that was applied before."""
+_BAD_GATEWAY = 502
+
+SWEEP_THREADS = 16
+MAX_SWEEP = 6 * SWEEP_THREADS
+"""Servers that are asked in a sweep, those seen last: it must end before the lease of its task."""
+
+
+class NoRelay(Exception):
+    """No server can relay: none is healthy, and none answers a sweep."""
+
+
+def send_by_relay(
+    parts: FederationParts,
+    server: str,
+    keys: PeerKeys,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes,
+) -> Answer:
+    """Send a POST to `url` of a server by a relay; return its 2xx answer, or one with the status
+    409 of the server.
+
+    Raises:
+        NoRelay: there is none.
+        DeliveryError: the relay cannot be reached, or could not reach the target.
+        BadEnvelope: the key of the target is no key.
+        Unavailable: the registry cannot be used.
+    """
+    relay = find_relay(parts, origin_of(server))
+    if relay is None:
+        raise NoRelay
+    inner = to_json({"targetUrl": url, "method": "POST", "headers": headers, "body": body.decode()})
+    outer = b'{"method":"PROXY",%b,"payload":%b,"signature":"%b"}' % (
+        to_json(
+            {
+                "targetUrl": f"{server.rstrip('/')}/proxy",
+                "publicSigningKey": parts.keys.public.signing,
+                "publicEncryptionKey": parts.keys.public.encryption,
+            }
+        )[1:-1],
+        seal(inner, keys.encryption_key()).to_json(),
+        sign(inner, parts.keys.signing).encode(),
+    )
+    proxy, timeout = f"{relay.origin}/proxy", parts.timeouts.delivery
+    answer = parts.send("POST", proxy, own_headers(parts), outer, timeout)
+    if _has_conflict(answer):
+        return answer._replace(status=CONFLICT)
+    if not 200 <= answer.status < 300:
+        raise DeliveryError("RELAY", f"{relay.origin} answers {answer.status}")
+    parts.log("INFO", f"{origin_of(server)}: sent through {relay.origin}")
+    return answer
+
+
+def _has_conflict(answer: Answer) -> bool:
+    """True if a relay reports that the target answered 409: its answer is 502, with that of the
+    target as `details`, which has its status too."""
+    if answer.status != _BAD_GATEWAY:
+        return False
+    try:
+        details = (parse_object(answer.body) or {}).get("details")
+    except ValueError:
+        return False
+    return isinstance(details, dict) and details.get("status") == CONFLICT
+
+
+def find_relay(parts: FederationParts, target: str) -> Destination | None:
+    """The healthy server that was seen last, else the first that answers a sweep; None: none.
+
+    Raises:
+        Unavailable: the registry cannot be used.
+    """
+    own_origin = origin_of(parts.origin)
+    known = [
+        one
+        for one in parts.registry.all()
+        if one.origin not in (target, own_origin) and not one.blocked and keys_of(one).signing
+    ]
+    known.sort(key=lambda one: one.last_seen or 0.0, reverse=True)
+    healthy = next((one for one in known if one.healthy), None)
+    return healthy or _sweep(parts, [one for one in known if not one.healthy])
+
+
+def _sweep(parts: FederationParts, unhealthy: list[Destination]) -> Destination | None:
+    """Ask the servers that may be probed, in their order; those that answer are healthy."""
+    policies = parts.policies
+    asked = [one for one in unhealthy if one.reason not in policies or policies[one.reason].probe]
+    asked = asked[:MAX_SWEEP]
+
+    def answers(one: Destination) -> bool:
+        try:
+            answer = parts.send("GET", discover_url(one.origin), timeout=parts.timeouts.sweep)
+        except DeliveryError:
+            return False
+        return 200 <= answer.status < 300
+
+    with ThreadPoolExecutor(SWEEP_THREADS) as threads:
+        reachable = [*compress(asked, threads.map(answers, asked))]
+    now = parts.clock()
+    for one in reachable:
+        update(parts.registry, one.origin, lambda old: mark_success(old, now))
+    if not reachable:
+        parts.log("ALERT", "No server of the federation can be reached: this one is stranded")
+    return reachable[0] if reachable else None

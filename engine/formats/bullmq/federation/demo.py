@@ -20,7 +20,6 @@ from engine.demo.keeper import DemoSettings, PastTraffic
 from engine.formats.bullmq.demo import start_server
 from engine.formats.bullmq.federation.jobs import POST, delivery_job
 from engine.formats.bullmq.federation.keys import make_keys, write_keys
-from engine.formats.bullmq.image import NewJob
 from engine.formats.bullmq.place import parse_place
 from engine.formats.bullmq.store import BullmqStore
 from engine.model import State
@@ -166,4 +165,4 @@ class DemoDeliveries:
         post = {"id": number or self._random.randrange(10**6), "content": "Hello"}
         payload = json.dumps({"method": "FEDERATE_POST", "post": post})
         job = delivery_job(POST, peer.url, f"{peer.url}/api/auth/social/posts", payload)
-        store.add_job(NewJob(**job._replace(options={**job.options, **options})._asdict()))
+        store.add_job(job._replace(options={**job.options, **options}))

@@ -86,9 +86,8 @@ def discover(parts: FederationParts, server: str) -> Destination:
         extra = {**old.extra, SIGNING: keys.signing, ENCRYPTION: keys.encryption}
         extra = {key: value for key, value in extra.items() if key != REGISTERED}
         destination = mark_success(old, now) if parts.profile.success_marks_healthy else old
-        return destination._replace(
-            extra=extra | ({REGISTERED: False} if failure else {}), last_seen=now
-        )
+        extra |= {REGISTERED: False} if failure else {}
+        return destination._replace(extra=extra, last_seen=now)
 
     return update(parts.registry, origin, with_keys)
 

@@ -67,12 +67,7 @@ class SealedPayload(NamedTuple):
 
     def to_json(self) -> bytes:
         """The envelope as a JSON object of four base64 texts."""
-        return _JSON % (
-            _base64(self.key),
-            _base64(self.iv),
-            _base64(self.ciphertext),
-            _base64(self.tag),
-        )
+        return _JSON % tuple(map(_base64, self))
 
 
 def parse_envelope(value: object) -> SealedPayload:

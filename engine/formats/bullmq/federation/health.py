@@ -1,5 +1,7 @@
 """Health of servers: after a failed delivery a server is unhealthy, and probes ask later whether it
 is there again. The id of a probe's job is fixed, so that no probe is planned twice.
+
+These functions raise `StoreError` if the registry or the queue of probes cannot be used.
 """
 
 from __future__ import annotations
@@ -34,11 +36,7 @@ another program can take it; and after its making, until which this is done."""
 
 
 def note_failure(parts: FederationParts, server: str, code: str) -> None:
-    """Mark a server unhealthy, and plan its first probe.
-
-    Raises:
-        StoreError: the registry or the queue of probes cannot be used.
-    """
+    """Mark a server unhealthy, and plan its first probe."""
     now = parts.clock()
     planned: list[tuple[int, float]] = []
 
@@ -61,9 +59,6 @@ def note_failure(parts: FederationParts, server: str, code: str) -> None:
 def plan_missing_probes(parts: FederationParts) -> None:
     """Add the planned probes of all servers with known keys, for a worker that starts: those that
     are planned are not added again, and those whose jobs were lost are.
-
-    Raises:
-        StoreError: the registry or the queue of probes cannot be used.
     """
     if not parts.profile.one_probe_chain:
         return
@@ -75,11 +70,7 @@ def plan_missing_probes(parts: FederationParts) -> None:
 
 
 def note_success(parts: FederationParts, server: str) -> None:
-    """Mark a server healthy after a delivery, if the profile does so.
-
-    Raises:
-        Unavailable: the registry cannot be used.
-    """
+    """Mark a server healthy after a delivery, if the profile does so."""
     if parts.profile.success_marks_healthy:
         now = parts.clock()
         update(parts.registry, origin_of(server), lambda old: mark_success(old, now))
@@ -94,7 +85,6 @@ def wait_for_probe(parts: FederationParts, server: str, known: Destination) -> N
 
     Raises:
         Postponed: the delivery waits.
-        StoreError: the registry or the queue of probes cannot be used.
     """
     now, patience = parts.clock(), parts.timeouts.probe
     why = f"{known.origin} is unhealthy: {known.reason}, its next probe"

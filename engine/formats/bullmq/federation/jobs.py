@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from engine.destinations.destination import origin_of
 from engine.formats.bullmq.federation.parts import parse_object, to_json
+from engine.formats.bullmq.image import NewJob
 
 DELIVERY_QUEUE, HEALTH_QUEUE = "federation-delivery", "federation-health-check"
 SLOTS: Mapping[str, int] = {DELIVERY_QUEUE: 10, HEALTH_QUEUE: 3}
@@ -31,35 +32,17 @@ DELIVERY_OPTIONS: Mapping[str, object] = {
 _PROBE_OPTIONS: Mapping[str, object] = {"removeOnComplete": True, "removeOnFail": True}
 
 
-class QueuedJob(NamedTuple):
-    """A job to add; the fields of the store's own type for it."""
-
-    queue: str
-    name: str
-    data: str
-    options: Mapping[str, object]
-    delay: float = 0.0
-    """Seconds."""
-    id: str = ""
-
-
-def delivery_job(name: str, server: str, target: str, payload: str, row: str = "") -> QueuedJob:
+def delivery_job(name: str, server: str, target: str, payload: str, row: str = "") -> NewJob:
     """A delivery; `row` is the key of its row in the outbox, "" if it has none."""
-    data = {
-        "deliveryJobId": row,
-        "targetUrl": target,
-        "serverUrl": server,
-        "payload": payload,
-    }
-    return QueuedJob(DELIVERY_QUEUE, name, to_json(data).decode(), DELIVERY_OPTIONS)
+    data = {"deliveryJobId": row, "targetUrl": target, "serverUrl": server, "payload": payload}
+    return NewJob(DELIVERY_QUEUE, name, to_json(data).decode(), DELIVERY_OPTIONS)
 
 
-def probe_job(server: str, number: int, delay: float) -> QueuedJob:
+def probe_job(server: str, number: int, delay: float) -> NewJob:
     """A probe; while it is planned or runs, its id cannot be added again."""
     data = to_json({"serverUrl": server}).decode()
-    return QueuedJob(
-        HEALTH_QUEUE, PROBE, data, options=_PROBE_OPTIONS, delay=delay, id=probe_id(server, number)
-    )
+    ident = probe_id(server, number)
+    return NewJob(HEALTH_QUEUE, PROBE, data, _PROBE_OPTIONS, delay=delay, id=ident)
 
 
 def probe_id(server: str, number: int) -> str:

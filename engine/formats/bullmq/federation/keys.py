@@ -17,6 +17,7 @@ from typing import NamedTuple
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
+from engine.formats.base.folder import name_exists, opened
 from engine.formats.bullmq.federation.envelope import KEY_BYTES, BadEnvelope, decode, encode
 from engine.system import files
 from engine.text.error_text import error_text
@@ -40,35 +41,26 @@ class BadKeys(Exception):
 
 
 class PeerKeys(NamedTuple):
-    """The public keys of a server, each 32 bytes in base64."""
+    """The public keys of a server, each 32 bytes in base64.
+
+    Its methods raise BadEnvelope if a key is malformed.
+    """
 
     signing: str
     encryption: str
 
     def check(self) -> PeerKeys:
-        """Return the keys if both are well-formed.
-
-        Raises:
-            BadEnvelope: one is not.
-        """
+        """Return the keys if both are well-formed."""
         decode(self.signing, KEY_BYTES)
         decode(self.encryption, KEY_BYTES)
         return self
 
     def signing_key(self) -> Ed25519PublicKey:
-        """The key that verifies signatures.
-
-        Raises:
-            BadEnvelope: it is no key.
-        """
+        """The key that verifies signatures."""
         return Ed25519PublicKey.from_public_bytes(decode(self.signing, KEY_BYTES))
 
     def encryption_key(self) -> X25519PublicKey:
-        """The key that envelopes are made for.
-
-        Raises:
-            BadEnvelope: it is no key.
-        """
+        """The key that envelopes are made for."""
         return X25519PublicKey.from_public_bytes(decode(self.encryption, KEY_BYTES))
 
 
@@ -144,7 +136,7 @@ def _read_files(folder: str) -> dict[str, str]:
         directory = files.open_dir_path(folder)
     except OSError as error:
         raise BadKeys(f"{folder}: {error_text(error)}") from error
-    try:
+    with opened(directory):
         for name in VARIABLES:
             try:
                 fd = files.open_plain(name.lower(), directory)
@@ -157,8 +149,6 @@ def _read_files(folder: str) -> dict[str, str]:
                 if name in _SECRET and mode & (stat.S_IRWXG | stat.S_IRWXO):
                     raise BadKeys(f"{folder}/{name.lower()}: others may read it: chmod 600")
                 keys_by_name[name] = file.read(_KEY_FILE_BYTES).decode("ascii", "replace")
-    finally:
-        os.close(directory)
     return keys_by_name
 
 
@@ -179,7 +169,7 @@ def write_keys(folder: str, keys: OwnKeys) -> None:
     with _locked(folder, make=True) as directory:
         _finish(directory)
         for name in _FILES:
-            if _is_there(name, directory):
+            if name_exists(name, directory):
                 raise FileExistsError(EEXIST, "exists already", f"{folder}/{name}")
         owner = files.new_file_owner(os.fstat(directory))
         for name, text in keys.texts().items():
@@ -206,16 +196,12 @@ def finish_keys(folder: str) -> None:
 @contextmanager
 def _locked(folder: str, *, make: bool = False) -> Iterator[int]:
     """The open folder, with its flock: two processes make no keys at the same time."""
-    directory = files.open_dir(folder, make=make)
-    try:
-        with files.Flock(directory):
-            yield directory
-    finally:
-        os.close(directory)
+    with opened(files.open_dir(folder, make=make)) as directory, files.Flock(directory):
+        yield directory
 
 
 def _finish(directory: int) -> None:
-    if any(_is_there(name, directory) for name in _FILES):
+    if any(name_exists(name, directory) for name in _FILES):
         _give_names(directory)
         return
     for name in _FILES:
@@ -225,17 +211,9 @@ def _finish(directory: int) -> None:
 def _give_names(directory: int) -> None:
     for name in _FILES:
         new = f"{name}{_NEW}"
-        if not _is_there(new, directory):
+        if not name_exists(new, directory):
             continue
         with suppress(FileExistsError):  # killed between the two calls
             os.link(new, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
         os.unlink(new, dir_fd=directory)
     os.fsync(directory)
-
-
-def _is_there(name: str, directory: int) -> bool:
-    try:
-        os.stat(name, dir_fd=directory, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True

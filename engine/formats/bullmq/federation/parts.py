@@ -13,7 +13,7 @@ from engine.destinations.destination import Destination
 from engine.destinations.registry import Registry
 from engine.formats.bullmq.federation.keys import ENCRYPTION, SIGNING, OwnKeys, PeerKeys
 from engine.formats.bullmq.federation.profile import POLICIES, Policy, Profile
-from engine.formats.bullmq.federation.shared_tables import SharedTables
+from engine.formats.bullmq.federation.shared_tables import SharedTables, SqlFollows
 from engine.schedules import Schedule, linear
 from engine.work.handlers import Lacking, Postponed
 
@@ -75,6 +75,8 @@ class FederationParts(NamedTuple):
     clock: Callable[[], float] = time.time
     shared: SharedTables | None = None
     """The application's own tables of servers; None: they are not known."""
+    follows: SqlFollows | None = None
+    """Its table of follows; None: decisions on them are not stored."""
 
 
 def for_task(parts: FederationParts, is_cancelled: Callable[[], bool]) -> FederationParts:
@@ -91,15 +93,7 @@ def for_task(parts: FederationParts, is_cancelled: Callable[[], bool]) -> Federa
         why_blocked: Callable[[str], str] = lambda origin: parts.registry.get(origin).blocked,
     ) -> Answer:
         try:
-            return parts.send(
-                method,
-                url,
-                headers,
-                body,
-                timeout,
-                is_cancelled=is_cancelled,
-                why_blocked=why_blocked,
-            )
+            return parts.send(method, url, headers, body, timeout, is_cancelled, why_blocked)
         except DeliveryError as error:
             if error.code == OWN_LIMIT:
                 raise Lacking(str(error)) from error
@@ -112,11 +106,8 @@ def for_task(parts: FederationParts, is_cancelled: Callable[[], bool]) -> Federa
 
 def keys_of(destination: Destination) -> PeerKeys:
     """The public keys of a destination, "" for each that is not known."""
-    signing, encryption = (destination.extra.get(key, "") for key in (SIGNING, ENCRYPTION))
-    return PeerKeys(
-        signing if isinstance(signing, str) else "",
-        encryption if isinstance(encryption, str) else "",
-    )
+    keys = (destination.extra.get(key) for key in (SIGNING, ENCRYPTION))
+    return PeerKeys(*(key if isinstance(key, str) else "" for key in keys))
 
 
 def own_headers(parts: FederationParts) -> dict[str, str]:

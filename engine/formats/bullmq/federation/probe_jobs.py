@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 from engine.destinations.destination import CLOCK_SKEW_SECONDS, Destination
 from engine.formats.base.format import Setup
-from engine.formats.bullmq.federation.jobs import QueuedJob, probe_job
+from engine.formats.bullmq.federation.jobs import probe_job
 from engine.formats.bullmq.image import NewJob
 from engine.formats.bullmq.place import RedisPlace, parse_place
 from engine.formats.bullmq.store import BullmqStore
@@ -25,14 +25,14 @@ class JobAdder:
         self._place, self._lock = place, threading.Lock()
         self._store: BullmqStore | None = None
 
-    def add(self, job: QueuedJob) -> Task:
+    def add(self, job: NewJob) -> Task:
         """Add a job.
 
         Raises:
             StoreError: it cannot be added; Gone if its id is in use.
         """
         with self._lock:
-            return self._opened().add_job(NewJob(**job._asdict()))
+            return self._opened().add_job(job)
 
     def hasten(self, task_id: str, latest: float) -> None:
         """Make a waiting job due now if it is planned for later than a time.
@@ -61,11 +61,7 @@ class JobAdder:
 
 
 def add_probe(
-    adder: JobAdder,
-    server: str,
-    number: int,
-    delay: float,
-    skew: float = CLOCK_SKEW_SECONDS,
+    adder: JobAdder, server: str, number: int, delay: float, skew: float = CLOCK_SKEW_SECONDS
 ) -> None:
     """Add a probe. If it is planned already, but for more than `skew` seconds later, as a wrong
     clock does, it is made due now."""

@@ -1,15 +1,19 @@
 """The application's tables of blocked and of known servers, which Sipher's own worker uses too: a
-registry that obeys them, and the health of their rows.
+registry that obeys them, and the health of their rows; its table of follows, with the decisions of
+other servers; and which of them the configuration names.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from engine.destinations.database import NoTable, SqlDatabase
+from engine.config.place_address import Address
+from engine.destinations.database import PATIENCE_SECONDS, NoTable, SqlDatabase
 from engine.destinations.destination import Destination, origin_of
 from engine.destinations.registry import Registry
+from engine.formats.base.format import Setup
 from engine.formats.bullmq.federation.keys import ENCRYPTION, SIGNING
+from engine.formats.bullmq.federation.settings import FederationConfig, parse_federation
 from engine.text.safe import safe_line
 
 NOT_PROBED = frozenset({"DNS_BLOCKED", "INVALID_RESPONSE_FROM_TARGET"})
@@ -174,3 +178,68 @@ def _origin(url: str) -> str:
         return origin_of(url)
     except ValueError:
         return safe_line(url)
+
+
+class Follow(NamedTuple):
+    """Who follows whom, from which server, and the decision on it."""
+
+    follower: str
+    following: str
+    server: str | None
+    accepted: bool | None
+    """None: the follow was received, and not decided."""
+
+
+class SqlFollows:
+    """Our follows in SQLite or Postgres, in a table with the columns of Sipher.
+
+    Each method raises Unavailable if the database cannot be used.
+    """
+
+    def __init__(self, database: SqlDatabase, table: str = "follows") -> None:
+        """`table`, with or without a schema, was checked (`validators.check_table`)."""
+        self._database, self._table = database, _quoted(table)
+
+    def decide(self, follow: Follow) -> bool:
+        """Accepted: set `accepted`; rejected or not decided: set `acknowledged`. False if there is
+        no such follow.
+        """
+        column = "accepted" if follow.accepted else "acknowledged"
+        sql = f"UPDATE {self._table} SET {column} = TRUE WHERE {_IS_FOLLOW}"
+        values = follow.follower, follow.following, follow.server
+        return self._database.run(sql, values).changed > 0
+
+    def is_undecided(self, follower: str, following: str, server: str) -> bool:
+        """True if there is such a follow, neither `accepted` nor `acknowledged`."""
+        decided = "COALESCE(accepted, FALSE) OR COALESCE(acknowledged, FALSE)"
+        sql = f"SELECT 1 FROM {self._table} WHERE {_IS_FOLLOW} AND NOT ({decided})"
+        return bool(self._database.run(sql, (follower, following, server)).rows)
+
+
+_IS_FOLLOW = "follower_id = ? AND following_id = ? AND follower_server_url = ?"
+
+
+def settings_of(setup: Setup) -> FederationConfig:
+    """The section of the configuration, or its defaults."""
+    return parse_federation(setup.config.federation)
+
+
+def application_database(setup: Setup) -> Address | None:
+    """The address of the database with the tables of the application."""
+    config = setup.config
+    return config.destinations if config.outbox is None else config.outbox.database
+
+
+def shared_tables(setup: Setup, patience: float | None = None) -> SharedTables | None:
+    """The application's tables that the configuration names; None without any."""
+    settings, address = settings_of(setup), application_database(setup)
+    if address is None or not (settings.blocked or settings.servers):
+        return None
+    database = SqlDatabase(address, PATIENCE_SECONDS if patience is None else patience)
+    return SharedTables(database, settings.blocked, settings.servers)
+
+
+def with_shared_tables(setup: Setup, registry: Registry, patience: float | None) -> Registry:
+    """The registry as a worker uses it: with the application's blocked and known servers."""
+    shared = shared_tables(setup, patience)
+    return registry if shared is None else SharedRegistry(registry, shared)

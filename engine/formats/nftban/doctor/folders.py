@@ -16,7 +16,7 @@ from engine.formats.nftban.doctor.evidence import (
     report_unseen,
 )
 from engine.formats.nftban.doctor.place_facts import PlaceFacts, folders_of, is_hidden
-from engine.formats.nftban.quarantine import QUARANTINE_NAME as CORRUPT
+from engine.formats.nftban.staging import QUARANTINE_NAME as CORRUPT
 from engine.formats.nftban.store import STATES
 from engine.system import files, users
 from engine.text.error_text import error_text

@@ -21,7 +21,7 @@ from engine.formats.nftban.queue_folders import examine_lock, handles_kind, open
 from engine.mail.address import require_address, require_addresses
 from engine.mail.model import BadMail
 from engine.mail.send.mail_spool import Broken
-from engine.places.mail_parts import QUEUING_GRACE_SECONDS
+from engine.places.mail_setup import QUEUING_GRACE_SECONDS
 from engine.store import Unavailable
 from engine.system import files
 from engine.system.command_errors import CommandError

@@ -17,9 +17,9 @@ from engine.formats.nftban.doctor.evidence import (
     show_owner_command,
 )
 from engine.formats.nftban.doctor.place_facts import PlaceFacts, is_hidden
-from engine.formats.nftban.quarantine import QUARANTINE_NAME as CORRUPT
 from engine.formats.nftban.quarantine import REASON_SUFFIX
 from engine.formats.nftban.recovery import MIN_UNCHANGED_SECONDS
+from engine.formats.nftban.staging import QUARANTINE_NAME as CORRUPT
 from engine.formats.nftban.staging import STAGING_NAME
 from engine.formats.nftban.task_format import SUFFIX
 from engine.locks.lock_holder import PROC_HIDES, PROC_LACKS

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from engine import policy
 from engine.config.queue_config import Queue
 from engine.doctor.store_checks import CLOCK_SKEW_SECONDS
-from engine.formats.nftban.quarantine import QUARANTINE_NAME as CORRUPT
+from engine.formats.nftban.staging import QUARANTINE_NAME as CORRUPT
 from engine.formats.nftban.staging import STAGING_NAME
 from engine.formats.nftban.store import NftbanStore
 from engine.model import FOR_ALL, LockEvidence, Problem, State, Task

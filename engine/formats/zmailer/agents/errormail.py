@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from engine.formats.zmailer import reports
-from engine.formats.zmailer.agents.jobs import AgentMessage, AgentOutcome, copy_file
+from engine.formats.zmailer.agents.jobs import AgentMessage, AgentOutcome
 from engine.formats.zmailer.diagnostics import Unreported
 from engine.formats.zmailer.reports import (
     DeliveryReport,
@@ -61,15 +61,7 @@ class ErrormailAgent:
                 return outcomes
             outcomes = [AgentOutcome(one, b"ok3", "returned to its sender") for one in recipients]
             commit = Commit(message.name, tuple(message.changes(outcomes)))
-
-            def chunks() -> Iterator[bytes]:
-                yield report.head
-                if report.body_offset is not None:
-                    file.seek(report.body_offset)
-                    yield from copy_file(file)
-                yield report.tail
-
-            with self._router.stage(commit, chunks()) as send:
+            with self._router.stage(commit, report.chunks(file)) as send:
                 if message.record(outcomes, is_atomic=True):
                     send()
                     return outcomes

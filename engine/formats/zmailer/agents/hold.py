@@ -12,12 +12,12 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from engine.formats.zmailer.agents.jobs import AgentMessage, AgentOutcome, copy_file
+from engine.formats.zmailer.agents.jobs import AgentMessage, AgentOutcome
 from engine.formats.zmailer.scheduling.agent_lines import Notary
 from engine.formats.zmailer.spool.control_file import RecipientLine
 from engine.formats.zmailer.spool.marks import Commit
 from engine.formats.zmailer.spool.scheduler_conf import parse_interval
-from engine.formats.zmailer.submit import Router, resubmission
+from engine.formats.zmailer.submit import Router, copy_file, resubmission
 from engine.text.decode import parse_digits
 from engine.text.safe import safe_line
 
@@ -53,11 +53,8 @@ def resolve(name: str) -> bool:
 
 
 def is_due(host: str, now: float, modified: float, resolve: Resolve = resolve) -> bool:
-    """True if the condition of a host, KEYWORD:ARGUMENT, is met.
-
-    Raises:
-        WrongHold: it is none that we know.
-    """
+    """True if the condition of a host, KEYWORD:ARGUMENT, is met. Raises WrongHold: it is none that
+    we know."""
     keyword, _, argument = host.partition(":")
     condition = HoldCase(argument, now, modified)
     if keyword == "ns":

@@ -1,4 +1,4 @@
-"""What all our agents do with a job: lock its recipients, deliver, record the outcome, answer.
+"""What all our agents do: read jobs; lock the recipients of each, deliver, record, answer.
 
 A lock is the tag `~` and the agent's PID in the recipient line, written under fcntl(2); so no other
 agent takes the recipient, also after a restart of the scheduler. The outcome is durable in the file
@@ -10,17 +10,21 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import groupby, islice
 from typing import BinaryIO, NamedTuple
 
 from engine.formats.zmailer.diagnostics import dsn_parameter, format_diagnostic
 from engine.formats.zmailer.scheduling.agent_lines import (
+    HUNGRY,
+    IDLE,
     AgentAnswer,
     JobLine,
+    LineBuffer,
     Notary,
     format_answer,
     format_resync,
+    parse_job,
 )
 from engine.formats.zmailer.spool import marks, names
 from engine.formats.zmailer.spool.control_file import (
@@ -44,7 +48,7 @@ POSTOFFICE = ".."
 MAX_RECIPIENTS = 100
 """Recipients that are delivered at a time; a server must accept so many (RFC 5321, 4.5.3.1.8)."""
 
-COPY_BYTES = 64 << 10
+READ_BYTES = 64 << 10
 
 
 class AgentOutcome(NamedTuple):
@@ -62,24 +66,14 @@ def is_notified_of_success(recipient: RecipientLine) -> bool:
     return b"SUCCESS" in dsn_parameter(recipient.dsn, "NOTIFY").upper().split(b",")
 
 
-def copy_file(file: BinaryIO) -> Iterator[bytes]:
-    """The rest of a file, in pieces."""
-    while piece := file.read(COPY_BYTES):
-        yield piece
-
-
 class AgentMessage:
     """A message of which recipients are delivered: its open control file and its message file."""
 
     def __init__(
         self, folders: PostofficeFolders, name: str, fd: int, clock: Callable[[], float]
     ) -> None:
-        """`name` is that of the control file, `fd` is it, open to read and write.
-
-        Raises:
-            Refused: it is no control file.
-            OSError: it cannot be read now.
-        """
+        """`name` is that of the control file, `fd` is it, open to read and write. Raises Refused:
+        it is no control file; OSError: it cannot be read now."""
         self.name, self.clock = name, clock
         self._folders, self._fd = folders, fd
         self.data, _ = read_whole(fd)
@@ -117,11 +111,7 @@ class AgentMessage:
         return self.data[at + 2 : self.data.find(b"\n", at)].strip() if is_there else b""
 
     def group(self, recipient: RecipientLine) -> int:
-        """The number of the block of headers that a recipient has.
-
-        Raises:
-            Refused: none follows.
-        """
+        """The number of the block of headers that a recipient has. Raises Refused: none follows."""
         at = bisect_left(self._headers, (recipient.offset,))
         if at == len(self._headers):
             raise Refused(f"no headers for the recipient at offset {recipient.offset}")
@@ -133,17 +123,9 @@ class AgentMessage:
         return self.data[start:end]
 
     def body(self, offset: int | None = None) -> BinaryIO:
-        """The message file, open, from its body on, or from an offset.
-
-        Raises:
-            Refused: there is none, or it is no plain file, or no offset is known.
-            OSError: it cannot be read now.
-        """
-        _, path = self._folders.find_message(self.name, is_kept=False)
-        above, name = os.path.split(path)
-        place = os.fstat(self._folders.fd)
-        with self._folders.open_below(self._folders.fd, above) as folder:
-            file = os.fdopen(files.open_outgoing(name, folder, place), "rb")
+        """The message file, open, from its body on, or from an offset. Raises Refused: there is
+        none, or it is no plain file, or no offset is known; OSError: it cannot be read now."""
+        file = self._folders.open_message(self.name)
         if offset is None:
             text = self.field(b"o")
             if not text.isdigit():
@@ -156,11 +138,8 @@ class AgentMessage:
     # ---- locks and outcomes
 
     def lock(self, recipients: Iterable[RecipientLine]) -> list[RecipientLine]:
-        """Lock recipients; return those that still were to do.
-
-        Raises:
-            TimeoutError: another process had the file locked for too long.
-        """
+        """Lock recipients; return those that still were to do. Raises TimeoutError: another process
+        had the file locked for too long."""
         locked = []
         with marks.write_lock(self._fd):
             if os.fstat(self._fd).st_nlink == 0:
@@ -186,12 +165,9 @@ class AgentMessage:
 
     def record(self, outcomes: Sequence[AgentOutcome], *, is_atomic: bool = False) -> bool:
         """Write diagnostics and tags, and unlock; durable on return. False, and nothing is written,
-        if a lock is not ours any more.
-
-        Raises:
-            OSError: it cannot be written. What was delivered stays locked, so that it is not sent
-                again while this process runs. `is_atomic`: no tag is changed, nothing is delivered.
-        """
+        if a lock is not ours any more. Raises OSError: it cannot be written. What was delivered
+        stays locked, so that it is not sent again while this process runs. `is_atomic`: no tag is
+        changed, nothing is delivered."""
         now = self.clock()
         changes = self.changes(outcomes)
         with marks.write_lock(self._fd):
@@ -337,3 +313,28 @@ def _answer(name: str, one: AgentOutcome) -> bytes:
 
 def _remark(job: JobLine, text: str) -> bytes:
     return f"#{safe_line(f'{job.path}: {text}')}\n".encode()
+
+
+def run_agent(serve: Callable[[JobLine], Iterable[bytes]], stdin: int = 0, stdout: int = 1) -> None:
+    """Serve jobs until an empty line, or the end of the input; a last line without LF is no job.
+
+    `serve` yields the answers to a job, each with its LF, and each once it is true on disk: the
+    scheduler may be gone when it is written. Then the agent ends after this job.
+    """
+    with suppress(BrokenPipeError, ConnectionResetError):
+        files.write_all(stdout, HUNGRY)
+        buffer = LineBuffer()
+        while data := os.read(stdin, READ_BYTES):
+            for line in buffer.feed(data):
+                if not line:
+                    return
+                for answer in _answers(line, serve):
+                    files.write_all(stdout, answer)
+                files.write_all(stdout, HUNGRY)
+
+
+def _answers(line: bytes, serve: Callable[[JobLine], Iterable[bytes]]) -> Iterable[bytes]:
+    if line + b"\n" == IDLE:
+        return ()
+    job = parse_job(line)
+    return (b"#no job: %b\n" % line[:80],) if job is None else serve(job)

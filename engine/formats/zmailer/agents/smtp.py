@@ -211,11 +211,8 @@ def _format_parameters(values: Mapping[str, bytes]) -> str:
 
 
 def _wire_contents(message: AgentMessage, recipient: RecipientLine) -> BinaryIO:
-    """A message in wire form: the headers for a recipient, an empty line, and the body.
-
-    Raises:
-        UnreadableMessage: the message file cannot be read now.
-    """
+    """A message in wire form: the headers for a recipient, an empty line, and the body. Raises
+    UnreadableMessage: the message file cannot be read now."""
     out = tempfile.SpooledTemporaryFile(_MEMORY_BYTES)  # noqa: SIM115 - the caller closes it
     try:
         headers = message.headers(recipient)

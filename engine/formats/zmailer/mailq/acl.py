@@ -129,11 +129,8 @@ def _parse_rule(item: str) -> AddressRule:
 
 
 def read_users(path: str) -> tuple[tuple[MailqUser, ...], tuple[str, ...]]:
-    """Read the file of users; also return what is wrong with it.
-
-    Raises:
-        Unavailable: it cannot be read, is no plain file of mode 0600, or of another user.
-    """
+    """Read the file of users; also return what is wrong with it. Raises Unavailable: it cannot be
+    read, is no plain file of mode 0600, or of another user."""
     try:
         fd = files.open_file(path)
     except OSError as error:

@@ -15,12 +15,7 @@ from engine.formats.zmailer.mailq.connection import (
     shown_answer,
 )
 from engine.formats.zmailer.mailq.job_text import ThreadJobs
-from engine.formats.zmailer.mailq.queue_view import (
-    CounterView,
-    GroupView,
-    SchedulerView,
-    TotalsView,
-)
+from engine.formats.zmailer.mailq.queue_view import GroupView, SchedulerView, TotalsView
 from engine.formats.zmailer.mailq.report_text import BadReport, decode
 from engine.formats.zmailer.mailq.session import MULTI_LINE
 from engine.store import Unavailable, Unsupported
@@ -59,22 +54,15 @@ class MailqClient:
         self._rights: frozenset[Right] | None = None
 
     def find_version(self) -> int:
-        """The version of the server; connects if that was not done yet.
-
-        Raises:
-            Unavailable: it cannot be reached, or refuses the login.
-        """
+        """The version of the server; connects if that was not done yet. Raises Unavailable: it
+        cannot be reached, or refuses the login."""
         if not self.version:
             self.version = self._connection.log_in()
         return self.version
 
     def find_rights(self) -> frozenset[Right]:
         """What the server lets this user do: each right is tried once, by a command that changes
-        nothing. Of version 1 there are none.
-
-        Raises:
-            Unavailable: the server cannot be reached.
-        """
+        nothing. Of version 1 there are none. Raises Unavailable: the server cannot be reached."""
         if self.find_version() == 1:
             return frozenset()
         if self._rights is None:
@@ -88,11 +76,8 @@ class MailqClient:
         return not answer.startswith(("-MAILQ2", "-No ", "-BAD"))
 
     def dump(self) -> SchedulerView:
-        """All that a server of version 1 shows, on a new connection.
-
-        Raises:
-            Unavailable: the server cannot be reached, or its dump has another form.
-        """
+        """All that a server of version 1 shows, on a new connection. Raises Unavailable: the server
+        cannot be reached, or its dump has another form."""
         self._connection.open()
         try:
             data = self._connection.read_to_end()
@@ -108,15 +93,6 @@ class MailqClient:
         parse = report_text.parse_report
         return self._parsed("SHOW QUEUE THREADS", lambda lines: parse(lines, self._clock()))
 
-    def groups(self) -> tuple[tuple[GroupView, ...], TotalsView]:
-        """The groups without their threads, and the totals."""
-        parse = report_text.parse_report
-        return self._parsed("SHOW QUEUE SHORT", lambda lines: parse(lines, self._clock()))
-
-    def totals(self) -> TotalsView:
-        """The totals."""
-        return self._parsed("SHOW SNMP", report_text.parse_totals)
-
     def jobs(self, channel: str, host: str) -> ThreadJobs:
         """A thread and its jobs."""
         parse = job_text.parse_thread_jobs
@@ -124,11 +100,6 @@ class MailqClient:
             f"SHOW THREAD {channel} {host}",
             lambda lines: parse(lines, channel, host, self._clock()),
         )
-
-    def counters(self) -> tuple[CounterView, ...]:
-        """The counters."""
-        parse = report_text.parse_counters
-        return self._parsed("SHOW COUNTERS", lambda lines: tuple(parse(lines)))
 
     def _parsed(self, command: str, parse: Callable[[list[str]], T]) -> T:
         lines = self.show(command)
@@ -140,24 +111,17 @@ class MailqClient:
     def show(self, command: str) -> list[str]:
         """The lines of an answer that ends with a dot.
 
-        A connection that the server has ended meanwhile is replaced once.
-
-        Raises:
-            Unsupported: the server refuses the command.
-            Unavailable: the server cannot be reached.
-        """
+        A connection that the server has ended meanwhile is replaced once. Raises Unsupported: the
+        server refuses the command; Unavailable: the server cannot be reached."""
         answer = self._ask(command)
         if answer != MULTI_LINE:
             raise Unsupported(f"{self.address.text}: {command}: {shown_answer(answer)}")
         return self._connection.read_lines()
 
     def request(self, command: str) -> str:
-        """Send an ETRN or KILL; return the answer, which proves nothing: read again.
-
-        Raises:
-            Unsupported: the server refuses it.
-            Unavailable: the server cannot be reached; it may have been done.
-        """
+        """Send an ETRN or KILL; return the answer, which proves nothing: read again. Raises
+        Unsupported: the server refuses it; Unavailable: the server cannot be reached; it may have
+        been done."""
         answer = self._ask(command, can_repeat=False)
         if not answer.startswith("+"):
             raise Unsupported(f"{self.address.text}: {command}: {shown_answer(answer)}")

@@ -78,11 +78,8 @@ class MailqConnection:
 
     def log_in(self) -> int:
         """Connect, read the greeting and log in; return the version of the server. The connection
-        to one of version 1 is closed: it only sends a dump.
-
-        Raises:
-            Unavailable: it cannot be reached, or refuses the login.
-        """
+        to one of version 1 is closed: it only sends a dump. Raises Unavailable: it cannot be
+        reached, or refuses the login."""
         self.open()
         first = self.read_line()
         if first == job_text.VERSION_1:

@@ -1,10 +1,10 @@
 """Render and parse the jobs of a ZMailer scheduler: the dump of MAILQ version 1, and the lines of
-`SHOW THREAD` of version 2."""
+`SHOW THREAD` of version 2; list them as mailq(1zm), the client of the original, prints them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import NamedTuple
 
@@ -103,11 +103,8 @@ _KEY_LIST = re.compile(rf"(.+):\t((?:>{NUMBER})+)")
 
 
 def parse_dump(text: str, now: float) -> SchedulerView:
-    """Parse a dump, as a server of version 1 or a rendezvous file has it, written at `now`.
-
-    Raises:
-        BadReport: a line has another form, or the end is missing.
-    """
+    """Parse a dump, as a server of version 1 or a rendezvous file has it, written at `now`. Raises
+    BadReport: a line has another form, or the end is missing."""
     lines = text.split("\n")
     rows = list[tuple[int, JobView]]()
     lists: dict[str, list[KeyList]] = {"Channels:": [], "Hosts:": []}
@@ -213,11 +210,8 @@ class ThreadJobs(NamedTuple):
 def parse_thread_jobs(lines: Iterable[str], channel: str, host: str, now: float) -> ThreadJobs:
     """Parse the answer to `SHOW THREAD` for one thread.
 
-    Brackets around an error address, as scheduler(8zm) has them, are removed.
-
-    Raises:
-        BadReport: a line has another form.
-    """
+    Brackets around an error address, as scheduler(8zm) has them, are removed. Raises BadReport: a
+    line has another form."""
     thread: ThreadView | None = None
     rows, jobs = list[JobView](), list[JobView]()
     for number, line in enumerate(lines, 1):
@@ -256,3 +250,53 @@ def _parse_recipient(line: str, number: int, channel: str, host: str) -> JobView
         )
     except ValueError:
         raise bad_line(number, line, "numbers as fields 4 to 8") from None
+
+
+Details = Callable[[JobView], Iterable[str]]
+"""Further lines on a job (`mailq -v`)."""
+
+
+def no_details(job: JobView) -> Iterable[str]:
+    """No lines."""
+    return ()
+
+
+def dump_listing(
+    view: SchedulerView, wants: Callable[[str, str], bool], details: Details = no_details
+) -> Iterator[str]:
+    """The threads of a dump of version 1 that `wants(channel, host)`: channels in their order, the
+    last job first."""
+    for channel, keys in view.channel_keys:
+        threads: dict[str, list[JobView]] = {}
+        for key in reversed(keys):
+            job = view.jobs[key - 1]
+            threads.setdefault(job.host, []).append(job)
+        for host, jobs in threads.items():
+            if not wants(channel, host):
+                continue
+            yield f"{channel}/{host}:"
+            for job in jobs:
+                amount = f"/{len(job.offsets)}" if len(job.offsets) > 1 else ""
+                yield f"\t{job.path}{amount}:\t{job_text(job, view.now)}"
+                yield from details(job)
+
+
+def thread_listing(
+    channel: str, host: str, jobs: Iterable[JobView], now: float, details: Details = no_details
+) -> Iterator[str]:
+    """A thread of a server of version 2."""
+    yield f"{channel}/{host}:"
+    for job in jobs:
+        expiry = ""
+        if job.expires_at is not None:
+            expiry = f", expires in {short_time(int(job.expires_at - now))}"
+        yield f"\t{job.path}: ({job.attempts or 0} tries{expiry}) {job.message}"
+        yield from details(job)
+
+
+def message_details(identity: str, sender: str, recipients: Iterable[str]) -> Iterator[str]:
+    """What `mailq -v` has of a control file: message id, sender, recipients that are to do."""
+    yield f"\t  id\t{identity}"
+    yield f"\t  from\t{sender}"
+    for number, recipient in enumerate(recipients):
+        yield f"\t{'' if number else '  to'}\t{recipient}"

@@ -84,11 +84,7 @@ _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
 def parse_short_time(text: str) -> int:
-    """Seconds of a short time, or of "N sec".
-
-    Raises:
-        ValueError: it is no such time.
-    """
+    """Seconds of a short time, or of "N sec". Raises ValueError: it is no such time."""
     if text.endswith(" sec"):
         return whole(text[:-4])
     if not re.fullmatch(SHORT_TIME, text) or not text.strip("-"):
@@ -160,36 +156,12 @@ _LINE = re.compile(rf" {{4}}([^/]+)/(.+)/({NUMBER})[ \t]+(N={NUMBER} .*)", re.DO
 
 
 def parse_thread(line: str, number: int, now: float) -> ThreadView:
-    """Parse a line of the thread report.
-
-    Raises:
-        BadReport: it has another form.
-    """
+    """Parse a line of the thread report. Raises BadReport: it has another form."""
     match = _LINE.fullmatch(line)
     if not match:
         raise bad_line(number, line, "a thread as CHANNEL/HOST/0 N=1 R=1 A=0 QA=1s")
-    channel, host, withhost, fields_text = match.groups()
-    return _thread_of(
-        channel, host, int(withhost), words=fields_text.split(), line=line, number=number, now=now
-    )
-
-
-def parse_threads2(line: str, number: int, now: float) -> ThreadView:
-    """Parse a line of `SHOW QUEUE THREADS2`.
-
-    Raises:
-        BadReport: it has another form.
-    """
-    fields = line.split("\t")
-    if len(fields) < 6:
-        raise bad_line(number, line, "a thread as CHANNEL, HOST, N=1, R=1, A=0, QA=1s, with TABs")
-    return _thread_of(fields[0], fields[1], 0, words=fields[2:], line=line, number=number, now=now)
-
-
-def _thread_of(
-    channel: str, host: str, withhost: int, words: list[str], line: str, number: int, now: float
-) -> ThreadView:
-    values = {name: value for name, _, value in (word.partition("=") for word in words)}
+    channel, host, withhost, words = match.groups()
+    values = {name: value for name, _, value in (word.partition("=") for word in words.split())}
     try:
         wakeup = values.get("W")
         kids = values["Kids"].split("/") if "Kids" in values else None
@@ -200,7 +172,7 @@ def _thread_of(
             recipients=whole(values["R"]),
             attempts=whole(values["A"]),
             oldest_at=now - parse_short_time(values["QA"]),
-            withhost=withhost,
+            withhost=int(withhost),
             kids=None if kids is None else (whole(kids[0]), whole(kids[1])),
             agents=tuple(_agents_of(values, now)) if "P" in values else (),
             unfed=whole(values.get("UF", "0")),
@@ -286,10 +258,7 @@ def parse_report(
     lines: Iterable[str], now: float, first_number: int = 1
 ) -> tuple[tuple[GroupView, ...], TotalsView]:
     """Parse a thread report, or that of `SHOW QUEUE SHORT`; the first line has `first_number`.
-
-    Raises:
-        BadReport: a line has another form, or the totals are missing.
-    """
+    Raises BadReport: a line has another form, or the totals are missing."""
     groups = list[GroupView]()
     title, threads, number = "", list[ThreadView](), first_number
     numbered = enumerate(lines, first_number)
@@ -304,16 +273,6 @@ def parse_report(
         else:
             title = line
     raise bad_line(number, "", "the line with Kids: and Uptime:")
-
-
-def parse_totals(lines: Iterable[str]) -> TotalsView:
-    """Parse the answer to `SHOW SNMP`.
-
-    Raises:
-        BadReport: a line has another form.
-    """
-    first, second, *_ = (*lines, "", "")
-    return _parse_totals(first, (2, second), 1)
 
 
 def _parse_group(title: str, threads: tuple[ThreadView, ...], line: str, number: int) -> GroupView:
@@ -378,18 +337,3 @@ def counter_lines(counters: Iterable[CounterView]) -> Iterator[str]:
     for one in counters:
         text = f"{one.name:<31s} {one.value:>10s}" if one.name else ""
         yield f"{text} {one.note}" if one.note else text
-
-
-def parse_counters(lines: Iterable[str]) -> Iterator[CounterView]:
-    """Parse the lines of `SHOW COUNTERS` but the title.
-
-    Raises:
-        BadReport: a line has no value.
-    """
-    for number, line in enumerate(lines, 1):
-        if line.startswith("ZMailer SHM segment dump"):
-            continue
-        name, value, note = (*line.split(None, 2), "", "", "")[:3]
-        if name and not value:
-            raise bad_line(number, line, "a counter and its value")
-        yield CounterView(name, value, note)

@@ -15,9 +15,10 @@ import socket
 import stat
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from engine.formats.zmailer.mailq.acl import MailqUser, Peer
+from engine.formats.zmailer.mailq.acl import MailqUser
 from engine.formats.zmailer.mailq.report_text import decode
 from engine.formats.zmailer.mailq.session import MailqQueue, MailqSession, PreparedReports, Reply
 from engine.store import Unavailable
@@ -39,11 +40,8 @@ _SOCKET_MODE = 0o666
 
 
 def listen_tcp(host: str = LOOPBACK, port: int = DEFAULT_PORT) -> socket.socket:
-    """Listen on a TCP port; by default only on the loopback address.
-
-    Raises:
-        Unavailable: the address cannot be used.
-    """
+    """Listen on a TCP port; by default only on the loopback address. Raises Unavailable: the
+    address cannot be used."""
     try:
         (family, _, _, _, address), *_ = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -54,11 +52,8 @@ def listen_tcp(host: str = LOOPBACK, port: int = DEFAULT_PORT) -> socket.socket:
 
 
 def listen_unix(path: str) -> socket.socket:
-    """Listen on a UNIX socket; one that no process listens on is replaced.
-
-    Raises:
-        Unavailable: another process listens on it, it is no socket, or the folder cannot be used.
-    """
+    """Listen on a UNIX socket; one that no process listens on is replaced. Raises Unavailable:
+    another process listens on it, it is no socket, or the folder cannot be used."""
     folder, name = os.path.split(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -94,21 +89,21 @@ def _remove_dead_socket(path: str, name: str, at: int, reached: str) -> None:
     os.unlink(name, dir_fd=at)
 
 
+@dataclass(slots=True, eq=False)
 class _Connection:
     """One peer: its session, what it has sent and what it has not read yet."""
 
-    __slots__ = ("ends_at", "is_closing", "received", "session", "socket", "waiting")
-
-    def __init__(self, peer: socket.socket, session: MailqSession | None, ends_at: float) -> None:
-        self.socket, self.session, self.ends_at = peer, session, ends_at
-        self.received = b""
-        self.waiting = memoryview(b"")
-        self.is_closing = False
+    socket: socket.socket
+    session: MailqSession | None
+    ends_at: float
+    received: bytes = b""
+    waiting: memoryview | bytes = b""
+    is_closing: bool = False
 
 
 class MailqServer:
-    """The connections of one scheduler. Call `step` when `fileno` is readable, or after `timeout`
-    seconds."""
+    """The connections of one scheduler. Call `step` when `fileno` is readable, and now and then: it
+    ends connections that are too old."""
 
     def __init__(
         self,
@@ -134,7 +129,7 @@ class MailqServer:
         self._number = 0
         """Of the last challenge."""
         self._selector = selectors.EpollSelector()
-        self._connections: dict[int, _Connection] = {}
+        self.connections: dict[int, _Connection] = {}
         """By descriptor, oldest first."""
         self._listeners = [*listeners]
         for listener in listeners:
@@ -145,35 +140,23 @@ class MailqServer:
         """A descriptor that is readable when there is something to do."""
         return self._selector.fileno()
 
-    @property
-    def timeout(self) -> float | None:
-        """Seconds until the oldest connection ends; None without any."""
-        for connection in self._connections.values():
-            return max(0.0, connection.ends_at - self._clock())
-        return None
-
-    @property
-    def connections(self) -> int:
-        """Number of open connections."""
-        return len(self._connections)
-
     def step(self, seconds: float = 0.0) -> None:
         """Handle what is there now, after waiting for at most so many seconds; never blocks on a
         peer."""
         for key, _ in self._selector.select(seconds):
             if key.data is None:
                 self._accept(key.fileobj)
-            elif key.fd in self._connections:
+            elif key.fd in self.connections:
                 self._handle(key.data)
         now = self._clock()
-        for connection in [*self._connections.values()]:
+        for connection in [*self.connections.values()]:
             if connection.ends_at > now:
                 break
             self._end(connection)
 
     def close(self) -> None:
         """Close all connections and listeners; the file of a UNIX socket stays."""
-        for connection in [*self._connections.values()]:
+        for connection in [*self.connections.values()]:
             self._end(connection)
         for listener in self._listeners:
             listener.close()
@@ -184,17 +167,17 @@ class MailqServer:
             peer, address = listener.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):  # else it would be asked in a loop
-                for oldest in [*self._connections.values()][:1]:
+                for oldest in [*self.connections.values()][:1]:
                     self._end(oldest)
             return  # or the peer has gone
-        if len(self._connections) >= MAX_CONNECTIONS:
+        if len(self.connections) >= MAX_CONNECTIONS:
             peer.close()
             return
         peer.setblocking(False)
         ends_at = self._clock() + CONNECTION_SECONDS
         session = None if self.users is None else self._new_session(self.users, address)
         connection = _Connection(peer, session, ends_at)
-        self._connections[peer.fileno()] = connection
+        self.connections[peer.fileno()] = connection
         self._selector.register(peer, selectors.EVENT_READ, connection)
         if session is None:
             self._reply(connection, Reply(self._reports.report(self._dump), is_end=True))
@@ -206,7 +189,8 @@ class MailqServer:
         self._number += 1
         seconds, parts = divmod(int(self._wall_clock() * 1e6), 1_000_000)
         challenge = f"220 MAILQ-V2-CHALLENGE: {seconds}.{parts}.{self._number}"
-        peer = _peer_of(address)
+        is_tcp = isinstance(address, tuple)
+        peer = ipaddress.ip_address(address[0].partition("%")[0]) if is_tcp else None
         return MailqSession(self._reports, users, peer, challenge, is_exact=self._is_exact)
 
     def _handle(self, connection: _Connection) -> None:
@@ -260,13 +244,6 @@ class MailqServer:
         connection.is_closing = reply.is_end
 
     def _end(self, connection: _Connection) -> None:
-        self._connections.pop(connection.socket.fileno(), None)
+        self.connections.pop(connection.socket.fileno(), None)
         self._selector.unregister(connection.socket)
         connection.socket.close()
-
-
-def _peer_of(address: Any) -> Peer:
-    """The address of a TCP peer; None for a UNIX socket."""
-    if isinstance(address, tuple):
-        return ipaddress.ip_address(address[0].partition("%")[0])
-    return None

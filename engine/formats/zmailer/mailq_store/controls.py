@@ -1,4 +1,7 @@
-"""The controls of a scheduler: start a host; delete a message or a thread, and check that."""
+"""What a user may do at a scheduler by the rights that it gave at the login: edges and controls.
+
+The controls start a host; delete a message or a thread, and check that.
+"""
 
 from __future__ import annotations
 
@@ -7,36 +10,41 @@ from collections.abc import Mapping
 
 from engine.formats.zmailer.mailq.acl import Right
 from engine.formats.zmailer.mailq_store.source import ThreadSource
-from engine.store import Control, Outlook, Unavailable, Unsupported
+from engine.model import Edge, Edges, State, accept_only_now
+from engine.store import Control, Outlook, Unavailable, Unsupported, refuse_all
+
+_KILL = "the scheduler deletes the message for all its hosts, without a report to its sender"
+_START = "the scheduler starts all threads of the host, for all their messages"
+
+_KILL_EDGES: Edges = {
+    (State.PENDING, None): Edge(warning=_KILL, undoable=False, exact=False, shared_field="payload")
+}
+_START_EDGES: Edges = {
+    (State.PENDING, State.PENDING): Edge(
+        frozenset({"due"}),
+        warning=_START,
+        undoable=False,
+        value_problem=accept_only_now,
+        exact=False,
+        shared_field="group",
+    )
+}
 
 START, KILL_MESSAGE, KILL_THREAD = "start", "kill-message", "kill-thread"
 """Names of controls."""
 
-_CONTROLS: Mapping[Right, Mapping[str, Control]] = {
-    Right.KILL: {
-        KILL_MESSAGE: Control(
-            "delete a message, also one that an agent has, without a report to its sender",
-            target="control file or spool id",
-        ),
-        KILL_THREAD: Control(
-            "delete all messages of a thread, without reports to their senders",
-            target="CHANNEL/HOST",
-            has_forecast=True,
-        ),
-    },
-    Right.ETRN: {
-        START: Control("start all threads of a host now", target="HOST", has_forecast=True),
-    },
+_CONTROLS = {
+    KILL_MESSAGE: Control(
+        "delete a message, also one that an agent has, without a report to its sender",
+        target="control file or spool id",
+    ),
+    KILL_THREAD: Control(
+        "delete all messages of a thread, without reports to their senders",
+        target="CHANNEL/HOST",
+        has_forecast=True,
+    ),
+    START: Control("start all threads of a host now", target="HOST", has_forecast=True),
 }
-
-
-def permitted_controls(rights: frozenset[Right], user: str) -> Mapping[str, Control]:
-    """The controls, as `permitted_edges`."""
-    permitted = dict[str, Control]()
-    for right, controls in _CONTROLS.items():
-        why = "" if right in rights else f"user {user} has no right {right} at this server"
-        permitted |= {name: one._replace(refusal=why) for name, one in controls.items()}
-    return permitted if rights else {}
 
 
 class SchedulerControls:
@@ -44,15 +52,27 @@ class SchedulerControls:
 
     def __init__(self, source: ThreadSource, user: str) -> None:
         self._source = source
-        self.controls = permitted_controls(source.rights, user)
+        self.edges: Edges = {}
+        """Those without the right are refused, as are controls. A dump has no rights, and none."""
+        self.controls: Mapping[str, Control] = {}
+        if source.rights:
+            why_no_kill, why_no_start = (
+                "" if right in source.rights else f"user {user} has no right {right} at this server"
+                for right in (Right.KILL, Right.ETRN)
+            )
+            self.edges = {
+                **refuse_all(_KILL_EDGES, why_no_kill),
+                **refuse_all(_START_EDGES, why_no_start),
+            }
+            self.controls = {
+                name: one._replace(refusal=why_no_start if name == START else why_no_kill)
+                for name, one in _CONTROLS.items()
+            }
 
     def run(self, name: str, target: str = "", value: str = "") -> str:
         """Start the threads of a host, or delete all messages of a thread; then read them again.
-
-        Raises:
-            Unsupported: it is refused, or no such control or thread.
-            Unavailable: the server cannot be reached, or has not done it.
-        """
+        Raises Unsupported: it is refused, or no such control or thread; Unavailable: the server
+        cannot be reached, or has not done it."""
         self._require_control(name)
         if name == START:
             return self._source.request(f"ETRN {target}")
@@ -79,11 +99,8 @@ class SchedulerControls:
         return f"message deleted: {target}"
 
     def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
-        """Report how many tasks a control would affect.
-
-        Raises:
-            Unsupported, Unavailable: see `control`.
-        """
+        """Report how many tasks a control would affect. Raises Unsupported, Unavailable: see
+        `control`."""
         self._require_control(name)
         if name == KILL_MESSAGE:
             raise Unsupported(f"no forecast of {name}")

@@ -98,12 +98,8 @@ class TaskRequests:
     def _command(
         self, edges: Edges, move: Move, current_tasks: dict[str, tuple[Task, JobView]]
     ) -> str:
-        """The request for a change.
-
-        Raises:
-            Unsupported: there is none.
-            Gone: the task has changed, and not by a request of this plan.
-        """
+        """The request for a change. Raises Unsupported: there is none; Gone: the task has changed,
+        and not by a request of this plan."""
         old, new = move.old, move.new
         require_edge(edges, old, new, self._clock(), whole=bool(move.image))
         name = parse_id(old.id) if old is not None else None

@@ -1,19 +1,25 @@
-"""Where the threads of a scheduler are read from: a server of version 2, or a dump of version 1."""
+"""Where the threads of a scheduler are read from: a server of version 2, or a dump of version 1.
+
+Also its address, and its changes by polling: list all threads, compare the jobs of changed ones.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
-from typing import Protocol
+import time
+from collections.abc import Callable, Collection, Mapping
 
+from engine.config.place_address import Address
 from engine.formats.zmailer.mailq import job_text
 from engine.formats.zmailer.mailq.acl import Right
 from engine.formats.zmailer.mailq.client import MailqClient
-from engine.formats.zmailer.mailq.connection import MAX_ANSWER_BYTES, ServerAddress
+from engine.formats.zmailer.mailq.connection import ANONYMOUS, MAX_ANSWER_BYTES, ServerAddress
 from engine.formats.zmailer.mailq.job_text import ThreadJobs
-from engine.formats.zmailer.mailq.queue_view import JobView, SchedulerView, ThreadView
+from engine.formats.zmailer.mailq.queue_view import JobView, SchedulerView, ThreadView, has_changed
 from engine.formats.zmailer.mailq.report_text import BadReport, decode
+from engine.formats.zmailer.mailq.server import DEFAULT_PORT
+from engine.formats.zmailer.mailq_store.tasks import tasks_of
 from engine.model import Problem
 from engine.store import Unavailable, Unsupported
 from engine.system import files
@@ -21,32 +27,6 @@ from engine.text.error_text import error_text
 
 OLD_SECONDS = 60.0
 """Seconds after which a dump in a file is shown as old."""
-
-
-class ThreadSource(Protocol):
-    """Threads and their jobs, as they are now."""
-
-    rights: frozenset[Right]
-
-    def threads(self) -> tuple[ThreadView, ...]:
-        """Read all threads; raises Unavailable."""
-        ...
-
-    def jobs(self, channel: str, host: str) -> ThreadJobs:
-        """One thread with its jobs; raises Unavailable."""
-        ...
-
-    def request(self, command: str) -> str:
-        """Send a KILL or ETRN; raises Unsupported, Unavailable."""
-        ...
-
-    def problems(self, now: float) -> list[Problem]:
-        """What an operator must know of what is shown."""
-        ...
-
-    def close(self) -> None:
-        """Close the connection."""
-        ...
 
 
 class ServerSource:
@@ -132,11 +112,8 @@ class RendezvousFile:
         self._view: SchedulerView | None = None
 
     def read(self) -> SchedulerView:
-        """Read the file, unless it is the same as before.
-
-        Raises:
-            Unavailable: it cannot be read, or is no dump.
-        """
+        """Read the file, unless it is the same as before. Raises Unavailable: it cannot be read, or
+        is no dump."""
         try:
             fd = files.open_file(self._path)
         except OSError as error:
@@ -162,12 +139,12 @@ class RendezvousFile:
         return self._view
 
 
-def open_source(address: ServerAddress, clock: Callable[[], float]) -> ThreadSource:
-    """Connect, or read the file.
+ThreadSource = ServerSource | DumpSource
+"""Threads and their jobs, as they are now."""
 
-    Raises:
-        Unavailable: it cannot be used.
-    """
+
+def open_source(address: ServerAddress, clock: Callable[[], float]) -> ThreadSource:
+    """Connect, or read the file. Raises Unavailable: it cannot be used."""
     if not address.path and not address.host:
         source = DumpSource(RendezvousFile(address.text).read, address.text)
         source.threads()
@@ -179,3 +156,97 @@ def open_source(address: ServerAddress, clock: Callable[[], float]) -> ThreadSou
     except BaseException:
         client.close()
         raise
+
+
+def parse_place(address: Address) -> ServerAddress:
+    """Parse the URL of a server; a path is that of a rendezvous file, and has neither host nor
+    socket.
+
+    Without a user, it logs in as the client of the original does. Raises Unavailable: a part is
+    invalid or unknown, or the password of the user is missing."""
+    if not address.is_url:
+        return ServerAddress(address.text)
+    from urllib.parse import unquote, urlsplit
+
+    parts = urlsplit(address.text)
+    is_socket = parts.scheme == "mailq+unix"
+    if parts.query:
+        raise Unavailable(f"{address.text}: expected no parameters")
+    if is_socket and (parts.hostname or not parts.path):
+        raise Unavailable(f"{address.text}: expected mailq+unix:///PATH/OF/SOCKET")
+    if not is_socket and (parts.path or not parts.hostname):
+        raise Unavailable(f"{address.text}: expected mailq://HOST:PORT")
+    user = unquote(parts.username or "")
+    if any(not c.isprintable() or c.isspace() for c in user):
+        raise Unavailable(f"{address.text}: blanks or control characters in the user")
+    if user and user != ANONYMOUS and not address.password:
+        raise Unavailable(
+            f"{address.text}: no password of user {user}: write the URL with it into places"
+        )
+    return ServerAddress(
+        address.text,
+        unquote(parts.path) if is_socket else "",
+        parts.hostname or "",
+        port=parts.port or DEFAULT_PORT,
+        user=user or ANONYMOUS,
+        password=address.password or ANONYMOUS,
+    )
+
+
+POLL_SECONDS = 1.0
+"""Seconds between two polls."""
+COST_FACTOR = 10
+"""The pause after a poll is at least so many times as long as the poll."""
+
+
+class ThreadPoller:
+    """The changes of a scheduler's threads since the first call."""
+
+    def __init__(
+        self,
+        source: ThreadSource,
+        pause: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._source, self._pause, self._clock = source, pause, clock
+        self._threads: dict[tuple[str, str], ThreadView] | None = None
+        self._jobs: dict[tuple[str, str], dict[str, str]] = {}
+        """State and revision of each task, by thread."""
+        self._next_poll = 0.0
+
+    def wait(self, seconds: float) -> Collection[str]:
+        """See `ChangeSource.wait`. The first call reads all jobs, to compare later. Raises
+        Unavailable: the server cannot be reached."""
+        until = self._clock() + seconds
+        while self._threads is not None and (now := self._clock()) < self._next_poll:
+            if now >= until:
+                return ()
+            self._pause(min(until, self._next_poll) - now)
+        began, old = self._clock(), self._threads
+        new = {(thread.channel, thread.host): thread for thread in self._source.threads()}
+        cost = self._clock() - began
+        names = self._compare(old or {}, new)
+        self._threads, ended = new, self._clock()
+        if old is not None:  # the first call costs much more than the others
+            cost = ended - began
+        self._next_poll = ended + max(POLL_SECONDS, COST_FACTOR * cost)
+        return () if old is None else names
+
+    def _compare(
+        self, old: Mapping[tuple[str, str], ThreadView], new: Mapping[tuple[str, str], ThreadView]
+    ) -> set[str]:
+        """The names of the tasks that differ, in threads that do."""
+        changed = {
+            key
+            for key in (*old, *new)
+            if key not in old or key not in new or has_changed(old[key], new[key])
+        }
+        names = set[str]()
+        for key in changed:
+            before, after = self._jobs.pop(key, {}), dict[str, str]()
+            if key in new:
+                thread_jobs = self._source.jobs(*key)
+                after = {t.id: f"{t.state} {t.word} {t.rev}" for t in tasks_of(thread_jobs, 0.0)}
+                self._jobs[key] = after
+            names |= {ident for ident, _ in before.items() ^ after.items()}
+        return names

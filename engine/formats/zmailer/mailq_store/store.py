@@ -8,10 +8,8 @@ from itertools import islice
 
 from engine.formats.zmailer.mailq.connection import ServerAddress
 from engine.formats.zmailer.mailq_store.controls import SchedulerControls
-from engine.formats.zmailer.mailq_store.permissions import permitted_edges
-from engine.formats.zmailer.mailq_store.polling import ThreadPoller
 from engine.formats.zmailer.mailq_store.requests import TaskRequests
-from engine.formats.zmailer.mailq_store.source import open_source
+from engine.formats.zmailer.mailq_store.source import ThreadPoller, open_source
 from engine.formats.zmailer.mailq_store.tasks import (
     STATES,
     WORDS,
@@ -21,15 +19,7 @@ from engine.formats.zmailer.mailq_store.tasks import (
 )
 from engine.model import ChangeSource, Missing, Move, Outcome, Part, Problem, State, Task
 from engine.override import override
-from engine.store import (
-    Gone,
-    Outlook,
-    SeenTask,
-    Store,
-    StoreSample,
-    Unavailable,
-    Unsupported,
-)
+from engine.store import Gone, Outlook, SeenTask, Store, StoreSample, Unavailable, Unsupported
 
 MOVES_PER_BATCH = 100
 """Changes that are made at a time: their threads are read before and after."""
@@ -44,18 +34,13 @@ class MailqStore(Store):
     words: Mapping[str, State] = WORDS
 
     def __init__(self, address: ServerAddress, clock: Callable[[], float] = time.time) -> None:
-        """Connect and log in.
-
-        Raises:
-            Unavailable: the server cannot be reached, refuses the login, or shows no threads.
-        """
+        """Connect and log in. Raises Unavailable: the server cannot be reached, refuses the login,
+        or shows no threads."""
         self._address, self._clock = address, clock
         self._source = open_source(address, clock)
         self._requests = TaskRequests(self._source, clock)
-        rights = self._source.rights
-        self.edges = permitted_edges(rights, address.user)
         self._controls = SchedulerControls(self._source, address.user)
-        self.controls = self._controls.controls
+        self.edges, self.controls = self._controls.edges, self._controls.controls
         self.changes = ChangeSource(wait=ThreadPoller(self._source).wait)
 
     @override

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
-from engine.formats.zmailer.mailq import pending
+from engine.formats.zmailer.mailq import queue_view
 from engine.formats.zmailer.mailq.job_text import ThreadJobs
 from engine.formats.zmailer.mailq.queue_view import JobView, JobWait, ThreadView
 from engine.model import WAITS_KEY, Lease, Problem, State, Task
@@ -90,9 +90,9 @@ def revision(job: JobView) -> str:
 def _word(job: JobView, thread: ThreadView | None, reason: str) -> str:
     """The finer word of a waiting job. Version 2 shows `channel` and `thread` also for a thread
     that waits for something else."""
-    if reason == pending.QUEUE_ONLY:
+    if reason == queue_view.QUEUE_ONLY:
         return QUEUEONLY
-    if reason in pending.LIMITS or job.wait is JobWait.SLOT:
+    if reason in queue_view.LIMITS or job.wait is JobWait.SLOT:
         return LIMITED
     if job.wait in (JobWait.CHANNEL, JobWait.THREAD):
         return LIMITED if thread is None or thread.agents else INACTIVE
@@ -100,7 +100,7 @@ def _word(job: JobView, thread: ThreadView | None, reason: str) -> str:
 
 
 def _task_of(job: JobView, thread: ThreadView | None, now: float, *, is_active: bool) -> Task:
-    amount, outlook = len(job.offsets), pending.job_outlook(job, thread, now)
+    amount, outlook = len(job.offsets), queue_view.job_outlook(job, thread, now)
     extra = {
         WAITS_KEY: "" if is_active else outlook.why,
         "recipients": str(amount),

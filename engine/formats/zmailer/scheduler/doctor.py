@@ -13,15 +13,15 @@ from contextlib import closing, suppress
 from engine.doctor.finding import MAX_LISTED, Finding, Grade
 from engine.doctor.store_checks import list_problems
 from engine.formats.base.format import Setup
-from engine.formats.zmailer import spool_controls
 from engine.formats.zmailer.environment import SchedulerFiles, read_files
 from engine.formats.zmailer.notify import SOCKET_MODE
+from engine.formats.zmailer.scheduler import spool_controls
+from engine.formats.zmailer.scheduler.clauses import why_undeliverable
 from engine.formats.zmailer.scheduling.jobs import DAY_SECONDS
 from engine.formats.zmailer.spool import lock_process, names
 from engine.formats.zmailer.spool.folders import QUEUE, TRANSPORT, PostofficeFolders
 from engine.formats.zmailer.spool.scheduler_conf import Match, find_settings
 from engine.formats.zmailer.submit import ROUTER, STAGED
-from engine.formats.zmailer.undeliverable import why_undeliverable
 from engine.model import STALLED_KEY, Problem, State, Task
 from engine.store import Unavailable
 from engine.text.error_text import error_text

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import re
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
 from typing import NamedTuple
 
-from engine.formats.zmailer import syslog_lines
-from engine.formats.zmailer.scheduler import verbose_log
+from engine.formats.zmailer.log_file import format_line
 from engine.formats.zmailer.scheduler.arrivals import Arrivals
-from engine.formats.zmailer.scheduler.message_outcomes import MessageOutcomes, file_name
+from engine.formats.zmailer.scheduler.message_outcomes import MessageOutcomes, parse_line
 from engine.formats.zmailer.scheduler.message_places import MessagePlaces
 from engine.formats.zmailer.scheduler.message_reading import (
     DeliveryTrigger,
@@ -19,18 +19,26 @@ from engine.formats.zmailer.scheduler.message_reading import (
     Parked,
     QueuedMessageReader,
 )
-from engine.formats.zmailer.scheduling import controls, retry
+from engine.formats.zmailer.scheduling import timers
 from engine.formats.zmailer.scheduling.agent_lines import AgentAnswer
 from engine.formats.zmailer.scheduling.jobs import Job, QueuedMessage
 from engine.formats.zmailer.scheduling.table import ThreadTable
 from engine.formats.zmailer.scheduling.work import WorkTable
 from engine.formats.zmailer.spool import names
+from engine.formats.zmailer.spool.folders import PostofficeFolders, read_line
 from engine.formats.zmailer.statistics_log import StatisticsLine
 from engine.store import StoreError
+from engine.system import files, users
 from engine.system.files import Refused
 
 RETRY_SECONDS = 30.0
 """A message that could not be completed, or a file that could not be read, is tried again."""
+
+
+PUBLIC = "public"
+"""Folder of the spool in which all users may make files."""
+
+_match_name = re.compile(rf"\.\./{PUBLIC}/(?!\.\.?$)([^/\0]+)", re.DOTALL).fullmatch
 
 
 class QueueTotals(NamedTuple):
@@ -75,8 +83,6 @@ class MessageFlow:
         """Messages with failures that no report has yet."""
         self._delayed: dict[int, set[int]] = {}
         """The threads of each message whose delay was reported to its sender."""
-        folders, log, clock = parts.places.folders, parts.log, parts.clock
-        self._log_outcome = partial(verbose_log.log_outcome, folders, log, clock)
 
     def step(self) -> None:
         """Let timers that are due expire jobs, and complete what could not be completed."""
@@ -106,9 +112,9 @@ class MessageFlow:
         elif isinstance(reading, Parked):
             parts.log(f"{name}: moved to {reading.where}: {reading.why}")
         elif isinstance(reading, DeliveryTrigger):
-            count = controls.etrn(parts.table, reading.host)
+            count = parts.table.etrn(reading.host)
             parts.log(f"{name}: ETRN {reading.host}: {count} threads started")
-        elif isinstance(reading, Loaded):
+        elif reading is not None and reading.groups:
             self._add(reading, now)
         elif reading is not None:
             parts.table.messages[reading.message.number] = reading.message
@@ -131,7 +137,7 @@ class MessageFlow:
         were released."""
         parts, name = self.parts, path.rpartition("/")[2]
         message = parts.table.messages.get(names.message_number(name) or 0)
-        if message is None or file_name(message) != name:
+        if message is None or message.name != name:
             parts.arrivals.notice(path)
             return
         known = {offset for job in message.jobs for offset in job.todo}
@@ -150,7 +156,7 @@ class MessageFlow:
         if not parts.work.resync(job):
             parts.log(f"{message.path}: read again too often, waits for its next time")
         try:
-            unfinished = parts.reader.read_again(file_name(message))
+            unfinished = parts.reader.read_again(message.name)
         except (OSError, StoreError, Refused) as error:
             parts.log(f"{message.path}: {error}")
             return
@@ -188,6 +194,21 @@ class MessageFlow:
             parts.table.add(message, groups, now)
         if not message.open_jobs:
             self._complete(message)
+
+    def _log_outcome(self, message: QueuedMessage, offsets: Iterable[int], outcome: bytes) -> None:
+        """Append to the verbose log of a message, if it names one. A log that cannot be used is not
+        tried again; why is logged, except that it is missing: its reader may have removed it."""
+        if not message.verbose_log:
+            return
+        try:
+            _append_verbose(
+                self.parts.places.folders, message, offsets, outcome, self.parts.clock()
+            )
+        except FileNotFoundError:
+            message.verbose_log = ""
+        except (OSError, Refused) as error:
+            self.parts.log(f"{message.path}: verbose log {message.verbose_log}: {error}")
+            message.verbose_log = ""
 
     def _count_end(self, job: Job, state: str, now: float, count: int = 1) -> None:
         message = job.message
@@ -231,18 +252,17 @@ class MessageFlow:
         self._delayed.pop(message.number, None)
         parts.trace(f"{message.path}: {'read again' if counts is None else 'complete'}")
         if counts is None:
-            self.take(file_name(message))
+            self.take(message.name)
             return
         self._count(messages_out=1)
         spool_id = names.spool_id(message.number, message.modified_ns)
-        parts.syslog(syslog_lines.complete(spool_id, *counts))
+        # All syslog lines have the words of ZMailer 3.0.1: programs that read mail logs match them.
+        total, failed = counts
+        parts.syslog(f"{spool_id}: complete (total {total} recipients, {failed} failed)")
 
     def kill(self, message: QueuedMessage) -> None:
-        """Remove a message without a report, as an operator or a newer message wants it.
-
-        Raises:
-            OSError: it cannot be removed now.
-        """
+        """Remove a message without a report, as an operator or a newer message wants it. Raises
+        OSError: it cannot be removed now."""
         offsets = [offset for job in message.jobs for offset in job.todo]
         self._log_outcome(message, offsets, b"is removed, without a report")
         self.parts.outcomes.remove(message)
@@ -252,15 +272,11 @@ class MessageFlow:
         self._delayed.pop(message.number, None)
         self.parts.log(f"{message.path}: removed without a report, {len(offsets)} recipients")
         spool_id = names.spool_id(message.number, message.modified_ns)
-        self.parts.syslog(syslog_lines.killed(spool_id, message.path))
+        self.parts.syslog(f"{spool_id}: {message.path} killed")
 
     def kill_job(self, job: Job) -> None:
         """Remove the recipients of a message in one thread without a report; if they are its last
-        ones, the message too.
-
-        Raises:
-            OSError: that is not possible now.
-        """
+        ones, the message too. Raises OSError: that is not possible now."""
         if job.message.open_jobs == 1:
             self.kill(job.message)
             return
@@ -304,4 +320,44 @@ def _has_expired(parts: SchedulerParts, job: Job, now: float) -> bool:
     attempt counts as none: after days without a scheduler it is made when it is too late."""
     modified, settings = job.message.modified, parts.table.threads[job.thread].settings
     observed_time = min(now, modified + parts.age(modified, now))
-    return retry.is_expired(settings, job.expires, job.attempts > 1, observed_time)
+    return timers.is_expired(settings, job.expires, job.attempts > 1, observed_time)
+
+
+def _append_verbose(
+    folders: PostofficeFolders,
+    message: QueuedMessage,
+    offsets: Iterable[int],
+    outcome: bytes,
+    now: float,
+) -> None:
+    """Append a line to the verbose log of a message for each recipient, by the offsets of their
+    lines: `SPOOLID CHANNEL/HOST USER: outcome`, after its time.
+
+    The `-v` of ZMailer's sendmail makes such a file in public/ and shows what is added. Any user
+    may write a path into the message (v line), so only a file below public/ that is there already
+    and belongs to the owner of the message is written, with the rights of that owner.
+
+    Raises:
+        FileNotFoundError: there is no such log, or the message is gone.
+        Refused: it is not in public/, not a file of the message's owner, or the control file
+            cannot be used.
+        OSError: it cannot be written.
+    """
+    name = _match_name(message.verbose_log)
+    if name is None:
+        raise Refused(f"expected ../{PUBLIC}/NAME")
+    owner, _ = folders.find_message(message.name)
+    account = users.owner_account(owner)
+    with folders.open_below(folders.fd, PUBLIC) as folder, users.files_as(account):
+        fd = files.open_plain(name[1], folder, os.O_WRONLY | os.O_APPEND)
+    try:
+        if os.fstat(fd).st_uid != owner.st_uid:
+            raise Refused("its owner is not that of the message")
+        ident = names.spool_id(message.number, message.modified_ns)
+        with folders.open_control(message.name) as control:
+            for offset in offsets:
+                quad = parse_line(control.fd, read_line(control.fd, offset)).quad
+                line = b"%b/%b %b: %b" % (quad.channel, quad.host, quad.user, outcome)
+                files.write_all(fd, format_line(f"{ident} {line.decode(errors='replace')}", now))
+    finally:
+        os.close(fd)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from typing import NamedTuple
 
 from engine.formats.zmailer import diagnostics
@@ -45,6 +46,7 @@ UNKNOWN_ADDRESS = b"\3"
 _HEADER_BYTES = 4096
 """The format line (@) is among the first fields of a file: some routers write `v` before it."""
 _MAX_CACHED = 100
+_NO_ACCESS = (TimeoutError, Refused)
 
 
 class ReportRequest(NamedTuple):
@@ -74,27 +76,25 @@ class MessageOutcomes:
 
     def record(self, job: Job, answer: AgentAnswer, now: float) -> tuple[JobGroup, ...]:
         """Record that a recipient is finished, as its agent has answered. Return further jobs of
-        the message: the next one of mutually exclusive recipients, if this one has failed.
-
-        Raises:
-            OSError: it cannot be written now.
-        """
+        the message: the next one of mutually exclusive recipients, if this one has failed. Raises
+        OSError: it cannot be written now."""
         message, rule = job.message, answer.rule
-        try:
-            with self._places.open(file_name(message)) as opened:
-                line = os.pread(opened.fd, MAX_LINE_BYTES, answer.offset)
+        with suppress(FileNotFoundError), self._open(message) as opened:  # else it was removed
+            line = os.pread(opened.fd, MAX_LINE_BYTES, answer.offset)
+            if line[:1] == b"X":
+                return self._record_alternative(opened.fd, message, answer, line, now)
+            if line[1:2] in marks.UNFINISHED:  # the tag that the agent has not written
                 end = State.DEAD if rule.is_failure else State.DONE
-                if line[:1] == b"X":
-                    return self._record_alternative(opened.fd, message, answer, line, now)
-                if line[1:2] in marks.UNFINISHED:
-                    _finish(opened.fd, answer.offset, line, end)
-                if rule.notify and _is_notified(line, rule.notify):
-                    self._append(opened.fd, message, answer, line, now)
-        except FileNotFoundError:
-            return ()  # an operator has removed it
-        except TimeoutError as error:
-            raise OSError(f"{message.path}: {error}") from error
+                head = parse_line(opened.fd, line).head
+                write_heads(opened.fd, {answer.offset: marks.marked(head, end)})
+            if rule.notify and _is_notified(line, rule.notify):
+                self._append(opened.fd, message, answer, line, now)
         return ()
+
+    def _open(
+        self, message: QueuedMessage, errors: tuple[type[Exception], ...] = (TimeoutError,)
+    ) -> AbstractContextManager[OpenControl]:
+        return self._places.open_now(message.name, message.path, errors)
 
     def _record_alternative(
         self, fd: int, message: QueuedMessage, answer: AgentAnswer, line: bytes, now: float
@@ -106,21 +106,16 @@ class MessageOutcomes:
         if recipient is None:
             return ()
         is_failure = answer.rule.is_failure
-        ended = [
-            one
-            for one in recipients
-            if one.alternative == recipient.alternative and (one is recipient or not is_failure)
-        ]
+        same_class = [one for one in recipients if one.alternative == recipient.alternative]
         end = State.DEAD if is_failure else State.DONE
         heads = {
             one.offset: marks.marked(one.head, end)
-            for one in ended
-            if one.head[:1] in marks.UNFINISHED
+            for one in same_class
+            if (one is recipient or not is_failure) and one.head[:1] in marks.UNFINISHED
         }
         write_heads(fd, heads)
-        others = [one for one in recipients if one.alternative == recipient.alternative]
         others = marks.to_do(
-            one for one in others if one.offset not in heads and one is not recipient
+            one for one in same_class if one.offset not in heads and one is not recipient
         )
         if is_failure and others:
             return self._reader.find_groups(others)[0]
@@ -151,108 +146,73 @@ class MessageOutcomes:
         )
 
     def record_lost(self, message: QueuedMessage) -> None:
-        """Append a diagnostic for each failed recipient of a message without one.
-
-        Raises:
-            OSError, Refused: that is not possible now.
-        """
-        try:
-            with self._places.open(file_name(message)) as opened:
-                data, file_stat = read_whole(opened.fd)
-                append_lost_failures(opened.fd, data, parse_control_file(data), file_stat)
-        except FileNotFoundError:
-            return
-        except TimeoutError as error:
-            raise OSError(f"{message.path}: {error}") from error
+        """Append a diagnostic for each failed recipient of a message without one. Raises OSError,
+        Refused: that is not possible now."""
+        with suppress(FileNotFoundError), self._open(message) as opened:
+            data, file_stat = read_whole(opened.fd)
+            append_lost_failures(opened.fd, data, parse_control_file(data), file_stat)
 
     def fail(self, jobs: Sequence[Job], now: float, *, why: str = "") -> None:
         """Let all recipients to do of some jobs of one message fail: they are too old, or `why`.
         Durable on return: first the tags, then the diagnostics, with one fsync. If the process is
         killed between, the next one appends others, but another scheduler than ours does not: so
-        nothing slow may come between.
-
-        Raises:
-            OSError: it cannot be written now, or another process has a recipient.
-        """
+        nothing slow may come between. Raises OSError: it cannot be written now, or another process
+        has a recipient."""
         message = jobs[0].message
         jobs_by_offset = {offset: job for job in jobs for offset in job.todo}
-        try:
-            with self._places.open(file_name(message)) as opened:
-                data, _ = read_whole(opened.fd)
-                ended = [
-                    one
-                    for one in parse_control_file(data).recipients
-                    if one.offset in jobs_by_offset and marks.state_of(one.head) is State.PENDING
-                ]
-                age = _format_age(now - message.modified)
-                lines = []
-                for one in ended:
-                    diagnostic = _failure(one, jobs_by_offset[one.offset], age, now, why)
-                    lines.append(diagnostics.format_diagnostic(data, one.offset, diagnostic))
-                for one in ended:
-                    head = marks.marked(one.head, State.DEAD)
-                    marks.write_mark(opened.fd, one.offset, head)
-                if lines:
-                    append_lines(opened.fd, b"".join(lines))
-        except FileNotFoundError:
-            return
-        except (TimeoutError, Refused) as error:
-            raise OSError(f"{message.path}: {error}") from error
+        with suppress(FileNotFoundError), self._open(message, _NO_ACCESS) as opened:
+            data, _ = read_whole(opened.fd)
+            ended = [
+                one
+                for one in parse_control_file(data).recipients
+                if one.offset in jobs_by_offset and marks.state_of(one.head) is State.PENDING
+            ]
+            age = _format_age(now - message.modified)
+            lines = []
+            for one in ended:
+                diagnostic = _failure(one, jobs_by_offset[one.offset], age, now, why)
+                lines.append(diagnostics.format_diagnostic(data, one.offset, diagnostic))
+            for one in ended:
+                marks.write_mark(opened.fd, one.offset, marks.marked(one.head, State.DEAD))
+            if lines:
+                append_lines(opened.fd, b"".join(lines))
 
     def delay(self, job: Job, now: float) -> None:
         """Inform the sender that recipients still wait, if it wants that and was not informed: by a
-        diagnostic with the action delayed, and a report.
-
-        Raises:
-            OSError, Unavailable, Refused: that is not possible now.
-        """
-        try:
-            with self._places.open(file_name(job.message)) as opened:
+        diagnostic with the action delayed, and a report. Raises OSError, Unavailable, Refused: that
+        is not possible now."""
+        with suppress(FileNotFoundError), self._open(job.message) as opened:
+            data, _ = read_whole(opened.fd)
+            control = parse_control_file(data)
+            age, last = _format_age(now - job.message.modified), _last_problem(job, now)
+            lines = []
+            for one in control.recipients:
+                known = control.diagnostics.get(one.offset)
+                if not job.is_todo(one.offset) or (known and b"delayed" in known.notary):
+                    continue
+                text = diagnostics.timeout(one, last, age, now, is_final=False)
+                if diagnostics.is_wanted(Unreported(-1, one, text)):
+                    lines.append(diagnostics.format_diagnostic(data, one.offset, text))
+            if lines:
+                append_lines(opened.fd, b"".join(lines))
                 data, _ = read_whole(opened.fd)
-                control = parse_control_file(data)
-                age, last = _format_age(now - job.message.modified), _last_problem(job, now)
-                lines = []
-                for one in control.recipients:
-                    known = control.diagnostics.get(one.offset)
-                    if not job.is_todo(one.offset) or (known and b"delayed" in known.notary):
-                        continue
-                    text = diagnostics.timeout(one, last, age, now, is_final=False)
-                    if diagnostics.is_wanted(Unreported(-1, one, text)):
-                        lines.append(diagnostics.format_diagnostic(data, one.offset, text))
-                if lines:
-                    append_lines(opened.fd, b"".join(lines))
-                    data, _ = read_whole(opened.fd)
-                    self._report_open(opened, data, job.message, now)
-        except FileNotFoundError:
-            return
-        except TimeoutError as error:
-            raise OSError(f"{job.message.path}: {error}") from error
+                self._report_open(opened, data, job.message, now)
 
     def report(self, message: QueuedMessage, now: float) -> None:
-        """Report the diagnostics of a message that is not finished yet.
-
-        Raises:
-            OSError, Unavailable: that is not possible now.
-        """
-        try:
-            with self._places.open(file_name(message)) as opened:
-                data, _ = read_whole(opened.fd)
-                self._report_open(opened, data, message, now)
-        except (FileNotFoundError, Refused):
-            return  # it is read again when its recipients are finished
-        except TimeoutError as error:
-            raise OSError(f"{message.path}: {error}") from error
+        """Report the diagnostics of a message that is not finished yet. Raises OSError,
+        Unavailable: that is not possible now."""
+        # One that is refused is read again when its recipients are finished.
+        with suppress(FileNotFoundError, Refused), self._open(message) as opened:
+            data, _ = read_whole(opened.fd)
+            self._report_open(opened, data, message, now)
 
     def complete(self, message: QueuedMessage, now: float) -> tuple[int, int] | None:
         """Report and remove a message whose recipients are all finished. Return how many there
         were, and how many of them have failed. None if its file has some to do, or a failure
-        without a diagnostic: read it again. `MessagePlaces.flush` makes the removal durable.
-
-        Raises:
-            OSError, Unavailable: that is not possible now; the message is still there.
-        """
+        without a diagnostic: read it again. `MessagePlaces.flush` makes the removal durable. Raises
+        OSError, Unavailable: that is not possible now; the message is still there."""
         try:
-            with self._places.open(file_name(message)) as opened:
+            with self._open(message) as opened:
                 data, _ = read_whole(opened.fd)
                 control = parse_control_file(data)
                 recipients = control.recipients
@@ -265,8 +225,6 @@ class MessageOutcomes:
             return 0, 0
         except Refused:
             return None  # reading it parks it
-        except TimeoutError as error:
-            raise OSError(f"{message.path}: {error}") from error
         self._header_offsets.pop(message.number, None)
         failed = sum(marks.state_of(one.head) is State.DEAD for one in recipients)
         return len(recipients), failed
@@ -280,36 +238,20 @@ class MessageOutcomes:
 
     def remove(self, message: QueuedMessage) -> None:
         """Remove a message without a report to its sender."""
-        try:
-            with self._places.open(file_name(message)) as opened:
-                self._places.remove(opened)
-        except FileNotFoundError:
-            return
-        except (TimeoutError, Refused) as error:
-            raise OSError(f"{message.path}: {error}") from error
+        with suppress(FileNotFoundError), self._open(message, _NO_ACCESS) as opened:
+            self._places.remove(opened)
 
     def drop(self, job: Job) -> None:
-        """Mark the recipients of a job as expunged: no diagnostic, no report.
-
-        Raises:
-            OSError: that is not possible now.
-        """
+        """Mark the recipients of a job as expunged: no diagnostic, no report. Raises OSError: that
+        is not possible now."""
         offsets = set(job.todo)
-        try:
-            with self._places.open(file_name(job.message)) as opened:
-                recipients = parse_control_file(read_whole(opened.fd)[0]).recipients
-                write_heads(
-                    opened.fd,
-                    {
-                        one.offset: marks.marked(one.head, None)
-                        for one in recipients
-                        if one.offset in offsets and one.head[:1] in marks.UNFINISHED
-                    },
-                )
-        except FileNotFoundError:
-            return
-        except (TimeoutError, Refused) as error:
-            raise OSError(f"{job.message.path}: {error}") from error
+        with suppress(FileNotFoundError), self._open(job.message, _NO_ACCESS) as opened:
+            heads = {
+                one.offset: marks.marked(one.head, None)
+                for one in parse_control_file(read_whole(opened.fd)[0]).recipients
+                if one.offset in offsets and one.head[:1] in marks.UNFINISHED
+            }
+            write_heads(opened.fd, heads)
 
     def find_obsolete(
         self, texts: Sequence[bytes], by: QueuedMessage, known: Sequence[QueuedMessage]
@@ -324,7 +266,7 @@ class MessageOutcomes:
             ids = {names.spool_id(one.number, one.modified_ns).encode()}
             try:
                 if not named & ids:
-                    with self._places.folders.open_control(file_name(one)) as opened:
+                    with self._places.folders.open_control(one.name) as opened:
                         ids = {parse_layout(read_whole(opened.fd)[0]).log_id}
                 if named & ids and self._owner(one) == self._owner(by):
                     obsolete.append(one)
@@ -333,26 +275,13 @@ class MessageOutcomes:
         return obsolete
 
     def _owner(self, message: QueuedMessage) -> int:
-        status, _ = self._places.folders.find_message(file_name(message), is_kept=False)
+        status, _ = self._places.folders.find_message(message.name)
         return status.st_uid
 
 
-def file_name(message: QueuedMessage) -> str:
-    """The name of a control file without its folder."""
-    return f"{message.number}{message.suffix}"
-
-
-def _finish(fd: int, offset: int, line: bytes, end: State) -> None:
-    """Write the tag that an agent has not written."""
-    write_heads(fd, {offset: marks.marked(parse_line(fd, line).head, end)})
-
-
 def parse_line(fd: int, line: bytes) -> RecipientLine:
-    """Parse a recipient line of an open control file, with the format line of the file.
-
-    Raises:
-        Refused: it is none.
-    """
+    """Parse a recipient line of an open control file, with the format line of the file. Raises
+    Refused: it is none."""
     header = os.pread(fd, _HEADER_BYTES, 0).split(b"\n")
     format_line = next((one for one in header if one[:1] == b"@"), b"@ 0")
     recipient_line = line.partition(b"\n")[0]

@@ -49,20 +49,29 @@ class MessagePlaces:
             with marks.write_lock(opened.fd, LOCK_SECONDS):
                 yield opened
 
+    @contextmanager
+    def open_now(
+        self, name: str, path: str, errors: tuple[type[Exception], ...] = (TimeoutError,)
+    ) -> Iterator[OpenControl]:
+        """As `open`, but each of `errors` becomes an OSError that names `path`. Raises
+        FileNotFoundError: there is none in transport/."""
+        try:
+            with self.open(name) as opened:
+                yield opened
+        except errors as error:
+            raise OSError(f"{path}: {error}") from error
+
     def settle(self, opened: OpenControl) -> str:
         """Move both files to their hash folder, the message file first; return the folder.
 
         A process that is killed leaves at most the message file there, and the next one finds it
-        and completes the move.
-
-        Raises:
-            Refused: there is no message file, or another file is at the new place.
-        """
+        and completes the move. Raises Refused: there is no message file, or another file is at the
+        new place."""
         number = names.message_number(opened.name) or 0
         folder = opened.folder
         if not folder and self._hash_levels:
             folder = [*names.hash_folders(number)][self._hash_levels]
-        _, path = self.folders.find_message(opened.name, is_kept=False)
+        _, path = self.folders.find_message(opened.name)
         if path != f"{QUEUE}/{folder}{opened.name}":
             # Both are found in each folder, so no order has to be durable.
             self._rename(path, f"{QUEUE}/{folder}{opened.name}", is_durable=False)
@@ -86,7 +95,7 @@ class MessagePlaces:
         """Remove an open control file, then its message file. `flush` makes that durable."""
         self._require_same(opened.where, os.fstat(opened.fd))
         try:
-            _, message = self.folders.find_message(opened.name, is_kept=False)
+            _, message = self.folders.find_message(opened.name)
         except Refused:
             message = ""
         for path in (opened.where, message):
@@ -113,13 +122,14 @@ class MessagePlaces:
             raise FileNotFoundError(f"{path}: is another file now")
 
     def _rename(self, source: str, target: str, *, is_durable: bool = True) -> None:
-        """Rename a file below the spool, and make the folder.
-
-        Raises:
-            FileExistsError: there is a file of this name.
-        """
+        """Rename a file below the spool, and make the folder. Raises FileExistsError: there is a
+        file of this name."""
         above, name = os.path.split(target)
-        self._make_folder(above)
+        try:
+            with self.folders.open_below(self.folders.fd, above):
+                pass
+        except FileNotFoundError:
+            self.folders.make_below(above, _FOLDER_MODE)
         with self.folders.open_below(self.folders.fd, above) as new:
             with suppress(FileNotFoundError):
                 os.stat(name, dir_fd=new, follow_symlinks=False)
@@ -130,16 +140,3 @@ class MessagePlaces:
                 if is_durable:
                     files.fsync(new)
                     files.fsync(old)
-
-    def _make_folder(self, path: str) -> None:
-        """Make a folder below the spool, with its parents, if it is missing."""
-        try:
-            with self.folders.open_below(self.folders.fd, path):
-                return
-        except FileNotFoundError:
-            owner = files.new_file_owner(os.fstat(self.folders.fd))
-        above = ""
-        for part in path.split("/"):
-            with self.folders.open_below(self.folders.fd, above) as fd:
-                files.make_folder(part, fd, _FOLDER_MODE, owner)
-            above = f"{above}/{part}"

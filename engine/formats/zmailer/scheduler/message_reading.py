@@ -42,7 +42,8 @@ class Loaded(NamedTuple):
     """A message to schedule."""
 
     message: QueuedMessage
-    groups: tuple[JobGroup, ...]
+    groups: tuple[JobGroup, ...] = ()
+    """Empty: no recipient is to do, complete it."""
     obsoletes: tuple[bytes, ...] = ()
     """Messages that this one replaces: spool ids, or message-ids."""
 
@@ -67,13 +68,7 @@ class Parked(NamedTuple):
     why: str
 
 
-class AllDone(NamedTuple):
-    """A file without recipients to do: complete it."""
-
-    message: QueuedMessage
-
-
-Reading = Loaded | MessagePostponed | DeliveryTrigger | Parked | AllDone
+Reading = Loaded | MessagePostponed | DeliveryTrigger | Parked
 
 
 class QueuedMessageReader:
@@ -85,11 +80,8 @@ class QueuedMessageReader:
         """May be replaced, for a new configuration."""
 
     def read(self, name: str, now: float) -> Reading | None:
-        """Read a control file; None if it is gone.
-
-        Raises:
-            OSError: it cannot be read or changed now.
-        """
+        """Read a control file; None if it is gone. Raises OSError: it cannot be read or changed
+        now."""
         try:
             with self._places.open(name) as opened:
                 try:
@@ -113,7 +105,7 @@ class QueuedMessageReader:
         control = parse_control_file(data)
         if control.name != os.fsencode(opened.name):
             raise Refused("its i line has another name")
-        status, _ = self._places.folders.find_message(opened.name, is_kept=False)
+        status, _ = self._places.folders.find_message(opened.name)
         for pid in self._live_locks(control, file_stat):
             return MessagePostponed(LIVE_LOCK_SECONDS, f"locked by PID {pid}")
         control = _clear_locks(opened.fd, control)
@@ -135,7 +127,7 @@ class QueuedMessageReader:
         if unmatched:
             where = self._places.park(opened, folder)
             return Parked(where, f"no clause matches {', '.join(sorted(unmatched)[:5])}")
-        return AllDone(message)
+        return Loaded(message)
 
     def find_groups(
         self, recipients: Iterable[RecipientLine]
@@ -158,39 +150,27 @@ class QueuedMessageReader:
 
     def read_again(self, name: str) -> frozenset[int] | None:
         """The offsets of the recipients that are to do, or that a running agent has; the locks of
-        ended agents are cleared. None if the file is gone.
-
-        Raises:
-            Refused: it is no control file any more.
-            OSError: it cannot be read or changed now.
-        """
+        ended agents are cleared. None if the file is gone. Raises Refused: it is no control file
+        any more; OSError: it cannot be read or changed now."""
         try:
-            with self._places.open(name) as opened:
+            with self._places.open_now(name, name) as opened:
                 data, file_stat = read_whole(opened.fd)
                 control = parse_control_file(_end_last_line(opened.fd, data))
                 running_pids = self._live_locks(control, file_stat)
                 control = _clear_locks(opened.fd, control, running_pids)
         except FileNotFoundError:
             return None
-        except TimeoutError as error:
-            raise OSError(f"{name}: {error}") from error
         locked = [one.offset for one in control.recipients if one.head[:1] == marks.LOCKED]
         return frozenset([*locked, *(one.offset for one in marks.to_do(control.recipients))])
 
     def find_released(self, name: str, known: Container[int]) -> tuple[JobGroup, ...]:
-        """The recipients to do whose offsets are not known: an operator has released them.
-
-        Raises:
-            Refused: it is no control file any more.
-            OSError: it cannot be read now.
-        """
+        """The recipients to do whose offsets are not known: an operator has released them. Raises
+        Refused: it is no control file any more; OSError: it cannot be read now."""
         try:
-            with self._places.open(name) as opened:
+            with self._places.open_now(name, name) as opened:
                 recipients = parse_control_file(read_whole(opened.fd)[0]).recipients
         except FileNotFoundError:
             return ()
-        except TimeoutError as error:
-            raise OSError(f"{name}: {error}") from error
         new = (one for one in marks.to_do(recipients) if one.offset not in known)
         return self.find_groups(new)[0]
 
@@ -224,11 +204,7 @@ def write_heads(fd: int, heads: dict[int, bytes]) -> None:
 
 def append_lines(fd: int, lines: bytes) -> None:
     """Append whole lines to an open control file, and fsync. A write that is cut by a full disk is
-    removed again.
-
-    Raises:
-        OSError: they cannot be written.
-    """
+    removed again. Raises OSError: they cannot be written."""
     size = os.lseek(fd, 0, os.SEEK_END)
     try:
         files.write_all(fd, lines)

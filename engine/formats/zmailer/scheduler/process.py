@@ -10,21 +10,24 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
-from engine.formats.zmailer import conf_changes, spool_controls, syslog_lines
 from engine.formats.zmailer.environment import SchedulerFiles, ZmailerSettings, read_files
 from engine.formats.zmailer.log_file import SchedulerLog
 from engine.formats.zmailer.mailq.acl import MailqUser, read_users
 from engine.formats.zmailer.mailq.job_text import dump_lines
 from engine.formats.zmailer.mailq.report_text import encode
-from engine.formats.zmailer.mailq.server import MailqServer
+from engine.formats.zmailer.mailq.server import MailqServer, listen_tcp, listen_unix
 from engine.formats.zmailer.notify import NotifySocket
 from engine.formats.zmailer.options import SchedulerOptions
-from engine.formats.zmailer.pid_file import PidFile
 from engine.formats.zmailer.reports import ReportSettings
+from engine.formats.zmailer.scheduler import clauses, spool_controls
 from engine.formats.zmailer.scheduler.arrivals import Arrivals, ScanLimits
-from engine.formats.zmailer.scheduler.clauses import ClauseTable, find_form, scheduler_niceness
+from engine.formats.zmailer.scheduler.clauses import (
+    ClauseTable,
+    find_form,
+    find_mailq_socket,
+    scheduler_niceness,
+)
 from engine.formats.zmailer.scheduler.loop import SchedulerLoop
-from engine.formats.zmailer.scheduler.mailq_socket import find_mailq_socket, listen
 from engine.formats.zmailer.scheduler.message_flow import SchedulerParts
 from engine.formats.zmailer.scheduler.message_outcomes import MessageOutcomes
 from engine.formats.zmailer.scheduler.message_places import MessagePlaces
@@ -32,7 +35,6 @@ from engine.formats.zmailer.scheduler.message_reading import QueuedMessageReader
 from engine.formats.zmailer.scheduler.reporting import SenderReports
 from engine.formats.zmailer.scheduler.running_agents import AgentLimits
 from engine.formats.zmailer.scheduler.view import SchedulerQueue
-from engine.formats.zmailer.scheduling import controls
 from engine.formats.zmailer.scheduling.jobs import ThreadKey
 from engine.formats.zmailer.scheduling.ready import AgentSlots
 from engine.formats.zmailer.scheduling.table import ThreadTable
@@ -40,6 +42,7 @@ from engine.formats.zmailer.scheduling.work import WorkTable
 from engine.formats.zmailer.signals import SignalReader, SignalRequest
 from engine.formats.zmailer.spool.changes import LineChanges
 from engine.formats.zmailer.spool.folders import PostofficeFolders
+from engine.formats.zmailer.spool.lock_process import PidFile
 from engine.formats.zmailer.spool.permissions import write_refusal
 from engine.formats.zmailer.spool.reading import MessageReader
 from engine.formats.zmailer.spool.scheduler_conf import SchedulerConf
@@ -47,7 +50,7 @@ from engine.formats.zmailer.spool_mail import SpoolMail, read_form
 from engine.formats.zmailer.statistics_log import StatisticsLine, format_line
 from engine.mail.host import this_host
 from engine.store import Unavailable
-from engine.system import files
+from engine.system import files, syslog_handler
 from engine.text.error_text import error_text
 
 DEFAULT_POSTOFFICE = "/var/spool/postoffice"
@@ -98,9 +101,17 @@ class SchedulerOutputs:
                 self.log(f"{self._statistics}: {error_text(error)}")
 
     def syslog(self, text: str) -> None:
-        """Send a line to syslog, if SYSLOGFLG of zmailer.conf has a C."""
+        """Send a line to syslog (facility mail, severity info), if SYSLOGFLG of zmailer.conf has a
+        C; never waits."""
         if self._has_syslog:
-            syslog_lines.send(SYSLOG_SOCKET, text, self._clock())
+            syslog_handler.send_message(
+                SYSLOG_SOCKET,
+                "INFO",
+                text,
+                now=self._clock(),
+                tag="scheduler",
+                facility=syslog_handler.MAIL,
+            )
 
 
 class SchedulerProcess:
@@ -115,10 +126,7 @@ class SchedulerProcess:
         random: Random,
     ) -> None:
         """Read the configuration, end an earlier scheduler of the spool, open what is needed.
-
-        Raises:
-            Unavailable: it cannot run; the text says why.
-        """
+        Raises Unavailable: it cannot run; the text says why."""
         spool_settings = settings._replace(environment=options.zenv or settings.environment)
         self._options, self._settings, self._environ = options, spool_settings, environ
         self._clocks = clocks
@@ -247,7 +255,8 @@ class SchedulerProcess:
         self._server: MailqServer | None = None
         users = self._read_users(params.get("authfile", ""))
         try:
-            listener = listen(find_mailq_socket(self._conf, self._files.environ))
+            path, host, port = find_mailq_socket(self._conf, self._files.environ)
+            listener = listen_unix(path) if path else listen_tcp(host, port)
         except Unavailable as error:
             self._outputs.log(f"no MAILQ server: {error}")
             return
@@ -298,7 +307,7 @@ class SchedulerProcess:
         """Read the configuration again. With an error in it the old one stays in use."""
         old, self._files = self._files, self._read_conf()
         assert old.conf is not None
-        for line in conf_changes.conf_changes(old.conf, self._conf):
+        for line in clauses.conf_changes(old.conf, self._conf):
             self._outputs.log(f"{self._files.conf_path}: {line}")
         self._clauses = ClauseTable(self._conf)
         self._record_conf()
@@ -310,7 +319,7 @@ class SchedulerProcess:
         self._queue.forget_view()
         now = self._clocks.wall()
         self.loop.agents.reconfigure(self._files.environ, self._clauses.find, now)
-        controls.reconfigure(self.loop.parts.table, self._clauses.find, now)
+        self.loop.parts.table.reconfigure(self._clauses.find, now)
 
     def _trace(self, text: str) -> None:
         """Log a step with -v; with -W too, only after the first files are read."""

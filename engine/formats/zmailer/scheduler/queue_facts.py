@@ -9,16 +9,15 @@ from contextlib import closing
 from typing import NamedTuple
 
 from engine.formats.zmailer.environment import SchedulerFiles
-from engine.formats.zmailer.mailq import acl, pending
+from engine.formats.zmailer.mailq import acl, queue_view
 from engine.formats.zmailer.mailq.acl import Right
 from engine.formats.zmailer.mailq.client import MailqClient
 from engine.formats.zmailer.mailq.connection import ServerAddress
 from engine.formats.zmailer.mailq.queue_view import GroupView, JobView, ThreadView, has_changed
 from engine.formats.zmailer.mailq.server import LOOPBACK
-from engine.formats.zmailer.scheduler.clauses import ClauseTable
-from engine.formats.zmailer.scheduler.mailq_socket import find_mailq_socket
-from engine.formats.zmailer.spool.joined import RecipientFacts
+from engine.formats.zmailer.scheduler.clauses import ClauseTable, find_mailq_socket
 from engine.formats.zmailer.spool.scheduler_conf import SchedulerConf
+from engine.formats.zmailer.spool.tasks import RecipientFacts
 from engine.model import Task
 from engine.store import StoreError, Unavailable
 from engine.text.safe import clean_error
@@ -40,11 +39,8 @@ ThreadName = tuple[str, str]
 
 
 def find_server(scheduler_files: SchedulerFiles) -> ServerAddress:
-    """Where the scheduler of a configuration listens, with a user who may see its threads.
-
-    Raises:
-        Unavailable: it is not known.
-    """
+    """Where the scheduler of a configuration listens, with a user who may see its threads. Raises
+    Unavailable: it is not known."""
     conf = _conf(scheduler_files)
     params = conf.params
     path, host, port = find_mailq_socket(conf, scheduler_files.environ)
@@ -54,15 +50,12 @@ def find_server(scheduler_files: SchedulerFiles) -> ServerAddress:
     if "authfile" not in params:
         return address
     users, _ = acl.read_users(str(params["authfile"].value))
-    needed_rights = {Right.TT, Right.QQ}
-    user = next((one for one in users if needed_rights & one.rights and _admits(one, host)), None)
+    peer = ipaddress.ip_address(host) if host else None
+    may_see = (one for one in users if {Right.TT, Right.QQ} & one.rights and one.fits(peer))
+    user = next(may_see, None)
     if user is None:
         raise Unavailable(f"authfile {params['authfile'].value}: no user may see the threads")
     return address._replace(user=user.name, password=user.password)
-
-
-def _admits(user: acl.MailqUser, host: str) -> bool:
-    return user.fits(ipaddress.ip_address(host) if host else None)
 
 
 class ShownQueue(NamedTuple):
@@ -77,11 +70,8 @@ class ShownQueue(NamedTuple):
 
 
 def read_queue(scheduler_files: SchedulerFiles, clock: Callable[[], float]) -> ShownQueue:
-    """Ask the running scheduler for its threads and agents.
-
-    Raises:
-        StoreError: it does not answer, or the configuration has no way to it.
-    """
+    """Ask the running scheduler for its threads and agents. Raises StoreError: it does not answer,
+    or the configuration has no way to it."""
     with closing(
         MailqClient(find_server(scheduler_files), clock, seconds=ANSWER_SECONDS)
     ) as client:
@@ -109,7 +99,7 @@ def _by_name(groups: Sequence[GroupView], clauses: ClauseTable) -> dict[ThreadNa
     for thread in (thread for group in groups for thread in group.threads):
         settings = clauses.find(thread.channel, thread.host)
         if settings and settings.queueonly and not thread.agents and not thread.pending:
-            thread = thread._replace(pending=pending.QUEUE_ONLY, wakeup=None)
+            thread = thread._replace(pending=queue_view.QUEUE_ONLY, wakeup=None)
         threads[thread.channel, thread.host] = thread
     return threads
 
@@ -194,7 +184,7 @@ class MailqFacts:
         if thread is None or (job is None and (task.kind, task.group) in self._jobs):
             return RecipientFacts(why="its scheduler has not read it yet")
         known = job or JobView(name, task.kind, task.group)
-        due, why, _ = pending.job_outlook(known, thread, self._clock())
+        due, why, _ = queue_view.job_outlook(known, thread, self._clock())
         lines = [line for line in known.message.split("\r") if line.strip()]
         error = clean_error(lines[-1].removeprefix("->> ")) if lines else ""
         return RecipientFacts(due, known.attempts, error, why, known.expires_at)

@@ -6,11 +6,9 @@ whether it is sent (`submit.Router`), so each diagnostic is reported once.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
-from engine.formats.zmailer import diagnostics, syslog_lines
+from engine.formats.zmailer import diagnostics
 from engine.formats.zmailer.diagnostics import Unreported
 from engine.formats.zmailer.reports import (
     MAX_ENVELOPE_BYTES,
@@ -25,8 +23,6 @@ from engine.formats.zmailer.spool.folders import PostofficeFolders
 from engine.formats.zmailer.spool.marks import Commit, LineChange
 from engine.formats.zmailer.submit import POSTMAN, Router
 from engine.system import files
-
-_COPY_BYTES = 1 << 20
 
 
 class SenderReports:
@@ -61,14 +57,18 @@ class SenderReports:
         rows = list(diagnostics.find_unreported(request.data, control.recipients))
         if not rows:
             return
-        with self._open_message(opened.name) as (message, start):
+        with self._folders.open_message(opened.name) as message:
             facts = ReportedMessage(
-                opened.name, request.data, control.sender, request.modified_ns, start
+                opened.name,
+                request.data,
+                control.sender,
+                request.modified_ns,
+                message.read(MAX_ENVELOPE_BYTES),
             )
             name = self._form_name(rows[0])
             report = compose_report(facts, rows, self._form(name), self._settings, now)
             if report is None:
-                self._log(syslog_lines.nothing_to_report(len(rows)))
+                self._log(f"Nothing to report, ignorecount: {len(rows)}")
                 if not facts.sender:
                     self._note(f"{opened.name}: a report could not be delivered, and is dropped")
                 return
@@ -76,7 +76,7 @@ class SenderReports:
                 LineChange(at, diagnostics.UNREPORTED, diagnostics.REPORTED) for at in report.lines
             )
             commit = Commit(opened.name, lines, len(request.data))
-            chunks = _chunks(report.head, message, report.body_offset, report.tail)
+            chunks = report.chunks(message)
             if report.folder == POSTMAN:
                 self._router.submit(chunks, report.folder, report.suffix)
                 _mark(opened.fd, lines)
@@ -84,30 +84,10 @@ class SenderReports:
                 with self._router.stage(commit, chunks) as send:
                     _mark(opened.fd, lines)
                     send()
-        self._log(syslog_lines.report_created(facts.spool_id, name))
-
-    @contextmanager
-    def _open_message(self, name: str) -> Iterator[tuple[int, bytes]]:
-        """The open message file, and its start."""
-        _, path = self._folders.find_message(name, is_kept=False)
-        above, last = os.path.split(path)
-        with self._folders.open_below(self._folders.fd, above) as folder:
-            fd = files.open_outgoing(last, folder, os.fstat(self._folders.fd))
-        try:
-            yield fd, os.pread(fd, MAX_ENVELOPE_BYTES, 0)
-        finally:
-            os.close(fd)
+        self._log(f"Created '{name}' report on spoolid: {facts.spool_id}")
 
 
 def _mark(fd: int, lines: tuple[LineChange, ...]) -> None:
     for one in lines:
         marks.write_mark(fd, one.offset, one.after)
     files.fsync(fd)
-
-
-def _chunks(head: bytes, message: int, offset: int | None, tail: bytes) -> Iterator[bytes]:
-    yield head
-    while offset is not None and (more := os.pread(message, _COPY_BYTES, offset)):
-        yield more
-        offset += len(more)
-    yield tail

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from engine.formats.zmailer.scheduler.message_reading import FindSettings
-from engine.formats.zmailer.scheduling import agent_state
 from engine.formats.zmailer.scheduling.agent_lines import AgentAnswer, AgentText, JobLine
 from engine.formats.zmailer.scheduling.agent_process import (
     OPEN_FILES,
@@ -19,9 +18,8 @@ from engine.formats.zmailer.scheduling.agent_process import (
     start_agent,
 )
 from engine.formats.zmailer.scheduling.agent_talk import Answered, NothingToDo
-from engine.formats.zmailer.scheduling.jobs import ClauseSettings, Job
-from engine.formats.zmailer.scheduling.threads import Thread
-from engine.formats.zmailer.scheduling.work import Start, WorkTable, find_idle
+from engine.formats.zmailer.scheduling.jobs import ClauseSettings, Job, Thread
+from engine.formats.zmailer.scheduling.work import Start, WorkTable
 from engine.system.supervisor import CannotRun, Program
 from engine.text.safe import safe_line
 
@@ -73,11 +71,7 @@ class AgentStart(NamedTuple):
 def agent_start(
     settings: ClauseSettings, channel: str, host: str, environ: Mapping[str, str]
 ) -> AgentStart:
-    """How an agent for a channel and host is started.
-
-    Raises:
-        CannotRun: it cannot be started.
-    """
+    """How an agent for a channel and host is started. Raises CannotRun: it cannot be started."""
     account = agent_account(settings.user, settings.group)
     program = agent_program(settings.command, channel, host, environ, account)
     return AgentStart(program, settings.nice, settings.priority)
@@ -152,12 +146,8 @@ class RunningAgents:
         self._selector.register(agent.pidfd, selectors.EVENT_READ, agent)
 
     def _start_program(self, start: AgentStart, now: float) -> tuple[Agent[Job], ErrorOutput]:
-        """Start an agent with a pipe for its errors.
-
-        Raises:
-            CannotRun: it cannot be started.
-            OSError: no descriptor is free.
-        """
+        """Start an agent with a pipe for its errors. Raises CannotRun: it cannot be started;
+        OSError: no descriptor is free."""
         errors, limits = ErrorOutput(), self._limits
         try:
             agent: Agent[Job] = start_agent(
@@ -324,7 +314,7 @@ class RunningAgents:
             rings = (self._work.agents[pid].ring for pid in ending)
             if any(scope in ("", f"/{ring.channel}") for ring in rings):
                 continue
-            if work := find_idle(self._work, scope):
+            if work := self._work.find_idle(scope):
                 self._work.retire(work)
                 self.agents[work.number].end(now)
 
@@ -332,11 +322,11 @@ class RunningAgents:
         """End agents that are idle for too long or stuck; signal those that do not end."""
         for agent in self.agents.values():
             work, feed = self._work.agents[agent.pid], agent.talk.feed
-            is_idle = agent_state.is_idle_since(feed, now, work.idle_seconds)
-            if is_idle or agent_state.is_stuck(feed, now):
+            is_idle = feed.is_idle_since(now, work.idle_seconds)
+            if is_idle or feed.is_stuck(now):
                 self._work.retire(work)
                 agent.end(now)
-            if number := agent_state.due_signal(agent.talk.feed, now):
+            if number := agent.talk.feed.due_signal(now):
                 agent.signal(number)
 
     def stop(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""What a scheduler knows of a ZMailer spool, for the console: its threads, agents and state.
+"""A ZMailer spool for the console: its store, and what its scheduler knows: threads, agents, state.
 
 Read by MAILQ from the running scheduler, with the socket and the users of its scheduler.conf; of a
 stopped one, only what the files and the configuration show.
@@ -12,10 +12,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 
 from engine.formats.base.format import Setup
-from engine.formats.zmailer import spool_controls
-from engine.formats.zmailer.conf_changes import format_value
 from engine.formats.zmailer.environment import SchedulerFiles, read_files
-from engine.formats.zmailer.failures import (
+from engine.formats.zmailer.mailq.queue_view import AgentView, ThreadView
+from engine.formats.zmailer.reports import ReportSettings
+from engine.formats.zmailer.scheduler import spool_controls
+from engine.formats.zmailer.scheduler.clauses import format_value, why_undeliverable
+from engine.formats.zmailer.scheduler.queue_facts import MailqFacts, ShownQueue, read_queue
+from engine.formats.zmailer.scheduler.spool_controls import SpoolControls
+from engine.formats.zmailer.spool import lock_process
+from engine.formats.zmailer.spool.folders import TRANSPORT, PostofficeFolders
+from engine.formats.zmailer.spool.scheduler_conf import SchedulerConf, Value, find_settings
+from engine.formats.zmailer.spool.store import ZmailerStore
+from engine.formats.zmailer.spool_mail import SpoolMail, read_form
+from engine.formats.zmailer.statistics_log import (
     MAX_ROUTER_MAILS,
     OLD_SECONDS,
     EndsReader,
@@ -24,12 +33,7 @@ from engine.formats.zmailer.failures import (
     find_statistics_log,
     read_router,
 )
-from engine.formats.zmailer.mailq.queue_view import AgentView, ThreadView
-from engine.formats.zmailer.scheduler.queue_facts import ShownQueue, Threads, read_queue
-from engine.formats.zmailer.spool import lock_process
-from engine.formats.zmailer.spool.folders import TRANSPORT, PostofficeFolders
-from engine.formats.zmailer.spool.scheduler_conf import SchedulerConf, Value, find_settings
-from engine.formats.zmailer.undeliverable import why_undeliverable
+from engine.mail.host import this_host
 from engine.model import ConnectedWorker, attempts_allowed
 from engine.places.place import GroupFacts, Place, PlaceGroups, WholeQueueFigures
 from engine.store import StoreError, Unavailable
@@ -48,6 +52,7 @@ WATCH_SECONDS = 10.0
 """Seconds for which what a scheduler has shown is current: the original one forks for each."""
 
 NO_SCHEDULER = "no scheduler is running: its agents deliver"
+FROZEN = "frozen by an operator: no agent is started"
 
 TITLES = {"queue": "thread", "kind": "channel", "group": "host"}
 
@@ -92,11 +97,8 @@ class SpoolWatch:
             return f"{path}: {error_text(error)}"
 
     def figures(self) -> WholeQueueFigures:
-        """The scheduler, its configuration and its agents.
-
-        Raises:
-            Unavailable: the spool cannot be opened.
-        """
+        """The scheduler, its configuration and its agents. Raises Unavailable: the spool cannot be
+        opened."""
         self._read()
         return self._figures
 
@@ -112,7 +114,7 @@ class SpoolWatch:
             self._read()
         if not self._figures.has_worker:
             return NO_SCHEDULER
-        return "frozen by an operator: no agent is started" if self._is_frozen else ""
+        return FROZEN if self._is_frozen else ""
 
     def _read(self) -> None:
         now = time.monotonic()
@@ -123,7 +125,7 @@ class SpoolWatch:
         with closing(PostofficeFolders(self._setup.place)) as folders:
             scheduler = lock_process.find_scheduler(folders.fd, folders.transport_status)
             is_ours = scheduler is not None and lock_process.is_ours(folders.fd)
-            self._is_frozen = is_frozen = spool_controls.is_frozen(folders)
+            self._is_frozen = spool_controls.is_frozen(folders)
             transport = f"{folders.root}/{TRANSPORT}"
             router = _read_router(folders)
         self._queue, why = ShownQueue(), ""
@@ -132,23 +134,67 @@ class SpoolWatch:
                 self._queue = read_queue(self._files, self._clock)
             except StoreError as error:
                 why = str(error)
-        files, queue, is_running = self._files, self._queue, scheduler is not None
         tally, now = self._read_ends(scheduler), self._clock()
-        rows = _rows(scheduler, is_ours, is_frozen, files=files, queue=queue, why=why)
-        warnings = _warnings(is_running, is_frozen, files, queue.threads, transport)
         self._figures = WholeQueueFigures(
             (
-                *rows,
+                *self._rows(scheduler, is_ours, why),
                 ("failures", _failure_words(tally, now)),
                 ("router", _router_words(router, now)),
             ),
-            (*warnings, *_failure_warnings(tally, now), *_router_warnings(router, now)),
+            (
+                *self._warnings(scheduler, transport),
+                *_failure_warnings(tally, now),
+                *_router_warnings(router, now),
+            ),
             failed=None if isinstance(tally, str) else tally.total_failed,
             gone_failures={} if isinstance(tally, str) else tally.by_thread,
             workers=() if scheduler is None else (scheduler,),
             has_worker=scheduler is not None,
-            connected=tuple(_workers(queue, self._clock())),
+            connected=tuple(_workers(self._queue, self._clock())),
         )
+
+    def _rows(self, scheduler: int | None, is_ours: bool, why: str) -> Iterator[tuple[str, str]]:
+        if scheduler is None:
+            yield "scheduler", "not running"
+        else:
+            whose = "of spooldeck" if is_ours else "the original one"
+            yield "scheduler", f"PID {scheduler}, {whose}{', frozen' if self._is_frozen else ''}"
+        yield "conf", self._files.problem or self._files.conf_path
+        if scheduler is None:
+            return
+        if why:
+            yield "threads", f"? {why}"
+            return
+        queue = self._queue
+        stopped = sum(1 for one in queue.threads.values() if _pending(one))
+        agents = f"{format_count(queue.agents, 'agent')}, {sum(queue.idle.values()):,} idle"
+        yield "threads", f"{len(queue.threads):,}, {stopped:,} pending; {agents}"
+
+    def _warnings(self, scheduler: int | None, transport: str) -> Iterator[str]:
+        conf = self._files.conf
+        if scheduler is None:
+            yield NO_SCHEDULER
+        if self._is_frozen:
+            yield FROZEN
+        if conf is not None and conf.errors:
+            where = f"{self._files.conf_path}:{conf.errors[0].line}"
+            yield f"{where}: {conf.errors[0].text}: the scheduler would not start"
+        elif conf is not None:
+            yield from self._never_delivered(conf, transport)
+
+    def _never_delivered(self, conf: SchedulerConf, transport: str) -> Iterator[str]:
+        """One warning for each channel and reason that stops its mail for good."""
+        stopped: dict[tuple[str, str], list[ThreadView]] = {}
+        for (channel, host), view in self._queue.threads.items():
+            match = find_settings(conf, channel, host)
+            if why := why_undeliverable(match, channel, host, self._files.environ, transport):
+                stopped.setdefault((channel, why), []).append(view)
+        for (channel, why), views in stopped.items():
+            where = (
+                f"{channel}/{views[0].host}" if len(views) == 1 else f"{len(views):,} of {channel}"
+            )
+            amount = format_count(sum(view.recipients for view in views), "recipient")
+            yield f"{where}: {amount} never delivered: {why}"
 
     def _facts_of(self, channel: str, host: str) -> GroupFacts:
         view, conf = self._queue.threads.get((channel, host)), self._files.conf
@@ -190,60 +236,6 @@ def _clause_rows(conf: SchedulerConf, channel: str, host: str) -> tuple[str, lis
 def _words(name: str, value: Value) -> str:
     is_time = name in ("interval", "expiry") and isinstance(value, int)
     return format_rough_duration(value) if is_time else format_value(value)  # type: ignore[arg-type]
-
-
-def _rows(
-    scheduler: int | None,
-    is_ours: bool,
-    is_frozen: bool,
-    files: SchedulerFiles,
-    queue: ShownQueue,
-    why: str,
-) -> Iterator[tuple[str, str]]:
-    if scheduler is None:
-        yield "scheduler", "not running"
-    else:
-        whose = "of spooldeck" if is_ours else "the original one"
-        yield "scheduler", f"PID {scheduler}, {whose}{', frozen' if is_frozen else ''}"
-    yield "conf", files.problem or files.conf_path
-    if scheduler is None:
-        return
-    if why:
-        yield "threads", f"? {why}"
-        return
-    stopped = sum(1 for one in queue.threads.values() if _pending(one))
-    idle = sum(queue.idle.values())
-    agents = f"{format_count(queue.agents, 'agent')}, {idle:,} idle"
-    yield "threads", f"{len(queue.threads):,}, {stopped:,} pending; {agents}"
-
-
-def _warnings(
-    is_running: bool, is_frozen: bool, files: SchedulerFiles, threads: Threads, transport: str
-) -> Iterator[str]:
-    if not is_running:
-        yield NO_SCHEDULER
-    if is_frozen:
-        yield "frozen by an operator: no agent is started"
-    if files.conf is not None and files.conf.errors:
-        first = files.conf.errors[0]
-        yield f"{files.conf_path}:{first.line}: {first.text}: the scheduler would not start"
-    elif files.conf is not None:
-        yield from _never_delivered(files.conf, files.environ, threads, transport)
-
-
-def _never_delivered(
-    conf: SchedulerConf, environ: Mapping[str, str], threads: Threads, transport: str
-) -> Iterator[str]:
-    """One warning for each channel and reason that stops its mail for good."""
-    stopped: dict[tuple[str, str], list[ThreadView]] = {}
-    for (channel, host), view in threads.items():
-        match = find_settings(conf, channel, host)
-        if why := why_undeliverable(match, channel, host, environ, transport):
-            stopped.setdefault((channel, why), []).append(view)
-    for (channel, why), views in stopped.items():
-        where = f"{channel}/{views[0].host}" if len(views) == 1 else f"{len(views):,} of {channel}"
-        amount = format_count(sum(view.recipients for view in views), "recipient")
-        yield f"{where}: {amount} never delivered: {why}"
 
 
 def _failure_words(tally: RecentEnds | str, now: float) -> str:
@@ -309,9 +301,27 @@ def _agent_words(one: AgentView, view: ThreadView, now: float) -> str:
     return f"{one.state or UNKNOWN} OF={one.outstanding} UF={view.unfed} {' '.join(ages)}"
 
 
-def complete_mailq_place(setup: Setup, place: Place) -> Place:
-    """The `Place` of a scheduler by MAILQ; each task has the reason why its agents do not start."""
-    return place._replace(claim_obstacle=lambda kind: "")
+def open_spool(setup: Setup) -> ZmailerStore:
+    """Open the store of a spool. Raises Unavailable: it cannot be reached."""
+
+    def scheduler_files() -> SchedulerFiles:
+        return read_files(setup.settings, os.environ)
+
+    def mail(folders: PostofficeFolders) -> SpoolMail:
+        return SpoolMail(
+            folders,
+            time.time,
+            ReportSettings(this_host().name),
+            lambda: read_form(scheduler_files().forms),
+            lambda: scheduler_files().notify_socket(setup.place),
+        )
+
+    return ZmailerStore(
+        setup.place,
+        mail=mail,
+        more_controls=lambda folders: SpoolControls(folders, mail(folders), scheduler_files),
+        facts=MailqFacts(scheduler_files),
+    )
 
 
 def complete_place(setup: Setup, place: Place) -> Place:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from engine.formats.zmailer.mailq.pending import NEVER_BY_TIME
 from engine.formats.zmailer.mailq.queue_view import (
+    NEVER_BY_TIME,
     AgentView,
     CounterView,
     GroupView,
@@ -22,11 +22,9 @@ from engine.formats.zmailer.mailq.queue_view import (
 )
 from engine.formats.zmailer.mailq.report_text import decode
 from engine.formats.zmailer.scheduler.loop import SchedulerLoop
-from engine.formats.zmailer.scheduler.message_outcomes import file_name
-from engine.formats.zmailer.scheduling import controls, retry
-from engine.formats.zmailer.scheduling.jobs import Job, QueuedMessage, RingKey
+from engine.formats.zmailer.scheduling import timers
+from engine.formats.zmailer.scheduling.jobs import Job, QueuedMessage, RingKey, Thread
 from engine.formats.zmailer.scheduling.table import ThreadTable
-from engine.formats.zmailer.scheduling.threads import Thread
 from engine.formats.zmailer.spool import names
 
 VIEW_SECONDS = 0.1
@@ -216,7 +214,7 @@ class SchedulerQueue:
     def etrn(self, host: str) -> bool:
         """Try the threads of a host now; True if one could start."""
         self.forget_view()
-        return controls.etrn(self._table, host.lower()) > 0
+        return self._table.etrn(host.lower()) > 0
 
     def kill_message(self, name: str) -> str:
         """Remove a message, named by spool id or control file; why not, or ""."""
@@ -247,7 +245,7 @@ class SchedulerQueue:
 def _expiry(thread: Thread, job: Job) -> float | None:
     if job.expires == float("inf"):
         return None
-    return job.expires if job.attempts else retry.expires_untried_at(thread.settings, job.expires)
+    return job.expires if job.attempts else timers.expires_untried_at(thread.settings, job.expires)
 
 
 def _find_message(table: ThreadTable, name: str) -> QueuedMessage | None:
@@ -256,5 +254,5 @@ def _find_message(table: ThreadTable, name: str) -> QueuedMessage | None:
     message = table.messages.get(number) if number is not None else None
     if message is None:
         return None
-    message_names = {names.spool_id(message.number, message.modified_ns), file_name(message)}
+    message_names = {names.spool_id(message.number, message.modified_ns), message.name}
     return message if last in message_names else None

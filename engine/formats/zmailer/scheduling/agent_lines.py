@@ -178,11 +178,7 @@ def format_resync(path: str) -> bytes:
 
 
 def format_job(job: JobLine) -> bytes:
-    """Format a job.
-
-    Raises:
-        ValueError: path or host would be something else for the agent.
-    """
+    """Format a job. Raises ValueError: path or host would be something else for the agent."""
     path = job.path.encode()
     line = path if job.host is None else b"%b\t%b" % (path, job.host)
     if not _match_job(line) or b"\t" in path:

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Generic
 
-from engine.formats.zmailer.scheduling import agent_state
 from engine.formats.zmailer.scheduling.agent_lines import AgentText
 from engine.formats.zmailer.scheduling.agent_talk import AgentTalk, Answered, J, NothingToDo, Ready
 from engine.system import supervisor
@@ -53,11 +52,8 @@ def agent_program(
 ) -> Program:
     """Make the program of a `command`: leading NAME=VALUE words are its environment, a name without
     a slash is a file in $MAILBIN/ta, and $host, $channel, ${host}, ${channel} and ${NAME} of `zenv`
-    are replaced. Words are split at blanks; there are no quotes.
-
-    Raises:
-        CannotRun: no program, an unknown name, a host that would be read as an option.
-    """
+    are replaced. Words are split at blanks; there are no quotes. Raises CannotRun: no program, an
+    unknown name, a host that would be read as an option."""
     names = {**zenv, "host": host, "channel": channel}
     words = [_expand(word, names) for word in command.split()]
     count = next((at for at, raw in enumerate(command.split()) if "=" not in raw), len(words))
@@ -93,11 +89,7 @@ def _expand(word: str, names: Mapping[str, str]) -> str:
 
 def agent_account(user: str, group: str) -> Account | None:
     """The user and group of an agent, by name or number, without other groups; None if we are not
-    root, which cannot change them.
-
-    Raises:
-        CannotRun: there is no such user or group.
-    """
+    root, which cannot change them. Raises CannotRun: there is no such user or group."""
     if os.geteuid() != 0:
         return None
     import grp
@@ -138,11 +130,7 @@ def start_agent(
 ) -> Agent[J]:
     """Start an agent, in our working directory; it writes its errors to the descriptor `errors`.
     `nice` is added to our niceness, `priority` is the niceness itself. We must have no other
-    threads.
-
-    Raises:
-        CannotRun: it cannot be started.
-    """
+    threads. Raises CannotRun: it cannot be started."""
     parent_socket, child_socket = socket.socketpair()
     current = os.getpriority(os.PRIO_PROCESS, 0)
     niceness = max(-20, min(19, current + nice if priority is None else priority))
@@ -177,9 +165,7 @@ class ErrorOutput:
     between two turns of the scheduler is lost: the write of the agent fails (EAGAIN)."""
 
     def __init__(self) -> None:
-        """Raises:
-        OSError: no descriptor is free.
-        """
+        """Raises OSError: no descriptor is free."""
         self.fd, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         """Where to read."""
         os.close(writer)
@@ -270,7 +256,7 @@ class Agent(Generic[J]):
             return
         except (BrokenPipeError, ConnectionResetError):
             output.clear()
-            self.talk.feed = agent_state.after_end(self.talk.feed, now)
+            self.talk.feed = self.talk.feed.after_end(now)
         if self.talk.feed.ended_at is not None and not self._is_shut:
             self._is_shut = True
             with suppress(OSError):  # the other end is closed

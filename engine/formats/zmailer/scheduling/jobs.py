@@ -1,13 +1,18 @@
-"""What is scheduled: a message with its jobs, the settings of a clause, keys of threads and rings.
+"""What is scheduled: messages with their jobs, threads and rings of them, the settings of a clause.
 
-A job is one message in one thread: the recipients of one channel and host. The objects have slots
-and share what they can, because 100,000 of them wait in memory.
+A job is one message in one thread: the recipients of one channel and host. A lane is a line of
+threads that are ready. The objects share what they can: 100,000 of them wait in memory.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from itertools import chain
+from random import Random
 from typing import NamedTuple
 
 DAY_SECONDS = 86400.0
@@ -80,61 +85,40 @@ class RingKey(NamedTuple):
     """Empty unless the command has the host in it."""
 
 
-def thread_key(settings: ClauseSettings, channel: str, host: str) -> ThreadKey:
-    """The key of the thread of a channel and host."""
-    return ThreadKey(settings.pattern, channel, host)
-
-
 def ring_key(settings: ClauseSettings, channel: str, host: str) -> RingKey:
     """The key of the ring of a channel and host."""
     return RingKey(settings.pattern, channel, host if settings.is_per_host else "")
 
 
+@dataclass(slots=True, eq=False)
 class QueuedMessage:
     """A message: one control file."""
 
-    __slots__ = (
-        "created",
-        "folder",
-        "jobs",
-        "modified_ns",
-        "number",
-        "open_jobs",
-        "resyncs",
-        "sender",
-        "suffix",
-        "verbose_log",
-    )
+    number: int
+    """That begins the file name; agents name the message by it."""
+    modified_ns: int
+    """The time of the message file; ages count from it. In nanoseconds since the epoch."""
+    folder: str = ""
+    """The hash folder with its final slash, "" for none."""
+    suffix: str = ""
+    """What follows the number."""
+    created: float = 0.0
+    """When the control file was made, epoch seconds UTC."""
+    sender: str = ""
+    """Where errors are reported; empty for a report."""
+    verbose_log: str = ""
+    """Path of a log for its outcomes, relative to transport/; empty: none."""
+    resyncs: int = 0
+    """How often an agent found nothing to do in it."""
+    jobs: tuple[Job, ...] = ()
+    """Also those that have ended."""
+    open_jobs: int = 0
+    """Number of jobs with recipients that are not finished."""
 
-    def __init__(
-        self,
-        number: int,
-        modified_ns: int,
-        *,
-        folder: str = "",
-        suffix: str = "",
-        created: float = 0.0,
-        sender: str = "",
-        verbose_log: str = "",
-    ) -> None:
-        self.number = number
-        """That begins the file name; agents name the message by it."""
-        self.folder, self.suffix = folder, suffix
-        """The hash folder with its final slash, "" for none; what follows the number."""
-        self.modified_ns = modified_ns
-        """The time of the message file; ages count from it. In nanoseconds since the epoch."""
-        self.created = created
-        """When the control file was made, epoch seconds UTC."""
-        self.sender = sender
-        """Where errors are reported; empty for a report."""
-        self.verbose_log = verbose_log
-        """Path of a log for its outcomes, relative to transport/; empty: none."""
-        self.resyncs = 0
-        """How often an agent found nothing to do in it."""
-        self.jobs: tuple[Job, ...] = ()
-        """Also those that have ended."""
-        self.open_jobs = 0
-        """Number of jobs with recipients that are not finished."""
+    @property
+    def name(self) -> str:
+        """The name of the control file, without its folder."""
+        return f"{self.number}{self.suffix}"
 
     @property
     def path(self) -> str:
@@ -150,26 +134,24 @@ class QueuedMessage:
 _NONE_DONE: AbstractSet[int] = frozenset()
 
 
+@dataclass(slots=True, eq=False)
 class Job:
     """The recipients of one message in one thread."""
 
-    __slots__ = ("_done", "agent", "attempts", "expires", "message", "offsets", "text", "thread")
-
-    def __init__(self, message: QueuedMessage, thread: int, offsets: tuple[int, ...]) -> None:
-        self.message = message
-        self.thread = thread
-        """Number of its thread."""
-        self.offsets = offsets
-        """Byte offsets of its recipient lines, ascending; finished ones too, see `todo`."""
-        self.attempts = 0
-        """Diagnostics so far."""
-        self.expires = float("inf")
-        """When it expires if it was tried, epoch seconds UTC."""
-        self.text = b""
-        """The last diagnostic; may have CR between its lines."""
-        self.agent = 0
-        """The agent that has it now; 0: none."""
-        self._done: AbstractSet[int] = _NONE_DONE
+    message: QueuedMessage
+    thread: int
+    """Number of its thread."""
+    offsets: tuple[int, ...]
+    """Byte offsets of its recipient lines, ascending; finished ones too, see `todo`."""
+    attempts: int = 0
+    """Diagnostics so far."""
+    expires: float = float("inf")
+    """When it expires if it was tried, epoch seconds UTC."""
+    text: bytes = b""
+    """The last diagnostic; may have CR between its lines."""
+    agent: int = 0
+    """The agent that has it now; 0: none."""
+    _done: AbstractSet[int] = _NONE_DONE
 
     def __lt__(self, other: Job) -> bool:
         """Order by expiry, for heaps."""
@@ -205,3 +187,81 @@ class Job:
     def finish_all(self) -> None:
         """Note that all recipients are finished."""
         self.offsets, self._done = (), _NONE_DONE
+
+
+FROZEN = "Frozen"
+"""Why a held thread does not start, as MAILQ shows it; also all while the engine is frozen."""
+
+
+class Limit(NamedTuple):
+    """A limit of a clause that is reached."""
+
+    reason: str
+    """As MAILQ shows it."""
+    scope: str | RingKey
+    """Which agents count: all (""), those of a channel (/CHANNEL), or of a ring."""
+    most: int
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """The ready threads of one ring with the same settings, the first one first."""
+
+    ring: RingKey
+    settings: ClauseSettings
+    threads: deque[Thread] = field(default_factory=deque)
+    limit: Limit | None = None
+    """What holds it up."""
+    place: object = None
+    """The list that it is in; entries in others are old."""
+
+
+@dataclass(slots=True, eq=False)
+class Thread:
+    """The jobs of one channel and host, and when they are tried."""
+
+    number: int
+    settings: ClauseSettings
+    key: ThreadKey
+    ring: RingKey
+    heap: list[Job] = field(default_factory=list)
+    """Jobs by their expiry (heapq); those that have ended are skipped."""
+    late: list[Job] | None = None
+    """Jobs past their expiry that were never tried, or are being delivered."""
+    count: int = 0
+    """Jobs that have not ended."""
+    unfed: deque[Job] | None = None
+    """Jobs that this round still feeds, in their order; None: no round, none chosen."""
+    agents: int = 0
+    attempts: int = 0
+    index: int = 0
+    """Place in the retries for the next wait."""
+    wake: float = 0.0
+    """When it is tried next, epoch seconds UTC; past: now."""
+    retry_at: float = 0.0
+    """When an agent wants the next try (retryat); 0: it named no time."""
+    fed_at: float = 0.0
+    """When an agent last got a job; 0: never."""
+    pending: str = ""
+    """Why it did not start when it was last tried."""
+    is_round: bool = False
+    """True if all jobs are tried: its wait begins after that. False if only new ones are."""
+    lane: Lane | None = None
+    """Where it is in line for an agent; None: it is not ready."""
+
+    def jobs(self) -> Iterator[Job]:
+        """Yield the jobs that have not ended, in no order."""
+        return (job for job in chain(self.heap, self.late or ()) if job.count)
+
+    def is_waiting(self, now: float) -> bool:
+        """True if it was tried, and waits for the next time."""
+        return not self.agents and self.lane is None and self.wake > now
+
+    def fill(self, random: Random) -> None:
+        """Begin a round: all jobs, by age or shuffled."""
+        jobs = [job for job in self.jobs() if not job.agent]
+        if self.settings.ageorder:
+            jobs.sort(key=lambda job: job.message.modified_ns)
+        else:
+            random.shuffle(jobs)
+        self.unfed, self.is_round = deque(jobs), True

@@ -9,8 +9,14 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
-from engine.formats.zmailer.scheduling.jobs import ClauseSettings, RingKey
-from engine.formats.zmailer.scheduling.threads import FROZEN, Lane, Limit, Thread
+from engine.formats.zmailer.scheduling.jobs import (
+    FROZEN,
+    ClauseSettings,
+    Lane,
+    Limit,
+    RingKey,
+    Thread,
+)
 
 
 class AgentSlots:
@@ -70,10 +76,6 @@ class ReadyThreads:
         lane.threads.append(thread)
         if lane.place is None:
             self._turn(lane)
-
-    def drop(self, thread: Thread) -> None:
-        """Take a thread out of the line: its entry in the lane is skipped."""
-        thread.lane = None
 
     def reason(self, thread: Thread) -> str:
         """Why a thread does not start now; "" if it does, or is not ready."""

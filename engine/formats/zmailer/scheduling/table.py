@@ -1,4 +1,4 @@
-"""The table of all threads: arrivals, starts, rounds, ends.
+"""The table of all threads: arrivals, starts, rounds, ends, and what operators do to them.
 
 Times are passed in as epoch seconds UTC, random numbers come from the generator that is passed in.
 """
@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import NamedTuple
 
-from engine.formats.zmailer.scheduling import retry
+from engine.formats.zmailer.scheduling import timers
 from engine.formats.zmailer.scheduling.jobs import (
     ClauseSettings,
     Job,
     QueuedMessage,
+    Thread,
     ThreadKey,
-    thread_key,
+    ring_key,
 )
 from engine.formats.zmailer.scheduling.ready import AgentSlots, ReadyThreads
-from engine.formats.zmailer.scheduling.threads import Thread
 from engine.formats.zmailer.scheduling.timers import Timers, pop_expired
 
 NO_COMMAND = "ConfBUG:NoCmdDefined!"
@@ -71,19 +71,20 @@ class ThreadTable:
 
     def _add_job(self, message: QueuedMessage, group: JobGroup, now: float) -> Job:
         settings, channel, host, offsets = group
-        key = thread_key(settings, channel, host)
+        key = ThreadKey(settings.pattern, channel, host)
         number = self.numbers.get(key)
         if number is None:
             self._last_number += 1
             number = self.numbers[key] = self._last_number
-            thread = self.threads[number] = Thread(number, settings, channel, host)
+            ring = ring_key(settings, channel, host)
+            thread = self.threads[number] = Thread(number, settings, key, ring)
             if settings.queueonly:
                 # So many seconds, not intervals, as in ZMailer 3.0.1; later waits change nothing.
                 thread.wake = now + max(1, settings.retries[0])
                 self.timers.set_wake(thread, thread.wake)
         thread = self.threads[number]
         job = Job(message, number, offsets)
-        job.expires = retry.expires_at(thread.settings, message.modified)
+        job.expires = timers.expires_at(thread.settings, message.modified)
         heapq.heappush(thread.heap, job)
         thread.count += 1
         message.open_jobs += 1
@@ -152,10 +153,10 @@ class ThreadTable:
             self._wait_again(thread, now)
 
     def _wait_again(self, thread: Thread, now: float) -> None:
-        wake = retry.next_wake(thread.settings, thread.index, now, self._random.random)
-        thread.index = wake.step
-        thread.wake = wake.due
-        self.timers.set_wake(thread, wake.due)
+        thread.wake, thread.index = timers.next_wake(
+            thread.settings, thread.index, now, self._random.random
+        )
+        self.timers.set_wake(thread, thread.wake)
 
     def end_round(self, thread: Thread, now: float) -> None:
         """The last agent has left a thread: it waits if it has jobs, else it is gone."""
@@ -163,7 +164,7 @@ class ThreadTable:
         if not thread.count:
             self._remove(thread)
         elif thread.retry_at:
-            thread.wake = max(thread.retry_at, now + retry.MIN_WAIT_SECONDS)
+            thread.wake = max(thread.retry_at, now + timers.MIN_WAIT_SECONDS)
             self.timers.set_wake(thread, thread.wake)
         elif thread.is_round or thread.wake <= now:
             self._wait_again(thread, now)
@@ -195,7 +196,7 @@ class ThreadTable:
             self._remove(thread)
 
     def _remove(self, thread: Thread) -> None:
-        self.ready.drop(thread)
+        thread.lane = None  # its entry in the lane is skipped
         self.timers.cancel(thread)
         if self.threads.pop(thread.number, None):
             del self.numbers[thread.key]
@@ -205,3 +206,37 @@ class ThreadTable:
         for job in message.jobs:
             self.end(job)
         self.messages.pop(message.number, None)
+
+    # ---- controls
+
+    def kick(self, thread: Thread) -> bool:
+        """Try all jobs of a thread now, also if it waits or is started only by ETRN. False if its
+        other rules refuse that."""
+        thread.wake = 0.0
+        if not thread.agents:
+            thread.unfed = None
+        return thread.lane is not None or self.start(thread, is_etrn=True)
+
+    def etrn(self, host: str) -> int:
+        """Kick the threads of a host; return how many could start."""
+        return sum(self.kick(one) for one in list(self.threads.values()) if one.key.host == host)
+
+    def reconfigure(self, find: Callable[[str, str], ClauseSettings | None], now: float) -> None:
+        """Give all threads the settings of a new configuration; those without any keep theirs."""
+        for thread in list(self.threads.values()):
+            _, channel, host = thread.key
+            settings = find(channel, host) or thread.settings
+            if settings == thread.settings:
+                continue
+            was_ready = thread.lane is not None
+            thread.lane = None
+            del self.numbers[thread.key]
+            thread.settings, thread.key = settings, ThreadKey(settings.pattern, channel, host)
+            thread.ring = ring_key(settings, channel, host)
+            self.numbers[thread.key] = thread.number
+            for job in thread.jobs():
+                job.expires = timers.expires_at(settings, job.message.modified)
+            heapq.heapify(thread.heap)
+            self.timers.set_expiry(thread, now)
+            if was_ready or thread.pending:
+                self.start(thread)

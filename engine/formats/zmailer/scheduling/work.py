@@ -5,14 +5,14 @@ Limits hold at every moment: an agent counts from its start to its end, also whi
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
 from engine.formats.zmailer.scheduling.agent_lines import AgentAnswer
-from engine.formats.zmailer.scheduling.jobs import Job, RingKey
+from engine.formats.zmailer.scheduling.jobs import Job, RingKey, Thread
 from engine.formats.zmailer.scheduling.ready import AgentSlots
 from engine.formats.zmailer.scheduling.table import ThreadTable
-from engine.formats.zmailer.scheduling.threads import Thread
 
 MAX_RESYNCS = 30
 """After an agent has found nothing to do in a file so often, it is fed only at its wake-ups."""
@@ -26,36 +26,25 @@ class Start(NamedTuple):
     """An idle agent; 0: start one."""
 
 
+@dataclass(slots=True, eq=False)
 class AgentWork:
     """What an agent does."""
 
-    __slots__ = (
-        "host",
-        "idle_seconds",
-        "idle_since",
-        "is_old",
-        "number",
-        "outstanding",
-        "ring",
-        "thread",
-    )
-
-    def __init__(self, number: int, ring: RingKey, idle_seconds: float) -> None:
-        self.number = number
-        """Its PID, or any other number that no living agent has."""
-        self.ring = ring
-        self.thread: Thread | None = None
-        """None: it is idle."""
-        self.outstanding: list[Job] = []
-        """Jobs that it was fed since it was last ready."""
-        self.host = ""
-        """Of its last thread."""
-        self.idle_seconds = idle_seconds
-        """How long it may be idle."""
-        self.idle_since = 0.0
-        self.is_old = False
-        """True if its command is no longer that of its clause: it gets no more jobs, and once it
-        has answered those that it has, the rest of its thread gets another agent."""
+    number: int
+    """Its PID, or any other number that no living agent has."""
+    ring: RingKey
+    idle_seconds: float
+    """How long it may be idle."""
+    thread: Thread | None = None
+    """None: it is idle."""
+    outstanding: list[Job] = field(default_factory=list)
+    """Jobs that it was fed since it was last ready."""
+    host: str = ""
+    """Of its last thread."""
+    idle_since: float = 0.0
+    is_old: bool = False
+    """True if its command is no longer that of its clause: it gets no more jobs, and once it has
+    answered those that it has, the rest of its thread gets another agent."""
 
 
 class WorkTable:
@@ -100,7 +89,7 @@ class WorkTable:
 
     def assign(self, agent: AgentWork, thread: Thread) -> None:
         """Let an agent work on a thread; the first one begins its round."""
-        self._set_idle(agent, None)
+        self.retire(agent)
         if not thread.agents:
             thread.retry_at = 0.0
             if thread.unfed is None:
@@ -111,16 +100,25 @@ class WorkTable:
             self.table.start(thread)
 
     def retire(self, agent: AgentWork) -> None:
-        """An idle agent was asked to end: it gets no thread any more."""
-        self._set_idle(agent, None)
+        """An agent has a thread, or was asked to end: it is idle no more."""
+        if idle := self.idle.get(agent.ring):
+            idle.pop(agent.number, None)
+            if not idle:
+                del self.idle[agent.ring]
 
     def end(self, agent: AgentWork, now: float) -> None:
         """An agent has ended; the jobs that it had wait for their thread."""
-        self._set_idle(agent, None)
+        self.retire(agent)
         self.release(agent, now)
         self._leave(agent, now)
         del self.agents[agent.number]
         self.table.ready.free(agent.ring)
+
+    def find_idle(self, scope: str) -> AgentWork | None:
+        """The agent that is idle for longest: in all (""), or of a channel (/CHANNEL)."""
+        rings = (those for ring, those in self.idle.items() if scope in ("", f"/{ring.channel}"))
+        idle = (one for those in rings for one in those.values())
+        return min(idle, key=lambda one: one.idle_since, default=None)
 
     # ---- feeding
 
@@ -200,7 +198,8 @@ class WorkTable:
             if _wants_agent(thread):
                 self.assign(agent, thread)
                 return thread
-        self._set_idle(agent, now)
+        agent.idle_since = now
+        self.idle.setdefault(agent.ring, {})[agent.number] = agent
         return None
 
     def _leave(self, agent: AgentWork, now: float) -> None:
@@ -214,25 +213,9 @@ class WorkTable:
                 thread.unfed = unfed
                 self.table.start(thread, is_etrn=True)
 
-    def _set_idle(self, agent: AgentWork, since: float | None) -> None:
-        if since is not None:
-            agent.idle_since = since
-            self.idle.setdefault(agent.ring, {})[agent.number] = agent
-        elif idle := self.idle.get(agent.ring):
-            idle.pop(agent.number, None)
-            if not idle:
-                del self.idle[agent.ring]
-
 
 def _wants_agent(thread: Thread) -> bool:
     """True if a thread has a use for one more agent, and its rules allow that."""
     if not thread.count or thread.agents >= max(1, thread.settings.maxthr):
         return False
     return not thread.agents or thread.agents < len(thread.unfed or ())
-
-
-def find_idle(work: WorkTable, scope: str) -> AgentWork | None:
-    """The agent that is idle for longest: in all (""), or of a channel (/CHANNEL)."""
-    rings = (those for ring, those in work.idle.items() if scope in ("", f"/{ring.channel}"))
-    idle = (one for those in rings for one in those.values())
-    return min(idle, key=lambda one: one.idle_since, default=None)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from os import stat_result
 from typing import NamedTuple, Protocol
@@ -13,7 +13,6 @@ from engine.formats.zmailer.spool import lock_process, marks, names
 from engine.formats.zmailer.spool.control_file import FileLayout, RecipientLine, parse_recipient
 from engine.formats.zmailer.spool.folders import (
     Changing,
-    FolderCache,
     OpenControl,
     PostofficeFolders,
     has_our_link,
@@ -47,27 +46,17 @@ class MailActions(Protocol):
         lines: Sequence[LineChange],
     ) -> AbstractContextManager[Callable[[], object]]:
         """Write the mail of a verb (`marks.ENDINGS`) that ends some recipients of a control file
-        with these bytes, and yield what sends it once their lines are durable.
-
-        Raises:
-            Unavailable: it cannot be written now.
-        """
+        with these bytes, and yield what sends it once their lines are durable. Raises Unavailable:
+        it cannot be written now."""
         ...
 
     def recover(self, settle: Settle) -> object:
-        """Send or remove the mail of processes that were killed.
-
-        Raises:
-            Unavailable: it cannot be sent now.
-        """
+        """Send or remove the mail of processes that were killed. Raises Unavailable: it cannot be
+        sent now."""
         ...
 
     def wake(self, hosts: Collection[str]) -> None:
-        """Ask the scheduler to try these hosts now.
-
-        Raises:
-            Unavailable: it cannot be asked now.
-        """
+        """Ask the scheduler to try these hosts now. Raises Unavailable: it cannot be asked now."""
         ...
 
     def notify(self, control_file: str) -> object:
@@ -108,10 +97,7 @@ class LineChanges:
     """Changes the recipient lines of one spool."""
 
     def __init__(
-        self,
-        folders: PostofficeFolders,
-        reader: MessageReader,
-        mail: MailActions | None = None,
+        self, folders: PostofficeFolders, reader: MessageReader, mail: MailActions | None = None
     ) -> None:
         """Without `mail`, no change may need one."""
         self._folders, self._reader, self._mail = folders, reader, mail
@@ -124,10 +110,7 @@ class LineChanges:
         the PID of a running one.
         """
         try:
-            with (
-                self._folders.open_control(name, os.O_RDWR) as opened,
-                marks.write_lock(opened.fd),
-            ):
+            with self._open_locked(name) as opened:
                 outcomes = self._apply_locked(opened, moves, scheduler)
             if scheduler is not None and any(map(_is_released, outcomes)):
                 self._notify(opened)
@@ -141,6 +124,11 @@ class LineChanges:
         except OSError as failure:
             error = Unavailable(f"{name}: {error_text(failure)}")
         return [Outcome(move, error=error) for move in moves]
+
+    @contextmanager
+    def _open_locked(self, name: str) -> Iterator[OpenControl]:
+        with self._folders.open_control(name, os.O_RDWR) as opened, marks.write_lock(opened.fd):
+            yield opened
 
     def _apply_locked(
         self, opened: OpenControl, moves: Sequence[Move], scheduler: int | None
@@ -235,10 +223,7 @@ class LineChanges:
             file_stat, layout = find_layout(self._folders.versions, opened.name, opened.fd)
         except Changing as error:
             raise Unavailable(f"{opened.name}: cut while it was read") from error
-        with closing(FolderCache()) as folders:
-            message, _ = self._folders.find_message(
-                opened.name, opened.is_kept, folders, opened.folder
-            )
+        message, _ = self._folders.find_message(opened.name, opened.is_kept, likely=opened.folder)
         return _OpenLines(opened, file_stat, revision_prefix(file_stat, message), layout)
 
     def _check(self, move: Move, file: _OpenLines, heads: Mapping[int, bytes]) -> RecipientLine:
@@ -307,11 +292,8 @@ class LineChanges:
             self.links.drop(opened.name)
 
     def recover(self, scheduler: int | None) -> None:
-        """Complete or remove what killed processes have begun.
-
-        Raises:
-            Unavailable: a mail cannot be sent now.
-        """
+        """Complete or remove what killed processes have begun. Raises Unavailable: a mail cannot be
+        sent now."""
         if self._mail is None:
             return
         settled = set[str]()
@@ -329,10 +311,7 @@ class LineChanges:
         what it has appended.
         """
         try:
-            with (
-                self._folders.open_control(commit.name, os.O_RDWR) as opened,
-                marks.write_lock(opened.fd),
-            ):
+            with self._open_locked(commit.name) as opened:
                 data, file_stat = read_whole(opened.fd)
                 heads = {
                     one.offset: data[one.offset + 1 :][: len(one.after)] for one in commit.lines
@@ -364,10 +343,7 @@ class LineChanges:
     def _tidy_one(self, name: str, scheduler: int | None, *, is_dry: bool = False) -> bool:
         """Remove our links to a message if it needs none; True if it does not."""
         try:
-            with (
-                self._folders.open_control(name, os.O_RDWR) as opened,
-                marks.write_lock(opened.fd),
-            ):
+            with self._open_locked(name) as opened:
                 is_ours = has_our_link(self._folders, opened.name, os.fstat(opened.fd))
                 if not opened.is_kept and not is_ours:
                     return False  # our links are to another file, which cannot be judged

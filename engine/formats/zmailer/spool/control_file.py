@@ -89,11 +89,7 @@ class RecipientLine(NamedTuple):
 
     @property
     def quad(self) -> Quad:
-        """Its address, parsed.
-
-        Raises:
-            Refused: it is damaged.
-        """
+        """Its address, parsed. Raises Refused: it is damaged."""
         return parse_quad(self.address)
 
 
@@ -167,20 +163,14 @@ def _find(offsets: array[int], offset: int) -> int:
 def split_fields(data: bytes) -> Iterator[tuple[int, list[bytes]]]:
     """Yield runs of fields in their order: the offset of the first, and all of them: lines with
     their LF, or one block of headers with the empty line that ends it. Together they are all bytes
-    of the file.
-
-    Raises:
-        Refused: the file is torn: the last line has no LF, or a block has no end.
-    """
+    of the file. Raises Refused: the file is torn: the last line has no LF, or a block has no
+    end."""
     return split_chunks(data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES))
 
 
 def split_chunks(chunks: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield runs of fields as `split_fields` does, of a file that is given in chunks.
-
-    Raises:
-        Refused: the file is torn: the last line has no LF, or a block has no end.
-    """
+    """Yield runs of fields as `split_fields` does, of a file that is given in chunks. Raises
+    Refused: the file is torn: the last line has no LF, or a block has no end."""
     base, unparsed = 0, b""
     for chunk in chunks:
         data, used = unparsed + chunk, 0
@@ -316,11 +306,8 @@ def recipients_in(
 
 
 def parse_control_file(data: bytes) -> ControlFile:
-    """Parse a control file with all its recipients and diagnostics.
-
-    Raises:
-        Refused: it cannot be used: torn, no name, an unknown format.
-    """
+    """Parse a control file with all its recipients and diagnostics. Raises Refused: it cannot be
+    used: torn, no name, an unknown format."""
     layout, lines = parse_layout(data), partial(line_in, data)
     recipients, damage = list[RecipientLine](), list(layout.damage)
     for offset in layout.recipients:
@@ -351,20 +338,14 @@ def line_in(data: bytes, offset: int) -> bytes:
 
 
 def parse_layout(data: bytes) -> FileLayout:
-    """Find the fields of a control file.
-
-    Raises:
-        Refused: it cannot be used: torn, no name, an unknown format.
-    """
+    """Find the fields of a control file. Raises Refused: it cannot be used: torn, no name, an
+    unknown format."""
     return layout_of(split_fields(data))
 
 
 def layout_of(runs: Iterable[tuple[int, list[bytes]]]) -> FileLayout:
-    """The layout of a control file, whose fields are given as by `split_fields`.
-
-    Raises:
-        Refused: it cannot be used: torn, no name, an unknown format.
-    """
+    """The layout of a control file, whose fields are given as by `split_fields`. Raises Refused: it
+    cannot be used: torn, no name, an unknown format."""
     recipients = array("I")
     notify_lines: dict[int, int] = {}
     diagnostics: dict[int, int] = {}
@@ -435,11 +416,8 @@ def _find_subject(block: bytes) -> bytes:
 
 
 def _parse_format(text: bytes) -> int:
-    """The bytes of the slots of a format line.
-
-    Raises:
-        Refused: it is no number, or has unknown bits.
-    """
+    """The bytes of the slots of a format line. Raises Refused: it is no number, or has unknown
+    bits."""
     try:
         bits = int(text, 16)
     except ValueError:
@@ -453,11 +431,7 @@ def parse_recipient(
     layout: FileLayout, offset: int, line_at: Callable[[int], bytes]
 ) -> RecipientLine:
     """Parse the recipient at an offset. `line_at` returns the line at an offset, without its LF,
-    and no bytes at the end of the file.
-
-    Raises:
-        Refused: it has an unknown tag, or no address.
-    """
+    and no bytes at the end of the file. Raises Refused: it has an unknown tag, or no address."""
     raw = line_at(offset)
     if raw[1:2] not in _TAGS:
         raise Refused("recipient with an unknown tag")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from os import stat_result
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from engine.formats.zmailer.spool import names
 from engine.formats.zmailer.spool.control_file import BLOCK_BYTES, FileLayout, FileVersion
@@ -101,10 +101,7 @@ class FolderCache:
 
     def open(self, above: int, path: str) -> int:
         """Open a folder below an open one; valid until `MAX_OPEN_FOLDERS` others were opened.
-
-        Raises:
-            OSError: one component is missing, or no folder.
-        """
+        Raises OSError: one component is missing, or no folder."""
         if not path:
             return above
         fd = self._fds.pop((above, path), -1)
@@ -168,11 +165,7 @@ class PostofficeFolders:
     """The folders of one spool."""
 
     def __init__(self, root: str) -> None:
-        """Open them.
-
-        Raises:
-            Unavailable: one is missing or cannot be opened.
-        """
+        """Open them. Raises Unavailable: one is missing or cannot be opened."""
         self.root = root
         self._fds: list[int] = []
         self.versions = VersionCache()
@@ -213,11 +206,8 @@ class PostofficeFolders:
 
     @contextmanager
     def open_below(self, above: int, path: str) -> Iterator[int]:
-        """Open a folder below an open one, each component without following a link.
-
-        Raises:
-            OSError: one is missing, or no folder.
-        """
+        """Open a folder below an open one, each component without following a link. Raises OSError:
+        one is missing, or no folder."""
         fd = os.dup(above)
         try:
             for name in path.split("/"):
@@ -229,15 +219,19 @@ class PostofficeFolders:
         finally:
             os.close(fd)
 
+    def make_below(self, path: str, mode: int) -> None:
+        """Make a folder below the spool, for its owner, with its parents, if one is missing."""
+        owner, above = files.new_file_owner(os.fstat(self.fd)), ""
+        for part in path.split("/"):
+            with self.open_below(self.fd, above) as fd:
+                files.make_folder(part, fd, mode, owner)
+            above = f"{above}/{part}"
+
     # ---- listing
 
     def list_controls(self) -> tuple[dict[str, str], list[str]]:
         """The hash folder of each control file by its name; and the paths below transport/ of those
-        that are there a second time.
-
-        Raises:
-            Unavailable: transport/ cannot be read.
-        """
+        that are there a second time. Raises Unavailable: transport/ cannot be read."""
         folder_by_name: dict[str, str] = {}
         twice: list[str] = []
         try:
@@ -322,11 +316,8 @@ class PostofficeFolders:
         raise FileNotFoundError(name)
 
     def require_plain(self, name: str, file_stat: stat_result, folder_stat: stat_result) -> None:
-        """Check the status of an open control file in a folder with `folder_stat`.
-
-        Raises:
-            Refused: it is not a plain file, or may be the link of another user to it.
-        """
+        """Check the status of an open control file in a folder with `folder_stat`. Raises Refused:
+        it is not a plain file, or may be the link of another user to it."""
         if file_stat.st_nlink == 1 and stat.S_ISREG(file_stat.st_mode):
             return
         why = files.file_problem(file_stat, folder_stat)
@@ -336,14 +327,11 @@ class PostofficeFolders:
             raise Refused(why)
 
     def find_message(
-        self, name: str, is_kept: bool, opened: FolderCache | None = None, likely: str = ""
+        self, name: str, is_kept: bool = False, opened: FolderCache | None = None, likely: str = ""
     ) -> tuple[stat_result, str]:
         """Status and path of the message file of a control file; `likely` is the hash folder to try
-        first, `opened` has folders open from other reads.
-
-        Raises:
-            Refused: there is none, or it is no plain file.
-        """
+        first, `opened` has folders open from other reads. Raises Refused: there is none, or it is
+        no plain file."""
         if opened is None:
             with closing(FolderCache()) as cache:
                 return self.find_message(name, is_kept, cache, likely)
@@ -357,6 +345,13 @@ class PostofficeFolders:
                 raise Refused("its message file is not a plain file")
             return file_stat, folder + name
         raise Refused(f"no message file: {QUEUE}/{name} is missing")
+
+    def open_message(self, name: str, is_kept: bool = False) -> BinaryIO:
+        """Open the message file of a control file to read. Raises Refused: there is none, or it is
+        no plain file; OSError: it cannot be read now."""
+        above, last = os.path.split(self.find_message(name, is_kept)[1])
+        with self.open_below(self.fd, above) as folder:
+            return os.fdopen(files.open_outgoing(last, folder, os.fstat(self.fd)), "rb")
 
     @staticmethod
     def _message_folders(name: str, is_kept: bool, likely: str) -> Iterator[str]:
@@ -390,11 +385,8 @@ class LargeFile:
         self._windows: dict[int, tuple[int, bytes]] = {}
 
     def line_at(self, offset: int) -> bytes:
-        """The line at an offset, without its LF; no bytes at the end of the file.
-
-        Raises:
-            Changing: the file is no longer there, or was cut.
-        """
+        """The line at an offset, without its LF; no bytes at the end of the file. Raises Changing:
+        the file is no longer there, or was cut."""
         # Offsets in the order of their digits are ascending among those with as many digits.
         key, size = len(str(offset)), WINDOW_BYTES
         if offset > self._layout.recipients[-1]:
@@ -412,11 +404,8 @@ class LargeFile:
         return data[offset - start : end]
 
     def read(self, start: int, end: int) -> bytes:
-        """The bytes from one offset to another.
-
-        Raises:
-            Changing: the file is no longer there, or was cut.
-        """
+        """The bytes from one offset to another. Raises Changing: the file is no longer there, or
+        was cut."""
         above, name = os.path.split(self._where)
         try:
             with self._folders.open_below(self._folders.fd, above) as folder:
@@ -440,11 +429,8 @@ def problem_at(where: str, what: str, file_stat: stat_result | None = None) -> P
 
 
 def read_whole(fd: int) -> tuple[bytes, stat_result]:
-    """All bytes of an open control file, and its status before.
-
-    Raises:
-        Refused: it is larger than `MAX_CONTROL_BYTES`.
-    """
+    """All bytes of an open control file, and its status before. Raises Refused: it is larger than
+    `MAX_CONTROL_BYTES`."""
     file_stat = os.fstat(fd)
     if file_stat.st_size > MAX_CONTROL_BYTES:
         raise Refused(f"{file_stat.st_size:,} bytes, expected at most {MAX_CONTROL_BYTES:,}")

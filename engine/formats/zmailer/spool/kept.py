@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from os import stat_result
 
 from engine.formats.zmailer.spool import names
@@ -17,7 +17,6 @@ from engine.formats.zmailer.spool.folders import (
     KEPT,
     QUEUE,
     TRANSPORT,
-    FolderCache,
     OpenControl,
     PostofficeFolders,
 )
@@ -35,18 +34,14 @@ class KeptLinks:
         self._folders = folders
 
     def keep(self, opened: OpenControl) -> None:
-        """Link control and message file, the message first; durable on return.
-
-        Raises:
-            Gone: the file is not at its path any more.
-            Unavailable: one cannot be linked.
-        """
+        """Link control and message file, the message first; durable on return. Raises Gone: the
+        file is not at its path any more; Unavailable: one cannot be linked."""
         if opened.is_kept:
             return
         name, file_stat = opened.name, os.fstat(opened.fd)
-        with closing(FolderCache()) as folders:
-            message, path = self._folders.find_message(name, False, folders, opened.folder)
-        self._make_folders()
+        message, path = self._folders.find_message(name, likely=opened.folder)
+        for word in (QUEUE, TRANSPORT):
+            self._folders.make_below(f"{KEPT}/{word}", FOLDER_MODE)
         with self._lock():
             self._link(path, message, QUEUE)
             self._link(opened.where, file_stat, TRANSPORT)
@@ -56,15 +51,6 @@ class KeptLinks:
         """Hold the flock of our folder: a link without its other half is then of a dead process."""
         with self._folders.open_below(self._folders.fd, KEPT) as fd, files.Flock(fd):
             yield
-
-    def _make_folders(self) -> None:
-        owner = files.new_file_owner(os.fstat(self._folders.fd))
-        path = ""
-        for name in (*KEPT.split("/"), ""):
-            with self._folders.open_below(self._folders.fd, path) as fd:
-                for each in (name,) if name else (QUEUE, TRANSPORT):
-                    files.make_folder(each, fd, FOLDER_MODE, owner)
-            path = f"{path}/{name}"
 
     def _link(self, path: str, file_stat: stat_result, word: str) -> None:
         """Make a link in a folder of ours to a file that was seen, unless it is there."""
@@ -129,12 +115,8 @@ class KeptLinks:
 
 
 def _link(name: str, source: int, target: int) -> None:
-    """Hard link a file under its own name into another folder, unless the name is taken.
-
-    Raises:
-        Gone: it is not there.
-        Unavailable: the system refuses it.
-    """
+    """Hard link a file under its own name into another folder, unless the name is taken. Raises
+    Gone: it is not there; Unavailable: the system refuses it."""
     try:
         files.link(name, name, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
     except FileExistsError:

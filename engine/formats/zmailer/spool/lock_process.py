@@ -1,14 +1,23 @@
-"""Find out whether the process of a lock, or the scheduler of the pid file, is running."""
+"""Find out whether the process of a lock, or the scheduler of the pid file, is running.
+
+The pid file stays after a crash, and its number may then be that of another process. So a process
+is only signalled if it is proven to be the scheduler, and by pidfd. Ours also holds a flock on it.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from os import stat_result
 
 from engine.locks import lock_file
+from engine.store import Unavailable
 from engine.system import files
 from engine.text import decode
+from engine.text.error_text import error_text
 
 PID_FILE = ".pid.scheduler"
 """Below the spool's folder: the scheduler's PID and a LF. It stays after SIGTERM and crashes."""
@@ -40,12 +49,8 @@ def has_ended(pid: int, locked_at: float, transport: stat_result) -> bool:
 
 
 def start_time(pid: int) -> float:
-    """When a process started, epoch seconds UTC (/proc).
-
-    Raises:
-        ProcessLookupError, FileNotFoundError: it has ended.
-        OSError, ValueError, IndexError: it cannot be found out.
-    """
+    """When a process started, epoch seconds UTC (/proc). Raises ProcessLookupError,
+    FileNotFoundError: it has ended; OSError, ValueError, IndexError: it cannot be found out."""
     state, _, _, started = lock_file.process_stat(pid)
     if state == "Z":
         raise ProcessLookupError(pid)
@@ -132,3 +137,86 @@ def _works_in(pid: int, folder: stat_result) -> bool | None:
     except OSError:
         return None
     return os.path.samestat(cwd_stat, folder)
+
+
+END_SECONDS = 30.0
+"""How long an earlier scheduler may take to end."""
+
+_MODE = 0o644
+_POLL_SECONDS = 0.05
+
+
+def signal_scheduler(root: int, transport: stat_result, number: signal.Signals) -> int | None:
+    """Signal the scheduler of a spool; return its PID, or None if none is proven to run. `root` is
+    the open folder of the spool. Raises PermissionError: it belongs to another user."""
+    pid = find_scheduler(root, transport)
+    if pid is None:
+        return None
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    try:
+        # The descriptor is of the process that is examined now, and stays so.
+        if not is_scheduler(pid, root, transport):
+            return None
+        signal.pidfd_send_signal(pidfd, number)
+        return pid
+    except ProcessLookupError:
+        return None
+    finally:
+        os.close(pidfd)
+
+
+class PidFile:
+    """Our pid file, held until `release`."""
+
+    def __init__(self, root: int, fd: int) -> None:
+        self._root, self._fd = root, fd
+
+    @classmethod
+    def claim(
+        cls,
+        root: int,
+        transport: stat_result,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> PidFile:
+        """End the scheduler that runs, by SIGTERM, and write our PID; we must work in transport/.
+        Raises Unavailable: another one does not end, or the file cannot be written."""
+        until = clock() + END_SECONDS
+        try:
+            old = signal_scheduler(root, transport, signal.SIGTERM)
+            named = find_scheduler(root, transport)
+            if old is None and named and is_named(named, root, transport):
+                raise Unavailable(
+                    f"{PID_FILE}: PID {named} works in transport/, but is not proven to be a "
+                    "scheduler of this spool's user or ours: not ended; end it or remove the file"
+                )
+            while old is not None and find_scheduler(root, transport) == old:
+                if clock() >= until:
+                    raise Unavailable(f"{PID_FILE}: the scheduler, PID {old}, does not end")
+                pause(_POLL_SECONDS)
+            fd = files.open_shared(PID_FILE, root, os.O_RDWR, _MODE)
+            try:
+                while not files.claim_flock(fd):
+                    if clock() >= until:
+                        raise Unavailable(f"{PID_FILE}: another scheduler starts or ends")
+                    pause(_POLL_SECONDS)
+                os.ftruncate(fd, 0)
+                files.write_all(fd, b"%d\n" % os.getpid())
+                files.fsync(fd)
+            except BaseException:
+                os.close(fd)
+                raise
+        except OSError as error:
+            raise Unavailable(f"{PID_FILE}: {error_text(error)}") from error
+        return cls(root, fd)
+
+    def release(self) -> None:
+        """Remove the file, unless another process has put its own there."""
+        with suppress(FileNotFoundError):
+            file_stat = os.stat(PID_FILE, dir_fd=self._root, follow_symlinks=False)
+            if os.path.samestat(file_stat, os.fstat(self._fd)):
+                os.unlink(PID_FILE, dir_fd=self._root)
+        os.close(self._fd)

@@ -27,11 +27,7 @@ _NO_PID = b" " * PID_SLOT_BYTES
 _HELD, _TRASH, _GONE = (word.ljust(PID_SLOT_BYTES) for word in (b"held", b"trash", b"gone"))
 _WORDS = {_HELD: State.HELD, _TRASH: State.TRASH, _GONE: None}
 _TAGS = {TODO: State.PENDING, LOCKED: State.ACTIVE, DONE: State.DONE, FAILED: State.DEAD}
-_MARKS = {
-    State.PENDING: TODO + _NO_PID,
-    State.DONE: DONE + _NO_PID,
-    State.DEAD: FAILED + _NO_PID,
-}
+_MARKS = {State.PENDING: TODO + _NO_PID, State.DONE: DONE + _NO_PID, State.DEAD: FAILED + _NO_PID}
 
 ENDINGS: Mapping[str, bytes] = {
     "bounce": FAILED + b"killed",
@@ -149,11 +145,8 @@ def write_lock(
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
     """Hold the fcntl(2) write lock of an open file, all of it. It belongs to this descriptor (OFD),
-    so another thread that closes the same file does not release it.
-
-    Raises:
-        TimeoutError: another process held it for `patience` seconds.
-    """
+    so another thread that closes the same file does not release it. Raises TimeoutError: another
+    process held it for `patience` seconds."""
     waited = 0.0
     while True:
         try:

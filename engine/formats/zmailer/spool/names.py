@@ -104,11 +104,7 @@ def spool_id_number(text: str) -> int | None:
 
 def parse_quad(text: bytes) -> Quad:
     """Parse channel, host, user and privilege. A host may be a list in parentheses, or quoted; a
-    user may have blanks, and may be missing.
-
-    Raises:
-        Refused: it is not that.
-    """
+    user may have blanks, and may be missing. Raises Refused: it is not that."""
     channel, _, unparsed = text.lstrip(b" ").partition(b" ")
     unparsed = unparsed.lstrip(b" ")
     end = _word_end(unparsed)

@@ -66,11 +66,94 @@ READ_TRIES = 3
 """How often a file that changes while it is read is read again."""
 
 
-class EntryReader:
-    """Reads control files of one spool, whole or some of their recipients."""
+def _require_name(layout: FileLayout, name: str) -> FileLayout:
+    if layout.name != os.fsencode(name):
+        inner_name = safe_line(layout.name.decode("utf-8", "replace"))[:80]
+        raise Refused(f"its i line names {inner_name}")
+    return layout
+
+
+def find_layout(versions: VersionCache, name: str, fd: int) -> tuple[stat_result, FileLayout]:
+    """Status and layout of an open control file; a large one is read only if it is not known.
+    Raises Refused: it is no control file, or too large; Changing: it is cut while it is read."""
+    file_stat = os.fstat(fd)
+    if file_stat.st_size < LARGE_BYTES:
+        data, file_stat = read_whole(fd)
+        return file_stat, parse_layout(data)
+    return file_stat, find_version(versions, name, fd, file_stat, True).layout
+
+
+def find_version(
+    versions: VersionCache, name: str, fd: int, file_stat: stat_result, is_layout_enough: bool
+) -> FileVersion:
+    """What is known of a large open file with this status. It is read in chunks, unless it is the
+    same as before, or has the same layout if that is enough; its lines are parsed only where tags
+    have changed since then.
+    """
+    if file_stat.st_size > MAX_CONTROL_BYTES:
+        raise Refused(f"{file_stat.st_size:,} bytes, expected at most {MAX_CONTROL_BYTES:,}")
+    known = versions.get(name)
+    if known is not None and (
+        known.has_layout_of(file_stat) if is_layout_enough else known.is_unchanged(file_stat)
+    ):
+        return known.version
+    sums: list[int] = []
+    version: FileVersion | None = None
+    if known is not None and known.file_stat.st_ino == file_stat.st_ino:
+        version = _update_version(known.version, fd, file_stat.st_size)
+    if version is None:
+        layout = layout_of(split_chunks(_read_chunks(fd, file_stat.st_size, sums)))
+        version = FileVersion(layout, tuple(sums))
+    versions.keep(name, file_stat, version)
+    return version
+
+
+def _update_version(old: FileVersion, fd: int, size: int) -> FileVersion | None:
+    """The version of a file that has grown or not since another one; None if it has to be parsed
+    again."""
+    if size < old.layout.size:
+        return None
+    sums: list[int] = []
+    for _ in _read_chunks(fd, size, sums):
+        pass
+    now = FileVersion(old.layout._replace(size=size), tuple(sums))
+    spans = old.changed_spans(now, last_sum(old, partial(read_span, fd)))
+    layout = update_layout(old.layout, spans, partial(read_span, fd))
+    return layout and now._replace(layout=layout)
+
+
+def _read_chunks(fd: int, size: int, sums: list[int]) -> Iterator[bytes]:
+    """Read an open file in chunks, and append the checksums of its blocks. Raises Changing: it is
+    shorter than `size`."""
+    for at in range(0, size, CHUNK_BYTES):
+        chunk = os.pread(fd, min(CHUNK_BYTES, size - at), at)
+        if len(chunk) < min(CHUNK_BYTES, size - at):
+            raise Changing(f"offset {at}")
+        sums.extend(block_sums(chunk))
+        yield chunk
+
+
+def _read_lines(fd: int, layout: FileLayout, offsets: Collection[int]) -> Callable[[int], bytes]:
+    """Read the lines of some recipients of an open file, with their N lines and diagnostics."""
+    lines: dict[int, bytes] = {}
+    for offset in filter(layout.has_recipient, offsets):
+        lines[offset] = line = read_line(fd, offset)
+        notify = layout.notify_lines.get(offset, offset + len(line) + 1)
+        for at in (notify, layout.diagnostics.get(offset)):
+            if at is not None:
+                lines[at] = read_line(fd, at)
+    return lambda at: lines.get(at, b"")
+
+
+class MessageReader:
+    """Reads single files of one spool."""
 
     def __init__(self, folders: PostofficeFolders) -> None:
         self._folders = folders
+
+    def has_ended(self, pid: int, locked_at: float) -> bool:
+        """True if the agent that wrote a lock at that time has ended."""
+        return lock_process.has_ended(pid, locked_at, self._folders.transport_status)
 
     def read(
         self,
@@ -78,26 +161,28 @@ class EntryReader:
         offsets: Collection[int] | None = None,
         opened: FolderCache | None = None,
         likely: str = "",
-    ) -> SpoolEntry | None:
-        """Read a control file, again if it is changed or replaced meanwhile; None for a file that
-        is a request for a delivery (ETRN).
+    ) -> SpoolEntry | Problem | None:
+        """Read a control file, again if it is changed or replaced meanwhile; None if it is gone, or
+        a request for a delivery (ETRN).
 
         With `offsets`, of a large file with a known layout only the recipients at these offsets are
         read. `opened` has folders open from other reads; `likely` is the hash folder to try first.
-
-        Raises:
-            FileNotFoundError: there is none.
-            Refused: it is no control file of a message.
-            Changing: it changed each time.
-            OSError: it cannot be read now.
         """
-        if opened is not None:
-            with suppress(Changing):  # a folder may have been replaced
-                return self._read_first(name, offsets, opened, likely)
-        for _ in range(READ_TRIES):
-            with closing(FolderCache()) as cache, suppress(Changing):
-                return self._read_first(name, offsets, cache, likely)
-        raise Changing(name)
+        try:
+            if opened is not None:
+                with suppress(Changing):  # a folder may have been replaced
+                    return self._read_first(name, offsets, opened, likely)
+            for _ in range(READ_TRIES):
+                with closing(FolderCache()) as cache, suppress(Changing):
+                    return self._read_first(name, offsets, cache, likely)
+            why = "cannot be read now: it changes all the time"
+        except FileNotFoundError:
+            return None
+        except Refused as refusal:
+            why = str(refusal)
+        except OSError as error:
+            why = f"cannot be read now: {error_text(error)}"
+        return problem_at(self._find_path(name), why)
 
     def _read_first(
         self, name: str, offsets: Collection[int] | None, opened: FolderCache, likely: str
@@ -166,123 +251,6 @@ class EntryReader:
             return file_stat, layout, large.line_at, large
         return file_stat, layout, _read_lines(fd, layout, offsets), large
 
-
-def _require_name(layout: FileLayout, name: str) -> FileLayout:
-    if layout.name != os.fsencode(name):
-        inner_name = safe_line(layout.name.decode("utf-8", "replace"))[:80]
-        raise Refused(f"its i line names {inner_name}")
-    return layout
-
-
-def find_layout(versions: VersionCache, name: str, fd: int) -> tuple[stat_result, FileLayout]:
-    """Status and layout of an open control file; a large one is read only if it is not known.
-
-    Raises:
-        Refused: it is no control file, or too large.
-        Changing: it is cut while it is read.
-    """
-    file_stat = os.fstat(fd)
-    if file_stat.st_size < LARGE_BYTES:
-        data, file_stat = read_whole(fd)
-        return file_stat, parse_layout(data)
-    return file_stat, find_version(versions, name, fd, file_stat, True).layout
-
-
-def find_version(
-    versions: VersionCache, name: str, fd: int, file_stat: stat_result, is_layout_enough: bool
-) -> FileVersion:
-    """What is known of a large open file with this status. It is read in chunks, unless it is the
-    same as before, or has the same layout if that is enough; its lines are parsed only where tags
-    have changed since then.
-    """
-    if file_stat.st_size > MAX_CONTROL_BYTES:
-        raise Refused(f"{file_stat.st_size:,} bytes, expected at most {MAX_CONTROL_BYTES:,}")
-    known = versions.get(name)
-    if known is not None and (
-        known.has_layout_of(file_stat) if is_layout_enough else known.is_unchanged(file_stat)
-    ):
-        return known.version
-    sums: list[int] = []
-    version: FileVersion | None = None
-    if known is not None and known.file_stat.st_ino == file_stat.st_ino:
-        version = _update_version(known.version, fd, file_stat.st_size)
-    if version is None:
-        layout = layout_of(split_chunks(_read_chunks(fd, file_stat.st_size, sums)))
-        version = FileVersion(layout, tuple(sums))
-    versions.keep(name, file_stat, version)
-    return version
-
-
-def _update_version(old: FileVersion, fd: int, size: int) -> FileVersion | None:
-    """The version of a file that has grown or not since another one; None if it has to be parsed
-    again."""
-    if size < old.layout.size:
-        return None
-    sums: list[int] = []
-    for _ in _read_chunks(fd, size, sums):
-        pass
-    now = FileVersion(old.layout._replace(size=size), tuple(sums))
-    spans = old.changed_spans(now, last_sum(old, partial(read_span, fd)))
-    layout = update_layout(old.layout, spans, partial(read_span, fd))
-    return layout and now._replace(layout=layout)
-
-
-def _read_chunks(fd: int, size: int, sums: list[int]) -> Iterator[bytes]:
-    """Read an open file in chunks, and append the checksums of its blocks.
-
-    Raises:
-        Changing: it is shorter than `size`.
-    """
-    for at in range(0, size, CHUNK_BYTES):
-        chunk = os.pread(fd, min(CHUNK_BYTES, size - at), at)
-        if len(chunk) < min(CHUNK_BYTES, size - at):
-            raise Changing(f"offset {at}")
-        sums.extend(block_sums(chunk))
-        yield chunk
-
-
-def _read_lines(fd: int, layout: FileLayout, offsets: Collection[int]) -> Callable[[int], bytes]:
-    """Read the lines of some recipients of an open file, with their N lines and diagnostics."""
-    lines: dict[int, bytes] = {}
-    for offset in filter(layout.has_recipient, offsets):
-        lines[offset] = line = read_line(fd, offset)
-        notify = layout.notify_lines.get(offset, offset + len(line) + 1)
-        for at in (notify, layout.diagnostics.get(offset)):
-            if at is not None:
-                lines[at] = read_line(fd, at)
-    return lambda at: lines.get(at, b"")
-
-
-class MessageReader:
-    """Reads single files of one spool."""
-
-    def __init__(self, folders: PostofficeFolders) -> None:
-        self._folders = folders
-        self._entries = EntryReader(folders)
-
-    def has_ended(self, pid: int, locked_at: float) -> bool:
-        """True if the agent that wrote a lock at that time has ended."""
-        return lock_process.has_ended(pid, locked_at, self._folders.transport_status)
-
-    def read(
-        self,
-        name: str,
-        offsets: Collection[int] | None = None,
-        opened: FolderCache | None = None,
-        likely: str = "",
-    ) -> SpoolEntry | Problem | None:
-        """Read a control file as `EntryReader.read` does; None if it is gone, or no message."""
-        try:
-            return self._entries.read(name, offsets, opened, likely)
-        except FileNotFoundError:
-            return None
-        except Refused as refusal:
-            return problem_at(self._find_path(name), str(refusal))
-        except Changing:
-            return problem_at(self._find_path(name), "cannot be read now: it changes all the time")
-        except OSError as error:
-            return problem_at(self._find_path(name), f"cannot be read now: {error_text(error)}")
-
     def _find_path(self, name: str) -> str:
         """The path of a file that cannot be read, as far as it can be found."""
         number = names.message_number(name) or 0
@@ -315,12 +283,8 @@ class MessageReader:
     # ---- one task
 
     def parts(self, task: Task) -> Iterator[Part]:
-        """List a task's line, its control file and its message file.
-
-        Raises:
-            Gone: the task has changed.
-            Unavailable: it cannot be read now.
-        """
+        """List a task's line, its control file and its message file. Raises Gone: the task has
+        changed; Unavailable: it cannot be read now."""
         entry = self._read_unchanged(task)
         facts = (
             ("modified", f"{entry.file_stat.st_mtime:.0f}"),
@@ -333,12 +297,8 @@ class MessageReader:
         yield Part(MESSAGE_PART, message, entry.message.st_size)
 
     def size(self, task: Task) -> int:
-        """Bytes of the task's line, and of both files if it is the only task of its message.
-
-        Raises:
-            Gone: the task has changed.
-            Unavailable: it cannot be read now.
-        """
+        """Bytes of the task's line, and of both files if it is the only task of its message. Raises
+        Gone: the task has changed; Unavailable: it cannot be read now."""
         entry = self._read_unchanged(task)
         line_size = len(_image(task, entry))
         if entry.large is not None:  # its other lines were not read

@@ -145,11 +145,7 @@ MAX_RETRIES = 100
 
 
 def parse_interval(text: str) -> int:
-    """Parse a time such as 1h5m20s, or a number of seconds.
-
-    Raises:
-        ValueError: it is neither.
-    """
+    """Parse a time such as 1h5m20s, or a number of seconds. Raises ValueError: it is neither."""
     if not _is_interval(text.lower()):
         raise ValueError(f"not a time such as 1h5m20s: {text}")
     parts = re.findall(r"([0-9]+)([smhd]?)", text.lower())

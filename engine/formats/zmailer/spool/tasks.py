@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from os import stat_result
+from typing import NamedTuple, Protocol
 from zlib import crc32
 
 from engine.formats.zmailer.spool import names
@@ -21,9 +22,11 @@ from engine.formats.zmailer.spool.control_file import (
 from engine.formats.zmailer.spool.folders import SpoolEntry, problem_at
 from engine.formats.zmailer.spool.marks import DONE, FAILED, TODO, lock_pid, state_of
 from engine.formats.zmailer.spool.names import is_thread, parse_quad
-from engine.model import STALLED_KEY, Lease, Missing, Problem, State, Task
+from engine.model import STALLED_KEY, WAITS_KEY, Lease, Missing, Problem, State, Task
 from engine.system.files import Refused
 from engine.text.safe import clean_error, safe_line
+from engine.text.times import format_time
+from engine.verbs import WAITING_PREFIX
 
 STATES: Mapping[State, str] = {
     State.PENDING: "waiting",
@@ -78,11 +81,7 @@ def _thread_words(thread: bytes) -> tuple[str, str, str] | None:
 
 
 def _parse_words(address: bytes) -> tuple[str, str, str, bytes]:
-    """Channel, host, both together, and the user of an address.
-
-    Raises:
-        Refused: it is damaged.
-    """
+    """Channel, host, both together, and the user of an address. Raises Refused: it is damaged."""
     quad = parse_quad(address)
     channel, host = text(quad.channel), text(quad.host)
     return channel, host, f"{channel}/{host}", quad.user
@@ -291,3 +290,60 @@ def describe(diagnostic: Diagnostic) -> str:
     lines = [line for line in bare_lines if line.strip()]
     report = diagnostic.notary[3] if len(diagnostic.notary) > 3 else b""
     return clean_error((lines[-1] if lines else report).decode("utf-8", "replace"))
+
+
+class RecipientFacts(NamedTuple):
+    """What a scheduler knows of a recipient that is to do."""
+
+    due: float | None = None
+    """When it is tried next, epoch seconds UTC; 0: now; None: only an event starts it, or it is
+    unknown."""
+    attempts: int | None = None
+    """Answers for its message at its host; None if unknown."""
+    error: str = ""
+    """The last line of the last answer; "" if there is none since the start of the scheduler."""
+    why: str = ""
+    """Why it is not being delivered, besides `due`."""
+    expires: float | None = None
+    """When it is given up, epoch seconds UTC; None: never, or unknown."""
+
+
+class SchedulerFacts(Protocol):
+    """Asks the running scheduler of a spool."""
+
+    def read(self) -> object:
+        """Ask it, unless what it has answered is current."""
+        ...
+
+    def find(self, name: str, task: Task) -> RecipientFacts:
+        """What it has answered about a recipient of a control file."""
+        ...
+
+    def close(self) -> object:
+        """Close the connection."""
+        ...
+
+
+def join(
+    facts: SchedulerFacts, items: Iterable[Task | Missing | Problem]
+) -> Iterator[Task | Missing | Problem]:
+    """Yield the items; waiting and locked recipients with what the scheduler knows of them."""
+    facts.read()
+    for item in items:
+        if isinstance(item, Task) and item.state in (State.PENDING, State.ACTIVE):
+            yield _joined(item, facts.find(item.id.partition("/")[0], item))
+        else:
+            yield item
+
+
+def _joined(task: Task, known: RecipientFacts) -> Task:
+    extra, is_waiting = dict(task.extra), task.state is State.PENDING
+    if known.why and is_waiting:
+        extra[WAITS_KEY] = known.why
+    if known.expires is not None:
+        extra["expires"] = format_time(known.expires).replace(" ", "T")
+    error = known.error or task.error
+    if known.why and is_waiting and not error:
+        error = f"{WAITING_PREFIX}{known.why}"
+    due = known.due if is_waiting else task.due
+    return task._replace(due=due, attempts=known.attempts, error=error, extra=extra)

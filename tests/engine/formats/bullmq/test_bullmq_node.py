@@ -16,7 +16,7 @@ import redis
 from engine import verbs
 from engine.config.place_address import parse_address
 from engine.formats.bullmq.image import NewJob
-from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.place import BullmqSettings, parse_place
 from engine.formats.bullmq.row import own_retry_policy
 from engine.formats.bullmq.store import BullmqStore
 from engine.model import State, attempts_allowed
@@ -374,7 +374,9 @@ def test_node_reads_the_numbers_of_our_worker(
     """Queue.getMetrics counts what our worker has finished, if the place says so."""
     node.call("add", [("plain", {}, {})] * 3)
     with closing(
-        BullmqStore(parse_place(parse_address(redis_url))._replace(metrics_points=60))
+        BullmqStore(
+            parse_place(parse_address(redis_url))._replace(settings=BullmqSettings(metrics=60))
+        )
     ) as worker:
         for task in list(worker.take(time.time(), "me", 3)):
             worker.swap(task, verbs.complete(task, State.DONE))

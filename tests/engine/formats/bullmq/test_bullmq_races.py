@@ -26,8 +26,8 @@ from engine.formats.bullmq.place import parse_place
 from engine.formats.bullmq.row import PLACES
 from engine.formats.bullmq.store import BullmqStore
 from engine.model import State
-from engine.operations.execute import RowResult
 from engine.operations.journal import Journal
+from engine.operations.plans import RowResult
 from engine.operations.undo import settle_operation
 from tests.bullmq_workers import StartWorker, runs, until
 from tests.engine.formats.bullmq.test_bullmq_node import Node, node

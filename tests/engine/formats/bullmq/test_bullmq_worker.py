@@ -15,7 +15,7 @@ from engine.config.place_address import parse_address
 from engine.formats.bullmq import change_feed, moves
 from engine.formats.bullmq.change_feed import MarkerWatch, client_name
 from engine.formats.bullmq.image import NewJob
-from engine.formats.bullmq.place import JobLimit, parse_place
+from engine.formats.bullmq.place import BullmqSettings, JobLimit, parse_place
 from engine.formats.bullmq.row import BACKOFF_KEY, own_retry_policy
 from engine.formats.bullmq.store import BullmqStore
 from engine.locks import queue_lock
@@ -51,7 +51,7 @@ class RunningWorker:
 
     def __init__(self, url: str, handled: Mapping[str, Handler], **options: Any) -> None:
         place = parse_place(parse_address(url))._replace(queues=tuple(handled))
-        self.store = BullmqStore(place._replace(stalled_seconds=NEVER))
+        self.store = BullmqStore(place._replace(settings=BullmqSettings(stalled_check=NEVER)))
         services = WorkerServices(slots=dict.fromkeys(handled, 9), data_kinds=tuple(handled))
         self.worker = Worker(
             self.store, handled, UNUSED, owner="host-1", services=services, **options
@@ -349,7 +349,7 @@ def test_finished_jobs_are_counted_if_the_place_says_so(
     """As BullMQ's option `metrics` does: a count, and one number a minute."""
     place = parse_place(parse_address(redis_url))
     for points in (0, 2):
-        with closing(BullmqStore(place._replace(metrics_points=points))) as store:
+        with closing(BullmqStore(place._replace(settings=BullmqSettings(metrics=points)))) as store:
             for is_done in (True, False):
                 add(redis_url)
                 (task,) = store.take(time.time(), "me", 1)
@@ -370,7 +370,7 @@ def test_a_busy_worker_returns_the_jobs_of_ended_ones(client: redis.Redis, redis
     client.delete("bull:mails:lost:lock")
     go_on = threading.Event()
 
-    place = place._replace(queues=("mails",), stalled_seconds=0.02)
+    place = place._replace(queues=("mails",), settings=BullmqSettings(stalled_check=0.02))
     store = BullmqStore(place)
     worker = Worker(store, {"mails": lambda task, context: go_on.wait(PATIENCE)}, UNUSED)
     thread = threading.Thread(target=worker.process_all)
@@ -410,7 +410,8 @@ def test_a_limited_queue_does_not_slow_another(
 def test_the_limit_of_a_worker_is_counted_with_others(client: redis.Redis, redis_url: str) -> None:
     """BullMQ's option `limiter`: jobs that another worker started count, also for a job that is
     claimed together with an outcome; another queue is not limited."""
-    place = parse_place(parse_address(redis_url))._replace(limits={"mails": JobLimit(3, 600.0)})
+    limits = BullmqSettings(limiter={"mails": JobLimit(3, 600.0)})
+    place = parse_place(parse_address(redis_url), limits)
     for number in range(4):
         write_waiting(client, f"j{number}")
         write_waiting(client, f"j{number}", "sums")
@@ -626,8 +627,8 @@ def test_a_run_until_idle_waits_for_a_rate_limit(
     """Jobs that a limit holds back are due, so that the run goes on; without such a job it ends."""
     for number in range(jobs):
         write_waiting(client, str(number))
-    place = parse_place(parse_address(redis_url))._replace(queues=("mails",))
-    with closing(BullmqStore(place._replace(limits={"mails": limit}))) as store:
+    place = parse_place(parse_address(redis_url), BullmqSettings(limiter={"mails": limit}))
+    with closing(BullmqStore(place._replace(queues=("mails",)))) as store:
         services = WorkerServices(slots={"mails": 2})
         handled: dict[str, Handler] = {"mails": lambda task, context: None}
         worker = Worker(store, handled, UNUSED, owner="me", concurrency=2, services=services)

@@ -13,8 +13,8 @@ def test_settings_of_the_worker_are_checked() -> None:
     assert parse_settings(None, at) == BullmqSettings()
     settings = {"lease": 5, "metrics": 60, "limiter": {"mails": {"max": 10, "duration": 0.5}}}
     place = parse_place(parse_address("redis://host"), parse_settings(settings, at))
-    assert (place.lease_seconds, place.metrics_points) == (5.0, 60)
-    assert place.limits == {"mails": JobLimit(10, 0.5)}
+    assert (place.settings.lease, place.settings.metrics) == (5.0, 60)
+    assert place.settings.limiter == {"mails": JobLimit(10, 0.5)}
     assert place._replace(fields={"": "url"}).field("mails") == "url"
     for wrong, key in (
         ({"metrics": -1}, "stores.bullmq.metrics"),

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import verbs
+from engine.formats.nftban.claims import PendingLine, kind_of
 from engine.formats.nftban.hint import (
     ALWAYS_CHECKED,
     FileState,
@@ -21,7 +22,6 @@ from engine.formats.nftban.hint import (
     file_state,
     seal,
 )
-from engine.formats.nftban.pending_line import PendingLine, kind_of
 from engine.formats.nftban.store import NftbanStore, SpoolFolders, make_spool
 from engine.model import State
 

@@ -22,7 +22,7 @@ from engine.policy import contract_retries
 from engine.store import Gone, Unavailable, Unsupported
 from engine.system import files
 from engine.system.files import Refused, parse_assignments
-from engine.work.payload import guard_payload
+from engine.work.handlers import guard_payload
 from engine.work.worker import Worker
 from tests.nftban_spool import (
     FILE,

@@ -26,7 +26,7 @@ from engine.policy import shipped_retries
 from engine.store import Unsupported
 from engine.system.files import Refused
 from engine.text.safe import contract_error, contract_text
-from engine.work.rescuer import task_after_failure
+from engine.work.outcomes import task_after_failure
 from tests.examples import examples
 from tests.nftban_spool import FILE, IDENT, NAME, NOW, new_spool, there
 from tests.store_contents import naming

@@ -146,4 +146,4 @@ def test_orphans_of_a_table_that_is_emptied_meanwhile_are_asked_about(
     assert sql("SELECT count(*) FROM mail_queue") == [(40,)]
     with pytest.raises(Exception, match="39 of 40 jobs have no registration"):
         next(store.take(float(NOW), "me", 1))
-    assert store.is_orphan(first)
+    assert store.describe_claim(first, float(NOW)).is_orphan

@@ -61,8 +61,8 @@ def a_state(**changes: Any) -> QueueState:
 def test_each_figure_has_its_row() -> None:
     """A queue without faults has a row for each figure and no warning; without tokens, when the
     next one comes; without a table of registrations, no row for them."""
-    state = describe_state(a_state(last_end=NOW - 60, last_result="2 sent"))
-    assert state.rows == (
+    rows, warnings = describe_state(a_state(last_end=NOW - 60, last_result="2 sent"))
+    assert rows == (
         ("tokens", "3 of 5"),
         ("rate", "40 mails/hour, burst 5"),
         ("backlog", "6 waiting, 4 due; empty in 4m at best"),
@@ -70,17 +70,17 @@ def test_each_figure_has_its_row() -> None:
         ("last run", "2026-11-20 10:19:00Z, 1m ago: 2 sent"),
         ("redirect", "off"),
     )
-    assert state.warnings == ()
+    assert warnings == ()
     none, paused = FIGURES._replace(tokens=0), CONFIG._replace(is_enabled=False)
-    assert dict(describe_state(a_state(figures=none)).rows)["next token"] == "10:20:30Z (in 30s)"
-    assert "next token" not in dict(describe_state(a_state(figures=none, settings=paused)).rows)
+    assert dict(describe_state(a_state(figures=none))[0])["next token"] == "10:20:30Z (in 30s)"
+    assert "next token" not in dict(describe_state(a_state(figures=none, settings=paused))[0])
     enough = FIGURES._replace(tokens=5, drained=NOW)
-    rows = dict(describe_state(a_state(figures=enough, backlog=Backlog(1, 0, 1, 0))).rows)
-    assert rows["backlog"] == "1 waiting, 0 due; tokens for all of them"
+    shown = dict(describe_state(a_state(figures=enough, backlog=Backlog(1, 0, 1, 0)))[0])
+    assert shown["backlog"] == "1 waiting, 0 due; tokens for all of them"
     full = FIGURES._replace(tokens=5, registrations=None)
-    rows = dict(describe_state(a_state(figures=full, backlog=Backlog(0, 0, 0, 0))).rows)
-    assert (rows["tokens"], rows["backlog"]) == ("5 of 5", "none waiting")
-    assert "registrations" not in rows
+    shown = dict(describe_state(a_state(figures=full, backlog=Backlog(0, 0, 0, 0)))[0])
+    assert (shown["tokens"], shown["backlog"]) == ("5 of 5", "none waiting")
+    assert "registrations" not in shown
     assert OrphanCount(1, 9, 0).description == "1 job has no registration: the next run deletes it"
     assert (
         OrphanCount(2, 9, 0).description == "2 jobs have no registration: the next run deletes them"
@@ -100,7 +100,7 @@ def test_facts_and_forecast_agree_on_the_end_of_the_backlog(open_queue: Opener, 
     assert (state.backlog.waiting, state.backlog.due) == (8, 4)
     assert state.figures.drained == NOW + (forecast.seconds or 0)
     ahead = forecast.sentence.split(":")[0]
-    assert dict(describe_state(state).rows)["backlog"] == f"8 waiting, 4 due; {ahead}"
+    assert dict(describe_state(state)[0])["backlog"] == f"8 waiting, 4 due; {ahead}"
 
 
 def settings(**changes: Any) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def test_what_is_a_warning() -> None:
     """Each fault is one warning; just within bounds there is none."""
     for changes, warning in WARNINGS:
         with naming(changes, warning):
-            warnings = describe_state(a_state(**changes)).warnings
+            warnings = describe_state(a_state(**changes))[1]
             assert len(warnings) == bool(warning) and all(warning in one for one in warnings)
 
 
@@ -202,4 +202,4 @@ def test_who_sets_the_rate_is_no_run(open_queue: Opener, tmp_path: Path) -> None
     store.close()
     assert state.settings.refilled == str(int(NOW))
     assert state.last_active is None
-    assert any("cron silent" in warning for warning in describe_state(state).warnings)
+    assert any("cron silent" in warning for warning in describe_state(state)[1])

@@ -16,7 +16,7 @@ PACE = RateLimit()
 def refilled(per_hour: str, tokens: str | None, last: str | None, now: float) -> Bucket:
     """The bucket as a run at `now` finds it."""
     return policy.refill_bucket(
-        queue_config.read_bucket(tokens, last, now).bucket,
+        queue_config.read_bucket(tokens, last, now)[0],
         queue_config.parse_rate(per_hour, PACE),
         now,
     )
@@ -96,7 +96,7 @@ def sent(per_hour: int, minutes: int) -> list[int]:
     rate, current, mails = Rate.with_default_burst(per_hour), Bucket(0, 0), []
     for minute in range(1, minutes + 1):
         tokens, stamp = queue_config.render_bucket(policy.refill_bucket(current, rate, minute * 60))
-        current = queue_config.read_bucket(tokens, stamp, 0).bucket
+        current = queue_config.read_bucket(tokens, stamp, 0)[0]
         mails.append(current.tokens)
         spent = policy.spend_tokens(current, current.tokens)
         assert spent is not None

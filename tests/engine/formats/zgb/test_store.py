@@ -22,7 +22,7 @@ from engine.formats.zgb.queue_config import UNDECIDABLE_ERROR, RedirectDecision
 from engine.formats.zgb.store import EDGES, ZgbStore
 from engine.model import Missing, Move, State, Task, counted_attempts, own_word
 from engine.store import Gone, Unavailable, Unsupported
-from engine.work import rescuer
+from engine.work import outcomes
 from tests.engine.formats.zgb.zgb_jobs import NOW, ORGANIZER, USER, Sql, config, settle, there
 from tests.rival_processes import at_once
 from tests.store_contents import naming, problems_in
@@ -259,7 +259,7 @@ def test_the_tenth_failure_parks(user_job: ZgbStore, sql: Sql) -> None:
     store, now, elapsed = user_job, NOW, []
     for _ in range(10):
         (task,) = store.take(now, "me", 1)
-        store.swap(task, rescuer.task_after_failure(task, "no", document_retry_policy(), now))
+        store.swap(task, outcomes.task_after_failure(task, "no", document_retry_policy(), now))
         now = there(store).due or now
         elapsed.append(now - NOW)
     assert elapsed[:9] == [60, 360, 1260, 4860, 8460, 12060, 15660, 19260, 22860]
@@ -360,14 +360,14 @@ def test_an_orphan_is_deleted_before_it_costs_a_token(both_jobs: ZgbStore, sql: 
     store.enqueue(1002, ["user"])
     store.enqueue(1003, ["user"])
     (claimed,) = store.take(NOW, "me", 1, lambda kind, group: True)
-    assert claimed.id == USER and not store.is_orphan(claimed)
+    assert claimed.id == USER and not store.describe_claim(claimed, NOW).is_orphan
     sql("DELETE FROM registrations WHERE number IN (1001, 1002)")
     assert "2 jobs have no registration" in problems_in(store)["orphans"]
     before = float(config(sql)["mailTokens"])
     assert taken(store) == ["1003-user"]
     assert store.claim_report.orphans == (ORGANIZER, "1002-user")
     assert before - float(config(sql)["mailTokens"]) == 1.0
-    assert store.is_orphan(claimed)
+    assert store.describe_claim(claimed, NOW).is_orphan
     assert store.swap(claimed, None) == ""
 
 
@@ -641,7 +641,7 @@ def test_inside_the_period_the_test_mode_is_switched_off(both_jobs: ZgbStore, sq
     assert config(sql)["mailRedirectToSchumbi"] == "0"
     assert store.redirect_now(after) is RedirectDecision.UNCHANGED
     assert store.controls["mailRedirectToSchumbi"].refusal
-    assert {store.redirect_of(task, NOW) for task in store.take(NOW, "me", 9)} == {
+    assert {store.describe_claim(task, NOW).redirection for task in store.take(NOW, "me", 9)} == {
         RedirectDecision.UNCHANGED
     }
 
@@ -701,11 +701,7 @@ def test_without_a_time_of_its_own_a_job_has_that_of_its_registration(
 
     assert set(tasks) == ({USER, ORGANIZER} if claimed else {ORGANIZER})
     if claimed:
-        assert (
-            store.redirect_of(tasks[USER], NOW)
-            is store.describe_claim(tasks[USER], NOW).redirection
-            is way
-        )
+        assert store.describe_claim(tasks[USER], NOW).redirection is way
     assert store.claim_report.undecidable is not claimed
     assert (there(store).error == UNDECIDABLE_ERROR) is not claimed
     assert 1_000_000 - float(config(sql)["mailTokens"]) == len(tasks)

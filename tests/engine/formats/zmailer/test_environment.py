@@ -14,7 +14,7 @@ from engine.formats.zmailer.environment import (
     parse_settings,
     read_files,
 )
-from engine.formats.zmailer.scheduler.mailq_socket import MailqSocket, find_mailq_socket
+from engine.formats.zmailer.scheduler.clauses import MailqSocket, find_mailq_socket
 from engine.formats.zmailer.spool.scheduler_conf import parse_conf
 from engine.store import Unavailable
 

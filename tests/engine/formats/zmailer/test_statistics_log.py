@@ -1,4 +1,4 @@
-"""The statistics log of the scheduler, and its lines for syslog."""
+"""The statistics log of the scheduler."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.formats.zmailer import syslog_lines
-from engine.formats.zmailer.failures import EndsReader, find_statistics_log
 from engine.formats.zmailer.spool import names
-from engine.formats.zmailer.statistics_log import StatisticsLine, format_line, parse_line
-from engine.system.syslog_handler import MAIL, format_message
+from engine.formats.zmailer.statistics_log import (
+    EndsReader,
+    StatisticsLine,
+    find_statistics_log,
+    format_line,
+    parse_line,
+)
 
 NOW = 1_795_170_000
 
@@ -80,21 +83,3 @@ def test_the_log_of_a_running_scheduler_is_that_of_its_option() -> None:
     assert found("scheduler", "-l", "stat") == ""
     assert found("scheduler", "-?") == found("other") == found("scheduler") == ""
     assert find_statistics_log(2**30) == ""
-
-
-def test_syslog_lines_have_the_words_and_the_priority_of_the_program() -> None:
-    """Facility mail, severity info, the tag scheduler; the number of failures is the true one."""
-    text = syslog_lines.complete("S1AbmKTJ5Y", 3, 1)
-
-    expected_text = format_message(
-        "INFO", text, 1795167675, pid=7, tag=syslog_lines.TAG, facility=MAIL
-    ).decode()
-
-    assert expected_text.startswith("<22>Nov 20 ")
-    assert expected_text.endswith(
-        "scheduler[7]: S1AbmKTJ5Y: complete (total 3 recipients, 1 failed)"
-    )
-    assert syslog_lines.killed("S1", "12") == "S1: 12 killed"
-    assert syslog_lines.report_created("S1", "delivery").startswith("Created 'delivery' report on")
-    assert syslog_lines.nothing_to_report(2) == "Nothing to report, ignorecount: 2"
-    assert not syslog_lines.send("/nonexistent/log", text, 0)

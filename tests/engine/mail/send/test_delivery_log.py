@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from engine.logs.log_tail import parse_log_line
+from engine.logs.log_line import parse_log_line
 from engine.logs.task_events import parse_event
 from engine.mail.send.delivery_log import DeliveryPaths, Ledger
 from engine.mail.send.mail_metrics import MailFigures, render_metrics

@@ -14,9 +14,9 @@ import pytest
 
 from engine.formats.kannader.store import KannaderStore, make_spool
 from engine.model import Task
-from engine.operations.execute import RowResult
 from engine.operations.journal import Journal
 from engine.operations.notes import Notes
+from engine.operations.plans import RowResult
 from tests.nftban_queues import Run, add_task, journal_at, tasks_at
 from tests.tui.cli.formats.kannader.test_commands import DAEMON
 

@@ -12,8 +12,8 @@ import pytest
 from engine import verbs
 from engine.model import Task
 from engine.operations import plans, run_plan, undo
-from engine.operations.execute import RowResult
 from engine.operations.journal import Intent, Who
+from engine.operations.plans import RowResult
 from engine.replay.settings import ReplayPace
 from engine.system import files
 from engine.text.typed_json import to_json

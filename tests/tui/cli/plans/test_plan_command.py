@@ -13,7 +13,7 @@ from engine import verbs
 from engine.config import queue_config
 from engine.formats.known_formats import setup_for
 from engine.locks import queue_lock
-from engine.operations import plan_rows, plans, sizes
+from engine.operations import plan_rows, plans
 from tests.nftban_queues import ids_at, journal_at, store_at, write_config
 from tests.tui.cli.plans.queue_of_plans import LONG_AGO, Command, act, objects, root, setup_of, tree
 from tui.cli.setup.places import make_place
@@ -211,7 +211,7 @@ def test_a_large_plan_is_the_same_as_a_small_one(
     (small,), (every,) = objects(act(line)), objects(act(f"{line} --include-all"))
     for module in (plans, plan_rows):
         monkeypatch.setattr(module, "MAX_ROWS_IN_MEMORY", 2)
-    monkeypatch.setattr(sizes, "MAX_MEASURED_TASKS", 3)
+    monkeypatch.setattr(plans, "MAX_MEASURED_TASKS", 3)
     monkeypatch.setattr("engine.formats.nftban.store.MAX_NAMES_IN_MEMORY", 2)
     (large,), (large_every,) = objects(act(line)), objects(act(f"{line} --include-all"))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.operations.execute import RowResult
+from engine.operations.plans import RowResult
 from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules
 from tests import command
 from tests.nftban_queues import ids_at, journal_at, write_config

@@ -16,7 +16,7 @@ from textual.pilot import Pilot
 from engine.config import queue_config
 from engine.formats.known_formats import setup_for
 from engine.locks import queue_lock
-from engine.logs.log_tail import format_log_line
+from engine.logs.log_line import format_log_line
 from tests.console_places import MAIL, a_console, make_spool, until
 from tests.engine.monitor.test_alerts import eleven_dead, write_task
 from tests.lock_processes import later

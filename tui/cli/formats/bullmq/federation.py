@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from engine.delivery.delivery_parts import open_registry, with_outbox
 from engine.formats.base.format import Setup
-from engine.formats.bullmq.federation.configured import (
+from engine.formats.bullmq.federation.probe_jobs import JobAdder, add_probe
+from engine.formats.bullmq.federation.settings import FederationConfig
+from engine.formats.bullmq.federation.shared_tables import (
     application_database,
     settings_of,
     shared_tables,
 )
-from engine.formats.bullmq.federation.probe_jobs import JobAdder, add_probe
-from engine.formats.bullmq.federation.settings import FederationConfig
 from engine.formats.bullmq.place import RedisPlace, parse_place
 from engine.formats.bullmq.store import BullmqStore
 from engine.store import StoreError, Unavailable
@@ -129,11 +129,10 @@ def _handlers(
 ) -> Mapping[str, Handler]:
     from engine.destinations.database import SqlDatabase
     from engine.destinations.outbox import Outbox
-    from engine.formats.bullmq.federation.acks import AckParts
     from engine.formats.bullmq.federation.delivery import DeliveryHandler
-    from engine.formats.bullmq.federation.follows import SqlFollows
     from engine.formats.bullmq.federation.health import ProbeHandler, plan_missing_probes
     from engine.formats.bullmq.federation.jobs import DELIVERY_QUEUE, HEALTH_QUEUE
+    from engine.formats.bullmq.federation.shared_tables import SqlFollows
 
     parts = _parts(setup, place, services.log, stack)
     config, settings = setup.config, settings_of(setup)
@@ -141,18 +140,14 @@ def _handlers(
     if config.outbox is not None:
         outbox = Outbox(config.outbox)
         stack.callback(outbox.close)
-    follows = None
     if settings.follows and address is not None:
-        follows = SqlFollows(stack.enter_context(closing(SqlDatabase(address))), settings.follows)
+        database = stack.enter_context(closing(SqlDatabase(address)))
+        parts = parts._replace(follows=SqlFollows(database, settings.follows))
     try:
         plan_missing_probes(parts)
     except StoreError as error:
         services.log("WARN", f"Probes not checked: {error}")
-    acks = AckParts(parts.keys, parts.registry, parts.profile, follows)
-    return {
-        DELIVERY_QUEUE: DeliveryHandler(parts, acks, outbox),
-        HEALTH_QUEUE: ProbeHandler(parts),
-    }
+    return {DELIVERY_QUEUE: DeliveryHandler(parts, outbox), HEALTH_QUEUE: ProbeHandler(parts)}
 
 
 def _parts(

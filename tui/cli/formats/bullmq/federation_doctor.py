@@ -11,7 +11,7 @@ from itertools import chain
 from engine.delivery.delivery_parts import open_registry
 from engine.doctor.finding import Finding, Grade
 from engine.formats.base.format import Setup
-from engine.formats.bullmq.federation.configured import settings_of
+from engine.formats.bullmq.federation.shared_tables import settings_of
 from engine.store import Unavailable
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration

@@ -131,10 +131,9 @@ class RecorderThread:
             free_grace=GRACE_SECONDS,
             unfinished=find_interrupted(self._operations, now),
             orphaned_mails=lost,
-            destinations=join(readings.destinations, None),
+            destinations=join(readings.destinations, tasks and tasks.destinations),
         )
-        return make_sample(
-            inputs,
+        own = RecordedSample(
             now,
             "a worker",
             oldest=facts.oldest,
@@ -143,6 +142,7 @@ class RecorderThread:
             alerts=find_alerts(inputs, now, self._place.alerts),
             tokens=readings.tokens,
         )
+        return make_sample(inputs, own)
 
     def _follow(self, now: float, counts: Mapping[State, int]) -> None:
         """Derive the number of new tasks from the task count and the processed counter."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from argparse import Namespace
@@ -195,9 +194,7 @@ class _WorkerRun:
         too.
         """
         assert self.worker is not None
-        stop = self.worker.stop
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: stop())
+        self.worker.stop_with_signals()
         run = work()
         self._lost = bool(run.lost)
         return run

@@ -22,7 +22,7 @@ from tui.cli.queue.deliver_handlers import deliver_handlers
 from tui.cli.queue.run_records import RunRecords
 
 if TYPE_CHECKING:
-    from engine.places.mail_parts import MailHandler
+    from engine.places.mail_setup import MailHandler
 
 
 QUARANTINE_SECONDS = 1.0
@@ -51,7 +51,7 @@ def handlers(
         return built_in
     from engine.system.supervisor import SupervisorPool
     from engine.work.command import CommandHandler
-    from engine.work.payload import guard_payload
+    from engine.work.handlers import guard_payload
 
     supervisors = closing.enter_context(SupervisorPool())
     return built_in | {

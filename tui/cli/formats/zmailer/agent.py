@@ -20,11 +20,10 @@ from engine.formats.base.format import Setup
 from engine.formats.zmailer import environment, spool_mail
 from engine.formats.zmailer.agents.errormail import ErrormailAgent
 from engine.formats.zmailer.agents.hold import HoldAgent
-from engine.formats.zmailer.agents.jobs import POSTOFFICE, AgentJobs, Deliver
+from engine.formats.zmailer.agents.jobs import POSTOFFICE, AgentJobs, Deliver, run_agent
 from engine.formats.zmailer.agents.smtp import SmtpAgent
 from engine.formats.zmailer.log_file import SchedulerLog
 from engine.formats.zmailer.reports import ReportSettings
-from engine.formats.zmailer.scheduling.agent_loop import run_agent
 from engine.formats.zmailer.spool.folders import PostofficeFolders
 from engine.formats.zmailer.submit import Router
 from engine.mail.host import this_host

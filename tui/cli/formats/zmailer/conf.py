@@ -10,8 +10,8 @@ from contextlib import closing
 
 from engine.config.validators import ConfigLocation
 from engine.formats.base.format import Setup
-from engine.formats.zmailer.conf_changes import conf_changes, format_value
 from engine.formats.zmailer.environment import ZmailerSettings, parse_settings, read_files
+from engine.formats.zmailer.scheduler.clauses import conf_changes, format_value, host_warnings
 from engine.formats.zmailer.spool.scheduler_conf import (
     Remark,
     SchedulerClause,
@@ -20,7 +20,6 @@ from engine.formats.zmailer.spool.scheduler_conf import (
     find_settings,
 )
 from engine.formats.zmailer.spool.store import ZmailerStore
-from engine.formats.zmailer.undeliverable import host_warnings
 from engine.model import State, Task
 from engine.store import Unavailable
 from engine.system.command_errors import EX_CONFIG, EX_USAGE, fail

@@ -15,14 +15,13 @@ from engine.config.place_address import Address
 from engine.formats.base.format import Setup
 from engine.formats.known_formats import find_address
 from engine.formats.zmailer.format import is_dump
-from engine.formats.zmailer.mailq import listing
+from engine.formats.zmailer.mailq import job_text
 from engine.formats.zmailer.mailq.client import MailqClient
 from engine.formats.zmailer.mailq.connection import ANONYMOUS
 from engine.formats.zmailer.mailq.queue_view import JobView, SchedulerView
 from engine.formats.zmailer.mailq.report_text import report_lines, totals_lines
 from engine.formats.zmailer.mailq.server import DEFAULT_PORT
-from engine.formats.zmailer.mailq_store.place import parse_place
-from engine.formats.zmailer.mailq_store.source import RendezvousFile
+from engine.formats.zmailer.mailq_store.source import RendezvousFile, parse_place
 from engine.formats.zmailer.spool.control_file import parse_control_file
 from engine.system import files
 from engine.system.command_errors import EX_USAGE, fail
@@ -112,7 +111,7 @@ def _print(lines: Iterator[str]) -> None:
 
 def _dump_text(view: SchedulerView, options: MailqOptions) -> Iterator[str]:
     if options.reports == 0:
-        yield from listing.dump_listing(view, options.wants, _details(options))
+        yield from job_text.dump_listing(view, options.wants, _details(options))
     elif options.reports < 3:
         with_threads = options.reports == 1
         yield from report_lines(view.groups, view.totals, view.now, with_threads=with_threads)
@@ -130,16 +129,16 @@ def _server_text(client: MailqClient, options: MailqOptions) -> Iterator[str]:
             if options.wants(thread.channel, thread.host):
                 jobs = client.jobs(thread.channel, thread.host).jobs
                 details = _details(options)
-                yield from listing.thread_listing(
+                yield from job_text.thread_listing(
                     thread.channel, thread.host, jobs, time.time(), details
                 )
 
 
-def _details(options: MailqOptions) -> listing.Details:
+def _details(options: MailqOptions) -> job_text.Details:
     """What -v adds: read from the control files below $POSTOFFICE, if they are on this host."""
     office = os.environ.get("POSTOFFICE", "")
     if not options.is_verbose:
-        return listing.no_details
+        return job_text.no_details
     if not office:
         fail(EX_USAGE, "-v reads control files: set POSTOFFICE to the folder of the spool")
     return lambda job: _message_details(f"{office}/transport", job)
@@ -159,7 +158,7 @@ def _message_details(folder: str, job: JobView) -> Iterator[str]:
         identity, sender = (
             text.decode("utf-8", "replace") for text in (control.log_id, control.sender)
         )
-        yield from listing.message_details(identity, sender, recipients)
+        yield from job_text.message_details(identity, sender, recipients)
 
 
 # ---- who logs in where

@@ -12,11 +12,11 @@ import pytest
 from engine.delivery.http_client import Answer
 from engine.delivery.network_errors import DeliveryError
 from engine.destinations.watch import NO_TASKS, DestinationState, SeenDestination
+from engine.formats.bullmq.federation.delivery import MAX_SWEEP, find_relay
 from engine.formats.bullmq.federation.health import plan_missing_probes
 from engine.formats.bullmq.federation.jobs import FOLLOW, probe_id, probe_job
 from engine.formats.bullmq.federation.keys import SIGNING
 from engine.formats.bullmq.federation.profile import POLICIES
-from engine.formats.bullmq.federation.relay import MAX_SWEEP, find_relay
 from engine.schedules import linear
 from tests import federation_peers
 from tests.federation_peers import Peer

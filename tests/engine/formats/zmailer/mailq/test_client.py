@@ -16,7 +16,6 @@ from engine.formats.zmailer.mailq import connection, report_text
 from engine.formats.zmailer.mailq.acl import Right
 from engine.formats.zmailer.mailq.client import MailqClient
 from engine.formats.zmailer.mailq.connection import ServerAddress
-from engine.formats.zmailer.mailq.queue_view import CounterView
 from engine.store import Unavailable, Unsupported
 from engine.system.answer_limit import AnswerLimit
 from tests.mailq_samples import read_dump
@@ -77,22 +76,20 @@ HELLO = b"version zmailer 2.0\n220 MAILQ-V2-CHALLENGE: 1.2.3\n"
 
 
 def test_all_that_a_server_shows_is_read(running: RunningServer) -> None:
-    """Threads, groups, totals, jobs and counters are those of the server's view."""
+    """Threads, totals, jobs and counters are those of the server's view."""
     with closing(client_of(running.path)) as client:
         view = running.queue.view(with_jobs=False)
 
         assert client.find_version() == 2
         assert client.threads() == (view.groups, view.totals)
-        groups = tuple(group._replace(threads=()) for group in view.groups)
-        assert client.groups() == (groups, view.totals)
-        assert client.totals() == view.totals
         assert client.jobs("smtp", "a.test").jobs == (SAMPLE_JOBS[0], SAMPLE_JOBS[2])
         assert client.jobs("hold", "ns:c.test/any") == (
             view.groups[0].threads[0],
             (SAMPLE_JOBS[3],),
         )
         assert client.jobs("smtp", "none") == (None, ())
-        assert client.counters()[0] == CounterView("SYS.SchedulerMasterPID", "7", "NOT PRESENT!")
+        (line,) = [one for one in client.show("SHOW COUNTERS") if "MasterPID" in one]
+        assert line.split(None, 2) == ["SYS.SchedulerMasterPID", "7", "NOT PRESENT!"]
 
 
 @pytest.mark.parametrize("is_exact", [False, True])
@@ -153,20 +150,20 @@ def test_an_old_connection_is_replaced(
 ) -> None:
     """A connection that is older than 80 s, or that the server has closed, is replaced."""
     with closing(client_of(running.path)) as client:
-        client.totals()
+        client.threads()
         monkeypatch.setattr(connection, "CONNECTION_SECONDS", -1.0)
-        client.totals()
+        client.threads()
         monkeypatch.undo()
     ok = [HELLO, None, b"+OK\n", None]
     totals = running.queue.view(with_jobs=False).totals._replace(messages_in=99)
-    lines = report_text.totals_lines(totals, in_seconds=True)
+    lines = report_text.totals_lines(totals)
     answer = "\n".join(["+OK until LF.LF", *lines, ".\n"]).encode()
     with (
         peer(Path(running.path).parent, [*ok, answer, b"<EOF>"], [*ok, answer]) as path,
         closing(client_of(path)) as client,
     ):
-        client.totals()
-        assert client.totals().messages_in == 99
+        client.threads()
+        assert client.threads()[1].messages_in == 99
 
 
 def test_a_change_is_never_sent_twice(tmp_path: Path) -> None:
@@ -188,10 +185,10 @@ BAD_PEERS: list[tuple[Sequence[bytes | None], str]] = [
     ([HELLO, None, b"+OK\n", None, b"+OK until LF.LF\nKids: 1\n"], "no answer within"),
     ([HELLO, None, b"+OK\n", None, b"+OK until LF.LF\nx\n", b"<EOF>"], "middle of an answer"),
     (
-        [HELLO, None, b"+OK\n", None, b"\n\n+OK until LF.LF\n\x1b[2J\n.\n"],
-        "SNMP: line 1: '�[2J', expe",
+        [HELLO, None, b"+OK\n", None, b"\n\n+OK until LF.LF\n    \x1b[2J\n.\n"],
+        "THREADS: line 1: '    �[2J', expe",
     ),
-    ([HELLO, None, b"+OK\n", None, b"-no\x1b\n"], "SHOW SNMP: -no�"),
+    ([HELLO, None, b"+OK\n", None, b"-no\x1b\n"], "SHOW QUEUE THREADS: -no�"),
     ([b"x" * 70_000], "more than 64 KiB"),
     ([HELLO, None, b"+OK\n", None, b"+OK until LF.LF\n" + b"x" * 70_000], "more than 64 KiB"),
     ([HELLO, None, b"+OK\n", None, b"+OK until LF.LF\n" + b"x" * 70_000 + b"\n"], "than 64 KiB"),
@@ -205,7 +202,7 @@ def test_a_bad_peer_has_one_clear_line(
     """A peer that stalls, ends, refuses or sends anything is an error of one line that names it."""
     with peer(tmp_path, script) as path, closing(client_of(path)) as client:
         with pytest.raises((Unavailable, Unsupported)) as caught:
-            client.totals()
+            client.threads()
 
         message = str(caught.value)
         assert message.startswith("mailq+unix://x: ")
@@ -234,7 +231,7 @@ def test_an_answer_ends_at_its_limits(
     monkeypatch.setattr(connection, "MAX_ANSWER_BYTES", 100_000)
     monkeypatch.setattr(connection, "MAX_ANSWER_LINES", 20_000)
     with peer(tmp_path, script) as path, pytest.raises(Unavailable, match=words):
-        client_of(path).totals()
+        client_of(path).threads()
 
 
 def test_a_dump_ends_at_its_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,15 +255,15 @@ def test_an_answer_has_one_deadline(
     monkeypatch.setattr(connection, "AnswerLimit", slow)
     drip = [*begin, *[b"a"] * 1000]
     with peer(tmp_path, drip) as path, pytest.raises(Unavailable, match="no answer within"):
-        client_of(path).totals()
+        client_of(path).threads()
 
 
 def test_no_server_is_one_clear_line(tmp_path: Path) -> None:
     """A missing socket and a closed port are errors of one line."""
     with pytest.raises(Unavailable, match="No such file"):
-        client_of(str(tmp_path / "none")).totals()
+        client_of(str(tmp_path / "none")).threads()
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     address = ServerAddress(f"mailq://127.0.0.1:{port}", "", "127.0.0.1", port)
     with pytest.raises(Unavailable, match="Connection refused"):
-        MailqClient(address).totals()
+        MailqClient(address).threads()

@@ -78,17 +78,23 @@ def test_thread_reports_of_a_session_are_rendered_again(session: str) -> None:
             assert [*made] == lines
 
 
+def thread_of(line: str, number: int = 1) -> ThreadView:
+    """The thread of a line of `THREADS2`, which has TABs."""
+    channel, host, *words = line.split("\t")
+    return report_text.parse_thread(f"    {channel}/{host}/0 {' '.join(words)}", number, NOW)
+
+
 @pytest.mark.parametrize("session", SESSIONS)
 def test_other_answers_of_a_session_are_rendered_again(session: str) -> None:
     """`THREADS2`, `SHOW SNMP` and `SHOW COUNTERS` are parsed and rendered as they were."""
     for lines in multi_line(session, "SHOW QUEUE THREADS2"):
-        threads = [report_text.parse_threads2(line, 1, NOW) for line in lines]
+        threads = [thread_of(line) for line in lines]
         assert [report_text.threads2_line(thread, NOW) for thread in threads] == lines
     for lines in multi_line(session, "SHOW SNMP"):
-        totals = report_text.parse_totals(lines)
+        _, totals = report_text.parse_report(lines, NOW)
         assert report_text.totals_lines(totals, in_seconds=True) == lines
     for lines in multi_line(session, "SHOW COUNTERS"):
-        counters = [*report_text.parse_counters(lines)]
+        counters = [CounterView(*line.split(None, 2)) for line in lines[1:]]
         assert [*report_text.counter_lines(counters)] == lines
         assert CounterView("SC.SchedulerTimeserverPID", "20361", "NOT PRESENT!") in counters
 
@@ -127,7 +133,7 @@ THREAD = "fake\tslow.test\tN=1\tR=1\tA=0\tP={26320}\tHA={0}s\tFA={never}s\tOF={1
 def test_an_agent_that_was_never_fed_has_no_time() -> None:
     """`never` as an age is read as unknown and written again; a recount of agents too."""
     line = f"{THREAD}\tUF=3\tQA=27s".replace("P=", "Kids=1/2\tP=")
-    thread = report_text.parse_threads2(line, 1, NOW)
+    thread = thread_of(line)
 
     assert thread.agents[0].fed_at is None
     assert thread.kids == (1, 2)
@@ -242,7 +248,7 @@ LONG = "9" * 400
 def test_a_number_that_is_no_number_is_refused(line: str) -> None:
     """A number of many digits, one in other digits, and lists of other lengths are refused."""
     with pytest.raises(BadReport, match="line 3"):
-        report_text.parse_threads2(line, 3, NOW)
+        thread_of(line, 3)
 
 
 @given(st.lists(st.text(max_size=30), max_size=12))
@@ -250,9 +256,6 @@ def test_any_text_is_parsed_or_refused(lines: list[str]) -> None:
     """The parsers of all answers read any lines, or raise BadReport."""
     for parse in (
         lambda: report_text.parse_report(lines, NOW),
-        lambda: report_text.parse_totals(lines),
-        lambda: [*report_text.parse_counters(lines)],
-        lambda: [report_text.parse_threads2("\t".join(lines), 1, NOW)],
         lambda: job_text.parse_thread_jobs(["\t".join(lines)], "smtp", "h", NOW),
     ):
         with suppress(BadReport):

@@ -215,7 +215,7 @@ def test_two_commands_in_one_packet_have_two_answers(stepped: SteppedServer) -> 
         b"+Bye bye",
         b"<EOF>",
     ]
-    assert stepped.server.connections == 0
+    assert not stepped.server.connections
 
 
 def test_a_command_in_pieces_waits_for_its_end(stepped: SteppedServer) -> None:
@@ -227,7 +227,7 @@ def test_a_command_in_pieces_waits_for_its_end(stepped: SteppedServer) -> None:
     stepped.peers.clear()
     stepped.server.step()
     assert stepped.queue.asked == []
-    assert stepped.server.connections == 0
+    assert not stepped.server.connections
 
 
 def test_an_endless_command_ends_the_connection(stepped: SteppedServer) -> None:
@@ -241,15 +241,13 @@ def test_an_endless_command_ends_the_connection(stepped: SteppedServer) -> None:
 def test_a_connection_lives_90_seconds(stepped: SteppedServer) -> None:
     """A connection is closed 90 s after it was made, also in the middle of an answer."""
     busy, slow = stepped.log_in(), stepped.connect()
-    assert stepped.server.timeout == 90.0
     stepped.now += 89.0
     stepped.say(busy, b"SHOW SNMP\n")
-    assert stepped.server.connections == 2
+    assert len(stepped.server.connections) == 2
 
     stepped.now += 1.0
     stepped.server.step()
-    assert stepped.server.connections == 0
-    assert stepped.server.timeout is None
+    assert not stepped.server.connections
     assert stepped.hear(slow).endswith(b"<EOF>")
 
 
@@ -257,7 +255,7 @@ def test_a_further_connection_is_closed(stepped: SteppedServer) -> None:
     """There are 21 connections; the next is closed, and one that ends makes room."""
     peers = [stepped.connect() for _ in range(22)]
 
-    assert stepped.server.connections == 21
+    assert len(stepped.server.connections) == 21
     assert stepped.hear(peers[-1]) == b"<EOF>"
     peers[0].close()
     stepped.server.step()
@@ -423,7 +421,7 @@ def test_running_out_of_descriptors_is_no_loop(stepped: SteppedServer) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
     try:
         stepped.server.step()
-        assert stepped.server.connections == 0
+        assert not stepped.server.connections
         assert b"CHALLENGE" in stepped.hear(late)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -20,14 +20,13 @@ from engine.formats.zmailer.mailq.queue_view import (
     ThreadView,
     has_changed,
 )
-from engine.formats.zmailer.mailq_store import polling
-from engine.formats.zmailer.mailq_store.place import parse_place
-from engine.formats.zmailer.mailq_store.polling import ThreadPoller
+from engine.formats.zmailer.mailq_store import source
+from engine.formats.zmailer.mailq_store.source import ThreadPoller, parse_place
 from engine.formats.zmailer.mailq_store.store import MailqStore
 from engine.formats.zmailer.mailq_store.tasks import last_line, parse_id, tasks_of
 from engine.model import WAITS_KEY, Missing, Move, State, Task
-from engine.operations.execute import apply_plan
 from engine.operations.plans import freeze_shared_plan
+from engine.operations.run_plan import run_journaled_plan
 from engine.store import Gone, Unavailable, Unsupported
 from tests.mailq_samples import FOLDER
 from tests.mailq_server import NOW, SAMPLE_JOBS, RunningServer, SampleQueue, serving, waiting_job
@@ -280,7 +279,7 @@ def test_rows_in_later_batches_have_the_outcome_of_their_request(
         plan = freeze_shared_plan(verb, {first.id}, tasks, NOW, edges=store.edges)
         assert (len(plan.rows), plan.added) == (130, 129)
 
-        report = apply_plan(store, plan, lambda: NOW)
+        report = run_journaled_plan(store, None, plan, None, lambda: NOW)
         assert (len(report.done), report.gone, report.failed) == (130, (), ())
         assert not report.is_exact
         asked = [
@@ -381,7 +380,7 @@ def test_polling_names_what_has_changed(
     running: RunningServer, store: MailqStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A poll names new, changed and gone tasks, and none if only time has passed."""
-    monkeypatch.setattr(polling, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(source, "POLL_SECONDS", 0.0)
     wait, queue = store.changes.wait, running.queue
     assert wait is not None
     assert not wait(0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.formats.zmailer.scheduler.clauses import scheduler_niceness
+from engine.formats.zmailer.scheduler.clauses import conf_changes, scheduler_niceness
 from engine.formats.zmailer.spool.scheduler_conf import parse_conf
 
 
@@ -17,3 +17,24 @@ def test_the_niceness_of_the_scheduler_itself(words: str, niceness: int) -> None
     conf = parse_conf(f"*/* {words} interval=1m\n", {})
     assert not conf.errors
     assert scheduler_niceness(conf, 3) == niceness
+
+
+def test_the_changes_of_a_configuration_are_listed() -> None:
+    """Added, removed and changed clauses, their order, and PARAM lines."""
+    old = parse_conf("*/*\n interval=1m\nsmtp/*\n maxring=5\nuucp/*\n command=sm\n", {})
+    new = parse_conf(
+        "PARAMmailqsock=TCP:1740\nsmtp/*\n maxring=10 queueonly\n*/*\n interval=60\n"
+        "hold/*\n nice=3\n",
+        {},
+    )
+
+    assert list(conf_changes(old, old)) == []
+    assert list(conf_changes(old, new)) == [
+        "clause uucp/*: removed",
+        "clause smtp/*: maxring: 5 -> 10",
+        "clause smtp/*: queueonly: not set -> on",
+        "clause hold/*: added",
+        "clause hold/*: nice: not set -> 3",
+        "order of the clauses: smtp/*, */*, hold/*",
+        "PARAM mailqsock: not set -> TCP:1740 (from the next start)",
+    ]

@@ -20,7 +20,6 @@ from engine.formats.zmailer.scheduler.message_outcomes import (
 )
 from engine.formats.zmailer.scheduler.message_places import MessagePlaces
 from engine.formats.zmailer.scheduler.message_reading import (
-    AllDone,
     DeliveryTrigger,
     Loaded,
     MessagePostponed,
@@ -54,6 +53,7 @@ class SchedulerSpool:
         self.reported: list[dict[int, bytes]] = []
         self.refusal: OSError | None = None
         self.logged: list[str] = []
+        self.syslogged: list[str] = []
 
     def find(self, channel: str, host: str) -> ClauseSettings | None:
         """One clause for all but the channel `odd`."""
@@ -69,8 +69,13 @@ class SchedulerSpool:
     def load(self, name: object) -> Loaded:
         """Read a message that has recipients to do."""
         loaded = self.read(name)
-        assert isinstance(loaded, Loaded), loaded
+        assert isinstance(loaded, Loaded) and loaded.groups, loaded
         return loaded
+
+    def is_all_done(self, name: object) -> bool:
+        """True if no recipient of a message is to do."""
+        loaded = self.read(name)
+        return isinstance(loaded, Loaded) and not loaded.groups
 
     def read(self, name: object) -> Reading | None:
         """Read a file."""
@@ -113,7 +118,7 @@ def answer(
 def flow_of(spool_files: SchedulerSpool) -> MessageFlow:
     """The flow of a scheduler, three days after the messages; its log is `spool_files.logged`."""
     table = ThreadTable(AgentSlots(9), Random(1))
-    nothing: Callable[[object], None] = lambda text: None  # noqa: E731 - three parts ignore texts
+    nothing: Callable[[object], None] = lambda text: None  # noqa: E731 - two parts ignore texts
     parts = SchedulerParts(
         table,
         WorkTable(table, AgentSlots(9), Random(1)),
@@ -124,7 +129,7 @@ def flow_of(spool_files: SchedulerSpool) -> MessageFlow:
         statistics=nothing,
         log=spool_files.logged.append,
         trace=nothing,
-        syslog=nothing,
+        syslog=spool_files.syslogged.append,
         clock=lambda: FIRST + 3 * 86400,
         monotonic=lambda: 0.0,
         age=lambda moment, now: now - moment,
@@ -367,7 +372,7 @@ def test_expired_recipients_fail(spool_files: SchedulerSpool, text: str) -> None
         assert line.endswith(
             f"expired after 3 days{', problem was:' * bool(text)}" + (f"\r{text}" if text else "")
         )
-    assert isinstance(spool_files.read(70), AllDone)
+    assert spool_files.is_all_done(70)
 
 
 def test_a_finished_message_is_reported_and_removed(spool_files: SchedulerSpool) -> None:
@@ -505,7 +510,7 @@ def test_a_success_finishes_all_alternatives(spool_files: SchedulerSpool) -> Non
     answer(spool_files, loaded, first, "ok3 sent")
     assert [line[:2] for line in spool_files.lines(path, "X")] == ["X+"] * 3
     path.write_bytes(path.read_bytes().replace(b"X+", b"X ", 2))
-    assert isinstance(spool_files.read(70), AllDone)
+    assert spool_files.is_all_done(70)
 
 
 def test_an_obsolete_message_is_found_by_both_ids(spool_files: SchedulerSpool) -> None:
@@ -574,7 +579,7 @@ def test_a_scan_ends_at_its_limits(spool_files: SchedulerSpool) -> None:
     assert (len(slow), slow.is_cut) == (3, True)
 
 
-# ---- verbose logs
+# ---- verbose logs, syslog
 
 
 def put_verbose(spool_files: SchedulerSpool, log: str) -> MessageFlow:
@@ -613,6 +618,18 @@ def test_outcomes_are_appended_to_the_verbose_log(spool_files: SchedulerSpool) -
     assert lines[2].endswith(f"{ident} local/x y: is removed, without a report")
     assert "\x1b" not in log.read_text() and len(lines) == 3
     assert spool_files.logged == ["70: removed without a report, 1 recipients"]
+    assert spool_files.syslogged == [f"{ident}: 70 killed"]
+
+
+def test_the_end_of_a_message_goes_to_syslog(spool_files: SchedulerSpool) -> None:
+    """In the words of ZMailer 3.0.1, with the number of recipients that have failed."""
+    spool_files.spool.put(70, recipient())
+    flow = flow_of(spool_files)
+    flow.take("70")
+    say(flow, "smtp", b"ok3", b"250 ok")
+
+    ident = names.spool_id(70, FIRST * 10**9)
+    assert spool_files.syslogged == [f"{ident}: complete (total 1 recipients, 0 failed)"]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from engine.formats.zmailer.mailq.queue_view import AgentView, SchedulerView, Th
 from engine.formats.zmailer.scheduler.queue_facts import find_server
 from engine.formats.zmailer.scheduler.spool_watch import SpoolWatch
 from engine.store import Unavailable
-from tests.engine.formats.zmailer.test_spool_controls import scheduler
+from tests.engine.formats.zmailer.scheduler.test_spool_controls import scheduler
 from tests.mailq_server import SampleQueue, serving
 from tests.zmailer_spool import Spool, recipient
 from tui.cli import main

@@ -7,10 +7,9 @@ from random import Random
 from typing import Any
 
 from engine.formats.zmailer.scheduling.agent_lines import AgentAnswer
-from engine.formats.zmailer.scheduling.jobs import ClauseSettings, Job, QueuedMessage
+from engine.formats.zmailer.scheduling.jobs import ClauseSettings, Job, QueuedMessage, Thread
 from engine.formats.zmailer.scheduling.ready import AgentSlots
 from engine.formats.zmailer.scheduling.table import JobGroup, ThreadTable
-from engine.formats.zmailer.scheduling.threads import Thread
 from engine.formats.zmailer.scheduling.work import AgentWork, WorkTable
 
 MODIFIED = 1_000_000.0

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from engine.formats.zmailer.scheduling import agent_state
 from engine.formats.zmailer.scheduling.agent_lines import HUNGRY, AgentText, JobLine, parse_job
-from engine.formats.zmailer.scheduling.agent_state import AgentFeed, AgentState
 from engine.formats.zmailer.scheduling.agent_talk import (
     LINES_PER_ROUND,
     MAX_OUTPUT_BYTES,
+    AgentFeed,
+    AgentState,
     AgentTalk,
     Answered,
     NothingToDo,
@@ -209,22 +209,22 @@ FED = AgentFeed(0.0, AgentState.STUFFING, 0)
 )
 def test_an_agent_without_work_or_never_ready_is_stuck(feed: AgentFeed, is_stuck: bool) -> None:
     """After 600 s; one that has a job may take as long as it needs."""
-    assert agent_state.is_stuck(feed, 600.0) is is_stuck
+    assert feed.is_stuck(600.0) is is_stuck
 
 
 @pytest.mark.parametrize(
     ("feed", "at", "number"),
     [
         (FED, 9999.0, None),
-        (agent_state.after_end(FED, 0.0), 599.0, None),
-        (agent_state.after_end(FED, 0.0), 600.0, signal.SIGTERM),
-        (agent_state.after_end(AgentFeed(0.0), 0.0), 600.0, signal.SIGTERM),
-        (agent_state.after_end(FED, 0.0), 1200.0, signal.SIGKILL),
-        (agent_state.after_end(FED._replace(outstanding=1), 0.0), 9999.0, None),
+        (FED.after_end(0.0), 599.0, None),
+        (FED.after_end(0.0), 600.0, signal.SIGTERM),
+        (AgentFeed(0.0).after_end(0.0), 600.0, signal.SIGTERM),
+        (FED.after_end(0.0), 1200.0, signal.SIGKILL),
+        (FED._replace(outstanding=1).after_end(0.0), 9999.0, None),
     ],
 )
 def test_only_an_agent_without_a_job_is_signalled(
     feed: AgentFeed, at: float, number: signal.Signals | None
 ) -> None:
     """It has ten minutes after the end of its input, then gets SIGTERM, and later SIGKILL."""
-    assert agent_state.due_signal(feed, at) is number
+    assert feed.due_signal(at) is number

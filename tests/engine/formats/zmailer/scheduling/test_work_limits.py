@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from engine.formats.zmailer.scheduling import controls
 from engine.formats.zmailer.scheduling.jobs import ClauseSettings
-from engine.formats.zmailer.scheduling.work import AgentWork, find_idle
+from engine.formats.zmailer.scheduling.work import AgentWork
 from tests.engine.formats.zmailer.scheduling.simulated_work import MODIFIED, Driven, clause
 from tests.examples import IS_DEEP
 
@@ -71,7 +70,7 @@ def act(engine: Driven, random: Random, number: int, now: float) -> None:
     elif kind == 9:
         engine.work.end(agent, now)
     elif kind == 10:
-        controls.kick(engine.table, random.choice(list(engine.table.threads.values())))
+        engine.table.kick(random.choice(list(engine.table.threads.values())))
     else:
         message = random.choice(list(engine.table.messages.values()))
         engine.table.forget(message)
@@ -174,10 +173,10 @@ def test_which_idle_agent_is_in_the_way() -> None:
     engine.put(5, (clause("uucp/*"), "uucp", "c", [100]))
     assert engine.start() == []
     (scope,) = engine.table.ready.held_up()
-    idle = find_idle(engine.work, scope)
+    idle = engine.work.find_idle(scope)
     assert idle is not None
     assert idle.number == 2
-    assert find_idle(engine.work, "/uucp") is None
+    assert engine.work.find_idle("/uucp") is None
     engine.work.end(idle, MODIFIED)
     assert [agent.host for agent in engine.start()] == ["c"]
 

@@ -16,9 +16,9 @@ import pytest
 from engine.config import queue_config
 from engine.config.place_address import parse_address, places_folder
 from engine.formats.known_formats import setup_for
-from engine.formats.zmailer.mailq import job_text, listing
+from engine.formats.zmailer.mailq import job_text
 from engine.formats.zmailer.mailq.queue_view import JobView
-from engine.formats.zmailer.mailq_store.place import parse_place
+from engine.formats.zmailer.mailq_store.source import parse_place
 from engine.formats.zmailer.mailq_store.store import MailqStore
 from engine.operations.notes import Notes
 from engine.system.run_clock import RunClock
@@ -52,7 +52,7 @@ def running(tmp_path: Path) -> Iterator[RunningServer]:
 def test_a_listing_of_version_1_is_that_of_the_original() -> None:
     """Threads and messages of a dump are in the order of the original's client."""
     view = job_text.parse_dump(read_dump(), NOW)
-    made = [*listing.dump_listing(view, lambda channel, host: True)]
+    made = [*job_text.dump_listing(view, lambda channel, host: True)]
     printed = client_report("client-v1.txt", "")
 
     assert [line.partition(":\t")[0] for line in made] == [
@@ -61,7 +61,7 @@ def test_a_listing_of_version_1_is_that_of_the_original() -> None:
     assert "\tI/F/3276785/2:\tsmtp; 466 (No DNS response for host: example.com; h_errno=0) " in (
         "\n".join(made)
     )
-    assert [*listing.dump_listing(view, lambda channel, host: host == "uucphost")][:1] == [
+    assert [*job_text.dump_listing(view, lambda channel, host: host == "uucphost")][:1] == [
         "uucp/uucphost:"
     ]
 
@@ -80,11 +80,11 @@ def test_a_listing_of_version_2_is_that_of_the_original() -> None:
             attempts=1,
         )
     ]
-    assert [*listing.thread_listing("byhost", "relay.example.net", jobs, NOW)] == lines[
+    assert [*job_text.thread_listing("byhost", "relay.example.net", jobs, NOW)] == lines[
         start : start + 2
     ]
     empty = jobs[0]._replace(path="L/3312437", message="", attempts=0)
-    assert lines[start + 3] in [*listing.thread_listing("fake", "x", [empty], NOW)]
+    assert lines[start + 3] in [*job_text.thread_listing("fake", "x", [empty], NOW)]
 
 
 def test_verbose_listings_read_the_control_files(tmp_path: Path, spooldeck: Run) -> None:

@@ -18,13 +18,13 @@ from engine.formats.known_formats import setup_for
 from engine.formats.zmailer.spool.store import ZmailerStore
 from engine.mail.host import this_host
 from tests.console_operator import an_operator
+from tests.engine.formats.zmailer.scheduler.test_spool_controls import scheduler
 from tests.engine.formats.zmailer.scheduler.test_spool_watch import (
     NOW,
     BusyQueue,
     a_spool,
     setup_of,
 )
-from tests.engine.formats.zmailer.test_spool_controls import scheduler
 from tests.mailq_server import serving
 from tests.nftban_queues import Run
 from tests.store_contents import every_file

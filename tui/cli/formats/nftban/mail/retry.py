@@ -20,7 +20,7 @@ from engine.mail.model import BadMail, Reason
 from engine.mail.send.mail_spool import MailSpool, Spooled
 from engine.model import Move, State, Task
 from engine.operations import plans
-from engine.places.mail_parts import MAIL_SEND_KIND
+from engine.places.mail_setup import MAIL_SEND_KIND
 from engine.store import Full, StoreError
 from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.safe import hide_domain, safe_line

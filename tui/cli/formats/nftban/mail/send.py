@@ -22,7 +22,7 @@ from engine.formats.base.format import Setup
 from engine.mail.model import BadMail, Cause, MailError, NotSent
 from engine.mail.send.sender import SendResult
 from engine.mail.send.suspensions import Suspension
-from engine.places.mail_parts import MAIL_SEND_KIND, describe_no_transport
+from engine.places.mail_setup import MAIL_SEND_KIND, describe_no_transport
 from engine.store import StoreError
 from engine.system import files
 from engine.system.command_errors import (

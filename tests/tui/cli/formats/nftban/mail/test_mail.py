@@ -32,11 +32,11 @@ from engine.config import nftban_variables, queue_config
 from engine.config.mail_config import MailSettings
 from engine.formats.known_formats import setup_for
 from engine.formats.nftban.store import NftbanStore, SpoolFolders, make_spool
-from engine.live.folder_events import FolderEventSource
+from engine.live.shared_watch import FolderEventSource
 from engine.mail.model import Cause, Unused
 from engine.mail.send.suspensions import Suspensions
 from engine.model import State, Task
-from engine.places.mail_parts import RECHECK_SECONDS, MailHandler, describe_no_transport
+from engine.places.mail_setup import RECHECK_SECONDS, MailHandler, describe_no_transport
 from engine.system import files
 from tests import command
 from tests.programs import a_script, needs, needs_root

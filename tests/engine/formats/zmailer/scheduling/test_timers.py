@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.formats.zmailer.scheduling.agenda import Agenda
+from engine.formats.zmailer.scheduling.timers import Agenda
 from tests.examples import examples
 
 STEPS = st.lists(

@@ -17,8 +17,7 @@ class SharedLog(str):
     """The path of a log that several databases write to, with the name of the database to read it
     for: lines of other databases are skipped everywhere.
 
-    It is a `str` subclass, so that code that passes it on as a path cannot lose the name.
-    """
+    It is a `str` subclass, so that code that passes it on as a path cannot lose the name."""
 
     __slots__ = ("db",)
 
@@ -55,9 +54,7 @@ def parse_log_line(raw: bytes, source: str, before: float | None = None) -> LogL
     """Parse a line: in the contract's format, in JSON, after a time as YYYYMMDDhhmmss (the log of
     scheduler(8zm)), or any other text.
 
-    `before` is the time of the line before, for a local time that occurs twice: see
-    `parse_local_time`.
-    """
+    `before` is the time of the line before, see `parse_local_time`."""
     text = raw.decode("utf-8", "replace").rstrip("\r\n")
     line = None
     if text.startswith("["):
@@ -86,9 +83,7 @@ def parse_local_time(stamp: str, before: float | None = None) -> float | None:
 
     When the clocks are set back, an hour of local time occurs twice, and a stamp without a zone
     does not tell which one is meant: it is the first that is not before `before`, the time of the
-    line before in the same log, because a log goes back by seconds at most. Without it, it is the
-    first one.
-    """
+    line before in the same log, because a log goes back by seconds at most; else the first."""
     minutes, second = _minute_times(stamp[:16], time.tzname), stamp[17:19]
     if not minutes or stamp[16] != ":" or not (second.isascii() and second.isdigit()):
         return None
@@ -144,7 +139,6 @@ _REPEATED_BYTES = 64 << 20
 _HEAD_BYTES = 4096
 """Bytes of the last line of a chunk that are read for its time."""
 
-
 Read: TypeAlias = Callable[[int, int], bytes]
 """Reads at an offset, up to so many bytes."""
 
@@ -155,8 +149,7 @@ def time_before(
     """The time of the last line with a time before an offset; None if none is known.
 
     Read back to a line outside of a repeated hour, from which on all times are certain. `known`
-    keeps the times at the chunks that were read, for the next call.
-    """
+    keeps the times at the chunks that were read, for the next call."""
     ends: list[int] = []
     begin = at
     while begin > 0 and begin not in known and at - begin < _REPEATED_BYTES:

@@ -13,9 +13,9 @@ from engine.formats.zmailer.environment import SchedulerFiles, ZmailerSettings, 
 from engine.formats.zmailer.mailq.client import MailqClient
 from engine.formats.zmailer.mailq.connection import ServerAddress
 from engine.formats.zmailer.reports import ReportSettings
+from engine.formats.zmailer.scheduler.spool_controls import SpoolControls
 from engine.formats.zmailer.spool.folders import PostofficeFolders
 from engine.formats.zmailer.spool.store import ZmailerStore
-from engine.formats.zmailer.spool_controls import SpoolControls
 from engine.formats.zmailer.spool_mail import SpoolMail
 from engine.store import Unavailable
 from tests.engine.formats.zmailer.scheduler.test_process_scripted_day import Day, DaySpool, watching

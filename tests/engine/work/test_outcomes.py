@@ -15,7 +15,7 @@ from engine.policy import RetryPolicy, contract_retries, retries_of, shipped_ret
 from engine.schedules import exponential
 from engine.store import Gone, Unavailable
 from engine.work.handlers import Context, Failed, Fatal
-from engine.work.rescuer import rescue_tasks, task_after_failure
+from engine.work.outcomes import rescue_tasks, task_after_failure
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker, WorkerResult
 from tests.engine.task_builders import NOW, Clock, a_task, tasks_in

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from engine.formats.zmailer.pid_file import PidFile, signal_scheduler
 from engine.formats.zmailer.spool import lock_process
+from engine.formats.zmailer.spool.lock_process import PidFile, signal_scheduler
 from engine.store import Unavailable
 
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from engine.formats.zmailer.agents.jobs import run_agent
 from engine.formats.zmailer.scheduling.agent_lines import JobLine, format_resync
-from engine.formats.zmailer.scheduling.agent_loop import run_agent
 
 
 def serve(job: JobLine) -> Iterator[bytes]:

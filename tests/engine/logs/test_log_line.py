@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.logs.log_tail import LogLine, SharedLog, format_log_line, parse_log_line
+from engine.logs.log_line import LogLine, SharedLog, format_log_line, parse_log_line
 from engine.logs.recent_lines import RecentLines
 from tests.engine.task_builders import GOLDEN
 

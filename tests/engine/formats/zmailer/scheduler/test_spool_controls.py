@@ -14,9 +14,9 @@ import pytest
 
 from engine.formats.zmailer.environment import SchedulerFiles, ZmailerSettings, read_files
 from engine.formats.zmailer.reports import ReportSettings
+from engine.formats.zmailer.scheduler.spool_controls import SpoolControls, is_frozen, record_conf
 from engine.formats.zmailer.spool.folders import PostofficeFolders
 from engine.formats.zmailer.spool.store import ZmailerStore
-from engine.formats.zmailer.spool_controls import SpoolControls, is_frozen, record_conf
 from engine.formats.zmailer.spool_mail import SpoolMail
 from engine.store import Unavailable, Unsupported
 from tests.zmailer_spool import Spool, recipient

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.logs.line_rates import LineRates
-from engine.logs.log_tail import format_log_line, parse_local_time
+from engine.logs.line_counts import LineRates
+from engine.logs.log_line import format_log_line, parse_local_time
 from engine.logs.merged_log import BEGIN, END, LineScan, MergedLog, run_to_end
 from engine.logs.recent_lines import RecentLines
 from engine.text.time_expressions import Clock, parse_time

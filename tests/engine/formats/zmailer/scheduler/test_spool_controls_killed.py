@@ -21,7 +21,7 @@ from engine.model import Move, State, Task
 from engine.verbs import VERBS
 from tests.crash.sweep import ROOT
 from tests.engine.formats.zmailer.scheduler.test_process_scripted_day import Day, DaySpool, watching
-from tests.engine.formats.zmailer.test_spool_controls_process import open_store, until
+from tests.engine.formats.zmailer.scheduler.test_spool_controls_process import open_store, until
 from tests.zmailer_spool import Spool
 
 OPERATE = """
@@ -30,7 +30,7 @@ from contextlib import closing
 from pathlib import Path
 from engine.model import Move, State, Task
 from engine.verbs import VERBS
-from tests.engine.formats.zmailer.test_spool_controls_process import open_store
+from tests.engine.formats.zmailer.scheduler.test_spool_controls_process import open_store
 with closing(open_store(Path(sys.argv[1]))) as store:
     (task,) = (task for task in store.scan({sys.argv[3]}) if isinstance(task, Task))
     moves = [Move(task, VERBS[sys.argv[2]].function(task, time.time()))]

@@ -11,14 +11,15 @@ import signal
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from engine.formats.zmailer.conf_changes import conf_changes
 from engine.formats.zmailer.environment import SchedulerFiles
-from engine.formats.zmailer.pid_file import signal_scheduler
+from engine.formats.zmailer.scheduler.clauses import conf_changes
 from engine.formats.zmailer.spool import lock_process
-from engine.formats.zmailer.spool.changes import MailActions
+from engine.formats.zmailer.spool.changes import MailActions, MoreControls
 from engine.formats.zmailer.spool.folders import PostofficeFolders
+from engine.formats.zmailer.spool.lock_process import signal_scheduler
 from engine.formats.zmailer.spool.permissions import NO_SCHEDULER
 from engine.formats.zmailer.spool.scheduler_conf import parse_conf
+from engine.override import override
 from engine.store import Control, Outlook, Unavailable, Unsupported
 from engine.system import files
 from engine.text.error_text import error_text
@@ -48,10 +49,7 @@ def is_frozen(folders: PostofficeFolders) -> bool:
 
 def record_conf(folders: PostofficeFolders, text: str) -> None:
     """Keep the text of the scheduler.conf that our scheduler uses from now on, for the next diff.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    Raises OSError: it cannot be written."""
     with _our_folder(folders) as fd:
         files.replace_durably(RUNNING_CONF, fd, text.encode())
 
@@ -59,13 +57,13 @@ def record_conf(folders: PostofficeFolders, text: str) -> None:
 @contextmanager
 def _our_folder(folders: PostofficeFolders) -> Iterator[int]:
     """Open our folder, and make it if it is missing."""
-    files.make_folder(FOLDER, folders.fd, 0o700, files.new_file_owner(os.fstat(folders.fd)))
+    folders.make_below(FOLDER, 0o700)
     with folders.open_below(folders.fd, FOLDER) as fd:
         yield fd
 
 
-class SpoolControls:
-    """`MoreControls` of one spool."""
+class SpoolControls(MoreControls):
+    """The controls of one spool."""
 
     def __init__(
         self,
@@ -76,8 +74,8 @@ class SpoolControls:
         """`read_files` reads the configuration of its scheduler."""
         self._folders, self._mail, self._read_files = folders, mail, read_files
 
+    @override
     def describe(self, scheduler: int | None) -> Mapping[str, Control]:
-        """The controls as they are now; `scheduler` is the PID of a running one."""
         none = "" if scheduler is not None else NO_SCHEDULER
         reason = ""
         if scheduler is not None and not lock_process.is_ours(self._folders.fd):
@@ -112,13 +110,8 @@ class SpoolControls:
             ),
         }
 
+    @override
     def run(self, name: str, target: str, value: str, hosts: Callable[[], Collection[str]]) -> str:
-        """Run a control; return what happened.
-
-        Raises:
-            Unsupported: scheduler.conf has errors, or the target is no host.
-            Unavailable: it cannot be done now.
-        """
         if name == "wake":
             woken = self._targets(target, hosts)
             self._mail.wake(woken)
@@ -126,10 +119,8 @@ class SpoolControls:
         try:
             if name == "freeze":
                 answer = self._freeze(value)
-                if lock_process.is_ours(
-                    self._folders.fd
-                ):  # it sees the marker now, not at its next turn
-                    self._signal(signal.SIGALRM)
+                if lock_process.is_ours(self._folders.fd):
+                    self._signal(signal.SIGALRM)  # it sees the marker now, not at its next turn
                 return answer
             if name == "reread":
                 self._changes()  # not with a file that it could not use
@@ -143,14 +134,10 @@ class SpoolControls:
             raise Unavailable("no scheduler is proven to run")
         return f"{_SIGNALS[name].name} sent to PID {pid}"
 
+    @override
     def forecast(
         self, name: str, target: str, value: str, hosts: Callable[[], Collection[str]]
     ) -> Outlook:
-        """Report which hosts would be woken, or what differs in the new scheduler.conf.
-
-        Raises:
-            Unsupported: scheduler.conf has errors, or the target is no host.
-        """
         if name == "wake":
             woken = sorted(self._targets(target, hosts))
             return Outlook("\n".join(woken) or "no recipient is waiting", len(woken))
