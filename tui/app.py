@@ -105,8 +105,7 @@ class Cancels(Protocol):
 
 HEADSTART_SECONDS = 0.1
 """Seconds between the first rows of a place and the first read of its lock, metrics and logs: those
-need more CPU than the rows, which come first.
-"""
+need more CPU than the rows, which come first."""
 
 
 MAX_CLOSELY_FOLLOWED = 4
@@ -148,8 +147,7 @@ class Console(SafeApp, inherit_bindings=False):
         shown.
 
         Raises:
-            BadTheme: there is no such theme.
-        """
+            BadTheme: there is no such theme."""
         # Textual chooses its no-colour filter by this argument, before a theme is loaded.
         super().__init__(ansi_color=True if os.environ.get("NO_COLOR") else None)
         self.stylesheet = CachedStylesheet(variables=self.get_css_variables())
@@ -289,8 +287,7 @@ def show_result(console: Console) -> None:
 
     Wait while the operator may still read the answer to a key, which the result would replace, and
     while a plan is open, because it would look like the result of that plan. A closing console
-    has no screen.
-    """
+    has no screen."""
     if not console.screen_stack:
         return
     if console.bandwidth.is_answering or guard_of(console.screen) is not None:

@@ -1,6 +1,5 @@
 """Screen of the locks of all places: the one under the cursor is examined, and what waits behind it
-is counted.
-"""
+is counted."""
 
 from __future__ import annotations
 

@@ -112,8 +112,7 @@ class Fact(NamedTuple):
     words: str
     mark: str = ""
     """`ok` if it agrees with the verdict, `!` if it contradicts it, `?` if it is unknown; "" if it
-    proves nothing.
-    """
+    proves nothing."""
 
 
 MARK_LOOKS = {"ok": "ok", "!": "warn", UNKNOWN: "unknown", "": ""}

@@ -1,6 +1,5 @@
 """The plan to free a lock: what it was made for, whether it still applies, its result, and its
-steps with their progress by the output of the recovery process.
-"""
+steps with their progress by the output of the recovery process."""
 
 from __future__ import annotations
 
@@ -80,8 +79,7 @@ class OutputLine(NamedTuple):
 
 def task_steps(states: Mapping[State, str], held: int) -> tuple[RecoveryStep, ...]:
     """Steps for the active tasks: `held` of them, which the log says were accepted, are held,
-    because a repeat would be a duplicate. The others count one failed attempt.
-    """
+    because a repeat would be a duplicate. The others count one failed attempt."""
     work, waits, dead, parked = (
         states.get(state, state) for state in (State.ACTIVE, State.PENDING, State.DEAD, State.HELD)
     )

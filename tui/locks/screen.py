@@ -99,8 +99,7 @@ class LockPanes:
         self, report: LockReport | None, now: float, refused: str, slipped: Callable[[], None]
     ) -> None:
         """Paint a report. `refused` says why the tasks in work cannot be changed; `slipped` is
-        called if the one under the cursor has left.
-        """
+        called if the one under the cursor has left."""
         width, is_wide = self._screen.size.width, self.is_wide
         left_width = width // 2 if is_wide else width
         self._body.styles.layout = "horizontal" if is_wide else "vertical"

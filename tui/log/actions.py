@@ -1,6 +1,5 @@
 """The keys of the log screen in the order of their hints, and what they do to its parts; each
-returns what it changed.
-"""
+returns what it changed."""
 
 from __future__ import annotations
 

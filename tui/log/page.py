@@ -18,8 +18,7 @@ SCROLL_DIVISOR = 3
 
 class LogPage:
     """The rows of some entries: wrapped lines take several, and gaps have a row. The rows of an
-    entry are made once for a style and a width.
-    """
+    entry are made once for a style and a width."""
 
     def __init__(self) -> None:
         self.entries: Sequence[FileEntry] = ()
@@ -61,8 +60,7 @@ class LogPage:
     ) -> None:
         """Show entries with the cursor on one of them; `notice` is shown if there are none.
 
-        `line` is the screen line of the cursor; None keeps as many lines as possible in place.
-        """
+        `line` is the screen line of the cursor; None keeps as many lines as possible in place."""
         first = self._entry_at(self._top)
         before = self.entries[first].key[1:] if self.entries else None
         within = self._top - self._first_row(first)

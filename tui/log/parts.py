@@ -1,6 +1,5 @@
 """The parts of the log screen, without Textual: what is read, counted and shown, and the task that
-a line names.
-"""
+a line names."""
 
 from __future__ import annotations
 
@@ -136,8 +135,7 @@ class LogCounter:
 
         Raises:
             OSError: a log cannot be read.
-            engine.store.Unavailable: the reader is closed.
-        """
+            engine.store.Unavailable: the reader is closed."""
         await self.uncounted.wait()
         self.uncounted.clear()
         while self.is_countable and not self.counts.done:
@@ -228,8 +226,7 @@ class LogParts:
         """Run a job, then read new lines in a loop; repaint at most as often.
 
         Raises:
-            Unavailable: the screen is closing.
-        """
+            Unavailable: the screen is closing."""
         reader = self.reader
         await reader.call(reader.book.refresh)
         self.was_read, reader.page = True, self.page.height

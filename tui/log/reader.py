@@ -1,6 +1,5 @@
 """Read parts of a merged log in jobs, on a thread of its own, for the log screen: the window of
-some pages around its cursor.
-"""
+some pages around its cursor."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ class LogWindow:
     """Consecutive entries of a merged log, with the positions before and behind them.
 
     Scans block and run on the log's own thread; the `take` methods add their results on the
-    caller's thread, between two steps.
-    """
+    caller's thread, between two steps."""
 
     def __init__(self, book: MergedLog, through: LineFilter) -> None:
         self.book, self.through = book, through
@@ -112,8 +110,7 @@ class LogReader:
     ) -> None:
         """`show` is called with the entry under the cursor and its screen line, None for the same.
 
-        `show_progress` is called while a job takes long.
-        """
+        `show_progress` is called while a job takes long."""
         self.book, self.filter = MergedLog(logs), sieve
         self.window = LogWindow(self.book, sieve)
         self.page = 1
@@ -129,8 +126,7 @@ class LogReader:
         """Run a call on the thread of the logs.
 
         Raises:
-            Unavailable: the reader is closed.
-        """
+            Unavailable: the reader is closed."""
         return await self._thread.run(make)
 
     async def close(self) -> None:
@@ -147,8 +143,7 @@ class LogReader:
 
         Raises:
             OSError: a log cannot be read.
-            Unavailable: the reader is closed.
-        """
+            Unavailable: the reader is closed."""
         shown_at = time.monotonic()
         self.job = job, shown_at
         while not job.done and not self.is_stopping:

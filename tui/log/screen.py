@@ -1,8 +1,7 @@
 """The log screen: the logs of a place merged by time, with follow, filter, search, and open
 task.
 
-It shows its parts (`tui.log.parts`), and passes keys to their rows (`tui.log.actions`).
-"""
+It shows its parts (`tui.log.parts`), and passes keys to their rows (`tui.log.actions`)."""
 
 from __future__ import annotations
 

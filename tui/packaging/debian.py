@@ -7,8 +7,7 @@ the Python packages that it needs are installed into a private environment in /u
 loads no other package of the machine, so none that an operator installed with pip.
 
 `python -m tui.packaging.debian DIST` reads the wheel in DIST and writes the package there. It needs
-debhelper, and network access or the cache of pip.
-"""
+debhelper, and network access or the cache of pip."""
 
 from __future__ import annotations
 
@@ -27,8 +26,7 @@ from tui.cli.setup.templates import HOUSEKEEPING_SECONDS, TEXTS, fill_template
 
 EXTRAS = "bullmq,deliver"
 """Parts with packages of their own that are included. Not federation and postgres: their packages
-bring their own OpenSSL, which Debian could not update.
-"""
+bring their own OpenSSL, which Debian could not update."""
 
 PYTHON = "/usr/bin/python3"
 """Debian's interpreter: the package is for its version."""

@@ -5,8 +5,7 @@ share/man, share/bash-completion, share/zsh and share/fish.
 
 Manual pages are Markdown from the command table and MANUAL.md, made into roff by pandoc
 (https://pandoc.org), which comes with the package "pypandoc_binary". Its writer for manual pages
-makes man(7) macros, and tbl(1) tables.
-"""
+makes man(7) macros, and tbl(1) tables."""
 
 from __future__ import annotations
 
@@ -67,8 +66,7 @@ def write_pages(manual: str, folder: Path) -> list[Path]:
 
     Raises:
         ImportError: pypandoc is missing.
-        KeyError: MANUAL.md has no such heading.
-    """
+        KeyError: MANUAL.md has no such heading."""
     import pypandoc
 
     sections = split_sections(manual)
@@ -91,8 +89,7 @@ def write_pages(manual: str, folder: Path) -> list[Path]:
 
 def _without_warnings(roff: str) -> str:
     """Change what mandoc and groff warn about: an escaped date, .PP after .SH,
-    and tables that are wide, or whose cells cannot be justified.
-    """
+    and tables that are wide, or whose cells cannot be justified."""
     roff = re.sub(r"(?m)^\.TH .*", lambda line: re.sub(r"(\d)\\-(?=\d)", r"\1-", line[0]), roff)
     roff = re.sub(r"(?m)^(\.S[HS] .*\n)\.PP\n", r"\1", roff)
     roff = roff.replace("\n.TS\n", "\n.na\n.TS\n").replace("\n.TE\n", "\n.TE\n.ad\n")
@@ -140,8 +137,7 @@ def split_sections(manual: str) -> dict[str, str]:
     """The text of each section of a Markdown document by its heading.
 
     A section includes those below it, the next level as level 2. Lines in code blocks are no
-    headings.
-    """
+    headings."""
     found: dict[str, list[str]] = {}
     open_headings: list[tuple[int, str]] = []
     is_code = False
@@ -258,8 +254,7 @@ def write_share_files(source: Path, prefix: Path) -> None:
     """Write the manual pages and completion scripts of a source tree below `prefix`.
 
     Raises:
-        ImportError: shtab or pypandoc is missing.
-    """
+        ImportError: shtab or pypandoc is missing."""
     write_pages((source / "MANUAL.md").read_text(encoding="utf-8"), prefix / "share/man")
     for shell, name in COMPLETIONS.items():
         path = prefix / name

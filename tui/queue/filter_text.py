@@ -1,8 +1,7 @@
 """What is typed into the filter line (`engine.index.filter_language`), and the filter in effect.
 
 If the last clause is incomplete, the clauses before it apply and the error says what was expected.
-An error further left leaves the previous filter in place.
-"""
+An error further left leaves the previous filter in place."""
 
 from __future__ import annotations
 
@@ -72,8 +71,7 @@ class SavedFilters:
         """The text of a saved filter.
 
         Raises:
-            SavedFilterError: there is none of that name, or they are still being read.
-        """
+            SavedFilterError: there is none of that name, or they are still being read."""
         if isinstance(self._known, SavedFilterError):
             raise self._known
         if self._known is not None:

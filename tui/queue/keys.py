@@ -1,7 +1,6 @@
 """The keys of the queue screen in the order of their hints: what each does, when it is refused.
 
-To add a key, add a row here. Its action is a function of the parts that returns what it changed.
-"""
+To add a key, add a row here. Its action is a function of the parts that returns what it changed."""
 
 from __future__ import annotations
 

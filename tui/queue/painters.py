@@ -1,6 +1,5 @@
 """What the queue screen shows, as lines: functions of its parts and a width. The bars of the states
-have the values of the metrics file where they differ.
-"""
+have the values of the metrics file where they differ."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The parts of the queue screen, without Textual: they do not know each other.
 
-What a key acts on is a value made from them when it is asked for.
-"""
+What a key acts on is a value made from them when it is asked for."""
 
 from __future__ import annotations
 
@@ -369,8 +368,7 @@ class QueueParts:
         """A verb for what the scope line shows.
 
         Marked tasks must match the filter when the plan is made. The task under the cursor need
-        not: the operator has seen it.
-        """
+        not: the operator has seen it."""
         ids, query = None, self.query
         if not self.marks.has_all:
             ids = self.marks.visible(self.state)

@@ -1,8 +1,7 @@
 """The queue screen: tasks by state, lock, metrics and log of one place.
 
 It shows its parts (`tui.queue.parts`), asks the index for them, and passes keys to their rows
-(`tui.queue.keys`); an action returns what it changed, and no more is painted.
-"""
+(`tui.queue.keys`); an action returns what it changed, and no more is painted."""
 
 from __future__ import annotations
 

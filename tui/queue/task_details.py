@@ -1,6 +1,5 @@
 """The task under the cursor: what is looked up about it once the cursor rests, and its text: all
-fields beside a wide list, four lines below another; and why it has left the list.
-"""
+fields beside a wide list, four lines below another; and why it has left the list."""
 
 from __future__ import annotations
 
@@ -206,8 +205,7 @@ class TaskLookup:
         """Find out why it waits, its parts, attempts and error cluster.
 
         Raises:
-            Unavailable: the place was closed.
-        """
+            Unavailable: the place was closed."""
         session, now = self._session, self._session.clock()
         why = await reasons(
             session.inspector,

@@ -115,8 +115,7 @@ def divide_screen(
     """Divide a screen between the list, the task under its cursor, the log, graph and states.
 
     `rows`: rows of the list. `alarms`: the lock has an alarm. `facts`: rows of the queue as a
-    whole.
-    """
+    whole."""
     width, height = size
     border = frame_border(width, height)
     room = height - FIXED_LINES - filtered

@@ -88,8 +88,7 @@ class BaseScreen(SizedScreen[None]):
         """True while the screen's parts can be painted: composed and not being removed.
 
         A screen can be resumed before it has parts. Textual ends a screen's workers after it
-        removes the screen's parts, so a worker may still run.
-        """
+        removes the screen's parts, so a worker may still run."""
         return self.is_attached and self.display and bool(self.children)
 
     @property
@@ -133,8 +132,7 @@ class BaseScreen(SizedScreen[None]):
 
     def neighbor(self, by: int) -> Target | None:
         """Move the cursor to the next row, or with -1 to the previous one; return what Enter opens
-        there, None at the end of the rows and for screens without any.
-        """
+        there, None at the end of the rows and for screens without any."""
         return None
 
     def row_words(self, target: Target) -> str:

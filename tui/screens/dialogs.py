@@ -1,6 +1,5 @@
 """Dialogs: a question that is answered by one letter or by a line of text, and the progress of a
-long action, on the last lines of the screen below; and whether to quit while something runs.
-"""
+long action, on the last lines of the screen below; and whether to quit while something runs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """The lines around the panes of a screen: above them the top line, with host, environment, path,
-totals, OBSERVE or ARMED, and time; below them message and hints.
-"""
+totals, OBSERVE or ARMED, and time; below them message and hints."""
 
 from __future__ import annotations
 

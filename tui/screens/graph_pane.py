@@ -70,8 +70,7 @@ class GraphPane:
         """Read the recorded course of a place, if the range is longer than what is in memory.
 
         Raises:
-            Unavailable: the place was closed.
-        """
+            Unavailable: the place was closed."""
         if self.seconds <= HISTORY_SECONDS or session.place.recording is None or not self.width:
             return
         name, steps = self.range, graph_steps(self.width)
@@ -84,8 +83,7 @@ class GraphPane:
         self, place: Callable[[], PlaceSession | None], paint: Callable[[], None]
     ) -> None:
         """Paint the range; read the recorded course while it is longer than what is in memory.
-        `place` returns the place on screen, None if there is none.
-        """
+        `place` returns the place on screen, None if there is none."""
         while (session := place()) is not None:
             paint()
             if self.seconds <= HISTORY_SECONDS:
@@ -108,8 +106,7 @@ class GraphPane:
         is_live: bool = True,
     ) -> tuple[Line, ...]:
         """The graph in `height` lines, up to `now`; `past` is the history of a frozen time. A live
-        one prints the figures that the tables show.
-        """
+        one prints the figures that the tables show."""
         self.width, steps = width, graph_steps(width)
         if past is not None:
             course = past.series(now, self.seconds, steps)

@@ -86,8 +86,7 @@ def help_lines(
     """The keys of a screen under their headings; a search keeps those that contain all its words.
     `words`: descriptions that replace those of the keys, by action.
 
-    If none match, list the matching keys of other screens.
-    """
+    If none match, list the matching keys of other screens."""
     terms = search.casefold().split()
     described = [
         key._replace(description=words.get(key.action, key.description))
@@ -185,8 +184,7 @@ class HelpScreen(Page):
         words: Mapping[str, str] = {},
     ) -> None:
         """`terminal`: lines that describe the detected terminal. `refusals`: why keys are refused
-        now, by the key. `words`: descriptions that replace those of the keys, by action.
-        """
+        now, by the key. `words`: descriptions that replace those of the keys, by action."""
         super().__init__()
         self._keys_on = keys_on
         self._screen_kind, self._without, self._terminal = screen_kind, without, terminal

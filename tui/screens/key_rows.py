@@ -1,8 +1,7 @@
 """The keys of a screen as rows: what a key is called, what it does, and why it is refused now.
 
 `P` are the parts of one screen, plain objects: a row is pressed, and asked, without any screen. `C`
-are the flags of what an action changed there: no more is painted.
-"""
+are the flags of what an action changed there: no more is painted."""
 
 from __future__ import annotations
 
@@ -146,8 +145,7 @@ class RowMaker(Generic[PartsT, C]):
 
     def own_key(self, words: str) -> Key:
         """A key that only this screen has. `words`: action, keys, keys as shown, hint, heading of
-        the help with flags, and description, as in the text table of `tui.text.keys`.
-        """
+        the help with flags, and description, as in the text table of `tui.text.keys`."""
         *named, heading, description = words.split(" | ")
         group, *flags = heading.split()
         row = " | ".join((*named, group, " ".join(flags), description))

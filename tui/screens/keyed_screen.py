@@ -27,8 +27,7 @@ class KeyedScreen(BaseScreen):
 
     What it can do for its parts is in `ScreenActions`. Textual calls `on_mount`, `on_resize`,
     `on_screen_resume` and other handlers of every class of a screen, that of the subclass first:
-    they add to those here.
-    """
+    they add to those here."""
 
     ROWS: Sequence[KeyRow[Any, Any]]
     parts: Any

@@ -1,6 +1,5 @@
 """The commands of the palette: actions, screens, states, places and themes, and how input finds
-them.
-"""
+them."""
 
 from __future__ import annotations
 
@@ -197,8 +196,7 @@ def match_commands(commands: Sequence[PaletteCommand], typed: str) -> tuple[Pale
     """The commands that the input finds, the best first.
 
     A name that begins with the input, the shortest first, beats one that contains it; that beats a
-    command with words that begin with those of the input.
-    """
+    command with words that begin with those of the input."""
     ranks = ((_rank(command, typed.casefold()), command) for command in commands)
     matches = [(rank, command) for rank, command in ranks if rank is not None]
     return tuple(command for _, command in sorted(matches, key=lambda pair: pair[0]))

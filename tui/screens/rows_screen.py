@@ -2,8 +2,7 @@
 
 It has parts (`tui.screens.rows_parts`), which know what is shown and what a key acts on, but no
 Textual. What they return is painted into its panes: the details are below the rows, or beside them
-on a large screen.
-"""
+on a large screen."""
 
 from __future__ import annotations
 
@@ -66,8 +65,7 @@ class ListPanes:
             page_keys_scroll: page keys scroll the details while the rows have the focus.
             below_rows: more panes below the rows, shown while the details are beside them.
             below_details: more panes below the details.
-            board: shows the details on a large screen, instead of one text; it does not scroll.
-        """
+            board: shows the details on a large screen, instead of one text; it does not scroll."""
         self.rows, self.details, self.edges = Picker(id="rows"), LongText(id="text"), EdgeLines()
         self._percent, self._page_keys_scroll = beside_percent, page_keys_scroll
         self._below_rows, self._below_details, self.board = below_rows, below_details, board

@@ -1,6 +1,5 @@
 """Child processes in sessions of their own, with their output read from a file; they outlive the
-console. They send a test mail, free a lock, or are a worker, a normal one with the queue's lock.
-"""
+console. They send a test mail, free a lock, or are a worker, a normal one with the queue's lock."""
 
 from __future__ import annotations
 
@@ -67,8 +66,7 @@ class BackgroundCommand:
         """Run a command until it ends or `detach` is called; return its exit code. Blocks.
 
         Raises:
-            OSError: it cannot be started.
-        """
+            OSError: it cannot be started."""
         # A file, not a pipe: a child that outlives the console must still be able to write.
         began = time.monotonic()
         with tempfile.TemporaryFile() as output:
@@ -180,8 +178,7 @@ class WorkerProcess:
         """Start the child; return a message.
 
         Raises:
-            Unavailable: it did not start, one is running, or the console is closing.
-        """
+            Unavailable: it did not start, one is running, or the console is closing."""
         with self._lock:
             if self._closed:
                 raise Unavailable("the console is closing")

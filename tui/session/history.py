@@ -48,8 +48,7 @@ def alert_input(operation: Operation) -> Unfinished:
 class History:
     """Re-reads the journal only after its folder changed or while an operation is open.
 
-    Runs on the event loop; all disk access happens on threads.
-    """
+    Runs on the event loop; all disk access happens on threads."""
 
     def __init__(
         self, place: Place, inspector: Inspector, clock: Callable[[], float], settles: bool
@@ -61,8 +60,7 @@ class History:
         self._reported: set[str] = set()
         self._settled: dict[str, tuple[int, float] | None] = {}
         """Operations that were settled while tasks were still being moved: store generation and
-        time of the check; None if nothing is left to find out.
-        """
+        time of the check; None if nothing is left to find out."""
         self._following: set[str] = set()
         self.half_moved: dict[str, int] = {}
         """Half-moved tasks of each interrupted operation, by id, as far as known."""
@@ -81,8 +79,7 @@ class History:
         """The current record of one operation; None if missing.
 
         Raises:
-            Unavailable: the place was closed.
-        """
+            Unavailable: the place was closed."""
         await self.refresh(always=True)
         return next((one for one in self.operations if one.op == op), None)
 
@@ -98,8 +95,7 @@ class History:
         """Read the journal if it may have changed; return the operations newly found interrupted.
 
         Raises:
-            Unavailable: the place was closed.
-        """
+            Unavailable: the place was closed."""
         journal = self._place.journal
         if journal is None:
             self.is_read = True
@@ -151,8 +147,7 @@ class History:
     async def _settle(self, operation: Operation) -> str:
         """Settle one operation; return the error, "" if it was settled as far as possible.
 
-        After an error, or while tasks are being moved, it is tried again later.
-        """
+        After an error, or while tasks are being moved, it is tried again later."""
         generation, now = self._inspector.latest.generation, self._clock()
         try:
             settled = await self._inspector.history.settle_operation(operation)

@@ -1,6 +1,5 @@
 """Queries of the index of a place: age tables, due tasks by kind, groups, and error clusters with
-the answer whether they still happen.
-"""
+the answer whether they still happen."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ def age_groupings(session: PlaceSession) -> tuple[str, ...]:
     """The keys of `age_table.GROUPINGS` that a place has age tables by, in order of preference.
 
     A place with groups of its own, such as the hosts that mail goes to, has them by these and not
-    by destination: the recipients of one host may have any domain.
-    """
+    by destination: the recipients of one host may have any domain."""
     return ("destination" if session.place.groups is None else "group", "kind", "error")
 
 
@@ -44,8 +42,7 @@ async def query_ages(
     """Ages of the tasks in a state that match a filter, grouped by a key of `age_table.GROUPINGS`.
 
     Raises:
-        Unavailable: the place was closed.
-    """
+        Unavailable: the place was closed."""
     return await session.inspector.tallies.ages(Query(state, condition), by, session.clock())
 
 
@@ -55,8 +52,7 @@ async def first_useful_ages(
     """The first age table that is informative; else the first with a named row.
 
     Raises:
-        Unavailable: the place was closed.
-    """
+        Unavailable: the place was closed."""
     otherwise: tuple[State, Ages] | None = None
     for state in AGE_TABLE_STATES:
         for by in age_groupings(session):
@@ -72,8 +68,7 @@ async def query_due_kinds(session: PlaceSession) -> Ages:
     """Ages of the due tasks, by kind.
 
     Raises:
-        Unavailable: the place was closed.
-    """
+        Unavailable: the place was closed."""
     query = Query(State.PENDING, filter_language.parse_filter(DUE_FILTER))
     return await session.inspector.tallies.ages(query, "kind", session.clock())
 
@@ -89,8 +84,7 @@ async def read_group_table(
     state `first` come first.
 
     Raises:
-        Unavailable: the place was closed.
-    """
+        Unavailable: the place was closed."""
     now, nothing = session.clock(), GroupTable()
     key = ("groups", query, by, first, most)
     shares = session.place.groups is not None and session.place.groups.share_payloads
@@ -141,8 +135,7 @@ async def check_clusters(session: PlaceSession, query: Query) -> tuple[CheckedCl
     """The error clusters of a query, largest first, checked against the logs of the last hour.
 
     Raises:
-        Unavailable: the place was closed.
-    """
+        Unavailable: the place was closed."""
     if not session.has_readings:
         await session.wait_for_readings()  # the logs must have been read once
     clusters = await session.inspector.tallies.clusters(query)

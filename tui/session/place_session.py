@@ -74,8 +74,7 @@ MAIL_TASKS = Query(filter=filter_language.parse_filter("kind=mail_send"))
 
 MAIL_GRACE_SECONDS = 30.0
 """Seconds for which there must be more spooled mails than mail tasks: a mail is spooled before its
-task is queued, and both are removed after sending.
-"""
+task is queued, and both are removed after sending."""
 
 HANG_SECONDS = 10.0
 """Seconds after which a read of lock, metrics and logs counts as hanging; it takes milliseconds,
@@ -89,8 +88,7 @@ ACTIVE_SECONDS = 5.0
 
 FIRST_QUERY_SECONDS, UNCHANGED_QUERY_SECONDS = 0.1, 5.0
 """Seconds until the due tasks are queried: from one look whether the first scan has ended to the
-next, and after a query without a change.
-"""
+next, and after a query without a change."""
 
 QUERY_COST_FACTOR = 20
 """Minimum pause between two queries, as a multiple of the last one: it grows with the backlog."""
@@ -128,8 +126,7 @@ class PlaceSession:
     ) -> None:
         """`number`: the place's number in the console, from 1. `records`: write samples for the
         flight recorder unless another process does. `name`: its short name; "" for the whole one.
-        `shared`: what it shares with the other places. `read_store` is what a full scan reads.
-        """
+        `shared`: what it shares with the other places. `read_store` is what a full scan reads."""
         self.place, self.clock, self.number = place, clock, number
         self.name = name or safe_line(place.name)
         self.opened_at = clock()
@@ -165,8 +162,7 @@ class PlaceSession:
         """The counts when the last read began; None if not all tasks were counted then."""
         self.dead_clusters: tuple[int | None, float] = (None, 0.0)
         """Number of different errors of the dead tasks, and when they were counted, epoch seconds
-        UTC.
-        """
+        UTC."""
         self.flow = FlowHistory()
         self.is_replaced = False
         """True from a change of its folders until what is there now was read."""
@@ -372,8 +368,7 @@ class PlaceSession:
         """Query the due tasks and their age.
 
         Raises:
-            Unavailable: the place was closed.
-        """
+            Unavailable: the place was closed."""
         tokens = () if isinstance(self.readings.tokens, str) else self.readings.tokens
         kinds = tuple(bucket.name for bucket in tokens if bucket.name != ALL_KINDS)
         tallies, before = self.inspector.tallies, self.backlog
@@ -414,8 +409,7 @@ class PlaceSession:
         for `MAIL_GRACE_SECONDS` seconds.
 
         Raises:
-            Unavailable: the spool or the tasks cannot be read.
-        """
+            Unavailable: the spool or the tasks cannot be read."""
         mail, backlog, payloads = self.place.mail, self.readings.sending.backlog, set[str]()
 
         def add(tasks: Sequence[Task], done: int, total: int) -> bool:
@@ -583,8 +577,7 @@ class PlaceSession:
 
         Raises:
             UnreadableRecording: nothing was recorded, or it cannot be read.
-            Unavailable: the place was closed.
-        """
+            Unavailable: the place was closed."""
         recording = self.place.recording
         if recording is None:
             raise UnreadableRecording("no recorded history of this place")
@@ -674,8 +667,7 @@ class PlaceSession:
         its notes.
 
         Raises:
-            Unavailable: it cannot be written.
-        """
+            Unavailable: it cannot be written."""
         notes, who = self.place.notes, self.place.who.name
         if notes is None:
             raise Unavailable("this place has no notes")
@@ -690,8 +682,7 @@ class PlaceSession:
         """Run `change` on the mail routes and read them again; return what `change` returns.
 
         Raises:
-            Unavailable: it cannot be changed.
-        """
+            Unavailable: it cannot be changed."""
 
         def act() -> tuple[str, MailRoutes | None]:
             return change(), read_routes(self.place)
@@ -769,8 +760,7 @@ async def follow_places(
     of a place that is not shown each `HIDDEN_READ_SECONDS`.
 
     The inspectors follow the tasks on their own threads. The first tasks of a place get `headstart`
-    seconds before anything else of it is read.
-    """
+    seconds before anything else of it is read."""
     turns = asyncio.create_task(_give_turns(sessions, period, is_shown))
     try:
         await asyncio.gather(*(session.follow(headstart) for session in sessions))
@@ -802,8 +792,7 @@ def next_turn(now: float, period: float, number: int) -> float:
     the event loop: one of `TURNS_PER_SECOND` turns in the first second of a period.
 
     Reads one after the other find their code in the processor's cache, and the screen changes once;
-    but the threads of places that read in the same turn wait for each other.
-    """
+    but the threads of places that read in the same turn wait for each other."""
     return now + period - (now - number % TURNS_PER_SECOND / TURNS_PER_SECOND) % period
 
 

@@ -1,7 +1,6 @@
 """Operations that this console runs in the background, independent of the screen: their start,
 progress and result. A plan is carried out directly, as a paced replay, or by the replay that it
-undoes.
-"""
+undoes."""
 
 from __future__ import annotations
 

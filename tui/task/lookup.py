@@ -40,8 +40,7 @@ async def read_parts(inspector: Inspector, task: Task) -> tuple[Opened, ...]:
 
     Raises:
         Gone: the task changed or no longer exists.
-        Unavailable: the store cannot be reached.
-    """
+        Unavailable: the store cannot be reached."""
     return tuple(
         [await _read_part(inspector, task, part) for part in await inspector.actions.parts(task)]
     )

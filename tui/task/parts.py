@@ -1,6 +1,5 @@
 """The parts of the task screen, without Textual: its tab, and what is read of the task: why it
-waits, its log lines, its parts, its cluster.
-"""
+waits, its log lines, its parts, its cluster."""
 
 from __future__ import annotations
 
@@ -291,8 +290,7 @@ class TaskParts:
         """Read the task again, and its files.
 
         Raises:
-            Unavailable: the place was closed.
-        """
+            Unavailable: the place was closed."""
         self.reader.is_fresh = False
         await self.reader.read()
         return Change.NOTHING

@@ -96,8 +96,7 @@ def _parse_assigned(each: Opened) -> dict[str, str]:
     """Parse a file of shell assignments without executing it.
 
     Raises:
-        Refused: the file is invalid or could not be read.
-    """
+        Refused: the file is invalid or could not be read."""
     if each.refused or each.part.refusal:
         raise Refused(each.refused or each.part.refusal)
     return parse_meta(each.data, lambda key: key.replace("_", "").isalpha())

@@ -1,8 +1,7 @@
 """The task screen: why it does not run, and its parts: payload, attempts, log, files.
 
 It shows its parts (`tui.task.parts`) in all panes at once, or one tab on a small screen, and passes
-keys to their rows, which are in the order of their hints.
-"""
+keys to their rows, which are in the order of their hints."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 On a local terminal and on a fast link the screen repaints each second. A slow link is SSH on which
 output had to wait. It has a budget in bytes per second: while no key is pressed and the budget is
 exceeded, the screen repaints every 2 s, then every 5 s, and the header shows it. Answers to keys
-are never delayed, nor is a running operation.
-"""
+are never delayed, nor is a running operation."""
 
 from __future__ import annotations
 
@@ -89,8 +88,7 @@ class BandwidthBudget:
     ) -> None:
         """`written` returns all bytes so far; `clock` is monotonic, in seconds.
 
-        While `is_operating`, the screen repaints each second.
-        """
+        While `is_operating`, the screen repaints each second."""
         self._written, self._clock = written, clock
         self._limit, self._is_operating, self._waited = limit, is_operating, waited
         self._slow_until = -math.inf

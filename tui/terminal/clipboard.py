@@ -2,8 +2,7 @@
 text for the terminal's own selection: a copy that works everywhere.
 
 Source: xterm's control sequences ("Operating System Commands", Ps = 52); tmux(1) on `set-clipboard`
-and `allow-passthrough`.
-"""
+and `allow-passthrough`."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ def osc52_sequence(text: str, environ: Mapping[str, str]) -> str:
     outer terminal (`allow-passthrough`).
 
     Raises:
-        ClipboardTooLong: the text is longer than the limit.
-    """
+        ClipboardTooLong: the text is longer than the limit."""
     encoded = base64.b64encode(text.encode("utf-8", "replace")).decode("ascii")
     setting = environ.get(LIMIT_VARIABLE, "")
     cap = int(setting) if setting.isascii() and setting.isdigit() else DEFAULT_LIMIT_BYTES
@@ -63,8 +61,7 @@ def screen_text(screen: Screen[Any]) -> str:
 
 async def show_plain_text(app: App[None], text: str) -> None:
     """Leave the full screen, print the text, and come back when Enter is pressed, or when a signal
-    ends the app: the event loop handles signals, so it waits for both.
-    """
+    ends the app: the event loop handles signals, so it waits for both."""
     # The last line is for the prompt: the first line must not scroll away.
     text = "".join(text.splitlines(keepends=True)[: app.size.height - 1])
     out, keyboard = sys.__stdout__, sys.__stdin__

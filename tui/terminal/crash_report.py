@@ -2,8 +2,7 @@
 
 An error's message and the variables may contain task contents, addresses and paths. So a report has
 only the errors' types, their errno numbers, and the lines of code in their tracebacks, also for our
-own errors.
-"""
+own errors."""
 
 from __future__ import annotations
 
@@ -87,8 +86,7 @@ def save_report(text: str, environ: Mapping[str, str], now: float, pid: int) -> 
     """Write a report to a file of mode 0600; return its path.
 
     Raises:
-        OSError: no folder is writable.
-    """
+        OSError: no folder is writable."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     name = f"crash-{stamp}-{pid}.txt"
     try:

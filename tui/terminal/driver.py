@@ -119,8 +119,7 @@ class Terminal(LinuxDriver):
     """Textual's Linux driver, extended for old terminals, lost terminals and job control.
 
     Signals that stop and continue the process are handled on the event loop: a handler that runs at
-    any point could interrupt a half-done change of the terminal.
-    """
+    any point could interrupt a half-done change of the terminal."""
 
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
@@ -274,8 +273,7 @@ class Terminal(LinuxDriver):
     def _resume_process(self) -> None:
         """Handle SIGCONT, maybe after a SIGSTOP that released nothing.
 
-        Release and take the terminal, so that changes by the shell are undone too.
-        """
+        Release and take the terminal, so that changes by the shell are undone too."""
         if self._writer_thread is not None and self._auto_restart:
             self.suspend_application_mode()
             self.resume_application_mode()
@@ -297,8 +295,7 @@ def parse_keys(parser: XTermParser, text: str, is_after_escape: bool) -> list[Me
 
     A key that comes within 100 ms after Esc, as on a slow link, makes Textual an Alt key of both.
     No key is bound to Alt: it is Esc, and then the key. Sequences of a terminal begin with Esc and
-    `[` or `O`.
-    """
+    `[` or `O`."""
     events: list[Message] = []
     for part in _KEY_AFTER_ESCAPE.split(text):
         if is_after_escape and parser._timeout_time is not None and part[0] not in "[O":
@@ -320,8 +317,7 @@ def has_job_control_shell() -> bool:
     """True if a shell with job control can continue this process after a stop.
 
     Blocks while reading /proc. A shell is there if the parent of the leader of our process group is
-    in our session but in another group.
-    """
+    in our session but in another group."""
     leader = os.getpgrp()
     try:
         stat = Path(f"/proc/{leader}/stat").read_text(encoding="utf-8", errors="replace")

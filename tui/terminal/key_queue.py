@@ -8,8 +8,7 @@ opened is laid out.
 
 A terminal without bracketed paste sends pasted text as keys, and a slow link delivers many keys in
 one read. So keys in a burst write nothing, and a key that confirms a plan counts only if the plan
-was on screen, unchanged, for `CONFIRM_SECONDS` when the key arrived.
-"""
+was on screen, unchanged, for `CONFIRM_SECONDS` when the key arrived."""
 
 from __future__ import annotations
 
@@ -103,8 +102,7 @@ ROWS_TIMEOUT_SECONDS = 0.5
 
 AWAITED_WORKERS = {"plan": 3.0, "problems": ROWS_TIMEOUT_SECONDS}
 """Groups of workers that decide what a key does (one opens a screen, the other brings rows), with
-the seconds for which keys wait for them.
-"""
+the seconds for which keys wait for them."""
 
 
 class PendingWait(NamedTuple):

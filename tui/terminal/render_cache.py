@@ -2,8 +2,7 @@
 
 From the first to the last changed line of the screen, Textual asks each widget for all its lines,
 and looks up colours and sizes even if no line has changed. With a dozen panes that took a third of
-the time that a key takes.
-"""
+the time that a key takes."""
 
 from __future__ import annotations
 
@@ -31,8 +30,7 @@ class CachedLines(StylesCache):
     """Cache of a widget's styled lines, with frames that are faint or bold as the theme has them.
 
     A border of Textual has only a colour. What is left and right of the content, frame and
-    padding, is looked up once for all of them: for each line, that took longer than its content.
-    """
+    padding, is looked up once for all of them: for each line, that took longer than its content."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,8 +128,7 @@ class CachedRender:
         """Lay out the screen again for another number of lines.
 
         A layout between an earlier `refresh(layout=True)` and its handling would leave its height
-        in Textual's cache, which `refresh` does not clear then.
-        """
+        in Textual's cache, which `refresh` does not clear then."""
         assert isinstance(self, Widget)
         self._box_model_cache.clear()
         self.refresh(layout=True)
@@ -153,8 +150,7 @@ class CachedStylesheet(Stylesheet):
     """Textual's style sheet, but unchanged variables cause no new parse.
 
     Textual parses for the first screen, drops the result, and parses everything again for the first
-    widget: together 1/6 of the time from Python's start to the first rows.
-    """
+    widget: together 1/6 of the time from Python's start to the first rows."""
 
     def set_variables(self, variables: dict[str, str]) -> None:
         """Set the variables."""

@@ -71,8 +71,7 @@ class Export:
         """Write some rows; blocks.
 
         Raises:
-            ExportRefused: writing failed; the draft is deleted.
-        """
+            ExportRefused: writing failed; the draft is deleted."""
         if self.is_stopped:
             self.discard()  # on this thread, after the last write
             return False
@@ -90,8 +89,7 @@ class Export:
         """Fsync the draft and link it to its final name; blocks.
 
         Raises:
-            ExportRefused: a file of that name exists, or writing failed; the draft is deleted.
-        """
+            ExportRefused: a file of that name exists, or writing failed; the draft is deleted."""
         try:
             if self._fd < 0:
                 self._open()

@@ -1,8 +1,7 @@
 """Signs for UTF-8 locales, and their ASCII replacements for all other locales.
 
 The other modules write the UTF-8 signs. If the locale has no UTF-8, each one, and every other
-non-ASCII character of any text, is replaced when it is painted.
-"""
+non-ASCII character of any text, is replaced when it is painted."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 queue's course: tasks in, out and died per second, and the backlog.
 
 A braille character holds two columns and four rows of dots (Unicode, U+2800 to U+28FF): dot 1 to 3
-and 7 are the left column from the top, 4 to 6 and 8 the right one.
-"""
+and 7 are the left column from the top, 4 to 6 and 8 the right one."""
 
 from __future__ import annotations
 
@@ -34,8 +33,7 @@ def braille_line(values: Values, low: float, high: float, rows: int) -> list[str
     """A line through values as `rows` lines of braille; two values for each cell.
 
     `low` is at the bottom, `high` at the top. Neighbours are joined by dots; a missing value leaves
-    its column blank.
-    """
+    its column blank."""
     dots = rows * 4
     cells = [[0] * ((len(values) + 1) // 2) for _ in range(rows)]
     before: int | None = None

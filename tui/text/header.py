@@ -90,8 +90,7 @@ def tab_line(
     part of its count that has a more exact word. The counts of `partial` are of what was read.
 
     If they do not fit: drop the gaps first, then empty tabs, then tabs before the current one, so
-    that the current tab stays visible.
-    """
+    that the current tab stays visible."""
     texts: dict[int, str] = {}
     for at, (name, amount) in enumerate(zip(names, counts, strict=True)):
         figure = Figure(amount, complete and at not in partial).text()

@@ -1,8 +1,7 @@
 """A table of keys: key bindings, hint lines and help of most screens are made from it, and agree.
 
 A screen with key rows of its own (`tui.key_tables`) is not in it, but takes the words of the
-keys that it shares with other screens from it. `tui.key_tables` has the keys of all screens.
-"""
+keys that it shares with other screens from it. `tui.key_tables` has the keys of all screens."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Lines of the screen: cut, filled, folded and joined in cells of the terminal; pure functions.
 
 A line is a tuple of runs. A run is a text and the name of its style (`tui.text.styles`); the theme
-defines the style. Foreign text passes through `engine.text.safe` before it is put into a run.
-"""
+defines the style. Foreign text passes through `engine.text.safe` before it is put into a run."""
 
 from __future__ import annotations
 
@@ -127,8 +126,7 @@ def fact_lines(
     rows: Iterable[Run], width: int, names: int = 12, looks: Mapping[str, str] | None = None
 ) -> list[Line]:
     """Names and values in two columns below a margin, `names` cells for the first; long values are
-    folded. `looks` has the style of a value up to its first comma, by name.
-    """
+    folded. `looks` has the style of a value up to its first comma, by name."""
     lines: list[Line] = []
     room = max(8, width - MARGIN_CELLS - names - 2)
     for name, value in rows:
@@ -146,8 +144,7 @@ def folded_lines(
     text: str, width: int, style: str = "", lead: Line = (("  ", ""),), hang: int = 0
 ) -> list[Line]:
     """A text, made safe here and folded behind its lead: blanks, a sign, a label. The lines after
-    the first begin with as many blanks, and `hang` more.
-    """
+    the first begin with as many blanks, and `hang` more."""
     cells = width_of(lead)
     first, *others = fold_text(safe_line(text), max(8, width - cells - hang - 1))
     *before, (end, look) = lead

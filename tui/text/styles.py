@@ -29,8 +29,7 @@ TOKENS = (
 """The colours of the console by their meaning, which a theme defines; "" is plain text.
 
 `error` is only for what is wrong now. `line` is for frames and the empty part of a bar, and carries
-no words. `heat1` to `heat5` are the grounds of the age table, from few to many.
-"""
+no words. `heat1` to `heat5` are the grounds of the age table, from few to many."""
 
 DERIVED_STYLES = (
     "strong",
@@ -80,8 +79,7 @@ _GAP = re.compile(r"(^ +| {2,}| +$)")
 
 def mark_words(line: Line, looks: Mapping[str, object]) -> Line:
     """The line with underline, strike and reverse only at its words: without colours, a reversed
-    blank or graph looks like a state.
-    """
+    blank or graph looks like a state."""
     if not any(f"{style}{BARE}" in looks for _, style in line):
         return line
     return tuple(

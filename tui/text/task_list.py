@@ -53,8 +53,7 @@ def short_id(ident: str, cells: int = SHORT_ID_CELLS) -> str:
     is left of its queue's name; made safe.
 
     Up to `MAX_NAME_CELLS` it stays whole unless it ends in eight hexadecimal digits: it may be a
-    number and a name.
-    """
+    number and a name."""
     text = safe_line(ident)
     end = text[-SHORT_ID_CELLS:]
     is_name = len(text) <= MAX_NAME_CELLS and not _HEX.issuperset(end)
@@ -91,8 +90,7 @@ def count_runs(task: Task, limit: int | None) -> int | None:
     """Number of runs that have ended, as the log counts them; None if unknown.
 
     `limit` is their maximum. A queue that counts retries does not count the last run of a task
-    that it gives up, and a purge keeps its count.
-    """
+    that it gives up, and a purge keeps its count."""
     has_died = task.state in (State.DEAD, State.TRASH)
     is_exhausted = task.extra.get("dead_reason") == "max_retries_exceeded"
     if has_died and is_exhausted and limit and task.attempts == limit - 1:
@@ -167,8 +165,7 @@ def task_columns(
 
     `destined`: tasks have destinations (not in every store). `longest`: cells of the longest id
     (`id_cells`). `worded`: tasks have a word that is more exact than their state. `limit`: maximum
-    attempts of each task. `kinds`: cells of the longest kind.
-    """
+    attempts of each task. `kinds`: cells of the longest kind."""
     if width < NARROW_COLUMNS:
         return _narrow(state, width)
     if state is State.TRASH:
@@ -214,8 +211,7 @@ def resize_columns(
 ) -> tuple[Column[ListedTask], ...]:
     """Give ids `id_cells`, if they need more; `is_wide`: the error has the room of all columns but
     id and time. The last column gets what is left, at least 8 cells; for that the columns after
-    the id make room.
-    """
+    the id make room."""
     if not columns or not (id_cells or is_wide):
         return tuple(columns)
     first, *middle, last = columns

@@ -39,8 +39,7 @@ class Painted(CachedRender, SizedWidget):
     @property
     def gutter(self) -> Spacing:
         """Space around the lines; Textual would also ask the styles for scroll bars, which do not
-        exist.
-        """
+        exist."""
         return self.styles.gutter
 
     def on_resize(self) -> None:
@@ -82,8 +81,7 @@ class Painted(CachedRender, SizedWidget):
     def set_frame(self, title: Line, right: Line = (), bottom: str = "") -> None:
         """Set the words in the frame: a title, a text at its right end, and one at the bottom.
 
-        Nothing is shown unless the style sheet gives the widget a border.
-        """
+        Nothing is shown unless the style sheet gives the widget a border."""
         styles: Mapping[str, Style] = getattr(self.app, "looks", {})
         width = self.outer_size.width - 6
         is_box = bool(self.styles.border_left[0])
@@ -225,8 +223,7 @@ class Panel(NamedTuple):
 
 class Board(Box):
     """Panes by their ids: some over the whole width above and below two columns. A pane is as high
-    as its lines; those of `FILLS` get the lines that are left in their column.
-    """
+    as its lines; those of `FILLS` get the lines that are left in their column."""
 
     ABOVE: tuple[str, ...] = ()
     LEFT: tuple[str, ...] = ()

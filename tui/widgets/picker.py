@@ -26,8 +26,7 @@ class Picker(Painted, can_focus=True):
 
     If the row under the cursor leaves, it stays visible as a departed row until the cursor moves,
     or for `GHOST_SECONDS`. So no other row moves under the cursor at that moment, and a key cannot
-    act on a row that the operator did not see.
-    """
+    act on a row that the operator did not see."""
 
     class CursorMoved(Message):
         """The cursor is on another row."""

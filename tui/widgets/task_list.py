@@ -1,8 +1,7 @@
 """The task list: a window on a query result of up to a million rows, painted line by line.
 
 It is no ScrollView: there, each change of the number of rows would lay out and repaint the whole
-screen.
-"""
+screen."""
 
 from __future__ import annotations
 
@@ -99,8 +98,7 @@ class TaskList(Painted, can_focus=True):
         """Move by a motion of the key table: down, up, half_down, page_down, first and so on.
 
         No message is sent, as the caller knows that the cursor moved: the message would come one
-        frame later and repaint again.
-        """
+        frame later and repaint again."""
         before, is_told = self.rows.view.cursor, self._reported == _facts(self.rows.view)
         self.rows.move(action)
         now = self.rows.view.cursor

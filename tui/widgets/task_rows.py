@@ -2,8 +2,7 @@
 
 The cursor follows a task's id; its position is looked up after each change. Only during the first
 scan of a store the cursor is the first row until the operator moves it, because the scan finds
-tasks in random order.
-"""
+tasks in random order."""
 
 from __future__ import annotations
 
@@ -42,8 +41,7 @@ class RowSource(Protocol):
 
     async def window(self, query: Query, start: int, size: int, *, counts: bool = True) -> Window:
         """Return `size` rows of a result, from position `start` on; without `counts`, perhaps
-        before it is known how many there are.
-        """
+        before it is known how many there are."""
 
     async def find(self, query: Query, id: str) -> int | None:
         """Return the position of a task in a result."""
@@ -141,8 +139,7 @@ class TaskRows:
         left: then the cursor is on a neighbour.
 
         Raises:
-            engine.store.StoreError: the rows cannot be read.
-        """
+            engine.store.StoreError: the rows cannot be read."""
         await self._read_wanted.wait()
         self._read_wanted.clear()
         if not self.height:

@@ -1,6 +1,5 @@
 """Load themes from YAML files: colours and text styles of the console. Apply one to the app, and
-again when its file changes.
-"""
+again when its file changes."""
 
 from __future__ import annotations
 
@@ -105,8 +104,7 @@ def load_theme(name: str, environ: Mapping[str, str] = os.environ) -> LoadedThem
     "" is the default theme.
 
     Raises:
-        BadTheme: no such theme, or its file is invalid.
-    """
+        BadTheme: no such theme, or its file is invalid."""
     loaded = _read(name or default_theme(environ), environ)
     if environ.get("NO_COLOR") and not is_colourless(loaded.theme):
         return _read(MONO_THEME, environ)
@@ -133,8 +131,7 @@ def _read(name: str, environ: Mapping[str, str]) -> LoadedTheme:
 def _read_content(asked: str, name: str, environ: Mapping[str, str], files: list[Path]) -> Any:
     """Read and check a theme file; append it to `files`.
 
-    A theme may be based on its own name: that is the theme of that name in the next folder.
-    """
+    A theme may be based on its own name: that is the theme of that name in the next folder."""
     if "/" in name or name.endswith(".yaml"):
         candidates = [Path(name)]
     else:
@@ -295,8 +292,7 @@ def is_colourless(theme: Theme) -> bool:
 def theme_styles(theme: Theme) -> dict[str, Style]:
     """The style of each style name in a theme, and of plain text, without the terminal's defaults.
 
-    Each contains the theme's background: nothing else would paint it behind the text.
-    """
+    Each contains the theme's background: nothing else would paint it behind the text."""
     values = theme.variables
     plain = Style(
         color=_parse_color(theme.foreground, TERMINAL_COLOR),
@@ -339,8 +335,7 @@ def _on_cursor(style: Style, styles: Mapping[str, Style]) -> Style:
     """A style on the row under the cursor: it keeps its colour, on the ground of the cursor.
 
     A cursor that is shown by reversing has no colours but those of filled chips, and shows a
-    reversed style by not reversing it.
-    """
+    reversed style by not reversing it."""
     cursor = styles["cursor"]
     if _is_filled(style, styles):
         return style
@@ -366,8 +361,7 @@ class ThemeLoader:
         """Apply that theme now; blocks, because there is no event loop yet.
 
         Raises:
-            BadTheme: there is no such theme.
-        """
+            BadTheme: there is no such theme."""
         self._app = app
         self._loaded = load_theme(name)
         self._stamps = self._loaded.files
