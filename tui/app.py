@@ -139,15 +139,11 @@ class Console(SafeApp, inherit_bindings=False):
         limit: LinkLimit = LinkLimit(),  # noqa: B008 - a constant
         trouble: Callable[[], str] = lambda: "",
     ) -> None:
-        """Follow these places; `glyphs` default to those of the locale.
-
-        `uptime`: seconds on a clock that is never set. `limit` is for repaints without a key.
-        `first` is the first screen, by its name in the key table. `trouble` returns the latest
-        failure outside the places, or "": it is asked each second and must not block; a new text is
-        shown.
-
-        Raises:
-            BadTheme: there is no such theme."""
+        """Follow these places; `glyphs` default to those of the locale. `uptime`: seconds on a
+        clock that is never set. `limit` is for repaints without a key. `first` is the first screen,
+        by its name in the key table. `trouble` returns the latest failure outside the places, or
+        "": it is asked each second and must not block; a new text is shown. Raises BadTheme: there
+        is no such theme."""
         # Textual chooses its no-colour filter by this argument, before a theme is loaded.
         super().__init__(ansi_color=True if os.environ.get("NO_COLOR") else None)
         self.stylesheet = CachedStylesheet(variables=self.get_css_variables())

@@ -42,9 +42,9 @@ def named_in(text: str) -> Iterator[str]:
 
 
 def errors_in(text: str) -> Iterator[str]:
-    """The errors below `Raises:`."""
-    _, _, lines = text.partition("Raises:")
-    for names in re.findall(r"^\s+((?:\w+\.)*[A-Z]\w+(?:, (?:\w+\.)*[A-Z]\w+)*): ", lines, re.M):
+    """The errors below `Raises:`, or in a sentence that begins so: `Raises Gone: it moved.`"""
+    _, _, reasons = text.partition("Raises")
+    for names in re.findall(r"\s((?:\w+\.)*[A-Z]\w+(?:, (?:\w+\.)*[A-Z]\w+)*): ", reasons):
         yield from names.split(", ")
 
 

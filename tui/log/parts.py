@@ -131,11 +131,8 @@ class LogCounter:
         self.news = LogCounts(self._book, self._filter, since)
 
     async def count(self, reader: LogReader) -> None:
-        """Wait for uncounted lines and count them, some at a time.
-
-        Raises:
-            OSError: a log cannot be read.
-            engine.store.Unavailable: the reader is closed."""
+        """Wait for uncounted lines and count them, some at a time. Raises OSError: a log cannot be
+        read; engine.store.Unavailable: the reader is closed."""
         await self.uncounted.wait()
         self.uncounted.clear()
         while self.is_countable and not self.counts.done:
@@ -223,10 +220,8 @@ class LogParts:
         return self.counter.news.matching if self.counter.news else 0
 
     async def follow(self, first: Callable[[], Awaitable[object]]) -> Change:
-        """Run a job, then read new lines in a loop; repaint at most as often.
-
-        Raises:
-            Unavailable: the screen is closing."""
+        """Run a job, then read new lines in a loop; repaint at most as often. Raises Unavailable:
+        the screen is closing."""
         reader = self.reader
         await reader.call(reader.book.refresh)
         self.was_read, reader.page = True, self.page.height

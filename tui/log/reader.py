@@ -123,10 +123,7 @@ class LogReader:
         """The running job, and when it started (monotonic seconds)."""
 
     async def call(self, make: Callable[[], T]) -> T:
-        """Run a call on the thread of the logs.
-
-        Raises:
-            Unavailable: the reader is closed."""
+        """Run a call on the thread of the logs. Raises Unavailable: the reader is closed."""
         return await self._thread.run(make)
 
     async def close(self) -> None:
@@ -139,11 +136,8 @@ class LogReader:
         return 0.0 if self.job is None else time.monotonic() - self.job[1]
 
     async def run(self, job: SteppedWork, partly: Callable[[], None] | None = None) -> bool:
-        """Run the steps of a job with progress; True if it reached its end.
-
-        Raises:
-            OSError: a log cannot be read.
-            Unavailable: the reader is closed."""
+        """Run the steps of a job with progress; True if it reached its end. Raises OSError: a log
+        cannot be read; Unavailable: the reader is closed."""
         shown_at = time.monotonic()
         self.job = job, shown_at
         while not job.done and not self.is_stopping:

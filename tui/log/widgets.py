@@ -60,11 +60,8 @@ class LogHistogram(Lines):
             self._rates = LineRates(self._book, self._begin)
 
     async def count(self, reader: LogReader) -> None:
-        """Count new lines, step by step; at most `MAX_PERIOD_BYTES`.
-
-        Raises:
-            OSError: a log cannot be read.
-            engine.store.Unavailable: the reader is closed."""
+        """Count new lines, step by step; at most `MAX_PERIOD_BYTES`. Raises OSError: a log cannot
+        be read; engine.store.Unavailable: the reader is closed."""
         rates = self._rates
         while rates is not None and not rates.done and rates.read < MAX_PERIOD_BYTES:
             await reader.call(rates.step)

@@ -62,11 +62,8 @@ def list_pages(headings: Iterable[str]) -> Iterator[ManPage]:
 
 
 def write_pages(manual: str, folder: Path) -> list[Path]:
-    """Write all pages below `folder` (man1, man5, man7) and return their paths.
-
-    Raises:
-        ImportError: pypandoc is missing.
-        KeyError: MANUAL.md has no such heading."""
+    """Write all pages below `folder` (man1, man5, man7) and return their paths. Raises ImportError:
+    pypandoc is missing; KeyError: MANUAL.md has no such heading."""
     import pypandoc
 
     sections = split_sections(manual)
@@ -251,10 +248,8 @@ COMPLETIONS = {
 
 
 def write_share_files(source: Path, prefix: Path) -> None:
-    """Write the manual pages and completion scripts of a source tree below `prefix`.
-
-    Raises:
-        ImportError: shtab or pypandoc is missing."""
+    """Write the manual pages and completion scripts of a source tree below `prefix`. Raises
+    ImportError: shtab or pypandoc is missing."""
     write_pages((source / "MANUAL.md").read_text(encoding="utf-8"), prefix / "share/man")
     for shell, name in COMPLETIONS.items():
         path = prefix / name

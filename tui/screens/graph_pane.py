@@ -68,9 +68,7 @@ class GraphPane:
 
     async def read(self, session: PlaceSession, now: float) -> None:
         """Read the recorded course of a place, if the range is longer than what is in memory.
-
-        Raises:
-            Unavailable: the place was closed."""
+        Raises Unavailable: the place was closed."""
         if self.seconds <= HISTORY_SECONDS or session.place.recording is None or not self.width:
             return
         name, steps = self.range, graph_steps(self.width)

@@ -63,10 +63,8 @@ class BackgroundCommand:
         return text + (f": {last}" if last else "")
 
     def _run(self, argv: Sequence[str]) -> int:
-        """Run a command until it ends or `detach` is called; return its exit code. Blocks.
-
-        Raises:
-            OSError: it cannot be started."""
+        """Run a command until it ends or `detach` is called; return its exit code. Blocks. Raises
+        OSError: it cannot be started."""
         # A file, not a pipe: a child that outlives the console must still be able to write.
         began = time.monotonic()
         with tempfile.TemporaryFile() as output:
@@ -175,10 +173,8 @@ class WorkerProcess:
         return None if process is None else process.pid
 
     def start(self) -> str:
-        """Start the child; return a message.
-
-        Raises:
-            Unavailable: it did not start, one is running, or the console is closing."""
+        """Start the child; return a message. Raises Unavailable: it did not start, one is running,
+        or the console is closing."""
         with self._lock:
             if self._closed:
                 raise Unavailable("the console is closing")

@@ -76,10 +76,8 @@ class History:
         return tuple(one for one in self.operations if one.is_interrupted and one.open_rows)
 
     async def operation(self, op: str) -> Operation | None:
-        """The current record of one operation; None if missing.
-
-        Raises:
-            Unavailable: the place was closed."""
+        """The current record of one operation; None if missing. Raises Unavailable: the place was
+        closed."""
         await self.refresh(always=True)
         return next((one for one in self.operations if one.op == op), None)
 
@@ -93,9 +91,7 @@ class History:
 
     async def refresh(self, *, always: bool = False) -> tuple[Operation, ...]:
         """Read the journal if it may have changed; return the operations newly found interrupted.
-
-        Raises:
-            Unavailable: the place was closed."""
+        Raises Unavailable: the place was closed."""
         journal = self._place.journal
         if journal is None:
             self.is_read = True

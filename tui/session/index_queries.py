@@ -40,19 +40,15 @@ async def query_ages(
     session: PlaceSession, state: State, by: str, condition: Filter = NO_FILTER
 ) -> Ages:
     """Ages of the tasks in a state that match a filter, grouped by a key of `age_table.GROUPINGS`.
-
-    Raises:
-        Unavailable: the place was closed."""
+    Raises Unavailable: the place was closed."""
     return await session.inspector.tallies.ages(Query(state, condition), by, session.clock())
 
 
 async def first_useful_ages(
     session: PlaceSession, condition: Filter = NO_FILTER
 ) -> tuple[State, Ages]:
-    """The first age table that is informative; else the first with a named row.
-
-    Raises:
-        Unavailable: the place was closed."""
+    """The first age table that is informative; else the first with a named row. Raises Unavailable:
+    the place was closed."""
     otherwise: tuple[State, Ages] | None = None
     for state in AGE_TABLE_STATES:
         for by in age_groupings(session):
@@ -65,10 +61,7 @@ async def first_useful_ages(
 
 
 async def query_due_kinds(session: PlaceSession) -> Ages:
-    """Ages of the due tasks, by kind.
-
-    Raises:
-        Unavailable: the place was closed."""
+    """Ages of the due tasks, by kind. Raises Unavailable: the place was closed."""
     query = Query(State.PENDING, filter_language.parse_filter(DUE_FILTER))
     return await session.inspector.tallies.ages(query, "kind", session.clock())
 
@@ -81,10 +74,7 @@ async def read_group_table(
     most: int = MAX_GROUPS,
 ) -> GroupTable:
     """The groups of a query's tasks, `most` of them, -1: all; those with the most tasks in the
-    state `first` come first.
-
-    Raises:
-        Unavailable: the place was closed."""
+    state `first` come first. Raises Unavailable: the place was closed."""
     now, nothing = session.clock(), GroupTable()
     key = ("groups", query, by, first, most)
     shares = session.place.groups is not None and session.place.groups.share_payloads
@@ -133,9 +123,7 @@ class CheckedCluster(NamedTuple):
 
 async def check_clusters(session: PlaceSession, query: Query) -> tuple[CheckedCluster, ...]:
     """The error clusters of a query, largest first, checked against the logs of the last hour.
-
-    Raises:
-        Unavailable: the place was closed."""
+    Raises Unavailable: the place was closed."""
     if not session.has_readings:
         await session.wait_for_readings()  # the logs must have been read once
     clusters = await session.inspector.tallies.clusters(query)

@@ -365,10 +365,7 @@ class PlaceSession:
             await self._turns.wait(is_due)
 
     async def query_backlog(self) -> None:
-        """Query the due tasks and their age.
-
-        Raises:
-            Unavailable: the place was closed."""
+        """Query the due tasks and their age. Raises Unavailable: the place was closed."""
         tokens = () if isinstance(self.readings.tokens, str) else self.readings.tokens
         kinds = tuple(bucket.name for bucket in tokens if bucket.name != ALL_KINDS)
         tallies, before = self.inspector.tallies, self.backlog
@@ -406,10 +403,8 @@ class PlaceSession:
 
     async def count_lost_mails(self) -> None:
         """Compare each spooled mail with the tasks, for a command that does not watch their numbers
-        for `MAIL_GRACE_SECONDS` seconds.
-
-        Raises:
-            Unavailable: the spool or the tasks cannot be read."""
+        for `MAIL_GRACE_SECONDS` seconds. Raises Unavailable: the spool or the tasks cannot be
+        read."""
         mail, backlog, payloads = self.place.mail, self.readings.sending.backlog, set[str]()
 
         def add(tasks: Sequence[Task], done: int, total: int) -> bool:
@@ -573,11 +568,8 @@ class PlaceSession:
         self, start: float, end: float, last: RecordedSample | None = None
     ) -> RecordedHistory:
         """The recorded history between two times (epoch seconds UTC), of any process; `last` is
-        added at its end.
-
-        Raises:
-            UnreadableRecording: nothing was recorded, or it cannot be read.
-            Unavailable: the place was closed."""
+        added at its end. Raises UnreadableRecording: nothing was recorded, or it cannot be read;
+        Unavailable: the place was closed."""
         recording = self.place.recording
         if recording is None:
             raise UnreadableRecording("no recorded history of this place")
@@ -664,10 +656,7 @@ class PlaceSession:
 
     async def add_note(self, ident: str, text: str, made: float) -> None:
         """Write a note on a task created at `made` as the current operator; an empty text removes
-        its notes.
-
-        Raises:
-            Unavailable: it cannot be written."""
+        its notes. Raises Unavailable: it cannot be written."""
         notes, who = self.place.notes, self.place.who.name
         if notes is None:
             raise Unavailable("this place has no notes")
@@ -679,10 +668,8 @@ class PlaceSession:
         self.readings = self.readings._replace(notes=await asyncio.to_thread(add))
 
     async def change_routes(self, change: Callable[[], str]) -> str:
-        """Run `change` on the mail routes and read them again; return what `change` returns.
-
-        Raises:
-            Unavailable: it cannot be changed."""
+        """Run `change` on the mail routes and read them again; return what `change` returns. Raises
+        Unavailable: it cannot be changed."""
 
         def act() -> tuple[str, MailRoutes | None]:
             return change(), read_routes(self.place)

@@ -36,11 +36,8 @@ def search_logs(paths: Sequence[str], task: Task) -> LogFindings:
 
 
 async def read_parts(inspector: Inspector, task: Task) -> tuple[Opened, ...]:
-    """Read all parts of a task that may be read.
-
-    Raises:
-        Gone: the task changed or no longer exists.
-        Unavailable: the store cannot be reached."""
+    """Read all parts of a task that may be read. Raises Gone: the task changed or no longer exists;
+    Unavailable: the store cannot be reached."""
     return tuple(
         [await _read_part(inspector, task, part) for part in await inspector.actions.parts(task)]
     )

@@ -287,10 +287,7 @@ class TaskParts:
         return Change.NOTHING
 
     async def reread(self) -> Change:
-        """Read the task again, and its files.
-
-        Raises:
-            Unavailable: the place was closed."""
+        """Read the task again, and its files. Raises Unavailable: the place was closed."""
         self.reader.is_fresh = False
         await self.reader.read()
         return Change.NOTHING

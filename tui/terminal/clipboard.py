@@ -29,13 +29,9 @@ class ClipboardTooLong(Exception):
 
 
 def osc52_sequence(text: str, environ: Mapping[str, str]) -> str:
-    """The control sequence that puts the text on the terminal's clipboard.
-
-    Inside tmux it is sent twice: to tmux's own clipboard (`set-clipboard`), and through tmux to the
-    outer terminal (`allow-passthrough`).
-
-    Raises:
-        ClipboardTooLong: the text is longer than the limit."""
+    """The control sequence that puts the text on the terminal's clipboard. Inside tmux it is sent
+    twice: to tmux's own clipboard (`set-clipboard`), and through tmux to the outer terminal
+    (`allow-passthrough`). Raises ClipboardTooLong: the text is longer than the limit."""
     encoded = base64.b64encode(text.encode("utf-8", "replace")).decode("ascii")
     setting = environ.get(LIMIT_VARIABLE, "")
     cap = int(setting) if setting.isascii() and setting.isdigit() else DEFAULT_LIMIT_BYTES

@@ -68,10 +68,7 @@ class Export:
         self.is_stopped = False
 
     def write_rows(self, some: Sequence[ExportRow], done: int, total: int) -> bool:
-        """Write some rows; blocks.
-
-        Raises:
-            ExportRefused: writing failed; the draft is deleted."""
+        """Write some rows; blocks. Raises ExportRefused: writing failed; the draft is deleted."""
         if self.is_stopped:
             self.discard()  # on this thread, after the last write
             return False
@@ -86,10 +83,8 @@ class Export:
         return not self.is_stopped
 
     def finish(self) -> None:
-        """Fsync the draft and link it to its final name; blocks.
-
-        Raises:
-            ExportRefused: a file of that name exists, or writing failed; the draft is deleted."""
+        """Fsync the draft and link it to its final name; blocks. Raises ExportRefused: a file of
+        that name exists, or writing failed; the draft is deleted."""
         try:
             if self._fd < 0:
                 self._open()

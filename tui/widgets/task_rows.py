@@ -133,13 +133,9 @@ class TaskRows:
         return few and _loop_time() < self._ghosts_until
 
     async def read(self) -> str | None:
-        """Wait until rows are needed, and read them; None if the view is unchanged.
-
-        The result is the id of the task under the cursor, if the operator had chosen it and it has
-        left: then the cursor is on a neighbour.
-
-        Raises:
-            engine.store.StoreError: the rows cannot be read."""
+        """Wait until rows are needed, and read them; None if the view is unchanged. The result is
+        the id of the task under the cursor, if the operator had chosen it and it has left: then the
+        cursor is on a neighbour. Raises engine.store.StoreError: the rows cannot be read."""
         await self._read_wanted.wait()
         self._read_wanted.clear()
         if not self.height:

@@ -99,12 +99,8 @@ def default_theme(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def load_theme(name: str, environ: Mapping[str, str] = os.environ) -> LoadedTheme:
-    """Load a theme by name or by the path of a YAML file; under `NO_COLOR` one without colours.
-
-    "" is the default theme.
-
-    Raises:
-        BadTheme: no such theme, or its file is invalid."""
+    """Load a theme by name or by the path of a YAML file; under `NO_COLOR` one without colours. ""
+    is the default theme. Raises BadTheme: no such theme, or its file is invalid."""
     loaded = _read(name or default_theme(environ), environ)
     if environ.get("NO_COLOR") and not is_colourless(loaded.theme):
         return _read(MONO_THEME, environ)
@@ -358,10 +354,8 @@ class ThemeLoader:
     """Applies themes to an app and watches their files; a theme with an error is not applied."""
 
     def __init__(self, app: App[Any], name: str) -> None:
-        """Apply that theme now; blocks, because there is no event loop yet.
-
-        Raises:
-            BadTheme: there is no such theme."""
+        """Apply that theme now; blocks, because there is no event loop yet. Raises BadTheme: there
+        is no such theme."""
         self._app = app
         self._loaded = load_theme(name)
         self._stamps = self._loaded.files

@@ -60,7 +60,7 @@ def handle_ack(
 
     Raises:
         AckRefused: it is not acceptable.
-        Unavailable: a database cannot be used.
+        engine.store.Unavailable: a database cannot be used.
     """
     if ack.shape == "bare" or name != FOLLOW:
         return "acknowledged"
@@ -89,7 +89,7 @@ def lacks_decision(
     in the acknowledgement is not stored.
 
     Raises:
-        Unavailable: the database of the follows cannot be used.
+        engine.store.Unavailable: the database of the follows cannot be used.
     """
     if name != FOLLOW or parts.follows is None:
         return False
