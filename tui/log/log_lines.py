@@ -80,9 +80,8 @@ class LogStyle(NamedTuple):
 
 
 def entry_lines(entry: FileEntry, style: LogStyle, width: int) -> list[Line]:
-    """One log line as one or several screen lines; the first cells are for the cursor.
-
-    Lines without a time or level are indented below the line that they belong to."""
+    """One log line as one or several screen lines; the first cells are for the cursor. Lines
+    without a time or level are indented below the line that they belong to."""
     text = entry.line.text[:MAX_LINE_CHARS].expandtabs(8)
     cut = entry.hidden_bytes + len(entry.line.text) - len(entry.line.text[:MAX_LINE_CHARS])
     head = _head(entry, style, width)

@@ -58,9 +58,8 @@ class LogPage:
         line: int | None = None,
         notice: Sequence[Line] = (),
     ) -> None:
-        """Show entries with the cursor on one of them; `notice` is shown if there are none.
-
-        `line` is the screen line of the cursor; None keeps as many lines as possible in place."""
+        """Show entries with the cursor on one of them; `notice` is shown if there are none. `line`
+        is the screen line of the cursor; None keeps as many lines as possible in place."""
         first = self._entry_at(self._top)
         before = self.entries[first].key[1:] if self.entries else None
         within = self._top - self._first_row(first)

@@ -24,10 +24,9 @@ MAX_ENTRIES = 400
 
 
 class LogWindow:
-    """Consecutive entries of a merged log, with the positions before and behind them.
-
-    Scans block and run on the log's own thread; the `take` methods add their results on the
-    caller's thread, between two steps."""
+    """Consecutive entries of a merged log, with the positions before and behind them. Scans block
+    and run on the log's own thread; the `take` methods add their results on the caller's thread,
+    between two steps."""
 
     def __init__(self, book: MergedLog, through: LineFilter) -> None:
         self.book, self.through = book, through
@@ -109,7 +108,6 @@ class LogReader:
         step_cells: int,
     ) -> None:
         """`show` is called with the entry under the cursor and its screen line, None for the same.
-
         `show_progress` is called while a job takes long."""
         self.book, self.filter = MergedLog(logs), sieve
         self.window = LogWindow(self.book, sieve)

@@ -42,9 +42,8 @@ class LogHistogram(Lines):
         self._title = ""
 
     def set_period(self, now: float, last: Sequence[FileEntry], selected: FileEntry | None) -> None:
-        """Choose the period: the last hour, or the hour around the cursor if it is earlier.
-
-        `last` may contain the last line; the period ends there if an hour without lines follows."""
+        """Choose the period: the last hour, or the hour around the cursor if it is earlier. `last`
+        may contain the last line; the period ends there if an hour without lines follows."""
         self._newest = max([self._newest, *(entry.key[0] for entry in last)])
         is_old = now - self._newest > PERIOD_SECONDS
         self._title, end = (
@@ -104,10 +103,8 @@ def histogram_lines(parts: Sequence[LineRate], width: int, height: int) -> list[
 
 
 def _cell(part: LineRate, row: int, height: int, top: int) -> Run:
-    """The sign of one cell, which has one colour.
-
-    A cell with errors and other lines has the colour of the larger part. In the lowest row any
-    error colours the cell, so that one error is seen."""
+    """The sign of one cell, which has one colour. A cell with errors and other lines has the colour
+    of the larger part. In the lowest row any error colours the cell, so that one error is seen."""
     full = len(SPARKS)
     errors, lines = (-(-number * full * height // top) for number in (part.errors, part.lines))
     errors, lines = (min(full, max(0, level - row * full)) for level in (errors, lines))
@@ -151,9 +148,8 @@ def _clock(when: float) -> str:
 
 
 def scroll_up(widget: Widget, rows: int) -> None:
-    """Scroll the lines of a widget up on the terminal, before they are painted again.
-
-    Nothing happens if the widget is not as wide as the screen, or without a terminal."""
+    """Scroll the lines of a widget up on the terminal, before they are painted again. Nothing
+    happens if the widget is not as wide as the screen, or without a terminal."""
     app, region = widget.app, widget.region
     is_whole = region.width == app.size.width and widget.screen.is_active
     if is_whole and isinstance(app, SafeApp) and app.output is not None:

@@ -131,10 +131,8 @@ _FILES = """\
 
 
 def split_sections(manual: str) -> dict[str, str]:
-    """The text of each section of a Markdown document by its heading.
-
-    A section includes those below it, the next level as level 2. Lines in code blocks are no
-    headings."""
+    """The text of each section of a Markdown document by its heading. A section includes those
+    below it, the next level as level 2. Lines in code blocks are no headings."""
     found: dict[str, list[str]] = {}
     open_headings: list[tuple[int, str]] = []
     is_code = False

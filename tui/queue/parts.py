@@ -365,10 +365,8 @@ class QueueParts:
         )
 
     def request(self, verb: str) -> VerbRequest:
-        """A verb for what the scope line shows.
-
-        Marked tasks must match the filter when the plan is made. The task under the cursor need
-        not: the operator has seen it."""
+        """A verb for what the scope line shows. Marked tasks must match the filter when the plan is
+        made. The task under the cursor need not: the operator has seen it."""
         ids, query = None, self.query
         if not self.marks.has_all:
             ids = self.marks.visible(self.state)

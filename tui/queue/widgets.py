@@ -113,7 +113,6 @@ def divide_screen(
     size: Size, states: int, filtered: bool, rows: int, alarms: bool, facts: int
 ) -> QueueFrame:
     """Divide a screen between the list, the task under its cursor, the log, graph and states.
-
     `rows`: rows of the list. `alarms`: the lock has an alarm. `facts`: rows of the queue as a
     whole."""
     width, height = size

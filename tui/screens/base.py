@@ -85,10 +85,9 @@ class BaseScreen(SizedScreen[None]):
 
     @property
     def is_paintable(self) -> bool:
-        """True while the screen's parts can be painted: composed and not being removed.
-
-        A screen can be resumed before it has parts. Textual ends a screen's workers after it
-        removes the screen's parts, so a worker may still run."""
+        """True while the screen's parts can be painted: composed and not being removed. A screen
+        can be resumed before it has parts. Textual ends a screen's workers after it removes the
+        screen's parts, so a worker may still run."""
         return self.is_attached and self.display and bool(self.children)
 
     @property

@@ -84,9 +84,8 @@ def help_lines(
     words: Mapping[str, str] = {},
 ) -> list[Line]:
     """The keys of a screen under their headings; a search keeps those that contain all its words.
-    `words`: descriptions that replace those of the keys, by action.
-
-    If none match, list the matching keys of other screens."""
+    `words`: descriptions that replace those of the keys, by action. If none match, list the
+    matching keys of other screens."""
     terms = search.casefold().split()
     described = [
         key._replace(description=words.get(key.action, key.description))

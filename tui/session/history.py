@@ -46,9 +46,8 @@ def alert_input(operation: Operation) -> Unfinished:
 
 
 class History:
-    """Re-reads the journal only after its folder changed or while an operation is open.
-
-    Runs on the event loop; all disk access happens on threads."""
+    """Re-reads the journal only after its folder changed or while an operation is open. Runs on the
+    event loop; all disk access happens on threads."""
 
     def __init__(
         self, place: Place, inspector: Inspector, clock: Callable[[], float], settles: bool
@@ -141,9 +140,8 @@ class History:
         return changed and not 0 <= self._clock() - when < SETTLE_RETRY_SECONDS
 
     async def _settle(self, operation: Operation) -> str:
-        """Settle one operation; return the error, "" if it was settled as far as possible.
-
-        After an error, or while tasks are being moved, it is tried again later."""
+        """Settle one operation; return the error, "" if it was settled as far as possible. After an
+        error, or while tasks are being moved, it is tried again later."""
         generation, now = self._inspector.latest.generation, self._clock()
         try:
             settled = await self._inspector.history.settle_operation(operation)

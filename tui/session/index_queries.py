@@ -29,10 +29,9 @@ DUE_FILTER = "!due>now"
 
 
 def age_groupings(session: PlaceSession) -> tuple[str, ...]:
-    """The keys of `age_table.GROUPINGS` that a place has age tables by, in order of preference.
-
-    A place with groups of its own, such as the hosts that mail goes to, has them by these and not
-    by destination: the recipients of one host may have any domain."""
+    """The keys of `age_table.GROUPINGS` that a place has age tables by, in order of preference. A
+    place with groups of its own, such as the hosts that mail goes to, has them by these and not by
+    destination: the recipients of one host may have any domain."""
     return ("destination" if session.place.groups is None else "group", "kind", "error")
 
 
@@ -114,10 +113,8 @@ class CheckedCluster(NamedTuple):
 
     @property
     def last(self) -> float | None:
-        """Time of its last failure, epoch seconds UTC; None if neither log nor store has it.
-
-        Tasks that will be retried, and stores that keep no time of death, have it only in the logs.
-        """
+        """Time of its last failure, epoch seconds UTC; None if neither log nor store has it. Tasks
+        that will be retried, and stores that keep no time of death, have it only in the logs."""
         return self.cluster.last if self.now.last is None else self.now.last
 
 

@@ -744,10 +744,9 @@ async def follow_places(
     is_shown: Callable[[PlaceSession], bool] = lambda session: True,
 ) -> None:
     """Read lock, metrics and logs of places every `period()` seconds until they are closed; those
-    of a place that is not shown each `HIDDEN_READ_SECONDS`.
-
-    The inspectors follow the tasks on their own threads. The first tasks of a place get `headstart`
-    seconds before anything else of it is read."""
+    of a place that is not shown each `HIDDEN_READ_SECONDS`. The inspectors follow the tasks on
+    their own threads. The first tasks of a place get `headstart` seconds before anything else of it
+    is read."""
     turns = asyncio.create_task(_give_turns(sessions, period, is_shown))
     try:
         await asyncio.gather(*(session.follow(headstart) for session in sessions))
@@ -776,10 +775,9 @@ async def _give_turns(
 
 def next_turn(now: float, period: float, number: int) -> float:
     """Return the next time for a place to do what it does once in `period` seconds, on the clock of
-    the event loop: one of `TURNS_PER_SECOND` turns in the first second of a period.
-
-    Reads one after the other find their code in the processor's cache, and the screen changes once;
-    but the threads of places that read in the same turn wait for each other."""
+    the event loop: one of `TURNS_PER_SECOND` turns in the first second of a period. Reads one after
+    the other find their code in the processor's cache, and the screen changes once; but the threads
+    of places that read in the same turn wait for each other."""
     return now + period - (now - number % TURNS_PER_SECOND / TURNS_PER_SECOND) % period
 
 

@@ -86,9 +86,8 @@ class BandwidthBudget:
         is_operating: Callable[[], bool] = lambda: False,
         waited: Callable[[], OutputWait] = OutputWait,
     ) -> None:
-        """`written` returns all bytes so far; `clock` is monotonic, in seconds.
-
-        While `is_operating`, the screen repaints each second."""
+        """`written` returns all bytes so far; `clock` is monotonic, in seconds. While
+        `is_operating`, the screen repaints each second."""
         self._written, self._clock = written, clock
         self._limit, self._is_operating, self._waited = limit, is_operating, waited
         self._slow_until = -math.inf

@@ -116,10 +116,9 @@ class Output:
 
 
 class Terminal(LinuxDriver):
-    """Textual's Linux driver, extended for old terminals, lost terminals and job control.
-
-    Signals that stop and continue the process are handled on the event loop: a handler that runs at
-    any point could interrupt a half-done change of the terminal."""
+    """Textual's Linux driver, extended for old terminals, lost terminals and job control. Signals
+    that stop and continue the process are handled on the event loop: a handler that runs at any
+    point could interrupt a half-done change of the terminal."""
 
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
@@ -271,9 +270,8 @@ class Terminal(LinuxDriver):
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def _resume_process(self) -> None:
-        """Handle SIGCONT, maybe after a SIGSTOP that released nothing.
-
-        Release and take the terminal, so that changes by the shell are undone too."""
+        """Handle SIGCONT, maybe after a SIGSTOP that released nothing. Release and take the
+        terminal, so that changes by the shell are undone too."""
         if self._writer_thread is not None and self._auto_restart:
             self.suspend_application_mode()
             self.resume_application_mode()
@@ -291,11 +289,9 @@ _KEY_AFTER_ESCAPE = re.compile(r"(?<=\x1b)(?=[^\x1b\[O])")
 
 
 def parse_keys(parser: XTermParser, text: str, is_after_escape: bool) -> list[Message]:
-    """The events of a text; `is_after_escape`: the text before it ended with Esc.
-
-    A key that comes within 100 ms after Esc, as on a slow link, makes Textual an Alt key of both.
-    No key is bound to Alt: it is Esc, and then the key. Sequences of a terminal begin with Esc and
-    `[` or `O`."""
+    """The events of a text; `is_after_escape`: the text before it ended with Esc. A key that comes
+    within 100 ms after Esc, as on a slow link, makes Textual an Alt key of both. No key is bound to
+    Alt: it is Esc, and then the key. Sequences of a terminal begin with Esc and `[` or `O`."""
     events: list[Message] = []
     for part in _KEY_AFTER_ESCAPE.split(text):
         if is_after_escape and parser._timeout_time is not None and part[0] not in "[O":
@@ -314,10 +310,9 @@ def repaint_terminal(app: App[Any]) -> None:
 
 
 def has_job_control_shell() -> bool:
-    """True if a shell with job control can continue this process after a stop.
-
-    Blocks while reading /proc. A shell is there if the parent of the leader of our process group is
-    in our session but in another group."""
+    """True if a shell with job control can continue this process after a stop. Blocks while reading
+    /proc. A shell is there if the parent of the leader of our process group is in our session but
+    in another group."""
     leader = os.getpgrp()
     try:
         stat = Path(f"/proc/{leader}/stat").read_text(encoding="utf-8", errors="replace")

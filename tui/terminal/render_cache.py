@@ -27,10 +27,9 @@ FRAME_SIGNS = "─│╭╮╰╯+-|"
 
 
 class CachedLines(StylesCache):
-    """Cache of a widget's styled lines, with frames that are faint or bold as the theme has them.
-
-    A border of Textual has only a colour. What is left and right of the content, frame and
-    padding, is looked up once for all of them: for each line, that took longer than its content."""
+    """Cache of a widget's styled lines, with frames that are faint or bold as the theme has them. A
+    border of Textual has only a colour. What is left and right of the content, frame and padding,
+    is looked up once for all of them: for each line, that took longer than its content."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,10 +124,9 @@ class CachedRender:
             self.refresh(*dirty)
 
     def refresh_height(self) -> None:
-        """Lay out the screen again for another number of lines.
-
-        A layout between an earlier `refresh(layout=True)` and its handling would leave its height
-        in Textual's cache, which `refresh` does not clear then."""
+        """Lay out the screen again for another number of lines. A layout between an earlier
+        `refresh(layout=True)` and its handling would leave its height in Textual's cache, which
+        `refresh` does not clear then."""
         assert isinstance(self, Widget)
         self._box_model_cache.clear()
         self.refresh(layout=True)
@@ -147,10 +145,9 @@ class Down(CachedRender, Vertical):
 
 
 class CachedStylesheet(Stylesheet):
-    """Textual's style sheet, but unchanged variables cause no new parse.
-
-    Textual parses for the first screen, drops the result, and parses everything again for the first
-    widget: together 1/6 of the time from Python's start to the first rows."""
+    """Textual's style sheet, but unchanged variables cause no new parse. Textual parses for the
+    first screen, drops the result, and parses everything again for the first widget: together 1/6
+    of the time from Python's start to the first rows."""
 
     def set_variables(self, variables: dict[str, str]) -> None:
         """Set the variables."""

@@ -87,10 +87,9 @@ def tab_line(
     partial: Collection[int] = (),
 ) -> Line:
     """The tabs, named by the store's own words; an unknown count is `?`. `within` maps a tab to the
-    part of its count that has a more exact word. The counts of `partial` are of what was read.
-
-    If they do not fit: drop the gaps first, then empty tabs, then tabs before the current one, so
-    that the current tab stays visible."""
+    part of its count that has a more exact word. The counts of `partial` are of what was read. If
+    they do not fit: drop the gaps first, then empty tabs, then tabs before the current one, so that
+    the current tab stays visible."""
     texts: dict[int, str] = {}
     for at, (name, amount) in enumerate(zip(names, counts, strict=True)):
         figure = Figure(amount, complete and at not in partial).text()

@@ -53,9 +53,8 @@ _ACTS_ON: Run = ("acts on ", "muted")
 
 
 def next_line(key: str, does: str, acts_on: str | Line, width: int, message: str = "") -> Line:
-    """The line above the hints: the next step and its key, and what a key acts on.
-
-    A message takes the place of the next step, and of all if it does not fit beside."""
+    """The line above the hints: the next step and its key, and what a key acts on. A message takes
+    the place of the next step, and of all if it does not fit beside."""
     step: Line = ((" next  ", "ok"), (key, "key"), (f" {does}" if key else does, ""))
     scope: Line = ((acts_on, "strong"),) if isinstance(acts_on, str) else acts_on
     right: Line = (_ACTS_ON, *scope, (" ", "")) if acts_on else ()
@@ -77,9 +76,8 @@ def with_message(message: Line, line: Line, width: int) -> Line:
 
 
 def hint_lines(hints: Sequence[Hint], width: int, lines: int = 1) -> list[Line]:
-    """The hints on `lines` lines; if they do not fit, minor ones are dropped first.
-
-    The last two stay, because they are help and back. The help lists what was dropped."""
+    """The hints on `lines` lines; if they do not fit, minor ones are dropped first. The last two
+    stay, because they are help and back. The help lists what was dropped."""
     return [*_hint_lines(tuple(hints), width, lines)]
 
 

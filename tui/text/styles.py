@@ -26,10 +26,9 @@ TOKENS = (
     "cursor",
     "ghost",
 )
-"""The colours of the console by their meaning, which a theme defines; "" is plain text.
-
-`error` is only for what is wrong now. `line` is for frames and the empty part of a bar, and carries
-no words. `heat1` to `heat5` are the grounds of the age table, from few to many."""
+"""The colours of the console by their meaning, which a theme defines; "" is plain text. `error` is
+only for what is wrong now. `line` is for frames and the empty part of a bar, and carries no words.
+`heat1` to `heat5` are the grounds of the age table, from few to many."""
 
 DERIVED_STYLES = (
     "strong",

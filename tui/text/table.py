@@ -108,9 +108,8 @@ def alarm_sign(is_wrong: bool, style: str = "error") -> Run:
 
 
 class Table(NamedTuple, Generic[R]):
-    """Columns of the rows of a list, for the console and the command line.
-
-    A table is first `fitted` to its rows and a width; then its rows can be drawn one by one."""
+    """Columns of the rows of a list, for the console and the command line. A table is first
+    `fitted` to its rows and a width; then its rows can be drawn one by one."""
 
     columns: Sequence[Column[R]]
     gaps: tuple[int, ...] = (COLUMN_GAP_CELLS,)

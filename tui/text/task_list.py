@@ -50,10 +50,8 @@ TaskCell: TypeAlias = Callable[[ListedTask], Run]
 
 def short_id(ident: str, cells: int = SHORT_ID_CELLS) -> str:
     """An id of more than `cells` characters as its last eight, by which tasks differ, without what
-    is left of its queue's name; made safe.
-
-    Up to `MAX_NAME_CELLS` it stays whole unless it ends in eight hexadecimal digits: it may be a
-    number and a name."""
+    is left of its queue's name; made safe. Up to `MAX_NAME_CELLS` it stays whole unless it ends in
+    eight hexadecimal digits: it may be a number and a name."""
     text = safe_line(ident)
     end = text[-SHORT_ID_CELLS:]
     is_name = len(text) <= MAX_NAME_CELLS and not _HEX.issuperset(end)
@@ -87,10 +85,9 @@ def _created(row: ListedTask) -> Run:
 
 
 def count_runs(task: Task, limit: int | None) -> int | None:
-    """Number of runs that have ended, as the log counts them; None if unknown.
-
-    `limit` is their maximum. A queue that counts retries does not count the last run of a task
-    that it gives up, and a purge keeps its count."""
+    """Number of runs that have ended, as the log counts them; None if unknown. `limit` is their
+    maximum. A queue that counts retries does not count the last run of a task that it gives up, and
+    a purge keeps its count."""
     has_died = task.state in (State.DEAD, State.TRASH)
     is_exhausted = task.extra.get("dead_reason") == "max_retries_exceeded"
     if has_died and is_exhausted and limit and task.attempts == limit - 1:
@@ -161,11 +158,10 @@ def task_columns(
     kinds: int = MAX_KIND_CELLS,
     trash: TrashFacts | None = None,
 ) -> tuple[Column[ListedTask], ...]:
-    """The columns of the task list that fit; the error gets all the room that is left.
-
-    `destined`: tasks have destinations (not in every store). `longest`: cells of the longest id
-    (`id_cells`). `worded`: tasks have a word that is more exact than their state. `limit`: maximum
-    attempts of each task. `kinds`: cells of the longest kind."""
+    """The columns of the task list that fit; the error gets all the room that is left. `destined`:
+    tasks have destinations (not in every store). `longest`: cells of the longest id (`id_cells`).
+    `worded`: tasks have a word that is more exact than their state. `limit`: maximum attempts of
+    each task. `kinds`: cells of the longest kind."""
     if width < NARROW_COLUMNS:
         return _narrow(state, width)
     if state is State.TRASH:

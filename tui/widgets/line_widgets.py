@@ -80,7 +80,6 @@ class Painted(CachedRender, SizedWidget):
 
     def set_frame(self, title: Line, right: Line = (), bottom: str = "") -> None:
         """Set the words in the frame: a title, a text at its right end, and one at the bottom.
-
         Nothing is shown unless the style sheet gives the widget a border."""
         styles: Mapping[str, Style] = getattr(self.app, "looks", {})
         width = self.outer_size.width - 6

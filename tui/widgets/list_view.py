@@ -146,10 +146,8 @@ class ListView(NamedTuple):
         self, window: Window, at: int, top: int, vanished: str, now: float
     ) -> tuple[ListView, str]:
         """Show another window, with the cursor at a position; also the id of the task that the
-        operator had chosen, or for which the result was opened, if it has left.
-
-        `vanished`: id of the cursor's former task if that has left. `now`: time of the event loop.
-        """
+        operator had chosen, or for which the result was opened, if it has left. `vanished`: id of
+        the cursor's former task if that has left. `now`: time of the event loop."""
         at = max(0, min(at, window.total - 1))
         task = task_at(window, at)
         id = task.id if task else ""

@@ -95,10 +95,9 @@ class TaskList(Painted, can_focus=True):
             self.paint()
 
     def move(self, action: str) -> None:
-        """Move by a motion of the key table: down, up, half_down, page_down, first and so on.
-
-        No message is sent, as the caller knows that the cursor moved: the message would come one
-        frame later and repaint again."""
+        """Move by a motion of the key table: down, up, half_down, page_down, first and so on. No
+        message is sent, as the caller knows that the cursor moved: the message would come one frame
+        later and repaint again."""
         before, is_told = self.rows.view.cursor, self._reported == _facts(self.rows.view)
         self.rows.move(action)
         now = self.rows.view.cursor

@@ -125,9 +125,8 @@ def _read(name: str, environ: Mapping[str, str]) -> LoadedTheme:
 
 
 def _read_content(asked: str, name: str, environ: Mapping[str, str], files: list[Path]) -> Any:
-    """Read and check a theme file; append it to `files`.
-
-    A theme may be based on its own name: that is the theme of that name in the next folder."""
+    """Read and check a theme file; append it to `files`. A theme may be based on its own name: that
+    is the theme of that name in the next folder."""
     if "/" in name or name.endswith(".yaml"):
         candidates = [Path(name)]
     else:
@@ -287,7 +286,6 @@ def is_colourless(theme: Theme) -> bool:
 
 def theme_styles(theme: Theme) -> dict[str, Style]:
     """The style of each style name in a theme, and of plain text, without the terminal's defaults.
-
     Each contains the theme's background: nothing else would paint it behind the text."""
     values = theme.variables
     plain = Style(
@@ -328,10 +326,9 @@ def _is_filled(style: Style, styles: Mapping[str, Style]) -> bool:
 
 
 def _on_cursor(style: Style, styles: Mapping[str, Style]) -> Style:
-    """A style on the row under the cursor: it keeps its colour, on the ground of the cursor.
-
-    A cursor that is shown by reversing has no colours but those of filled chips, and shows a
-    reversed style by not reversing it."""
+    """A style on the row under the cursor: it keeps its colour, on the ground of the cursor. A
+    cursor that is shown by reversing has no colours but those of filled chips, and shows a reversed
+    style by not reversing it."""
     cursor = styles["cursor"]
     if _is_filled(style, styles):
         return style
