@@ -1,5 +1,4 @@
-"""Screen of the locks of all places: the one under the cursor is examined, and what waits behind it
-is counted."""
+"""Screen of the locks of all places: the one under the cursor and what waits behind it."""
 
 from __future__ import annotations
 

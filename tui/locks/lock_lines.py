@@ -111,8 +111,7 @@ class Fact(NamedTuple):
     name: str
     words: str
     mark: str = ""
-    """`ok` if it agrees with the verdict, `!` if it contradicts it, `?` if it is unknown; "" if it
-    proves nothing."""
+    """`ok`: it agrees with the verdict; `!`: contradicts it; `?`: unknown; "": proves nothing."""
 
 
 MARK_LOOKS = {"ok": "ok", "!": "warn", UNKNOWN: "unknown", "": ""}

@@ -1,5 +1,4 @@
-"""The keys of the log screen in the order of their hints, and what they do to its parts; each
-returns what it changed."""
+"""The keys of the log screen in the order of their hints; each returns what it changed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The parts of the log screen, without Textual: what is read, counted and shown, and the task that
-a line names."""
+"""The parts of the log screen, without Textual: what is read, counted and shown of its lines."""
 
 from __future__ import annotations
 
@@ -220,8 +219,7 @@ class LogParts:
         return self.counter.news.matching if self.counter.news else 0
 
     async def follow(self, first: Callable[[], Awaitable[object]]) -> Change:
-        """Run a job, then read new lines in a loop; repaint at most as often. Raises Unavailable:
-        the screen is closing."""
+        """Run a job, then read new lines in a loop. Raises Unavailable: the screen is closing."""
         reader = self.reader
         await reader.call(reader.book.refresh)
         self.was_read, reader.page = True, self.page.height

@@ -1,5 +1,4 @@
-"""Read parts of a merged log in jobs, on a thread of its own, for the log screen: the window of
-some pages around its cursor."""
+"""Read a window of some pages of a merged log in jobs, on a thread of its own."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ MAX_ENTRIES = 400
 
 class LogWindow:
     """Consecutive entries of a merged log, with the positions before and behind them. Scans block
-    and run on the log's own thread; the `take` methods add their results on the caller's thread,
-    between two steps."""
+    and run on the log's own thread; the caller's thread adds their results between two steps."""
 
     def __init__(self, book: MergedLog, through: LineFilter) -> None:
         self.book, self.through = book, through

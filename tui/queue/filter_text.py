@@ -68,8 +68,7 @@ class SavedFilters:
         self._known: Mapping[str, str] | SavedFilterError | None = None
 
     def find(self, name: str) -> str:
-        """The text of a saved filter. Raises SavedFilterError: there is none of that name, or they
-        are still being read."""
+        """The text of a saved filter. Raises SavedFilterError: there is none, or not read yet."""
         if isinstance(self._known, SavedFilterError):
             raise self._known
         if self._known is not None:

@@ -202,8 +202,7 @@ class TaskLookup:
         return self._found if self._found.id == task.id else TaskFindings()
 
     async def look_up(self, task: Task) -> None:
-        """Find out why it waits, its parts, attempts and error cluster. Raises Unavailable: the
-        place was closed."""
+        """Find out why it waits, its parts, attempts, cluster. Raises Unavailable: place closed."""
         session, now = self._session, self._session.clock()
         why = await reasons(
             session.inspector,

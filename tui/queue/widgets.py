@@ -113,8 +113,7 @@ def divide_screen(
     size: Size, states: int, filtered: bool, rows: int, alarms: bool, facts: int
 ) -> QueueFrame:
     """Divide a screen between the list, the task under its cursor, the log, graph and states.
-    `rows`: rows of the list. `alarms`: the lock has an alarm. `facts`: rows of the queue as a
-    whole."""
+    `rows`: of the list. `alarms`: the lock has an alarm. `facts`: rows of the whole queue."""
     width, height = size
     border = frame_border(width, height)
     room = height - FIXED_LINES - filtered

@@ -25,8 +25,7 @@ def row_bindings(rows: Sequence[KeyRow[Any, Any]]) -> list[BindingType]:
 class KeyedScreen(BaseScreen):
     """Passes keys to their rows, and paints what the action of a row has changed. What it can do
     for its parts is in `ScreenActions`. Textual calls `on_mount`, `on_resize`, `on_screen_resume`
-    and other handlers of every class of a screen, that of the subclass first: they add to those
-    here."""
+    and other handlers of every class of a screen, that of the subclass first."""
 
     ROWS: Sequence[KeyRow[Any, Any]]
     parts: Any

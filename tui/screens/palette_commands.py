@@ -1,5 +1,4 @@
-"""The commands of the palette: actions, screens, states, places and themes, and how input finds
-them."""
+"""The commands of the palette: actions, screens, states, places, themes; how input finds them."""
 
 from __future__ import annotations
 
@@ -194,8 +193,7 @@ SORT_ORDERS: Mapping[str, str] = {
 
 def match_commands(commands: Sequence[PaletteCommand], typed: str) -> tuple[PaletteCommand, ...]:
     """The commands that the input finds, the best first. A name that begins with the input, the
-    shortest first, beats one that contains it; that beats a command with words that begin with
-    those of the input."""
+    shortest first, beats one that contains it; that beats one with words that begin so."""
     ranks = ((_rank(command, typed.casefold()), command) for command in commands)
     matches = [(rank, command) for rank, command in ranks if rank is not None]
     return tuple(command for _, command in sorted(matches, key=lambda pair: pair[0]))

@@ -75,8 +75,7 @@ class History:
         return tuple(one for one in self.operations if one.is_interrupted and one.open_rows)
 
     async def operation(self, op: str) -> Operation | None:
-        """The current record of one operation; None if missing. Raises Unavailable: the place was
-        closed."""
+        """The record of an operation; None if missing. Raises Unavailable: the place was closed."""
         await self.refresh(always=True)
         return next((one for one in self.operations if one.op == op), None)
 

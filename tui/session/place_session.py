@@ -161,8 +161,7 @@ class PlaceSession:
         self.counted_before_read: CountSample | None = None
         """The counts when the last read began; None if not all tasks were counted then."""
         self.dead_clusters: tuple[int | None, float] = (None, 0.0)
-        """Number of different errors of the dead tasks, and when they were counted, epoch seconds
-        UTC."""
+        """Number of different errors of dead tasks, and when it was counted (epoch seconds UTC)."""
         self.flow = FlowHistory()
         self.is_replaced = False
         """True from a change of its folders until what is there now was read."""

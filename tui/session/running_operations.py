@@ -1,6 +1,5 @@
-"""Operations that this console runs in the background, independent of the screen: their start,
-progress and result. A plan is carried out directly, as a paced replay, or by the replay that it
-undoes."""
+"""Operations that this console runs in the background: their start, progress and result. A plan is
+carried out directly, as a paced replay, or by the replay that it undoes."""
 
 from __future__ import annotations
 

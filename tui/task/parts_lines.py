@@ -93,8 +93,7 @@ def _mail_lines(meta: Opened, siblings: Sequence[Opened], now: float, width: int
 
 
 def _parse_assigned(each: Opened) -> dict[str, str]:
-    """Parse a file of shell assignments without executing it. Raises Refused: the file is invalid
-    or could not be read."""
+    """Parse shell assignments without executing them. Raises Refused: invalid, or not read."""
     if each.refused or each.part.refusal:
         raise Refused(each.refused or each.part.refusal)
     return parse_meta(each.data, lambda key: key.replace("_", "").isalpha())

@@ -83,8 +83,7 @@ def make_report(error: BaseException, environ: Mapping[str, str], now: float) ->
 
 
 def save_report(text: str, environ: Mapping[str, str], now: float, pid: int) -> str:
-    """Write a report to a file of mode 0600; return its path. Raises OSError: no folder is
-    writable."""
+    """Write a report, mode 0600; return its path. Raises OSError: no folder is writable."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     name = f"crash-{stamp}-{pid}.txt"
     try:

@@ -1,8 +1,7 @@
 """Cache the rendered lines of a widget until it changes, and the style sheet until the theme does.
 
 From the first to the last changed line of the screen, Textual asks each widget for all its lines,
-and looks up colours and sizes even if no line has changed. With a dozen panes that took a third of
-the time that a key takes."""
+and looks up colours and sizes even if no line has changed. That took a third of a key's time."""
 
 from __future__ import annotations
 

@@ -120,8 +120,7 @@ class SafeApp(App[None], inherit_bindings=False):
     @property
     def _background_screens(self) -> list[Screen[Any]]:
         """Screens that are visible behind the top one: none, unless the top one is a dialog.
-        Textual always counts the screen below, so each change of that hidden screen would repaint
-        the whole terminal."""
+        Textual always counts the screen below, so its changes would repaint the terminal."""
         return super()._background_screens if isinstance(self.screen, ModalScreen) else []
 
     @property
@@ -137,8 +136,7 @@ class SafeApp(App[None], inherit_bindings=False):
 
     async def _is_bound(self, key: str, lines: Widget) -> bool:
         """Run the key's binding for the focused lines; return True if there was one. Textual's own
-        search asks all parents twice per key whether they would rather take it as text: here none
-        would."""
+        search asks all parents twice per key whether they take it as text: none does."""
         widgets = [
             (node, node._bindings.key_to_bindings.get(key, ()))
             for node in lines.ancestors_with_self

@@ -56,6 +56,5 @@ class SizedWidget(Widget):
 def pass_on_size(app: App[None]) -> None:
     """Pass on a new terminal size to the screens, if Textual has not; called from time to time. A
     one-shot timer of Textual never fires if the process gets no CPU for the timer's whole interval
-    while it starts (8 ms for a size). Then no later size reaches the screens, and no frame the
-    terminal."""
+    while it starts (8 ms for a size). Then no later size reaches the screens."""
     app._check_resize()

@@ -31,8 +31,7 @@ Values = Sequence[float | None]
 
 def braille_line(values: Values, low: float, high: float, rows: int) -> list[str]:
     """A line through values as `rows` lines of braille; two values for each cell. `low` is at the
-    bottom, `high` at the top. Neighbours are joined by dots; a missing value leaves its column
-    blank."""
+    bottom, `high` at the top. Neighbours are joined by dots; a missing value is blank."""
     dots = rows * 4
     cells = [[0] * ((len(values) + 1) // 2) for _ in range(rows)]
     before: int | None = None

@@ -38,8 +38,7 @@ class Painted(CachedRender, SizedWidget):
 
     @property
     def gutter(self) -> Spacing:
-        """Space around the lines; Textual would also ask the styles for scroll bars, which do not
-        exist."""
+        """Space around the lines, without the scroll bars that Textual would ask for."""
         return self.styles.gutter
 
     def on_resize(self) -> None:

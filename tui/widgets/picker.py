@@ -24,8 +24,7 @@ ROW_LEFT_SUFFIX = "  no longer here"
 class Picker(Painted, can_focus=True):
     """A list whose cursor stays on its row when rows move. If the row under the cursor leaves, it
     stays visible as a departed row until the cursor moves, or for `GHOST_SECONDS`. So no other row
-    moves under the cursor at that moment, and a key cannot act on a row that the operator did not
-    see."""
+    moves under the cursor at that moment, and no key acts on an unseen row."""
 
     class CursorMoved(Message):
         """The cursor is on another row."""

@@ -1,7 +1,6 @@
 """The task list: a window on a query result of up to a million rows, painted line by line.
 
-It is no ScrollView: there, each change of the number of rows would lay out and repaint the whole
-screen."""
+It is no ScrollView: there, each change of the number of rows would lay out the whole screen."""
 
 from __future__ import annotations
 
@@ -96,8 +95,7 @@ class TaskList(Painted, can_focus=True):
 
     def move(self, action: str) -> None:
         """Move by a motion of the key table: down, up, half_down, page_down, first and so on. No
-        message is sent, as the caller knows that the cursor moved: the message would come one frame
-        later and repaint again."""
+        message is sent, as the caller knows that the cursor moved: it would repaint again."""
         before, is_told = self.rows.view.cursor, self._reported == _facts(self.rows.view)
         self.rows.move(action)
         now = self.rows.view.cursor

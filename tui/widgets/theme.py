@@ -1,5 +1,4 @@
-"""Load themes from YAML files: colours and text styles of the console. Apply one to the app, and
-again when its file changes."""
+"""Load themes (colours, text styles) from YAML files; apply one, again when its file changes."""
 
 from __future__ import annotations
 
@@ -351,8 +350,7 @@ class ThemeLoader:
     """Applies themes to an app and watches their files; a theme with an error is not applied."""
 
     def __init__(self, app: App[Any], name: str) -> None:
-        """Apply that theme now; blocks, because there is no event loop yet. Raises BadTheme: there
-        is no such theme."""
+        """Apply that theme now; blocks: no event loop runs yet. Raises BadTheme: no such theme."""
         self._app = app
         self._loaded = load_theme(name)
         self._stamps = self._loaded.files
