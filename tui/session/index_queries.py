@@ -1,5 +1,5 @@
 """Queries of the index of a place: age tables, due tasks by kind, groups, and error clusters with
-the answer whether they still happen."""
+the answer whether they still happen. All raise Unavailable: the place was closed."""
 
 from __future__ import annotations
 
@@ -38,15 +38,14 @@ def age_groupings(session: PlaceSession) -> tuple[str, ...]:
 async def query_ages(
     session: PlaceSession, state: State, by: str, condition: Filter = NO_FILTER
 ) -> Ages:
-    """Ages of the tasks in a state that match a filter, grouped by a key of `age_table.GROUPINGS`.
-    Raises Unavailable: the place was closed."""
+    """Ages of the tasks in a state that match a filter, by a key of `age_table.GROUPINGS`."""
     return await session.inspector.tallies.ages(Query(state, condition), by, session.clock())
 
 
 async def first_useful_ages(
     session: PlaceSession, condition: Filter = NO_FILTER
 ) -> tuple[State, Ages]:
-    """The first informative age table, else with a named row. Raises Unavailable: it was closed."""
+    """The first informative age table, else with a named row."""
     otherwise: tuple[State, Ages] | None = None
     for state in AGE_TABLE_STATES:
         for by in age_groupings(session):
@@ -59,7 +58,7 @@ async def first_useful_ages(
 
 
 async def query_due_kinds(session: PlaceSession) -> Ages:
-    """Ages of the due tasks, by kind. Raises Unavailable: the place was closed."""
+    """Ages of the due tasks, by kind."""
     query = Query(State.PENDING, filter_language.parse_filter(DUE_FILTER))
     return await session.inspector.tallies.ages(query, "kind", session.clock())
 
@@ -72,7 +71,7 @@ async def read_group_table(
     most: int = MAX_GROUPS,
 ) -> GroupTable:
     """The groups of a query's tasks, `most` of them, -1: all; those with the most tasks in the
-    state `first` come first. Raises Unavailable: the place was closed."""
+    state `first` come first."""
     now, nothing = session.clock(), GroupTable()
     key = ("groups", query, by, first, most)
     shares = session.place.groups is not None and session.place.groups.share_payloads
@@ -118,8 +117,7 @@ class CheckedCluster(NamedTuple):
 
 
 async def check_clusters(session: PlaceSession, query: Query) -> tuple[CheckedCluster, ...]:
-    """The error clusters of a query, largest first, checked against the logs of the last hour.
-    Raises Unavailable: the place was closed."""
+    """The error clusters of a query, largest first, checked against the logs of the last hour."""
     if not session.has_readings:
         await session.wait_for_readings()  # the logs must have been read once
     clusters = await session.inspector.tallies.clusters(query)
