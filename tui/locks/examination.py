@@ -121,11 +121,9 @@ class LockExaminer:
             Verdict.UNKNOWN, reason="this place has no lock", is_proven=False
         )
         since = evidence.since
-        before = (
-            None
-            if since is None
-            else lock_diagnosis.start_rate_before(self.session.events(), since)
-        )
+        events, before = self.session.events(), None
+        if since is not None:
+            before = lock_diagnosis.start_rate_before(events, since)
         return evidence, self._sample_holders(place, evidence.holders[:MAX_HOLDERS]), before
 
     def _sample_holders(self, place: Place, pids: Sequence[int]) -> tuple[ProcessSample, ...]:

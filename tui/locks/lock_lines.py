@@ -280,11 +280,8 @@ def why_outdated(planned: LockEvidence, now: LockEvidence) -> str:
         return f"lock changed from {planned.verdict} to {now.verdict}"
     if (now.identity, now.pid, now.holders) != (planned.identity, planned.pid, planned.holders):
         return "the lock has another holder"
-    return (
-        f"now unsafe to signal: {now.signal_refusal}"
-        if now.signal_refusal != planned.signal_refusal
-        else ""
-    )
+    is_same = now.signal_refusal == planned.signal_refusal
+    return "" if is_same else f"now unsafe to signal: {now.signal_refusal}"
 
 
 def why_no_plan(evidence: LockEvidence | None) -> str:

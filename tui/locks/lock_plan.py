@@ -291,10 +291,9 @@ class LockPlan:
         if self._recovery.running:
             return "Esc", "leaves; the recovery continues"
         if self.is_begun:
-            start = ("W", "starts a worker: no worker running")
-            return (
-                start if self._session.lacks_worker and can_start else ("Esc", "closes the result")
-            )
+            if self._session.lacks_worker and can_start:
+                return "W", "starts a worker: no worker running"
+            return "Esc", "closes the result"
         if self.withdrawn:
             return "Esc", "closes; then U makes a new plan"
         if not self.is_open:

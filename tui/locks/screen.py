@@ -390,11 +390,8 @@ class LockScreen(ConfirmScreen):
         if work is None:
             self.say("no plan: the task is no longer active")
             return
-        advice = (
-            lock_diagnosis.ADVICE_TEXT[work.log_summary.advice]
-            if not work.log_summary.unknown
-            else work.log_summary.unknown
-        )
+        summary = work.log_summary
+        advice = summary.unknown or lock_diagnosis.ADVICE_TEXT[summary.advice]
         scope = f"row {id}, in work, no worker. Recommended: {advice}"
         asked = planning.VerbRequest(verb, {id}, Query(State.ACTIVE), lambda _: scope)
         await show_plan(self, self.session, self.context, asked, self._applied)

@@ -151,10 +151,8 @@ class LogReader:
         self, mark: LogPosition, forward: bool = True, through: LineFilter | None = None
     ) -> LineScan:
         """A scan for the next pages of lines, or for the next line that matches `through`."""
-        filter_and_count = (
-            (self.filter, READ_PAGES * self.page) if through is None else (through, 1)
-        )
-        return LineScan(self.book, mark, *filter_and_count, forward, self.step_cells)
+        sieve, want = (self.filter, READ_PAGES * self.page) if through is None else (through, 1)
+        return LineScan(self.book, mark, sieve, want, forward, self.step_cells)
 
     async def read_tail(self) -> None:
         """Show the last lines; the last one at the end of the page."""

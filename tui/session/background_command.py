@@ -216,11 +216,9 @@ class WorkerProcess:
             self._release()
         finally:
             self._lock.release()
-        how = (
-            f"was ended by {signal.Signals(-code).name}"
-            if code < 0
-            else f"ended with exit code {code}"
-        )
+        how = f"ended with exit code {code}"
+        if code < 0:
+            how = f"was ended by {signal.Signals(-code).name}"
         self.last_end = f"worker PID {pid} {how}" + (f": {last}" if last else "")
         return self.last_end
 

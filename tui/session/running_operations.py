@@ -367,10 +367,8 @@ def find_worker(
     is_of_console: bool = False,
 ) -> WorkerPresence:
     """Who works a queue, by its lock or figures, and its logs; or a worker of this console."""
-    has_worker = (
-        figures.has_worker if lock is None else lock.verdict in (Verdict.HELD, Verdict.STUCK)
-    )
-    has_worker = is_of_console or has_worker
+    is_held = lock is not None and lock.verdict in (Verdict.HELD, Verdict.STUCK)
+    has_worker = is_of_console or (figures.has_worker if lock is None else is_held)
     began = [e.when for e in events if e.what is EventKind.STARTED and e.when is not None]
     quiet = now - max(began) if began else None
     return WorkerPresence(has_worker, estimate.measure_run_interval(began), quiet)

@@ -326,11 +326,8 @@ def _relative_line(role: str, one: Relative, room: int, width: int) -> Line:
 def relatives_amount(relatives: Relatives) -> str:
     """The number of children: `250, first 100`; "" without any."""
     listed = sum(child.depth == 1 for child in relatives.children)
-    return (
-        ""
-        if not relatives.total
-        else f"{relatives.total:,}" + (f", first {listed:,}" if listed < relatives.total else "")
-    )
+    first = f", first {listed:,}" if listed < relatives.total else ""
+    return f"{relatives.total:,}{first}" if relatives.total else ""
 
 
 # Attempts
@@ -491,9 +488,8 @@ def log_lines(details: TaskDetails, width: int) -> Text:
         lines.append(log_line(line.when, line.level, first, width))
         lines += [((_CONTINUED + piece, "muted"),) for piece in other_pieces]
     if not lines:
-        nothing = (
-            "no log lines yet" if details.findings.log is not None else _search_coverage(details)
-        )
+        is_read = details.findings.log is not None
+        nothing = "no log lines yet" if is_read else _search_coverage(details)
         lines.append(((f" {nothing}", "muted"),))
     return lines
 

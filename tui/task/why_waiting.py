@@ -46,10 +46,8 @@ class TaskOutlook(NamedTuple):
 
     def reasons(self, task: Task, now: float) -> tuple[str, ...]:
         """Why the task is not running, as sentences; the most important first."""
-        why = (
-            () if self.circumstances is None else tuple(why_waiting(task, now, self.circumstances))
-        )
-        return (*self.unknown, *why)
+        known = self.circumstances
+        return (*self.unknown, *(() if known is None else why_waiting(task, now, known)))
 
 
 NO_OUTLOOK = TaskOutlook()

@@ -107,9 +107,8 @@ class BandwidthBudget:
         """Measure the bytes since the last call; call it each second."""
         now, size = self._clock(), self._written()
         second = BandwidthSample(now - self._before, size - self._size)
-        at_rest = (
-            self._before - self._last_key >= ANSWER_SECONDS and second.seconds < MAX_SAMPLE_SECONDS
-        )
+        has_rested = self._before - self._last_key >= ANSWER_SECONDS
+        at_rest = has_rested and second.seconds < MAX_SAMPLE_SECONDS
         self._before, self._size = now, size
         self._turns += 1
         self._samples.append(second)

@@ -150,11 +150,8 @@ def _innermost(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     under_root = [f for f in frames if Path(f.filename).is_relative_to(ROOT)]
     own_frames = [f for f in under_root if "site-packages" not in f.filename] or list(frames)
-    return (
-        f"{_short(own_frames[-1].filename)}:{own_frames[-1].lineno}"
-        if own_frames
-        else "an unknown line"
-    )
+    last = own_frames[-1] if own_frames else None
+    return "an unknown line" if last is None else f"{_short(last.filename)}:{last.lineno}"
 
 
 def _short(filename: str) -> str:

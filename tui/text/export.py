@@ -46,11 +46,8 @@ def path_error(path: str) -> str:
     """What is wrong with a typed path, "" if nothing; does no disk access."""
     if not path.strip() or "\0" in path:
         return "expected the path of a new file"
-    return (
-        ""
-        if path.endswith(EXPORT_SUFFIXES)
-        else f"expected a name ending in {' or '.join(EXPORT_SUFFIXES)}"
-    )
+    endings = " or ".join(EXPORT_SUFFIXES)
+    return "" if path.endswith(EXPORT_SUFFIXES) else f"expected a name ending in {endings}"
 
 
 class Export:

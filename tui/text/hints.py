@@ -44,9 +44,8 @@ def scope_words(scope: Scope) -> Line:
         return ((f"{scope.marked:,} marked", "mark"), (hidden, "warn"))
     if scope.is_gone:
         return ((f"nothing: {short_id(scope.row)} is gone", "warn"),)
-    return (
-        ((short_id(scope.row, MAX_ID_CELLS), "strong"),) if scope.row else (("nothing", "muted"),)
-    )
+    row: Run = (short_id(scope.row, MAX_ID_CELLS), "strong")
+    return (row if scope.row else ("nothing", "muted"),)
 
 
 _ACTS_ON: Run = ("acts on ", "muted")

@@ -239,9 +239,9 @@ def trash_columns(
 
     def purged(row: ListedTask) -> Run:
         since = row.task.extra.get("trash_since", "")
-        return (
-            (f"{format_minutes(row.now - float(since))}", "") if is_number(since) else UNKNOWN_RUN
-        )
+        if not is_number(since):
+            return UNKNOWN_RUN
+        return format_minutes(row.now - float(since)), ""
 
     def purged_by(row: ListedTask) -> Run:
         name = facts.purged_by(row.task)

@@ -62,11 +62,7 @@ class Picker(Painted, can_focus=True):
         before, selected_rows = self.key, self._rows[self._at : self._at + 1]
         self._head, self._rows, self._foot = tuple(head), tuple(rows), tuple(foot)
         keys = [row.key for row in self._rows]
-        at = (
-            keys.index(selected_rows[0].key)
-            if selected_rows and selected_rows[0].key in keys
-            else -1
-        )
+        at = next((keys.index(row.key) for row in selected_rows if row.key in keys), -1)
         has_left = self._ghosts and self.is_active and bool(selected_rows) and at < 0
         if has_left and not self.is_gone:
             self._left_at = monotonic()
