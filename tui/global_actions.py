@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, TypeAlias
 
 from textual.app import App, SuspendNotSupported
 
@@ -22,7 +22,6 @@ from tui.screens.help import HelpScreen
 from tui.screens.palette import PaletteInput, PaletteScreen
 from tui.screens.palette_commands import PaletteCommand, PaletteScope
 from tui.screens.target import Target
-from tui.session.place_session import PlaceSession
 from tui.terminal import clipboard
 from tui.text import export, keys
 from tui.text.export import Export, ExportRefused, ExportTable
@@ -51,21 +50,11 @@ class AppServices(NamedTuple):
 GlobalAction: TypeAlias = Callable[[App[Any], BaseScreen, AppServices], Awaitable[None] | None]
 
 
-@runtime_checkable
-class PlansVerbs(Protocol):
-    """A screen whose capital-letter keys open plans."""
-
-    session: PlaceSession
-
-    def refusals(self) -> Mapping[str, str]:
-        """Why verbs are refused now, by the key."""
-
-
 def _help(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
     refusals: Mapping[str, str] = {}
     words: Mapping[str, str] = {}
-    if isinstance(screen, PlansVerbs):
-        refusals, words = screen.refusals(), planning.help_words(screen.session.inspector.edges)
+    if (session := screen.verbs_session()) is not None:
+        refusals, words = screen.refusals(), planning.help_words(session.inspector.edges)
     without = screen.without()
     terminal = services.terminal
     app.push_screen(

@@ -152,7 +152,7 @@ class LogReader:
     ) -> LineScan:
         """A scan for the next pages of lines, or for the next line that matches `through`."""
         sieve, want = (self.filter, READ_PAGES * self.page) if through is None else (through, 1)
-        return LineScan(self.book, mark, sieve, want, forward, self.step_cells)
+        return LineScan(self.book, mark, sieve, want, forward=forward, step_cells=self.step_cells)
 
     async def read_tail(self) -> None:
         """Show the last lines; the last one at the end of the page."""

@@ -50,6 +50,9 @@ class OverviewScreen(KeyedScreen):
         self.panes, self.edges = OverviewPanes(sessions), EdgeLines()
         self.parts = OverviewParts(sessions, context, self, self.panes.focusable, self.panes.ages)
         self._painted_values: object = None
+
+    def verbs_session(self) -> None:
+        """None: the keys of the help are those of several places."""
         self._paint_due = 0.0
         """When the panes are painted even if nothing has changed, by the event loop's clock."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from textual.binding import Binding, BindingType
@@ -17,6 +17,7 @@ from tui.text.lines import Line
 
 if TYPE_CHECKING:
     from tui.screens.palette_commands import PaletteCommand
+    from tui.session.place_session import PlaceSession
     from tui.terminal.key_queue import ConfirmGuard
     from tui.text.export import ExportTable
 
@@ -104,6 +105,14 @@ class BaseScreen(SizedScreen[None]):
     def go(self, target: Target) -> None:
         """Ask the app to open another screen."""
         self.post_message(self.Go(target))
+
+    def verbs_session(self) -> PlaceSession | None:
+        """The place whose refusals and words the help shows; None if it shows several, or none."""
+        return None
+
+    def refusals(self) -> Mapping[str, str]:
+        """Why verbs are refused now, by the key."""
+        return {}
 
     def without(self) -> Collection[str]:
         """Actions that are not offered now; hints and help omit them."""

@@ -33,9 +33,12 @@ class KeyedScreen(BaseScreen):
 
     @property
     def session(self) -> PlaceSession:
-        """The place, for the help: its refusals and words; the overview has several."""
+        """The place; the overview has several, and no such attribute."""
         session: PlaceSession = self.parts.session
         return session
+
+    def verbs_session(self) -> PlaceSession | None:
+        return self.session
 
     def on_mount(self) -> None:
         self.set_interval(1.0, self.tick)
