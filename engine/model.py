@@ -166,8 +166,7 @@ class Relatives(NamedTuple):
 
     parent: Relative | None = None
     children: tuple[Relative, ...] = ()
-    """The first ones: those that failed, those that have not ended, those that are done; each
-    before its own children."""
+    """The first ones: failed, not ended, done ones; each before its own children."""
     total: int = 0
 
 
@@ -237,8 +236,7 @@ class Part(NamedTuple):
     refusal: str = ""
     """Why it must not be read; "" if it may be."""
     is_wire_format: bool = False
-    """True if it is a mail in SMTP wire format: leading dots are doubled, and a line with a single
-    dot ends it."""
+    """True if it is a mail in SMTP wire format: with doubled dots, and a single one at the end."""
     errors: tuple[str, ...] = ()
     """The errors of failed attempts that it has, one line each, the latest last."""
 
@@ -338,8 +336,7 @@ class AttemptReport(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A change of one task: the scanned value and the new one. `old` is None for a new task,
-    `new` is None for a deletion."""
+    """A change of a task: its scanned value, None if it is new; and the new one, None to delete."""
 
     old: Task | None
     new: Task | None
@@ -347,8 +344,7 @@ class Move(NamedTuple):
     """Bytes to store for `new`, as `Store.read` once returned them; empty: the store formats the
     task itself. With an image, any field may change."""
     report: AttemptReport | None = None
-    """Of the attempt that ends with this move, if the store keeps it (`ClaimRules.keeps_reports`).
-    """
+    """Of the attempt that ends with this move, see `ClaimRules.keeps_reports`."""
 
 
 class Outcome(NamedTuple):
@@ -385,8 +381,7 @@ class LockEvidence(NamedTuple):
     reason: str = ""
     """The verdict as text."""
     signal_refusal: str = ""
-    """Why the holder must not be signalled. "" only if this process is proven to hold the lock, or
-    if there is no process to signal."""
+    """Why the holder must not be signalled; "" only if it is proven, or there is none."""
     facts: tuple[tuple[str, str], ...] = ()
     """Findings as (name, text) pairs in display order."""
     identity: str = ""
@@ -398,5 +393,4 @@ class LockEvidence(NamedTuple):
     limit: float = 0.0
     """Seconds without a heartbeat after which the holder counts as stuck; 0 if unknown."""
     contradiction: str = ""
-    """Two facts that exclude each other, such as a heartbeat before the process started; "" if
-    there are none. The verdict is then not sure."""
+    """Two facts that make the verdict unsure, as a heartbeat before the process start; or ""."""

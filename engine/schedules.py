@@ -30,8 +30,7 @@ class Schedule(NamedTuple):
     """The share of a wait, from 0 to 1, that a random number may take off."""
 
     def wait(self, earlier: int, random: float = 0.0) -> float | None:
-        """Seconds to wait after so many earlier waits; None if there are no more. `random` is a
-        number from 0 to 1 for the jitter."""
+        """Seconds to wait after so many waits, or None; `random`: 0 to 1, for the jitter."""
         if self.limit is not None and earlier >= self.limit:
             return None
         return self.seconds(earlier, random)

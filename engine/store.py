@@ -79,8 +79,7 @@ class Control(NamedTuple):
     now: str = ""
     """The present value, to undo a change; "" if it has none."""
     choices: tuple[tuple[str, str], ...] = ()
-    """The permitted values, each with its meaning, if there are few; any other is refused. If ""
-    is among them, the value is optional."""
+    """The only permitted values, if few, with their meanings; with "" the value is optional."""
     bounds: tuple[int, int] | None = None
     """Minimum and maximum of a value that is a whole number."""
     no_limit: str = ""
@@ -185,8 +184,7 @@ class ReadableStore(Protocol):
         return True
 
     def trash_bytes(self) -> int:
-        """Return the bytes of all tasks in the trash, as `size` counts them, as cheaply as the
-        format allows; 0 without a trash."""
+        """The bytes of all tasks in the trash, as `size` counts them; as cheaply as possible."""
         taken = 0
         if State.TRASH in self.states:
             for answer in self.scan({self.states[State.TRASH]}):
@@ -203,8 +201,7 @@ class ReadableStore(Protocol):
 
     @abstractmethod
     def parts(self, task: Task) -> Iterator[Part]:
-        """Yield the pieces of a task, first the task itself, without opening any. Raises `Gone`:
-        the task no longer exists."""
+        """Yield the pieces of a task, itself first, without opening any. Raises `Gone`."""
 
     def size(self, task: Task) -> int:
         """Bytes used by the task and by all that is deleted with it; opens no file.
@@ -298,8 +295,7 @@ class ChangeableStore(ReadableStore, Protocol):
         return outcome.rev
 
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
-        """Swap many tasks with few fsyncs (group commit); yield each outcome when it is durable. A
-        store with edges overrides it."""
+        """Swap tasks with few fsyncs (group commit); yield each outcome when it is durable."""
         for move in moves:
             yield Outcome(move, error=Unsupported("this store only shows its tasks"))
 
@@ -349,8 +345,7 @@ class ClaimRules(NamedTuple):
     done_state: State | None = None
     """The state of a task that was done; None: it is deleted."""
     retry_seconds: float = 60.0
-    """Seconds until an operation that the store refused is tried again; each further wait is twice
-    as long, up to 15 times the first."""
+    """Seconds until a refused operation is tried again; then twice as long, up to 15 times."""
     claims_lots: bool = False
     """True if `Store.take` claims many tasks at a time: its filter is then asked for each of them
     before the first is claimed, and its limit is the number that the worker can start now."""
@@ -363,8 +358,7 @@ class ClaimRules(NamedTuple):
     keeps_reports: bool = False
     """True if the store keeps what an attempt leaves (`Move.report`)."""
     limit_ends: Callable[[], float | None] = lambda: None
-    """When tasks may be claimed that are due and that a rate limit holds back, epoch seconds UTC;
-    None: there are none. Raises Unavailable."""
+    """When due tasks that a rate limit holds back may be claimed, epoch seconds UTC; or None."""
 
 
 class Store(ChangeableStore, Protocol):
@@ -400,8 +394,7 @@ _guarded_values = attrgetter(*GUARDED_FIELDS)
 
 
 def enqueue_all(store: ChangeableStore, tasks: Iterable[Task]) -> Iterator[Outcome]:
-    """Add many new tasks in group commits (in a spool one fsync of the folder for each 100); yield
-    each outcome when it is durable."""
+    """Add new tasks in group commits (a spool: one fsync for 100); yield each durable outcome."""
     return store.swap_all(Move(None, task) for task in tasks)
 
 

@@ -103,8 +103,7 @@ def hold(task: Task, now: float) -> Task:
 
 
 def release(task: Task, now: float) -> Task:
-    """Release a held task with its old due time, or an orphaned active one: due now, one more
-    attempt counted."""
+    """Release a held task with its old due time, or an orphaned active one: due now, counted."""
     return _count_attempt(task)._replace(state=State.PENDING)
 
 

@@ -64,7 +64,9 @@ def _why_pending(task: Task, now: float, circumstances: Circumstances) -> Iterat
     verdict = Verdict.FREE if lock is None else lock.verdict
     if lock is not None and verdict is Verdict.HELD and not hindered:
         yield f"{'' if ahead else 'next in line; '}lock held by {_describe_holder(lock)}"
-    alone = _is_quiet(circumstances, now) or not (hindered or ahead)
+    last = circumstances.last_run
+    is_quiet = circumstances.is_idle or (last is not None and now - last > NO_WORKER_SECONDS)
+    alone = is_quiet or not (hindered or ahead)
     if task.due is None and not (hindered or circumstances.is_idle):
         yield "due time unknown"
     elif alone and verdict not in (Verdict.HELD, Verdict.STUCK):
@@ -97,12 +99,6 @@ def _handler_problem(task: Task, circumstances: Circumstances) -> Iterator[str]:
         yield f"no handler configured for {safe_line(task.kind)}"
     elif circumstances.closed_reason:
         yield safe_line(circumstances.closed_reason)
-
-
-def _is_quiet(circumstances: Circumstances, now: float) -> bool:
-    return circumstances.is_idle or (
-        circumstances.last_run is not None and now - circumstances.last_run > NO_WORKER_SECONDS
-    )
 
 
 def _no_worker(task: Task, now: float, circumstances: Circumstances, due: bool) -> str:

@@ -166,7 +166,7 @@ PERIODS = {
     "tui.locks.screen": ("EXAMINE_SECONDS", "OUTPUT_READ_SECONDS"),
     "tui.locks.list_screen": ("CHANGED_COUNT_SECONDS",),
     "tui.overview.reads": ("CHANGED_READ_SECONDS",),
-    "tui.operations.operations_parts": ("JOURNAL_READ_SECONDS",),
+    "tui.operations.screen": ("JOURNAL_READ_SECONDS",),
     "tui.plan.plan_facts": ("DRIFT_CHECK_SECONDS",),
     "tui.operations.running_parts": ("REPAINT_SECONDS",),
 }

@@ -17,9 +17,8 @@ from engine.config.queue_config import OutboxConfig
 from engine.delivery.http_client import HttpClient, trusted_certificates
 from engine.delivery.url_guard import UrlGuard, resolve_name
 from engine.destinations.database import SqlDatabase, Value
-from engine.destinations.destination import Destination, origin_of
+from engine.destinations.destination import Destination, origin_of, update
 from engine.destinations.outbox import Outbox
-from engine.destinations.registry import update
 from engine.destinations.sql_registry import SqlRegistry
 from engine.formats.bullmq.federation.delivery import DeliveryHandler
 from engine.formats.bullmq.federation.health import ProbeHandler

@@ -16,7 +16,7 @@ from textual import events
 from textual.binding import Binding
 
 from engine.live.call_thread import DaemonExecutor
-from engine.live.shared_parts import SharedParts
+from engine.live.folder_watch import SharedParts
 from engine.locks.lock_file import boot_seconds
 from engine.places.place import Place
 from engine.text.safe import safe_line

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from tui.groups.keys import CLUSTER_ROWS, GROUP_ROWS
+from tui.groups.screen import CLUSTER_ROWS, GROUP_ROWS
 from tui.locks.list_screen import ROWS as LOCKS_ROWS
 from tui.log.actions import ROWS as LOG_ROWS
-from tui.operations.control_parts import ROWS as CONTROL_ROWS
+from tui.operations.controls_screen import ROWS as CONTROL_ROWS
 from tui.operations.running_screen import ROWS as RUNNING_ROWS
 from tui.operations.screen import ROWS as OPERATIONS_ROWS
 from tui.operations.workers_screen import ROWS as WORKERS_ROWS
@@ -18,8 +18,8 @@ from tui.screens.key_rows import KeyRow
 from tui.task.screen import ROWS as TASK_ROWS
 from tui.text import keys
 from tui.text.keys import Key
-from tui.transports.failures import ROWS as FAILURE_ROWS
-from tui.transports.keys import ROWS as TRANSPORT_ROWS
+from tui.transports.screen import FAILURE_ROWS
+from tui.transports.screen import ROWS as TRANSPORT_ROWS
 
 TABLES: Mapping[str, Sequence[KeyRow[Any, Any]]] = {
     keys.OVERVIEW: OVERVIEW_ROWS,

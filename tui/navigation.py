@@ -16,7 +16,7 @@ from tui.session.place_session import PlaceSession
 from tui.text import keys
 
 if TYPE_CHECKING:
-    from tui.confirm.action import Action
+    from tui.confirm.action_screen import Action
     from tui.queue.screen import QueueScreen
 
 S = TypeVar("S", bound=Screen[Any])
@@ -149,15 +149,14 @@ def _open_failures(to: Navigator, target: Target) -> None:
 
 
 def _open_test_mail(to: Navigator, target: Target) -> None:
-    from tui.transports.mail_test_action import MailTestAction
+    from tui.transports.actions import MailTestAction
 
     _show_action(to, MailTestAction(target.id, to.session))
 
 
 def _open_suspend(to: Navigator, target: Target) -> None:
     """Suspend or resume a transport, or block, unblock or probe a destination."""
-    from tui.transports.destination_action import DestinationAction
-    from tui.transports.suspend_action import SuspendAction
+    from tui.transports.actions import DestinationAction, SuspendAction
 
     session, place = to.session, to.session.place
     if place.destinations is not None and "://" in target.id:

@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable
 
 from engine.destinations import destination as destinations
-from engine.destinations.destination import Destination
-from engine.destinations.registry import Registry, update
+from engine.destinations.destination import Destination, Registry, update
 from engine.schedules import Schedule
 from engine.store import Gone, Unavailable
 from engine.work.handlers import Postponed
@@ -54,7 +53,9 @@ class Breaker:
                 now, destination = self._clock(), self._get(origin)
                 until = destinations.waits_until(destination, now)
                 if until is not None and (destination.blocked or self._is_gating):
-                    raise Postponed(until, _describe_wait(destination))
+                    why = f"is unhealthy: {destination.reason}: no probe"
+                    why = f"is blocked: {destination.blocked}" if destination.blocked else why
+                    raise Postponed(until, f"{destination.origin} {why}")
                 if not self._is_gating:
                     return False
                 claimed = destinations.start_probe(
@@ -123,9 +124,3 @@ class Breaker:
         if len(self._known) >= MAX_KNOWN:
             self._known.clear()
         self._known[destination.origin] = destination, self._clock()
-
-
-def _describe_wait(destination: Destination) -> str:
-    if destination.blocked:
-        return f"{destination.origin} is blocked: {destination.blocked}"
-    return f"{destination.origin} is unhealthy: {destination.reason}: no probe"

@@ -12,7 +12,7 @@ from engine.delivery import network_errors, status_table
 from engine.delivery.breaker import Breaker
 from engine.delivery.http_client import Answer, HttpClient
 from engine.delivery.network_errors import DeliveryError
-from engine.delivery.request import DeliveryRequest, parse_request
+from engine.delivery.request import parse_request
 from engine.delivery.status_table import DONE, FATAL, Outcomes
 from engine.destinations.destination import origin_of
 from engine.model import Task
@@ -63,7 +63,16 @@ class DeliverHandler:
         answer: Answer | None = None
         failure: DeliveryError | None = None
         try:
-            answer = self._send(request, context)
+            blocker = self._breaker
+            answer = self._client.send(
+                request.method,
+                request.url,
+                request.headers,
+                request.body,
+                min(self._timeout, request.timeout or self._timeout),
+                is_cancelled=context.is_cancelled,
+                why_blocked=(lambda origin: "") if blocker is None else blocker.why_blocked,
+            )
             code, what = f"HTTP_{answer.status}", str(answer.status)
         except DeliveryError as error:
             if error.code == network_errors.CANCELLED:
@@ -89,17 +98,6 @@ class DeliverHandler:
         if wait is not None:
             raise Retry(max(1.0, wait), text)
         raise Failed(text, details)
-
-    def _send(self, request: DeliveryRequest, context: Context) -> Answer:
-        return self._client.send(
-            request.method,
-            request.url,
-            request.headers,
-            request.body,
-            min(self._timeout, request.timeout or self._timeout),
-            is_cancelled=context.is_cancelled,
-            why_blocked=(lambda origin: "") if self._breaker is None else self._breaker.why_blocked,
-        )
 
     def _record(
         self, breaker: Breaker | None, origin: str, code: str, outcome: str, is_probe: bool

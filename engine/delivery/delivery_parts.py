@@ -10,8 +10,8 @@ from engine.model import Task
 from engine.work.services import WorkerServices
 
 if TYPE_CHECKING:
+    from engine.destinations.destination import Registry
     from engine.destinations.outbox import RowRemover
-    from engine.destinations.registry import Registry
 
 
 def open_registry(

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
+from importlib import import_module
 from typing import Any, NamedTuple, TypeAlias
 
 from engine.config.place_address import Address
@@ -232,12 +233,6 @@ _SQLITE_TEXTS: Mapping[int, str] = {
 # ---- Postgres
 
 
-def _psycopg_error() -> type[Exception]:
-    import psycopg
-
-    return psycopg.Error
-
-
 def _connect_postgres(address: Address, patience: float, creates: bool) -> PooledConnection:
     import psycopg
 
@@ -313,7 +308,7 @@ DIALECTS: Mapping[str, Dialect] = {
     ),
     "postgresql": Dialect(
         _connect_postgres,
-        errors=_psycopg_error,
+        errors=lambda: import_module("psycopg").Error,
         explain=_explain_postgres,
         is_current=lambda address, connection: not connection.raw.closed,
         deadline=_postgres_deadline,

@@ -1,16 +1,18 @@
-"""A destination (an origin such as https://peer.example), and what it becomes after a delivery.
+"""A destination (an origin such as https://peer.example), what it becomes after a delivery, and the
+protocol of the registry, which is changed by compare-and-swap.
 
 Nothing here reads a clock or a database. Times are epoch seconds UTC."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from engine.model import EMPTY
 from engine.schedules import Schedule
+from engine.store import Gone, Unavailable
 
 RECORD_SECONDS = 10.0
 """A repeated success or failure is recorded again only after so many seconds, for its fsync."""
@@ -105,8 +107,7 @@ def start_probe(old: Destination, now: float, patience: float) -> Destination | 
 
 
 def mark_probe(old: Destination, code: str, now: float, schedule: Schedule) -> Destination:
-    """After a started and counted probe: healthy if `code` is "", else the next probe is planned,
-    unless the schedule has ended."""
+    """After a counted probe: healthy if `code` is "", else the schedule's next one is planned."""
     if not code:
         return mark_success(old, now)
     planned = _after(now, schedule.wait(old.probes))
@@ -227,3 +228,55 @@ def origin_of(url: str) -> str:
     name = f"[{host}]" if ":" in host else host
     port_suffix = "" if port in (None, _DEFAULT_PORTS[parts.scheme]) else f":{port}"
     return f"{parts.scheme}://{name}{port_suffix}"
+
+
+class Registry(Protocol):
+    """Destinations by origin. Any thread may call it; each call may block for some seconds.
+
+    Each method raises Unavailable, with one line, if the registry is locked, missing, read-only,
+    damaged or unreachable."""
+
+    def get(self, origin: str) -> Destination:
+        """The destination of an origin; a healthy one with `rev` 0 if it is not registered."""
+
+    def all(self) -> list[Destination]:
+        """All destinations, by origin."""
+
+    def swap(self, old: Destination | None, new: Destination | None) -> Destination:
+        """Replace `old` by `new` if its revision is unchanged; return `new` with its new revision.
+
+        An `old` of None, or with `rev` 0, is added; a `new` of None is deleted, and the answer is
+        then the unregistered destination.
+
+        Raises:
+            Gone: it has changed, or is registered already; nothing changed."""
+
+    def count_probe(self, origin: str) -> int:
+        """Add 1 to the probes in one statement; return the number. `Gone`: not registered."""
+
+    def extra_with(self, key: str, value: object) -> list[Destination]:
+        """The destinations whose free JSON has this value for this key."""
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
+MAX_TRIES = 20
+"""Compare-and-swaps after which `update` gives up."""
+
+
+def update(
+    registry: Registry, origin: str, change: Callable[[Destination], Destination]
+) -> Destination:
+    """Apply a change to the newest revision, again while another worker is faster; write nothing if
+    it changes nothing. Raises `Unavailable`: see `Registry`, or others changed it each time."""
+    for _ in range(MAX_TRIES):
+        old = registry.get(origin)
+        new = change(old)
+        if new == old:
+            return old
+        try:
+            return registry.swap(old, new)
+        except Gone:
+            continue
+    raise Unavailable(f"{origin}: changed by others {MAX_TRIES} times, try again later")

@@ -10,11 +10,11 @@ import json
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import NamedTuple
 
 from engine.config.queue_config import OutboxConfig
-from engine.destinations.database import PATIENCE_SECONDS, BadValue, SqlAnswer, SqlDatabase, Value
+from engine.destinations.database import BadValue, SqlAnswer, SqlDatabase, Value
 from engine.model import State, Task
 from engine.schedules import Schedule, exponential
 from engine.store import Gone, ReadableStore, Unavailable, Unsupported
@@ -29,12 +29,11 @@ PAUSES = exponential(1.0, 60.0)
 class Outbox:
     """The rows of one table; any thread may call it."""
 
-    def __init__(self, settings: OutboxConfig, patience: float = PATIENCE_SECONDS) -> None:
-        """The names of table and columns were checked by the configuration
-        (`validators.check_identifier`)."""
+    def __init__(self, settings: OutboxConfig) -> None:
+        """The names were checked by `validators.check_identifier`."""
         if settings.database is None:
             raise Unavailable("outbox: no database is set")
-        self._database = SqlDatabase(settings.database, patience)
+        self._database = SqlDatabase(settings.database)
         self.table = settings.table
         self._table = ".".join(f'"{name}"' for name in settings.table.split("."))
         self._key = f'"{settings.key}"'
@@ -119,7 +118,11 @@ class RowRemover:
     def _run(self) -> None:
         failures, rows = 0, list[str]()
         while not self._ending.is_set() or rows or not self._rows.empty():
-            rows += self._waiting(block=not rows)
+            if not rows:
+                rows.append(self._rows.get())
+            while not self._rows.empty():  # no other thread takes them
+                rows.append(self._rows.get_nowait())
+            rows = [row for row in rows if row]
             is_last = self._ending.is_set()  # not one that began before the end
             try:
                 self._outbox.remove(*rows)
@@ -134,14 +137,6 @@ class RowRemover:
                 failures += 1
             else:
                 failures, rows = 0, []
-
-    def _waiting(self, *, block: bool) -> list[str]:
-        keys = [self._rows.get()] if block else []
-        while True:
-            try:
-                keys.append(self._rows.get_nowait())
-            except Empty:
-                return [row for row in keys if row]
 
 
 DATA_PARTS = ("data", "payload")

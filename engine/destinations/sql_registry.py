@@ -69,11 +69,9 @@ _INSERT = (
     f"INSERT INTO {TABLE} ({_NAMES}) VALUES ({', '.join('?' * len(COLUMNS))}) "
     "ON CONFLICT (origin) DO NOTHING"
 )
-_UPDATE = (
-    f"UPDATE {TABLE} SET {', '.join(f'{name} = ?' for name in COLUMNS)} "
-    "WHERE origin = ? AND rev = ?"
-)
-_DELETE = f"DELETE FROM {TABLE} WHERE origin = ? AND rev = ?"
+_IF_CURRENT = "WHERE origin = ? AND rev = ?"
+_UPDATE = f"UPDATE {TABLE} SET {', '.join(f'{name} = ?' for name in COLUMNS)} {_IF_CURRENT}"
+_DELETE = f"DELETE FROM {TABLE} {_IF_CURRENT}"
 _COUNT_PROBE = (
     f"UPDATE {TABLE} SET probes = probes + 1, rev = rev + 1 WHERE origin = ? RETURNING probes"
 )

@@ -10,8 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from engine.destinations import destination as destinations
-from engine.destinations.destination import Destination
-from engine.destinations.registry import Registry, update
+from engine.destinations.destination import Destination, Registry, update
 from engine.model import State, Task
 from engine.store import Gone, Unsupported
 from engine.text.times import format_time

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from engine.destinations.database import NoTable
+from engine.destinations.destination import Registry
 from engine.destinations.outbox import Outbox, find_orphans
-from engine.destinations.registry import Registry
 from engine.doctor.finding import MAX_LISTED, Finding, Grade
 from engine.store import ReadableStore, Unavailable
 

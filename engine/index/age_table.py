@@ -204,8 +204,7 @@ def summarize_ages(ages: Ages) -> str:
 
     Normal work is in the youngest buckets. Trouble moves to older buckets as time passes: the
     oldest bucket with many tasks shows when it began, the youngest one whether it has ended. Tasks
-    in the last buckets are old leftovers.
-    """
+    in the last buckets are old leftovers."""
     counts, unknown = ages.total.counts, ages.total.unknown
     if not ages.total.total:
         return ""

@@ -30,8 +30,7 @@ class Cluster:
     """When the first of these tasks died, epoch seconds UTC; None if no task has a time of death.
 
     Stores do not know when a task that waits for a retry failed: it is counted, but ignored in
-    `first` and `last`.
-    """
+    `first` and `last`."""
     last: float | None
     kinds: tuple[str, ...]
     example: str

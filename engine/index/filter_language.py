@@ -11,8 +11,7 @@
     @name                the clauses of a saved filter
 
 Typed text becomes parameters, never SQL. A filter means what its SQL means; to filter tasks without
-an index, call `engine.index.filter_tasks.select_matching`.
-"""
+an index, call `engine.index.filter_tasks.select_matching`."""
 
 from __future__ import annotations
 
@@ -177,8 +176,7 @@ def parse_filter(
     the filter to `select_matching` with a reader of data; without it, `data~` is refused.
 
     Raises:
-        BadFilter: the text is not a valid filter.
-    """
+        BadFilter: the text is not a valid filter."""
     text = text.encode("utf-8", "replace").decode()
     if not text.strip():
         return NO_FILTER

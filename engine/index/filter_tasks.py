@@ -1,16 +1,17 @@
-"""Apply a filter to tasks without an index: the same SQL, on a temporary table in memory, which may
-have the data of the tasks too."""
+"""Match tasks with a filter: SQLite's REGEXP operator, on RE2 and with a time limit for each query,
+and the same SQL for tasks without an index, on a temporary table in memory, which may have the data
+of the tasks too."""
 
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from itertools import islice
 from typing import TypeVar
 
 from engine.index.filter_language import DATA_FIELD, Filter
-from engine.index.regexp_operator import Matcher
 from engine.index.schema import (
     CHUNK_ROWS,
     CREATE_TABLE,
@@ -20,6 +21,56 @@ from engine.index.schema import (
     row_of,
 )
 from engine.model import Task
+from engine.store import Unavailable
+from engine.text.safe_regex import compile_pattern
+
+QUERY_SECONDS = 10.0
+"""Time that one query may spend in matching."""
+
+
+class Matcher:
+    """SQLite's `text REGEXP pattern` for one connection, with a time limit for each query."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        """`clock` returns seconds; only the time spent in matching counts."""
+        self._clock = clock
+        self._remaining_seconds = QUERY_SECONDS
+        self._stopped: BaseException | None = None
+
+    def install(self, db: sqlite3.Connection) -> None:
+        """Define REGEXP on a connection."""
+        db.create_function("regexp", 2, self._matches, deterministic=True)
+
+    @contextmanager
+    def query(self) -> Iterator[None]:
+        """Run one query with a full time limit.
+
+        SQLite replaces an exception of a function by its own; this raises the original again, such
+        as a KeyboardInterrupt.
+
+        Raises:
+            Unavailable: the time limit was exceeded."""
+        self._remaining_seconds, self._stopped = QUERY_SECONDS, None
+        try:
+            yield
+        except sqlite3.OperationalError:
+            if self._stopped is None:
+                raise
+            raise self._stopped from None
+
+    def _matches(self, pattern: str, text: str | None) -> bool:
+        began = self._clock()
+        try:
+            if self._remaining_seconds <= 0:
+                seconds = f"{QUERY_SECONDS:g} s"
+                raise Unavailable(f"the pattern of the filter needs more than {seconds}: {pattern}")
+            return text is not None and compile_pattern(pattern).is_found_in(text)
+        except BaseException as error:
+            self._stopped = error
+            raise
+        finally:
+            self._remaining_seconds -= self._clock() - began
+
 
 CHUNK_ROWS_WITH_DATA = 16
 """Tasks whose data are in memory together, up to 1 MB of each piece."""
@@ -39,8 +90,7 @@ def select_matching(
     filter mentions it, and only for tasks that match the rest of the filter.
 
     Raises:
-        Unavailable: matching a pattern took longer than `regexp_operator.QUERY_SECONDS`.
-    """
+        Unavailable: matching a pattern took longer than `QUERY_SECONDS`."""
     met, values = filter_condition(filter, now)
     cheap = filter.without_field(DATA_FIELD)
     first_met, first_values = filter_condition(cheap, now)

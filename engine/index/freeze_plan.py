@@ -42,8 +42,7 @@ def freeze_rows(
     row.
 
     Raises:
-        sqlite3.Error: the disk is full, or the index is gone.
-    """
+        sqlite3.Error: the disk is full, or the index is gone."""
     source, values = task_source(query, ids, now)
     file, path = tempfile.mkstemp(prefix="plan-", dir=os.path.dirname(reader.path))
     os.close(file)

@@ -2,8 +2,7 @@
 
 Their ids are grouped in blocks of some hundred: the first id of each block, and its size. The row
 at a position is found by summing sizes and skipping less than one block; an insert or delete
-changes one number. The index stores the blocks beside its rows, in the same transactions.
-"""
+changes one number. The index stores the blocks beside its rows, in the same transactions."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ BLOCK_ROWS = 512
 """Rows of a block after a split; it is split again at twice as many.
 
 A window then skips at most 1,023 entries of a covering index (50 us), and a list of a million rows
-has at most 2,000 blocks to sum (1 ms).
-"""
+has at most 2,000 blocks to sum (1 ms)."""
 
 Split = Callable[[str, int], tuple[str, int] | None]
 """Takes a block's first name and a number of rows; returns the name so many rows later, and the

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from engine.index.filter_language import Clause, Filter
+from engine.index.filter_tasks import Matcher
 from engine.index.listed_rows import ListedRows
-from engine.index.regexp_operator import Matcher
 from engine.index.schema import (
     ALL_STATE_NUMBERS,
     CHUNK_ROWS,
@@ -178,8 +178,7 @@ class Reader:
     """A read-only connection to the index; each thread that queries has its own.
 
     Raises, everywhere: sqlite3.Error, if the file is gone, or `interrupt` was called; Unavailable,
-    if matching a pattern took longer than `regexp_operator.QUERY_SECONDS`.
-    """
+    if matching a pattern took longer than `filter_tasks.QUERY_SECONDS`."""
 
     def __init__(self, path: str) -> None:
         """Open an existing index."""
@@ -314,8 +313,7 @@ class Reader:
 
         `take` gets some tasks, the number of tasks so far, and the total; it returns False to stop.
         Returns the number of tasks passed. The rows are copied to a temporary table first: a read
-        transaction that stays open during slow output would keep all later changes in the WAL.
-        """
+        transaction that stays open during slow output would keep all later changes in the WAL."""
         met, values = query_condition(query, now)
         self._db.execute("DROP TABLE IF EXISTS temp.harvest")
         self._db.execute(f"CREATE TEMP TABLE harvest(place INTEGER PRIMARY KEY, {TASK_COLUMNS})")

@@ -3,8 +3,7 @@ query.
 
 This module has the tables, the rows and the queries. `engine.index.writer` writes the results of
 store scans, `engine.index.reader` answers queries; they share only the file, each on its own
-thread. The store is the authority: an index is never repaired, but deleted and filled again.
-"""
+thread. The store is the authority: an index is never repaired, but deleted and filled again."""
 
 from __future__ import annotations
 
@@ -81,8 +80,7 @@ DEFERRED_INDEXES = (
 )
 """Indexes that are created after the first full scan: before it, they would double its time.
 
-The last three are covering indexes for the tallies, which so read no rows.
-"""
+The last three are covering indexes for the tallies, which so read no rows."""
 
 CHUNK_ROWS = 500
 """Rows in one transaction: larger ones gain nothing, and would delay the readers."""

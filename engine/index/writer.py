@@ -82,8 +82,7 @@ class Writer:
     """The only writer of an index, on one thread.
 
     Raises, everywhere: sqlite3.Error, if the disk is full or the file is gone; after that, only
-    `close` is useful.
-    """
+    `close` is useful."""
 
     def __init__(self, path: str) -> None:
         """Create a new index in a file that does not exist yet."""

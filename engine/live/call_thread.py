@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from engine.store import Unavailable
 
@@ -40,9 +40,7 @@ class DaemonExecutor(ThreadPoolExecutor):
         """Wait for no call."""
 
 
-class _Call(NamedTuple):
-    make: Callable[[], Any]
-    answer: asyncio.Future[Any]
+_Call: TypeAlias = tuple[Callable[[], Any], asyncio.Future[Any]]
 
 
 class CallThread:
@@ -57,15 +55,14 @@ class CallThread:
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._ended: asyncio.Future[None] | None = None
         self._closed = False
-        self._now: _Call | None = None
+        self._now: asyncio.Future[Any] | None = None
 
     async def run(self, make: Callable[[], T]) -> T:
         """Run a call on the thread and return its result; if cancelled before its turn, it is not
         run.
 
         Raises:
-            Unavailable: the thread is closed.
-        """
+            Unavailable: the thread is closed."""
         if self._closed:
             raise Unavailable("closed")
         loop = asyncio.get_running_loop()
@@ -73,12 +70,12 @@ class CallThread:
             self._ended = loop.create_future()
             threading.Thread(target=self._work, args=(loop,), name=self._name, daemon=True).start()
         answer: asyncio.Future[T] = loop.create_future()
-        self._calls.put(_Call(make, answer))
+        self._calls.put((make, answer))
         return await answer
 
     def is_wanted(self) -> bool:
         """True if the caller still waits for the running call; called on the thread."""
-        return not self._closed and self._now is not None and not self._now.answer.cancelled()
+        return not self._closed and self._now is not None and not self._now.cancelled()
 
     async def close(self, patience: float) -> None:
         """Accept no more calls, and wait up to `patience` seconds for the running one."""
@@ -89,33 +86,27 @@ class CallThread:
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
         while (call := self._calls.get()) is not None:
-            self._now = call
-            if self._closed or call.answer.cancelled():
-                _set_outcome(loop, call.answer, None, Unavailable("closed"))
+            make, self._now = call
+            answer = self._now
+            if self._closed or answer.cancelled():
+                _settle(loop, answer, answer.set_exception, Unavailable("closed"))
                 continue
             try:
-                _set_outcome(loop, call.answer, call.make(), None)
+                _settle(loop, answer, answer.set_result, make())
             except BaseException as error:
-                _set_outcome(loop, call.answer, None, error)  # it is raised in the caller
+                _settle(loop, answer, answer.set_exception, error)  # it is raised in the caller
         self._at_end()
-        _set_outcome(loop, self._ended, None, None)
+        if self._ended is not None:
+            _settle(loop, self._ended, self._ended.set_result, None)
 
 
-def _set_outcome(
+def _settle(
     loop: asyncio.AbstractEventLoop,
-    future: asyncio.Future[Any] | None,
-    result: object,
-    error: BaseException | None,
+    future: asyncio.Future[Any],
+    settle: Callable[[Any], None],
+    outcome: object,
 ) -> None:
-    def settle() -> None:
-        if future is None or future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-
-    post_call(loop, settle)
+    post_call(loop, lambda: None if future.done() else settle(outcome))
 
 
 def post_call(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:

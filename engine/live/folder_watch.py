@@ -1,9 +1,12 @@
-"""Follow the changes of one store: events of its folders, or its change source that waits."""
+"""Follow the changes of one store: events of its folders, or its change source that waits; and what
+the followed places of one process share: the watch of folders, and turns at full scans."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 
 from engine.live.shared_watch import SharedFolderWatch, WatchedFolders
 from engine.model import ChangeSource, TaskCounts
@@ -35,15 +38,10 @@ class FolderWatch:
 
         A change source that waits gets a thread and a store of its own, from `open_store`. Folders
         are followed by `shared`; those on a file system that may stop answering, by a thread of
-        their own.
-        """
-        self._changes = changes
-        self._open_store = open_store
-        self._touched = touched
-        self._everything = everything
+        their own."""
+        self._changes, self._open_store, self._shared = changes, open_store, shared
+        self._touched, self._everything, self._counted = touched, everything, counted
         self._is_shown = is_shown
-        self._shared = shared
-        self._counted = counted
         self._leave: Callable[[], None] = lambda: None
         self._stopped = threading.Event()
         self._ready = threading.Event()
@@ -106,3 +104,38 @@ class FolderWatch:
             self._everything()
         elif names:
             self._touched(set(names))
+
+
+SCANS_TOGETHER = 2
+"""Full scans that run together: more are no faster, as they share the interpreter's lock."""
+TURN_TIMEOUT_SECONDS = 60.0
+"""Seconds to wait for a turn; a store that hangs keeps its turn."""
+TURN_CHECK_SECONDS = 0.1
+"""Seconds between two calls of `while_waiting`, while a scan waits for its turn."""
+
+
+class SharedParts:
+    """Shared by the places of one console, so that many cost the memory and CPU of a few."""
+
+    def __init__(self, places: int = 1) -> None:
+        """`places` is the number of places."""
+        self.places = places
+        self.folders = SharedFolderWatch()
+        self._turns = threading.Semaphore(SCANS_TOGETHER)
+
+    @contextmanager
+    def scan_turn(
+        self, is_urgent: Callable[[], bool], while_waiting: Callable[[], None]
+    ) -> Iterator[None]:
+        """Wait for a turn at a full scan, and hold it; not while it `is_urgent`, nor longer than
+        `TURN_TIMEOUT_SECONDS`. Calls `while_waiting` ten times a second."""
+        deadline, is_taken = time.monotonic() + TURN_TIMEOUT_SECONDS, False
+        while not (is_taken or is_urgent() or time.monotonic() > deadline):
+            is_taken = self._turns.acquire(timeout=TURN_CHECK_SECONDS)
+            if not is_taken:
+                while_waiting()
+        try:
+            yield
+        finally:
+            if is_taken:
+                self._turns.release()

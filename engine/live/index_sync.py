@@ -2,8 +2,7 @@
 
 One thread with two instances of the store: one for full scans, one to look up single names in
 between, so that changes during a long scan appear immediately. A store that can do both in turns
-gets one instance (`ChangeSource.can_interleave`).
-"""
+gets one instance (`ChangeSource.can_interleave`)."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ from typing import NamedTuple
 
 from engine.index.schema import CHUNK_ROWS
 from engine.index.writer import IndexDelta, Writer
-from engine.live.folder_watch import FolderWatch
-from engine.live.shared_parts import SharedParts
+from engine.live.folder_watch import FolderWatch, SharedParts
 from engine.model import Edges, Missing, Problem, State, Task, TaskCounts
 from engine.store import Control, ReadableStore, Unavailable
 from engine.system.temp_dir import TempDir

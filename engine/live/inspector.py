@@ -1,8 +1,7 @@
 """The asynchronous interface to one store and its index: queries, changes, plans and undo.
 
 The event loop never waits here for a disk, a socket or a lock: every call runs on a thread with its
-own instance of the store, or its own reader of the index.
-"""
+own instance of the store, or its own reader of the index."""
 
 from __future__ import annotations
 
@@ -12,15 +11,14 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from engine.live.call_thread import CLOSE_TIMEOUT_SECONDS, post_call
-from engine.live.index_sync import Found, IndexChanged, IndexSync, scan_all
+from engine.live.folder_watch import SharedParts
+from engine.live.index_sync import Found, IndexSync, scan_all
+from engine.live.index_sync import IndexChanged as IndexChanged
 from engine.live.queries import CachedQueries, IndexQueries
-from engine.live.shared_parts import SharedParts
 from engine.live.store_actions import OperationHistory, StoreActions, StoreThread
 from engine.model import Edges, State
 from engine.operations.journal import Journal
 from engine.store import ChangeableStore, Control, ReadableStore, Unavailable
-
-__all__ = ["IndexChanged", "Inspector"]
 
 REPORT_PERIOD_SECONDS, FIRST_SCAN_PERIOD_SECONDS = 0.1, 0.25
 """Minimum seconds between two reports of changes; the second while the first scan runs."""
@@ -48,8 +46,7 @@ class Inspector:
         None: no limit. `is_shown` returns False, on any thread, if no screen shows this place
         alone: then file events may come later. `find_silence` returns for how long a read of the
         place has hung; "" if none does. `shared`: what it shares with other places. `read_store`
-        is what a full scan reads.
-        """
+        is what a full scan reads."""
         self._sync = IndexSync(
             open_store, folder, self._on_change, is_shown, shared, read_store=read_store
         )
@@ -121,8 +118,7 @@ class Inspector:
         second.
 
         Raises:
-            Unavailable: the inspector was closed.
-        """
+            Unavailable: the inspector was closed."""
         loop = asyncio.get_running_loop()
         while self.latest.generation <= after:
             if self._sync.crash is not None:

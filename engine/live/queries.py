@@ -43,8 +43,7 @@ class QueryThread:
         """Run a query; returns `otherwise` while there is no index.
 
         Raises:
-            Unavailable: the index cannot be read.
-        """
+            Unavailable: the index cannot be read."""
         try:
             return await self._lane.run(lambda: self._answer(question, otherwise))
         except asyncio.CancelledError:
@@ -159,8 +158,7 @@ class IndexQueries:
 
         `take` is called on a thread of its own with some tasks, the number of tasks so far, and the
         total; it returns False to stop. Returns the number of tasks passed. After a cancellation,
-        `take` is not called again. Exceptions of `take` are raised here.
-        """
+        `take` is not called again. Exceptions of `take` are raised here."""
         now, asking = self._clock(), QueryThread("spooldeck-export", self._sync)
         over = False
 
@@ -352,8 +350,7 @@ class CachedQueries:
         while the index has not changed.
 
         Raises:
-            Unavailable: the index cannot be read.
-        """
+            Unavailable: the index cannot be read."""
         cached, generation = self._answers.get(key), self._sync.latest.generation
         if cached is not None:
             known: T = cached.value

@@ -6,8 +6,7 @@ a full scan.
 
 watchfiles does not report that the kernel's event queue overflowed, and it cannot report a name or
 watch a path that is not UTF-8. An overflow needs a queue full of events, so many changes in one
-answer are taken for one.
-"""
+answer are taken for one."""
 
 from __future__ import annotations
 
@@ -61,8 +60,7 @@ class FolderEventSource:
 
         Raises:
             OSError: the kernel refuses a watch, such as for want of file descriptors, watches or a
-                thread.
-        """
+                thread."""
         # Imported on the thread that waits for events, so that no start waits for it.
         from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
 
@@ -86,8 +84,7 @@ class FolderEventSource:
         """Wait at most this long for changes; check for them once in `step_ms` milliseconds.
 
         Raises:
-            OSError: a name is not UTF-8; no more events come from this watch.
-        """
+            OSError: a name is not UTF-8; no more events come from this watch."""
         try:
             gather = max(GATHER_MS, step_ms)
             events = self._notify.watch(gather, step_ms, max(1, round(seconds * 1000)), None)
@@ -155,8 +152,7 @@ def _require_thread() -> None:
     """Start a thread that ends: watchfiles needs one, and aborts the process if it gets none.
 
     Raises:
-        OSError: none can be started.
-    """
+        OSError: none can be started."""
     probe = threading.Thread(target=bool, daemon=True)
     try:
         probe.start()

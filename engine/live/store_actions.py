@@ -29,8 +29,7 @@ TRASH_BATCH = 500
 class StoreThread:
     """An instance of a store on its own thread: opened by the first call, kept for later ones.
 
-    Raises, everywhere: Unavailable, if the store cannot be reached, or the thread was closed.
-    """
+    Raises, everywhere: Unavailable, if the store cannot be reached, or the thread was closed."""
 
     def __init__(self, name: str, open_store: Callable[[], ChangeableStore]) -> None:
         self.calls = CallThread(name, self._close_store)
@@ -65,8 +64,7 @@ class StoreActions:
 
     Raises, everywhere: Unavailable, if the store or the journal cannot be reached (a plan has then
     changed nothing); Gone, if the task or file does not exist any more; Unsupported, if it cannot
-    be read, with the reason.
-    """
+    be read, with the reason."""
 
     def __init__(
         self,
@@ -162,8 +160,7 @@ class StoreActions:
         Raises:
             Unsupported: no such control, it is refused now, or its target or value is invalid;
                 nothing was done.
-            Unavailable: the store cannot be reached or failed, or the journal cannot be written.
-        """
+            Unavailable: the store cannot be reached or failed, or the journal cannot be written."""
         journal, clock = self._journal, self._clock
         try:
             return await self._acting.run(
@@ -176,8 +173,7 @@ class StoreActions:
         """Forecast the effect of a control; an empty text if the store cannot tell.
 
         Raises:
-            Unsupported, Unavailable: as `run_control`.
-        """
+            Unsupported, Unavailable: as `run_control`."""
         return await self._acting.run(lambda store: controls.forecast_control(store, order))
 
     async def measure_tasks(self, plan: Plan, report: Callable[[int, int], bool]) -> None:
@@ -217,8 +213,7 @@ class OperationHistory:
     rows of an operation and the tasks they describe belong together.
 
     Raises, everywhere: Unavailable, if the journal or the store cannot be read, the journal cannot
-    be written, or tasks are being moved.
-    """
+    be written, or tasks are being moved."""
 
     def __init__(
         self, acting: StoreThread, clock: Callable[[], float], journal: Journal | None

@@ -5,8 +5,7 @@ proved that it took the lock; the proof is repeated before each signal. A pidfd 
 another process, even if the PID is reused.
 
 Source: NFTBan Queue and Mail Contract, "Lock file": "SIGTERM to process, wait 5s, SIGKILL if still
-alive".
-"""
+alive"."""
 
 from __future__ import annotations
 
@@ -83,8 +82,7 @@ def free_lock(
     Raises:
         LockBusy: a live holder has the lock; it is not signalled.
         UnsafeToSignal: the holder cannot be proven; no further process is signalled.
-        OSError: the lock file cannot be created.
-    """
+        OSError: the lock file cannot be created."""
 
     def doubted(evidence: LockEvidence) -> LockEvidence:
         return queue_lock.check_claims(evidence, begun(), threshold, clock())
@@ -130,8 +128,7 @@ def _end_process(
     count: it may contain unrelated processes, such as a script started by a timer.
 
     Raises:
-        UnsafeToSignal: it must not be signalled, or it does not exit.
-    """
+        UnsafeToSignal: it must not be signalled, or it does not exit."""
     try:
         pidfd = os.pidfd_open(pid)
     except OSError as error:

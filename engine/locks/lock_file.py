@@ -19,7 +19,8 @@ A file with only the first two lines was written by another program. The parser 
 number has another form, the file names no process.
 
 Sources: NFTBan Queue and Mail Contract, "Lock file"; proc(5).
-"""
+
+Raises, everywhere: OSError, if /proc cannot be read, or has no such process."""
 
 from __future__ import annotations
 
@@ -72,15 +73,13 @@ class LockClaim(NamedTuple):
 
 
 def make_claim(token: str, now: float, up: float) -> LockClaim:
-    """The lock file content of this process; `now` in epoch seconds, `up` in seconds since boot.
-
-    Raises:
-        OSError: /proc cannot be read.
-    """
+    """The lock file content of this process; `now` in epoch seconds, `up` in seconds since boot."""
     _, _, group, started = process_stat("self")
-    times = int(up), int(suspended_seconds())
-    who = os.geteuid(), group, token, *times
-    mark = ProcessMark(boot_id(), started, pid_namespace(), host_name(), *who)
+    boot, space, host, uid = boot_id(), pid_namespace(), host_name(), os.geteuid()
+    alive, slept = int(up), int(suspended_seconds())
+    mark = ProcessMark(
+        boot, started, space, host, uid, group=group, token=token, alive_at=alive, slept=slept
+    )
     return LockClaim(os.getpid(), int(now), mark)
 
 
@@ -154,11 +153,7 @@ def host_name() -> str:
 
 
 def process_stat(pid: int | str) -> tuple[str, int, int, int]:
-    """State, parent, process group, and start in clock ticks since boot, from /proc/PID/stat.
-
-    Raises:
-        OSError: no such process, or permission denied.
-    """
+    """State, parent, process group, and start in clock ticks since boot, from /proc/PID/stat."""
     # The state follows the command name, which may itself contain parentheses.
     fields = read_proc_file(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
     return fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[19])

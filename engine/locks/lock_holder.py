@@ -4,8 +4,7 @@ Reading (`describe_observer`, `read_process`, `processes_with_flock`) and decidi
 the decisions use only values of one `LockReading`, so they can be repeated and never mix two
 moments.
 
-Sources: proc(5), proc_pid_fdinfo(5), pidfd_open(2); NFTBan Queue and Mail Contract, "Lock file".
-"""
+Sources: proc(5), proc_pid_fdinfo(5), pidfd_open(2); NFTBan Queue and Mail Contract, "Lock file"."""
 
 from __future__ import annotations
 
@@ -27,9 +26,9 @@ CLOCK_SLACK_SECONDS = 2.0
 PROC_HIDES, PROC_LACKS = "/proc hides it from us", "/proc does not show it to us"
 """Why the facts of a process are unknown: no permission to read them, or /proc has no such PID."""
 
-SHARED_FILE_SYSTEMS = (
-    *("nfs", "cifs", "smb", "fuse", "9p", "ceph", "afs", "gfs", "ocfs", "lustre", "virtiofs"),
-)
+_NETWORK_TYPES = "nfs", "cifs", "smb", "fuse", "9p"
+_CLUSTER_TYPES = "ceph", "afs", "gfs", "ocfs", "lustre", "virtiofs"
+SHARED_FILE_SYSTEMS = (*_NETWORK_TYPES, *_CLUSTER_TYPES)
 """Prefixes of file system types whose files can be open on other machines too."""
 
 WORKER_NAMES = ("nftban", "spooldeck")
@@ -251,11 +250,8 @@ class LockReading(NamedTuple):
     def is_elsewhere(self) -> bool:
         """True if the PID is meaningless here: written on another host, boot or in a container."""
         mark, observer = self.claim.mark, self.observer
-        return mark is not None and (mark.host, mark.boot, mark.pid_ns) != (
-            observer.host,
-            observer.boot,
-            observer.pid_ns,
-        )
+        here = observer.host, observer.boot, observer.pid_ns
+        return mark is not None and (mark.host, mark.boot, mark.pid_ns) != here
 
     @property
     def holder(self) -> HolderProcess | None:

@@ -3,8 +3,7 @@
 `take` reads, and blocks as long as the kernel does; everything else computes from its result. What
 may not be read is shown as `?` with the reason.
 
-Source: proc(5).
-"""
+Source: proc(5)."""
 
 from __future__ import annotations
 

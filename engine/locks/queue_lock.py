@@ -4,8 +4,7 @@ The file names its holder (format: `engine.locks.lock_file`). The holder also ke
 file and passes it to its handlers. If the flock is free, no worker of this project runs, with any
 text in the file; a program that does not use flock is judged by its PID.
 
-Source: NFTBan Queue and Mail Contract, "Lock file".
-"""
+Source: NFTBan Queue and Mail Contract, "Lock file"."""
 
 from __future__ import annotations
 
@@ -102,8 +101,7 @@ def _open(path: str, flags: int) -> int:
     Raises:
         FileNotFoundError: no such file.
         files.Refused: it is not a regular file.
-        OSError: it cannot be opened.
-    """
+        OSError: it cannot be opened."""
     with _folder_of(path) as folder:
         try:
             flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -300,8 +298,7 @@ def check_claims(
 
     `begun`: when the newest active task was claimed, epoch seconds UTC; None if missing. A claim
     less than `HEARTBEAT_SECONDS` seconds after the heartbeat is normal, and one older than
-    `threshold` seconds is no proof. One in the future is ignored: the clock was changed.
-    """
+    `threshold` seconds is no proof. One in the future is ignored: the clock was changed."""
     if evidence.verdict is not Verdict.STUCK or evidence.signal_refusal or begun is None:
         return evidence
     late = begun - (now - evidence.age) > HEARTBEAT_SECONDS + WRITE_SECONDS
@@ -337,8 +334,7 @@ class PidLock:
         """Write a heartbeat if the last one is older than `HEARTBEAT_SECONDS` seconds.
 
         Raises:
-            LockLost: the lock is no longer ours.
-        """
+            LockLost: the lock is no longer ours."""
         now = self._clock()
         if abs(now - self._renewed) < HEARTBEAT_SECONDS:
             return
@@ -353,8 +349,7 @@ class PidLock:
         """Verify that the lock file at the path is the one we hold.
 
         Raises:
-            LockLost: it was replaced or removed.
-        """
+            LockLost: it was replaced or removed."""
         # While it is open, no other file gets its inode number.
         if not files.is_named(self.path, self._file):
             raise LockLost(f"{self.path}: the lock file was replaced or removed")
@@ -399,8 +394,7 @@ def acquire_lock(
 
     Raises:
         LockBusy: another process holds it, active or stuck, or it is not the lock `seen`.
-        OSError: the lock file cannot be created.
-    """
+        OSError: the lock file cannot be created."""
     for _ in range(100):
         lock = _take_over(path, threshold, clock, uptime, seen) or _create(path, clock, uptime)
         if lock is not None:

@@ -72,8 +72,7 @@ class TokenBuckets:
     bucket, or one with a damaged line, holds one token, so it causes neither a wait nor a burst.
 
     Raises, everywhere: OSError, if the file exists and cannot be read, or cannot be written: then
-    no task may start.
-    """
+    no task may start."""
 
     def __init__(
         self, path: str, rates: Mapping[str, Rate], clock: Callable[[], float], root: str = ""

@@ -34,8 +34,7 @@ _HEAD: tuple[tuple[tuple[str, str], ...], ...] = (
     (("[", ""),),
     (("A-Za-z", ""),),
 )
-"""The head of a line, `[2026-01-07 12:01:02] [I`: the characters that each place may have, or
-pairs of characters."""
+"""The head of a line, `[2026-01-07 12:01:02] [I`: characters of each place, or pairs of them."""
 
 _LEVEL_AT = len("[2026-01-07 12:01:02] [")
 
@@ -124,8 +123,12 @@ def matching_entries(file: LogFile, cell: int, sieve: LineFilter) -> Sequence[Fi
     places = [*matching_lines(data, sieve)]
     if not data or len(places) * PARSED_SHARE > data.count(b"\n"):
         return file.entries(cell)
+    if not places:
+        return ()
+    # The time that lines of a cell have at least: the latest of the cell before.
+    before = contract_lines(file, cell - 1).data if cell else b""
+    high, at = _latest(before) if before else file.carried_into(cell).high, 0
     entries: list[FileEntry] = []
-    high, at = _last_time(file, cell) if places else NO_TIME, 0
     for begin in places:
         entry = file.parse_line(data, offset, begin, data.index(b"\n", begin))
         if entry.line.when is None or is_repeated(entry.line.when):
@@ -133,12 +136,6 @@ def matching_entries(file: LogFile, cell: int, sieve: LineFilter) -> Sequence[Fi
         high, at = max(high, _latest(data[at:begin]), entry.key[0]), begin
         entries.append(entry._replace(key=(high, *entry.key[1:])))
     return entries
-
-
-def _last_time(file: LogFile, cell: int) -> float:
-    """The time that lines of a cell have at least: the latest of the cell before."""
-    before = contract_lines(file, cell - 1).data if cell else b""
-    return _latest(before) if before else file.carried_into(cell).high
 
 
 def _latest(data: bytes) -> float:

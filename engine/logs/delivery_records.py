@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.text import decode
 from engine.text.safe import ERROR_LIMIT, safe_line
 
@@ -82,9 +83,9 @@ class DeliveryRecords:
         folder, name = os.path.split(self._path)
         data, flags = format_record(delivery), os.O_RDWR
         with (
-            files.closing(files.open_dir(folder, self._root, make=True)) as folder_fd,
+            closing_fd(files.open_dir(folder, self._root, make=True)) as folder_fd,
             # The flock is on a separate file, because each trim replaces the file itself.
-            files.closing(files.open_shared(f"{name}.lock", folder_fd, flags)) as lock,
+            closing_fd(files.open_shared(f"{name}.lock", folder_fd, flags)) as lock,
             files.Flock(lock),
         ):
             before = self._append(name, folder_fd, data)
@@ -96,7 +97,7 @@ class DeliveryRecords:
 
     def _append(self, name: str, folder_fd: int, data: bytes) -> int:
         """Append to the file; return its former size in bytes."""
-        with files.closing(files.open_shared(name, folder_fd, os.O_RDWR | os.O_APPEND)) as fd:
+        with closing_fd(files.open_shared(name, folder_fd, os.O_RDWR | os.O_APPEND)) as fd:
             size = os.fstat(fd).st_size
             if size and os.pread(fd, 1, size - 1) != b"\n":
                 data = b"\n" + data  # an earlier writer was interrupted in its line
@@ -109,7 +110,7 @@ class DeliveryRecords:
         return size
 
     def _trim(self, name: str, folder_fd: int) -> None:
-        with files.closing(files.open_plain(name, folder_fd)) as fd:
+        with closing_fd(files.open_plain(name, folder_fd)) as fd:
             file_stat = os.fstat(fd)
             start = max(0, file_stat.st_size - self._most * _LONGEST)
             data = b""

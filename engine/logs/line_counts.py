@@ -16,7 +16,6 @@ from engine.logs.merged_log import (
     STEP_CELLS,
     LogPosition,
     MergedLog,
-    find_offset,
     is_match,
     key_of,
     open_back_to,
@@ -29,8 +28,8 @@ _heads_of = re.compile(rb"^\[(.{19})\] \[([A-Za-z]+)\]", re.MULTILINE).findall
 class _FileCounts(ABC):
     """Counts the lines of each file, a cell at a time; continues when the logs grow."""
 
-    def __init__(self, book: MergedLog, step_cells: int) -> None:
-        self._book, self._step_cells = book, step_cells
+    def __init__(self, book: MergedLog, since: LogPosition, step_cells: int) -> None:
+        self._book, self.since, self._step_cells = book, since, step_cells
         self._offsets: dict[int, int] = {}
         """Up to where each file was counted, by its number."""
         self._settled: dict[int, int] = {}
@@ -54,7 +53,7 @@ class _FileCounts(ABC):
         budget, offsets = self._step_cells, self._offsets
         for file in self._book.files:
             if file.number not in offsets:
-                offsets[file.number] = self._begin(file)
+                offsets[file.number] = self._book.offset(file, self.since)
             while budget > 0 and (at := offsets[file.number]) < file.complete_bytes:
                 stop = min((at // file.cell_size + 1) * file.cell_size, file.complete_bytes)
                 self._count(file, at, stop)
@@ -63,10 +62,6 @@ class _FileCounts(ABC):
                 budget -= 1
             if offsets[file.number] >= file.complete_bytes:
                 self._settled[file.number] = file.size
-
-    @abstractmethod
-    def _begin(self, file: LogFile) -> int:
-        """Where to begin in a file."""
 
     @abstractmethod
     def _count(self, file: LogFile, at: int, stop: int) -> None:
@@ -87,8 +82,8 @@ class LogCounts(_FileCounts):
         since: LogPosition = BEGIN,
         step_cells: int = STEP_CELLS,
     ) -> None:
-        super().__init__(book, step_cells)
-        self._sieve, self.since = sieve, since
+        super().__init__(book, since, step_cells)
+        self._sieve = sieve
         self._counts: dict[int, tuple[int, int]] = {}
 
     @property
@@ -100,10 +95,6 @@ class LogCounts(_FileCounts):
     def matching(self) -> int:
         """The number of matching lines so far."""
         return sum(self._counts.get(file.number, (0, 0))[1] for file in self._book.files)
-
-    @override
-    def _begin(self, file: LogFile) -> int:
-        return self._book.offset(file, self.since)
 
     @override
     def _count(self, file: LogFile, at: int, stop: int) -> None:
@@ -138,7 +129,7 @@ class LineRates(_FileCounts):
     whose times are not in order may be read in part."""
 
     def __init__(self, book: MergedLog, begin: float) -> None:
-        super().__init__(book, STEP_CELLS)
+        super().__init__(book, LogPosition(key_of(begin)), STEP_CELLS)
         self.begin = begin
         """Epoch seconds."""
         self._seconds: dict[float, LineRate] = {}
@@ -157,10 +148,6 @@ class LineRates(_FileCounts):
             return
         self._is_open = True
         super().step()
-
-    @override
-    def _begin(self, file: LogFile) -> int:
-        return find_offset(file, key_of(self.begin))
 
     @override
     def _count(self, file: LogFile, at: int, stop: int) -> None:

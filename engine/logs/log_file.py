@@ -172,8 +172,7 @@ class LogFile:
         return more
 
     def _begins_like(self, other: LogFile) -> bool:
-        """True if the file has what was known of another one, or of itself: its first bytes, with
-        the first time, and the last ones."""
+        """True if the file has the known first and last bytes of another one, or of itself."""
         same_head = self.read(0, len(other._head)) == other._head
         return same_head and self._end_of(other.size) == other._before
 
@@ -358,8 +357,7 @@ class LogFile:
         return self._behind_hole(begin) >= stop
 
     def _behind_hole(self, at: int) -> int:
-        """The offset of the first data from here, which SEEK_DATA finds without reading the NULs
-        of a hole; the size if there is none."""
+        """The offset of the next data, else the size; SEEK_DATA reads no NULs of a hole."""
         if self.unpacked:
             return at
         try:

@@ -8,8 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from engine.logs.log_line import parse_log_line
 from engine.text import safe_regex
-from engine.text.time_expressions import Clock, RelativeTime
-from engine.text.time_expressions import parse_time as typed
+from engine.text.time_expressions import Clock, RelativeTime, parse_time
 
 LEVEL_RANKS = {
     **dict.fromkeys(("TRACE", "DEBUG"), 0),
@@ -32,7 +31,7 @@ def level_rank(level: str) -> int:
 def parse_typed_time(text: str, now: float) -> float:
     """Parse a typed time to epoch seconds UTC; a time of day is the latest one that has passed.
     Raises `ValueError`: it is not a time; the message contains what was expected."""
-    moment = typed(" ".join(text.split()), now)
+    moment = parse_time(" ".join(text.split()), now)
     if isinstance(moment, RelativeTime):
         return now - moment.seconds
     return moment.before(now) if isinstance(moment, Clock) else moment
@@ -138,9 +137,9 @@ def _clause_pattern(clause: Clause) -> safe_regex.BytesPattern | None:
 ALL_LINES = LineFilter()
 
 
-def lines_containing(text: str, level: int = DEBUG) -> LineFilter:
+def lines_containing(text: str) -> LineFilter:
     """Match lines that contain exactly this text, in any case."""
-    return LineFilter(level, (((LogTerm(text.lower()),),),) if text else ())
+    return LineFilter(DEBUG, (((LogTerm(text.lower()),),),) if text else ())
 
 
 def lines_naming_task(id: str) -> LineFilter:

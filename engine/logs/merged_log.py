@@ -90,17 +90,13 @@ class MergedLog:
     ) -> None:
         cache = FileCache(cell, cached_cells)
         self._logs = [RotatedLog(path, cache) for path in paths]
-        self._files: list[LogFile] = []
-
-    @property
-    def files(self) -> tuple[LogFile, ...]:
+        self.files: tuple[LogFile, ...] = ()
         """The open files, sorted by number."""
-        return tuple(self._files)
 
     @property
     def size(self) -> int:
         """Bytes in all files."""
-        return sum(file.size for file in self._files)
+        return sum(file.size for file in self.files)
 
     @property
     def troubles(self) -> dict[str, str]:
@@ -134,18 +130,18 @@ class MergedLog:
 
     def _sort_files(self) -> None:
         opened = (file for log in self._logs for file in log.files)
-        self._files = sorted(opened, key=lambda file: file.number)
+        self.files = tuple(sorted(opened, key=lambda file: file.number))
 
     def end_position(self) -> LogPosition:
         """The position after all complete lines now; it stays the same when logs grow."""
-        offsets = {file.number: file.complete_bytes for file in self._files}
+        offsets = {file.number: file.complete_bytes for file in self.files}
         return LogPosition(END.key, _NO_FILE | offsets)
 
     def close(self) -> None:
         """Close all files."""
         for log in self._logs:
             log.close()
-        self._files = []
+        self.files = ()
 
     def offset(self, file: LogFile, mark: LogPosition) -> int:
         """The offset of a position in one of the files."""
@@ -269,8 +265,7 @@ class LineScan:
         stride: int = MAX_STRIDE,
         since: float = NO_TIME,
     ) -> None:
-        """Backward, rotated files are opened as they are needed, but none that was last written
-        before `since` (epoch seconds UTC)."""
+        """Backward, rotated files are opened as needed, none that ends before `since`."""
         self._book, self._mark, self._since = book, mark, since
         self._forward, self._sieve, self._want = forward, sieve, want
         self._step_cells, self._stride, self._longest = step_cells, 1, stride

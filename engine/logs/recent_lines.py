@@ -79,10 +79,13 @@ class RecentLines:
         self._log.close()
 
     def _read_on(self, file: LogFile, budget: int, lines: list[LogLine]) -> int:
+        log = self._log
+        is_left = file is not log.files[-1] or (log.error is not None and not log.is_missing)
         began = at = self._offsets.setdefault(file.number, 0)
         while at < file.size and at - began < budget and len(lines) < _POLL_LINES:
             entries = file.lines_between(at, min(at + CELL_BYTES, file.size))
-            if entries and entries[-1].is_torn and not self._is_left(file):
+            # Unless another file, or something else, has the name of the log now.
+            if entries and entries[-1].is_torn and not is_left:
                 at = entries.pop().key[2]
                 budget = 0
             else:
@@ -90,11 +93,6 @@ class RecentLines:
             lines += (_shown_line(entry) for entry in entries if not entry.line.is_foreign)
             self._offsets[file.number] = at
         return at - began
-
-    def _is_left(self, file: LogFile) -> bool:
-        """True if another file, or something else, has the name of the log now."""
-        log = self._log
-        return file is not log.files[-1] or (log.error is not None and not log.is_missing)
 
 
 def _shown_line(entry: FileEntry) -> LogLine:

@@ -59,8 +59,7 @@ def rotated_names(path: str) -> list[tuple[str, str]]:
 
 
 class RotatedLog:
-    """The open files of one log, with lines from the earliest to the latest. Its methods raise
-    OSError if an open file cannot be read."""
+    """The open files of one log, the earliest first. Raises OSError if one cannot be read."""
 
     def __init__(self, path: str, cache: FileCache | None = None) -> None:
         self.path, self._cache = path, cache or FileCache()

@@ -75,6 +75,8 @@ _END = r"(?P<end>\S+)"
 """The store's word for the state of tasks that were given up."""
 _SENT = r"task_id=(?P<id>\S+)"
 _BY = r" transport=(?P<transport>\S+)"
+_LAST_ERROR = r"retries=(?P<attempt>[0-9]{1,9}) last_error=(?P<error>.*)"
+_RESULT = r"(?P<transport>\S+) recipient=\S* result="
 
 LINE_PATTERNS: tuple[tuple[str, str, EventKind], ...] = (
     # first words, pattern of the rest, event
@@ -99,18 +101,10 @@ LINE_PATTERNS: tuple[tuple[str, str, EventKind], ...] = (
     ("MAIL_SEND_ATTEMPT failed ", rf"attempt={_TIMES} error=(?P<error>.*)", EventKind.FAILED),
     ("MAIL_SEND_ATTEMPT ", rf"{_SENT} attempt=(?P<attempt>[0-9]{{1,9}}){_BY}", EventKind.STARTED),
     ("MAIL_SEND_RESULT ", rf"{_SENT} status=success{_BY}", EventKind.SUCCEEDED),
-    (
-        "MAIL_SEND_RESULT ",
-        rf"{_SENT} status=failed{_BY} retries=(?P<attempt>[0-9]{{1,9}}) last_error=(?P<error>.*)",
-        EventKind.BURIED,
-    ),
+    ("MAIL_SEND_RESULT ", rf"{_SENT} status=failed{_BY} {_LAST_ERROR}", EventKind.BURIED),
     ("No mail system available", "(?P<error>)", EventKind.BURIED),
-    ("transport=", r"(?P<transport>\S+) recipient=\S* result=success", EventKind.SUCCEEDED),
-    (
-        "transport=",
-        r"(?P<transport>\S+) recipient=\S* result=failed reason=(?P<error>.*)",
-        EventKind.BURIED,
-    ),
+    ("transport=", rf"{_RESULT}success", EventKind.SUCCEEDED),
+    ("transport=", rf"{_RESULT}failed reason=(?P<error>.*)", EventKind.BURIED),
 )
 """All known lines by their first words; of several with the same ones, the first match counts."""
 

@@ -1,8 +1,7 @@
 """Alert rules: turn the facts about one place into alerts, each with the screen that shows more.
 
 The rules read no file, clock or setting. A fact that is not known raises no alert, unless the
-missing fact is itself the problem.
-"""
+missing fact is itself the problem."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Read failed mails from the delivery records, with the transports' own error texts.
 
 The file has the latest record last. It is replaced whenever it is cut to its size, so it is read as
-a whole, and only when it has changed.
-"""
+a whole, and only when it has changed."""
 
 from __future__ import annotations
 
@@ -42,8 +41,7 @@ class DeliveryReader:
         """Return the failures by transport, the latest first; none if there is no file.
 
         Raises:
-            OSError: the file exists and cannot be read, or is not a regular file.
-        """
+            OSError: the file exists and cannot be read, or is not a regular file."""
         try:
             fd = files.open_file(self._path)
         except (FileNotFoundError, NotADirectoryError):

@@ -1,8 +1,7 @@
 """Forecasts at the present rate: queue empty (ETA), dead-letter queue over its limit, retention.
 
 Each forecast is a sentence with its numbers. The functions read no file or clock. If a forecast is
-not possible, it states the reason.
-"""
+not possible, it states the reason."""
 
 from __future__ import annotations
 
@@ -86,11 +85,8 @@ def make_forecasts(
         dead, word = known.counts.get(State.DEAD, 0), known.words.get(State.DEAD, "dead")
         forecasts.append(forecast_dead_letters(dead, limits.dlq, known.growth, word))
         if retention_days != inf:
-            forecasts.append(
-                forecast_retention(
-                    dead, known.died, retention_days, now=now, word=word, undated=known.undated
-                )
-            )
+            died, why = known.died, known.undated
+            forecasts.append(forecast_retention(dead, died, retention_days, now, word, undated=why))
     return tuple(forecasts)
 
 
@@ -266,8 +262,7 @@ def expected_start(
 
     It runs when it is due, when there is a token for its kind, and when the `ahead` tasks that are
     claimed before it have left the queue at `outward` tasks per second (None: unknown). `obstacle`:
-    why it does not run however long it waits; "" if nothing prevents it.
-    """
+    why it does not run however long it waits; "" if nothing prevents it."""
     if obstacle:
         return ExpectedStart(None, obstacle)
     earliest = max(now, due, token_at)

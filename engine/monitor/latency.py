@@ -2,8 +2,7 @@
 
 The wait is the time from due to claim, the run the time from claim to end. Both are from task
 events of the log: the line of a start has the wait, or an earlier line or the id shows when the
-task became due. The caller passes events and clock in.
-"""
+task became due. The caller passes events and clock in."""
 
 from __future__ import annotations
 
@@ -207,8 +206,7 @@ def with_unlogged_kinds(
 
     If the log has no run at all and all tasks are of one kind, its rate is `outward`, the recorded
     tasks per second that left the queue. If the log has other runs, or no task left the queue, a
-    missing kind has none. `finished`: the log was read to its end.
-    """
+    missing kind has none. `finished`: the log was read to its end."""
     if not finished:
         return tuple(KindFigures(kind, unknown="reading the log") for kind in sorted(waiting))
     logged = {one.kind for one in figures}

@@ -1,8 +1,7 @@
 """Lock diagnosis: verdict, certainty and next step, for an operator who was just paged.
 
 Computed from values: the evidence on the lock, the holder's process statistics, and the log lines
-about the active tasks.
-"""
+about the active tasks."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
 from types import MappingProxyType
@@ -110,35 +110,32 @@ class _Bins:
 
     def since(self, start: float) -> DeliveryCounts:
         first = start / _BIN - 0.5  # a bin counts where more than half of it does
-        inside = [tally for at, tally in self._bins.items() if at > first]
-        return DeliveryCounts(*map(sum, zip(*inside, strict=True))) if inside else DeliveryCounts()
+        return _sum(DeliveryCounts(), *(n for at, n in self._bins.items() if at > first))
 
     def by_minute(self) -> dict[int, DeliveryCounts]:
-        minutes: dict[int, DeliveryCounts] = {}
+        minutes: dict[int, DeliveryCounts] = defaultdict(DeliveryCounts)
         for at, tally in self._bins.items():
-            minute = int(at * _BIN // 60)
-            minutes[minute] = _sum(minutes.get(minute, DeliveryCounts()), tally)
+            minutes[int(at * _BIN // 60)] = _sum(minutes[int(at * _BIN // 60)], tally)
         return minutes
 
 
-def _sum(one: DeliveryCounts, other: DeliveryCounts) -> DeliveryCounts:
-    return DeliveryCounts(*(a + b for a, b in zip(one, other, strict=True)))
+def _sum(*counts: DeliveryCounts) -> DeliveryCounts:
+    return DeliveryCounts(*map(sum, zip(*counts, strict=True)))
 
 
 class _ErrorKinds:
     def __init__(self, when: float) -> None:
-        self.minutes: dict[int, int] = {}
+        self.minutes: Counter[int] = Counter()
         self.span = when, when
         """Times of the first and the last."""
         self.example = ""
 
     def add(self, when: float, error: str) -> None:
-        minute = int(when // 60)
-        self.minutes[minute] = self.minutes.get(minute, 0) + 1
+        self.minutes[int(when // 60)] += 1
         self.span, self.example = (self.span[0], max(self.span[1], when)), error
         if len(self.minutes) > 120:
             newest = max(self.minutes)
-            self.minutes = {m: n for m, n in self.minutes.items() if m >= newest - 60}
+            self.minutes = Counter({m: n for m, n in self.minutes.items() if m >= newest - 60})
 
     def count(self, now: float) -> int:
         return sum(n for minute, n in self.minutes.items() if minute > now // 60 - 60)
@@ -279,10 +276,11 @@ class TransportMonitor:
                 continue
             more = _increase(transport.totals, totals[name], fresh=bool(self._history))
             transport.totals = totals[name]
+            when = min(mail.modified, now)
             if more.success:
-                transport.last_success = max(transport.last_success or 0.0, min(mail.modified, now))
+                transport.last_success = max(transport.last_success or 0.0, when)
             if more.failures:
-                transport.last_failure = max(transport.last_failure or 0.0, min(mail.modified, now))
+                transport.last_failure = max(transport.last_failure or 0.0, when)
             sums[name] = _sum(sums.get(name, DeliveryCounts()), more)
         self._others = len(totals) - sum(name in self._transports for name in totals)
         self._attribute_last_success(mail)

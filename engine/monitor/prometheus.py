@@ -53,8 +53,7 @@ def read_metrics(path: str) -> Samples:
 
     Raises:
         OSError: it does not exist or cannot be read.
-        BadMetrics: it is not text in the Prometheus format.
-    """
+        BadMetrics: it is not text in the Prometheus format."""
     with closing_fd(files.open_file(path)) as fd:
         file_stat = os.fstat(fd)
         if not stat.S_ISREG(file_stat.st_mode) or file_stat.st_size > _LIMIT:
@@ -71,9 +70,8 @@ def _parse(text: str, path: str) -> dict[tuple[str, tuple[tuple[str, str], ...]]
     # Drop HELP and TYPE lines: with them the parser renames a counter that does not end in _total.
     lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if not _is_comment(line)]
     if len(lines) > _MOST:
-        raise BadMetrics(
-            f"{safe_line(path)}: expected {_MOST:,} samples at most, not {len(lines):,}"
-        )
+        what = f"expected {_MOST:,} samples at most, not {len(lines):,}"
+        raise BadMetrics(f"{safe_line(path)}: {what}")
     try:
         return _values("\n".join(line for _, line in lines))
     except _NO_METRICS:
@@ -128,14 +126,12 @@ def add_place(text: bytes, place: str) -> bytes:
     """A metrics file of ours with a label `place` in each sample; as it is if `place` is ""."""
     if not place:
         return text
-    label = f'place="{place}"'
-    return re.sub(
-        rb"(?m)^([a-z_]+)(?:\{(.*)\})?( [^ ]+)$",
-        lambda found: (
-            b"%s{%s}%s" % (found[1], b",".join(filter(None, (label.encode(), found[2]))), found[3])
-        ),
-        text,
-    )
+    label = f'place="{place}"'.encode()
+
+    def with_place(found: re.Match[bytes]) -> bytes:
+        return b"%s{%s}%s" % (found[1], b",".join(filter(None, (label, found[2]))), found[3])
+
+    return re.sub(rb"(?m)^([a-z_]+)(?:\{(.*)\})?( [^ ]+)$", with_place, text)
 
 
 class QueueGauges(NamedTuple):
@@ -187,8 +183,7 @@ class CounterFiles:
     The real program keeps its totals in the same files under the same locks. A file without a
     number counts as 0 and is reported through `say`.
 
-    Raises, everywhere: OSError, if a file exists and cannot be read, or cannot be written.
-    """
+    Raises, everywhere: OSError, if a file exists and cannot be read, or cannot be written."""
 
     def __init__(
         self, folder: str, root: str = "", say: Callable[[str], None] = lambda text: None

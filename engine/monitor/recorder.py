@@ -3,8 +3,7 @@
 A sample's slot follows from its time, so that the file stays bounded even if the clock jumps, and a
 second recorder could only write the same slots. The process that holds the flock on the file
 `owner` records. The folder belongs to the spool's owner: its content is not trusted, and root
-accesses it with the owner's rights only.
-"""
+accesses it with the owner's rights only."""
 
 from __future__ import annotations
 
@@ -117,7 +116,9 @@ class Recorder:
                 return RecorderStatus(Role.RECORDS, self._put(sample))
         except (OSError, sqlite3.Error, users.Unsafe) as error:
             self.close()
-            return RecorderStatus(Role.IDLE, f"recording not possible from here: {_why(error)}")
+            return RecorderStatus(
+                Role.IDLE, f"recording not possible from here: {error_text(error)}"
+            )
 
     def close(self) -> None:
         """Close the file and release the flock, so that another process can record."""
@@ -203,8 +204,7 @@ def read_samples(location: RecorderLocation, start: float, end: float) -> list[E
     """Return the samples between two times (epoch seconds UTC), the earliest first.
 
     Raises:
-        UnreadableRecording: there is none, it is not ours, or it may not be read.
-    """
+        UnreadableRecording: there is none, it is not ours, or it may not be read."""
     try:
         account = _owner(location)
         with users.files_as(account), closing_fd(_reach(location, account)) as folder:
@@ -218,7 +218,7 @@ def read_samples(location: RecorderLocation, start: float, end: float) -> list[E
     except files.Refused as refusal:
         raise UnreadableRecording(f"{location.folder}/{RING_FILE}: {refusal}") from refusal
     except (OSError, sqlite3.Error, users.Unsafe) as error:
-        raise UnreadableRecording(f"{location.folder}/{RING_FILE}: {_why(error)}") from error
+        raise UnreadableRecording(f"{location.folder}/{RING_FILE}: {error_text(error)}") from error
 
 
 def _moments(file: sqlite3.Connection, start: float, end: float) -> Iterator[EncodedSample]:
@@ -250,8 +250,7 @@ def _require_ours(file: sqlite3.Connection) -> None:
     """Check the marks and the whole schema: no SQL that we did not write may run.
 
     Raises:
-        Refused: it is another file.
-    """
+        Refused: it is another file."""
     marks = [file.execute(f"PRAGMA {name}").fetchone()[0] for name in _MARKS]
     schema = {sql for (sql,) in file.execute("SELECT sql FROM sqlite_master LIMIT 9")}
     if marks != [APPLICATION_ID, SCHEMA_VERSION] or schema != {_TABLE, _INDEX}:
@@ -262,8 +261,7 @@ def _exists(folder: int) -> bool:
     """True if the file exists.
 
     Raises:
-        Refused: it is not a plain file, or its owner is not trusted.
-    """
+        Refused: it is not a plain file, or its owner is not trusted."""
     try:
         file_stat = os.stat(RING_FILE, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -296,7 +294,3 @@ def _owner(location: RecorderLocation) -> Account | None:
 
 def _is_damage(error: sqlite3.OperationalError) -> bool:
     return error.sqlite_errorcode in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT)
-
-
-def _why(error: Exception) -> str:
-    return error_text(error) if isinstance(error, OSError) else str(error)

@@ -1,8 +1,7 @@
 """Recurrence of an error: decide from log events whether it still happens.
 
 Only tasks that ended after the error was last seen are evidence. One success proves little if one
-task in ten gets the error, so the number of successes needed follows from its failure rate.
-"""
+task in ten gets the error, so the number of successes needed follows from its failure rate."""
 
 from __future__ import annotations
 
@@ -133,8 +132,7 @@ def check_recurrences(
 
     `sent_to` has the destinations of tasks by id, as far as known; `registry` the state of
     destinations. An unhealthy one means that the errors of its tasks still happen; if all have
-    become healthy since, it has ended.
-    """
+    become healthy since, it has ended."""
     past = _PastErrors(events, now, sent_to)
     known = {one.origin: one for one in registry}
     for cluster in clusters:
@@ -219,11 +217,8 @@ class _PastErrors:
 
     def count_successes(self, alike: Callable[[_Route], bool], after: float, until: float) -> int:
         """Count successes after `after`, up to and including `until`."""
-        return sum(
-            bisect_right(times, until) - bisect_right(times, after)
-            for route, times in self._successes.items()
-            if alike(route)
-        )
+        counted = (times for route, times in self._successes.items() if alike(route))
+        return sum(bisect_right(times, until) - bisect_right(times, after) for times in counted)
 
     def badly(
         self, alike: Callable[[_Route], bool], after: float, until: float, but: str

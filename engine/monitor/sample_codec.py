@@ -189,8 +189,7 @@ def decode_sample(data: bytes, place: str) -> RecordedSample:
     """Decode a sample of the place that is now named `place`.
 
     Raises:
-        BadSample: the bytes are invalid; nothing in them is used.
-    """
+        BadSample: the bytes are invalid; nothing in them is used."""
     try:
         inflate = zlib.decompressobj(wbits=-15, zdict=_USUAL)
         text = inflate.decompress(data, _INFLATED)
@@ -244,26 +243,24 @@ _FORMAT_VERSION = 1
 """Format version. Raise it with each change of the format or of `_USUAL`: other versions are not
 read."""
 
-_USUAL = b"".join(
-    (
-        b"one worker is there,but no is gone;the queue.prom was not written for says nothing has ",
-        b"run for tasks are due no sign of life from old task more dead tasks since mail.log ",
-        b"cannot be read: No such file or directory Permission denied stuck lock: stale lock: ",
-        b'["WARN","contradictory","a failing transport"," failed % of mails in 10m","transports",',
-        b'["WARN","an old task","oldest in pending for (over 1h00m)",null,"state","pending",""],',
-        b'["WARN","more dead tasks","dlq + in 10m",17951,"state","dead",""],',
-        b'["CRIT","nothing runs","nothing has run for , tasks are due",17951,"state","pending",""]',
-        b'["WARN","dead tasks"," tasks in the dead-letter queue (over 10)",null,"state","dead",""]',
-        b'["stale",null,17951,0,"PID is gone"],["stuck",17951,"PID lives, but gave no sign of ',
-        b'life for s (limit 1200 s)"],["postfix",[0,0,0],17951,null,[[0,0,0],[0,0,0],[0,0,0]]],',
-        b'["sendmail",null,null,null,[null,null,null]],["msmtp",["curl",["exim",["mailx",',
-        b'["geoban_apply",["feeds_sync",["mail_send",5,5,null,60],["",1,5,',
-        b'[1,17951,"worker",[["pending","pending",0],["active","work",0],["held","held",0],',
-        b'["dead","dlq",0],["done","done",0],["trash","trash",0]],1,"",0,[null,0,null],',
-        b'[0.0,0.0],["free",null,null,0,"no lock file"],[],[],[]]',
-        b'[1,17951,"console",[["pending","pending",0],["active","work",0],["dead","dlq",0],',
-        b'["held","held",0],["trash","trash",0]],1,"",0,[17951,0,17951],[0.0,0.0],',
-        b'["held",1,17951,0,"PID is at work"],[],[],[]]',
-    )
+_USUAL = (
+    b"one worker is there,but no is gone;the queue.prom was not written for says nothing has "
+    b"run for tasks are due no sign of life from old task more dead tasks since mail.log "
+    b"cannot be read: No such file or directory Permission denied stuck lock: stale lock: "
+    b'["WARN","contradictory","a failing transport"," failed % of mails in 10m","transports",'
+    b'["WARN","an old task","oldest in pending for (over 1h00m)",null,"state","pending",""],'
+    b'["WARN","more dead tasks","dlq + in 10m",17951,"state","dead",""],'
+    b'["CRIT","nothing runs","nothing has run for , tasks are due",17951,"state","pending",""]'
+    b'["WARN","dead tasks"," tasks in the dead-letter queue (over 10)",null,"state","dead",""]'
+    b'["stale",null,17951,0,"PID is gone"],["stuck",17951,"PID lives, but gave no sign of '
+    b'life for s (limit 1200 s)"],["postfix",[0,0,0],17951,null,[[0,0,0],[0,0,0],[0,0,0]]],'
+    b'["sendmail",null,null,null,[null,null,null]],["msmtp",["curl",["exim",["mailx",'
+    b'["geoban_apply",["feeds_sync",["mail_send",5,5,null,60],["",1,5,'
+    b'[1,17951,"worker",[["pending","pending",0],["active","work",0],["held","held",0],'
+    b'["dead","dlq",0],["done","done",0],["trash","trash",0]],1,"",0,[null,0,null],'
+    b'[0.0,0.0],["free",null,null,0,"no lock file"],[],[],[]]'
+    b'[1,17951,"console",[["pending","pending",0],["active","work",0],["dead","dlq",0],'
+    b'["held","held",0],["trash","trash",0]],1,"",0,[17951,0,17951],[0.0,0.0],'
+    b'["held",1,17951,0,"PID is at work"],[],[],[]]'
 )
 """Compression dictionary: text that most samples contain. Part of the format."""

@@ -1,8 +1,7 @@
 """Throughput of a queue over the last ten minutes: rates, backlog trend and time to empty.
 
 The console adds one sample of its counts per second; the caller passes the clock in. There is no
-data from before the first sample.
-"""
+data from before the first sample."""
 
 from __future__ import annotations
 
@@ -155,8 +154,7 @@ class FlowHistory:
 
         `added`, `removed` and `failed` only grow; if one is lower than before, its counter
         restarted at 0. A task leaves once: when it is DONE, or when it is removed and was not. If
-        the clock was set back, the history is emptied: its times would repeat.
-        """
+        the clock was set back, the history is emptied: its times would repeat."""
         before = self._samples[-1] if self._samples else None
         if before is not None and now < before.when:
             self._samples, before, self.last_ran = [], None, None
@@ -298,8 +296,7 @@ class FlowHistory:
 
         Parts begin at whole multiples of their length, so that only the last one changes from
         second to second. Rates are over a part, or over the minute before its end if that is
-        longer: below one task in a part they would be a row of peaks.
-        """
+        longer: below one task in a part they would be a row of peaks."""
         length = seconds / steps
         last = int(now // length)
         times = [sample.when for sample in self._samples]

@@ -2,8 +2,7 @@
 
 The log has the time of each attempt, but only the end of the log is read. The metrics are totals:
 they give a figure for one hour only after one hour of watching. So each figure has its source, or
-the reason why it is unknown.
-"""
+the reason why it is unknown."""
 
 from __future__ import annotations
 
@@ -336,11 +335,8 @@ def mark_explained(sending: MailHealth, routes: MailRoutes | None) -> MailHealth
     explained = routes is not None and (bool(routes.selected) or routes.is_waiting)
     stopped = () if routes is None or routes.unknown else routes.stopped
     transports = tuple(
-        transport._replace(
-            settled=explained and transport.name == NO_TRANSPORT,
-            suspended=transport.name in stopped,
-        )
-        for transport in sending.transports
+        way._replace(settled=explained and way.name == NO_TRANSPORT, suspended=way.name in stopped)
+        for way in sending.transports
     )
     return sending._replace(transports=transports)
 
@@ -352,11 +348,8 @@ def find_mail_log(paths: Iterable[str]) -> str:
 
 def read_totals(samples: Samples) -> dict[str, DeliveryCounts]:
     """Return the counters of each transport in the metrics, in their order."""
-    names = dict.fromkeys(
-        labels[0][1]
-        for metric, labels in samples.values
-        if metric == ATTEMPTS and len(labels) == 1 and labels[0][0] == "transport"
-    )
+    all_labels = (labels for metric, labels in samples.values if metric == ATTEMPTS)
+    names = dict.fromkeys(x[0][1] for x in all_labels if len(x) == 1 and x[0][0] == "transport")
 
     def figure(metric: str, name: str) -> int:
         value = samples.get(metric, transport=name) or 0.0

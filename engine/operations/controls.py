@@ -4,8 +4,7 @@ The controls of a queue come from its store's table; nothing here depends on the
 journal, a control is an operation with the verb `control` and no rows: the intent holds the control
 and its former value, and a note holds the store's answer. An operation without that note was
 interrupted by a crash, and its effect is unknown. Controls on things that no store keeps are
-written down the same way.
-"""
+written down the same way."""
 
 from __future__ import annotations
 
@@ -196,8 +195,7 @@ def forecast_control(store: ChangeableStore, order: Order) -> Outlook:
 
     Raises:
         Unsupported: no such control, it is refused now, or its target or value is invalid.
-        Unavailable: the store cannot be reached.
-    """
+        Unavailable: the store cannot be reached."""
     control = checked_control(store, order)
     if not control.has_forecast:
         return Outlook("")
@@ -208,8 +206,7 @@ def checked_control(store: ReadableStore, order: Order) -> Control:
     """Look up the control of an order and check the order against it.
 
     Raises:
-        Unsupported: the order is invalid or not allowed now, with the reason.
-    """
+        Unsupported: the order is invalid or not allowed now, with the reason."""
     control = store.controls.get(order.name)
     if control is None:
         named = ", ".join(store.controls)
@@ -233,8 +230,7 @@ def _require_count(store: ChangeableStore, order: Order) -> None:
     """Check that the control would still change as many things as its plan counted.
 
     Raises:
-        Unsupported: the number has changed, or is 0.
-    """
+        Unsupported: the number has changed, or is 0."""
     if order.amount is None:
         return
     now = forecast_control(store, order).amount
@@ -257,8 +253,7 @@ def run_control(
 
     Raises:
         Unsupported: no such control, it is refused now, or its target or value is invalid.
-        Unavailable: the intent cannot be written and nothing was done; or the store failed.
-    """
+        Unavailable: the intent cannot be written and nothing was done; or the store failed."""
     control = checked_control(store, order)
     _require_count(store, order)
     if journal is None or intent is None:
@@ -281,17 +276,15 @@ def run_journaled_action(
 
     Raises:
         Unavailable: the intent cannot be written, and nothing was done.
-        StoreError, OSError: raised by `act`, which then has done nothing.
-    """
+        StoreError, OSError: raised by `act`, which then has done nothing."""
     values = {"control": order.name, "target": order.target, "value": order.value}
     intent = intent._replace(verb=CONTROL_VERB, values={**values, "before": order.before or ""})
     with closing(journal.begin(intent, Plan(CONTROL_VERB, (), clock()))) as writer:
         try:
             answer = act()
         except (StoreError, OSError) as error:
-            words = error_text(error) if isinstance(error, OSError) else ""
             with suppress(Unavailable):  # report the first error, not this one
-                _write_result(writer, REFUSED_NOTE, words or str(error))
+                _write_result(writer, REFUSED_NOTE, error_text(error))
             raise
         trouble = ""
         try:

@@ -4,7 +4,8 @@ The order of the steps makes it safe to be killed at any point: the intent is in
 the first task moves, the image of a task is saved before it is changed, and an outcome is written
 only once it is durable. For rows that are still open after a crash,
 `engine.operations.undo.settle_operation` finds the outcome from the present state of their tasks.
-"""
+
+Raises, everywhere: Unavailable, if a temporary table cannot be read or written."""
 
 from __future__ import annotations
 
@@ -74,11 +75,7 @@ class OutcomeLists:
             self._table.read("CREATE TABLE ended(place INTEGER PRIMARY KEY, result, id, reason)")
 
     def add(self, ended: Collection[RowOutcome]) -> None:
-        """Add some outcomes. After an error they are counted, and not listed.
-
-        Raises:
-            Unavailable: the temporary table cannot be written.
-        """
+        """Add some outcomes. After an error they are counted, and not listed."""
         for one in ended:
             self.counts[one.result] += 1
         if self._table is None:
@@ -117,11 +114,7 @@ class OpenRows:
             self.first(len(plan.rows))
 
     def first(self, limit: int) -> tuple[Row, ...]:
-        """Up to `limit` rows.
-
-        Raises:
-            Unavailable: the plan's table cannot be read.
-        """
+        """Up to `limit` rows."""
         self._read.update(dict.fromkeys(islice(self._unread, max(0, limit - len(self._read)))))
         return tuple(islice(self._read, limit))
 
@@ -150,11 +143,6 @@ TrashCheck = Callable[[Task], str]
 """Returns why a task does not fit into the trash; "" if it does, and then reserves its size."""
 
 
-def unlimited_trash(task: Task) -> str:
-    """A trash without a size limit."""
-    return ""
-
-
 class PlanRun:
     """The execution of a plan, some rows at a time."""
 
@@ -167,14 +155,13 @@ class PlanRun:
         *,
         allowed: RefusalCheck = always_allowed,
         images: Mapping[str, bytes] | None = None,
-        fits: TrashCheck = unlimited_trash,
+        fits: TrashCheck = lambda task: "",
     ) -> None:
         """`allowed` is asked again before each batch; `images` are the images to restore, by id;
         `fits` is asked for each task that goes into the trash. If there are `images`, a row without
         its own is not restored.
 
-        Excluded rows are accounted for immediately; the intent names them already.
-        """
+        Excluded rows are accounted for immediately; the intent names them already."""
         self.plan = plan
         self._store, self._now, self._recorder, self._allowed = store, now, recorder, allowed
         self._fits, self._images = fits, images

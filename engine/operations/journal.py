@@ -7,12 +7,12 @@ holds a flock on the file: a file without an `end` line and without that lock wa
 contains the content of payloads, and no mail address is written in full.
 
 Files are only appended to. A last line without a newline was cut off by a crash and is ignored; a
-line that cannot be parsed is skipped and counted.
-"""
+line that cannot be parsed is skipped and counted."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,41 +22,25 @@ from typing import IO, Any, NamedTuple
 
 from engine.operations.journal_format import (
     LARGE_FILE_BYTES,
-    Entry,
     OperationLines,
     OperationTotals,
     SavedImages,
     read_lines,
 )
-from engine.operations.journal_writer import (
-    MASKED_LOCAL_PART,
-    Intent,
-    JournalWriter,
-    Who,
-    create_operation_file,
-    end_torn_line,
-    format_intent,
-    identify_operator,
-    mask_addresses,
-)
+from engine.operations.journal_format import Entry as Entry
+from engine.operations.journal_writer import MASKED_LOCAL_PART as MASKED_LOCAL_PART
+from engine.operations.journal_writer import Intent as Intent
+from engine.operations.journal_writer import JournalWriter as JournalWriter
+from engine.operations.journal_writer import Who as Who
+from engine.operations.journal_writer import create_operation_file, end_torn_line, intent_lines
+from engine.operations.journal_writer import identify_operator as identify_operator
+from engine.operations.journal_writer import mask_addresses as mask_addresses
 from engine.operations.plans import Plan, RowResult
-from engine.operations.retention import OPERATION_FILE_NAME
+from engine.operations.retention import OPERATION_FILE_NAME, is_free
 from engine.store import Unavailable
 from engine.system import files
 from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
-
-__all__ = [
-    "MASKED_LOCAL_PART",
-    "Entry",
-    "Intent",
-    "Journal",
-    "JournalWriter",
-    "Operation",
-    "Who",
-    "identify_operator",
-    "mask_addresses",
-]
 
 MAX_OPERATION_BYTES = 1 << 30
 """An operation on ten million tasks has less."""
@@ -100,8 +84,7 @@ class Journal:
     """The journal of one spool. Its folder is created with the first operation.
 
     Raises, everywhere: Unavailable, if the journal cannot be written, so that nothing may be
-    changed, or not be read; also when entries or images are read later.
-    """
+    changed, or not be read; also when entries or images are read later."""
 
     def __init__(self, folder: str, root: str = "", clock: Any = time.time) -> None:
         """`root` is the folder below which no symbolic link is followed."""
@@ -117,8 +100,8 @@ class Journal:
             folder = files.open_dir(self.folder, self._root, make=True)
             op, fd = create_operation_file(folder, now)
             files.Flock(fd, LOCK_WAIT_SECONDS).__enter__()
-            for line in format_intent(op, now, intent, plan):
-                files.write_all(fd, line)
+            for line in intent_lines(op, now, intent, plan):
+                files.write_all(fd, f"{json.dumps(line)}\n".encode())
             files.fsync(fd)
             files.fsync(folder)
         except (OSError, Unavailable) as error:
@@ -252,11 +235,9 @@ class Journal:
     def _is_held(self, op: str) -> bool:
         try:
             with closing_fd(files.open_dir_path(self.folder, self._root)) as folder:
-                fd = files.open_plain(f"{op}.jsonl", folder)
+                return not is_free(f"{op}.jsonl", folder)
         except OSError:
             return False
-        with closing_fd(fd):
-            return not files.is_unclaimed(fd)
 
 
 def _start_of(op: str) -> float:
@@ -273,8 +254,7 @@ def _checked_id(op: str) -> str:
     """Check that `op` is a valid operation id, as it becomes a file name.
 
     Raises:
-        FileNotFoundError: it is not.
-    """
+        FileNotFoundError: it is not."""
     if not OPERATION_FILE_NAME.fullmatch(f"{op}.jsonl"):
         raise FileNotFoundError(errno.ENOENT, "no operation has such a name", op)
     return op
@@ -284,8 +264,7 @@ def _require_ours(fd: int, folder: int) -> None:
     """Check that a file was written by a user who may create files in its folder.
 
     Raises:
-        PermissionError: it was not.
-    """
+        PermissionError: it was not."""
     file_stat = os.fstat(fd)
     is_ours = file_stat.st_uid == os.geteuid()
     if not is_ours and (why := files.owner_problem(file_stat, os.fstat(folder))):

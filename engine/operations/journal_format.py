@@ -101,8 +101,7 @@ class OperationLines:
     """The lines of an operation's file: rows and outcomes in a temporary table, where the first
     line about an id counts; all else in memory.
 
-    Raises, everywhere: Unavailable, if the disk is too full for the table.
-    """
+    Raises, everywhere: Unavailable, if the disk is too full for the table."""
 
     def __init__(self, lines: Iterable[Mapping[str, Any]]) -> None:
         self.head: Head | None = None
@@ -243,8 +242,7 @@ def _make_entry(values: tuple[Any, ...]) -> Entry:
 class SavedImages(Mapping[str, bytes]):
     """The complete images in a file, by task id; each is read when it is needed, by its offset.
 
-    Raises, everywhere: Unavailable, if an image cannot be read.
-    """
+    Raises, everywhere: Unavailable, if an image cannot be read."""
 
     def __init__(self, file: IO[bytes]) -> None:
         """`file` may be closed afterwards."""

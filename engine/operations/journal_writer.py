@@ -69,8 +69,7 @@ class Intent(NamedTuple):
 class JournalWriter:
     """Appends to one operation's file. Its flock excludes other writers.
 
-    Raises, everywhere: Unavailable, if a file cannot be written; then no task may be changed.
-    """
+    Raises, everywhere: Unavailable, if a file cannot be written; then no task may be changed."""
 
     def __init__(self, op: str, path: str, fd: int, folder: int, clock: Any) -> None:
         """`fd` is the operation's file at `path`, `folder` the journal's folder; `close` closes
@@ -102,9 +101,8 @@ class JournalWriter:
             files.write_all(self._before, data)
             files.fsync(self._before)
         except OSError as error:
-            raise Unavailable(
-                f"cannot save task images, nothing changed: {error_text(error)}"
-            ) from error
+            what = "cannot save task images, nothing changed"
+            raise Unavailable(f"{what}: {error_text(error)}") from error
 
     def write_outcomes(self, ended: Sequence[RowOutcome]) -> None:
         """Append the outcomes of some rows; durable when it returns."""
@@ -141,8 +139,7 @@ class JournalWriter:
         """Check that the open file still has its name: its folder may have been replaced.
 
         Raises:
-            OSError: it has not.
-        """
+            OSError: it has not."""
         if not files.is_named(self._path, os.fstat(self._fd)):
             raise OSError(errno.ESTALE, f"{self._path} was removed or replaced", self._path)
 
@@ -186,14 +183,9 @@ def _packed_ends(ended: Iterable[RowOutcome]) -> Iterator[Mapping[str, Any]]:
         yield line
 
 
-def format_intent(op: str, now: float, intent: Intent, plan: Plan) -> Iterator[bytes]:
+def intent_lines(op: str, now: float, intent: Intent, plan: Plan) -> Iterator[Mapping[str, Any]]:
     """The first lines of an operation's file: intent, excluded rows, then all rows. The rows come
     last, because they complete the file: an excluded row must never look open."""
-    for line in _intent_lines(op, now, intent, plan):
-        yield (json.dumps(line) + "\n").encode()
-
-
-def _intent_lines(op: str, now: float, intent: Intent, plan: Plan) -> Iterator[Mapping[str, Any]]:
     head = {"line": "intent", "when": now, "op": op, **_mask_values(intent._asdict())}
     yield {**head, "who": intent.who._asdict(), "planned": len(plan.rows)}
     excluded = (RowOutcome(row, RowResult.EXCLUDED, why) for row, why in plan.excluded)

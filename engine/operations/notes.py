@@ -5,8 +5,7 @@ with its task through all states; once the task has left the store, `sweep_notes
 No mail address is written in full.
 
 Lines are appended under the file's flock; a line with an empty text deletes the earlier notes of
-its task. A line without a newline was cut off by a crash and is ignored.
-"""
+its task. A line without a newline was cut off by a crash and is ignored."""
 
 from __future__ import annotations
 
@@ -63,8 +62,7 @@ class Notes:
     """The notes of one spool. Their folder is created with the first note.
 
     Raises, everywhere: Unavailable, if the notes cannot be read or written; then they are
-    unchanged.
-    """
+    unchanged."""
 
     def __init__(self, folder: str, root: str = "", clock: Callable[[], float] = time.time) -> None:
         """`root` is the folder below which no symbolic link is followed."""
@@ -75,19 +73,16 @@ class Notes:
         """Append a note on a task that was created at `made`; durable when it returns. An empty
         text deletes its notes."""
         data = _format_line(ident, Note(self._clock(), who, clean_note(text), made))
-        try:
-            with self._open_locked() as (fd, folder):
-                size = os.fstat(fd).st_size
-                if size + len(data) > MAX_NOTES_BYTES:
-                    most = f"expected at most {MAX_NOTES_BYTES:,} bytes"
-                    raise Unavailable(f"{self._path}: full, {most}")
-                is_torn = size and os.pread(fd, 1, size - 1) != b"\n"
-                files.write_all(fd, _CUT_OFF + data if is_torn else data)
-                files.fsync(fd)
-                if not size:
-                    files.fsync(folder)
-        except OSError as error:
-            raise self._trouble("cannot write the note", error) from error
+        with self._open_locked("cannot write the note") as (fd, folder):
+            size = os.fstat(fd).st_size
+            if size + len(data) > MAX_NOTES_BYTES:
+                most = f"expected at most {MAX_NOTES_BYTES:,} bytes"
+                raise Unavailable(f"{self._path}: full, {most}")
+            is_torn = size and os.pread(fd, 1, size - 1) != b"\n"
+            files.write_all(fd, _CUT_OFF + data if is_torn else data)
+            files.fsync(fd)
+            if not size:
+                files.fsync(folder)
 
     def noted_ids(self) -> frozenset[str]:
         """Ids of the tasks that have a note."""
@@ -108,14 +103,11 @@ class Notes:
     def remove_notes(self, ids: Collection[str]) -> int:
         """Rewrite the file without the notes on these tasks; return the number of tasks removed.
         Other writers wait for the flock, so no note is lost."""
-        try:
-            with self._open_locked() as (fd, folder):
-                by_id = self._read(fd)
-                remaining = {ident: notes for ident, notes in by_id.items() if ident not in ids}
-                self._replace(fd, folder, remaining)
-                return len(by_id) - len(remaining)
-        except OSError as error:
-            raise self._trouble("cannot sweep the notes", error) from error
+        with self._open_locked("cannot sweep the notes") as (fd, folder):
+            by_id = self._read(fd)
+            remaining = {ident: notes for ident, notes in by_id.items() if ident not in ids}
+            self._replace(fd, folder, remaining)
+            return len(by_id) - len(remaining)
 
     def _replace(self, fd: int, folder: int, by_id: NotesById) -> None:
         lines = (_format_line(ident, note) for ident, notes in by_id.items() for note in notes)
@@ -138,15 +130,19 @@ class Notes:
         return self._known[1]
 
     @contextmanager
-    def _open_locked(self) -> Iterator[tuple[int, int]]:
-        """Open the file with its flock held, and its folder; reopens a replaced file."""
-        with closing_fd(files.open_dir(self.folder, self._root, make=True)) as folder:
-            while True:
-                fd = files.open_shared(NOTES_FILE_NAME, folder, os.O_RDWR | os.O_APPEND)
-                with closing_fd(fd), files.Flock(fd):
-                    if files.is_named(NOTES_FILE_NAME, os.fstat(fd), folder):
-                        yield fd, folder
-                        return
+    def _open_locked(self, what: str) -> Iterator[tuple[int, int]]:
+        """Open the file with its flock held, and its folder; reopens a replaced file. An OSError
+        is reported as `what`."""
+        try:
+            with closing_fd(files.open_dir(self.folder, self._root, make=True)) as folder:
+                while True:
+                    fd = files.open_shared(NOTES_FILE_NAME, folder, os.O_RDWR | os.O_APPEND)
+                    with closing_fd(fd), files.Flock(fd):
+                        if files.is_named(NOTES_FILE_NAME, os.fstat(fd), folder):
+                            yield fd, folder
+                            return
+        except OSError as error:
+            raise self._trouble(what, error) from error
 
     @property
     def _path(self) -> str:
@@ -162,8 +158,7 @@ def sweep_notes(notes: Notes, store: ReadableStore) -> int:
     Each is looked up twice: a task that is being moved is missing for a moment.
 
     Raises:
-        Unavailable: the store or the notes cannot be read, or the notes cannot be written.
-    """
+        Unavailable: the store or the notes cannot be read, or the notes cannot be written."""
     ids = notes.noted_ids()
     for _ in range(2):
         if ids:

@@ -1,6 +1,8 @@
 """The rows of a plan. Those of a large one are in a temporary SQLite table (id, state, revision,
 suspicious, target, barred), so that a plan of a million tasks takes no memory: all that use it read
-windows."""
+windows.
+
+Raises, everywhere: Unavailable, if the disk is too full for a temporary table."""
 
 from __future__ import annotations
 
@@ -47,12 +49,11 @@ _STATES = tuple(State)
 class RowTable(TableSequence[Row]):
     """The rows of one plan, in order; they never change. Any thread may read them.
 
-    Raises, everywhere: Unavailable, if the file cannot be read.
-    """
+    Raises, everywhere: Unavailable, if the file cannot be read."""
 
     def __init__(self, table: TempTable) -> None:
         """`table` is a database with the table `planned`, which does not change any more."""
-        counted = _count_groups(table)
+        self._planned, counted = table, _count_groups(table)
         self._groups: dict[tuple[Any, ...], int] = {row[:4]: row[4] for row in counted}
         super().__init__(table, sum(self._groups.values()), _ROWS, _make_row)
         self.oldest: float = min((row[5] for row in counted if row[5] is not None), default=0.0)
@@ -75,7 +76,7 @@ class RowTable(TableSequence[Row]):
             bool(exclusion or bar) is is_suspicious for _, exclusion, _, bar in self._groups
         ):
             return []  # without a scan
-        rows = self._table.read(
+        rows = self._planned.read(
             f"{_ROWS} AND (suspicious > 0 OR barred IS NOT NULL) = ? ORDER BY place LIMIT ?",
             (is_suspicious, limit),
         )
@@ -87,7 +88,7 @@ class RowTable(TableSequence[Row]):
         counts = dict(self._groups)
         if without:
             among = f"{_ROWS} AND id IN (SELECT value FROM json_each(?))"
-            for _, *named in self._table.read(among, (json.dumps([*without]),)):
+            for _, *named in self._planned.read(among, (json.dumps([*without]),)):
                 ident, state, rev, *flags = named
                 counts[state, *flags] -= 1
                 yield _make_row((ident, state, rev, *flags)), 1
@@ -134,11 +135,7 @@ BY_AGE = "ORDER BY coalesce(created, 0), length(id), id"
 
 def write_rows(rows: Iterable[tuple[Row, float]], *, by_age: bool = False) -> RowTable:
     """Write rows to a temporary table as they come, or sorted by age, each with the creation time
-    of its task (0: unknown). Of several rows with an id, the first is kept.
-
-    Raises:
-        Unavailable: the disk is full.
-    """
+    of its task (0: unknown). Of several rows with an id, the first is kept."""
     table = TempTable()
     table.read(CREATE_ROWS.format(schema="main"))
     table.write("INSERT INTO planned VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", map(_values_of, rows))
@@ -170,11 +167,7 @@ def _values_of(row: tuple[Row, float]) -> SqlValues:
 
 
 def keep_rows(rows: Iterable[Row]) -> Sequence[Row]:
-    """Few rows in memory, many in a temporary table; there, the first row of an id is kept.
-
-    Raises:
-        Unavailable: the disk is full.
-    """
+    """Few rows in memory, many in a temporary table; there, the first row of an id is kept."""
     waiting = iter(rows)
     first = tuple(islice(waiting, MAX_ROWS_IN_MEMORY + 1))
     if len(first) <= MAX_ROWS_IN_MEMORY:

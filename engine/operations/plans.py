@@ -7,7 +7,9 @@ was seen; a task that has changed when the plan is applied is skipped, as gone
 An edge may name a field (`Edge.shared_field`): a change then affects all tasks with the same value
 there, such as those of one message. A plan has all of them as rows, and excludes or includes them
 together.
-"""
+
+Raises, everywhere: Unavailable, if the disk is too full for a temporary table, or a store cannot
+be reached."""
 
 from __future__ import annotations
 
@@ -173,11 +175,7 @@ def freeze_plan(
     noted: frozenset[str] = frozenset(),
 ) -> Plan:
     """Make a plan for exactly these tasks, as they were seen; `noted` ids have a note. Tasks that
-    one of the store's `edges` bars are excluded.
-
-    Raises:
-        engine.store.Unavailable: there are many, and the disk is too full for a temporary table.
-    """
+    one of the store's `edges` bars are excluded."""
     facts = ((t.id, t.state, t.rev, t.created, bar_reason(edges, verb, t, now=now)) for t in tasks)
     return freeze_rows(verb, facts, now, filter=filter, noted=noted)
 
@@ -251,11 +249,7 @@ def freeze_shared_plan(
 
     `tasks` are all tasks that share a value with a chosen one, as they were seen. Of a deletion,
     also those in states that the verb has no edge from: they bar it. If one is barred or has a note
-    (`noted`), that is so for all with the same value.
-
-    Raises:
-        engine.store.Unavailable: there are many, and the disk is too full for a temporary table.
-    """
+    (`noted`), that is so for all with the same value."""
     field = shared_field(edges, verb)
     transitions = [its for its, edge in edges_of(edges, verb).items() if edge.shared_field]
     starts = {start for start, _ in transitions}
@@ -372,11 +366,7 @@ MAX_MEASURED_TASKS = 10_000
 
 
 def measure_tasks(store: ReadableStore, rows: Iterable[Row]) -> Iterator[tuple[int, int]]:
-    """Yield the bytes and the number of tasks of each batch of rows; a changed task counts 0 bytes.
-
-    Raises:
-        Unavailable: the store cannot be reached.
-    """
+    """Yield bytes and number of the tasks of each batch of rows; a changed task counts 0 bytes."""
     waiting = iter(rows)
     while batch := list(islice(waiting, BATCH_TASKS)):
         versions = {(row.id, row.state, row.rev) for row in batch}

@@ -2,13 +2,13 @@
 
 A worker started by a timer pays one `stat` of a marker, so this module imports nothing that reads a
 journal.
-"""
+
+Raises, everywhere: OSError, if a folder cannot be read, or a file not be written or removed."""
 
 from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Callable
 
 from engine.system import files
@@ -54,11 +54,7 @@ def is_sweep_due(
 
 
 def touch_marker(staging_dir: str, root: str, marker: str = SWEEP_MARKER) -> None:
-    """Set the marker to now. Call it before the sweep, so that other processes skip it.
-
-    Raises:
-        OSError: the marker cannot be written.
-    """
+    """Set the marker to now. Call it before the sweep, so that other processes skip it."""
     with closing_fd(files.open_dir_path(staging_dir, root)) as folder:
         fd = files.open_shared(marker, folder, os.O_WRONLY)
     with closing_fd(fd):
@@ -69,35 +65,24 @@ def sweep_journal(folder: str, root: str, age: Callable[[float], float], hours: 
     """Remove images older than `hours` (no more undo), and operations older than `JOURNAL_DAYS`.
 
     `age` gives the seconds since a moment. Returns the number of removed files. Reads none of them,
-    and skips those with a held flock.
-
-    Raises:
-        OSError: the folder cannot be read, or a file cannot be removed.
-    """
+    and skips those with a held flock."""
     removed = 0
     try:
         dir_fd = files.open_dir(folder, root)
     except FileNotFoundError:
         return 0
     with closing_fd(dir_fd):
-        for name in sorted(os.listdir(dir_fd)):
-            is_ours = OPERATION_FILE_NAME.fullmatch(name)
-            if not is_ours:
-                continue
-            limit = hours * 3600 if is_ours[2] == "before" else JOURNAL_DAYS * 86400
-            try:
-                file_stat = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
-            except FileNotFoundError:
-                continue  # another process sweeps, too
-            if not stat.S_ISREG(file_stat.st_mode):
-                continue  # not a journal file
-            if age(file_stat.st_mtime) > limit and _is_free(f"{is_ours[1]}.jsonl", dir_fd):
+        for name, file_stat in files.regular_files(dir_fd, OPERATION_FILE_NAME.fullmatch):
+            op, _, kind = name.partition(".")
+            limit = hours * 3600 if kind == "before" else JOURNAL_DAYS * 86400
+            if age(file_stat.st_mtime) > limit and is_free(f"{op}.jsonl", dir_fd):
                 files.unlink_quietly(name, dir_fd)
                 removed += 1
     return removed
 
 
-def _is_free(name: str, dir_fd: int) -> bool:
+def is_free(name: str, dir_fd: int) -> bool:
+    """True if no process holds the flock of a file."""
     try:
         fd = files.open_plain(name, dir_fd)
     except OSError:

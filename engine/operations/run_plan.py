@@ -6,13 +6,7 @@ import errno
 from collections.abc import Callable, Mapping
 
 from engine.operations import execute
-from engine.operations.execute import (
-    PlanRun,
-    RefusalCheck,
-    Report,
-    always_allowed,
-    unlimited_trash,
-)
+from engine.operations.execute import PlanRun, RefusalCheck, Report, always_allowed
 from engine.operations.journal import Intent, Journal
 from engine.operations.plans import Plan, RowResult
 from engine.operations.trash import TrashQuota
@@ -56,7 +50,7 @@ def run_journaled_plan(
                 raise Unavailable(f"nothing was done: {error}{_disk_full_advice(error)}") from error
             trouble = str(error)
     try:
-        fits = unlimited_trash if quota is None else TrashQuota(store, quota)
+        fits = TrashQuota(store, quota)
         run = PlanRun(store, plan, clock, writer, allowed=allowed, images=images, fits=fits)
         why = ""
         while not run.trouble and (batch := run.next_rows(execute.JOURNAL_BATCH_ROWS)):
@@ -89,8 +83,7 @@ def saved_images(journal: Journal, op: str) -> Mapping[str, bytes] | None:
     """The saved images of an operation, by task id; None if its verb does not change content.
 
     Raises:
-        Unavailable: the images cannot be read, or the journal has no such operation.
-    """
+        Unavailable: the images cannot be read, or the journal has no such operation."""
     operation = journal.operation(op)
     verb = operation and VERBS.get(operation.intent.verb)
     if verb is None:

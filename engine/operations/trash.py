@@ -1,4 +1,6 @@
-"""The trash: its tasks, their origin and time, the plan to restore them, and the size limit."""
+"""The trash: its tasks, their origin and time, the plan to restore them, and the size limit.
+
+Raises, everywhere: Unavailable, if the store cannot be reached, or the journal not be read."""
 
 from __future__ import annotations
 
@@ -35,11 +37,7 @@ UNKNOWN_ORIGIN = Origin(State.HELD, "former state unknown: restored as held")
 
 
 def trashed_tasks(store: ReadableStore) -> Iterator[Task]:
-    """All tasks in the trash, in the order of ids.
-
-    Raises:
-        Unavailable: the store cannot be reached.
-    """
+    """All tasks in the trash, in the order of ids."""
     if State.TRASH in store.states:
         for task in store.scan({store.states[State.TRASH]}):
             if isinstance(task, Task) and task.state is State.TRASH:
@@ -58,12 +56,7 @@ def expired_tasks(
     store: ReadableStore, age: Callable[[float], float], hours: float
 ) -> Iterator[Task]:
     """The tasks that were moved to the trash more than `hours` ago; `age` gives the seconds since a
-    moment.
-
-    Files that cannot be read as a task stay in the trash, and so do tasks without a time.
-
-    Raises:
-        Unavailable: the store cannot be reached.
+    moment. Files that cannot be read as a task stay in the trash, and so do tasks without a time.
     """
     for task in trashed_tasks(store):
         began = trashed_at(task)
@@ -72,12 +65,7 @@ def expired_tasks(
 
 
 def find_origins(journal: Journal | None, tasks: Sequence[Task]) -> dict[str, Origin]:
-    """Find the former state of some tasks in the trash, from the journal, else from the task
-    itself.
-
-    Raises:
-        Unavailable: the journal cannot be read.
-    """
+    """Find the former state of some tasks in the trash, from the journal, else from the task."""
     unknown = {task.id: task for task in tasks}
     origins: dict[str, Origin] = {}
     if journal is not None and unknown:
@@ -113,14 +101,9 @@ def _trashed_rows(journal: Journal, op: str, verb: str, tasks: dict[str, Task]) 
 def plan_restore(
     store: ReadableStore, journal: Journal | None, plan: Plan, now: float, retention: float
 ) -> UndoPlan:
-    """Plan to restore tasks, each to its former state, as far as that is known.
-
-    A task that has been dead for longer than `retention` days is restored as held: the next sweep
-    would delete it from the dead-letter queue.
-
-    Raises:
-        Unavailable: the store or the journal cannot be read.
-    """
+    """Plan to restore tasks, each to its former state, as far as that is known. A task that has
+    been dead for longer than `retention` days is restored as held: the next sweep would delete it
+    from the dead-letter queue."""
     versions = {(row.id, row.rev) for row in plan.rows}
     by_id: dict[str, list[Task]] = {}
     for task in store.scan({row.id for row in plan.rows}):
@@ -148,17 +131,15 @@ class TrashQuota:
     processes add at the same time are not counted: two concurrent purges may exceed the limit a
     little."""
 
-    def __init__(self, store: ReadableStore, quota: int) -> None:
-        """`quota` is in bytes; the present size is measured at the first call."""
+    def __init__(self, store: ReadableStore, quota: int | None) -> None:
+        """`quota` is in bytes, None: no limit; the present size is measured at the first call."""
         self._store, self._quota = store, quota
         self._free_bytes: int | None = None
 
     def __call__(self, task: Task) -> str:
-        """Why a task does not fit; "" if it does, and then its size is reserved.
-
-        Raises:
-            Unavailable: the store cannot be reached.
-        """
+        """Why a task does not fit; "" if it does, and then its size is reserved."""
+        if self._quota is None:
+            return ""
         if self._free_bytes is None:
             self._free_bytes = self._quota - self._store.trash_bytes()
         size = task_bytes(self._store, task)

@@ -1,4 +1,7 @@
-"""Undo an operation by a plan of its own; settle, continue or abandon an interrupted one."""
+"""Undo an operation by a plan of its own; settle, continue or abandon an interrupted one.
+
+Raises, everywhere: Unavailable, if journal or store cannot be read, or the journal not be written.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +42,7 @@ class UndoPlan(NamedTuple):
 def plan_undo(
     store: ChangeableStore, journal: Journal, operation: Operation, now: float, retention: float
 ) -> UndoPlan:
-    """Plan to undo an operation, from the present state of its tasks; `retention` is in days.
-
-    Raises:
-        Unavailable: the journal or the store cannot be read.
-    """
+    """Plan to undo an operation, from the present state of its tasks; `retention` is in days."""
     verb = _verb(operation)
     images = journal.images(operation.op)
     held: set[str] = set()
@@ -143,8 +142,7 @@ def _verb(operation: Operation) -> str:
     """The verb of an operation.
 
     Raises:
-        Unavailable: it is a control, or unknown.
-    """
+        Unavailable: it is a control, or unknown."""
     verb = operation.intent.verb
     if verb == controls.CONTROL_VERB:
         raise Unavailable(f"{operation.op}: {controls.undo_refusal(operation.intent.values)}")
@@ -186,14 +184,8 @@ class Settled(NamedTuple):
 
 def settle_operation(store: ChangeableStore, journal: Journal, operation: Operation) -> Settled:
     """Find the outcomes of the open rows of an interrupted operation, and write them to the
-    journal.
-
-    A row stays open if its task is unchanged (`plan_rest` continues with it), or while it is being
-    moved. Idempotent; changes no task.
-
-    Raises:
-        Unavailable: the journal or the store cannot be read, or the journal cannot be written.
-    """
+    journal. A row stays open if its task is unchanged (`plan_rest` continues with it), or while it
+    is being moved. Idempotent; changes no task."""
     if operation.intent.verb != controls.CONTROL_VERB:  # a control has no rows
         _verb(operation)
     return _settle(store, journal, operation)
@@ -432,9 +424,7 @@ def plan_rest(store: ChangeableStore, journal: Journal, operation: Operation, no
     Half-moved tasks are not in it: `abandon_operation` finishes these, once the plan is applied.
 
     Raises:
-        Unavailable: the journal or the store cannot be read, or the journal cannot be written;
-            another process runs it; or the journal does not hold all arguments.
-    """
+        Unavailable: another process runs it, or the journal does not hold all arguments."""
     verb, values = _verb(operation), _whole_values(operation.intent.values)
     settled, intent = settle_operation(store, journal, operation), operation.intent
     _require_no_holder(operation, settled)
@@ -445,8 +435,7 @@ def _whole_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a verb.
 
     Raises:
-        Unavailable: the journal does not hold them in full, so the plan would do something else.
-    """
+        Unavailable: the journal does not hold them in full, so the plan would do something else."""
     known = _values(values)
     if any(MASKED_LOCAL_PART in str(value) for value in values.values()):
         raise Unavailable("mail addresses are masked in the journal: abandon the operation")
@@ -465,8 +454,7 @@ def abandon_operation(
     that has ended is not changed.
 
     Raises:
-        Unavailable: the journal or the store cannot be read, or the journal cannot be written;
-            another process runs it; or tasks are still being moved, and then it stays open.
+        Unavailable: another process runs it; tasks are still being moved, and then it stays open.
     """
     settled = _settle(store, journal, operation, why)
     if settled.moving:

@@ -20,25 +20,19 @@ from engine.places.place_watcher import PlaceReadings
 
 
 class TaskFacts(NamedTuple):
-    """What the rules need of the tasks of a place; no field has a default."""
+    """What the rules need of the tasks of a place, the first fields as in `AlertInputs`; no field
+    has a default."""
 
     states: Mapping[State, str]
     counts: Mapping[State, int]
     complete: bool
-    """True once all were counted."""
     is_scanned: bool
-    """True once all were read."""
     unavailable: str
-    """Why the place cannot be read now; "" if it can."""
     problems: int
     oldest: float | None
-    """Creation of the oldest pending task, epoch seconds UTC."""
     due: int | None
-    """Number of pending tasks that are due; None: unknown."""
     oldest_due: float | None
-    """Creation of the oldest of these."""
     is_sample: bool
-    """True if only some tasks were read: more may be due."""
     due_kinds: Mapping[str, DueTasks]
     """The due tasks by kind, at least of the kinds that `may_be_blocked`."""
     trash_bytes: int | None

@@ -11,6 +11,7 @@ from engine.config.queue_config import Config, Queue
 from engine.config.validators import ConfigError
 from engine.model import Task
 from engine.system import files, users
+from engine.system.cleanup import closing_fd
 from engine.system.command_errors import print_error
 from engine.text.safe import safe_line
 from engine.work.handlers import Context, Handler
@@ -197,9 +198,8 @@ class MailSetup:
         from engine.config import mail_config
 
         queue, mail_handler = self._queue, self._config.handlers.get("mail_send")
-        environ = os.environ
         settings = mail_config.mail_settings_for(
-            self._config.mail, queue.root, queue.log_dir, environ, planned
+            self._config.mail, queue.root, queue.log_dir, os.environ, planned
         )
         if mail_handler is None or mail_handler.command:
             return settings
@@ -314,5 +314,5 @@ class MailSetup:
             fd = files.open_dir(self._queue.mail_spool, self._queue.root)
         except FileNotFoundError:
             return False
-        with files.closing(fd), os.scandir(fd) as entries:
+        with closing_fd(fd), os.scandir(fd) as entries:
             return any(entries)

@@ -130,8 +130,7 @@ class Place(NamedTuple):
     lock: Callable[[], LockEvidence] | None = None
     """Examines the queue's lock; None if missing."""
     has_leases: bool = False
-    """Claims are leases in the store, without a queue lock; the store's edges alone decide what may
-    be done with claimed tasks."""
+    """Claims are leases, without a queue lock; edges alone decide what may be done with these."""
     claims: str = "directory"
     """How a task is claimed, for the screen: `row leases`, `link renames`."""
     claim_order: str = "created"
@@ -157,13 +156,11 @@ class Place(NamedTuple):
     claim_obstacle: Callable[[str], str] | None = None
     """Returns why no task of a kind with a handler would be claimed, "" if one would; blocks."""
     token_at: Callable[[str], float] | None = None
-    """Returns when a kind's next token is available, epoch seconds UTC; blocks; raises `StoreError`
-    or `OSError`. None without rate limits."""
+    """Returns when a kind's next token comes, epoch seconds UTC; raises `StoreError`, `OSError`."""
     location: str = ""
     """Where its tasks are, as `status` prints it: a path, or a URL without password."""
     free_tasks: Callable[[], Mapping[str, int]] = dict
-    """How many more tasks fit on each disk that is written to, by the path of a folder there, the
-    disk of the tasks first; blocks."""
+    """How many more tasks fit on each disk, by the path of a folder there, that of tasks first."""
     url_fields: tuple[str, ...] = ("url",)
     """Fields of a task's JSON data that may have the URL of its request."""
     max_pending: int | None = None
@@ -198,8 +195,7 @@ class Place(NamedTuple):
     trash: Trash | None = None
     """Retention of the trash; None if the configuration is unknown."""
     sweep: Callable[[], str] | None = None
-    """Deletes expired tasks from the trash; returns errors as text. None if nothing is to be swept.
-    """
+    """Deletes expired tasks from the trash; returns errors as text. None: there is none."""
 
     mail: PlaceMail | None = None
     """Mail transports of the place; None if unknown."""

@@ -48,8 +48,7 @@ MAX_NEW_LINES, MAX_STEPS = 10_000, 16
 """Lines and steps of one reading; the next one goes on."""
 
 FIGURES_COST_FACTOR = 20
-"""Minimum pause between two reads of the queue's state, as a multiple of the last read's duration.
-"""
+"""Minimum pause between two reads of the queue's state, by the duration of the last one."""
 
 REGISTRY_SECONDS = 2.0
 """Minimum seconds between two reads of the registry of destinations."""
@@ -190,7 +189,9 @@ class PlaceWatcher:
         backlog = None if place.mail is None else _try_to_read(place.mail.backlog)
         events, now = self.recent_events, self._clock()
         events.read_new(now)
-        unread = self._read_notes()
+        notes = self._notes if place.notes is None else _try_to_read(place.notes.read_all)
+        if not isinstance(notes, str):
+            self._notes = notes
         facts, obstacle = self._read_facts()
         logged = events.latency.figures(now) if events.is_read else None
         lock, journal = read_lock(place), place.journal
@@ -208,7 +209,7 @@ class PlaceWatcher:
             last_run=self._ran,
             tokens=() if place.tokens is None else _try_to_read(place.tokens),
             notes=self._notes,
-            notes_error=unread,
+            notes_error=notes if isinstance(notes, str) else "",
             routes=routes,
             queue_figures=facts,
             runs=self._see_runs(queue),
@@ -276,15 +277,6 @@ class PlaceWatcher:
     def note_destinations(self, registry: DestinationsReading) -> None:
         """Use a registry that was read after a change, on any thread."""
         self.destinations, self._registry_due = registry, time.monotonic() + REGISTRY_SECONDS
-
-    def _read_notes(self) -> str:
-        """Read the notes if they changed; on an error return the reason and keep the last ones."""
-        try:
-            if self._place.notes is not None:
-                self._notes = self._place.notes.read_all()
-        except Unavailable as error:
-            return str(error)
-        return ""
 
     def _follow(self) -> tuple[LogLine, ...]:
         """Read new log lines, about a megabyte at most; first the last ones, also rotated ones."""

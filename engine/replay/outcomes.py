@@ -3,8 +3,7 @@
 A missing task file proves nothing: another process may have removed it without running the task. So
 the evidence is the task's state in the store, its log lines, and, if a task left without a log
 line, the rise of the counter of processed tasks. If all three are silent, the outcome is unknown
-after a timeout.
-"""
+after a timeout."""
 
 from __future__ import annotations
 
@@ -86,8 +85,7 @@ def determine_outcome(
     `latest` is None while it has not been looked up, or is missing only for the moment. `events`
     are the log events of its id, `silent` the seconds for which it has been missing; after
     `timeout` seconds the outcome is unknown. `counted`: the counter of processed tasks rose enough
-    to include it. `dead`: the store's word for the state of given-up tasks.
-    """
+    to include it. `dead`: the store's word for the state of given-up tasks."""
     # Log times have whole seconds: include the second in which the task was sent.
     since = [event for event in events if event.when is None or event.when >= int(sent.at)]
     if latest is None:

@@ -2,8 +2,7 @@
 
 It runs on its own thread with its own store and needs no screen: a screen polls `progress` and
 sends orders. Each task is written to the journal before it is moved, and moved once. If the process
-dies, the remaining tasks are unchanged, and the journal has their ids.
-"""
+dies, the remaining tasks are unchanged, and the journal has their ids."""
 
 from __future__ import annotations
 
@@ -88,8 +87,7 @@ class Replay:
 
         `intent` is the operator and reason for the journal; without it nothing is written to the
         journal, and nothing can be undone. `idle` waits up to the given seconds, or until an order
-        comes.
-        """
+        comes."""
         self.plan = plan
         self._open_store, self._journal, self._intent = open_store, journal, intent
         self._allowed, self._clock = allowed, clock
@@ -139,8 +137,7 @@ class Replay:
         """Send one of the `ORDERS`; it takes effect soon.
 
         Raises:
-            ValueError: there is no such order.
-        """
+            ValueError: there is no such order."""
         if name not in ORDERS:
             raise ValueError(f"no such order: {name!r}, expected one of {', '.join(ORDERS)}")
         self._orders.append(partial(self._obey, name))
@@ -157,8 +154,7 @@ class Replay:
 
         Excluded rows, and tasks sent after the plan was made, stay. `intent` has operator and
         reason, for the journal; `report_result` is called soon on the replay's thread with the
-        result of the rows, unless the replay ends first.
-        """
+        result of the rows, unless the replay ends first."""
 
         def act(now: float) -> None:
             self._say("pull_back")
@@ -194,8 +190,7 @@ class Replay:
         """Run the replay; blocks until it has ended or is detached.
 
         Raises:
-            StoreError: it could not start.
-        """
+            StoreError: it could not start."""
         store: ChangeableStore | None = None
         writer: JournalWriter | None = None
         try:

@@ -2,8 +2,7 @@
 
 First it sends a few tasks (canaries) and waits for their outcomes, then some more, then the rest at
 a rate. It reads no clock, store or token bucket: a `ReplayState` is computed from the events so far
-and returns the next step. Times are epoch seconds UTC, durations seconds.
-"""
+and returns the next step. Times are epoch seconds UTC, durations seconds."""
 
 from __future__ import annotations
 

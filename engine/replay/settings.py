@@ -63,8 +63,7 @@ def parse_pace(values: Mapping[str, Any]) -> ReplayPace:
     """Parse the settings in the journal, where they are as `to_json` makes them.
 
     Raises:
-        Malformed: they are invalid, or some are of a later version.
-    """
+        Malformed: they are invalid, or some are of a later version."""
     return from_json(ReplayPace, values, "pace", exact=True)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
+TYPE_CHECKING = False  # typing loads re and enum, at each start
+if TYPE_CHECKING:
+    from typing import Protocol
 
-class _Closable(Protocol):
-    def close(self) -> None:
-        """Free what it holds."""
+    class _Closable(Protocol):
+        def close(self) -> None:
+            """Free what it holds."""
 
 
 @contextmanager

@@ -72,6 +72,5 @@ def print_result(text: str, stream: TextIO | None = None) -> int:
 
 
 def discard_stream(stream: TextIO) -> None:
-    """Redirect a stream to /dev/null: the interpreter flushes it at exit, and an error there would
-    replace our exit code."""
+    """Redirect a stream to /dev/null: an error of its flush at exit would replace our exit code."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

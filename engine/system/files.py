@@ -14,9 +14,10 @@ import os
 import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from os import stat_result
 
+from engine.system.cleanup import closing_fd
 from engine.system.fd_cache import FdCache
 from engine.text.error_text import error_text
 
@@ -60,21 +61,12 @@ class Untrusted(Refused):
     """A file whose content may be right, refused for its mode, owner, access or links: it stays."""
 
 
-@contextmanager
-def closing(fd: int) -> Iterator[int]:
-    """Close a descriptor at the end of the block."""
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
 def open_folder(path: str, dir_fd: int | None = None) -> int:
     """Open a folder for reading, as `open_path`; a symbolic link as last component is refused."""
     if dir_fd is not None or os.geteuid() != 0:
         return os.open(path, _FOLDER, dir_fd=dir_fd)
     # Not kept open: a process with O_PATH descriptors of a spool is taken for its worker.
-    with closing(open_path(path, follow=False)) as passed:
+    with closing_fd(open_path(path, follow=False)) as passed:
         return os.open(".", _FOLDER, dir_fd=passed)
 
 
@@ -160,9 +152,9 @@ def _require_there(path: str) -> None:
 
 def list_names(path: str) -> list[str]:
     """Return the sorted names in a folder; its path is followed as in `open_path`."""
-    with closing(open_path(path)) as folder:
+    with closing_fd(open_path(path)) as folder:
         fd = os.open(".", _FOLDER, dir_fd=folder)
-    with closing(fd):
+    with closing_fd(fd):
         return sorted(os.listdir(fd))
 
 
@@ -460,8 +452,7 @@ def _list_flocks() -> list[list[str]]:
 
 
 def flock_holders(file_stat: stat_result) -> frozenset[int]:
-    """PIDs that took a flock on a file, as far as /proc/locks shows them; a process that only
-    inherited it is not among them."""
+    """PIDs that took a flock on a file, as far as /proc/locks shows; not who inherited it."""
     end = f":{file_stat.st_ino}"
     return frozenset(int(fields[-4]) for fields in _list_flocks() if fields[-3].endswith(end))
 
@@ -566,14 +557,14 @@ def make_folder(
     parent is fsynced: if the folder's name were lost, so would be all files moved into it."""
     if dir_fd is None:
         above, name = os.path.split(path.rstrip("/"))
-        with closing(open_path(above or ".")) as passed:
+        with closing_fd(open_path(above or ".")) as passed:
             make_folder(name, passed, mode, owner)
         return
     try:
         os.close(create_folder(path, dir_fd, mode, owner))
     except FileExistsError:
         return
-    with closing(open_folder(".", dir_fd)) as above_fd:
+    with closing_fd(open_folder(".", dir_fd)) as above_fd:
         fsync(above_fd)
 
 
@@ -722,7 +713,7 @@ def _open_dir_path(path: str, root: str, make: bool, owner: tuple[int, int] | No
 
 def open_dir(path: str, root: str = "", *, make: bool = False) -> int:
     """Like `open_dir_path`, but open it for reading, so that it can be listed and fsynced."""
-    with closing(open_dir_path(path, root, make=make)) as fd:
+    with closing_fd(open_dir_path(path, root, make=make)) as fd:
         return os.open(".", _FOLDER, dir_fd=fd)
 
 
@@ -787,7 +778,7 @@ def replace_file(path: str, data: bytes, mode: int = 0o644, root: str = "") -> N
     # The real program uses one `.tmp` name for all writers; a PID is unique only in its namespace.
     new = f"{name}.{os.urandom(6).hex()}.tmp"
     try:
-        with closing(create_file(new, dir_fd, new_file_owner(os.fstat(dir_fd)), mode)) as fd:
+        with closing_fd(create_file(new, dir_fd, new_file_owner(os.fstat(dir_fd)), mode)) as fd:
             write_all(fd, data)
         rename(new, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
     except OSError:
@@ -806,7 +797,7 @@ def replace_durably(
     With `like` it gets the mode and owner of that file."""
     new = f".{name}.{os.urandom(6).hex()}.tmp"
     try:
-        with closing(create_file(new, dir_fd, new_file_owner(os.fstat(dir_fd)), mode)) as fd:
+        with closing_fd(create_file(new, dir_fd, new_file_owner(os.fstat(dir_fd)), mode)) as fd:
             if like is not None:
                 copy_mode(fd, like)
             write_all(fd, data)
@@ -818,17 +809,16 @@ def replace_durably(
     fsync(dir_fd)
 
 
-def append(path: str, data: bytes, mode: int = FILE_MODE, root: str = "") -> None:
-    """Append to a file with one write(2), so that lines of several writers do not mix. Its folder
-    is opened by `open_dir_path`."""
+def append(path: str, data: bytes, root: str = "") -> None:
+    """Append to a file with one write(2), so that lines of several writers do not mix."""
     key = "append", path, root
     fd = _cache.get(key, path)
     if fd < 0:
         folder, name = os.path.split(path)
-        with closing(open_dir_path(folder or ".", root)) as dir_fd:
-            fd = open_shared(name, dir_fd, os.O_WRONLY | os.O_APPEND, mode)
+        with closing_fd(open_dir_path(folder or ".", root)) as dir_fd:
+            fd = open_shared(name, dir_fd, os.O_WRONLY | os.O_APPEND)
         _cache.keep(key, path, fd)
-    with closing(fd):
+    with closing_fd(fd):
         write_all(fd, data)
 
 
@@ -862,7 +852,7 @@ def remove_folder(name: str, dir_fd: int, last: Sequence[str] = ()) -> None:
         fd = open_folder(name, dir_fd)
     except FileNotFoundError:
         return
-    with closing(fd):
+    with closing_fd(fd):
         names = [file for file, _ in regular_files(fd)]
         for file in [file for file in names if file not in last]:
             unlink_quietly(file, fd)
@@ -891,7 +881,7 @@ def open_parent_below(root: str, path: str, under: str = "") -> tuple[int, str]:
     except OSError as error:
         error.filename = root  # report the whole path, not one component
         raise
-    with closing(fd):
+    with closing_fd(fd):
         return open_parent(fd, parts)
 
 
@@ -906,8 +896,7 @@ def components_below(root: str, path: str) -> list[str]:
 
 
 def open_parent(dir_fd: int, parts: Sequence[str]) -> tuple[int, str]:
-    """Open the parent folder of the last component, from an open folder, and return it and that
-    name; follows no symbolic link."""
+    """Open the parent of the last component below an open folder, without links; with that name."""
     fd = open_folder(".", dir_fd)
     try:
         for part in parts[:-1]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 
 _PASSED_ON = tuple(
     getattr(signal, f"SIG{name}") for name in ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2")
@@ -31,17 +32,8 @@ def exit_code_of_child() -> int | None:
             if info.si_code != _FROM_TERMINAL or info.si_signo == signal.SIGHUP:
                 os.kill(child, info.si_signo)
             continue
-        while (ended := _reap_one()) is not None:
-            pid, status = ended
-            if pid == child:
-                code = os.waitstatus_to_exitcode(status)
-                return code if code >= 0 else 128 - code
-
-
-def _reap_one() -> tuple[int, int] | None:
-    """PID and status of a child that has ended; None if there is none."""
-    try:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-    except ChildProcessError:
-        return None
-    return (pid, status) if pid else None
+        with suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if ended[0] == child:
+                    code = os.waitstatus_to_exitcode(ended[1])
+                    return code if code >= 0 else 128 - code

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 
 from engine.model import State
 from engine.store import Unavailable
@@ -53,8 +53,7 @@ class SortedNames:
 
     def names_in(self, state: State) -> Iterator[str]:
         """The names of one state, in order."""
-        for page in self.pages_in(state):
-            yield from page
+        return chain.from_iterable(self.pages_in(state))
 
     def pages_in(self, state: State) -> Iterator[list[str]]:
         """The names of one state, in order, many at a time."""

@@ -66,8 +66,7 @@ class ProgramResult(NamedTuple):
 
 
 OWN_LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-"""errno values of a call that failed for want of descriptors or memory of this process or system:
-they say nothing about the peer."""
+"""errno values of a call that failed for want of our descriptors or memory, not by the peer."""
 
 
 def descriptor_lack() -> str:
@@ -399,8 +398,7 @@ def _close_all_but(exempt: Collection[int]) -> int:
 
 
 class _Supervisor:
-    """Starts a program, writes its input, reads its output, reports its end, and kills it when the
-    other end of the socket is closed."""
+    """Starts a program, serves its input and output, reports its end; kills it on end of file."""
 
     _program: Program
     _deadline: float
@@ -519,8 +517,7 @@ class _Supervisor:
                 until = time.monotonic() + self._program.grace
 
     def _read_remaining(self, seconds: float) -> None:
-        """Read the output; continue up to so many seconds while another process has it open and
-        the other end of the socket is open."""
+        """Read the output, up to so many seconds while it and the socket are still open."""
         poll = select.poll()
         poll.register(self._output, select.POLLIN)
         poll.register(self._sock, select.POLLIN)

@@ -14,6 +14,7 @@ import time
 
 from engine.store import Unavailable
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
 
 PREFIX = "spooldeck-index-"
@@ -98,7 +99,7 @@ def _remove_if_abandoned(path: str) -> bool:
         return _remove_if_unclaimed(path)
     except OSError:
         return False
-    with files.closing(fd):
+    with closing_fd(fd):
         abandoned = files.claim_flock(fd)
         if abandoned:
             shutil.rmtree(path, ignore_errors=True)

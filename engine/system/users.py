@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.system import files
-
 if TYPE_CHECKING:
     import ctypes
 
@@ -130,6 +128,10 @@ class Unsafe(Exception):
     """Root cannot safely open a path with any user's rights; the message says why."""
 
 
+MAX_LINKS = 40
+"""Maximum number of symbolic links in a path, as in the kernel."""
+
+
 def safe_account(path: str) -> Account | None:
     """The user with whose rights root opens a file or folder; None: with our own.
 
@@ -152,11 +154,9 @@ def safe_account(path: str) -> Account | None:
     folder_stat = dict(existing_steps)[folder]
     is_folder = end is not None and stat.S_ISDIR(end.st_mode)
     if end and not is_folder and end.st_uid and folder_stat.st_uid not in (0, end.st_uid):
-        raise Unsafe(
-            f"belongs to {_name_or_uid(end.st_uid)} in a folder of "
-            f"{_name_or_uid(folder_stat.st_uid)}: not opened as root, "
-            f"use sudo -u {sudo_user(end.st_uid)}"
-        )
+        owner, other = (user_name(uid) or uid for uid in (end.st_uid, folder_stat.st_uid))
+        advice = f"not opened as root, use sudo -u {sudo_user(end.st_uid)}"
+        raise Unsafe(f"belongs to {owner} in a folder of {other}: {advice}")
     for _, step_stat in reversed(existing_steps):
         if step_stat.st_uid:
             # The owner, with the group of the file, if they are a member.
@@ -193,7 +193,7 @@ def _path_steps(path: str) -> Iterator[tuple[str, os.stat_result | None]]:
             at = next_path
             continue
         links += 1
-        if links > files.MAX_LINKS:
+        if links > MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
         target = os.readlink(next_path)
         at = "/" if target.startswith("/") else at
@@ -212,10 +212,6 @@ def _is_writable_by_others(at: str, file_stat: os.stat_result, *, sticky_counts:
     return bool(file_stat.st_mode & stat.S_IWGRP) and (
         file_stat.st_gid != 0 or "system.posix_acl_access" in os.listxattr(at)
     )
-
-
-def _name_or_uid(uid: int) -> str:
-    return user_name(uid) or str(uid)
 
 
 @contextmanager

@@ -74,10 +74,10 @@ def load_json(data: bytes | str, most: int = MAX_BYTES) -> Any:
     return value
 
 
-def is_nested_deeper(value: Any, levels: int = MAX_DEPTH) -> bool:
-    """True if arrays and objects are nested more than so many levels deep; not recursive."""
+def is_nested_deeper(value: Any) -> bool:
+    """True if arrays and objects are nested more than `MAX_DEPTH` levels deep; not recursive."""
     level = [value] if isinstance(value, dict | list) else []
-    for _ in range(levels):
+    for _ in range(MAX_DEPTH):
         inner = chain.from_iterable(map(_inside, level))
         level = [each for each in inner if isinstance(each, dict | list)]
     return bool(level)

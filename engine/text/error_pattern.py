@@ -67,8 +67,7 @@ _AFTER_COLON = re.compile(rf"(?<=[^:]: )([245][0-9]{{2}}){_ENHANCED}{_WORD_END}"
 number there (`timeout: 250 ms`), and text that ends in two colons could be an IPv6 address."""
 
 _HTTP_STATUS = re.compile(r"[\[_]HTTP_([1-9][0-9]{2})[\]_](?![^ ])")
-"""The status of an HTTP answer, at the start: `[HTTP_503]`; in a task file, which has no brackets,
-"_HTTP_503_"."""
+"""The status of an HTTP answer, at the start: `[HTTP_503]`, or "_HTTP_503_" in a task file."""
 
 _CLASSES = frozenset("245")
 """First digit of a reply: success, temporary failure, permanent failure."""

@@ -61,18 +61,7 @@ def safe_lines(data: bytes | str, limit: int = 1 << 20) -> list[str]:
     return lines
 
 
-class _ContractTable(dict[int, str]):
-    """Translation table: keeps the contract's characters, replaces all others by an underscore."""
-
-    def __missing__(self, code: int) -> str:
-        return "_"
-
-
-_CONTRACT = _ContractTable(
-    {ord(c): c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 _.-:/"}
-)
-
-_is_plain = re.compile("[A-Za-z0-9 _.:/-]*").fullmatch
+_OTHER_CHARACTER = re.compile("[^A-Za-z0-9 _.:/-]")
 
 ERROR_LIMIT = 200
 """Characters of a stored error (contract: TASK_LAST_ERROR)."""
@@ -86,7 +75,7 @@ def contract_text(text: str) -> str:
 
     Letters, digits, space and `_ . - : /` stay; every other character becomes `_`. Source:
     nftban_task_queue.sh, which does the same to descriptions and errors."""
-    return text if _is_plain(text) else text.translate(_CONTRACT)
+    return _OTHER_CHARACTER.sub("_", text)
 
 
 def contract_error(text: str) -> str:

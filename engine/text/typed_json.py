@@ -3,21 +3,12 @@ values. A value of another type is refused with the path of its field."""
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import cache, partial
 from types import NoneType, UnionType
-from typing import (
-    Annotated,
-    Any,
-    TypeAlias,
-    TypeVar,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, TypeAlias, TypeVar, Union, cast
 
 from engine.text.decode import Malformed, check_count, check_epoch, check_number, check_object
 
@@ -85,14 +76,14 @@ _PLAIN: Mapping[Any, Reader] = {
 
 @cache
 def _reader(kind: Any, read_fields: FieldsReader) -> Reader:
-    origin, types = get_origin(kind), get_args(kind)
+    origin, types = typing.get_origin(kind), typing.get_args(kind)
     if kind in _PLAIN:
         return _PLAIN[kind]
     if origin is Annotated:
         own: Reader = types[1]
         return own
     if hasattr(kind, "_fields"):
-        hints = get_type_hints(kind, include_extras=True)
+        hints = typing.get_type_hints(kind, include_extras=True)
         by_name = {name: _reader(hints[name], read_fields) for name in kind._fields}
         return partial(read_fields, kind, by_name)
     if isinstance(kind, type) and issubclass(kind, Enum):

@@ -54,8 +54,7 @@ class Slots:
         """Tasks by kind that may be claimed and are not started yet, if they are counted."""
 
     def start_scan(self, *, counts: bool) -> None:
-        """Ask again which kinds may be claimed. With `counts`, the store asks for several tasks
-        before the first of them starts."""
+        """Ask again which kinds may be claimed; with `counts`, for several tasks at a time."""
         self._counts, self.token_at = counts, None
         self.refused.clear()
         self._gates.clear()
@@ -150,8 +149,7 @@ class Claimer:
         self._limit_ends: float | None = None
 
     def start_scan(self, now: float, room: int) -> None:
-        """Prepare `next_task` for up to `room` claims: ask again which kinds may be claimed, and
-        restart `take` if it is old."""
+        """Prepare `next_task` for up to `room` claims; restart `take` if it is old."""
         in_lots = self._store.claim_rules.claims_lots
         self._slots.start_scan(counts=in_lots)
         is_old = not 0 <= now - self._taken_since < RESCAN_INTERVAL_SECONDS

@@ -8,14 +8,8 @@ from collections.abc import Callable, Container, Mapping, Sequence
 
 from engine.mail import run_program
 from engine.model import Task
-from engine.system.supervisor import (
-    KILL_DELAY_SECONDS,
-    MAX_OUTPUT_BYTES,
-    CannotRun,
-    Program,
-    ProgramResult,
-    run_supervised,
-)
+from engine.system import supervisor
+from engine.system.supervisor import CannotRun, Program, ProgramResult, run_supervised
 from engine.system.users import Account
 from engine.text.safe import ERROR_LIMIT
 from engine.work.handlers import Context, Failed, Fatal, Lacking
@@ -61,7 +55,7 @@ class CommandHandler:
             context.data,
             kept_fds=context.kept_fds,
             account=self._account,
-            grace=KILL_DELAY_SECONDS,
+            grace=supervisor.KILL_DELAY_SECONDS,
         )
         try:
             ran = self._run(program, self._timeout, context.is_cancelled)
@@ -93,7 +87,7 @@ def task_environment(task: Task) -> Mapping[str, str]:
 def shorten_output(output: bytes) -> str:
     """Return the first 200 characters of the output, as the contract's program stores them. If the
     output has more than `KEPT` bytes, its beginning is lost; then return the last lines."""
-    if len(output) >= MAX_OUTPUT_BYTES:
+    if len(output) >= supervisor.MAX_OUTPUT_BYTES:
         return last_lines(output)
     return output.decode("utf-8", "replace").strip()[:ERROR_LIMIT]
 

@@ -63,8 +63,7 @@ class HandlerResult(NamedTuple):
 
     result: object
     row: str
-    """Key of the row, which is removed once the store has the outcome
-    (`WorkerServices.after_outcome`); "" to keep it."""
+    """Key of the row to remove after the outcome (`WorkerServices.after_outcome`); "": none."""
 
 
 class Context(NamedTuple):

@@ -132,8 +132,7 @@ class Housekeeping(NamedTuple):
             self.log("INFO", f"Auto-purged {purged} DLQ tasks older than {days:g} days")
 
     def sweep_mail(self, spool: MailSpool, now: float) -> None:
-        """Remove sent and incomplete mail from the mail spool; at most once an hour. Raises
-        `OSError`: it cannot be read or changed."""
+        """Remove sent and incomplete mail of the spool, at most hourly; raises `OSError`."""
         if not retention.is_sweep_due(self.folder, now, retention.MAIL_SWEEP_MARKER):
             return
         self._mark(retention.MAIL_SWEEP_MARKER)

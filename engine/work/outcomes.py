@@ -17,9 +17,8 @@ from engine.schedules import RetryDelay
 from engine.store import Gone, Store, StoreError, require_edge
 from engine.text.safe import safe_lines, state_name
 from engine.work.claiming import Slots
-from engine.work.handler_threads import FinishedTask
 from engine.work.handlers import Failed, Fatal, HandlerResult, Lacking, Postponed, Retry
-from engine.work.leases import Claim, Leases
+from engine.work.running_tasks import Claim, FinishedTask, Leases
 from engine.work.services import WorkerServices
 
 
@@ -102,8 +101,7 @@ def _parse_output(output: bytes) -> object:
 
 
 def report_failure(failure: BaseException) -> AttemptReport:
-    """The report of a failure: its stack trace, but of one that the handler reports itself only
-    the text and the details."""
+    """The report of a failure: text and details of a `Failed`, else the stack trace."""
     import traceback
 
     if isinstance(failure, Failed):
@@ -197,8 +195,7 @@ class OutcomeWriter:
         self._services.log("SUCCESS", f"Task completed: {task.id} ({task.kind})")
 
     def _postponed(self, claim: Claim, later: Postponed) -> Owed:
-        """Give back a task that was not attempted, due at least one second later: else it would be
-        claimed again immediately, for ever."""
+        """Give back a task without an attempt, due a second later, or it is claimed for ever."""
         task, why = claim.task, self._services.shorten_error(str(later))
         due = max(int(self._clock()) + 1.0, later.due)
         self.put_off += 1
@@ -211,8 +208,7 @@ class OutcomeWriter:
         )
 
     def _lacking(self, claim: Claim, failure: Lacking) -> Owed:
-        """Give back a task that was not attempted; its kind rests, and one line and an alert name
-        what is missing."""
+        """Give back a task without an attempt; its kind rests, with a line and an alert."""
         task, lack = claim.task, self._services.shorten_error(str(failure))
         self.put_off += 1
         if self._slots.pause_kind(task.kind, lack, self._clock()):
@@ -298,8 +294,7 @@ class OutcomeWriter:
     def _swap_all(
         self, owed: list[Owed], swap: Callable[[list[Move]], Iterable[Outcome]]
     ) -> list[tuple[Owed, Exception]]:
-        """Replace claimed tasks by their outcomes with `swap`; return those that the store refused,
-        with the reason."""
+        """Replace claimed tasks by their outcomes; return the refused ones with the reason."""
         refused: list[tuple[Owed, Exception]] = []
         for one, (move, rev, error) in _swaps(
             self._store, owed, self._services.before_giving_up, self._clock(), swap
@@ -345,8 +340,7 @@ def _swaps(
     now: float,
     swap_all: Callable[[list[Move]], Iterable[Outcome]],
 ) -> Iterator[tuple[Owed, Outcome]]:
-    """Store outcomes by `swap_all`: each has an answer of its own, so that one that is refused
-    does not delay the others."""
+    """Store outcomes by `swap_all`, each with its own answer: a refused one delays no other."""
     ready: list[tuple[Owed, Move]] = []
     for one in owed:
         task = one.claim.task

@@ -48,8 +48,7 @@ class WorkerServices(NamedTuple):
     write_log: Callable[[], None] = lambda: None
     """Writes the lines that `log` kept back; called before a handler starts, a wait and the end."""
     write_counts: Callable[[], None] = lambda: None
-    """Writes the counts that `add_count` kept back; called when the worker is idle, at the end, and
-    every `COUNTS_INTERVAL_SECONDS`."""
+    """Writes the counts kept back; called when idle, at the end, each `COUNTS_INTERVAL_SECONDS`."""
     publish: Callable[[], None] = lambda: None
     """Writes the metrics."""
     apply_retention: Callable[[], None] = lambda: None

@@ -6,12 +6,6 @@ from collections.abc import Callable
 from engine.mail.model import BadMail, NotSent
 from engine.mail.run_program import NOT_STARTED
 from engine.mail.send import smtp_client
-from engine.mail.send.smtp_client import (
-    IN_DOUBT_PREFIX,
-    SmtpDestination,
-    UnreadableMessage,
-    WireMessage,
-)
 from engine.model import Task
 from engine.work.handlers import WORKER_ENDED, Context, Failed, Fatal, Lacking, Postponed
 
@@ -24,8 +18,8 @@ class SmtpSend:
 
     def __init__(
         self,
-        open_letter: Callable[[Task], WireMessage],
-        destination: SmtpDestination,
+        open_letter: Callable[[Task], smtp_client.WireMessage],
+        destination: smtp_client.SmtpDestination,
         clock: Callable[[], float] = time.time,
         warn: Callable[[str], None] = lambda text: None,
         abandoned: str = WORKER_ENDED,
@@ -47,11 +41,12 @@ class SmtpSend:
         """Make one attempt. The text of a failure says whether its result is unknown."""
         try:
             letter = self._open(task)
-            if task.error.startswith(self._abandoned) or f": {IN_DOUBT_PREFIX}" in task.error:
+            doubt = f": {smtp_client.IN_DOUBT_PREFIX}"
+            if task.error.startswith(self._abandoned) or doubt in task.error:
                 again = "an earlier attempt ended without a result, the mail may arrive twice"
                 self._warn(f"MAIL_SEND_IN_DOUBT task_id={task.id}: {again}")
             smtp_client.send(letter, self._destination, context.is_cancelled, self._connections)
-        except UnreadableMessage as failure:
+        except smtp_client.UnreadableMessage as failure:
             raise Postponed(self._clock() + UNREADABLE_RETRY_SECONDS, str(failure)) from failure
         except BadMail as error:
             raise Fatal(str(error)) from error

@@ -30,10 +30,9 @@ from engine.schedules import RetryDelay
 from engine.store import Gone, Store, StoreError
 from engine.work import handlers, outcomes
 from engine.work.claiming import Claimer, Slots
-from engine.work.handler_threads import FinishedTask, HandlerThreads
 from engine.work.handlers import Context, Handler
-from engine.work.leases import Claim, Leases
 from engine.work.outcomes import OutcomeWriter
+from engine.work.running_tasks import Claim, FinishedTask, HandlerThreads, Leases
 from engine.work.services import REACHED_AGAIN, TimedWrites, WorkerServices
 
 RESCUE_INTERVAL_SECONDS = 60.0
@@ -52,8 +51,7 @@ class WorkerResult(NamedTuple):
     refused: Mapping[str, str] = {}
     """Kinds with a due task that was skipped or given back, and the reason."""
     token_at: float | None = None
-    """Earliest time at which a skipped task may run, by the rate limit of its kind or of its
-    handler's transport; epoch seconds UTC."""
+    """When a skipped task may run, by the limit of its kind or transport; epoch seconds UTC."""
     next_due: float | None = None
     """Time when the next waiting task comes due, epoch seconds UTC."""
     lost: str = ""

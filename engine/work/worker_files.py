@@ -13,6 +13,7 @@ from itertools import count as numbers
 from engine.config.queue_config import Queue
 from engine.model import Task
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.system.command_errors import print_error
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
@@ -26,8 +27,7 @@ _MAX_FILE_BYTES = 1 << 20
 """Maximum bytes read of a worker's file: it has one line per claimed task."""
 
 _EMPTY_FILE_SECONDS = 60.0
-"""Seconds after which an unlocked, empty worker file is removed: its worker was killed, or has just
-created it."""
+"""Seconds after which an empty, unlocked file is removed: its worker was killed, or is new."""
 
 _CLAIMS_FILE_SECONDS = 86400.0
 """Seconds after which the file of a killed worker with claims is removed: longer than any lease."""
@@ -58,7 +58,7 @@ class ClaimNotes:
             return handler
 
         def record_and_run(task: Task, context: Context) -> object:
-            slot = self._slot()
+            slot = self._free.popleft() if len(self._free) > _KEPT_NOTES else next(self._more)
             self._write(slot, task)
             try:
                 return handler(task, context)
@@ -66,9 +66,6 @@ class ClaimNotes:
                 self._free.append(slot)  # keep the note: the outcome is not stored yet
 
         return record_and_run
-
-    def _slot(self) -> int:
-        return self._free.popleft() if len(self._free) > _KEPT_NOTES else next(self._more)
 
     def _write(self, slot: int, task: Task) -> None:
         try:
@@ -112,7 +109,7 @@ def _register(queue: Queue, ended: ExitStack) -> int:
 
 
 def _open_run_dir(queue: Queue) -> AbstractContextManager[int]:
-    return files.closing(files.open_dir_path(queue.run_dir, queue.root))
+    return closing_fd(files.open_dir_path(queue.run_dir, queue.root))
 
 
 def _remove_old_files(folder: int, now: float) -> None:
@@ -163,7 +160,7 @@ def _read_claims(name: str, folder: int) -> Iterator[tuple[str, int]]:
 
 def _worker_files(folder: int) -> list[str]:
     # `open_dir_path` opens the folder with O_PATH; open it again to list it.
-    with files.closing(files.open_folder(".", folder)) as fd:
+    with closing_fd(files.open_folder(".", folder)) as fd:
         names = [name for name in os.listdir(fd) if name.startswith(_FILE_PREFIX)]
     return [name for name in names if name.split(".")[1].isdecimal()]
 
@@ -173,7 +170,7 @@ def _is_running(name: str, folder: int) -> bool:
         fd = files.open_plain(name, folder)
     except OSError:
         return False  # ended, or not our file
-    with files.closing(fd):
+    with closing_fd(fd):
         return not files.is_unclaimed(fd)
 
 

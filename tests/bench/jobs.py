@@ -184,7 +184,10 @@ def bullmq_retry(bench: Bench) -> Figures:
                         calls = [
                             ScriptCall(
                                 alone,
-                                package.key_names("bull:mails:", str(n), "failed"),
+                                [
+                                    f"bull:mails:{k.format(id=n, target='failed')}"
+                                    for k in package.keys
+                                ],
                                 [str(n), "LPUSH", "failedReason", "failed", "1", "1"],
                             )
                             for n in range(start, start + PIPELINE)

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from engine import verbs
 from engine.config.place_address import parse_address
 from engine.formats.base.memory import MemoryStore, MemoryTasks
-from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.place import BullmqSettings, parse_place
 from engine.formats.bullmq.store import BullmqStore
 from engine.formats.kannader.store import KannaderStore, make_spool
 from engine.formats.nftban.store import NftbanStore
@@ -140,7 +140,8 @@ def _redis(server: TestServer, folder: str) -> Opener:
     number = next(_databases) % 60 + 1
     with server.client(number) as client:
         client.flushdb()
-    place = parse_place(parse_address(server.place(number)))._replace(lease_seconds=10_000_000.0)
+    settings = BullmqSettings(lease=10_000_000.0)
+    place = parse_place(parse_address(server.place(number)), settings)
     return lambda clock: BullmqStore(place, clock)
 
 

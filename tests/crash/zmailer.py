@@ -7,9 +7,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import cast
 
-from engine.formats.zmailer.agents.errormail import ErrormailAgent
-from engine.formats.zmailer.agents.hold import HoldAgent
 from engine.formats.zmailer.agents.jobs import AgentJobs, Deliver
+from engine.formats.zmailer.agents.router_agents import ErrormailAgent, HoldAgent
 from engine.formats.zmailer.reports import ReportForm, ReportSettings
 from engine.formats.zmailer.scheduling.agent_lines import AgentAnswer, JobLine, parse_agent_line
 from engine.formats.zmailer.spool.folders import PostofficeFolders

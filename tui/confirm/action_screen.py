@@ -1,14 +1,15 @@
-"""The screen on which an action is confirmed."""
+"""The screen on which an action is confirmed, and the base of actions: what it is for, its effect,
+its result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import NamedTuple
 
 from textual.binding import Binding
 
 from engine.store import StoreError
 from engine.text.safe import safe_line
-from tui.confirm.action import Action, Question, Reason, why_outdated
 from tui.confirm.confirm_screen import ConfirmScreen, PlanWords
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
@@ -16,6 +17,143 @@ from tui.screens.dialogs import AskScreen
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.text.lines import Line, Run
+
+
+class Fact(NamedTuple):
+    """Something that an action is based on: another value of it outdates the plan."""
+
+    value: object
+    change: str
+    """What to say if the value differs: `the worker changed`."""
+
+
+class Reason(NamedTuple):
+    """Why the operator applies it."""
+
+    text: str
+    """As typed; "" if none was given."""
+    words: str
+    """As it is painted: `none (Tab)` if none was given."""
+
+
+class Question(NamedTuple):
+    """A question that fills in a field of an action."""
+
+    title: str
+    text: str
+    """The suggested answer."""
+    problem: Callable[[str], str]
+    """Returns what is wrong with an answer, "" if nothing."""
+    take: Callable[[str], Question | None]
+    """Takes the answer; returns the question after it."""
+
+
+def why_outdated(planned: Sequence[Fact], now: Sequence[Fact]) -> str:
+    """What has changed since a plan was made: the first fact with another value; "" if none."""
+    for before, fact in zip(planned, now, strict=True):
+        if before.value != fact.value:
+            return fact.change
+    return ""
+
+
+class Action:
+    """An action as of the opening of its screen. The properties read memory only: they are asked at
+    each paint and key. A subclass overrides what differs from an action that `y` confirms and that
+    closes its screen."""
+
+    kind = ""
+    """Name of its screen in the key table."""
+    digits_name = "count"
+    reason_title = "reason (journal)"
+    """Title of the prompt for the reason; it says who reads it."""
+    stays_open = False
+    """Its result is shown on its screen."""
+    shows_failure = False
+    """Its text says why it was not applied."""
+    basis: tuple[Fact, ...] = ()
+    """The facts that it was made from: set at the end of the constructor, and when they are read
+    again for it."""
+    title: Line = ()
+    """The verb, and what it acts on."""
+    acts_on = ""
+    """What it changes, at the right end of the next step."""
+    hint = ""
+    """The words of the key that confirms; "" for those of the key table."""
+
+    @property
+    def prompt(self) -> str:
+        """What `y` or the digits do: `suspend postfix`."""
+        raise NotImplementedError
+
+    @property
+    def expected_digits(self) -> str:
+        """Digits to type; "" if `y` confirms."""
+        return ""
+
+    @property
+    def takes_reason(self) -> bool:
+        """True if a reason can be given."""
+        return False
+
+    @property
+    def progress(self) -> object:
+        """What is painted while it runs: another value repaints the screen."""
+        return None
+
+    def facts(self) -> tuple[Fact, ...]:
+        """What it is based on, as it is now."""
+        return ()
+
+    def refusal(self) -> str:
+        """Why there is nothing to apply; "" if there is something."""
+        return ""
+
+    def absent_keys(self) -> set[str]:
+        """Actions of the key table that it has no use for now."""
+        return set()
+
+    def lines(self, now: float, width: int, reason: Reason) -> list[Line]:
+        """The effect, or the result; `now` in epoch seconds UTC."""
+        raise NotImplementedError
+
+    def result(self) -> Line:
+        """The result in place of the question; () before it ran."""
+        return ()
+
+    def stage(self) -> str | None:
+        """How far it is; None: a plan."""
+        return None
+
+    def next_step(self) -> tuple[str, str] | None:
+        """A key and what it does, where that is not to confirm; None otherwise."""
+        return None
+
+    def question(self) -> Question | None:
+        """The question for what is missing or can be changed; None if there is none."""
+        return None
+
+    @property
+    def is_incomplete(self) -> bool:
+        """True if its question must be answered first."""
+        return False
+
+    def switch(self) -> bool:
+        """Choose the next value; True if that changed something."""
+        return False
+
+    async def load(self) -> AsyncIterator[None]:
+        """Find out the effect, in steps that each have more to show."""
+        return
+        yield
+
+    async def apply(self, reason: str) -> Run:
+        """Apply it; return the result in words, for the screen below.
+
+        Raises:
+            engine.store.StoreError: it was not applied.
+        """
+        raise NotImplementedError
+
 
 READ_SECONDS = 0.2
 """Seconds between two looks at the progress and the facts of an action."""
@@ -34,8 +172,7 @@ def show_action(
     done: Callable[[], None] = lambda: None,
 ) -> None:
     """Open an action above a screen, which shows its result; `done` is called once it is applied,
-    before the screen closes.
-    """
+    before the screen closes."""
     screen = ActionScreen(action, session, context, done)
 
     def back(_: None) -> None:
@@ -58,7 +195,7 @@ class ActionScreen(ConfirmScreen):
         context: ConsoleContext,
         done: Callable[[], None] = lambda: None,
     ) -> None:
-        """`done` is called once it is applied."""
+        assert action.kind in KINDS, f"{action.kind} has no bindings"
         self.action, self._when_done = action, done
         self.KIND = action.kind
         super().__init__(session, context)
@@ -70,7 +207,6 @@ class ActionScreen(ConfirmScreen):
         """The result and its style; "" before it was applied."""
 
     def on_mount(self) -> None:
-        """Find out the effect; follow the progress; ask for what is missing."""
         self.find_effect()
         self.set_interval(READ_SECONDS, self._follow)
         if self.action.is_incomplete:
@@ -104,16 +240,13 @@ class ActionScreen(ConfirmScreen):
 
     @property
     def expected_digits(self) -> str:
-        """See `Subject`."""
         return self.action.expected_digits
 
     @property
     def takes_reason(self) -> bool:
-        """See `Subject`."""
         return self.action.takes_reason and not (self._is_running or self.action.result())
 
     def why_not_applicable(self) -> str:
-        """Why there is nothing to apply: it runs, is done, is outdated, or the action refuses."""
         if self._is_running or self.action.result():
             again = "already running" if self._is_running else "already done: Esc closes"
             return self.action.refusal() or again
@@ -148,14 +281,12 @@ class ActionScreen(ConfirmScreen):
     # Painting
 
     def describe(self) -> PlanWords:
-        """The words around it; the action knows how far it is."""
         words, stage = super().describe(), self.action.stage()
         if (step := self.action.next_step()) is not None:
             words = words._replace(key=step[0], does=step[1])
         return words if stage is None else words._replace(stage=stage)
 
     def lay_out(self) -> None:
-        """Paint effect or result, and the question."""
         if not self.is_paintable or not self.size.width:
             return
         action, progress = self.action, self._progress
@@ -190,14 +321,12 @@ class ActionScreen(ConfirmScreen):
                 await self.run_action(action)
 
     def without(self) -> set[str]:
-        """Keys without a function for this action now; one that is incomplete can be armed."""
         is_open = not (self._is_running or self.action.result())
         needs = {"arm"} if is_open and self.action.is_incomplete else set()
         fixed = set() if self.takes_reason else {"reason"}
         return (super().without() - needs) | fixed | self.action.absent_keys()
 
     def action_fill(self) -> None:
-        """Ask for what is missing or can be changed."""
         if not self._is_running and (question := self.action.question()) is not None:
             self._ask(question)
 
@@ -215,7 +344,6 @@ class ActionScreen(ConfirmScreen):
         self.app.push_screen(AskScreen(question.title, question.text, question.problem), take)
 
     def action_switch(self) -> None:
-        """Choose the next value."""
         if not self._is_running and self.action.switch():
             self.find_effect()
             self.lay_out()

@@ -39,21 +39,16 @@ class PlanWords(NamedTuple):
     key: str = ""
     """The key of the next step; "" if the bar has it."""
     does: str = ""
-    """The next step."""
 
 
 class ConfirmScreen(BaseScreen):
     """A plan is applied here by typing its digits, or by `y` if nothing is lost; never by Enter.
-
-    Applying it needs an armed console; viewing does not.
-    """
+    Applying it needs an armed console; viewing does not."""
 
     digits_name = "count"
-    """What the typed digits are called."""
     focused_part = "#text"
     """What takes the keys that move."""
     reason_title = "reason (journal)"
-    """Title of the prompt for the reason."""
 
     def __init__(self, session: PlaceSession, context: ConsoleContext) -> None:
         super().__init__()
@@ -62,7 +57,6 @@ class ConfirmScreen(BaseScreen):
         self.guard: ConfirmGuard = ConfirmGuard()
         self.message = Message(context.clock)
         self.step = self.KIND
-        """The last step of the path."""
         self.acts_on = ""
         """What the plan changes, at the right end of the next step."""
         self.bar: Line = ()
@@ -70,7 +64,6 @@ class ConfirmScreen(BaseScreen):
         self._was_armed = False
 
     def compose(self) -> ComposeResult:
-        """Path, plan, bar, next step, hints."""
         yield TopLine(id="title")
         yield LongText(id="text")
         yield Lines(id="word")
@@ -87,7 +80,6 @@ class ConfirmScreen(BaseScreen):
         self.guard.plan_hidden()
 
     def on_resize(self) -> None:
-        """Lay out for the current size."""
         frame_panes(self, frame_border(*self.size))
         self.lay_out()
 
@@ -103,20 +95,16 @@ class ConfirmScreen(BaseScreen):
 
     @property
     def expected_digits(self) -> str:
-        """See `Subject`."""
         raise NotImplementedError
 
     @property
     def takes_reason(self) -> bool:
-        """See `Subject`."""
         return False
 
     def why_not_applicable(self) -> str:
-        """See `Subject`."""
         raise NotImplementedError
 
     def why_wait(self) -> str:
-        """See `Subject`."""
         return ""
 
     def apply_plan(self) -> None:
@@ -161,8 +149,7 @@ class ConfirmScreen(BaseScreen):
 
     def show_text(self, title: Line, text: Sequence[Line], bar: Line, acts_on: str = "") -> None:
         """Show the text in a frame with that title, its first words as capitals; the question or
-        the result in the bar; and at the right what the plan changes.
-        """
+        the result in the bar; and at the right what the plan changes."""
         self.acts_on, self.bar = acts_on, bar
         part, words = self.query_one("#text", LongText), self.describe()
         part.add_class("pane")
@@ -206,7 +193,6 @@ class ConfirmScreen(BaseScreen):
         return keys.hints_of(self.KIND, grey, self.without(), words)
 
     def say(self, text: str, style: str = "warn") -> None:
-        """Show a message for some seconds, or until the next key."""
         self.message.say(text, style)
         if self.is_paintable and self.query("#next"):
             self.show_foot()
@@ -220,11 +206,9 @@ class ConfirmScreen(BaseScreen):
     # Keys
 
     def without(self) -> set[str]:
-        """Keys that have no function now."""
         return self.confirmation.absent_actions
 
     def _press(self) -> Press:
-        """The current key."""
         arrived: float = getattr(self.app, "arrived", float("-inf"))
         return Press(*self.size, self.is_pasted, self.guard.is_early(arrived))
 
@@ -238,22 +222,18 @@ class ConfirmScreen(BaseScreen):
             self.say(message)
 
     def action_arm(self) -> None:
-        """Arm or disarm; the plan stays open."""
         self.message.clear()
         self._answered(self.confirmation.arm(self._press()))
 
     def action_yes(self) -> None:
-        """Apply the plan if `y` is enough for it."""
         self.message.clear()
         self._answered(self.confirmation.yes(self._press()))
 
     def action_digit(self, digit: str) -> None:
-        """Append a digit; the complete number applies the plan."""
         self.message.clear()
         self._answered(self.confirmation.digit(digit, self._press()))
 
     def action_rub_out(self) -> None:
-        """Delete the last digit."""
         self.message.clear()
         self.confirmation.typed = self.confirmation.typed[:-1]
         self.lay_out()
@@ -272,9 +252,7 @@ class ConfirmScreen(BaseScreen):
         self.app.push_screen(prompt, take)
 
     def action_move(self, how: str) -> None:
-        """Scroll the text."""
         self.query_one("#text", LongText).move(how)
 
     def action_back(self) -> None:
-        """Close the screen."""
         self.dismiss()

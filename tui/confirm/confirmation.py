@@ -25,25 +25,20 @@ class Subject(Protocol):
     @property
     def digits_name(self) -> str:
         """What the digits are called, such as "count"."""
-        ...
 
     @property
     def expected_digits(self) -> str:
         """Digits to type; "" if `y` confirms."""
-        ...
 
     @property
     def takes_reason(self) -> bool:
         """True if a reason can be given now."""
-        ...
 
     def why_not_applicable(self) -> str:
         """Why there is nothing to apply, in any mode; "" if there is something."""
-        ...
 
     def why_wait(self) -> str:
         """Why a confirming key must wait, for example for data still loading; "" if it need not."""
-        ...
 
 
 class Press(NamedTuple):
@@ -63,7 +58,6 @@ class Confirmation:
     def __init__(self, subject: Subject, context: ConsoleContext) -> None:
         self._subject, self._context = subject, context
         self.typed = ""
-        """The digits typed so far."""
         self.reason = ""
 
     @property

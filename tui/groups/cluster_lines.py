@@ -21,7 +21,6 @@ from tui.text.task_row import time_fields
 from tui.text.times import format_time_with_age
 
 EVIDENCE_NAME_CELLS = 10
-"""Cells for the names of the evidence."""
 
 DEATHS_MINUTES = 120
 """Range of the graph of deaths."""
@@ -43,37 +42,35 @@ def cluster_table(
         return [(bar(count / most if most else 0.0, SHARE_CELLS), "muted"), (f" {percent:>4}", "")]
 
     def error(each: CheckedCluster) -> Run:
-        pattern = each.cluster.pattern  # a wide table has a column for the code
-        return safe_line(
-            pattern.removeprefix(reply_code(pattern)).lstrip() if is_wide else pattern
-        ), ""
+        pattern = each.cluster.pattern
+        if is_wide:  # it has a column for the code
+            pattern = pattern.removeprefix(reply_code(pattern)).lstrip()
+        return safe_line(pattern), ""
 
     def count(each: CheckedCluster) -> Run:
         return fit_count(each.cluster.count, 5), "strong"
 
+    def code(each: CheckedCluster) -> Run:
+        return reply_code(each.cluster.pattern) or "-", "muted"
+
     def last(each: CheckedCluster) -> Run:
         return _time_or_date(each.last, now), "muted"
+
+    def still(each: CheckedCluster) -> Run:
+        return each.now.text, STILL_LOOKS[each.now.answer]
 
     columns: tuple[Column[CheckedCluster], ...] = (
         Column("CLUSTER", 7, lambda each: (each.cluster.mark, "accent"), least=NARROW_COLUMNS),
         Column("COUNT", 5, count, right=True),
         Column("SHARE", SHARE_CELLS + 5, share, least=NARROW_COLUMNS),
-        Column("CODE", 4, _code, right=True, least=NARROW_COLUMNS),
+        Column("CODE", 4, code, right=True, least=NARROW_COLUMNS),
         Column("ERROR", 8, error, grows=REST),
         Column("LAST", 5, last, least=NARROW_COLUMNS),
-        Column(
-            "STILL?",
-            8 if is_wide else 7,
-            lambda each: (each.now.text, STILL_LOOKS[each.now.answer]),
-        ),
+        Column("STILL?", 8 if is_wide else 7, still),
     )
     head, lines = Table(columns).lines(clusters, width)
     rows = zip(clusters, lines, strict=True)
     return head, [Choice(each.cluster.mark, line) for each, line in rows]
-
-
-def _code(each: CheckedCluster) -> Run:
-    return reply_code(each.cluster.pattern) or "-", "muted"
 
 
 def evidence_lines(
@@ -84,11 +81,8 @@ def evidence_lines(
     limit: AttemptLimit = attempts_allowed,
     deaths: Sequence[int] = (),
 ) -> list[Line]:
-    """The full error, the evidence for "still happening", and some of the tasks.
-
-    `limit`: maximum attempts of each task. `deaths`: their number in each of the last
-    `DEATHS_MINUTES`.
-    """
+    """The full error, the evidence for "still happening", and some of the tasks. `limit`: maximum
+    attempts of each task. `deaths`: their number in each of the last `DEATHS_MINUTES`."""
     cluster, answer = judged
     first, last = cluster.first, judged.last
     since = "" if first is None else format_time_with_age(first, now)

@@ -22,7 +22,6 @@ from tui.text.task_row import time_fields
 from tui.text.times import format_minutes, format_time_with_age
 
 NO_NAME = "(none)"
-"""Name of the group of tasks without a value."""
 
 BAR_CELLS = 6
 """Cells of the bar of a group; the largest group fills it."""
@@ -31,8 +30,6 @@ STATE_FILLS, OTHER_FILL = {State.PENDING: FULL_CELL, State.ACTIVE: "▓", State.
 """Fill of each state's part of a bar: parts are told apart without colours, too."""
 
 LABEL_CELLS = 11
-"""Cells for the names of the times and the error."""
-
 COUNT_CELLS = 5
 NO_FACTS: Mapping[str, GroupFacts] = {}
 
@@ -47,8 +44,7 @@ def group_table(
     facts: Mapping[str, GroupFacts] = NO_FACTS,
 ) -> tuple[Line, list[Line]]:
     """The titles, and a line for each group. `first` is the state that verbs act on; its column is
-    dropped last. `title` is what the groups are called, `facts` more about some of them.
-    """
+    dropped last. `title` is what the groups are called, `facts` more about some of them."""
     title, groups, is_wide = title or table.by, table.groups, width >= NARROW_COLUMNS
     longest = max((cells_of(name_of(group.name)) for group in groups), default=0)
     most = max((group.total for group in groups), default=0)
@@ -59,14 +55,20 @@ def group_table(
     def known(group: TaskGroup) -> GroupFacts:
         return facts.get(group.name, GroupFacts())
 
+    def name(group: TaskGroup) -> Run:
+        return name_of(group.name), "accent" if group.name else "muted"
+
     def count_column(state: State) -> Column[TaskGroup]:
-        title, rank = _short_title(state_name(states[state])), 1 + ranks.index(state)
-        return Column(
-            title, COUNT_CELLS, lambda group: _count_run(group.count(state)), right=True, rank=rank
-        )
+        def count(group: TaskGroup) -> Run:
+            number = group.count(state)
+            return (fit_count(number, COUNT_CELLS), "") if number else (".", "muted")
+
+        word, rank = state_name(states[state]), 1 + ranks.index(state)
+        title = word if len(word) <= COUNT_CELLS else word[: COUNT_CELLS - 1]  # `DLQ`, `PEND`
+        return Column(title.upper(), COUNT_CELLS, count, right=True, rank=rank)
 
     columns: list[Column[TaskGroup]] = [
-        Column(title.upper(), max(len(title), min(longest, room)), _name_cell),
+        Column(title.upper(), max(len(title), min(longest, room)), name),
         Column("ALL", 5, lambda group: (fit_count(group.total, 5), "strong"), right=True),
         Column("", BAR_CELLS, lambda group: [*state_bar(group, most, BAR_CELLS)]),
         *map(count_column, used),
@@ -85,10 +87,6 @@ def group_table(
     return Table(columns).lines(groups, width)
 
 
-def _name_cell(group: TaskGroup) -> Run:
-    return name_of(group.name), "accent" if group.name else "muted"
-
-
 def _error_cell(group: TaskGroup, facts: GroupFacts) -> Run:
     error = safe_line(group.error)
     if facts.pending and facts.pending not in error:
@@ -103,18 +101,9 @@ def _next_run(group: TaskGroup, facts: GroupFacts, now: float) -> Run:
     return _next_due(group._replace(next_due=wakeup), now)
 
 
-def _short_title(word: str) -> str:
-    """A state as the title of a column: `DLQ`, `TRASH`, `PEND`."""
-    return (word if len(word) <= COUNT_CELLS else word[: COUNT_CELLS - 1]).upper()
-
-
 def name_of(name: str) -> str:
     """The name of a group, safe to show."""
     return safe_line(name) or NO_NAME
-
-
-def _count_run(number: int) -> Run:
-    return (fit_count(number, COUNT_CELLS), "") if number else (".", "muted")
 
 
 def _payloads(group: TaskGroup) -> Run:
@@ -235,18 +224,17 @@ def merge_rings(table: GroupTable, facts: Mapping[str, GroupFacts], ring: str) -
 def _add_groups(one: TaskGroup | None, other: TaskGroup) -> TaskGroup:
     if one is None:
         return other
-    latest = max((one, other), key=lambda group: (bool(group.error), group.error_at or 0.0))
-    known = [each for each in (one.payloads, other.payloads) if each is not None]
+    both = one, other
+    latest = max(both, key=lambda group: (bool(group.error), group.error_at or 0.0))
+    payloads = [group.payloads for group in both if group.payloads is not None]
     return TaskGroup(
         one.name,
         tuple(map(sum, zip(one.counts, other.counts, strict=True))),
-        min((group.oldest for group in (one, other) if group.oldest is not None), default=None),
-        next_due=min(
-            (group.next_due for group in (one, other) if group.next_due is not None), default=None
-        ),
+        min((group.oldest for group in both if group.oldest is not None), default=None),
+        min((group.next_due for group in both if group.next_due is not None), default=None),
         error=latest.error,
         error_at=latest.error_at,
-        payloads=sum(known) if known else None,
+        payloads=sum(payloads) if payloads else None,
     )
 
 
@@ -275,14 +263,10 @@ def group_values(
 def _values(
     by: str, group: TaskGroup, states: Mapping[State, str], facts: GroupFacts | None
 ) -> Mapping[str, object]:
-    due = group.next_due
+    due = facts.wakeup if facts is not None and group.next_due is None else group.next_due
+    known: dict[str, object] = {}
     if facts is not None:
-        due = facts.wakeup if due is None else due
-    known = (
-        {}
-        if facts is None
-        else {"ring": facts.ring, "agents": facts.agents, "pending": facts.pending}
-    )
+        known = {"ring": facts.ring, "agents": facts.agents, "pending": facts.pending}
     return {
         "by": by,
         "name": group.name,

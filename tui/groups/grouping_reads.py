@@ -26,11 +26,7 @@ class GroupsRead(NamedTuple):
 
 
 async def read_groups(
-    session: PlaceSession,
-    query: Query,
-    by: str,
-    first: State | None = None,
-    most: int = MAX_GROUPS,
+    session: PlaceSession, query: Query, by: str, first: State | None = None, most: int = MAX_GROUPS
 ) -> GroupsRead:
     """The groups of a query's tasks, `most` of them, -1: all; those with the most tasks in the
     state `first` come first.

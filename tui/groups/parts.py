@@ -7,27 +7,34 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from engine.index.filter_language import Filter
+from engine.index.error_clusters import count_deaths
+from engine.index.filter_language import Filter, equality_filter
+from engine.index.group_counts import FILTER_FIELDS, TaskGroup
 from engine.index.schema import Query
 from engine.model import State, Task
 from engine.store import Unavailable
+from engine.text.figure import UNKNOWN
+from engine.text.figures import format_count
 from engine.text.safe import safe_line, state_name
+from tui.groups import cluster_lines
+from tui.groups import group_lines as view
+from tui.groups.grouping_reads import GroupsRead, read_groups
 from tui.plan import refusals
 from tui.plan.planning import VerbRequest
 from tui.screens.base import Copy
 from tui.screens.console_context import ConsoleContext
 from tui.screens.rows_parts import Change, RowsActions, RowsParts
+from tui.session.index_queries import CheckedCluster, check_clusters
 from tui.session.place_session import PlaceSession
 from tui.text import task_row
 from tui.text.export import ExportTable, RowSink
 from tui.text.frames import Frame
 from tui.text.hints import next_line
-from tui.text.lines import Line
-from tui.text.table import ShownRows
+from tui.text.lines import Line, fit_text
+from tui.text.styles import STILL_LOOKS
+from tui.text.table import Choice, ShownRows
 
 COPIED_CELLS = 160
-"""Width of a copied row."""
-
 G = TypeVar("G")
 
 MAX_TASKS = 50
@@ -47,82 +54,15 @@ class GroupScreenActions(RowsActions, Protocol):
         """Open the plan for a verb."""
 
 
-class Grouping(Protocol[G]):
-    """What the rows are: tasks with a common value, or failed tasks with the same error."""
-
-    noun: str
-    none: str
-    """Said where there are no rows."""
-
-    def version(self) -> tuple[object, ...]:
-        """What the groups depend on; they are read again when it changes."""
-        ...
-
-    async def read(self) -> Sequence[G]:
-        """Read the groups, in the order of their rows.
-
-        Raises:
-            Unavailable: the place was closed.
-        """
-        ...
-
-    async def read_more(self, group: G, query: Query) -> None:
-        """Read what else the details of a group show; raises as `read`."""
-
-    @property
-    def notice(self) -> str:
-        """What the last reading could not do as asked; "" if nothing."""
-        ...
-
-    def key_of(self, group: G) -> str:
-        """Key of a group's row."""
-        ...
-
-    def term_of(self, group: G) -> Filter:
-        """The filter that a group's tasks match, without that of the task list."""
-        ...
-
-    def target_state(self, group: G) -> State | None:
-        """The state of the listed tasks of a group, and the tab that Enter opens."""
-        ...
-
-    def count_of(self, group: G) -> int:
-        """Number of tasks of a group that a verb acts on."""
-        ...
-
-    def scope_words(self, group: G) -> str:
-        """The scope of a plan for a group."""
-        ...
-
-    def rows_frame(self, groups: Sequence[G], *, is_known: bool) -> Frame:
-        """The frame of the rows: how many there are, and of how many tasks."""
-        ...
-
-    def details_frame(self, group: G | None) -> Frame:
-        """The frame of the details."""
-        ...
-
-    def rows(self, groups: Sequence[G], width: int) -> ShownRows:
-        """The rows for a width."""
-        ...
-
-    def details(self, group: G, tasks: Sequence[Task] | None, width: int) -> list[Line]:
-        """The details of a group, with some of its tasks; None: not read yet."""
-        ...
-
-    def next_step(self, group: G, state_word: str, width: int) -> Line:
-        """The next step for a group, and what a key acts on."""
-        ...
-
-    def values_of(self, groups: Sequence[G]) -> list[Mapping[str, object]]:
-        """Groups for JSON and export; times in epoch seconds UTC."""
-        ...
-
-
 class GroupParts(RowsParts, Generic[G]):
-    """The groups, and some tasks of the one under the cursor, updated while visible."""
+    """The groups, and some tasks of the one under the cursor, updated while visible. A subclass
+    says what the rows are: tasks with a common value, or failed tasks with the same error."""
 
     screen: GroupScreenActions
+    noun = none = ""
+    """What a row is called; said where there are no rows."""
+    notice = ""
+    """What the last reading could not do as asked; "" if nothing."""
 
     def __init__(
         self,
@@ -130,27 +70,72 @@ class GroupParts(RowsParts, Generic[G]):
         context: ConsoleContext,
         screen: GroupScreenActions,
         query: Query,
-        grouping: Grouping[G],
-        *,
         aim: str = "",
     ) -> None:
         """`query` is the state and filter of the task list; the group `aim` gets the cursor."""
         super().__init__(session, context, screen, aim)
-        self.query, self.grouping = query, grouping
+        self.query = query
         self.groups: Sequence[G] = ()
         self._tasks: tuple[str, tuple[Task, ...]] = ("", ())
         """The key of a group, and some of its tasks."""
         self.is_known = False
         """True if the groups are those of the place: they were read, and it can be reached."""
 
+    # What the rows are
+
+    def version(self) -> tuple[object, ...]:
+        """What the groups depend on; they are read again when it changes."""
+        raise NotImplementedError
+
+    async def read(self) -> Sequence[G]:
+        """Read the groups, in the order of their rows.
+
+        Raises:
+            Unavailable: the place was closed.
+        """
+        raise NotImplementedError
+
+    async def read_more(self, group: G, query: Query) -> None:
+        """Read what else the details of a group show; raises as `read`."""
+
+    def key_of(self, group: G) -> str:
+        """Key of a group's row."""
+        raise NotImplementedError
+
+    def term_of(self, group: G) -> Filter:
+        """The filter that a group's tasks match, without that of the task list."""
+        raise NotImplementedError
+
+    def target_state(self, group: G) -> State | None:
+        """The state of the listed tasks of a group, and the tab that Enter opens."""
+        return self.query.state
+
+    def count_of(self, group: G) -> int:
+        """Number of tasks of a group that a verb acts on."""
+        raise NotImplementedError
+
+    def scope_words(self, group: G) -> str:
+        """The scope of a plan for a group."""
+        raise NotImplementedError
+
+    def details_of(self, group: G, tasks: Sequence[Task] | None, width: int) -> list[Line]:
+        """The details of a group, with some of its tasks; None: not read yet."""
+        raise NotImplementedError
+
+    def step_of(self, group: G, width: int) -> Line:
+        """The next step for a group, and what a key acts on."""
+        raise NotImplementedError
+
+    def values_of(self, groups: Sequence[G]) -> list[Mapping[str, object]]:
+        """Groups for JSON and export; times in epoch seconds UTC."""
+        raise NotImplementedError
+
     # What is read
 
     def start(self) -> None:
-        """Read the groups."""
         self.screen.run("groups", self.follow)
 
     def cursor_moved(self) -> Change:
-        """Read the tasks of the group under the cursor."""
         self.screen.run("tasks", self.read_tasks)
         return Change.ROWS
 
@@ -162,12 +147,12 @@ class GroupParts(RowsParts, Generic[G]):
         """
         grounds: tuple[object, ...] = ()
         while True:
-            before, grounds = grounds, self.grouping.version()
+            before, grounds = grounds, self.version()
             if grounds != before:
                 began = asyncio.get_running_loop().time()
-                self.groups = await self.grouping.read()
-                if self.grouping.notice:
-                    self.say(self.grouping.notice)
+                self.groups = await self.read()
+                if self.notice:
+                    self.say(self.notice)
                 self.is_known = not self.session.inspector.latest.unavailable
                 self.screen.show_change(Change.ROWS)
                 self.screen.run("tasks", self.read_tasks)
@@ -180,16 +165,16 @@ class GroupParts(RowsParts, Generic[G]):
         await asyncio.sleep(CURSOR_REST_SECONDS)
         if (selected := self.selected) is None:
             return Change.NOTHING
-        state = self.grouping.target_state(selected)
+        state = self.target_state(selected)
         order = "died" if state is State.DEAD else "created"
         query = self.query_of(selected)
         listed = query._replace(state=state, order=order, descending=True)
         try:
             window = await self.session.inspector.queries.window(listed, 0, MAX_TASKS)
-            await self.grouping.read_more(selected, query)
+            await self.read_more(selected, query)
         except Unavailable:
             return Change.NOTHING  # its line says why
-        self._tasks = self.grouping.key_of(selected), window.tasks
+        self._tasks = self.key_of(selected), window.tasks
         return Change.ROWS
 
     # What is under the cursor
@@ -198,22 +183,20 @@ class GroupParts(RowsParts, Generic[G]):
     def selected(self) -> G | None:
         """The group under the cursor."""
         key = self.screen.cursor.key
-        return next((group for group in self.groups if self.grouping.key_of(group) == key), None)
+        return next((group for group in self.groups if self.key_of(group) == key), None)
 
     def query_of(self, group: G) -> Query:
         """The tasks of a group that a verb acts on: those of the task list."""
-        filter, term = self.query.filter, self.grouping.term_of(group)
+        filter, term = self.query.filter, self.term_of(group)
         if term.text in (clause.text for clause in filter.clauses):
             return self.query
         return self.query._replace(filter=filter.narrow(term))
 
     @property
     def verb_state(self) -> State | None:
-        """The state of the task list."""
         return self.query.state
 
     def verb_refusal(self, verb: str) -> str:
-        """Why a verb is not available for the tasks in this state; "" if it is."""
         return refusals.verb_refusal(self.session, self.context, verb, self.query.state)
 
     # What is shown
@@ -225,46 +208,30 @@ class GroupParts(RowsParts, Generic[G]):
         return state_name(self.session.inspector.states.get(state, "") if state else "all")
 
     def trail(self) -> tuple[str, ...]:
-        """The place, the state of its tasks, and what the groups are."""
-        return (self.session.name, self.state_word, f"{self.grouping.noun}s")
-
-    def rows(self, width: int) -> ShownRows:
-        """One row for each group."""
-        return self.grouping.rows(self.groups, width)
-
-    def rows_frame(self) -> Frame:
-        """How many groups there are, and of how many tasks."""
-        return self.grouping.rows_frame(self.groups, is_known=self.is_known)
-
-    def details_frame(self, below: int) -> Frame:
-        """The group under the cursor."""
-        return self.grouping.details_frame(self.selected)
+        return (self.session.name, self.state_word, f"{self.noun}s")
 
     def next_step(self, width: int) -> Line:
-        """The next step for the group under the cursor, and what a key acts on."""
         if (selected := self.selected) is None:
             return next_line("Esc", "back to the tasks", "nothing", width)
-        return self.grouping.next_step(selected, self.state_word, width)
+        return self.step_of(selected, width)
 
     def details(self, width: int) -> list[Line]:
-        """The details of the group under the cursor, or why there is none."""
         if (selected := self.selected) is not None:
             key, tasks = self._tasks
-            is_read = key == self.grouping.key_of(selected)
-            return self.grouping.details(selected, tasks if is_read else None, width)
+            is_read = key == self.key_of(selected)
+            return self.details_of(selected, tasks if is_read else None, width)
         if why := self.session.inspector.latest.unavailable:
             return [(("   ? ", "unknown"), (f"unavailable: {safe_line(why)}", "error"))]
-        words = self.no_row_reason(self.grouping.none) if self.is_known else "loading ..."
+        words = self.no_row_reason(self.none) if self.is_known else "loading ..."
         return [((f"   {words}", "muted"),)]
 
     # What an operator takes from it
 
     def copies(self) -> tuple[Copy, ...]:
-        """The group under the cursor."""
         if (selected := self.selected) is None:
             return ()
-        key, (values,) = self.grouping.key_of(selected), self.grouping.values_of([selected])
-        rows = self.grouping.rows(self.groups, COPIED_CELLS).rows
+        key, (values,) = self.key_of(selected), self.values_of([selected])
+        rows = self.rows(COPIED_CELLS).rows
         line = next(row.line for row in rows if row.key == key)
         return (
             Copy("i", "name", key),
@@ -273,12 +240,185 @@ class GroupParts(RowsParts, Generic[G]):
         )
 
     def export_table(self) -> ExportTable | None:
-        """Export: all groups."""
-        values = self.grouping.values_of(self.groups)
+        values = self.values_of(self.groups)
 
         async def hand(take: RowSink) -> int:
             await asyncio.to_thread(take, values, len(values), len(values))
             return len(values)
 
         columns = tuple(values[0]) if values else ()
-        return ExportTable(f"{self.grouping.noun}s", columns, hand) if values else None
+        return ExportTable(f"{self.noun}s", columns, hand) if values else None
+
+
+class TaskGroups(GroupParts[TaskGroup]):
+    """One row for each group, with its tasks in all states; verbs act on those in one state."""
+
+    noun, none = "group", "no tasks match"
+    by = ""
+    """The grouping that was chosen; "" for the default one."""
+    _latest = GroupsRead()
+
+    @property
+    def _title(self) -> str:
+        by = self._latest.table.by
+        return self.session.place.group_titles.get(by, by)
+
+    def turn(self, step: int) -> None:
+        """Choose the previous or next grouping."""
+        offered = self._latest.table.groupings
+        self.by = offered[(offered.index(self._latest.table.by) + step) % len(offered)]
+
+    async def read(self) -> Sequence[TaskGroup]:
+        """The groups of all tasks that match the filter, in any state."""
+        query, state = self.query._replace(state=None, order="id"), self.query.state
+        query, self.notice = query._replace(descending=False), ""
+        latest = await read_groups(self.session, query, self.by, state)
+        if latest.table.by not in latest.table.groupings:
+            latest = await read_groups(self.session, query, "", state)
+            self.notice = f"{view.no_values(self.by)}: by {latest.table.by}"
+        self._latest, self.by = latest, latest.table.by
+        return latest.table.groups
+
+    def version(self) -> tuple[object, ...]:
+        """Index generation, time and grouping; the logs do not matter."""
+        seconds = 60 if self.session.place.groups is None else 10
+        turn = int(self.session.clock() // seconds)
+        return self.session.inspector.latest.generation, turn, self.by
+
+    def key_of(self, group: TaskGroup) -> str:
+        """Grouping and name: a group of another grouping may have the same name."""
+        return f"{self._latest.table.by}={group.name}"
+
+    def term_of(self, group: TaskGroup) -> Filter:
+        if queues := self._latest.ring_queues:
+            return equality_filter("queue", *queues.get(group.name, [group.name]))
+        return equality_filter(FILTER_FIELDS[self._latest.table.by], group.name)
+
+    def target_state(self, group: TaskGroup) -> State | None:
+        """The state that verbs act on, or the largest one if the group has no task in that."""
+        state = self.query.state
+        if state is not None and group.count(state):
+            return state
+        return max(self.session.inspector.states, key=group.count, default=None)
+
+    def count_of(self, group: TaskGroup) -> int:
+        return group.count(self.query.state)
+
+    def scope_words(self, group: TaskGroup) -> str:
+        return f"all in this group: {self._title} {view.name_of(group.name)}"
+
+    def rows_frame(self) -> Frame:
+        table, text = self._latest.table, self.query.filter.text
+        amount = f"{len(table.groups) + table.others:,}, tasks {table.total:,}"
+        right: Line = ((f"filter {fit_text(safe_line(text), 20).strip()}  ", "key"),)
+        tabs = view.tabs_line(table, self.session.place.group_titles)
+        right = (*(right if text else ()), *tabs)
+        return Frame("Groups", "", amount if self.is_known else UNKNOWN, right)
+
+    def details_frame(self, below: int) -> Frame:
+        group = self.selected
+        return Frame("Group" if group is None else view.name_of(group.name))
+
+    def rows(self, width: int) -> ShownRows:
+        table, facts, _ = self._latest
+        head, lines = view.group_table(
+            table,
+            self.session.inspector.states,
+            self.query.state,
+            self.context.clock(),
+            width,
+            title=self._title,
+            facts=facts,
+        )
+        rows = [Choice(*row) for row in zip(map(self.key_of, table.groups), lines, strict=True)]
+        return ShownRows(head, rows, view.others_line(table, width))
+
+    def details_of(self, group: TaskGroup, tasks: Sequence[Task] | None, width: int) -> list[Line]:
+        now, states = self.context.clock(), self.session.inspector.states
+        lines = view.detail_lines(group, states, now, width, self._latest.facts.get(group.name))
+        if not tasks:
+            return lines
+        state = tasks[0].state
+        title = f"{state_name(states[state])} {group.count(state):,}"
+        limit = self.session.place.max_attempts
+        return lines + view.task_lines(title, tasks, state, now=now, width=width, limit=limit)
+
+    def step_of(self, group: TaskGroup, width: int) -> Line:
+        state = self.target_state(group)
+        word = state_name(self.session.inspector.states.get(state, "")) if state else ""
+        amount = format_count(group.count(state), "task")
+        scope = f"{self.count_of(group):,} {self.state_word} in {view.name_of(group.name)}"
+        return next_line("Enter", f"shows {amount} in {word}", scope, width)
+
+    def values_of(self, groups: Sequence[TaskGroup]) -> list[Mapping[str, object]]:
+        latest, states = self._latest, self.session.inspector.states
+        return view.group_values(latest.table.by, groups, states, latest.facts)
+
+
+class ErrorClusters(GroupParts[CheckedCluster]):
+    """The clusters and the evidence of the one under the cursor."""
+
+    noun, none = "cluster", "no failed tasks"
+    _deaths: tuple[int, ...] = ()
+
+    def version(self) -> tuple[object, ...]:
+        session, latest = self.session, self.session.inspector.latest
+        minute = int(session.clock() // 60)
+        return latest.generation, session.events(), minute, latest.unavailable
+
+    async def read(self) -> Sequence[CheckedCluster]:
+        return await check_clusters(self.session, self.query)
+
+    async def read_more(self, group: CheckedCluster, query: Query) -> None:
+        now, none = self.context.clock(), tuple[int, ...]()
+        key = ("deaths", query, int(now // 60))
+        self._deaths = await self.session.inspector.tallies.ask(
+            key, lambda reader: count_deaths(reader, query, now, cluster_lines.DEATHS_MINUTES), none
+        )
+
+    def key_of(self, group: CheckedCluster) -> str:
+        return group.cluster.mark
+
+    def term_of(self, group: CheckedCluster) -> Filter:
+        return equality_filter("cluster", group.cluster.mark)
+
+    def count_of(self, group: CheckedCluster) -> int:
+        return group.cluster.count
+
+    def scope_words(self, group: CheckedCluster) -> str:
+        return f"all in this cluster: {group.cluster.pattern}"
+
+    def rows_frame(self) -> Frame:
+        failed = sum(judged.cluster.count for judged in self.groups)
+        amount = f"{len(self.groups):,}, failed {failed:,}" if self.is_known else UNKNOWN
+        text = self.query.filter.text
+        right: Line = ((f"filter {safe_line(text)}   ", "key"),) if text else ()
+        return Frame("Clusters", "4", amount, (*right, ("order: count", "muted")))
+
+    def details_frame(self, below: int) -> Frame:
+        if (group := self.selected) is None:
+            return Frame("Evidence")
+        still = (group.now.text, STILL_LOOKS[group.now.answer])
+        return Frame(group.cluster.mark, right=(("STILL? ", "muted"), still))
+
+    def rows(self, width: int) -> ShownRows:
+        return ShownRows(*cluster_lines.cluster_table(self.groups, self.context.clock(), width))
+
+    def details_of(
+        self, group: CheckedCluster, tasks: Sequence[Task] | None, width: int
+    ) -> list[Line]:
+        return cluster_lines.evidence_lines(
+            group,
+            tasks or (),
+            self.context.clock(),
+            width=width,
+            limit=self.session.place.max_attempts,
+            deaths=() if tasks is None else self._deaths,
+        )
+
+    def step_of(self, group: CheckedCluster, width: int) -> Line:
+        key, does = cluster_lines.next_step(group, read_only=bool(self.verb_refusal("retry")))
+        return next_line(key, does, f"{group.cluster.count:,} in {group.cluster.mark}", width)
+
+    def values_of(self, groups: Sequence[CheckedCluster]) -> list[Mapping[str, object]]:
+        return cluster_lines.cluster_values(groups)

@@ -1,24 +1,120 @@
 """The screens of a place's tasks in groups: by a common value, and failed ones by their error.
 
-They show their parts (`tui.groups.parts`), and pass keys to their rows (`tui.groups.keys`).
+They show their parts (`tui.groups.parts`).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
+from engine.index import filter_language
+from engine.index.filter_language import BadFilter
 from engine.index.schema import Query
-from tui.groups.error_clusters import ErrorClusters
-from tui.groups.keys import CLUSTER_ROWS, GROUP_ROWS
-from tui.groups.parts import GroupParts
-from tui.groups.task_groups import TaskGroups
+from engine.text.safe import safe_line
+from tui.groups.parts import ErrorClusters, GroupParts, TaskGroups
+from tui.plan import refusals
 from tui.plan.open_plan import plan_rows
-from tui.plan.planning import VerbRequest
+from tui.plan.planning import VerbRequest, verb_in_state
+from tui.plan.refusals import verb_row
 from tui.screens.console_context import ConsoleContext
+from tui.screens.key_rows import KeyRow, RowMaker
 from tui.screens.keyed_screen import row_bindings
+from tui.screens.rows_parts import Change
 from tui.screens.rows_screen import ListPanes, RowsScreen
+from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys
+
+
+def _open_list(parts: GroupParts[Any]) -> Change:
+    selected, noun = parts.selected, parts.noun
+    if selected is None:
+        return parts.say(parts.no_row_reason(f"no {noun} to open"))
+    known, text = parts.session.inspector, parts.query_of(selected).filter.text
+    if safe_line(text) != text:
+        return parts.say("list not opened: no filter can be typed for control characters")
+    try:
+        filter_language.parse_filter(text, known.states, parts.context.clock(), known.words)
+    except BadFilter as error:
+        return parts.say(f"list not opened: {error.message} with the {noun}")
+    state = parts.target_state(selected)
+    parts.screen.go(Target(keys.LIST, state=state, filter=text))
+    return Change.NOTHING
+
+
+def _plan(parts: GroupParts[Any], verb: str) -> Change:
+    selected, state, noun = parts.selected, parts.query.state, parts.noun
+    if selected is None:
+        return parts.say(parts.no_row_reason(f"no {noun} selected"))
+    if not parts.count_of(selected):
+        return parts.say(f"no task of this {noun} in {parts.state_word}")
+    words = parts.scope_words(selected)
+    verb = verb_in_state(verb, state, parts.session.inspector.edges)
+    parts.screen.plan(VerbRequest(verb, None, parts.query_of(selected), lambda _: words))
+    return Change.NOTHING
+
+
+def _group_by(parts: GroupParts[Any], pressed: str) -> Change:
+    assert isinstance(parts, TaskGroups)
+    parts.turn(keys.step_of(pressed))
+    parts.screen.run("groups", parts.follow)
+    return Change.NOTHING
+
+
+Parts: TypeAlias = GroupParts[Any]
+Row: TypeAlias = KeyRow[Parts, Change]
+
+
+def _rows(screen: str, noun: str, *verbs: str) -> tuple[Row, ...]:
+    make = RowMaker[Parts, Change](screen, Change.NOTHING)
+    key = make.key
+    own_keys = {}
+    if screen == keys.CLUSTERS:
+        replay = "replay | Act | plan a replay: a retry of all of it, at a rate"
+        own_keys["retry"] = make.own_key(f"plan('retry') | R | R | {replay}")
+
+    def other_verbs(parts: Parts) -> str:
+        offered = (row.key for row in rows if row.key.verb)
+        return refusals.other_verbs(parts.session, parts.context, offered, parts.query.state)
+
+    def verb(name: str) -> Row:
+        return verb_row(own_keys.get(name) or key(f"plan('{name}')"), _plan, other_verbs)
+
+    turn = make.own(
+        "grouping | left h right l | h l | group by | View +key | previous, next grouping; also "
+        "Left, Right",
+        _group_by,
+    )
+    rows: tuple[Row, ...] = (
+        *make.moves(lambda parts, how: parts.move(how)),
+        make.own(
+            f"open | enter | Enter | show these | View | the queue, filtered by this {noun}",
+            _open_list,
+        ),
+        KeyRow(key("pane(1)"), lambda parts: parts.screen.switch_pane()),
+        *[turn] * (screen == keys.GROUPS),
+        *make.views(),
+        *map(verb, verbs),
+        make.goes(key("operations"), Target(keys.OPERATIONS)),
+        make.arm(Change.EDGES),
+        *make.ends(),
+    )
+    return rows
+
+
+CLUSTER_ROWS = _rows(keys.CLUSTERS, "error", "retry", "purge", "hold")
+GROUP_ROWS = _rows(
+    keys.GROUPS,
+    "group",
+    "retry",
+    "purge",
+    "hold",
+    "release",
+    "promote",
+    "kill",
+    "reroute",
+    "expire",
+)
 
 
 class GroupsScreen(RowsScreen):
@@ -27,37 +123,24 @@ class GroupsScreen(RowsScreen):
     KIND = keys.GROUPS
     ROWS = GROUP_ROWS
     BINDINGS = row_bindings(GROUP_ROWS)
-    parts: GroupParts[Any]
-
-    def __init__(self, session: PlaceSession, context: ConsoleContext, query: Query) -> None:
-        """`query` is the state and filter of the task list."""
-        super().__init__()
-        self.panes, groups = ListPanes(), TaskGroups(session, context.clock, query)
-        self.parts = GroupParts(session, context, self, query, groups)
-
-    def plan(self, asked: VerbRequest) -> None:
-        """See `GroupScreenActions`."""
-        plan_rows(self, self.parts, asked)
-
-
-class ClustersScreen(RowsScreen):
-    """The error clusters, and whether they still happen."""
-
-    KIND = keys.CLUSTERS
-    ROWS = CLUSTER_ROWS
-    BINDINGS = row_bindings(CLUSTER_ROWS)
+    PARTS: type[GroupParts[Any]] = TaskGroups
     parts: GroupParts[Any]
 
     def __init__(
         self, session: PlaceSession, context: ConsoleContext, query: Query, aim: str = ""
     ) -> None:
-        """`query` is the state and filter of the task list; `aim` gets the cursor."""
         super().__init__()
-        self.panes, clock = ListPanes(), context.clock
-        clusters = ErrorClusters(session, clock, query, lambda: not parts.verb_refusal("retry"))
-        # The clusters ask these parts, once there are keys.
-        self.parts = parts = GroupParts(session, context, self, query, clusters, aim=aim)
+        self.panes = ListPanes()
+        self.parts = self.PARTS(session, context, self, query, aim)
 
     def plan(self, asked: VerbRequest) -> None:
-        """See `GroupScreenActions`."""
         plan_rows(self, self.parts, asked)
+
+
+class ClustersScreen(GroupsScreen):
+    """The error clusters, and whether they still happen."""
+
+    KIND = keys.CLUSTERS
+    ROWS = CLUSTER_ROWS
+    BINDINGS = row_bindings(CLUSTER_ROWS)
+    PARTS = ErrorClusters

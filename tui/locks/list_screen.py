@@ -9,7 +9,7 @@ from engine.index.age_table import Ages
 from engine.store import Unavailable
 from tui.locks import list_lines as view
 from tui.locks.examination import LockExaminer
-from tui.operations.worker_action import show_worker_plan
+from tui.operations.workers_screen import show_worker_plan
 from tui.screens.base import Copy
 from tui.screens.console_context import ConsoleContext
 from tui.screens.graph_pane import GraphPane

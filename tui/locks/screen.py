@@ -20,7 +20,7 @@ from tui.confirm.confirm_screen import ConfirmScreen, PlanWords
 from tui.locks import lock_lines as view
 from tui.locks.examination import READING_LOGS, LockExaminer, LockReport
 from tui.locks.lock_plan import LockPlan
-from tui.operations.worker_action import show_worker_plan
+from tui.operations.workers_screen import show_worker_plan
 from tui.plan import planning
 from tui.screens.base import PASTED, key_bindings, opened_from
 from tui.screens.console_context import READ_ONLY, ConsoleContext

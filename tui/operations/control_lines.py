@@ -28,20 +28,15 @@ from tui.text.lines import (
 from tui.text.table import REST, Column, Table
 
 NAME_CELLS, VALUE_CELLS, NARROW_VALUE_CELLS = 22, 20, 12
-"""Width of a control's name and of its value in cells; LESS is the value on a narrow screen."""
+"""Width of a control's name and of its value in cells, the latter also on a narrow screen."""
 
 WIDE_CELLS = 80
-"""Minimum width in cells of a screen that is not narrow."""
-
 MAX_TARGETS = 9
-"""Maximum number of problems listed as targets of a control."""
 
 BUCKET = "rate limit "
 """Start of the key of a row with a rate limit."""
 
 GAUGE_CELLS = 16
-"""Width of the bar of a rate limit in cells."""
-
 NO_CONTROLS = "this queue has no controls"
 
 
@@ -85,27 +80,26 @@ def control_table(rows: Sequence[ControlRow], width: int) -> tuple[Line, list[tu
     widest = max((len(value) for value in values), default=0)
     now = min(VALUE_CELLS if width >= WIDE_CELLS else NARROW_VALUE_CELLS, max(5, widest))
     names = min(width // 3, max((len(each.label) for each in rows), default=8) + 1)
+
+    def name(row: ControlRow) -> Run:
+        return safe_line(row.label), "muted" if row.control.refusal else "strong"
+
+    def value(row: ControlRow) -> Run:
+        words, refused = controls.describe_value(row.control, row.control.now), row.control.refusal
+        return safe_line(words) if row.control.now else "-", "muted" if refused else ""
+
+    def effect(row: ControlRow) -> Run:
+        if refused := row.control.refusal:
+            return f"refused: {safe_line(refused)}", "muted"
+        return row.control.summary, ""
+
     columns: tuple[Column[ControlRow], ...] = (
-        Column("CONTROL", names, lambda row: (safe_line(row.label), _look(row) or "strong")),
-        Column("VALUE", now, _value),
-        Column("EFFECT", 0, _effect, grows=REST),
+        Column("CONTROL", names, name),
+        Column("VALUE", now, value),
+        Column("EFFECT", 0, effect, grows=REST),
     )
     head, lines = Table(columns).lines(rows, width)
     return head, [(row.label, line) for row, line in zip(rows, lines, strict=True)]
-
-
-def _look(row: ControlRow) -> str:
-    return "muted" if row.control.refusal else ""
-
-
-def _value(row: ControlRow) -> Run:
-    now = row.control.now
-    return safe_line(controls.describe_value(row.control, now)) if now else "-", _look(row)
-
-
-def _effect(row: ControlRow) -> Run:
-    refused = row.control.refusal
-    return f"refused: {safe_line(refused)}" if refused else row.control.summary, _look(row)
 
 
 def limit_rows(tokens: Sequence[BucketState], now: float, width: int) -> list[tuple[str, Line]]:
@@ -129,17 +123,13 @@ def limit_rows(tokens: Sequence[BucketState], now: float, width: int) -> list[tu
     return rows
 
 
-def next_token_words(bucket: BucketState, now: float) -> str:
-    """When the next token comes: `next at 09:42:29Z (in 21s)`; "" if the bucket is full."""
-    return "" if bucket.next is None else f"next at {format_deadline(bucket.next, now)}"
-
-
 def limit_lines(bucket: BucketState, now: float, width: int) -> list[Line]:
-    """Details of a rate limit."""
+    """Details of a rate limit; without the next token if the bucket is full."""
+    next_at = "" if bucket.next is None else f"next at {format_deadline(bucket.next, now)}"
     rows = [
         ("what", f"rate limit of {safe_line(bucket.name) or 'all kinds'}"),
         ("tokens", describe_bucket(bucket)),
-        ("next token", next_token_words(bucket, now)),
+        ("next token", next_at),
         ("change", "in the configuration, then restart the worker"),
     ]
     return lines_text.fact_lines([row for row in rows if row[1]], width, FACT_CELLS)
@@ -153,15 +143,14 @@ def detail_lines(name: str, control: Control, width: int) -> list[Line]:
         ("now", controls.describe_value(control, control.now) if control.now else ""),
         ("for", control.target),
         ("values", ", ".join(values) or control.value),
-        ("undo", describe_undo(name, control)),
+        ("undo", _describe_undo(name, control)),
         ("refused", control.refusal),
     ]
     facts = [(label, safe_line(words)) for label, words in rows if words]
     return lines_text.fact_lines(facts, width, FACT_CELLS)
 
 
-def describe_undo(name: str, control: Control) -> str:
-    """How to undo it, or that it cannot be undone."""
+def _describe_undo(name: str, control: Control) -> str:
     if any(one.now for one in control.targets):
         return f"{name} can be set back for each"
     if controls.is_reversible(control):
@@ -180,7 +169,7 @@ def preview_lines(order: Order, control: Control, foretold: str | None, width: i
     elif meant := controls.describe_value(control, order.value):
         words.append((f"New value: {meant}.", ""))
     label = controls.control_label(order.name, order.target)
-    words.append((f"Undo: {describe_undo(label, control)}.", ""))
+    words.append((f"Undo: {_describe_undo(label, control)}.", ""))
     lines: list[Line] = []
     for text, style in words:
         lines += folded_lines(text, width, style)
@@ -196,9 +185,7 @@ def store_text_lines(text: str, width: int, style: str = "") -> list[Line]:
 
 
 def target_lines(control: Control, problems: Sequence[Problem], width: int) -> list[Line]:
-    """Possible targets: those of the control, each with its value, else problems with their
-    error.
-    """
+    """Targets to choose: those of the control with values, else problems with their errors."""
     known = [(one.name, one.refusal or one.now) for one in control.targets]
     listed = known or [(problem.where, problem.what) for problem in problems]
     if not listed:
@@ -221,11 +208,7 @@ def page_lines(
     listed: list[Line] = [head, *(line for _, line in rows)] if known_controls else none
     lines = [*first, *([BLANK_LINE] if first else []), *listed]
     for name, control in known_controls.items():
-        lines += [
-            BLANK_LINE,
-            part_line(safe_line(name)),
-            *detail_lines(name, control, width),
-        ]
+        lines += [BLANK_LINE, part_line(safe_line(name)), *detail_lines(name, control, width)]
     return lines
 
 

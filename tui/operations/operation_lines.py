@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -39,7 +40,6 @@ from tui.text.times import format_clock, format_minutes, format_time_with_age
 UNDO_SECONDS = DAY_SECONDS
 """Seconds for which an operation can be undone."""
 
-
 NO_COUNTS: Mapping[str, int] = {}
 
 
@@ -48,7 +48,6 @@ class ListedOperation(NamedTuple):
 
     operation: Operation
     undone: int = 0
-    """Number of its tasks that were undone since."""
     half_moved: int = 0
     """Number of tasks that an interruption left half moved."""
     switched: str = ""
@@ -71,10 +70,8 @@ class ListedOperation(NamedTuple):
 def list_operations(
     operations: Sequence[Operation], half: Mapping[str, int] = NO_COUNTS
 ) -> tuple[ListedOperation, ...]:
-    """Add to each operation how many tasks later ones undid; keeps the order.
-
-    `half` has the number of half-moved tasks by operation name.
-    """
+    """Add to each operation how many tasks later ones undid; keeps the order. `half` has the number
+    of half-moved tasks by operation name."""
     back: dict[str, int] = {}
     last: dict[str, Operation] = {}
     for one in sorted(operations, key=lambda one: one.started):
@@ -125,19 +122,15 @@ def operation_state(one: ListedOperation) -> OperationState:
         return OperationState(
             "interrupted", "warn", f"{operation.open_rows - half:,} not moved{more}"
         )
+    if back and back >= done:
+        return OperationState("undone", "muted")
     if back:
-        return (
-            OperationState("undone", "muted")
-            if back >= done
-            else OperationState("part undone", "", f"{back:,}")
-        )
+        return OperationState("part undone", "", f"{back:,}")
     if why := stop_reason(operation):
         return OperationState("stopped", "warn", f"{failed:,} not sent: {why}" if failed else why)
-    return (
-        OperationState("failed", "warn", f"{failed:,} of them")
-        if failed
-        else OperationState("done")
-    )
+    if failed:
+        return OperationState("failed", "warn", f"{failed:,} of them")
+    return OperationState("done")
 
 
 def _control_state(operation: Operation) -> OperationState:
@@ -145,12 +138,9 @@ def _control_state(operation: Operation) -> OperationState:
     words = controls.control_outcome(operation)
     if words is None:
         return OperationState("unknown", "warn", "interrupted: effect unknown")
-    first = " ".join(words.split("\n"))
-    return (
-        OperationState("not done", "warn", first)
-        if controls.has_control_failed(operation)
-        else OperationState("done")
-    )
+    if controls.has_control_failed(operation):
+        return OperationState("not done", "warn", " ".join(words.split("\n")))
+    return OperationState("done")
 
 
 def stop_reason(operation: Operation) -> str:
@@ -183,9 +173,10 @@ def undo_time_left(one: ListedOperation, now: float) -> Run:
     ran = sum(replay_results(operation).values())
     if ran + back >= done:
         return "no: all ran", "muted"
-    return (
-        f"part {format_minutes(seconds_left)}" if back or ran else format_minutes(seconds_left)
-    ), ""
+    return ("part " if back or ran else "") + format_minutes(seconds_left), ""
+
+
+_FINAL = (ReplayOutcome.DELIVERED, ReplayOutcome.FAILED, ReplayOutcome.UNKNOWN, ReplayOutcome.TAKEN)
 
 
 def replay_results(operation: Operation) -> Mapping[str, int]:
@@ -193,27 +184,10 @@ def replay_results(operation: Operation) -> Mapping[str, int]:
     became: dict[str, str] = {}
     for note in operation.notes:
         if note.get("what") == "became":
-            for fate in map(
-                str,
-                (
-                    ReplayOutcome.DELIVERED,
-                    ReplayOutcome.FAILED,
-                    ReplayOutcome.UNKNOWN,
-                    ReplayOutcome.TAKEN,
-                ),
-            ):
+            for fate in map(str, _FINAL):
                 ids = note.get(fate, ())
                 became |= dict.fromkeys(ids, fate) if isinstance(ids, list | dict) else {}
-    counts: dict[str, int] = {}
-    for fate in became.values():
-        counts[fate] = counts.get(fate, 0) + 1
-    return counts
-
-
-def _result_words(operation: Operation) -> str:
-    outcomes = replay_results(operation).items()
-    words = {str(ReplayOutcome.DELIVERED): "succeeded (log)"}
-    return ", ".join(f"{amount:,} {words.get(fate, fate)}" for fate, amount in outcomes)
+    return Counter(became.values())
 
 
 def describe_operation(operation: Operation) -> str:
@@ -257,14 +231,6 @@ def task_count(operation: Operation) -> str:
 WIDE_COLUMNS = 90
 
 
-def _sign(one: ListedOperation) -> Run:
-    return alarm_sign(needs_decision(one.operation))
-
-
-def _who(one: ListedOperation) -> Run:
-    return safe_line(one.operation.intent.who.name), ""
-
-
 def _what(one: ListedOperation) -> Run:
     return describe_operation(one.operation), "strong"
 
@@ -278,26 +244,27 @@ def operation_table(
     ones: Sequence[ListedOperation], now: float, width: int
 ) -> tuple[Line, list[Line]]:
     """Titles and one line per operation. Where a text of WHAT would be cut, the columns move
-    together, then WHEN has no seconds.
-    """
+    together, then WHEN has no seconds."""
     is_wide = width >= WIDE_COLUMNS
+
+    def who(one: ListedOperation) -> Run:
+        return safe_line(one.operation.intent.who.name), ""
+
+    def next_step(one: ListedOperation) -> Run:
+        return next_words(one, now, is_wide)
 
     def fitted(when: int) -> Table[ListedOperation]:
         columns: tuple[Column[ListedOperation], ...] = (
             Column("WHEN", when, lambda one: (format_clock(one.operation.started)[:when], "muted")),
-            Column("WHO", 3, _who, most=8, least=60),
+            Column("WHO", 3, who, most=8, least=60),
             Column("WHAT", 4, _what, most=REST, grows=REST),
             Column("TASKS", 5, lambda one: (task_count(one.operation), ""), right=True, most=19),
             Column("STATE", 5, _state, most=11),
-            Column(
-                "NEXT",
-                4,
-                lambda one: next_words(one, now, is_wide),
-                most=20 if is_wide else 15,
-                least=60,
-            ),
+            Column("NEXT", 4, next_step, most=20 if is_wide else 15, least=60),
         )
-        return Table(columns, (2, 1), _sign).fitted(ones, width)
+        return Table(columns, (2, 1), lambda one: alarm_sign(needs_decision(one.operation))).fitted(
+            ones, width
+        )
 
     table, longest = fitted(8), max((cells_of(_what(one)[0]) for one in ones), default=4)
     if any(column.title == "WHAT" and column.width < longest for column in table.columns):
@@ -347,7 +314,13 @@ def detail_lines(one: ListedOperation, now: float, width: int) -> list[Line]:
     ended = "" if operation.ended is None else f", ended {format_clock(operation.ended)}"
     amounts = [f"{counts[end]:,} {word}" for end, word in RESULT_WORDS.items() if counts.get(end)]
     amounts += [f"{operation.open_rows:,} open"] if operation.open_rows else []
-    planned = f"{operation.planned:,} planned: {', '.join(amounts)}"
+    planned, damaged = (
+        f"{operation.planned:,} planned: {', '.join(amounts)}",
+        operation.damaged_lines,
+    )
+    said = {str(ReplayOutcome.DELIVERED): "succeeded (log)"}
+    outcomes = replay_results(operation).items()
+    results = [f"{amount:,} {said.get(fate, fate)}" for fate, amount in outcomes]
     new = [(n, describe_value(n, v)) for n, v in intent.values.items() if v != ""]
     rows: list[Run] = [
         ("operation", operation.op),
@@ -365,12 +338,9 @@ def detail_lines(one: ListedOperation, now: float, width: int) -> list[Line]:
         ("resumes", intent.follows),
         ("state", f"{word}: {more}" if more else word),
         ("rows", "" if intent.verb == controls.CONTROL_VERB else planned),
-        ("results", _result_words(operation)),
+        ("results", ", ".join(results)),
         ("undo", _undo_words(one, undo_text)),
-        (
-            "damaged",
-            f"{operation.damaged_lines:,} unreadable lines" if operation.damaged_lines else "",
-        ),
+        ("damaged", f"{damaged:,} unreadable lines" if damaged else ""),
     ]
     facts = [(name, safe_line(" ".join(words.splitlines()))) for name, words in rows if words]
     return fact_lines(facts, width, 13)
@@ -407,11 +377,8 @@ def row_lines(
         its = transition_of(verb, row) if verb in VERBS or row.target is not None else None
         start, goal = its or (row.state, row.state)
         state_words = (states.get(s, s) if s else "nowhere" for s in (start, goal))
-        where = (
-            " -> ".join(map(state_name, state_words))
-            if start is not goal
-            else safe_line(next(state_words))
-        )
+        moved = start is not goal
+        where = " -> ".join(map(state_name, state_words)) if moved else safe_line(next(state_words))
         name = RESULT_WORDS[ended.result] if ended else "open"
         end, style = (name, _LOOKS.get(ended.result, "")) if ended else (name, "warn")
         words = ended.reason if ended else "not moved"

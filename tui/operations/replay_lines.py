@@ -23,24 +23,13 @@ from tui.operations.worker_lines import format_seconds
 from tui.plan.plan_lines import SENT_AS_REQUEST
 from tui.session.running_operations import RunningOperation
 from tui.text.graphs import LAST_OF_LINES, LatestFlow, braille_line, flow_graph
-from tui.text.lines import (
-    Line,
-    Run,
-    cut_line,
-    folded_lines,
-    join_ends,
-    parts_that_fit,
-    width_of,
-)
+from tui.text.lines import Line, Run, cut_line, folded_lines, join_ends, parts_that_fit, width_of
 from tui.text.table import REST, Choice, Column, Table
 from tui.text.task_list import SHORT_ID_CELLS, short_id
 from tui.text.times import format_clock
 
 FLOW_SECONDS = 600.0
-"""Seconds for which the course of the queue is shown."""
-
 SPARKLINE_CELLS = 10
-"""Width of a sparkline beside its numbers."""
 
 GRAPH_ROWS = 10
 """Minimum number of lines for the graphs of the queue in place of sparklines."""
@@ -85,7 +74,6 @@ class OperationView(NamedTuple):
     reasons: tuple[Run, ...] = ()
     """Why it waits, is paused or stopped, and problems apart from its tasks."""
     tasks: tuple[TaskProgress, ...] = ()
-    """Results of its tasks, problems first."""
 
     @property
     def settled(self) -> int:
@@ -107,12 +95,10 @@ def operation_view(
     report = work.report
     if report is None:
         return view
-    reasons = list(view.reasons)
-    if not report.is_exact:
-        reasons.append((SENT_AS_REQUEST, "warn"))
+    reasons = view.reasons if report.is_exact else (*view.reasons, (SENT_AS_REQUEST, "warn"))
     if report.trouble and progress is None:
-        reasons.append((f"! {report.trouble}", "error"))
-    return view._replace(reasons=tuple(reasons), tasks=_with_report(view.tasks, report))
+        reasons += ((f"! {report.trouble}", "error"),)
+    return view._replace(reasons=reasons, tasks=_with_report(view.tasks, report))
 
 
 def _with_report(tasks: Sequence[TaskProgress], report: Report) -> tuple[TaskProgress, ...]:
@@ -184,18 +170,14 @@ def outcome_counts(now: ReplayProgress, states: Mapping[State, str]) -> tuple[Ou
 def _direct_view(work: RunningOperation, now: float) -> OperationView:
     """An operation without a pace."""
     done, skipped, failed, excluded, unapplied = (work.counts[end] for end in RowResult)
+    waiting = work.planned - done - failed - skipped - excluded - unapplied
     counts = (
         OutcomeCount(VERBS[work.plan.verb].past, done, "ok", True),
         OutcomeCount("failed", failed, "error", True),
         OutcomeCount("skipped", skipped, "", True),
         OutcomeCount("excluded", excluded),
         OutcomeCount("not applied", unapplied),
-        OutcomeCount(
-            "waiting",
-            work.planned - done - failed - skipped - excluded - unapplied,
-            always=work.ended is None,
-            is_open=True,
-        ),
+        OutcomeCount("waiting", waiting, always=work.ended is None, is_open=True),
     )
     has_ended = work.ended is not None
     state = ("STOPPED", "chip-error") if has_ended and work.is_stopped else ("DONE", "ok")
@@ -240,11 +222,9 @@ def _state_line(view: OperationView, width: int) -> Line:
         parts.append((("   ETA ", "muted"), (format_seconds(view.eta), "strong")))
     if view.pace is not None and view.ended is None:
         parts.append((("   rate ", "muted"), (format_pace(view.pace), "")))
-    failing = ", ".join(
-        f"{safe_line(mark) or 'no error'} {n:,}" for mark, n in view.failures.items()
-    )
-    if failing:
-        parts.append((("   failing ", "muted"), (failing, "accent")))
+    failing = (f"{safe_line(mark) or 'no error'} {n:,}" for mark, n in view.failures.items())
+    if view.failures:
+        parts.append((("   failing ", "muted"), (", ".join(failing), "accent")))
     return cut_line(parts_that_fit(parts, width), width)
 
 
@@ -258,12 +238,8 @@ def _bar(view: OperationView, width: int) -> Line:
     # A part above zero shows at least one cell, so that one failure of thousands is seen.
     edges = [-(-room * end // total) for end in bounds]
     runs: list[Run] = [("   ", "")]
-    for (start, end), (sign, style) in zip(
-        pairwise(edges),
-        (("█", "ok"), ("█", "error"), ("█", "muted")),
-        strict=True,
-    ):
-        runs.append((sign * (end - start), style))
+    for (start, end), style in zip(pairwise(edges), ("ok", "error", "muted"), strict=True):
+        runs.append(("█" * (end - start), style))
     return cut_line((*runs, ("░" * (room - edges[-1]), "line")), width)
 
 
@@ -275,9 +251,7 @@ def counts_line(view: OperationView, width: int) -> Line:
     exact = total == view.planned
     equals = f" = {total:,}" + ("" if exact else f", NOT {view.planned:,} planned")
     if view.ended is not None:
-        plus = [
-            (f"{' + ' if at else ''}{n.amount:,} {n.name}", n.style) for at, n in enumerate(some)
-        ]
+        plus = [(" + " * bool(at) + f"{n.amount:,} {n.name}", n.style) for at, n in enumerate(some)]
         return cut_line((("   ", ""), *plus, (equals, "strong" if exact else "error")), width)
     runs: list[Run] = [("   ", "")]
     for count in listed:
@@ -316,9 +290,8 @@ def step_lines(now: ReplayProgress, width: int) -> list[Line]:
             return " STOPPED", "error"
         if now.is_over:
             return " DONE", "ok"
-        return (
-            (" PAUSED", "warn") if now.phase in (Phase.PAUSED, Phase.ASKING) else (" RUNNING", "ok")
-        )
+        is_paused = now.phase in (Phase.PAUSED, Phase.ASKING)
+        return (" PAUSED", "warn") if is_paused else (" RUNNING", "ok")
 
     def rule(at: int) -> Run:
         is_over = now.is_over and not now.stopped and not now.unsent
@@ -368,27 +341,16 @@ def _steps(now: ReplayProgress) -> list[_Step]:
         if size > 0:
             name = "batch" if steps else "canary"
             ended = canary.ended if canary.delivered else None
-            steps.append(
-                _Step(
-                    name,
-                    its.sent,
-                    size,
-                    done=its.delivered,
-                    failed=its.failed,
-                    began=canary.began,
-                    ended=ended,
-                )
-            )
+            counts = its.sent, size, its.delivered, its.failed
+            steps.append(_Step(name, *counts, began=canary.began, ended=ended))
     size = included - sum(step.size for step in steps) - now.skipped - now.refused
     sent = tally.sent - sum(step.sent for step in steps)
     if size > 0 or not steps:
         began = steps[-1].ended if steps else now.began
         done = tally.delivered - sum(step.done for step in steps)
         failed = tally.failed - sum(step.failed for step in steps)
-        name = "rest" if steps else "all"
-        steps.append(
-            _Step(name, sent, max(0, size), done=done, failed=failed, began=began, ended=None)
-        )
+        counts, name = (sent, max(0, size), done, failed), "rest" if steps else "all"
+        steps.append(_Step(name, *counts, began=began, ended=None))
     return steps
 
 
@@ -415,7 +377,6 @@ _RESULT_WORDS: Mapping[str, str] = {
     ReplayOutcome.TAKEN: "moved",
     "gone": "skipped",
 }
-"""Results whose word on screen differs."""
 
 
 def task_table(tasks: Sequence[TaskProgress], past: str, width: int) -> tuple[Line, list[Choice]]:
@@ -455,24 +416,15 @@ def flow_lines(
     latest: LatestFlow = LAST_OF_LINES,
 ) -> list[Line]:
     """What the queue does meanwhile: in, out, backlog, each with its value before the start.
-
     `before` is the number of steps of `series` before the start. `wait_p95`: waiting time of the
-    slowest kind in seconds, now and at the start. `latest`: the present values.
-    """
+    slowest kind in seconds, now and at the start. `latest`: the present values."""
     if rows >= GRAPH_ROWS:
         return [*flow_graph(series, width, rows, latest)]
     in_rate, out_rate = latest.rates or (None, None)
-    inward = _figure(
-        "in", series.inward, in_rate, before=before, style="accent", format_=format_rate
-    )
-    out = _figure("out", series.outward, out_rate, before=before, style="ok", format_=format_rate)
+    inward = _figure("in", series.inward, in_rate, before, style="accent")
+    out = _figure("out", series.outward, out_rate, before, style="ok")
     backlog = _figure(
-        "backlog",
-        series.backlog,
-        latest.backlog,
-        before=before,
-        style="warn",
-        format_="{:,.0f}".format,
+        "backlog", series.backlog, latest.backlog, before, "warn", form="{:,.0f}".format
     )
     now, then = wait_p95
     wait: Line = (
@@ -494,13 +446,13 @@ def _figure(
     latest: float | None,
     before: int,
     style: str,
-    format_: Callable[[float], str],
+    form: Callable[[float], str] = format_rate,
 ) -> Line:
     """Name, present value, sparkline, and the value before the start."""
 
     def words(some: Sequence[float | None]) -> str:
         last = next((value for value in reversed(some) if value is not None), None)
-        return UNKNOWN if last is None else format_(last)
+        return UNKNOWN if last is None else form(last)
 
     known = [value for value in values if value is not None]
     now = words(values[-3:]) if latest is None else words((latest,))

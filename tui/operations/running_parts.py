@@ -1,6 +1,5 @@
 """The parts of the screen of a running operation, without Textual: progress, results, the queue
-meanwhile.
-"""
+meanwhile."""
 
 from __future__ import annotations
 
@@ -50,7 +49,6 @@ class RunningParts(RowsParts):
         """Waiting time when it began, in seconds; None if the screen was opened later."""
 
     def start(self) -> None:
-        """Follow the operation."""
         self.screen.run("operation", self.follow)
 
     async def follow(self) -> Change:
@@ -86,18 +84,15 @@ class RunningParts(RowsParts):
     # What is shown
 
     def trail(self) -> tuple[str, ...]:
-        """The place and the operation."""
         return (self.session.name, self.work.name)
 
     def rows(self, width: int) -> ShownRows:
-        """The results, with the cursor on the first one."""
         title, tasks = view.task_table(self._view.tasks, VERBS[self.work.plan.verb].past, width)
         if tasks:
             self.lead(tasks[0].key)
         return ShownRows(title if tasks else (), tasks)
 
     def details(self, width: int) -> list[Line]:
-        """Its state and the counts of its tasks."""
         return view.head_lines(self._view, width)
 
     def steps(self, width: int) -> list[Line]:
@@ -123,13 +118,11 @@ class RunningParts(RowsParts):
         )
 
     def rows_frame(self) -> Frame:
-        """How many results there are."""
         results = len(self._view.tasks)
         order: Line = (("problems first", "muted"),) if results > 1 else ()
         return Frame("Results", "", f"{results:,}" if results else "", order)
 
     def details_frame(self, below: int) -> Frame:
-        """Who started it and when."""
         work = self.work
         age = format_seconds(max(0.0, self.context.clock() - work.began))
         who = safe_line(work.intent.who.name)
@@ -143,7 +136,6 @@ class RunningParts(RowsParts):
         return Frame(f"{safe_line(self.session.name)} {when}", right=(("last 10m", "muted"),))
 
     def next_step(self, width: int) -> Line:
-        """The next step, and how many tasks wait."""
         now, work = self._view, self.work
         acts_on = f"{now.waiting:,} waiting" if now.waiting and work.ended is None else ""
         key, does = self._next_step(now)
@@ -165,7 +157,6 @@ class RunningParts(RowsParts):
         return ("u", "plans the undo") if self.is_undoable else ("Esc", "goes back")
 
     def copies(self) -> tuple[Copy, ...]:
-        """Its name in the journal, the ids of the results, and all results as text."""
         now = self._view
         _, rows = view.task_table(now.tasks, VERBS[self.work.plan.verb].past, 200)
         lines = [*view.head_lines(now, 100), *(row.line for row in rows)]

@@ -1,28 +1,210 @@
 """Screen of a running operation of this console: progress, orders, result.
 
-It shows its parts (`tui.operations.running_parts`).
+It shows its parts (`tui.operations.running_parts`). Orders that slow an operation down are always
+allowed; others need ARMED.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from textual.app import ComposeResult
 
-from tui.operations import replay_orders as orders
+from engine.model import State
+from engine.replay.progress import Phase
+from engine.replay.settings import RemainderPolicy
+from engine.store import StoreError
+from engine.text.safe import safe_line
 from tui.operations.running_parts import RunningParts
-from tui.screens.console_context import ConsoleContext
+from tui.operations.undo_plans import show_undo
+from tui.plan.planning import preparing
+from tui.screens.base import PASTED, BaseScreen
+from tui.screens.console_context import READ_ONLY, ConsoleContext
 from tui.screens.key_rows import KeyRow, RowMaker
 from tui.screens.keyed_screen import row_bindings
 from tui.screens.rows_parts import Change
 from tui.screens.rows_screen import FIXED_LINES, ListPanes, RowsScreen
+from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.session.running_operations import RunningOperation
 from tui.text import keys
 from tui.text.frames import BOX, Frame, frame_border
 from tui.text.lines import Line
 from tui.widgets.line_widgets import Lines
+
+_CLUSTER_MARK = re.compile(r"\bF-[0-9A-F]{4}\b")
+"""The name of an error cluster in the reason of a stop."""
+
+SENDING_PHASES = (Phase.STARTING, Phase.SENDING, Phase.WAITING)
+"""Phases in which tasks may be sent without an order."""
+
+
+def _phase(parts: RunningParts) -> Phase | None:
+    """The phase of a replay that runs; None for another operation, and after the end."""
+    now = parts.work.progress
+    return None if now is None or parts.work.ended is not None else now.phase
+
+
+def _is_paused(parts: RunningParts) -> bool:
+    """True if it sends nothing until it gets an order."""
+    return _phase(parts) in (Phase.PAUSED, Phase.ASKING)
+
+
+def _is_sending(parts: RunningParts) -> bool:
+    """True if a replay has tasks to send."""
+    return _phase(parts) not in (None, Phase.ENDING)
+
+
+def _is_waiting(parts: RunningParts) -> bool:
+    """True if a replay has sent all and waits for outcomes."""
+    return _phase(parts) is Phase.ENDING
+
+
+def _can_stop(parts: RunningParts) -> bool:
+    now = parts.work.progress
+    is_stopped = now is not None and bool(now.stopped)
+    return parts.work.ended is None and not is_stopped and not _is_waiting(parts)
+
+
+# Why an operation that has not ended takes an order not now
+
+
+def _why_not_more(parts: RunningParts, what: str) -> str:
+    if parts.context.arming.read_only:
+        return READ_ONLY
+    is_armed = parts.context.arming.is_armed
+    return "" if is_armed else f"OBSERVE: press ! first: {what} changes more tasks"
+
+
+def _why_no_pause(parts: RunningParts) -> str:
+    """Only a replay pauses; resuming needs ARMED."""
+    if parts.work.progress is None:
+        return "cannot be paused: s stops it"
+    return _why_not_more(parts, "resuming") if _is_paused(parts) else ""
+
+
+def _why_not_faster(parts: RunningParts) -> str:
+    """Only with a rate, and ARMED."""
+    now = parts.work.progress
+    if now is None or now.pace.rate is None:
+        return "no rate limit set"
+    return _why_not_more(parts, "going faster")
+
+
+def _why_not_slower(parts: RunningParts) -> str:
+    """Only a replay has a rate."""
+    return "" if parts.work.progress is not None else "cannot be slowed down: s stops it"
+
+
+def _holds_rest(parts: RunningParts) -> bool:
+    """True if a stop holds the tasks that are not sent."""
+    now = parts.work.progress
+    return now is not None and now.pace.stops.rest is RemainderPolicy.HOLD and bool(now.unsent)
+
+
+def _why_no_stop(parts: RunningParts) -> str:
+    """Once; holding the rest needs ARMED."""
+    now = parts.work.progress
+    if now is not None and now.stopped:
+        return "already stopped"
+    return _why_not_more(parts, "holding the rest") if _holds_rest(parts) else ""
+
+
+def _why_no_end(parts: RunningParts) -> str:
+    """Only after all was sent."""
+    return "" if _is_waiting(parts) else "still sending: s stops it"
+
+
+def _why_no_undo(parts: RunningParts) -> str:
+    """Only what the journal has, also after the end."""
+    yet = " yet" if parts.work.ended is None else ""
+    return "" if parts.work.op else f"not in the journal{yet}"
+
+
+# Orders
+
+
+def _order(parts: RunningParts, name: str, words: str) -> Change:
+    parts.work.order(name)
+    parts.say(words, "")
+    return Change.ROWS
+
+
+def _order_more(parts: RunningParts, name: str, words: str) -> Change:
+    """Give an order that changes more tasks; not by pasted input."""
+    if parts.screen.is_pasted:
+        return parts.say(PASTED)
+    parts.context.arming.extend()
+    return _order(parts, name, words)
+
+
+def _pause(parts: RunningParts) -> Change:
+    if not _is_paused(parts):
+        return _order(parts, "pause", "paused: Space resumes")
+    if _phase(parts) is Phase.ASKING:
+        return _order_more(parts, "go_on", "continues")
+    return _order_more(parts, "resume", "resumed")
+
+
+def _stop(parts: RunningParts) -> Change:
+    if _holds_rest(parts):
+        return _order_more(parts, "stop", "stopped: the rest is held")
+    dead = safe_line(parts.session.inspector.states.get(State.DEAD, "its state"))
+    fate = "is unchanged" if parts.work.progress is None else f"stays in {dead}"
+    return _order(parts, "stop", f"stopped: the rest {fate}")
+
+
+def _plan_undo(parts: RunningParts) -> Change:
+    """A running replay is paused for it."""
+    run = parts.screen.run
+    parts.screen.open(lambda screen: run("undo", partial(_show_undo_plan, parts, screen)))
+    return Change.NOTHING
+
+
+async def _show_undo_plan(parts: RunningParts, screen: BaseScreen) -> Change:
+    session, work = parts.session, parts.work
+    try:
+        await _pause_sending(work)
+        with preparing(screen, "the undo plan"):
+            operation = await session.history.operation(work.op)
+    except StoreError as error:
+        return parts.say(f"no plan: {error}")
+    if operation is None:
+        return parts.say("no longer in the journal")
+    paused = ["paused; applying this plan stops it"] * (work.ended is None)
+    await show_undo(screen, session, parts.context, operation, paused)
+    return Change.NOTHING
+
+
+async def _pause_sending(work: RunningOperation) -> None:
+    """Pause sending, so that a plan matches what it is applied to."""
+    now = work.progress
+    if work.ended is None and now is not None and now.phase is not Phase.ENDING:
+        work.order("pause")
+        while (now := work.progress) is not None and now.phase in SENDING_PHASES:
+            await work.wait_for_change()
+
+
+# Other screens
+
+
+def _open_task(parts: RunningParts) -> Change:
+    ident, number = parts.screen.cursor.key, parts.session.number
+    parts.screen.go(Target(keys.TASK, place=number, id=ident))
+    return Change.NOTHING
+
+
+def _open_clusters(parts: RunningParts) -> Change:
+    """Open the error clusters of the DLQ, with the cursor on the one that stopped it."""
+    progress, number = parts.work.progress, parts.session.number
+    match = None if progress is None else _CLUSTER_MARK.search(progress.stopped)
+    mark = match.group() if match else ""
+    parts.screen.go(Target(keys.CLUSTERS, place=number, state=State.DEAD, id=mark))
+    return Change.NOTHING
+
 
 MIN_TASK_ROWS = 5
 """Lines of the screen that the results have at least; the other panes are dropped for them."""
@@ -31,7 +213,7 @@ make = RowMaker[RunningParts, Change](keys.RUNNING_OPERATION, Change.NOTHING)
 own, key = make.own, make.key
 
 
-def _order(
+def _order_row(
     words: str,
     act: Callable[[RunningParts], Change],
     why_not: Callable[[RunningParts], str],
@@ -53,52 +235,52 @@ ROWS: tuple[KeyRow[RunningParts, Change], ...] = (
     *make.moves(lambda parts, how: parts.move(how)),
     own(
         "open | enter | Enter | task | View | the task of this result",
-        orders.open_task,
+        _open_task,
         refusal=lambda parts: (
             "" if parts.screen.cursor.key else parts.no_row_reason("no results yet")
         ),
     ),
     own(
         "clusters | c | c | clusters | View | errors of the DLQ, grouped into clusters",
-        orders.open_clusters,
+        _open_clusters,
         is_absent=lambda parts: parts.work.progress is None,  # only a replay is of the DLQ
     ),
-    _order(
+    _order_row(
         "pause | space | Space | pause | Act | pause the replay; again: resume (needs ARMED)",
-        orders.pause,
-        orders.why_no_pause,
-        only=orders.is_sending,
-        label=lambda parts: "resume" if orders.is_paused(parts) else None,
+        _pause,
+        _why_no_pause,
+        only=_is_sending,
+        label=lambda parts: "resume" if _is_paused(parts) else None,
     ),
-    _order(
+    _order_row(
         "faster | + | + | faster | Act | double the rate",
-        orders.faster,
-        orders.why_not_faster,
-        only=orders.is_sending,
+        partial(_order_more, name="faster", words="twice as fast"),
+        _why_not_faster,
+        only=_is_sending,
     ),
-    _order(
+    _order_row(
         "slower | - | - | slower | Act | halve the rate",
-        orders.slower,
-        orders.why_not_slower,
-        only=orders.is_sending,
+        partial(_order, name="slower", words="half as fast"),
+        _why_not_slower,
+        only=_is_sending,
     ),
-    _order(
+    _order_row(
         "stop | s | s | stop | Act | stop the replay; sent tasks stay sent",
-        orders.stop,
-        orders.why_no_stop,
-        only=orders.can_stop,
+        _stop,
+        _why_no_stop,
+        only=_can_stop,
     ),
-    _order(
+    _order_row(
         "leave_open | w | w | do not wait | Act | end the replay without waiting for the missing "
         "outcomes",
-        orders.leave_open,
-        orders.why_no_end,
-        only=orders.is_waiting,
+        partial(_order, name="leave", words="ends now"),
+        _why_no_end,
+        only=_is_waiting,
     ),
     KeyRow(
         key("plan_undo", keys.RECORDED_OPERATION),
-        orders.plan_undo,
-        orders.why_no_undo,
+        _plan_undo,
+        _why_no_undo,
         is_absent=lambda parts: (
             parts.work.progress is None if parts.work.ended is None else not parts.is_undoable
         ),
@@ -118,7 +300,6 @@ ROWS: tuple[KeyRow[RunningParts, Change], ...] = (
     make.asks(key("yank")),
     make.asks(key("plain")),
 )
-"""All keys in the order of their hints; pressing one is the Textual action `key` of the screen."""
 
 
 def _show_lines(pane: Lines, lines: Sequence[Line], border: int, free: int) -> int:
@@ -147,13 +328,11 @@ class ReplayScreen(RowsScreen):
         self.parts = RunningParts(work, session, context, self)
 
     def compose(self) -> ComposeResult:
-        """Header, state, steps, results, the queue meanwhile, next step, hints."""
         rows, edges = self.panes.rows, self.panes.edges
         rows.add_class("pane")
         yield from (edges.top, self.state, self.steps, rows, self.flow, edges.message, edges.hints)
 
     def paint_panes(self) -> None:
-        """Paint state, steps, results and the queue meanwhile."""
         parts, size = self.parts, self.size
         border, width = frame_border(*size), self.panes.rows_width(size)
         state, steps = parts.details(width), parts.steps(width)
@@ -167,7 +346,6 @@ class ReplayScreen(RowsScreen):
         self.paint_frames()
 
     def paint_frames(self) -> None:
-        """Write the frames: what it is, its steps, its results, the queue meanwhile."""
         parts = self.parts
         self.state.show_frame(parts.details_frame(0), focused=True)
         self.steps.show_frame(Frame("Steps"))
@@ -175,5 +353,4 @@ class ReplayScreen(RowsScreen):
         self.flow.show_frame(parts.flow_frame())
 
     def shows_operation(self, operation: object) -> bool:
-        """True for its own."""
         return operation is self.parts.work

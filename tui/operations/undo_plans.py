@@ -1,4 +1,4 @@
-"""Build plans from an operation of the journal: undo it, or resume it."""
+"""Plans for an operation of the journal: undo it, resume it, or abandon an interrupted one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from engine.replay.settings import ReplayPace, parse_pace
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
+from tui.confirm.action_screen import Action, Fact, Reason
+from tui.operations import operation_lines as view
+from tui.operations.operation_lines import ListedOperation
 from tui.plan.planning import prepare
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
 from tui.session.history import operation_name
 from tui.session.place_session import PlaceSession
+from tui.text import keys
+from tui.text.lines import BLANK_LINE, Line, Run, folded_lines
 from tui.text.times import format_clock
 
 UNLIMITED_DAYS = float("inf")
@@ -85,8 +90,8 @@ async def show_resume(
             session,
             context,
             follows=operation.op,
-            warnings=[half_moved_warning(half)] * bool(half),
-            pace=recorded_pace(operation),
+            warnings=[_half_moved_warning(half)] * bool(half),
+            pace=_recorded_pace(operation),
         )
     )
 
@@ -102,13 +107,12 @@ def plan_words(verb: str, operation: Operation) -> str:
     return f"the {verb} plan of {format_count(operation.planned, 'task')}"
 
 
-def half_moved_warning(amount: int) -> str:
-    """What happens to tasks that a crash left half moved."""
+def _half_moved_warning(amount: int) -> str:
     tasks = "1 task is" if amount == 1 else f"{amount:,} tasks are"
     return f"{tasks} half moved: completed or rolled back first"
 
 
-def recorded_pace(operation: Operation) -> ReplayPace | None:
+def _recorded_pace(operation: Operation) -> ReplayPace | None:
     """The pace of an operation; None if it had none or it cannot be parsed."""
     try:
         return parse_pace(operation.intent.pace) if operation.intent.pace else None
@@ -120,3 +124,42 @@ def operation_scope(operation: Operation) -> str:
     """Description of an operation: `replay of 09:12:08Z by ana`."""
     who = safe_line(operation.intent.who.name)
     return f"{operation_name(operation)} of {format_clock(operation.started)} by {who}"
+
+
+class AbandonAction(Action):
+    """Abandon an operation; it changes no task, except half-moved ones."""
+
+    kind = keys.ABANDON
+
+    def __init__(self, listed: ListedOperation, session: PlaceSession) -> None:
+        self._listed, self._session = listed, session
+        self.acts_on = operation_scope(listed.operation)
+        self.title = (("abandon", "title"), (f" {self.acts_on}", "strong"))
+        self.basis = self.facts()
+
+    @property
+    def prompt(self) -> str:
+        return "abandon it"
+
+    def lines(self, now: float, width: int, reason: Reason) -> list[Line]:
+        half_moved = self._listed.half_moved
+        rows = format_count(self._listed.operation.open_rows - half_moved, "task")
+        words = (
+            f"{rows} not moved: unchanged. The journal closes the operation, "
+            "and no console asks again to resume it."
+        )
+        if half_moved:
+            half = format_count(half_moved, "task")
+            words = f"{half} half moved: completed or rolled back first. {words}"
+        text = folded_lines(words, width)
+        return [*text, BLANK_LINE, *view.detail_lines(self._listed, now, width)]
+
+    def facts(self) -> tuple[Fact, ...]:
+        op, history = self._listed.operation.op, self._session.history
+        ended = [one.ended for one in history.operations if one.op == op]
+        return (Fact(ended, "the operation has ended, or is not in the list any more"),)
+
+    async def apply(self, reason: str) -> Run:
+        history, who = self._session.inspector.history, self._session.place.who.name
+        await history.abandon_operation(self._listed.operation, f"abandoned by {who}")
+        return f"abandoned: {self.acts_on}", "ok"

@@ -1,6 +1,5 @@
 """Tables of workers and of kinds with their latency, for the workers screen, the overview and the
-commands.
-"""
+commands."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.logs.log_line import LogLine
-from engine.model import STALLED_KEY, State, Task, Verdict
+from engine.model import STALLED_KEY, State, Verdict
 from engine.monitor.latency import KindFigures
 from engine.monitor.throughput import Trend
 from engine.text.figure import UNKNOWN
@@ -42,8 +41,7 @@ MANY_FAILURES = 0.1
 
 def format_seconds(seconds: float | None) -> str:
     """A duration in at most six cells, with tenths below ten seconds: `0.4s`, `2s`, `41s`, `47m`;
-    `?` if unknown.
-    """
+    `?` if unknown."""
     if seconds is None:
         return UNKNOWN
     if seconds < 9.95:
@@ -113,17 +111,14 @@ WORKER_COLUMNS: tuple[Column[WorkerRow], ...] = (
 )
 
 BRIEF_NAME_CELLS = 9
-"""Cells of the name of a worker in a narrow pane."""
 
 
 def worker_table(
     rows: Sequence[WorkerRow], width: int, *, has_destinations: bool = False
 ) -> tuple[Line, list[Line]]:
     """The titles, and a line for each row; a row without a task has its note instead. Columns that
-    no format here has are omitted.
-
-    `has_destinations`: keep their column although no row has one at the moment.
-    """
+    no format here has are omitted. `has_destinations`: keep their column although no row has one at
+    the moment."""
     used = {
         "DEST": has_destinations or any(row.destination for row in rows),
         "LIMIT": any(row.has_limits or row.limit_seconds for row in rows),
@@ -141,11 +136,9 @@ def worker_table(
 
 def keyed_rows(rows: Sequence[WorkerRow]) -> dict[str, WorkerRow]:
     """The rows by place, owner and rank among the rows of both: `1.vm-7.1`, or `1.1` in a place
-    whose workers have no names.
-
-    The tasks of a worker change all the time, so a cursor on a task would lose its row. A PID is no
-    part of it: once a stuck worker has ended, W on its row starts the next one.
-    """
+    whose workers have no names. The tasks of a worker change all the time, so a cursor on a task
+    would lose its row. A PID is no part of it: once a stuck worker has ended, W on its row starts
+    the next one."""
     ranks: Counter[str] = Counter()
     keyed = {}
     for row in rows:
@@ -190,22 +183,22 @@ def brief_worker_lines(rows: Sequence[WorkerRow], width: int, height: int) -> li
     pids = max(cells_of(_brief_name(row)) for row in busy)
     lines = []
     for row in busy[: max(0, height)]:
-        sign: Run = ("! " if row.is_stuck else "  ", "error")
+        urgent = "error" if row.is_stuck else ""
         pid = f"{fit_text(_brief_name(row), pids, right=True)}  "
-        right: Line = ((f"{row.name} ", "muted"), (f"{_running_cell(row)[0]:>5}", _urgent(row)))
-        left: Line = (sign, (pid, ""), (f"{_task_cell(row)[0]:<8}  ", "accent"), _what(row))
-        if not row.task:
-            left, right = (sign, (pid, ""), _what(row)), ((row.name, "muted"),)
+        lead: Line = (("! " if row.is_stuck else "  ", "error"), (pid, ""))
+        if row.task:
+            task = f"{_task_cell(row)[0]:<8}  "
+            left: Line = (*lead, (task, "accent"), (safe_line(row.kind), ""))
+            right: Line = ((f"{row.name} ", "muted"), (f"{_running_cell(row)[0]:>5}", urgent))
+        else:
+            left = (*lead, (safe_line(row.note), urgent or "muted"))
+            right = ((row.name, "muted"),)
         lines.append(join_ends(left, right, width))
     return lines
 
 
-def _urgent(row: WorkerRow) -> str:
-    return "error" if row.is_stuck else ""
-
-
-def _what(row: WorkerRow) -> Run:
-    return (safe_line(row.kind), "") if row.task else (safe_line(row.note), _urgent(row) or "muted")
+def _short(value: float | None, digits: int = 3) -> float | None:
+    return None if value is None else round(value, digits)
 
 
 def worker_values(row: WorkerRow, now: float) -> dict[str, object]:
@@ -220,13 +213,11 @@ def worker_values(row: WorkerRow, now: float) -> dict[str, object]:
         "task": row.task or None,
         "kind": row.kind or None,
         **time_fields("started", started),
-        "running_seconds": None if running is None else round(running, 1),
+        "running_seconds": _short(running, 1),
         "limit_seconds": row.limit_seconds,
-        "lease_seconds": None if row.lease_seconds is None else round(row.lease_seconds, 1),
+        "lease_seconds": _short(row.lease_seconds, 1),
         "destination": row.destination or None,
-        "heartbeat_seconds": None
-        if row.heartbeat_seconds is None
-        else round(row.heartbeat_seconds, 1),
+        "heartbeat_seconds": _short(row.heartbeat_seconds, 1),
         "stuck": row.is_stuck,
         "note": row.note,
     }
@@ -235,16 +226,13 @@ def worker_values(row: WorkerRow, now: float) -> dict[str, object]:
 def detail_rows(row: WorkerRow, session: PlaceSession, now: float) -> list[tuple[str, str]]:
     """Names and values about a worker, its task and its place; empty values are omitted."""
     task = next((task for task in session.active if task.id == row.task), None)
-    lock, latest = session.readings.lock, session.inspector.latest
+    lock = session.readings.lock
     due = None if session.backlog is None else session.backlog.due
-    waiting = latest.counts.get(State.PENDING, 0)
+    waiting = format_count(session.inspector.latest.counts.get(State.PENDING, 0), "task")
     rows = [
         ("place", row.place),
         ("lock", "" if lock is None else f"{lock.verdict}: {lock.reason}"),
-        (
-            "waiting",
-            f"{format_count(waiting, 'task')}, {UNKNOWN if due is None else f'{due:,}'} due",
-        ),
+        ("waiting", f"{waiting}, {UNKNOWN if due is None else f'{due:,}'} due"),
         ("worker", "" if session.worker.pid is None else f"PID {session.worker.pid} started here"),
         ("last", session.worker.last_end),
         ("owner", row.owner),
@@ -252,6 +240,7 @@ def detail_rows(row: WorkerRow, session: PlaceSession, now: float) -> list[tuple
     ]
     if task is None:
         return [(name, safe_line(text)) for name, text in rows if text]
+    until = None if task.lease is None else task.lease.until
     most, tries = session.place.max_attempts(task), task.attempts
     attempt = UNKNOWN if tries is None else f"{tries + 1}" + (f" of {most}" if most else "")
     rows += [
@@ -259,7 +248,7 @@ def detail_rows(row: WorkerRow, session: PlaceSession, now: float) -> list[tuple
         ("destination", task.destination),
         ("attempt", attempt),
         ("time limit", _limit_words(row)),
-        ("lease", _lease_words(task, now)),
+        ("lease", f"until {format_time_with_age(until, now)}" if until else ""),
         ("stalled?", task.extra.get(STALLED_KEY, "")),
         ("last error", task.error),
     ]
@@ -274,17 +263,11 @@ def _limit_words(row: WorkerRow) -> str:
     return f"{limit}, {format_seconds(abs(seconds_left))} {'left' if seconds_left >= 0 else 'over'}"
 
 
-def _lease_words(task: Task, now: float) -> str:
-    until = None if task.lease is None else task.lease.until
-    return "" if not until else f"until {format_time_with_age(until, now)}"
-
-
 def detail_lines(
     row: WorkerRow, session: PlaceSession, now: float, width: int, height: int
 ) -> list[Line]:
     """Details of a worker, then the last log lines about its task, at least one, then those of its
-    place, as far as `height` lines hold.
-    """
+    place, as far as `height` lines hold."""
     lines = fact_lines(detail_rows(row, session, now), width)
     task_log = [event.line for event in session.events() if row.task and event.id == row.task]
     lines += _log_lines(short_id(row.task), task_log, width, max(2, height - len(lines)))
@@ -337,10 +320,6 @@ def _percent_cell(one: KindFigures) -> Run:
     return f"{one.failures_share:.0%}", style
 
 
-def _source_cell(one: KindFigures) -> Run:
-    return (one.source, "muted") if one.source else UNKNOWN_RUN
-
-
 def _rate_cell(one: KindFigures) -> Run:
     if one.per_minute is None:
         return UNKNOWN_RUN
@@ -358,6 +337,10 @@ class PlaceKind(NamedTuple):
     """True if the queue of the place is STALLED."""
 
 
+def _source_cell(row: PlaceKind) -> Run:
+    return (row.figures.source, "muted") if row.figures.source else UNKNOWN_RUN
+
+
 _KIND_COLUMNS: tuple[Column[PlaceKind], ...] = (
     Column("PLACE", 5, lambda row: (row.place, "strong" * row.is_stalled), most=12),
     # The names take some of what is left, so that numbers end at the right.
@@ -368,7 +351,7 @@ _KIND_COLUMNS: tuple[Column[PlaceKind], ...] = (
     Column("p95", 6, lambda row: _time_cell(row.figures.wait_p95, row.figures), right=True),
     Column("RUN p50", 7, lambda row: _time_cell(row.figures.run_p50, row.figures), right=True),
     Column("p95", 6, lambda row: _time_cell(row.figures.run_p95, row.figures), right=True),
-    Column("FROM", 4, lambda row: _source_cell(row.figures), most=40),
+    Column("FROM", 4, _source_cell, most=40),
 )
 
 
@@ -385,8 +368,7 @@ def kind_table(
     rows: Sequence[PlaceKind], width: int, *, places: bool, sources: bool = False
 ) -> tuple[Line, list[Line]]:
     """The titles, and a line for each kind; `places` adds a column with the place, `sources` one
-    with the source of the figures, and below the kinds a line for each reason of a `?`.
-    """
+    with the source of the figures, and below the kinds a line for each reason of a `?`."""
     optional = {"PLACE": places, "FROM": sources}
     columns = [column for column in _KIND_COLUMNS if optional.get(column.title, True)]
     table = Table(columns, margin=lambda row: alarm_sign(row.is_stalled and places))
@@ -403,19 +385,15 @@ def kind_table(
 
 def kind_values(place: str, one: KindFigures) -> dict[str, object]:
     """Figures of a kind for JSON output: durations in seconds; None where unknown."""
-
-    def short(value: float | None) -> float | None:
-        return None if value is None else round(value, 3)
-
     return {
         "place": place,
         "kind": one.kind,
-        "per_minute": short(one.per_minute),
-        "failures_share": short(one.failures_share),
-        "wait_p50": short(one.wait_p50),
-        "wait_p95": short(one.wait_p95),
-        "run_p50": short(one.run_p50),
-        "run_p95": short(one.run_p95),
+        "per_minute": _short(one.per_minute),
+        "failures_share": _short(one.failures_share),
+        "wait_p50": _short(one.wait_p50),
+        "wait_p95": _short(one.wait_p95),
+        "run_p50": _short(one.run_p50),
+        "run_p95": _short(one.run_p95),
         "source": one.source or None,
         "unknown": one.unknown,
     }

@@ -44,10 +44,8 @@ def row_cells(ages: Ages, names: int) -> list[AgeCell]:
 
 
 def named_rows(ages: Ages, names: int) -> Sequence[AgeRow]:
-    """The rows shown by name in `names` lines, the last of which may be for the others.
-
-    A single line shows the largest row; the total above includes the rest.
-    """
+    """The rows shown by name in `names` lines, the last of which may be for the others. A single
+    line shows the largest row; the total above includes the rest."""
     fits = len(ages.rows) + bool(ages.others) <= names
     return ages.rows if fits else ages.rows[: max(min(names, 1), names - 1)]
 
@@ -109,10 +107,7 @@ def row_label(ages: Ages, cell: AgeCell, names: int) -> str:
 def _line(row: AgeRow, label: str, column: int, cell: int, room: int, largest: int) -> Line:
     sign = CURSOR if column >= 0 else " "
     total = "strong" if label == TOTAL else ""
-    runs: list[tuple[str, str]] = [
-        (f"{sign}  ", "accent"),
-        (fit_text_end(label, room), total),
-    ]
+    runs: list[tuple[str, str]] = [(f"{sign}  ", "accent"), (fit_text_end(label, room), total)]
     for at in range(AGE_CLASSES + 1):
         number, width = cell_count(row, at), _cell_width(at, cell)
         text = fit_count(number, cell - 1) if number else "."

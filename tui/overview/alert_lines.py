@@ -9,7 +9,7 @@ from engine.text.safe import safe_line
 from tui.screens.target import Target
 from tui.text import keys
 from tui.text.frames import NARROW_COLUMNS
-from tui.text.lines import Line, Run, cells_of, cut_line, fit_text_end, join_ends, width_of
+from tui.text.lines import Line, cells_of, cut_line, fit_text_end, join_ends, width_of
 from tui.text.task_row import time_fields
 from tui.text.times import format_clock, format_time_with_age
 
@@ -42,11 +42,9 @@ def alert_lines(
     keys_shown: bool = True,
     startable: Collection[str] = (),
 ) -> list[Line]:
-    """One line per alert: level, place, text, and the key of the next step.
-
-    `names` maps the place given by the operator to its display name. `startable`: the places at
-    which the console can start a worker.
-    """
+    """One line per alert: level, place, text, and the key of the next step. `names` maps the place
+    given by the operator to its display name. `startable`: the places at which the console can
+    start a worker."""
     place_names = [names.get(one.target.place, safe_line(one.target.place)) for one in alerts]
     narrow = width < NARROW_COLUMNS
     room = 0 if narrow else min(20, max(map(cells_of, place_names), default=0))
@@ -72,20 +70,14 @@ def alert_lines(
             fits = width_of(alert_line) + len(f" {key} {word} ") <= width
             right = ((f" {key}", "key"), (f" {word} " if fits else " ", "muted"))
         elif room >= _SINCE_CELLS:
-            right = (_since_run(alert), *right)
+            since = "" if alert.since is None else f"since {format_clock(alert.since)}"
+            right = ((f"{since:<18}", "muted"), *right)
         lines.append(join_ends(alert_line, right, width))
     return lines
 
 
 _SINCE_CELLS = 24
 """Cells that an alert and its key must leave free for the time since when it lasts."""
-
-
-def _since_run(alert: Alert) -> Run:
-    """Time of day in UTC at which an alert began, in a column of its own."""
-    words = "" if alert.since is None else f"since {format_clock(alert.since)}"
-    return f"{words:<18}", "muted"
-
 
 _NEXT: Mapping[Where, tuple[str, str, str]] = {
     Where.LOCK: ("U", "unlock", "shows the evidence and frees the lock"),
@@ -114,8 +106,7 @@ _WORKERS = ("Enter", "workers", "opens the workers")
 
 def next_step(alert: Alert, *, can_start: bool = True) -> tuple[str, str, str]:
     """The key of the next step for an alert, a word for it, and what it does; `can_start`: the
-    console can start a worker at its place.
-    """
+    console can start a worker at its place."""
     if alert.target.where is Where.WORKERS and not can_start:
         return _WORKERS
     return _NEXT_OF_KIND.get(alert.kind) or _NEXT[alert.target.where]
@@ -132,23 +123,24 @@ def alert_text(alert: Alert, now: float) -> str:
     return f"{alert.level} {alert.target.place}: {alert.text}{since}"
 
 
+_SCREENS: Mapping[Where, str] = {
+    Where.LOCK: keys.LOCK,
+    Where.TRANSPORTS: keys.TRANSPORTS,
+    Where.OPERATIONS: keys.OPERATIONS,
+    Where.WORKERS: keys.WORKERS,
+    Where.CONTROLS: keys.CONTROLS,
+}
+"""The screens of goals; of all others the queue."""
+
+
 def alert_target(goal: Goal, number: int) -> Target:
     """The screen for an alert's goal; `number` is the number of its place."""
-    if goal.where is Where.LOCK:
-        return Target(keys.LOCK, place=number)
-    if goal.where is Where.TRANSPORTS:
-        return Target(keys.TRANSPORTS, place=number, id=goal.name)
-    if goal.where is Where.OPERATIONS:
-        return Target(keys.OPERATIONS, place=number, id=goal.name)
-    if goal.where is Where.WORKERS:
-        return Target(keys.WORKERS, place=number)
-    if goal.where is Where.CONTROLS:
-        return Target(keys.CONTROLS, place=number)
-    if goal.where is Where.PROBLEMS:
-        return Target(keys.LIST, place=number, problems=True)
+    target = Target(_SCREENS.get(goal.where, keys.LIST), place=number)
+    if goal.where in (Where.TRANSPORTS, Where.OPERATIONS):
+        return target._replace(id=goal.name)
     if goal.where is Where.STATE:
-        return Target(keys.LIST, place=number, state=goal.state, filter="")
-    return Target(keys.LIST, place=number)
+        return target._replace(state=goal.state, filter="")
+    return target._replace(problems=goal.where is Where.PROBLEMS)
 
 
 def alert_row(alert: Alert) -> dict[str, object]:

@@ -18,7 +18,6 @@ MIN_AGE_LINES = 5
 MAX_AGE_LINES = 12
 """Maximum height of the age table; lines beyond it go to the log."""
 MIN_GRAPH_LINES = 10
-"""Lines of the smallest graph of a wall."""
 MAX_GRAPHS = 4
 """Places with a graph on a wall."""
 
@@ -61,13 +60,11 @@ class OverviewFrame(NamedTuple):
     """Lines that the frame of a pane takes: 0 for none, 1 for a rule, 2 for a box."""
     hints: int = 0
     next: int = 0
-    """The line with the next step."""
     sides: Mapping[str, int] = {}
     """Lines of the panes at the right, on a wide screen only."""
     graphs: tuple[int, ...] = ()
     """Lines of the graphs in the middle, on a wall only."""
     left_width: int = 0
-    """Width of the left column in cells."""
     middle_width: int = 0
     """Width of the graphs on a wall, in cells; 0 elsewhere."""
 
@@ -156,8 +153,7 @@ def _age_lines(rows: int, free: int, border: int) -> int:
 def share_lines(total: int, needed: Mapping[str, int], filler: str = "") -> dict[str, int]:
     """Share lines between panes: each gets at least 3, then one after the other a line more until
     all have what they want; the filler, else the last one, gets the rest. Without room the last
-    ones get none.
-    """
+    ones get none."""
     least = 3
     names = [*needed][: total // least]
     lines = dict.fromkeys(needed, 0) | dict.fromkeys(names, least)

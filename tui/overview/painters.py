@@ -10,12 +10,10 @@ from engine.text.safe import safe_line
 from tui.overview import alert_lines, snapshot
 from tui.overview import place_lines as view
 from tui.overview.division import MAX_GRAPHS, OverviewFrame
-from tui.overview.focus import AGES, ALERTS, QUEUES
 from tui.overview.keys import ROWS
-from tui.overview.parts import OverviewParts
+from tui.overview.parts import AGES, ALERTS, QUEUES, OverviewParts
 from tui.overview.reads import PlaceReads
 from tui.overview.side_panes import TARGET_STEPS, OverviewData, PaneRow, PaneRows
-from tui.overview.snapshot import PlaceSnapshot
 from tui.screens.console_context import ConsoleContext
 from tui.screens.key_rows import hints_of
 from tui.screens.rows_parts import ROW_HAS_LEFT
@@ -99,10 +97,10 @@ def queue_rows(parts: OverviewParts, width: int, drawn: dict[int, view.DrawnRow]
 def next_step(parts: OverviewParts, width: int) -> Line:
     """The next step for the item under the cursor, and what a key acts on."""
     pane, selected, is_live = parts.focus.pane, parts.selected, parts.freeze.time is None
-    can_start = parts.can_start_worker(selected)
     if parts.focus.has_left:
         return ((f" {ROW_HAS_LEFT}", "warn"),)
     if is_live and pane == ALERTS and (alert := parts.alert) is not None:
+        can_start = parts.can_start_worker(selected)
         key, _, does = alert_lines.next_step(alert, can_start=can_start)
         return next_line(key, does, selected.name, width)
     if pane not in (ALERTS, QUEUES) and (target := parts.focus.target) is not None:
@@ -111,10 +109,7 @@ def next_step(parts: OverviewParts, width: int) -> Line:
         table, count = parts.ages, parts.ages.count
         words = "" if count is None else f"{table.cell_text}: {format_count(count, 'task')}"
         return ((f" {safe_line(words)}", ""),)
-    moment = parts.freeze.snapshot_of(selected, 2 * view.SPARKLINE_CELLS)
-    return place_message(
-        moment, selected, parts.clock(), width, is_live=is_live, can_start=can_start
-    )
+    return _place_message(parts, width)
 
 
 def has_workers(session: PlaceSession) -> bool:
@@ -141,31 +136,26 @@ def other_place(parts: OverviewParts, data: OverviewData) -> PlaceSession | None
 
 
 def graph_places(sessions: Sequence[PlaceSession], selected: PlaceSession) -> list[PlaceSession]:
-    """The places with a graph on a wall: the readable ones; that under the cursor first if they
-    are too many.
-    """
+    """The places with a graph on a wall: the readable ones; that under the cursor first if they are
+    too many."""
     places = [session for session in sessions if not session.inspector.latest.unavailable]
     if len(places) > MAX_GRAPHS:
         places.sort(key=lambda session: session is not selected)
     return places or [selected]
 
 
-def place_message(
-    moment: PlaceSnapshot,
-    session: PlaceSession,
-    now: float,
-    width: int,
-    *,
-    is_live: bool,
-    can_start: bool,
-) -> Line:
-    """The next step for a place: the first scan, the key of its worst alert, or Enter."""
+def _place_message(parts: OverviewParts, width: int) -> Line:
+    """The next step for the place under the cursor: the first scan, the key of its worst alert, or
+    Enter."""
+    session, is_live, now = parts.selected, parts.freeze.time is None, parts.clock()
+    moment = parts.freeze.snapshot_of(session, 2 * view.SPARKLINE_CELLS)
     latest, states = session.inspector.latest, session.inspector.states
     far = first_scan_line(latest, states, now - session.opened_at, width)
     if far and is_live:
         return far
     if moment.alerts and is_live:
         worst = alert_lines.sort_alerts(moment.alerts)[0]
+        can_start = parts.can_start_worker(session)
         key, _, does = alert_lines.next_step(worst, can_start=can_start)
         if key != "Enter":  # here, Enter opens the queue
             return next_line(key, does, session.name, width)

@@ -1,29 +1,30 @@
-"""The panes of the overview: their widgets, and the room that each has."""
+"""The panes of the overview: their widgets with the age table, and the room that each has."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from textual.app import ComposeResult
+from textual.message import Message
 from textual.screen import Screen
+from textual.strip import Strip
 
-from engine.index.age_table import summarize_ages
+from engine.index.age_table import Ages, summarize_ages
 from engine.logs.log_filter import WARN
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
-from tui.overview import age_lines as age_view
+from tui.overview import age_lines as view
 from tui.overview import painters, side_panes, snapshot
-from tui.overview.age_widget import AgeTable
+from tui.overview.age_lines import AgeCell
 from tui.overview.division import MAX_GRAPHS, OverviewFrame, PaneNeeds, divide_screen
-from tui.overview.focus import AGES, ALERTS, QUEUES
-from tui.overview.parts import OverviewParts
-from tui.overview.past_values import (
+from tui.overview.freeze import (
     NOTHING_LOGGED,
     NOTHING_RUN,
     PastValues,
     past_values,
     with_unknown_places,
 )
+from tui.overview.parts import AGES, ALERTS, QUEUES, OverviewParts
 from tui.overview.place_lines import DrawnRow, count_rows
 from tui.overview.reads import HISTOGRAM_SECONDS, PlaceReads
 from tui.overview.side_panes import (
@@ -41,15 +42,117 @@ from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Across, Down
 from tui.text.frames import BOX_FRAME_CELLS, Frame
 from tui.text.graphs import AXIS_CELLS, time_axis
-from tui.text.lines import Line, cut_line
+from tui.text.lines import BLANK_LINE, Line, cut_line
 from tui.text.table import Choice
-from tui.widgets.line_widgets import Lines, Painted
+from tui.widgets.line_widgets import Lines, Painted, changed_lines
 from tui.widgets.picker import Picker
+
+
+class AgeTable(Painted, can_focus=True):
+    """The cursor is a row name and an age class, not a position."""
+
+    key, is_gone = "", False
+    """No row has the cursor; see `Pane`."""
+    rows: Sequence[Choice] = ()
+
+    class CellChanged(Message):
+        """The cursor is on another cell."""
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._ages: Ages | None = None
+        self._below: Line = BLANK_LINE
+        self._active = False
+        self._cell = AgeCell()
+        self._painted: tuple[Line, ...] = ()
+
+    @property
+    def name_lines(self) -> int:
+        """Lines for names and others: the height without titles, total and the sentence below."""
+        return max(0, self.size.height - 3)
+
+    @property
+    def count(self) -> int | None:
+        """The number under the cursor; None if there is no table or the row no longer exists."""
+        if self._ages is None:
+            return None
+        row = view.row_at(self._ages, self._cell, self.name_lines)
+        return None if row is None else view.cell_count(row, self._cell.column)
+
+    @property
+    def filter(self) -> str:
+        return (
+            "" if self._ages is None else view.cell_filter(self._ages, self._cell, self.name_lines)
+        )
+
+    @property
+    def cell_text(self) -> str:
+        if self._ages is None:
+            return ""
+        label = view.row_label(self._ages, self._cell, self.name_lines)
+        return f"{label}, {view.describe_age(self._cell.column)}"
+
+    def show_ages(self, ages: Ages | None, below: Line) -> None:
+        """Show a table with a sentence below; without a table only the sentence."""
+        if (ages, below) == (self._ages, self._below):
+            return
+        self._ages, self._below = ages, below
+        if self.count is None:
+            self._cell = AgeCell(column=self._cell.column)
+        self._paint()
+
+    def activate(self, active: bool) -> None:
+        self._active = active
+        self._paint()
+
+    def move(self, how: str) -> None:
+        if self._ages is None:
+            return
+        rows = view.row_cells(self._ages, self.name_lines)
+        first_cell = self._cell._replace(column=0)
+        at = rows.index(first_cell) if first_cell in rows else 0
+        far = len(rows)
+        half = max(1, far // 2)
+        steps = {"down": 1, "up": -1, "half_down": half, "half_up": -half}
+        to = at + steps.get(how, far if how in ("last", "page_down") else -far)
+        row = rows[max(0, min(to, far - 1))]
+        self._move_to(row._replace(column=self._cell.column))
+
+    def shift(self, by: int) -> None:
+        self._move_to(
+            self._cell._replace(column=max(0, min(self._cell.column + by, view.AGE_CLASSES)))
+        )
+
+    def _move_to(self, cell: AgeCell) -> None:
+        if cell != self._cell:
+            self._cell = cell
+            self._paint()
+            self.post_message(self.CellChanged())
+
+    def on_resize(self) -> None:
+        """Repaint; another height shows other rows."""
+        if self.count is None:
+            self._cell = AgeCell(column=self._cell.column)
+        self._paint()
+
+    def _paint(self) -> None:
+        before, self._painted = self._painted, tuple(self._lines())
+        self.repaint_lines(changed_lines(before, self._painted))
+
+    def _lines(self) -> list[Line]:
+        if self._ages is None:
+            return [self._below]
+        cursor = self._cell if self._active else None
+        table = view.table_lines(self._ages, cursor, self.size.width, self.name_lines)
+        return [*table, self._below]
+
+    def render_line(self, y: int) -> Strip:
+        return self.strip_of(self._painted[y] if y < len(self._painted) else BLANK_LINE)
+
 
 GRAPH, OTHER_AGES, KINDS, OUTLOOK, LOG = "graph", "other-ages", "kinds", "outlook", "warnings"
 ROW_PANES = (KINDS, LOG, *WALL_PANES)
 """The panes of rows below and beside alerts, queues and ages, in the order of Tab."""
-
 
 SHOW_AGE_SECONDS = 1.0
 """Seconds after which a table that is older than the rows above shows its age."""
@@ -60,10 +163,8 @@ class OverviewPanes:
 
     def __init__(self, sessions: Sequence[PlaceSession]) -> None:
         self.frame = OverviewFrame()
-        """The present division of the screen."""
         self.ages = AgeTable(id=AGES)
         self.rows = {name: Picker(id=name) for name in (ALERTS, QUEUES, *ROW_PANES)}
-        """The panes of rows."""
         order = (ALERTS, QUEUES, AGES, *ROW_PANES)
         self.focusable = {name: self.rows.get(name, self.ages) for name in order}
         """The panes that take the focus, in the order of Tab."""
@@ -79,7 +180,6 @@ class OverviewPanes:
         """The rows of the alerts, after all that they were made from."""
 
     def compose(self) -> ComposeResult:
-        """Alerts, queues and ages, and the optional panes around them."""
         yield self.rows[ALERTS]
         with Across(id="panes"):
             with Down(id="main") as self._main:
@@ -98,7 +198,6 @@ class OverviewPanes:
 
     @property
     def _heights(self) -> dict[Painted, int]:
-        """The panes, each with its lines in the present frame."""
         frame, lines, rows = self.frame, self.lines, self.rows
         graphs = (*frame.graphs, *[0] * len(self.graphs))
         return {
@@ -115,7 +214,6 @@ class OverviewPanes:
         }
 
     def _lines_needed(self, sides: Mapping[str, PaneRows], *, is_wall: bool) -> dict[str, int]:
-        """The lines that each pane at the right needs."""
         needed = {} if is_wall or not sides else {GRAPH: GRAPH_LINES}
         for name, pane_rows in sides.items():
             needed[name] = max(pane_rows.height, self.needed.get(name, 0))
@@ -124,12 +222,11 @@ class OverviewPanes:
 
     def paint(self, parts: OverviewParts, screen: Screen[None]) -> None:
         """Divide the screen by what the panes have to show, and paint them; a pane that has lost
-        its rows, or its place on screen, loses the cursor.
-        """
+        its rows, or its place on screen, loses the cursor."""
         width, freeze = screen.size.width, parts.freeze
         parts.look()
         sized = divide_screen(*screen.size, PaneNeeds())
-        left_width = inner_width(sized)
+        left_width = _inner_width(sized)
         boxed = sized.left_width - left_width
         frozen, past = freeze.time, None
         if frozen is not None and freeze.is_past:
@@ -194,7 +291,6 @@ class OverviewPanes:
             part.focus()
 
     def _divide(self, parts: OverviewParts, frame: OverviewFrame, screen: Screen[None]) -> None:
-        """Give each pane its lines, and the columns their widths."""
         before, self.frame = self.frame, frame
         if frame == before:
             return
@@ -266,19 +362,17 @@ class OverviewPanes:
         else:
             age = parts.clock() - read.when
             is_old = freeze.time is None and read.generation != session.inspector.latest.generation
-            right = ages_right(age if is_old and age >= SHOW_AGE_SECONDS else None)
-            frame = Frame(age_title(session, read), right=right)
-            ages, below = read.ages, age_sentence(read, width)
+            right = _ages_right(age if is_old and age >= SHOW_AGE_SECONDS else None)
+            frame = Frame(_age_title(session, read), right=right)
+            ages, below = read.ages, _age_sentence(read, width)
         self.ages.show_frame(frame, focused=parts.focus.pane == AGES)
         self.ages.show_ages(ages, below)
 
     def _show_log(
         self, parts: OverviewParts, data: OverviewData, past: PastValues | None, width: int
     ) -> None:
-        """The latest warnings; on a wall all lines, and a histogram of the last hour.
-
-        Without the focus, the newest lines.
-        """
+        """The latest warnings; on a wall all lines, and a histogram of the last hour. Without the
+        focus, the newest lines."""
         name, level, axis, focused = "Recent warnings", WARN, "", parts.focus.pane == LOG
         room = self.frame.inside(self.frame.log)
         foot: list[Line] = []
@@ -305,8 +399,8 @@ class OverviewPanes:
             self._show(OTHER_AGES, Frame(f"Ages: {session.name}"), [])
             return
         names = max(0, self.frame.inside(self.frame.other_ages) - 3)
-        lines = [*age_view.table_lines(read.ages, None, width, names), age_sentence(read, width)]
-        self._show(OTHER_AGES, Frame(age_title(session, read), right=ages_right(None)), lines)
+        lines = [*view.table_lines(read.ages, None, width, names), _age_sentence(read, width)]
+        self._show(OTHER_AGES, Frame(_age_title(session, read), right=_ages_right(None)), lines)
 
     def _show_graphs(self, parts: OverviewParts, width: int) -> None:
         """The graph of one place at the right; on a wall, those of all places."""
@@ -333,25 +427,23 @@ class OverviewPanes:
             part.show_frame(Frame(title, right=right, bottom=axis))
 
 
-def age_title(session: PlaceSession, read: PlaceReads) -> str:
-    """The title of an age table: its place, state and rows."""
+def _age_title(session: PlaceSession, read: PlaceReads) -> str:
     word = session.inspector.states.get(read.state, read.state)
-    return age_view.table_heading(read.ages, session.name, word, session.place.group_titles)
+    return view.table_heading(read.ages, session.name, word, session.place.group_titles)
 
 
-def age_sentence(read: PlaceReads, width: int) -> Line:
+def _age_sentence(read: PlaceReads, width: int) -> Line:
     """Since when tasks wait, and whether they become fewer."""
     sentence = f"   Backlog {safe_line(summarize_ages(read.ages))}" if read.ages.total.total else ""
     return cut_line(((sentence, "muted"),), width)
 
 
-def ages_right(age: float | None) -> Line:
+def _ages_right(age: float | None) -> Line:
     """The right end of the title of an age table: its unit, or its age in seconds if it is old."""
     if age is None:
         return (("minutes", "muted"),)
     return ((f"{format_rough_duration(age)} old", "warn"),)
 
 
-def inner_width(frame: OverviewFrame) -> int:
-    """The cells inside a pane of the left column."""
+def _inner_width(frame: OverviewFrame) -> int:
     return frame.left_width - (BOX_FRAME_CELLS if frame.is_wide else 0)

@@ -1,4 +1,4 @@
-"""The parts of the overview, without Textual, and what its keys act on."""
+"""The parts of the overview, without Textual: what its keys act on, the pane with the cursor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from engine.model import State
 from engine.monitor.alerts import Alert, Where
 from engine.monitor.recorder import Role
 from tui.overview import alert_lines, side_panes
-from tui.overview.focus import AGES, ALERTS, Pane, PaneFocus
 from tui.overview.freeze import Freeze
 from tui.overview.place_lines import SPARKLINE_CELLS
 from tui.overview.reads import OverviewReads, PlaceReads
@@ -24,6 +23,83 @@ from tui.screens.rows_parts import ROW_HAS_LEFT
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys
+from tui.text.table import Choice
+
+ALERTS, QUEUES, AGES = "alerts", "queues", "ages"
+
+
+class Pane(Protocol):
+    """A pane that can have the cursor; the age table has cells in place of rows."""
+
+    @property
+    def display(self) -> bool:
+        """True if it is on screen."""
+
+    @property
+    def rows(self) -> Sequence[Choice]:
+        """Its rows, also one that has left while the cursor is there."""
+
+    @property
+    def key(self) -> str:
+        """Key of the row under the cursor; "" if none or it has left."""
+
+    is_gone: bool
+    """The row under the cursor has left: there is nothing to act on."""
+
+    def activate(self, active: bool) -> None:
+        """Show the cursor as active or inactive."""
+
+    def move(self, how: str) -> object:
+        """Move the cursor by a motion of the key table."""
+
+
+class PaneFocus:
+    """One of the panes has the cursor."""
+
+    def __init__(self, panes: Mapping[str, Pane]) -> None:
+        """`panes`: in the order of Tab."""
+        self.panes = panes
+        self.pane = QUEUES
+        self.is_chosen = False
+        """True once the operator has chosen a pane, or moved in one."""
+        self.targets: dict[str, Mapping[str, Target]] = {}
+        """Where Enter leads from each row, by the pane."""
+        self._departed: dict[str, Target] = {}
+        """Where it led from the last row that left under the cursor, by the pane."""
+
+    def activate(self, pane: str) -> None:
+        """Give the cursor to a pane."""
+        self.pane = pane
+        for name, part in self.panes.items():
+            part.activate(name == pane)
+
+    @property
+    def has_left(self) -> bool:
+        """True if the row under the cursor has left: there is nothing to act on."""
+        return self.panes[self.pane].is_gone
+
+    @property
+    def target(self) -> Target | None:
+        """Where Enter leads from the row under the cursor; None in the age table, and from a row
+        that has left."""
+        return self.targets.get(self.pane, {}).get(self.panes[self.pane].key)
+
+    @property
+    def place(self) -> int:
+        """Number of the place of the row under the cursor, also of one that has left; without one,
+        that of the queue under the cursor; 0 if there is none."""
+        target = self._departed.get(self.pane) if self.has_left else self.target
+        key = self.panes[QUEUES].key.partition("/")[0]
+        return int(key or 0) if target is None else target.place
+
+    def set_targets(self, pane: str, targets: Mapping[str, Target]) -> None:
+        """Store where the rows of a pane lead; the target of a row that has left is kept."""
+        before, part = self.targets.get(pane, {}), self.panes[pane]
+        for row in part.rows if part.is_gone else ():
+            if row.key in before and row.key not in targets:
+                self._departed[pane] = before[row.key]
+        self.targets[pane] = targets
+
 
 SEEN_SECONDS = 1.0
 """Seconds after which the operator has seen that another place came under the cursor by itself."""
@@ -36,7 +112,6 @@ class Change(Flag):
     EDGES = auto()
     """The lines above and below the panes."""
     PANES = auto()
-    """All of it."""
 
 
 class AgePane(Protocol):
@@ -45,17 +120,14 @@ class AgePane(Protocol):
     @property
     def count(self) -> int | None:
         """The number under the cursor; None if there is none."""
-        ...
 
     @property
     def filter(self) -> str:
         """The filter that selects the tasks of the cell."""
-        ...
 
     @property
     def cell_text(self) -> str:
         """What the cell counts."""
-        ...
 
     def shift(self, by: int) -> None:
         """Move to a younger or older age class."""
@@ -180,8 +252,7 @@ class OverviewParts:
 
     def why_unseen(self, *, needs_row: bool = True) -> str:
         """Why a key is not for the place under the cursor: the operator cannot have seen it there
-        yet, or, if the key `needs_row`, the row has left; "" else, and the next time.
-        """
+        yet, or, if the key `needs_row`, the row has left; "" else, and the next time."""
         why = ROW_HAS_LEFT if needs_row and self.focus.has_left else ""
         if 0 <= self.clock() - self._place_changed_at < SEEN_SECONDS:
             why = why or f"{self.selected.name} came under the cursor: press again"

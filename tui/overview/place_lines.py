@@ -74,8 +74,7 @@ class PlaceLine(NamedTuple):
     """Number of pending tasks that are due; None if unknown."""
     oldest: float | None = None
     """Creation time of the oldest pending task in epoch seconds UTC; None if there is none, or
-    unknown.
-    """
+    unknown."""
     rates: Rates | None = None
     drain: Drain = Drain(Trend.UNKNOWN)
     spark: tuple[float | None, ...] = ()
@@ -97,11 +96,10 @@ class PlaceLine(NamedTuple):
 def live_line(
     session: PlaceSession, now: float, cells: int, forecasts: Sequence[Forecast] | None = None
 ) -> PlaceLine:
-    """A place as known now, with a sparkline of `cells` cells for the last ten minutes.
-
-    `forecasts` are those of the place, if the caller has them.
-    """
-    latest, waiting = session.inspector.latest, session.backlog
+    """A place as known now, with a sparkline of `cells` cells for the last ten minutes. `forecasts`
+    are those of the place, if the caller has them."""
+    latest, waiting, drain = session.inspector.latest, session.backlog, session.estimate_drain(now)
+    forecasts = session.forecasts() if forecasts is None else forecasts
     known = latest.is_complete and not latest.unavailable
     return PlaceLine(
         session.number,
@@ -113,11 +111,7 @@ def live_line(
         due=waiting.due if known and waiting is not None else None,
         oldest=waiting.oldest if known and waiting is not None else None,
         rates=session.flow.rates(now) if known else None,
-        drain=drain_with_rate_limit(
-            session.estimate_drain(now), session.forecasts() if forecasts is None else forecasts
-        )
-        if known
-        else Drain(Trend.UNKNOWN),
+        drain=drain_with_rate_limit(drain, forecasts) if known else Drain(Trend.UNKNOWN),
         spark=session.flow.sparkline(now, cells),
         alert_level=session.alerts[0].level if needs_attention(session.alerts) else "",
         word_counts=count_by_words(
@@ -133,16 +127,13 @@ def _parts_of(session: PlaceSession) -> tuple[QueuePart, ...]:
     """The queues of a server, each with its oldest task from the index and its rate from the jobs
     that are kept."""
     figures = session.readings.queue_figures
-    rates = {one.kind: one.per_minute for one in figures.kinds or ()}
+    known = ((one.kind, one.per_minute) for one in figures.kinds or ())
+    rates = {kind: per_minute / 60 for kind, per_minute in known if per_minute is not None}
     oldest = {safe_line(kind): when for kind, when in session.oldest_by_kind.items()}
     return tuple(
-        QueuePart(name, counts, oldest.get(name), _per_second(rates.get(name)))
+        QueuePart(name, counts, oldest.get(name), rates.get(name))
         for name, counts in figures.queues
     )
-
-
-def _per_second(per_minute: float | None) -> float | None:
-    return None if per_minute is None else per_minute / 60
 
 
 def count_rows(queues: Iterable[PlaceLine]) -> int:
@@ -160,15 +151,12 @@ def part_lines(
     """Yield the name and the line of each queue of a place, those with the most dead and pending
     tasks first, in the columns of all places."""
     form, place = table_layout(queues, width), queues[number]
-    busiest = sorted(
-        place.parts,
-        key=lambda part: (
-            -part.counts.get(State.DEAD, 0),
-            -part.counts.get(State.PENDING, 0),
-            part.name,
-        ),
-    )
-    for part in busiest[:MAX_PARTS]:
+
+    def rank(part: QueuePart) -> tuple[int, int, str]:
+        counts = part.counts
+        return -counts.get(State.DEAD, 0), -counts.get(State.PENDING, 0), part.name
+
+    for part in sorted(place.parts, key=rank)[:MAX_PARTS]:
         line = PlaceLine(
             place.number,
             part.name,
@@ -275,10 +263,6 @@ def _rate_cell(rate_of: Callable[[Rates], float]) -> Cell:
     return cell
 
 
-def _eta_cell(queue: PlaceLine, now: float) -> Run:
-    return queue.drain.text, _LOOKS.get(queue.drain.trend, "")
-
-
 _LOOKS = {
     Trend.GROWING: "warn",
     Trend.STALLED: "error",
@@ -304,7 +288,9 @@ COLUMNS = (
     PlaceColumn("OLDEST", 6, oldest_cell, State.PENDING, 60),
     PlaceColumn("IN/s", 5, _rate_cell(lambda rates: rates.inward), None, 66),
     PlaceColumn("OUT/s", 5, _rate_cell(lambda rates: rates.outward), None, 60),
-    PlaceColumn("ETA", 7, _eta_cell, None, 60),
+    PlaceColumn(
+        "ETA", 7, lambda queue, _: (queue.drain.text, _LOOKS.get(queue.drain.trend, "")), None, 60
+    ),
 )
 """The columns between name and sparkline, in order."""
 
@@ -322,7 +308,6 @@ MAX_TITLE_CELLS = 7
 
 MIN_NAME_CELLS, MAX_NAME_CELLS = 5, 30
 """Cells for the names of the places."""
-
 
 REASON_CELLS = 20
 """Cells reserved for the reason why a place cannot be read."""
@@ -385,12 +370,6 @@ def _title(queues: Sequence[PlaceLine], column: PlaceColumn) -> str:
     return safe_line(word).upper() if cell_len(safe_line(word)) <= column.width else column.title
 
 
-def _short_error(queue: PlaceLine) -> str:
-    """The error without the path, with which the line already begins."""
-    within = queue.unavailable.removeprefix(queue.name)
-    return within.lstrip("/: ") if within != queue.unavailable else within
-
-
 _PART_COLUMNS = ("PEND", "WORK", "DLQ", "HELD", "OLDEST", "OUT/s")
 """The columns of one queue of a server: what comes in is not counted for each."""
 _ALERT_LOOKS = {Level.CRIT: "error", Level.WARN: "warn", "": ""}
@@ -410,7 +389,10 @@ def place_row(queue: PlaceLine, name: str, form: OverviewLayout, now: float, wid
         # On a narrow screen the reason matters more than a row of question marks.
         while cells and width - width_of((*lead, *cells)) < REASON_CELLS:
             cells.pop()
-        return cut_line((*lead, *cells, (safe_line(_short_error(queue)), "unknown")), width)
+        why = queue.unavailable
+        if why.startswith(queue.name):  # the line already begins with the path
+            why = why.removeprefix(queue.name).lstrip("/: ")
+        return cut_line((*lead, *cells, (safe_line(why), "unknown")), width)
     runs: list[Run] = []
     for column in form.columns:
         is_blank = queue.is_part and column.title not in _PART_COLUMNS
@@ -421,24 +403,15 @@ def place_row(queue: PlaceLine, name: str, form: OverviewLayout, now: float, wid
     return cut_line(merge_runs([*lead, *(runs if tail else runs[:-1]), *tail]), width)
 
 
-class DrawnRow(NamedTuple):
-    """A line of a place, and all that it was made from."""
-
-    made_from: tuple[PlaceLine, str, OverviewLayout, str, int]
-    line: Line
+DrawnRow: TypeAlias = tuple[object, Line]
+"""All that the line of a place was made from, and the line."""
 
 
 def place_table(
-    queues: Sequence[PlaceLine],
-    now: float,
-    width: int,
-    drawn: dict[int, DrawnRow] | None = None,
+    queues: Sequence[PlaceLine], now: float, width: int, drawn: dict[int, DrawnRow] | None = None
 ) -> tuple[Line, list[Line]]:
-    """The table head, and one line per place in the given order.
-
-    `drawn` keeps the lines by number of the place: one whose values have not changed is not made
-    again.
-    """
+    """The table head, and one line per place in the given order. `drawn` keeps the lines by number
+    of the place: one whose values have not changed is not made again."""
     form = table_layout(queues, width)
     names = short_names([queue.name for queue in queues])
     drawn = {} if drawn is None else drawn
@@ -446,11 +419,11 @@ def place_table(
     for queue, name in zip(queues, names, strict=True):
         # The only cell that changes with the time alone.
         made_from = queue, name, form, oldest_cell(queue, now)[0], width
-        row = drawn.get(queue.number)
-        if row is None or row.made_from != made_from:
-            row = DrawnRow(made_from, place_row(queue, name, form, now, width))
-            drawn[queue.number] = row
-        lines.append(row.line)
+        before, line = drawn.get(queue.number, (None, ()))
+        if before != made_from:
+            line = place_row(queue, name, form, now, width)
+            drawn[queue.number] = made_from, line
+        lines.append(line)
     return head_line(queues, form, width), lines
 
 
@@ -459,8 +432,7 @@ def place_table(
 
 def tokens_line(tokens: Sequence[BucketState] | str, width: int) -> Line:
     """Rate limits: tokens left and the clock time of the next one, which needs no repaint each
-    second.
-    """
+    second."""
     if isinstance(tokens, str):
         return cut_line(((" rate limit  ", "title"), (f"? {safe_line(tokens)}", "unknown")), width)
     if not tokens:
@@ -489,8 +461,7 @@ def recent_warnings(
     logs: Sequence[tuple[str, Sequence[LogLine]]], most: int, level: int = WARN
 ) -> list[ShownLine]:
     """The latest `most` warnings of all logs in order of time, each with the name of its place; or
-    the lines from another level on.
-    """
+    the lines from another level on."""
     warnings: list[tuple[float, str, LogLine]] = []
     rank_of = LEVEL_RANKS.get
     for name, log in logs:
@@ -511,9 +482,8 @@ _AFTER_FAILURE = {EventKind.WAITS: "retry", EventKind.BURIED: "given up"}
 
 
 def join_failures(lines: Iterable[tuple[str, LogLine]]) -> list[ShownLine]:
-    """Join the two lines of a failed attempt, with the error first: `ID retry: 421 try later`,
-    `ID DLQ: 550 user unknown`. Other lines stay as they are.
-    """
+    """Join the two lines of a failed attempt, with the error first: `ID retry: 421 try later`, `ID
+    DLQ: 550 user unknown`. Other lines stay as they are."""
     joined: list[ShownLine] = []
     open_failures: dict[tuple[str, str], tuple[int, str]] = {}
     for name, line in lines:
@@ -525,8 +495,7 @@ def join_failures(lines: Iterable[tuple[str, LogLine]]) -> list[ShownLine]:
         elif event is not None and event.what in _AFTER_FAILURE and key in open_failures:
             at, error = open_failures.pop(key)
             word = state_name(event.end) if event.end else _AFTER_FAILURE[event.what]
-            text = f"{event.id} {word}: {error}"
-            joined[at] = ShownLine(name, line, text)
+            joined[at] = ShownLine(name, line, f"{event.id} {word}: {error}")
         else:
             joined.append(ShownLine(name, line, line.text))
     return joined
@@ -536,11 +505,8 @@ def warning_lines(
     logs: Sequence[tuple[str, Sequence[LogLine]]], width: int, height: int, level: int = WARN
 ) -> list[Line]:
     """The latest warnings in `height` lines, or the latest lines from another level on."""
-    several = len(logs) > 1
-    lines = [
-        warning_line(warning.place if several else "", warning, width)
-        for warning in recent_warnings(logs, height, level)
-    ]
+    warnings, several = recent_warnings(logs, height, level), len(logs) > 1
+    lines = [warning_line(one.place if several else "", one, width) for one in warnings]
     return lines or [NO_WARNINGS_LINE]
 
 

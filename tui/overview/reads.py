@@ -1,6 +1,5 @@
 """Background reads of the overview: ages, clusters and graph of a place, after a change and every
-30 s.
-"""
+30 s."""
 
 from __future__ import annotations
 
@@ -25,7 +24,6 @@ CHANGED_READ_SECONDS, UNCHANGED_READ_SECONDS = 2.0, 30.0
 READ_COST_FACTOR = 10
 """Minimum pause between reads, as a multiple of their duration."""
 
-
 HISTOGRAM_SECONDS, HISTOGRAM_STEPS = 3600.0, 120
 """Length of the histogram of log events, and its number of equal parts."""
 
@@ -39,8 +37,7 @@ class EventCounts(NamedTuple):
 
 def count_events(events: Iterable[TaskEvent], now: float) -> EventCounts:
     """Count events by time. Parts begin at whole multiples of their length, so that only the last
-    one changes from second to second.
-    """
+    one changes from second to second."""
     length = HISTOGRAM_SECONDS / HISTOGRAM_STEPS
     first = int(now // length) - HISTOGRAM_STEPS + 1
     counts, failed = [0] * HISTOGRAM_STEPS, [0] * HISTOGRAM_STEPS
@@ -59,7 +56,6 @@ class PlaceReads(NamedTuple):
     """State of the tasks in the age table."""
     ages: Ages
     generation: int
-    """Generation of the index that was read."""
     when: float
     """Time of the read, epoch seconds UTC."""
     clusters: tuple[CheckedCluster, ...] = ()
@@ -84,7 +80,6 @@ class OverviewReads:
         self._chosen: set[int] = set()
         """Places whose age-table rows the operator chose."""
         self.read_due = asyncio.Event()
-        """Set if a read may be due."""
 
     def of(self, session: PlaceSession) -> PlaceReads | None:
         """What was read of a place; None before the first read, and if it cannot be read."""
@@ -120,8 +115,7 @@ class OverviewReads:
         self, session: PlaceSession, graph: GraphPane | None, is_wanted: Callable[[], bool]
     ) -> None:
         """Read a place; its graph only with `graph`, its clusters with it or for an alert. All
-        parts change together, or none if it is not wanted any more.
-        """
+        parts change together, or none if it is not wanted any more."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
@@ -141,14 +135,10 @@ class OverviewReads:
     async def _read(self, session: PlaceSession, graph: GraphPane | None) -> PlaceReads:
         generation, when = session.inspector.latest.generation, self._clock()
         before, is_chosen = self.of(session), session.number in self._chosen
-        is_kept = before is not None and (
-            is_chosen
-            or (
-                session.inspector.latest.counts.get(before.state, 0)
-                and any(row.name for row in before.ages.rows)
-            )
-        )
-        if before is not None and is_kept:
+        counts = session.inspector.latest.counts
+        if before is not None and (
+            is_chosen or (counts.get(before.state, 0) and any(row.name for row in before.ages.rows))
+        ):
             state = before.state
             ages = await index_queries.query_ages(session, state, before.ages.by)
         else:

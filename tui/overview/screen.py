@@ -16,12 +16,11 @@ from textual.app import ComposeResult
 from textual.widget import Widget
 
 from engine.store import Unavailable
-from tui.overview import actions, alert_lines, painters, snapshot
+from tui.overview import alert_lines, painters, snapshot
 from tui.overview import place_lines as view
-from tui.overview.focus import QUEUES
-from tui.overview.keys import ROWS
+from tui.overview.keys import ROWS, back, focus, is_scanning, move
 from tui.overview.panes import OverviewPanes
-from tui.overview.parts import Change, OverviewParts
+from tui.overview.parts import QUEUES, Change, OverviewParts
 from tui.screens.base import Copy
 from tui.screens.console_context import ConsoleContext
 from tui.screens.edge_lines import EdgeLines
@@ -57,21 +56,18 @@ class OverviewScreen(KeyedScreen):
         """When the panes are painted even if nothing has changed, by the event loop's clock."""
 
     def compose(self) -> ComposeResult:
-        """Header, panes, next step and hints."""
         yield self.edges.top
         yield from self.panes.compose()
         yield self.edges.message
         yield self.edges.hints
 
     def on_mount(self) -> None:
-        """Start the background reads."""
         self.parts.focus.activate(QUEUES)
         self.run_worker(self._read_in_turn(), name="ages")
         for session in self.parts.sessions:
             self.run_worker(self._follow_first_scan(session), name=f"first look {session.number}")
 
     async def _follow_first_scan(self, session: PlaceSession) -> None:
-        """Repaint during the first scan of a place."""
         change = session.inspector.latest
         while not change.is_complete:
             try:
@@ -83,8 +79,7 @@ class OverviewScreen(KeyedScreen):
 
     async def _read_in_turn(self) -> None:
         """Read the place under the cursor, those with an alert of dead tasks, which has their
-        clusters, and on a wall all places, when a read is due.
-        """
+        clusters, and on a wall all places, when a read is due."""
         parts = self.parts
         while True:
             selected, is_wall = parts.selected, self.panes.frame.is_wall
@@ -114,21 +109,18 @@ class OverviewScreen(KeyedScreen):
     # What the app and the widgets ask for
 
     def action_move(self, how: str) -> None:
-        """Move as the key of that name does."""
-        actions.move(self.parts, how)
+        move(self.parts, how)
 
     def focus_pane(self, widget: Widget) -> None:
         """Focus a pane that the operator clicked, if it has rows."""
         if widget.id in self.panes.focusable:
-            self.show_change(actions.focus(self.parts, widget.id))
+            self.show_change(focus(self.parts, widget.id))
 
     def on_picker_cursor_moved(self) -> None:
-        """Another row is under the cursor: read its ages."""
         self.parts.reads.read_due.set()
         self.paint()
 
     def on_age_table_cell_changed(self) -> None:
-        """Describe the new cell in the message line."""
         self.show_change(Change.EDGES)
 
     def on_resize(self) -> None:
@@ -137,13 +129,12 @@ class OverviewScreen(KeyedScreen):
 
     def cancels(self) -> bool:
         """Return to live or stop a scan; with nothing to cancel, True the second time."""
-        if self.parts.freeze.time is not None or actions.is_scanning(self.parts):
-            self.show_change(actions.back(self.parts))
+        if self.parts.freeze.time is not None or is_scanning(self.parts):
+            self.show_change(back(self.parts))
             return False
         return self.quits()
 
     def copies(self) -> tuple[Copy, ...]:
-        """The place under the cursor, its line, and the command that prints all places."""
         parts, now = self.parts, self.parts.freeze.shown_at
         session, alert = parts.selected, parts.alert
         queue = parts.freeze.snapshot_of(session, view.SPARKLINE_CELLS).queue
@@ -159,7 +150,6 @@ class OverviewScreen(KeyedScreen):
         )
 
     def export_table(self) -> ExportTable | None:
-        """Export: one row per place."""
         from tui.text.export import ExportTable
 
         freeze, now, real = self.parts.freeze, self.parts.freeze.shown_at, self.parts.clock()
@@ -178,14 +168,12 @@ class OverviewScreen(KeyedScreen):
     # Painting
 
     def show_change(self, change: Change) -> None:
-        """Paint what has changed."""
         if Change.PANES in change:
             self.paint()
         elif change:
             self._paint_edges()
 
     def paint(self) -> None:
-        """Divide the screen into its panes and paint them."""
         if self.is_paintable and self.size.width:
             before = self.parts.selected
             self.panes.paint(self.parts, self)

@@ -1,6 +1,5 @@
 """Panes of a wide overview, each as a function of what is known: clusters, locks, workers, kinds,
-transports, operations, places, controls.
-"""
+transports, operations, places, controls."""
 
 from __future__ import annotations
 
@@ -48,13 +47,8 @@ MAX_ROWS = 12
 """Rows for which a pane asks room; those beyond scroll."""
 
 MAX_PANE_ROWS = 100
-"""Maximum rows of one pane."""
-
 MAX_FAULTS = 8
-"""Number of grouped errors of transports shown."""
-
 MAX_OPERATIONS = 5
-"""Number of latest operations shown."""
 
 
 class LiveValues(NamedTuple):
@@ -83,16 +77,15 @@ def latest_operations(
     sessions: Sequence[PlaceSession], at: float = inf
 ) -> tuple[tuple[str, Operation], ...]:
     """The latest operations of all places with their place, as the journal shows them at a time:
-    one that had not ended was running.
-    """
+    one that had not ended was running."""
     ran = [
         (
             session.name,
-            one if (one.ended or 0.0) <= at else one._replace(ended=None, is_running=True),
+            ran if (ran.ended or 0.0) <= at else ran._replace(ended=None, is_running=True),
         )
         for session in sessions
-        for one in session.history.operations
-        if one.started <= at
+        for ran in session.history.operations
+        if ran.started <= at
     ]
     return tuple(sorted(ran, key=lambda one: -one[1].started)[:MAX_OPERATIONS])
 
@@ -201,9 +194,9 @@ def _cluster_pane(data: OverviewData, width: int) -> PaneRows:
 
 
 def _transport_pane(data: OverviewData, width: int) -> PaneRows:
-    place, now, sending = data.selected.place, data.now, data.moment.sending
+    place, sending = data.selected.place, data.moment.sending
     limit, has_mail = place.alerts.transport_failures, place.mail is not None
-    lines = transport_lines(sending, limit, now, width, MAX_PANE_ROWS, has_mail=has_mail)
+    lines = transport_lines(sending, limit, width, MAX_PANE_ROWS, has_mail=has_mail)
     used = used_transports(sending, limit)
     target = Target(keys.TRANSPORTS, data.selected.number)
     rows = [
@@ -224,11 +217,8 @@ def _transport_pane(data: OverviewData, width: int) -> PaneRows:
         ]
         if (more := len(known) - len(listed)) > 0:
             foot.append(((f"  +{more:,} more: 6 lists them", "muted"),))
-    faults = (
-        []
-        if sending is None
-        else [one for transport in sending.transports for one in transport.faults]
-    )
+    transports = () if sending is None else sending.transports
+    faults = [one for transport in transports for one in transport.faults]
     if data.is_wall and faults:
         faults.sort(key=lambda one: -one.times)
         most = faults[0].times
@@ -251,18 +241,15 @@ def _transport_frame(data: OverviewData) -> Frame:
 def used_transports(sending: MailHealth | None, limit: float) -> list[TransportHealth]:
     """The transports that the logs mention, the most urgent first."""
     # The transports screen lists unused transports and why they are unused.
-    used = (
-        [transport for transport in sending.transports if transport.is_mentioned] if sending else []
-    )
+    used = (one for one in (sending.transports if sending else ()) if one.is_mentioned)
     return sorted(used, key=lambda transport: _URGENCY.index(transport.health(limit)))
 
 
 def transport_lines(
-    sending: MailHealth | None, limit: float, now: float, width: int, height: int, *, has_mail: bool
+    sending: MailHealth | None, limit: float, width: int, height: int, *, has_mail: bool
 ) -> list[Line]:
     """Transports of a place, the worst first; from a failure rate of `limit` on it is failing.
-    `has_mail` if the place can send by transports.
-    """
+    `has_mail` if the place can send by transports."""
     if sending is None:
         return [(("  not recorded", "muted"),)]
     if not (used := used_transports(sending, limit)):
@@ -272,14 +259,14 @@ def transport_lines(
     lines: list[Line] = []
     for transport in used[:height]:
         health, window = transport.health(limit), transport.windows[TEN_MINUTES]
-        word = _CHIPS.get(health, ways.LOOKS[health])
+        _, look = ways.STATE_RUNS[health]
         judged = transport.judged or window
         tally, over = judged.tally, "" if judged is window else f" {judged.name}"
         text = UNKNOWN if tally is None else f"{tally.failures:,}/{tally.attempts:,} failed{over}"
         left: Line = (
             ("! " if health is Health.FAILING else "  ", "error"),
             (f"{fit_text(safe_line(transport.name), name)} ", ""),
-            (f" {health.value.upper()} ", word),
+            (f" {health.value.upper()} ", look),
             (" " * (longest - len(health.value)), ""),
             (f" {text}", "unknown" if tally is None else "muted"),
         )
@@ -289,13 +276,9 @@ def transport_lines(
     return lines
 
 
-_CHIPS = {Health.FAILING: "chip-error", Health.SUSPENDED: "chip-warn"}
-"""States that need a hand."""
-
 _URGENCY = tuple(
     map(Health, ("failing", "suspended", "unknown", "few mails", "over", "ok", "idle"))
 )
-"""The states of a transport, the most urgent first."""
 
 
 def _workers_frame(data: OverviewData) -> Frame:
@@ -326,7 +309,8 @@ def _lock_pane(data: OverviewData, width: int) -> PaneRows:
     rows = []
     for session, moment in zip(data.sessions, data.moments, strict=True):
         lock = moment.lock
-        sign: Run = ("! " if _is_alarming(lock) else "  ", "error")
+        is_alarming = lock is not None and lock.verdict in ALARMING_VERDICTS
+        sign: Run = ("! " if is_alarming else "  ", "error")
         lead: Line = (sign, (f"{fit_text(session.name, room)}  ", ""))
         if moment.queue.unavailable:
             line = cut_line((*lead, (" ?       cannot be read", "unknown")), width)
@@ -336,10 +320,6 @@ def _lock_pane(data: OverviewData, width: int) -> PaneRows:
         pane = keys.LOCKS if session.place.has_leases else keys.LOCK
         rows.append(PaneRow(f"{session.number}", line, Target(pane, session.number)))
     return PaneRows(rows)
-
-
-def _is_alarming(lock: LockEvidence | None) -> bool:
-    return lock is not None and lock.verdict in ALARMING_VERDICTS
 
 
 def _lock_line(lead: Line, lock: LockEvidence | None, none: str, now: float, width: int) -> Line:
@@ -359,14 +339,11 @@ def _lock_line(lead: Line, lock: LockEvidence | None, none: str, now: float, wid
 def _operation_pane(data: OverviewData, width: int) -> PaneRows:
     numbers = {session.name: session.number for session in data.sessions}
     rows = []
-    # Each with what later operations undid or resumed.
-    known = {
-        (session.name, one.operation.op): one
-        for session in data.sessions
-        for one in operation_lines.list_operations(
-            [ran for ran in session.history.operations if ran.started <= data.now]
-        )
-    }
+    known = {}  # each with what later operations undid or resumed
+    for session in data.sessions:
+        ran = [one for one in session.history.operations if one.started <= data.now]
+        for listed in operation_lines.list_operations(ran):
+            known[session.name, listed.operation.op] = listed
     for place, operation in data.live_values.operations:
         listed = known.get((place, operation.op), operation_lines.ListedOperation(operation))
         listed = listed._replace(operation=operation)
@@ -419,8 +396,7 @@ def _place_pane(data: OverviewData, width: int) -> PaneRows:
 
 def _host_lines(sessions: Sequence[PlaceSession], room: int, width: int) -> list[Line]:
     """How full each disk with tasks is, and the load of the host; a disk that is not the only one
-    has the name of its first place.
-    """
+    has the name of its first place."""
     known = [
         (session.name, one) for session in sessions if (one := session.readings.host) is not None
     ]
@@ -457,7 +433,6 @@ def _metrics_cell(session: PlaceSession, now: float) -> Run:
 
 
 GAUGE_CELLS = 16
-"""Width of the gauge of a rate limit."""
 
 
 def _control_pane(data: OverviewData, width: int) -> PaneRows:
@@ -474,14 +449,9 @@ def _control_pane(data: OverviewData, width: int) -> PaneRows:
             rows.append(PaneRow(f"{number} ?", line, Target(keys.CONTROLS, number)))
     longest = max((cells_of(name) for _, name, _ in buckets), default=0)
     cells = max(8, min(longest, width - GAUGE_CELLS - 21))
-    rows += [
-        PaneRow(
-            f"{number} {name}",
-            _bucket_line(fit_text(name, cells), one, width),
-            Target(keys.CONTROLS, number),
-        )
-        for number, name, one in buckets
-    ]
+    for number, name, one in buckets:
+        line = _bucket_line(fit_text(name, cells), one, width)
+        rows.append(PaneRow(f"{number} {name}", line, Target(keys.CONTROLS, number)))
     return PaneRows(rows, () if rows else [(("  no rate limits", "muted"),)])
 
 
@@ -542,8 +512,9 @@ def kind_pane(data: OverviewData, width: int) -> tuple[Frame, PaneRows]:
     """The kinds of the place under the cursor, on a wall of all places; with their titles."""
     sessions = data.sessions if data.is_wall else [data.selected]
     kinds_of_places = [
-        (session, PlaceKind(session.name, one, _is_stalled(data.moments[session.number - 1])))
+        (session, PlaceKind(session.name, one, moment.queue.drain.trend is Trend.STALLED))
         for session in sessions
+        for moment in (data.moments[session.number - 1],)
         for one in (data.live_values.kinds[session.number - 1] if data.live_values.kinds else ())
     ][:MAX_PANE_ROWS]
     kinds = [kind for _, kind in kinds_of_places]
@@ -557,10 +528,6 @@ def kind_pane(data: OverviewData, width: int) -> tuple[Frame, PaneRows]:
     name = "Kinds" if data.is_wall or len(data.sessions) == 1 else f"Kinds: {data.selected.name}"
     frame = Frame(name, amount=f"{len(rows)}" if rows else "", right=(("last 10m", "muted"),))
     return frame, PaneRows(rows, [head] if rows else [(("   no tasks", "muted"),)])
-
-
-def _is_stalled(moment: PlaceSnapshot) -> bool:
-    return moment.queue.drain.trend is Trend.STALLED
 
 
 def log_rows(
@@ -582,7 +549,6 @@ def log_rows(
 
 
 HISTOGRAM_LINES = 4
-"""Height of the histogram below the log of a wall."""
 
 
 def histogram_lines(counts: Sequence[EventCounts], width: int, rows: int) -> list[Line]:
@@ -604,16 +570,13 @@ def histogram_lines(counts: Sequence[EventCounts], width: int, rows: int) -> lis
         runs: list[Run] = [("   ", "")]
         for height, foot in heights:
             level = min(steps, max(0, height - row * steps))
-            runs.append(
-                (SPARKS[level] if level else " ", "warn" if foot > row * steps else "muted")
-            )
+            style = "warn" if foot > row * steps else "muted"
+            runs.append((SPARKS[level] if level else " ", style))
         lines.append(merge_runs(runs))
     return lines
 
 
 MAX_HISTOGRAM_CELLS = 240
-"""Maximum width of the histogram."""
-
 
 ONLY_COUNTS, LOG_TOO_SHORT = "only counts recorded", "log not read so far back"
 """Why values of a past time are unknown: ages, clusters and workers; lines and kinds."""
@@ -626,8 +589,7 @@ def unknown_then_line(why: str, later: float, name: str = "") -> Line:
 
 def side_rows(data: OverviewData, width: int, later: float) -> dict[str, PaneRows]:
     """The rows of the panes at the right; for a time `later` seconds before the freeze only what is
-    recorded.
-    """
+    recorded."""
     if width <= 0:
         return {}
     none = PaneRows(head=[cut_line(unknown_then_line(ONLY_COUNTS, later), width)])

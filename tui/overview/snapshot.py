@@ -53,7 +53,6 @@ class PlaceSnapshot(NamedTuple):
     queue: PlaceLine
     alerts: tuple[Alert, ...] = ()
     lock: LockEvidence | None = None
-    has_lock: bool = True
     sending: MailHealth | None = None
     tokens: Sequence[BucketState] | str = "not recorded"
     forecasts: tuple[Forecast, ...] = ()
@@ -62,9 +61,7 @@ class PlaceSnapshot(NamedTuple):
     worker: int | None = None
     """PID of the worker started here, for places without a lock file."""
     lease_workers: int = 0
-    """Number of workers of a place without a lock file."""
     kinds: Sequence[KindFigures] = ()
-    """Figures of its kinds of task."""
     destinations: Sequence[SeenDestination] | None = None
     """The destinations of its deliveries, what needs an operator first; none are recorded."""
 
@@ -99,19 +96,17 @@ class LiveSnapshots:
         )
         before, when, snapshot = self._made.get(session.number, (None, now, None))
         if snapshot is None or before != made_from or not 0 <= now - when < QUIET_READ_SECONDS:
-            snapshot = live_snapshot(session, now, cells)
+            snapshot = _live_snapshot(session, now, cells)
             self._made[session.number] = made_from, now, snapshot
         return snapshot
 
 
-def live_snapshot(session: PlaceSession, now: float, cells: int) -> PlaceSnapshot:
-    """A place as known now, with a sparkline of `cells` cells for the last ten minutes."""
+def _live_snapshot(session: PlaceSession, now: float, cells: int) -> PlaceSnapshot:
     readings, forecasts = session.readings, session.forecasts()
     return PlaceSnapshot(
         place_lines.live_line(session, now, cells, forecasts),
         session.alerts,
         readings.lock,
-        has_lock=session.place.lock is not None,
         sending=readings.sending,
         tokens=readings.tokens,
         forecasts=forecasts,
@@ -131,8 +126,7 @@ def recorded_snapshot(
     memory: EventMemory = NO_EVENTS,
 ) -> PlaceSnapshot:
     """A place as recorded at a time (epoch seconds UTC); figures of transports that are not
-    recorded are counted from the log events in memory.
-    """
+    recorded are counted from the log events in memory."""
     recorded = history.at(at)
     if isinstance(recorded, MissingSpan):
         return PlaceSnapshot(
@@ -179,7 +173,6 @@ def recorded_snapshot(
         queue,
         recorded.alerts,
         recorded.lock,
-        has_lock=place.lock is not None,
         sending=MailHealth(
             tuple(
                 _with_counted_windows(transport, memory, find_mail_log(place.logs), at)
@@ -210,9 +203,7 @@ def _with_counted_windows(
             and event.when is not None
             and start < event.when <= at
         ]
-        counts = [
-            one.tally for one in events if one is not None and one.transport == transport.name
-        ]
+        counts = [one.tally for one in events if one and one.transport == transport.name]
         tally = DeliveryCounts(*map(sum, zip(*counts, strict=True))) if counts else DeliveryCounts()
         windows[number] = window._replace(tally=tally, source=Source.LOG, reason="")
     return transport._replace(windows=tuple(windows))
@@ -244,12 +235,8 @@ def freeze_notice(at: float, now: float, selected: PlaceSnapshot, width: int) ->
     if isinstance(recorded, MissingSpan):
         notice: Line = (*lead, (f": {describe_gap(recorded, now)}", "warn"))
     else:
-        by = (
-            f", recorded by {safe_line(recorded.by)}"
-            if recorded is not None and recorded.by
-            else ""
-        )
-        notice = (*lead, (by, "muted"))
+        name = "" if recorded is None else recorded.by
+        notice = (*lead, (f", recorded by {safe_line(name)}" if name else "", "muted"))
     room = width_of(notice) + width_of(STEP_KEYS) <= width
     return (*notice, *STEP_KEYS) if room else notice
 
@@ -280,11 +267,8 @@ def forecast_lines(forecasts: Sequence[Forecast], width: int, height: int) -> li
     if not forecasts:
         return [(title, UNKNOWN_RUN)] if height else []
     if height < len(forecasts):
-        parts: list[Line] = [
-            (title,),
-            *(((f"{each.brief}   ", forecast_style(each)),) for each in forecasts),
-        ]
-        return [cut_line(parts_that_fit(parts, width), width)]
+        parts = [((f"{each.brief}   ", forecast_style(each)),) for each in forecasts]
+        return [cut_line(parts_that_fit([(title,), *parts], width), width)]
     leads = [title] + [(" " * len(title[0]), "")] * (len(forecasts) - 1)
     return [
         cut_line((lead, (each.sentence, forecast_style(each))), width)

@@ -19,14 +19,11 @@ from tui.widgets.line_widgets import Lines
 from tui.widgets.text_input import LongWords, Words
 
 LABEL_CELLS = 13
-"""Width of the label column in cells."""
 
 
 class EditScreen(SizedModalScreen[Mapping[str, object]]):
-    """Return the changed values, or None if cancelled.
-
-    The form writes nothing: the values go into a plan.
-    """
+    """Return the changed values, or None if cancelled. The form writes nothing: the values go into
+    a plan."""
 
     BINDINGS = key_bindings(keys.EDIT)
 
@@ -34,11 +31,9 @@ class EditScreen(SizedModalScreen[Mapping[str, object]]):
         self, task: Task | None, edge: Edge, clock: Callable[[], float], no_data: str = ""
     ) -> None:
         """`task` is the edited task, with its data if that can be edited; None edits several, whose
-        empty fields keep their values.
-
-        `edge` is the store's edge from the state to itself; it names the editable fields. `no_data`
-        is why the present data cannot be edited in the form; "" if it can.
-        """
+        empty fields keep their values. `edge` is the store's edge from the state to itself; it
+        names the editable fields. `no_data` is why the present data cannot be edited in the form;
+        "" if it can."""
         super().__init__()
         self._edited, self._edge, self._clock = task, edge, clock
         self._no_data = no_data
@@ -46,7 +41,6 @@ class EditScreen(SizedModalScreen[Mapping[str, object]]):
         self._names = tuple(name for name in editable_fields(edge) if name not in hidden)
 
     def compose(self) -> ComposeResult:
-        """One input per editable field, a preview line below each, and the key hints."""
         with Vertical(id="edit"):
             yield Lines(id="edit-title")
             for name in self._names:
@@ -63,7 +57,6 @@ class EditScreen(SizedModalScreen[Mapping[str, object]]):
             yield Lines(id="edit-word")
 
     def on_mount(self) -> None:
-        """Turn off the blinking cursor; refresh relative times every second."""
         for field in self.query(Words):
             field.cursor_blink = False
         for name in self._names:
@@ -73,19 +66,16 @@ class EditScreen(SizedModalScreen[Mapping[str, object]]):
         self.set_interval(1.0, self._show_preview)
 
     def on_resize(self) -> None:
-        """Redraw for this width."""
         what = safe_line(self._edited.id) if self._edited else "several tasks"
         title = heading_line(f"Edit {what}", self.size.width)
         self.query_one("#edit-title", Lines).show([title])
         self._show_preview()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Update the preview while typing."""
         event.stop()
         self._show_preview()
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
-        """Update the preview while typing."""
         event.stop()
         self._show_preview()
 
@@ -124,13 +114,10 @@ class EditScreen(SizedModalScreen[Mapping[str, object]]):
         return False
 
     def action_back(self) -> None:
-        """Close without changes."""
         self.dismiss(None)
 
     def action_next(self) -> None:
-        """Go to the next field."""
         self.focus_next()
 
     def action_previous(self) -> None:
-        """Go to the previous field."""
         self.focus_previous()

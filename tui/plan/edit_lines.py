@@ -32,9 +32,7 @@ FIELDS: Mapping[str, EditField] = {
         lambda task: safe_line(task.description),
     ),
     "destination": EditField(
-        "to",
-        "this queue has no recipient field",
-        lambda task: safe_line(task.destination),
+        "to", "this queue has no recipient field", lambda task: safe_line(task.destination)
     ),
     "due": EditField("due", "this queue has no editable due time", lambda task: ""),
     "priority": EditField(
@@ -44,12 +42,10 @@ FIELDS: Mapping[str, EditField] = {
 }
 """Fields by the parameter names of `engine.verbs.edit`, in the order of the form."""
 
-
 MAX_DIFFERENCE_CHARS = 24
 """Characters around the first difference of two texts that are shown."""
 
 STORED_AS_TYPED = "stored as typed"
-"""Preview of a text that is stored unchanged."""
 
 
 class EditResult(NamedTuple):
@@ -58,9 +54,7 @@ class EditResult(NamedTuple):
     values: Mapping[str, Any]
     """New values by the names of `FIELDS`, `due` in epoch seconds UTC; only changed fields."""
     error: str = ""
-    """First error; "" if the input is valid."""
     previews: Mapping[str, str] = {}
-    """Preview text for each editable field."""
 
 
 def editable_fields(edge: Edge) -> tuple[str, ...]:
@@ -75,10 +69,8 @@ def why_not_stored(edge: Edge, typed: Mapping[str, str]) -> str:
 
 
 def parse_fields(task: Task | None, edge: Edge, typed: Mapping[str, str], now: float) -> EditResult:
-    """Parse the input for one task, or for several (None); an empty field means "no change".
-
-    `edge` is the store's edge from the state to itself.
-    """
+    """Parse the input for one task, or for several (None); an empty field means "no change". `edge`
+    is the store's edge from the state to itself."""
     values: dict[str, Any] = {}
     previews: dict[str, str] = {}
     wrong = why_not_stored(edge, typed)
@@ -110,10 +102,6 @@ def _parse_description(
     if value is not None and (folded := contract_text(value)) != value:
         preview = f"stored as: {folded}"
     return value, preview
-
-
-def _parse_address(name: str, task: Task | None, typed: str, now: float) -> tuple[str | None, str]:
-    return _parse_text(name, task, typed.strip(), now)
 
 
 def _parse_due(name: str, task: Task | None, typed: str, now: float) -> tuple[float | None, str]:
@@ -166,7 +154,7 @@ def describe_difference(old: str, new: str) -> str:
 
 _PARSERS: Mapping[str, Callable[[str, Task | None, str, float], tuple[Any, str]]] = {
     "description": _parse_description,
-    "destination": _parse_address,
+    "destination": lambda name, task, typed, now: _parse_text(name, task, typed.strip(), now),
     "due": _parse_due,
     "priority": _parse_priority,
     "data": _parse_data,
@@ -175,9 +163,7 @@ _PARSERS: Mapping[str, Callable[[str, Task | None, str, float], tuple[Any, str]]
 
 
 def _unchanged_due(task: Task | None, now: float) -> str:
-    if task is None:
-        return "empty: unchanged"
-    if task.due is None:
+    if task is None or task.due is None:
         return "empty: unchanged"
     is_due = task.due <= now
     return f"empty: unchanged, {'due now' if is_due else format_time_with_age(task.due, now)}"

@@ -1,4 +1,5 @@
-"""Open the plan for a verb; for an edit, first the form with the values of the task."""
+"""Open the plan for a verb, for an edit first the form with the values of the task; the prompt for
+a note."""
 
 from __future__ import annotations
 
@@ -6,12 +7,16 @@ from collections.abc import Callable, Mapping
 
 from engine.model import Edge, Task
 from engine.operations.execute import Report
-from engine.store import DATA_PART
+from engine.operations.notes import DELETE_INPUT, note_problem, notes_of, parse_note
+from engine.store import DATA_PART, Unavailable
+from engine.text.figures import format_count
+from engine.text.safe import safe_line
 from tui.plan import planning
 from tui.plan.planning import VerbRequest
 from tui.plan.refusals import describe_report
-from tui.screens.base import BaseScreen
-from tui.screens.console_context import ConsoleContext
+from tui.screens.base import PASTED, BaseScreen
+from tui.screens.console_context import READ_ONLY, ConsoleContext
+from tui.screens.dialogs import AskScreen
 from tui.screens.rows_parts import RowsParts
 from tui.session.place_session import PlaceSession
 
@@ -66,11 +71,51 @@ def open_plan(
 
 def plan_rows(screen: BaseScreen, parts: RowsParts, asked: VerbRequest) -> None:
     """Freeze a plan above a screen of rows; its result is said there."""
-    open_plan(
-        screen,
-        parts.session,
-        parts.context,
-        asked,
-        task=None,
-        applied=lambda report: screen.say(describe_report(report)),
-    )
+
+    def say(report: Report) -> None:
+        screen.say(describe_report(report))
+
+    open_plan(screen, parts.session, parts.context, asked, task=None, applied=say)
+
+
+def prompt_for_note(
+    screen: BaseScreen, session: PlaceSession, context: ConsoleContext, task: Task | None
+) -> None:
+    """Prompt for a note on a task and write it, or show why that is not possible."""
+    why = note_refusal(session, context) or (PASTED if screen.is_pasted else "")
+    if task is None:
+        why = why or "a note is for one task: \\ clears the marks"
+    if why or task is None:
+        screen.say(why)
+        return
+    ident, amount = task.id, len(notes_of(session.readings.notes, task, session.clock()))
+    away = f"; {DELETE_INPUT} alone deletes its {format_count(amount, 'note')}" if amount else ""
+
+    def take(text: str | None) -> None:
+        if text and text.strip():
+            context.arming.extend()
+            screen.run_worker(_write_note(screen, session, task, text), name="note", group="note")
+
+    screen.app.push_screen(AskScreen(f"note on {safe_line(ident)}{away}", "", note_problem), take)
+
+
+def note_refusal(session: PlaceSession, context: ConsoleContext) -> str:
+    """Why a note cannot be written now; "" if it can."""
+    if session.place.notes is None:
+        return "this place has no notes"
+    if context.arming.read_only:
+        return READ_ONLY
+    # A note changes no task, but it excludes the task from a purge. OBSERVE must leave no trace.
+    if not context.arming.is_armed:
+        return "OBSERVE: press ! first: a note is visible to all"
+    return ""
+
+
+async def _write_note(screen: BaseScreen, session: PlaceSession, task: Task, text: str) -> None:
+    note = parse_note(text)
+    try:
+        await session.add_note(task.id, note, task.created)
+    except Unavailable as error:
+        screen.say(str(error))
+    else:
+        screen.say(f"noted: {note}" if note else "notes deleted", "ok")

@@ -37,7 +37,6 @@ MAX_INLINE_COUNT_ROWS = 2_000
 """Plans up to this many rows are counted on the event loop; larger ones on a thread."""
 
 NOT_COUNTED = -1
-"""The plan is not counted yet."""
 
 
 class PlanFacts:
@@ -65,7 +64,6 @@ class PlanFacts:
         self._amount = NOT_COUNTED
         self._is_recount_wanted = asyncio.Event()
         self._has_read = False
-        """The listed tasks were read."""
         self._in_trash: int | None = None
         self._pace_facts: Sequence[Run] = ()
 
@@ -128,10 +126,8 @@ class PlanFacts:
         return await self._count_large() if _is_large(self.plan) else self.recount()
 
     def recount(self) -> bool:
-        """Count a small plan now; a large one is counted on a thread.
-
-        Returns True if the number of tasks changed.
-        """
+        """Count a small plan now; a large one is counted on a thread. Returns True if the number of
+        tasks changed."""
         if _is_large(self.plan):
             self.counts = None
             self._is_recount_wanted.set()
@@ -172,7 +168,6 @@ class PlanFacts:
             changed()
 
     async def _read_tasks(self, changed: Callable[[], None]) -> None:
-        """Read the tasks that are listed one by one."""
         ids = tuple(row.id for row in self.counts.listed) if self.counts is not None else ()
         self._has_read = bool(ids)
 
@@ -216,6 +211,18 @@ class PlanFacts:
         many = sorted(same.items(), key=lambda item: -item[1])
         return tuple(StillFails(mark, amount, self.clusters[mark]) for mark, amount in many)
 
+    def last_failure(self) -> float | None:
+        """When the errors of a retry stopped, epoch seconds UTC; None if one may still happen."""
+        known = [*self.clusters.values()]
+        if not known or any(one.now.answer is not StillHappens.NO for one in known):
+            return None
+        return max((one.last for one in known if one.last is not None), default=None)
+
+    @property
+    def source_name(self) -> str:
+        """Where tasks that are not sent stay."""
+        return states_name(self.plan.states, self._session.inspector.states)
+
     def view(
         self, scope: str, reason: str, now: float, follows: str = "", shown_reason: str = ""
     ) -> PlanView:
@@ -257,16 +264,3 @@ class PlanFacts:
 
 def _is_large(plan: Plan) -> bool:
     return len(plan.rows) > MAX_INLINE_COUNT_ROWS
-
-
-def last_failure(facts: PlanFacts) -> float | None:
-    """When the errors of a retry stopped, epoch seconds UTC; None if one may still happen."""
-    known = [*facts.clusters.values()]
-    if not known or any(one.now.answer is not StillHappens.NO for one in known):
-        return None
-    return max((one.last for one in known if one.last is not None), default=None)
-
-
-def source_name(facts: PlanFacts) -> str:
-    """Where tasks that are not sent stay."""
-    return states_name(facts.plan.states, facts._session.inspector.states)

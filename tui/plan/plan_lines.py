@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -31,7 +31,6 @@ MAX_LISTED_TASKS = 1000
 """Tasks that are listed one by one; the counts include all."""
 
 MAX_VALUE_CHARS = 200
-"""Characters of a new value that are shown."""
 
 EFFECTS: Mapping[str, str] = {
     "retry": "run now, attempts reset, oldest first",
@@ -79,7 +78,6 @@ class PlanSize(NamedTuple):
 
     bytes: int
     tasks: int
-    """Tasks measured so far."""
 
 
 class StillFails(NamedTuple):
@@ -107,7 +105,6 @@ class PlanView(NamedTuple):
     warnings: Sequence[str] = ()
     reason: str = ""
     command: str = ""
-    """Equivalent command line."""
     undo: str = ""
     """How to undo it, if not by the console's keys."""
     still: Sequence[StillFails] = ()
@@ -117,9 +114,7 @@ class PlanView(NamedTuple):
 
 
 class PlanCounts(NamedTuple):
-    """Counts of a plan, made in one pass, so that painting does not depend on the number of
-    rows.
-    """
+    """Counts of a plan, made in one pass: painting does not depend on the number of rows."""
 
     plan: Plan
     amount: int
@@ -133,16 +128,12 @@ class PlanCounts(NamedTuple):
     listed: tuple[Row, ...]
     """Listed rows; suspicious ones first, because the operator has to decide about them."""
     states: frozenset[State]
-    """States of its tasks."""
     included: tuple[str, ...]
     """Ids of suspicious tasks that the operator included."""
 
 
 def count_plan(
-    plan: Plan,
-    edges: Edges,
-    drift: Mapping[str, str] = {},
-    refused: Mapping[str, str] = {},
+    plan: Plan, edges: Edges, drift: Mapping[str, str] = {}, refused: Mapping[str, str] = {}
 ) -> PlanCounts:
     """Count a plan; `drift` and `refused` as in `PlanView`."""
     moves: Counter[tuple[State, State | None]] = Counter()
@@ -209,8 +200,6 @@ def plan_lines(counts: PlanCounts, view: PlanView, width: int) -> list[Line]:
 
 
 FACT_NAME_CELLS = 8
-"""Cells for the name of a fact."""
-
 
 COUNT_CELLS = 6
 """Cells for a sign and a number at the start of a line."""
@@ -239,12 +228,11 @@ def _transition_lines(
 ) -> list[Line]:
     start, end = (state_name(states.get(s, s)) if s else "nowhere" for s in would.transition)
     if would.refused:
-        return _count_lines(
-            would.amount, f"refused, stays in {start}: {would.refused}", width, "error"
-        )
-    where = f"{start} -> {end}" if start != end else f"{start}"
-    effect = EFFECTS.get(plan.verb, "")
-    lines = _count_lines(would.amount, f"{where}{', ' if effect else ''}{effect}", width, "")
+        words = f"refused, stays in {start}: {would.refused}"
+        return _count_lines(would.amount, words, width, "error")
+    where = f"{start} -> {end}" if start != end else start
+    words = ", ".join(filter(None, (where, EFFECTS.get(plan.verb))))
+    lines = _count_lines(would.amount, words, width, "")
     if would.edge.warning:
         lines += _hung(f"! {would.edge.warning}", width, "warn")
     if not would.edge.exact:
@@ -303,7 +291,6 @@ def _size_text(plan: Plan, view: PlanView) -> str:
 
 
 PLAN_ROW_FIELDS = ("id", "state", "rev", "odd", "bytes", "outcome")
-"""Columns of an exported plan."""
 
 
 def plan_row_values(
@@ -352,8 +339,7 @@ def result_lines(report: Report, width: int) -> list[Line]:
     for amount, word, why, style in counts:
         text += _count_lines(amount, word + why, width, style) if amount else []
     some = " + ".join(f"{amount:,} {word}" for amount, word, *_ in counts if amount)
-    is_whole = planned == report.accounted
-    if is_whole:
+    if planned == report.accounted:
         text += _hung(f"{some or '0'} = {planned:,}", width, "")
     else:
         text += _hung(f"{some or '0'} of {planned:,}: NOT all accounted for", width, "error")
@@ -367,11 +353,12 @@ def result_lines(report: Report, width: int) -> list[Line]:
     text += _reasons("excluded", report.excluded, width)
     text += _reasons("not applied", report.unapplied, width)
     if report.gone:
-        text += [BLANK_LINE, part_line("skipped")]
-        text += [
-            ((f"    {safe_line(ident)}", "muted"),) for ident in report.gone[:MAX_LISTED_TASKS]
-        ]
+        text += [BLANK_LINE, part_line("skipped"), *_id_lines(report.gone)]
     return text
+
+
+def _id_lines(ids: Iterable[str]) -> list[Line]:
+    return [((f"    {safe_line(ident)}", "muted"),) for ident in islice(ids, MAX_LISTED_TASKS)]
 
 
 def _reasons(title: str, some: Sequence[tuple[str, str]], width: int) -> list[Line]:
@@ -380,8 +367,7 @@ def _reasons(title: str, some: Sequence[tuple[str, str]], width: int) -> list[Li
     text: list[Line] = [BLANK_LINE, part_line(title)]
     for reason, amount in Counter(reason for _, reason in some).most_common():
         text += _hung(f"{amount:,}: {reason}", width, "")
-        ids = islice((ident for ident, why in some if why == reason), MAX_LISTED_TASKS)
-        text += [((f"    {safe_line(ident)}", "muted"),) for ident in ids]
+        text += _id_lines(ident for ident, why in some if why == reason)
     return text
 
 

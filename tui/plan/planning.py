@@ -102,9 +102,7 @@ async def _say_preparing(screen: BaseScreen, what: str) -> None:
 
 
 async def prepare(screen: BaseScreen, what: str, making: Awaitable[T]) -> T | None:
-    """Await a plan; None, after a message, if there is none, or if another screen is open by
-    then.
-    """
+    """Await a plan; None, after a message, if there is none, or another screen is open by then."""
     try:
         with preparing(screen, what):
             made = await making
@@ -159,39 +157,28 @@ def equivalent_command(
     pace: ReplayPace | None = None,
     follows: str = "",
 ) -> str:
-    """Equivalent command for exactly these tasks; "" if it would be too long.
-
-    `follows` is the operation to resume.
-    """
+    """Equivalent command for exactly these tasks; "" if it would be too long. `follows` is the
+    operation to resume."""
     if follows:
-        words = [
-            *session.place.command,
-            "journal",
-            follows,
-            "--resume",
-            "--apply",
-            str(counts.amount),
-        ]
-        return shlex.join(words)
-    plan, states = counts.plan, counts.states
+        words = [*session.place.command, "journal", follows, "--resume"]
+        return shlex.join([*words, "--apply", str(counts.amount)])
+    plan, known = counts.plan, session.inspector
     word = COMMAND_NAMES.get(plan.verb, plan.verb)
     if plan.excluded_ids or not word or not counts.amount:
         return ""
-    if len(states) != 1 and not plan.undoes:
+    if len(counts.states) != 1 and not plan.undoes:
         return ""
     words = [*session.place.command, word]
     if plan.undoes:
         words.append(plan.undoes)
     else:
-        known = session.inspector
-        words += ["--state", ",".join(state_words(next(iter(states)), known.states, known.words))]
+        (state,) = counts.states
+        words += ["--state", ",".join(state_words(state, known.states, known.words))]
         if plan.filter and len(plan.filter) <= MAX_FILTER_CHARS:
             words += ["--filter", plan.filter]
         elif len(plan.rows) <= MAX_IDS_IN_COMMAND:
             words += [piece for row in plan.rows for piece in ("--id", row.id)]
-        elif plan.filter or len(plan.rows) != session.inspector.latest.counts.get(
-            next(iter(states))
-        ):
+        elif plan.filter or len(plan.rows) != known.latest.counts.get(state):
             return ""
     if len(counts.included) > MAX_IDS_IN_COMMAND:
         return ""
@@ -227,10 +214,8 @@ def pace_options(pace: ReplayPace | None) -> list[str] | None:
 
 
 def default_pace(plan: Plan, *, picked: bool = False) -> ReplayPace | None:
-    """Default pace of a plan; None: all tasks now.
-
-    A few tasks that were `picked` by hand need no canary: they are at most as many as the canary.
-    """
+    """Default pace of a plan; None: all tasks now. A few tasks that were `picked` by hand need no
+    canary: they are at most as many as the canary."""
     usual = ReplayPace()
     few = picked and len(plan.rows) <= sum(usual.canary)
     return usual if can_be_paced(plan) and not few else None
@@ -267,14 +252,9 @@ def pace_facts(
     from engine.replay import estimate
     from tui.session.running_operations import find_worker
 
-    runs_worker, readings = session.worker.pid is not None, session.readings
-    known = find_worker(
-        readings.lock,
-        readings.queue_figures,
-        session.events(),
-        session.clock(),
-        is_of_console=runs_worker,
-    )
+    lock, figures = session.readings.lock, session.readings.queue_figures
+    is_own, events = session.worker.pid is not None, session.events()
+    known = find_worker(lock, figures, events, session.clock(), is_of_console=is_own)
     forecast = estimate.estimate_replay(amount, pace, known)
     steps = [f"canary {pace.canary[0]:,}"] if pace.canary and pace.canary[0] else []
     steps += [f"{size:,}" for size in pace.canary[1:] if size]

@@ -18,7 +18,7 @@ from engine.text.figures import format_count
 from engine.text.times import format_rough_duration
 from engine.verbs import VERBS
 from tui.confirm.confirm_screen import ConfirmScreen, PlanWords
-from tui.plan.plan_facts import PlanFacts, last_failure
+from tui.plan.plan_facts import PlanFacts
 from tui.plan.plan_lines import (
     PLAN_ROW_FIELDS,
     UNDO_TEXTS,
@@ -54,13 +54,11 @@ SHOWN_TASKS = 8
 """Tasks for which the last line of the plan gives way."""
 
 MIN_TASK_LINES = 4
-"""Minimum number of lines for the task list, below the text."""
 
 FOOT_LINES = 4
 """Lines of path, bar, next step and hints."""
 
 PROGRESS_SECONDS = 0.1
-"""Seconds between two progress updates."""
 
 SIDE_COLUMNS, SIDE_CELLS = 110, 42
 """From so many columns on the steps of a replay are beside the facts, in so many cells."""
@@ -88,23 +86,19 @@ class PlanScreen(ConfirmScreen):
         pace: ReplayPace | None = None,
         errors: Query | None = None,
     ) -> None:
-        """`scope` describes the tasks; `follows` is the operation that this plan resumes.
-
-        `pace` None means all now. `errors` selects the tasks that are checked for a recurring
-        error; None: no check.
-        """
+        """`scope` describes the tasks; `follows` is the operation that this plan resumes. `pace`
+        None means all now. `errors` selects the tasks that are checked for a recurring error; None:
+        no check."""
         super().__init__(session, context)
         self.facts = PlanFacts(plan, session, pace, warnings)
         self._scope, self._follows = scope, follows
         self._run: RunningOperation | None = None
-        """The applied plan."""
         self._when_done, self._errors = done, errors
         self._text: list[Line] = []
         self._listed: object = None
         """What the table was made of."""
 
     def compose(self) -> ComposeResult:
-        """The page, with the tasks and the errors that still happen below the plan."""
         for part in super().compose():
             if part.id == "word":
                 yield Picker(id="rows")
@@ -112,7 +106,6 @@ class PlanScreen(ConfirmScreen):
             yield part
 
     def on_mount(self) -> None:
-        """Start counting, measuring and checking."""
         if self.facts.recount():
             self.plan_changed()
         for job in self.facts.jobs(self._errors, self._facts_changed, self.plan_changed):
@@ -163,11 +156,9 @@ class PlanScreen(ConfirmScreen):
     # Painting
 
     def describe(self) -> PlanWords:
-        """How far it is, and the next step."""
         facts, verb = self.facts, self.facts.plan.verb
-        is_undoable = (
-            VERBS[verb].is_undoable and verb not in UNDO_TEXTS
-        )  # what ran cannot be undone
+        # What ran cannot be undone.
+        is_undoable = VERBS[verb].is_undoable and verb not in UNDO_TEXTS
         words = super().describe()._replace(stage=PlanWords().stage, is_undoable=is_undoable)
         if self._run is not None:
             done, planned = sum(self._run.counts.values()), len(facts.plan.rows)
@@ -184,7 +175,7 @@ class PlanScreen(ConfirmScreen):
             which = f"all {still:,}" if still == facts.amount else f"{still:,} of {facts.amount:,}"
             error = "error still happens" if still == 1 else "errors still happen"
             return words._replace(key="Esc", does=f"and fix the cause first: {which} {error}")
-        stopped = last_failure(facts)
+        stopped = facts.last_failure()
         if stopped is not None and words.does == "applies it":
             ago = format_rough_duration(max(0.0, self.context.clock() - stopped))
             errors = "error" if len(facts.clusters) == 1 else "errors"
@@ -192,7 +183,6 @@ class PlanScreen(ConfirmScreen):
         return words
 
     def lay_out(self) -> None:
-        """Paint the plan or its result for this size."""
         if not self.is_paintable or not self.size.width or not self.query("#hints"):
             return
         self._fill(self.text_width)
@@ -272,14 +262,12 @@ class PlanScreen(ConfirmScreen):
     # Keys
 
     def without(self) -> set[str]:
-        """Keys that have no function now."""
         over = set() if self.is_open else {"in_or_out", "reason", "pace", "export"}
         paced = set() if can_be_paced(self.facts.plan) else {"pace"}
         undo = {"operations"} if self._run is None or self._run.ended is None else set()
         return super().without() | over | paced | undo
 
     def action_in_or_out(self) -> None:
-        """Exclude or include the task under the cursor."""
         picker, facts = self.query_one(Picker), self.facts
         ident = picker.key
         if not self.is_open or not ident or facts.counts is None:
@@ -295,14 +283,12 @@ class PlanScreen(ConfirmScreen):
         picker.move("down")
 
     def action_reason(self) -> None:
-        """Prompt for the reason that the journal records."""
         if self.is_open:
             super().action_reason()
         else:
             self.say("too late: the journal already has this operation")
 
     def action_pace(self) -> None:
-        """Edit rate, canary and stop rules."""
         from tui.plan.pace_form import PaceScreen
 
         facts = self.facts
@@ -320,7 +306,6 @@ class PlanScreen(ConfirmScreen):
         self.app.push_screen(form, take)
 
     def action_move(self, how: str) -> None:
-        """Move through the tasks, or scroll the result."""
         if self.report is None:
             self.query_one(Picker).move(how)
         else:
@@ -328,8 +313,7 @@ class PlanScreen(ConfirmScreen):
 
     def action_operations(self) -> None:
         """Open the operations screen, but only after the plan was applied: leaving would discard
-        it.
-        """
+        it."""
         if self.report is not None:
             super().action_operations()
         elif self._run is not None:
@@ -356,12 +340,10 @@ class PlanScreen(ConfirmScreen):
         )
 
     def copies(self) -> tuple[Copy, ...]:
-        """The command of the plan, which the screen cuts to one line."""
         command = self.view().command if self.is_open else ""
         return (Copy("c", "whole command", command),) if command else ()
 
     def export_table(self) -> ExportTable | None:
-        """Export: each task with its expected outcome."""
         if self.facts.counts is None:
             return None
         plan, view = self.facts.plan, self.view()
@@ -381,7 +363,6 @@ class PlanScreen(ConfirmScreen):
         return ExportTable(f"plan-{plan.verb}", PLAN_ROW_FIELDS, hand)
 
     def apply_plan(self) -> None:
-        """Apply the plan and follow it until the report."""
         facts, session = self.facts, self.session
         facts.is_closed = True
         # Changed tasks stay in the plan: apply re-checks them and reports them as skipped.
@@ -433,11 +414,9 @@ def _toggled(plan: Plan, ident: str, *, is_default_out: bool) -> Plan:
 
 
 async def _freeze(session: PlaceSession, asked: VerbRequest) -> Plan:
-    verb = asked.verb
-    plan = await session.inspector.queries.make_plan(
-        verb, asked.ids, asked.query, session.noted_ids
-    )
-    if verb == "restore":
+    make = session.inspector.queries.make_plan
+    plan = await make(asked.verb, asked.ids, asked.query, session.noted_ids)
+    if asked.verb == "restore":
         plan = await session.inspector.actions.plan_restore(plan, session.place.retention_days)
     if asked.rev:
         rows = tuple(row._replace(rev=asked.rev) for row in plan.rows)
@@ -460,10 +439,8 @@ async def show_plan(
     if asked.ids and not plan.rows:
         screen.say("no plan: the tasks are gone or filtered")
         return
-    words, warned = (
-        asked.describe_scope(len(plan.rows) - plan.added),
-        plan_warnings(session, plan, asked),
-    )
+    words = asked.describe_scope(len(plan.rows) - plan.added)
+    warned = plan_warnings(session, plan, asked)
     pace = default_pace(plan, picked=asked.ids is not None)
     errors = asked.query if VERBS[asked.verb].paced_name else None
     screen.app.push_screen(

@@ -10,7 +10,7 @@ from engine.operations.plans import Row
 from engine.replay.settings import RemainderPolicy, ReplayPace, phase_sizes
 from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
-from tui.plan.plan_facts import PlanFacts, source_name
+from tui.plan.plan_facts import PlanFacts
 from tui.plan.plan_lines import PlanView, expected_outcome
 from tui.text.graphs import bar
 from tui.text.lines import BLANK_LINE, UNKNOWN_RUN, Line, Run, cut_line, fit_text
@@ -20,7 +20,6 @@ from tui.text.task_list import MAX_NAME_CELLS, short_id
 from tui.text.times import format_minutes
 
 STEP_NAMES = ("canary", "batch", "rest")
-"""Names of the steps of a replay, in order."""
 
 
 def step_names(pace: ReplayPace | None, amount: int) -> list[tuple[str, int]]:
@@ -69,13 +68,7 @@ def _columns(facts: PlanFacts, view: PlanView) -> Iterator[Column[Row]]:
         return one.now.answer.value, STILL_LOOKS[one.now.answer]
 
     yield Column("ID", 2, name, most=MAX_NAME_CELLS)
-    yield Column(
-        "AGE",
-        6,
-        created,
-        right=True,
-        rank=1,
-    )
+    yield Column("AGE", 6, created, right=True, rank=1)
     if any(task.state is State.DEAD for task in tasks.values()):
         yield Column("DIED", 6, died, right=True, rank=2)
     if any(marks.values()):
@@ -112,7 +105,6 @@ def task_table(facts: PlanFacts, view: PlanView, width: int) -> tuple[Line, list
 # Beside and below the tasks
 
 BAR_CELLS = 8
-"""Width of the bar of a step."""
 
 
 def side_lines(facts: PlanFacts, width: int) -> list[Line]:
@@ -145,7 +137,7 @@ def _stop_lines(facts: PlanFacts, pace: ReplayPace, width: int) -> list[Line]:
         lines.append(((f"{100 * stops.share:g} % of the last {stops.last:,} failed", ""),))
     if stops.pending is not None:
         lines.append(((f"more than {stops.pending:,} tasks pending", ""),))
-    fate = "are held" if stops.rest is RemainderPolicy.HOLD else f"stay in {source_name(facts)}"
+    fate = "are held" if stops.rest is RemainderPolicy.HOLD else f"stay in {facts.source_name}"
     lines.append(((f"unsent tasks {fate}", "muted"),))
     return [cut_line(line, width) for line in lines]
 
@@ -169,5 +161,5 @@ def still_pane_lines(facts: PlanFacts, width: int) -> list[Line]:
         lines.append(cut_line(row, width))
     if lines:
         advice = "replay them after the cause is gone, or purge them: they would fail again"
-        lines.append((((f"   {advice}"), "muted"),))
+        lines.append(((f"   {advice}", "muted"),))
     return lines

@@ -214,7 +214,7 @@ def plan(parts: QueueParts, verb: str) -> Change:
 
 def note(parts: QueueParts) -> Change:
     """Prompt for a note on the task under the cursor."""
-    from tui.plan.note_prompt import prompt_for_note
+    from tui.plan.open_plan import prompt_for_note
 
     parts.rows.pin_cursor()
     task = parts.selected_task
@@ -224,7 +224,7 @@ def note(parts: QueueParts) -> Change:
 
 def worker(parts: QueueParts) -> Change:
     """Confirm starting a worker, or stopping the one started here."""
-    from tui.operations.worker_action import show_worker_plan
+    from tui.operations.workers_screen import show_worker_plan
 
     parts.screen.open(lambda screen: show_worker_plan(screen, parts.session, parts.context))
     return Change.NOTHING
@@ -232,7 +232,7 @@ def worker(parts: QueueParts) -> Change:
 
 def pause_queue(parts: QueueParts) -> Change:
     """Open a plan to pause or resume the whole queue."""
-    from tui.operations.control_action import show_control_plan
+    from tui.operations.controls_screen import show_control_plan
 
     name = pause_control(parts.session)
     parts.screen.open(lambda screen: show_control_plan(screen, parts.session, parts.context, name))

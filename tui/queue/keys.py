@@ -7,8 +7,7 @@ from __future__ import annotations
 from functools import partial
 
 from tui.plan import refusals
-from tui.plan.refusals import control_refusal, pause_control
-from tui.plan.verb_row import verb_row
+from tui.plan.refusals import control_refusal, pause_control, verb_row
 from tui.queue import actions
 from tui.queue.parts import Change, QueueParts
 from tui.screens.key_rows import KeyRow, RowMaker, is_read_only

@@ -16,9 +16,9 @@ from engine.index.backlog import BacklogSummary, DueTasks
 from engine.index.group_counts import count_destinations
 from engine.index.schema import Query
 from engine.live.call_thread import CallThread
+from engine.live.folder_watch import SharedParts
 from engine.live.index_sync import Found, scan_all
 from engine.live.inspector import Inspector
-from engine.live.shared_parts import SharedParts
 from engine.locks.token_buckets import ALL_KINDS
 from engine.logs.task_events import TaskEvent
 from engine.model import LockEvidence, State, Task, Verdict

@@ -20,8 +20,7 @@ from engine.text.safe import safe_line
 from tui.plan import planning, refusals
 from tui.plan.open_plan import open_plan
 from tui.plan.planning import VerbRequest
-from tui.plan.refusals import TASK_JUST_CHANGED
-from tui.plan.verb_row import verb_row
+from tui.plan.refusals import TASK_JUST_CHANGED, verb_row
 from tui.screens.base import Copy, opened_from
 from tui.screens.console_context import ConsoleContext
 from tui.screens.edge_lines import EdgeLines
@@ -98,7 +97,7 @@ def _other_verbs(parts: TaskParts) -> str:
 
 
 def _note(parts: TaskParts) -> Change:
-    from tui.plan.note_prompt import prompt_for_note
+    from tui.plan.open_plan import prompt_for_note
 
     session, context, task = parts.session, parts.context, parts.task
     parts.screen.open(lambda screen: prompt_for_note(screen, session, context, task))

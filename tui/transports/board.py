@@ -59,9 +59,7 @@ class Shown(NamedTuple):
     now: float
     """Epoch seconds UTC."""
     log: Sequence[LogLine]
-    """Latest lines of the place's logs."""
     minutes: int
-    """Range of the graph."""
 
 
 class TransportBoard(Board):
@@ -75,8 +73,7 @@ class TransportBoard(Board):
 
 def panels(inputs: Shown, width: int, height: int) -> Mapping[str, Panel]:
     """The content of each pane, for a board of that size: the upper two end on one line, errors and
-    graph are as high as the errors, the log gets what is left.
-    """
+    graph are as high as the errors, the log gets what is left."""
     transport, now, name = inputs.transport, inputs.now, safe_line(inputs.transport.name)
     half = width // 2 - BOX_FRAME_CELLS
     state_lines = view.about_lines(transport, inputs.limit, now, half, inputs.routes)
@@ -86,13 +83,12 @@ def panels(inputs: Shown, width: int, height: int) -> Mapping[str, Panel]:
     for lines in (state_lines, windows):
         lines += [BLANK_LINE] * (upper - len(lines))
     lower = height - upper - BOX
-    faults, errors = fault_lines(transport, now, half), latest_lines(transport, now, half, height)
+    faults, errors = fault_lines(transport, now, half), _latest_lines(transport, now, half, height)
     needed = max(MIN_MIDDLE_LINES, len(faults) + len(errors) + 2 * BOX)
-    middle = (
-        lower if lower < MIN_MIDDLE_LINES + MIN_LOG_LINES else min(needed, lower - MIN_LOG_LINES)
-    )
+    has_log = lower >= MIN_MIDDLE_LINES + MIN_LOG_LINES
+    middle = min(needed, lower - MIN_LOG_LINES) if has_log else lower
     faults = faults[: max(1, middle // 2 - BOX)]
-    latest = latest_lines(transport, now, half, middle - len(faults) - 2 * BOX)
+    latest = _latest_lines(transport, now, half, middle - len(faults) - 2 * BOX)
     words = [line for line in inputs.log if transport.name in line.text]
     total = sum(fault.times for fault in transport.faults)
     span = "1h" if inputs.minutes == HOUR_MINUTES else f"{inputs.minutes}m"
@@ -134,19 +130,15 @@ def fault_lines(transport: TransportHealth, now: float, width: int) -> list[Line
 
 def figure_lines(session: PlaceSession, name: str, now: float, width: int) -> list[Line]:
     """Counts over time and grouped errors of a transport, below a plan for it."""
-    transport = next(
-        (transport for transport in session.readings.sending.transports if transport.name == name),
-        None,
-    )
-    if transport is None:
+    known = session.readings.sending.transports
+    if (transport := next((one for one in known if one.name == name), None)) is None:
         return []
     windows = view.window_lines(transport, width, session.place.alerts.transport_failures)
     errors = view.titled_lines("Errors, last hour, grouped", fault_lines(transport, now, width))
     return [BLANK_LINE, *windows, BLANK_LINE, *errors]
 
 
-def latest_lines(transport: TransportHealth, now: float, width: int, room: int) -> list[Line]:
-    """As many of the latest errors as fit, whole."""
+def _latest_lines(transport: TransportHealth, now: float, width: int, room: int) -> list[Line]:
     most = len(transport.failures)
     while len(lines := view.latest_error_lines(transport, now, width, most)) > room and most > 1:
         most -= 1
@@ -157,9 +149,8 @@ def log_lines(words: Sequence[LogLine], width: int, room: int) -> list[Line]:
     """The last lines of the log that mention it."""
     if room <= 0:
         return []
-    rows = [
-        log_line(line.when, line.level, shorten_ids(line.text), width) for line in words[-room:]
-    ]
+    last = words[-room:]
+    rows = [log_line(line.when, line.level, shorten_ids(line.text), width) for line in last]
     rows = rows or [((" no recent log lines of it", "muted"),)]
     return rows + [BLANK_LINE] * (room - len(rows))
 
@@ -173,8 +164,7 @@ def _sums(values: Sequence[int | None], length: int) -> list[int | None]:
 
 def graph_lines(inputs: Shown, width: int, height: int) -> list[Line]:
     """Mails sent and failed in each of the last minutes, at a low rate of an hour in each five
-    minutes, and when it was suspended.
-    """
+    minutes, and when it was suspended."""
     minutes = inputs.transport.minutes[-inputs.minutes :]
     known = [counts for counts in minutes if counts is not None]
     if not known:

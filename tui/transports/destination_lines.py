@@ -30,7 +30,7 @@ from tui.text.lines import (
 )
 from tui.text.task_row import time_fields
 from tui.text.times import format_minutes, format_time_with_age
-from tui.transports.suspend_lines import labelled_lines
+from tui.transports.detail_lines import dialog_lines
 
 STATE_RUNS: Mapping[DestinationState, Run] = {
     DestinationState.OK: (" OK", "ok"),
@@ -40,7 +40,6 @@ STATE_RUNS: Mapping[DestinationState, Run] = {
     DestinationState.UNKNOWN: (" ?", "unknown"),
 }
 """The states as words; those that need an operator are chips."""
-
 
 WHY, BY_CODE = "WHY", "FAILED BY CODE"
 """Titles of the columns that have the free width."""
@@ -121,18 +120,15 @@ def brief_lines(listed: Sequence[SeenDestination], now: float, width: int) -> li
     room = max(8, min(width // 2, max(map(cells_of, names), default=0)))
     lines: list[Line] = []
     for one, name in zip(listed, names, strict=True):
-        is_wrong = one.state is DestinationState.UNHEALTHY
-        why = describe_why(one, now)
+        why, tasks, numbers = describe_why(one, now), one.tasks, UNKNOWN
         state_part: Line = (
-            ("! " if is_wrong else "  ", "error"),
+            ("! " if one.state is DestinationState.UNHEALTHY else "  ", "error"),
             (f"{fit_text(name, room)} ", ""),
             state_run(one),
             (f" {why}" if why else "", "muted"),
         )
-        tasks = one.tasks
-        numbers = (
-            UNKNOWN if tasks is None else f"{tasks.waiting:,} wait, {tasks.all_failed:,} failed"
-        )
+        if tasks is not None:
+            numbers = f"{tasks.waiting:,} wait, {tasks.all_failed:,} failed"
         lines.append(join_ends(state_part, ((numbers, "muted"),), width))
     return lines
 
@@ -150,19 +146,13 @@ def detail_lines(
     if registry_unknown:
         rows.append(("registry", (f"? {safe_line(registry_unknown)}", "unknown")))
     if destination.blocked:
-        rows.append(
-            ("blocked", (f"{_when(destination.blocked_since, now)}: {destination.blocked}", "warn"))
-        )
+        blocked = f"{_when(destination.blocked_since, now)}: {destination.blocked}"
+        rows.append(("blocked", (blocked, "warn")))
     if not destination.healthy:
-        rows.append(
-            ("unhealthy", (f"since {_when(destination.since, now)}: {destination.reason}", ""))
-        )
+        since = f"since {_when(destination.since, now)}: {destination.reason}"
+        rows.append(("unhealthy", (since, "")))
         after = f", after {format_count(destination.probes, 'probe')}"
-        planned = (
-            _when(destination.next_probe, now)
-            if destination.next_probe is not None
-            else "none planned"
-        )
+        planned = _when(destination.next_probe, now, "none planned")
         if destination.probe_skipped and (destination.next_probe or 0.0) <= now:
             planned = f"none: {destination.probe_skipped}"
         rows.append(("next probe", (planned + after, "")))
@@ -172,7 +162,8 @@ def detail_lines(
     rows.append(("last failed", (_when(destination.last_failure, now, "never"), "")))
     rows += _task_rows(tasks, tasks_unknown, now)
     rows += [(label, (print_, "accent")) for label, print_ in fingerprints(destination)]
-    return _folded(rows, width)
+    facts = [(label, safe_line(text)) for label, (text, _) in rows]
+    return fact_lines(facts, width, LABEL_CELLS, {label: r[1] for label, r in rows if r[1]})
 
 
 def _task_rows(
@@ -204,11 +195,6 @@ def fingerprints(destination: Destination) -> list[tuple[str, str]]:
 
 def _when(when: float | None, now: float, otherwise: str = UNKNOWN) -> str:
     return otherwise if when is None else format_time_with_age(when, now)
-
-
-def _folded(rows: Sequence[tuple[str, Run]], width: int) -> list[Line]:
-    facts = [(label, safe_line(text)) for label, (text, _) in rows]
-    return fact_lines(facts, width, LABEL_CELLS, {label: r[1] for label, r in rows if r[1]})
 
 
 def page_lines(
@@ -247,7 +233,7 @@ def plan_lines(action: DestinationAction, destination: Destination, width: int) 
         ("now", safe_line(action.fact(destination)), ""),
         ("undo", undo, ""),
     ]
-    return [line for row in rows for line in labelled_lines(*row, width)]
+    return [line for row in rows for line in dialog_lines(*row, width)]
 
 
 def describe_result(action: DestinationAction, origin: str) -> str:

@@ -42,13 +42,8 @@ from tui.text.times import format_age, format_minutes, format_time_with_age
 from tui.transports import transport_lines as table
 
 BAR_CELLS = 18
-"""Width in cells of the bar of the most frequent error."""
-
 MAX_ERROR_GROUPS = 12
-"""Maximum number of error groups listed."""
-
 MAX_LATEST_ERRORS = 4
-"""Number of latest errors shown below the other details."""
 
 MARGIN, LABEL_CELLS = " " * MARGIN_CELLS, 11
 """The blanks before each line, and the width of the labels in cells."""
@@ -66,14 +61,21 @@ def labelled_lines(
     return folded_lines(text, width, style, ((f"{MARGIN}{label:<{cells}} ", "muted"),))
 
 
+DIALOG_LABEL_CELLS = 9
+"""Width of the labels in cells: values begin where those of other plans do."""
+
+
+def dialog_lines(label: str, text: str, style: str, width: int) -> list[Line]:
+    """A label and a text in a plan, folded."""
+    return labelled_lines(label, text, style, width, DIALOG_LABEL_CELLS)
+
+
 def about_lines(
     transport: TransportHealth, limit: float, now: float, width: int, routes: MailRoutes | None
 ) -> list[Line]:
     """State, use, and the times of the last success and the last failure."""
     rows: list[tuple[str, Run]] = []
-    stop = (
-        routes.stopped.get(transport.name) if routes is not None and transport.suspended else None
-    )
+    stop = table.suspension_of(transport, routes)
     judged, was = transport.judged, transport._replace(suspended=False).health(limit)
     share = ""
     if judged is not None and judged.share is not None:
@@ -126,11 +128,10 @@ def window_lines(transport: TransportHealth, width: int, limit: float = 1.0) -> 
     lines: list[Line] = [_figures("OVER", [(title, "muted") for title in titles], "FROM", width)]
     for window in transport.windows:
         if window.tally is None:
-            first, *other_pieces = fold_text(safe_line(window.reason), max(20, width - 14))
-            lines.append(
-                ((f"{MARGIN}{window.name:<6}", "muted"), ("?  ", "unknown"), (first, "muted"))
-            )
-            lines += [((f"{MARGIN}{'':<9}{more}", "muted"),) for more in other_pieces]
+            first, *more = fold_text(safe_line(window.reason), max(20, width - 14))
+            name = (f"{MARGIN}{window.name:<6}", "muted")
+            lines.append((name, ("?  ", "unknown"), (first, "muted")))
+            lines += [((f"{MARGIN}{'':<9}{piece}", "muted"),) for piece in more]
         else:
             cells = [
                 *_counts(window),
@@ -223,12 +224,7 @@ def failure_lines(failure: Failure, width: int) -> list[Line]:
     """One error in full, with the server's reply."""
     reply = (failure.text, "") if failure.text else ("no server reply recorded", "muted")
     rows = [("error", failure.word, ""), ("reply", *reply), ("log line", failure.line, "muted")]
-    return [
-        line
-        for name, text, style in rows
-        if text
-        for line in labelled_lines(name, text, style, width)
-    ]
+    return [line for row in rows if row[1] for line in labelled_lines(*row, width)]
 
 
 # Sources
@@ -237,15 +233,14 @@ def failure_lines(failure: Failure, width: int) -> list[Line]:
 def source_lines(sending: MailHealth, now: float, width: int) -> list[Line]:
     """Sources of the numbers, and their age."""
     lines = [cut_line(_source_line(report, now), width) for report in sending.sources]
-    lines += [cut_line(spool_line(sending), width)] if sending.backlog is not None else []
+    lines += [cut_line(_spool_line(sending), width)] if sending.backlog is not None else []
     if sending.others:
         more = f"{MARGIN}{sending.others:,} more in mail.prom; {MAX_TRANSPORTS} shown"
         lines.append(((more, "warn"),))
     return lines
 
 
-def spool_line(sending: MailHealth) -> Line:
-    """Number and age of mails in the spool."""
+def _spool_line(sending: MailHealth) -> Line:
     backlog, name = sending.backlog, (f"{MARGIN}{'mail spool':<{LABEL_CELLS}} ", "muted")
     if not isinstance(backlog, MailBacklog):
         return name, ("? ", "unknown"), (safe_line(backlog or ""), "")
@@ -291,15 +286,13 @@ def detail_lines(
     routes: MailRoutes | None = None,
 ) -> list[Line]:
     """Details of one transport, below each other."""
-    latest = (
-        latest_error_lines(transport, now, width, MAX_LATEST_ERRORS) if transport.failures else []
-    )
+    latest = latest_error_lines(transport, now, width, MAX_LATEST_ERRORS)
     known = source_lines(sending, now, width)
     parts = [
         *about_lines(transport, limit, now, width, routes),
         *window_lines(transport, width, limit),
         *titled_lines("Errors, last hour, grouped", error_group_lines(transport, now, width)),
-        *(titled_lines("Latest errors", latest) if latest else []),
+        *(titled_lines("Latest errors", latest) if transport.failures else []),
         *(titled_lines("Source", known) if known else []),
     ]
     return [cut_line(line, width) for line in parts]
@@ -321,25 +314,18 @@ def page_lines(
     titles, listed = table.transport_rows(sending, limit, now, width, routes)
     lines += [titles, *(line for _, line in listed), BLANK_LINE]
     if routes is not None and not routes.unknown:
-        lines += [*route_lines(routes, now, width), BLANK_LINE]
+        lines += [*_route_lines(routes, now, width), BLANK_LINE]
+    unsourced = sending._replace(sources=(), others=0, backlog=None)
     for transport in table.sort_transports(sending, limit, routes):
         tried = transport.health(limit) is not Health.IDLE or transport.faults
         if tried and (routes is None or transport.is_mentioned):
             lines.append(heading_line(safe_line(transport.name), width))
-            details = detail_lines(
-                transport,
-                sending._replace(sources=(), others=0, backlog=None),
-                limit,
-                now=now,
-                width=width,
-                routes=routes,
-            )
-            lines += [*details, BLANK_LINE]
+            lines += detail_lines(transport, unsourced, limit, now, width, routes=routes)
+            lines.append(BLANK_LINE)
     return [*lines, *sources]
 
 
-def route_lines(routes: MailRoutes, now: float, width: int) -> list[Line]:
-    """The transport in use, and why each other one is not."""
+def _route_lines(routes: MailRoutes, now: float, width: int) -> list[Line]:
     lines = [heading_line(table.describe_route(routes)[0], width)]
     for name in routes.order:
         text, style = table.describe_use(name, routes, now)

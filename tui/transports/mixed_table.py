@@ -34,7 +34,6 @@ class SendingRow(NamedTuple):
     name: str
     state: Run
     is_wrong: bool
-    """True if it fails now."""
     rank: int
     """Order in the table: 0 needs an operator."""
     cells: Mapping[str, Run]
@@ -44,27 +43,21 @@ class SendingRow(NamedTuple):
 _NOT_APPLICABLE: Run = ("-", "muted")
 
 
-def destination_row(one: SeenDestination, now: float) -> SendingRow:
-    """The row of a destination; an origin with https is shown without it."""
+def _destination_row(one: SeenDestination, now: float) -> SendingRow:
     origin = one.destination.origin
     is_wrong = one.state is DestinationState.UNHEALTHY
     needs = is_wrong or one.can_recover or one.state is DestinationState.BLOCKED
     rank = 0 if needs else 1 if one.state is DestinationState.OK else 2
-    name = safe_line(origin.removeprefix("https://"))
+    name, state = safe_line(origin.removeprefix("https://")), destination_lines.state_run(one)
     cells = destination_lines.cells(one, now)
-    return SendingRow(
-        origin, name, destination_lines.state_run(one), is_wrong=is_wrong, rank=rank, cells=cells
-    )
+    return SendingRow(origin, name, state, is_wrong=is_wrong, rank=rank, cells=cells)
 
 
-def transport_row(
+def _transport_row(
     transport: TransportHealth, limit: float, now: float, routes: MailRoutes | None
 ) -> SendingRow:
-    """The row of a mail transport: its failures of the last hour, and its last error."""
     health = transport.health(limit)
-    stop = (
-        routes.stopped.get(transport.name) if routes is not None and transport.suspended else None
-    )
+    stop = mail.suspension_of(transport, routes)
     latest = max(transport.faults, key=lambda fault: fault.last, default=None)
     use = TransportUse.FOREIGN if routes is None else routes.use(transport.name)
     why: Run = mail.USES[use] if use is not TransportUse.FOREIGN else ("", "")
@@ -79,12 +72,10 @@ def transport_row(
         WHY: why,
         BY_CODE: (safe_line(latest.example) if latest is not None else "", ""),
     }
-    state = mail.state_run(transport, limit)
+    name, state = transport.name, mail.state_run(transport, limit)
     is_wrong = health is Health.FAILING
     rank = 0 if is_wrong or stop else 1 if health is Health.OK else 2
-    return SendingRow(
-        transport.name, safe_line(transport.name), state, is_wrong=is_wrong, rank=rank, cells=cells
-    )
+    return SendingRow(name, safe_line(name), state, is_wrong=is_wrong, rank=rank, cells=cells)
 
 
 def sending_rows(
@@ -98,8 +89,8 @@ def sending_rows(
     """The rows, what needs an operator first; otherwise in the order of both. At most `most`
     destinations, None: all."""
     transports = mail.sort_transports(sending, limit, routes)
-    rows = [destination_row(one, now) for one in destinations[:most]]
-    rows += [transport_row(transport, limit, now, routes) for transport in transports]
+    rows = [_destination_row(one, now) for one in destinations[:most]]
+    rows += [_transport_row(transport, limit, now, routes) for transport in transports]
     return sorted(rows, key=lambda row: row.rank)
 
 

@@ -1,6 +1,5 @@
 """The parts of the transports screen, without Textual: a row for each mail transport and
-destination, details of the one under the cursor, and why it cannot be changed.
-"""
+destination, details of the one under the cursor, and why it cannot be changed."""
 
 from __future__ import annotations
 
@@ -43,7 +42,6 @@ class TransportParts(RowsParts):
         self._sending_rows: Sequence[mixed_table.SendingRow] = ()
         """The rows as they were painted, if there are destinations."""
         self._width = 0
-        """Cells of a row."""
 
     @property
     def _sending(self) -> MailHealth:
@@ -156,11 +154,9 @@ class TransportParts(RowsParts):
     # What is shown
 
     def trail(self) -> tuple[str, ...]:
-        """The place and its transports."""
         return (self.session.name, keys.TRANSPORTS)
 
     def rows(self, width: int) -> ShownRows:
-        """One row for each transport and destination."""
         sending, now, limit, routes = self._sending, self.context.clock(), self._limit, self._routes
         self._width = width
         foot: Sequence[Line] = ()
@@ -227,7 +223,6 @@ class TransportParts(RowsParts):
         return text + detail_lines.source_lines(sending, now, width)
 
     def rows_frame(self) -> Frame:
-        """All transports and destinations, and which transport is used."""
         sending = self._sending
         summary = view.summary_line(sending, self._limit, self._routes)
         if not self._destinations:
@@ -239,7 +234,6 @@ class TransportParts(RowsParts):
         return Frame("Transports and destinations", "6", f"{amount:,}", right)
 
     def details_frame(self, below: int) -> Frame:
-        """What is under the cursor with its state, and how many lines are below."""
         more: Line = ((f" PgDn {format_count(below, 'more line')}", "muted"),)
         if (one := self.destination) is not None:
             name, state = one.destination.origin, destination_lines.state_run(one)
@@ -250,7 +244,6 @@ class TransportParts(RowsParts):
         return Frame(safe_line(name), right=(state, *(more if below else ())))
 
     def next_step(self, width: int) -> Line:
-        """The next step for what is under the cursor, and what it acts on."""
         if (one := self.destination) is not None:
             name = one.destination.origin.partition("://")[2]
             key, does = destination_lines.next_step(one)
@@ -263,9 +256,6 @@ class TransportParts(RowsParts):
         return next_line(key, safe_line(does), safe_line(name), width)
 
     def copies(self) -> tuple[Copy, ...]:
-        """Name, last error, server reply and command of the transport; name and keys of the
-        destination.
-        """
         if (one := self.destination) is not None:
             prints = destination_lines.fingerprints(one.destination)
             labelled = (Copy(label[0], label, text) for label, text in prints)

@@ -17,23 +17,12 @@ from engine.monitor.transport_health import (
     TransportSuspension,
     TransportUse,
 )
-from engine.text.figure import UNKNOWN
 from engine.text.figures import fit_count, format_rate
 from engine.text.safe import safe_line
 from tui.text.graphs import braille_line, resample
 from tui.text.lines import UNKNOWN_RUN, Line, Run, cells_of
 from tui.text.table import REST, Column, Table, alarm_sign
 from tui.text.times import format_minutes, format_time_with_age
-
-LOOKS = {
-    Health.OK: "ok",
-    Health.FAILING: "error",
-    Health.IDLE: "muted",
-    Health.OVER: "muted",
-    Health.FEW: "",
-    Health.UNKNOWN: "unknown",
-    Health.SUSPENDED: "warn",
-}
 
 STATE_RUNS: dict[Health, Run] = {
     Health.OK: (" OK", "ok"),
@@ -46,6 +35,8 @@ STATE_RUNS: dict[Health, Run] = {
 }
 """The states as words; those that need an operator are chips."""
 
+LOOKS = {health: style.removeprefix("chip-") for health, (_, style) in STATE_RUNS.items()}
+
 USES: dict[TransportUse, Run] = {
     TransportUse.NOW: ("used now", "ok"),
     TransportUse.READY: ("ready", "muted"),
@@ -56,7 +47,6 @@ USES: dict[TransportUse, Run] = {
     TransportUse.FOREIGN: ("-", "muted"),
     TransportUse.UNKNOWN: UNKNOWN_RUN,
 }
-"""Whether mail uses a transport, as a word."""
 
 HOUR_WINDOW = TEN_MINUTES + 1
 
@@ -115,7 +105,7 @@ def failure_share(window: CountWindow, limit: float = 1.0) -> Run:
     return f"{window.share:.0%}", "error" if window.share >= limit else ""
 
 
-def format_send_time(seconds: float) -> str:
+def _format_send_time(seconds: float) -> str:
     """A send time: `0.4s`, `12s`; `<1s` where the log has whole seconds."""
     return "<1s" if not seconds else f"{seconds:.1f}s" if seconds < 10 else f"{seconds:.0f}s"
 
@@ -123,14 +113,14 @@ def format_send_time(seconds: float) -> str:
 def send_time(window: CountWindow, at: int) -> Run:
     """The median (`at` 0) or the 95th percentile (1) of the send times; `-` if the log has none."""
     times = window.send_times
-    return ("-", "muted") if times is None else (format_send_time(times[at]), "")
+    return ("-", "muted") if times is None else (_format_send_time(times[at]), "")
 
 
 def _both_send_times(row: ShownTransport) -> Run:
     times = row.recent.send_times or row.hour.send_times
     if times is None:
         return "-", "muted"
-    low, high = map(format_send_time, times)
+    low, high = map(_format_send_time, times)
     return (low if low == high else f"{low.removesuffix('s')}/{high}"), ""
 
 
@@ -171,9 +161,7 @@ def _state_cell(row: ShownTransport) -> list[Run]:
 
 USE_MIN_WIDTH = 100
 """Minimum width of the table for a column that says whether a transport is used; on narrower ones
-the state says it.
-"""
-
+the state says it."""
 
 TRANSPORT_COLUMNS: tuple[Column[ShownTransport], ...] = (
     Column("TRANSPORT", 14, lambda row: (safe_line(row.health.name), "strong"), shrinks=10),
@@ -208,14 +196,8 @@ def _transport_line(row: ShownTransport, table: Table[ShownTransport], width: in
 
 
 def _no_transport_cell(transport: TransportHealth, failing: bool) -> Run:
-    tallies = [
-        (transport.windows[at].name, transport.windows[at].tally)
-        for at in (TEN_MINUTES, HOUR_WINDOW)
-    ]
-    counted = [
-        f"{UNKNOWN if tally is None else fit_count(tally.failures, 6).strip()} in {name}"
-        for name, tally in tallies
-    ]
+    windows = (transport.windows[at] for at in (TEN_MINUTES, HOUR_WINDOW))
+    counted = [f"{count_run(one, 'failures', 6)[0].strip()} in {one.name}" for one in windows]
     return f"mail without a transport: {', '.join(counted)}", "error" if failing else "muted"
 
 
@@ -244,9 +226,7 @@ def sort_transports(
     sending: MailHealth, limit: float, routes: MailRoutes | None = None
 ) -> list[TransportHealth]:
     """Sort transports: failing and suspended first, idle last, those in use before others.
-
-    Otherwise stable.
-    """
+    Otherwise stable."""
 
     def rank(transport: TransportHealth) -> tuple[int, bool]:
         use = TransportUse.FOREIGN if routes is None else routes.use(transport.name)
@@ -279,6 +259,15 @@ def describe_foreign(name: str) -> str:
     if name == NO_TRANSPORT:
         return "mail without a transport, spooled"
     return "not configured; found in log or metrics"
+
+
+def suspension_of(
+    transport: TransportHealth, routes: MailRoutes | None
+) -> TransportSuspension | None:
+    """Who suspended a transport, and why; None if it is not suspended."""
+    if routes is None or not transport.suspended:
+        return None
+    return routes.stopped.get(transport.name)
 
 
 def describe_suspension(stop: TransportSuspension, now: float) -> str:
@@ -336,16 +325,13 @@ def summary_line(sending: MailHealth, limit: float, routes: MailRoutes | None = 
     if routes is not None:
         text, style = describe_route(routes)
         lead = ((f"{text}; ", style),)
-    failing = [
-        transport.name
-        for transport in sending.transports
-        if transport.health(limit) is Health.FAILING
-    ]
-    if {transport.health(limit) for transport in sending.transports} == {Health.UNKNOWN}:
+    health = {one.name: one.health(limit) for one in sending.transports}
+    failing = [safe_line(name) for name, state in health.items() if state is Health.FAILING]
+    if {*health.values()} == {Health.UNKNOWN}:
         why = unknown_reason(sending.transports).partition(":")[0]
         return (*lead, (safe_line(why) or "not known", "unknown"))
     if failing:
-        return (*lead, (f"failing: {', '.join(map(safe_line, failing))}", "error"))
+        return (*lead, (f"failing: {', '.join(failing)}", "error"))
     return (*lead, ("none failing", "muted"))
 
 

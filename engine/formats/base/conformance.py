@@ -51,16 +51,12 @@ def found(store: Store, ident: str) -> Task:
 
 Opener = Callable[[], Store]
 
-
 NOW = 1_795_170_000.0
-
 
 FOLLOWING = {"destination": {"group", "description"}}
 """What may change with a field because a store makes it of that."""
 
-
 PLACES: tuple[State | None, ...] = (None, *State)
-
 
 CHANGES = {
     "attempts": 2,

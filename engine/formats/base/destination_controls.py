@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable
 
 from engine.delivery.delivery_parts import open_registry
-from engine.destinations.destination import Destination
-from engine.destinations.registry import Registry
+from engine.destinations.destination import Destination, Registry
 from engine.destinations.watch import ACTIONS, change_destination
 from engine.formats.base.format import Setup
 from engine.operations import controls

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from operator import attrgetter
 from os import stat_result
 
@@ -13,15 +12,6 @@ from engine.model import Move, Outcome, Problem
 from engine.store import Unavailable
 from engine.system import files
 from engine.text.error_text import error_text
-
-
-@contextmanager
-def opened(fd: int) -> Iterator[int]:
-    """Close an open file or folder at the end of the block."""
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def name_exists(name: str, dir_fd: int) -> bool:

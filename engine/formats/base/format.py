@@ -34,8 +34,7 @@ from engine.text.safe import contract_text, safe_line
 if TYPE_CHECKING:
     from engine.config.validators import ConfigLocation
     from engine.demo.keeper import DemoPlace
-    from engine.destinations.destination import Destination
-    from engine.destinations.registry import Registry
+    from engine.destinations.destination import Destination, Registry
     from engine.doctor.finding import Finding
     from engine.locks.token_buckets import TokenBuckets
     from engine.monitor.recorder import RecorderLocation

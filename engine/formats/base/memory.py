@@ -101,7 +101,6 @@ EDGES: Edges = {
     (State.TRASH, None): Edge(undoable=False),
 }
 
-
 _OWN_FIELDS = ("state", "lease", "rev", "data")
 """The fields of a task that are not in its JSON image."""
 

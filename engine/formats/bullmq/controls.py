@@ -187,13 +187,9 @@ def run_control(
 
 
 def _pause(connection: Connection, place: RedisPlace, queue: str, paused: bool) -> str:
-    name = "pause" if paused else "resume"
-    base = place.base(queue)
-    call = ScriptCall(
-        script("pause", package=name),
-        PACKAGE_SCRIPTS[name].key_names(base),
-        [base, *PACKAGE_SCRIPTS[name].arguments],
-    )
+    name, base = "pause" if paused else "resume", place.base(queue)
+    keys, words = PACKAGE_SCRIPTS[name].key_names(base), PACKAGE_SCRIPTS[name].arguments
+    call = ScriptCall(script("pause", package=name), keys, [base, *words])
     is_unfinished = 1
     while is_unfinished:  # more than RESUME_BATCH jobs are in the list of BullMQ 5
         is_unfinished, *why = connection.run(call)

@@ -280,16 +280,12 @@ def find_warnings(state: QueueServerState) -> Iterator[ServerWarning]:
     yield from _warn_of_others(state)
     policy = state.settings.get("maxmemory_policy", SAFE_POLICY)
     if policy != SAFE_POLICY:
-        yield ServerWarning(
-            f"maxmemory-policy is {policy}: the server may delete jobs",
-            f"redis-cli config set maxmemory-policy {SAFE_POLICY}",
-            is_severe=True,
-        )
+        what = f"maxmemory-policy is {policy}: the server may delete jobs"
+        fix = f"redis-cli config set maxmemory-policy {SAFE_POLICY}"
+        yield ServerWarning(what, fix, is_severe=True)
     if state.settings.get("aof_enabled") == "0":
-        yield ServerWarning(
-            "appendonly is off: a crash of the server loses the last changes",
-            "redis-cli config set appendonly yes",
-        )
+        what = "appendonly is off: a crash of the server loses the last changes"
+        yield ServerWarning(what, "redis-cli config set appendonly yes")
     used, limit = (int(state.settings.get(name, 0)) for name in ("used_memory", "maxmemory"))
     if limit and used >= FULL_SHARE * limit:
         yield ServerWarning(
@@ -309,24 +305,17 @@ def find_warnings(state: QueueServerState) -> Iterator[ServerWarning]:
             is_severe=True,
         )
     if state.settings.get("master_link_status", "up") != "up":
-        yield ServerWarning(
-            "this replica has no connection to its primary: what it shows is old, or missing",
-            "open the primary, or repair the connection",
-            is_severe=True,
-        )
+        what = "this replica has no connection to its primary: what it shows is old, or missing"
+        yield ServerWarning(what, "open the primary, or repair the connection", is_severe=True)
     if state.without_worker:
         what = f"jobs wait without a worker: {list_names(state.without_worker)}"
         yield ServerWarning(what, "start their workers")
     if lost := [f"{q.name} {q.without_lock:,}" for q in state.queues if q.without_lock]:
-        yield ServerWarning(
-            f"active jobs that no worker has locked: {list_names(lost)}",
-            "a worker of the queue returns them within a minute, or spooldeck release",
-        )
+        fix = "a worker of the queue returns them within a minute, or spooldeck release"
+        yield ServerWarning(f"active jobs that no worker has locked: {list_names(lost)}", fix)
     if parents := [f"{q.name} {q.hopeless_parents:,}" for q in state.queues if q.hopeless_parents]:
-        yield ServerWarning(
-            f"parents wait for children that have all failed: {list_names(parents)}",
-            "spooldeck replay --state failed puts the children back",
-        )
+        what = f"parents wait for children that have all failed: {list_names(parents)}"
+        yield ServerWarning(what, "spooldeck replay --state failed puts the children back")
     majors = {version.partition(".")[0] for version in state.versions}
     if len(majors) > 1:
         what = f"programs of BullMQ {list_names(state.versions)} use this server"
@@ -340,24 +329,20 @@ def _warn_of_others(state: QueueServerState) -> Iterator[ServerWarning]:
         yield ServerWarning(f"queues of Bull, not BullMQ, are not shown: {named}", "use BullMQ")
     within = [each for each in prefixes if each.startswith(f"{state.prefix}:")]
     if within:
-        yield ServerWarning(
-            f"queues with a colon in their names are not shown: prefix {list_names(within)}",
-            f"open them as a place of their own: ?prefix={safe_line(within[0])}",
-        )
+        what = f"queues with a colon in their names are not shown: prefix {list_names(within)}"
+        fix = f"open them as a place of their own: ?prefix={safe_line(within[0])}"
+        yield ServerWarning(what, fix)
     if state.queues or within or bull:
         return
     place = f"no queue with prefix {safe_line(state.prefix)}"
     if prefixes:
-        yield ServerWarning(
-            f"{place}; this database has queues with prefix {list_names(prefixes)}",
-            f"correct the address of the place: ?prefix={safe_line(prefixes[0])}",
-        )
-        return
-    elsewhere = f"; keys are in database {list_names(databases)}" if databases else ""
-    yield ServerWarning(
-        f"{place} in database {state.database}{elsewhere}",
-        "correct prefix or database in the address, or add a first job",
-    )
+        what = f"{place}; this database has queues with prefix {list_names(prefixes)}"
+        fix = f"correct the address of the place: ?prefix={safe_line(prefixes[0])}"
+    else:
+        elsewhere = f"; keys are in database {list_names(databases)}" if databases else ""
+        what = f"{place} in database {state.database}{elsewhere}"
+        fix = "correct prefix or database in the address, or add a first job"
+    yield ServerWarning(what, fix)
 
 
 def list_names(names: Iterable[str]) -> str:

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from engine.config.queue_config import Config
     from engine.config.validators import ConfigLocation
     from engine.demo.keeper import DemoPlace
-    from engine.destinations.destination import Destination
-    from engine.destinations.registry import Registry
+    from engine.destinations.destination import Destination, Registry
     from engine.doctor.finding import Finding
     from engine.formats.base.format import Setup
     from engine.places.place import Place

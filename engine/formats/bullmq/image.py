@@ -27,7 +27,6 @@ FIELD_PARTS: Mapping[str, str] = {
 """Parts of a job that are one field of its hash."""
 JOB_PART, LOGS_PART = "job", "log"
 
-
 _quoted = json.encoder.encode_basestring
 """A text as JSON, other than ASCII as it is."""
 
@@ -129,7 +128,7 @@ def parse_image(data: bytes) -> JobImage:
         raise Unsupported(f"not the image of a job: {error}") from error
 
 
-def list_parts(task: Task, key: str, image: bytes, fields: Mapping[str, str]) -> list[Part]:
+def list_parts(key: str, image: bytes, fields: Mapping[str, str]) -> list[Part]:
     """The parts of a job: itself, then its fields that are there."""
     parts = [Part(JOB_PART, key, len(image))]
     for name, field in FIELD_PARTS.items():

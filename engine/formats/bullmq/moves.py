@@ -395,7 +395,7 @@ class JobMoves:
         elif new is not None and image is None and _stays(old, new):
             action = _EDIT
         script_values = _guard(old, job)
-        target = self._target(old, new, image, now)
+        target = _target(new, image, now)
         script_values["to"] = script_values["place"] if action is _EDIT else target
         if end is not State.PENDING and old.state in _LEAVING:
             script_values["leaves"] = True
@@ -422,34 +422,29 @@ class JobMoves:
         self, tasks: Sequence[Task], until: float, now: float
     ) -> list[tuple[Task, StoreError | None]]:
         """Extend the claims of tasks; each with its new lease and revision, or with the error."""
-        changes: list[Change | None] = []
-        renewed = list[Task]()
-        for task in tasks:
+        changes, renewed, errors = dict[int, Change](), list(tasks), list[StoreError | None]()
+        for at, task in enumerate(tasks):
             parts, lease = split_id(task.id), task.lease
             if lease is None or parts is None or not lease.token.startswith(OUR_TOKEN):
-                changes.append(None)
-                renewed.append(task)
                 continue
             token = make_token(lease.owner, lease.since, until, secrets.token_hex(8))
             milliseconds = str(max(1, round((until - now) * 1000)))
             script_values = _guard(task, parts[1])
             script_values |= {"to": "active", "token": token, "ms": milliseconds}
             script_values["arguments"] = [token, milliseconds, True]
-            changes.append(Change(parts[0], _RENEW, "", script_values))
-            renewed.append(task._replace(rev=token, lease=lease._replace(until=until, token=token)))
-        answers = iter(self._run([each for each in changes if each], now))
-        renewals = list[tuple[Task, StoreError | None]]()
-        for new, change in zip(renewed, changes, strict=True):
+            changes[at] = Change(parts[0], _RENEW, "", script_values)
+            renewed[at] = task._replace(rev=token, lease=lease._replace(until=until, token=token))
+        answers = dict(zip(changes, self._run([*changes.values()], now), strict=True))
+        for at, new in enumerate(renewed):
             rev: str | StoreError = Gone(f"{new.id} is not claimed by us")
-            if change is not None:
-                rev = read_answer(new.id, next(answers))
-            renewals.append((new, rev if isinstance(rev, StoreError) else None))
-        unknown = [n for n, (_, error) in enumerate(renewals) if isinstance(error, Unavailable)]
-        held_tokens = self._held_tokens([renewals[n][0].id for n in unknown])
-        for n, token in zip(unknown, held_tokens, strict=False):
-            if token == renewals[n][0].rev:  # only the answer was lost
-                renewals[n] = renewals[n][0], None
-        return renewals
+            rev = read_answer(new.id, answers[at]) if at in answers else rev
+            errors.append(rev if isinstance(rev, StoreError) else None)
+        unknown = [at for at, error in enumerate(errors) if isinstance(error, Unavailable)]
+        held_tokens = self._held_tokens([renewed[at].id for at in unknown])
+        for at, token in zip(unknown, held_tokens, strict=False):
+            if token == renewed[at].rev:  # only the answer was lost
+                errors[at] = None
+        return list(zip(renewed, errors, strict=True))
 
     def _held_tokens(self, idents: Sequence[str]) -> list[Any]:
         """The tokens of the locks of jobs; [] if the server cannot be reached."""
@@ -458,18 +453,6 @@ class JobMoves:
             return self._connection.call_all([("GET", key) for key in keys]) if keys else []
         except Unavailable:
             return []
-
-    def _target(self, old: Task, new: Task | None, image: JobImage | None, now: float) -> str:
-        """The place that the job goes to; "" if it is deleted."""
-        if new is None:
-            return ""
-        if image is not None and image.state is new.state:
-            return image.place
-        if new.state is not State.PENDING:
-            return STATES[new.state]
-        if new.due is not None and new.due > now:
-            return "delayed"
-        return "prioritized" if new.priority > 0 else "wait"
 
     def _values(self, old: Task, new: Task, image: JobImage | None) -> dict[str, Any]:
         """What our part writes: fields, due time, position."""
@@ -574,6 +557,19 @@ def _split(ident: str) -> tuple[str, str]:
     if parts is None:
         raise Gone(f"{ident}: no such job")
     return parts
+
+
+def _target(new: Task | None, image: JobImage | None, now: float) -> str:
+    """The place that the job goes to; "" if it is deleted."""
+    if new is None:
+        return ""
+    if image is not None and image.state is new.state:
+        return image.place
+    if new.state is not State.PENDING:
+        return STATES[new.state]
+    if new.due is not None and new.due > now:
+        return "delayed"
+    return "prioritized" if new.priority > 0 else "wait"
 
 
 def _guard(old: Task, job: str) -> dict[str, Any]:

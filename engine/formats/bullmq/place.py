@@ -16,12 +16,6 @@ DEFAULT_PREFIX = "bull"
 OUR_PREFIX = "spooldeck"
 """Begins every key that is ours, not BullMQ's."""
 
-LEASE_SECONDS = 30.0
-"""Length of a claim unless it is renewed (BullMQ: lockDuration)."""
-STALLED_CHECK_SECONDS = 30.0
-"""Seconds between two checks for jobs without a worker (BullMQ: stalledInterval)."""
-
-
 TLS_FILES: Mapping[str, str] = {
     "ca_file": "ssl_ca_certs",
     "cert_file": "ssl_certfile",
@@ -29,7 +23,6 @@ TLS_FILES: Mapping[str, str] = {
 }
 """Parameters of a rediss:// URL with paths of PEM files, and the options of redis-py: certificates
 that are trusted besides those of the system, our own certificate, and its key if not in there."""
-
 
 DESTINATION_FIELDS: Mapping[str, str] = {"federation-delivery": "serverUrl"}
 """By queue: the field of a job's data that names its destination, unless it is configured."""
@@ -48,10 +41,10 @@ class JobLimit(NamedTuple):
 class BullmqSettings(NamedTuple):
     """Settings of our worker; each field is a key of the section `stores.bullmq`."""
 
-    lease: float = LEASE_SECONDS
-    """Seconds after which the jobs of a killed worker are without lock."""
-    stalled_check: float = STALLED_CHECK_SECONDS
-    """Seconds between two checks for such jobs; the second check returns them."""
+    lease: float = 30.0
+    """Seconds after which the jobs of a killed worker are without lock (BullMQ: lockDuration)."""
+    stalled_check: float = 30.0
+    """Seconds between two checks for such jobs (stalledInterval); the second one returns them."""
     metrics: int = 0
     """Minutes for which the numbers of completed and failed jobs are kept for each queue (BullMQ:
     metrics.maxDataPoints); 0: no such numbers are written."""

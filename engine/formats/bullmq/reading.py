@@ -112,7 +112,7 @@ class JobReader:
                 _, was, flat, need, is_cut, score = answer
                 fields = _fields_of(flat)
                 more = {"was": was} if PLACES[place].is_ours else {need: True} if need else {}
-                jobs.append(SeenJob(job, place, score, rev, fields, more))
+                jobs.append(SeenJob(job, place, score, rev, fields=fields, more=more))
                 if not is_cut:
                     self._verified[task_id(queue, job), rev] = was, fields
             for item in read_jobs(self._place, queue, jobs, now):
@@ -167,7 +167,7 @@ class JobReader:
         """Yield the job, its data, options, return value, stack traces and log."""
         job_image, fields = self._read_job(task)
         key = self._key(task)
-        yield from image.list_parts(task, key, job_image.encode(), fields)
+        yield from image.list_parts(key, job_image.encode(), fields)
         if self._connection.call("EXISTS", f"{key}:logs"):
             yield Part(image.LOGS_PART, f"{key}:logs", len(self._read_log(key)))
 
@@ -210,7 +210,7 @@ class JobReader:
         first = next(name for name, at in PLACES.items() if at.state is state)
         place = was.place if was.state is state else first
         more = {"was": f"{was.place} {was.position}"} if PLACES[place].is_ours else {}
-        job = SeenJob(parts[1], place, was.position, task.rev, was.fields, more)
+        job = SeenJob(parts[1], place, was.position, task.rev, fields=was.fields, more=more)
         restored = read_jobs(self._place, parts[0], [job], self._clock())
         if not restored or not isinstance(restored[0], Task):
             raise Unsupported(f"{task.id}: its image has no job")

@@ -53,7 +53,6 @@ _REPLICA_ROLES = ("slave", "replica")
 CONTROL_SECONDS = 1.0
 """Seconds for which the controls that were read are current."""
 
-
 _BULLMQ_COMMANDS = (
     "EVALSHA x 0",
     "HSET {base}1 a b",

@@ -23,10 +23,8 @@ ORPHAN_SECONDS, ORPHAN_COST_FACTOR = 60.0, 100
 """Least seconds between two searches for jobs in no list, and how many times as long as it took:
 a search visits all keys."""
 
-
 KINDS_SECONDS, KINDS_COST_FACTOR = 10.0, 50
 """Seconds between two reads of finished jobs, also as a multiple of the last one's duration."""
-
 
 URL_FIELDS = ("targetUrl", "url")
 """Fields with the URL: of a delivery to a federation, and of a request of any other kind."""

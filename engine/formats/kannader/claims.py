@@ -66,10 +66,8 @@ class MailClaims:
                 if due_mail is None or not wants(due_mail[1].kind, due_mail[1].group):
                     continue
                 task = self._mover.claim(*due_mail, now, owner)
-            except (FileNotFoundError, Refused):
+            except (FileNotFoundError, PermissionError, Refused):
                 continue  # moved, or a problem that scan() reports
-            except PermissionError:
-                continue  # not readable by this user; scan() reports it
             except OSError as error:
                 # One unreadable block must not stop the queue; running out of descriptors must.
                 failures += 1

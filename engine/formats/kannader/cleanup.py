@@ -11,12 +11,12 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 
-from engine.formats.base.folder import opened
 from engine.formats.kannader import mail_format, sidecar
 from engine.formats.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, LinkTarget
 from engine.formats.kannader.spool import DanglingLink, KannaderSpool, SpoolLink
 from engine.model import State
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.system.files import Refused
 
 
@@ -50,7 +50,7 @@ def erase_target(spool: KannaderSpool, target: LinkTarget) -> None:
         mail = files.open_folder(target.mail, spool.data.fd)
     except FileNotFoundError:
         return
-    with opened(mail):
+    with closing_fd(mail):
         _erase_dest(mail, target)
         erase_mail(spool, target.mail, mail)
 
@@ -78,7 +78,7 @@ def _erase_dest(mail: int, target: LinkTarget) -> None:
         dest = files.open_folder(target.dest, mail)
     except FileNotFoundError:
         return
-    with opened(dest):
+    with closing_fd(dest):
         # Metadata before schedule, as Kannader does; a draft of a dead process would keep the
         # folder.
         order = {METADATA: 0, SCHEDULE: 1}

@@ -16,7 +16,6 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
-from engine.formats.base.folder import opened
 from engine.formats.kannader import mail_format, sidecar
 from engine.formats.kannader.enqueue import EnqueueRecord
 from engine.formats.kannader.folder import MailFolder
@@ -34,6 +33,7 @@ from engine.formats.kannader.spool import (
 )
 from engine.model import Problem, State
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.system.files import Refused, Untrusted
 from engine.system.sorted_names import SortedNames
 from engine.text.error_text import error_text
@@ -46,7 +46,6 @@ section 5: drafts exist for milliseconds)."""
 ORPHAN_GRACE_SECONDS = 3600.0
 """Seconds for which an incomplete mail without a link is kept: Kannader may still be receiving it
 (Kannader spool, section 5, "enq1-3")."""
-
 
 _LINKS_PER_PAGE = 1000
 
@@ -438,10 +437,10 @@ def last_write_seconds(spool: KannaderSpool, target: LinkTarget) -> float:
     Raises:
         OSError: it no longer exists, or cannot be read.
     """
-    with opened(files.open_folder(target.mail, spool.data.fd)) as fd:
+    with closing_fd(files.open_folder(target.mail, spool.data.fd)) as fd:
         times = [os.fstat(fd).st_mtime]
         for folder in [".", target.dest] if target.dest else ["."]:
-            with opened(files.open_folder(folder, fd)) as inner:
+            with closing_fd(files.open_folder(folder, fd)) as inner:
                 times.append(os.fstat(inner).st_mtime)
                 times += [file_stat.st_mtime for _, file_stat in files.regular_files(inner)]
     return max(times)
@@ -497,7 +496,7 @@ def claim_interrupted(spool: KannaderSpool) -> Iterator[tuple[str, EnqueueRecord
             fd = files.open_guarded(name, spool.enqueuing.fd)
         except (FileNotFoundError, Refused):
             continue
-        with opened(fd), suppress(Refused):
+        with closing_fd(fd), suppress(Refused):
             if not files.claim_flock(fd):
                 continue
             data, _ = files.read_guarded(fd, 1 << 22, dir_fd=spool.enqueuing.fd)

@@ -21,7 +21,6 @@ from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from engine.formats.base.folder import opened
 from engine.formats.kannader import mail_format, sidecar
 from engine.formats.kannader.cleanup import delete_notes, erase_mail, erase_target
 from engine.formats.kannader.folder import FOLDER_MODE
@@ -31,6 +30,7 @@ from engine.formats.kannader.spool import KannaderSpool
 from engine.model import State
 from engine.store import Gone, StoreError, Unavailable
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.system.files import Refused
 from engine.text.decode import Malformed
 from engine.text.error_text import error_text
@@ -128,7 +128,7 @@ def enqueue(
     links = tuple((each.id, each.dest) for each in recipients)
     begun = EnqueueRecord(mail_format.new_uuid(), links)
     try:
-        with opened(_write_record(spool, begun)) as fd:
+        with closing_fd(_write_record(spool, begun)) as fd:
             try:
                 _write_files(spool, begun.mail, recipients, contents, schedule)
                 with mover.lock.held():
@@ -182,11 +182,11 @@ def _write_files(
 ) -> None:
     owner = spool.data.owner
     files.make_folder(mail, spool.data.fd, FOLDER_MODE, owner)
-    with opened(files.open_folder(mail, spool.data.fd)) as fd:
+    with closing_fd(files.open_folder(mail, spool.data.fd)) as fd:
         _write_file(CONTENTS, fd, owner, contents)
         for each in recipients:
             files.make_folder(each.dest, fd, FOLDER_MODE, owner)
-            with opened(files.open_folder(each.dest, fd)) as dest:
+            with closing_fd(files.open_folder(each.dest, fd)) as dest:
                 _write_file(SCHEDULE, dest, owner, (schedule,))
                 _write_file(METADATA, dest, owner, (each.metadata,))
                 files.fsync(dest)
@@ -199,7 +199,7 @@ def _write_files(
 def _write_file(
     name: str, folder: int, owner: tuple[int, int] | None, chunks: Iterable[bytes]
 ) -> None:
-    with opened(files.create_file(name, folder, owner, FILE_MODE)) as fd:
+    with closing_fd(files.create_file(name, folder, owner, FILE_MODE)) as fd:
         for chunk in chunks:
             for at in range(0, len(chunk), _CHUNK_BYTES):
                 files.write_all(fd, chunk[at : at + _CHUNK_BYTES])
@@ -226,7 +226,7 @@ def _create_links(spool: KannaderSpool, begun: EnqueueRecord, created: float | N
 def _set_created(ident: str, queue: int, created: float) -> None:
     with suppress(FileNotFoundError):  # Kannader has claimed it already, with the current time
         flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-        with opened(os.open(ident, flags, dir_fd=queue)) as fd:
+        with closing_fd(os.open(ident, flags, dir_fd=queue)) as fd:
             if stat.S_ISLNK(os.fstat(fd).st_mode):
                 files.utime(f"/proc/self/fd/{fd}", (created, created))
 
@@ -255,7 +255,10 @@ def delete_unfinished(spool: KannaderSpool, begun: EnqueueRecord) -> None:
     for _, target in begun.targets():
         erase_target(spool, target)
         delete_notes(spool, target)
-    with suppress(FileNotFoundError), opened(files.open_folder(begun.mail, spool.data.fd)) as fd:
+    with (
+        suppress(FileNotFoundError),
+        closing_fd(files.open_folder(begun.mail, spool.data.fd)) as fd,
+    ):
         erase_mail(spool, begun.mail, fd)
 
 

@@ -41,7 +41,6 @@ _match_time = re.compile(
 ID_LIMIT_BYTES = 255
 """Bytes of a file name; an id is one."""
 
-
 _PARSED_FILES = 64
 """Parsed files that are kept: a mail is parsed when it is claimed and again when it is sent."""
 

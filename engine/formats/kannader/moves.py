@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from engine.formats.base.folder import opened
 from engine.formats.kannader import mail_format, parts, sidecar
 from engine.formats.kannader.cleanup import erase_link
 from engine.formats.kannader.folder import MailFolder
@@ -22,6 +21,7 @@ from engine.formats.kannader.spool import STATES, KannaderSpool, MailEntry, Spoo
 from engine.model import Lease, Move, State, Task
 from engine.store import Gone, StoreError, Unavailable, Unsupported
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.system.files import Refused
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
@@ -335,7 +335,7 @@ class FileDrafts:
         draft = f"{name}.{mail_format.new_uuid()}"
         fd = files.create_file(draft, self._fd, self._owner, 0o600)
         self._waiting.append((draft, name))
-        with opened(fd):
+        with closing_fd(fd):
             files.write_all(fd, data)
             if self._durable:
                 files.fsync(fd)

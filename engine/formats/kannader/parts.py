@@ -12,12 +12,12 @@ import stat
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from engine.formats.base.folder import opened
 from engine.formats.kannader import sidecar
 from engine.formats.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, is_uuid
 from engine.formats.kannader.spool import KannaderSpool, MailEntry, open_guarded
 from engine.model import Part
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.system.files import Refused
 from engine.text import decode
 
@@ -105,7 +105,7 @@ def open_contents(spool: KannaderSpool, mail: str) -> int:
         Refused: they are not a plain file.
         OSError: they cannot be opened now, or not by this user.
     """
-    with opened(files.open_folder(mail, spool.data.fd)) as folder:
+    with closing_fd(files.open_folder(mail, spool.data.fd)) as folder:
         fd = open_guarded(CONTENTS, folder, os.fstat(spool.data.fd))
         why = files.file_problem(os.fstat(fd), os.fstat(folder))
     if why:
@@ -116,5 +116,5 @@ def open_contents(spool: KannaderSpool, mail: str) -> int:
 
 def read_start(fd: int, limit: int) -> bytes:
     """Read the first bytes of an open file and close it."""
-    with opened(fd):
+    with closing_fd(fd):
         return os.read(fd, limit)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 
-from engine.formats.base.folder import opened
 from engine.formats.kannader import damage, enqueue, mail_format, sidecar
 from engine.formats.kannader.cleanup import (
     delete_notes,
@@ -30,6 +29,7 @@ from engine.formats.kannader.spool import STATES, KannaderSpool, SpoolLink, read
 from engine.model import State
 from engine.store import Gone, StoreError, Unavailable, Unsupported
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.system.files import Refused
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
@@ -381,7 +381,7 @@ def delete_orphan(spool: KannaderSpool, target: LinkTarget) -> None:
         erase_target(spool, target)
         delete_notes(spool, target)
         return
-    with opened(files.open_folder(target.mail, spool.data.fd)) as fd:
+    with closing_fd(files.open_folder(target.mail, spool.data.fd)) as fd:
         erase_mail(spool, target.mail, fd)
 
 

@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from os import stat_result
 from typing import NamedTuple, TypeVar
 
-from engine.formats.base.folder import opened
 from engine.formats.kannader import mail_format, sidecar
 from engine.formats.kannader.folder import MailFolder
 from engine.formats.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, LinkTarget
 from engine.formats.kannader.settings import INFLIGHT_CHECK_SECONDS
 from engine.model import Lease, State, Task
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.system.files import Refused
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
@@ -223,8 +223,8 @@ class KannaderSpool:
             DanglingLink, Refused, OSError: as `open_dest`.
         """
         with (
-            opened(self._open(target.mail, self.data.fd, f"data/{target.mail}")) as fd,
-            opened(self._open(target.dest, fd, f"data/{target.path}")) as inner,
+            closing_fd(self._open(target.mail, self.data.fd, f"data/{target.mail}")) as fd,
+            closing_fd(self._open(target.dest, fd, f"data/{target.path}")) as inner,
         ):
             yield fd, inner
 
@@ -348,7 +348,7 @@ class KannaderSpool:
         Raises:
             OSError: it does not exist or cannot be read.
         """
-        with opened(files.open_folder(mail, self.data.fd)) as fd:
+        with closing_fd(files.open_folder(mail, self.data.fd)) as fd:
             return sorted(os.listdir(fd))
 
 
@@ -445,7 +445,7 @@ def read_spool_file(name: str, fd: int) -> SpoolFile:
         OSError: it cannot be read now, or not by this user.
     """
     try:
-        with opened(open_guarded(name, fd)) as file:
+        with closing_fd(open_guarded(name, fd)) as file:
             return SpoolFile(*files.read_guarded(file, dir_fd=fd))
     except FileNotFoundError:
         return NO_FILE
@@ -474,7 +474,7 @@ def check_contents(mail: int) -> tuple[stat_result | None, str]:
         fd = open_guarded(CONTENTS, mail)
     except PermissionError:
         return contents_stat, ""
-    with opened(fd):
+    with closing_fd(fd):
         start = max(0, contents_stat.st_size - mail_format.END_BYTES)
         tail = os.pread(fd, mail_format.END_BYTES, start)
     if mail_format.ends_mail(tail):

@@ -67,7 +67,6 @@ NOTHING_TO_RECOVER = "nothing to recover"
 RECHECK_SECONDS = 1.0
 """Seconds for which the list of running Kannader processes is cached."""
 
-
 _CONTENTS_BUFFER_BYTES = 1 << 16
 
 

@@ -42,7 +42,6 @@ machine would be a guess, as a container and its host may differ.
 MAX_CONSECUTIVE_ERRORS = 10
 """Read errors in a row after which `take` fails, as the system is at fault and not a file."""
 
-
 SAMPLE_SIZE = 16
 """Files of which the modification time is read before that of all is."""
 
@@ -164,12 +163,12 @@ class TaskClaims:
             if candidate is None:
                 break
             try:
-                task = self._claim(*candidate, now, owner, wants)
+                task = self._claim(candidate[0], now, owner, wants)
             except OSError as error:
                 # One unreadable block must not stop a queue; a lack of file descriptors must.
                 failures += 1
-                failure = Unavailable(f"{pending.path}/{candidate[0]}: {error_text(error)}")
-                self.skipped_files[candidate[0]] = error_text(error)
+                self.skipped_files[candidate[0]] = why = error_text(error)
+                failure = Unavailable(f"{pending.path}/{candidate[0]}: {why}")
                 if failures >= MAX_CONSECUTIVE_ERRORS:
                     raise failure from error
                 continue
@@ -301,12 +300,19 @@ class TaskClaims:
             pass  # the claim reports why
         if record is None:
             return float("inf") if stamp is None else stamp
-        if record.due > now and name == record.id + task_format.SUFFIX:
-            due = task_format.trusted_due(record, file_stat, self._clock())
-            if due > now:
-                self._waiting[name] = WaitingTasks(file_state(file_stat), due, record.created)
-                return None
-        return record.created
+        is_its = name == record.id + task_format.SUFFIX
+        return None if is_its and self._waits(name, record, file_stat, now) else record.created
+
+    def _waits(
+        self, name: str, record: task_format.Record, file_stat: os.stat_result, now: float
+    ) -> bool:
+        """True for a file that is not due yet, which is remembered."""
+        if record.due <= now:
+            return False
+        due = task_format.trusted_due(record, file_stat, self._clock())
+        if due > now:
+            self._waiting[name] = WaitingTasks(file_state(file_stat), due, record.created)
+        return due > now
 
     def oldest_created(self, listed: Iterable[tuple[str, int]]) -> float | None:
         """Return when the oldest of these pending files, by name and inode, was created; None
@@ -338,9 +344,7 @@ class TaskClaims:
         self._created[name] = before
         return before[1]
 
-    def _claim(
-        self, name: str, inode: int, now: float, owner: str, wants: ClaimFilter
-    ) -> Task | None:
+    def _claim(self, name: str, now: float, owner: str, wants: ClaimFilter) -> Task | None:
         pending, work = self._folders[State.PENDING], self._folders[State.ACTIVE]
         try:
             ident = name.removesuffix(task_format.SUFFIX)  # parsing checks that it is an id
@@ -351,11 +355,8 @@ class TaskClaims:
                 # Its last field may still be written, and may change its due time.
                 self.settles.append(file_stat.st_mtime + task_format.SETTLING_SECONDS)
                 return None
-            if record.due > now:
-                due = task_format.trusted_due(record, file_stat, self._clock())
-                if due > now:
-                    self._waiting[name] = WaitingTasks(file_state(file_stat), due, record.created)
-                    return None
+            if self._waits(name, record, file_stat, now):
+                return None
             if record.kind != kind_of(name) and not wants(record.kind, ""):
                 return None
             files.rename(name, name, src_dir_fd=pending.fd, dst_dir_fd=work.fd)

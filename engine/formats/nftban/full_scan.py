@@ -69,38 +69,17 @@ def read_plain_tasks(
         match = fullmatch(data.decode("latin-1"))
         if match is None or match[1] + task_format.SUFFIX != name:
             continue
-        values = match.groups()
-        due = float(values[5])
-        if due > latest:
+        ident, kind, text, created, retries, due, error, payload, dead, reason = match.groups()
+        if float(due) > latest:
             continue
         lease, extra = None, EMPTY
-        if values[8] is not None:
-            extra = {"dead_since": values[8], "dead_reason": values[9]}
+        if dead is not None:
+            extra = {"dead_since": dead, "dead_reason": reason}
         if state is State.ACTIVE:
             lease = Lease("", file_stat.st_ctime)
         elif state is State.TRASH:
             extra = {**extra, task_format.TRASHED_SINCE: repr(file_stat.st_ctime)}
-        tasks[-1] = _new(
-            Task,
-            (
-                values[0],
-                values[1],
-                state,
-                float(values[3]),
-                "",
-                "",
-                "",
-                due,
-                int(values[4]),
-                0,
-                values[2],
-                "",
-                values[7],
-                values[6],
-                lease,
-                files.file_revision(file_stat),
-                extra,
-                None,
-            ),
-        )
+        values = ident, kind, state, float(created), "", "", "", float(due), int(retries), 0
+        rev = files.file_revision(file_stat)
+        tasks[-1] = _new(Task, (*values, text, "", payload, error, lease, rev, extra, None))
     return tasks

@@ -16,12 +16,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from os import stat_result
 
-from engine.formats.base.folder import opened
 from engine.formats.nftban.folder import TaskFolder
 from engine.formats.nftban.staging import StagingDir
 from engine.model import Missing, Part, Problem, Task
 from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, Unavailable, Unsupported
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.system.files import Refused, Untrusted
 from engine.text.error_text import error_text
 
@@ -116,7 +116,7 @@ def preview_file(folder: str, name: str) -> bytes:
         Unavailable: it cannot be read now.
     """
     try:
-        with opened(files.open_folder(folder)) as fd:
+        with closing_fd(files.open_folder(folder)) as fd:
             return _read_beginning(name, fd, PREVIEW_BYTES)
     except (Refused, OSError) as error:
         raise _store_error(name, error) from error
@@ -191,11 +191,11 @@ def _open_folder(payload: str, mail_spool: str, root: str) -> Iterator[tuple[int
     below = files.components_below(mail_spool, payload)
     with ExitStack() as stack:
         try:
-            spool = stack.enter_context(opened(files.open_dir(mail_spool, root)))
+            spool = stack.enter_context(closing_fd(files.open_dir(mail_spool, root)))
             fd, name = files.open_parent(spool, below)
         except NotADirectoryError as error:
             raise Refused(f"is behind {error.filename}, a symbolic link or not a folder") from error
-        yield stack.enter_context(opened(fd)), name, spool
+        yield stack.enter_context(closing_fd(fd)), name, spool
 
 
 def _part(
@@ -218,7 +218,7 @@ def _describe_refusal(why: str) -> str:
 
 
 def _read_beginning(name: str, fd: int, limit: int, spool: stat_result | None = None) -> bytes:
-    with opened(files.open_guarded(name, fd)) as file:
+    with closing_fd(files.open_guarded(name, fd)) as file:
         file_stat = os.fstat(file)
         why = _describe_refusal(files.file_problem(file_stat, os.fstat(fd)))
         if why := why or (files.owner_problem(file_stat, spool) if spool is not None else ""):
@@ -326,7 +326,7 @@ def _new_payloads(
 
 
 def _read(name: str, dir_fd: int) -> bytes:
-    with opened(files.open_guarded(name, dir_fd)) as fd:
+    with closing_fd(files.open_guarded(name, dir_fd)) as fd:
         if why := files.file_problem(os.fstat(fd), os.fstat(dir_fd)):
             raise Untrusted(why)
         return os.read(fd, files.MAX_TASK_BYTES)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
-from engine.formats.base.folder import name_exists, opened
+from engine.formats.base.folder import name_exists
 from engine.formats.nftban import task_format
 from engine.formats.nftban.folder import TaskFolder
 from engine.formats.nftban.hint import FileState
@@ -25,6 +25,7 @@ from engine.formats.nftban.staging import StagingDir
 from engine.model import Problem, State
 from engine.store import Gone, Unavailable, Unsupported
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.system.files import Refused, Untrusted
 from engine.text.error_text import error_text
 
@@ -267,7 +268,7 @@ class Quarantine:
                 continue
             with (
                 suppress(FileNotFoundError, Refused),
-                opened(files.open_guarded(why, self._folder.fd)) as fd,
+                closing_fd(files.open_guarded(why, self._folder.fd)) as fd,
             ):
                 is_old = now - os.fstat(fd).st_ctime > DRAFT_MAX_AGE_SECONDS
                 is_ours = is_old and files.claim_flock(fd)
@@ -370,8 +371,8 @@ class Quarantine:
         # Keep the reason open and locked: `sweep` must not remove it before the file is restored
         # durably.
         with (
-            opened(files.open_guarded(name + REASON_SUFFIX, self._folder.fd)) as why,
-            opened(files.open_guarded(name, self._folder.fd)) as fd,
+            closing_fd(files.open_guarded(name + REASON_SUFFIX, self._folder.fd)) as why,
+            closing_fd(files.open_guarded(name, self._folder.fd)) as fd,
         ):
             if not files.claim_flock(why) or not files.claim_flock(fd):
                 raise Gone("another process is moving it")

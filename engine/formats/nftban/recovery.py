@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from engine.formats.base.folder import opened
 from engine.formats.nftban import task_format
 from engine.formats.nftban.folder import TaskFolder
 from engine.formats.nftban.staging import REMOVED_WORD, StagingDir
 from engine.model import FOR_ALL, Problem, State
 from engine.store import Unavailable
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.system.files import Refused, Untrusted
 from engine.text.error_text import error_text
 
@@ -137,7 +137,7 @@ class StagingRecovery:
             fd = files.open_guarded(name, staging.folder.fd)
         except (FileNotFoundError, Refused):
             return []
-        with suppress(Refused), opened(fd):
+        with suppress(Refused), closing_fd(fd):
             if not files.claim_flock(fd) or not self._has_name(name, fd, staging.folder):
                 return []  # its owner is alive, or another process has recovered it
             if self._has_second_name(fd, moving.id):
@@ -195,7 +195,7 @@ class StagingRecovery:
         folder = self._staging.folder
         with (
             suppress(FileNotFoundError, Refused),
-            opened(files.open_guarded(name, folder.fd)) as fd,
+            closing_fd(files.open_guarded(name, folder.fd)) as fd,
         ):
             old = now - os.fstat(fd).st_ctime > DRAFT_MAX_AGE_SECONDS
             if old and files.claim_flock(fd) and self._has_name(name, fd, folder):

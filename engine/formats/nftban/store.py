@@ -568,26 +568,6 @@ class NftbanStore(Store):
     # ---- changing
 
     @override
-    def swap(self, old: Task | None, new: Task | None) -> str:
-        require_edge(self.edges, old, new, self._clock())
-        if old is None:
-            assert new is not None
-            self._make_room(0)
-            try:
-                (answer,) = self._staging.add([self._new_record(new)], self._clock())
-            except Refused as refusal:
-                raise Unsupported(str(refusal)) from refusal
-        elif new is None and old.state is State.ACTIVE:
-            answer = self._ack(old)
-        else:
-            (answer,) = self._staging.change([self._staged_change(Move(old, new))], self._clock())
-        if isinstance(answer, Exception):
-            raise answer
-        if new is None and old is not None and old.payload:
-            self._remove_unnamed(self._remove_payloads([old]))
-        return answer
-
-    @override
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
         waiting = iter(moves)
         unsent: list[str] = []

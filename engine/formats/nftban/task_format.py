@@ -87,7 +87,6 @@ def describe_excess(name: str, text: str) -> str:
 _ID = _LETTERS + _DIGITS + "_:-"
 _KIND = _LOWER + _DIGITS + "_"
 
-
 FIELDS = (
     "TASK_ID",
     "TASK_TYPE",

@@ -133,8 +133,7 @@ class RowHashes:
         """Return the codes of rows that were added, removed or changed; remember the present rows.
 
         `read` takes a key and returns the next page of rows with greater keys, in the order of
-        their first column, the key.
-        """
+        their first column, the key."""
         keys, marks, codes = array("q"), array("q"), array("q")
         differing: set[int] = set()
         after, start = _LOWEST_KEY, 0

@@ -128,8 +128,7 @@ class ClaimRun:
 
     def _recover_expired(self, db: OwnerConnection) -> list[str]:
         """Give back jobs with an expired lease. This counts as a failed attempt: otherwise a mail
-        that kills its worker would be retried without end.
-        """
+        that kills its worker would be retried without end."""
         shape, now = self._database.shape, self._now
         form = shape.forms["locked_until"]
         rows = schema.select_jobs(
@@ -197,7 +196,7 @@ class ClaimRun:
         # many. A job of another registration waits for an operator.
         return (
             is_orphan(db, self._database, row)
-            or _is_number_reused(db, self._database, row)
+            or _meets_condition(db, self._database, row, self._database.shape.reused)
             or self._is_undecidable(db, row, settings)
         )
 
@@ -216,13 +215,15 @@ class ClaimRun:
         shape, kinds = self._database.shape, [kind for kind in KINDS if kind not in unwanted]
         marks = ", ".join("?" * len(kinds))
         while True:
+            skipped = ", ".join(map(str, sorted(self._skipped_keys)))
+            is_not_skipped = f"AND {shape.key} NOT IN ({skipped})" if skipped else ""
             rows = [
                 values
                 for status in self._statuses
                 for values in db.run(
                     f"SELECT next_attempt_at, {shape.key} FROM mail_queue"
                     f" WHERE status = ? AND next_attempt_at <= ? AND mail_type IN ({marks})"
-                    f" {self._skipped_condition} ORDER BY next_attempt_at, {shape.key} LIMIT 1",
+                    f" {is_not_skipped} ORDER BY next_attempt_at, {shape.key} LIMIT 1",
                     (status, shape.forms["next_attempt_at"].format(int(self._now)), *kinds),
                 )
             ]
@@ -238,11 +239,6 @@ class ClaimRun:
     @property
     def _statuses(self) -> tuple[str, ...]:
         return ("pending", "failed") if self._place.auto_retry else ("pending",)
-
-    @property
-    def _skipped_condition(self) -> str:
-        keys = ", ".join(map(str, sorted(self._skipped_keys)))
-        return f"AND {self._database.shape.key} NOT IN ({keys})" if keys else ""
 
     def _claim_row(self, db: OwnerConnection, row: JobRow) -> Task:
         shape = self._database.shape
@@ -368,11 +364,6 @@ def undecidable_reason(database: Database, settings: QueueConfig) -> str:
 def is_orphan(db: OwnerConnection, database: Database, row: JobRow) -> bool:
     """True if the registration of a job is gone."""
     return _meets_condition(db, database, row, database.shape.orphans)
-
-
-def _is_number_reused(db: OwnerConnection, database: Database, row: JobRow) -> bool:
-    """True if the number of a job was probably reused for a newer registration."""
-    return _meets_condition(db, database, row, database.shape.reused)
 
 
 def _meets_condition(db: OwnerConnection, database: Database, row: JobRow, condition: str) -> bool:

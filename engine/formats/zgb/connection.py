@@ -89,8 +89,7 @@ class OwnerConnection:
 
     A hot journal, left by another program, is untrusted data: it may name any file, which SQLite
     deletes with the rights of the process that rolls it back. So every statement, and the closing
-    of the connection, runs with the owner's rights.
-    """
+    of the connection, runs with the owner's rights."""
 
     def __init__(
         self,
@@ -127,7 +126,6 @@ class OwnerConnection:
             raise
 
     def _open(self, mode: str) -> None:
-        """Open the file, or reopen it."""
         self.close()
         # Characters with a meaning in a URI are escaped: a `?` in a path would start the
         # parameters.
@@ -150,8 +148,7 @@ class OwnerConnection:
 
     def _prepare(self, rolls_back: bool) -> None:
         """Reopen for writing if reading needs it: WAL mode, or a hot journal that may be rolled
-        back.
-        """
+        back."""
         try:
             ((mode,),) = self.run("PRAGMA journal_mode")
         except HotJournal:
@@ -325,7 +322,6 @@ def convert_errors(path: str, patience: float, account: Account | None = None) -
 
 
 def _hot_journal_message(path: str) -> str:
-    """Return what to do about a hot journal."""
     name = os.path.basename(os.path.realpath(path))
     return (
         f"a write was interrupted and left {name}-journal; the next write of that program rolls "
@@ -376,8 +372,7 @@ def _decode_text(data: bytes) -> str:
 
 def placeholder(value: Cell) -> tuple[str, Cell]:
     """Return the SQL placeholder and the value to bind: text that is not UTF-8 is bound as
-    bytes.
-    """
+    bytes."""
     if isinstance(value, str):
         try:
             value.encode()

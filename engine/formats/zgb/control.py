@@ -58,8 +58,7 @@ def _test_mode_control(settings: QueueConfig, database: Database, now: float) ->
     """Build the switch of the test mode.
 
     Within the registration period it has no effect, but its stored value takes effect again after
-    the period. So there it can be switched off but not on.
-    """
+    the period. So there it can be switched off but not on."""
     to = database.place.redirect_to
     switch = Control(
         f"send users' mails to {to}, as a test",
@@ -171,8 +170,7 @@ def _set_rate(db: OwnerConnection, database: Database, value: str, now: float) -
 
 def _retry_failed(db: OwnerConnection, database: Database, value: str, now: float) -> str:
     """Make all failed and parked jobs due now, as the button of ZGB's page does. Attempts are
-    reset: otherwise a parked job would be parked again after one failure. The last error stays.
-    """
+    reset: otherwise a parked job would be parked again after one failure. The last error stays."""
     names = database.shape.forms
     values = {
         "status": "pending",

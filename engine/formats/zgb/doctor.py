@@ -14,10 +14,17 @@ from engine.doctor.finding import Finding, Grade
 from engine.doctor.store_checks import list_problems
 from engine.formats.base.format import Setup
 from engine.formats.zgb import queue_config
-from engine.formats.zgb.facts import QueueState, describe_redirect, read_state
 from engine.formats.zgb.mail import current_route, mail_settings, why_unready
 from engine.formats.zgb.place import KINDS
-from engine.formats.zgb.queue_place import CRON_SCHEDULE, ZgbPlace, cron_line, zgb_place
+from engine.formats.zgb.queue_place import (
+    CRON_SCHEDULE,
+    QueueState,
+    ZgbPlace,
+    cron_line,
+    describe_redirect,
+    read_state,
+    zgb_place,
+)
 from engine.formats.zgb.store import ZgbStore
 from engine.model import Problem
 from engine.policy import UNITS_PER_TOKEN

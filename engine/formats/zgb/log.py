@@ -26,6 +26,7 @@ from engine.logs.rotated_log import RotatedLog
 from engine.model import Outcome, State, Task
 from engine.store import Gone
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.text import decode
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
@@ -93,8 +94,7 @@ class LogLocation(NamedTuple):
 
 def find_log(configured: str, database: str, environ: Mapping[str, str], cwd: str) -> LogLocation:
     """Choose where the log of a database is written: the configured path; else MAIL_QUEUE_LOG; else
-    the existing folder ~/logs; else next to the database.
-    """
+    the existing folder ~/logs; else next to the database."""
     if configured:
         return _check_writable(LogLocation(os.path.abspath(configured), "as configured"))
     log_variable = environ.get(LOG_VARIABLE, "")
@@ -149,7 +149,6 @@ class EventWriter(Protocol):
 
     def __call__(self, event: str, /, **fields: object) -> None:
         """Write an event with its fields; fields with None are omitted."""
-        ...
 
 
 def discard_event(event: str, /, **fields: object) -> None:
@@ -168,8 +167,7 @@ class Log:
         otherwise: Callable[[str], None],
     ) -> None:
         """`run` identifies the lines of this run. `otherwise` receives each line that cannot be
-        written (with path "" every line), because a log error must not stop a mail.
-        """
+        written (with path "" every line), because a log error must not stop a mail."""
         self.path, self.run = path, run
         self._database = files.real_path(database)
         self._clock, self._fallback = clock, otherwise
@@ -182,8 +180,7 @@ class Log:
 
     def write_sent(self, message_id: str, /, **fields: object) -> None:
         """Write that a mail was accepted; the line is fsynced before this returns, unless the disk
-        fails.
-        """
+        fails."""
         self._write_event("sent", {"message_id": message_id, **fields}, durable=True)
 
     def _write_event(self, event: str, fields: Mapping[str, object], *, durable: bool) -> None:
@@ -207,8 +204,6 @@ class Log:
             why = f"{self.path}: {error_text(error)}: " if self.path else ""
             self._fallback(f"{why}{line}")
 
-    # ---- read again
-
     def was_sent(self, message_id: str, job: int, attempt: int) -> bool:
         """True if an earlier attempt of this job has sent the mail.
 
@@ -217,7 +212,8 @@ class Log:
         count proves that a worker died after sending. Raises OSError: the log exists and cannot be
         read."""
         sent_attempt = 0
-        for line in self._find_lines(message_id):
+        found = find_lines(self.path, message_id.encode())
+        for line in (line for raw in found for line in parse_lines([raw]).lines):
             its = line.fields.get("attempt")
             if line.fields.get("message_id") != message_id or not isinstance(its, int):
                 continue
@@ -248,10 +244,6 @@ class Log:
                 moments.pop(key, None)
         return sorted(moments.values())
 
-    def _find_lines(self, needle: str) -> Iterator[LogEvent]:
-        for line in find_lines(self.path, needle.encode()):
-            yield from parse_lines([line]).lines
-
 
 def _safe_value(value: object) -> object:
     return safe_line(value[:ERROR_LIMIT_CHARS]) if isinstance(value, str) else value
@@ -260,22 +252,18 @@ def _safe_value(value: object) -> object:
 def _append(path: str, line: bytes, *, durable: bool) -> None:
     """Append one line with one write(2), at the beginning of a line."""
     folder, name = os.path.split(path)
-    dir_fd = files.open_dir(folder, folder)  # the folder may be a link
-    try:
-        fd = files.open_shared(name, dir_fd, os.O_RDWR | os.O_APPEND)
-        try:
-            size = os.fstat(fd).st_size
-            if size and os.pread(fd, 1, size - 1) != b"\n":
-                line = b"\n" + line  # an unfinished line of a dead process must not spoil ours
-            files.write_all(fd, line)
-            if durable:
-                os.fsync(fd)
-                if not size:
-                    os.fsync(dir_fd)
-        finally:
-            os.close(fd)
-    finally:
-        os.close(dir_fd)
+    with (
+        closing_fd(files.open_dir(folder, folder)) as dir_fd,  # the folder may be a link
+        closing_fd(files.open_shared(name, dir_fd, os.O_RDWR | os.O_APPEND)) as fd,
+    ):
+        size = os.fstat(fd).st_size
+        if size and os.pread(fd, 1, size - 1) != b"\n":
+            line = b"\n" + line  # an unfinished line of a dead process must not spoil ours
+        files.write_all(fd, line)
+        if durable:
+            os.fsync(fd)
+            if not size:
+                os.fsync(dir_fd)
 
 
 # ---- reading
@@ -360,8 +348,7 @@ def _raw_lines(file: LogFile, at: int, sign: bytes = b"") -> Iterator[bytes]:
     """Yield the complete lines from an offset on that contain `sign`.
 
     Reads blocks of 1 MiB; of a line longer than `_LINE_LIMIT_BYTES` only the end is kept, which
-    never parses as an event.
-    """
+    never parses as an event."""
     partial_line = b""
     while data := file.read(at, _BLOCK_BYTES):
         at += len(data)

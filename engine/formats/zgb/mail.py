@@ -72,8 +72,7 @@ class MailRoute(NamedTuple):
 
 def current_route(setup: Setup, zgb_settings: ZgbSettings) -> MailRoute:
     """The transport that mail would use now. Raises nothing: an error is a reason without
-    transport.
-    """
+    transport."""
     try:
         settings = mail_settings(setup, zgb_settings)
         suspended = setup.mail.suspensions().read()
@@ -90,7 +89,6 @@ def current_route(setup: Setup, zgb_settings: ZgbSettings) -> MailRoute:
 
 
 def _describe_repair(settings: MailSettings, why_not: Mapping[str, Unused], resume: str) -> str:
-    """The fix that lets mail be sent again."""
     if settings.method == NOWHERE:
         return "set mail.method, or remove it to choose a transport automatically"
     if resume and any(why.cause is Cause.SUSPENDED for why in why_not.values()):
@@ -108,8 +106,7 @@ def why_unready(
 ) -> str:
     """Why no mail of this kind can be made for any recipient; "" if one can.
 
-    `columns` are those of the registrations.
-    """
+    `columns` are those of the registrations."""
     if why := zgb_settings.lease_problem(settings.max_time):
         return why
     try:
@@ -207,13 +204,9 @@ class RegistrationHandler:
         self._parts, self._letter = parts, letter
 
     def __call__(self, task: Task, context: Context) -> None:
-        """Make one attempt; none if an earlier one is known to have succeeded.
-
-        Raises:
-            Fatal: this mail can never be sent.
-            Failed: the attempt failed, or the claim has lapsed.
-            Postponed: no attempt was made.
-        """
+        """Make one attempt; none if an earlier one is known to have succeeded. Raises Fatal: this
+        mail can never be sent; Failed: the attempt failed, or the claim has lapsed; Postponed: no
+        attempt was made."""
         try:
             with closing(self._parts.open()) as store:
                 self._send(store, task, context)

@@ -41,8 +41,7 @@ ERROR_LIMIT_CHARS = 500
 
 def document_retry_policy() -> RetryPolicy:
     """Build the document's retry policy: 60, 300, 900, then 3600 s; parked after the tenth
-    failure.
-    """
+    failure."""
     # The format counts an attempt when it is claimed, so the one that parks counts as well.
     return retries_of(stepped(RETRY_WAITS_SECONDS, MAX_ATTEMPTS - 1))
 
@@ -91,8 +90,7 @@ class ZgbDatabase(NamedTuple):
     def sidecar_path(self) -> str:
         """Path of the sidecar database, which holds the held jobs and the trash.
 
-        One per database, also if it is opened through links.
-        """
+        One per database, also if it is opened through links."""
         return f"{files.real_path(self.path)}.spooldeck"
 
 
@@ -126,8 +124,7 @@ DEFAULT_LETTERS: Mapping[str, LetterTemplate] = {
 
 class ZgbSettings(NamedTuple):
     """The values that the database itself leaves open; most fields are keys of the
-    configuration.
-    """
+    configuration."""
 
     zone: str = "UTC"
     lease: int = LEASE_SECONDS
@@ -161,22 +158,13 @@ class ZgbSettings(NamedTuple):
 
     def place(self, path: str, *, read_only: bool = False, durable: bool = True) -> ZgbDatabase:
         """Return the parameters of the database at a path."""
-        return ZgbDatabase(
-            path,
-            read_only=read_only,
-            durable=durable,
-            zone=self.zone,
-            lease=self.lease,
-            auto_retry=self.auto_retry,
-            redirect_to=self.redirect_to,
-            period_zone=self.period_zone,
-            registrations=self.registrations,
-        )
+        values = self._asdict()
+        shared = {name: values[name] for name in ZgbDatabase._fields if name in values}
+        return ZgbDatabase(path, read_only, durable=durable, **shared)
 
     def lease_problem(self, seconds: float) -> str:
         """Return why the lease is too short for mails that take so many seconds; "" if it is
-        not.
-        """
+        not."""
         least = seconds + LEASE_MARGIN_SECONDS
         if self.lease >= least:
             return ""
@@ -222,17 +210,13 @@ def _target(value: object, at: ConfigLocation) -> str:
 
 
 def _letters(value: object, at: ConfigLocation) -> dict[str, LetterTemplate]:
-    checked = validators.check_mapping(value, at, dict.fromkeys(KINDS, _any))
+    checked = validators.check_mapping(value, at, dict.fromkeys(KINDS, lambda its, at: its))
     return {
         kind: DEFAULT_LETTERS[kind]._replace(
             **validators.check_mapping(settings, at.at_key(kind), _LETTER)
         )
         for kind, settings in checked.items()
     }
-
-
-def _any(value: object, at: ConfigLocation) -> object:
-    return value
 
 
 _LETTER: Mapping[str, Check] = {
@@ -291,8 +275,7 @@ class TimeFormat(NamedTuple):
 
         With `now`, a future time is chosen so that a clock that is set back in between (end of
         summer time) does not reach it early: as text it would be in the past, and a lease would
-        have ended.
-        """
+        have ended."""
         seconds = math.ceil(moment)
         if not self.is_text:
             return seconds

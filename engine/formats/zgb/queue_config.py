@@ -69,8 +69,7 @@ def decide(
 
     Both times must be outside the period. With the time of sending alone, a confirmation that is
     still being retried when the period ends would go to the test address; with `created` unknown
-    (None) that could happen.
-    """
+    (None) that could happen."""
     if not switched or kind != "user":
         return RedirectDecision.UNCHANGED
     if during is None:
@@ -85,8 +84,7 @@ def decide(
 def redirected_address(to: str, target: str) -> str:
     """Return the address of a redirected mail: `target`, or, if that is a bare domain, an address
     with the real recipient in its local part: `a@b.org` becomes `a=b.org@schumbi.de`. A too long
-    local part is cut; an IP address in brackets loses these and its colons.
-    """
+    local part is cut; an IP address in brackets loses these and its colons."""
     if "@" in target:
         return target
     local = "".join("=" if c in "@[]:" else c for c in to)
@@ -171,8 +169,7 @@ def parse_rate(text: str | None, limits: RateLimit) -> Rate:
     """Parse the rate as PHP does: the leading whole number, within bounds.
 
     Other text is 0 and therefore 1 per hour: neither unlimited nor off. Without a setting, the
-    default.
-    """
+    default."""
     if text is None:
         return Rate.with_default_burst(limits.default, min(limits.default, limits.burst))
     match = _match_whole(text)
@@ -193,8 +190,7 @@ def rate_problem(text: str | None, limits: RateLimit) -> str:
 def read_bucket(tokens: str | None, stamp: str | None, now: float) -> tuple[Bucket, bool]:
     """Parse the bucket from two texts: tokens, and the epoch second of the last refill; and whether
     it was reset. A missing, negative or invalid value gives one token now: one mail immediately,
-    but no burst.
-    """
+    but no burst."""
     amount, last = _parse_number(tokens), _parse_number(stamp)
     if amount is None or last is None:
         return Bucket(UNITS_PER_TOKEN, int(now)), True

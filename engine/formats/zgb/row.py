@@ -90,8 +90,7 @@ class JobRow(NamedTuple):
         """A string that changes with the row; while it is being sent, only with the claim.
 
         Another program may touch a foreign column at any time; that must not lose the record that a
-        mail was sent.
-        """
+        mail was sent."""
         if self.status == "sending":
             identifying: tuple[Cell, ...] = (*self[:5], self.locked)
         else:
@@ -360,7 +359,10 @@ def complete_image(row: JobRow, shape: TableShape, foreign_cells: Mapping[str, C
 def image_of(row: JobRow, shape: TableShape, foreign_cells: Mapping[str, Cell]) -> bytes:
     """Return a row as JSON: its columns by name, and these of other programs."""
     cells = {**dict(zip(shape.names, row.cells, strict=True)), **foreign_cells}
-    encoded = {name: _encode_cell(cell) for name, cell in cells.items()}
+    encoded = {
+        name: {"hex": cell.hex()} if isinstance(cell, bytes) else cell
+        for name, cell in cells.items()
+    }
     return json.dumps({"id": row.id, "key": row.key, "row": encoded}, indent=1).encode()
 
 
@@ -374,10 +376,6 @@ def parse_image(image: bytes, shape: TableShape) -> JobRow:
         return row._replace(foreign_cells={k: v for k, v in cells.items() if k not in OWN_COLUMNS})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Unsupported(f"not the image of a job: {error}") from error
-
-
-def _encode_cell(cell: Cell) -> object:
-    return {"hex": cell.hex()} if isinstance(cell, bytes) else cell
 
 
 def _decode_cell(value: object) -> Cell:

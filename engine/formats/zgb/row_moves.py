@@ -40,8 +40,7 @@ class TouchedDatabases(Enum):
 
 def touched_databases(move: Move) -> TouchedDatabases:
     """Return which databases a move changes; the moves of a batch agree in that, so that one commit
-    decides for all.
-    """
+    decides for all."""
     sides = {t.state in SIDECAR_STATES for t in (move.old, move.new) if t is not None}
     if sides == {True}:
         return TouchedDatabases.SIDECAR
@@ -72,22 +71,22 @@ class MoveBatch(NamedTuple):
             return self._move_sidecar_row(old, new, image)
         return self._move_queue_row(old, new, image)
 
-    # ---- by the state before the move
-
     def _add_job(self, new: Task) -> str:
         values = new_values(new, self.database.shape, self.now)
-        number, kind = _parse_known_id(new.id)
+        its = parse_id(new.id)
+        assert its is not None  # `new_values` has refused it
+        number, kind = its
         if self.sidecar.find(new.id, self.current_token) is not None or _has_rows(
             self, number, kind
         ):
             raise Gone(f"{new.id} is there already")
-        if not self._is_registered(number):
+        if self.database.shape.identity and self._identity(number) is None:
             raise Unsupported(f"no registration {number}: the next run would delete its job")
         self._insert(values)
         return self._read_rev(number, kind)
 
     def _move_queue_row(self, old: Task, new: Task | None, image: bytes) -> str:
-        row = self._read_unchanged(old)
+        row = read_unchanged(self.queue_db, self.database, old, self.now)
         if new is None:
             self._delete(row)
             return ""
@@ -152,12 +151,6 @@ class MoveBatch(NamedTuple):
         assert isinstance(row, JobRow)
         return row.rev
 
-    # ---- the current row
-
-    def _read_unchanged(self, task: Task) -> JobRow:
-        """Return the row that the task was read from; raises Gone."""
-        return read_unchanged(self.queue_db, self.database, task, self.now)
-
     def _read_sidecar_row(self, task: Task) -> SidecarRow:
         sidecar_row = self.sidecar.find(task.id, self.current_token)
         if sidecar_row is None or (sidecar_row.state, sidecar_row.rev) != (task.state, task.rev):
@@ -172,13 +165,8 @@ class MoveBatch(NamedTuple):
             after.id, state, float(self.now), image, self._identity(after.number) or ""
         )
 
-    # ---- registrations
-
     def _identity(self, number: int) -> str | None:
         return registration_identity(self.queue_db, self.database, number)
-
-    def _is_registered(self, number: int) -> bool:
-        return not self.database.shape.identity or self._identity(number) is not None
 
     def _refuse_reused_number(self, sidecar_row: SidecarRow, row: JobRow) -> None:
         """Refuse to give a job back if its number has a new registration."""
@@ -193,8 +181,6 @@ class MoveBatch(NamedTuple):
             )
         if sidecar_row.registration and now != sidecar_row.registration:
             raise Unsupported(f"the number {row.number} was reused for a newer registration")
-
-    # ---- rows of mail_queue
 
     def _insert(self, values: dict[str, Cell], key: int | None = None) -> None:
         """Insert a row, with its old key if that is free."""
@@ -298,9 +284,3 @@ def read_unchanged(db: OwnerConnection, database: Database, task: Task, now: flo
 
 def _has_rows(lot: MoveBatch, number: int, kind: str) -> bool:
     return bool(read_rows(lot.queue_db, lot.database, number, kind))
-
-
-def _parse_known_id(ident: str) -> tuple[int, str]:
-    its = parse_id(ident)
-    assert its is not None
-    return its

@@ -66,8 +66,6 @@ class QueueScan:
         self.expected_tasks = 0
         """Approximate number of jobs, once a full scan has begun."""
 
-    # ---- a few jobs
-
     def preview(self) -> Iterator[ScanItem]:
         """Yield some jobs of "mail_queue", in any order."""
         for values in select_jobs(
@@ -102,8 +100,6 @@ class QueueScan:
         with _Listing(self, self._database, _STATE_CONDITIONS[state]) as listing:
             for keys in listing.keys(state):
                 yield from self._fetch_rows(keys)
-
-    # ---- everything
 
     def everything(self) -> Iterator[ScanItem]:
         """Yield each state sorted by id, then the problems."""
@@ -179,8 +175,6 @@ class QueueScan:
             if key in rows:  # otherwise it is gone since it was listed
                 yield from self.classify_row(rows[key])
 
-    # ---- one row
-
     def classify_row(self, values: tuple[Cell, ...]) -> list[ScanItem]:
         """Return a row as a task or a problem."""
         row = row_moves.parse_or_invalid(values, self._database)
@@ -231,8 +225,7 @@ def _duplicate_problem(tasks: list[Task]) -> Problem:
 class _Listing:
     """Keys of all rows, sorted by state and id in a temporary SQLite file.
 
-    Rows are listed page by page: a long read would lock out every writer.
-    """
+    Rows are listed page by page: a long read would lock out every writer."""
 
     def __init__(self, walk: QueueScan, database: Database, among: str = "1") -> None:
         """List the rows that meet an SQL condition, by default all."""

@@ -272,7 +272,6 @@ def _read_shape(db: OwnerConnection, place: ZgbDatabase) -> TableShape:
 
 
 def _read_columns(db: OwnerConnection, table: str, needed: tuple[str, ...]) -> dict[str, str]:
-    """Return the declared types of a table's columns by name."""
     _require_table(db, table)
     types_by_name = {str(row[1]): str(row[2]) for row in db.run(f"PRAGMA table_info({table})")}
     if not types_by_name:
@@ -318,8 +317,7 @@ _QUOTED_OR_COMMENT = re.compile(
 
 def _is_numbered(db: OwnerConnection) -> bool:
     """True if the table was created with AUTOINCREMENT: outside quotes and comments the word has no
-    other meaning, and SQLite allows it only for the rowid.
-    """
+    other meaning, and SQLite allows it only for the rowid."""
     tables = db.run("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = 'mail_queue'")
     sql_text = " ".join(str(sql) for (sql,) in tables)
     return "AUTOINCREMENT" in re.findall(r"\w+", _QUOTED_OR_COMMENT.sub(" ", sql_text).upper())
@@ -346,8 +344,7 @@ def _registrations(
     db: OwnerConnection, table: str, forms: Mapping[str, TimeFormat]
 ) -> tuple[str, str, str]:
     """Return the SQL conditions for an orphan and for a reused number, and the identifying column;
-    each "" if there is no such table.
-    """
+    each "" if there is no such table."""
     if not table:
         return "", "", ""
     _require_table(db, table)
@@ -386,8 +383,7 @@ def registration_columns(database: Database) -> tuple[str, ...]:
 
 def read_registration(database: Database, number: int) -> dict[str, Cell]:
     """Return a registration by column name, without values that are too large; empty if none with
-    this number.
-    """
+    this number."""
     names, table = registration_columns(database), database.place.registrations
     return select_values(database.connection, table, names, "number", number) if names else {}
 
@@ -422,8 +418,7 @@ def select_jobs(
     run: Callable[[str, Sequence[Cell]], list[tuple[Cell, ...]]] | None = None,
 ) -> list[tuple[Cell, ...]]:
     """Return rows of "mail_queue" as selected by `TableShape.columns`; `clauses` follow the name
-    of the table. A row with a value that is too large has only its key: it stops no other.
-    """
+    of the table. A row with a value that is too large has only its key: it stops no other."""
     run = run or db.run
     try:
         return run(f"SELECT {shape.columns} FROM mail_queue {clauses}", values)

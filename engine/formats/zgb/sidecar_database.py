@@ -22,6 +22,7 @@ from engine.formats.zgb.row import hash_values
 from engine.model import State
 from engine.store import Unavailable
 from engine.system import files, users
+from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
 
 SCHEMA_VERSION = 1
@@ -108,8 +109,6 @@ class SidecarDatabase:
         db = self._open_existing()
         return None if db is None else db.version
 
-    # ---- whose jobs they are
-
     def count_other(self, token: str) -> int:
         """Count the jobs of other databases that had this path before: they are used for
         nothing."""
@@ -135,8 +134,7 @@ class SidecarDatabase:
 
         The token in `config` names its database. Without one it is a new database, or another
         program has restored its settings from before: then the file decides. Jobs that an earlier
-        version put here are of this database.
-        """
+        version put here are of this database."""
         made_for, file = self._made_for(db)
         if not made_for:
             return False
@@ -158,8 +156,6 @@ class SidecarDatabase:
             return f"{os.stat(path).st_ino} {files.birth_time(path)}"
         except OSError as error:
             raise Unavailable(f"{path}: {error_text(error)}") from error
-
-    # ---- reading
 
     def find(self, ident: str, token: str) -> SidecarRow | None:
         """Return the job of this id, if it is here."""
@@ -275,8 +271,6 @@ class SidecarDatabase:
         """Delete a job."""
         db.change("DELETE FROM aside WHERE id = ?", (ident,))
 
-    # ---- the file
-
     def _open_existing(self) -> OwnerConnection | None:
         """Return the connection; None if there is no file, or it is empty."""
         if self._connection is not None:
@@ -332,15 +326,11 @@ class SidecarDatabase:
 
     def _create_file(self, path: str) -> None:
         """Create an empty file with the mode of the queue database."""
-        folder = files.open_folder(os.path.dirname(path) or ".")
-        try:
-            fd = files.create_file(os.path.basename(path), folder, None)
-            try:
-                files.copy_mode(fd, os.stat(self._place.path))
-            finally:
-                os.close(fd)
-        finally:
-            os.close(folder)
+        with (
+            closing_fd(files.open_folder(os.path.dirname(path) or ".")) as folder,
+            closing_fd(files.create_file(os.path.basename(path), folder, None)) as fd,
+        ):
+            files.copy_mode(fd, os.stat(self._place.path))
 
 
 def _file_exists(path: str) -> bool:

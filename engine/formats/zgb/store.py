@@ -161,8 +161,6 @@ class ZgbStore(Store):
         self._sidecar.close()
         self._database.close()
 
-    # ---- scanning
-
     @override
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         now = self._clock()
@@ -206,8 +204,6 @@ class ZgbStore(Store):
             for item in walk.find_job(*its) if its is not None else ():
                 if isinstance(item, Task) and (item.state, item.rev) == (state, rev):
                     yield item
-
-    # ---- reading
 
     @override
     def parts(self, task: Task) -> Iterator[Part]:
@@ -259,8 +255,6 @@ class ZgbStore(Store):
         lines = (f"{name}: {cells.get(name, '(too large)')!r:.1000}" for name in names)
         return "\n".join(lines).encode("utf-8", "backslashreplace")[:PREVIEW_BYTES]
 
-    # ---- claiming
-
     @override
     def take(
         self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
@@ -305,8 +299,6 @@ class ZgbStore(Store):
         rev = claims.fetch_row(db, self._database, row.key).rev
         lease = task.lease._replace(until=until, token=rev)
         return Outcome(Move(task, task._replace(rev=rev, lease=lease)), rev)
-
-    # ---- changing
 
     @override
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
@@ -379,8 +371,6 @@ class ZgbStore(Store):
         except Unsupported as error:
             return error
         return None
-
-    # ---- the queue as a whole
 
     def _controls(self) -> Mapping[str, Control]:
         settings = load_config(self._database.connection)
@@ -457,8 +447,7 @@ class ZgbStore(Store):
     @property
     def can_identify_jobs(self) -> bool:
         """True if a job differs from earlier and later ones of its number: by its creation time, or
-        by a key that is never reused.
-        """
+        by a key that is never reused."""
         return "created_at" in self._database.shape.forms or self._database.shape.never_reuses_keys
 
     @property

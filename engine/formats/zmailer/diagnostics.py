@@ -68,8 +68,7 @@ class Unreported(NamedTuple):
     @property
     def address(self) -> bytes:
         """The final recipient: that of the notary, else of the recipient line. The original
-        scheduler has byte 3 in place of an address that it did not know.
-        """
+        scheduler has byte 3 in place of an address that it did not know."""
         notary = self.diagnostic.notary
         address = notary[0].strip() if notary else b""
         return address if address and address != b"\3" else self.recipient.quad.user
@@ -120,8 +119,7 @@ def format_diagnostic(
 ) -> bytes:
     """The d line, with its LF, of the recipient at an offset in a control file with this data.
 
-    It has the offsets of the first header byte and of the recipient's DSN parameters; -1: none.
-    """
+    It has the offsets of the first header byte and of the recipient's DSN parameters; -1: none."""
     at = data.find(b"\nm\n", recipient)
     headers = -1 if at < 0 else at + 3
     return format_line(recipient, headers, dsn_offset(data, recipient), diagnostic, tag)
@@ -152,8 +150,7 @@ def timeout(
     """The diagnostic of a message that is too old, or that waits for long; `age` as text.
 
     It says failed, or delayed, also if the last diagnostic did not: the original scheduler repeats
-    that one, and a sender of delayed mail is never informed that it has expired.
-    """
+    that one, and a sender of delayed mail is never informed that it has expired."""
     words = f"expired after {age}" if is_final else f"delayed; no successful delivery in {age}"
     status = EXPIRED_STATUS if is_final else DELAYED_STATUS
     code = "500 (Expired" if is_final else "400 (Not delivered"

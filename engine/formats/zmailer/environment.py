@@ -15,6 +15,7 @@ from engine.config import validators
 from engine.config.validators import ConfigLocation
 from engine.formats.zmailer.spool.scheduler_conf import SchedulerConf, parse_conf
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
 
 DEFAULT_ENVIRONMENT = "/etc/zmailer.conf"
@@ -125,11 +126,8 @@ def _problem(path: str, error: OSError) -> str:
 def read_text(path: str) -> str:
     """Read a configuration file. Raises OSError: it cannot be read, or is larger than
     `MAX_CONF_BYTES`."""
-    fd = files.open_file(path)
-    try:
+    with closing_fd(files.open_file(path)) as fd:
         data = os.read(fd, MAX_CONF_BYTES + 1)
-    finally:
-        os.close(fd)
     if len(data) > MAX_CONF_BYTES:
         raise OSError(f"more than {MAX_CONF_BYTES:,} bytes")
     return data.decode("utf-8", "replace")

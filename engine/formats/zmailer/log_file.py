@@ -1,16 +1,24 @@
-"""The log of a scheduler: lines with a time, in a file that another program may rotate."""
+"""What a scheduler writes: its log, the statistics log, syslog.
+
+The log has lines with a time, in a file that another program may rotate.
+"""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
-from engine.system import files
+from engine.system import files, syslog_handler
+from engine.system.cleanup import closing_fd
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 REOPEN_SECONDS = 25.0
 """How often the file is opened again without a signal, as ZMailer 3.0.1 does."""
+
+SYSLOG_SOCKET = "/dev/log"
 
 _MODE = 0o644
 
@@ -57,8 +65,42 @@ class SchedulerLog:
 
 def _open_log(path: str) -> int:
     folder, name = os.path.split(path)
-    dir_fd = files.open_dir_path(folder or ".")
-    try:
+    with closing_fd(files.open_dir_path(folder or ".")) as dir_fd:
         return files.open_shared(name, dir_fd, os.O_WRONLY | os.O_APPEND, _MODE)
-    finally:
-        os.close(dir_fd)
+
+
+class SchedulerOutputs:
+    """What a scheduler writes: its log, the statistics log, syslog."""
+
+    def __init__(
+        self, log: SchedulerLog, statistics: str, clock: Callable[[], float], *, has_syslog: bool
+    ) -> None:
+        """`statistics` is the path of that log; "": none."""
+        self._log, self._statistics, self._clock = log, statistics, clock
+        self._has_syslog = has_syslog
+
+    def log(self, text: str) -> None:
+        """Write a line to the log."""
+        with suppress(OSError):  # a full disk must not stop the mail
+            self._log.write(text)
+
+    def statistics(self, line: str) -> None:
+        """Write a line, with its LF, to the statistics log."""
+        if self._statistics:
+            try:
+                files.append(self._statistics, line.encode("utf-8", "replace"))
+            except OSError as error:
+                self.log(f"{self._statistics}: {error_text(error)}")
+
+    def syslog(self, text: str) -> None:
+        """Send a line to syslog (facility mail, severity info), if SYSLOGFLG of zmailer.conf has a
+        C; never waits."""
+        if self._has_syslog:
+            syslog_handler.send_message(
+                SYSLOG_SOCKET,
+                "INFO",
+                text,
+                now=self._clock(),
+                tag="scheduler",
+                facility=syslog_handler.MAIL,
+            )

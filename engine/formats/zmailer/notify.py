@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from engine.system import files
+from engine.system.cleanup import closing_fd
 
 SOCKET_MODE = 0o200
 """Only its owner may send."""
@@ -33,7 +34,8 @@ def send(path: str, control_file: str, seconds: float = 0.0) -> bool:
         sock.settimeout(seconds)
         try:
             with _open_folder(path) as (folder_fd, name):
-                sock.sendto(f"NEW {control_file}".encode(), _address(folder_fd, name))
+                address = f"/proc/self/fd/{folder_fd}/{name}"  # a path may have only 107 bytes
+                sock.sendto(f"NEW {control_file}".encode(), address)
         except (FileNotFoundError, ConnectionRefusedError, BlockingIOError, TimeoutError):
             return False
         except OSError as error:
@@ -47,16 +49,8 @@ def send(path: str, control_file: str, seconds: float = 0.0) -> bool:
 def _open_folder(path: str) -> Iterator[tuple[int, str]]:
     """The open folder of a socket, and its name there."""
     folder, name = os.path.split(path)
-    folder_fd = files.open_dir_path(folder or ".")
-    try:
+    with closing_fd(files.open_dir_path(folder or ".")) as folder_fd:
         yield folder_fd, name
-    finally:
-        os.close(folder_fd)
-
-
-def _address(folder_fd: int, name: str) -> str:
-    """The address of a socket in an open folder; a path may have only 107 bytes."""
-    return f"/proc/self/fd/{folder_fd}/{name}"
 
 
 class NotifySocket:

@@ -1,14 +1,17 @@
 """Compose delivery reports: multipart/report with text, delivery status and message (RFC 3464).
+Give them to the router, and mark what is reported with `+` on its d line.
 
 A form below MAILSHARE/forms has the words: lines `HDR header`, `ADR header` (a further recipient)
-and `SUB Subject: text`, then the text.
+and `SUB Subject: text`, then the text. The mail is staged with the lines that it reports; after a
+kill the tags of those lines decide whether it is sent (`submit.Router`), so each diagnostic is
+reported once.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import BinaryIO, NamedTuple
@@ -16,10 +19,16 @@ from zlib import crc32
 
 from engine.formats.zmailer import diagnostics, submit
 from engine.formats.zmailer.diagnostics import ACTIONS, Unreported, dsn_parameter
+from engine.formats.zmailer.spool import marks
+from engine.formats.zmailer.spool.control_file import ControlFile
+from engine.formats.zmailer.spool.folders import OpenControl, PostofficeFolders
+from engine.formats.zmailer.spool.marks import Commit, LineChange
 from engine.formats.zmailer.spool.names import message_number, spool_id
 from engine.formats.zmailer.spool.tasks import text
+from engine.formats.zmailer.submit import POSTMAN, Router
 from engine.mail import header
 from engine.mail.message.bounce import ascii_address
+from engine.system import files
 from engine.text.safe import safe_line
 
 MAX_ENVELOPE_BYTES = 1 << 18
@@ -144,8 +153,7 @@ def compose_report(
     """Compose the report of some diagnostics of a message; None if nothing is to be reported.
 
     A report about a report goes only to the recipients of the form; without any it is kept or
-    dropped.
-    """
+    dropped."""
     is_double = not message.sender
     reported = [one for one in rows if is_double or diagnostics.is_wanted(one)]
     copies = [address for line in form.copies if (address := _address_in(line))]
@@ -369,3 +377,64 @@ def _address_in(line: bytes) -> bytes:
     value = line.partition(b":")[2].strip()
     match = re.search(rb"<([^<>]*)>", value)
     return re.sub(rb"[\s<>]", b"", match[1] if match else value)
+
+
+class SenderReports:
+    """Writes the reports of one spool."""
+
+    def __init__(
+        self,
+        folders: PostofficeFolders,
+        settings: ReportSettings,
+        form: Callable[[str], ReportForm],
+        form_name: Callable[[Unreported], str],
+        log: Callable[[str], None],
+        note: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """`form` reads the form with a name, when a report is made; `form_name` gives that for the
+        first diagnostic of the report; `log` gets the lines for syslog, `note` those for the log
+        of the scheduler."""
+        self._folders, self._settings, self._log = folders, settings, log
+        self._note = note
+        self._form, self._form_name = form, form_name
+        self._router = Router(folders.fd)
+
+    def report(
+        self, opened: OpenControl, data: bytes, control: ControlFile, modified_ns: int, now: float
+    ) -> None:
+        """Report what no report has yet; durable on return. `opened` has the write lock,
+        `modified_ns` is the time of the message file. Raises Unavailable: the mail cannot be
+        written or sent now; Refused: there is no message file; OSError: it cannot be read now, or
+        the lines cannot be marked."""
+        rows = list(diagnostics.find_unreported(data, control.recipients))
+        if not rows:
+            return
+        with self._folders.open_message(opened.name) as message:
+            start = message.read(MAX_ENVELOPE_BYTES)
+            facts = ReportedMessage(opened.name, data, control.sender, modified_ns, start)
+            name = self._form_name(rows[0])
+            report = compose_report(facts, rows, self._form(name), self._settings, now)
+            if report is None:
+                self._log(f"Nothing to report, ignorecount: {len(rows)}")
+                if not facts.sender:
+                    self._note(f"{opened.name}: a report could not be delivered, and is dropped")
+                return
+            lines = tuple(
+                LineChange(at, diagnostics.UNREPORTED, diagnostics.REPORTED) for at in report.lines
+            )
+            commit = Commit(opened.name, lines, len(data))
+            chunks = report.chunks(message)
+            if report.folder == POSTMAN:
+                self._router.submit(chunks, report.folder, report.suffix)
+                _mark(opened.fd, lines)
+            else:
+                with self._router.stage(commit, chunks) as send:
+                    _mark(opened.fd, lines)
+                    send()
+        self._log(f"Created '{name}' report on spoolid: {facts.spool_id}")
+
+
+def _mark(fd: int, lines: tuple[LineChange, ...]) -> None:
+    for one in lines:
+        marks.write_mark(fd, one.offset, one.after)
+    files.fsync(fd)

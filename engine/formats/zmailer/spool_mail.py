@@ -40,6 +40,7 @@ from engine.formats.zmailer.submit import Router, copy_file, resubmission
 from engine.override import override
 from engine.store import Unavailable
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.system.files import Refused
 from engine.text.error_text import error_text
 from engine.text.times import format_rough_duration
@@ -67,10 +68,8 @@ def read_form(folder: str, name: str = FORM) -> ReportForm:
         fd = files.open_file(f"{folder}/{name}")
     except OSError:
         return ReportForm()
-    try:
+    with closing_fd(fd):
         return parse_form(os.read(fd, _MAX_FORM_BYTES))
-    finally:
-        os.close(fd)
 
 
 class SpoolMail(MailActions):
@@ -148,8 +147,6 @@ class SpoolMail(MailActions):
     def recover(self, settle: Settle) -> list[str]:
         return self._router.recover(settle)
 
-    # ---- waking
-
     @override
     def wake(self, hosts: Collection[str]) -> None:
         """Write a trigger file for each host into transport/, by rename, named INODE-etrn."""
@@ -192,7 +189,6 @@ class SpoolMail(MailActions):
 
 
 def _last(data: bytes, layout: FileLayout, one: RecipientLine) -> Diagnostic | None:
-    """The last diagnostic of a recipient."""
     at = layout.diagnostics.get(one.offset)
     return None if at is None else parse_diagnostic(line_in(data, at))
 

@@ -21,6 +21,7 @@ from engine.formats.zmailer.submit import ROUTER
 from engine.locks import lock_file
 from engine.logs.recent_lines import RecentLines
 from engine.system import files
+from engine.system.cleanup import closing_fd
 
 STATES = ("ok", "ok2", "ok3", "error", "error2", "expire")
 """What the program writes. Its man page has ok, error and expiry."""
@@ -53,8 +54,7 @@ def format_line(line: StatisticsLine) -> str:
 def parse_line(text: str) -> StatisticsLine | None:
     """Parse a line of either form; None if it is none of them.
 
-    The old form is `TIMESTAMP FILEID DT1 DT2 STATE CHANNEL/HOST`.
-    """
+    The old form is `TIMESTAMP FILEID DT1 DT2 STATE CHANNEL/HOST`."""
     words = text.rstrip("\n").split(" ", 4)
     moment = None
     if names.spool_id_number(words[0]) is None:
@@ -122,13 +122,12 @@ def read_router(folders: PostofficeFolders) -> RouterMails:
     with folders.open_below(folders.fd, ROUTER) as router_fd:
         mails = [name for name in os.listdir(router_fd) if names.message_number(name) is not None]
         for name in mails[:MAX_ROUTER_MAILS]:
-            with suppress(FileNotFoundError):  # the router has taken it
-                fd = files.open_plain(name, router_fd)
-                try:
-                    oldest = min(oldest, os.fstat(fd).st_mtime)
-                    reports += _REPORT.match(os.pread(fd, 512, 0)) is not None
-                finally:
-                    os.close(fd)
+            with (
+                suppress(FileNotFoundError),  # the router has taken it
+                closing_fd(files.open_plain(name, router_fd)) as fd,
+            ):
+                oldest = min(oldest, os.fstat(fd).st_mtime)
+                reports += _REPORT.match(os.pread(fd, 512, 0)) is not None
     return RouterMails(len(mails), reports, oldest)
 
 

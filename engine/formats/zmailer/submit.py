@@ -20,6 +20,7 @@ from engine.formats.zmailer.spool.control_file import RecipientLine
 from engine.formats.zmailer.spool.marks import Commit, LineChange, Settle
 from engine.store import Unavailable
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
 
 ROUTER, POSTMAN = "router", "postman"
@@ -82,26 +83,21 @@ class Router:
             self._write(name, chunks, staged_fd) as fd,
         ):
             lines = files.create_file(name + _LINES, staged_fd, None, _FILE_MODE)
-            try:
+            with closing_fd(lines):
                 files.write_all(lines, _format_commit(commit))
                 files.fsync(lines)
-            finally:
-                os.close(lines)
             files.fsync(staged_fd)
             yield partial(self._send, name, staged_fd, fd)
 
     @contextmanager
     def _write(self, name: str, chunks: Iterable[bytes], staged_fd: int) -> Iterator[int]:
-        fd = self._create(name, staged_fd)
-        try:
+        with closing_fd(self._create(name, staged_fd)) as fd:
             if not files.claim_flock(fd):
                 raise Unavailable(f"{STAGED}/{name}: another process recovers it")
             for chunk in chunks:
                 files.write_all(fd, chunk)
             files.fsync(fd)
             yield fd
-        finally:
-            os.close(fd)
 
     def _create(self, name: str, staged_fd: int) -> int:
         """Create a file whose inode number is not the name of a mail in router/."""
@@ -151,8 +147,7 @@ class Router:
         return sent
 
     def _recover_one(self, name: str, staged_fd: int, settle: Settle) -> str:
-        fd = files.open_plain(name, staged_fd)
-        try:
+        with closing_fd(files.open_plain(name, staged_fd)) as fd:
             if not files.claim_flock(fd):
                 return ""  # its process works on it
             os.stat(name, dir_fd=staged_fd, follow_symlinks=False)  # not sent meanwhile
@@ -164,8 +159,6 @@ class Router:
                 files.unlink_quietly(name, staged_fd)
                 files.unlink_quietly(name + _LINES, staged_fd)
             return ""
-        finally:
-            os.close(fd)
 
     @contextmanager
     def _open_staged(self) -> Iterator[int]:
@@ -197,8 +190,7 @@ def copy_file(file: BinaryIO) -> Iterator[bytes]:
 
 def resubmission(host: str, sender: bytes, recipients: Iterable[RecipientLine]) -> bytes:
     """The envelope of a message that goes through the router again, as agent `hold` writes it; an
-    empty sender is that of a report.
-    """
+    empty sender is that of a report."""
     lines = [b'rcvdfrom STDIN ("??"@%b)' % host.encode("ascii", "replace"), b"via suspension"]
     lines.append(b"from <%b>" % sender if sender else b"channel error")
     for one in recipients:

@@ -12,7 +12,7 @@ import pytest
 from engine.config.place_address import parse_address
 from engine.delivery.breaker import KNOWN_SECONDS, REGISTRY_RETRY_SECONDS, Breaker
 from engine.destinations import destination as destinations
-from engine.destinations.registry import update
+from engine.destinations.destination import update
 from engine.destinations.sql_registry import SqlRegistry
 from engine.schedules import parse_schedule
 from engine.work.handlers import Postponed

@@ -16,8 +16,7 @@ from engine.delivery.deliver import DeliverHandler
 from engine.delivery.http_client import HttpClient
 from engine.delivery.status_table import make_outcomes
 from engine.delivery.url_guard import UrlGuard
-from engine.destinations.destination import block
-from engine.destinations.registry import update
+from engine.destinations.destination import block, update
 from engine.destinations.sql_registry import SqlRegistry
 from engine.model import State, Task
 from engine.schedules import parse_schedule

@@ -14,8 +14,14 @@ import pytest
 
 from engine.config.place_address import Address, parse_address
 from engine.destinations.database import SqlDatabase
-from engine.destinations.destination import Destination, block, mark_failure, start_probe
-from engine.destinations.registry import MAX_TRIES, update
+from engine.destinations.destination import (
+    MAX_TRIES,
+    Destination,
+    block,
+    mark_failure,
+    start_probe,
+    update,
+)
 from engine.destinations.sql_registry import SqlRegistry
 from engine.schedules import fixed
 from engine.store import Gone, Unavailable

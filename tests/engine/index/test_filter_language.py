@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.index import regexp_operator
+from engine.index import filter_tasks
 from engine.index.filter_language import (
     FIELDS,
     MAX_FILTER_CHARS,
@@ -317,8 +317,8 @@ def test_a_pattern_is_matched_by_characters_in_linear_time() -> None:
 
 def test_the_time_of_a_query_in_matching_is_limited() -> None:
     """A query whose matches have taken `QUERY_SECONDS` ends with Unavailable; the next one runs."""
-    clock = count(0.0, regexp_operator.QUERY_SECONDS / 3)
-    matcher = regexp_operator.Matcher(lambda: next(clock))
+    clock = count(0.0, filter_tasks.QUERY_SECONDS / 3)
+    matcher = filter_tasks.Matcher(lambda: next(clock))
     rows = "WITH row(n) AS (VALUES ('a1'), ('b2'), ('c3'), ('d4')) SELECT n FROM row"
     with closing(sqlite3.connect(":memory:")) as db:
         matcher.install(db)
@@ -334,9 +334,7 @@ def test_an_interrupt_in_a_match_ends_the_command(monkeypatch: pytest.MonkeyPatc
     def interrupted(_: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(
-        regexp_operator, "compile_pattern", lambda _: safe_regex.Pattern(interrupted)
-    )
+    monkeypatch.setattr(filter_tasks, "compile_pattern", lambda _: safe_regex.Pattern(interrupted))
     filter = parse_filter("err~x", STATES, NOW)
     with pytest.raises(KeyboardInterrupt):
         list(select_matching([TASK], filter, NOW))

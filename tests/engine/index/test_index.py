@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from engine.formats.base.memory import MemoryStore, MemoryTasks
-from engine.index import listed_rows, regexp_operator
+from engine.index import filter_tasks, listed_rows
 from engine.index.filter_language import parse_filter
 from engine.index.listed_rows import RowPositions
 from engine.index.reader import Reader
@@ -523,7 +523,7 @@ def test_a_search_by_pattern_can_be_ended(
         other.start()
         other.join()
 
-    monkeypatch.setattr(regexp_operator, "compile_pattern", lambda _: safe_regex.Pattern(search))
+    monkeypatch.setattr(filter_tasks, "compile_pattern", lambda _: safe_regex.Pattern(search))
     with pytest.raises(sqlite3.OperationalError, match="interrupted"):
         reader.count(slow)
     assert len(texts) < 10

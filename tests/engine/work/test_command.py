@@ -14,10 +14,10 @@ import pytest
 
 from engine.mail.run_program import PATH
 from engine.model import State, Task
+from engine.system import supervisor
 from engine.system.supervisor import MAX_OUTPUT_BYTES
 from engine.system.users import Account
 from engine.text.safe import ERROR_LIMIT
-from engine.work import command
 from engine.work.command import CommandHandler, shorten_output
 from engine.work.handlers import Context, Failed, Fatal, Lacking, guard_payload
 from tests.tables import each
@@ -218,7 +218,7 @@ def test_a_program_that_cannot_be_followed_is_ended(
 
 def test_a_cancelled_program_is_ended(monkeypatch: pytest.MonkeyPatch, pipe: HeldPipe) -> None:
     """A worker that is told to end now ends its programs."""
-    monkeypatch.setattr(command, "KILL_DELAY_SECONDS", 0.2)
+    monkeypatch.setattr(supervisor, "KILL_DELAY_SECONDS", 0.2)
     cancelled = Context(is_cancelled=pipe.is_held)
     assert failure_of(python(f"{pipe.code}; signal.pause()"), cancelled) == "stopped"
     assert pipe.is_released()

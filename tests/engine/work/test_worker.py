@@ -23,7 +23,6 @@ from engine.schedules import fixed, stepped
 from engine.store import ClaimFilter, ClaimRules, Gone, Store, Unavailable, accept_all
 from engine.system import files
 from engine.work.claiming import LACK_REPORT_SECONDS, RESCAN_INTERVAL_SECONDS, Claimer, Slots
-from engine.work.handler_threads import FinishedTask
 from engine.work.handlers import (
     CONTRACT_KINDS,
     Context,
@@ -35,8 +34,8 @@ from engine.work.handlers import (
     Postponed,
     Retry,
 )
-from engine.work.leases import Claim
 from engine.work.outcomes import Owed
+from engine.work.running_tasks import Claim, FinishedTask
 from engine.work.services import WorkerServices
 from engine.work.worker import HANDLER_GRACE_SECONDS, RESCUE_INTERVAL_SECONDS, Worker, WorkerResult
 from tests.engine.task_builders import NOW, Clock, new_spool

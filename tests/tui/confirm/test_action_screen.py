@@ -9,8 +9,7 @@ import pytest
 from engine.store import Unavailable
 from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import a_memory, a_place, a_task
-from tui.confirm.action import Action, Fact, Reason
-from tui.confirm.action_screen import ActionScreen, show_action
+from tui.confirm.action_screen import Action, ActionScreen, Fact, Reason, show_action
 from tui.queue.screen import QueueScreen
 from tui.screens.help import HelpScreen
 from tui.text import keys

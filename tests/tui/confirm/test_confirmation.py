@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tui.confirm.action import Fact, why_outdated
+from tui.confirm.action_screen import Fact, why_outdated
 from tui.confirm.confirmation import REASON_REQUIRED, Confirmation, Press
 from tui.screens.base import PASTED, TOO_EARLY
 from tui.screens.console_context import Arming, ConsoleContext

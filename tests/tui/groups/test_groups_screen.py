@@ -27,8 +27,8 @@ from tests.console_places import (
 )
 from tests.nftban_queues import Run
 from tui.groups.group_lines import group_table, group_values
+from tui.groups.parts import TaskGroups
 from tui.groups.screen import GroupsScreen
-from tui.groups.task_groups import TaskGroups
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
@@ -110,7 +110,7 @@ async def test_a_grouping_without_values_is_replaced() -> None:
         await operator.sees("DESTINATION ALL")
         screen = operator.console.screen
         assert isinstance(screen, GroupsScreen)
-        grouping = screen.parts.grouping
+        grouping = screen.parts
         assert isinstance(grouping, TaskGroups)
         grouping.by = "group"
         screen.run("groups", screen.parts.follow)

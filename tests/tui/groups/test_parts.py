@@ -12,9 +12,8 @@ from engine.index.schema import Query
 from engine.model import State, Task
 from tests.console_places import Clock, a_memory, a_place, a_task, some_tasks
 from tests.tui.asked_screen import AskedRowsScreen
-from tui.groups.keys import GROUP_ROWS
-from tui.groups.parts import GroupParts
-from tui.groups.task_groups import TaskGroups
+from tui.groups.parts import GroupParts, TaskGroups
+from tui.groups.screen import GROUP_ROWS
 from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.key_rows import absent_actions, hints_of, press
 from tui.screens.rows_parts import ROW_HAS_LEFT, RowCursor
@@ -39,7 +38,7 @@ class Operator:
     def select(self, name: str) -> None:
         """Put the cursor on a group."""
         group = next(each for each in self.parts.groups if each.name == name)
-        self.screen.cursor = RowCursor(self.parts.grouping.key_of(group))
+        self.screen.cursor = RowCursor(self.parts.key_of(group))
 
 
 @asynccontextmanager
@@ -54,9 +53,8 @@ async def groups(
     try:
         await session.inspector.scan_now()
         query = Query(state)
-        grouping = TaskGroups(session, clock, query)
-        parts = GroupParts(session, context, screen, query, grouping)
-        parts.groups = await grouping.read()
+        parts = TaskGroups(session, context, screen, query)
+        parts.groups = await parts.read()
         yield Operator(parts, screen)
     finally:
         await session.inspector.close()
@@ -102,7 +100,7 @@ async def test_the_grouping_is_read_again_when_it_turns() -> None:
     """Left and Right choose the previous and next grouping, in a circle."""
     tasks = [a_task(1, queue="fast"), a_task(2, queue="slow", kind="mail")]
     async with groups(tasks, State.PENDING) as operator:
-        grouping = operator.parts.grouping
+        grouping = operator.parts
         assert isinstance(grouping, TaskGroups)
         before = grouping.by
         operator.press("l")

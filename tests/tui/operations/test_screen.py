@@ -27,8 +27,7 @@ from tests.mail_transports import PlaceTransports
 from tui.app import show_result
 from tui.confirm.action_screen import ActionScreen
 from tui.operations import operation_lines as view
-from tui.operations.record_screen import RecordScreen
-from tui.operations.screen import ROWS, OperationsScreen
+from tui.operations.screen import ROWS, OperationsScreen, RecordScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.screens.key_rows import hints_of

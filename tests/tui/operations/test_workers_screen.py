@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from engine.index.backlog import BacklogSummary
 from engine.model import STALLED_KEY, WAITS_KEY, ConnectedWorker, Lease, State, Task
 from engine.monitor.forecast import ExpectedStart
 from engine.places.place import WholeQueueFigures
@@ -18,6 +19,7 @@ from tui.locks.screen import LockScreen
 from tui.operations import worker_lines as view
 from tui.operations.workers_screen import WorkersScreen
 from tui.session.background_command import WorkerProcess
+from tui.session.place_session import PlaceSession
 from tui.session.worker_rows import IDLE, NO_NAME, NO_WORKER, WorkerRow, count_workers
 from tui.task.screen import TaskScreen
 from tui.task.why_waiting import outlook
@@ -254,6 +256,16 @@ def test_columns_that_no_row_has_are_absent() -> None:
     assert "c2c41696" in words([line])
     assert "\x1b" not in words([line])
     assert widths == {30, 50, 80}
+
+
+def test_an_unknown_number_of_due_tasks_is_a_question_mark() -> None:
+    """Where the due time of a task is unknown, the details do not count the due ones."""
+    session = PlaceSession(a_place(a_memory([])), lambda: NOW)
+    session.backlog = BacklogSummary(due=None)
+
+    rows = dict(view.detail_rows(WorkerRow("/srv/a", 1, "a"), session, NOW))
+
+    assert rows["waiting"] == "0 tasks, ? due"
 
 
 def test_a_process_counts_once() -> None:

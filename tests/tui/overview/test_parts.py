@@ -12,9 +12,8 @@ from tests.console_places import Clock, a_memory, a_place, some_tasks
 from tests.tui.asked_screen import AskedScreen
 from tui.overview import painters
 from tui.overview.alert_lines import alert_key
-from tui.overview.focus import AGES, ALERTS, QUEUES
 from tui.overview.keys import ROWS
-from tui.overview.parts import SEEN_SECONDS, Change, OverviewParts
+from tui.overview.parts import AGES, ALERTS, QUEUES, SEEN_SECONDS, Change, OverviewParts
 from tui.overview.reads import PlaceReads
 from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.key_rows import absent_actions, press

@@ -68,10 +68,9 @@ from tui.overview import alert_lines as alert_view
 from tui.overview import place_lines as view
 from tui.overview import reads as overview_reads
 from tui.overview import side_panes
-from tui.overview.age_widget import AgeTable
 from tui.overview.division import OverviewFrame, PaneNeeds, divide_screen, share_lines
-from tui.overview.focus import AGES, ALERTS, QUEUES
-from tui.overview.panes import KINDS, LOG
+from tui.overview.panes import KINDS, LOG, AgeTable
+from tui.overview.parts import AGES, ALERTS, QUEUES
 from tui.overview.place_lines import PlaceLine
 from tui.overview.reads import EventCounts, OverviewReads, count_events
 from tui.overview.screen import OverviewScreen
@@ -465,7 +464,7 @@ async def test_the_cursor_stays_on_its_name(kinds: MemoryTasks) -> None:
         await operator.sees("Ages: many, pending by kind")
         await focus(operator, AGES)
         await operator.press("j", "j", "l")
-        before = table_of(operator).current_cell
+        before = table_of(operator)._cell
         assert before.name
         with kinds.condition:
             for number in range(60):
@@ -473,7 +472,7 @@ async def test_the_cursor_stays_on_its_name(kinds: MemoryTasks) -> None:
                 kinds.put(("", late.id), late)
         await operator.until(lambda: "late" in operator.text)
 
-        assert table_of(operator).current_cell == before
+        assert table_of(operator)._cell == before
 
 
 async def test_the_rows_stay_those_of_one_field(kinds: MemoryTasks) -> None:

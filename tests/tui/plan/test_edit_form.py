@@ -22,11 +22,10 @@ from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules
 from engine.store import Unavailable
 from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import NOW, Clock, a_memory, a_place, a_task, some_tasks
-from tui.plan import pace_lines as pace_view
+from tui.plan import pace_form as pace_view
 from tui.plan.edit_form import EditScreen
 from tui.plan.edit_lines import FIELDS, editable_fields, parse_fields
-from tui.plan.pace_form import PaceScreen
-from tui.plan.pace_lines import ALL_FIELDS, OFF, form_from_pace, pace_from_form
+from tui.plan.pace_form import ALL_FIELDS, OFF, PaceScreen, form_from_pace, pace_from_form
 from tui.plan.screen import PlanScreen
 from tui.widgets.text_input import LongWords, Words
 

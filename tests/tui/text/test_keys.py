@@ -16,9 +16,8 @@ from tui.confirm.action_screen import ActionScreen
 from tui.key_tables import KEYS, keys_on
 from tui.locks.screen import LockScreen
 from tui.operations.controls_screen import ControlsScreen
-from tui.operations.record_screen import RecordScreen
 from tui.operations.running_screen import ReplayScreen
-from tui.operations.screen import OperationsScreen
+from tui.operations.screen import OperationsScreen, RecordScreen
 from tui.plan.pace_form import PaceScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.problems_screen import ProblemsScreen

@@ -19,10 +19,9 @@ from tui.screens.rows_parts import ROW_HAS_LEFT, Change, RowCursor, RowsParts
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys
-from tui.transports import keys as transport_keys
-from tui.transports.failures import ROWS as FAILURE_ROWS
-from tui.transports.failures import FailureParts
+from tui.transports import screen as transport_keys
 from tui.transports.parts import TransportParts
+from tui.transports.screen import FAILURE_ROWS, FailureParts
 
 PEER = "https://a.example"
 ERRORS = (Failure(60.0, "421", line="421 later"), Failure(None, "421"))

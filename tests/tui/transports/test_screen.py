@@ -42,8 +42,8 @@ from tui.screens.target import Target
 from tui.session.background_command import address_error
 from tui.text import keys
 from tui.text.task_row import time_fields
+from tui.transports import actions as suspend_view
 from tui.transports import board, detail_lines
-from tui.transports import suspend_lines as suspend_view
 from tui.transports import transport_lines as view
 from tui.transports.board import TransportBoard
 from tui.transports.screen import FailuresScreen, TransportsScreen
@@ -469,7 +469,7 @@ def test_suspended_wins_over_failing_and_the_figures_stay() -> None:
 
     table = row_of(curl, 80, routes).split()
     assert table[:6] == ["curl", "SUSPENDED", "20", "1", "95%", "-"]
-    panel = side_panes.transport_lines(MailHealth((curl,)), 0.5, NOW, 60, 4, has_mail=True)
+    panel = side_panes.transport_lines(MailHealth((curl,)), 0.5, 60, 4, has_mail=True)
     assert "curl  SUSPENDED  19/20 failed" in words(panel)
     detail_text = words(
         detail_lines.detail_lines(curl, MailHealth(), 0.5, now=NOW, width=100, routes=routes)

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import NamedTuple
 
-from engine.destinations.destination import Destination, origin_of
-from engine.destinations.registry import Registry
+from engine.destinations.destination import Destination, Registry, origin_of
 from engine.destinations.watch import ACTIONS, DestinationState, SeenDestination
 from engine.formats.base.destination_controls import open_seen_registry, run_action
 from engine.formats.base.format import Setup

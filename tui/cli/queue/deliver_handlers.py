@@ -15,7 +15,7 @@ from engine.system.command_errors import EX_CONFIG, fail
 from engine.work.handlers import Context, Handler, HandlerResult
 
 if TYPE_CHECKING:
-    from engine.destinations.registry import Registry
+    from engine.destinations.destination import Registry
 
 PROBE_GRACE_SECONDS = 5.0
 """Seconds after the timeout of a probe from which it counts as lost."""

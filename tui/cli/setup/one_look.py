@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from engine.formats.base.format import Setup
 from engine.index.filter_language import Filter
+from engine.live.folder_watch import SharedParts
 from engine.live.index_sync import Found, scan_all
-from engine.live.shared_parts import SharedParts
 from engine.places.place import Place
 from engine.store import ReadableStore, Unavailable
 from engine.text.safe import safe_line

@@ -17,9 +17,8 @@ from engine.delivery import network_errors
 from engine.delivery.http_client import Answer
 from engine.delivery.network_errors import DeliveryError
 from engine.delivery.status_table import DONE, FATAL, outcome, retry_after
-from engine.destinations.destination import Destination, mark_success, origin_of
+from engine.destinations.destination import Destination, mark_success, origin_of, update
 from engine.destinations.outbox import Outbox
-from engine.destinations.registry import update
 from engine.formats.bullmq.federation.acks import (
     Ack,
     AckRefused,

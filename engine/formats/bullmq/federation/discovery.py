@@ -7,8 +7,7 @@ its place. An operator who knows better forgets the old keys first.
 from __future__ import annotations
 
 from engine.delivery.network_errors import DeliveryError
-from engine.destinations.destination import Destination, mark_success, origin_of
-from engine.destinations.registry import update
+from engine.destinations.destination import Destination, mark_success, origin_of, update
 from engine.formats.bullmq.federation.envelope import BadEnvelope
 from engine.formats.bullmq.federation.keys import ENCRYPTION, SIGNING, PeerKeys
 from engine.formats.bullmq.federation.parts import (

@@ -15,9 +15,9 @@ from engine.destinations.destination import (
     origin_of,
     restart_probes,
     seconds_to_probe,
+    update,
     waits_until,
 )
-from engine.destinations.registry import update
 from engine.formats.bullmq.federation.discovery import discover_url
 from engine.formats.bullmq.federation.jobs import BadJob, parse_server, probe_id
 from engine.formats.bullmq.federation.parts import FederationParts, for_task, keys_of

@@ -17,9 +17,10 @@ from typing import NamedTuple
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
-from engine.formats.base.folder import name_exists, opened
+from engine.formats.base.folder import name_exists
 from engine.formats.bullmq.federation.envelope import KEY_BYTES, BadEnvelope, decode, encode
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
 
 SIGNING, ENCRYPTION = "publicKey", "encryptionPublicKey"
@@ -73,10 +74,7 @@ class OwnKeys(NamedTuple):
     @property
     def public(self) -> PeerKeys:
         """The public halves."""
-        return PeerKeys(
-            encode(self.signing.public_key().public_bytes_raw()),
-            encode(self.encryption.public_key().public_bytes_raw()),
-        )
+        return PeerKeys(*(encode(pair.public_key().public_bytes_raw()) for pair in self))
 
     def texts(self) -> Mapping[str, str]:
         """The four texts by the names of their variables; two of them are secret."""
@@ -136,7 +134,7 @@ def _read_files(folder: str) -> dict[str, str]:
         directory = files.open_dir_path(folder)
     except OSError as error:
         raise BadKeys(f"{folder}: {error_text(error)}") from error
-    with opened(directory):
+    with closing_fd(directory):
         for name in VARIABLES:
             try:
                 fd = files.open_plain(name.lower(), directory)
@@ -196,7 +194,7 @@ def finish_keys(folder: str) -> None:
 @contextmanager
 def _locked(folder: str, *, make: bool = False) -> Iterator[int]:
     """The open folder, with its flock: two processes make no keys at the same time."""
-    with opened(files.open_dir(folder, make=make)) as directory, files.Flock(directory):
+    with closing_fd(files.open_dir(folder, make=make)) as directory, files.Flock(directory):
         yield directory
 
 

@@ -9,8 +9,7 @@ from typing import NamedTuple, Protocol
 
 from engine.delivery.http_client import Answer
 from engine.delivery.network_errors import CANCELLED, OWN_LIMIT, DeliveryError
-from engine.destinations.destination import Destination
-from engine.destinations.registry import Registry
+from engine.destinations.destination import Destination, Registry
 from engine.formats.bullmq.federation.keys import ENCRYPTION, SIGNING, OwnKeys, PeerKeys
 from engine.formats.bullmq.federation.profile import POLICIES, Policy, Profile
 from engine.formats.bullmq.federation.shared_tables import SharedTables, SqlFollows

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from engine.config.place_address import Address
 from engine.destinations.database import PATIENCE_SECONDS, NoTable, SqlDatabase
-from engine.destinations.destination import Destination, origin_of
-from engine.destinations.registry import Registry
+from engine.destinations.destination import Destination, Registry, origin_of
 from engine.formats.base.format import Setup
 from engine.formats.bullmq.federation.keys import ENCRYPTION, SIGNING
 from engine.formats.bullmq.federation.settings import FederationConfig, parse_federation

@@ -34,8 +34,9 @@ from engine.formats.zmailer.spool.control_file import (
     parse_control_file,
 )
 from engine.formats.zmailer.spool.folders import PostofficeFolders, read_whole
-from engine.formats.zmailer.spool.marks import LineChange
+from engine.formats.zmailer.spool.marks import Commit, LineChange
 from engine.formats.zmailer.spool.names import parse_quad
+from engine.formats.zmailer.submit import Router
 from engine.model import State
 from engine.store import Unavailable
 from engine.system import files
@@ -90,8 +91,6 @@ class AgentMessage:
             one for one in marks.to_do(self.control.recipients) if one.quad[:2] == (channel, host)
         ]
 
-    # ---- what is to be sent
-
     def sender(self, recipient: RecipientLine) -> bytes:
         """The sender of the envelope for a recipient; empty for a report."""
         at = self.data.rfind(b"\ns ", 0, recipient.offset) + 1
@@ -134,8 +133,6 @@ class AgentMessage:
             offset = int(text)
         file.seek(offset)
         return file
-
-    # ---- locks and outcomes
 
     def lock(self, recipients: Iterable[RecipientLine]) -> list[RecipientLine]:
         """Lock recipients; return those that still were to do. Raises TimeoutError: another process
@@ -200,6 +197,18 @@ class AgentMessage:
             for offset, _, _ in changes:
                 del self._locks[offset]
         return True
+
+    def give_to_router(
+        self, router: Router, outcomes: Sequence[AgentOutcome], chunks: Iterable[bytes]
+    ) -> Sequence[AgentOutcome]:
+        """Record final outcomes together, and write a mail into router/ that belongs to them; no
+        outcomes if that was not possible: neither is done then."""
+        commit = Commit(self.name, tuple(self.changes(outcomes)))
+        with router.stage(commit, chunks) as send:
+            if self.record(outcomes, is_atomic=True):
+                send()
+                return outcomes
+        return ()
 
     def _append(self, lines: bytes) -> None:
         size = os.lseek(self._fd, 0, os.SEEK_END)
@@ -319,8 +328,7 @@ def run_agent(serve: Callable[[JobLine], Iterable[bytes]], stdin: int = 0, stdou
     """Serve jobs until an empty line, or the end of the input; a last line without LF is no job.
 
     `serve` yields the answers to a job, each with its LF, and each once it is true on disk: the
-    scheduler may be gone when it is written. Then the agent ends after this job.
-    """
+    scheduler may be gone when it is written. Then the agent ends after this job."""
     with suppress(BrokenPipeError, ConnectionResetError):
         files.write_all(stdout, HUNGRY)
         buffer = LineBuffer()

@@ -195,7 +195,6 @@ def _status(text: str, default: str) -> str:
 
 
 def _notify_parameters(one: RecipientLine) -> str:
-    """Parameters of RCPT for notifications."""
     return _format_parameters({name: dsn_parameter(one.dsn, name) for name in ("NOTIFY", "ORCPT")})
 
 

@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeAlias
 
 from engine.store import Unavailable
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
 
 MAX_FILE_BYTES = 1 << 20
@@ -77,8 +78,7 @@ class MailqUser(NamedTuple):
 def digest(challenge: str, password: str) -> str:
     """The answer to a challenge: MD5 of its whole line, `220 ` included, and the password.
 
-    scheduler(8zm) shows it without the 220; ZMailer 3.0.1 and its client have it.
-    """
+    scheduler(8zm) shows it without the 220; ZMailer 3.0.1 and its client have it."""
     data = f"{challenge}{password}".encode("utf-8", "surrogateescape")
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
@@ -96,8 +96,7 @@ def find_user(users: Sequence[MailqUser], name: str, peer: Peer) -> MailqUser | 
 def parse_users(text: str) -> tuple[tuple[MailqUser, ...], tuple[str, ...]]:
     """Parse the file; also return what is wrong with it, with the numbers of the lines.
 
-    A bad line admits no user. An unknown right is ignored.
-    """
+    A bad line admits no user. An unknown right is ignored."""
     users, wrong = list[MailqUser](), list[str]()
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip() or line[0] in "#*":
@@ -135,7 +134,7 @@ def read_users(path: str) -> tuple[tuple[MailqUser, ...], tuple[str, ...]]:
         fd = files.open_file(path)
     except OSError as error:
         raise Unavailable(f"{path}: {error_text(error)}") from None
-    try:
+    with closing_fd(fd):
         file_stat = os.fstat(fd)
         if not stat.S_ISREG(file_stat.st_mode) or file_stat.st_size > MAX_FILE_BYTES:
             raise Unavailable(f"{path}: expected a plain file of at most 1 MiB")
@@ -146,6 +145,4 @@ def read_users(path: str) -> tuple[tuple[MailqUser, ...], tuple[str, ...]]:
                 f"{path}: owned by user {file_stat.st_uid}, expected root or this user"
             )
         data = os.read(fd, MAX_FILE_BYTES)
-    finally:
-        os.close(fd)
     return parse_users(data.decode("utf-8", "surrogateescape"))

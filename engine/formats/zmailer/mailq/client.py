@@ -128,7 +128,6 @@ class MailqClient:
         return answer
 
     def _ask(self, command: str, *, can_repeat: bool = True) -> str:
-        """Send a command; return the first line of its answer."""
         if any(not c.isprintable() and not "\udc80" <= c <= "\udcff" for c in command):
             raise Unsupported(f"control characters in {safe_line(command)!r}")
         was_open = self._connection.is_usable

@@ -137,7 +137,6 @@ def parse_dump(text: str, now: float) -> SchedulerView:
 
 
 def _names(lists: list[KeyList], amount: int, number: int) -> list[str]:
-    """The name of each key."""
     names = {key: one.name for one in lists for key in one.keys}
     if len(names) != amount:
         raise bad_line(number, "End:", "each key in one list of Channels: and of Hosts:")

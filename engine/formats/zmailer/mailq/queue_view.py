@@ -104,8 +104,7 @@ class ThreadView(NamedTuple):
 class GroupView(NamedTuple):
     """The threads of one clause and channel, which share idle agents (a ring), with its limits.
 
-    A second number of a pair is a recount, shown if it differs from the first.
-    """
+    A second number of a pair is a recount, shown if it differs from the first."""
 
     channel: str
     """The pattern of the clause."""
@@ -175,7 +174,6 @@ class SchedulerView(NamedTuple):
     host_keys: tuple[KeyList, ...] = ()
     """The lists `Channels` and `Hosts` of a dump in the order of their server; (): the order of the
     jobs."""
-    counters: tuple[CounterView, ...] = ()
 
 
 ROUNDING_SECONDS = 1.5

@@ -65,8 +65,7 @@ def whole(text: str) -> int:
 def short_time(seconds: int) -> str:
     """Seconds as the original writes them: 2d23h, 13m18s, 4d1m6s, -1d28s, 0s.
 
-    Minutes and seconds are there only if days or hours are 0.
-    """
+    Minutes and seconds are there only if days or hours are 0."""
     if seconds <= 0:
         return f"-{short_time(-seconds)}" if seconds else "0s"
     days, remaining = divmod(seconds, 86400)

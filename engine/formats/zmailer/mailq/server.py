@@ -23,6 +23,7 @@ from engine.formats.zmailer.mailq.report_text import decode
 from engine.formats.zmailer.mailq.session import MailqQueue, MailqSession, PreparedReports, Reply
 from engine.store import Unavailable
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
 
 DEFAULT_PORT = 174
@@ -57,13 +58,10 @@ def listen_unix(path: str) -> socket.socket:
     folder, name = os.path.split(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        at = files.open_folder(folder or ".")
-        try:
+        with closing_fd(files.open_folder(folder or ".")) as at:
             reached = f"/proc/self/fd/{at}/{name}"  # in the opened folder, and not too long
             _remove_dead_socket(path, name, at, reached)
             files.bind_socket(listener, name, at, _SOCKET_MODE)
-        finally:
-            os.close(at)
         listener.listen(MAX_CONNECTIONS)
     except OSError as error:
         listener.close()
@@ -118,8 +116,7 @@ class MailqServer:
     ) -> None:
         """Serve version 2 to `users`, or version 1 to all if that is None.
 
-        `with_jobs` False: version 1 shows only the threads. `is_exact`: see `MailqSession`.
-        """
+        `with_jobs` False: version 1 shows only the threads. `is_exact`: see `MailqSession`."""
         self._queue, self._is_exact = queue, is_exact
         self._dump = "1" if with_jobs else "1Q"
         self.users = users

@@ -26,27 +26,21 @@ class MailqQueue(Protocol):
     def view(self, *, with_jobs: bool) -> SchedulerView:
         """The present view; the same object as long as it may be shown again, because its text is
         kept. `with_jobs`: also all jobs, for version 1."""
-        ...
 
     def jobs(self, channel: str, host: str) -> Sequence[JobView]:
         """The jobs of one thread; () if there is no such thread."""
-        ...
 
     def counters(self) -> Iterable[CounterView]:
         """The counters."""
-        ...
 
     def etrn(self, host: str) -> bool:
         """Make the threads of a host due now; True if that started something."""
-        ...
 
     def kill_message(self, name: str) -> str:
         """Delete a message, named by spool id or control file; why not, or "" if it is gone."""
-        ...
 
     def kill_thread(self, channel: str, host: str) -> str:
         """Delete all jobs of a thread; why not, or "" if they are gone."""
-        ...
 
 
 class Reply(NamedTuple):

@@ -38,8 +38,6 @@ class TaskRequests:
         self._source, self._clock = source, clock
         self._sent: dict[str, SentRequest] = {}
 
-    # ---- reading
-
     def read(self, names: Iterable[str]) -> dict[str, tuple[Task, JobView]]:
         """The tasks with these ids that are there, each with its job; one request a thread."""
         idents = {ident for ident in names if parse_id(ident)}
@@ -74,8 +72,6 @@ class TaskRequests:
         sent = [self._sent[command] for command in commands if command in self._sent]
         now = time.monotonic()
         return any(now - one.at < REQUEST_SECONDS and ident not in one.answered for one in sent)
-
-    # ---- changing
 
     def apply(self, edges: Edges, moves: Sequence[Move]) -> list[Outcome]:
         """Make some changes: each request once, then read what is there."""

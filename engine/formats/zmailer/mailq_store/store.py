@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import groupby, islice
 
 from engine.formats.zmailer.mailq.connection import ServerAddress
 from engine.formats.zmailer.mailq_store.controls import SchedulerControls
@@ -46,8 +46,6 @@ class MailqStore(Store):
     @override
     def close(self) -> None:
         self._source.close()
-
-    # ---- reading
 
     @override
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
@@ -101,7 +99,8 @@ class MailqStore(Store):
         words = {word: sum(task.word == word for task in tasks) for word in WORDS}
         order = {state: place for place, state in enumerate(STATES)}
         tasks.sort(key=lambda task: (order[task.state], task.id))
-        first = {id(task) for state in STATES for task in islice(_of(state, tasks), 3)}
+        by_state = groupby(tasks, lambda task: task.state)
+        first = {id(task) for _, same in by_state for task in islice(same, 3)}
         some = [task for place, task in enumerate(tasks) if place < number or id(task) in first]
         return StoreSample(counts, words, iter(some))
 
@@ -125,8 +124,6 @@ class MailqStore(Store):
             raise Gone(f"{task.id}: no part {part!r}")
         return job_lines(now[1]).encode("utf-8", "surrogateescape")
 
-    # ---- changing
-
     @override
     def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
         return self._requests.verify(known_tasks)
@@ -148,7 +145,3 @@ class MailqStore(Store):
     @override
     def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
         return self._controls.forecast(name, target, value)
-
-
-def _of(state: State, tasks: Iterable[Task]) -> Iterator[Task]:
-    return (task for task in tasks if task.state is state)

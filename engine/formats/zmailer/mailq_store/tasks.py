@@ -68,8 +68,7 @@ def tasks_of(thread_jobs: ThreadJobs, now: float) -> Iterator[Task]:
 
 def _fed_jobs(thread_jobs: ThreadJobs) -> frozenset[str]:
     """The control files of the jobs that agents have: of those that wait for nothing, the ones that
-    were fed last, as many as the agents have not answered. Version 2 does not name them.
-    """
+    were fed last, as many as the agents have not answered. Version 2 does not name them."""
     outstanding = (
         sum(agent.outstanding for agent in thread_jobs.thread.agents) if thread_jobs.thread else 0
     )

@@ -72,8 +72,7 @@ def scheduler_niceness(conf: SchedulerConf, current: int) -> int:
 
 def find_form(table: ClauseTable, row: Unreported) -> str:
     """The name of the form for a report that begins with this diagnostic: `expiryform` of its
-    clause if the recipient has expired, else `deliveryform`.
-    """
+    clause if the recipient has expired, else `deliveryform`."""
     channel, host = map(os.fsdecode, row.recipient.quad[:2])
     settings = table.find(channel, host) or ClauseSettings()
     is_expired = row.status == diagnostics.EXPIRED_STATUS.decode()
@@ -104,8 +103,7 @@ def format_value(value: Value) -> str:
 
 def conf_changes(old: SchedulerConf, new: SchedulerConf) -> Iterator[str]:
     """Yield a line for each clause or PARAM that was added, removed or changed; none if both mean
-    the same.
-    """
+    the same."""
     before, after = _by_name(old.clauses), _by_name(new.clauses)
     for name in before:
         if name not in after:

@@ -63,8 +63,6 @@ class SchedulerLoop:
         self.every_turn: list[Callable[[], object]] = []
         """Called in each turn, at least once a second."""
 
-    # ---- one turn
-
     def add_reader(self, source: int, handle: Callable[[], object]) -> None:
         """Call a function whenever a descriptor can be read."""
         self._selector.register(source, selectors.EVENT_READ, handle)
@@ -119,8 +117,7 @@ class SchedulerLoop:
 
     def end(self) -> None:
         """As `stop`, but end the loop after at most `END_SECONDS`, the second time after this turn;
-        agents that still have jobs then finish them by themselves.
-        """
+        agents that still have jobs then finish them by themselves."""
         if self._end_at < float("inf"):
             self.is_ended = True
             return
@@ -147,8 +144,7 @@ class SchedulerLoop:
 
     def _record_lost(self) -> None:
         """Write the diagnostics that are missing in messages that agents had: an agent may have
-        ended after the tag, and before its answer. Another scheduler would not.
-        """
+        ended after the tag, and before its answer. Another scheduler would not."""
         for number, message in self._given.items():
             if number in self.parts.table.messages:  # else it is complete
                 try:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
+from engine.formats.zmailer import statistics_log
 from engine.formats.zmailer.log_file import format_line
-from engine.formats.zmailer.scheduler.arrivals import Arrivals
 from engine.formats.zmailer.scheduler.message_outcomes import MessageOutcomes, parse_line
-from engine.formats.zmailer.scheduler.message_places import MessagePlaces
+from engine.formats.zmailer.scheduler.message_places import Arrivals, MessagePlaces
 from engine.formats.zmailer.scheduler.message_reading import (
     DeliveryTrigger,
     Loaded,
@@ -29,6 +29,7 @@ from engine.formats.zmailer.spool.folders import PostofficeFolders, read_line
 from engine.formats.zmailer.statistics_log import StatisticsLine
 from engine.store import StoreError
 from engine.system import files, users
+from engine.system.cleanup import closing_fd
 from engine.system.files import Refused
 
 RETRY_SECONDS = 30.0
@@ -59,7 +60,7 @@ class SchedulerParts(NamedTuple):
     reader: QueuedMessageReader
     outcomes: MessageOutcomes
     arrivals: Arrivals
-    statistics: Callable[[StatisticsLine], None]
+    statistics: Callable[[str], None]
     log: Callable[[str], None]
     trace: Callable[[str], None]
     """As `log`, for each step; it does nothing if the log is not verbose."""
@@ -96,8 +97,6 @@ class MessageFlow:
                 del self._incomplete[number]
             elif due <= now:
                 self._complete(message)
-
-    # ---- files
 
     def take(self, name: str) -> None:
         """Read a control file, and schedule its recipients."""
@@ -169,8 +168,6 @@ class MessageFlow:
         if not message.open_jobs:
             self._complete(message)
 
-    # ---- outcomes
-
     def answered(self, job: Job, answer: AgentAnswer) -> None:
         """An agent has answered for a recipient."""
         parts, now, message = self.parts, self.parts.clock(), job.message
@@ -222,12 +219,13 @@ class MessageFlow:
             channel=channel,
             host=host,
         )
+        text = statistics_log.format_line(line)
         for _ in range(count):
-            self.parts.statistics(line)
+            self.parts.statistics(text)
 
     def _expired(self, job: Job, now: float) -> None:
         try:
-            self.parts.outcomes.fail([job], now)
+            self.parts.outcomes.expire(job, now)
         except (OSError, Refused) as error:
             self.parts.log(f"{job.message.path}: cannot expire now: {error}")
             return
@@ -335,14 +333,10 @@ def _append_verbose(
 
     The `-v` of ZMailer's sendmail makes such a file in public/ and shows what is added. Any user
     may write a path into the message (v line), so only a file below public/ that is there already
-    and belongs to the owner of the message is written, with the rights of that owner.
-
-    Raises:
-        FileNotFoundError: there is no such log, or the message is gone.
-        Refused: it is not in public/, not a file of the message's owner, or the control file
-            cannot be used.
-        OSError: it cannot be written.
-    """
+    and belongs to the owner of the message is written, with the rights of that owner. Raises
+    FileNotFoundError: there is no such log, or the message is gone; Refused: it is not in public/,
+    not a file of the message's owner, or the control file cannot be used; OSError: it cannot be
+    written."""
     name = _match_name(message.verbose_log)
     if name is None:
         raise Refused(f"expected ../{PUBLIC}/NAME")
@@ -350,7 +344,7 @@ def _append_verbose(
     account = users.owner_account(owner)
     with folders.open_below(folders.fd, PUBLIC) as folder, users.files_as(account):
         fd = files.open_plain(name[1], folder, os.O_WRONLY | os.O_APPEND)
-    try:
+    with closing_fd(fd):
         if os.fstat(fd).st_uid != owner.st_uid:
             raise Refused("its owner is not that of the message")
         ident = names.spool_id(message.number, message.modified_ns)
@@ -359,5 +353,3 @@ def _append_verbose(
                 quad = parse_line(control.fd, read_line(control.fd, offset)).quad
                 line = b"%b/%b %b: %b" % (quad.channel, quad.host, quad.user, outcome)
                 files.write_all(fd, format_line(f"{ident} {line.decode(errors='replace')}", now))
-    finally:
-        os.close(fd)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import NamedTuple
 
 from engine.formats.zmailer import diagnostics
 from engine.formats.zmailer.diagnostics import Unreported
@@ -49,20 +48,8 @@ _MAX_CACHED = 100
 _NO_ACCESS = (TimeoutError, Refused)
 
 
-class ReportRequest(NamedTuple):
-    """A message whose diagnostics are to be reported to its sender."""
-
-    opened: OpenControl
-    """Its control file, with the write lock."""
-    data: bytes
-    control: ControlFile
-    modified_ns: int
-    """Time of its message file."""
-
-
-Reporter = Callable[[ReportRequest, float], None]
-"""Reports the d lines that no report has, and marks them, durably. It raises OSError or
-`Unavailable` if that is not possible now; then the message stays."""
+Reporter = Callable[[OpenControl, bytes, ControlFile, int, float], None]
+"""As `SenderReports.report`; if it raises OSError or `Unavailable`, the message stays."""
 
 
 class MessageOutcomes:
@@ -126,7 +113,6 @@ class MessageOutcomes:
     def _append(
         self, fd: int, message: QueuedMessage, answer: AgentAnswer, line: bytes, now: float
     ) -> None:
-        """Append the diagnostic of an answer."""
         if message.number not in self._header_offsets:
             fields = diagnostics.fields_of(read_whole(fd)[0])
             blocks = (at for at, line in fields if line[:1] == b"m")
@@ -152,26 +138,23 @@ class MessageOutcomes:
             data, file_stat = read_whole(opened.fd)
             append_lost_failures(opened.fd, data, parse_control_file(data), file_stat)
 
-    def fail(self, jobs: Sequence[Job], now: float, *, why: str = "") -> None:
-        """Let all recipients to do of some jobs of one message fail: they are too old, or `why`.
-        Durable on return: first the tags, then the diagnostics, with one fsync. If the process is
-        killed between, the next one appends others, but another scheduler than ours does not: so
-        nothing slow may come between. Raises OSError: it cannot be written now, or another process
-        has a recipient."""
-        message = jobs[0].message
-        jobs_by_offset = {offset: job for job in jobs for offset in job.todo}
-        with suppress(FileNotFoundError), self._open(message, _NO_ACCESS) as opened:
+    def expire(self, job: Job, now: float) -> None:
+        """Let all recipients to do of a job fail: they are too old. Durable on return: first the
+        tags, then the diagnostics, with one fsync. If the process is killed between, the next one
+        appends others, but another scheduler than ours does not: so nothing slow may come between.
+        Raises OSError: it cannot be written now, or another process has a recipient."""
+        with suppress(FileNotFoundError), self._open(job.message, _NO_ACCESS) as opened:
             data, _ = read_whole(opened.fd)
             ended = [
                 one
                 for one in parse_control_file(data).recipients
-                if one.offset in jobs_by_offset and marks.state_of(one.head) is State.PENDING
+                if job.is_todo(one.offset) and marks.state_of(one.head) is State.PENDING
             ]
-            age = _format_age(now - message.modified)
+            age, last = _format_age(now - job.message.modified), _last_problem(job, now)
             lines = []
             for one in ended:
-                diagnostic = _failure(one, jobs_by_offset[one.offset], age, now, why)
-                lines.append(diagnostics.format_diagnostic(data, one.offset, diagnostic))
+                text = diagnostics.timeout(one, last, age, now, is_final=True)
+                lines.append(diagnostics.format_diagnostic(data, one.offset, text))
             for one in ended:
                 marks.write_mark(opened.fd, one.offset, marks.marked(one.head, State.DEAD))
             if lines:
@@ -234,7 +217,7 @@ class MessageOutcomes:
     ) -> None:
         control = parse_control_file(data)
         if control.diagnostics:
-            self._report(ReportRequest(opened, data, control, message.modified_ns), now)
+            self._report(opened, data, control, message.modified_ns, now)
 
     def remove(self, message: QueuedMessage) -> None:
         """Remove a message without a report to its sender."""
@@ -316,15 +299,6 @@ def _diagnostic_of(answer: AgentAnswer, now: float) -> Diagnostic:
 
 def _last_problem(job: Job, now: float) -> Diagnostic | None:
     return Diagnostic(now, (), job.text) if job.text else None
-
-
-def _failure(one: RecipientLine, job: Job, age: str, now: float, why: str) -> Diagnostic:
-    """The diagnostic of a recipient that is too old, or that an operator gave up."""
-    expired = diagnostics.timeout(one, _last_problem(job, now), age, now, is_final=True)
-    if not why:
-        return expired
-    notary = (one.quad.user, b"failed", b"5.0.0", b"", b"", b"")
-    return Diagnostic(now, notary, b"\r" + why.encode())
 
 
 def _format_age(seconds: float) -> str:

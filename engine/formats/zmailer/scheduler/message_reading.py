@@ -87,7 +87,9 @@ class QueuedMessageReader:
                 try:
                     return self._read_open(opened)
                 except Refused as refusal:
-                    return self._park_later(opened, str(refusal), now)
+                    if now - os.fstat(opened.fd).st_ctime < BROKEN_SECONDS:
+                        return MessagePostponed(BROKEN_SECONDS, str(refusal))
+                    return Parked(self._places.park(opened), str(refusal))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (Refused, TimeoutError) as error:
@@ -187,11 +189,6 @@ class QueuedMessageReader:
             for pid in pids
             if pid and not lock_process.has_ended(pid, file_stat.st_mtime, transport)
         )
-
-    def _park_later(self, opened: OpenControl, why: str, now: float) -> Reading:
-        if now - os.fstat(opened.fd).st_ctime < BROKEN_SECONDS:
-            return MessagePostponed(BROKEN_SECONDS, why)
-        return Parked(self._places.park(opened), why)
 
 
 def write_heads(fd: int, heads: dict[int, bytes]) -> None:

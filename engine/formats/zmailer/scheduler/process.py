@@ -1,26 +1,31 @@
-"""The process of the scheduler: options and files to a running loop, its sockets and signals."""
+"""The process of the scheduler: options and files to a running loop, its sockets and signals.
+
+The loop reads signals as requests from a descriptor (scheduler(8zm)).
+"""
 
 from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+import signal
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, suppress
+from enum import StrEnum
 from functools import partial
 from random import Random
 from typing import NamedTuple
 
 from engine.formats.zmailer.environment import SchedulerFiles, ZmailerSettings, read_files
-from engine.formats.zmailer.log_file import SchedulerLog
+from engine.formats.zmailer.log_file import SchedulerLog, SchedulerOutputs
 from engine.formats.zmailer.mailq.acl import MailqUser, read_users
 from engine.formats.zmailer.mailq.job_text import dump_lines
 from engine.formats.zmailer.mailq.report_text import encode
 from engine.formats.zmailer.mailq.server import MailqServer, listen_tcp, listen_unix
 from engine.formats.zmailer.notify import NotifySocket
 from engine.formats.zmailer.options import SchedulerOptions
-from engine.formats.zmailer.reports import ReportSettings
+from engine.formats.zmailer.reports import ReportSettings, SenderReports
 from engine.formats.zmailer.scheduler import clauses, spool_controls
-from engine.formats.zmailer.scheduler.arrivals import Arrivals, ScanLimits
 from engine.formats.zmailer.scheduler.clauses import (
     ClauseTable,
     find_form,
@@ -30,16 +35,14 @@ from engine.formats.zmailer.scheduler.clauses import (
 from engine.formats.zmailer.scheduler.loop import SchedulerLoop
 from engine.formats.zmailer.scheduler.message_flow import SchedulerParts
 from engine.formats.zmailer.scheduler.message_outcomes import MessageOutcomes
-from engine.formats.zmailer.scheduler.message_places import MessagePlaces
+from engine.formats.zmailer.scheduler.message_places import Arrivals, MessagePlaces, ScanLimits
 from engine.formats.zmailer.scheduler.message_reading import QueuedMessageReader
-from engine.formats.zmailer.scheduler.reporting import SenderReports
 from engine.formats.zmailer.scheduler.running_agents import AgentLimits
 from engine.formats.zmailer.scheduler.view import SchedulerQueue
 from engine.formats.zmailer.scheduling.jobs import ThreadKey
 from engine.formats.zmailer.scheduling.ready import AgentSlots
 from engine.formats.zmailer.scheduling.table import ThreadTable
 from engine.formats.zmailer.scheduling.work import WorkTable
-from engine.formats.zmailer.signals import SignalReader, SignalRequest
 from engine.formats.zmailer.spool.changes import LineChanges
 from engine.formats.zmailer.spool.folders import PostofficeFolders
 from engine.formats.zmailer.spool.lock_process import PidFile
@@ -47,17 +50,74 @@ from engine.formats.zmailer.spool.permissions import write_refusal
 from engine.formats.zmailer.spool.reading import MessageReader
 from engine.formats.zmailer.spool.scheduler_conf import SchedulerConf
 from engine.formats.zmailer.spool_mail import SpoolMail, read_form
-from engine.formats.zmailer.statistics_log import StatisticsLine, format_line
 from engine.mail.host import this_host
 from engine.store import Unavailable
-from engine.system import files, syslog_handler
+from engine.system import files
 from engine.text.error_text import error_text
+
+
+class SignalRequest(StrEnum):
+    """What a signal asks for."""
+
+    REOPEN_LOGS = "reopen the logs"
+    EXIT = "exit"
+    SLOW_STOP = "exit after all agents have ended"
+    CHECK_NOW = "check the work now"
+    REREAD = "read the configuration again"
+    DUMP = "write the state to the rendezvous file"
+
+
+REQUESTS: Mapping[int, SignalRequest] = {
+    signal.SIGHUP: SignalRequest.REOPEN_LOGS,
+    signal.SIGTERM: SignalRequest.EXIT,
+    signal.SIGINT: SignalRequest.EXIT,
+    signal.SIGQUIT: SignalRequest.SLOW_STOP,
+    signal.SIGALRM: SignalRequest.CHECK_NOW,
+    signal.SIGUSR1: SignalRequest.REREAD,
+    signal.SIGUSR2: SignalRequest.DUMP,
+}
+
+
+class SignalReader:
+    """Collects signals from its start to its `close`; only one may be open in a process."""
+
+    def __init__(self) -> None:
+        self._receiver, sender = socket.socketpair()
+        self._sender = sender
+        for one in (self._receiver, sender):
+            one.setblocking(False)
+        self._old_fd = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+        self._old = {number: signal.signal(number, _note) for number in REQUESTS}
+
+    def fileno(self) -> int:
+        """The descriptor to wait for."""
+        return self._receiver.fileno()
+
+    def read(self) -> Iterator[SignalRequest]:
+        """Yield each request once, in the order of the first signals."""
+        try:
+            data = self._receiver.recv(4096)
+        except BlockingIOError:
+            return
+        yield from dict.fromkeys(REQUESTS[number] for number in data if number in REQUESTS)
+
+    def close(self) -> None:
+        """Handle signals as before."""
+        for number, old in self._old.items():
+            signal.signal(number, old)
+        signal.set_wakeup_fd(self._old_fd)
+        self._receiver.close()
+        self._sender.close()
+
+
+def _note(*_: object) -> None:
+    """A handler that does nothing: the number is written to the descriptor."""
+
 
 DEFAULT_POSTOFFICE = "/var/spool/postoffice"
 DEFAULT_RENDEZVOUS = "/usr/tmp/.mailq.text"
 """The file of SIGUSR2, without -q and RENDEZVOUS (scheduler(8zm))."""
 
-SYSLOG_SOCKET = "/dev/log"
 SPARE_DESCRIPTORS = 64
 """Descriptors that are not for agents; each agent has two: its socket and its pidfd."""
 DEFAULT_REPORT_SECONDS = 300.0
@@ -75,43 +135,6 @@ class Clocks(NamedTuple):
     monotonic: Callable[[], float]
     ages: Callable[[str, Callable[[str], None]], Callable[[float, float], float]]
     """Gets the spool and its log; returns the seconds that runs have seen between two times."""
-
-
-class SchedulerOutputs:
-    """What a scheduler writes: its log, the statistics log, syslog."""
-
-    def __init__(
-        self, log: SchedulerLog, statistics: str, clock: Callable[[], float], *, has_syslog: bool
-    ) -> None:
-        """`statistics` is the path of that log; "": none."""
-        self._log, self._statistics, self._clock = log, statistics, clock
-        self._has_syslog = has_syslog
-
-    def log(self, text: str) -> None:
-        """Write a line to the log."""
-        with suppress(OSError):  # a full disk must not stop the mail
-            self._log.write(text)
-
-    def statistics(self, line: StatisticsLine) -> None:
-        """Write a line to the statistics log."""
-        if self._statistics:
-            try:
-                files.append(self._statistics, format_line(line).encode("utf-8", "replace"))
-            except OSError as error:
-                self.log(f"{self._statistics}: {error_text(error)}")
-
-    def syslog(self, text: str) -> None:
-        """Send a line to syslog (facility mail, severity info), if SYSLOGFLG of zmailer.conf has a
-        C; never waits."""
-        if self._has_syslog:
-            syslog_handler.send_message(
-                SYSLOG_SOCKET,
-                "INFO",
-                text,
-                now=self._clock(),
-                tag="scheduler",
-                facility=syslog_handler.MAIL,
-            )
 
 
 class SchedulerProcess:
@@ -171,11 +194,10 @@ class SchedulerProcess:
         self._rendezvous = os.path.abspath(
             options.rendezvous or environ.get("RENDEZVOUS", DEFAULT_RENDEZVOUS)
         )
-        self._log = SchedulerLog(log_path, self._clocks.wall)
-        self._keep.callback(self._log.close)
+        keep = self._keep.enter_context
+        self._log = keep(closing(SchedulerLog(log_path, self._clocks.wall)))
         self.log_fd = self._log.fd
-        folders = PostofficeFolders(os.path.abspath(root))
-        self._keep.callback(folders.close)
+        folders = keep(closing(PostofficeFolders(os.path.abspath(root))))
         if why := write_refusal(folders):
             raise Unavailable(why)
         os.fchdir(folders.transport)
@@ -197,8 +219,7 @@ class SchedulerProcess:
         self.loop = self._make_loop(folders, recover, random)
         self._queue = SchedulerQueue(self.loop)
         self._open_sockets(folders.root)
-        self._signals = SignalReader()
-        self._keep.callback(self._signals.close)
+        self._signals = keep(closing(SignalReader()))
         self.loop.add_reader(self._signals.fileno(), self._handle_signals)
 
     def _make_loop(
@@ -245,8 +266,6 @@ class SchedulerProcess:
             is_frozen=lambda: options.is_frozen or spool_controls.is_frozen(folders),
         )
 
-    # ---- sockets
-
     def _open_sockets(self, root: str) -> None:
         params = {name: str(one.value) for name, one in self._conf.params.items()}
         self._notify = NotifySocket(self._files.notify_socket(root))
@@ -285,8 +304,6 @@ class SchedulerProcess:
     def _read_notices(self) -> None:
         for path in self._notify.receive():
             self.loop.flow.notice(path)
-
-    # ---- signals
 
     def _handle_signals(self) -> None:
         actions: Mapping[SignalRequest, Callable[[], object]] = {
@@ -339,8 +356,6 @@ class SchedulerProcess:
         lines = dump_lines(view, with_jobs=not self._options.has_short_dump)
         data = b"".join(encode(f"{line}\n") for line in lines)
         files.replace_file(self._rendezvous, data, _DUMP_MODE)
-
-    # ---- its life
 
     def run(self) -> None:
         """Run until a signal ends it."""

@@ -103,8 +103,6 @@ class RunningAgents:
         """No agent is started before: the rate is reached. A time that is past: now."""
         self.is_stopping = False
 
-    # ---- starts
-
     def start_all(self, now: float) -> None:
         """Give an agent to each thread that may have one now."""
         while not self.is_stopping and now >= self.wait_until:
@@ -183,8 +181,6 @@ class RunningAgents:
             work.is_old = True
             if work.thread is None:
                 agent.end(now)
-
-    # ---- conversation
 
     def handle(self, agent: Agent[Job], now: float) -> None:
         """Read, answer and write what is possible now."""
@@ -274,7 +270,6 @@ class RunningAgents:
             return True
 
     def _watch(self, agent: Agent[Job], events: int) -> None:
-        """Wait for these events of the socket."""
         is_there = agent.sock in self._selector.get_map()
         if not events:
             if is_there:
@@ -303,8 +298,6 @@ class RunningAgents:
         for is_error in (False, True):
             self._texts.pop((agent.pid, is_error), None)
         self._work.end(work, now)
-
-    # ---- ends
 
     def make_room(self, now: float) -> None:
         """End an idle agent where threads of other rings wait for its slot: one at a time, in all
@@ -342,6 +335,5 @@ _ENCODING = ("utf-8", "surrogateescape")
 
 
 def _answer_text(answer: AgentAnswer) -> str:
-    """An answer for the log."""
     words = f"{answer.offset} {answer.status.decode()} {answer.text.decode(*_ENCODING)}"
     return words.rstrip().replace("\r", " ")

@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from engine.formats.zmailer.environment import SchedulerFiles
+from engine.formats.zmailer.environment import MAX_CONF_BYTES, SchedulerFiles
 from engine.formats.zmailer.scheduler.clauses import conf_changes
 from engine.formats.zmailer.spool import lock_process
 from engine.formats.zmailer.spool.changes import MailActions, MoreControls
@@ -22,6 +22,7 @@ from engine.formats.zmailer.spool.scheduler_conf import parse_conf
 from engine.override import override
 from engine.store import Control, Outlook, Unavailable, Unsupported
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
 
 FOLDER = ".spooldeck"
@@ -33,7 +34,6 @@ RUNNING_CONF = "scheduler.conf"
 THAWED, FREEZES = "off", "on"
 ALL_HOSTS = "*"
 
-_MAX_CONF_BYTES = 1 << 20
 _SIGNALS = {"slow-stop": signal.SIGQUIT, "reread": signal.SIGUSR1}
 
 
@@ -189,7 +189,5 @@ class SpoolControls(MoreControls):
                 conf = files.open_guarded(RUNNING_CONF, fd)
         except (OSError, files.Refused):
             return None
-        try:
-            return os.read(conf, _MAX_CONF_BYTES).decode("utf-8", "replace")
-        finally:
-            os.close(conf)
+        with closing_fd(conf):
+            return os.read(conf, MAX_CONF_BYTES).decode("utf-8", "replace")

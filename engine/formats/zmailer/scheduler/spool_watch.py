@@ -214,7 +214,6 @@ def _pending(view: ThreadView) -> str:
 
 
 def _clause_rows(conf: SchedulerConf, channel: str, host: str) -> tuple[str, list[tuple[str, str]]]:
-    """The ring of a thread, and the settings of its clause."""
     match = find_settings(conf, channel, host)
     if not match.clauses:
         return "(no clause)", [("clause", "none matches: it is not delivered")]

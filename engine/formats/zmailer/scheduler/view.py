@@ -21,11 +21,13 @@ from engine.formats.zmailer.mailq.queue_view import (
     TotalsView,
 )
 from engine.formats.zmailer.mailq.report_text import decode
+from engine.formats.zmailer.mailq.session import MailqQueue
 from engine.formats.zmailer.scheduler.loop import SchedulerLoop
 from engine.formats.zmailer.scheduling import timers
 from engine.formats.zmailer.scheduling.jobs import Job, QueuedMessage, RingKey, Thread
 from engine.formats.zmailer.scheduling.table import ThreadTable
 from engine.formats.zmailer.spool import names
+from engine.override import override
 
 VIEW_SECONDS = 0.1
 """How long a view is shown."""
@@ -37,8 +39,8 @@ WITH_HOST = 2
 _WAITS = {">MaxTA": JobWait.SLOT, ">MaxChannel": JobWait.CHANNEL, ">MaxThr": JobWait.THREAD}
 
 
-class SchedulerQueue:
-    """`MailqQueue` of a scheduler."""
+class SchedulerQueue(MailqQueue):
+    """The queue of a scheduler."""
 
     def __init__(self, loop: SchedulerLoop) -> None:
         self._loop, self._parts, self._table = loop, loop.parts, loop.parts.table
@@ -48,8 +50,8 @@ class SchedulerQueue:
         self._until = 0.0
         """When the view is too old, by the monotonic clock."""
 
+    @override
     def view(self, *, with_jobs: bool) -> SchedulerView:
-        """The present view, or the last one if it is young enough."""
         now = self._parts.monotonic()
         if self._view is None or now >= self._until or (with_jobs and not self._has_jobs):
             self._view, self._has_jobs = self._build(with_jobs=with_jobs), with_jobs
@@ -160,10 +162,8 @@ class SchedulerQueue:
             is_thread_wait=reason == ">MaxThr",
         )
 
-    # ---- jobs
-
+    @override
     def jobs(self, channel: str, host: str) -> Sequence[JobView]:
-        """The jobs of the threads of a channel and host."""
         threads = list(self._find(channel, host))
         return [one for thread in threads for one in self._jobs(thread)]
 
@@ -195,8 +195,8 @@ class SchedulerQueue:
                 fed_at=thread.fed_at,
             )
 
+    @override
     def counters(self) -> Iterable[CounterView]:
-        """The counters; gauges end in -G."""
         counts, agents = self._loop.flow.totals, self._parts.work.agents.values()
         for name, value in counts._asdict().items():
             yield CounterView(f"SC.{''.join(map(str.title, name.split('_')))}", str(value))
@@ -209,15 +209,13 @@ class SchedulerQueue:
         for name, number in gauges.items():
             yield CounterView(f"SC.{name}-G", str(number))
 
-    # ---- changes
-
+    @override
     def etrn(self, host: str) -> bool:
-        """Try the threads of a host now; True if one could start."""
         self.forget_view()
         return self._table.etrn(host.lower()) > 0
 
+    @override
     def kill_message(self, name: str) -> str:
-        """Remove a message, named by spool id or control file; why not, or ""."""
         self.forget_view()
         message = _find_message(self._table, name)
         if message is None:
@@ -228,8 +226,8 @@ class SchedulerQueue:
             return str(error)
         return ""
 
+    @override
     def kill_thread(self, channel: str, host: str) -> str:
-        """End all jobs of a thread without a report; why not, or ""."""
         self.forget_view()
         jobs = [job for thread in self._find(channel, host) for job in thread.jobs()]
         if not jobs:

@@ -200,8 +200,6 @@ class AgentTalk(Generic[J]):
             else:
                 yield Answered(self._given[parsed.ident], parsed)
 
-    # ---- to the agent
-
     def room(self, overfeed: int) -> int:
         """How many jobs it may get now."""
         room = self.feed.room_for(overfeed)

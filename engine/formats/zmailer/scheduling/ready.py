@@ -98,7 +98,9 @@ class ReadyThreads:
                 continue
             lane.limit = self.slots.reached(lane.settings, lane.ring)
             if lane.limit:
-                self._hold_up(lane, lane.limit)
+                by_number = self._held_up.setdefault(lane.limit.scope, {})
+                lane.place = lanes = by_number.setdefault(lane.limit.most, deque())
+                lanes.append(lane)
                 continue
             thread = lane.threads.popleft()
             thread.lane = None
@@ -141,11 +143,6 @@ class ReadyThreads:
     def _turn(self, lane: Lane) -> None:
         lane.place = self._turns
         self._turns.append(lane)
-
-    def _hold_up(self, lane: Lane, limit: Limit) -> None:
-        lanes = self._held_up.setdefault(limit.scope, {}).setdefault(limit.most, deque())
-        lane.place = lanes
-        lanes.append(lane)
 
     def _next_lane(self) -> Lane | None:
         while True:

@@ -131,8 +131,7 @@ class ThreadTable:
 
     def step(self, now: float) -> Iterator[Job]:
         """Wake the threads whose time has come; yield the jobs that are too old. The caller reports
-        them to their senders and calls `end`; a job that was not ended comes again later.
-        """
+        them to their senders and calls `end`; a job that was not ended comes again later."""
         for number, is_expiry in self.timers.pop_due(now):
             thread = self.threads[number]
             if not is_expiry:

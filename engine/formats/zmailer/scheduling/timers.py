@@ -59,8 +59,7 @@ class Agenda(Generic[K]):
     """One time for each key, in seconds. A key is set, replaced or cancelled in O(log n).
 
     A replaced entry stays in the heap until it comes to the top, or until half the heap is stale.
-    Keys of the same time come in their own order.
-    """
+    Keys of the same time come in their own order."""
 
     def __init__(self) -> None:
         self._due: dict[K, float] = {}

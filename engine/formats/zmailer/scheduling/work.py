@@ -56,14 +56,11 @@ class WorkTable:
         self.idle: dict[RingKey, dict[int, AgentWork]] = {}
         """The agents without a thread, by their numbers."""
 
-    # ---- start and end of agents
-
     def next_start(self) -> Start | None:
         """The next thread to get an agent, an idle one if its ring has one.
 
         The caller starts an agent and calls `add`, or `refuse` if it cannot; for an idle agent,
-        `assign`.
-        """
+        `assign`."""
         for ring, idle in self.idle.items():
             while thread := self.table.ready.next_of_ring(ring):
                 if _wants_agent(thread):
@@ -120,8 +117,6 @@ class WorkTable:
         idle = (one for those in rings for one in those.values())
         return min(idle, key=lambda one: one.idle_since, default=None)
 
-    # ---- feeding
-
     def next_job(self, agent: AgentWork, now: float) -> Job | None:
         """The next job for an agent; None: there is none for it in its thread."""
         thread = agent.thread
@@ -152,8 +147,7 @@ class WorkTable:
     def answer(self, job: Job, answer: AgentAnswer, now: float) -> bool:
         """Apply an answer for a job that an agent has. A finished recipient stays in the job until
         the caller has recorded that and calls `ThreadTable.finish`. False if the job has no such
-        recipient to do: the answer changes nothing.
-        """
+        recipient to do: the answer changes nothing."""
         thread = self.table.threads.get(job.thread)
         if thread is None or not job.is_todo(answer.offset):
             return False
@@ -174,8 +168,7 @@ class WorkTable:
     def resync(self, job: Job) -> bool:
         """An agent has found nothing to do in the file of a job that it has. True: the caller reads
         it again, and what is left is fed again. False: that was too often; it waits for the next
-        time of its thread.
-        """
+        time of its thread."""
         job.message.resyncs += 1
         if job.message.resyncs > MAX_RESYNCS:
             return False
@@ -186,8 +179,7 @@ class WorkTable:
 
     def leave(self, agent: AgentWork, now: float) -> Thread | None:
         """An agent has answered all its jobs: it goes on with its thread if that has new ones, else
-        with another one of its ring, else it is idle (None); an old one gets none.
-        """
+        with another one of its ring, else it is idle (None); an old one gets none."""
         thread = agent.thread
         if thread and not agent.is_old and thread.unfed and any(j.count for j in thread.unfed):
             return thread

@@ -48,20 +48,16 @@ class MailActions(Protocol):
         """Write the mail of a verb (`marks.ENDINGS`) that ends some recipients of a control file
         with these bytes, and yield what sends it once their lines are durable. Raises Unavailable:
         it cannot be written now."""
-        ...
 
     def recover(self, settle: Settle) -> object:
         """Send or remove the mail of processes that were killed. Raises Unavailable: it cannot be
         sent now."""
-        ...
 
     def wake(self, hosts: Collection[str]) -> None:
         """Ask the scheduler to try these hosts now. Raises Unavailable: it cannot be asked now."""
-        ...
 
     def notify(self, control_file: str) -> object:
         """Let the scheduler read a control file now; else it does so at its next scan."""
-        ...
 
 
 class MoreControls(Protocol):
@@ -69,17 +65,14 @@ class MoreControls(Protocol):
 
     def describe(self, scheduler: int | None) -> Mapping[str, Control]:
         """The controls as they are now; `scheduler` is the PID of a running one."""
-        ...
 
     def run(self, name: str, target: str, value: str, hosts: Callable[[], Collection[str]]) -> str:
         """As `Store.control`; `hosts` finds those with waiting recipients."""
-        ...
 
     def forecast(
         self, name: str, target: str, value: str, hosts: Callable[[], Collection[str]]
     ) -> Outlook:
         """As `Store.forecast`."""
-        ...
 
 
 _VERBS = {BOUNCED: "bounce", EXPIRED: "expire", REROUTED: "reroute"}
@@ -107,8 +100,7 @@ class LineChanges:
         """Make some changes of one control file with one fsync; they are durable on return.
 
         Only the tags decide, so a process that is killed leaves nothing half done. `scheduler` is
-        the PID of a running one.
-        """
+        the PID of a running one."""
         try:
             with self._open_locked(name) as opened:
                 outcomes = self._apply_locked(opened, moves, scheduler)
@@ -228,8 +220,7 @@ class LineChanges:
 
     def _check(self, move: Move, file: _OpenLines, heads: Mapping[int, bytes]) -> RecipientLine:
         """The line of a task, if it is unchanged and can be changed. `heads` are those that earlier
-        moves of the same batch will write.
-        """
+        moves of the same batch will write."""
         old, new = move.old, move.new
         assert old is not None  # the edges have no way for a new task
         parsed = names.parse_task_id(old.id)
@@ -262,8 +253,7 @@ class LineChanges:
         scheduler: int | None,
     ) -> None:
         """Write heads. First come our links, so that the scheduler can remove nothing that is held;
-        a message that it has finished is linked back last, when its recipient waits.
-        """
+        a message that it has finished is linked back last, when its recipient waits."""
         wakes = any(marks.state_of(head) is State.PENDING for head in heads.values())
         if any(marks.needs_links(head, scheduler is not None) for head in heads.values()):
             self.links.keep(opened)
@@ -308,8 +298,7 @@ class LineChanges:
 
     def _settle(self, commit: Commit) -> bool | None:
         """Write the lines that a killed process has not written, if it has written one; else remove
-        what it has appended.
-        """
+        what it has appended."""
         try:
             with self._open_locked(commit.name) as opened:
                 data, file_stat = read_whole(opened.fd)
@@ -331,8 +320,7 @@ class LineChanges:
 
     def tidy(self, scheduler: int | None, *, is_dry: bool = False) -> list[str]:
         """Remove our links to messages that need none; return their names. `is_dry`: only list
-        them.
-        """
+        them."""
         unneeded = sorted(self.links.lone_messages())
         link_names = sorted(self._folders.list_kept())
         unneeded += [name for name in link_names if self._tidy_one(name, scheduler, is_dry=is_dry)]
@@ -402,8 +390,7 @@ def needs_links(fd: int, may_vanish: bool, first: int = 0) -> bool:
     it waits and a scheduler could remove its file without knowing it (`may_vanish`).
 
     The file is read only as far as one is found, beginning at the line at offset `first`: in a file
-    with very many recipients, those that a plan changes next are near the last ones.
-    """
+    with very many recipients, those that a plan changes next are near the last ones."""
     size, overlap = os.fstat(fd).st_size, marks.MARK_BYTES
     begin = max(0, first - 1)
     spans = ((begin, size), (0, min(begin + overlap, size)))

@@ -218,8 +218,7 @@ class FileVersion(NamedTuple):
 
     def changed_spans(self, now: FileVersion, last_sum: int) -> list[tuple[int, int]]:
         """Start and end of the parts that differ from this version. `last_sum` is the checksum of
-        the last block now, as far as it is in this version.
-        """
+        the last block now, as far as it is in this version."""
         size, last = self.layout.size, len(self.sums) - 1
         sums = (*now.sums[:last], last_sum)
         spans = [
@@ -245,8 +244,7 @@ def update_layout(
 ) -> FileLayout | None:
     """The layout of a file in which only tags, PIDs and appended diagnostics have changed since
     `old`, in these parts; None if it has to be parsed again. `read` returns the bytes from one
-    offset to another.
-    """
+    offset to another."""
     diagnostics, size = old.diagnostics, old.size
     for start, end in spans:
         if start < old.size:
@@ -408,7 +406,6 @@ def layout_of(runs: Iterable[tuple[int, list[bytes]]]) -> FileLayout:
 
 
 def _find_subject(block: bytes) -> bytes:
-    """The subject in a block of headers."""
     at = block.lower().find(b"\nsubject:")
     if at < 0:
         return b""

@@ -19,6 +19,7 @@ from engine.formats.zmailer.spool.control_file import BLOCK_BYTES, FileLayout, F
 from engine.model import Problem
 from engine.store import Unavailable
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.system.files import Refused
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
@@ -93,8 +94,7 @@ class FolderCache:
     """Open folders below others, for many reads in a row; those not used lately are closed.
 
     Each component is opened in the one above without following a link. A folder that is renamed
-    meanwhile is read until `close`.
-    """
+    meanwhile is read until `close`."""
 
     def __init__(self) -> None:
         self._fds: dict[tuple[int, str], int] = {}
@@ -227,8 +227,6 @@ class PostofficeFolders:
                 files.make_folder(part, fd, mode, owner)
             above = f"{above}/{part}"
 
-    # ---- listing
-
     def list_controls(self) -> tuple[dict[str, str], list[str]]:
         """The hash folder of each control file by its name; and the paths below transport/ of those
         that are there a second time. Raises Unavailable: transport/ cannot be read."""
@@ -285,17 +283,11 @@ class PostofficeFolders:
         except OSError as error:
             raise Unavailable(f"{self.root}/{KEPT}: {error_text(error)}") from error
 
-    # ---- control and message files
-
     @contextmanager
     def open_control(self, name: str, flags: int = os.O_RDONLY) -> Iterator[OpenControl]:
-        """Open a control file where it is now, or our own link to it.
-
-        Raises:
-            FileNotFoundError: there is none.
-            Refused: it is not a plain file, or has a hard link that is not ours.
-            OSError: it cannot be opened now.
-        """
+        """Open a control file where it is now, or our own link to it. Raises FileNotFoundError:
+        there is none; Refused: it is not a plain file, or has a hard link that is not ours;
+        OSError: it cannot be opened now."""
         number = names.message_number(name)
         if number is None:
             raise FileNotFoundError(name)
@@ -307,11 +299,9 @@ class PostofficeFolders:
                     folder_stat = os.fstat(fd)
             except (FileNotFoundError, NotADirectoryError):
                 continue
-            try:
+            with closing_fd(file):
                 self.require_plain(name, os.fstat(file), folder_stat)
                 yield OpenControl(file, name, "" if is_kept else folder, is_kept)
-            finally:
-                os.close(file)
             return
         raise FileNotFoundError(name)
 
@@ -355,7 +345,6 @@ class PostofficeFolders:
 
     @staticmethod
     def _message_folders(name: str, is_kept: bool, likely: str) -> Iterator[str]:
-        """The folders below the spool in which a message file may be."""
         if is_kept:
             yield f"{KEPT}/{QUEUE}/"
             return
@@ -412,12 +401,10 @@ class LargeFile:
                 fd = files.open_guarded(name, folder)
         except FileNotFoundError:
             raise Changing(self._where) from None
-        try:
+        with closing_fd(fd):
             if not os.path.samestat(os.fstat(fd), self._file_stat):
                 raise Changing(self._where)
             data = read_span(fd, start, min(end, self._layout.size))
-        finally:
-            os.close(fd)
         if not data:
             raise Changing(self._where)
         return data

@@ -67,8 +67,7 @@ class KeptLinks:
 
     def put_back(self, name: str) -> None:
         """Link a finished message back to where the router puts one, the message file first, so
-        that the scheduler reads it as a new one; durable on return.
-        """
+        that the scheduler reads it as a new one; durable on return."""
         for word in (QUEUE, TRANSPORT):
             with (
                 self._open(word) as kept_fd,

@@ -16,6 +16,7 @@ from os import stat_result
 from engine.locks import lock_file
 from engine.store import Unavailable
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.text import decode
 from engine.text.error_text import error_text
 
@@ -34,8 +35,7 @@ def has_ended(pid: int, locked_at: float, transport: stat_result) -> bool:
 
     A PID that is in use again counts as ended if its process started after the lock was last
     written, `locked_at` in epoch seconds UTC, and has not the working directory of all agents,
-    `transport`. What cannot be found out counts as running.
-    """
+    `transport`. What cannot be found out counts as running."""
     try:
         os.kill(pid, 0)
         started = start_time(pid)
@@ -62,8 +62,7 @@ def find_scheduler(root: int, transport: stat_result) -> int | None:
     """The PID of the running scheduler; None if none runs. `root` is the open folder of the spool.
 
     The pid file can be old: the process must work in transport/. Of another user's process that
-    cannot be seen, so it counts.
-    """
+    cannot be seen, so it counts."""
     pid, _ = _read_pid_file(root)
     if not pid or has_ended(pid, float("inf"), transport):
         return None
@@ -75,8 +74,7 @@ def is_scheduler(pid: int, root: int, transport: stat_result) -> bool:
 
     The pid file names it and was written after its start, as an agent's never is, and it works in
     transport/. The owner of the spool can write that file, so it also runs as us or as that owner,
-    and it has the flock of the file, as ours has, or the program's name of the original.
-    """
+    and it has the flock of the file, as ours has, or the program's name of the original."""
     if not is_named(pid, root, transport):
         return False
     try:
@@ -98,10 +96,8 @@ def is_ours(root: int) -> bool:
         fd = files.open_guarded(PID_FILE, root)
     except (OSError, files.Refused):
         return False
-    try:
+    with closing_fd(fd):
         return not files.is_unclaimed(fd)
-    finally:
-        os.close(fd)
 
 
 def is_named(pid: int, root: int, transport: stat_result) -> bool:

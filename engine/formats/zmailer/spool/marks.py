@@ -64,8 +64,7 @@ def state_of(head: bytes) -> State | None:
 
 def needs_links(head: bytes, may_vanish: bool) -> bool:
     """True if our links must stay because of a recipient: it is held or in the trash, or it waits
-    and a scheduler could remove its file without knowing it (`may_vanish`).
-    """
+    and a scheduler could remove its file without knowing it (`may_vanish`)."""
     state = state_of(head)
     if may_vanish and state in (State.PENDING, State.ACTIVE):
         return True
@@ -74,8 +73,7 @@ def needs_links(head: bytes, may_vanish: bool) -> bool:
 
 def has_needing(part: bytes, may_vanish: bool) -> bool:
     """True if a part of a control file has a line for which `needs_links` is true. A line of
-    headers that looks like one counts too: links that stay too long do no harm.
-    """
+    headers that looks like one counts too: links that stay too long do no harm."""
     return _find_needing[may_vanish](part) is not None
 
 

@@ -47,8 +47,7 @@ def is_hash_folder(name: str) -> bool:
 
 def hash_folders(number: int) -> Iterator[str]:
     """The folders below transport/ and queue/ in which a file with this number may be, each with
-    its final slash: unhashed, on one level, on two levels.
-    """
+    its final slash: unhashed, on one level, on two levels."""
     yield ""
     yield f"{_HASH_LETTERS[number % 26]}/"
     high, low = divmod(number % 676, 26)
@@ -81,8 +80,7 @@ def parse_task_id(ident: str) -> tuple[str, int] | None:
 
 def spool_id(number: int, modified_ns: int) -> str:
     """The id of a message in logs and MAILQ: "S", its number, the time of its file with 8
-    characters for the seconds and 5 for the nanoseconds, if there are any.
-    """
+    characters for the seconds and 5 for the nanoseconds, if there are any."""
     seconds, nanoseconds = divmod(modified_ns, 1_000_000_000)
     at = time.gmtime(seconds)
     values = [at.tm_year >> 12 & 63, at.tm_year >> 6 & 63, at.tm_year & 63, at.tm_mon - 1]
@@ -96,8 +94,7 @@ def spool_id_number(text: str) -> int | None:
     """The number of the message that a spool id names; None if it is no spool id.
 
     The time begins with "A" until the year 4096. It cannot be decoded: the alphabet has "0" twice.
-    To find the message, compare the `spool_id` of the file with this number.
-    """
+    To find the message, compare the `spool_id` of the file with this number."""
     match = _match_spool_id(text)
     return int(match[1]) if match else None
 

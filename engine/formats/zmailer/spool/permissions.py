@@ -94,8 +94,7 @@ _LATER = "the scheduler (PID {}) delivers it only after it reads the file again,
 
 def current_edges(edges: Edges, folders: PostofficeFolders, scheduler: int | None) -> Edges:
     """The edges as they are now; `edges` are those of a spool that can be written, without a
-    scheduler.
-    """
+    scheduler."""
     if why := write_refusal(folders):
         return refuse_all(edges, why)
     is_ours = scheduler is not None and lock_process.is_ours(folders.fd)

@@ -53,6 +53,7 @@ from engine.store import (
     Unsupported,
 )
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.system.files import Refused
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
@@ -88,8 +89,7 @@ def find_version(
 ) -> FileVersion:
     """What is known of a large open file with this status. It is read in chunks, unless it is the
     same as before, or has the same layout if that is enough; its lines are parsed only where tags
-    have changed since then.
-    """
+    have changed since then."""
     if file_stat.st_size > MAX_CONTROL_BYTES:
         raise Refused(f"{file_stat.st_size:,} bytes, expected at most {MAX_CONTROL_BYTES:,}")
     known = versions.get(name)
@@ -187,7 +187,6 @@ class MessageReader:
     def _read_first(
         self, name: str, offsets: Collection[int] | None, opened: FolderCache, likely: str
     ) -> SpoolEntry | None:
-        """Read a control file in the first folder that has it."""
         for above, path, is_kept in self._places(name, likely):
             try:
                 folder = opened.open(above, path[:-1])
@@ -214,8 +213,7 @@ class MessageReader:
 
     def _places(self, name: str, likely: str) -> Iterator[tuple[int, str, bool]]:
         """The folders in which a control file may be, each below an open one, ours last: for that
-        the scheduler has finished the message.
-        """
+        the scheduler has finished the message."""
         number = names.message_number(name)
         if number is None:
             return
@@ -280,8 +278,6 @@ class MessageReader:
                     if (task.state, task.rev) == expected[task.id]:
                         yield task
 
-    # ---- one task
-
     def parts(self, task: Task) -> Iterator[Part]:
         """List a task's line, its control file and its message file. Raises Gone: the task has
         changed; Unavailable: it cannot be read now."""
@@ -310,13 +306,8 @@ class MessageReader:
         return line_size + entry.file_stat.st_size + entry.message.st_size
 
     def read_part(self, task: Task, part: str = "") -> bytes:
-        """Read a part of a task.
-
-        Raises:
-            Gone: the task has changed, or there is no such part.
-            Unsupported: it is no plain file.
-            Unavailable: it cannot be read now.
-        """
+        """Read a part of a task. Raises Gone: the task has changed, or there is no such part;
+        Unsupported: it is no plain file; Unavailable: it cannot be read now."""
         entry = self._read_unchanged(task)
         if part in ("", TASK_PART):
             return _image(task, entry)
@@ -346,30 +337,22 @@ class MessageReader:
         )
 
     def preview_problem(self, problem: Problem) -> bytes:
-        """The first bytes of a control file with a problem.
-
-        Raises:
-            Gone: it no longer exists.
-            Unsupported: it cannot be read as part of this spool.
-            Unavailable: it cannot be read now.
-        """
+        """The first bytes of a control file with a problem. Raises Gone: it no longer exists;
+        Unsupported: it cannot be read as part of this spool; Unavailable: it cannot be read now."""
         folders = problem.where.split("/")
         if ".." in folders or not problem.where.startswith(PREVIEWED):
             raise Unsupported(f"{problem.where}: it cannot be previewed")
         return self._read_file(problem.where, PREVIEW_BYTES)
 
     def _read_file(self, path: str, limit: int) -> bytes:
-        """The first bytes of a plain file below the spool."""
         above, name = os.path.split(path)
         try:
             with self._folders.open_below(self._folders.fd, above) as fd:
                 file = files.open_guarded(name, fd)
-            try:
+            with closing_fd(file):
                 if not stat.S_ISREG(os.fstat(file).st_mode):
                     raise Unsupported(f"{path}: not a plain file")
                 return os.read(file, limit)
-            finally:
-                os.close(file)
         except (FileNotFoundError, NotADirectoryError):
             raise Gone(path) from None
         except Refused as refusal:

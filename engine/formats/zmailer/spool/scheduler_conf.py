@@ -85,7 +85,6 @@ _quoted = re.compile(r'"((?:[^"\\\n]|\\.|\\\n)*)"', re.DOTALL)
 
 
 def _tokens(text: str, errors: list[Remark]) -> Iterator[_Token]:
-    """Yield the words of a file, each with its value."""
     at = line = start = 0
     while at < len(text):
         at = _skip(_blanks, text, at)
@@ -356,8 +355,7 @@ def _has_account(user: str) -> bool:
 
 def _glob(pattern: str) -> Callable[[str], object]:
     """Compile a pattern: `*`, `?`, `[set]` and `[^set]` without ranges, a backslash, and `{a,b}` at
-    its end.
-    """
+    its end."""
     return re.compile(_glob_regex(pattern), re.DOTALL).fullmatch
 
 
@@ -399,8 +397,7 @@ def _matches(clause: SchedulerClause, channel: str, host: str) -> bool:
 
 def find_settings(conf: SchedulerConf, channel: str, host: str) -> Match:
     """The settings of a channel and host: those of each clause that matches, in order, until one
-    with a command. An empty clause has those of the next one that is not.
-    """
+    with a command. An empty clause has those of the next one that is not."""
     channel, host = channel.lower(), host.lower()
     used: list[SchedulerClause] = []
     settings = {name: Setting(value, 0) for name, value in DEFAULTS.items()}

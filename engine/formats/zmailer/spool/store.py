@@ -167,8 +167,7 @@ class SpoolScan:
     def scan_names(self, touched: Iterable[str]) -> Iterator[Task | Missing | Problem]:
         """Yield the tasks that some names mean: task ids, control files, hash folders, spool ids,
         paths of problems. A control file that is gone is `Missing` with a final slash, for all its
-        tasks.
-        """
+        tasks."""
         offsets_by_name: dict[str, set[int]] = {}
         for name in touched:
             if parsed := names.parse_task_id(name):
@@ -176,8 +175,9 @@ class SpoolScan:
             elif names.message_number(name) is not None:
                 yield from self._look_up_file(name)
             elif names.is_hash_folder(name):
-                for one in self._names_in(name):
-                    yield from self._look_up_file(one)
+                for one, folder in self._folders.list_controls()[0].items():
+                    if name in folder.split("/"):
+                        yield from self._look_up_file(one)
             elif (number := names.spool_id_number(name)) is not None:
                 yield from self._look_up_message(name, str(number))
             elif name.startswith(PREVIEWED):
@@ -206,10 +206,6 @@ class SpoolScan:
             yield from self._changed_items(entry)
         if parked := self._read_parked(name):
             yield parked
-
-    def _names_in(self, letter: str) -> Iterator[str]:
-        listed, _ = self._folders.list_controls()
-        return (name for name, folder in listed.items() if letter in folder.split("/"))
 
     def _look_up_message(self, spool_id: str, name: str) -> Iterator[Task | Missing]:
         entry = self._read(name)
@@ -340,8 +336,6 @@ class ZmailerStore(Store):
     @override
     def preview_problem(self, problem: Problem) -> bytes:
         return self._reader.preview_problem(problem)
-
-    # ---- changing
 
     @override
     def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:

@@ -89,16 +89,14 @@ def _parse_words(address: bytes) -> tuple[str, str, str, bytes]:
 
 def revision_prefix(control: stat_result, message: stat_result) -> str:
     """The part of revisions that all recipients of a file have: inode of the control file and time
-    of the message, which stay as long as the message exists.
-    """
+    of the message, which stay as long as the message exists."""
     return f"{control.st_ino:x}.{message.st_mtime_ns:x}."
 
 
 def revision(prefix: str, one: RecipientLine, diagnostic: int | None, *, is_stalled: bool) -> str:
     """The revision of a recipient: tag and slots, a checksum of the address and the offset of the
     last diagnostic, and whether the agent of a lock is gone. No change of another recipient of the
-    file changes it.
-    """
+    file changes it."""
     stalled_mark = "!" if is_stalled else ""
     return f"{prefix}{one.head.hex()}.{crc32(one.address, diagnostic or 0):x}{stalled_mark}"
 
@@ -107,8 +105,7 @@ def items_of(
     entry: SpoolEntry, has_ended: AgentCheck, offsets: Collection[int] | None = None
 ) -> Iterator[Task | Missing | Problem]:
     """Yield the tasks of a control file, or of the recipients at some offsets in it, in order of
-    their ids: for one that was expunged, that it is missing; for one that is damaged, a problem.
-    """
+    their ids: for one that was expunged, that it is missing; for one that is damaged, a problem."""
     layout, (make_plain, make) = entry.layout, _task_makers(entry, has_ended)
     chosen: Sequence[int] = layout.recipients
     if offsets is not None:
@@ -137,8 +134,7 @@ def tasks_of(
 
 def in_id_order(offsets: Sequence[int]) -> Iterator[int]:
     """Yield ascending offsets in the order of their digits, as ids are sorted. Those with the same
-    first two digits are sorted at a time, so that few texts are in memory.
-    """
+    first two digits are sorted at a time, so that few texts are in memory."""
     if len(offsets) < MAX_SORTED:
         yield from sorted(offsets, key=str)
         return
@@ -156,8 +152,7 @@ def task_state(is_kept: bool, head: bytes) -> State | None:
     """The state of a recipient; None if it is no task any more.
 
     Of a message that only our links hold, what is done or failed has ended, and what waits is held:
-    the scheduler does not know it.
-    """
+    the scheduler does not know it."""
     state = state_of(head)
     if is_kept and state is State.PENDING:
         return State.HELD
@@ -172,8 +167,7 @@ def _task_makers(
     The first makes the task of a plain recipient at an offset straight from its line, in half the
     time: in the format of the router, waiting or finished, without a diagnostic; None for others.
     The second takes the others, also those that were expunged, which are missing. It raises Refused
-    if the address is damaged.
-    """
+    if the address is damaged."""
     name, is_kept, file_stat, payload = (
         entry.name,
         entry.is_kept,
@@ -253,7 +247,6 @@ def _task_makers(
 
 
 def _message_facts(entry: SpoolEntry) -> dict[str, str]:
-    """The extra values that all tasks of a message have."""
     layout, number = entry.layout, names.message_number(entry.name) or 0
     values = {
         "spool id": names.spool_id(number, entry.message.st_mtime_ns),
@@ -266,14 +259,12 @@ def _message_facts(entry: SpoolEntry) -> dict[str, str]:
 
 
 def _fixed_facts(one: RecipientLine) -> dict[str, str]:
-    """The extra values of a recipient that cannot be changed."""
     if not one.alternative:
         return {FIXED_KEY: NO_SLOT}
     return {"alternatives": text(one.alternative), FIXED_KEY: ALTERNATIVE}
 
 
 def _diagnostic_facts(diagnostic: Diagnostic) -> dict[str, str]:
-    """The extra values of a recipient with a diagnostic."""
     parts = zip(("status", "report", "remote host"), diagnostic.notary[2:5], strict=False)
     facts = {name: text(value) for name, value in parts if value}
     lines = [line for line in diagnostic.message.split(b"\r") if line.strip()]
@@ -284,8 +275,7 @@ def _diagnostic_facts(diagnostic: Diagnostic) -> dict[str, str]:
 
 def describe(diagnostic: Diagnostic) -> str:
     """The last line of a diagnostic's message, without the sign of what the remote host said; else
-    its report.
-    """
+    its report."""
     bare_lines = (line.removeprefix(b"->> ") for line in diagnostic.message.split(b"\r"))
     lines = [line for line in bare_lines if line.strip()]
     report = diagnostic.notary[3] if len(diagnostic.notary) > 3 else b""
@@ -313,15 +303,12 @@ class SchedulerFacts(Protocol):
 
     def read(self) -> object:
         """Ask it, unless what it has answered is current."""
-        ...
 
     def find(self, name: str, task: Task) -> RecipientFacts:
         """What it has answered about a recipient of a control file."""
-        ...
 
     def close(self) -> object:
         """Close the connection."""
-        ...
 
 
 def join(

@@ -43,7 +43,7 @@ from tui.cli.setup.output import print_json
 from tui.text.task_row import added_line
 
 if TYPE_CHECKING:
-    from engine.destinations.registry import Registry
+    from engine.destinations.destination import Registry
     from engine.formats.bullmq.federation.keys import OwnKeys
     from engine.formats.bullmq.federation.parts import FederationParts
     from engine.formats.bullmq.federation.profile import Policy
@@ -341,8 +341,7 @@ def _is_empty(folder: str) -> bool:
 
 def _forget(registry: Registry | None, server: str) -> int:
     """Forget the keys of a server, so that its new ones are learned with the next delivery."""
-    from engine.destinations.destination import origin_of
-    from engine.destinations.registry import update
+    from engine.destinations.destination import origin_of, update
     from engine.formats.bullmq.federation.envelope import fingerprint
     from engine.formats.bullmq.federation.keys import ENCRYPTION, SIGNING
     from engine.formats.bullmq.federation.parts import keys_of

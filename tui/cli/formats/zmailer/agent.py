@@ -18,9 +18,8 @@ from typing import NamedTuple
 
 from engine.formats.base.format import Setup
 from engine.formats.zmailer import environment, spool_mail
-from engine.formats.zmailer.agents.errormail import ErrormailAgent
-from engine.formats.zmailer.agents.hold import HoldAgent
 from engine.formats.zmailer.agents.jobs import POSTOFFICE, AgentJobs, Deliver, run_agent
+from engine.formats.zmailer.agents.router_agents import ErrormailAgent, HoldAgent
 from engine.formats.zmailer.agents.smtp import SmtpAgent
 from engine.formats.zmailer.log_file import SchedulerLog
 from engine.formats.zmailer.reports import ReportSettings

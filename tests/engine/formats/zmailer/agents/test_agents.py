@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from engine.formats.zmailer.agents import jobs
-from engine.formats.zmailer.agents.errormail import ErrormailAgent
-from engine.formats.zmailer.agents.hold import HoldAgent, WrongHold, is_due
 from engine.formats.zmailer.agents.jobs import AgentJobs, AgentMessage, Deliver
+from engine.formats.zmailer.agents.router_agents import ErrormailAgent, HoldAgent, WrongHold, is_due
 from engine.formats.zmailer.agents.smtp import SmtpAgent, host_list
 from engine.formats.zmailer.reports import ReportForm, ReportSettings
 from engine.formats.zmailer.scheduling.agent_lines import (

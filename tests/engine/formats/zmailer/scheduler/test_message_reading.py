@@ -11,14 +11,12 @@ from random import Random
 
 import pytest
 
-from engine.formats.zmailer.scheduler.arrivals import Arrivals, ScanLimits
 from engine.formats.zmailer.scheduler.message_flow import MessageFlow, SchedulerParts
 from engine.formats.zmailer.scheduler.message_outcomes import (
     MessageOutcomes,
-    ReportRequest,
     parse_line,
 )
-from engine.formats.zmailer.scheduler.message_places import MessagePlaces
+from engine.formats.zmailer.scheduler.message_places import Arrivals, MessagePlaces, ScanLimits
 from engine.formats.zmailer.scheduler.message_reading import (
     DeliveryTrigger,
     Loaded,
@@ -33,6 +31,7 @@ from engine.formats.zmailer.scheduling.ready import AgentSlots
 from engine.formats.zmailer.scheduling.table import JobGroup, ThreadTable
 from engine.formats.zmailer.scheduling.work import WorkTable
 from engine.formats.zmailer.spool import names
+from engine.formats.zmailer.spool.control_file import ControlFile
 from engine.formats.zmailer.spool.folders import MAX_CONTROL_BYTES, PostofficeFolders
 from engine.system import files
 from tests.zmailer_spool import FIRST, Spool, dead_pid, recipient, write_lock
@@ -59,11 +58,11 @@ class SchedulerSpool:
         """One clause for all but the channel `odd`."""
         return None if channel == "odd" else CLAUSE
 
-    def report(self, request: ReportRequest, now: float) -> None:
+    def report(self, opened: object, data: bytes, control: ControlFile, *times: float) -> None:
         """Note the actions of the diagnostics that are to be reported."""
         if self.refusal:
             raise self.refusal
-        rows = request.control.diagnostics.items()
+        rows = control.diagnostics.items()
         self.reported.append({at: one.notary[1] for at, one in rows})
 
     def load(self, name: object) -> Loaded:
@@ -363,7 +362,7 @@ def test_expired_recipients_fail(spool_files: SchedulerSpool, text: str) -> None
     loaded = spool_files.load(70)
     (job,) = jobs_of(loaded)
     job.text = text.encode()
-    spool_files.outcomes.fail([job], FIRST + 3 * 86400)
+    spool_files.outcomes.expire(job, FIRST + 3 * 86400)
     assert [line[:8] for line in spool_files.lines(path)] == ["r-      "] * 2 + ["r+held  "]
     lines = spool_files.lines(path, "d")
     assert len(lines) == 2
@@ -414,7 +413,7 @@ def test_a_delay_is_reported_once_to_those_who_want_it(spool_files: SchedulerSpo
     (line,) = spool_files.lines(path, "d")
     assert "\1delayed\0014.4.7\1" in line
     assert spool_files.reported == [{job.offsets[0]: b"delayed"}]
-    spool_files.outcomes.fail([job], NOW)
+    spool_files.outcomes.expire(job, NOW)
     assert sum("\1failed\0015.4.7\1" in line for line in spool_files.lines(path, "d")) == 2
 
 
@@ -470,7 +469,7 @@ def test_a_kill_at_any_step_of_a_failure(spool_files: SchedulerSpool, step: int)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "write_all", write)
         try:
-            spool_files.outcomes.fail([job], NOW)
+            spool_files.outcomes.expire(job, NOW)
         except OSError:
             assert step < 3
     loaded = spool_files.read(70)

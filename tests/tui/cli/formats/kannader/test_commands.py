@@ -41,8 +41,8 @@ from engine.monitor.prometheus import QueueGauges
 from engine.policy import DAY_SECONDS, RetryPolicy
 from engine.store import Unavailable, Unsupported
 from engine.work import worker_files
-from engine.work.leases import Claim
 from engine.work.metrics_writer import MetricsWriter
+from engine.work.running_tasks import Claim
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker
 from tests.mail_queue_commands import ALSO, FROM, PATIENCE, TEXT, TO, Spool, names, soon

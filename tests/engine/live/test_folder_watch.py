@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from engine.live import shared_parts
-from engine.live.shared_parts import SCANS_TOGETHER, SharedParts
+from engine.live import folder_watch
+from engine.live.folder_watch import SCANS_TOGETHER, SharedParts
 
 PATIENCE = 60.0
 
@@ -58,7 +58,7 @@ def test_an_urgent_scan_takes_no_turn() -> None:
 
 def test_a_scan_that_hangs_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the longest wait, a scan runs without a turn."""
-    monkeypatch.setattr(shared_parts, "TURN_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(folder_watch, "TURN_TIMEOUT_SECONDS", 0.2)
     shared = SharedParts()
     hanging = [shared.scan_turn(never, nothing) for _ in range(SCANS_TOGETHER)]
     for turn in hanging:

@@ -10,16 +10,16 @@ from engine import verbs
 from engine.formats.zgb import queue_config
 from engine.formats.zgb.claims import OrphanCount
 from engine.formats.zgb.control import Backlog, QueueFigures
-from engine.formats.zgb.facts import (
+from engine.formats.zgb.log import Log, read_recent
+from engine.formats.zgb.place import RateLimit
+from engine.formats.zgb.queue_config import QueueConfig
+from engine.formats.zgb.queue_place import (
     SILENT_SECONDS,
     QueueState,
     describe_state,
     read_state,
     usual_gap,
 )
-from engine.formats.zgb.log import Log, read_recent
-from engine.formats.zgb.place import RateLimit
-from engine.formats.zgb.queue_config import QueueConfig
 from engine.formats.zgb.store import ZgbStore
 from engine.locks.token_buckets import ALL_KINDS, BucketState
 from engine.monitor.forecast import forecast_drain

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from engine.formats.zmailer.signals import SignalReader, SignalRequest
+from engine.formats.zmailer.scheduler.process import SignalReader, SignalRequest
 
 
 def test_each_signal_is_a_request() -> None:
