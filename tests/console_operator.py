@@ -21,8 +21,8 @@ from tui.key_tables import KEYS
 from tui.queue.screen import QueueScreen
 from tui.task.screen import TaskScreen
 from tui.terminal import bandwidth
-from tui.terminal.paste_detector import BURST_KEYS, PasteDetector
-from tui.terminal.plain_text import screen_text
+from tui.terminal.clipboard import screen_text
+from tui.terminal.key_queue import BURST_KEYS, PasteDetector
 from tui.text import keys
 from tui.text.lines import Line
 from tui.widgets.line_widgets import Lines
@@ -159,12 +159,12 @@ class ConsoleOperator:
 
 PERIODS = {
     "tui.app": ("SAMPLE_SECONDS",),
-    "tui.widgets.theme_loader": ("CHECK_SECONDS",),
+    "tui.widgets.theme": ("CHECK_SECONDS",),
     "tui.widgets.task_rows": ("GHOST_SECONDS",),
     "tui.session.place_session": ("JOURNAL_INTERVAL_SECONDS",),
     "tui.terminal.bandwidth": ("ANSWER_SECONDS", "SAMPLE_SECONDS", "MAX_SAMPLE_SECONDS"),
     "tui.locks.screen": ("EXAMINE_SECONDS", "OUTPUT_READ_SECONDS"),
-    "tui.locks.list_parts": ("CHANGED_COUNT_SECONDS",),
+    "tui.locks.list_screen": ("CHANGED_COUNT_SECONDS",),
     "tui.overview.reads": ("CHANGED_READ_SECONDS",),
     "tui.operations.screen": ("JOURNAL_READ_SECONDS",),
     "tui.plan.plan_facts": ("DRIFT_CHECK_SECONDS",),

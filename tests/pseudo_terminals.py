@@ -22,7 +22,7 @@ from typing import Any
 
 from rich.cells import cell_len
 
-from tui.terminal.paste_detector import CONFIRM_SECONDS
+from tui.terminal.key_queue import CONFIRM_SECONDS
 
 PATIENCE = 60.0
 """Seconds after which it counts as hanging."""

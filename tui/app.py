@@ -1,4 +1,4 @@
-"""The Textual app of the console: places, screens, and navigation between them."""
+"""The Textual app of the console: places, screens, navigation between them, and leaving it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from engine.live.folder_watch import SharedParts
 from engine.locks.lock_file import boot_seconds
 from engine.places.place import Place
 from engine.text.safe import safe_line
-from tui.leaving import ConsoleExit
 from tui.navigation import Navigator
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import Arming, ConsoleContext
@@ -28,19 +27,72 @@ from tui.screens.target import Target
 from tui.session.place_session import PlaceSession, count_totals, follow_places
 from tui.terminal.bandwidth import SAMPLE_SECONDS, BandwidthBudget, LinkLimit, OutputWait
 from tui.terminal.driver import SIGNAL_EXIT_CODES
-from tui.terminal.paste_detector import guard_of
+from tui.terminal.key_queue import guard_of
+from tui.terminal.render_cache import CachedStylesheet
 from tui.terminal.safe_app import SafeApp
 from tui.terminal.sized_screen import pass_on_size
-from tui.terminal.stylesheet_cache import CachedStylesheet
 from tui.text import keys
 from tui.text.glyphs import ASCII, Glyphs
 from tui.text.glyphs import glyphs_of_locale as glyphs_of
 from tui.text.lines import Line
 from tui.text.table import short_names
-from tui.widgets.theme_loader import ThemeLoader
+from tui.widgets.theme import ThemeLoader
 
 if TYPE_CHECKING:
     from tui.global_actions import AppServices
+
+
+class ConsoleExit:
+    """The ways out of the console. Each closes all places first, on their threads."""
+
+    def __init__(self, app: SafeApp, sessions: Sequence[PlaceSession]) -> None:
+        self._app, self._sessions = app, sessions
+
+    async def close_screen(self, screen: BaseScreen, out: bool) -> None:
+        """Close a screen; the last one quits the console if `out`."""
+        if len(self._app.screen_stack) > 2:  # the first is Textual's empty screen
+            self._app.pop_screen()
+        elif out:
+            await self._app.action_quit()
+        else:
+            screen.say("no screen to go back to; q quits the console")
+
+    def quit(self) -> None:
+        """Quit; ask first if a worker or an operation of this console is running."""
+        pids = tuple(
+            session.worker.pid for session in self._sessions if session.worker.pid is not None
+        )
+        works = [
+            (work, session.inspector.states)
+            for session in self._sessions
+            for work in session.operations
+            if work.ended is None
+        ]
+        if not pids and not works:
+            self._leave("stop")
+            return
+        from tui.screens.dialogs import QuitScreen
+
+        self._app.push_screen(QuitScreen(pids, works), self._leave)
+
+    def end(self, code: int) -> None:
+        """Quit with that exit code without asking: a signal arrived."""
+        self._close(keep_worker=False, code=code)
+
+    async def close_places(self, keep_worker: bool) -> None:
+        """Close the places: their threads and temporary files are gone afterwards."""
+        await asyncio.gather(*(session.close(keep_worker) for session in self._sessions))
+
+    def _leave(self, answer: str | None) -> None:
+        if answer:
+            self._close(keep_worker=answer == "keep", code=0)
+
+    def _close(self, keep_worker: bool, code: int) -> None:
+        async def close() -> None:
+            await self.close_places(keep_worker)
+            self._app.exit(return_code=code)
+
+        self._app.run_worker(close(), name="leave")
 
 
 @runtime_checkable
@@ -49,13 +101,11 @@ class Cancels(Protocol):
 
     def cancels(self) -> bool:
         """Cancel the input; return True if the console should quit instead."""
-        ...
 
 
 HEADSTART_SECONDS = 0.1
 """Seconds between the first rows of a place and the first read of its lock, metrics and logs: those
-need more CPU than the rows, which come first.
-"""
+need more CPU than the rows, which come first."""
 
 
 MAX_CLOSELY_FOLLOWED = 4
@@ -63,9 +113,7 @@ MAX_CLOSELY_FOLLOWED = 4
 
 
 class Console(SafeApp, inherit_bindings=False):
-    """The operator console. The mouse is off by default, so that the terminal's own selection
-    works.
-    """
+    """The operator console. The mouse is off, so that the terminal's own selection works."""
 
     TITLE = "spooldeck"
     # Read here: Textual would read CSS_PATH on the event loop.
@@ -91,16 +139,11 @@ class Console(SafeApp, inherit_bindings=False):
         limit: LinkLimit = LinkLimit(),  # noqa: B008 - a constant
         trouble: Callable[[], str] = lambda: "",
     ) -> None:
-        """Follow these places; `glyphs` default to those of the locale.
-
-        `uptime`: seconds on a clock that is never set. `limit` is for repaints without a key.
-        `first` is the first screen, by its name in the key table. `trouble` returns the latest
-        failure outside the places, or "": it is asked each second and must not block; a new text is
-        shown.
-
-        Raises:
-            BadTheme: there is no such theme.
-        """
+        """Follow these places; `glyphs` default to those of the locale. `uptime`: seconds on a
+        clock that is never set. `limit` is for repaints without a key. `first` is the first screen,
+        by its name in the key table. `trouble` returns the latest failure outside the places, or
+        "": it is asked each second and must not block; a new text is shown. Raises BadTheme: there
+        is no such theme."""
         # Textual chooses its no-colour filter by this argument, before a theme is loaded.
         super().__init__(ansi_color=True if os.environ.get("NO_COLOR") else None)
         self.stylesheet = CachedStylesheet(variables=self.get_css_variables())
@@ -157,15 +200,11 @@ class Console(SafeApp, inherit_bindings=False):
             self.navigator.goto(Target(keys.OVERVIEW))  # Esc closes it, so it needs a screen below
         self.navigator.goto(Target(self._first))
 
-    # Bytes to the terminal
-
     async def on_event(self, event: events.Event) -> None:
         """Count the following output as an answer to a key or to a new terminal size."""
         if isinstance(event, events.InputEvent | events.Resize):
             self.bandwidth.note_key()
         await super().on_event(event)
-
-    # Theme
 
     @property
     def looks(self) -> Mapping[str, Style]:
@@ -180,8 +219,6 @@ class Console(SafeApp, inherit_bindings=False):
             self._shown_trouble = trouble
             self.sessions[0].messages.append(safe_line(trouble))
         show_result(self)
-
-    # Mouse
 
     def on_mouse_scroll_down(self) -> None:
         from tui import mouse
@@ -198,8 +235,6 @@ class Console(SafeApp, inherit_bindings=False):
         from tui import mouse
 
         mouse.click(self, event)
-
-    # Navigation
 
     def on_base_screen_go(self, event: BaseScreen.Go) -> None:
         self.navigator.goto(event.target)
@@ -227,9 +262,7 @@ class Console(SafeApp, inherit_bindings=False):
         self.leaving.end(code)
 
     async def on_unmount(self) -> None:
-        """Close the places, so that their threads and temporary files are gone however the app
-        ends.
-        """
+        """Close the places: their threads and temporary files are gone however the app ends."""
         for number in SIGNAL_EXIT_CODES:
             asyncio.get_running_loop().remove_signal_handler(number)
         await self.leaving.close_places(keep_worker=False)
@@ -246,12 +279,9 @@ def _is_shown(console: Console, session: PlaceSession) -> bool:
 
 
 def show_result(console: Console) -> None:
-    """Show the result of a background operation on the current screen.
-
-    Wait while the operator may still read the answer to a key, which the result would replace, and
-    while a plan is open, because it would look like the result of that plan. A closing console
-    has no screen.
-    """
+    """Show the result of a background operation on the current screen. Wait while the operator may
+    still read the answer to a key, which the result would replace, and while a plan is open,
+    because it would look like the result of that plan. A closing console has no screen."""
     if not console.screen_stack:
         return
     if console.bandwidth.is_answering or guard_of(console.screen) is not None:
@@ -267,7 +297,6 @@ def show_result(console: Console) -> None:
 
 
 def _operations_line(sessions: Sequence[PlaceSession]) -> Line:
-    """Progress of the operations of all places; () if there are none."""
     if works := [work for session in sessions for work in session.operations]:
         from tui.session.running_operations import operations_line
 

@@ -17,14 +17,12 @@ from tui.plan import planning
 from tui.screens import palette_commands
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
+from tui.screens.dialogs import AskScreen, MenuScreen, Option, ProgressScreen
 from tui.screens.help import HelpScreen
-from tui.screens.menu import MenuScreen, Option
 from tui.screens.palette import PaletteInput, PaletteScreen
 from tui.screens.palette_commands import PaletteCommand, PaletteScope
-from tui.screens.progress import ProgressScreen
 from tui.screens.target import Target
-from tui.screens.text_prompt import AskScreen
-from tui.terminal import clipboard, plain_text
+from tui.terminal import clipboard
 from tui.text import export, keys
 from tui.text.export import Export, ExportRefused, ExportTable
 from tui.text.progress_bar import ProgressBar
@@ -43,18 +41,13 @@ class AppServices(NamedTuple):
     leave: Callable[[BaseScreen, bool], Awaitable[None]]
     """Close a screen; the last one quits the console if the flag is set."""
     send: Callable[[str], None]
-    """Write a control sequence to the terminal."""
     context: ConsoleContext
     states: Mapping[State, str]
-    """States of the open place, in its own words."""
     places: tuple[str, ...]
-    """Names of all places, in order."""
     terminal: tuple[str, ...]
-    """Facts about the terminal, one per line."""
 
 
 GlobalAction: TypeAlias = Callable[[App[Any], BaseScreen, AppServices], Awaitable[None] | None]
-"""A global action for the screen that asked for it."""
 
 
 def _help(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
@@ -92,7 +85,6 @@ async def _palette(app: App[Any], screen: BaseScreen, services: AppServices) -> 
 async def _run_command(
     screen: BaseScreen, services: AppServices, command: PaletteCommand, argument: str
 ) -> None:
-    """Run a command of the palette."""
     if command.action:
         await screen.run_action(f"{command.action}({argument!r})" if argument else command.action)
     elif command.theme:
@@ -111,8 +103,8 @@ async def _run_command(
 async def _plain(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
     try:
         cut = [copy.text for copy in screen.copies() if copy.name == WHOLE_COMMAND]
-        text = "\n".join([plain_text.screen_text(screen), *cut])
-        await plain_text.show_plain_text(app, text)
+        text = "\n".join([clipboard.screen_text(screen), *cut])
+        await clipboard.show_plain_text(app, text)
     except SuspendNotSupported:
         screen.say("this terminal cannot be suspended")
 
@@ -176,21 +168,12 @@ async def _write_export(app: App[Any], screen: BaseScreen, sheet: ExportTable, p
     screen.say(message)
 
 
-async def _leave(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
-    await services.leave(screen, True)
-
-
-async def _back(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
-    await services.leave(screen, False)
-
-
 GLOBAL_ACTIONS: Mapping[str, GlobalAction] = {
     "help": _help,
     "palette": _palette,
     "plain": _plain,
     "yank": _yank,
     "export": _export,
-    "leave": _leave,
-    "back": _back,
+    "leave": lambda app, screen, services: services.leave(screen, True),
+    "back": lambda app, screen, services: services.leave(screen, False),
 }
-"""Global actions by their name in `BaseScreen.ActionRequest`."""

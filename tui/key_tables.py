@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from tui.groups.screen import CLUSTER_ROWS, GROUP_ROWS
-from tui.locks.list_parts import ROWS as LOCKS_ROWS
-from tui.log.keys import ROWS as LOG_ROWS
+from tui.locks.list_screen import ROWS as LOCKS_ROWS
+from tui.log.actions import ROWS as LOG_ROWS
 from tui.operations.controls_screen import ROWS as CONTROL_ROWS
 from tui.operations.running_screen import ROWS as RUNNING_ROWS
 from tui.operations.screen import ROWS as OPERATIONS_ROWS
@@ -15,7 +15,7 @@ from tui.operations.workers_screen import ROWS as WORKERS_ROWS
 from tui.overview.keys import ROWS as OVERVIEW_ROWS
 from tui.queue.keys import ROWS as QUEUE_ROWS
 from tui.screens.key_rows import KeyRow
-from tui.task.keys import ROWS as TASK_ROWS
+from tui.task.screen import ROWS as TASK_ROWS
 from tui.text import keys
 from tui.text.keys import Key
 from tui.transports.screen import FAILURE_ROWS

@@ -1,6 +1,4 @@
-"""Clicks: a row is selected, then opened; a title orders; a tab is switched to; a hint presses its
-key.
-"""
+"""Clicks: a row is selected, then opened; a title orders; a tab opens; a hint is its key."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from tui.key_tables import keys_on
-from tui.log.log_widget import LogLines
+from tui.log.widgets import LogLines
 from tui.terminal.key_queue import key_event
 from tui.text.lines import Line, cells_of
 from tui.widgets.line_widgets import Lines
@@ -20,7 +18,6 @@ from tui.widgets.picker import Picker
 from tui.widgets.task_list import TaskList
 
 WHEEL_LINES = 3
-"""Lines per step of the mouse wheel."""
 
 MAX_TABS = 20
 """More tabs than any screen has."""
@@ -29,7 +26,6 @@ TAB_LINES = {"tabs", "parts"}
 """Lines with tabs; the key `right` goes on to the next one."""
 
 CURRENT_TAB_LOOKS = {"tab", "chip-accent"}
-"""Looks of the current tab."""
 
 _NAMED_KEYS = {"Space": "space", "Esc": "escape", "Enter": "enter"}
 """Keys of hints that are not in the key table: those of a menu or an input line."""
@@ -101,7 +97,6 @@ def _activate_pane(screen: Screen[Any], widget: Widget) -> bool:
 
 
 def _switch_tab(screen: Screen[Any], widget: Lines, name: str) -> None:
-    """Go on from tab to tab until the one of that name is the current one."""
     for _ in range(MAX_TABS if name else 0):
         current = [text for text, style in widget.lines[0] if style in CURRENT_TAB_LOOKS]
         if any(text.strip(" []").startswith(name) for text in current):

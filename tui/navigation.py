@@ -11,7 +11,7 @@ from textual.screen import Screen
 from engine.index.schema import Query
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
-from tui.screens.target import CURRENT_PLACE, Target
+from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 
@@ -41,11 +41,11 @@ class Navigator:
         """The place that is open now."""
         return self.sessions[self._place_number - 1]
 
-    def queue_screen(self, place: int = CURRENT_PLACE) -> QueueScreen:
-        """The queue screen of a place; it keeps its state."""
+    def queue_screen(self) -> QueueScreen:
+        """The queue screen of the place; it keeps its state."""
         from tui.queue.screen import QueueScreen
 
-        number = place or self._place_number
+        number = self._place_number
         if number not in self.queues:
             screen = self.queues[number] = QueueScreen(self.sessions[number - 1], self.context)
             self.app.install_screen(screen, f"queue {number}")  # keeps the screen when it is closed
@@ -56,21 +56,17 @@ class Navigator:
         self._place_number = target.place or self._place_number
         OPENERS[target.pane](self, target)
 
-    def push(self, screen: BaseScreen) -> None:
-        """Open a screen above the open one."""
-        self.app.push_screen(screen)
-
     def push_or_switch(self, screen: BaseScreen) -> None:
         """Open a screen above the open one, or in place of another one of its kind."""
         if type(self.app.screen) is type(screen):
             self.app.switch_screen(screen)
         else:
-            self.push(screen)
+            self.app.push_screen(screen)
 
     def show_board(self, screen: BaseScreen) -> None:
         """Open a main screen in place of the open one."""
         self.close_boards()
-        self.push(screen)
+        self.app.push_screen(screen)
 
     def close_boards(self) -> None:
         """Close the screens above an overview, a queue, a task or a plan; Esc then leads there."""
@@ -97,7 +93,7 @@ def _open_overview(to: Navigator, target: Target) -> None:
     if (screen := to.find(OverviewScreen)) is not None:
         to.close_above(screen)
     else:
-        to.push(OverviewScreen(to.sessions, to.context))
+        to.app.push_screen(OverviewScreen(to.sessions, to.context))
 
 
 def _open_list(to: Navigator, target: Target) -> None:
@@ -141,7 +137,7 @@ def _open_log(to: Navigator, target: Target) -> None:
 
     screen = LogScreen(to.session, to.context, find=target.id, at=target.at, line=target.line)
     if target.id or target.at is not None:
-        to.push(screen)  # Esc leads back to the task or the error
+        to.app.push_screen(screen)  # Esc leads back to the task or the error
     else:
         to.show_board(screen)
 
@@ -149,7 +145,7 @@ def _open_log(to: Navigator, target: Target) -> None:
 def _open_failures(to: Navigator, target: Target) -> None:
     from tui.transports.screen import FailuresScreen
 
-    to.push(FailuresScreen(to.session, to.context, target.id))
+    to.app.push_screen(FailuresScreen(to.session, to.context, target.id))
 
 
 def _open_test_mail(to: Navigator, target: Target) -> None:
@@ -159,8 +155,7 @@ def _open_test_mail(to: Navigator, target: Target) -> None:
 
 
 def _open_suspend(to: Navigator, target: Target) -> None:
-    """Open the plan to suspend or resume a transport, or to block, unblock or probe a
-    destination."""
+    """Suspend or resume a transport, or block, unblock or probe a destination."""
     from tui.transports.actions import DestinationAction, SuspendAction
 
     session, place = to.session, to.session.place
@@ -181,7 +176,7 @@ def _open_clusters(to: Navigator, target: Target) -> None:
     from tui.groups.screen import ClustersScreen
 
     query = to.queue_screen().parts.query if target.state is None else Query(target.state)
-    to.push(ClustersScreen(to.session, to.context, query, target.id))
+    to.app.push_screen(ClustersScreen(to.session, to.context, query, target.id))
 
 
 def _open_groups(to: Navigator, target: Target) -> None:
@@ -199,7 +194,7 @@ def _open_operations(to: Navigator, target: Target) -> None:
         screen.parts.aim = target.id
         to.close_above(screen)
     else:
-        to.push(OperationsScreen(to.session, to.context, target.id))
+        to.app.push_screen(OperationsScreen(to.session, to.context, target.id))
 
 
 def _open_operation(to: Navigator, target: Target) -> None:
@@ -256,4 +251,3 @@ OPENERS: Mapping[str, Callable[[Navigator, Target], None]] = {
     keys.TASK: _open_task,
     keys.LOCK: _open_lock,
 }
-"""How each screen of the key table is opened."""

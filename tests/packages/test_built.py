@@ -14,8 +14,7 @@ import pytest
 from engine.version import VERSION
 from tests.programs import needs
 from tui.cli.commands import COMMAND_WORDS
-from tui.packaging.man_pages import split_sections
-from tui.packaging.share_files import COMPLETIONS, PACKAGE_FILES
+from tui.packaging.share_files import COMPLETIONS, PACKAGE_FILES, split_sections
 
 ROOT = Path(__file__).parents[2]
 

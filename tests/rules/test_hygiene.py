@@ -127,7 +127,7 @@ UNKNOWN_SIGN_REASONS = {
     "tui/cli/commands.py": "optional arguments, as argparse writes them",
     "tui/cli/formats/nftban/demo_text.py": "no count in the answer: the command then refuses it",
     "tui/cli/command_help.py": "optional keys",
-    "tui/packaging/man_pages.py": "optional arguments",
+    "tui/packaging/share_files.py": "optional arguments",
     "tui/text/glyphs.py": "a character that the terminal cannot show",
     "tui/text/table.py": "the query of a URL",
 }

@@ -43,7 +43,7 @@ from tests.tui.screenshot_places import (
 )
 from tui.app import Console
 from tui.session.place_session import PlaceSession
-from tui.terminal.plain_text import screen_text
+from tui.terminal.clipboard import screen_text
 from tui.text import keys
 
 _STUCK = a_stuck_lock()

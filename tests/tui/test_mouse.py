@@ -18,7 +18,7 @@ from tests.console_places import (
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
-from tui.screens.menu import MenuScreen
+from tui.screens.dialogs import MenuScreen
 from tui.task.screen import TaskScreen
 from tui.text import keys
 

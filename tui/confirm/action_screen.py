@@ -13,7 +13,7 @@ from engine.text.safe import safe_line
 from tui.confirm.confirm_screen import ConfirmScreen, PlanWords
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
-from tui.screens.text_prompt import AskScreen
+from tui.screens.dialogs import AskScreen
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.text.lines import Line, Run

@@ -13,12 +13,12 @@ from engine.text.safe import safe_line
 from tui.confirm.confirmation import Confirmation, Press
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
-from tui.screens.list_panes import frame_panes
+from tui.screens.dialogs import AskScreen
+from tui.screens.edge_lines import TopLine
 from tui.screens.message import Message
-from tui.screens.text_prompt import AskScreen
-from tui.screens.top_line import TopLine
+from tui.screens.rows_screen import frame_panes
 from tui.session.place_session import PlaceSession
-from tui.terminal.paste_detector import ConfirmGuard
+from tui.terminal.key_queue import ConfirmGuard
 from tui.text import keys
 from tui.text.frames import BOX, BOX_FRAME_CELLS, frame_border
 from tui.text.hints import hint_lines, next_line, with_message

@@ -11,7 +11,7 @@ from engine.text.error_pattern import reply_code
 from engine.text.figures import fit_count, format_count
 from engine.text.safe import safe_line
 from tui.groups.group_lines import task_lines
-from tui.session.recurrence_check import CheckedCluster
+from tui.session.index_queries import CheckedCluster
 from tui.text.frames import NARROW_COLUMNS
 from tui.text.graphs import bar, braille_line, resample
 from tui.text.lines import MARGIN_CELLS, Line, Run, cut_line, fact_lines, fit_text, width_of

@@ -11,7 +11,7 @@ from engine.monitor.metrics_check import OwnCounts
 from engine.places.place import GroupFacts
 from engine.text.figures import fit_count, format_count
 from engine.text.safe import safe_line, state_name
-from tui.queue.metrics_pane import BAR_LOOKS, state_lines
+from tui.queue.painters import BAR_LOOKS, state_lines
 from tui.text import task_list
 from tui.text.frames import NARROW_COLUMNS
 from tui.text.graphs import FULL_CELL, bar

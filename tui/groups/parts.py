@@ -24,8 +24,8 @@ from tui.plan.planning import VerbRequest
 from tui.screens.base import Copy
 from tui.screens.console_context import ConsoleContext
 from tui.screens.rows_parts import Change, RowsActions, RowsParts
+from tui.session.index_queries import CheckedCluster, check_clusters
 from tui.session.place_session import PlaceSession
-from tui.session.recurrence_check import CheckedCluster, check_clusters
 from tui.text import task_row
 from tui.text.export import ExportTable, RowSink
 from tui.text.frames import Frame

@@ -17,12 +17,10 @@ from tui.plan.open_plan import plan_rows
 from tui.plan.planning import VerbRequest, verb_in_state
 from tui.plan.refusals import verb_row
 from tui.screens.console_context import ConsoleContext
-from tui.screens.key_rows import KeyRow
+from tui.screens.key_rows import KeyRow, RowMaker
 from tui.screens.keyed_screen import row_bindings
-from tui.screens.list_panes import ListPanes
-from tui.screens.row_maker import RowMaker
 from tui.screens.rows_parts import Change
-from tui.screens.rows_screen import RowsScreen
+from tui.screens.rows_screen import ListPanes, RowsScreen
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys

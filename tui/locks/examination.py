@@ -1,6 +1,4 @@
-"""Examine the lock of a place repeatedly: evidence, holder process, active tasks and their log
-lines.
-"""
+"""Examine the lock of a place: evidence, holder process, active tasks and their log lines."""
 
 from __future__ import annotations
 
@@ -31,7 +29,6 @@ MAX_HOLDERS = 3
 """Maximum number of holder processes examined; normally there is one."""
 
 MAX_ACTIVE_TASKS = 20
-"""Maximum number of active tasks examined."""
 
 READING_LOGS = "reading the logs"
 """Shown for a task until the logs were searched."""
@@ -42,7 +39,6 @@ class ProcessSample(NamedTuple):
 
     now: ProcessStats
     delta: ProcessDelta | None = None
-    """None after the first sample."""
 
 
 class ActiveTask(NamedTuple):
@@ -125,11 +121,9 @@ class LockExaminer:
             Verdict.UNKNOWN, reason="this place has no lock", is_proven=False
         )
         since = evidence.since
-        before = (
-            None
-            if since is None
-            else lock_diagnosis.start_rate_before(self.session.events(), since)
-        )
+        events, before = self.session.events(), None
+        if since is not None:
+            before = lock_diagnosis.start_rate_before(events, since)
         return evidence, self._sample_holders(place, evidence.holders[:MAX_HOLDERS]), before
 
     def _sample_holders(self, place: Place, pids: Sequence[int]) -> tuple[ProcessSample, ...]:
@@ -173,10 +167,7 @@ class LockExaminer:
         }
 
     async def read_logs(self) -> bool:
-        """Search the logs for the active tasks; True if something new was read.
-
-        This may be slow with large logs, so `look` does not wait for it.
-        """
+        """Search the logs for the active tasks, maybe long; True if something new was read."""
         tasks = [work.task for work in self.report.active_tasks] if self.report is not None else []
         missing = [task for task in tasks if (task.id, task.rev) not in self._log_summaries]
         for task in missing:

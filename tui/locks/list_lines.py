@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from engine.index.age_table import Ages
@@ -24,10 +24,8 @@ from tui.text.table import REST, Column, Table, alarm_sign, short_names
 from tui.text.times import format_minutes
 
 NO_LOCK_NOTE = "more workers may run: each task is claimed by one of them"
-"""Note on workers in a place without a lock."""
 
 MAX_KINDS = 6
-"""Maximum number of task kinds listed."""
 
 WORST_FIRST = (Verdict.STUCK, Verdict.UNKNOWN, Verdict.STALE, Verdict.HELD, Verdict.FREE)
 """Order of the rows; places without a lock come last."""
@@ -123,14 +121,12 @@ def lock_table(locks: Sequence[PlaceLock], now: float, width: int) -> tuple[Line
     """Titles and one line per lock, in the given order."""
     rows = []
     for lock, name in zip(locks, short_names([lock.name for lock in locks]), strict=True):
-        why = _no_lock_reason(lock) if lock.evidence is None else lock.evidence.reason
+        evidence, own = lock.evidence, "" if lock.worker is None else "; worker started here"
+        why = f"{lock.why_no_lock}{own}" if evidence is None else evidence.reason
         cells = (name, "strong"), *_cells(lock, now), (safe_line(why), "muted")
-        rows.append([alarm_sign(_alarms(lock)), *cells])
+        alarms = evidence is not None and evidence.verdict in ALARMING_VERDICTS
+        rows.append([alarm_sign(alarms), *cells])
     return LOCK_TABLE.lines(rows, width)
-
-
-def _alarms(lock: PlaceLock) -> bool:
-    return lock.evidence is not None and lock.evidence.verdict in ALARMING_VERDICTS
 
 
 def next_step(lock: PlaceLock, refusal: str) -> tuple[str, str]:
@@ -151,15 +147,12 @@ def next_step(lock: PlaceLock, refusal: str) -> tuple[str, str]:
 def detail_lines(
     lock: PlaceLock, kinds: Ages | None, now: float, width: int, report: LockReport | None = None
 ) -> list[Line]:
-    """Details of one lock: evidence, backlog, recovery.
-
-    `kinds` are the due tasks by kind; `report` is the last one, possibly of another lock.
-    """
+    """Evidence, backlog by `kinds`, and recovery of a lock; `report` may be of another one."""
     if lock.why_no_lock:
         return _no_lock_lines(lock, width)
     if lock.evidence is None:
         return [cut_line(((" not examined yet", "muted"),), width)]
-    report = matching_report(lock.evidence, report)
+    report = _matching_report(lock.evidence, report)
     lines = _folded(report.finding.sentence, width)
     lines += _backlog_lines(lock, kinds, now, width)
     facts = view.evidence_lines(report, width)
@@ -169,15 +162,7 @@ def detail_lines(
     return [*lines, *section("recovery", _steps(lock, lock.evidence, width))]
 
 
-def _no_lock_reason(lock: PlaceLock) -> str:
-    """Why there is no lock, and that a worker runs anyway."""
-    return (
-        f"{lock.why_no_lock}; worker started here" if lock.worker is not None else lock.why_no_lock
-    )
-
-
 def _no_lock_lines(lock: PlaceLock, width: int) -> list[Line]:
-    """Details of a place without a lock."""
     lines = _folded(f"lock: {lock.why_no_lock}", width)
     if lock.worker is not None:
         words = f"worker: PID {lock.worker}, started by this console: W stops it"
@@ -185,19 +170,12 @@ def _no_lock_lines(lock: PlaceLock, width: int) -> list[Line]:
     return lines
 
 
-def matching_report(evidence: LockEvidence, report: LockReport | None) -> LockReport:
+def _matching_report(evidence: LockEvidence, report: LockReport | None) -> LockReport:
     """The report of a lock if it is for this evidence; otherwise a new one."""
-    if report is not None and _same(report.evidence, evidence):
+    facts = attrgetter("identity", "verdict", "holders")
+    if report is not None and facts(report.evidence) == facts(evidence):
         return report
     return LockReport(evidence, lock_diagnosis.diagnose_lock(evidence))
-
-
-def _same(one: LockEvidence, other: LockEvidence) -> bool:
-    return (one.identity, one.verdict, one.holders) == (
-        other.identity,
-        other.verdict,
-        other.holders,
-    )
 
 
 def _backlog_lines(lock: PlaceLock, kinds: Ages | None, now: float, width: int) -> list[Line]:

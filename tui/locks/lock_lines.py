@@ -31,7 +31,6 @@ from tui.text.task_list import SHORT_ID_CELLS, short_id
 from tui.text.times import format_age, format_clock, format_minutes
 
 NAME_CELLS = 12
-"""Width of the fact names in cells."""
 
 SECONDS_UP_TO = 120.0
 """Ages below this many seconds are shown in seconds: limits are often one or two minutes."""
@@ -67,7 +66,8 @@ def verdict_lines(report: LockReport, now: float, width: int) -> list[Line]:
         parts.append(((f"   {due} {waits}", "error" if alarms else ""),))
         if waiting.oldest_due is not None:
             parts.append(((f", oldest {format_minutes(now - waiting.oldest_due)}", ""),))
-    drain = _drain_words(report) if alarms else ""
+    due_number = (None if waiting is None else waiting.due) or 0
+    drain = lock_diagnosis.describe_drain_rate(due_number, report.rate_before) if alarms else ""
     drain_part = f"   {drain}" if drain else ""
     fits = width_of(tuple(run for part in parts for run in part)) + len(drain_part) <= width
     head = parts_that_fit([*parts, *([((drain_part, "muted"),)] if fits else [])], width)
@@ -76,11 +76,6 @@ def verdict_lines(report: LockReport, now: float, width: int) -> list[Line]:
         *lines,
         *(folded_lines(drain, width, "muted", (("   ", ""),)) if drain and not fits else []),
     ]
-
-
-def _drain_words(report: LockReport) -> str:
-    due = None if report.backlog is None else report.backlog.due
-    return lock_diagnosis.describe_drain_rate(due or 0, report.rate_before)
 
 
 def timeline_lines(report: LockReport, now: float, width: int) -> list[Line]:
@@ -116,9 +111,7 @@ class Fact(NamedTuple):
     name: str
     words: str
     mark: str = ""
-    """`ok` if it agrees with the verdict, `!` if it contradicts it, `?` if it is unknown; "" if it
-    proves nothing.
-    """
+    """`ok`: it agrees with the verdict; `!`: contradicts it; `?`: unknown; "": proves nothing."""
 
 
 MARK_LOOKS = {"ok": "ok", "!": "warn", UNKNOWN: "unknown", "": ""}
@@ -287,11 +280,8 @@ def why_outdated(planned: LockEvidence, now: LockEvidence) -> str:
         return f"lock changed from {planned.verdict} to {now.verdict}"
     if (now.identity, now.pid, now.holders) != (planned.identity, planned.pid, planned.holders):
         return "the lock has another holder"
-    return (
-        f"now unsafe to signal: {now.signal_refusal}"
-        if now.signal_refusal != planned.signal_refusal
-        else ""
-    )
+    is_same = now.signal_refusal == planned.signal_refusal
+    return "" if is_same else f"now unsafe to signal: {now.signal_refusal}"
 
 
 def why_no_plan(evidence: LockEvidence | None) -> str:

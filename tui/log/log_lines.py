@@ -34,10 +34,8 @@ from tui.text.task_list import SHORT_ID_CELLS, short_id
 from tui.text.times import format_minutes
 
 MAX_LINE_CHARS = 4_096
-"""Maximum number of characters shown of a line."""
 
 MAX_WRAPPED_LINES = 12
-"""Maximum number of screen lines of a wrapped log line."""
 
 QUIET_SECONDS = 60.0
 """Seconds without a line from which on the gap is shown."""
@@ -46,10 +44,8 @@ WIDE_CELLS = 90
 """Width from which on the columns are two cells apart and the status has labels."""
 
 MAX_SOURCE_CELLS = 8
-"""Maximum width of a log's name."""
 
 HIT_STYLE = "heat5"
-"""Style of the search text in a line."""
 
 
 class LogTimeFormat(IntEnum):
@@ -68,12 +64,10 @@ class LogStyle(NamedTuple):
 
     time_format: LogTimeFormat = LogTimeFormat.TIME
     wrap: bool = False
-    """Wrap long lines."""
     sources: int = 0
     """Cells for the log's name; 0 for a single log."""
     has_milliseconds: bool = False
     has_ids: bool = False
-    """Task ids have a column of their own."""
     hits: tuple[str, ...] = ()
     """Texts to mark, in lower case."""
 
@@ -86,10 +80,8 @@ class LogStyle(NamedTuple):
 
 
 def entry_lines(entry: FileEntry, style: LogStyle, width: int) -> list[Line]:
-    """One log line as one or several screen lines; the first cells are for the cursor.
-
-    Lines without a time or level are indented below the line that they belong to.
-    """
+    """One log line as one or several screen lines; the first cells are for the cursor. Lines
+    without a time or level are indented below the line that they belong to."""
     text = entry.line.text[:MAX_LINE_CHARS].expandtabs(8)
     cut = entry.hidden_bytes + len(entry.line.text) - len(entry.line.text[:MAX_LINE_CHARS])
     head = _head(entry, style, width)
@@ -122,7 +114,6 @@ _ERROR_AT = " last_error="
 
 
 def _without_id(text: str) -> str:
-    """A line without the id that is in its own column."""
     for id in labelled_ids(text)[:1]:
         text = re.sub(
             rf"(?:\b(?:(?:task_?)?id[=:] ?|task=))?\"?{re.escape(id)}\b\"? ?", "", text, count=1
@@ -138,7 +129,6 @@ def _with_error(text: str, room: int) -> str:
 
 
 def _marked(line: Line, hits: Sequence[str]) -> Line:
-    """The line with these texts marked."""
     if not hits:
         return line
     pattern = re.compile("|".join(map(re.escape, hits)), re.IGNORECASE)
@@ -235,10 +225,8 @@ class LogStatus(NamedTuple):
     matching: int = 0
     lines: int = 0
     counted: bool = False
-    """True if all lines are counted."""
     wrap: bool = False
     search_text: str = ""
-    """The search text."""
     uncounted_bytes: int = 0
     """Size of the logs in bytes if they are too large to count the lines."""
 
@@ -290,10 +278,7 @@ def empty_lines(
     width: int,
     troubles: Mapping[str, str],
 ) -> list[Line]:
-    """Text if no line is shown.
-
-    `looking`: the search still runs; `troubles`: read errors by path.
-    """
+    """Text if no line is shown; `looking`: the search still runs; `troubles`: errors by path."""
     if looking:
         text = "loading ..."
     elif not paths:
@@ -311,7 +296,6 @@ def empty_lines(
 
 
 def _log_help(troubles: Mapping[str, str]) -> str:
-    """What helps against these errors."""
     if all(why == NO_LOG_FILE for why in troubles.values()):
         return f"the first operation creates {'it' if len(troubles) == 1 else 'them'}"
     if any(why.startswith(_DENIED) for why in troubles.values()):

@@ -8,19 +8,17 @@ from collections.abc import Sequence
 from engine.logs.log_file import FileEntry, Key
 from tui.log.log_lines import LogStyle, entry_lines, quiet_line
 from tui.text.glyphs import CURSOR
+from tui.text.keys import motion_rows
 from tui.text.lines import BLANK_LINE, Line
 from tui.text.styles import cursor_line
 
 SCROLL_DIVISOR = 3
-"""At an edge the page scrolls by this part of its height: scrolling repaints all lines, so do it
-rarely.
-"""
+"""At an edge the page scrolls by this part of its height: rarely, as that repaints all lines."""
 
 
 class LogPage:
     """The rows of some entries: wrapped lines take several, and gaps have a row. The rows of an
-    entry are made once for a style and a width.
-    """
+    entry are made once for a style and a width."""
 
     def __init__(self) -> None:
         self.entries: Sequence[FileEntry] = ()
@@ -32,9 +30,7 @@ class LogPage:
         self._notice: Sequence[Line] = ()
         self._rows: list[Line] = []
         self._starts: list[int] = []
-        """First row of each entry."""
         self._top = 0
-        """The row at the top of the screen."""
         self._made: dict[tuple[Key, bool], list[Line]] = {}
         self._made_for: tuple[LogStyle, int] = (LogStyle(), 0)
 
@@ -62,10 +58,8 @@ class LogPage:
         line: int | None = None,
         notice: Sequence[Line] = (),
     ) -> None:
-        """Show entries with the cursor on one of them; `notice` is shown if there are none.
-
-        `line` is the screen line of the cursor; None keeps as many lines as possible in place.
-        """
+        """Show entries with the cursor on one of them; `notice` is shown if there are none. `line`
+        is the screen line of the cursor; None keeps as many lines as possible in place."""
         first = self._entry_at(self._top)
         before = self.entries[first].key[1:] if self.entries else None
         within = self._top - self._first_row(first)
@@ -81,12 +75,10 @@ class LogPage:
 
     def move(self, how: str) -> None:
         """Move as in the key table: down, up, page_down, page_up, half_down, half_up."""
-        page, half = self.height, max(1, self.height // 2)
-        step = 1 if how.endswith("down") else -1
+        by, step = motion_rows(how, self.height), 1 if how.endswith("down") else -1
         if how in ("down", "up"):
             by, cursor = 0, self.cursor + step
         else:
-            by = step * (page if how.startswith("page") else half)
             cursor = self._entry_at(self._first_row(self.cursor) + by)
             cursor += step * (cursor == self.cursor)
         self.cursor = max(0, min(cursor, len(self.entries) - 1))

@@ -1,4 +1,4 @@
-"""The parts of the log screen, without Textual: what is read, what is shown of it, and how."""
+"""The parts of the log screen, without Textual: what is read, counted and shown of its lines."""
 
 from __future__ import annotations
 
@@ -6,19 +6,138 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Flag, auto
 
+from engine.logs.line_counts import LogCounts
+from engine.logs.log_file import CELL_BYTES, FileEntry
 from engine.logs.log_filter import DEBUG, LineFilter, lines_naming_task
-from engine.logs.merged_log import STEP_CELLS, LogPosition
+from engine.logs.merged_log import STEP_CELLS, LogPosition, MergedLog
+from engine.model import State, Task
 from engine.store import Unavailable
+from engine.text.error_pattern import fold_error, pattern_name
 from engine.text.error_text import error_text
+from engine.text.figures import format_count
+from engine.text.safe import safe_line
 from tui.log import log_lines as view
-from tui.log.counter import LogCounter
-from tui.log.line_task import LineTask
 from tui.log.page import LogPage
 from tui.log.reader import LogReader, index_of
 from tui.screens.console_context import ConsoleContext
+from tui.screens.key_rows import ScreenActions
 from tui.screens.message import Message
-from tui.screens.row_maker import ScreenActions
 from tui.session.place_session import PlaceSession
+from tui.text.task_list import count_runs
+
+
+class LineTask:
+    """The task of the line under the cursor, as the index has it."""
+
+    def __init__(self, session: PlaceSession) -> None:
+        self._session = session
+        self.id = ""
+        """Its id; "" if the line names none."""
+        self._task: Task | None = None
+        self._is_known = False
+        self._generation = -1
+        """That of the index for which it was asked last."""
+
+    def select(self, entry: FileEntry | None) -> bool:
+        """Select the task that an entry names; True if it is to be looked up: it is another one
+        than before, or the index has changed since then."""
+        named = view.labelled_ids(entry.line.text)[:1] if entry is not None else ()
+        before, self.id = self.id, named[0] if named else ""
+        if self.id != before:
+            self._task, self._is_known = None, False
+        elif self._generation == self._session.inspector.latest.generation:
+            return False
+        self._generation = self._session.inspector.latest.generation
+        return bool(self.id)
+
+    async def look_up(self) -> None:
+        """Read the task from the index."""
+        asked_id = self.id
+        try:
+            task = await self._session.inspector.queries.task(asked_id)
+        except Unavailable:
+            return  # the place cannot be read: its header shows that
+        if asked_id == self.id:
+            self._task, self._is_known = task, True
+
+    @property
+    def is_gone(self) -> bool:
+        """True if the queue has no such task."""
+        return self._is_known and self._task is None
+
+    def describe(self) -> str:
+        """State, attempts and cluster: `dlq, 3 attempts, cluster F-276D`; "" if unknown."""
+        task = self._task
+        if task is None:
+            return ""
+        names = self._session.inspector.states
+        parts = [safe_line(names.get(task.state, task.state.value))]
+        if runs := count_runs(task, self._session.place.max_attempts(task)):
+            parts.append(format_count(runs, "attempt"))
+        if task.error and task.state is State.DEAD:
+            parts.append(f"cluster {pattern_name(fold_error(task.error))}")
+        return ", ".join(parts)
+
+
+MAX_COUNTED_BYTES = 256 << 20
+"""Maximum log size in bytes up to which all lines are counted."""
+
+MAX_CACHED_COUNTS = 8
+
+COUNT_STEP_CELLS, COUNT_PAUSE_SECONDS = 16, 0.005
+"""Cells counted at a time, and seconds between, so that counting stays in the background."""
+
+
+class LogCounter:
+    """Counts for the present filter, and for some former ones."""
+
+    def __init__(self, book: MergedLog, sieve: LineFilter) -> None:
+        self._book, self._filter = book, sieve
+        self.counts = LogCounts(book, sieve, step_cells=COUNT_STEP_CELLS)
+        """Of all lines."""
+        self.news: LogCounts | None = None
+        """Of the lines since the log was paused; None while it is followed."""
+        self._cache: dict[LineFilter, LogCounts] = {}
+        self.uncounted = asyncio.Event()
+        """Set when there may be lines to count."""
+
+    @property
+    def is_countable(self) -> bool:
+        """True if the logs are not too large to count all lines."""
+        return self._book.size <= MAX_COUNTED_BYTES
+
+    @property
+    def is_complete(self) -> bool:
+        """True if all lines are counted, but for the latest ones."""
+        counts = self.counts
+        is_near = counts.read > 0 and counts.total - counts.read < CELL_BYTES
+        return self.is_countable and (counts.done or is_near)
+
+    def set_filter(self, sieve: LineFilter) -> None:
+        """Count for another filter; counts of a recent one are reused, for example after Esc."""
+        self._cache[self._filter] = self.counts
+        self._filter = sieve
+        fresh = LogCounts(self._book, sieve, step_cells=COUNT_STEP_CELLS)
+        self.counts = self._cache.pop(sieve, fresh)
+        while len(self._cache) > MAX_CACHED_COUNTS:
+            del self._cache[next(iter(self._cache))]
+        if self.news is not None:
+            self.news = LogCounts(self._book, sieve, self.news.since)
+        self.uncounted.set()
+
+    def pause(self, since: LogPosition) -> None:
+        """Count the new lines from a position on."""
+        self.news = LogCounts(self._book, self._filter, since)
+
+    async def count(self, reader: LogReader) -> None:
+        """Wait for uncounted lines and count them, some at a time. Raises OSError: a log cannot be
+        read; engine.store.Unavailable: the reader is closed."""
+        await self.uncounted.wait()
+        self.uncounted.clear()
+        while self.is_countable and not self.counts.done:
+            await reader.call(self.counts.step)
+            await asyncio.sleep(COUNT_PAUSE_SECONDS)
+
 
 IDLE_READ_SECONDS, BUSY_READ_SECONDS = 1.0, 0.25
 """Seconds between two reads of the logs: without and with new lines."""
@@ -29,7 +148,6 @@ class Change(Flag):
 
     NOTHING = 0
     EDGES = auto()
-    """The message and the keys."""
     STATUS = auto()
     """The line under the cursor, the counts, and what follows from them."""
     LINES = auto()
@@ -100,14 +218,8 @@ class LogParts:
         """How many matching lines came since the log is not followed."""
         return self.counter.news.matching if self.counter.news else 0
 
-    # Reading
-
     async def follow(self, first: Callable[[], Awaitable[object]]) -> Change:
-        """Run a job, then read new lines in a loop; repaint at most as often.
-
-        Raises:
-            Unavailable: the screen is closing.
-        """
+        """Run a job, then read new lines in a loop. Raises Unavailable: the screen is closing."""
         reader = self.reader
         await reader.call(reader.book.refresh)
         self.was_read, reader.page = True, self.page.height
@@ -182,8 +294,6 @@ class LogParts:
         """Look up the task of the line under the cursor."""
         await self.line_task.look_up()
         return Change.EDGES
-
-    # What changes
 
     def say(self, text: str, style: str = "warn") -> Change:
         """Show a message for some seconds."""

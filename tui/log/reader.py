@@ -1,4 +1,4 @@
-"""Read parts of a merged log in jobs, on a thread of its own, for the log screen."""
+"""Read a window of some pages of a merged log in jobs, on a thread of its own."""
 
 from __future__ import annotations
 
@@ -18,12 +18,74 @@ from engine.logs.merged_log import (
     SteppedWork,
     TimeSearch,
 )
-from tui.log.window import MAX_ENTRIES, LogWindow
+
+MAX_ENTRIES = 400
+
+
+class LogWindow:
+    """Consecutive entries of a merged log, with the positions before and behind them. Scans block
+    and run on the log's own thread; the caller's thread adds their results between two steps."""
+
+    def __init__(self, book: MergedLog, through: LineFilter) -> None:
+        self.book, self.through = book, through
+        self.entries: list[FileEntry] = []
+        self.start, self.end = BEGIN, END
+        self.at_start, self.at_end = False, False
+        """True if there is nothing beyond."""
+
+    def with_filter(self, through: LineFilter) -> LogWindow:
+        """A copy with the entries that also match another filter."""
+        fewer = LogWindow(self.book, through)
+        fewer.entries = [e for e in self.entries if through.is_match(e.rank, e.line.text)]
+        fewer.start, fewer.end = self.start, self.end
+        return fewer
+
+    def set_tail(self, scan: LineScan, end: LogPosition) -> None:
+        """Set the result of a scan from the end; `end` is the position of the end."""
+        self.entries = scan.entries
+        self.start, self.at_start = scan.reached, scan.exhausted
+        self.end, self.at_end = end, True
+
+    def set_around(self, before: LineScan, after: LineScan) -> None:
+        """Set the entries on both sides of a position."""
+        self.entries = [*before.entries, *after.entries]
+        self.start, self.at_start = before.reached, before.exhausted
+        self.end, self.at_end = after.reached, after.exhausted
+
+    def add_more(self, scan: LineScan, forward: bool) -> None:
+        """Add the entries of a scan at one end; a line that is complete now replaces its part."""
+        if forward:
+            complete = [entry for entry in self.entries if not entry.is_torn]
+            self.entries = [*complete, *scan.entries]
+            self.end, self.at_end = scan.reached, scan.exhausted
+            dropped = self.entries[: -MAX_ENTRIES or None]
+            self.entries = self.entries[-MAX_ENTRIES:]
+            if dropped:
+                self.start = _moved_position(self.start, self.entries[0], dropped, forward)
+                self.at_start = False
+        else:
+            self.entries = [*scan.entries, *self.entries]
+            self.start, self.at_start = scan.reached, scan.exhausted
+            dropped = self.entries[MAX_ENTRIES:]
+            self.entries = self.entries[:MAX_ENTRIES]
+            if dropped:
+                self.end = _moved_position(self.end, dropped[0], dropped[::-1], forward)
+                self.at_end = False
+
+
+def _moved_position(
+    mark: LogPosition, key: FileEntry, passed: Sequence[FileEntry], forward: bool
+) -> LogPosition:
+    """The position at `key`, derived from a position on the other side of the `passed` entries."""
+    offsets = dict(mark.offsets)
+    for entry in passed:
+        offsets[entry.key[1]] = entry.end_offset if forward else entry.key[2]
+    return LogPosition(key.key, offsets)
+
 
 T = TypeVar("T")
 
 READ_PAGES = 3
-"""Pages read at a time."""
 
 SHOW_PROGRESS_SECONDS = 0.3
 """Seconds after which a read shows its progress and first results."""
@@ -44,13 +106,10 @@ class LogReader:
         step_cells: int,
     ) -> None:
         """`show` is called with the entry under the cursor and its screen line, None for the same.
-
-        `show_progress` is called while a job takes long.
-        """
+        `show_progress` is called while a job takes long."""
         self.book, self.filter = MergedLog(logs), sieve
         self.window = LogWindow(self.book, sieve)
         self.page = 1
-        """Height of the page in lines."""
         self.step_cells = step_cells
         self.is_stopping = False
         """True if the running job shall end where it is."""
@@ -60,11 +119,7 @@ class LogReader:
         """The running job, and when it started (monotonic seconds)."""
 
     async def call(self, make: Callable[[], T]) -> T:
-        """Run a call on the thread of the logs.
-
-        Raises:
-            Unavailable: the reader is closed.
-        """
+        """Run a call on the thread of the logs. Raises Unavailable: the reader is closed."""
         return await self._thread.run(make)
 
     async def close(self) -> None:
@@ -77,12 +132,8 @@ class LogReader:
         return 0.0 if self.job is None else time.monotonic() - self.job[1]
 
     async def run(self, job: SteppedWork, partly: Callable[[], None] | None = None) -> bool:
-        """Run the steps of a job with progress; True if it reached its end.
-
-        Raises:
-            OSError: a log cannot be read.
-            Unavailable: the reader is closed.
-        """
+        """Run the steps of a job with progress; True if it reached its end. Raises OSError: a log
+        cannot be read; Unavailable: the reader is closed."""
         shown_at = time.monotonic()
         self.job = job, shown_at
         while not job.done and not self.is_stopping:
@@ -100,10 +151,8 @@ class LogReader:
         self, mark: LogPosition, forward: bool = True, through: LineFilter | None = None
     ) -> LineScan:
         """A scan for the next pages of lines, or for the next line that matches `through`."""
-        filter_and_count = (
-            (self.filter, READ_PAGES * self.page) if through is None else (through, 1)
-        )
-        return LineScan(self.book, mark, *filter_and_count, forward, self.step_cells)
+        sieve, want = (self.filter, READ_PAGES * self.page) if through is None else (through, 1)
+        return LineScan(self.book, mark, sieve, want, forward=forward, step_cells=self.step_cells)
 
     async def read_tail(self) -> None:
         """Show the last lines; the last one at the end of the page."""
@@ -173,9 +222,7 @@ class LogReader:
         return scan.exhausted
 
     async def find_time(self, when: float, line: str = "") -> tuple[LogPosition, bool] | None:
-        """The position of a time, or of the first `line` since then and whether it was found; None
-        if the search was stopped.
-        """
+        """The position of a time, or of the first `line` since and True; None if it was stopped."""
         search = TimeSearch(self.book, when, self.step_cells)
         if not await self.run(search):
             return None

@@ -19,12 +19,10 @@ from tui.operations import control_lines as view
 from tui.plan.refusals import control_refusal, pause_control
 from tui.screens.base import PASTED, BaseScreen, Copy
 from tui.screens.console_context import READ_ONLY, ConsoleContext
-from tui.screens.key_rows import KeyRow
+from tui.screens.key_rows import KeyRow, RowMaker, is_read_only
 from tui.screens.keyed_screen import row_bindings
-from tui.screens.list_panes import ListPanes
-from tui.screens.row_maker import RowMaker, is_read_only
 from tui.screens.rows_parts import ROW_HAS_LEFT, Change, RowsParts
-from tui.screens.rows_screen import RowsScreen
+from tui.screens.rows_screen import ListPanes, RowsScreen
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys

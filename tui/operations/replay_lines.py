@@ -21,9 +21,8 @@ from engine.text.times import format_rough_duration
 from engine.verbs import VERBS
 from tui.operations.worker_lines import format_seconds
 from tui.plan.plan_lines import SENT_AS_REQUEST
-from tui.session.runners import RunningOperation
-from tui.text.flow_graph import LAST_OF_LINES, LatestFlow, flow_graph
-from tui.text.graphs import braille_line
+from tui.session.running_operations import RunningOperation
+from tui.text.graphs import LAST_OF_LINES, LatestFlow, braille_line, flow_graph
 from tui.text.lines import Line, Run, cut_line, folded_lines, join_ends, parts_that_fit, width_of
 from tui.text.table import REST, Choice, Column, Table
 from tui.text.task_list import SHORT_ID_CELLS, short_id

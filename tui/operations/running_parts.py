@@ -18,10 +18,9 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.graph_pane import latest_flow
 from tui.screens.rows_parts import Change, RowsActions, RowsParts
 from tui.session.place_session import PlaceSession
-from tui.session.runners import RunningOperation
-from tui.session.running_operations import describe_result
-from tui.text.flow_graph import graph_steps
+from tui.session.running_operations import RunningOperation, describe_result
 from tui.text.frames import Frame
+from tui.text.graphs import graph_steps
 from tui.text.hints import next_line
 from tui.text.lines import Line
 from tui.text.table import ShownRows

@@ -23,15 +23,13 @@ from tui.operations.undo_plans import show_undo
 from tui.plan.planning import preparing
 from tui.screens.base import PASTED, BaseScreen
 from tui.screens.console_context import READ_ONLY, ConsoleContext
-from tui.screens.key_rows import KeyRow
+from tui.screens.key_rows import KeyRow, RowMaker
 from tui.screens.keyed_screen import row_bindings
-from tui.screens.list_panes import FIXED_LINES, ListPanes
-from tui.screens.row_maker import RowMaker
 from tui.screens.rows_parts import Change
-from tui.screens.rows_screen import RowsScreen
+from tui.screens.rows_screen import FIXED_LINES, ListPanes, RowsScreen
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
-from tui.session.runners import RunningOperation
+from tui.session.running_operations import RunningOperation
 from tui.text import keys
 from tui.text.frames import BOX, Frame, frame_border
 from tui.text.lines import Line

@@ -22,15 +22,13 @@ from tui.operations.undo_plans import AbandonAction, show_undo
 from tui.plan.planning import preparing
 from tui.screens.base import PASTED, BaseScreen, Copy, key_bindings
 from tui.screens.console_context import READ_ONLY, ConsoleContext
-from tui.screens.key_rows import KeyRow
+from tui.screens.edge_lines import TopLine
+from tui.screens.key_rows import KeyRow, RowMaker, is_read_only
 from tui.screens.keyed_screen import row_bindings
-from tui.screens.list_panes import ListPanes
 from tui.screens.page import Page
-from tui.screens.row_maker import RowMaker, is_read_only
 from tui.screens.rows_parts import Change, RowsParts
-from tui.screens.rows_screen import RowsScreen
+from tui.screens.rows_screen import ListPanes, RowsScreen
 from tui.screens.target import Target
-from tui.screens.top_line import TopLine
 from tui.session.history import operation_name
 from tui.session.place_session import PlaceSession
 from tui.text import keys

@@ -14,12 +14,10 @@ from tui.confirm.action_screen import Action, Fact, Reason, show_action
 from tui.operations import worker_lines as view
 from tui.screens.base import PASTED, BaseScreen, Copy
 from tui.screens.console_context import READ_ONLY, ConsoleContext
-from tui.screens.key_rows import KeyRow
+from tui.screens.key_rows import KeyRow, RowMaker, is_read_only
 from tui.screens.keyed_screen import row_bindings
-from tui.screens.list_panes import ListPanes
-from tui.screens.row_maker import RowMaker, is_read_only
 from tui.screens.rows_parts import Change, RowsActions, RowsParts
-from tui.screens.rows_screen import RowsScreen
+from tui.screens.rows_screen import ListPanes, RowsScreen
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers

@@ -9,8 +9,7 @@ from functools import partial
 
 from engine.model import State
 from tui.overview.parts import AGES, QUEUES, Change, OverviewParts
-from tui.screens.key_rows import KeyRow
-from tui.screens.row_maker import RowMaker, is_read_only
+from tui.screens.key_rows import KeyRow, RowMaker, is_read_only
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.text import keys
 from tui.text.times import format_clock

@@ -37,11 +37,11 @@ from tui.overview.side_panes import (
     PaneRows,
 )
 from tui.screens.graph_pane import GRAPH_LINES
-from tui.screens.list_panes import frame_panes
+from tui.screens.rows_screen import frame_panes
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Across, Down
-from tui.text.flow_graph import AXIS_CELLS, time_axis
 from tui.text.frames import BOX_FRAME_CELLS, Frame
+from tui.text.graphs import AXIS_CELLS, time_axis
 from tui.text.lines import BLANK_LINE, Line, cut_line
 from tui.text.table import Choice
 from tui.widgets.line_widgets import Lines, Painted, changed_lines

@@ -17,8 +17,8 @@ from tui.overview.side_panes import LiveValues
 from tui.overview.snapshot import PlaceSnapshot
 from tui.screens.console_context import ConsoleContext
 from tui.screens.graph_pane import GraphPane
+from tui.screens.key_rows import ScreenActions
 from tui.screens.message import Message
-from tui.screens.row_maker import ScreenActions
 from tui.screens.rows_parts import ROW_HAS_LEFT
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession

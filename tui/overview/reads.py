@@ -15,8 +15,8 @@ from engine.store import Unavailable
 from tui.overview.alert_lines import has_dead_alert
 from tui.screens.graph_pane import GraphPane
 from tui.session import index_queries
+from tui.session.index_queries import CheckedCluster, check_clusters
 from tui.session.place_session import PlaceSession
-from tui.session.recurrence_check import CheckedCluster, check_clusters
 
 CHANGED_READ_SECONDS, UNCHANGED_READ_SECONDS = 2.0, 30.0
 """Seconds until ages and clusters are read again: after a change, and without one."""

@@ -29,8 +29,8 @@ from tui.overview.reads import EventCounts
 from tui.overview.snapshot import PlaceSnapshot
 from tui.screens.target import Target
 from tui.session.history import operation_name
+from tui.session.index_queries import CheckedCluster
 from tui.session.place_session import PlaceSession
-from tui.session.recurrence_check import CheckedCluster
 from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers
 from tui.text import keys
 from tui.text.frames import Frame

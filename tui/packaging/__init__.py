@@ -1,4 +1,3 @@
 """What packages need beside the code: manual pages, completion scripts, the Debian package.
 
-It runs when a package is built, and is not part of one.
-"""
+It runs when a package is built, and is not part of one."""

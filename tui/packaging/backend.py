@@ -1,8 +1,7 @@
 """Build backend: hatchling, and for wheels and source archives the tools that make their pages.
 
 pyproject.toml names it (PEP 517, in-tree build backends). An editable installation, such as that of
-`make demo`, has no manual pages and so needs no pandoc, which is 34 MB.
-"""
+`make demo`, has no manual pages and so needs no pandoc, which is 34 MB."""
 
 from __future__ import annotations
 

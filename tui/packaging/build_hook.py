@@ -1,8 +1,7 @@
 """Build hook of hatchling: add manual pages and completion scripts to a wheel and a source archive.
 
 hatchling loads this file by its path, which is in pyproject.toml. In a git tree the files are made
-for each build. A source archive has them in `build/share`, so that its wheel needs no tools.
-"""
+for each build. A source archive has them in `build/share`, so that its wheel needs no tools."""
 
 from __future__ import annotations
 

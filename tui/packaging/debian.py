@@ -7,8 +7,7 @@ the Python packages that it needs are installed into a private environment in /u
 loads no other package of the machine, so none that an operator installed with pip.
 
 `python -m tui.packaging.debian DIST` reads the wheel in DIST and writes the package there. It needs
-debhelper, and network access or the cache of pip.
-"""
+debhelper, and network access or the cache of pip."""
 
 from __future__ import annotations
 
@@ -27,8 +26,7 @@ from tui.cli.setup.templates import HOUSEKEEPING_SECONDS, TEXTS, fill_template
 
 EXTRAS = "bullmq,deliver"
 """Parts with packages of their own that are included. Not federation and postgres: their packages
-bring their own OpenSSL, which Debian could not update.
-"""
+bring their own OpenSSL, which Debian could not update."""
 
 PYTHON = "/usr/bin/python3"
 """Debian's interpreter: the package is for its version."""
@@ -92,7 +90,6 @@ def _version(script: str = "import platform; print(platform.python_version())") 
 
 
 def _values(home: Path) -> dict[str, str]:
-    """What is filled into the texts of the package."""
     major, minor = map(int, _version().split(".")[:2])
     stop = LONGEST_SECONDS + 30
     (site,) = home.glob("lib/python3*/site-packages")
@@ -130,7 +127,10 @@ def _values(home: Path) -> dict[str, str]:
         "stop_seconds": str(stop),
         "service": fill_template(f"{TEXTS}/service.conf", service).rstrip("\n"),
         "folders": "\n".join(
-            ("d /var/lib/spooldeck 0755 root root - -", *(_tmpfile(path) for path in owned))
+            (
+                "d /var/lib/spooldeck 0755 root root - -",
+                *(f"d {path} 0750 spooldeck spooldeck - -" for path in owned),
+            )
         ),
     }
 
@@ -148,10 +148,6 @@ _FOLDERS = (
 """What `spooldeck init` makes, but its log folder."""
 
 
-def _tmpfile(path: str) -> str:
-    return f"d {path} 0750 spooldeck spooldeck - -"
-
-
 def _read_metadata(folder: Path) -> Message:
     return Parser().parsestr((folder / "METADATA").read_text(encoding="utf-8"), headersonly=True)
 
@@ -165,7 +161,6 @@ def _describe(package: Message) -> str:
 
 
 def _write_root(root: Path, values: Values) -> None:
-    """Write the command and the configuration."""
     for name, path, mode in (
         ("command", "usr/bin/spooldeck", 0o755),
         ("config.yaml", "etc/spooldeck/config.yaml", 0o644),
@@ -187,7 +182,6 @@ _UNITS = {
 
 
 def _write_debian(folder: Path, values: Values) -> None:
-    """Write what debhelper reads."""
     (folder / "source").mkdir(parents=True)
     (folder / "source" / "format").write_text("3.0 (native)\n")
     for path in sorted(Path(TEXTS, "debian").iterdir()):

@@ -16,8 +16,7 @@ from tui.terminal.sized_screen import SizedModalScreen
 from tui.text import keys
 from tui.text.lines import Line, cut_line, heading_line
 from tui.widgets.line_widgets import Lines
-from tui.widgets.text_area import LongWords
-from tui.widgets.text_input import Words
+from tui.widgets.text_input import LongWords, Words
 
 LABEL_CELLS = 13
 

@@ -16,8 +16,8 @@ from tui.plan.planning import VerbRequest
 from tui.plan.refusals import describe_report
 from tui.screens.base import PASTED, BaseScreen
 from tui.screens.console_context import READ_ONLY, ConsoleContext
+from tui.screens.dialogs import AskScreen
 from tui.screens.rows_parts import RowsParts
-from tui.screens.text_prompt import AskScreen
 from tui.session.place_session import PlaceSession
 
 

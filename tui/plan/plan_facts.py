@@ -22,8 +22,8 @@ from engine.text import error_pattern
 from engine.text.figures import format_share
 from tui.plan.plan_lines import PlanCounts, PlanSize, PlanView, StillFails, count_plan
 from tui.plan.planning import equivalent_command, pace_facts, stop_words
+from tui.session.index_queries import CheckedCluster, check_clusters
 from tui.session.place_session import PlaceSession
-from tui.session.recurrence_check import CheckedCluster, check_clusters
 from tui.text.lines import Run
 from tui.text.task_fields import states_name
 

@@ -14,7 +14,7 @@ from engine.operations.plans import Plan, Row, TransitionPreview
 from engine.text.figures import format_bytes
 from engine.text.safe import safe_line, state_name
 from engine.verbs import VERBS
-from tui.session.recurrence_check import CheckedCluster
+from tui.session.index_queries import CheckedCluster
 from tui.text.lines import (
     BLANK_LINE,
     MARGIN_CELLS,

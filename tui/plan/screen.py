@@ -42,8 +42,7 @@ from tui.screens.base import BaseScreen, Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
-from tui.session.runners import RunningOperation
-from tui.session.running_operations import describe_result, phase_of
+from tui.session.running_operations import RunningOperation, describe_result, phase_of
 from tui.text import keys
 from tui.text.export import ExportTable, RowSink
 from tui.text.frames import Frame, frame_border

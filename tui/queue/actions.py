@@ -43,7 +43,7 @@ def order(parts: QueueParts) -> Change:
     now, choices = parts.tabs.order[0], order_choices(parts.state)
 
     def open_menu(screen: BaseScreen) -> None:
-        from tui.screens.menu import MenuScreen, Option
+        from tui.screens.dialogs import MenuScreen, Option
 
         options = [
             Option(key, f"{name}{' (reverse)' if column == now else ''}")
@@ -61,9 +61,7 @@ def order(parts: QueueParts) -> Change:
 
 
 def sort(parts: QueueParts, column: str, *, reverses: bool = True) -> Change:
-    """Order by a column of the index; if it is the present one, reverse the order, unless the
-    operator cannot see it.
-    """
+    """Order by a column of the index; reverse the present order, unless it cannot be seen."""
     if parts.state is None:
         return Change.NOTHING
     parts.tabs.sort(column, reverses=reverses)

@@ -1,8 +1,7 @@
 """What is typed into the filter line (`engine.index.filter_language`), and the filter in effect.
 
 If the last clause is incomplete, the clauses before it apply and the error says what was expected.
-An error further left leaves the previous filter in place.
-"""
+An error further left leaves the previous filter in place."""
 
 from __future__ import annotations
 
@@ -34,10 +33,7 @@ class FilterText:
 
     @property
     def error(self) -> str:
-        """The error in the text; "" if it is valid. It may quote the text.
-
-        With an error, more tasks may be listed than intended.
-        """
+        """The error in the text, which it may quote; "" if none. More tasks may match then."""
         return self._error.message if self._error is not None else ""
 
     def replace(self, words: str) -> bool:
@@ -57,7 +53,6 @@ class FilterText:
         return (self.filter, self._error) != before
 
     def _apply_complete_clauses(self, words: str, at: int) -> None:
-        """Apply the clauses before an incomplete last one, such as `tries>`."""
         clause_text = words[at:]
         if clause_text.startswith('"') or not clause_text.strip() or len(clause_text.split()) == 1:
             with suppress(BadFilter):
@@ -73,11 +68,7 @@ class SavedFilters:
         self._known: Mapping[str, str] | SavedFilterError | None = None
 
     def find(self, name: str) -> str:
-        """The text of a saved filter.
-
-        Raises:
-            SavedFilterError: there is none of that name, or they are still being read.
-        """
+        """The text of a saved filter. Raises SavedFilterError: there is none, or not read yet."""
         if isinstance(self._known, SavedFilterError):
             raise self._known
         if self._known is not None:

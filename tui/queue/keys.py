@@ -1,7 +1,6 @@
 """The keys of the queue screen in the order of their hints: what each does, when it is refused.
 
-To add a key, add a row here. Its action is a function of the parts that returns what it changed.
-"""
+To add a key, add a row here. Its action is a function of the parts that returns what it changed."""
 
 from __future__ import annotations
 
@@ -11,8 +10,7 @@ from tui.plan import refusals
 from tui.plan.refusals import control_refusal, pause_control, verb_row
 from tui.queue import actions
 from tui.queue.parts import Change, QueueParts
-from tui.screens.key_rows import KeyRow
-from tui.screens.row_maker import RowMaker, is_read_only
+from tui.screens.key_rows import KeyRow, RowMaker, is_read_only
 from tui.screens.target import Target
 from tui.text import keys
 
@@ -20,12 +18,12 @@ Row = KeyRow[QueueParts, Change]
 
 
 def _only_tasks(parts: QueueParts) -> str | None:
-    """No hint on the problems."""
     return "" if parts.tabs.on_problems else None
 
 
 make = RowMaker[QueueParts, Change](keys.LIST, Change.NOTHING)
 own, key = make.own, make.key
+on_tasks = partial(own, label=_only_tasks)
 
 
 def _other_verbs(parts: QueueParts) -> str:
@@ -66,11 +64,10 @@ ROWS: tuple[Row, ...] = (
         "pane(1) | tab shift+tab | Tab | - | View | scroll the details; again: to the rows",
         lambda parts: parts.screen.switch_pane(),
     ),
-    own(
+    on_tasks(
         "filter | / | / | filter | View | show only matching tasks; Enter keeps the "
         "filter, Esc clears it",
         actions.open_filter,
-        label=_only_tasks,
     ),
     own(
         "tab | left h right l | h l | tabs | View +key +minor | previous, next tab (state); also "
@@ -81,59 +78,47 @@ ROWS: tuple[Row, ...] = (
         "graph_range | z | z | - | View | graph: the last 10 minutes, hour or day",
         lambda parts: parts.screen.next_graph_range(),
     ),
-    own(
+    on_tasks(
         "clusters | c | c | clusters | View | errors of these tasks, grouped into clusters",
         partial(actions.go, target=Target(keys.CLUSTERS)),
-        label=_only_tasks,
     ),
-    own(
-        "order | o | o | order | View +minor | sort by another column",
-        actions.order,
-        label=_only_tasks,
-    ),
+    on_tasks("order | o | o | order | View +minor | sort by another column", actions.order),
     KeyRow(key("log", is_minor=True), actions.open_log, label=_only_tasks),
     _place("next_place | ] | ] | - | View | next place", 1),
     _place("previous_place | [ | [ | - | View | previous place", -1),
-    own(
+    on_tasks(
         "show('wide') | w | w | wide | View +minor | error column with the room of the others, "
         "or not",
         partial(actions.show, what="wide"),
-        label=_only_tasks,
     ),
-    own(
+    on_tasks(
         "show('ids') | i | i | full ids | View +minor | full ids, or their last 8 characters",
         partial(actions.show, what="ids"),
-        label=_only_tasks,
     ),
-    own(
+    on_tasks(
         "groups | b | b | groups | View +minor | these tasks by queue, kind, group or destination",
         partial(actions.go, target=Target(keys.GROUPS)),
-        label=_only_tasks,
     ),
     KeyRow(key("reread", keys.SHARED), actions.reread),
     make.digits(label=""),  # they are in the titles of the panes
     make.repaint(),
-    own(
+    on_tasks(
         "mark | space | Space | mark | Mark +minor | mark or unmark the task",
         actions.mark,
-        label=_only_tasks,
         is_absent=is_read_only,
     ),
-    own(
+    on_tasks(
         "range | v | v | range | Mark +minor | mark a range: from here to the row of the next v",
         actions.mark_range,
-        label=_only_tasks,
     ),
-    own(
+    on_tasks(
         "mark_all | * | * | all | Mark +minor | act on all matching tasks, not on one row",
         actions.mark_all,
-        label=_only_tasks,
         is_absent=is_read_only,
     ),
-    own(
+    on_tasks(
         "unmark | \\ | \\ | clear marks | Mark +minor | unmark all tasks",
         actions.unmark,
-        label=_only_tasks,
         is_absent=is_read_only,
     ),
     make.asks(key("yank")),
@@ -179,4 +164,3 @@ ROWS: tuple[Row, ...] = (
     make.app(key("app.cancel", keys.SHARED)),
     make.app(key("app.suspend_process")),
 )
-"""All keys; pressing one is the Textual action `key` of the screen."""

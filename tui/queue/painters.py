@@ -1,33 +1,112 @@
-"""What the queue screen shows, as lines: functions of its parts and a width."""
+"""What the queue screen shows, as lines: functions of its parts and a width. The bars of the states
+have the values of the metrics file where they differ."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import errno
+import os
+from collections.abc import Mapping, Sequence
 
 from engine.model import State
-from engine.monitor.metrics_check import OwnCounts
+from engine.monitor.metrics_check import GAUGES, MetricsReading, OwnCounts, find_differences
+from engine.monitor.prometheus import Samples
 from engine.text.figure import UNKNOWN
-from engine.text.figures import format_count
+from engine.text.figures import fit_count, format_count
 from engine.text.safe import safe_line, state_name
 from tui.plan import planning
-from tui.queue import metrics_pane
 from tui.queue.keys import ROWS
-from tui.queue.lock_line import LockLineFacts, slowest_latency
-from tui.queue.next_step import STATE_DIGITS, Situation, next_step
 from tui.queue.parts import QueueParts
-from tui.queue.task_details import PlaceTerms, brief_lines, detail_lines
+from tui.queue.task_details import brief_lines, detail_lines
 from tui.screens.key_rows import hints_of
 from tui.text.frames import RULE, Frame
+from tui.text.graphs import bar
 from tui.text.header import tab_line
 from tui.text.hints import hint_lines, next_line, scope_words
 from tui.text.keys import Hint
-from tui.text.lines import BLANK_LINE, Line, Run, cut_line, fold_text
+from tui.text.lines import BLANK_LINE, Line, Run, cut_line, fit_text, fold_text
 from tui.text.progress_bar import first_scan_line
 from tui.text.task_list import short_id
-from tui.widgets.task_list import RowSigns
+from tui.text.times import format_age, format_minutes
+from tui.widgets.list_view import RowSigns
+
+STALE_SECONDS = 180.0
+"""Age in seconds from which a metrics file is outdated: three missed runs, one a minute."""
+
+NAME_CELLS, COUNT_CELLS = 11, 8
+"""Cells for the name of a state and its count, before its bar."""
+
+MAX_FACTS = 4
+"""Facts of the queue as a whole below the bars; the controls screen has all of them."""
+
+BAR_LOOKS = {State.PENDING: "accent", State.ACTIVE: "ok", State.DEAD: "warn"}
+
+
+def state_lines(
+    queue: MetricsReading, own_counts: OwnCounts, reachable: bool, width: int
+) -> list[Line]:
+    """One bar for each state; counts of an unreachable place are unknown."""
+    most = max(own_counts.counts.values(), default=0)
+    room = max(1, width - NAME_CELLS - COUNT_CELLS - 3)
+    differs = isinstance(queue, Samples) and bool(find_differences(queue, own_counts))
+    lines: list[Line] = []
+    for state, word in own_counts.states.items():
+        amount = own_counts.counts.get(state, 0)
+        count: Run = (f"{fit_count(amount, COUNT_CELLS - 1):>{COUNT_CELLS}}", "strong")
+        if not reachable:
+            count = (UNKNOWN.rjust(COUNT_CELLS), "unknown")
+        elif not amount:
+            count = ("0".rjust(COUNT_CELLS), "muted")
+        length: Run = (bar(amount / most if most else 0.0, room), BAR_LOOKS.get(state, "muted"))
+        metric = (
+            queue.get(GAUGES[state]) if isinstance(queue, Samples) and state in GAUGES else None
+        )
+        if differs and metric is not None and metric != amount:
+            length = (f"file {metric:,.0f}", "warn")
+        name = fit_text(f" {state_name(word)}", NAME_CELLS)
+        lines.append(cut_line(((name, "muted"), count, ("  ", ""), length), width))
+    return lines
+
+
+def fact_rows(facts: Sequence[tuple[str, str]], width: int) -> list[Line]:
+    """What a queue reports about itself as a whole."""
+    named = [(fit_text(f" {safe_line(name)} ", NAME_CELLS), text) for name, text in facts]
+    rows: list[Line] = [((name, "muted"), (safe_line(text), "")) for name, text in named]
+    return [cut_line(row, width) for row in rows[:MAX_FACTS]]
+
+
+def _is_missing(queue: MetricsReading) -> bool:
+    return queue == os.strerror(errno.ENOENT)
+
+
+def metrics_run(queue: MetricsReading, own_counts: OwnCounts, now: float) -> Run:
+    """Whether the metrics file agrees with our counts, in two words and its age."""
+    if queue is None:
+        return "", ""
+    if not isinstance(queue, Samples):
+        return ("no metrics file", "muted") if _is_missing(queue) else ("metrics ?", "unknown")
+    age = now - queue.modified
+    if find_differences(queue, own_counts):
+        return "metrics differ", "warn"
+    old = format_age(age).removesuffix(" ago")
+    return f"metrics agree, {old}", "warn" if age > STALE_SECONDS else "muted"
+
+
+def metrics_differences(queue: MetricsReading, own_counts: OwnCounts, now: float) -> Run:
+    """Where the metrics file differs, is outdated or cannot be read; "" if it agrees."""
+    if queue is None:
+        return "", ""
+    if not isinstance(queue, Samples):
+        if _is_missing(queue):
+            return "no queue.prom yet: the next worker run writes it", "muted"
+        return f"queue.prom: {safe_line(str(queue))}", "unknown"
+    words = [f"differs: {difference}" for difference in find_differences(queue, own_counts)]
+    age = now - queue.modified
+    if age > STALE_SECONDS:
+        words.append(f"not written for {format_minutes(age)}")
+    return (f"! WARN queue.prom {'; '.join(words)}", "warn") if words else ("", "")
+
 
 TYPING_HINTS = (Hint("Enter", "apply"), Hint("Esc", "clear"))
-"""Hints while typing a filter."""
 
 ORDER_NAMES = {"created": "age", "died": "time of death", "since": "time in work"}
 """Orders of the index whose names on screen differ."""
@@ -56,18 +135,8 @@ def tabs(parts: QueueParts, width: int) -> Line:
     )
 
 
-def lock_facts(parts: QueueParts) -> LockLineFacts:
-    """What the line of facts shows besides the lock."""
-    session, readings = parts.session, parts.session.readings
-    rates = None if parts.change.unavailable else session.flow.rates(parts.clock())
-    worker = session.worker.pid if parts.place.has_leases else None
-    return LockLineFacts(rates, readings.tokens, slowest_latency(readings.kinds or ()), worker)
-
-
 def filter_count(parts: QueueParts) -> Line:
-    """The number of matches, marks and new rows, or why there is no match; a parse error has
-    priority.
-    """
+    """A parse error, else why there is no match, else the number of matches, marks, new rows."""
     view, of = parts.rows.view, parts.change.counts.get(parts.state, 0) if parts.state else 0
     explained, why = parts.explained
     if parts.filter.error:
@@ -159,10 +228,8 @@ def details(parts: QueueParts, width: int, *, wide: bool) -> tuple[Sequence[Line
     task = parts.rows.view.task_here
     if task is None:
         return (), Frame("Task")
-    trash = None if parts.place.trash is None else parts.place.trash.hours
-    terms = PlaceTerms(states, parts.place.max_attempts, trash)
     show = detail_lines if wide else brief_lines
-    lines = show(task, parts.lookup.of(task), terms, now, width)
+    lines = show(task, parts.lookup.of(task), parts.session, now, width)
     return lines, Frame(short_id(task.id), right=((safe_line(task.kind), "muted"),))
 
 
@@ -175,22 +242,20 @@ def own_counts(parts: QueueParts) -> OwnCounts:
 
 
 def metrics_warning(parts: QueueParts) -> Run:
-    """Where the metrics file differs; nothing while the place cannot be reached: the reason is on
-    screen, and no next run writes the file.
-    """
+    """Where the metrics file differs; nothing while the place cannot be read: none is written."""
     if parts.change.unavailable:
         return "", ""
     queue = parts.session.readings.queue
-    return metrics_pane.metrics_warning(queue, own_counts(parts), parts.clock())
+    return metrics_differences(queue, own_counts(parts), parts.clock())
 
 
 def states(parts: QueueParts, width: int) -> tuple[Sequence[Line], Frame]:
     """The states as bars, and what the queue reports about itself."""
     readings, counts = parts.session.readings, own_counts(parts)
     reachable = not parts.change.unavailable
-    rows = metrics_pane.state_lines(readings.queue, counts, reachable, width)
-    rows += metrics_pane.fact_rows(readings.queue_figures.rows, width)
-    run = metrics_pane.metrics_run(readings.queue, counts, parts.clock())
+    rows = state_lines(readings.queue, counts, reachable, width)
+    rows += fact_rows(readings.queue_figures.rows, width)
+    run = metrics_run(readings.queue, counts, parts.clock())
     return rows, Frame("States", right=(run,) if run[0] else ())
 
 
@@ -198,7 +263,7 @@ def scope_line(parts: QueueParts, width: int, *, lock_alarms: bool) -> Line:
     """A message or the next step, and what a key acts on."""
     scope = parts.scope
     if parts.tabs.on_problems or parts.rows.view.loaded or parts.change.unavailable:
-        parts.next_step = parts.state, next_step(_situation(parts, lock_alarms))
+        parts.next_step = parts.state, next_step(parts, lock_alarms=lock_alarms)
     state, (key, does) = parts.next_step
     if state is not parts.state:  # the rows of another tab are read now
         key = does = ""
@@ -206,30 +271,8 @@ def scope_line(parts: QueueParts, width: int, *, lock_alarms: bool) -> Line:
     return next_line(key, does, scope_words(scope), width, message)
 
 
-def _situation(parts: QueueParts, lock_alarms: bool) -> Situation:
-    on_problems, active = parts.tabs.on_problems, parts.filter.filter
-    return Situation(
-        parts.state,
-        parts.inspector.states,
-        parts.change.counts,
-        len(parts.problems) if on_problems else parts.rows.view.matching,
-        parts.scope,
-        has_filter=bool(active),
-        is_one_cluster=active.is_only("cluster"),
-        unavailable=bool(parts.change.unavailable),
-        read_only=parts.context.arming.read_only,
-        lacks_worker=parts.lacks_worker,
-        lock_alarms=lock_alarms,
-        can_start_worker=bool(parts.place.worker_command),
-        problem=parts.problem if on_problems else None,
-        at=parts.clock(),
-    )
-
-
 def hints(parts: QueueParts, width: int, *, is_typing: bool) -> Line:
-    """The keys; during the first scan its progress. Verbs that the store refuses for all tasks of
-    the tab stay, grey.
-    """
+    """The keys, or the progress of the first scan. Verbs that the store refuses in a tab stay."""
     session = parts.session
     seconds = parts.clock() - session.opened_at
     if far := first_scan_line(parts.change, parts.inspector.states, seconds, width):
@@ -237,3 +280,67 @@ def hints(parts: QueueParts, width: int, *, is_typing: bool) -> Line:
     closed = planning.closed_verbs(parts.inspector.edges, parts.state)
     rows = TYPING_HINTS if is_typing else tuple(hints_of(ROWS, parts, closed))
     return hint_lines(rows, width)[0]
+
+
+STATE_DIGITS = {State.PENDING: "2", State.ACTIVE: "3", State.DEAD: "4"}
+"""Digit keys that show the tasks of a state."""
+
+
+def next_step(parts: QueueParts, *, lock_alarms: bool) -> tuple[str, str]:
+    """A key and what it does; two empty texts if nothing is to be done."""
+    state, scope, on_problems = parts.state, parts.scope, parts.tabs.on_problems
+    read_only = parts.context.arming.read_only
+    if parts.change.unavailable or not parts.inspector.states or scope.filter_error:
+        return "", ""
+    if scope.ranged:
+        return "v", "marks the rows of the range, Esc drops it"
+    if scope.is_gone:
+        return "j", "goes on to the next row"
+    if not (parts.problems if on_problems else parts.rows.view.matching):
+        return _step_without_rows(parts)
+    problem = parts.problem if on_problems else None
+    if problem is not None and problem.quarantined_at is not None:
+        seconds = problem.quarantined_at - parts.clock()
+        if seconds <= 0:
+            return "", "the next worker run moves it to quarantine"
+        return "", f"worker moves it to quarantine in {seconds:.0f}s"
+    if lock_alarms and state in (State.PENDING, State.ACTIVE):
+        return ("5", "shows the locks") if read_only else ("U", "shows the evidence")
+    if state is State.PENDING and parts.lacks_worker and parts.place.worker_command:
+        return ("Enter", "shows why it waits") if read_only else ("W", "starts a worker")
+    if state is State.DEAD and parts.filter.filter.is_only("cluster"):  # replay all of them
+        if read_only:
+            return "t", "shows the log of the task"
+        if scope.acts_on_all or scope.marked:
+            return "R", "replays them, attempts reset"
+        return "*", "selects all of this cluster; then R replays them"
+    return _READ_ONLY_STEPS.get(state, _ENTER) if read_only else _STEPS[state]
+
+
+_ENTER = ("Enter", "shows why it waits, and when it runs")
+
+_STEPS: Mapping[State | None, tuple[str, str]] = {
+    State.PENDING: _ENTER,
+    State.ACTIVE: ("t", "shows the log of the task"),
+    State.HELD: ("L", "releases it"),
+    State.DEAD: ("c", "groups these errors before you retry"),
+    State.DONE: ("Enter", "shows the task"),
+    State.TRASH: ("R", "restores; X deletes permanently"),
+    None: ("Enter", "shows the first bytes of the file"),
+}
+_READ_ONLY_STEPS: Mapping[State | None, tuple[str, str]] = {
+    State.ACTIVE: _STEPS[State.ACTIVE],
+    State.DEAD: ("c", "groups these errors"),
+    None: _STEPS[None],
+}
+
+
+def _step_without_rows(parts: QueueParts) -> tuple[str, str]:
+    if parts.filter.filter:
+        return "Esc", "clears the filter"
+    counts, states = parts.change.counts, parts.inspector.states
+    for state in (State.DEAD, State.PENDING, State.ACTIVE):
+        if counts.get(state) and state is not parts.state:
+            name = state_name(states.get(state, state))
+            return STATE_DIGITS[state], f"shows {format_count(counts[state], 'task')} in {name}"
+    return "1", "back to the overview"

@@ -1,10 +1,10 @@
 """The parts of the queue screen, without Textual: they do not know each other.
 
-What a key acts on is a value made from them when it is asked for.
-"""
+What a key acts on is a value made from them when it is asked for."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import Flag, auto
 from functools import partial
 from typing import Protocol
@@ -21,19 +21,58 @@ from engine.text.safe import safe_line
 from tui.plan import planning, refusals
 from tui.plan.planning import VerbRequest
 from tui.queue.filter_text import FilterText, SavedFilters
-from tui.queue.marks import Marks
-from tui.queue.next_step import describe_departure, purged_by
 from tui.queue.tabs import Tabs
-from tui.queue.task_lookup import TaskLookup
+from tui.queue.task_details import TaskLookup, describe_departure, purged_by
 from tui.screens.console_context import ConsoleContext
+from tui.screens.key_rows import ScreenActions
 from tui.screens.message import Message
-from tui.screens.row_maker import ScreenActions
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text.hints import Scope
 from tui.text.task_list import TrashFacts
 from tui.widgets.list_view import CursorPosition
 from tui.widgets.task_rows import TaskRows
+
+
+class Marks:
+    """What verbs act on instead of the task under the cursor."""
+
+    def __init__(self) -> None:
+        self._ids: dict[State, set[str]] = {}
+        self.hidden: frozenset[str] = frozenset()
+        """Marked tasks that the filter hides; verbs do not act on them."""
+        self.has_all = False
+        """Verbs act on all matching tasks."""
+
+    def of(self, state: State | None) -> frozenset[str]:
+        """Ids of the marked tasks of a state."""
+        return frozenset(self._ids.get(state, ())) if state else frozenset()
+
+    def visible(self, state: State | None) -> frozenset[str]:
+        """Those that the filter does not hide."""
+        return self.of(state) - self.hidden
+
+    def toggle(self, state: State, id: str) -> None:
+        """Mark a task, or take its mark away."""
+        self.has_all = False
+        self._ids.setdefault(state, set()).symmetric_difference_update({id})
+
+    def add(self, state: State, ids: Collection[str]) -> None:
+        """Mark tasks."""
+        self._ids.setdefault(state, set()).update(ids)
+
+    def remove(self, state: State | None, ids: Collection[str]) -> None:
+        """Take the marks of these tasks away."""
+        if state is not None:
+            self._ids.setdefault(state, set()).difference_update(ids)
+        self.hidden -= frozenset(ids)
+
+    def clear(self, state: State | None) -> None:
+        """Take all marks of a state away."""
+        self.has_all = False
+        self.remove(state, self.of(state))
+        self.hidden = frozenset()
+
 
 CURSOR_JUST_MOVED = "the cursor moved to another task: check it, press the key again"
 """Refusal if another task came under the cursor just before the key was pressed."""
@@ -43,8 +82,7 @@ THEN_SECONDS = 2.0
 
 
 class Change(Flag):
-    """The parts of the screen that an action changed, in the order of painting; no others are
-    painted again."""
+    """The parts that an action changed, in the order of painting; no others are painted again."""
 
     NOTHING = 0
     FILTER = auto()
@@ -75,15 +113,12 @@ class QueueActions(ScreenActions[Change], Protocol):
 
     def move(self, how: str) -> Change:
         """Move the cursor, or scroll the details if they have the focus."""
-        ...
 
     def switch_pane(self) -> Change:
         """Move the focus to the details, or back to the rows."""
-        ...
 
     def next_graph_range(self) -> Change:
         """Show the next range of the graph."""
-        ...
 
     def plan(self, asked: VerbRequest, task: Task | None) -> None:
         """Open a plan; `task` is the one that is edited."""
@@ -330,11 +365,8 @@ class QueueParts:
         )
 
     def request(self, verb: str) -> VerbRequest:
-        """A verb for what the scope line shows.
-
-        Marked tasks must match the filter when the plan is made. The task under the cursor need
-        not: the operator has seen it.
-        """
+        """A verb for what the scope line shows. Marked tasks must match the filter when the plan is
+        made. The task under the cursor need not: the operator has seen it."""
         ids, query = None, self.query
         if not self.marks.has_all:
             ids = self.marks.visible(self.state)

@@ -70,10 +70,7 @@ def problem_lines(
     width: int,
     glimpses: Sequence[bytes | str] = (),
 ) -> list[Line]:
-    """Every problem in full under its own heading.
-
-    `glimpses` are the first bytes of the first problems, or why they cannot be read.
-    """
+    """Every problem in full; `glimpses`: first bytes of the first ones, or why they are unread."""
     rows: list[Line] = []
     for number, problem in enumerate(problems, 1):
         rows += [BLANK_LINE] if rows else []

@@ -1,8 +1,7 @@
 """The queue screen: tasks by state, lock, metrics and log of one place.
 
 It shows its parts (`tui.queue.parts`), asks the index for them, and passes keys to their rows
-(`tui.queue.keys`); an action returns what it changed, and no more is painted.
-"""
+(`tui.queue.keys`); an action returns what it changed, and no more is painted."""
 
 from __future__ import annotations
 
@@ -64,8 +63,6 @@ class QueueScreen(KeyedScreen):
     def compose(self) -> ComposeResult:
         yield from self.widgets.compose()
 
-    # Following the place
-
     def on_mount(self) -> None:
         self.widgets.list.focus()
         self.run_worker(self._follow(), name="follow")
@@ -109,8 +106,6 @@ class QueueScreen(KeyedScreen):
                 parts.rows.store_changed()
             self.widgets.list.tick(now)
             self.show_change(Change.HEADER)
-
-    # Keys
 
     def action_move(self, how: str) -> None:
         self.show_change(self.move(how))
@@ -198,18 +193,13 @@ class QueueScreen(KeyedScreen):
     def _plan_applied(self, report: Report) -> None:
         self.show_change(self.parts.plan_applied(report))
 
-    # Opened by others
-
     def aim(self, target: Target) -> None:
-        """Show the target's state, filter or task, as soon as the states are known; run its action
-        once the rows are read.
-        """
+        """Show the target once the states are known; run its action once the rows are read."""
         self.parts.pending.set(target, self.parts.clock())
         if self.is_paintable:
             self.show_change(self.parts.show_target())
 
     def _run_action(self) -> None:
-        """Run the action for which the screen was opened, if its rows are read."""
         is_read = self.is_current and self.parts.rows.view.loaded
         if is_read and (action := self.parts.pending.take_action(self.parts.clock())):
             self.call_later(self.run_action, action)
@@ -227,8 +217,6 @@ class QueueScreen(KeyedScreen):
         is_here = target.id == self.parts.rows.view.cursor.id
         return self.widgets.list.row_words if is_here else ""
 
-    # What the widgets report
-
     def on_descendant_focus(self) -> None:
         """Update the hints: while typing a filter, letters are no keys."""
         self.show_change(Change.HINTS)
@@ -245,8 +233,7 @@ class QueueScreen(KeyedScreen):
         self.show_change(Change.FILTER | Change.CURSOR | Change.TITLE)
 
     def on_task_list_vanished(self, event: TaskList.Vanished) -> None:
-        """Report that the chosen task, or the one for which the list was opened, is gone; what was
-        to be done with it is dropped."""
+        """The chosen task is gone, or the one that was asked for: its action is dropped."""
         self.parts.pending.take_action(0.0)
         self.say(f"{event.id} is gone; the cursor is on another task")
 
@@ -261,8 +248,6 @@ class QueueScreen(KeyedScreen):
         if self.is_paintable:
             self.widgets.list.tick(self.parts.clock())
             self._run_action()
-
-    # Painting
 
     def paint(self) -> None:
         if self.is_paintable:

@@ -1,20 +1,30 @@
-"""The task under the cursor as text: all fields beside a wide list, four lines below another."""
+"""The task under the cursor: what is looked up about it once the cursor rests, and its text: all
+fields beside a wide list, four lines below another; and why it has left the list."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from engine.logs.task_events import Attempt
-from engine.model import AttemptLimit, Part, State, Task, attempts_allowed
+from engine.config.queue_config import Trash
+from engine.index.schema import Query
+from engine.logs.task_events import Attempt, task_attempts, task_history
+from engine.model import Part, State, Task
 from engine.monitor.recurrence import StillHappens
+from engine.operations.journal import Operation
 from engine.operations.trash import trashed_at
 from engine.policy import died_at
+from engine.store import StoreError, Unavailable
+from engine.text.error_pattern import fold_error, pattern_name
 from engine.text.figure import UNKNOWN, Figure
 from engine.text.figures import format_bytes, format_count
 from engine.text.safe import safe_line, state_name
-from tui.session.recurrence_check import CheckedCluster
+from engine.verbs import VERBS
+from engine.waiting_reasons import join_reasons
+from tui.session.index_queries import CheckedCluster, check_clusters
+from tui.session.place_session import PlaceSession
+from tui.task.why_waiting import reasons
 from tui.text.lines import Line, Run, cut_line, fit_text, fold_text
 from tui.text.styles import STILL_LOOKS
 from tui.text.task_list import count_runs
@@ -42,20 +52,12 @@ class TaskFindings(NamedTuple):
     cluster: CheckedCluster | None = None
 
 
-class PlaceTerms(NamedTuple):
-    """What the details of each task of a place are read with."""
-
-    states: Mapping[State, str]
-    max_attempts: AttemptLimit = attempts_allowed
-    trash_hours: float | None = None
-
-
 def detail_lines(
-    task: Task, findings: TaskFindings, terms: PlaceTerms, now: float, width: int
+    task: Task, findings: TaskFindings, session: PlaceSession, now: float, width: int
 ) -> list[Line]:
     """All fields of a task, and why it is where it is; a field without a value is omitted."""
     rows: list[tuple[str, Line]] = [
-        ("state", _state_words(task, terms, now)),
+        ("state", _state_words(task, session, now)),
         ("queue", _plain(task.queue)),
         ("group", _plain(task.group)),
         ("to", _plain(task.destination)),
@@ -68,7 +70,7 @@ def detail_lines(
         ("due", _plain(_due_words(task, now))),
         ("error", _plain(task.error)),
         *_cluster_rows(findings.cluster, now),
-        *((name, _plain(text)) for name, text in trash_rows(task, terms.trash_hours, now)),
+        *((name, _plain(text)) for name, text in trash_rows(task, session.place.trash, now)),
         *_attempt_rows(findings.attempts),
         ("priority", _plain(str(task.priority) if task.priority else "")),
     ]
@@ -78,7 +80,7 @@ def detail_lines(
 
 
 def brief_lines(
-    task: Task, findings: TaskFindings, terms: PlaceTerms, now: float, width: int
+    task: Task, findings: TaskFindings, session: PlaceSession, now: float, width: int
 ) -> list[Line]:
     """The details in `BRIEF_LINES` lines: what it is, why it is here, its cluster, its error."""
     created = f"created {format_time_with_age(task.created, now)}" if task.created > 0 else ""
@@ -89,7 +91,7 @@ def brief_lines(
     if findings.cluster is not None:
         named, now_words = (runs for _, runs in _cluster_rows(findings.cluster, now))
         cluster = (("cluster ", "muted"), *named, ("   still? ", "muted"), *now_words)
-    trash = ", ".join(f"{name} {text}" for name, text in trash_rows(task, terms.trash_hours, now))
+    trash = ", ".join(f"{name} {text}" for name, text in trash_rows(task, session.place.trash, now))
     pieces = fold_text(error, width - 8)[:1] if error else []
     lines: list[Line] = [
         ((first, ""),),
@@ -101,14 +103,14 @@ def brief_lines(
     return [cut_line(((" ", ""), *line), width) for line in lines[:BRIEF_LINES]]
 
 
-def trash_rows(task: Task, hours: float | None, now: float) -> list[Run]:
+def trash_rows(task: Task, trash: Trash | None, now: float) -> list[Run]:
     """When a task was purged, and until when it can be restored."""
     since = trashed_at(task)
     if task.state is not State.TRASH or since is None:
         return []
     rows = [("purged", format_time_with_age(since, now))]
-    if hours is not None:
-        rows.append(("expires", format_time_with_age(since + 3600 * hours, now)))
+    if trash is not None:
+        rows.append(("expires", format_time_with_age(since + 3600 * trash.hours, now)))
     return rows
 
 
@@ -129,15 +131,15 @@ def _field(name: str, runs: Line, width: int) -> list[Line]:
     ]
 
 
-def _state_words(task: Task, terms: PlaceTerms, now: float) -> Line:
-    word = state_name(task.word or terms.states.get(task.state, task.state))
+def _state_words(task: Task, session: PlaceSession, now: float) -> Line:
+    word = state_name(task.word or session.inspector.states.get(task.state, task.state))
     if (lease := task.lease) is not None:
         words = f" for {format_minutes(now - lease.since)}" if lease.since > 0 else ""
         words += f", by {safe_line(lease.owner)}" if lease.owner else ""
     else:
         died = died_at(task)
         words = f" {format_age(now - died)}" if died is not None else ""
-    most = terms.max_attempts(task)
+    most = session.place.max_attempts(task)
     runs = count_runs(task, most)
     limit = "" if most is None else f" of {most:,}"
     tries = Figure(runs).text()
@@ -181,3 +183,91 @@ def _attempt_rows(attempts: Sequence[Attempt]) -> list[tuple[str, Line]]:
         line: Line = ((stamp, ""), (f"  {safe_line(attempt.error)}", "muted"))
         rows.append(("" if rows else "tries", line))
     return rows
+
+
+CLUSTERS_SECONDS = 10.0
+"""Age in seconds from which the clusters of the details are read again."""
+
+
+class TaskLookup:
+    """The findings about one task; the clusters of its state are kept for some seconds."""
+
+    def __init__(self, session: PlaceSession) -> None:
+        self._session = session
+        self._found = TaskFindings()
+        self._clusters: tuple[State | None, float, tuple[CheckedCluster, ...]] = (None, 0.0, ())
+
+    def of(self, task: Task) -> TaskFindings:
+        """What was found out about a task; nothing if another one was looked up."""
+        return self._found if self._found.id == task.id else TaskFindings()
+
+    async def look_up(self, task: Task) -> None:
+        """Find out why it waits, its parts, attempts, cluster. Raises Unavailable: place closed."""
+        session, now = self._session, self._session.clock()
+        why = await reasons(
+            session.inspector,
+            session.place,
+            session.readings.lock,
+            task=task,
+            now=now,
+            alerts=session.alerts,
+        )
+        attempts = task_attempts(task_history(session.events(), task.id))
+        cluster = await self._find_cluster(task, now) if task.error else None
+        parts = await self._read_parts(task)
+        self._found = TaskFindings(task.id, join_reasons(why), parts, attempts, cluster)
+
+    async def _find_cluster(self, task: Task, now: float) -> CheckedCluster | None:
+        state, read, clusters = self._clusters
+        if state is not task.state or not 0 <= now - read < CLUSTERS_SECONDS:
+            clusters = await check_clusters(self._session, Query(task.state))
+            self._clusters = task.state, now, clusters
+        mark = pattern_name(fold_error(task.error))
+        return next((each for each in clusters if each.cluster.mark == mark), None)
+
+    async def _read_parts(self, task: Task) -> tuple[Part, ...]:
+        try:
+            return tuple(await self._session.inspector.actions.parts(task))
+        except Unavailable:
+            raise
+        except StoreError:
+            return ()  # it has just changed: the list is about to show that
+
+
+RECENT_SECONDS = 12.0
+"""Seconds after its end for which an operation explains that a row has left."""
+
+
+def describe_departure(
+    before: Task,
+    after: Task | None,
+    states: Mapping[State, str],
+    operations: Iterable[Operation],
+    now: float,
+) -> str:
+    """Why a row has left its list: the operation that did it, else the task's new state."""
+    for operation in operations:
+        ended = operation.ended
+        verb = operation.intent.verb
+        if verb not in VERBS or (ended is not None and not 0 <= now - ended < RECENT_SECONDS):
+            continue
+        if (before.state, None if after is None else after.state) in VERBS[verb].edges:
+            when = format_age(now - ended) if ended is not None else "now"
+            return f"{VERBS[verb].past} by {safe_line(operation.intent.who.name)} {when}"
+    if after is None:
+        return "gone, or no longer readable"
+    return f"now in {state_name(states.get(after.state, after.state))}"
+
+
+def purged_by(task_since: float | None, operations: Iterable[Operation]) -> str:
+    """Who moved a task to the trash at a time, from the operations; "?" if that is not certain."""
+    if task_since is None:
+        return UNKNOWN
+    names = {
+        safe_line(one.intent.who.name)
+        for one in operations
+        if one.intent.verb == "purge"
+        and one.started - 1 <= task_since
+        and (one.ended is None or task_since <= one.ended + 1)
+    }
+    return names.pop() if len(names) == 1 else UNKNOWN

@@ -2,26 +2,152 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from textual.app import ComposeResult
+from textual.geometry import Size
 
-from tui.queue import metrics_pane, painters
+from engine.logs.log_line import LogLine
+from engine.monitor.latency import KindFigures
+from engine.text.figure import UNKNOWN
+from engine.text.figures import format_rate
+from engine.text.safe import safe_line
+from tui.queue import painters
 from tui.queue.filter_line import FilterLine
-from tui.queue.lock_line import LockLine
-from tui.queue.panes import LogPane, QueueFrame, divide_screen
 from tui.queue.parts import Change, QueueParts
+from tui.queue.task_details import BRIEF_LINES
 from tui.screens.base import BaseScreen
+from tui.screens.edge_lines import TopLine
 from tui.screens.graph_pane import GraphPane
-from tui.screens.list_panes import frame_panes
-from tui.screens.top_line import TopLine
+from tui.screens.rows_screen import WIDE_COLUMNS, WIDE_LINES, frame_panes
 from tui.terminal.render_cache import Across, Down
-from tui.text.flow_graph import AXIS_CELLS, time_axis
-from tui.text.frames import Frame
-from tui.text.lines import Line, cut_line
+from tui.text.frames import Frame, frame_border
+from tui.text.graphs import AXIS_CELLS, time_axis
+from tui.text.lines import Line, cut_line, fact_line
+from tui.text.lock import ALARMING_VERDICTS, lock_line
+from tui.text.log_line import log_line, shorten_ids
+from tui.text.times import format_minutes
 from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.picker import Picker
 from tui.widgets.task_list import TaskList
+
+
+class LockLine(Lines):
+    """Lock and facts of a place; the screen must keep the line visible while `alarms` is set."""
+
+    def __init__(self, parts: QueueParts) -> None:
+        super().__init__(id="lock")
+        self._parts = parts
+        self.alarms = False
+
+    def show_facts(self, width: int) -> None:
+        """Show the last evidence and the facts."""
+        session, place, facts = self._parts.session, self._parts.place, _fact_parts(self._parts)
+        evidence = session.readings.lock
+        self.alarms = evidence is not None and evidence.verdict in ALARMING_VERDICTS
+        if place.lock is not None:
+            key = "" if place.why_no_unlock(self._parts.context.arming.read_only) else "U"
+            line = lock_line(evidence, self._parts.clock(), width, key, facts)
+        else:
+            lead: Line = ((" ", ""),)
+            if place.has_leases:
+                lead = ((f" {place.no_lock}", "muted"),)
+                if (pid := session.worker.pid) is not None:
+                    lead += ((f"  worker PID {pid}", ""), (", W", "key"), (" stops it", ""))
+            line = fact_line([lead, *facts], width)
+        self.show([line])
+
+
+def _fact_parts(parts: QueueParts) -> list[Line]:
+    """Rates, latency and rate limits; one that the place does not have is omitted."""
+    session, readings = parts.session, parts.session.readings
+    rates = None if parts.change.unavailable else session.flow.rates(parts.clock())
+    inward, outward = (UNKNOWN, UNKNOWN) if rates is None else map(format_rate, rates[:2])
+    style = "unknown" if rates is None else ""
+    in_runs: Line = (("in ", "muted"), (inward, style))
+    facts: list[Line] = [(*in_runs, ("  out ", "muted"), (outward, style))]
+    if (latency := _slowest_latency(readings.kinds or ())) is not None:
+        wait, run = (f"{s:.1f}s" if s < 10 else format_minutes(s) for s in latency)
+        facts.append((("wait p95 ", "muted"), (wait, ""), ("  run p95 ", "muted"), (run, "")))
+    if isinstance(readings.tokens, str):
+        return [*facts, (("rate limit ", "muted"), (f"? {safe_line(readings.tokens)}", "unknown"))]
+    for at, bucket in enumerate(readings.tokens):
+        lead = "" if at else "rate limit "
+        left = "PAUSED" if bucket.paused else f"{bucket.tokens} of {bucket.burst} tokens"
+        amount = f"{safe_line(bucket.name)} {left}"
+        facts.append(((lead, "muted"), (amount, "" if bucket.tokens else "warn")))
+    return facts
+
+
+def _slowest_latency(kinds: Iterable[KindFigures]) -> tuple[float, float] | None:
+    """The largest waiting and running times of all kinds; None if one of them is not known."""
+    waits = [kind.wait_p95 for kind in kinds if kind.wait_p95 is not None]
+    runs = [kind.run_p95 for kind in kinds if kind.run_p95 is not None]
+    return (max(waits), max(runs)) if waits and runs else None
+
+
+MIN_LOG_HEIGHT = 28
+"""Lines for list, details and log from which a narrow screen has a log."""
+
+FIXED_LINES = 5
+"""Header, tabs, facts, next step, hints."""
+
+
+class QueueFrame(NamedTuple):
+    """Heights of the panes, with their frames; 0: not shown. The list gets the rest."""
+
+    border: int = 0
+    wide: bool = False
+    """True if the details are at the right of the list."""
+    facts: int = 1
+    log: int = 0
+    details: int = 0
+    graph: int = 0
+    states: int = 0
+    side: int = 0
+    """Cells of the panes at the right."""
+
+
+def divide_screen(
+    size: Size, states: int, filtered: bool, rows: int, alarms: bool, facts: int
+) -> QueueFrame:
+    """Divide a screen between the list, the task under its cursor, the log, graph and states.
+    `rows`: of the list. `alarms`: the lock has an alarm. `facts`: rows of the whole queue."""
+    width, height = size
+    border = frame_border(width, height)
+    room = height - FIXED_LINES - filtered
+    if width >= WIDE_COLUMNS and height >= WIDE_LINES:
+        few = rows + 3 <= room // 2  # then the log gets half of the screen
+        bars = states + facts + 2
+        graph = max(0, min(room - bars - 8, max(10, room * 3 // 10)))
+        log = room - room // 2 if few else max(5, (room + 1) // 4)
+        return QueueFrame(
+            border, True, 1, log=log, details=1, graph=graph, states=bars, side=width // 3
+        )
+    brief = BRIEF_LINES + border if border else 0
+    log = room // 4 if border and room >= MIN_LOG_HEIGHT else 0
+    return QueueFrame(border, False, int(alarms or height >= 12), log, brief)
+
+
+class LogPane(Lines):
+    """The last log lines that fit."""
+
+    _painted: tuple[Sequence[LogLine], Size | None] = ((), None)
+
+    def show_log(self, log: Sequence[LogLine]) -> None:
+        """Show the newest lines."""
+        size = self.size
+        width, height = size
+        if not height or (log, size) == self._painted:
+            return  # unchanged, as in most calls: this runs every second
+        self._painted = log, size
+        rows = [
+            log_line(line.when, line.level, shorten_ids(line.text), width) for line in log[-height:]
+        ]
+        nothing: Line = ((" no log lines yet", "muted"),)
+        self.show(rows or [nothing])
+
 
 MIN_WARNING_LINES = 12
 """Height from which a screen has a line for the warning about the metrics file."""
@@ -42,7 +168,7 @@ class QueueWidgets:
             parts.rows, parts.clock, "tasks", parts.place.max_attempts, parts.trash_facts
         )
         self._top, self._tab_line = TopLine(id="top-line"), Lines(id="tabs")
-        self._lock_line = LockLine(parts.place, self.context.arming.read_only)
+        self._lock_line = LockLine(parts)
         self._filter_line = FilterLine(parts.filter, id="filter")
         self.problem_list, self._log = Picker(id="problems"), LogPane(id="log")
         self.details, self._graph = LongText(id="details"), Lines(id="graph")
@@ -80,8 +206,7 @@ class QueueWidgets:
         self.lay_out()
         self._paint_header()
         self._tab_line.show([painters.tabs(self.parts, self._screen.size.width)])
-        lock, facts = self.session.readings.lock, painters.lock_facts(self.parts)
-        self._lock_line.show_facts(lock, facts, self.parts.clock(), self._screen.size.width)
+        self._lock_line.show_facts(self._screen.size.width)
         self._filter_line.show(painters.filter_count(self.parts))
         self._paint_rows()
         self._paint_list_frame()
@@ -100,7 +225,7 @@ class QueueWidgets:
             parts.filter.is_open and parts.state is not None,
             rows=len(parts.problems) if on_problems else parts.rows.view.matching,
             alarms=self._lock_line.alarms,
-            facts=min(metrics_pane.MAX_FACTS, len(readings.queue_figures.rows)),
+            facts=min(painters.MAX_FACTS, len(readings.queue_figures.rows)),
         )
         if frame == self.frame:
             return

@@ -18,7 +18,7 @@ from tui.text.lines import Line
 if TYPE_CHECKING:
     from tui.screens.palette_commands import PaletteCommand
     from tui.session.place_session import PlaceSession
-    from tui.terminal.paste_detector import ConfirmGuard
+    from tui.terminal.key_queue import ConfirmGuard
     from tui.text.export import ExportTable
 
 QUIT_AGAIN = "Ctrl-c again: quit"
@@ -50,7 +50,6 @@ class Copy(NamedTuple):
 
 
 def _request(what: str) -> Callable[[BaseScreen], None]:
-    """An action that asks the app for a global action."""
 
     def action(screen: BaseScreen) -> None:
         screen.post_message(BaseScreen.ActionRequest(screen, what))
@@ -87,11 +86,9 @@ class BaseScreen(SizedScreen[None]):
 
     @property
     def is_paintable(self) -> bool:
-        """True while the screen's parts can be painted: composed and not being removed.
-
-        A screen can be resumed before it has parts. Textual ends a screen's workers after it
-        removes the screen's parts, so a worker may still run.
-        """
+        """True while the screen's parts can be painted: composed and not being removed. A screen
+        can be resumed before it has parts. Textual ends a screen's workers after it removes the
+        screen's parts, so a worker may still run."""
         return self.is_attached and self.display and bool(self.children)
 
     @property
@@ -143,8 +140,7 @@ class BaseScreen(SizedScreen[None]):
 
     def neighbor(self, by: int) -> Target | None:
         """Move the cursor to the next row, or with -1 to the previous one; return what Enter opens
-        there, None at the end of the rows and for screens without any.
-        """
+        there, None at the end of the rows and for screens without any."""
         return None
 
     def row_words(self, target: Target) -> str:

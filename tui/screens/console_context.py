@@ -1,7 +1,6 @@
 """What all screens of the console share: its settings, and whether it is armed.
 
-It is in OBSERVE at the start; `!` arms writes for 15 minutes, and disarms.
-"""
+It is in OBSERVE at the start; `!` arms writes for 15 minutes, and disarms."""
 
 from __future__ import annotations
 

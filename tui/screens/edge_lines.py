@@ -1,21 +1,44 @@
-"""The lines around the panes of a screen: above them the top line, below them message and hints."""
+"""The lines around the panes of a screen: above them the top line, with host, environment, path,
+totals, OBSERVE or ARMED, and time; below them message and hints."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from tui.screens.console_context import ConsoleContext
 from tui.screens.message import Message
-from tui.screens.top_line import TopLine
+from tui.text.frames import NARROW_COLUMNS
+from tui.text.header import mode_line, totals_parts, trail_line
 from tui.text.hints import hint_lines, with_message
 from tui.text.keys import Hint
-from tui.text.lines import Line, cut_line
+from tui.text.lines import Line, cut_line, join_ends, parts_that_fit, width_of
 from tui.widgets.line_widgets import Lines
 
 
+class TopLine(Lines):
+    """Host, environment, path and totals on the left; OBSERVE or ARMED, and time on the right."""
+
+    def update_line(self, context: ConsoleContext, trail: tuple[str, ...]) -> None:
+        """Update the line; `trail` is the path, outermost first. Totals fill what room is left."""
+        arming = context.arming
+        width = self.size.width
+        right = mode_line(
+            arming.seconds_left, arming.read_only, context.clock(), width < NARROW_COLUMNS
+        )
+        totals = context.totals() if width >= NARROW_COLUMNS else None
+        works = context.operations()
+        if (seconds := context.repaint_seconds()) > 1:
+            right = ((f"refresh {seconds:g}s (slow link) ", "warn"), *right)
+        path = trail_line(context.host, context.environment, trail, width)
+        room = width - width_of((*path, *works, *right)) - 5
+        known = [] if totals is None else totals_parts(totals, width)
+        parts = parts_that_fit(known, room)
+        gap: Line = (("    ", ""),) if parts or works else ()
+        self.show([join_ends((*path, *gap, *parts, *works), right, width)])
+
+
 class EdgeLines:
-    """Their widgets, for a screen to compose. Widths are those of the screen: the widgets have none
-    before it is laid out.
-    """
+    """Their widgets, which have no width before the layout: widths are those of the screen."""
 
     def __init__(self) -> None:
         self.top = TopLine(id="top-line")

@@ -12,7 +12,8 @@ from engine.monitor.recorder import UnreadableRecording
 from engine.monitor.throughput import HISTORY_SECONDS, FlowSeries
 from engine.store import Unavailable
 from tui.session.place_session import PlaceSession
-from tui.text.flow_graph import (
+from tui.text.frames import Frame
+from tui.text.graphs import (
     AXIS_CELLS,
     LAST_OF_LINES,
     RANGES,
@@ -21,7 +22,6 @@ from tui.text.flow_graph import (
     graph_steps,
     time_axis,
 )
-from tui.text.frames import Frame
 from tui.text.lines import Line
 from tui.widgets.line_widgets import Lines
 
@@ -33,9 +33,7 @@ GRAPH_READ_SECONDS = 10.0
 
 
 def latest_flow(session: PlaceSession, now: float) -> LatestFlow:
-    """The figures of a place that every table and graph prints; those of the lines until the first
-    scan has ended.
-    """
+    """The figures that all tables and graphs print; until the first scan, those of the lines."""
     if not session.inspector.latest.is_complete:
         return LAST_OF_LINES
     waiting = session.inspector.latest.counts.get(State.PENDING, 0)
@@ -70,10 +68,7 @@ class GraphPane:
 
     async def read(self, session: PlaceSession, now: float) -> None:
         """Read the recorded course of a place, if the range is longer than what is in memory.
-
-        Raises:
-            Unavailable: the place was closed.
-        """
+        Raises Unavailable: the place was closed."""
         if self.seconds <= HISTORY_SECONDS or session.place.recording is None or not self.width:
             return
         name, steps = self.range, graph_steps(self.width)
@@ -86,8 +81,7 @@ class GraphPane:
         self, place: Callable[[], PlaceSession | None], paint: Callable[[], None]
     ) -> None:
         """Paint the range; read the recorded course while it is longer than what is in memory.
-        `place` returns the place on screen, None if there is none.
-        """
+        `place` returns the place on screen, None if there is none."""
         while (session := place()) is not None:
             paint()
             if self.seconds <= HISTORY_SECONDS:
@@ -110,8 +104,7 @@ class GraphPane:
         is_live: bool = True,
     ) -> tuple[Line, ...]:
         """The graph in `height` lines, up to `now`; `past` is the history of a frozen time. A live
-        one prints the figures that the tables show.
-        """
+        one prints the figures that the tables show."""
         self.width, steps = width, graph_steps(width)
         if past is not None:
             course = past.series(now, self.seconds, steps)

@@ -49,13 +49,11 @@ BOX_COLUMNS, BOX_LINES = 100, 30
 """Minimum size for a frame with four sides; below, it is a titled rule."""
 
 KEY_CELLS = 9
-"""Width of the names of keys."""
 
 COLUMN_CELLS = 82
 """Minimum width of a column of keys."""
 
 GROUPS = ("Act", "View", "Mark", "Copy", "Move", "Quit")
-"""Headings of the help, in order."""
 
 MOVED = (
     ("1-9", "screens, the same on all screens; tabs and parts: h l, Left, Right"),
@@ -86,10 +84,8 @@ def help_lines(
     words: Mapping[str, str] = {},
 ) -> list[Line]:
     """The keys of a screen under their headings; a search keeps those that contain all its words.
-    `words`: descriptions that replace those of the keys, by action.
-
-    If none match, list the matching keys of other screens.
-    """
+    `words`: descriptions that replace those of the keys, by action. If none match, list the
+    matching keys of other screens."""
     terms = search.casefold().split()
     described = [
         key._replace(description=words.get(key.action, key.description))
@@ -120,14 +116,12 @@ def _grouped_lines(groups: Iterable[tuple[str, Sequence[keys.Key]]], width: int)
 
 
 def _moved_lines(width: int, terms: list[str]) -> list[Line]:
-    """The keys with another meaning than before, if they match the search."""
     matching = [row for row in MOVED if all(word in " ".join(row).casefold() for word in terms)]
     rows: list[Line] = [((f"  {key:<9}", "key"), (now, "")) for key, now in matching]
     return [heading_line("Moved", width), *rows] if rows else []
 
 
 def _filter_lines(width: int, terms: list[str]) -> list[Line]:
-    """The summary of the filter language, if it matches the search."""
     summary = " ".join(
         (FILTER_ACTION, *(f"{name} {words}" for name, words in FILTER_SUMMARY))
     ).casefold()
@@ -189,8 +183,7 @@ class HelpScreen(Page):
         words: Mapping[str, str] = {},
     ) -> None:
         """`terminal`: lines that describe the detected terminal. `refusals`: why keys are refused
-        now, by the key. `words`: descriptions that replace those of the keys, by action.
-        """
+        now, by the key. `words`: descriptions that replace those of the keys, by action."""
         super().__init__()
         self._keys_on = keys_on
         self._screen_kind, self._without, self._terminal = screen_kind, without, terminal

@@ -23,12 +23,9 @@ def row_bindings(rows: Sequence[KeyRow[Any, Any]]) -> list[BindingType]:
 
 
 class KeyedScreen(BaseScreen):
-    """Passes keys to their rows, and paints what the action of a row has changed.
-
-    What it can do for its parts is in `ScreenActions`. Textual calls `on_mount`, `on_resize`,
-    `on_screen_resume` and other handlers of every class of a screen, that of the subclass first:
-    they add to those here.
-    """
+    """Passes keys to their rows, and paints what the action of a row has changed. What it can do
+    for its parts is in `ScreenActions`. Textual calls `on_mount`, `on_resize`, `on_screen_resume`
+    and other handlers of every class of a screen, that of the subclass first."""
 
     ROWS: Sequence[KeyRow[Any, Any]]
     parts: Any
@@ -42,8 +39,6 @@ class KeyedScreen(BaseScreen):
 
     def verbs_session(self) -> PlaceSession | None:
         return self.session
-
-    # Painting
 
     def on_mount(self) -> None:
         self.set_interval(1.0, self.tick)
@@ -68,8 +63,6 @@ class KeyedScreen(BaseScreen):
         """Paint what has changed."""
         raise NotImplementedError
 
-    # Keys
-
     def say(self, text: str, style: str = "warn") -> None:
         self.show_change(self.parts.say(text, style))
 
@@ -87,9 +80,7 @@ class KeyedScreen(BaseScreen):
         self.action_key("escape")
 
     def quits(self) -> bool:
-        """Ctrl-c had nothing to cancel: True the second time, while the message of the first one
-        is visible.
-        """
+        """Ctrl-c had nothing to cancel: True the second time, while its message is visible."""
         again = self.parts.message.text == QUIT_AGAIN
         if not again:
             self.say(QUIT_AGAIN)

@@ -8,7 +8,6 @@ from engine.text.safe import safe_line
 from tui.text.lines import Line
 
 MESSAGE_SECONDS = 6.0
-"""Seconds for which a message stays."""
 
 
 class Message:

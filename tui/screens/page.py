@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 
 from engine.text.safe import safe_line
 from tui.screens.base import BaseScreen
-from tui.screens.list_panes import frame_panes
+from tui.screens.rows_screen import frame_panes
 from tui.text import keys
 from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame, frame_border
 from tui.text.hints import hint_lines

@@ -86,11 +86,8 @@ class PaletteScreen(SizedModalScreen[PaletteInput | None]):
         words = "no such command; Esc closes"
         if chosen is not None:
             more = chosen.command.needs_argument and not chosen.argument
-            words = (
-                f"then type {chosen.command.argument}"
-                if more
-                else f"Enter: {_describe_input(chosen)}"
-            )
+            then = f"then type {chosen.command.argument}"
+            words = then if more else f"Enter: {_describe_input(chosen)}"
         line: Line = ((f" {words}", "warn" if chosen is None else ""),)
         self.query_one("#palette-word", Lines).show([cut_line(line, self.size.width)])
 
@@ -136,8 +133,5 @@ def _command_line(command: PaletteCommand, width: int) -> Line:
 
 
 def _describe_input(chosen: PaletteInput) -> str:
-    return (
-        f"{chosen.command.description}: {safe_line(chosen.argument)}"
-        if chosen.argument
-        else chosen.command.description
-    )
+    words = f": {safe_line(chosen.argument)}" if chosen.argument else ""
+    return f"{chosen.command.description}{words}"

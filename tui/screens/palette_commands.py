@@ -1,6 +1,4 @@
-"""The commands of the palette: actions, screens, states, places and themes, and how input finds
-them.
-"""
+"""The commands of the palette: actions, screens, states, places, themes; how input finds them."""
 
 from __future__ import annotations
 
@@ -21,11 +19,9 @@ class PaletteCommand(NamedTuple):
     name: str
     """Name to type; with `argument`, the first word of the input."""
     description: str
-    """Description."""
     shown: str = ""
     """Keys with the same effect."""
     also: tuple[str, ...] = ()
-    """Other names."""
     action: str = ""
     """Action of the screen; "" if the app runs the command itself. It gets the argument."""
     target: Target | None = None
@@ -46,7 +42,6 @@ class PaletteScope(NamedTuple):
     screen: str
     """The screen below the palette, by its name in the key table."""
     keys_on: KeysOn
-    """The keys of each screen."""
     without: Collection[str] = ()
     """Actions that the screen does not offer now."""
     extra: Sequence[PaletteCommand] = ()
@@ -54,7 +49,6 @@ class PaletteScope(NamedTuple):
     states: Mapping[State, str] = {}
     """The states of the place, in its own words."""
     places: Sequence[str] = ()
-    """Names of all places, in order."""
     themes: Sequence[str] = ()
     read_only: bool = False
 
@@ -113,7 +107,6 @@ _MORE_NAMES = {
     **{"order": ("sort",), "suspend": ("resume",), "unlock": ("free lock",)},
     **{"pause_queue": ("resume queue",)},
 }
-"""Other names of those actions."""
 
 
 def list_commands(scope: PaletteScope) -> tuple[PaletteCommand, ...]:
@@ -199,11 +192,8 @@ SORT_ORDERS: Mapping[str, str] = {
 
 
 def match_commands(commands: Sequence[PaletteCommand], typed: str) -> tuple[PaletteCommand, ...]:
-    """The commands that the input finds, the best first.
-
-    A name that begins with the input, the shortest first, beats one that contains it; that beats a
-    command with words that begin with those of the input.
-    """
+    """The commands that the input finds, the best first. A name that begins with the input, the
+    shortest first, beats one that contains it; that beats one with words that begin so."""
     ranks = ((_rank(command, typed.casefold()), command) for command in commands)
     matches = [(rank, command) for rank, command in ranks if rank is not None]
     return tuple(command for _, command in sorted(matches, key=lambda pair: pair[0]))

@@ -7,8 +7,8 @@ from enum import Flag, auto
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tui.screens.console_context import ConsoleContext
+from tui.screens.key_rows import ScreenActions
 from tui.screens.message import Message
-from tui.screens.row_maker import ScreenActions
 from tui.session.place_session import PlaceSession
 from tui.text.frames import Frame
 from tui.text.lines import Line
@@ -50,17 +50,14 @@ class RowsActions(ScreenActions[Change], Protocol):
     @property
     def cursor(self) -> RowCursor:
         """The row under the cursor."""
-        ...
 
     @property
     def is_current(self) -> bool:
         """It is on top: what its parts read can be seen."""
-        ...
 
     @property
     def is_large(self) -> bool:
         """True if it has room for more than rows and one text below them."""
-        ...
 
     def move(self, how: str) -> Change:
         """Move the cursor, or scroll the details."""
@@ -86,8 +83,6 @@ class RowsParts:
     def start(self) -> None:
         """The screen is open: start what reads for it in the background."""
 
-    # The cursor
-
     def lead(self, key: str) -> None:
         """Put the cursor on a row, unless the operator has moved it."""
         self._note_move()  # a click that is not reported yet
@@ -106,8 +101,6 @@ class RowsParts:
 
     def _note_move(self) -> None:
         self._has_moved |= bool(self._led) and self.screen.cursor.key not in ("", self._led)
-
-    # What the screen shows
 
     def trail(self) -> Sequence[str]:
         """Path to the screen, outermost first."""
@@ -133,8 +126,6 @@ class RowsParts:
         """The next step for the row under the cursor, and what a key acts on."""
         raise NotImplementedError
 
-    # What an operator takes from it
-
     def copies(self) -> tuple[Copy, ...]:
         """What can be copied now."""
         return ()
@@ -142,8 +133,6 @@ class RowsParts:
     def export_table(self) -> ExportTable | None:
         """What can be exported now."""
         return None
-
-    # What its keys use
 
     def say(self, text: str, style: str = "warn") -> Change:
         """Show a message for some seconds."""

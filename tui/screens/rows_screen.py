@@ -1,24 +1,164 @@
 """The base class of screens that list rows, with the details of the one under the cursor.
 
 It has parts (`tui.screens.rows_parts`), which know what is shown and what a key acts on, but no
-Textual; what they return is painted into its panes (`tui.screens.list_panes`).
-"""
+Textual. What they return is painted into its panes: the details are below the rows, or beside them
+on a large screen."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
+from textual.geometry import Size
+from textual.screen import Screen
+from textual.widget import Widget
 
 from tui.screens.base import Copy
+from tui.screens.edge_lines import EdgeLines
 from tui.screens.key_rows import hints_of
 from tui.screens.keyed_screen import KeyedScreen
-from tui.screens.list_panes import ListPanes, frame_panes, is_large
 from tui.screens.rows_parts import Change, RowCursor, RowsParts
-from tui.text.frames import frame_border
+from tui.terminal.render_cache import Box
+from tui.text.frames import BOX, BOX_FRAME_CELLS, RULE, Frame, frame_border
+from tui.text.table import ShownRows
+from tui.widgets.line_widgets import Board, LongText
+from tui.widgets.picker import Picker
 
 if TYPE_CHECKING:
     from tui.text.export import ExportTable
+
+
+WIDE_COLUMNS, WIDE_LINES = 120, 30
+"""Smallest screen on which details are beside the rows."""
+
+FIXED_LINES = 3
+"""Header, message line and hints."""
+
+
+def is_large(size: Size) -> bool:
+    """True if a screen has room for more than rows and one text below them."""
+    return size.width >= WIDE_COLUMNS and size.height >= WIDE_LINES
+
+
+def frame_panes(screen: Screen[None], border: int) -> None:
+    """Draw the frames of a screen's panes: `BOX`, `RULE`, or 0 for none."""
+    screen.set_class(border == BOX, "-boxed")
+    screen.set_class(border == RULE, "-ruled")
+
+
+class ListPanes:
+    """Rows and details in two framed panes, one of which has the keys that move."""
+
+    def __init__(
+        self,
+        *,
+        beside_percent: int = 0,
+        page_keys_scroll: bool = False,
+        below_rows: Sequence[Widget] = (),
+        below_details: Sequence[Widget] = (),
+        board: Board | None = None,
+    ) -> None:
+        """
+        Args:
+            beside_percent: width of the details beside the rows on a large screen; 0: always below.
+            page_keys_scroll: page keys scroll the details while the rows have the focus.
+            below_rows: more panes below the rows, shown while the details are beside them.
+            below_details: more panes below the details.
+            board: shows the details on a large screen, instead of one text; it does not scroll."""
+        self.rows, self.details, self.edges = Picker(id="rows"), LongText(id="text"), EdgeLines()
+        self._percent, self._page_keys_scroll = beside_percent, page_keys_scroll
+        self._below_rows, self._below_details, self.board = below_rows, below_details, board
+        self._left, self._body = Box(id="left"), Box(id="body")
+        self.in_details = False
+        """The details have the focus: all keys that move scroll them."""
+
+    def compose(self) -> ComposeResult:
+        yield self.edges.top
+        with self._body:
+            if self._below_rows:
+                with self._left:
+                    yield self.rows
+                    yield from self._below_rows
+            else:
+                yield self.rows
+            yield self.details
+            yield from self._below_details
+            if self.board is not None:
+                yield self.board
+        yield self.edges.message
+        yield self.edges.hints
+
+    def focus(self, *, details: bool) -> None:
+        """Give the keys that move to the details, or to the rows; the cursor stays on its row."""
+        self.in_details = details
+        (self.details if details else self.rows).focus()
+
+    def move(self, how: str) -> bool:
+        """Move the cursor and return True, or scroll the details, the only text without rows."""
+        is_page = self._page_keys_scroll and ("page" in how or "half" in how)
+        scrolls = not self.shows_board and (self.in_details or is_page)
+        is_cursor = bool(self.rows.rows) and not scrolls
+        (self.rows if is_cursor else self.details).move(how)
+        return is_cursor
+
+    def is_beside(self, size: Size) -> bool:
+        """True if on a screen of that size the details are beside the rows."""
+        return bool(self._percent) and is_large(size)
+
+    def _details_cells(self, size: Size) -> int:
+        return size.width * self._percent // 100 if self.is_beside(size) else size.width
+
+    def rows_width(self, size: Size) -> int:
+        """Cells for a row inside the frame on a screen of that size."""
+        beside = self._details_cells(size) if self.is_beside(size) else 0
+        return size.width - beside - self._frame_cells(size)
+
+    def details_width(self, size: Size) -> int:
+        """Cells for a line of the details inside the frame."""
+        return self._details_cells(size) - self._frame_cells(size)
+
+    def rows_height(self, size: Size) -> int:
+        """Lines of the rows above the details, with their frame: at most half of the screen."""
+        rows = 1 + max(1, len(self.rows.rows))  # one for the titles of the columns
+        return min(frame_border(*size) + rows, (size.height - FIXED_LINES) // 2)
+
+    @staticmethod
+    def _frame_cells(size: Size) -> int:
+        return BOX_FRAME_CELLS if frame_border(*size) == BOX else 0
+
+    @property
+    def shows_board(self) -> bool:
+        """The details are shown in the board, which does not scroll."""
+        return self.board is not None and self.board.display
+
+    def show_rows(self, shown: ShownRows) -> None:
+        """Show the rows between their titles and the lines at the foot."""
+        self.rows.show_rows(shown.rows, [shown.head] if shown.head else [], shown.foot)
+
+    def show_board(self, *, is_shown: bool) -> None:
+        """Show the details in the board, or as one text."""
+        assert self.board is not None
+        self.board.display, self.details.display = is_shown, not is_shown
+        if is_shown and self.in_details:
+            self.focus(details=False)
+
+    def show_frames(self, rows: Frame, details: Frame, size: Size) -> None:
+        """Write the frames, and give each pane its place and its height."""
+        is_beside, height = self.is_beside(size), self.rows_height(size)
+        for pane in (self.rows, self.details):
+            pane.add_class("pane")
+        self._body.styles.layout = "horizontal" if is_beside else "vertical"
+        self.rows.styles.height = "1fr" if is_beside else height
+        if self._below_rows:
+            has_more = any(pane.display for pane in self._below_rows)
+            self._left.styles.height = "1fr" if is_beside else "auto"
+            if is_beside and has_more:
+                self.rows.styles.height = BOX + 1 + len(self.rows.rows)
+        self.details.styles.width = self._details_cells(size) if is_beside else "1fr"
+        self.details.styles.height = "1fr"
+        self.rows.show_frame(rows, focused=not self.in_details)
+        self.details.show_frame(details, focused=self.in_details)
 
 
 class RowsScreen(KeyedScreen):
@@ -69,15 +209,11 @@ class RowsScreen(KeyedScreen):
         self.panes.focus(details=widget is self.panes.details)
         self.paint_frames()
 
-    # What the app asks for
-
     def copies(self) -> tuple[Copy, ...]:
         return self.parts.copies()
 
     def export_table(self) -> ExportTable | None:
         return self.parts.export_table()
-
-    # Painting
 
     def paint(self) -> None:
         self.show_change(Change.ROWS)

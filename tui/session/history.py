@@ -46,10 +46,8 @@ def alert_input(operation: Operation) -> Unfinished:
 
 
 class History:
-    """Re-reads the journal only after its folder changed or while an operation is open.
-
-    Runs on the event loop; all disk access happens on threads.
-    """
+    """Re-reads the journal only after its folder changed or while an operation is open. Runs on the
+    event loop; all disk access happens on threads."""
 
     def __init__(
         self, place: Place, inspector: Inspector, clock: Callable[[], float], settles: bool
@@ -61,8 +59,7 @@ class History:
         self._reported: set[str] = set()
         self._settled: dict[str, tuple[int, float] | None] = {}
         """Operations that were settled while tasks were still being moved: store generation and
-        time of the check; None if nothing is left to find out.
-        """
+        time of the check; None if nothing is left to find out."""
         self._following: set[str] = set()
         self.half_moved: dict[str, int] = {}
         """Half-moved tasks of each interrupted operation, by id, as far as known."""
@@ -71,7 +68,6 @@ class History:
         self.error = ""
         """Why the journal cannot be read or written; "" if it can."""
         self.is_read = False
-        """True once the journal was read."""
 
     @property
     def interrupted(self) -> tuple[Operation, ...]:
@@ -79,17 +75,12 @@ class History:
         return tuple(one for one in self.operations if one.is_interrupted and one.open_rows)
 
     async def operation(self, op: str) -> Operation | None:
-        """The current record of one operation; None if missing.
-
-        Raises:
-            Unavailable: the place was closed.
-        """
+        """The record of an operation; None if missing. Raises Unavailable: the place was closed."""
         await self.refresh(always=True)
         return next((one for one in self.operations if one.op == op), None)
 
     def may_have_changed(self, stamp: int) -> bool:
-        """True if the journal may differ from what was read, given the time of its folder in
-        nanoseconds."""
+        """True if the journal may differ from what was read; `stamp`: mtime of its folder, ns."""
         if self._place.journal is None:
             return not self.is_read
         # Read again after a change: two changes within one clock tick have the same mtime.
@@ -98,10 +89,7 @@ class History:
 
     async def refresh(self, *, always: bool = False) -> tuple[Operation, ...]:
         """Read the journal if it may have changed; return the operations newly found interrupted.
-
-        Raises:
-            Unavailable: the place was closed.
-        """
+        Raises Unavailable: the place was closed."""
         journal = self._place.journal
         if journal is None:
             self.is_read = True
@@ -151,10 +139,8 @@ class History:
         return changed and not 0 <= self._clock() - when < SETTLE_RETRY_SECONDS
 
     async def _settle(self, operation: Operation) -> str:
-        """Settle one operation; return the error, "" if it was settled as far as possible.
-
-        After an error, or while tasks are being moved, it is tried again later.
-        """
+        """Settle one operation; return the error, "" if it was settled as far as possible. After an
+        error, or while tasks are being moved, it is tried again later."""
         generation, now = self._inspector.latest.generation, self._clock()
         try:
             settled = await self._inspector.history.settle_operation(operation)

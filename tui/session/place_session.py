@@ -56,14 +56,12 @@ from engine.replay.settings import ReplayPace
 from engine.store import ReadableStore, Unavailable
 from engine.text.safe import safe_line
 from engine.text.times import format_duration
-from tui.session.background_command import MailTestProcess
+from tui.session.background_command import MailTestProcess, RecoveryProcess, WorkerProcess
 from tui.session.history import History, alert_input, operation_name
-from tui.session.recovery_process import RecoveryProcess
-from tui.session.worker_process import WorkerProcess
 from tui.text.header import Totals
 
 if TYPE_CHECKING:  # imported late: not needed when the console opens
-    from tui.session.runners import RunningOperation
+    from tui.session.running_operations import RunningOperation
 
 TO_PENDING = frozenset({"retry", "rerun", "promote", "release"})
 """Verbs after which tasks wait for a worker."""
@@ -76,8 +74,7 @@ MAIL_TASKS = Query(filter=filter_language.parse_filter("kind=mail_send"))
 
 MAIL_GRACE_SECONDS = 30.0
 """Seconds for which there must be more spooled mails than mail tasks: a mail is spooled before its
-task is queued, and both are removed after sending.
-"""
+task is queued, and both are removed after sending."""
 
 HANG_SECONDS = 10.0
 """Seconds after which a read of lock, metrics and logs counts as hanging; it takes milliseconds,
@@ -87,19 +84,14 @@ MAX_CLUSTERS_AGE_SECONDS = 120.0
 """Age from which a number of error clusters counts as unknown."""
 
 ACTIVE_SECONDS = 5.0
-"""Seconds for which a task must be active to count: at the start and end of a run its task is
-active while the lock is free.
-"""
+"""Seconds for which a task must be active to count: while it starts or ends the lock is free."""
 
 FIRST_QUERY_SECONDS, UNCHANGED_QUERY_SECONDS = 0.1, 5.0
 """Seconds until the due tasks are queried: from one look whether the first scan has ended to the
-next, and after a query without a change.
-"""
+next, and after a query without a change."""
 
 QUERY_COST_FACTOR = 20
-"""Minimum pause between two queries, as a multiple of the last query's duration, which grows with
-the backlog.
-"""
+"""Minimum pause between two queries, as a multiple of the last one: it grows with the backlog."""
 
 FIRST_TASKS_SECONDS = 1.0
 """Maximum seconds to wait for the first tasks before everything else starts."""
@@ -134,11 +126,9 @@ class PlaceSession:
     ) -> None:
         """`number`: the place's number in the console, from 1. `records`: write samples for the
         flight recorder unless another process does. `name`: its short name; "" for the whole one.
-        `shared`: what it shares with the other places. `read_store` is what a full scan reads.
-        """
+        `shared`: what it shares with the other places. `read_store` is what a full scan reads."""
         self.place, self.clock, self.number = place, clock, number
         self.name = name or safe_line(place.name)
-        """Short name, for headers and tables."""
         self.opened_at = clock()
         """Time of opening, epoch seconds UTC."""
         quota = None if place.trash is None else place.trash.quota
@@ -171,9 +161,7 @@ class PlaceSession:
         self.counted_before_read: CountSample | None = None
         """The counts when the last read began; None if not all tasks were counted then."""
         self.dead_clusters: tuple[int | None, float] = (None, 0.0)
-        """Number of different errors of the dead tasks, and when they were counted, epoch seconds
-        UTC.
-        """
+        """Number of different errors of dead tasks, and when it was counted (epoch seconds UTC)."""
         self.flow = FlowHistory()
         self.is_replaced = False
         """True from a change of its folders until what is there now was read."""
@@ -189,7 +177,6 @@ class PlaceSession:
         self.active: Sequence[Task] = ()
         """Active tasks, as many as any screen shows."""
         self.waiting_kinds: Mapping[str, int] = {}
-        """Number of pending tasks by kind."""
         self.oldest_by_kind: Mapping[str, float | None] = {}
         """Creation time of the oldest of them, epoch seconds UTC; None if no task has one."""
         self.due_kinds: Mapping[str, DueTasks] = {}
@@ -208,7 +195,6 @@ class PlaceSession:
         self.alerts: tuple[Alert, ...] = ()
         """Current alerts, most urgent first."""
         self.recording = RecorderStatus(Role.IDLE, "" if records else "read only: recorder off")
-        """State of the flight recorder."""
         self.recorded_flow = FlowHistory()
         """Recorded data of the minutes before the place was opened."""
         self.free_since: float | None = None
@@ -243,8 +229,7 @@ class PlaceSession:
         return reports or bool(self.inspector.controls)
 
     def find_silence(self) -> str:
-        """For how long a read of the place has hung; "" if none does. The file system of another
-        host, or a disk, may never answer."""
+        """For how long a read has hung, as a remote file system or a disk may; "" if none does."""
         if self._reading_since is None:
             return ""
         seconds = monotonic() - self._reading_since
@@ -271,8 +256,7 @@ class PlaceSession:
         )
 
     def take_turn(self, *, is_shown: bool) -> None:
-        """Start what is due now. The counts of a place that is not shown are noted at each turn,
-        also if nothing else is read."""
+        """Start what is due now. The counts of a hidden place are noted even if no read is due."""
         self._is_shown = is_shown
         if self.find_silence():
             self.evaluate_alerts()
@@ -283,8 +267,7 @@ class PlaceSession:
         self._turns.take()
 
     async def _wait_for_tasks(self) -> None:
-        """Wait for the first tasks, until the scan has ended or failed, at most
-        `FIRST_TASKS_SECONDS` seconds."""
+        """Wait for the first tasks, at most `FIRST_TASKS_SECONDS`, or until the scan ends."""
         with suppress(TimeoutError, Unavailable):  # or closed already: then the loops end at once
             async with asyncio.timeout(FIRST_TASKS_SECONDS):
                 latest = self.inspector.latest
@@ -381,11 +364,7 @@ class PlaceSession:
             await self._turns.wait(is_due)
 
     async def query_backlog(self) -> None:
-        """Query the due tasks and their age.
-
-        Raises:
-            Unavailable: the place was closed.
-        """
+        """Query the due tasks and their age. Raises Unavailable: the place was closed."""
         tokens = () if isinstance(self.readings.tokens, str) else self.readings.tokens
         kinds = tuple(bucket.name for bucket in tokens if bucket.name != ALL_KINDS)
         tallies, before = self.inspector.tallies, self.backlog
@@ -423,11 +402,8 @@ class PlaceSession:
 
     async def count_lost_mails(self) -> None:
         """Compare each spooled mail with the tasks, for a command that does not watch their numbers
-        for `MAIL_GRACE_SECONDS` seconds.
-
-        Raises:
-            Unavailable: the spool or the tasks cannot be read.
-        """
+        for `MAIL_GRACE_SECONDS` seconds. Raises Unavailable: the spool or the tasks cannot be
+        read."""
         mail, backlog, payloads = self.place.mail, self.readings.sending.backlog, set[str]()
 
         def add(tasks: Sequence[Task], done: int, total: int) -> bool:
@@ -460,10 +436,7 @@ class PlaceSession:
         pace: ReplayPace | None = None,
         allowed: RefusalCheck = always_allowed,
     ) -> RunningOperation:
-        """Start a plan on another thread; it continues whichever screen is shown.
-
-        A plan that undoes a running replay is carried out by that replay.
-        """
+        """Start a plan in the background; one that undoes a running replay is passed to it."""
         from tui.session import running_operations
 
         inspector, clock = self.inspector, self.clock
@@ -486,9 +459,7 @@ class PlaceSession:
         return watching
 
     async def _follow_operation(self, work: RunningOperation) -> None:
-        """Report the end of an operation; close the operation that it resumes as soon as it has
-        begun.
-        """
+        """Report its end; close the operation that it resumes as soon as it has begun."""
         from tui.session.running_operations import describe_result
 
         follows = work.intent.follows
@@ -513,7 +484,6 @@ class PlaceSession:
                     self.messages.append(f"{op} is still open: {safe_line(str(error))}")
 
     async def _sweep(self) -> None:
-        """Delete expired tasks from the trash."""
         if self._sweeps and self.place.sweep is not None:
             trouble = await asyncio.to_thread(self.place.sweep)
             if trouble:
@@ -597,12 +567,8 @@ class PlaceSession:
         self, start: float, end: float, last: RecordedSample | None = None
     ) -> RecordedHistory:
         """The recorded history between two times (epoch seconds UTC), of any process; `last` is
-        added at its end.
-
-        Raises:
-            UnreadableRecording: nothing was recorded, or it cannot be read.
-            Unavailable: the place was closed.
-        """
+        added at its end. Raises UnreadableRecording: nothing was recorded, or it cannot be read;
+        Unavailable: the place was closed."""
         recording = self.place.recording
         if recording is None:
             raise UnreadableRecording("no recorded history of this place")
@@ -689,11 +655,7 @@ class PlaceSession:
 
     async def add_note(self, ident: str, text: str, made: float) -> None:
         """Write a note on a task created at `made` as the current operator; an empty text removes
-        its notes.
-
-        Raises:
-            Unavailable: it cannot be written.
-        """
+        its notes. Raises Unavailable: it cannot be written."""
         notes, who = self.place.notes, self.place.who.name
         if notes is None:
             raise Unavailable("this place has no notes")
@@ -705,11 +667,8 @@ class PlaceSession:
         self.readings = self.readings._replace(notes=await asyncio.to_thread(add))
 
     async def change_routes(self, change: Callable[[], str]) -> str:
-        """Run `change` on the mail routes and read them again; return what `change` returns.
-
-        Raises:
-            Unavailable: it cannot be changed.
-        """
+        """Run `change` on the mail routes and read them again; return what `change` returns. Raises
+        Unavailable: it cannot be changed."""
 
         def act() -> tuple[str, MailRoutes | None]:
             return change(), read_routes(self.place)
@@ -784,11 +743,9 @@ async def follow_places(
     is_shown: Callable[[PlaceSession], bool] = lambda session: True,
 ) -> None:
     """Read lock, metrics and logs of places every `period()` seconds until they are closed; those
-    of a place that is not shown each `HIDDEN_READ_SECONDS`.
-
-    The inspectors follow the tasks on their own threads. The first tasks of a place get `headstart`
-    seconds before anything else of it is read.
-    """
+    of a place that is not shown each `HIDDEN_READ_SECONDS`. The inspectors follow the tasks on
+    their own threads. The first tasks of a place get `headstart` seconds before anything else of it
+    is read."""
     turns = asyncio.create_task(_give_turns(sessions, period, is_shown))
     try:
         await asyncio.gather(*(session.follow(headstart) for session in sessions))
@@ -801,8 +758,7 @@ async def _give_turns(
     period: Callable[[], float],
     is_shown: Callable[[PlaceSession], bool],
 ) -> None:
-    """Give each place a turn in `period()` seconds. One timer serves all places: the wake-up of one
-    for each would cost more than what is done."""
+    """Give each place a turn in `period()` seconds; one timer for all costs fewer wake-ups."""
     loop = asyncio.get_running_loop()
     for session in sessions:
         session.take_turn(is_shown=is_shown(session))
@@ -818,11 +774,9 @@ async def _give_turns(
 
 def next_turn(now: float, period: float, number: int) -> float:
     """Return the next time for a place to do what it does once in `period` seconds, on the clock of
-    the event loop: one of `TURNS_PER_SECOND` turns in the first second of a period.
-
-    Reads one after the other find their code in the processor's cache, and the screen changes once;
-    but the threads of places that read in the same turn wait for each other.
-    """
+    the event loop: one of `TURNS_PER_SECOND` turns in the first second of a period. Reads one after
+    the other find their code in the processor's cache, and the screen changes once; but the threads
+    of places that read in the same turn wait for each other."""
     return now + period - (now - number % TURNS_PER_SECOND / TURNS_PER_SECOND) % period
 
 
@@ -835,7 +789,6 @@ def seen_destinations(session: PlaceSession) -> tuple[SeenDestination, ...]:
 
 
 def _note_lock(session: PlaceSession) -> None:
-    """Note since when the lock of a place has been free."""
     lock = session.readings.lock
     if lock is None or lock.verdict is not Verdict.FREE:
         session.free_since = None
@@ -844,7 +797,6 @@ def _note_lock(session: PlaceSession) -> None:
 
 
 def _add_counts(session: PlaceSession) -> None:
-    """Add the present counts to the samples of a place."""
     latest, now = session.inspector.latest, session.clock()
     if latest.is_complete and not session.is_replaced:
         session.count_samples.append((now, latest.counts))

@@ -1,6 +1,4 @@
-"""Workers of a place and their tasks, from its lock, its leases and its active tasks; kinds with
-their latency.
-"""
+"""Workers of a place and their tasks, from lock, leases and active tasks; kinds with latency."""
 
 from __future__ import annotations
 
@@ -23,17 +21,13 @@ MAX_NAMED_QUEUES, NO_NAME = 3, "(no name)"
 
 
 class WorkerRow(NamedTuple):
-    """A worker with one of its tasks; a place without a worker has a row without a PID.
-
-    None where unknown, or where the format has no such value.
-    """
+    """A worker with one of its tasks, or that there is none; None where a value is not known."""
 
     place: str
     """Name of the place as the operator gave it."""
     number: int
     """Number of the place, from 1."""
     name: str
-    """Short name of the place."""
     pid: int | None = None
     task: str = ""
     """Id of the task that runs; "" if none does."""
@@ -45,7 +39,6 @@ class WorkerRow(NamedTuple):
     """True if any kind of the place has a time limit."""
     destination: str = ""
     heartbeat_seconds: float | None = None
-    """Seconds since the last heartbeat of the lock."""
     is_stuck: bool = False
     """Needs a hand: without a heartbeat, over its limit, or a task without a worker."""
     is_abandoned: bool = False
@@ -53,7 +46,6 @@ class WorkerRow(NamedTuple):
     owner: str = ""
     """The worker, if its store or server knows it by a name other than a PID."""
     lease_seconds: float | None = None
-    """Seconds until its claim expires."""
     is_suspected: bool = False
     """True if that the worker has ended is only likely (`STALLED_KEY`)."""
     connection: str = ""
@@ -63,9 +55,7 @@ class WorkerRow(NamedTuple):
 
 
 def worker_rows(session: PlaceSession, now: float) -> list[WorkerRow]:
-    """Return a row for each active task of a place, or for each idle worker, or one that says why
-    there is none.
-    """
+    """Return a row for each active task or idle worker of a place, or why there is none."""
     bare = WorkerRow(session.place.name, session.number, session.name)
     if unavailable := session.inspector.latest.unavailable:
         return [bare._replace(note=unavailable)]
@@ -171,9 +161,7 @@ def _task_row(
 
 
 def all_worker_rows(sessions: Iterable[PlaceSession], now: float) -> list[WorkerRow]:
-    """Return the rows of all places, the worst first: those that need a hand, then the workers by
-    the time that they run, then places without a worker.
-    """
+    """Return all rows: those that need a hand, workers by run time, places without one."""
     rows = [row for session in sessions for row in worker_rows(session, now)]
     return sorted(rows, key=_rank)
 
@@ -195,9 +183,7 @@ def count_workers(rows: Iterable[WorkerRow]) -> int:
 
 
 def kind_figures(session: PlaceSession, now: float) -> tuple[KindFigures, ...]:
-    """Return the figures of each kind of task with runs in the last ten minutes, or that waits or
-    runs now.
-    """
+    """Return the figures of the kinds that ran in the last ten minutes, or that wait or run now."""
     kinds = dict(session.waiting_kinds)
     kinds.update((task.kind, 0) for task in session.active if task.kind not in kinds)
     if session.readings.queue_figures.kinds is not None:  # of workers of any program

@@ -17,7 +17,6 @@ if TYPE_CHECKING:  # mail parsing is loaded with the first payload, not at start
     from tui.task.task_lines import LogFindings
 
 MAX_LOG_LINES = 500
-"""Maximum number of log lines shown of one task."""
 
 CLOCK_SKEW_SECONDS = 60.0
 """Seconds by which a task's creation time may be ahead of the log's clock."""
@@ -37,12 +36,8 @@ def search_logs(paths: Sequence[str], task: Task) -> LogFindings:
 
 
 async def read_parts(inspector: Inspector, task: Task) -> tuple[Opened, ...]:
-    """Read all parts of a task that may be read.
-
-    Raises:
-        Gone: the task changed or no longer exists.
-        Unavailable: the store cannot be reached.
-    """
+    """Read all parts of a task that may be read. Raises Gone: the task changed or no longer exists;
+    Unavailable: the store cannot be reached."""
     return tuple(
         [await _read_part(inspector, task, part) for part in await inspector.actions.parts(task)]
     )
@@ -51,10 +46,7 @@ async def read_parts(inspector: Inspector, task: Task) -> tuple[Opened, ...]:
 async def read_request(
     inspector: Inspector, task: Task, parts: Sequence[Part], url_fields: Sequence[str]
 ) -> tuple[tuple[str, str], ...]:
-    """URL, method and size of the request that a delivery sends; () if no part has one.
-
-    `url_fields` are the fields that may have the URL.
-    """
+    """URL (in one of these fields), method, size of a delivery's request; () without one."""
     for part in parts:
         opened = await _read_part(inspector, task, part)
         if opened.data and (facts := request_facts(opened.data, url_fields)):

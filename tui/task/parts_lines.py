@@ -11,7 +11,6 @@ from engine.system.files import Refused
 from engine.text import render_bytes
 from engine.text.figure import UNKNOWN
 from engine.text.figures import format_count
-from engine.text.render_bytes import RenderedBytes
 from engine.text.safe import safe_line
 from tui.text.lines import (
     BLANK_LINE,
@@ -30,7 +29,6 @@ class Opened(NamedTuple):
 
     part: Part
     data: bytes = b""
-    """Its first bytes."""
     refused: str = ""
     """Why it was not read; "" if it was."""
 
@@ -55,7 +53,8 @@ def _part_lines(each: Opened, width: int) -> list[Line]:
     text = render_bytes.render_data(
         each.data, bytes_per_row(width), is_html=is_html, is_wire=is_wire
     )
-    return [*_head_lines(each, _kind(each, text), width), *_text(text.lines, width)]
+    kind = "empty" if text.kind == "nothing" else text.kind
+    return [*_head_lines(each, kind, width), *_text(text.lines, width)]
 
 
 # Spooled mail: contract, "Mail Spool".
@@ -76,7 +75,6 @@ def _is_spooled(first: Opened) -> bool:
 
 
 def _mail_lines(meta: Opened, siblings: Sequence[Opened], now: float, width: int) -> list[Line]:
-    """A mail as text: recipient, subject, body, delivery state."""
     marks = [each for each in siblings if each.part.name in _MARKER_STATES]
     bodies = [each for each in siblings if each.part.name.startswith(_BODY)]
     others = [each for each in siblings if each not in marks and each not in bodies]
@@ -95,18 +93,13 @@ def _mail_lines(meta: Opened, siblings: Sequence[Opened], now: float, width: int
 
 
 def _parse_assigned(each: Opened) -> dict[str, str]:
-    """Parse a file of shell assignments without executing it.
-
-    Raises:
-        Refused: the file is invalid or could not be read.
-    """
+    """Parse shell assignments without executing them. Raises Refused: invalid, or not read."""
     if each.refused or each.part.refusal:
         raise Refused(each.refused or each.part.refusal)
     return parse_meta(each.data, lambda key: key.replace("_", "").isalpha())
 
 
 def _envelope_lines(assigned: Mapping[str, str], now: float, width: int) -> list[Line]:
-    """Recipient, subject and the other values of meta.sh."""
     created = assigned.get("MAIL_CREATED_EPOCH", "")
     rows: list[Run] = [
         ("To", safe_line(assigned.get("MAIL_TO", "")) or UNKNOWN),
@@ -119,20 +112,13 @@ def _envelope_lines(assigned: Mapping[str, str], now: float, width: int) -> list
     ]
     known = ("MAIL_TO", "MAIL_SUBJECT", "MAIL_CREATED_EPOCH")
     other_fields = [(key, value) for key, value in assigned.items() if key not in known]
-    rows += [(_title(key), safe_line(value)) for key, value in other_fields]
-    return [
-        part_line("spooled mail"),
-        *fact_lines(rows, width),
-        BLANK_LINE,
-    ]
-
-
-def _title(key: str) -> str:
-    return safe_line(key).removeprefix(_KEYS).lower().replace("_", " ")
+    for key, value in other_fields:
+        name = safe_line(key).removeprefix(_KEYS).lower().replace("_", " ")
+        rows.append((name, safe_line(value)))
+    return [part_line("spooled mail"), *fact_lines(rows, width), BLANK_LINE]
 
 
 def _marker_lines(each: Opened, now: float, width: int) -> list[Line]:
-    """Delivery state from a marker file."""
     word = _MARKER_STATES[each.part.name]
     try:
         assigned = _parse_assigned(each)
@@ -143,16 +129,8 @@ def _marker_lines(each: Opened, now: float, width: int) -> list[Line]:
         pieces = [word, f"by {by}" if by else "", f"since {_time(since, now)}" if since else ""]
         text = " ".join(filter(None, pieces))
         text += f": {safe_line(assigned['WHY'])}" if assigned.get("WHY") else ""
-    lines: list[Line] = [part_line(safe_line(each.part.name))]
-    return [
-        *lines,
-        *folded_lines(text, width, "warn"),
-        BLANK_LINE,
-    ]
-
-
-def _kind(each: Opened, text: RenderedBytes) -> str:
-    return "empty" if text.kind == "nothing" else text.kind
+    title = part_line(safe_line(each.part.name))
+    return [title, *folded_lines(text, width, "warn"), BLANK_LINE]
 
 
 def _head_lines(each: Opened, kind: str, width: int) -> list[Line]:

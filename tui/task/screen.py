@@ -1,41 +1,198 @@
 """The task screen: why it does not run, and its parts: payload, attempts, log, files.
 
 It shows its parts (`tui.task.parts`) in all panes at once, or one tab on a small screen, and passes
-keys to their rows (`tui.task.keys`).
-"""
+keys to their rows, which are in the order of their hints."""
 
 from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from textual.app import ComposeResult
 
+from engine.index.schema import Query
 from engine.model import Task
 from engine.operations.execute import Report
+from engine.text.figures import format_bytes
+from engine.text.safe import safe_line
+from tui.plan import planning, refusals
 from tui.plan.open_plan import open_plan
 from tui.plan.planning import VerbRequest
+from tui.plan.refusals import TASK_JUST_CHANGED, verb_row
 from tui.screens.base import Copy, opened_from
 from tui.screens.console_context import ConsoleContext
 from tui.screens.edge_lines import EdgeLines
-from tui.screens.key_rows import hints_of
+from tui.screens.key_rows import KeyRow, RowMaker, hints_of, is_read_only
 from tui.screens.keyed_screen import KeyedScreen, row_bindings
-from tui.screens.list_panes import frame_panes, is_large
+from tui.screens.rows_screen import frame_panes, is_large
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
-from tui.task import board
+from tui.task import parts_lines
 from tui.task import task_lines as view
-from tui.task.board import TaskBoard
-from tui.task.keys import ROWS
 from tui.task.parts import TABS, WITH_CONTENT, Change, TaskParts
+from tui.task.parts_lines import Opened
 from tui.task.task_lines import TaskDetails
 from tui.text import keys, task_row
 from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame, frame_border
 from tui.text.lines import Line
 from tui.text.task_list import TaskContext, short_id, task_columns, task_line
-from tui.widgets.line_widgets import Lines, LongText
+from tui.widgets.line_widgets import Board, Lines, LongText, Panel
 from tui.widgets.picker import Picker
+from tui.widgets.task_rows import SEEN_SECONDS
+
+Row = KeyRow[TaskParts, Change]
+
+
+def _open_relative(parts: TaskParts) -> Change:
+    details, id = parts.reader.details, parts.screen.relative_key
+    family = () if details is None else (details.relatives.parent, *details.relatives.children)
+    relative = next((one for one in family if one is not None and one.id == id), None)
+    if relative is None:
+        return parts.say("no parent and no children")
+    if not relative.is_here:
+        return parts.say(f"{id} is not in this place, or no longer")
+    parts.screen.go(Target(keys.TASK, id=id))
+    return Change.NOTHING
+
+
+def _turn(parts: TaskParts, pressed: str) -> Change:
+    titles = parts.tab_titles()
+    parts.tab = titles[(titles.index(parts.tab) + keys.step_of(pressed)) % len(titles)]
+    return Change.EDGES | Change.TEXT
+
+
+def _open_log(parts: TaskParts) -> Change:
+    parts.screen.go(Target(keys.LOG, id=parts.reader.id))
+    return Change.NOTHING
+
+
+def _neighbor(parts: TaskParts, by: int) -> Change:
+    parts.screen.open(lambda screen: screen.action_neighbor(by))
+    return Change.NOTHING
+
+
+def _reread(parts: TaskParts) -> Change:
+    parts.screen.run("reread", parts.reread)
+    return Change.NOTHING
+
+
+def _plan(parts: TaskParts, verb: str) -> Change:
+    task = parts.task
+    assert task is not None  # else the row is refused
+    if asyncio.get_running_loop().time() - parts.reader.altered_at < SEEN_SECONDS:
+        return parts.say(TASK_JUST_CHANGED)
+    meant = planning.verb_in_state(verb, task.state, parts.session.inspector.edges)
+    asked = VerbRequest(meant, {task.id}, Query(task.state), lambda _: f"task {task.id}")
+    parts.screen.plan(asked, task)
+    return Change.NOTHING
+
+
+def _other_verbs(parts: TaskParts) -> str:
+    if parts.verb_state is None:
+        return ""
+    verbs = (row.key for row in ROWS if row.key.verb)
+    return refusals.other_verbs(parts.session, parts.context, verbs, parts.verb_state, parts.task)
+
+
+def _note(parts: TaskParts) -> Change:
+    from tui.plan.open_plan import prompt_for_note
+
+    session, context, task = parts.session, parts.context, parts.task
+    parts.screen.open(lambda screen: prompt_for_note(screen, session, context, task))
+    return Change.NOTHING
+
+
+make = RowMaker[TaskParts, Change](keys.TASK, Change.NOTHING)
+own, key = make.own, make.key
+
+
+def _verb(verb: str) -> Row:
+    return verb_row(key(f"plan('{verb}')"), _plan, _other_verbs)
+
+
+ROWS: tuple[Row, ...] = (
+    *make.moves(lambda parts, how: parts.screen.move(how)),
+    own(
+        "open | enter | Enter | relative | View | the parent or the child under the cursor",
+        _open_relative,
+        is_absent=lambda parts: not parts.has_relatives,
+    ),
+    own(
+        "part | left h right l | h l | parts | View +key +minor | previous, next part; also Left, "
+        "Right",
+        _turn,
+    ),
+    KeyRow(key("log"), _open_log),
+    KeyRow(key("neighbor(1)"), partial(_neighbor, by=1)),
+    KeyRow(key("neighbor(-1)"), partial(_neighbor, by=-1)),
+    own("reread | r | r | re-read | View +minor | re-read the task", _reread),
+    *make.views(),
+    *map(_verb, ("retry", "purge", "hold", "release", "promote")),
+    *map(_verb, ("edit", "kill", "reroute", "expire")),
+    make.goes(key("operations"), Target(keys.OPERATIONS)),
+    KeyRow(key("note"), _note, is_absent=is_read_only),
+    make.arm(Change.EDGES),
+    *make.ends(),
+)
+
+
+FILES_LINES = 50
+"""From so many lines on the facts of the files have a pane."""
+
+LOG_SHARE = 5
+"""The log has at most one in so many lines."""
+
+
+IN_OTHER_PANES = ("state", "dead since")
+"""Fields that the other panes show."""
+
+
+def panels(
+    details: TaskDetails, opened: Sequence[Opened], now: float, width: int, height: int
+) -> Mapping[str, Panel]:
+    """The content of each pane, for a board of that size."""
+    half, task = width // 2 - BOX_FRAME_CELLS, details.task
+    chip = ((f" {details.state_word.upper()} ", "chip"),)
+    findings, log = details.findings, view.log_lines(details, width - BOX_FRAME_CELLS)
+    many = len(findings.log.lines) if findings.log is not None else 0
+    limit = "" if details.max_runs is None else f" of {details.max_runs:,}"
+    size = next((part.size for part in details.parts if part.where == task.payload), None)
+    payload = parts_lines.payload_lines(opened, now, half) if opened else []
+    files = parts_lines.file_lines(details.parts, now, half) if height >= FILES_LINES else []
+    without = IN_OTHER_PANES + (("attempts",) if findings.attempts else ())
+    room = max(3, height // LOG_SHARE)
+    first = Frame(short_id(task.id), amount=safe_line(task.kind), right=chip)
+    return {
+        "waits": Panel(first, view.head_lines(details, now, width - BOX_FRAME_CELLS)),
+        "facts": Panel(Frame("Task"), view.fact_lines(details, now, half, without)),
+        "timeline": Panel(Frame("Timeline"), view.timeline_lines(details, now, half)),
+        "error": Panel(Frame("Last error"), view.error_lines(details, now, half)),
+        "attempts": Panel(
+            Frame("Attempts", amount=f"{len(findings.attempts):,}{limit}"),
+            view.attempt_lines(details, now, half) if findings.attempts else [],
+        ),
+        "payload": Panel(
+            Frame("Payload", amount="" if size is None else format_bytes(size)),
+            payload[:height],
+        ),
+        "files": Panel(Frame("Files", amount=f"{len(details.parts):,}"), files),
+        "mentions": Panel(
+            Frame("Log", "t", amount=f"{many:,}"), view.last_lines(log, room) if many else []
+        ),
+    }
+
+
+class TaskBoard(Board):
+    """Why it waits above, two columns, the log below."""
+
+    ABOVE, BELOW = ("waits",), ("mentions",)
+    LEFT = ("facts", "timeline")
+    RIGHT = ("error", "attempts", "files", "payload")
+    FILLS = frozenset({"timeline", "payload"})
+    FOCUSED = "waits"
+
 
 MIN_RELATIVES = 3
 """Fewest lines for parent and children, if there are as many."""
@@ -56,7 +213,6 @@ class TaskScreen(KeyedScreen):
         self.parts = TaskParts(session, context, self, id)
         self._is_painting = self._is_outdated = False
         self.shown_tab = self.parts.tab
-        """The tab that is on screen."""
         self._tops: dict[str, int] = {}
         """The first visible line of the tabs that were shown before."""
 
@@ -108,8 +264,6 @@ class TaskScreen(KeyedScreen):
         word = details.states.get(details.task.state, "")
         return task_copies(details.task, word, details.command, self.parts.context.clock())
 
-    # Painting
-
     def paint(self) -> None:
         self.show_change(Change.TEXT)
 
@@ -136,7 +290,6 @@ class TaskScreen(KeyedScreen):
             self._is_painting = False
 
     async def _paint(self) -> None:
-        """Paint the open tab, or all panes; the text is laid out on a thread."""
         parts, reader, (width, height) = self.parts, self.parts.reader, self.size
         tab, is_board = parts.tab, parts.tab == "summary" and is_large(self.size)
         if reader.details is not None and (is_board or tab in WITH_CONTENT):
@@ -147,14 +300,14 @@ class TaskScreen(KeyedScreen):
         if details is None or (tab in WITH_CONTENT and not opened):
             is_board, text = False, [((f" {parts.empty_text()}", "muted"),)]
         elif is_board:
-            panels = await asyncio.to_thread(board.panels, details, opened, now, width, height)
+            shown = await asyncio.to_thread(panels, details, opened, now, width, height)
         else:
             text = await asyncio.to_thread(TABS[tab], details, opened, now, inner)
         if not self.is_paintable:
             return
         self.text.display, self.board.display = not is_board, is_board
         if is_board:
-            self.board.show(panels)
+            self.board.show(shown)
         self._tops[self.shown_tab] = self.text.top
         self.text.show(text)
         self.text.add_class("pane")
@@ -180,7 +333,6 @@ class TaskScreen(KeyedScreen):
             part.show_frame(Frame(title, amount=amount, right=right), focused=True)
 
     def _paint_edges(self) -> None:
-        """Paint everything around the text."""
         parts, width, edges = self.parts, self.size.width, self.edges
         below, target = opened_from(self), Target(keys.TASK, id=parts.reader.id)
         position = "" if below is None else below.row_words(target)

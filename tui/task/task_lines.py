@@ -19,7 +19,7 @@ from engine.text.figure import UNKNOWN
 from engine.text.figures import format_count
 from engine.text.safe import safe_line, state_name
 from engine.text.times import format_rough_duration
-from tui.session.recurrence_check import CheckedCluster
+from tui.session.index_queries import CheckedCluster
 from tui.task.why_waiting import NO_OUTLOOK, TaskOutlook
 from tui.text import glyphs
 from tui.text import lines as lines_text
@@ -65,24 +65,19 @@ class TaskDetails:
     task: Task
     states: Mapping[State, str]
     gone: bool = False
-    """True if it no longer exists."""
     outlook: TaskOutlook = NO_OUTLOOK
-    """Why it is not running, and when it runs."""
     mark: str = ""
     """Fingerprint of its last error."""
     cluster: CheckedCluster | None = None
     """The tasks in its state with the same error, and whether it still happens; None if unknown."""
     max_runs: int | None = None
-    """Maximum number of runs of a task here."""
     command: tuple[str, ...] = ()
-    """Command that shows the task."""
     findings: LogFindings = NOT_SEARCHED
     parts: tuple[Part, ...] = ()
     request: tuple[Run, ...] = ()
     """Names and values of the request that a delivery sends."""
     relatives: Relatives = NO_RELATIVES
     notes: tuple[Note, ...] = ()
-    """Operators' notes, oldest first."""
     notes_error: str = ""
     """Why the notes could not be read; "" if they could."""
     changed: str = ""
@@ -236,7 +231,6 @@ def fact_lines(details: TaskDetails, now: float, width: int, without: Collection
 
 
 NAME_CELLS = 11
-"""Width of the names of fields in cells."""
 
 
 def summary_lines(details: TaskDetails, now: float, width: int) -> Text:
@@ -269,7 +263,6 @@ def _lease_expiry(task: Task, now: float) -> str:
 
 
 def _note_rows(details: TaskDetails, now: float) -> list[Run]:
-    """Operators' notes, newest first."""
     texts = [f"? {safe_line(details.notes_error)}"] if details.notes_error else []
     texts += [
         f"{safe_line(note.text)} ({safe_line(note.who)}, {format_time_with_age(note.when, now)})"
@@ -333,11 +326,8 @@ def _relative_line(role: str, one: Relative, room: int, width: int) -> Line:
 def relatives_amount(relatives: Relatives) -> str:
     """The number of children: `250, first 100`; "" without any."""
     listed = sum(child.depth == 1 for child in relatives.children)
-    return (
-        ""
-        if not relatives.total
-        else f"{relatives.total:,}" + (f", first {listed:,}" if listed < relatives.total else "")
-    )
+    first = f", first {listed:,}" if listed < relatives.total else ""
+    return f"{relatives.total:,}{first}" if relatives.total else ""
 
 
 # Attempts
@@ -352,7 +342,6 @@ _ATTEMPT_RESULTS: Mapping[EventKind | None, Run] = {
     EventKind.RECOVERED: ("worker died", "warn"),
     EventKind.UNSETTLED: ("result not stored", "warn"),
 }
-"""Result of an attempt."""
 
 
 def attempt_lines(details: TaskDetails, now: float, width: int) -> Text:
@@ -462,7 +451,6 @@ def _undated_attempts(details: TaskDetails, dated: int) -> list[str]:
 
 
 def _search_coverage(details: TaskDetails) -> str:
-    """How complete the log search is."""
     if details.findings.error:
         return f"logs not searched: {safe_line(details.findings.error)}"
     if details.findings.log is None:
@@ -500,9 +488,8 @@ def log_lines(details: TaskDetails, width: int) -> Text:
         lines.append(log_line(line.when, line.level, first, width))
         lines += [((_CONTINUED + piece, "muted"),) for piece in other_pieces]
     if not lines:
-        nothing = (
-            "no log lines yet" if details.findings.log is not None else _search_coverage(details)
-        )
+        is_read = details.findings.log is not None
+        nothing = "no log lines yet" if is_read else _search_coverage(details)
         lines.append(((f" {nothing}", "muted"),))
     return lines
 

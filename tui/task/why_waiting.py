@@ -46,10 +46,8 @@ class TaskOutlook(NamedTuple):
 
     def reasons(self, task: Task, now: float) -> tuple[str, ...]:
         """Why the task is not running, as sentences; the most important first."""
-        why = (
-            () if self.circumstances is None else tuple(why_waiting(task, now, self.circumstances))
-        )
-        return (*self.unknown, *why)
+        known = self.circumstances
+        return (*self.unknown, *(() if known is None else why_waiting(task, now, known)))
 
 
 NO_OUTLOOK = TaskOutlook()
@@ -63,9 +61,7 @@ async def reasons(
     now: float,
     alerts: Iterable[Alert] = (),
 ) -> tuple[str, ...]:
-    """Why a task is not running, as sentences; the most important first. `alerts` are those of its
-    place, for a consistent answer.
-    """
+    """Why a task is not running, as sentences; the most important first, in line with `alerts`."""
     circumstances, _, unknown = await _circumstances(
         inspector, place, lock, task=task, now=now, alerts=alerts
     )
@@ -159,9 +155,7 @@ async def _circumstances(
 
 
 def _suspension_text(place: Place, kind: str, now: float) -> str:
-    """Why tasks of a kind are not claimed now; names who suspended the transport and how to
-    resume it.
-    """
+    """Why tasks of a kind are not claimed now: who suspended the transport, how to resume it."""
     why = "" if place.claim_obstacle is None else place.claim_obstacle(kind)
     routes = read_routes(place) if why else None
     if routes is None or not routes.is_waiting:

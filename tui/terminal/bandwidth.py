@@ -3,8 +3,7 @@
 On a local terminal and on a fast link the screen repaints each second. A slow link is SSH on which
 output had to wait. It has a budget in bytes per second: while no key is pressed and the budget is
 exceeded, the screen repaints every 2 s, then every 5 s, and the header shows it. Answers to keys
-are never delayed, nor is a running operation.
-"""
+are never delayed, nor is a running operation."""
 
 from __future__ import annotations
 
@@ -23,17 +22,14 @@ SLOW_LINK_SECONDS = 60.0
 SSH_VARIABLES = ("SSH_CONNECTION", "SSH_TTY")
 """Environment variables that sshd sets; one of them is enough."""
 PERIODS_SECONDS = (1.0, 2.0, 5.0)
-"""Seconds between two repaints without a key."""
 FASTER_SHARE = 0.8
 """A faster period is used again if it would need at most this share of the budget."""
 IDLE_SAMPLES = 10
-"""Idle seconds measured before the period is changed."""
 ANSWER_SECONDS = 2.0
 """Seconds after a key in which output may still belong to its answer."""
 RATE_SAMPLES = 5
 """Seconds over which the shown rate is averaged."""
 SAMPLE_SECONDS = 1.0
-"""Seconds between two measurements."""
 MAX_SAMPLE_SECONDS = 3.0
 """A longer gap between two measurements means that the console was stopped: not an idle second."""
 
@@ -90,10 +86,8 @@ class BandwidthBudget:
         is_operating: Callable[[], bool] = lambda: False,
         waited: Callable[[], OutputWait] = OutputWait,
     ) -> None:
-        """`written` returns all bytes so far; `clock` is monotonic, in seconds.
-
-        While `is_operating`, the screen repaints each second.
-        """
+        """`written` returns all bytes so far; `clock` is monotonic, in seconds. While
+        `is_operating`, the screen repaints each second."""
         self._written, self._clock = written, clock
         self._limit, self._is_operating, self._waited = limit, is_operating, waited
         self._slow_until = -math.inf
@@ -113,9 +107,8 @@ class BandwidthBudget:
         """Measure the bytes since the last call; call it each second."""
         now, size = self._clock(), self._written()
         second = BandwidthSample(now - self._before, size - self._size)
-        at_rest = (
-            self._before - self._last_key >= ANSWER_SECONDS and second.seconds < MAX_SAMPLE_SECONDS
-        )
+        has_rested = self._before - self._last_key >= ANSWER_SECONDS
+        at_rest = has_rested and second.seconds < MAX_SAMPLE_SECONDS
         self._before, self._size = now, size
         self._turns += 1
         self._samples.append(second)
@@ -150,22 +143,16 @@ class BandwidthBudget:
 
     @property
     def skips_repaint(self) -> bool:
-        """True if this second passes without a repaint, unless a key asks for one.
-
-        While earlier output still waits, another frame would only wait behind it.
-        """
+        """True if this second has no repaint; a frame would wait behind earlier output."""
         return self._is_blocked or self._turns % round(self.period / SAMPLE_SECONDS) != 0
 
     def describe_rate(self) -> str:
         """Current rate and, if longer than usual, the period: `0.7kB/s, refresh 5s`."""
         slow = f", refresh {self.period:.0f}s" if self.period > PERIODS_SECONDS[0] else ""
-        return f"{_format_rate(sample_rate(self._samples))}{slow}"
+        rate = sample_rate(self._samples)
+        return (f"{rate / 1000:.0f}kB/s" if rate >= 9950 else f"{rate / 1000:.1f}kB/s") + slow
 
 
 def sample_rate(seconds: deque[BandwidthSample]) -> float:
     """Bytes per second; 0 before the first measurement."""
     return sum(s.size for s in seconds) / (sum(s.seconds for s in seconds) or 1.0)
-
-
-def _format_rate(rate: float) -> str:
-    return f"{rate / 1000:.0f}kB/s" if rate >= 9950 else f"{rate / 1000:.1f}kB/s"

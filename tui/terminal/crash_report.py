@@ -2,8 +2,7 @@
 
 An error's message and the variables may contain task contents, addresses and paths. So a report has
 only the errors' types, their errno numbers, and the lines of code in their tracebacks, also for our
-own errors.
-"""
+own errors."""
 
 from __future__ import annotations
 
@@ -28,7 +27,6 @@ MAX_FRAMES = 40
 """Maximum traceback lines per error, half from either end: a recursion has thousands."""
 
 MAX_ERRORS = 16
-"""Maximum errors in a chain of causes."""
 
 TERMINAL_VARIABLES = (
     "TERM",
@@ -69,7 +67,7 @@ def make_report(error: BaseException, environ: Mapping[str, str], now: float) ->
         f"when       {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(now))}",
         *(f"{name:<10} {words}" for name, words in _versions()),
         *(
-            f"{name:<10} {_setting_text(name, environ)}"
+            f"{name:<10} {'is set' if name in _HIDDEN else ascii(environ[name])[:60]}"
             for name in TERMINAL_VARIABLES
             if name in environ
         ),
@@ -85,11 +83,7 @@ def make_report(error: BaseException, environ: Mapping[str, str], now: float) ->
 
 
 def save_report(text: str, environ: Mapping[str, str], now: float, pid: int) -> str:
-    """Write a report to a file of mode 0600; return its path.
-
-    Raises:
-        OSError: no folder is writable.
-    """
+    """Write a report, mode 0600; return its path. Raises OSError: no folder is writable."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     name = f"crash-{stamp}-{pid}.txt"
     try:
@@ -156,15 +150,11 @@ def _innermost(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     under_root = [f for f in frames if Path(f.filename).is_relative_to(ROOT)]
     own_frames = [f for f in under_root if "site-packages" not in f.filename] or list(frames)
-    return (
-        f"{_short(own_frames[-1].filename)}:{own_frames[-1].lineno}"
-        if own_frames
-        else "an unknown line"
-    )
+    last = own_frames[-1] if own_frames else None
+    return "an unknown line" if last is None else f"{_short(last.filename)}:{last.lineno}"
 
 
 def _short(filename: str) -> str:
-    """A source path relative to the installation folder."""
     for folder in sorted((str(ROOT), *filter(None, sys.path)), key=len, reverse=True):
         if filename.startswith(f"{folder}/"):
             return filename.removeprefix(f"{folder}/")
@@ -181,10 +171,6 @@ def _versions() -> Iterator[tuple[str, str]]:
             yield package, "not installed"
     yield "python", platform.python_version()
     yield "system", f"{platform.system()} {platform.release()}"
-
-
-def _setting_text(name: str, environ: Mapping[str, str]) -> str:
-    return "is set" if name in _HIDDEN else ascii(environ[name])[:60]
 
 
 def _size() -> str:

@@ -23,7 +23,7 @@ from textual.geometry import Size
 from textual.message import Message
 
 from tui.terminal.bandwidth import OutputWait
-from tui.terminal.paste_detector import PasteDetector
+from tui.terminal.key_queue import PasteDetector
 from tui.terminal.screen_cells import ScreenCells
 from tui.text.glyphs import UTF8, Glyphs
 
@@ -47,7 +47,6 @@ CLEAR_SEQUENCE = "\x1b[0m\x1b[2J\x1b[H"
 """Clears a terminal without an alternate screen (linux, vt100)."""
 
 BUFFER_CHARACTERS = 1 << 16
-"""Characters collected before they are written."""
 
 SIGNAL_EXIT_CODES: Mapping[int, int] = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 130}
 """Signals that close the console and restore the terminal, with their exit codes."""
@@ -60,14 +59,11 @@ ESCAPE_TIMEOUT_MS = 100
 
 
 class Output:
-    """Buffered output to the terminal that counts bytes; after the terminal is gone, output is
-    dropped.
-    """
+    """Buffered output to the terminal that counts bytes; dropped after the terminal is gone."""
 
     def __init__(self, fd: int, glyphs: Glyphs, gone: Callable[[], None]) -> None:
         """`gone` is called, from any thread, when the terminal cannot be written any more."""
         self.bytes_written = 0
-        """Bytes written so far."""
         self._write_began: float | None = None
         self._longest_wait = 0.0
         self._fd, self._glyphs, self._gone = fd, glyphs, gone
@@ -120,11 +116,9 @@ class Output:
 
 
 class Terminal(LinuxDriver):
-    """Textual's Linux driver, extended for old terminals, lost terminals and job control.
-
-    Signals that stop and continue the process are handled on the event loop: a handler that runs at
-    any point could interrupt a half-done change of the terminal.
-    """
+    """Textual's Linux driver, extended for old terminals, lost terminals and job control. Signals
+    that stop and continue the process are handled on the event loop: a handler that runs at any
+    point could interrupt a half-done change of the terminal."""
 
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
@@ -144,7 +138,6 @@ class Terminal(LinuxDriver):
         self._loop.add_signal_handler(signal.SIGCONT, self._resume_process)
 
     def _report_loss(self) -> None:
-        """Tell the app that the terminal is gone."""
         leave: Callable[[], None] = getattr(self._app, "terminal_gone", self._app.exit)
         try:
             self._loop.call_soon_threadsafe(leave)
@@ -277,10 +270,8 @@ class Terminal(LinuxDriver):
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def _resume_process(self) -> None:
-        """Handle SIGCONT, maybe after a SIGSTOP that released nothing.
-
-        Release and take the terminal, so that changes by the shell are undone too.
-        """
+        """Handle SIGCONT, maybe after a SIGSTOP that released nothing. Release and take the
+        terminal, so that changes by the shell are undone too."""
         if self._writer_thread is not None and self._auto_restart:
             self.suspend_application_mode()
             self.resume_application_mode()
@@ -298,12 +289,9 @@ _KEY_AFTER_ESCAPE = re.compile(r"(?<=\x1b)(?=[^\x1b\[O])")
 
 
 def parse_keys(parser: XTermParser, text: str, is_after_escape: bool) -> list[Message]:
-    """The events of a text; `is_after_escape`: the text before it ended with Esc.
-
-    A key that comes within 100 ms after Esc, as on a slow link, makes Textual an Alt key of both.
-    No key is bound to Alt: it is Esc, and then the key. Sequences of a terminal begin with Esc and
-    `[` or `O`.
-    """
+    """The events of a text; `is_after_escape`: the text before it ended with Esc. A key that comes
+    within 100 ms after Esc, as on a slow link, makes Textual an Alt key of both. No key is bound to
+    Alt: it is Esc, and then the key. Sequences of a terminal begin with Esc and `[` or `O`."""
     events: list[Message] = []
     for part in _KEY_AFTER_ESCAPE.split(text):
         if is_after_escape and parser._timeout_time is not None and part[0] not in "[O":
@@ -322,11 +310,9 @@ def repaint_terminal(app: App[Any]) -> None:
 
 
 def has_job_control_shell() -> bool:
-    """True if a shell with job control can continue this process after a stop.
-
-    Blocks while reading /proc. A shell is there if the parent of the leader of our process group is
-    in our session but in another group.
-    """
+    """True if a shell with job control can continue this process after a stop. Blocks while reading
+    /proc. A shell is there if the parent of the leader of our process group is in our session but
+    in another group."""
     leader = os.getpgrp()
     try:
         stat = Path(f"/proc/{leader}/stat").read_text(encoding="utf-8", errors="replace")

@@ -1,17 +1,23 @@
-"""Queue keys so that each acts only after the effects of the keys before it.
+"""Queue keys so that each acts only after the effects of the keys before it, and refuse keys that
+were pasted or typed ahead.
 
 Textual passes a key to the focused widget and takes the next one before the first has had its
 effect. Over a slow line many keys arrive together: of `/gmail`, the list would take the letters for
 commands. So a key waits until no message of the keys before it is pending, and the screen that they
 opened is laid out.
-"""
+
+A terminal without bracketed paste sends pasted text as keys, and a slow link delivers many keys in
+one read. So keys in a burst write nothing, and a key that confirms a plan counts only if the plan
+was on screen, unchanged, for `CONFIRM_SECONDS` when the key arrived."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 from textual.app import App
 from textual.dom import DOMNode
@@ -19,6 +25,71 @@ from textual.events import Event, Key
 from textual.keys import _character_to_key
 from textual.message_pump import MessagePump
 from textual.screen import Screen
+
+BURST_KEYS = 5
+"""This many keys within `BURST_SECONDS` seconds are a burst."""
+
+BURST_DIGITS = 4
+"""This many digits are already a burst: as a count they could apply a plan."""
+
+BURST_SECONDS = 0.03
+
+CONFIRM_SECONDS = 0.3
+"""Seconds for which a plan must be on screen, unchanged, before a key confirms it."""
+
+_bursts: WeakSet[Key] = WeakSet()
+
+
+class PasteDetector:
+    """Reads all keys as they arrive, and marks those that came in a burst."""
+
+    def __init__(self) -> None:
+        self._recent_keys: deque[tuple[float, Key]] = deque()
+
+    def record_keys(self, keys: Iterable[Key], now: float) -> None:
+        """Record keys that arrived together at `now` (monotonic seconds)."""
+        self._recent_keys.extend((now, key) for key in keys)
+        while self._recent_keys and now - self._recent_keys[0][0] > BURST_SECONDS:
+            self._recent_keys.popleft()
+        digits = sum(key.key.isdigit() for _, key in self._recent_keys)
+        if len(self._recent_keys) >= BURST_KEYS or digits >= BURST_DIGITS:
+            _bursts.update(key for _, key in self._recent_keys)
+
+
+def is_burst(key: Key) -> bool:
+    """True if a key came in a burst."""
+    return key in _bursts
+
+
+class ConfirmGuard:
+    """Decide if a confirming key came late enough after its plan; monotonic times in seconds."""
+
+    def __init__(self) -> None:
+        self._since = math.inf
+
+    def plan_hidden(self) -> None:
+        """The plan is not on screen: it is new, or another screen covers it."""
+        self._since = math.inf
+
+    def plan_painted(self, now: float) -> None:
+        """The plan was painted; only the first time counts."""
+        self._since = min(self._since, now)
+
+    def plan_changed(self, now: float) -> None:
+        """The plan on screen has changed."""
+        if self._since < math.inf:
+            self._since = now
+
+    def is_early(self, arrived: float) -> bool:
+        """True if a key that arrived at that time must not confirm the plan."""
+        return arrived - self._since < CONFIRM_SECONDS
+
+
+def guard_of(screen: Screen[Any]) -> ConfirmGuard | None:
+    """The guard of a screen on which keys confirm something; None for other screens."""
+    guard: ConfirmGuard | None = getattr(screen, "guard", None)
+    return guard
+
 
 POLL_SECONDS = 0.001
 """Seconds between two checks whether the next key can act."""
@@ -31,8 +102,7 @@ ROWS_TIMEOUT_SECONDS = 0.5
 
 AWAITED_WORKERS = {"plan": 3.0, "problems": ROWS_TIMEOUT_SECONDS}
 """Groups of workers that decide what a key does (one opens a screen, the other brings rows), with
-the seconds for which keys wait for them.
-"""
+the seconds for which keys wait for them."""
 
 
 class PendingWait(NamedTuple):
@@ -108,7 +178,6 @@ class KeyQueue:
         return self._known == (self._app.screen, self._app.focused)
 
     def _is_laid_out(self) -> bool:
-        """True if the screen is laid out and painted."""
         screen = self._app.screen
         if screen._compositor.size != self._app.size:
             return False  # a new size is under way

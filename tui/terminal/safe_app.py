@@ -22,8 +22,7 @@ from textual.widget import Widget
 from engine.text.safe import safe_line
 from tui.terminal.crash_report import EX_SOFTWARE, report_crash
 from tui.terminal.driver import Output, Terminal, has_job_control_shell
-from tui.terminal.key_queue import KeyQueue
-from tui.terminal.paste_detector import guard_of, is_burst
+from tui.terminal.key_queue import KeyQueue, guard_of, is_burst
 from tui.terminal.render_cache import CachedRender
 from tui.terminal.screen_cells import CellUpdate, ScreenCells
 
@@ -44,7 +43,6 @@ class SafeApp(App[None], inherit_bindings=False):
         self.crash: BaseException | None = None
         """The first uncaught error; the caller writes a crash report of it."""
         self.cells = ScreenCells()
-        """What the terminal shows."""
         self._terminal_size: Size | None = None
         """Size that the terminal reported last; None before the first report."""
         self._typed = KeyQueue(self, self._act)
@@ -122,10 +120,7 @@ class SafeApp(App[None], inherit_bindings=False):
     @property
     def _background_screens(self) -> list[Screen[Any]]:
         """Screens that are visible behind the top one: none, unless the top one is a dialog.
-
-        Textual always counts the screen below, so each change of that hidden screen would repaint
-        the whole terminal.
-        """
+        Textual always counts the screen below, so its changes would repaint the terminal."""
         return super()._background_screens if isinstance(self.screen, ModalScreen) else []
 
     @property
@@ -140,11 +135,8 @@ class SafeApp(App[None], inherit_bindings=False):
             self._driver.flush()
 
     async def _is_bound(self, key: str, lines: Widget) -> bool:
-        """Run the key's binding for the focused lines; return True if there was one.
-
-        Textual's own search asks all parents twice per key whether they would rather take it as
-        text: here none would.
-        """
+        """Run the key's binding for the focused lines; return True if there was one. Textual's own
+        search asks all parents twice per key whether they take it as text: none does."""
         widgets = [
             (node, node._bindings.key_to_bindings.get(key, ()))
             for node in lines.ancestors_with_self

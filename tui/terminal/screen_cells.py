@@ -2,8 +2,7 @@
 
 Textual writes the line of a widget again if one of its cells has changed, and all colours of each
 word. Here a change costs a jump to its cell, its text, and only the colours that differ from those
-in force.
-"""
+in force."""
 
 from __future__ import annotations
 

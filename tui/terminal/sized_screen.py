@@ -12,11 +12,9 @@ from textual.widget import Widget
 
 class SizedScreen(Screen[ScreenResultType]):
     """A screen that takes its size from the terminal, not from the event that reports a change.
-
     With each new size Textual 8.2 lets a screen send itself another event of that size. If two
     sizes are under way at once, as when the edge of a window is dragged, each of these events
-    undoes the other: the screen is laid out for both in turn without end, and answers no key.
-    """
+    undoes the other: the screen is laid out for both in turn without end, and answers no key."""
 
     _painted_map: CompositorMap | None = None
     """Where each widget was at the last layout that was painted."""
@@ -25,12 +23,10 @@ class SizedScreen(Screen[ScreenResultType]):
         super()._screen_resized(self.app.size)
 
     def _refresh_layout(self, size: Size | None = None, scroll: bool = False) -> None:
-        """Lay out the screen and paint what moved.
-
-        A pane that appears makes Textual 8.2 compute the new places of all widgets before the
-        layout. The layout then finds that nothing has moved and paints nothing: old lines stayed on
-        the terminal. So it is compared with the places that were painted.
-        """
+        """Lay out the screen and paint what moved. A pane that appears makes Textual 8.2 compute
+        the new places of all widgets before the layout. The layout then finds that nothing has
+        moved and paints nothing: old lines stayed on the terminal. So it is compared with the
+        places that were painted."""
         if self._painted_map is not None:
             self._compositor._full_map = self._painted_map
         super()._refresh_layout(size, scroll)
@@ -47,11 +43,9 @@ class SizedWidget(Widget):
     def _size_updated(
         self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True
     ) -> bool:
-        """Take a new size, and make sure that `on_resize` is called for it.
-
-        Textual 8.2 does not call it if the region of any widget was read after a style changed and
-        before the screen was laid out again. Two events of one size become one call.
-        """
+        """Take a new size, and make sure that `on_resize` is called for it. Textual 8.2 does not
+        call it if the region of any widget was read after a style changed and before the screen was
+        laid out again. Two events of one size become one call."""
         before = self._size
         is_changed = super()._size_updated(size, virtual_size, container_size, layout)
         if before != size:
@@ -60,10 +54,7 @@ class SizedWidget(Widget):
 
 
 def pass_on_size(app: App[None]) -> None:
-    """Pass on a new terminal size to the screens, if Textual has not; called from time to time.
-
-    A one-shot timer of Textual never fires if the process gets no CPU for the timer's whole
-    interval while it starts (8 ms for a size). Then no later size reaches the screens, and no frame
-    the terminal.
-    """
+    """Pass on a new terminal size to the screens, if Textual has not; called from time to time. A
+    one-shot timer of Textual never fires if the process gets no CPU for the timer's whole interval
+    while it starts (8 ms for a size). Then no later size reaches the screens."""
     app._check_resize()

@@ -13,7 +13,6 @@ from engine.text.error_text import error_text
 from tui.text import task_row
 
 ExportRow: TypeAlias = Mapping[str, object]
-"""A row: column name to value."""
 
 RowSink: TypeAlias = Callable[[Sequence[ExportRow], int, int], bool]
 """Takes some rows, the number of rows so far and the total; returns False to stop."""
@@ -26,7 +25,6 @@ class ExportTable(NamedTuple):
     """Rows that a screen offers for export."""
 
     name: str
-    """Name of the data, used in the file name."""
     columns: tuple[str, ...]
     """The columns, and the keys of JSON lines."""
     pass_rows: Callable[[RowSink], Awaitable[int]]
@@ -48,11 +46,8 @@ def path_error(path: str) -> str:
     """What is wrong with a typed path, "" if nothing; does no disk access."""
     if not path.strip() or "\0" in path:
         return "expected the path of a new file"
-    return (
-        ""
-        if path.endswith(EXPORT_SUFFIXES)
-        else f"expected a name ending in {' or '.join(EXPORT_SUFFIXES)}"
-    )
+    endings = " or ".join(EXPORT_SUFFIXES)
+    return "" if path.endswith(EXPORT_SUFFIXES) else f"expected a name ending in {endings}"
 
 
 class Export:
@@ -70,11 +65,7 @@ class Export:
         self.is_stopped = False
 
     def write_rows(self, some: Sequence[ExportRow], done: int, total: int) -> bool:
-        """Write some rows; blocks.
-
-        Raises:
-            ExportRefused: writing failed; the draft is deleted.
-        """
+        """Write some rows; blocks. Raises ExportRefused: writing failed; the draft is deleted."""
         if self.is_stopped:
             self.discard()  # on this thread, after the last write
             return False
@@ -89,11 +80,8 @@ class Export:
         return not self.is_stopped
 
     def finish(self) -> None:
-        """Fsync the draft and link it to its final name; blocks.
-
-        Raises:
-            ExportRefused: a file of that name exists, or writing failed; the draft is deleted.
-        """
+        """Fsync the draft and link it to its final name; blocks. Raises ExportRefused: a file of
+        that name exists, or writing failed; the draft is deleted."""
         try:
             if self._fd < 0:
                 self._open()

@@ -1,8 +1,7 @@
 """Signs for UTF-8 locales, and their ASCII replacements for all other locales.
 
 The other modules write the UTF-8 signs. If the locale has no UTF-8, each one, and every other
-non-ASCII character of any text, is replaced when it is painted.
-"""
+non-ASCII character of any text, is replaced when it is painted."""
 
 from __future__ import annotations
 
@@ -13,10 +12,8 @@ CURSOR, MARK, GONE, MORE = "▶", "●", "✗", "…"
 """The row under the cursor, a marked row, a row that has left, and the end of a cut text."""
 
 RISING, FALLING = "▲", "▼"
-"""Ascending and descending sort order."""
 
 SPARKS = "▁▂▃▄▅▆▇█"
-"""Levels of a sparkline, from low to high."""
 
 Glyphs: TypeAlias = Mapping[int, str]
 """Replacement of each character, for `str.translate`; the width in cells is kept."""

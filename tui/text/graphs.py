@@ -1,15 +1,21 @@
-"""Graphs of numbers as text: bars, braille lines, and the grounds of a heat table.
+"""Graphs of numbers as text: bars, braille lines, the grounds of a heat table; and the graph of a
+queue's course: tasks in, out and died per second, and the backlog.
 
 A braille character holds two columns and four rows of dots (Unicode, U+2800 to U+28FF): dot 1 to 3
-and 7 are the left column from the top, 4 to 6 and 8 the right one.
-"""
+and 7 are the left column from the top, 4 to 6 and 8 the right one."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
-from tui.text.lines import Line, Run
+from engine.monitor.throughput import FlowSeries, Rates
+from engine.text.figure import UNKNOWN, Figure
+from engine.text.figures import format_rate
+from tui.text.lines import Line, Run, cut_line, join_ends, width_of
 
 BRAILLE = 0x2800
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
@@ -24,11 +30,8 @@ Values = Sequence[float | None]
 
 
 def braille_line(values: Values, low: float, high: float, rows: int) -> list[str]:
-    """A line through values as `rows` lines of braille; two values for each cell.
-
-    `low` is at the bottom, `high` at the top. Neighbours are joined by dots; a missing value leaves
-    its column blank.
-    """
+    """A line through values as `rows` lines of braille; two values for each cell. `low` is at the
+    bottom, `high` at the top. Neighbours are joined by dots; a missing value is blank."""
     dots = rows * 4
     cells = [[0] * ((len(values) + 1) // 2) for _ in range(rows)]
     before: int | None = None
@@ -48,10 +51,7 @@ def braille_line(values: Values, low: float, high: float, rows: int) -> list[str
 
 
 def overlay(layers: Sequence[tuple[Sequence[str], str]]) -> list[Line]:
-    """Several line graphs of the same size in one: the last layer with dots in a cell wins.
-
-    `layers` are the lines of each graph and its style.
-    """
+    """Line graphs, each with a style, in one: the last layer with dots in a cell wins."""
     lines = []
     for row in zip(*(rows for rows, _ in layers), strict=True):
         runs: list[Run] = []
@@ -69,10 +69,7 @@ def overlay(layers: Sequence[tuple[Sequence[str], str]]) -> list[Line]:
 
 
 def bar(share: float, width: int) -> str:
-    """A bar of a share from 0 to 1, in eighths of a cell, padded to `width` cells.
-
-    A share above zero shows at least the smallest part.
-    """
+    """A bar of a share from 0 to 1 in eighths of a cell (above 0 at least one), padded."""
     eighths = round(min(1.0, max(0.0, share)) * width * 8)
     eighths = max(eighths, 1) if share > 0 else 0
     full, part = divmod(eighths, 8)
@@ -107,3 +104,112 @@ def resample(values: Values, number: int) -> list[float | None]:
         known = [value for value in some if value is not None]
         parts.append(sum(known) / len(known) if known else None)
     return parts
+
+
+AXIS_CELLS = 6
+
+RANGES = {"10m": 600.0, "1h": 3600.0, "24h": 86400.0}
+"""Ranges of the graph, by their names on screen, in seconds."""
+
+KEY = "⠤⠤"
+"""A piece of a line, before its name."""
+
+
+def graph_steps(width: int) -> int:
+    """How many steps of time a graph of that width shows: two for each cell."""
+    return 2 * max(1, width - AXIS_CELLS)
+
+
+class LatestFlow(NamedTuple):
+    """The figures printed beside the lines; None for the last value of the line."""
+
+    rates: Rates | None = None
+    """The rates of the table of queues, over a longer time than one step of the graph."""
+    died: float | None = None
+    """Growth of the dead-letter queue in tasks per second, over the time of the rates."""
+    backlog: int | None = None
+
+
+LAST_OF_LINES = LatestFlow()
+
+
+@lru_cache(maxsize=4)
+def flow_graph(
+    series: FlowSeries, width: int, height: int, latest: LatestFlow = LAST_OF_LINES
+) -> tuple[Line, ...]:
+    """Rates above, backlog below, each with its own scale; below six lines only the backlog."""
+    rates = max(0, (height - 2) * 2 // 5)
+    top: list[Line] = _rates(series, width, rates, latest) if rates >= 2 else []
+    return (*top, *_backlog(series, width, height - len(top), latest.backlog))
+
+
+MIN_RATE_TOP = 0.1
+"""Smallest top of the rates, tasks per second: below it the printed rates are 0.0, too."""
+
+
+def time_axis(now: float, seconds: float, width: int) -> str:
+    """The times at the ends and in the middle of a plot of `width` cells, in UTC, in a rule."""
+    moments = (now - seconds, now - seconds / 2, now)
+    first, middle, last = (time.strftime("%H:%M", time.gmtime(when)) for when in moments)
+    room = max(8, width - len(first + last))
+    return f"{first} {f' {middle} ':─^{room - 2}} {last}"
+
+
+def _rates(series: FlowSeries, width: int, rows: int, now: LatestFlow) -> list[Line]:
+    layers = ((series.dead, "error"), (series.inward, "accent"), (series.outward, "ok"))
+    died, inward, outward = (_last(values) for values, _ in layers)
+    if now.rates is not None:
+        (inward, outward), died = now.rates, now.died
+    rates = (inward, outward, died, *(value for values, _ in layers for value in values))
+    known = (value for value in rates if value is not None)
+    most = max(MIN_RATE_TOP, rounded_top(max(known, default=0.0)))
+    named = (("in", inward, "accent"), ("out", outward, "ok"), ("died", died, "error"))
+    legend = _rates_legend(named, KEY, "  ")
+    for key in (KEY, KEY[:1]):
+        if width_of(legend) > width:
+            legend = _rates_legend(named, key, " ")
+    drawn = overlay([(braille_line(values, 0, most, rows), style) for values, style in layers])
+    unit: Line = (("/s", "muted"),)
+    fits = width_of(legend) + width_of(unit) < width
+    head = join_ends(legend, unit, width) if fits else cut_line(legend, width)
+    return [head, *with_axis(drawn, f"{most:.1f}" if most < 10 else f"{most:,.0f}", width)]
+
+
+def _rates_legend(layers: Sequence[tuple[str, float | None, str]], key: str, gap: str) -> Line:
+    """The name and the last value of each line, with `gap` between them."""
+    legend: list[Run] = []
+    for name, last, style in layers:
+        number = UNKNOWN if last is None else format_rate(last, is_titled=True)
+        legend += [(gap if legend else "", ""), (key, style), (f" {name} ", "muted")]
+        legend.append((number, "" if last else "muted"))
+    return tuple(legend)
+
+
+def _backlog(series: FlowSeries, width: int, height: int, now: int | None) -> list[Line]:
+    last = _last(series.backlog) if now is None else now
+    known = [value for value in (*series.backlog, last) if value is not None]
+    most = max(known, default=0.0)
+    number = Figure(last).text()
+    head = join_ends(
+        ((KEY, "warn"), (" backlog ", "muted"), (number, "strong")),
+        (("max ", "muted"), (Figure(most if known else None).text(), "muted")),
+        width,
+    )
+    rows = braille_line(series.backlog, 0, rounded_top(most), max(1, height - 1))
+    drawn = overlay([(rows, "warn")])
+    return [head, *with_axis(drawn, f"{rounded_top(most):,.0f}", width)][:height]
+
+
+def _last(values: Sequence[float | None]) -> float | None:
+    """The last known value of the two latest steps: the latest one has just begun."""
+    return next((value for value in reversed(values[-2:]) if value is not None), None)
+
+
+def with_axis(rows: Sequence[Line], top: str, width: int) -> list[Line]:
+    """The rows with the largest value at the first and 0 at the last."""
+    last = len(rows) - 1
+    labels = [top if at == 0 else "0" if at == last else "" for at in range(len(rows))]
+    return [
+        cut_line(((f"{label:>{AXIS_CELLS - 1}} ", "muted"), *row), width)
+        for label, row in zip(labels, rows, strict=True)
+    ]

@@ -26,10 +26,7 @@ def mode_line(armed_for: float, read_only: bool, now: float, narrow: bool = Fals
 
 
 def trail_line(host: str, environment: str, steps: Sequence[str], width: int) -> Line:
-    """Host, environment and path of screens: `mx1 PROD > /var/lib/nftban > dlq`.
-
-    On a narrow screen only the last step.
-    """
+    """Host, environment and path: `mx1 PROD > /var/lib/nftban > dlq`; if narrow its last step."""
     names = [safe_line(step) for step in steps if step]
     if width < NARROW_COLUMNS:
         name = names[-1] if names else safe_line(host)
@@ -49,7 +46,6 @@ class Totals(NamedTuple):
     dead: int
     """Tasks in the DLQ."""
     stuck: int
-    """Stuck locks."""
     workers: int
     """Running workers; 0 if unknown."""
     places: int
@@ -63,9 +59,7 @@ class Totals(NamedTuple):
 
 
 def totals_parts(totals: Totals, width: int) -> list[Line]:
-    """The totals for the header, the most important first; zeros are omitted.
-    Only a wall also has the totals that make no alarm.
-    """
+    """The totals, most important first, without zeros; only a wall has those without an alarm."""
     whole = not totals.is_partial
     counts = [(totals.dead_word, Figure(totals.dead, whole), "")]
     counts += [("stuck", Figure(totals.stuck), "error"), ("workers", Figure(totals.workers), "")]
@@ -93,11 +87,9 @@ def tab_line(
     partial: Collection[int] = (),
 ) -> Line:
     """The tabs, named by the store's own words; an unknown count is `?`. `within` maps a tab to the
-    part of its count that has a more exact word. The counts of `partial` are of what was read.
-
-    If they do not fit: drop the gaps first, then empty tabs, then tabs before the current one, so
-    that the current tab stays visible.
-    """
+    part of its count that has a more exact word. The counts of `partial` are of what was read. If
+    they do not fit: drop the gaps first, then empty tabs, then tabs before the current one, so that
+    the current tab stays visible."""
     texts: dict[int, str] = {}
     for at, (name, amount) in enumerate(zip(names, counts, strict=True)):
         figure = Figure(amount, complete and at not in partial).text()

@@ -20,13 +20,11 @@ class Scope(NamedTuple):
     row: str = ""
     """The id under the cursor; "" if none."""
     is_gone: bool = False
-    """The task under the cursor has left the list."""
     marked: int = 0
     hidden: int = 0
     """Marked tasks that the filter hides; verbs do not act on them."""
     acts_on_all: bool = False
     matching: str = UNKNOWN
-    """Number of tasks that match the filter."""
     ranged: int = 0
     """Rows between the start of a range and the cursor; they are not marked yet."""
     filter_error: str = ""
@@ -46,19 +44,16 @@ def scope_words(scope: Scope) -> Line:
         return ((f"{scope.marked:,} marked", "mark"), (hidden, "warn"))
     if scope.is_gone:
         return ((f"nothing: {short_id(scope.row)} is gone", "warn"),)
-    return (
-        ((short_id(scope.row, MAX_ID_CELLS), "strong"),) if scope.row else (("nothing", "muted"),)
-    )
+    row: Run = (short_id(scope.row, MAX_ID_CELLS), "strong")
+    return (row if scope.row else ("nothing", "muted"),)
 
 
 _ACTS_ON: Run = ("acts on ", "muted")
 
 
 def next_line(key: str, does: str, acts_on: str | Line, width: int, message: str = "") -> Line:
-    """The line above the hints: the next step and its key, and what a key acts on.
-
-    A message takes the place of the next step, and of all if it does not fit beside.
-    """
+    """The line above the hints: the next step and its key, and what a key acts on. A message takes
+    the place of the next step, and of all if it does not fit beside."""
     step: Line = ((" next  ", "ok"), (key, "key"), (f" {does}" if key else does, ""))
     scope: Line = ((acts_on, "strong"),) if isinstance(acts_on, str) else acts_on
     right: Line = (_ACTS_ON, *scope, (" ", "")) if acts_on else ()
@@ -72,8 +67,7 @@ def next_line(key: str, does: str, acts_on: str | Line, width: int, message: str
 
 
 def with_message(message: Line, line: Line, width: int) -> Line:
-    """A message in place of the next step of a `next_line`, and of all if it does not fit beside
-    what a key acts on."""
+    """A message in place of the next step, and of all if it does not fit beside the scope."""
     right = line[line.index(_ACTS_ON) :] if _ACTS_ON in line else ()
     if not right or width_of((*message, *right)) >= width:
         return cut_line(message, width)
@@ -81,10 +75,8 @@ def with_message(message: Line, line: Line, width: int) -> Line:
 
 
 def hint_lines(hints: Sequence[Hint], width: int, lines: int = 1) -> list[Line]:
-    """The hints on `lines` lines; if they do not fit, minor ones are dropped first.
-
-    The last two stay, because they are help and back. The help lists what was dropped.
-    """
+    """The hints on `lines` lines; if they do not fit, minor ones are dropped first. The last two
+    stay, because they are help and back. The help lists what was dropped."""
     return [*_hint_lines(tuple(hints), width, lines)]
 
 

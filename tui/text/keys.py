@@ -1,8 +1,7 @@
 """A table of keys: key bindings, hint lines and help of most screens are made from it, and agree.
 
 A screen with key rows of its own (`tui.key_tables`) is not in it, but takes the words of the
-keys that it shares with other screens from it. `tui.key_tables` has the keys of all screens.
-"""
+keys that it shares with other screens from it. `tui.key_tables` has the keys of all screens."""
 
 from __future__ import annotations
 
@@ -22,9 +21,7 @@ class Key(NamedTuple):
     hint: str
     """One to three words for the hint lines; "" to leave the key out of them."""
     description: str
-    """Description in the help."""
     group: str
-    """Heading in the help."""
     screens: frozenset[str]
     """Screens on which the key works."""
     verb: str = ""
@@ -252,6 +249,12 @@ def hints_of(
 def step_of(pressed: str) -> int:
     """The step of a key that leads to a neighbour: -1 for Left and h, 1 for Right and l."""
     return -1 if pressed in ("left", "h") else 1
+
+
+def motion_rows(how: str, page: int) -> int:
+    """By how many rows a motion goes down: down, up, page_down, half_up and so on; 0 for others."""
+    rows = {"page": page, "half": max(1, page // 2)}.get(how.partition("_")[0], 1)
+    return rows if how.endswith("down") else -rows if how.endswith("up") else 0
 
 
 def arm_hint(armed: bool) -> str:

@@ -1,8 +1,7 @@
 """Lines of the screen: cut, filled, folded and joined in cells of the terminal; pure functions.
 
 A line is a tuple of runs. A run is a text and the name of its style (`tui.text.styles`); the theme
-defines the style. Foreign text passes through `engine.text.safe` before it is put into a run.
-"""
+defines the style. Foreign text passes through `engine.text.safe` before it is put into a run."""
 
 from __future__ import annotations
 
@@ -24,7 +23,6 @@ Line: TypeAlias = tuple[Run, ...]
 BLANK_LINE: Line = ()
 
 UNKNOWN_RUN: Run = (UNKNOWN, "unknown")
-"""A value that is not known."""
 
 
 def cells_of(text: str) -> int:
@@ -104,7 +102,6 @@ def merge_runs(runs: Iterable[Run]) -> Line:
 
 
 def _is_seen(*looks: str) -> bool:
-    """True if one of these styles can be seen on blanks."""
     return any(style == "error" or style.startswith(_GROUNDS) for style in looks)
 
 
@@ -129,8 +126,7 @@ def fact_lines(
     rows: Iterable[Run], width: int, names: int = 12, looks: Mapping[str, str] | None = None
 ) -> list[Line]:
     """Names and values in two columns below a margin, `names` cells for the first; long values are
-    folded. `looks` has the style of a value up to its first comma, by name.
-    """
+    folded. `looks` has the style of a value up to its first comma, by name."""
     lines: list[Line] = []
     room = max(8, width - MARGIN_CELLS - names - 2)
     for name, value in rows:
@@ -148,8 +144,7 @@ def folded_lines(
     text: str, width: int, style: str = "", lead: Line = (("  ", ""),), hang: int = 0
 ) -> list[Line]:
     """A text, made safe here and folded behind its lead: blanks, a sign, a label. The lines after
-    the first begin with as many blanks, and `hang` more.
-    """
+    the first begin with as many blanks, and `hang` more."""
     cells = width_of(lead)
     first, *others = fold_text(safe_line(text), max(8, width - cells - hang - 1))
     *before, (end, look) = lead
@@ -164,10 +159,7 @@ def section(title: str, lines: Sequence[Line]) -> list[Line]:
 
 
 def fold_text(text: str, width: int) -> list[str]:
-    """The text in pieces of at most `width` cells, split at spaces if possible.
-
-    A width below 1 (a terminal narrower than its margin) counts as 1.
-    """
+    """The text in pieces of at most `width` cells (at least 1), split at spaces if possible."""
     pieces: list[str] = []
     at, width = 0, max(1, width)
     while at + width < len(text) or cells_of(text[at:]) > width:

@@ -19,11 +19,6 @@ _LEVELS = {
 }
 
 
-def level_style(level: str) -> str:
-    """Style of a log level; the level is also shown as a word."""
-    return _LEVELS.get(level.upper(), "")
-
-
 _IDS = re.compile(
     r"\b(?:[0-9]{8}T[0-9]{6}Z-[\w.]+-|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{4})([0-9a-f]{8})\b"
 )
@@ -39,7 +34,7 @@ def log_line(when: float | None, level: str, text: str, width: int, margin: int 
     """A log line: time, level, text; the level is one letter with a colour."""
     is_dated = when is not None and is_valid_time(when)
     stamp = time.strftime("%H:%M:%S", time.localtime(when)) if is_dated else ""
-    style = level_style(level)
+    style = _LEVELS.get(level.upper(), "")
     runs: list[Run] = [(" " * margin + (f"{stamp} " if stamp else ""), "muted")]
     if level:
         runs.append((f"{safe_line(level)[:1].upper()} ", style))

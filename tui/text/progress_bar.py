@@ -21,14 +21,10 @@ class ProgressBar(NamedTuple):
 
 
 STOP_HINT: Line = (("  Esc", "key"), (" stops", ""))
-"""Hint shown next to the bar."""
 
 
 def bar_line(progress: ProgressBar, seconds: float, unit: str, width: int) -> Line:
-    """A bar with counts and the estimated time left: `[####....] 12,000 of 40,000`.
-
-    `seconds` is the time since the start.
-    """
+    """A bar with counts and the time left: `[####....] 12,000 of 40,000`, `seconds` after start."""
     done, total = progress
     if not total:
         return ((f" {done:,} {unit} so far", ""),)

@@ -26,11 +26,9 @@ TOKENS = (
     "cursor",
     "ghost",
 )
-"""The colours of the console by their meaning, which a theme defines; "" is plain text.
-
-`error` is only for what is wrong now. `line` is for frames and the empty part of a bar, and carries
-no words. `heat1` to `heat5` are the grounds of the age table, from few to many.
-"""
+"""The colours of the console by their meaning, which a theme defines; "" is plain text. `error` is
+only for what is wrong now. `line` is for frames and the empty part of a bar, and carries no words.
+`heat1` to `heat5` are the grounds of the age table, from few to many."""
 
 DERIVED_STYLES = (
     "strong",
@@ -55,7 +53,6 @@ BARE = "@bare"
 """Appended to a style's name: the same without underline, strike and reverse, for blanks."""
 
 STILL_LOOKS = {StillHappens.YES: "warn", StillHappens.NO: "ok", StillHappens.UNKNOWN: "unknown"}
-"""The styles of the answers whether an error still happens."""
 
 _WORD = re.compile(r"[\w!?+-]")
 
@@ -81,8 +78,7 @@ _GAP = re.compile(r"(^ +| {2,}| +$)")
 
 def mark_words(line: Line, looks: Mapping[str, object]) -> Line:
     """The line with underline, strike and reverse only at its words: without colours, a reversed
-    blank or graph looks like a state.
-    """
+    blank or graph looks like a state."""
     if not any(f"{style}{BARE}" in looks for _, style in line):
         return line
     return tuple(

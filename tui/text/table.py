@@ -64,8 +64,7 @@ class Column(NamedTuple, Generic[R]):
     grows: int = 0
     """Cells that it takes at most of what the others leave."""
     rank: int = 0
-    """A narrow table drops the highest first, before a column shrinks; 0 stays, below 0 is dropped
-    where shrinking is not enough."""
+    """A narrow table drops the highest first, then shrinks; 0 stays, below 0 goes last."""
     least: int = 0
     """Minimum width of the table in cells; a narrower one lacks the column."""
     keeps_end: bool = False
@@ -109,10 +108,8 @@ def alarm_sign(is_wrong: bool, style: str = "error") -> Run:
 
 
 class Table(NamedTuple, Generic[R]):
-    """Columns of the rows of a list, for the console and the command line.
-
-    A table is first `fitted` to its rows and a width; then its rows can be drawn one by one.
-    """
+    """Columns of the rows of a list, for the console and the command line. A table is first
+    `fitted` to its rows and a width; then its rows can be drawn one by one."""
 
     columns: Sequence[Column[R]]
     gaps: tuple[int, ...] = (COLUMN_GAP_CELLS,)

@@ -72,8 +72,5 @@ def _lease_words(task: Task, now: float) -> str:
 
 
 def _extra_text(name: str, text: str, now: float) -> str:
-    return (
-        format_time_with_age(float(text), now)
-        if name.endswith("_since") and is_number(text)
-        else text
-    )
+    is_time = name.endswith("_since") and is_number(text)
+    return format_time_with_age(float(text), now) if is_time else text

@@ -31,7 +31,6 @@ from tui.text.task_fields import is_number
 from tui.text.times import format_minutes
 
 SHORT_ID_CELLS = 8
-"""Characters of a long id in a list."""
 
 MAX_NAME_CELLS = 16
 """Characters of an id that stays whole where it has room, such as `13-organizer`."""
@@ -51,11 +50,8 @@ TaskCell: TypeAlias = Callable[[ListedTask], Run]
 
 def short_id(ident: str, cells: int = SHORT_ID_CELLS) -> str:
     """An id of more than `cells` characters as its last eight, by which tasks differ, without what
-    is left of its queue's name; made safe.
-
-    Up to `MAX_NAME_CELLS` it stays whole unless it ends in eight hexadecimal digits: it may be a
-    number and a name.
-    """
+    is left of its queue's name; made safe. Up to `MAX_NAME_CELLS` it stays whole unless it ends in
+    eight hexadecimal digits: it may be a number and a name."""
     text = safe_line(ident)
     end = text[-SHORT_ID_CELLS:]
     is_name = len(text) <= MAX_NAME_CELLS and not _HEX.issuperset(end)
@@ -89,11 +85,9 @@ def _created(row: ListedTask) -> Run:
 
 
 def count_runs(task: Task, limit: int | None) -> int | None:
-    """Number of runs that have ended, as the log counts them; None if unknown.
-
-    `limit` is their maximum. A queue that counts retries does not count the last run of a task
-    that it gives up, and a purge keeps its count.
-    """
+    """Number of runs that have ended, as the log counts them; None if unknown. `limit` is their
+    maximum. A queue that counts retries does not count the last run of a task that it gives up, and
+    a purge keeps its count."""
     has_died = task.state in (State.DEAD, State.TRASH)
     is_exhausted = task.extra.get("dead_reason") == "max_retries_exceeded"
     if has_died and is_exhausted and limit and task.attempts == limit - 1:
@@ -103,7 +97,6 @@ def count_runs(task: Task, limit: int | None) -> int | None:
 
 @lru_cache(maxsize=16)  # equal columns have the same cell
 def _tries_cell(limit: AttemptLimit) -> TaskCell:
-    """The cell of the attempts, with their limit if that is known."""
 
     def tries(row: ListedTask) -> Run:
         most = limit(row.task)
@@ -165,12 +158,10 @@ def task_columns(
     kinds: int = MAX_KIND_CELLS,
     trash: TrashFacts | None = None,
 ) -> tuple[Column[ListedTask], ...]:
-    """The columns of the task list that fit; the error gets all the room that is left.
-
-    `destined`: tasks have destinations (not in every store). `longest`: cells of the longest id
-    (`id_cells`). `worded`: tasks have a word that is more exact than their state. `limit`: maximum
-    attempts of each task. `kinds`: cells of the longest kind.
-    """
+    """The columns of the task list that fit; the error gets all the room that is left. `destined`:
+    tasks have destinations (not in every store). `longest`: cells of the longest id (`id_cells`).
+    `worded`: tasks have a word that is more exact than their state. `limit`: maximum attempts of
+    each task. `kinds`: cells of the longest kind."""
     if width < NARROW_COLUMNS:
         return _narrow(state, width)
     if state is State.TRASH:
@@ -216,8 +207,7 @@ def resize_columns(
 ) -> tuple[Column[ListedTask], ...]:
     """Give ids `id_cells`, if they need more; `is_wide`: the error has the room of all columns but
     id and time. The last column gets what is left, at least 8 cells; for that the columns after
-    the id make room.
-    """
+    the id make room."""
     if not columns or not (id_cells or is_wide):
         return tuple(columns)
     first, *middle, last = columns
@@ -249,9 +239,9 @@ def trash_columns(
 
     def purged(row: ListedTask) -> Run:
         since = row.task.extra.get("trash_since", "")
-        return (
-            (f"{format_minutes(row.now - float(since))}", "") if is_number(since) else UNKNOWN_RUN
-        )
+        if not is_number(since):
+            return UNKNOWN_RUN
+        return format_minutes(row.now - float(since)), ""
 
     def purged_by(row: ListedTask) -> Run:
         name = facts.purged_by(row.task)
@@ -295,10 +285,7 @@ def _what_column(state: State, least: int = 9) -> Column[ListedTask]:
 def title_line(
     shape: Sequence[Column[ListedTask]], width: int, order: tuple[str, bool] = ("id", False)
 ) -> Line:
-    """The title line of the list.
-
-    `order` is the sort key and whether it is descending; the default order gets no sign.
-    """
+    """The titles; a sign at the column of the `order` (key, descending), if not the default."""
 
     def signed(column: Column[ListedTask]) -> Column[ListedTask]:
         if order == ("id", False) or column.order != order[0] or not column.title:
@@ -318,7 +305,6 @@ class TaskContext(NamedTuple):
     is_gone: bool = False
     """The task has left the list; its row stays for a while and refuses actions."""
     has_note: bool = False
-    """The task has a note."""
     left: str = ""
     """Why it has left: `retried by ben 2s ago`; "" if unknown."""
 
@@ -328,7 +314,8 @@ def task_line(
 ) -> Line:
     """A task as one line of the list."""
     cursor, note = CURSOR if place.has_cursor else " ", NOTE_SIGN if place.has_note else " "
-    margin = f"{cursor}{_mark_sign(place)}{note}"
+    mark = GONE if place.is_gone else MARK if place.is_marked else " "
+    margin = f"{cursor}{mark}{note}"
     if place.is_gone:
         name = fit_text(short_id(task.id, shape[0].width), shape[0].width)
         why = f"left: {place.left or 'no longer here'} (row kept 10s)"
@@ -338,9 +325,3 @@ def task_line(
         style = "mark" if place.is_marked else "warn" if place.has_note else ""
         line = Table(shape, margin=lambda row: (margin, style)).line(ListedTask(task, now), width)
     return cursor_line(line, width) if place.has_cursor else line
-
-
-def _mark_sign(place: TaskContext) -> str:
-    if place.is_gone:
-        return GONE
-    return MARK if place.is_marked else " "

@@ -38,11 +38,9 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def task_row(task: Task, word: str) -> dict[str, object]:
-    """A task by field name; times are in epoch seconds UTC, and in RFC 3339 as `..._at`.
-
-    `state` is the store's word, `since` the time at which it got there: of a task in work, dead,
-    held or in the trash, as far as the store records it. No store records it for a pending one.
-    """
+    """A task by field name; times are in epoch seconds UTC, and in RFC 3339 as `..._at`. `state` is
+    the store's word, `since` the time at which it got there: of a task in work, dead, held or in
+    the trash, as far as the store records it. No store records it for a pending one."""
     lease = task.lease
     entered = [
         float(text)

@@ -56,6 +56,5 @@ def format_time_with_age(when: float, now: float) -> str:
     form = "%H:%M:%SZ" if same else "%Y-%m-%d %H:%M:%SZ"
     text = time.strftime(form, time.gmtime(when))
     apart = now - when
-    return (
-        f"{text} ({format_age(apart)})" if apart >= 0 else f"{text} (in {format_minutes(-apart)})"
-    )
+    distance = format_age(apart) if apart >= 0 else f"in {format_minutes(-apart)}"
+    return f"{text} ({distance})"

@@ -16,15 +16,25 @@ from engine.text.figure import Figure
 from engine.text.figures import fit_count
 from engine.text.safe import safe_line
 from tui.session.place_session import PlaceSession
-from tui.text.flow_graph import AXIS_CELLS, KEY, graph_steps, time_axis, with_axis
 from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame
-from tui.text.graphs import bar, braille_line, overlay, resample, rounded_top
+from tui.text.graphs import (
+    AXIS_CELLS,
+    KEY,
+    bar,
+    braille_line,
+    graph_steps,
+    overlay,
+    resample,
+    rounded_top,
+    time_axis,
+    with_axis,
+)
 from tui.text.lines import BLANK_LINE, Line, cut_line, join_ends, width_of
 from tui.text.log_line import log_line, shorten_ids
 from tui.text.times import format_clock, format_time_with_age
 from tui.transports import detail_lines as view
 from tui.transports import transport_lines as table
-from tui.widgets.board import Board, Panel
+from tui.widgets.line_widgets import Board, Panel
 
 RANGE_KEY: Line = (("z", "key"), (" range", "muted"))
 

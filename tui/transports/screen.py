@@ -14,12 +14,10 @@ from tui.plan.open_plan import plan_rows
 from tui.plan.planning import VerbRequest
 from tui.screens.base import PASTED, Copy
 from tui.screens.console_context import ConsoleContext
-from tui.screens.key_rows import KeyRow
+from tui.screens.key_rows import KeyRow, RowMaker
 from tui.screens.keyed_screen import row_bindings
-from tui.screens.list_panes import FIXED_LINES, ListPanes
-from tui.screens.row_maker import RowMaker
 from tui.screens.rows_parts import Change, RowsActions, RowsParts
-from tui.screens.rows_screen import RowsScreen
+from tui.screens.rows_screen import FIXED_LINES, ListPanes, RowsScreen
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys

@@ -5,19 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
+from typing import NamedTuple
 
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
+from textual.app import ComposeResult
 from textual.content import Content
 from textual.geometry import Region, Size, Spacing
 from textual.reactive import Reactive
 from textual.strip import Strip
 
-from tui.terminal.render_cache import CachedRender
+from tui.terminal.render_cache import Box, CachedRender
 from tui.terminal.sized_screen import SizedWidget
 from tui.text.frames import Frame
 from tui.text.glyphs import UTF8, Glyphs
+from tui.text.keys import motion_rows
 from tui.text.lines import BLANK_LINE, Line, cells_of
 from tui.text.styles import bracket_chips, mark_words
 
@@ -35,9 +38,7 @@ class Painted(CachedRender, SizedWidget):
 
     @property
     def gutter(self) -> Spacing:
-        """Space around the lines; Textual would also ask the styles for scroll bars, which do not
-        exist.
-        """
+        """Space around the lines, without the scroll bars that Textual would ask for."""
         return self.styles.gutter
 
     def on_resize(self) -> None:
@@ -78,9 +79,7 @@ class Painted(CachedRender, SizedWidget):
 
     def set_frame(self, title: Line, right: Line = (), bottom: str = "") -> None:
         """Set the words in the frame: a title, a text at its right end, and one at the bottom.
-
-        Nothing is shown unless the style sheet gives the widget a border.
-        """
+        Nothing is shown unless the style sheet gives the widget a border."""
         styles: Mapping[str, Style] = getattr(self.app, "looks", {})
         width = self.outer_size.width - 6
         is_box = bool(self.styles.border_left[0])
@@ -108,10 +107,7 @@ class Painted(CachedRender, SizedWidget):
         self._write_border(*map(Content.from_rich_text, labels))
 
     def _write_border(self, title: Content, subtitle: Content) -> None:
-        """Set the words in the border and repaint only the lines that changed.
-
-        Textual would repaint the whole widget: 2 kB when the cursor of a list moves.
-        """
+        """Set its words, repaint changed lines; Textual would repaint all: 2 kB a motion."""
         gutter, (width, height) = self.gutter, self.outer_size
         changed = []
         if _parts(title) != _parts(self._border_title):
@@ -142,7 +138,6 @@ class Lines(Painted):
     def __init__(self, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.lines: tuple[Line, ...] = ()
-        """The lines that are shown."""
 
     def show(self, lines: Sequence[Line]) -> None:
         """Show these lines; unchanged ones are not repainted."""
@@ -198,12 +193,8 @@ class LongText(Lines, can_focus=True):
 
     def move(self, action: str) -> None:
         """Scroll by a motion of the key table: down, up, half_down, page_down, first and so on."""
-        page = max(1, self.size.height - 1)
-        half = max(1, page // 2)
-        steps = {"down": 1, "up": -1, "page_down": page, "page_up": -page}
-        steps |= {"half_down": half, "half_up": -half}
-        whole = {"first": 0, "last": len(self.lines)}
-        self.move_to(whole[action] if action in whole else self._top + steps[action])
+        rows = motion_rows(action, max(1, self.size.height - 1))
+        self.move_to({"first": 0, "last": len(self.lines)}.get(action, self._top + rows))
 
     def on_resize(self) -> None:
         """Show lines from above if the screen got higher."""
@@ -219,3 +210,44 @@ def changed_lines(before: Sequence[Line], after: Sequence[Line]) -> list[int]:
 def _parts(text: Content | None) -> tuple[object, ...]:
     """Text and styles: two contents are equal for Textual if their texts are."""
     return () if text is None else (text.plain, *text.spans)
+
+
+class Panel(NamedTuple):
+    """The content of a pane; one without lines is hidden."""
+
+    frame: Frame
+    lines: Sequence[Line]
+
+
+class Board(Box):
+    """Panes by their ids: some over the whole width above and below two columns. A pane is as high
+    as its lines; those of `FILLS` get the lines that are left in their column."""
+
+    ABOVE: tuple[str, ...] = ()
+    LEFT: tuple[str, ...] = ()
+    RIGHT: tuple[str, ...] = ()
+    BELOW: tuple[str, ...] = ()
+    FILLS: frozenset[str] = frozenset()
+    FOCUSED = ""
+    """The pane that stands out."""
+
+    def compose(self) -> ComposeResult:
+        yield from self._panes(self.ABOVE)
+        with Box(id="columns"):
+            with Box(classes="column"):
+                yield from self._panes(self.LEFT)
+            with Box(classes="column"):
+                yield from self._panes(self.RIGHT)
+        yield from self._panes(self.BELOW)
+
+    def _panes(self, ids: Sequence[str]) -> ComposeResult:
+        for id in ids:
+            yield Lines(id=id, classes="pane -fills" if id in self.FILLS else "pane")
+
+    def show(self, panels: Mapping[str, Panel]) -> None:
+        """Show these panes."""
+        for id, panel in panels.items():
+            pane = self.query_one(f"#{id}", Lines)
+            pane.display = bool(panel.lines)
+            pane.show(panel.lines)
+            pane.show_frame(panel.frame, focused=id == self.FOCUSED)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
 from engine.index.schema import Query, Window
 from engine.model import Task
 from engine.text.figure import Figure
+from tui.text.keys import motion_rows
+from tui.text.lines import Line
 
 JUMP_DIVISOR = 3
 """At its edge the view jumps by this part of a page: a jump repaints all lines, a step two."""
@@ -117,9 +119,7 @@ class ListView(NamedTuple):
 
     def move(self, action: str, height: int) -> ListView:
         """Move by a motion of the key table: down, up, half_down, page_down, first and so on."""
-        half = max(1, height // 2)
-        steps = {"down": 1, "up": -1, "page_down": height, "page_up": -height}
-        step = (steps | {"half_down": half, "half_up": -half}).get(action, 0)
+        step = motion_rows(action, height)
         end_positions = {"first": 0, "last": self.total - 1}
         at = max(0, min(end_positions.get(action, self.cursor.at + step), self.total - 1))
         task = task_at(self.window, at)
@@ -146,10 +146,8 @@ class ListView(NamedTuple):
         self, window: Window, at: int, top: int, vanished: str, now: float
     ) -> tuple[ListView, str]:
         """Show another window, with the cursor at a position; also the id of the task that the
-        operator had chosen, or for which the result was opened, if it has left.
-
-        `vanished`: id of the cursor's former task if that has left. `now`: time of the event loop.
-        """
+        operator had chosen, or for which the result was opened, if it has left. `vanished`: id of
+        the cursor's former task if that has left. `now`: time of the event loop."""
         at = max(0, min(at, window.total - 1))
         task = task_at(window, at)
         id = task.id if task else ""
@@ -180,6 +178,18 @@ class ListView(NamedTuple):
         if selected is None or task is None or selected.id != task.id or selected == task:
             return self
         return self._replace(task_changed_at=now)
+
+
+class RowSigns(NamedTuple):
+    """What is shown at the rows, or instead of them."""
+
+    marks: Collection[str] = ()
+    everything: bool = False
+    notes: Collection[str] = ()
+    notice: tuple[Line, ...] = ()
+    """Shown instead of the rows, if it is not empty."""
+    shown: frozenset[str] = frozenset()
+    """`ids`: ids in full; `wide`: the error column has the room of the others."""
 
 
 def task_at(window: Window, position: int) -> Task | None:

@@ -9,6 +9,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from tui.text.glyphs import CURSOR
+from tui.text.keys import motion_rows
 from tui.text.lines import BLANK_LINE, Line, fit_text
 from tui.text.styles import cursor_line
 from tui.text.table import Choice
@@ -18,24 +19,18 @@ GHOST_SECONDS = 10.0
 """Seconds for which a row that has left stays under the cursor."""
 
 ROW_LEFT_SUFFIX = "  no longer here"
-"""Ends a row that has left the list."""
 
 
 class Picker(Painted, can_focus=True):
-    """A list whose cursor stays on its row when rows move.
-
-    If the row under the cursor leaves, it stays visible as a departed row until the cursor moves,
-    or for `GHOST_SECONDS`. So no other row moves under the cursor at that moment, and a key cannot
-    act on a row that the operator did not see.
-    """
+    """A list whose cursor stays on its row when rows move. If the row under the cursor leaves, it
+    stays visible as a departed row until the cursor moves, or for `GHOST_SECONDS`. So no other row
+    moves under the cursor at that moment, and no key acts on an unseen row."""
 
     class CursorMoved(Message):
         """The cursor is on another row."""
 
     def __init__(self, id: str | None = None, ghosts: bool = True) -> None:
-        """`ghosts`: a row that leaves stays under the cursor while this list is the active one;
-        otherwise the next row gets the cursor.
-        """
+        """`ghosts`: a row that leaves stays under the cursor while this list is active."""
         super().__init__(id=id)
         self._ghosts = ghosts
         self.is_gone = False
@@ -67,11 +62,7 @@ class Picker(Painted, can_focus=True):
         before, selected_rows = self.key, self._rows[self._at : self._at + 1]
         self._head, self._rows, self._foot = tuple(head), tuple(rows), tuple(foot)
         keys = [row.key for row in self._rows]
-        at = (
-            keys.index(selected_rows[0].key)
-            if selected_rows and selected_rows[0].key in keys
-            else -1
-        )
+        at = next((keys.index(row.key) for row in selected_rows if row.key in keys), -1)
         has_left = self._ghosts and self.is_active and bool(selected_rows) and at < 0
         if has_left and not self.is_gone:
             self._left_at = monotonic()
@@ -104,14 +95,8 @@ class Picker(Painted, can_focus=True):
 
     def move(self, how: str) -> bool:
         """Move the cursor by a motion of the key table; return True if it moved."""
-        page = max(1, self._height)
-        half = max(1, page // 2)
-        steps = {
-            **{"down": 1, "up": -1, "page_down": page, "page_up": -page},
-            **{"half_down": half, "half_up": -half},
-            **{"first": -len(self._rows), "last": len(self._rows)},
-        }
-        return self._go(self._at + steps[how])
+        rows = motion_rows(how, max(1, self._height))
+        return self._go({"first": 0, "last": len(self._rows)}.get(how, self._at + rows))
 
     def _go(self, at: int) -> bool:
         before, at = self._at, max(0, min(at, len(self._rows) - 1))

@@ -1,13 +1,10 @@
 """The task list: a window on a query result of up to a million rows, painted line by line.
 
-It is no ScrollView: there, each change of the number of rows would lay out and repaint the whole
-screen.
-"""
+It is no ScrollView: there, each change of the number of rows would lay out the whole screen."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import NamedTuple
 
 from rich.cells import cell_len
 from textual.message import Message
@@ -31,23 +28,8 @@ from tui.text.task_list import (
     title_line,
 )
 from tui.widgets.line_widgets import Painted
-from tui.widgets.list_view import ListView, task_at
+from tui.widgets.list_view import ListView, RowSigns, task_at
 from tui.widgets.task_rows import TaskRows
-
-
-class RowSigns(NamedTuple):
-    """What is shown at the rows, or instead of them."""
-
-    marks: Collection[str] = ()
-    """Ids of marked tasks."""
-    everything: bool = False
-    """All tasks are marked."""
-    notes: Collection[str] = ()
-    """Ids of tasks with a note."""
-    notice: tuple[Line, ...] = ()
-    """Shown instead of the rows, if it is not empty."""
-    shown: frozenset[str] = frozenset()
-    """`ids`: ids in full; `wide`: the error column has the room of the others."""
 
 
 class TaskList(Painted, can_focus=True):
@@ -112,11 +94,8 @@ class TaskList(Painted, can_focus=True):
             self.paint()
 
     def move(self, action: str) -> None:
-        """Move by a motion of the key table: down, up, half_down, page_down, first and so on.
-
-        No message is sent, as the caller knows that the cursor moved: the message would come one
-        frame later and repaint again.
-        """
+        """Move by a motion of the key table: down, up, half_down, page_down, first and so on. No
+        message is sent, as the caller knows that the cursor moved: it would repaint again."""
         before, is_told = self.rows.view.cursor, self._reported == _facts(self.rows.view)
         self.rows.move(action)
         now = self.rows.view.cursor
@@ -152,8 +131,6 @@ class TaskList(Painted, can_focus=True):
     def on_resize(self) -> None:
         self.rows.resize(max(1, self.size.height - 1) if self.size.width else 0)
         self.paint()
-
-    # Painting
 
     def paint(self, rows: Collection[int] | None = None) -> None:
         """Paint the titles and all rows, or these ones, where they differ from those on screen."""

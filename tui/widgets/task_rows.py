@@ -2,8 +2,7 @@
 
 The cursor follows a task's id; its position is looked up after each change. Only during the first
 scan of a store the cursor is the first row until the operator moves it, because the scan finds
-tasks in random order.
-"""
+tasks in random order."""
 
 from __future__ import annotations
 
@@ -42,8 +41,7 @@ class RowSource(Protocol):
 
     async def window(self, query: Query, start: int, size: int, *, counts: bool = True) -> Window:
         """Return `size` rows of a result, from position `start` on; without `counts`, perhaps
-        before it is known how many there are.
-        """
+        before it is known how many there are."""
 
     async def find(self, query: Query, id: str) -> int | None:
         """Return the position of a task in a result."""
@@ -135,14 +133,9 @@ class TaskRows:
         return few and _loop_time() < self._ghosts_until
 
     async def read(self) -> str | None:
-        """Wait until rows are needed, and read them; None if the view is unchanged.
-
-        The result is the id of the task under the cursor, if the operator had chosen it and it has
-        left: then the cursor is on a neighbour.
-
-        Raises:
-            engine.store.StoreError: the rows cannot be read.
-        """
+        """Wait until rows are needed, and read them; None if the view is unchanged. The result is
+        the id of the task under the cursor, if the operator had chosen it and it has left: then the
+        cursor is on a neighbour. Raises engine.store.StoreError: the rows cannot be read."""
         await self._read_wanted.wait()
         self._read_wanted.clear()
         if not self.height:
@@ -181,9 +174,7 @@ class TaskRows:
         return await self._load(counts=not (view.is_new_query and view.query.filter))
 
     async def _load(self, *, counts: bool = True) -> str | None:
-        """Read the window around the cursor's task; without `counts`, the first rows of a search
-        are shown before it is known how many there are.
-        """
+        """Read the window around the cursor's task; without `counts`, before a search's total."""
         self._is_outdated = False
         asked, filling, page = self.view, self.is_first_scan, self.height
         top = asked.cursor.top if counts else 0
@@ -251,10 +242,7 @@ def _is_holding(until: float, now: float) -> bool:
 
 
 async def _find_cursor(source: RowSource, view: ListView, window: Window) -> tuple[int, str]:
-    """Position for the cursor, and the id of its former task if that has left.
-
-    Then the cursor is on the next task that still exists: below, else above.
-    """
+    """Position for the cursor, and the id of its task if that left: then on the next one there."""
     id, at = view.cursor.id, view.cursor.at
     if view.is_unpinned or not id:
         return (0 if view.is_unpinned else at), ""

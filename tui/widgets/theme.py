@@ -1,15 +1,18 @@
-"""Load themes from YAML files: colours and text styles of the console."""
+"""Load themes (colours, text styles) from YAML files; apply one, again when its file changes."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping, Set
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from rich.color import Color as RichColor
 from rich.style import Style
+from textual.app import App
 from textual.color import Color, ColorParseError
 from textual.theme import Theme
 
@@ -19,12 +22,12 @@ from engine.system.files import open_file
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from tui.text.styles import BARE, DERIVED_STYLES, ON_BAR, ON_CURSOR, TOKENS
+from tui.widgets.line_widgets import Painted
 
 DEFAULT_THEME = "terminal"
 """Default theme: the terminal's own 16 colours and background, readable on every terminal."""
 
 LIGHT_THEME = "terminal-light"
-"""The same on a light background."""
 
 MONO_THEME = "mono"
 """Theme without colours, for `NO_COLOR`."""
@@ -48,7 +51,6 @@ FORMER_STYLES = {
 """Former names of styles: files with them are still read."""
 
 TERMINAL_COLOR = "ansi_default"
-"""The terminal's own default colour."""
 
 _THEME_KEYS = {"about", "based_on", "ansi", "dark", "foreground", "background", "looks"}
 _STYLE_KEYS = {"color", "background", "style"}
@@ -96,13 +98,8 @@ def default_theme(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def load_theme(name: str, environ: Mapping[str, str] = os.environ) -> LoadedTheme:
-    """Load a theme by name or by the path of a YAML file; under `NO_COLOR` one without colours.
-
-    "" is the default theme.
-
-    Raises:
-        BadTheme: no such theme, or its file is invalid.
-    """
+    """Load a theme by name or by the path of a YAML file; under `NO_COLOR` one without colours. ""
+    is the default theme. Raises BadTheme: no such theme, or its file is invalid."""
     loaded = _read(name or default_theme(environ), environ)
     if environ.get("NO_COLOR") and not is_colourless(loaded.theme):
         return _read(MONO_THEME, environ)
@@ -127,10 +124,8 @@ def _read(name: str, environ: Mapping[str, str]) -> LoadedTheme:
 
 
 def _read_content(asked: str, name: str, environ: Mapping[str, str], files: list[Path]) -> Any:
-    """Read and check a theme file; append it to `files`.
-
-    A theme may be based on its own name: that is the theme of that name in the next folder.
-    """
+    """Read and check a theme file; append it to `files`. A theme may be based on its own name: that
+    is the theme of that name in the next folder."""
     if "/" in name or name.endswith(".yaml"):
         candidates = [Path(name)]
     else:
@@ -269,12 +264,9 @@ def _derived_parts(
     color = styles.get(style_name.removeprefix("chip-"), {}).get("color")
     if color is None:  # no colours: the chip has brackets, see `Painted.strip_of`
         return {"style": "reverse" if style_name == "chip-error" else "bold"}
-    return {"color": _on_filled(background), "background": color, "style": "bold"}
-
-
-def _on_filled(background: str) -> str:
-    """The colour of words on a filled chip: the ground, or black on one of the 16 colours."""
-    return "ansi_black" if background == TERMINAL_COLOR else background
+    # Words on a filled chip have the colour of the ground, or are black on one of the 16 colours.
+    words = "ansi_black" if background == TERMINAL_COLOR else background
+    return {"color": words, "background": color, "style": "bold"}
 
 
 # Using a theme
@@ -293,9 +285,7 @@ def is_colourless(theme: Theme) -> bool:
 
 def theme_styles(theme: Theme) -> dict[str, Style]:
     """The style of each style name in a theme, and of plain text, without the terminal's defaults.
-
-    Each contains the theme's background: nothing else would paint it behind the text.
-    """
+    Each contains the theme's background: nothing else would paint it behind the text."""
     values = theme.variables
     plain = Style(
         color=_parse_color(theme.foreground, TERMINAL_COLOR),
@@ -331,16 +321,13 @@ def theme_styles(theme: Theme) -> dict[str, Style]:
 
 
 def _is_filled(style: Style, styles: Mapping[str, Style]) -> bool:
-    """True if a style has a ground of its own."""
     return style.bgcolor not in (None, styles[""].bgcolor)
 
 
 def _on_cursor(style: Style, styles: Mapping[str, Style]) -> Style:
-    """A style on the row under the cursor: it keeps its colour, on the ground of the cursor.
-
-    A cursor that is shown by reversing has no colours but those of filled chips, and shows a
-    reversed style by not reversing it.
-    """
+    """A style on the row under the cursor: it keeps its colour, on the ground of the cursor. A
+    cursor that is shown by reversing has no colours but those of filled chips, and shows a reversed
+    style by not reversing it."""
     cursor = styles["cursor"]
     if _is_filled(style, styles):
         return style
@@ -353,3 +340,86 @@ def _on_cursor(style: Style, styles: Mapping[str, Style]) -> Style:
 @cache
 def _parse_color(text: str | None, usual: str | None) -> RichColor | None:
     return None if text is None or text == usual else Color.parse(text).rich_color
+
+
+CHECK_SECONDS = 1.0
+"""Seconds between two checks of the theme files."""
+
+
+class ThemeLoader:
+    """Applies themes to an app and watches their files; a theme with an error is not applied."""
+
+    def __init__(self, app: App[Any], name: str) -> None:
+        """Apply that theme now; blocks: no event loop runs yet. Raises BadTheme: no such theme."""
+        self._app = app
+        self._loaded = load_theme(name)
+        self._stamps = self._loaded.files
+        self._apply_count = 0
+        self._apply(self._loaded)
+
+    @property
+    def name(self) -> str:
+        """Current theme, as requested."""
+        return self._loaded.name
+
+    @property
+    def note(self) -> str:
+        """Former style names in the files of the theme; "" if there are none."""
+        return self._loaded.note
+
+    async def use_theme(self, name: str) -> str:
+        """Apply another theme; return a message."""
+        try:
+            loaded = await asyncio.to_thread(load_theme, name)
+        except BadTheme as error:
+            return f"{error}; {self.name} unchanged"
+        self._apply(loaded)
+        asked = name or default_theme()
+        return (loaded.note or f"theme {loaded.name}") + (
+            f": NO_COLOR is set, {asked} has colours" if loaded.name != asked else ""
+        )
+
+    async def follow_files(self, say: Callable[[str], None]) -> None:
+        """Apply the theme again whenever its files change; `say` shows messages."""
+        if self.note:
+            say(self.note)
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            if words := await self.reload_if_changed():
+                say(words)
+
+    async def reload_if_changed(self) -> str:
+        """Apply the theme again if its file has changed; return a message, "" if unchanged."""
+        before = self._stamps
+        stamps = await asyncio.to_thread(file_stamps, [Path(path) for path, _ in before])
+        if stamps == before or self._stamps is not before:
+            return ""  # unchanged, or another theme was applied
+        self._stamps = stamps  # report an error only once
+        return await self._reload(self._loaded.name)
+
+    async def _reload(self, name: str) -> str:
+        before = self._stamps
+        try:
+            loaded = await asyncio.to_thread(load_theme, name)
+        except BadTheme as error:
+            return f"{error}; theme unchanged"
+        if self._stamps is not before:
+            return ""  # another theme was applied
+        self._apply(loaded)
+        return f"theme {Path(loaded.name).name} reloaded"
+
+    def _apply(self, loaded: LoadedTheme) -> None:
+        app = self._app
+        self._loaded, self._stamps = loaded, loaded.files
+        self._apply_count += 1
+        # Textual restyles nothing for a theme of the same name, even if its colours changed.
+        worn = replace(loaded.theme, name=f"worn-{self._apply_count}")
+        app.register_theme(worn)
+        app.theme = worn.name
+        app.unregister_theme(f"worn-{self._apply_count - 1}")
+        self.looks: Mapping[str, Style] = theme_styles(worn)
+        self.is_colorless = is_colourless(worn)
+        for screen in app.screen_stack if app.is_running else ():
+            for widget in screen.walk_children(Painted):
+                widget.rewrite_frame()
+                widget.refresh()

@@ -24,7 +24,7 @@ from tests.pseudo_terminals import console as on_a_terminal
 from tui.cli import open_console
 from tui.cli.open_console import splash_lines
 from tui.overview.screen import OverviewScreen
-from tui.terminal.plain_text import screen_text
+from tui.terminal.clipboard import screen_text
 
 AT_OPENING = {
     "textual",
@@ -73,7 +73,7 @@ AT_FIRST_FRAME = {
     "tui.plan.screen",
     "tui.locks.screen",
     "tui.task.screen",
-    "tui.screens.quit",
+    "tui.screens.dialogs",
     "tui.queue.problems_screen",
     "engine.demo.demo",
     "engine.doctor",

@@ -38,9 +38,9 @@ from tests.lock_processes import INNOCENT, is_unharmed, true_claim
 from tests.tui.screenshot_places import hanging
 from tests.tui.workers_with_lock import HOLDER, Starter, children, open_lock, tasks_in, wired
 from tui.confirm.action_screen import ActionScreen
-from tui.locks import recovery_steps
+from tui.locks import lock_plan
 from tui.locks.lock_lines import why_outdated
-from tui.locks.recovery_steps import (
+from tui.locks.lock_plan import (
     LOCK_FREED_LINE,
     LOCK_TAKEN_LINE,
     OutputLine,
@@ -54,7 +54,7 @@ from tui.locks.screen import LockScreen
 from tui.operations.workers_screen import WorkersScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
-from tui.session.recovery_process import RecoveryProcess
+from tui.session.background_command import RecoveryProcess
 from tui.text import keys
 from tui.widgets.line_widgets import LongText
 
@@ -519,12 +519,11 @@ def test_without_a_holder_there_are_two_steps_and_in_doubt_none() -> None:
 def test_the_command_that_is_shown_asks_for_the_pid_itself() -> None:
     """It does the same and holds the same tasks, without the words that answer for the operator."""
     command = recover_command("/q")
-    assert recovery_steps.equivalent_command(command) == "spooldeck --root /q queue recover"
+    assert lock_plan.equivalent_command(command) == "spooldeck --root /q queue recover"
     assert (
-        recovery_steps.equivalent_command(command, ["a"])
-        == "spooldeck --root /q queue recover --hold a"
+        lock_plan.equivalent_command(command, ["a"]) == "spooldeck --root /q queue recover --hold a"
     )
-    assert "--yes" not in recovery_steps.equivalent_command(("recover", "--yes", "--seen"))
+    assert "--yes" not in lock_plan.equivalent_command(("recover", "--yes", "--seen"))
 
 
 # ---- how it looks

@@ -10,8 +10,8 @@ from pathlib import Path
 from engine.logs.log_filter import DEBUG
 from tests.console_places import Clock, a_memory, a_place, some_tasks
 from tests.tui.asked_screen import AskedScreen
-from tui.log import painters
-from tui.log.keys import ROWS
+from tui.log import screen
+from tui.log.actions import ROWS
 from tui.log.parts import Change, LogParts
 from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.key_rows import absent_actions, press
@@ -42,7 +42,7 @@ class Log:
     @property
     def step(self) -> str:
         """The next step."""
-        return "".join(text for text, _ in painters.next_step(self.parts, 80)).strip()
+        return "".join(text for text, _ in screen.next_step(self.parts, 80)).strip()
 
 
 @asynccontextmanager

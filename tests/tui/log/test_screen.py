@@ -23,15 +23,14 @@ from tests.console_operator import ConsoleOperator, an_operator, words
 from tests.console_places import NOW, a_memory, a_place, a_task, make_spool, some_tasks
 from tests.nftban_queues import Run, clean_environment
 from tests.tables import each
-from tui.log import counter, parts, reader
 from tui.log import log_lines as view
-from tui.log.histogram import LogHistogram
+from tui.log import parts, reader
 from tui.log.log_lines import LogStatus, LogStyle, LogTimeFormat
-from tui.log.log_widget import LogLines
 from tui.log.screen import LogScreen
+from tui.log.widgets import LogHistogram, LogLines
 from tui.queue.screen import QueueScreen
+from tui.screens.dialogs import AskScreen
 from tui.screens.target import Target
-from tui.screens.text_prompt import AskScreen
 from tui.task.screen import TaskScreen
 from tui.text import keys
 from tui.text.glyphs import UTF8
@@ -310,7 +309,7 @@ async def test_where_lines_are_not_counted_the_size_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Logs that are too long to be gone through have no count that grows: nothing is counted."""
-    monkeypatch.setattr(counter, "MAX_COUNTED_BYTES", 3 << 20)
+    monkeypatch.setattr(parts, "MAX_COUNTED_BYTES", 3 << 20)
     async with a_log(tmp_path, line(1, "x" * (3 << 20))) as operator:
         assert operator.line("status").endswith("3 MiB, lines not counted")
         await operator.ask("&", "x")

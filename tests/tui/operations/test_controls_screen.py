@@ -24,7 +24,7 @@ from tui.operations import control_lines as view
 from tui.operations.controls_screen import ControlsScreen
 from tui.overview.screen import OverviewScreen
 from tui.screens.target import Target
-from tui.terminal.plain_text import screen_text
+from tui.terminal.clipboard import screen_text
 from tui.text import keys
 
 

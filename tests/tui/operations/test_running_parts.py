@@ -19,7 +19,7 @@ from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.key_rows import absent_actions, hints_of, press
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
-from tui.session.runners import RunningOperation
+from tui.session.running_operations import RunningOperation
 from tui.text import keys
 
 HOLDS_REST = ReplayPace(2.0, (1,), stops=StopRules(rest=RemainderPolicy.HOLD))

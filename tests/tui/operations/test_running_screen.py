@@ -28,10 +28,15 @@ from tui.operations.running_screen import ReplayScreen
 from tui.operations.screen import OperationsScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
-from tui.screens.quit import QuitScreen, describe_ending
+from tui.screens.dialogs import QuitScreen, describe_ending
 from tui.screens.target import Target
-from tui.session.runners import DirectRun, PullBackRun, ReplayRun, RunningOperation
-from tui.session.running_operations import describe_result
+from tui.session.running_operations import (
+    DirectRun,
+    PullBackRun,
+    ReplayRun,
+    RunningOperation,
+    describe_result,
+)
 from tui.task.screen import TaskScreen
 from tui.text import keys
 

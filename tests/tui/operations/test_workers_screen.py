@@ -18,8 +18,8 @@ from tui.confirm.action_screen import ActionScreen
 from tui.locks.screen import LockScreen
 from tui.operations import worker_lines as view
 from tui.operations.workers_screen import WorkersScreen
+from tui.session.background_command import WorkerProcess
 from tui.session.place_session import PlaceSession
-from tui.session.worker_process import WorkerProcess
 from tui.session.worker_rows import IDLE, NO_NAME, NO_WORKER, WorkerRow, count_workers
 from tui.task.screen import TaskScreen
 from tui.task.why_waiting import outlook

@@ -27,8 +27,7 @@ from tui.plan.edit_form import EditScreen
 from tui.plan.edit_lines import FIELDS, editable_fields, parse_fields
 from tui.plan.pace_form import ALL_FIELDS, OFF, PaceScreen, form_from_pace, pace_from_form
 from tui.plan.screen import PlanScreen
-from tui.widgets.text_area import LongWords
-from tui.widgets.text_input import Words
+from tui.widgets.text_input import LongWords, Words
 
 TASK = a_task(2, description="Daily report", due=NOW + 600)
 MAIL = TASK._replace(description="a@x.org to b@y.org", destination="b@y.org")

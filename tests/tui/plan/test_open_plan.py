@@ -17,8 +17,8 @@ from engine.operations.notes import Notes
 from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import NOW, a_task, disk_place, loaded, make_spool, task_list
 from tui.plan.screen import PlanScreen
+from tui.screens.dialogs import AskScreen
 from tui.screens.target import Target
-from tui.screens.text_prompt import AskScreen
 from tui.task.screen import TaskScreen
 from tui.text import keys
 

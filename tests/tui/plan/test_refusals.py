@@ -9,7 +9,7 @@ from engine.formats.bullmq.moves import EDGES
 from engine.formats.zmailer.spool.permissions import MAIL_EDGES
 from engine.model import Edge, Edges, State
 from tui.plan.planning import help_words
-from tui.task.keys import ROWS
+from tui.task.screen import ROWS
 
 
 def a_task_in(state: State, edges: Edges) -> Any:

@@ -49,7 +49,7 @@ from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.base import PASTED, TOO_EARLY, BaseScreen
 from tui.screens.target import Target
-from tui.terminal import paste_detector
+from tui.terminal import key_queue
 from tui.terminal.bandwidth import ANSWER_SECONDS, BandwidthBudget
 from tui.terminal.key_queue import key_event
 from tui.text import keys
@@ -361,7 +361,7 @@ async def test_only_its_own_keys_when_armed_and_read_carry_a_plan_out(
         await operator.press("exclamation_mark")
         await operator.sees(plan.question)
         with monkeypatch.context() as early:
-            early.setattr(paste_detector, "CONFIRM_SECONDS", 2 * READING)
+            early.setattr(key_queue, "CONFIRM_SECONDS", 2 * READING)
             await operator.press(*plan.confirm)
             await operator.sees(TOO_EARLY)
         await operator.paste(*plan.confirm)
@@ -436,7 +436,7 @@ async def test_keys_that_arrive_with_a_new_size_meet_the_screen_of_that_size(
         assert "needs 60x15" in operator.text
         await confirm_at(80, 14)
         assert "needs 60x15" in operator.text
-        monkeypatch.setattr(paste_detector, "CONFIRM_SECONDS", 2 * READING)
+        monkeypatch.setattr(key_queue, "CONFIRM_SECONDS", 2 * READING)
         screen.guard.plan_painted(-2 * READING)
         await confirm_at(80, 24)
         assert TOO_EARLY in operator.text

@@ -8,15 +8,16 @@ from contextlib import asynccontextmanager
 import pytest
 
 from engine.index.filter_language import parse_filter
-from engine.model import State, Task
+from engine.model import Problem, State, Task
+from engine.text.error_pattern import fold_error, pattern_name
 from tests.console_places import NOW, Clock, a_memory, a_place, some_tasks
 from tests.tui.asked_screen import AskedScreen
 from tui.plan.planning import VerbRequest
 from tui.queue import painters
 from tui.queue.filter_text import FilterText
 from tui.queue.keys import ROWS
-from tui.queue.marks import Marks
-from tui.queue.parts import Change, QueueParts
+from tui.queue.painters import next_step
+from tui.queue.parts import Change, Marks, QueueParts
 from tui.queue.tabs import Tabs
 from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.key_rows import absent_actions, hints_of, press, refusals_of
@@ -293,3 +294,37 @@ async def test_another_tab_is_opened_for_a_target() -> None:
         parts.pending.set(Target(keys.LIST, action="x"), clock())
         assert parts.pending.take_action(clock() + 60) == ""
         assert parts.show_target() is Change.NOTHING
+
+
+async def test_a_list_of_one_cluster_leads_to_a_retry_of_all() -> None:
+    """Its tasks are grouped already: the next step selects all of them, then retries them."""
+    async with a_queue() as queue, a_queue(read_only=True) as reader:
+        mark = pattern_name(fold_error(some_tasks(0, 0, 1)[0].error))
+        for each in (queue, reader):
+            await each.opens(State.DEAD)
+            assert next_step(each.parts, lock_alarms=False)[0] == "c"
+            each.parts.filter.replace(f"cluster={mark}")
+            each.parts.filter_changed()
+            await each.settle()
+        step = ("*", "selects all of this cluster; then R replays them")
+        assert next_step(queue.parts, lock_alarms=False) == step
+        assert next_step(reader.parts, lock_alarms=False)[0] == "t"
+        await queue.press("*")
+        assert next_step(queue.parts, lock_alarms=False)[0] == "R"
+    for text, is_one in (("cluster=F-1", True), ("!cluster=F-1", False), ("cluster=F-1 x", False)):
+        assert parse_filter(text).is_only("cluster") is is_one
+
+
+async def test_a_problem_says_when_its_file_is_quarantined() -> None:
+    """The seconds that are left are on the line of the next step; other files are only shown."""
+    async with a_queue() as queue:
+        parts = queue.parts
+        parts.to_tab(parts.tabs.all.index(None))
+        for at, step in (
+            (NOW + 40, ("", "worker moves it to quarantine in 40s")),
+            (NOW - 1, ("", "the next worker run moves it to quarantine")),
+            (None, ("Enter", "shows the first bytes of the file")),
+        ):
+            parts.problems = (Problem("a.task", "cut", quarantined_at=at),)
+            parts.problem_key = "a.task"
+            assert next_step(parts, lock_alarms=False) == step

@@ -47,8 +47,8 @@ from tui.queue.filter_line import FilterLine
 from tui.queue.problems_screen import ProblemsScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.console_context import ARMED_SECONDS, Arming
+from tui.screens.dialogs import QuitScreen
 from tui.screens.help import HelpScreen
-from tui.screens.quit import QuitScreen
 from tui.task.screen import TaskScreen
 from tui.text import keys
 from tui.widgets.line_widgets import Lines, LongText
@@ -665,7 +665,7 @@ async def test_a_place_that_comes_and_goes(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setattr(f"engine.live.{module}.RETRY_SECONDS", 0.1)
     root = tmp_path / "spool"
     async with an_operator(disk_place(root), early=True) as operator:
-        tasks = operator.console.navigator.queue_screen(1).widgets.list
+        tasks = operator.console.navigator.queue_screen().widgets.list
 
         async def is_missed() -> None:
             await operator.until(lambda: "Retried every second" in operator.text)
@@ -772,7 +772,7 @@ def test_a_console_needs_no_place_on_disk(tmp_path: Path) -> None:
     """A console is made without looking at its places: what is wrong with one is shown in it."""
     place = Place(str(tmp_path / "none"), lambda: 1 / 0)  # type: ignore[arg-type, return-value]
 
-    assert a_console(place).navigator.queue_screen(1).session.place is place
+    assert a_console(place).navigator.queue_screen().session.place is place
 
 
 async def test_ctrl_c_cancels_and_twice_leaves(monkeypatch: pytest.MonkeyPatch) -> None:

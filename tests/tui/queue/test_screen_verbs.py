@@ -29,7 +29,7 @@ from tests.console_places import (
 from tests.examples import few_of
 from tui.app import Console
 from tui.plan.screen import PlanScreen
-from tui.terminal.plain_text import screen_text
+from tui.terminal.clipboard import screen_text
 from tui.terminal.safe_app import SafeApp
 from tui.text.task_list import short_id
 

@@ -45,7 +45,7 @@ from tui.plan import planning
 from tui.queue.problems_screen import ProblemsScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
-from tui.task import reader
+from tui.task import parts
 from tui.task.parts import TABS
 from tui.task.screen import TaskScreen
 from tui.task.task_lines import show_command
@@ -210,7 +210,7 @@ async def test_a_frame_has_one_countdown_for_one_moment(tmp_path: Path) -> None:
     async with a_spool(tmp_path, task, size=(80, 24), **place) as operator:
         await operator.show(task)
         await operator.sees("backoff until 09:42:53Z (in 45s)", "rate limit 0 of 5 tokens, 720/h")
-        with patch.object(reader, "REASONS_SECONDS", 3600.0):
+        with patch.object(parts, "REASONS_SECONDS", 3600.0):
             clock_of(operator).now = NOW + 18
             await operator.sees("backoff until 09:42:53Z (in 27s)", "at about 09:42:53Z (in 27s)")
         assert "shows the rate limit" not in operator.line("word")

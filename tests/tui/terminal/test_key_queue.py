@@ -49,17 +49,11 @@ from tui.confirm.confirm_screen import ConfirmScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.problems_screen import ProblemsScreen
 from tui.screens.base import PASTED, TOO_EARLY, BaseScreen
-from tui.screens.quit import QuitScreen
-from tui.terminal import key_queue, paste_detector
+from tui.screens.dialogs import QuitScreen
+from tui.terminal import key_queue
+from tui.terminal.clipboard import screen_text
 from tui.terminal.driver import parse_keys
-from tui.terminal.paste_detector import (
-    BURST_KEYS,
-    BURST_SECONDS,
-    ConfirmGuard,
-    PasteDetector,
-    is_burst,
-)
-from tui.terminal.plain_text import screen_text
+from tui.terminal.key_queue import BURST_KEYS, BURST_SECONDS, ConfirmGuard, PasteDetector, is_burst
 from tui.terminal.safe_app import SafeApp
 from tui.terminal.sized_screen import SizedScreen
 from tui.text import keys
@@ -379,7 +373,7 @@ async def test_a_question_before_leaving_is_seen_first(monkeypatch: pytest.Monke
         operator.console.push_screen(QuitScreen((4711,)), answers.append)
         await operator.opens(QuitScreen)
         with monkeypatch.context() as before:
-            before.setattr(paste_detector, "CONFIRM_SECONDS", 2 * READING)
+            before.setattr(key_queue, "CONFIRM_SECONDS", 2 * READING)
             await operator.press("k")
         assert answers == []
         await operator.sees(TOO_EARLY)

@@ -22,8 +22,8 @@ from tui.plan.pace_form import PaceScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.problems_screen import ProblemsScreen
 from tui.queue.screen import QueueScreen
+from tui.screens.dialogs import QuitScreen
 from tui.screens.help import FILTER_ACTION, HelpScreen, help_lines
-from tui.screens.quit import QuitScreen
 from tui.task.screen import TaskScreen
 from tui.text import keys
 from tui.transports.screen import FailuresScreen, TransportsScreen
@@ -141,7 +141,7 @@ async def test_the_help_leaves_out_what_is_not_offered() -> None:
     """A console that may only read offers no verb, lock, mark or worker, in help and hints."""
     console = a_console(a_place(a_memory([])), read_only=True)
     async with console.run_test():
-        without = console.navigator.queue_screen(1).without()
+        without = console.navigator.queue_screen().without()
     hints = {key.hint for key in keys_on(keys.LIST, without)}
     assert not hints & {"retry", "purge", "arm", "worker", "unlock", "mark", "all"}
 

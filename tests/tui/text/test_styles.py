@@ -13,7 +13,7 @@ from engine.monitor.recurrence import Recurrence, StillHappens
 from tests.console_places import NOW, a_task
 from tui.groups import cluster_lines as cluster_view
 from tui.overview import alert_lines as alert_view
-from tui.session.recurrence_check import CheckedCluster
+from tui.session.index_queries import CheckedCluster
 from tui.text.glyphs import ASCII
 from tui.text.header import tab_line
 from tui.text.lines import Line

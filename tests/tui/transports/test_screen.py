@@ -33,12 +33,12 @@ from tests.mail_transports import SAYS, PlaceTransports
 from tests.nftban_queues import Run
 from tests.tui.workers_with_lock import wired
 from tui.confirm.action_screen import ActionScreen
-from tui.log.log_widget import LogLines
 from tui.log.screen import LogScreen
+from tui.log.widgets import LogLines
 from tui.overview import side_panes
 from tui.overview.screen import OverviewScreen
+from tui.screens.dialogs import AskScreen
 from tui.screens.target import Target
-from tui.screens.text_prompt import AskScreen
 from tui.session.background_command import address_error
 from tui.text import keys
 from tui.text.task_row import time_fields

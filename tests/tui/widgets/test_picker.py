@@ -14,7 +14,7 @@ from tests.console_places import a_console, a_memory, a_place, a_task, loaded, u
 from tui.groups.screen import ClustersScreen
 from tui.plan.screen import PlanScreen
 from tui.screens.rows_parts import ROW_HAS_LEFT
-from tui.terminal.plain_text import screen_text
+from tui.terminal.clipboard import screen_text
 from tui.text.table import Choice
 from tui.widgets.picker import ROW_LEFT_SUFFIX, Picker
 

@@ -23,7 +23,7 @@ from tests.console_places import (
     until,
 )
 from tui.app import Console
-from tui.terminal.stylesheet_cache import CachedStylesheet
+from tui.terminal.render_cache import CachedStylesheet
 from tui.text import keys
 from tui.text.styles import mark_words
 from tui.widgets import theme as themes
@@ -247,7 +247,7 @@ async def test_a_changed_theme_is_shown_and_a_wrong_one_explained(
     own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A changed file is on screen a moment later; a wrong or missing one is reported once."""
-    monkeypatch.setattr("tui.widgets.theme_loader.CHECK_SECONDS", 0.05)
+    monkeypatch.setattr("tui.widgets.theme.CHECK_SECONDS", 0.05)
 
     def look(based_on: str, colour: str) -> str:
         return f"{{based_on: {based_on}, looks: {{cursor: {{background: '{colour}'}}}}}}"

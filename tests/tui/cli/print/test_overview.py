@@ -24,7 +24,7 @@ from tests.nftban_queues import Run
 from tui.app import Console
 from tui.cli.setup.places import make_place
 from tui.overview.screen import OverviewScreen
-from tui.terminal.plain_text import screen_text
+from tui.terminal.clipboard import screen_text
 from tui.text import keys
 
 RED = "\x1b[31mred"

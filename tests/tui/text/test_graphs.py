@@ -12,7 +12,7 @@ from tests.console_operator import an_operator, words
 from tests.console_places import a_memory, a_place, a_stuck_lock, a_task
 from tui.locks.screen import LockScreen
 from tui.operations.replay_lines import GRAPH_ROWS, flow_lines
-from tui.text.flow_graph import KEY, LatestFlow, flow_graph
+from tui.text.graphs import KEY, LatestFlow, flow_graph
 
 
 @pytest.mark.parametrize(

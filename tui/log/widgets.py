@@ -1,24 +1,28 @@
-"""The histogram of log lines: errors at the foot, all lines above."""
+"""The widgets of the log screen: a page of a merged log of any length, which the terminal scrolls
+(DECSTBM), so that only new lines are sent; and the histogram, with errors at the foot."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from textual.geometry import Size
+from textual.strip import Strip
+from textual.widget import Widget
 
 from engine.logs.line_counts import LineRate, LineRates
 from engine.logs.log_file import FileEntry
 from engine.logs.merged_log import MergedLog
+from tui.log.page import LogPage
 from tui.log.reader import LogReader
+from tui.terminal.safe_app import SafeApp
 from tui.text.frames import BOX, Frame, frame_border
 from tui.text.glyphs import SPARKS
 from tui.text.lines import MARGIN_CELLS, Line, Run, cut_line, join_ends
-from tui.widgets.line_widgets import Lines
+from tui.widgets.line_widgets import Lines, Painted
 
 PERIOD_SECONDS = 3600.0
-"""Length of the period that is shown."""
 
 MAX_PERIOD_BYTES = 64 << 20
 """Logs with more bytes in the period are not counted."""
@@ -38,10 +42,8 @@ class LogHistogram(Lines):
         self._title = ""
 
     def set_period(self, now: float, last: Sequence[FileEntry], selected: FileEntry | None) -> None:
-        """Choose the period: the last hour, or the hour around the cursor if it is earlier.
-
-        `last` may contain the last line; the period ends there if an hour without lines follows.
-        """
+        """Choose the period: the last hour, or the hour around the cursor if it is earlier. `last`
+        may contain the last line; the period ends there if an hour without lines follows."""
         self._newest = max([self._newest, *(entry.key[0] for entry in last)])
         is_old = now - self._newest > PERIOD_SECONDS
         self._title, end = (
@@ -57,12 +59,8 @@ class LogHistogram(Lines):
             self._rates = LineRates(self._book, self._begin)
 
     async def count(self, reader: LogReader) -> None:
-        """Count new lines, step by step; at most `MAX_PERIOD_BYTES`.
-
-        Raises:
-            OSError: a log cannot be read.
-            engine.store.Unavailable: the reader is closed.
-        """
+        """Count new lines, step by step; at most `MAX_PERIOD_BYTES`. Raises OSError: a log cannot
+        be read; engine.store.Unavailable: the reader is closed."""
         rates = self._rates
         while rates is not None and not rates.done and rates.read < MAX_PERIOD_BYTES:
             await reader.call(rates.step)
@@ -105,11 +103,8 @@ def histogram_lines(parts: Sequence[LineRate], width: int, height: int) -> list[
 
 
 def _cell(part: LineRate, row: int, height: int, top: int) -> Run:
-    """The sign of one cell, which has one colour.
-
-    A cell with errors and other lines has the colour of the larger part. In the lowest row any
-    error colours the cell, so that one error is seen.
-    """
+    """The sign of one cell, which has one colour. A cell with errors and other lines has the colour
+    of the larger part. In the lowest row any error colours the cell, so that one error is seen."""
     full = len(SPARKS)
     errors, lines = (-(-number * full * height // top) for number in (part.errors, part.lines))
     errors, lines = (min(full, max(0, level - row * full)) for level in (errors, lines))
@@ -150,3 +145,58 @@ def axis_line(begin: float, end: float, cursor: float | None, width: int) -> str
 
 def _clock(when: float) -> str:
     return time.strftime("%H:%M", time.localtime(when))
+
+
+def scroll_up(widget: Widget, rows: int) -> None:
+    """Scroll the lines of a widget up on the terminal, before they are painted again. Nothing
+    happens if the widget is not as wide as the screen, or without a terminal."""
+    app, region = widget.app, widget.region
+    is_whole = region.width == app.size.width and widget.screen.is_active
+    if is_whole and isinstance(app, SafeApp) and app.output is not None:
+        top = region.y + widget.gutter.top
+        app.send(app.cells.scroll_up(top, top + widget.size.height - 1, rows))
+
+
+MAX_OTHER_LINES = 2
+"""Lines that may change while the others scroll: those that the cursor leaves and goes to."""
+
+
+class LogLines(Painted, can_focus=True):
+    """The lines of a page; only changed screen lines are repainted."""
+
+    def __init__(self, page: LogPage) -> None:
+        super().__init__(id="lines", classes="pane")
+        self.page = page
+        self._painted: dict[int, Line] = {}
+
+    def on_resize(self) -> None:
+        self._painted.clear()
+        self.page.resize(*self.size)
+        self.paint()
+
+    def paint(self) -> None:
+        """Repaint the cells that changed, after the terminal has scrolled lines that only moved."""
+        lines = [self.page.line(y) for y in range(self.size.height)]
+        rows = scrolled_rows(self._painted, lines)
+        if rows:
+            scroll_up(self, rows)
+        changed = {y: line for y, line in enumerate(lines) if line != self._painted.get(y)}
+        self._painted |= changed
+        self.repaint_lines(changed)
+
+    def render_line(self, y: int) -> Strip:
+        if y not in self._painted:
+            self._painted[y] = self.page.line(y)
+        return self.strip_of(self._painted[y])
+
+
+def scrolled_rows(before: Mapping[int, Line], now: Sequence[Line]) -> int:
+    """By how many rows nearly all lines have moved up; 0 for any other change."""
+    height = len(now)
+    if not height or len(before) < height or before[0] == now[0]:
+        return 0
+    for rows in range(1, height // 2):
+        moved = sum(before[y + rows] != now[y] for y in range(height - rows))
+        if moved <= MAX_OTHER_LINES:
+            return rows
+    return 0

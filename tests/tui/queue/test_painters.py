@@ -10,7 +10,7 @@ import pytest
 from engine.model import State
 from engine.monitor.metrics_check import GAUGES, OwnCounts
 from engine.monitor.prometheus import Samples
-from tui.queue import metrics_pane
+from tui.queue import painters
 from tui.text.lines import Line
 
 NOW = 1_795_167_728.0
@@ -29,7 +29,7 @@ STATES = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
 def test_no_count_of_a_state_is_cut(width: int) -> None:
     """At no width is a part of a number shown for the number."""
     own_counts = OwnCounts(STATES, dict.fromkeys(STATES, 31_753), True)
-    lines = [text_of(line) for line in metrics_pane.state_lines(None, own_counts, True, width)]
+    lines = [text_of(line) for line in painters.state_lines(None, own_counts, True, width)]
     assert all(len(line) == width and "31,753" in line for line in lines)
 
 
@@ -41,8 +41,8 @@ def test_states_show_where_the_metrics_file_differs(pending: int, words: str, ro
     """The frame says whether the metrics file agrees, and a bar gives way to its other value."""
     own_counts = OwnCounts(STATES, {State.PENDING: 7}, True)
     samples = Samples({(GAUGES[State.PENDING], ()): float(pending)}, NOW - 2)
-    first, *_ = metrics_pane.state_lines(samples, own_counts, True, 40)
-    assert metrics_pane.metrics_run(samples, own_counts, NOW)[0] == words
+    first, *_ = painters.state_lines(samples, own_counts, True, 40)
+    assert painters.metrics_run(samples, own_counts, NOW)[0] == words
     assert row in text_of(first)
 
 
@@ -50,14 +50,14 @@ def test_a_queue_without_a_metrics_file_says_who_writes_it() -> None:
     """A file that is not there yet is one clear line; another error is named."""
     own_counts = OwnCounts(STATES, {}, True)
     missing, denied = os.strerror(errno.ENOENT), os.strerror(errno.EACCES)
-    warning = metrics_pane.metrics_warning(missing, own_counts, NOW)
+    warning = painters.metrics_differences(missing, own_counts, NOW)
     assert warning == ("no queue.prom yet: the next worker run writes it", "muted")
-    assert metrics_pane.metrics_run(missing, own_counts, NOW)[0] == "no metrics file"
-    assert metrics_pane.metrics_warning(denied, own_counts, NOW)[0] == f"queue.prom: {denied}"
+    assert painters.metrics_run(missing, own_counts, NOW)[0] == "no metrics file"
+    assert painters.metrics_differences(denied, own_counts, NOW)[0] == f"queue.prom: {denied}"
 
 
 def test_the_facts_of_a_queue_take_few_lines() -> None:
     """Below the bars are the first facts of a queue, one on a line."""
     facts = [(f"fact {n}", "x" * 50) for n in range(9)]
-    lines = [text_of(line) for line in metrics_pane.fact_rows(facts, 30)]
-    assert len(lines) == metrics_pane.MAX_FACTS and all(len(line) == 30 for line in lines)
+    lines = [text_of(line) for line in painters.fact_rows(facts, 30)]
+    assert len(lines) == painters.MAX_FACTS and all(len(line) == 30 for line in lines)

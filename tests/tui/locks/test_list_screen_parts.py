@@ -6,7 +6,7 @@ import pytest
 
 from tests.console_places import Clock, a_memory, a_place, a_stuck_lock
 from tests.tui.asked_screen import AskedRowsScreen
-from tui.locks.list_parts import ROWS, LocksParts
+from tui.locks.list_screen import ROWS, LocksParts
 from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.key_rows import absent_actions, hints_of, press
 from tui.screens.rows_parts import ROW_HAS_LEFT, RowCursor

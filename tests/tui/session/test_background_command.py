@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from tui.session.worker_process import WorkerProcess
+from tui.session.background_command import WorkerProcess
 
 ENDS = (sys.executable, "-c", "import sys; sys.exit('no such queue')")
 SLEEPS = (sys.executable, "-c", "import time; time.sleep(60)")
