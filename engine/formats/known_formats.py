@@ -28,8 +28,7 @@ from engine.text.safe import safe_line
 _FIRST = [kannader.FORMAT, zgb.FORMAT, bullmq.FORMAT, zmailer.FORMAT, zmailer.MAILQ_FORMAT]
 FORMATS: dict[str, Format] = {form.name: form for form in (*_FIRST, nftban.FORMAT)}
 """Our formats by name. The first that detects a place is used; then those of other packages are
-asked.
-"""
+asked."""
 
 ENTRY_POINTS = "spooldeck.formats"
 """Group of entry points in which other packages name their `Format` objects."""
@@ -47,8 +46,7 @@ class ForeignFormats(NamedTuple):
 @cache
 def foreign_formats() -> ForeignFormats:
     """Load the formats of other packages, once. They run in our process with our rights, as every
-    package of the environment can. What they print while they load goes to standard error.
-    """
+    package of the environment can. What they print while they load goes to standard error."""
     from importlib.metadata import entry_points  # slow: only for a place that none of ours knows
 
     usable: dict[str, Format] = {}
@@ -100,8 +98,7 @@ def demo_formats(option: str) -> list[Format]:
 
 def demo_options() -> list[str]:
     """The options that choose the formats of the demo, which `DEFAULT_FORMAT` is always one of; of
-    several options the last one is used.
-    """
+    several options the last one is used."""
     return [option for option in FORMATS[DEFAULT_FORMAT].demo_places if option]
 
 
@@ -201,8 +198,7 @@ def _is_configured(
     config: Config, place: str, address: Address, environ: Mapping[str, str]
 ) -> bool:
     """True for the queue that configuration and NFTBan's variables name, also if it has no folders
-    yet: it is NFTBan's.
-    """
+    yet: it is NFTBan's."""
     return not place or address.text == queue_settings_for(config, "", environ).root
 
 
@@ -236,8 +232,7 @@ def is_format_url(text: str) -> bool:
 
 def has_file_suffix(path: str) -> bool:
     """True if a path has the suffix of a format whose places are files; the only hint if it does
-    not exist.
-    """
+    not exist."""
     return any(_has_suffix(path, form) for form in FORMATS.values())
 
 
@@ -259,8 +254,7 @@ SIMILARITY = 0.75
 
 def describe_missing(path: str) -> str:
     """Say that a place does not exist, and name the one that has a similar name beside it, or else
-    the command that makes it.
-    """
+    the command that makes it."""
     import shlex  # both only on an error: they slow the start
     from difflib import get_close_matches
 

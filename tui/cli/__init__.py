@@ -131,8 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _open_closed_streams() -> None:
     """Open standard streams that the caller closed; otherwise the next opened file becomes one of
-    them. Writing to a closed standard output remains an error.
-    """
+    them. Writing to a closed standard output remains an error."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -231,8 +230,7 @@ def _run(words: list[str]) -> int:
 
 def _call(where: str, given: Mapping[str, Any]) -> int:
     """Import the function of a command, to keep the start fast; call it with what its signature
-    names of the given values, print its answer, and return the exit code.
-    """
+    names of the given values, print its answer, and return the exit code."""
     function = load_function(where)
     code = getattr(function, "func", function).__code__  # `inspect` would slow the start
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
@@ -247,8 +245,7 @@ _MAIL_TEXTS = {("mail", "send"): 2, KEEPS_MAIL: 3}
 
 def _without_texts(words: Sequence[str], path: tuple[str, ...]) -> Iterator[str]:
     """Yield the words of a command without the texts of a mail: those before its PLACE, and the
-    value of --subject.
-    """
+    value of --subject."""
     if path not in _MAIL_TEXTS:
         yield from words
         return
@@ -310,8 +307,7 @@ def _refuse_second_values(words: Sequence[str]) -> None:
 
 _OR_PLACE = ("ids", "names", "recipient", "email", "reason", "days")
 """Arguments before a PLACE whose last word is the PLACE if it is a path with a / or a URL; not with
---literal, by which scripts pass words that they have from elsewhere.
-"""
+--literal, by which scripts pass words that they have from elsewhere."""
 
 _AFTER_PLACE = ("queue", "server")
 """First arguments of commands that were once written with the PLACE before them."""

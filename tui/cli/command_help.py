@@ -191,8 +191,7 @@ COMMAND_HELP: Mapping[str, CommandHelp] = _parse_rows()
 
 def help_end(path: tuple[str, ...], columns: int) -> str:
     """The last lines of a command's help, of at most so many columns; "" for a command without a
-    row.
-    """
+    row."""
     row = COMMAND_HELP.get(" ".join(path))
     if row is None:
         return ""
@@ -376,8 +375,7 @@ def json_objects() -> Mapping[str, JsonSchema]:
 @cache
 def json_schemas() -> Mapping[str, JsonSchema]:
     """The schemas by the words of the commands; `COMMAND --dry-run`, `--apply`, `--show`, `--at` or
-    `--diff` where an option changes it, and `--apply` for all that apply a plan.
-    """
+    `--diff` where an option changes it, and `--apply` for all that apply a plan."""
     return {
         name: _parse(field_list, json_objects())
         for names, field_list in schema_rows(SCHEMAS)

@@ -41,8 +41,7 @@ WITHOUT_CONFIGURATION = {
     "completion": "completion:completion",
 }
 """Commands that login files run. Their functions must be defined even if the configuration is
-broken; each of them reads it when it is called.
-"""
+broken; each of them reads it when it is called."""
 
 REPORT_LOST_MAIL = "formats.nftban.mail.send:report_lost_mail"
 """The function that reports a mail of a command that could not even start, so that none is lost."""

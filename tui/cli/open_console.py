@@ -146,8 +146,7 @@ def splash_lines(host: str, places: Sequence[str], height: int) -> list[str]:
 
 class ConsoleOptions(NamedTuple):
     """The options of the console, as typed; a value that is not given is that of the
-    configuration.
-    """
+    configuration."""
 
     open: str
     theme: str

@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 
 CONTRACT = 1
 """Version of this class. A change that breaks formats of other packages raises it; those for
-another version are refused with one line.
-"""
+another version are refused with one line."""
 
 
 class Format(ABC):
@@ -130,14 +129,12 @@ class Format(ABC):
 
     def retry_policy(self, setup: Setup) -> RetryPolicy:
         """How many attempts a task has, and the delay before each. None of ours, if a task or its
-        own program has them.
-        """
+        own program has them."""
         return retries_of(NO_RETRY, is_exact=True)
 
     def state_folder(self, at: Address, queue: Queue) -> str:
         """Our own folder for a place, with journal, notes and logs; "" for one below `places/` of
-        our state.
-        """
+        our state."""
         return ""
 
     def arrange(self, queue: Queue, at: Address, state_folder: str) -> Queue:
@@ -170,8 +167,7 @@ class Format(ABC):
         self, setup: Setup, registry: Registry, patience: float | None
     ) -> Registry:
         """The registry with what the application itself knows of destinations; `patience` in
-        seconds as that of `SqlRegistry`.
-        """
+        seconds as that of `SqlRegistry`."""
         return registry
 
     # Shown and checked
@@ -182,8 +178,7 @@ class Format(ABC):
 
     def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:
         """Check a place for `doctor`: yield the name of each check and what it found. Changes
-        nothing.
-        """
+        nothing."""
         from engine.doctor import store_checks
         from engine.doctor.finding import bad
 
@@ -277,8 +272,7 @@ def describe_foreign(source: str, error: BaseException) -> str:
 
 def folders_apart(queue: Queue, address: Address, state_folder: str) -> Queue:
     """The folders of a place with all our own files in the folder `state_folder`, and nothing in
-    the place's; for a path with the place itself as root, below which no link is followed.
-    """
+    the place's; for a path with the place itself as root, below which no link is followed."""
     return queue._replace(
         root=state_folder if address.is_url else address.text,
         pending=state_folder,
@@ -648,8 +642,7 @@ class Setup(NamedTuple):
 
     def log_if_allowed(self, level: str, text: str) -> None:
         """Append a line to the queue's log if we may: an operator may lack the permission for the
-        log.
-        """
+        log."""
         self.log_lines([(level, text, time.time())], if_allowed=True)
 
     def log_queued(self, *tasks: Task) -> None:

@@ -133,8 +133,7 @@ class _MailControls:
         self._looked = float("-inf")
         self._last_backlog: tuple[int, float, float, int] | None = None
         """mtime of the spool in ns, time of the scan, arrival of the oldest mail (seconds of the
-        clock), and number of mails.
-        """
+        clock), and number of mails."""
 
     def stopped(self) -> Mapping[str, TransportSuspension]:
         with _errors_as_unavailable():

@@ -57,8 +57,7 @@ class MemoryTasks:
 
     def put(self, key: TaskKey, task: Task | None) -> str:
         """Store or remove one task and notify listeners, with `changed` held; return the new
-        revision.
-        """
+        revision."""
         self.change_count += 1
         self.recent_ids.append(key[1])
         self.condition.notify_all()
@@ -119,8 +118,7 @@ class MemoryStore(Store):
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`order`: sort key for claiming due tasks; ties go by arrival. `lease_seconds`: how long
-        a claim lasts unless it is renewed; None: until its worker ends.
-        """
+        a claim lasts unless it is renewed; None: until its worker ends."""
         self._memory = memory or MemoryTasks()
         self._order, self._lease_seconds, self._clock = order, lease_seconds, clock
         self._seen_count = self._memory.change_count

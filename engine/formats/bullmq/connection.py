@@ -163,8 +163,7 @@ class _LimitedSocket:
 
     def begin_next(self) -> None:
         """Begin the next answer of a pipeline: jobs of many MB may be claimed by one, and would
-        stall if its answers were refused after the claim.
-        """
+        stall if its answers were refused after the claim."""
         self._limit.begin_next()
 
     def recv_into(self, buffer: bytearray) -> int:

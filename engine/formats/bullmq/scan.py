@@ -72,8 +72,7 @@ class KnownQueues:
 
     def names(self, *, fresh: bool = False) -> list[str]:
         """The names, sorted; searched again after `FIND_SECONDS` or `FIND_COST_FACTOR` times as
-        long as the last search took, or if they must be `fresh`.
-        """
+        long as the last search took, or if they must be `fresh`."""
         if fresh or time.monotonic() >= self._due:
             for _ in self.find():
                 pass

@@ -173,8 +173,7 @@ STATE_RANK = (State.DONE, State.ACTIVE, State.HELD, State.PENDING, State.TRASH)
 
 def duplicates_among(links: Iterable[SpoolLink]) -> Iterator[Damage]:
     """Yield links to a recipient that a link of higher rank (`STATE_RANK`) has too, and ids in two
-    folders.
-    """
+    folders."""
     first: dict[LinkTarget, SpoolLink] = {}
     first_links: dict[str, SpoolLink] = {}
     for link in sorted(links, key=lambda one: (STATE_RANK.index(one.state), one.id)):
@@ -211,8 +210,7 @@ def _pages(links: Iterator[SpoolLink]) -> Iterator[list[SpoolLink]]:
 
 def find_quarantined(spool: KannaderSpool, known: Set[LinkTarget]) -> Iterator[Damage]:
     """Yield links in quarantine and what can be done about each; `known`: targets of all other
-    links.
-    """
+    links."""
     for name in sorted(spool.quarantine.iter_names()):
         try:
             why = restore_refusal(spool, read_quarantined(spool, name), known)
@@ -489,8 +487,7 @@ def find_idle_notes(spool: KannaderSpool, now: float) -> Iterator[str]:
 
 def claim_interrupted(spool: KannaderSpool) -> Iterator[tuple[str, EnqueueRecord | None]]:
     """Lock and yield interrupted enqueues: name, and record (None if torn). Each flock is held
-    until the next item is requested.
-    """
+    until the next item is requested."""
     for name in sorted(spool.enqueuing.iter_names()):
         try:
             fd = files.open_guarded(name, spool.enqueuing.fd)

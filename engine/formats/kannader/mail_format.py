@@ -187,8 +187,7 @@ def parse_time(text: str) -> int:
 
 def format_time(instant: int) -> str:
     """Return a time in Kannader's form: UTC, with the fewest of 0, 3, 6 or 9 decimals that are
-    exact.
-    """
+    exact."""
     seconds, nanoseconds = divmod(instant, NANOSECONDS_PER_SECOND)
     digits = f"{nanoseconds:09d}"
     while digits.endswith("000"):

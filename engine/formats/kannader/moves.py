@@ -182,8 +182,7 @@ class MailMover:
 
     def settle_note(self, link: SpoolLink) -> None:
         """Rename a staged note to its final name if it is in effect, else delete it; under
-        `SpoolLock.held`.
-        """
+        `SpoolLock.held`."""
         notes = self._spool.notes
         name = sidecar.note_name(link.target)
         if not notes.contains(name + sidecar.STAGED_SUFFIX):
@@ -304,8 +303,7 @@ def read_unchanged(spool: KannaderSpool, old: Task) -> MailEntry:
 
 def _find_unchanged(spool: KannaderSpool, old: Task) -> SpoolLink:
     """The link of a task that is to be erased. In flight the link alone is the revision: the files
-    are not read again, only the folders above them are checked.
-    """
+    are not read again, only the folders above them are checked."""
     if old.state is not State.ACTIVE:
         return read_unchanged(spool, old).link
     with gone_if_changed(old):
@@ -319,8 +317,7 @@ def _find_unchanged(spool: KannaderSpool, old: Task) -> SpoolLink:
 
 class FileDrafts:
     """New versions of files in one folder, written as Kannader does: first `schedule.<uuid>`, then
-    a rename over the old file.
-    """
+    a rename over the old file."""
 
     def __init__(
         self, fd: int, owner: tuple[int, int] | None, before: Mapping[str, bytes], *, durable: bool

@@ -105,8 +105,7 @@ def current_rights(
 ) -> tuple[Edges, Mapping[str, Control], tuple[int, ...]]:
     """Compute the edges and controls that are allowed now; and the PIDs of the Kannader processes
     that use the spool. `claimed_ids` has the ids of the mails that the caller has claimed, also
-    when it changes later.
-    """
+    when it changes later."""
     pids = find_kannaders(tuple(spool.states[state] for state in KANNADER_STATES))
     why, who = write_refusal(spool), name_kannaders(pids)
     if not why and not who:

@@ -105,8 +105,7 @@ class SpoolRecovery:
 
     def _settle_notes(self) -> None:
         """Rename staged notes of finished attempts to their final names; delete those not in
-        effect.
-        """
+        effect."""
         notes = self._spool.notes
         staged = {name for name in notes.iter_names() if name.endswith(sidecar.STAGED_SUFFIX)}
         for link in self._spool.iter_links() if staged else ():
@@ -300,8 +299,7 @@ class SpoolRepairs:
 
     def discard(self, where: str, now: float, *, dry: bool = False) -> str:
         """Delete an orphaned mail, or a quarantined link with the data only it uses. Unsupported
-        too if a file in it is not Kannader's.
-        """
+        too if a file in it is not Kannader's."""
         link = where.removeprefix(f"{self._spool.quarantine.word}/")
         with self._locked(dry):
             try:

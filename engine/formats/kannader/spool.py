@@ -359,8 +359,7 @@ def _arrival_seconds(moment: float) -> float:
 
 def count_attempts(note: sidecar.AttemptNote, schedule: mail_format.MailSchedule) -> int | None:
     """Number of attempts, from our note, because the format has no field for it; None if Kannader
-    has recorded an attempt and we have no count.
-    """
+    has recorded an attempt and we have no count."""
     if note.attempts is None and schedule.last_attempt is None:
         return 0
     return note.attempts

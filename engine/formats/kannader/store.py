@@ -491,8 +491,7 @@ class KannaderStore(Store):
 
     def find_kannaders(self) -> tuple[int, ...] | None:
         """PIDs of the Kannader processes that hold this spool open, from /proc/PID/fd; None if this
-        user may not inspect the processes of the spool's owner.
-        """
+        user may not inspect the processes of the spool's owner."""
         self._refresh(force=True)
         may_see = os.geteuid() in (0, self._spool.data.status.st_uid)
         return self.kannaders if self.kannaders or may_see else None

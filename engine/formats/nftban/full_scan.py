@@ -21,8 +21,7 @@ _new = tuple.__new__  # half the time of the constructor, which parses keywords
 
 def first_names(names: Sequence[str], number: int) -> list[str]:
     """The first of these names in order. Costs a comparison a name, also where a file system lists
-    the newest first: there `heapq.nsmallest` would move each name through its heap.
-    """
+    the newest first: there `heapq.nsmallest` would move each name through its heap."""
     first: list[str] = []
     for start in range(0, len(names) if number else 0, _NAMES_AT_ONCE):
         some = names[start : start + _NAMES_AT_ONCE]

@@ -147,8 +147,7 @@ NFTBAN_USER = "nftban"
 
 def folder_owner(root: str) -> tuple[int, int] | None:
     """Owner (uid, gid) for the queue folders that root makes in a data folder of root: NFTBan's
-    user if the place is NFTBan's, whose service could not read them otherwise; else None.
-    """
+    user if the place is NFTBan's, whose service could not read them otherwise; else None."""
     if os.geteuid() or (os.path.exists(root) and os.stat(root).st_uid):
         return None
     if not queue_config.is_nftban_place(root, os.environ):

@@ -51,8 +51,7 @@ def _trust_command(folder: TaskFolder) -> str:
 
 def broken_file(folder: TaskFolder, state: State, name: str, why: Refused) -> Problem:
     """A problem of a state's file, and when a worker quarantines it: `TaskClaims` meets task files
-    that are pending or active, `Quarantine.quarantine_files` moves those with a wrong content.
-    """
+    that are pending or active, `Quarantine.quarantine_files` moves those with a wrong content."""
     if isinstance(why, Untrusted):
         return Problem(f"{folder.word}/{name}", describe_untrusted(folder, why), state)
     problem = Problem(f"{folder.word}/{name}", str(why), state)

@@ -1,6 +1,5 @@
 """Claim one job in one transaction: recover expired leases, delete orphans, refill the token
-bucket, select a due job, spend a token.
-"""
+bucket, select a due job, spend a token."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """A SQLite connection for the stores: explicit transactions, the file rights of the database's
-owner, and errors of the Store protocol.
-"""
+owner, and errors of the Store protocol."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Scan both databases in pages, so that no reader locks out writers, and yield jobs sorted by
-id.
-"""
+id."""
 
 from __future__ import annotations
 

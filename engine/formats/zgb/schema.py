@@ -137,8 +137,7 @@ def _is_empty(db: OwnerConnection) -> bool:
 
 OWN_COLUMNS = frozenset({"id", *REQUIRED_COLUMNS, *TIME_COLUMNS})
 """The columns that a job consists of. All others are of other programs: they are kept with a job
-that moves to the sidecar database and back, and are not read for anything else.
-"""
+that moves to the sidecar database and back, and are not read for anything else."""
 
 ERROR_READ_CHARS = 10_000
 """Characters of an error that are read; the rest stays in its row."""

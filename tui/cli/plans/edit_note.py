@@ -85,8 +85,7 @@ def _changes(
     before: Task, after: Task, where: str, previews: Mapping[str, str], edge: Edge
 ) -> Iterator[str]:
     """The changes of an edit. `where` is the state; `previews` describes how each field is
-    stored.
-    """
+    stored."""
     now = time.time()
     kind = safe_line(before.kind)
     yield f"would edit {safe_line(before.id)} ({kind}, {where}); nothing was changed"

@@ -73,8 +73,7 @@ class ShownPlan(NamedTuple):
     @property
     def size(self) -> view.PlanSize | None:
         """Bytes of those of them that were measured, and the number of measured rows; None: no row
-        was.
-        """
+        was."""
         if not self.sizes:
             return None
         measured = [row for row in islice(self.plan.rows, len(self.sizes)) if row.id in self.sizes]
@@ -85,8 +84,7 @@ class ShownPlan(NamedTuple):
 
 def setup_at(setup: Setup, root: str, places: Sequence[str]) -> Setup:
     """The setup of the place among the words of a command, if it is not that of --root; without
-    one, the given setup.
-    """
+    one, the given setup."""
     named = [root] * bool(root) + [*places]
     if any(not is_same_place(named[0], name) for name in named[1:]):
         fail(EX_USAGE, f"{' and '.join(map(safe_line, named))}: expected only one of them")
@@ -138,8 +136,7 @@ def fit_into_trash(
     setup: Setup, store: ReadableStore, plan: Plan, sizes: Mapping[str, int]
 ) -> ShownPlan:
     """A plan that moves tasks to the trash, with the measured rows that do not fit. Each task is
-    measured again when the plan is applied.
-    """
+    measured again when the plan is applied."""
     quota, taken = setup.config.trash.quota, store.trash_bytes()
     free_bytes = quota - taken
     refused = {}

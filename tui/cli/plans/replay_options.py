@@ -270,8 +270,7 @@ def _print_result(setup: Setup, result: ReplayResult, as_json: bool) -> int:
 
 def _count_pending(setup: Setup) -> Generator[int | None, None, None]:
     """Yield the number of pending tasks each time it is asked, for a stop rule; None if they cannot
-    be counted.
-    """
+    be counted."""
     with ExitStack() as stack:
         store: ReadableStore | None = None
         while True:

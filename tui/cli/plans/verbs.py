@@ -166,8 +166,7 @@ def _apply(
 
 def _row_refusals(store: ReadableStore, plan: Plan) -> set[str]:
     """Why the store refuses rows of a plan; "" for those that it allows. Barred rows count only if
-    there are no others.
-    """
+    there are no others."""
     barred_reasons = {row.barred for row, _ in plan.group_rows(()) if row.barred}
     included = (row for row, _ in plan.included_groups)
     return {plans.row_refusal(store.edges, plan.verb, row) for row in included} or barred_reasons
@@ -287,8 +286,7 @@ def _words(
     verb: str, setup: Setup, store: ReadableStore, choice: TaskChoice, filter: Filter
 ) -> Mapping[str, State]:
     """The store's words for the wanted tasks: from `--state`, else those of the verb's
-    usual state.
-    """
+    usual state."""
     usual = VERBS[verb].edges[0][0]
     verb_edges = edges_of(store.edges, verb)
     starts = tuple(dict.fromkeys(start for start, _ in verb_edges if start is not None))

@@ -32,8 +32,7 @@ def destinations(
     setup: Setup, words: list[str], *, root: str, reason: str, dry_run: bool, apply: int
 ) -> Answer:
     """List the destinations of a place, or preview or apply a verb; exit 1 if one is unhealthy,
-    unknown or refused.
-    """
+    unknown or refused."""
     if words and words[0] in ACTIONS:
         return _change(setup, words, root, reason, apply)
     if len(words) > 1 or apply or reason:

@@ -1,6 +1,5 @@
 """`clusters` and `groups`: print the failed tasks of a place by error; its tasks by queue, kind,
-group or destination.
-"""
+group or destination."""
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ from tui.cli.setup.output import Answer, columns
 from tui.cli.setup.places import open_places
 from tui.groups import cluster_lines, group_lines
 from tui.groups.grouping_reads import GroupsRead, read_groups
+from tui.session.index_queries import CheckedCluster, check_clusters
 from tui.session.place_session import PlaceSession
-from tui.session.recurrence_check import CheckedCluster, check_clusters
 from tui.text.lines import Line
 
 

@@ -65,8 +65,7 @@ def log(
 
 def _report_unread(troubles: Mapping[str, str], logs: Sequence[str]) -> None:
     """Report unreadable logs. A missing log is no error if another exists: a queue without mail has
-    no mail.log.
-    """
+    no mail.log."""
     missing = [path for path, why in troubles.items() if why == NO_LOG_FILE]
     for path, why in troubles.items():
         if path not in missing:

@@ -1,6 +1,5 @@
 """`overview`: print one line per place, the alerts, and the ages of the tasks; with --at the places
-as recorded at a time of the last day.
-"""
+as recorded at a time of the last day."""
 
 from __future__ import annotations
 
@@ -199,8 +198,7 @@ def _as_row(report: OverviewReport, now: float) -> dict[str, object]:
 
 def _past_overview(places: Sequence[Place], text: str, others: Mapping[str, object]) -> Answer:
     """Every place as recorded at the time of a text; exit 0 OK, 1 needed attention, 2 one has no
-    record. `others`: values of options that do not go with it.
-    """
+    record. `others`: values of options that do not go with it."""
     now = time.time()
     try:
         at = parse_typed_time(text, now)

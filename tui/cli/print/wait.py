@@ -126,8 +126,7 @@ def _is_due(task: Task, now: float) -> bool:
 
 def _observe_ids(store: ReadableStore, ids: Sequence[str], missed: set[str]) -> Observed:
     """Scan these tasks. One that is missing in two scans has ended: a scan may miss one that is
-    being moved. `missed` has those of the last scan.
-    """
+    being moved. `missed` has those of the last scan."""
     tasks = _scan(store, ids)
     now, ended = time.time(), {}
     words: dict[str, str | None] = {}
@@ -157,8 +156,7 @@ def _scan(store: ReadableStore, ids: Iterable[str]) -> dict[str, Task]:
 
 def _unknown_ids(setup: Setup, store: ReadableStore, ids: Sequence[str]) -> str:
     """The first id that neither the store nor the log has; "" if none: a task may have
-    been done before the wait began.
-    """
+    been done before the wait began."""
     known = _scan(store, ids)
     missing = [ident for ident in ids if ident not in known]
     if not missing:

@@ -1,6 +1,5 @@
 """`workers`, `kinds` and `top`: print who works on what, and the latency of each kind of task; on a
-terminal `top` repeats the busiest kinds until Ctrl-C.
-"""
+terminal `top` repeats the busiest kinds until Ctrl-C."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Parse the option `--filter`, in which `@name` is a saved filter of the user, and read the data
-that it may mention.
-"""
+that it may mention."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Standard output and error: the answer of a command as JSON or text, and colours. No control
-character of a text leaves by them; the reader of a pipe may close it (EPIPE), such as `| head`.
-"""
+character of a text leaves by them; the reader of a pipe may close it (EPIPE), such as `| head`."""
 
 from __future__ import annotations
 
@@ -34,14 +33,12 @@ COLOR_WORDS = ("auto", "always", "never")
 
 class ReaderGone(BaseException):
     """The reader closed the pipe of a listing. A BaseException, so that no error handler catches
-    it.
-    """
+    it."""
 
 
 class SafeStream(TextIOWrapper):
     """A standard stream whose texts cannot control the terminal: each line is made safe here, at
-    the only way out, because names, paths and texts of libraries may contain anything.
-    """
+    the only way out, because names, paths and texts of libraries may contain anything."""
 
     def write(self, text: str) -> int:
         """Write a text; control characters but line ends and tabs become U+FFFD."""
@@ -147,8 +144,7 @@ COLORS = {
 
 def print_lines(lines: Iterable[Line | str]) -> None:
     """Print texts, and lines of a screen with the glyphs that the locale has; in colour on a
-    terminal.
-    """
+    terminal."""
     for line in lines:
         if isinstance(line, str):
             print(line)
@@ -209,8 +205,7 @@ def choose_color(color_option: str, environ: MutableMapping[str, str]) -> None:
 
 def wants_color(environ: Mapping[str, str]) -> bool:
     """True if the output is to be coloured: not with NO_COLOR; else on a terminal, or with
-    FORCE_COLOR.
-    """
+    FORCE_COLOR."""
     if environ.get("NO_COLOR"):
         return False
     is_capable = environ.get("TERM", "dumb") != "dumb"
@@ -219,8 +214,7 @@ def wants_color(environ: Mapping[str, str]) -> bool:
 
 class Progress:
     """A count on standard error, if that is a terminal and the command takes longer than a second;
-    it is removed at the end of the block.
-    """
+    it is removed at the end of the block."""
 
     def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._what, self._clock, self._width = what, clock, 0

@@ -11,8 +11,7 @@ TEXTS = f"{os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}/texts"
 
 HOUSEKEEPING_SECONDS = 300
 """Seconds that a timer's run gets in addition to its handler: to free a lock, recover orphaned
-tasks and delete expired ones.
-"""
+tasks and delete expired ones."""
 
 
 def fill_template(path: str, values: Mapping[str, str]) -> str:

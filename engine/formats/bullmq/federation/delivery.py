@@ -128,8 +128,7 @@ class DeliveryHandler:
     def _count_attempt(self, task: Task, job: DeliveryJob) -> bool:
         """Count the attempt in the row; True if it is not the first one, by any sign: the attempts
         of the task start again after an operator's retry, and are not counted for a worker that was
-        killed or cancelled it.
-        """
+        killed or cancelled it."""
         counted = 0
         if job.row and self._outbox is not None:
             counted = self._outbox.count_attempt(job.row, self._parts.clock())

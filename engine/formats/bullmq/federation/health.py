@@ -58,8 +58,7 @@ def note_failure(parts: FederationParts, server: str, code: str) -> None:
 
 def plan_missing_probes(parts: FederationParts) -> None:
     """Add the planned probes of all servers with known keys, for a worker that starts: those that
-    are planned are not added again, and those whose jobs were lost are.
-    """
+    are planned are not added again, and those whose jobs were lost are."""
     if not parts.profile.one_probe_chain:
         return
     now = parts.clock()

@@ -1,6 +1,5 @@
 """What the protocol leaves open: by default with our corrections, with `sipher` as the program of
-that name does it; and by error code, whether a relay or a probe is used.
-"""
+that name does it; and by error code, whether a relay or a probe is used."""
 
 from __future__ import annotations
 

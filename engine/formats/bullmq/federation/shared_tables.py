@@ -1,7 +1,6 @@
 """The application's tables of blocked and of known servers, which Sipher's own worker uses too: a
 registry that obeys them, and the health of their rows; its table of follows, with the decisions of
-other servers; and which of them the configuration names.
-"""
+other servers; and which of them the configuration names."""
 
 from __future__ import annotations
 
@@ -201,8 +200,7 @@ class SqlFollows:
 
     def decide(self, follow: Follow) -> bool:
         """Accepted: set `accepted`; rejected or not decided: set `acknowledged`. False if there is
-        no such follow.
-        """
+        no such follow."""
         column = "accepted" if follow.accepted else "acknowledged"
         sql = f"UPDATE {self._table} SET {column} = TRUE WHERE {_IS_FOLLOW}"
         values = follow.follower, follow.following, follow.server

@@ -1,6 +1,5 @@
 """What a parsed scheduler.conf means for the scheduler: the settings of its threads, its socket for
-MAILQ; why an agent of a clause cannot be started on this host; what a new file would change.
-"""
+MAILQ; why an agent of a clause cannot be started on this host; what a new file would change."""
 
 from __future__ import annotations
 

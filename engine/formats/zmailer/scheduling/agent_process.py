@@ -1,6 +1,5 @@
 """Start an agent and talk with it: a socket pair as its standard input and output, read and written
-without blocking. Its end is seen by pidfd, so that only this process is ever signalled.
-"""
+without blocking. Its end is seen by pidfd, so that only this process is ever signalled."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """`federation work`, `enqueue`, `keys`: deliveries to other servers by two BullMQ queues. `doctor`:
-keys, own origin and known servers, then the checks of place and outbox.
-"""
+keys, own origin and known servers, then the checks of place and outbox."""
 
 from __future__ import annotations
 

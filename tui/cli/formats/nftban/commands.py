@@ -1,6 +1,5 @@
 """`init`, `queue add` and `queue metrics`. With --batch, tasks are added in group commits: one for
-each line of a file or stdin.
-"""
+each line of a file or stdin."""
 
 from __future__ import annotations
 

@@ -55,8 +55,7 @@ class OperatorShell(NamedTuple):
 
     def apply(self, words: str) -> None:
         """Plan, then apply with the number of the plan. Plan again if the number has changed since:
-        the traffic goes on.
-        """
+        the traffic goes on."""
         for is_last in (False, False, True):
             amount = self.read(f"{words} --dry-run").get("acted_on", "?")
             if self.show(f"{words} --apply {amount}", *(() if is_last else (0, 1))) == 0:

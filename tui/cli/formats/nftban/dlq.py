@@ -105,8 +105,7 @@ def acted_row(
     is_dry_run: bool = False,
 ) -> dict[str, object]:
     """What an action did, or with `is_dry_run` would do, to each task, for JSON: ids that are done,
-    ids that were missing or had changed, and the reason for each failed one.
-    """
+    ids that were missing or had changed, and the reason for each failed one."""
     outcomes = {"done": list(done), "gone": list(gone), "failed": dict(failed)}
     return {"verb": verb, "dry_run": is_dry_run, **outcomes}
 

@@ -65,8 +65,7 @@ class RecorderThread:
 
     def stop(self, patience: float) -> None:
         """Stop recording so that another process may record; wait up to `patience` seconds for a
-        write.
-        """
+        write."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(patience)

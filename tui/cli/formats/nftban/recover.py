@@ -36,8 +36,7 @@ from tui.cli.setup.output import captured_lines, print_json
 
 DONE, NOT_TAKEN = 0, 2
 """Exit codes: the lock is free and the tasks are recovered; the lock was not taken. If the lock is
-free but a task could not be recovered, the code is EX_IOERR.
-"""
+free but a task could not be recovered, the code is EX_IOERR."""
 
 
 class RecoverOptions(NamedTuple):

@@ -108,8 +108,7 @@ next: cp {where}/spooldeck-*.service {where}/spooldeck-*.timer /etc/systemd/syst
 
 def _write_unit(path: str, data: bytes) -> str:
     """Write a file; if a different one exists, keep it and write PATH.new. Returns the
-    result text.
-    """
+    result text."""
     try:
         with open(files.open_file(path), "rb") as file:
             if file.read() == data:
@@ -272,8 +271,7 @@ def _identity(user: str, group: str, capabilities: str) -> str:
 
 def _environment() -> str:
     """Environment lines of the unit, from the variables set now: a unit starts with none of
-    them.
-    """
+    them."""
     pairs = [f"{key}={os.environ[key]}" for key in _variables() if os.environ.get(key)]
     return "\n".join(f"Environment={_quoted(pair)}" for pair in pairs)
 
@@ -311,8 +309,7 @@ def _tmpfile(path: str, run_dir: str, owner: os.stat_result) -> str:
 
 def _logs(folder: str) -> str:
     """Both log paths for logrotate, which reads them as patterns; "" if they cannot be
-    written so.
-    """
+    written so."""
     if set(folder) & set("\"'\\*?[]{}~#") or safe_line(folder) != folder:
         return ""
     return f'"{folder}/queue.log" "{folder}/mail.log"'

@@ -150,8 +150,7 @@ class _WorkerRun:
 
     def _take_stuck_lock(self, store: NftbanStore, lock: LockEvidence) -> queue_lock.PidLock | None:
         """Take the lock of a stuck holder by ending it; None if the holder is not stuck or not
-        ended.
-        """
+        ended."""
         from engine.locks.lock_breaker import UnsafeToSignal
         from tui.cli.formats.nftban.recover import describe_lock, take_stuck_lock
 
@@ -186,8 +185,7 @@ class _WorkerRun:
 
     def run(self, work: Callable[[], WorkerResult]) -> WorkerResult:
         """Run the worker. The first signal stops it after the running tasks, the second stops those
-        too.
-        """
+        too."""
         assert self.worker is not None
         self.worker.stop_with_signals()
         run = work()

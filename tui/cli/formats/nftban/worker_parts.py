@@ -69,8 +69,7 @@ def handlers(
 
 def with_payload(handler: Handler, mail_spool: str, root: str) -> Handler:
     """Wrap a handler so that the payload file of its task is its data; only a plain file below the
-    mail spool is read.
-    """
+    mail spool is read."""
     from engine.formats.nftban import parts
 
     def run(task: Task, context: Context) -> object:
@@ -144,8 +143,7 @@ def worker_services(
 
 def apply_retention(setup: Setup, store: NftbanStore) -> None:
     """Apply the retention times: dead tasks, trash, mail spool. Queue spooled mail without a
-    task.
-    """
+    task."""
     keeper = setup.housekeeping()
     try:
         keeper.purge_expired(store, setup.queue.retention_days, time.time())
@@ -163,8 +161,7 @@ def apply_retention(setup: Setup, store: NftbanStore) -> None:
 
 def queue_spooled_mail(setup: Setup, store: NftbanStore, *, always: bool = False) -> list[str]:
     """Make a task for each spooled mail without one, at most once a minute unless `always`; return
-    a log line for each.
-    """
+    a log line for each."""
     keeper = setup.housekeeping()
     if not always and not keeper.is_mail_check_due(time.time()):
         return []

@@ -320,8 +320,7 @@ class _SingleRun:
 
     def _keep_house(self, store: ZgbStore) -> None:
         """Recover, delete orphans and refill tokens, before the worker: its recovery is more
-        limited.
-        """
+        limited."""
         claimed = list(store.take(time.time(), "", 1, lambda kind, group: False))
         assert not claimed, "no kind was accepted"
 

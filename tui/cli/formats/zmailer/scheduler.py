@@ -1,6 +1,5 @@
 """`zmailer scheduler`: the queue scheduler of a ZMailer spool. `check`, `why`: its scheduler.conf.
-`statistics`: its statistics log by channel and host.
-"""
+`statistics`: its statistics log by channel and host."""
 
 from __future__ import annotations
 
@@ -86,8 +85,7 @@ def _ages(root: str, log: Callable[[str], None]) -> Callable[[float, float], flo
 def _detach() -> int:
     """Go on in a new process, in a session of its own and without descriptors of the caller. The
     old one ends once a byte is written to the descriptor that is returned, or with the exit status
-    of the new one if that ends before.
-    """
+    of the new one if that ends before."""
     read_fd, write_fd = os.pipe()
     pid = os.fork()
     if pid == 0:
