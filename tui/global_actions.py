@@ -51,11 +51,8 @@ GlobalAction: TypeAlias = Callable[[App[Any], BaseScreen, AppServices], Awaitabl
 
 
 def _help(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
-    refusals: Mapping[str, str] = {}
-    words: Mapping[str, str] = {}
-    if (session := screen.verbs_session()) is not None:
-        refusals, words = screen.refusals(), planning.help_words(session.inspector.edges)
-    without = screen.without()
+    refusals, edges = screen.verb_help()
+    words, without = planning.help_words(edges), screen.without()
     terminal = services.terminal
     app.push_screen(
         HelpScreen(keys_on, screen.KIND, without, terminal, refusals=refusals, words=words)

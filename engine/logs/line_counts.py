@@ -29,7 +29,7 @@ class _FileCounts(ABC):
     """Counts the lines of each file, a cell at a time; continues when the logs grow."""
 
     def __init__(self, book: MergedLog, since: LogPosition, step_cells: int) -> None:
-        self._book, self.since, self._step_cells = book, since, step_cells
+        self.book, self.since, self._step_cells = book, since, step_cells
         self._offsets: dict[int, int] = {}
         """Up to where each file was counted, by its number."""
         self._settled: dict[int, int] = {}
@@ -40,20 +40,20 @@ class _FileCounts(ABC):
     def total(self) -> int:
         """Bytes to process, as of now."""
         offsets = self._offsets
-        return self.read + sum(f.size - offsets.get(f.number, 0) for f in self._book.files)
+        return self.read + sum(f.size - offsets.get(f.number, 0) for f in self.book.files)
 
     @property
     def done(self) -> bool:
         """True if all existing lines were counted."""
         # Callers may not wait, so this uses the sizes from the last step and the last `refresh`.
-        return all(self._settled.get(file.number) == file.size for file in self._book.files)
+        return all(self._settled.get(file.number) == file.size for file in self.book.files)
 
     def step(self) -> None:
         """Count on, at most 1 MiB."""
         budget, offsets = self._step_cells, self._offsets
-        for file in self._book.files:
+        for file in self.book.files:
             if file.number not in offsets:
-                offsets[file.number] = self._book.offset(file, self.since)
+                offsets[file.number] = self.book.offset(file, self.since)
             while budget > 0 and (at := offsets[file.number]) < file.complete_bytes:
                 stop = min((at // file.cell_size + 1) * file.cell_size, file.complete_bytes)
                 self._count(file, at, stop)
@@ -89,12 +89,12 @@ class LogCounts(_FileCounts):
     @property
     def lines(self) -> int:
         """The number of complete lines so far."""
-        return sum(self._counts.get(file.number, (0, 0))[0] for file in self._book.files)
+        return sum(self._counts.get(file.number, (0, 0))[0] for file in self.book.files)
 
     @property
     def matching(self) -> int:
         """The number of matching lines so far."""
-        return sum(self._counts.get(file.number, (0, 0))[1] for file in self._book.files)
+        return sum(self._counts.get(file.number, (0, 0))[1] for file in self.book.files)
 
     @override
     def _count(self, file: LogFile, at: int, stop: int) -> None:
@@ -143,7 +143,7 @@ class LineRates(_FileCounts):
 
     @override
     def step(self) -> None:
-        if not self._is_open and (read := open_back_to(self._book, self.begin)):
+        if not self._is_open and (read := open_back_to(self.book, self.begin)):
             self.read += read
             return
         self._is_open = True

@@ -9,6 +9,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
+from typing import Self
 
 from engine.model import State
 from engine.store import Unavailable
@@ -24,17 +25,18 @@ class SortedNames:
 
     def __init__(self) -> None:
         # An empty file name means a private temporary database on disk.
-        self._db = sqlite3.connect("", check_same_thread=False)
-        with closed_on_error(self._db):
-            self._db.execute("PRAGMA cache_size=-1024")
-            self._db.execute("CREATE TABLE name(name TEXT, state INT)")
-        self._counts: dict[State, int] = {}
+        self.db = sqlite3.connect("", check_same_thread=False)
+        with closed_on_error(self.db):
+            self.db.execute("PRAGMA cache_size=-1024")
+            self.db.execute("CREATE TABLE name(name TEXT, state INT)")
+        self.counts: dict[State, int] = {}
+        """The number of names of each state, as often as they were added."""
 
-    def __enter__(self) -> SortedNames:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._db.close()
+        self.db.close()
         if isinstance(error, sqlite3.Error):
             # SQLite chooses the folder in this order.
             folder = os.environ.get("SQLITE_TMPDIR") or os.environ.get("TMPDIR") or "/var/tmp"
@@ -46,9 +48,9 @@ class SortedNames:
         waiting, count = iter(names), 0
         while page := list(islice(waiting, _PAGE)):
             valid = page if "".join(page).isascii() else map(utf8_name, page)
-            self._db.executemany(insert, zip(valid, strict=True))
+            self.db.executemany(insert, zip(valid, strict=True))
             count += len(page)
-        self._counts[state] = self._counts.get(state, 0) + count
+        self.counts[state] = self.counts.get(state, 0) + count
         return count
 
     def names_in(self, state: State) -> Iterator[str]:
@@ -58,7 +60,7 @@ class SortedNames:
     def pages_in(self, state: State) -> Iterator[list[str]]:
         """The names of one state, in order, many at a time."""
         query = "SELECT name FROM name WHERE state = ? ORDER BY name"
-        cursor = self._db.execute(query, (_STATES.index(state),))
+        cursor = self.db.execute(query, (_STATES.index(state),))
         while page := cursor.fetchmany(_PAGE):
             yield [name for (name,) in page]
 
@@ -69,7 +71,7 @@ class SortedNames:
     def in_several_states(self) -> list[tuple[str, list[State]]]:
         """Names that exist in several states, with these states; a state has each name once. Faster
         than `duplicates`: the names that only the largest state has are not sorted again."""
-        largest = max(self._counts, key=self._counts.__getitem__, default=State.PENDING)
+        largest = max(self.counts, key=self.counts.__getitem__, default=State.PENDING)
         others = f"SELECT name FROM name WHERE state <> {_STATES.index(largest)}"
         return self._group(f"name IN ({others})")
 
@@ -80,5 +82,5 @@ class SortedNames:
         )
         return [
             (name, [_STATES[int(n)] for n in sorted(numbers.split(","))])
-            for name, numbers in self._db.execute(query)
+            for name, numbers in self.db.execute(query)
         ]

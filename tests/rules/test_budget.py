@@ -80,15 +80,6 @@ def _lowest() -> list[str]:
     return [name for name in classes() if name not in parents]
 
 
-SHARED = {
-    "Ledger": 1,
-    "RowTable": 1,
-    "_JobNames": 2,
-}
-"""By class: how many private attributes one class of its chain sets and another uses; a number may
-only get smaller. Classes that share them are one object cut into a chain: give it parts."""
-
-
 STEP = 50
 
 LINES = {
@@ -101,7 +92,7 @@ LINES = {
     "engine.doctor": 250,
     "engine.formats": 400,
     "engine.formats.base": 2250,
-    "engine.formats.bullmq": 7300,
+    "engine.formats.bullmq": 7250,
     "engine.formats.kannader": 4400,
     "engine.formats.nftban": 5800,
     "engine.formats.zgb": 5850,
@@ -186,7 +177,7 @@ def test_a_class_has_at_most_4_bases() -> None:
 
 
 def test_private_attributes_stay_in_their_class() -> None:
-    """What one class sets, no base and no subclass uses."""
+    """What one class sets, no base and no subclass uses: a chain that shares is one object cut up."""
     numbers = {}
     for name in _lowest():
         each = [(one, classes()[one]) for one in chain(name)]
@@ -198,4 +189,4 @@ def test_private_attributes_stay_in_their_class() -> None:
                 if any(attribute in user.uses for other, user in each if other != one)
             }
         )
-    assert {name: n for name, n in numbers.items() if n} == SHARED
+    assert not {name: n for name, n in numbers.items() if n}

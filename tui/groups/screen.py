@@ -123,24 +123,33 @@ class GroupsScreen(RowsScreen):
     KIND = keys.GROUPS
     ROWS = GROUP_ROWS
     BINDINGS = row_bindings(GROUP_ROWS)
-    PARTS: type[GroupParts[Any]] = TaskGroups
-    parts: GroupParts[Any]
+    parts: TaskGroups
 
     def __init__(
         self, session: PlaceSession, context: ConsoleContext, query: Query, aim: str = ""
     ) -> None:
         super().__init__()
         self.panes = ListPanes()
-        self.parts = self.PARTS(session, context, self, query, aim)
+        self.parts = TaskGroups(session, context, self, query, aim)
 
     def plan(self, asked: VerbRequest) -> None:
         plan_rows(self, self.parts, asked)
 
 
-class ClustersScreen(GroupsScreen):
+class ClustersScreen(RowsScreen):
     """The error clusters, and whether they still happen."""
 
     KIND = keys.CLUSTERS
     ROWS = CLUSTER_ROWS
     BINDINGS = row_bindings(CLUSTER_ROWS)
-    PARTS = ErrorClusters
+    parts: ErrorClusters
+
+    def __init__(
+        self, session: PlaceSession, context: ConsoleContext, query: Query, aim: str = ""
+    ) -> None:
+        super().__init__()
+        self.panes = ListPanes()
+        self.parts = ErrorClusters(session, context, self, query, aim)
+
+    def plan(self, asked: VerbRequest) -> None:
+        plan_rows(self, self.parts, asked)

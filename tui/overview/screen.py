@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.widget import Widget
 
+from engine.model import Edges
 from engine.store import Unavailable
 from tui.overview import alert_lines, painters, snapshot
 from tui.overview import place_lines as view
@@ -49,11 +50,11 @@ class OverviewScreen(KeyedScreen):
         self.panes, self.edges = OverviewPanes(sessions), EdgeLines()
         self.parts = OverviewParts(sessions, context, self, self.panes.focusable, self.panes.ages)
         self._painted_values: object = None
-
-    def verbs_session(self) -> None:
-        """None: the keys of the help are those of several places."""
         self._paint_due = 0.0
         """When the panes are painted even if nothing has changed, by the event loop's clock."""
+
+    def verb_help(self) -> tuple[Mapping[str, str], Edges]:
+        return {}, {}  # the keys of the help are those of several places
 
     def compose(self) -> ComposeResult:
         yield self.edges.top

@@ -16,8 +16,8 @@ from tui.text import keys
 from tui.text.lines import Line
 
 if TYPE_CHECKING:
+    from engine.model import Edges
     from tui.screens.palette_commands import PaletteCommand
-    from tui.session.place_session import PlaceSession
     from tui.terminal.key_queue import ConfirmGuard
     from tui.text.export import ExportTable
 
@@ -106,13 +106,10 @@ class BaseScreen(SizedScreen[None]):
         """Ask the app to open another screen."""
         self.post_message(self.Go(target))
 
-    def verbs_session(self) -> PlaceSession | None:
-        """The place whose refusals and words the help shows; None if it shows several, or none."""
-        return None
-
-    def refusals(self) -> Mapping[str, str]:
-        """Why verbs are refused now, by the key."""
-        return {}
+    def verb_help(self) -> tuple[Mapping[str, str], Edges]:
+        """Why verbs are refused now, by the key, and the edges of the place; neither if it shows
+        several places, or none."""
+        return {}, {}
 
     def without(self) -> Collection[str]:
         """Actions that are not offered now; hints and help omit them."""

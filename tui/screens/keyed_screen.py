@@ -7,6 +7,7 @@ from typing import Any
 
 from textual.binding import Binding, BindingType
 
+from engine.model import Edges
 from engine.store import Unavailable
 from tui.screens.base import QUIT_AGAIN, BaseScreen
 from tui.screens.key_rows import KeyRow, absent_actions, press, refusals_of
@@ -37,9 +38,6 @@ class KeyedScreen(BaseScreen):
         session: PlaceSession = self.parts.session
         return session
 
-    def verbs_session(self) -> PlaceSession | None:
-        return self.session
-
     def on_mount(self) -> None:
         self.set_interval(1.0, self.tick)
 
@@ -69,9 +67,8 @@ class KeyedScreen(BaseScreen):
     def without(self) -> set[str]:
         return absent_actions(self.ROWS, self.parts)
 
-    def refusals(self) -> Mapping[str, str]:
-        """The verbs that the store has for this state, but refuses now."""
-        return refusals_of(self.ROWS, self.parts)
+    def verb_help(self) -> tuple[Mapping[str, str], Edges]:
+        return refusals_of(self.ROWS, self.parts), self.session.inspector.edges
 
     def action_key(self, pressed: str) -> None:
         self.show_change(press(self.ROWS, pressed, self.parts, self.parts.say))

@@ -29,7 +29,7 @@ class BackgroundCommand:
     """Runs one child at a time, in a session of its own."""
 
     def __init__(self, command: tuple[str, ...]) -> None:
-        self._command = command
+        self.command = command
         self.running = False
         self.outcome: Run = ("", "")
         """Result of the last run and its style; "" until it has ended."""
@@ -103,7 +103,7 @@ class MailTestProcess(BackgroundCommand):
 
     def argv(self, transport: str, to: str) -> tuple[str, ...]:
         """The command that sends a test mail to an address via one transport only."""
-        return (*self._command, "--transport", transport, to)
+        return (*self.command, "--transport", transport, to)
 
     def run(self, transport: str, to: str) -> Coroutine[None, None, str]:
         """Send one; return the result as text."""
@@ -144,7 +144,7 @@ class RecoveryProcess(BackgroundCommand):
         return self._free((identity, *(word for id in hold for word in ("--hold", id))))
 
     async def _free(self, words: Sequence[str]) -> str:
-        return f"unlock: {await self._finish((*self._command, *words), 'done')}"
+        return f"unlock: {await self._finish((*self.command, *words), 'done')}"
 
     def _describe_code(self, code: int) -> Run:
         return EXIT_MESSAGES.get(code, (f"the command ended with exit code {code}", "error"))
@@ -157,7 +157,7 @@ class WorkerProcess:
     """One child process in its own session, or none; methods may block."""
 
     def __init__(self, command: tuple[str, ...]) -> None:
-        self._command = command
+        self.command = command
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr_file: IO[bytes] | None = None
         # One thread starts and stops it, another looks whether it has ended.
@@ -187,7 +187,7 @@ class WorkerProcess:
         self._stderr_file = tempfile.TemporaryFile()  # noqa: SIM115 - it stays open while the worker runs
         try:
             self._process = subprocess.Popen(
-                self._command,
+                self.command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr_file,

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count, groupby, islice, pairwise
-from typing import Any, Self
+from typing import Any
 
 from engine.formats.bullmq.connection import Connection, Denied, ScriptCall, pack, script
 from engine.formats.bullmq.place import RedisPlace, job_of, job_text, split_id, task_id
@@ -472,22 +472,14 @@ class _JobNames(SortedNames):
 
     def __init__(self) -> None:
         super().__init__()
-        self._db.execute("CREATE TABLE hash(name TEXT)")
-
-    def __enter__(self) -> Self:
-        return self
-
-    @property
-    def counts(self) -> Mapping[State, int]:
-        """The number of listed names of each state, some perhaps twice."""
-        return self._counts
+        self.db.execute("CREATE TABLE hash(name TEXT)")
 
     def add_hashes(self, names: Iterable[str]) -> None:
         """Add the names of job hashes."""
         rows = ((name,) for name in names if name.isprintable())
-        self._db.executemany("INSERT INTO hash VALUES (?)", rows)
+        self.db.executemany("INSERT INTO hash VALUES (?)", rows)
 
     def unlisted(self) -> list[str]:
         """The names of hashes that were not listed."""
-        rows = self._db.execute("SELECT name FROM hash EXCEPT SELECT name FROM name")
+        rows = self.db.execute("SELECT name FROM hash EXCEPT SELECT name FROM name")
         return [name for (name,) in rows]
