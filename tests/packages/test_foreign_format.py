@@ -224,7 +224,7 @@ def a_broken_package(tmp_path: Path, how: str) -> Path:
 def test_doctor_names_a_broken_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever place is checked: its own places are opened by no one."""
+    """Also if the place is of another format, as its own places cannot be opened."""
     install(monkeypatch, a_broken_package(tmp_path, BROKEN["contract"][0]))
     make_spool(tmp_path / "own", [])
 

@@ -177,7 +177,7 @@ def test_a_class_has_at_most_4_bases() -> None:
 
 
 def test_private_attributes_stay_in_their_class() -> None:
-    """What one class sets, no base and no subclass uses: a chain that shares is one object cut up."""
+    """What one class sets, no base or subclass uses: classes that share are one object cut up."""
     numbers = {}
     for name in _lowest():
         each = [(one, classes()[one]) for one in chain(name)]

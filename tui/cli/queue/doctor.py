@@ -33,8 +33,11 @@ def doctor(setup: Setup, *, json: bool) -> int:
     passwords = (("password", finding) for finding in _open_passwords(setup))
     missing = missing_library(setup)
     library = [("handlers", bad(missing, INSTALL))] if missing else []
-    checks = (setup.findings(), _check_limits(setup), _check_deliveries(setup), _check_lacks(setup))
-    return print_findings(chain(passwords, library, _check_formats(), *checks), as_json=json)
+    named_findings = chain(
+        passwords, library, _check_formats(), setup.findings(), _check_limits(setup)
+    )
+    deliveries = chain(_check_deliveries(setup), _check_lacks(setup))
+    return print_findings(chain(named_findings, deliveries), as_json=json)
 
 
 def print_findings(named_findings: Iterable[tuple[str, Finding]], *, as_json: bool = False) -> int:
@@ -52,7 +55,7 @@ def print_findings(named_findings: Iterable[tuple[str, Finding]], *, as_json: bo
 
 
 def _check_formats() -> Iterator[tuple[str, Finding]]:
-    """The formats of other packages that cannot be used; their places are opened by no one."""
+    """The formats of other packages that cannot be used, and with them all of their places."""
     for why in foreign_formats().broken.values():
         yield "formats", warn(why, "install another version of the package, or uninstall it")
 
