@@ -1,4 +1,5 @@
-"""Findings about what may not be read, and commands that show a file."""
+"""Findings about what may not be read, and commands that show a file or what a worker would repair.
+"""
 
 from __future__ import annotations
 
