@@ -845,7 +845,7 @@ def regular_files(
 
 def remove_folder(name: str, dir_fd: int, last: Sequence[str] = ()) -> None:
     """Remove a folder and the regular files directly in it, the names in `last` last, in that
-    order, which also holds after a power cut: the folder is fsynced before each of these removals.
+    order, which also holds after a power cut: the folder is fsynced between these removals.
 
     Anything else in the folder stays, and so does the folder. No error if it is already gone."""
     try:
