@@ -236,7 +236,7 @@ class Part(NamedTuple):
     refusal: str = ""
     """Why it must not be read; "" if it may be."""
     is_wire_format: bool = False
-    """True if it is a mail in SMTP wire format: with doubled dots, and a single one at the end."""
+    """True if it is a mail in SMTP wire format: leading dots are doubled, a lone dot ends it."""
     errors: tuple[str, ...] = ()
     """The errors of failed attempts that it has, one line each, the latest last."""
 
@@ -381,7 +381,7 @@ class LockEvidence(NamedTuple):
     reason: str = ""
     """The verdict as text."""
     signal_refusal: str = ""
-    """Why the holder must not be signalled; "" only if it is proven, or there is none."""
+    """Why the holder must not be signalled; "" only if it is proven, or there is no process."""
     facts: tuple[tuple[str, str], ...] = ()
     """Findings as (name, text) pairs in display order."""
     identity: str = ""

@@ -94,7 +94,7 @@ def limit_due(due: float, written: float, now: float) -> float:
     """The due time to use for a task that was stored at `written` with the given `due`.
 
     A due time more than `MAX_WAIT_SECONDS` seconds ahead comes from a wrong clock and must not
-    delay a task for years. Use `written` plus that limit, or now if that is in the future too."""
+    delay a task for years. Use `written` plus that limit, or now if `written` is ahead too."""
     if due <= now + MAX_WAIT_SECONDS:
         return due
     return written + MAX_WAIT_SECONDS if written <= now else now

@@ -259,7 +259,7 @@ def _scan_start(store: ReadableStore, number: int) -> Iterator[Task | Problem]:
 
 
 class ChangeableStore(ReadableStore, Protocol):
-    """The part that changes tasks, only by `swap` and controls. For plans and undo."""
+    """The part that changes tasks: one by one by `swap` only. For plans, undo and controls."""
 
     def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
         """Yield those of the given tasks that still have the same state and revision.
@@ -358,7 +358,8 @@ class ClaimRules(NamedTuple):
     keeps_reports: bool = False
     """True if the store keeps what an attempt leaves (`Move.report`)."""
     limit_ends: Callable[[], float | None] = lambda: None
-    """When due tasks that a rate limit holds back may be claimed, epoch seconds UTC; or None."""
+    """When due tasks under a rate limit may be claimed, epoch seconds UTC, or None; raises
+    Unavailable."""
 
 
 class Store(ChangeableStore, Protocol):

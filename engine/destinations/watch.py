@@ -72,7 +72,8 @@ def add_task(by_origin: dict[str, DestinationTasks], task: Task) -> None:
         return
     had = by_origin.get(origin, NO_TASKS)
     if state is State.PENDING:
-        oldest = task.created if had.oldest is None else min(had.oldest, task.created)
+        times = [when for when in (had.oldest, task.created) if when]  # 0.0: unknown
+        oldest = min(times, default=None)
         by_origin[origin] = had._replace(waiting=had.waiting + 1, oldest=oldest)
     else:
         code = _code_of(task.error)

@@ -20,7 +20,7 @@ number has another form, the file names no process.
 
 Sources: NFTBan Queue and Mail Contract, "Lock file"; proc(5).
 
-Raises, everywhere: OSError, if /proc cannot be read, or has no such process."""
+What reads /proc raises OSError: no such process, or permission denied."""
 
 from __future__ import annotations
 

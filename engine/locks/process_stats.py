@@ -260,7 +260,7 @@ WAIT_CHANNELS: Mapping[str, tuple[str, ...]] = {
     "for SIGCONT": ("do_signal_stop",),
     "for a signal": _PAUSES,
 }
-"""What a process waits for in kernel functions (wchan) that begin with one of the words."""
+"""What a process waits for, by the prefixes of kernel function names (wchan)."""
 
 
 def is_stopped(vitals: ProcessStats) -> bool:

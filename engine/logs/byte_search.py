@@ -114,7 +114,7 @@ def contract_lines(file: LogFile, cell: int) -> CellLines:
 
 
 def matching_entries(file: LogFile, cell: int, sieve: LineFilter) -> Sequence[FileEntry]:
-    """The lines of a cell that may match, as `LogFile.entries` has them; few are parsed alone."""
+    """The lines of a cell that may match, as `LogFile.entries` has them; if few, only those."""
     if sieve.matches_all:
         return file.entries(cell)
     if not may_match_cells(file, cell, cell, sieve):

@@ -173,12 +173,12 @@ class Journal:
         if known is None:
             try:
                 known = self._load_operation(op)
+                if known is not None and known.ended is not None and not self._is_held(op):
+                    self._ended_operations[op] = known  # cached: the file changes no more
             except Unavailable as error:
                 # Not cached: it may be readable the next time.
                 when, intent = _start_of(op), Intent("?", Who("?"), str(error))
                 return Operation(op, when, intent, 0, {}, ended=when, is_running=False)
-            if known is not None and known.ended is not None and not self._is_held(op):
-                self._ended_operations[op] = known  # cached: the file does not change any more
         return None if known is None else known._replace(has_images=f"{op}.before" in names)
 
     def _load_operation(self, op: str) -> Operation | None:
@@ -234,10 +234,14 @@ class Journal:
 
     def _is_held(self, op: str) -> bool:
         try:
-            with closing_fd(files.open_dir_path(self.folder, self._root)) as folder:
-                return not is_free(f"{op}.jsonl", folder)
+            folder = files.open_dir_path(self.folder, self._root)
         except OSError:
             return False
+        try:
+            with closing_fd(folder):
+                return not is_free(f"{op}.jsonl", folder)
+        except OSError as error:  # no locks on this file system now: it may be held
+            raise Unavailable(f"the journal's {op}: {error_text(error)}") from error
 
 
 def _start_of(op: str) -> float:

@@ -140,7 +140,7 @@ class Place(NamedTuple):
     queue_metrics: str = ""
     """Path of the queue's metrics file; "" if none."""
     task_folders: tuple[str, ...] = ()
-    """Folders whose modification time changes with each task that comes, leaves or moves."""
+    """Folders whose mtime changes with each task that comes, leaves or moves; () if none tells."""
     mail_metrics: str = ""
     """Path of the mail metrics file; "" if none."""
     logs: tuple[str, ...] = ()
@@ -154,9 +154,10 @@ class Place(NamedTuple):
     has_handler: Callable[[str], bool] | None = None
     """Tells whether a kind of task has a handler; None if the configuration is unknown."""
     claim_obstacle: Callable[[str], str] | None = None
-    """Returns why no task of a kind with a handler would be claimed, "" if one would; blocks."""
+    """Returns why no task of a kind with a handler is claimed, "" if one is; None: unknown."""
     token_at: Callable[[str], float] | None = None
-    """Returns when a kind's next token comes, epoch seconds UTC; raises `StoreError`, `OSError`."""
+    """Returns when a kind's next token comes, epoch seconds UTC; raises `StoreError`, `OSError`;
+    None without rate limits."""
     location: str = ""
     """Where its tasks are, as `status` prints it: a path, or a URL without password."""
     free_tasks: Callable[[], Mapping[str, int]] = dict
@@ -207,7 +208,7 @@ class Place(NamedTuple):
     """The destinations of deliveries; None if no registry is configured."""
 
     queue_figures: Callable[[], WholeQueueFigures] | None = None
-    """Reads the state of the queue as a whole; raises `StoreError` or `OSError`."""
+    """Reads the state of the queue as a whole, if it has one; raises `StoreError` or `OSError`."""
 
     find_lingering_worker: Callable[[], int | None] = lambda: None
     """Finds a process that still works although its lock file was removed; scans all processes."""

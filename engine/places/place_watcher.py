@@ -57,8 +57,8 @@ T = TypeVar("T")
 
 
 class PlaceReadings(NamedTuple):
-    """What was read of a place, apart from its tasks; what is named as in `Place` and `PlaceMail`,
-    or as the class of a reading, is the last answer of that."""
+    """What was read of a place, apart from its tasks. A field without a text has the last answer of
+    what has this name, or returns this type, in `Place` and `PlaceMail`."""
 
     lock: LockEvidence | None = None
     queue: MetricsReading = None

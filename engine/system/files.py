@@ -75,7 +75,7 @@ def open_path(path: str, *, follow: bool = True) -> int:
 
     Root goes component by component with openat(2). A symbolic link that another user made, or
     could have made, is followed only to a folder of that same user; otherwise that user could make
-    root create, rename or remove files elsewhere. With `follow=False` none as last component.
+    root create, rename or remove files elsewhere. `follow=False` refuses a link as last component.
 
     Raises:
         PermissionError: a link of another user leads to a folder of a different user.
@@ -845,7 +845,7 @@ def regular_files(
 
 def remove_folder(name: str, dir_fd: int, last: Sequence[str] = ()) -> None:
     """Remove a folder and the regular files directly in it, the names in `last` last, in that
-    order, which also holds after a power cut: the folder is fsynced before each of these removals.
+    order, which also holds after a power cut: the folder is fsynced between these removals.
 
     Anything else in the folder stays, and so does the folder. No error if it is already gone."""
     try:
@@ -896,7 +896,7 @@ def components_below(root: str, path: str) -> list[str]:
 
 
 def open_parent(dir_fd: int, parts: Sequence[str]) -> tuple[int, str]:
-    """Open the parent of the last component below an open folder, without links; with that name."""
+    """Open the folder of the last component, below an open one, through no link; with that name."""
     fd = open_folder(".", dir_fd)
     try:
         for part in parts[:-1]:

@@ -398,7 +398,8 @@ def _close_all_but(exempt: Collection[int]) -> int:
 
 
 class _Supervisor:
-    """Starts a program, serves its input and output, reports its end; kills it on end of file."""
+    """Starts a program, serves its input and output, reports its end; kills it if the other end of
+    the socket is closed."""
 
     _program: Program
     _deadline: float

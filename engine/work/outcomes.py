@@ -195,7 +195,7 @@ class OutcomeWriter:
         self._services.log("SUCCESS", f"Task completed: {task.id} ({task.kind})")
 
     def _postponed(self, claim: Claim, later: Postponed) -> Owed:
-        """Give back a task without an attempt, due a second later, or it is claimed for ever."""
+        """Give back a task without an attempt, due in a second or later: else claimed for ever."""
         task, why = claim.task, self._services.shorten_error(str(later))
         due = max(int(self._clock()) + 1.0, later.due)
         self.put_off += 1

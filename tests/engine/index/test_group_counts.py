@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.destinations.watch import DestinationTasks
+from engine.destinations.watch import DestinationTasks, add_task
 from engine.index.filter_language import equality_filter, parse_filter
 from engine.index.group_counts import (
     FILTER_FIELDS,
@@ -151,8 +151,10 @@ def test_a_filter_narrows_the_groups(writer: Writer, reader: Reader) -> None:
 
 def test_tasks_of_destinations_are_counted_by_code() -> None:
     """Only origins are destinations; the code of an error is what its brackets contain, or the `_`
-    that an NFTBan file has in their place. Beyond a maximum they are unknown, not none."""
+    that an NFTBan file has in their place. Beyond a maximum they are unknown, not none. A task of
+    unknown age is not the oldest. A scan without an index counts the same."""
     peer, other = "https://peer.example", "http://other.example:8080"
+    young = "http://young.example"
     dead = ("[DNS] a", "[DNS] b", "DNS", f"[{'x' * 99}]", "_HTTP_503_ c_ d", "_DNS_ e")
     rows = [
         *(a_row(n, destination=peer, created=NOW - age) for n, age in enumerate((9, 30))),
@@ -160,7 +162,11 @@ def test_tasks_of_destinations_are_counted_by_code() -> None:
         *(a_row(n, state=State.DEAD, destination=peer, error=e) for n, e in enumerate(dead, 3)),
         a_row(9, state=State.DONE, destination=peer),
         *(a_row(n, destination=to) for n, to in enumerate(("ann@http.example", "httpd"), 10)),
+        *(a_row(n, destination=to, created=0.0) for n, to in enumerate((other, young), 12)),
     ]
+    scanned: dict[str, DestinationTasks] = {}
+    for task in rows:
+        add_task(scanned, task)
     with (
         TemporaryDirectory() as folder,
         closing(Writer(f"{folder}/index")) as writer,
@@ -174,7 +180,9 @@ def test_tasks_of_destinations_are_counted_by_code() -> None:
     assert counts.of("https://unknown.example") == DestinationTasks()
     assert counts.by_origin == {
         peer: DestinationTasks(2, {"DNS": 3, "": 1, "x" * 40: 1, "HTTP_503": 1}, NOW - 30),
-        other: DestinationTasks(1, {}, NOW - 5),
+        other: DestinationTasks(2, {}, NOW - 5),
+        young: DestinationTasks(1),
     }
-    assert cut.of(other) == DestinationTasks(1, {}, NOW - 5)
+    assert scanned == counts.by_origin
+    assert cut.of(other) == DestinationTasks(2, {}, NOW - 5)
     assert cut.of(peer) is None

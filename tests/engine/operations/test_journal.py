@@ -1,5 +1,6 @@
 """The journal's files: cut, noise, planted and foreign files, masked addresses, locks."""
 
+import errno
 import json
 import os
 import socket
@@ -415,6 +416,25 @@ def test_no_other_process_writes_while_it_runs(
     undo.settle_operation(MemoryStore(), journal, running._replace(ended=None))
     undo.abandon_operation(MemoryStore(), journal, running._replace(ended=None), "left as it is")
     assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize("end", [True, False])
+def test_without_a_flock_it_is_not_known_whether_it_runs(
+    end: bool, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the file system gives no lock, an operation is shown with that, not as interrupted."""
+    written(journal, a_plan(), end=end)
+
+    def refuse(fd: int) -> bool:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "is_unclaimed", refuse)
+        (unknown,) = journal.operations()
+    (known,) = journal.operations()
+
+    assert unknown.intent.verb == "?" and "No locks available" in unknown.intent.reason
+    assert known.intent.verb == "retry"
 
 
 @pytest.mark.parametrize("lose", ["file", "folder", "replaced"])
