@@ -272,7 +272,8 @@ def describe_missing(path: str) -> str:
         meant = safe_line(os.path.join(folder, close[0]))
         return f"{safe_path}: no such {what}; did you mean {meant}?"
     command = f"spooldeck {form.init_command} {shlex.quote(path)}"
-    return f"{safe_path}: no such {what} ({command} makes it)"
+    makes_it = f" ({command} makes it)" if form.init_command else ""
+    return f"{safe_path}: no such {what}{makes_it}"
 
 
 CONTRACT_VARIABLE = "SPOOLDECK_CONTRACT"

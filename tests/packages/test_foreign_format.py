@@ -51,8 +51,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def jobs(tmp_path: Path) -> str:
-    """A file with two jobs."""
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A file with two jobs; its journal is in the same folder, also for root."""
+    monkeypatch.setattr("engine.config.place_address.ROOT_STATE_FOLDER", str(tmp_path / "state"))
     path = tmp_path / "work.jobs"
     both = {f"job-{number}": {**JOB, "rev": str(number)} for number in (1, 2)}
     path.write_text(json.dumps({"change": 2, "jobs": both}))

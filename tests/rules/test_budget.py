@@ -161,7 +161,10 @@ def package_lines() -> Mapping[str, int]:
 
 def test_a_package_has_no_more_lines_than_its_row() -> None:
     """The row is lowered with the code."""
-    assert {name: -(-n // STEP) * STEP for name, n in package_lines().items()} == LINES
+    rows = {name: -(-n // STEP) * STEP for name, n in package_lines().items()}
+    wrong = {name: rows.get(name) for name in {*rows, *LINES} if rows.get(name) != LINES.get(name)}
+
+    assert not wrong, "these rows are due: lower them, or raise them and say why in the commit"
 
 
 def test_a_class_has_at_most_60_methods_with_those_of_its_bases() -> None:
