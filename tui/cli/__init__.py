@@ -169,7 +169,7 @@ def _run_reporting_errors(words: list[str]) -> int:
         print_error(f"{error}: the limit of processes is reached")
         return EX_OSERR
     except OSError as error:
-        name = "" if isinstance(error.filename, int) else error.filename  # the number of a file
+        name = "" if isinstance(error.filename, int) else error.filename  # of an open file
         where = f"{safe_line(os.fsdecode(name))}: " if name else ""
         print_error(f"{where}{error_text(error)}")
         # Without a file name, the error is about our output.

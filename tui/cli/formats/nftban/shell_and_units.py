@@ -113,12 +113,15 @@ def _write_unit(path: str, data: bytes) -> str:
     """Write a file; if a different one exists, keep it and write PATH.new. Returns the
     result text."""
     try:
-        with open(path, "rb", opener=lambda name, _: files.open_file(name)) as file:
+        with open(files.open_file(path), "rb") as file:
             if file.read() == data:
                 return f"unchanged {safe_line(path)}"
     except FileNotFoundError:
         files.replace_file(path, data)
         return f"wrote {safe_line(path)}"
+    except IsADirectoryError as error:
+        error.filename = path  # the system names only the number of the open file
+        raise
     files.replace_file(f"{path}.new", data)
     return f"kept {safe_line(path)}, which differs; wrote {safe_line(path)}.new"
 
