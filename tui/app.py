@@ -113,7 +113,7 @@ MAX_CLOSELY_FOLLOWED = 4
 
 
 class Console(SafeApp, inherit_bindings=False):
-    """The operator console. The mouse is off, so that the terminal's own selection works."""
+    """The operator console. The mouse is off by default: the terminal's own selection works."""
 
     TITLE = "spooldeck"
     # Read here: Textual would read CSS_PATH on the event loop.

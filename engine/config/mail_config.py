@@ -277,7 +277,7 @@ def field_source(
     field: str, configured: Mapping[str, Any], root: str, environ: Mapping[str, str]
 ) -> ConfigLocation | None:
     """The file and variable of the real program that set a field; None if missing, or if
-    YAML overrides it."""
+    YAML overrides it. Raises ConfigError: as `mail_settings_for`."""
     if field in configured:
         return None
     variables = NftbanVariables.read(environ, _TABLE, FILES)

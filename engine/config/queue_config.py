@@ -6,10 +6,9 @@ which data folder a setting is meant:
 
 - `queue` in YAML may set folders only together with `queue.root`, and they apply only if that root
   is opened. Its numbers always apply.
-- The `nftban.conf` pair belongs to an installation. It is read only if the data folder that it
-names
-  (`NFTBAN_DATA_DIR`, else /var/lib/nftban) is opened, or if `NFTBAN_CONFIG_DIR` is set; in the
-  latter case its numbers apply, but its folders still only for that data folder.
+- The `nftban.conf` pair belongs to an installation. It is read only if the data folder that
+  it names (`NFTBAN_DATA_DIR`, else /var/lib/nftban) is opened, or if `NFTBAN_CONFIG_DIR` is set; in
+  the latter case its numbers apply, but its folders still only for that data folder.
 - `NFTBAN_*` numbers in the environment always apply. Its folders apply to the data folder in
   `NFTBAN_DATA_DIR` there or, without that variable, to any place. The task folders (pending, work,
   dlq) are set by the place itself, unless it is that very data folder.

@@ -139,7 +139,7 @@ def undocumented(owner: type, protocols: Iterable[type]) -> Iterator[str]:
     bases = [base for each in (owner, *fulfilled) for base in each.__mro__]
     for name, method in list(vars(owner).items()):
         is_method = isinstance(method, FunctionType | property | classmethod | staticmethod)
-        texts = (getattr(vars(base).get(name), "__doc__", None) for base in bases)
+        texts = (vars(base)[name].__doc__ for base in bases if name in vars(base))
         is_described = any(texts) or any(name in getattr(b, "__annotations__", {}) for b in bases)
         if is_method and not HOOK.match(name) and not is_described:
             yield f"{owner.__module__}.{owner.__name__}.{name}"

@@ -1,4 +1,5 @@
-"""The screens of a place's tasks in groups: by a common value, and failed ones by their error.
+"""The screens of a place's tasks in groups: by a common value, and failed ones by their error;
+their keys.
 
 They show their parts (`tui.groups.parts`).
 """

@@ -222,7 +222,8 @@ class LogReader:
         return scan.exhausted
 
     async def find_time(self, when: float, line: str = "") -> tuple[LogPosition, bool] | None:
-        """The position of a time, or of the first `line` since and True; None if it was stopped."""
+        """The position of a time; with a `line`, of the first such line since then, and whether
+        there is one. None if the search was stopped."""
         search = TimeSearch(self.book, when, self.step_cells)
         if not await self.run(search):
             return None

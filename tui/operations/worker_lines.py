@@ -226,9 +226,10 @@ def worker_values(row: WorkerRow, now: float) -> dict[str, object]:
 def detail_rows(row: WorkerRow, session: PlaceSession, now: float) -> list[tuple[str, str]]:
     """Names and values about a worker, its task and its place; empty values are omitted."""
     task = next((task for task in session.active if task.id == row.task), None)
-    lock = session.readings.lock
+    lock, latest = session.readings.lock, session.inspector.latest
     due = None if session.backlog is None else session.backlog.due
-    waiting = format_count(session.inspector.latest.counts.get(State.PENDING, 0), "task")
+    pending = format_count(latest.counts.get(State.PENDING, 0), "task")
+    waiting = pending if latest.is_counted else f"{UNKNOWN} tasks"
     rows = [
         ("place", row.place),
         ("lock", "" if lock is None else f"{lock.verdict}: {lock.reason}"),

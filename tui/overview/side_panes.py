@@ -262,7 +262,7 @@ def transport_lines(
         _, look = ways.STATE_RUNS[health]
         judged = transport.judged or window
         tally, over = judged.tally, "" if judged is window else f" {judged.name}"
-        text = UNKNOWN if tally is None else f"{tally.failures:,}/{tally.attempts:,} failed{over}"
+        text = UNKNOWN if tally is None else f"{tally.failed:,}/{tally.attempts:,} failed{over}"
         left: Line = (
             ("! " if health is Health.FAILING else "  ", "error"),
             (f"{fit_text(safe_line(transport.name), name)} ", ""),

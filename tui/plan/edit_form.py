@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.widgets import Input, TextArea
+from textual.widgets import Input, TextArea, text_area
 
 from engine.model import Edge, Task
 from engine.text.safe import safe_line
@@ -16,9 +16,22 @@ from tui.terminal.sized_screen import SizedModalScreen
 from tui.text import keys
 from tui.text.lines import Line, cut_line, heading_line
 from tui.widgets.line_widgets import Lines
-from tui.widgets.text_input import LongWords, Words
+from tui.widgets.text_input import Words
 
 LABEL_CELLS = 13
+
+
+class LongWords(TextArea):
+    """An input of several lines that removes control characters, also from pasted text."""
+
+    def __init__(self, text: str, id: str) -> None:
+        super().__init__(text, id=id, compact=True, highlight_cursor_line=False)
+        self.cursor_blink = False
+
+    def edit(self, edit: text_area.Edit) -> text_area.EditResult:
+        """Insert text, escaped."""
+        edit.text = "\n".join(safe_line(line) for line in edit.text.splitlines() or [""])
+        return super().edit(edit)
 
 
 class EditScreen(SizedModalScreen[Mapping[str, object]]):

@@ -16,7 +16,6 @@ from tui.plan.planning import VerbRequest
 from tui.plan.refusals import describe_report
 from tui.screens.base import PASTED, BaseScreen
 from tui.screens.console_context import READ_ONLY, ConsoleContext
-from tui.screens.dialogs import AskScreen
 from tui.screens.rows_parts import RowsParts
 from tui.session.place_session import PlaceSession
 
@@ -95,6 +94,8 @@ def prompt_for_note(
         if text and text.strip():
             context.arming.extend()
             screen.run_worker(_write_note(screen, session, task, text), name="note", group="note")
+
+    from tui.screens.dialogs import AskScreen
 
     screen.app.push_screen(AskScreen(f"note on {safe_line(ident)}{away}", "", note_problem), take)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual import events
 from textual.app import ComposeResult
@@ -17,7 +17,6 @@ from engine.model import State
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from tui.screens.base import TOO_EARLY, key_bindings
-from tui.session.running_operations import RunningOperation
 from tui.terminal.key_queue import ConfirmGuard
 from tui.terminal.sized_screen import SizedModalScreen
 from tui.text import keys
@@ -28,6 +27,9 @@ from tui.text.progress_bar import ProgressBar, bar_line
 from tui.text.task_fields import states_name
 from tui.widgets.line_widgets import Lines
 from tui.widgets.text_input import Words
+
+if TYPE_CHECKING:
+    from tui.session.running_operations import RunningOperation
 
 
 class Option(NamedTuple):

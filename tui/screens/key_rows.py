@@ -66,7 +66,8 @@ def absent_actions(rows: Iterable[KeyRow[P, C]], parts: P) -> set[str]:
 
 
 def hints_of(rows: Iterable[KeyRow[P, C]], parts: P, stays: Collection[str] = ()) -> Iterable[Hint]:
-    """The hints now: grey and dropped first where a key is refused, but not those of `stays`."""
+    """The hints now: grey where a key is refused; those are dropped first, but not the actions of
+    `stays`."""
     for row in rows:
         label = row.label(parts)
         text = row.key.hint if label is None else label

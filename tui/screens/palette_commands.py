@@ -193,7 +193,8 @@ SORT_ORDERS: Mapping[str, str] = {
 
 def match_commands(commands: Sequence[PaletteCommand], typed: str) -> tuple[PaletteCommand, ...]:
     """The commands that the input finds, the best first. A name that begins with the input, the
-    shortest first, beats one that contains it; that beats one with words that begin so."""
+    shortest first, beats one that contains it; that beats a command with words that begin with
+    those of the input."""
     ranks = ((_rank(command, typed.casefold()), command) for command in commands)
     matches = [(rank, command) for rank, command in ranks if rank is not None]
     return tuple(command for _, command in sorted(matches, key=lambda pair: pair[0]))

@@ -95,7 +95,7 @@ class ListPanes:
         (self.details if details else self.rows).focus()
 
     def move(self, how: str) -> bool:
-        """Move the cursor and return True, or scroll the details, the only text without rows."""
+        """Move the cursor and return True, or scroll the details, also if there are no rows."""
         is_page = self._page_keys_scroll and ("page" in how or "half" in how)
         scrolls = not self.shows_board and (self.in_details or is_page)
         is_cursor = bool(self.rows.rows) and not scrolls

@@ -45,7 +45,7 @@ async def query_ages(
 async def first_useful_ages(
     session: PlaceSession, condition: Filter = NO_FILTER
 ) -> tuple[State, Ages]:
-    """The first informative age table, else with a named row."""
+    """The first age table that is informative; else the first with a named row."""
     otherwise: tuple[State, Ages] | None = None
     for state in AGE_TABLE_STATES:
         for by in age_groupings(session):

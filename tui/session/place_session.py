@@ -84,7 +84,8 @@ MAX_CLUSTERS_AGE_SECONDS = 120.0
 """Age from which a number of error clusters counts as unknown."""
 
 ACTIVE_SECONDS = 5.0
-"""Seconds for which a task must be active to count: while it starts or ends the lock is free."""
+"""Seconds for which a task must be active to count: its run starts and ends while the lock is
+free."""
 
 FIRST_QUERY_SECONDS, UNCHANGED_QUERY_SECONDS = 0.1, 5.0
 """Seconds until the due tasks are queried: from one look whether the first scan has ended to the
@@ -178,7 +179,7 @@ class PlaceSession:
         """Active tasks, as many as any screen shows."""
         self.waiting_kinds: Mapping[str, int] = {}
         self.oldest_by_kind: Mapping[str, float | None] = {}
-        """Creation time of the oldest of them, epoch seconds UTC; None if no task has one."""
+        """Creation time of the oldest pending task by kind, epoch seconds UTC; None if unknown."""
         self.due_kinds: Mapping[str, DueTasks] = {}
         """The due tasks of kinds that no worker would claim."""
         self.trash_bytes: int | None = None

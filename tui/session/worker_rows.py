@@ -21,7 +21,8 @@ MAX_NAMED_QUEUES, NO_NAME = 3, "(no name)"
 
 
 class WorkerRow(NamedTuple):
-    """A worker with one of its tasks, or that there is none; None where a value is not known."""
+    """A worker with one of its tasks, or a place without a worker, which has no PID. None where a
+    value is not known, or the format has none."""
 
     place: str
     """Name of the place as the operator gave it."""

@@ -143,7 +143,8 @@ class BandwidthBudget:
 
     @property
     def skips_repaint(self) -> bool:
-        """True if this second has no repaint; a frame would wait behind earlier output."""
+        """True if this second has no repaint, unless a key asks for one: it is between two periods,
+        or a frame would wait behind earlier output."""
         return self._is_blocked or self._turns % round(self.period / SAMPLE_SECONDS) != 0
 
     def describe_rate(self) -> str:

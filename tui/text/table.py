@@ -64,7 +64,8 @@ class Column(NamedTuple, Generic[R]):
     grows: int = 0
     """Cells that it takes at most of what the others leave."""
     rank: int = 0
-    """A narrow table drops the highest first, then shrinks; 0 stays, below 0 goes last."""
+    """A narrow table drops the highest first, before a column shrinks; 0 stays, below 0 is dropped
+    where shrinking is not enough."""
     least: int = 0
     """Minimum width of the table in cells; a narrower one lacks the column."""
     keeps_end: bool = False

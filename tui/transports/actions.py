@@ -139,7 +139,7 @@ def other_transport_lines(name: str, routes: MailRoutes, width: int) -> list[Lin
         row: Line = (
             (f"{MARGIN}{label:<{DIALOG_LABEL_CELLS}} ", "muted"),
             (f"{fit_text(safe_line(other), 9)} ", ""),
-            (f"{fit_text(word, 9)} {safe_line(why)}".rstrip(), "muted"),
+            (f"{fit_text(word, 10)} {safe_line(why)}".rstrip(), "muted"),
         )
         lines.append(cut_line(row, width))
     return lines

@@ -107,7 +107,7 @@ class Painted(CachedRender, SizedWidget):
         self._write_border(*map(Content.from_rich_text, labels))
 
     def _write_border(self, title: Content, subtitle: Content) -> None:
-        """Set its words, repaint changed lines; Textual would repaint all: 2 kB a motion."""
+        """Set the words in it, and repaint the changed lines: Textual would repaint the widget."""
         gutter, (width, height) = self.gutter, self.outer_size
         changed = []
         if _parts(title) != _parts(self._border_title):

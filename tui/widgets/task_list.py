@@ -94,8 +94,8 @@ class TaskList(Painted, can_focus=True):
             self.paint()
 
     def move(self, action: str) -> None:
-        """Move by a motion of the key table: down, up, half_down, page_down, first and so on. No
-        message is sent, as the caller knows that the cursor moved: it would repaint again."""
+        """Move by a motion of the key table: down, up, half_down, page_down, first and so on. It
+        sends no message, as the caller knows that the cursor moved: that would repaint again."""
         before, is_told = self.rows.view.cursor, self._reported == _facts(self.rows.view)
         self.rows.move(action)
         now = self.rows.view.cursor

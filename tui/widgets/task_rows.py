@@ -242,7 +242,8 @@ def _is_holding(until: float, now: float) -> bool:
 
 
 async def _find_cursor(source: RowSource, view: ListView, window: Window) -> tuple[int, str]:
-    """Position for the cursor, and the id of its task if that left: then on the next one there."""
+    """Position for the cursor, and the id of its former task if that has left. Then the cursor is
+    on the next task that still exists: below, else above."""
     id, at = view.cursor.id, view.cursor.at
     if view.is_unpinned or not id:
         return (0 if view.is_unpinned else at), ""

@@ -1,11 +1,10 @@
-"""Text inputs of one line and of several."""
+"""A text input of one line."""
 
 from __future__ import annotations
 
 from textual.geometry import Size
 from textual.reactive import Reactive
-from textual.widgets import Input, TextArea
-from textual.widgets.text_area import Edit, EditResult
+from textual.widgets import Input
 
 from engine.text.safe import safe_line
 
@@ -23,16 +22,3 @@ class Words(Input):
     def replace(self, text: str, start: int, end: int) -> None:
         """Replace text, escaped."""
         super().replace(safe_line(text), start, end)
-
-
-class LongWords(TextArea):
-    """An input of several lines that removes control characters, also from pasted text."""
-
-    def __init__(self, text: str, id: str) -> None:
-        super().__init__(text, id=id, compact=True, highlight_cursor_line=False)
-        self.cursor_blink = False
-
-    def edit(self, edit: Edit) -> EditResult:
-        """Insert text, escaped."""
-        edit.text = "\n".join(safe_line(line) for line in edit.text.splitlines() or [""])
-        return super().edit(edit)

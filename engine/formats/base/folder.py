@@ -32,7 +32,8 @@ def outcome_of(move: Move, answer: str | Exception) -> Outcome:
 class SpoolFolder:
     """A folder that is opened when it is first needed.
 
-    Its methods raise Unavailable if it is missing, or cannot be opened or read now.
+    Its methods raise Unavailable if it is missing, or cannot be opened or read now; `sync` also
+    OSError.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class SpoolFolder:
         self._stat, self._owner = folder_stat, files.new_file_owner(folder_stat)
 
     def exists(self) -> bool:
-        """True if it can be read: false only for a folder made on demand that is missing."""
+        """False only for a folder made on demand that is missing, or whose path is no folder."""
         return self._fd >= 0 or not self._make or files.is_folder(self.path)
 
     def problem(self) -> Problem | None:

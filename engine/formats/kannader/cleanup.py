@@ -44,7 +44,7 @@ def erase_target(spool: KannaderSpool, target: LinkTarget) -> None:
     """Delete one recipient of a mail, and the mail with its last recipient.
 
     Raises:
-        Refused, OSError: as `erase_target`.
+        Refused, OSError: as `erase_link`.
     """
     try:
         mail = files.open_folder(target.mail, spool.data.fd)

@@ -212,8 +212,8 @@ class Log:
         count proves that a worker died after sending. Raises OSError: the log exists and cannot be
         read."""
         sent_attempt = 0
-        found = find_lines(self.path, message_id.encode())
-        for line in (line for raw in found for line in parse_lines([raw]).lines):
+        matches = find_lines(self.path, message_id.encode())
+        for line in (line for raw in matches for line in parse_lines([raw]).lines):
             its = line.fields.get("attempt")
             if line.fields.get("message_id") != message_id or not isinstance(its, int):
                 continue

@@ -55,7 +55,8 @@ class Suspensions:
             os.close(folder_fd)
 
     def suspend(self, name: str, since: float, who: str, why: str) -> bool:
-        """Suspend a transport, durably; False if it was suspended already: nothing is changed."""
+        """Suspend a transport, durably; False if it was suspended already: nothing is changed.
+        Raises ValueError also if there is no such transport."""
         if name not in SUSPENDABLE_NAMES:
             raise ValueError(
                 f"no transport {name!r}: expected one of {', '.join(SUSPENDABLE_NAMES)}"

@@ -1,1 +1,1 @@
-"""The transports, one module each, and the choice between them."""
+"""The transports, the programs that they run, and the choice between them."""

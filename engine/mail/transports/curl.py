@@ -118,7 +118,8 @@ class Curl:
 def render_config(
     settings: MailSettings, helo: str, mail: Mail, password: str, message: str
 ) -> bytes:
-    """Return curl's configuration for standard input: send the file `message` to the relay."""
+    """Return curl's configuration for standard input: send the file `message` to the relay. Raises
+    NotSent: a setting contains a control character."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     scheme = "smtps" if settings.port == SMTPS_PORT else "smtp"
     options = [

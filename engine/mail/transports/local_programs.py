@@ -1,7 +1,7 @@
 """Send mail with a program of this machine: postfix, sendmail, exim, msmtp or mailx.
 
-All get the mail by the command line of sendmail, but mailx, which makes its own headers and runs
-sendmail: the last fallback. Several programs have that name, and all get the same arguments:
+All but mailx get the mail by the command line of sendmail. mailx is the last fallback: it makes its
+own headers and runs sendmail. Several programs are named mailx, and all get the same arguments:
 bsd-mailx, s-nail, the older Heirloom mailx, and GNU Mailutils.
 """
 

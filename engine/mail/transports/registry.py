@@ -1,4 +1,4 @@
-"""The list of transports, the choice of the one to use, and the one that sends nothing."""
+"""The list of transports, the choice of the one to use, and the one that keeps mail in memory."""
 
 from __future__ import annotations
 

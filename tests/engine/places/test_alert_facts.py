@@ -79,7 +79,8 @@ def by_status(setup: Setup) -> tuple[Alert, ...]:
 
 def by_recorder(setup: Setup) -> tuple[Alert, ...]:
     """As the flight recorder of a worker finds them."""
-    return RecorderThread(setup).take_sample().alerts
+    with closing(RecorderThread(setup)) as recorder:
+        return recorder.take_sample().alerts
 
 
 def by_console(setup: Setup) -> tuple[Alert, ...]:

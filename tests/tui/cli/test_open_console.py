@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,15 @@ def test_what_is_shown_waits_for_nothing_else(
     modules = set(report.read_text().split())
     assert there in modules
     assert named(modules, unwanted) == set()
+
+
+def test_the_task_list_waits_for_no_dialog() -> None:
+    """A list opens before the code of dialogs, forms and replays is loaded."""
+    program = "import sys, tui.queue.screen; print(*sys.modules)"
+    argv = [sys.executable, "-c", program]
+    said = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+    later = {"tui.screens.dialogs", "tui.session.running_operations", "textual.widgets._text_area"}
+    assert named(set(said.split()), later) == set()
 
 
 def test_what_is_opened_is_on_screen_before_the_console(spool: str) -> None:

@@ -258,14 +258,14 @@ def test_columns_that_no_row_has_are_absent() -> None:
     assert widths == {30, 50, 80}
 
 
-def test_an_unknown_number_of_due_tasks_is_a_question_mark() -> None:
-    """Where the due time of a task is unknown, the details do not count the due ones."""
+def test_an_unknown_number_of_tasks_is_a_question_mark() -> None:
+    """Before the tasks are counted, and where due times are unknown, the details show no 0."""
     session = PlaceSession(a_place(a_memory([])), lambda: NOW)
     session.backlog = BacklogSummary(due=None)
 
     rows = dict(view.detail_rows(WorkerRow("/srv/a", 1, "a"), session, NOW))
 
-    assert rows["waiting"] == "0 tasks, ? due"
+    assert rows["waiting"] == "? tasks, ? due"
 
 
 def test_a_process_counts_once() -> None:

@@ -23,11 +23,11 @@ from engine.store import Unavailable
 from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import NOW, Clock, a_memory, a_place, a_task, some_tasks
 from tui.plan import pace_form as pace_view
-from tui.plan.edit_form import EditScreen
+from tui.plan.edit_form import EditScreen, LongWords
 from tui.plan.edit_lines import FIELDS, editable_fields, parse_fields
 from tui.plan.pace_form import ALL_FIELDS, OFF, PaceScreen, form_from_pace, pace_from_form
 from tui.plan.screen import PlanScreen
-from tui.widgets.text_input import LongWords, Words
+from tui.widgets.text_input import Words
 
 TASK = a_task(2, description="Daily report", due=NOW + 600)
 MAIL = TASK._replace(description="a@x.org to b@y.org", destination="b@y.org")

@@ -459,6 +459,15 @@ def test_mail_that_found_no_transport_is_no_transport() -> None:
     assert summary.strip() == "none failing"
 
 
+def test_mail_to_bad_addresses_is_no_failure_of_a_transport() -> None:
+    """The overview counts what failed as the table does: without mail to bad addresses."""
+    curl = a_way(*[DeliveryCounts(50, 14, 33, refused=33)] * 3)
+
+    assert "0%" in row_of(curl, 120)
+    panel = side_panes.transport_lines(MailHealth((curl,)), 0.5, 60, 4, has_mail=True)
+    assert "OK  0/50 failed" in words(panel)
+
+
 def test_suspended_wins_over_failing_and_the_figures_stay() -> None:
     """In the table, on the overview and in the detail; so it is seen whether it still sends."""
     stopped = {"curl": TransportSuspension("curl", NOW, "ana", "the relay moves")}

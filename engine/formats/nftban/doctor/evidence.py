@@ -1,4 +1,4 @@
-"""Findings about what may not be read, and commands that show a file."""
+"""Findings about what may not be read, and commands that show a file or a repair."""
 
 from __future__ import annotations
 

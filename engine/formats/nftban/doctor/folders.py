@@ -1,4 +1,5 @@
-"""Folder checks: existence, owners, modes, nesting, our own rights."""
+"""Folder checks: existence, owners, modes, nesting, our own rights; and of their disks: one file
+system for renames, a safe type, enough free space."""
 
 from __future__ import annotations
 

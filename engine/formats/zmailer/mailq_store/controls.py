@@ -1,6 +1,6 @@
 """What a user may do at a scheduler by the rights that it gave at the login: edges and controls.
 
-The controls start a host; delete a message or a thread, and check that.
+The controls start a host, or delete a message or a thread and check that it is gone.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _CONTROLS = {
 
 
 class SchedulerControls:
-    """The controls that a user has at one server."""
+    """The edges and controls that a user has at one server."""
 
     def __init__(self, source: ThreadSource, user: str) -> None:
         self._source = source
         self.edges: Edges = {}
-        """Those without the right are refused, as are controls. A dump has no rights, and none."""
+        """Refused without the right to them, as `controls`; without any right there are none."""
         self.controls: Mapping[str, Control] = {}
         if source.rights:
             why_no_kill, why_no_start = (

@@ -159,8 +159,8 @@ def open_source(address: ServerAddress, clock: Callable[[], float]) -> ThreadSou
 
 
 def parse_place(address: Address) -> ServerAddress:
-    """Parse the URL of a server; a path is that of a rendezvous file, and has neither host nor
-    socket.
+    """Parse the URL of a server, mailq://USER@HOST:PORT or mailq+unix://USER@/PATH; a path is that
+    of a rendezvous file, and has neither host nor socket.
 
     Without a user, it logs in as the client of the original does. Raises Unavailable: a part is
     invalid or unknown, or the password of the user is missing."""

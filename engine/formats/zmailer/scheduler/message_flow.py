@@ -1,4 +1,7 @@
-"""The way of each message: read, scheduled, answered, expired, completed or killed."""
+"""The way of each message: read, scheduled, answered, expired, completed or killed.
+
+Its outcomes are also appended to the verbose log that it may name (v line).
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,15 @@
-"""The log file of a scheduler."""
+"""What a scheduler writes: its log file, syslog."""
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 
 import pytest
 
-from engine.formats.zmailer.log_file import SchedulerLog
+from engine.formats.zmailer import log_file
+from engine.formats.zmailer.log_file import SchedulerLog, SchedulerOutputs
 
 
 def test_the_log_has_times_and_can_be_rotated(
@@ -31,3 +34,26 @@ def test_the_log_has_times_and_can_be_rotated(
     assert all(len(one) == 14 and one.isdigit() for one in stamps)
     assert "\x1b" not in (tmp_path / "old").read_text()
     assert path.read_text().endswith(" to the new file\n")
+
+
+def test_a_line_for_syslog_has_the_priority_and_the_tag_of_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Facility mail, severity info, the tag scheduler; none without SYSLOGFLG, and no error without
+    syslog."""
+    path = str(tmp_path / "log")
+    monkeypatch.setattr(log_file, "SYSLOG_SOCKET", path)
+    log = SchedulerLog("", lambda: 0.0)
+    wanted, unwanted = (
+        SchedulerOutputs(log, "", lambda: 1_795_167_675.0, has_syslog=one) for one in (True, False)
+    )
+    wanted.syslog("no syslog listens")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(path)
+        listener.setblocking(False)
+        unwanted.syslog("S1: 12 killed")
+        wanted.syslog("S1: 12 killed")
+        text = listener.recv(4096).decode()
+
+    assert text.startswith("<22>Nov 20 ")
+    assert text.endswith(f" scheduler[{os.getpid()}]: S1: 12 killed")

@@ -81,6 +81,10 @@ class RecorderThread:
                 SAMPLE_INTERVAL_SECONDS - self._clock() % SAMPLE_INTERVAL_SECONDS,
                 SAMPLE_COST_FACTOR * took,
             )
+        self.close()
+
+    def close(self) -> None:
+        """Close the place and its recording; the thread does it when it ends."""
         self._recorder.close()
         self._watch.close()
         if self._store is not None:

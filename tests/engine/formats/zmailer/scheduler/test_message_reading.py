@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 
+from engine.formats.zmailer.reports import ReportForm, ReportSettings, SenderReports
 from engine.formats.zmailer.scheduler.message_flow import MessageFlow, SchedulerParts
 from engine.formats.zmailer.scheduler.message_outcomes import (
     MessageOutcomes,
@@ -629,6 +630,30 @@ def test_the_end_of_a_message_goes_to_syslog(spool_files: SchedulerSpool) -> Non
 
     ident = names.spool_id(70, FIRST * 10**9)
     assert spool_files.syslogged == [f"{ident}: complete (total 1 recipients, 0 failed)"]
+
+
+def test_a_report_goes_to_syslog(spool_files: SchedulerSpool) -> None:
+    """In the words of ZMailer 3.0.1: the form and the message, or that no sender gets a report."""
+    reports = SenderReports(
+        spool_files.folders,
+        ReportSettings("mta.example"),
+        lambda name: ReportForm(),
+        form_name=lambda row: "delivery",
+        log=spool_files.syslogged.append,
+    )
+    spool_files.outcomes = MessageOutcomes(spool_files.places, spool_files.reader, reports.report)
+    for number, error_address in ((70, "e a@b.example\n"), (71, "")):
+        path = spool_files.spool.put(number, recipient())
+        path.write_text(path.read_text().replace("e a@b.example\n", error_address))
+        loaded = spool_files.load(number)
+        answer(spool_files, loaded, loaded.groups[0].offsets[0], "error no user")
+        assert spool_files.outcomes.complete(loaded.message, NOW) == (1, 1)
+
+    ident = names.spool_id(70, FIRST * 10**9)
+    assert spool_files.syslogged == [
+        f"Created 'delivery' report on spoolid: {ident}",
+        "Nothing to report, ignorecount: 1",
+    ]
 
 
 @pytest.mark.parametrize(
