@@ -169,7 +169,8 @@ def _run_reporting_errors(words: list[str]) -> int:
         print_error(f"{error}: the limit of processes is reached")
         return EX_OSERR
     except OSError as error:
-        where = f"{safe_line(os.fsdecode(error.filename))}: " if error.filename else ""
+        name = "" if isinstance(error.filename, int) else error.filename  # of an open file
+        where = f"{safe_line(os.fsdecode(name))}: " if name else ""
         print_error(f"{where}{error_text(error)}")
         # Without a file name, the error is about our output.
         if error.filename and error.errno in _NO_ROOM:

@@ -40,7 +40,6 @@ from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
 from engine.work.handlers import Handler
 from engine.work.services import WorkerServices
-from tui.cli.formats.bullmq import federation
 from tui.cli.formats.bullmq.worker import FORMAT, run_worker
 from tui.cli.queue.doctor import doctor as check_place
 from tui.cli.queue.doctor import print_findings
@@ -333,7 +332,7 @@ def _forget(registry: Registry | None, server: str) -> int:
 
 def doctor(setup: Setup, *, json: bool) -> int:
     """Print the findings of all checks; the exit code says whether one needs action."""
-    federation.require_packages()
+    require_packages()
     code = print_findings(chain(_check_own(setup), _check_servers(setup)), as_json=json)
     return max(code, check_place(setup, json=json))
 
@@ -345,14 +344,14 @@ def _check_own(setup: Setup) -> Iterator[tuple[str, Finding]]:
 
     settings = settings_of(setup)
     try:
-        keys = federation.read_own_keys(settings)
+        keys = read_own_keys(settings)
     except BadKeys as error:
         yield "keys", bad(safe_line(str(error)), "spooldeck federation keys")
     else:
         yield "keys", ok(f"fingerprint {fingerprint(keys.public.signing)}")
-    origin = federation.own_origin(settings)
+    origin = own_origin(settings)
     if not origin:
-        fix = f"set federation.origin, or ${federation.ORIGIN_VARIABLE} of the worker"
+        fix = f"set federation.origin, or ${ORIGIN_VARIABLE} of the worker"
         yield "origin", bad("our own origin is not known", fix)
     else:
         unsafe = " (not encrypted)" if origin.startswith("http://") else ""

@@ -116,8 +116,6 @@ def add(
         fail(EX_NOPERM, refused)
     try:
         if new.batch:
-            pass
-
             return add_batch(setup, store, new.batch, strict=strict, as_json=json)
         now = time.time()
         task = verbs.enqueue(

@@ -13,7 +13,7 @@ from engine.system.files import Refused
 from engine.text.safe import safe_line
 from engine.text.times import format_time
 from tui.cli.formats.nftban.dlq import acted_row
-from tui.cli.setup.output import Answer, note_if_empty
+from tui.cli.setup.output import Answer, note_if_empty, print_json
 from tui.text.task_row import time_fields
 
 
@@ -44,8 +44,9 @@ def _line(aside: QuarantinedFile) -> str:
     return " | ".join(map(safe_line, (aside.name, state, since, aside.former_name, aside.reason)))
 
 
-def put_back(setup: Setup, names: list[str]) -> Answer:
-    """Put repaired files back to their former paths; exit 1 if one was not moved."""
+def put_back(setup: Setup, names: list[str], *, json: bool) -> int:
+    """Put repaired files back to their former paths, and print each when it was moved; exit 1 if
+    one was not."""
     setup.require_writable()
     placed: dict[str, str] = {}
     failed: dict[str, str] = {}
@@ -58,9 +59,9 @@ def put_back(setup: Setup, names: list[str]) -> Answer:
                 print_error(f"{safe_line(name)}: not put back: {safe_line(str(error))}")
                 continue
             placed[name] = where
+            if not json:
+                print(f"{name} put back as {where}")
             setup.log_if_allowed("INFO", f"Put back: {name} as {where}")
-    return Answer(
-        lambda: acted_row("put-back", placed, failed=failed.items()),
-        lambda: (f"{name} put back as {where}" for name, where in placed.items()),
-        int(bool(failed)),
-    )
+    if json:
+        print_json(acted_row("put-back", placed, failed=failed.items()))
+    return int(bool(failed))

@@ -26,7 +26,7 @@ from engine.system.command_errors import EX_CONFIG, EX_USAGE, LOST_NULL, fail, p
 from engine.text.safe import safe_line
 from engine.version import program_command
 from engine.work.worker import HANDLER_GRACE_SECONDS
-from tui.cli.setup.output import Answer
+from tui.cli.setup.output import Answer, captured_lines, print_answer
 from tui.cli.setup.templates import HOUSEKEEPING_SECONDS, TEXTS, fill_template
 
 _SHELL_INIT = f"{os.path.dirname(os.path.abspath(__file__))}/texts/shell-init.sh"
@@ -75,24 +75,27 @@ def _variables() -> list[str]:
 # ---- systemd, tmpfiles, logrotate
 
 
-def install_units(setup: Setup, folder: str) -> Answer:
-    """Write units and snippets for this queue into a folder, and print the next steps."""
+def install_units(setup: Setup, folder: str, *, json: bool) -> int:
+    """Write units and snippets for this queue into a folder, print each when it is written, then
+    the next steps."""
     if not os.path.isdir(folder):
         fail(EX_USAGE, f"{safe_line(folder)}: expected a folder to write into (mkdir it first)")
     open_spool(setup).close()  # its error names what is missing
     values = _values(setup)
-    written, steps = [], _NEXT_STEPS.format(where=shlex.quote(os.path.abspath(folder))).splitlines()
-    for name in _UNITS:
-        if name == "spooldeck.logrotate" and not values["logs"]:
-            why = f"logrotate cannot name files in {safe_line(setup.queue.log_dir)}"
-            print_error(f"{name} not written: {why}")
-            steps = [step for step in steps if "logrotate" not in step]
-            continue
-        data = fill_template(f"{TEXTS}/{name}", values).encode()
-        written.append(_write_unit(f"{folder}/{name}", data))
+    steps = _NEXT_STEPS.format(where=shlex.quote(os.path.abspath(folder))).splitlines()
+    with captured_lines(json) as written:
+        for name in _UNITS:
+            if name == "spooldeck.logrotate" and not values["logs"]:
+                why = f"logrotate cannot name files in {safe_line(setup.queue.log_dir)}"
+                print_error(f"{name} not written: {why}")
+                steps = [step for step in steps if "logrotate" not in step]
+                continue
+            data = fill_template(f"{TEXTS}/{name}", values).encode()
+            print(_write_unit(f"{folder}/{name}", data))
     for warning in _warnings(setup):
         print_error(warning)
-    return Answer(lambda: {"folder": folder, "lines": written}, lambda: [*written, *steps])
+    answer = Answer(lambda: {"folder": folder, "lines": written}, lambda: steps)
+    return print_answer(answer, as_json=json)
 
 
 _NEXT_STEPS = """\
@@ -116,6 +119,9 @@ def _write_unit(path: str, data: bytes) -> str:
     except FileNotFoundError:
         files.replace_file(path, data)
         return f"wrote {safe_line(path)}"
+    except IsADirectoryError as error:
+        error.filename = path  # the system names only the number of the open file
+        raise
     files.replace_file(f"{path}.new", data)
     return f"kept {safe_line(path)}, which differs; wrote {safe_line(path)}.new"
 

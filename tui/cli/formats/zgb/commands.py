@@ -88,7 +88,7 @@ def init(setup: Setup, place: str) -> Answer:
     )
 
 
-def enqueue(setup: Setup, number: int, *, type: str) -> Answer:
+def enqueue(setup: Setup, number: int, *, type: str, json: bool) -> int:
     """Queue the mails of a registration; print of each its state, and whether it is new."""
     place = zgb_place(setup)._replace(rolls_back=True)
     kinds = (type,) if type else place.zgb_settings.enqueued_kinds
@@ -105,14 +105,16 @@ def enqueue(setup: Setup, number: int, *, type: str) -> Answer:
             done = store.enqueue(number, kinds)
         except Unsupported as error:
             fail(EX_USAGE, str(error))
-        rows = [(one, one.task.word or store.states[one.task.state]) for one in done]
-        lines = [_enqueued(*row) for row in rows]
-        if not store.settings().is_enabled:
-            lines.append(f"paused, {store.backlog(time.time()).waiting:,} waiting")
-    return Answer(
-        lambda: ({**task_row(one.task, word), "is_new": one.is_new} for one, word in rows),
-        lambda: lines,
-    )
+        # Printed before the database is read again, which may fail: the mails are queued.
+        for one in done:
+            word = one.task.word or store.states[one.task.state]
+            if json:
+                print_json({**task_row(one.task, word), "is_new": one.is_new})
+            else:
+                print(_enqueued(one, word))
+        if not json and not store.settings().is_enabled:
+            print(f"paused, {store.backlog(time.time()).waiting:,} waiting")
+    return DONE
 
 
 def _enqueued(one: Enqueued, word: str) -> str:

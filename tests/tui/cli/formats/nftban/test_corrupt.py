@@ -5,12 +5,16 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from engine.config import queue_config
 from engine.formats.known_formats import setup_for
 from engine.formats.nftban import task_format
+from engine.formats.nftban.store import NftbanStore
 from engine.model import Problem, State, Task
 from engine.operations.retention import MAIL_CHECK_MARKER
 from tests.nftban_queues import Run, store_at
+from tui.cli import main
 from tui.cli.formats.nftban.worker_parts import worker_services
 from tui.queue.problems_screen import problem_rows
 
@@ -74,6 +78,23 @@ def test_quarantined_files_are_listed_and_put_back(root: str, spooldeck: Run) ->
     assert mended.stdout == f"{quarantined_file.name} put back as pending/{TASK.id}.task\n"
     assert [path.name for path in pending.iterdir()] == [f"{TASK.id}.task"]
     assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", "")
+
+
+def test_a_file_that_was_put_back_is_printed_if_the_next_one_fails(
+    root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C at the second file: the line of the first one is on standard output."""
+
+    def restore(store: NftbanStore, name: str) -> str:
+        if name == "2":
+            raise KeyboardInterrupt
+        return f"pending/{name}.task"
+
+    monkeypatch.setattr(NftbanStore, "restore_quarantined", restore)
+
+    code = main(["--root", root, "queue", "corrupt", "put-back", "1", "2", "3"])
+
+    assert (code, capsys.readouterr().out) == (130, "1 put back as pending/1.task\n")
 
 
 def test_a_worker_asks_for_spooled_mail_once_a_second_of_its_clock(root: str) -> None:

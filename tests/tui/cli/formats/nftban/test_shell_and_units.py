@@ -16,6 +16,7 @@ import pytest
 
 from engine import verbs
 from engine.system import files
+from engine.system.command_errors import EX_IOERR
 from tests import command
 from tests.nftban_queues import bury_one, clean_environment, store_at, tasks_at
 from tests.other_users import OTHER_UID, as_user, place_for_all
@@ -638,6 +639,20 @@ def test_the_registry_of_destinations_is_writable(place: Place) -> None:
 
     assert "-/srv/shared" in setting(unit, "ReadWritePaths").split()
     assert setting(unit, "TimeoutStopSec") == "135"
+
+
+def test_a_unit_that_was_written_is_printed_if_another_cannot_be(place: Place) -> None:
+    """The second file is a folder: the line of the first one is on standard output."""
+    folder = place.folder / "units"
+    (folder / TIMER).mkdir(parents=True)
+
+    run = place.run("--root", place.root, "install-units", folder)
+
+    assert (run.returncode, run.stderr) == (
+        EX_IOERR,
+        f"spooldeck: {folder}/{TIMER}: Is a directory\n",
+    )
+    assert run.stdout == f"wrote {folder}/{ONCE}\n"
 
 
 def test_a_worker_for_another_users_queue_runs_as_that_user(place: Place) -> None:

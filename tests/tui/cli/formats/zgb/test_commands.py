@@ -31,7 +31,8 @@ from engine.model import Task
 from engine.monitor import prometheus
 from engine.monitor.forecast import forecast_drain
 from engine.monitor.throughput import Drain, Trend
-from engine.system.command_errors import NotReadable
+from engine.store import Unavailable
+from engine.system.command_errors import EX_UNAVAILABLE, NotReadable
 from tests.mail_queue_commands import PATIENCE, Site, soon
 from tests.programs import a_script
 from tests.unprivileged_user import as_other_user, other_users_folder
@@ -99,6 +100,30 @@ def test_enqueue_makes_no_second_job(site: Site) -> None:
     assert one.stdout == "8-organizer created\n"
     assert both.stdout == "8-organizer already exists: pending\n"
     assert (off.returncode, "user mails are disabled" in off.stderr) == (78, True)
+
+
+def test_queued_mails_are_printed_if_the_database_cannot_be_read_after_that(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The number of waiting mails cannot be read: the ids of the new ones are printed, and with
+    --json it is not read."""
+    site.make(7, 8)
+    site.settle(mailQueueEnabled="0")
+
+    def refuse(store: ZgbStore, now: float) -> None:
+        raise Unavailable("disk I/O error")
+
+    monkeypatch.setattr(ZgbStore, "backlog", refuse)
+    words = ["--config", str(site.config), "zgb", "enqueue", "--root", site.path]
+
+    code = main([*words, "7"])
+    output = capsys.readouterr()
+    json_code = main([*words, "8", "--json"])
+
+    assert (code, output.err) == (EX_UNAVAILABLE, "spooldeck: disk I/O error\n")
+    assert output.out == "7-user created\n7-organizer created\n"
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (json_code, [row["is_new"] for row in rows]) == (0, [True, True])
 
 
 def test_a_job_is_shown_by_its_row(site: Site) -> None:
