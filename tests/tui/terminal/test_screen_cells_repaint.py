@@ -111,14 +111,14 @@ async def test_random_states_at_random_sizes_equal_a_full_repaint(seed: int, sta
         screen_cells = Shown(operator.console)
         screen = Panes()
         await operator.console.push_screen(screen)
-        for state in range(states):
+        for _ in range(states):
             if not numbers.randrange(8):
                 screen_cells.cells.clear()
                 await operator.pilot.resize_terminal(*numbers.choice(SIZES))
             screen.show(numbers)
             await operator.pilot.pause()
-            await operator.until(lambda: not screen._layout_required and not screen._dirty_widgets)
-            assert screen_cells.lines() == whole(operator.console), (seed, state)
+            # A frame may come some milliseconds after the last layout; nothing else paints here.
+            await operator.until(lambda: screen_cells.lines() == whole(operator.console))
 
 
 def test_every_screen_is_painted_so() -> None:
