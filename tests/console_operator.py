@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 import pytest
+from textual.css.query import NoMatches
 from textual.events import Key
 from textual.message_pump import MessagePump
 from textual.pilot import Pilot
@@ -129,12 +130,15 @@ class ConsoleOperator:
         every: float = 0.01,
         describe: Callable[[], str] = lambda: "",
     ) -> None:
-        """Wait until `true()` is, and paint the boards meanwhile; if it never is, say `told()`."""
+        """Wait until `true()` is, and paint the boards meanwhile; else fail with `describe()`."""
 
         def painted() -> object:
             if isinstance(self.console.screen, BOARDS):
                 self.console.screen.paint()
-            return true()
+            try:
+                return true()
+            except NoMatches:  # the screen that has this pane is not on top yet
+                return False
 
         await until(self.pilot, painted, lambda: f"{describe()}\n{self.text}\n{self.page}", every)
 

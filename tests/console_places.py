@@ -232,7 +232,7 @@ async def until(
     describe: Callable[[], str] = lambda: "",
     every: float = 0.01,
 ) -> None:
-    """Let the console work until `true()` is; fails with the text of `told()` after a minute.
+    """Let the console work until `true()` is; fails with `describe()` after a minute.
 
     It is checked each `every` seconds.
     """

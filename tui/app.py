@@ -36,6 +36,7 @@ from tui.text.glyphs import ASCII, Glyphs
 from tui.text.glyphs import glyphs_of_locale as glyphs_of
 from tui.text.lines import Line
 from tui.text.table import short_names
+from tui.widgets.background import run_in_background
 from tui.widgets.theme import ThemeLoader
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class ConsoleExit:
             await self.close_places(keep_worker)
             self._app.exit(return_code=code)
 
-        self._app.run_worker(close(), name="leave")
+        run_in_background(self._app, close, name="leave")
 
 
 @runtime_checkable
@@ -192,9 +193,10 @@ class Console(SafeApp, inherit_bindings=False):
         for number, code in SIGNAL_EXIT_CODES.items():
             loop.add_signal_handler(number, partial(self.end, code))
         period, is_shown = (lambda: self.bandwidth.period), partial(_is_shown, self)
-        following = follow_places(self.sessions, period, HEADSTART_SECONDS, is_shown)
-        self.run_worker(following, name="follow")
-        self.run_worker(self.theme_loader.follow_files(self.say), name="theme")
+        following = partial(follow_places, self.sessions, period, HEADSTART_SECONDS, is_shown)
+        run_in_background(self, following, name="follow")
+        follow_files = partial(self.theme_loader.follow_files, self.say)
+        run_in_background(self, follow_files, name="theme")
         self.set_interval(SAMPLE_SECONDS, self._sample)
         if self._first not in (keys.OVERVIEW, keys.LIST):
             self.navigator.goto(Target(keys.OVERVIEW))  # Esc closes it, so it needs a screen below

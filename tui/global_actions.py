@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from textual.app import App, SuspendNotSupported
@@ -26,6 +27,7 @@ from tui.terminal import clipboard
 from tui.text import export, keys
 from tui.text.export import Export, ExportRefused, ExportTable
 from tui.text.progress_bar import ProgressBar
+from tui.widgets.background import run_in_background
 from tui.widgets.theme import theme_names as theme_names
 
 WHOLE_COMMAND = "whole command"
@@ -136,7 +138,8 @@ def _export(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
 
     def begin(path: str | None) -> None:
         if path:
-            app.run_worker(_write_export(app, screen, sheet, path), name="export", group="export")
+            writing = partial(_write_export, app, screen, sheet, path)
+            run_in_background(app, writing, name="export", group="export")
 
     usual = export.default_path(sheet, services.context.clock())
     app.push_screen(AskScreen("export to", usual, export.path_error), begin)

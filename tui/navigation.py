@@ -14,6 +14,7 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys
+from tui.widgets.background import run_in_background
 
 if TYPE_CHECKING:
     from tui.confirm.action_screen import Action
@@ -228,7 +229,7 @@ def _open_lock(to: Navigator, target: Target) -> None:
             screens = [screen for screen in to.app.screen_stack if isinstance(screen, BaseScreen)]
             next(screen for screen in reversed(screens) if screen.KIND != keys.LOCK).say(outcome)
 
-        to.app.run_worker(show_outcome(), name="recovery", group="recovery")
+        run_in_background(to.app, show_outcome, name="recovery", group="recovery")
 
     to.push_or_switch(LockScreen(session, begin, to.context))
 

@@ -1,4 +1,4 @@
-"""Calls: few positional arguments, and no literal that is only unpacked."""
+"""Calls: few positional arguments, no literal that is only unpacked, and one way to begin work."""
 
 from __future__ import annotations
 
@@ -159,3 +159,18 @@ def test_an_unpacked_literal_is_found(source: str, lines: list[int]) -> None:
     tree = ast.parse(source)
 
     assert [*unpacked_literals(tree, frozenset(wide_functions(tree)))] == lines
+
+
+def test_a_screen_begins_its_work_in_one_way() -> None:
+    """`run_in_background` alone calls the library's `run_worker`, which would also take a coroutine
+    that is never awaited when it is cancelled before it starts.
+    """
+    calls = [
+        path
+        for path, tree in trees().items()
+        if path.startswith("tui/")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == "run_worker"
+    ]
+
+    assert calls == ["tui/widgets/background.py"]

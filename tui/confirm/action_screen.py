@@ -17,6 +17,7 @@ from tui.screens.dialogs import AskScreen
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.text.lines import Line, Run
+from tui.widgets.background import run_in_background
 
 
 class Fact(NamedTuple):
@@ -220,8 +221,7 @@ class ActionScreen(ConfirmScreen):
     def find_effect(self) -> None:
         """Find out the effect again; digits that were typed for another one are discarded."""
         self.plan_changed()
-        # A function, not its coroutine: one that is cancelled before it starts is never awaited.
-        self.run_worker(self._load, exclusive=True, group="effect")  # type: ignore[arg-type]
+        run_in_background(self, self._load, exclusive=True, group="effect")
 
     async def _load(self) -> None:
         async for _ in self.action.load():
@@ -257,7 +257,7 @@ class ActionScreen(ConfirmScreen):
     def apply_plan(self) -> None:
         """Apply it; it continues when the screen is closed."""
         self._is_running = True
-        self.app.run_worker(self._apply(), name=self.KIND, group=self.KIND)
+        run_in_background(self.app, self._apply, name=self.KIND, group=self.KIND)
 
     async def _apply(self) -> None:
         try:

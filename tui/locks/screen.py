@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from textual.app import ComposeResult
 from textual.screen import Screen
@@ -34,6 +35,7 @@ from tui.text import keys
 from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame, frame_border
 from tui.text.lines import Line, section
 from tui.text.table import Choice
+from tui.widgets.background import run_in_background
 from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.picker import Picker
 
@@ -219,8 +221,8 @@ class LockScreen(ConfirmScreen):
     def on_mount(self) -> None:
         self._opened = asyncio.get_running_loop().time()
         self._exam.report = self._exam.first_report()  # the first frame has its final layout
-        self.run_worker(self._watch(), name="lock")
-        self.run_worker(self._follow(), name="recovery")
+        run_in_background(self, self._watch, name="lock")
+        run_in_background(self, self._follow, name="recovery")
 
     async def _watch(self) -> None:
         while True:
@@ -360,8 +362,8 @@ class LockScreen(ConfirmScreen):
     def action_graph_range(self) -> None:
         graph, session = self._panes.graph_pane, self.session
         graph.next_range()
-        reading = graph.follow(lambda: session, self.lay_out)
-        self.run_worker(reading, name="graph", group="graph", exclusive=True)
+        reading = partial(graph.follow, lambda: session, self.lay_out)
+        run_in_background(self, reading, name="graph", group="graph", exclusive=True)
 
     def action_worker(self) -> None:
         show_worker_plan(self, self.session, self.context)
@@ -379,8 +381,8 @@ class LockScreen(ConfirmScreen):
         elif asyncio.get_running_loop().time() - self._slipped < CURSOR_CHANGE_SECONDS:
             self.say(f"{verb}: the task under the cursor just left: press again")
         else:
-            plan = self._show_plan(verb, self._panes.works.key)
-            self.run_worker(plan, name="plan", exclusive=True, group="plan")
+            plan = partial(self._show_plan, verb, self._panes.works.key)
+            run_in_background(self, plan, name="plan", exclusive=True, group="plan")
 
     async def _show_plan(self, verb: str, id: str) -> None:
         from tui.plan.screen import show_plan

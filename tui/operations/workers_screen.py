@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Sequence
+from functools import partial
 
 from engine.model import State, Verdict
 from engine.text.figures import format_count
@@ -26,6 +27,7 @@ from tui.text.frames import Frame, frame_border
 from tui.text.hints import next_line
 from tui.text.lines import Line, Run, folded_lines
 from tui.text.table import Choice, ShownRows
+from tui.widgets.background import run_in_background
 from tui.widgets.line_widgets import Lines
 
 CHECK_SECONDS = 1.0
@@ -45,7 +47,8 @@ def show_worker_plan(screen: BaseScreen, session: PlaceSession, context: Console
 
         def follow() -> None:
             if action.starts:
-                screen.app.run_worker(_report_end(session), name="worker", group="worker")
+                reporting = partial(_report_end, session)
+                run_in_background(screen.app, reporting, name="worker", group="worker")
 
         show_action(screen, action, session, context, follow)
 

@@ -28,6 +28,7 @@ from tui.screens.edge_lines import EdgeLines
 from tui.screens.keyed_screen import KeyedScreen, row_bindings
 from tui.session.place_session import PlaceSession
 from tui.text import keys
+from tui.widgets.background import run_in_background
 
 if TYPE_CHECKING:
     from tui.text.export import ExportTable, RowSink
@@ -64,9 +65,11 @@ class OverviewScreen(KeyedScreen):
 
     def on_mount(self) -> None:
         self.parts.focus.activate(QUEUES)
-        self.run_worker(self._read_in_turn(), name="ages")
+        run_in_background(self, self._read_in_turn, name="ages")
         for session in self.parts.sessions:
-            self.run_worker(self._follow_first_scan(session), name=f"first look {session.number}")
+            run_in_background(
+                self, partial(self._follow_first_scan, session), name=f"first look {session.number}"
+            )
 
     async def _follow_first_scan(self, session: PlaceSession) -> None:
         change = session.inspector.latest

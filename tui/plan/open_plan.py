@@ -4,6 +4,7 @@ a note."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from engine.model import Edge, Task
 from engine.operations.execute import Report
@@ -18,6 +19,7 @@ from tui.screens.base import PASTED, BaseScreen
 from tui.screens.console_context import READ_ONLY, ConsoleContext
 from tui.screens.rows_parts import RowsParts
 from tui.session.place_session import PlaceSession
+from tui.widgets.background import run_in_background
 
 
 def open_plan(
@@ -35,8 +37,8 @@ def open_plan(
     def show(asked: VerbRequest) -> None:
         from tui.plan.screen import show_plan
 
-        making = show_plan(screen, session, context, asked, applied)
-        screen.run_worker(making, group="plan", exclusive=True)
+        making = partial(show_plan, screen, session, context, asked, applied)
+        run_in_background(screen, making, group="plan", exclusive=True)
 
     def show_form(asked: VerbRequest, task: Task | None, no_data: str = "") -> None:
         from tui.plan.edit_form import EditScreen
@@ -63,7 +65,7 @@ def open_plan(
     if asked.verb != "edit":
         show(asked)
     elif task is not None and "data" in edge.fields:
-        screen.run_worker(show_form_of(task), group="plan", exclusive=True)
+        run_in_background(screen, partial(show_form_of, task), group="plan", exclusive=True)
     else:
         show_form(asked, task)
 
@@ -93,7 +95,8 @@ def prompt_for_note(
     def take(text: str | None) -> None:
         if text and text.strip():
             context.arming.extend()
-            screen.run_worker(_write_note(screen, session, task, text), name="note", group="note")
+            writing = partial(_write_note, screen, session, task, text)
+            run_in_background(screen, writing, name="note", group="note")
 
     from tui.screens.dialogs import AskScreen
 

@@ -76,11 +76,11 @@ class PlanFacts:
 
     def jobs(
         self, errors: Query | None, changed: Callable[[], None], amount_changed: Callable[[], None]
-    ) -> Sequence[Coroutine[Any, Any, None]]:
+    ) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         """What reads the facts; `errors` selects the tasks whose errors are checked."""
-        checks = () if errors is None else (self._check_recurrence(errors, changed),)
-        watch = self._watch_drift(changed, amount_changed)
-        return (watch, self._measure(changed), *checks)
+        checks = () if errors is None else (partial(self._check_recurrence, errors, changed),)
+        watch = partial(self._watch_drift, changed, amount_changed)
+        return (watch, partial(self._measure, changed), *checks)
 
     async def _watch_drift(
         self, changed: Callable[[], None], amount_changed: Callable[[], None]

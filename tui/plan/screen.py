@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 
 from textual.app import ComposeResult
@@ -47,6 +48,7 @@ from tui.text import keys
 from tui.text.export import ExportTable, RowSink
 from tui.text.frames import Frame, frame_border
 from tui.text.lines import Line, join_columns
+from tui.widgets.background import run_in_background
 from tui.widgets.line_widgets import LongText
 from tui.widgets.picker import Picker
 
@@ -109,7 +111,7 @@ class PlanScreen(ConfirmScreen):
         if self.facts.recount():
             self.plan_changed()
         for job in self.facts.jobs(self._errors, self._facts_changed, self.plan_changed):
-            self.run_worker(job, group="facts")
+            run_in_background(self, job, group="facts")
 
     def _facts_changed(self) -> None:
         # The thread that measures a large plan may report after the screen is closed.
@@ -379,7 +381,7 @@ class PlanScreen(ConfirmScreen):
         )
         self._run = session.start_plan(plan, intent, facts.pace, lock_guard(session, plan))
         # The app runs it, not this screen, so it continues when the screen is closed.
-        self.app.run_worker(self._follow(self._run), name="apply", group="apply")
+        run_in_background(self.app, partial(self._follow, self._run), name="apply", group="apply")
         if facts.pace is not None:
             self.go(Target(keys.RUNNING_OPERATION, id=self._run.op))
 

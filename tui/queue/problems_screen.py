@@ -18,6 +18,7 @@ from tui.text.frames import Frame
 from tui.text.lines import BLANK_LINE, UNKNOWN_RUN, Line, Run, fact_lines
 from tui.text.table import REST, Choice, Column, Table, alarm_sign
 from tui.text.times import format_minutes, format_time_with_age
+from tui.widgets.background import run_in_background
 
 MAX_PREVIEWED_PROBLEMS = 50
 """Problems whose first bytes are shown."""
@@ -109,7 +110,7 @@ class ProblemsScreen(Page):
         self._glimpses: list[bytes | str] = []
 
     def on_mount(self) -> None:
-        self.run_worker(self._read(), name="glimpses")
+        run_in_background(self, self._read, name="glimpses")
 
     async def _read(self) -> None:
         for problem in self._problems[:MAX_PREVIEWED_PROBLEMS]:

@@ -32,6 +32,7 @@ from tui.screens.palette_commands import PaletteCommand
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys, task_row
+from tui.widgets.background import run_in_background
 from tui.widgets.list_view import task_at
 from tui.widgets.task_list import TaskList
 
@@ -65,8 +66,8 @@ class QueueScreen(KeyedScreen):
 
     def on_mount(self) -> None:
         self.widgets.list.focus()
-        self.run_worker(self._follow(), name="follow")
-        self.run_worker(self._follow_place(), name="watch")
+        run_in_background(self, self._follow, name="follow")
+        run_in_background(self, self._follow_place, name="watch")
         self.run("graph", self._follow_graph)
 
     async def _follow(self) -> None:

@@ -12,6 +12,7 @@ from engine.store import Unavailable
 from tui.screens.base import QUIT_AGAIN, BaseScreen
 from tui.screens.key_rows import KeyRow, absent_actions, press, refusals_of
 from tui.session.place_session import PlaceSession
+from tui.widgets.background import run_in_background
 
 
 def row_bindings(rows: Sequence[KeyRow[Any, Any]]) -> list[BindingType]:
@@ -97,5 +98,4 @@ class KeyedScreen(BaseScreen):
             except Unavailable as error:  # for example while the console quits
                 self.say(str(error))
 
-        # A function, not its coroutine: one that is cancelled before it starts is never awaited.
-        self.run_worker(answer, name=what, exclusive=True, group=what)  # type: ignore[arg-type]
+        run_in_background(self, answer, name=what, exclusive=True, group=what)

@@ -38,6 +38,7 @@ from tui.text import keys, task_row
 from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame, frame_border
 from tui.text.lines import Line
 from tui.text.task_list import TaskContext, short_id, task_columns, task_line
+from tui.widgets.background import run_in_background
 from tui.widgets.line_widgets import Board, Lines, LongText, Panel
 from tui.widgets.picker import Picker
 from tui.widgets.task_rows import SEEN_SECONDS
@@ -275,7 +276,7 @@ class TaskScreen(KeyedScreen):
             self._is_outdated = True
             if not self._is_painting:
                 self._is_painting = True
-                self.run_worker(self._paint_until_current, group="paint")  # type: ignore[arg-type]
+                run_in_background(self, self._paint_until_current, group="paint")
         if Change.EDGES in change:
             self._paint_edges()
 

@@ -27,6 +27,7 @@ from tui.text.task_list import (
     task_line,
     title_line,
 )
+from tui.widgets.background import run_in_background
 from tui.widgets.line_widgets import Painted
 from tui.widgets.list_view import ListView, RowSigns, task_at
 from tui.widgets.task_rows import TaskRows
@@ -108,7 +109,7 @@ class TaskList(Painted, can_focus=True):
         self.paint((low, high) if self.rows.view.anchor is None else range(low, high + 1))
 
     def on_mount(self) -> None:
-        self.run_worker(self._follow(), name="rows", exit_on_error=True)
+        run_in_background(self, self._follow, name="rows")
 
     async def _follow(self) -> None:
         while True:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +10,7 @@ import pytest
 
 from engine.index.reader import Reader
 from engine.index.writer import Writer
-
-
-def open_paths() -> set[str]:
-    """The files that this process has open."""
-    return {os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()}
+from tests.open_files import open_files
 
 
 @pytest.mark.parametrize("open_file", [Writer, Reader])
@@ -27,4 +22,4 @@ def test_a_file_that_is_no_database_is_closed(
     path.write_bytes(b"no database" * 1000)
     with pytest.raises(sqlite3.DatabaseError):
         open_file(str(path))
-    assert str(path.resolve()) not in open_paths()
+    assert str(path.resolve()) not in {file for _, file in open_files()}

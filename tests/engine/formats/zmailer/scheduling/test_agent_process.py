@@ -22,6 +22,7 @@ from engine.formats.zmailer.scheduling.agent_process import (
 from engine.formats.zmailer.scheduling.agent_talk import Answered, NothingToDo, Ready
 from engine.system.supervisor import CannotRun, Program
 from engine.system.users import Account
+from tests.open_files import open_files
 
 ZENV = {"MAILBIN": "/opt/mail/bin", "LOGDIR": "/var/log/mail", "TZ": "UTC", "HOME": "/root"}
 HOST = b"mx.example"
@@ -209,10 +210,10 @@ def test_an_agent_runs_as_its_user_without_our_groups(start: StartScript) -> Non
 
 def test_a_program_that_is_missing_is_reported(tmp_path: Path) -> None:
     """The error names the program; no process and no descriptor is left."""
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = open_files()
     with pytest.raises(CannotRun, match="/nowhere/smtp: No such file"):
         start_agent(Program(["/nowhere/smtp"], {}), 2, 0.0)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert not open_files() - before
 
 
 @pytest.mark.parametrize(
