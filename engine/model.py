@@ -78,6 +78,15 @@ class Task(NamedTuple):
     destination: str = ""
     payload: str = ""
     """Where further data is stored: a path or the store's own reference."""
+    sender: str = ""
+    """Of a mail: the sender of its envelope; "<>" is the null sender of bounces."""
+    recipients: tuple[str, ...] = ()
+    """Of a mail: the recipients that still wait; `destination` is the first of them."""
+    account: str = ""
+    """Of a mail: the account that submitted it, such as a login or a local user; "": unknown, or
+    not read yet."""
+    bytes: int | None = None
+    """Size of a mail in bytes; None if unknown."""
     error: str = ""
     """Error of the last attempt, cleaned by the store."""
     lease: Lease | None = None

@@ -179,7 +179,7 @@ def row_of(task: Task) -> Values:
     """Convert a task to a row of `ROW_COLUMNS`."""
     # fmt: off
     (ident, kind, state, created, queue, group, word, due, attempts, priority, description,
-     destination, payload, error, lease, rev, extra, _) = task
+     destination, payload, _, _, _, _, error, lease, rev, extra, _) = task
     # fmt: on
     extra_json, died = "", None
     if extra:
@@ -222,7 +222,10 @@ def task_of(row: tuple[Any, ...]) -> Task:
     extras = json.loads(extra) if extra else EMPTY
     state, created = STATES[row[2]], row[3] or 0.0
     data = None  # a store reads the bytes of a task, not the index
-    return Task._make((row[0], row[1], state, created, *row[4:14], lease, rev, extras, data))
+    mail = ("", (), "", None)
+    return Task._make(
+        (row[0], row[1], state, created, *row[4:13], *mail, row[13], lease, rev, extras, data)
+    )
 
 
 def clean_row(row: Values) -> Values:
