@@ -30,6 +30,7 @@ PACKAGES = {
     "engine.mail.send": "engine.mail.message engine.mail.transports engine.monitor",
     "engine.replay": "engine.monitor engine.operations",
     "engine.doctor": "engine.monitor engine.operations",
+    "engine.programs": "engine.doctor",
     "engine.work": "engine.mail.send engine.operations",
     "engine.delivery": "engine.destinations engine.work",
     "engine.demo": "engine.work",
