@@ -85,7 +85,7 @@ STEP = 50
 LINES = {
     "engine.places": 1200,
     "engine": 1800,
-    "engine.config": 2300,
+    "engine.config": 2350,
     "engine.delivery": 1200,
     "engine.demo": 500,
     "engine.destinations": 1300,
@@ -107,7 +107,7 @@ LINES = {
     "engine.mail.transports": 750,
     "engine.monitor": 4100,
     "engine.operations": 3200,
-    "engine.programs": 150,
+    "engine.programs": 500,
     "engine.replay": 1750,
     "engine.system": 3300,
     "engine.text": 1450,
