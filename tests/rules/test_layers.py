@@ -20,6 +20,7 @@ PACKAGES = {
     "engine.logs": "engine.system",
     "engine.mail": "engine.system",
     "engine.operations": "engine.system",
+    "engine.programs": "engine.system",
     "engine.config": "engine.locks",
     "engine.destinations": "engine.config",
     "engine.index": "engine.destinations engine.operations",
