@@ -1,0 +1,1 @@
+"""Exim: its queue, acts and log, through the program `exim`."""
