@@ -33,7 +33,8 @@ _HEAD_BYTES = 32
 """Bytes of a line that `_may_have_time_or_level` needs, with a margin."""
 
 _may_have_time_or_level = re.compile(
-    rb"^(?:\[.{19}\] \[|\{|\d{14} |\d{4}-\d\d-\d\d[T ]|\d{9,10}\.\d{6} |[A-Z][a-z]{2} [ \d]\d \d\d:)",
+    rb"^(?:\[.{19}\] \[|\{|\d{14} |\d{4}-\d\d-\d\d[T ]|\d{9,10}\.\d{6} "
+    rb"|[A-Z][a-z]{2} [ \d]\d \d\d:)",
     re.MULTILINE,
 ).search
 """True if a line begins that may have a time or level: a form that `parse_log_line` knows."""

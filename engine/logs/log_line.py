@@ -1,5 +1,5 @@
-"""Parse the lines of logs: in the contract's format, in JSON, with the head of syslog, journalctl or
-a bare local time, or any other text."""
+"""Parse the lines of logs: in the contract's format, in JSON, with the head of syslog, journalctl
+or a bare local time, or any other text."""
 
 from __future__ import annotations
 
@@ -105,19 +105,16 @@ def parse_local_time(stamp: str, before: float | None = None) -> float | None:
 _DATED_HEAD = re.compile(
     r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)([.,]\d{1,9})?(?: ?(Z|[+-]\d\d:?\d\d))? ", re.ASCII
 )
-"""rsyslog's `2026-11-27T23:40:30.063221+00:00 `, and `2026-11-27 23:36:14 `, `... 23:36:14.123 +0100 `
-of programs with a log of their own."""
+"""rsyslog's `2026-11-27T23:40:30.063221+00:00 `; `2026-11-27 23:36:14 ` and
+`... 23:36:14.123 +0100 ` of programs with a log of their own."""
 _EPOCH_HEAD = re.compile(r"(\d{9,10}\.\d{6}) ", re.ASCII)
 """`1795822830.063221 `: journalctl(1), `-o short-unix`."""
 _HEAD_WITHOUT_YEAR = re.compile(r"([A-Z][a-z]{2}) ([ \d]\d) (\d\d:\d\d:\d\d) ", re.ASCII)
 """`Nov  7 23:27:52 `: traditional syslog, in local time."""
 
-_MONTHS = {
-    name: number
-    for number, name in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)
-}
+_MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
 _AHEAD_SECONDS = 86400.0
-"""Seconds by which the time of a line may be after the last write of its file: wrong clocks, zones."""
+"""Seconds by which a line may be after the last write of its file: wrong clocks, zones."""
 _LEAP_YEARS_APART = 8
 """Years between two of 29 February, at most."""
 
@@ -143,7 +140,7 @@ def parse_head(
 
 
 def _latest_before(head: re.Match[str], end: float, before: float | None) -> float | None:
-    month, day = _MONTHS.get(head[1], 0), int(head[2])
+    month, day = (_MONTHS.find(head[1]) + 3) // 3, int(head[2])
     try:
         year = time.localtime(end).tm_year
     except (OverflowError, OSError, ValueError):

@@ -1,5 +1,5 @@
-"""The log of a mail server: where its files are, the events of its lines, and the last reason and the
-account of each waiting message. A format gives the patterns; the files are read by `engine.logs`."""
+"""The log of a mail server: where its files are, the events of its lines, and the last reason and
+account of each waiting message. A format gives the patterns; `engine.logs` reads the files."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from engine.logs.log_line import parse_log_line
 from engine.logs.rotated_log import NO_LOG_FILE, RotatedLog
 from engine.logs.unpacked_file import SUFFIXES
 from engine.programs.prefix import HERE, Prefix
+from engine.system import files
 from engine.system.run_program import CannotStart, RunningProgram
 from engine.text.safe import clean_error
 
@@ -161,7 +162,9 @@ class OpenMailLog:
             self.problems.append(f"{rotated.path}: {rotated.trouble}")
         self.problems += [f"{path}: {why}" for path, why in rotated.damages.items()]
         with suppress(OSError):  # the folder: it is in `damages`
-            self.problems += missing_numbers(rotated.path, os.listdir(os.path.dirname(rotated.path)))
+            self.problems += missing_numbers(
+                rotated.path, files.list_names(os.path.dirname(rotated.path))
+            )
 
     def _copy_files(self, since: float) -> None:
         """Copy the log of another host, and its rotated files back to a time."""
@@ -210,7 +213,9 @@ class OpenMailLog:
                 for number, line in enumerate(program.lines()):
                     copy.write(b"\n" * (number > 0) + line)
                     if copy.tell() > COPIED_BYTES:
-                        self.problems.append(f"{argv[0]} {argv[-1]}: only the first 256 MiB are read")
+                        self.problems.append(
+                            f"{argv[0]} {argv[-1]}: only the first 256 MiB are read"
+                        )
                         break
                 copy.flush()
             finally:
@@ -245,8 +250,11 @@ def _rotated_names(name: str, names: Sequence[str]) -> Iterator[str]:
     """A log and its rotated files with numbers or dates in their names, the newest first."""
     if name in names:
         yield name
-    numbered = {int(m[1]): each for each in names if (m := _NUMBER.fullmatch(each, len(name)))
-                and each.startswith(name)}
+    numbered = {
+        int(m[1]): each
+        for each in names
+        if (m := _NUMBER.fullmatch(each, len(name))) and each.startswith(name)
+    }
     yield from (numbered[number] for number in sorted(numbered))
     dated = re.compile(re.escape(name) + r"[.-][0-9]{8}[0-9-]*(?:\.[a-z0-9]+)?")
     yield from sorted(filter(dated.fullmatch, names), reverse=True)
@@ -387,8 +395,11 @@ class MailFacts:
         most = _POLLED_BYTES if self._has_read else self._most
         tails = [("tail", "-c", str(most), path) for path in self._log.paths]
         named: set[str] = set()
-        self.problems = []
-        for argv in [*tails, *([(*self._log.journal, "-n", str(most >> 8))] * bool(self._log.journal))]:
+        self.problems = [f"{path}: {NO_LOG_FILE}" for path in self._log.paths]
+        for argv in [
+            *tails,
+            *([(*self._log.journal, "-n", str(most >> 8))] * bool(self._log.journal)),
+        ]:
             if argv[0] == "tail" and not self._log.prefix.words:
                 continue
             try:

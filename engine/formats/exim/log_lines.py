@@ -1,5 +1,5 @@
-"""Lines of Exim's main log: arrival `<=`, delivery `=>`, `->`, `>>`, deferral `==`, failure `**`, and
-what was done with a message."""
+"""Lines of Exim's main log: arrival `<=`, delivery `=>`, `->`, `>>`, deferral `==`, failure `**`,
+and what was done with a message."""
 
 from __future__ import annotations
 
@@ -16,21 +16,25 @@ UNTRIED = "retry time not reached"
 
 is_id = re.compile(ID, re.ASCII).fullmatch
 
-_SYSLOG = re.compile(r"\S+ exim[\w.-]*(?:\[\d+\])?: (?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\S* )?", re.ASCII)
+_SYSLOG = re.compile(
+    r"\S+ exim[\w.-]*(?:\[\d+\])?: (?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\S* )?", re.ASCII
+)
 _PID = re.compile(r"\[\d+\] ")
 _LINE = re.compile(rf"({ID}) (.*)", re.ASCII | re.DOTALL)
 
 _FACTS = (
-    rb"\n(?:[^\n]{1,60}\]: )?(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^ \n]* (?:[+-]\d{4} )?)?(?:\[\d+\] )?(?P<id>"
-    + ID.encode()
-    + rb") (?:(?P<reason>==|\*\*) |(?P<account><=) "
+    rb"\n(?:[^\n]{1,60}\]: )?(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^ \n]* (?:[+-]\d{4} )?)?"
+    rb"(?:\[\d+\] )?(?P<id>" + ID.encode() + rb") (?:(?P<reason>==|\*\*) |(?P<account><=) "
     rb"|(?P<end>Completed$|Completed\n|removed by |moved from ))"
 )
 
 _SENDER = re.compile(r'(?:"(?:[^"\\]|\\.)*"\S*|\S+)')
 _RECIPIENT = re.compile(r"(?P<address>.*?)(?: <[^>]*>)?(?=: | [A-Z]{1,4}=|$)", re.DOTALL)
 """The address of an attempt: a quoted local part with blanks is printed without its quotes."""
-_FIELD = re.compile(r' ?([A-Z]{1,4})=("(?:[^"\\]|\\.)*"|\([^)]*\)(?: \[\S+\])?\S*|\S+(?: \([^)]*\))?(?: \[[^\]]*\]\S*)?)')
+_FIELD = re.compile(
+    r' ?([A-Z]{1,4})=("(?:[^"\\]|\\.)*"|\([^)]*\)(?: \[\S+\])?\S*'
+    r"|\S+(?: \([^)]*\))?(?: \[[^\]]*\]\S*)?)"
+)
 _DEFER = re.compile(r"defer \((?P<error>-?\d+)\)(?: |: )?")
 
 _ATTEMPTS = {
@@ -71,9 +75,9 @@ def mail_log(main_log: str, prefix: Prefix = HERE, *, is_syslog: bool = False) -
 
 
 def main_log_path(log_file_path: str) -> tuple[str, bool]:
-    """The path of the main log, and whether syslog has the lines, from the value of
-    `log_file_path`: parts with `:`, `%s` for the name of the log. ("", False) for no log that can be
-    named; one with a date in its name (`%D`, `%M`) is found among its rotated files."""
+    """The path of the main log, "" for none, and whether syslog has its lines, from the value of
+    `log_file_path`: parts with `:`, `%s` for the name of the log. One with a date in its name
+    (`%D`, `%M`) is found among the rotated files of the path without."""
     parts = [part.strip() for part in log_file_path.split(":")]
     named = [re.sub(r"[.-]?%[DM]", "", part.replace("%s", "main")) for part in parts]
     path = next((part for part in named if part.startswith("/")), "")

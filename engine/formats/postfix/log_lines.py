@@ -1,5 +1,5 @@
-"""Lines of Postfix's log: arrival (`client=`, `uid=`), attempts (`status=`), reports, hold, release,
-requeue, removal, and refused mail. Two instances in one log are told apart by `syslog_name`."""
+"""Lines of Postfix's log: arrival (`client=`, `uid=`), attempts (`status=`), reports, hold,
+release, requeue, removal, refusal. Two instances in one log are told apart by `syslog_name`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from functools import partial
 from engine.programs.mail_log import JOURNAL, MAIL_LOGS, MailEvent, MailEventKind, MailLog
 from engine.programs.prefix import HERE, Prefix
 
-is_id = re.compile(r"[0-9A-F]{6,16}|[0-9B-DF-HJ-NP-TV-Zb-df-hj-np-tv-z]{10,}z[0-9B-DF-HJ-NP-TV-Zb-df-hj-np-tv-z]+").fullmatch
+is_id = re.compile(
+    r"[0-9A-F]{6,16}|[0-9B-DF-HJ-NP-TV-Zb-df-hj-np-tv-z]{10,}z[0-9B-DF-HJ-NP-TV-Zb-df-hj-np-tv-z]+"
+).fullmatch
 """Short ids are hexadecimal; long ones are in base 52 with `z` between time and inode."""
 
 _FACTS = (
-    rb"\n[^\n]{1,120}?\]: (?P<id>[0-9A-Za-z]{6,20}): (?:to=<[^\n]{1,2000}? status=(?P<reason>deferred) "
+    rb"\n[^\n]{1,120}?\]: (?P<id>[0-9A-Za-z]{6,20}): "
+    rb"(?:to=<[^\n]{1,2000}? status=(?P<reason>deferred) "
     rb"|(?P<account>uid=|client=[^\n]{1,400}? sasl_username=)|(?P<end>removed\r?(?:$|\n)))"
 )
 
@@ -23,7 +26,7 @@ _CLIENT = re.compile(r"client=(?P<client>[^,]*)(?:.*?, sasl_username=(?P<account
 _PICKUP = re.compile(r"uid=(?P<uid>\d+) from=<(?P<sender>.*?)>(?: orig_id=(?P<old>\w+))?$")
 _QUEUED = re.compile(r"from=<(?P<sender>.*)>, size=\d+, nrcpt=\d+ \(queue active\)")
 _RETURNED = re.compile(r"from=<(?P<sender>.*)>, status=(?:force-)?expired, (?P<text>.*)")
-_ADDRESS = r'(?:"(?:[^"\\]|\\.)*"|[^">])*'
+_ADDRESS = r'(?:(?:"(?:[^"\\]|\\.)*"|[^">])*|[^>]*)'
 """An address; a quoted local part may contain what looks like the rest of a line."""
 _ATTEMPT = re.compile(
     rf"to=<(?P<address>{_ADDRESS})>, (?:orig_to=<{_ADDRESS}>, )?relay=(?P<relay>[^,]*), "
@@ -34,7 +37,9 @@ _REPORT = re.compile(r"(?:sender|postmaster) (?P<what>.*) notification: (?P<new>
 _QUEUED_AS = re.compile(r"queued as (\w+)")
 _HERE = re.compile(r"[^\[]*\[(?:127\.\d+\.\d+\.\d+|::1)\]|[^\[]*\[(?:private|public)/")
 """A relay on this host: what it queued is in this log too, if it is a content filter."""
-_REFUSED = re.compile(r"(?:milter-)?(?P<act>reject|discard|hold|redirect|warning): (?P<text>.*)", re.DOTALL)
+_REFUSED = re.compile(
+    r"(?:milter-)?(?P<act>reject|discard|hold|redirect|warning): (?P<text>.*)", re.DOTALL
+)
 _NAMED = re.compile(r" from=<(?P<sender>[^>]*)>(?: to=<(?P<address>[^>]*)>)?")
 
 SUSPENDED = "delivery temporarily suspended: "
@@ -141,7 +146,11 @@ def _parse_refusal(id: str, text: str) -> MailEvent | None:
         return None
     named = _NAMED.search(match["text"], match["text"].rfind("; from=<"))
     client = re.search(r" from ([^\s;:]+\[[^\]]*\])", match["text"])
-    kinds = {"hold": MailEventKind.HELD, "reject": MailEventKind.REFUSED, "discard": MailEventKind.REMOVED}
+    kinds = {
+        "hold": MailEventKind.HELD,
+        "reject": MailEventKind.REFUSED,
+        "discard": MailEventKind.REMOVED,
+    }
     return MailEvent(
         None,
         id,
