@@ -217,7 +217,9 @@ class EximServer:
     def digests(self) -> dict[str, str]:
         """The digest of each spool file by its name, in any queue."""
         files = [path for path in self.spool.rglob("*") if re.search(r"-[DHJ]$", path.name)]
-        return {p.name: hashlib.md5(p.read_bytes(), usedforsecurity=False).hexdigest() for p in files}
+        return {
+            p.name: hashlib.md5(p.read_bytes(), usedforsecurity=False).hexdigest() for p in files
+        }
 
     def log_lines(self, ident: str = "") -> list[str]:
         """The lines of the main log that have an id."""

@@ -84,7 +84,6 @@ STEP = 50
 
 LINES = {
     "engine.places": 1200,
-    "engine.programs": 550,
     "engine": 1800,
     "engine.config": 2300,
     "engine.delivery": 1200,
@@ -94,7 +93,7 @@ LINES = {
     "engine.formats": 400,
     "engine.formats.base": 2250,
     "engine.formats.bullmq": 7250,
-    "engine.formats.exim": 200,
+    "engine.formats.exim": 1750,
     "engine.formats.kannader": 4400,
     "engine.formats.nftban": 5800,
     "engine.formats.postfix": 200,
@@ -110,9 +109,9 @@ LINES = {
     "engine.mail.transports": 750,
     "engine.monitor": 4100,
     "engine.operations": 3200,
-    "engine.programs": 600,
+    "engine.programs": 1550,
     "engine.replay": 1750,
-    "engine.system": 3200,
+    "engine.system": 3300,
     "engine.text": 1450,
     "engine.work": 2100,
     "themes": 50,

@@ -22,7 +22,9 @@ _OTHER_MESSAGE = re.compile(rb" {6}(%s)" % _ID).fullmatch
 _DAMAGE = re.compile(rb" {4}\*\*\* spool (format|read) error: (.*?) ?\*\*\*").fullmatch
 _NO_FILE = b"No such file or directory"
 
-_DIGITS = {c: n for n, c in enumerate("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")}
+_DIGITS = {
+    c: n for n, c in enumerate("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+}
 
 
 def is_id(text: str) -> bool:

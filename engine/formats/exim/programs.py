@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from engine.formats.exim import lines
+from engine.formats.exim.rules import HoldLimits
 from engine.programs.prefix import Prefix
 from engine.store import Unavailable
 from engine.system.run_program import ACT_SECONDS, ProgramEnd
@@ -47,13 +48,6 @@ SETTINGS = (
 )
 
 
-class EximSettings(NamedTuple):
-    """What the format's section of the configuration has."""
-
-    config: str = ""
-    """The configuration file of a private instance (`exim -C`); "" for that of the system."""
-
-
 class Exim(NamedTuple):
     """The program of one spool, and its settings at the time of opening."""
 
@@ -77,6 +71,15 @@ class Exim(NamedTuple):
     def is_set(self, name: str) -> bool:
         """True for a switch that is on."""
         return self.settings.get(name) == "true"
+
+    @property
+    def limits(self) -> HoldLimits:
+        """The settings by which it ends that mail is frozen."""
+        return HoldLimits(
+            self.seconds("timeout_frozen_after"),
+            self.seconds("ignore_bounce_errors_after"),
+            self.seconds("auto_thaw"),
+        )
 
     @property
     def has_argument_log(self) -> bool:
@@ -130,15 +133,15 @@ class Exim(NamedTuple):
         return [] if self.prefix.why_failed(end) or end.status else out
 
 
-def open_exim(prefix: Prefix, spool: str, own: EximSettings, sudo: str = "") -> Exim:
-    """Find the program of a spool, and what this user may do with it; `sudo` is the command that
-    may do more.
+def open_exim(prefix: Prefix, spool: str, config: str, sudo: str = "") -> Exim:
+    """Find the program of a spool, and what this user may do with it. `config` is the configuration
+    file of a private instance, "" for that of the system; `sudo` is the command that may do more.
 
     Raises:
         Unavailable: there is none, it has another spool, or others may write its configuration.
     """
-    exim = _find(prefix, spool, own)
-    if why := _config_problem(exim, own):
+    exim = _find(prefix, spool, config)
+    if why := _config_problem(exim, config):
         raise Unavailable(why)
     more = f": {sudo}" if sudo else ""
     out, end = exim.run("-MG", TRASH_QUEUE, NO_MESSAGE)
@@ -158,12 +161,12 @@ def open_exim(prefix: Prefix, spool: str, own: EximSettings, sudo: str = "") -> 
     return exim
 
 
-def _find(prefix: Prefix, spool: str, own: EximSettings) -> Exim:
+def _find(prefix: Prefix, spool: str, config: str) -> Exim:
     other = ""
     for program in PROGRAMS:
         if not prefix.words and not os.path.exists(program):
             continue
-        words = (program, *(("-C", own.config) if own.config else ()))
+        words = (program, *(("-C", config) if config else ()))
         out, end = prefix.run((*words, "-bP", "configure_file", *SETTINGS))
         if prefix.is_missing(end):
             continue
@@ -192,9 +195,9 @@ def _is_same(prefix: Prefix, one: str, other: str) -> bool:
     return os.path.realpath(normal[0]) == os.path.realpath(normal[1])
 
 
-def _config_problem(exim: Exim, own: EximSettings) -> str:
+def _config_problem(exim: Exim, config: str) -> str:
     """Why the configuration must not be used: others than root could run programs by it."""
-    path = own.config or exim.settings.get("configure_file", "")
+    path = config or exim.settings.get("configure_file", "")
     if not path:
         return ""
     if exim.prefix.words:
@@ -214,8 +217,3 @@ def _config_problem(exim: Exim, own: EximSettings) -> str:
     if uid == 0 and not mode & 0o022:
         return ""
     return f"{path}: others than root may write it: refused; chown root, chmod go-w"
-
-
-def call_words(exim: Exim, *options: str) -> Sequence[str]:
-    """The words of a call, as an operator types it on that host."""
-    return (*exim.words, *options)
