@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from engine.operations.notes import Notes
     from engine.places.mail_setup import MailSetup
     from engine.places.place import Place
+    from engine.programs.mail_log import MailLog
     from engine.system.run_clock import RunClock
     from engine.work.housekeeping import Housekeeping
 
@@ -175,6 +176,10 @@ class Format(ABC):
     def complete(self, setup: Setup, place: Place) -> Place:
         """The place with what only this format knows of it: its facts, groups, logs and limits."""
         return place
+
+    def mail_log(self, setup: Setup) -> MailLog | None:
+        """The log of a mail server that writes about the tasks of a place; None if none does."""
+        return None
 
     def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:
         """Check a place for `doctor`: yield the name of each check and what it found. Changes

@@ -1,0 +1,1 @@
+"""Postfix: its queues, acts and logs, through its own programs."""
