@@ -23,10 +23,9 @@ STATES: Mapping[State, str] = {
     State.ACTIVE: "active",
     State.HELD: "hold",
     State.DEAD: "expired",
-    State.DONE: "requeued",
     State.TRASH: "trash",
 }
-"""Own words; `requeued` is never listed: the message then has another id."""
+"""Own words. A requeued message (DONE) is never listed: it has another id then."""
 WORDS: Mapping[str, State] = {
     "incoming": State.PENDING,
     "maildrop": State.PENDING,

@@ -307,7 +307,7 @@ class PostfixServer(MailServer):
         mark = self._marks.get(ident)
         base: Task | Problem | None = None
         if known is not None and known.identity == identity:
-            base = task_of(ident, known, None)
+            base = task_of(ident, known._replace(state=State.PENDING, detail=b""), None)
         is_sure = (
             isinstance(base, Task)
             and known is not None
