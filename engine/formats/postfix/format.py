@@ -13,6 +13,7 @@ from engine.schedules import fixed
 if TYPE_CHECKING:
     from engine.config.place_address import Address
     from engine.formats.base.format import Setup
+    from engine.places.place import Place
     from engine.store import Store
 
 
@@ -48,6 +49,11 @@ class PostfixFormat(Format):
     @override
     def why_unworkable(self, settings: Any) -> str:
         return "Postfix delivers its own mail"
+
+    @override
+    def complete(self, setup: Setup, place: Place) -> Place:
+        """The place; no worker of ours is what a message waits for."""
+        return place._replace(claim_obstacle=lambda kind: "")
 
 
 FORMAT = PostfixFormat()
