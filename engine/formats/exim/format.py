@@ -4,7 +4,7 @@ a prefix NAME."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine.formats.base.detect import has_folders
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from engine.config.place_address import Address
     from engine.config.validators import ConfigLocation
     from engine.doctor.finding import Finding
-    from engine.formats.base.format import Setup
+    from engine.formats.base.format import InstalledPlace, Setup
     from engine.places.place import Place
     from engine.programs.mail_log import MailLog
     from engine.store import Store
@@ -44,6 +44,12 @@ class EximFormat(Format):
             return True
         is_named = os.path.basename(at.text) in SPOOL_NAMES and os.path.isdir(at.text)
         return is_named and not os.access(at.text, os.R_OK | os.X_OK)
+
+    @override
+    def instances(self) -> Sequence[InstalledPlace]:
+        from engine.formats.exim.instances import find_instances
+
+        return find_instances()
 
     @override
     def open(self, setup: Setup) -> Store:
