@@ -177,11 +177,11 @@ def _count_by_scan(
     states = ", ".join(str(STATE_NUMBERS[state]) for state in _states(query))
     how = "NOT INDEXED" if query.filter or not reader.has_index(index) else f"INDEXED BY {index}"
     rows = counted_rows(reader, name, f"state IN ({states}) AND {met}", how)
-    younger = ", ".join(f"{rows.count('created>?')} AS n{i}" for i in range(len(edges)))
+    younger = ", ".join(f"{rows.count_where('created>?')} AS n{i}" for i in range(len(edges)))
     sums = ", ".join(f"total(n{i})" for i in range(len(edges)))
     counted = reader.fetch(
         f"WITH named AS (SELECT {rows.name} AS name, {younger}, "
-        f"{rows.count('created IS NOT NULL')} AS known, {rows.count('1')} AS tasks, "
+        f"{rows.count_where('created IS NOT NULL')} AS known, {rows.count_where('1')} AS tasks, "
         f"{rows.unit} AS unit FROM {rows.source} GROUP BY 1) "
         f"SELECT count(*), {sums}, total(known), total(tasks), max(unit) | min(unit) FROM named "
         "UNION ALL SELECT * FROM "

@@ -23,7 +23,7 @@ class CountedRows(NamedTuple):
     unit: str = "1"
     """Aggregate: what the rows of a group are, as the numbers of `UNITS` combined by `|`."""
 
-    def count(self, condition: str) -> str:
+    def count_where(self, condition: str) -> str:
         """Aggregate: the count of the rows that meet a condition."""
         if self.weight:
             return f"CAST(total(CASE WHEN {condition} THEN {self.weight} END) AS INT)"

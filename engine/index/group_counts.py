@@ -128,12 +128,12 @@ def query_groups(
     by = by or next(several, DEFAULT_GROUPING)
     groupings = tuple(key for key, (_, high) in ranges.items() if high) or (by,)
     source = counted_rows(reader, GROUP_COLUMNS[by], met, "NOT INDEXED")
-    counts = [source.count(f"state={number}") for number in range(len(STATES))]
+    counts = [source.count_where(f"state={number}") for number in range(len(STATES))]
     form = _GROUPS.format(
         name=source.name,
         source=source.source,
         counts=", ".join(counts),
-        total=source.count("1"),
+        total=source.count_where("1"),
         tasks=_TASKS if source.weight else "",
         unit=source.unit,
         payloads="count(DISTINCT payload)" if counts_payloads else "NULL",
