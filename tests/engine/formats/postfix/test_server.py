@@ -348,7 +348,7 @@ def race(postfix: PostfixInstance, number: int) -> None:
         }
         assert {*report.done} <= held
         assert not held & others
-        assert {*postfix.listed()} == planned | others
+        postfix.await_all(planned | others)
 
 
 def test_a_flood_is_held_purged_and_undone(postfix: PostfixInstance) -> None:
@@ -373,7 +373,7 @@ def test_a_user_without_rights_is_refused(postfix: PostfixInstance) -> None:
     prefix = Prefix("web", ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"))
     with closing(opened(postfix, prefix)) as store:
         assert store.edges[State.PENDING, State.HELD].refusal.startswith("only root may")
-        with pytest.raises(Unavailable, match="unauthorized configuration directory"):
+        with pytest.raises(Unavailable, match="alternate_config_directories"):
             tasks_in(store)
 
 
@@ -389,7 +389,7 @@ def test_a_stopped_instance_is_listed_and_changed() -> None:
         log.chmod(0o600)
         with closing(postfix.store()) as store:
             tasks = [*tasks_in(store).values()]
-            assert [task.id for task in tasks] == ids
+            assert sorted(task.id for task in tasks) == ids
             assert (
                 store.edges[State.PENDING, State.PENDING].refusal
                 == "Postfix is stopped: postfix start"
