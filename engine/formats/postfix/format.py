@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine.formats.base.format import Format
@@ -12,7 +13,7 @@ from engine.schedules import fixed
 
 if TYPE_CHECKING:
     from engine.config.place_address import Address
-    from engine.formats.base.format import Setup
+    from engine.formats.base.format import InstalledPlace, Setup
     from engine.places.place import Place
     from engine.store import Store
 
@@ -30,6 +31,12 @@ class PostfixFormat(Format):
         """True for a folder with both configuration files."""
         names = ("main.cf", "master.cf")
         return not at.is_url and all(os.path.isfile(f"{at.text}/{name}") for name in names)
+
+    @override
+    def instances(self) -> Sequence[InstalledPlace]:
+        from engine.formats.postfix.instances import find_instances
+
+        return find_instances()
 
     @override
     def open(self, setup: Setup) -> Store:
