@@ -244,6 +244,7 @@ class EximServer(MailServer):
             word=word,
             created=created,
             due=None,
+            attempts=None,
             group=to.rpartition("@")[2].lower(),
             description=f"{len(recipients):,} recipient{'s' * (len(recipients) != 1)}",
             destination=to,
