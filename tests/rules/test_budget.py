@@ -85,7 +85,7 @@ STEP = 50
 LINES = {
     "engine.places": 1200,
     "engine": 1800,
-    "engine.config": 2300,
+    "engine.config": 2350,
     "engine.delivery": 1200,
     "engine.demo": 500,
     "engine.destinations": 1300,
