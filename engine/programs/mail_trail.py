@@ -171,9 +171,8 @@ class _TrailSearch:
                 new = self._collect(new, self._begin, self._end)
 
     def _without_start(self) -> set[str]:
-        """The ids of which no line is the first one of a message."""
-        started = {event.id for event in self._lines.values() if event.is_start}
-        return {id for id in self._ids - started if id in self._first}
+        """The ids whose first known line does not begin a message."""
+        return {id for id, at in self._first.items() if not self._lines[at].is_start}
 
     def _collect(self, ids: Collection[str], begin: int, end: int) -> set[str]:
         """Keep all lines of these ids in a range; return the ids that they name besides."""
