@@ -19,13 +19,21 @@ from engine.formats.base.format import CONTRACT, Format, Setup, describe_foreign
 from engine.formats.bullmq import format as bullmq
 from engine.formats.kannader import format as kannader
 from engine.formats.nftban import format as nftban
+from engine.formats.postfix import format as postfix
 from engine.formats.zgb import format as zgb
 from engine.formats.zmailer import format as zmailer
 from engine.store import Unavailable
 from engine.system.command_errors import EX_USAGE, fail
 from engine.text.safe import safe_line
 
-_FIRST = [kannader.FORMAT, zgb.FORMAT, bullmq.FORMAT, zmailer.FORMAT, zmailer.MAILQ_FORMAT]
+_FIRST = [
+    kannader.FORMAT,
+    zgb.FORMAT,
+    bullmq.FORMAT,
+    zmailer.FORMAT,
+    zmailer.MAILQ_FORMAT,
+    postfix.FORMAT,
+]
 FORMATS: dict[str, Format] = {form.name: form for form in (*_FIRST, nftban.FORMAT)}
 """Our formats by name. The first that detects a place is used; then those of other packages are
 asked."""

@@ -47,8 +47,9 @@ PACKAGES = {
     "engine.formats.bullmq": "engine.formats.base",
     "engine.formats.bullmq.federation": "engine.formats.bullmq",
     "engine.formats.bullmq.format": "engine.formats.bullmq.federation",
-    "engine.formats.postfix": "engine.formats.base",
     "engine.formats.exim": "engine.formats.base",
+    "engine.formats.postfix": "engine.formats.base",
+    "engine.formats.postfix.format": "engine.formats.postfix",
     "engine.formats.zmailer.scheduling": "engine.config",
     "engine.formats.zmailer.mailq": "engine.config",
     "engine.formats.zmailer.mailq_store": "engine.formats.zmailer.mailq",
@@ -59,7 +60,8 @@ PACKAGES = {
     "engine.formats.zmailer.format": "engine.formats.zmailer.mailq_store "
     "engine.formats.zmailer.scheduler",
     "engine.formats": "engine.formats.bullmq.format engine.formats.kannader.format "
-    "engine.formats.nftban.format engine.formats.zgb.format engine.formats.zmailer.format",
+    "engine.formats.nftban.format engine.formats.postfix.format engine.formats.zgb.format "
+    "engine.formats.zmailer.format",
     "themes": "",
     "tui.text": "engine.live engine.monitor",
     "tui.session": "engine.places engine.replay tui.text",

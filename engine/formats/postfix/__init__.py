@@ -1,1 +1,1 @@
-"""Postfix: its queues, acts and logs, through its own programs."""
+"""Postfix: one instance, read and changed through its own programs alone."""
