@@ -60,8 +60,8 @@ PACKAGES = {
     "engine.formats.zmailer.agents": "engine.mail.send engine.formats.zmailer",
     "engine.formats.zmailer.format": "engine.formats.zmailer.mailq_store "
     "engine.formats.zmailer.scheduler",
-    "engine.formats": "engine.formats.bullmq.format engine.formats.exim.format engine.formats.kannader.format "
-    "engine.formats.nftban.format engine.formats.postfix.format engine.formats.zgb.format "
+    "engine.formats": "engine.formats.bullmq.format engine.formats.exim.format "
+    "engine.formats.kannader.format engine.formats.nftban.format engine.formats.postfix.format engine.formats.zgb.format "
     "engine.formats.zmailer.format",
     "themes": "",
     "tui.text": "engine.live engine.monitor",
