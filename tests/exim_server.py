@@ -27,9 +27,6 @@ from tests.programs import needs_root
 CACHE = Path(__file__).resolve().parents[1] / ".cache" / "exim4"
 PACKAGES = ("exim4-daemon-light", "exim4-base")
 SPOOL, LOG, CONFIG = "/var/spool/exim4", "/var/log/exim4/mainlog", "/etc/exim4/exim4.conf"
-EXIM_UID = 100
-"""As in the package; another user here may have the number."""
-
 START_SECONDS = 30.0
 
 MOUNT = """
@@ -41,10 +38,15 @@ shift
 for package in "$@"; do dpkg -x "$package" "$shift_folder/upper"; done
 cd "$shift_folder"
 # The folder would hide the link /lib.
-if [ -d upper/lib ]; then mkdir -p upper/usr/lib; cp -a upper/lib/. upper/usr/lib/; rm -r upper/lib; fi
+if [ -d upper/lib ]; then
+    mkdir -p upper/usr/lib
+    cp -a upper/lib/. upper/usr/lib/
+    rm -r upper/lib
+fi
 mkdir -p upper/etc/exim4
-{ cat /etc/passwd; echo 'Debian-exim:x:100:102::/var/spool/exim4:/usr/sbin/nologin'; } >upper/etc/passwd
-{ cat /etc/group; echo 'Debian-exim:x:102:'; } >upper/etc/group
+cp /etc/passwd /etc/group upper/etc
+echo 'Debian-exim:x:100:102::/var/spool/exim4:/usr/sbin/nologin' >>upper/etc/passwd
+echo 'Debian-exim:x:102:' >>upper/etc/group
 mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work merged
 mount --rbind /proc merged/proc
 mount --rbind /dev merged/dev
@@ -183,8 +185,9 @@ class EximServer:
             )
             output.seek(0)
             errors.seek(0)
-            answer = output.read(), errors.read()
-            return subprocess.CompletedProcess(argv, run.returncode, *answer)
+            return subprocess.CompletedProcess(
+                argv, run.returncode, stdout=output.read(), stderr=errors.read()
+            )
 
     def submit(
         self,
