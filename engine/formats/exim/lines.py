@@ -55,9 +55,9 @@ class QueuedMail(NamedTuple):
     size: bytes
     """Rounded if it ends with K or M; empty if its data file is missing."""
     sender: bytes
-    login: bytes
+    login: bytes = b""
     """The user who set the sender and is not trusted; empty without one."""
-    is_frozen: bool
+    is_frozen: bool = False
     recipients: tuple[bytes, ...] = ()
     """Addresses that are not delivered yet."""
 

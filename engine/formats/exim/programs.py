@@ -149,7 +149,7 @@ def open_exim(prefix: Prefix, spool: str, config: str, sudo: str = "") -> Exim:
         text = end.last_error or safe_line(b" ".join(out).decode("utf-8", "replace"))
         if "denied" in text.lower():
             who = "only root and Exim's admin_groups may do this"
-            exim = exim._replace(refusal=f"{who}{more}")
+            exim = exim._replace(refusal=f"{who}{more}", trash_refusal=f"{who}{more}")
             _, counted = exim.run("-bpc")
             if counted.status:
                 why = f"only root and Exim's admin_groups may list the queue{more}"
