@@ -159,7 +159,7 @@ class EximServer:
         """The words that run a program there."""
         self.root = Path(f"/proc/{pid}/root{merged}")
         self.port = free_port()
-        self.spool, self.log = root / SPOOL[1:], root / LOG[1:]
+        self.spool, self.log = self.root / SPOOL[1:], self.root / LOG[1:]
         self._sinks: list[Sink] = []
         self._deliveries: list[subprocess.Popen[bytes]] = []
         self._daemon = 0
