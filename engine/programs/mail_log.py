@@ -109,6 +109,9 @@ class MailLog(NamedTuple):
     facts: re.Pattern[bytes]
     """Finds a line feed and the line behind it, up to what makes it a fact of a waiting message:
     group `id`, and one of `reason`, `account`, `end` (it waits no longer)."""
+    mentions: tuple[bytes, ...] = (b"",)
+    """What is before an id wherever a line names one: RE2 finds a fixed text before alternatives
+    eight times faster than the alternatives alone."""
     untried: bytes = b""
     """Part of the lines that have a reason without an attempt: they replace no other reason."""
     prefix: Prefix = HERE

@@ -93,7 +93,7 @@ LINES = {
     "engine.formats": 400,
     "engine.formats.base": 2250,
     "engine.formats.bullmq": 7250,
-    "engine.formats.exim": 1750,
+    "engine.formats.exim": 2050,
     "engine.formats.kannader": 4400,
     "engine.formats.nftban": 5800,
     "engine.formats.postfix": 200,
