@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine.formats.base.format import Format
 from engine.override import override
 from engine.policy import RetryPolicy, retries_of
 from engine.schedules import fixed
+from engine.text.times import format_time
 
 if TYPE_CHECKING:
     from engine.config.place_address import Address
     from engine.formats.base.format import Setup
+    from engine.model import Task
     from engine.places.place import Place
+    from engine.programs.mail_log import MailLog
     from engine.store import Store
 
 
@@ -54,6 +58,36 @@ class PostfixFormat(Format):
     def complete(self, setup: Setup, place: Place) -> Place:
         """The place; no worker of ours is what a message waits for."""
         return place._replace(claim_obstacle=lambda kind: "")
+
+    @override
+    def mail_log(self, setup: Setup) -> MailLog:
+        """The log that the settings of the instance name.
+
+        Raises:
+            Unavailable: its settings cannot be read.
+        """
+        from engine.formats.postfix.instance import open_instance
+        from engine.formats.postfix.log_lines import mail_log
+
+        one = open_instance(setup.address.text)
+        return mail_log(one.settings["maillog_file"], one.settings["syslog_name"], one.prefix)
+
+    @override
+    def describe_next_tries(
+        self, setup: Setup, tasks: Sequence[Task], now: float
+    ) -> Mapping[str, str]:
+        """The time of a message's file; the queue manager only looks every `queue_run_delay`."""
+        from engine.formats.postfix.instance import open_instance
+
+        delay = open_instance(setup.address.text).seconds("queue_run_delay")
+        run = f"queue run each {delay:.0f}s"
+        return {
+            one.id: f"due {format_time(one.due)}, tried by {format_time(one.due + delay)} ({run})"
+            if one.due
+            else "now: Postfix has it in its active or incoming queue"
+            for one in tasks
+            if one.due is not None
+        }
 
 
 FORMAT = PostfixFormat()

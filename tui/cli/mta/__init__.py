@@ -1,0 +1,1 @@
+"""Commands on mail servers of others: where a mail went, why it waits."""
