@@ -110,7 +110,6 @@ LINES = {
     "engine.mail.transports": 750,
     "engine.monitor": 4100,
     "engine.operations": 3200,
-    "engine.programs": 600,
     "engine.replay": 1750,
     "engine.system": 3200,
     "engine.text": 1450,

@@ -43,6 +43,14 @@ _NO_STEP = {
 }
 
 
+class NextStep(NamedTuple):
+    """What an operator can do about a message."""
+
+    advice: str
+    command: str = ""
+    """The command that shows the plan of it; "" for none."""
+
+
 class WaitingMail(NamedTuple):
     """A message that waits, and what is known about it."""
 
@@ -60,9 +68,7 @@ class WaitingMail(NamedTuple):
     events: Sequence[MailEvent]
     """Its lines in the log."""
     next_try: str = ""
-    advice: str = ""
-    command: str = ""
-    """What does it; "" for nothing."""
+    step: NextStep = NextStep("")
 
 
 def why(setup: Setup, word: str) -> Answer:
@@ -81,7 +87,7 @@ def why(setup: Setup, word: str) -> Answer:
     events = {one.id: [e.event for e in log.events if e.event.id == one.id] for one in shown}
     mails = [
         _explain(one, words[one.id], events[one.id])._replace(
-            next_try=tries.get(one.id, ""), **_next_step(setup, edges, one)
+            next_try=tries.get(one.id, ""), step=_next_step(setup, edges, one)
         )
         for one in shown
     ]
@@ -135,14 +141,13 @@ def _command(setup: Setup, *words: str) -> list[str]:
     return ["spooldeck", *words, setup.place]
 
 
-def _next_step(setup: Setup, edges: Edges, task: Task) -> dict[str, str]:
-    """What an operator can do, and the command that shows the plan of it: `advice`, `command`."""
+def _next_step(setup: Setup, edges: Edges, task: Task) -> NextStep:
     verb, text = _NEXT.get(task.state, ("", _NO_STEP.get(task.state, "")))
     targets = {State.PENDING} if verb != "restore" else {*State}
     if not verb or not any((task.state, to) in edges for to in targets):
-        return {"advice": text.partition(":")[0] if verb else text}
+        return NextStep(text.partition(":")[0] if verb else text)
     words = (*_command(setup, verb), "--id", task.id, "--dry-run")
-    return {"advice": text, "command": shlex.join(words)}
+    return NextStep(text, shlex.join(words))
 
 
 def _explain(task: Task, word: str, events: Sequence[MailEvent]) -> WaitingMail:
@@ -182,8 +187,8 @@ def _values(mail: WaitingMail, log_since: float | None) -> Mapping[str, object]:
         "next_try": mail.next_try,
         "attempts_seen": mail.attempts,
         **time_fields("log_since", log_since),
-        "next": mail.advice,
-        "command": mail.command,
+        "next": mail.step.advice,
+        "command": mail.step.command,
         "events": [event_values(one) for one in mail.events[-LAST_LINES:]],
     }
 
@@ -210,9 +215,9 @@ def _lines(mail: WaitingMail, log_since: float | None, word: str, now: float) ->
         yield ((f"  {name:10} ", "muted"), (safe_line(text), ""))
     for event in mail.events[-LAST_LINES:]:
         yield (("  log        ", "muted"), *event_line(event))
-    yield ((f"  {'next':10} ", "muted"), (mail.advice, "strong"))
-    if mail.command:
-        yield ((f"  {'':10} ", ""), (mail.command, "key"))
+    yield ((f"  {'next':10} ", "muted"), (mail.step.advice, "strong"))
+    if mail.step.command:
+        yield ((f"  {'':10} ", ""), (mail.step.command, "key"))
 
 
 def _facts(mail: WaitingMail, log_since: float | None, now: float) -> Iterator[tuple[str, str]]:
