@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from engine.formats.base.format import Format
 from engine.override import override
 from engine.policy import RetryPolicy, retries_of
 from engine.schedules import fixed
+from engine.store import Unavailable
 from engine.text.times import format_time
 
 if TYPE_CHECKING:
@@ -57,7 +59,12 @@ class PostfixFormat(Format):
     @override
     def complete(self, setup: Setup, place: Place) -> Place:
         """The place; no worker of ours is what a message waits for."""
-        return place._replace(claim_obstacle=lambda kind: "")
+        from engine.programs.mail_log import local_paths
+
+        log = None
+        with suppress(Unavailable):  # the store has the reason
+            log = None if setup.address.is_url else self.mail_log(setup)
+        return place._replace(claim_obstacle=lambda kind: "", server_logs=local_paths(log))
 
     @override
     def mail_log(self, setup: Setup) -> MailLog:
@@ -81,12 +88,11 @@ class PostfixFormat(Format):
 
         delay = open_instance(setup.address.text).seconds("queue_run_delay")
         run = f"queue run each {delay:.0f}s"
-        return {
-            one.id: f"due {format_time(one.due)}, tried by {format_time(one.due + delay)} ({run})"
-            if one.due
-            else "now: Postfix has it in its active or incoming queue"
-            for one in tasks
-            if one.due is not None
+        due = {one.id: one.due for one in tasks if one.due}
+        by = {id: format_time(when + delay).partition(" ")[2] for id, when in due.items()}
+        waiting = {one.id: "now: it is not deferred" for one in tasks if one.due == 0}
+        return waiting | {
+            id: f"due {format_time(when)}, tried by {by[id]} ({run})" for id, when in due.items()
         }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 
 from engine.formats.base.format import Setup
@@ -12,6 +11,7 @@ from engine.store import Unavailable
 from engine.system.command_errors import EX_USAGE, fail
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
+from engine.text.times import format_time
 from tui.cli.setup.filter_option import parse_since_option
 from tui.cli.setup.output import Answer, Progress
 from tui.text.lines import Line
@@ -101,13 +101,13 @@ _KIND_CELLS = max(map(len, MailEventKind))
 
 
 def event_line(event: MailEvent, id_cells: int = 0) -> Line:
-    """An event as a line: time of this host, id, what, address, relay and text."""
-    when = event.when
-    stamp = "?" if when is None else time.strftime("%F %T", time.localtime(when))
-    address = "" if f"<{event.address}>" in event.text else event.address
+    """An event as a line: time, id, what, address, relay and text."""
+    stamp = "?" if event.when is None else format_time(event.when)
+    is_named = f"<{event.address.strip('<>')}>" in event.text
+    address = "" if is_named else event.address
     parts = (address, event.relay, event.text)
     return (
-        (f"{stamp:19}  ", "muted"),
+        (f"{stamp:20}  ", "muted"),
         (f"{safe_line(event.id):{id_cells}}  ", "accent"),
         (f"{event.what.value:{_KIND_CELLS}}  ", _STYLES.get(event.what, "")),
         (safe_line("  ".join(part for part in parts if part).expandtabs(8)), ""),
@@ -130,7 +130,6 @@ def _lines(found: Trail) -> Iterator[Line | str]:
     yield from (((f"! {safe_line(problem)}", "warn"),) for problem in found.problems)
     if found.is_cut:
         yield (("! more messages match: only the first are shown; name an id, or --since", "warn"),)
-    since = found.since
-    back = "" if since is None else time.strftime(" back to %F %T", time.localtime(since))
+    back = "" if found.since is None else f" back to {format_time(found.since)}"
     searched = f"searched {format_count(found.files, 'file')} of {safe_line(found.name)}{back}"
     yield ((searched, "muted"),)

@@ -17,7 +17,7 @@ from engine.store import Unavailable
 from engine.system.command_errors import print_error
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
-from engine.text.times import format_rough_duration
+from engine.text.times import format_rough_duration, format_time
 from tui.cli.mta.trail import FOUND, NOT_FOUND, check_word, event_line, event_values, mail_log_of
 from tui.cli.setup.output import Answer, show_progress
 from tui.text.lines import Line
@@ -77,10 +77,9 @@ def why(setup: Setup, word: str) -> Answer:
     word = check_word(word)
     now = time.time()
     with closing(setup.open_store()) as store:
-        matching = [*_matching(show_progress(store.scan(), "tasks read"), word)]
+        matching = _matching(show_progress(store.scan(), "tasks read"), word)
         words = {one.id: own_word(one, store.states, store.words) for one in matching}
         edges = store.edges
-    matching.sort(key=lambda one: one.created)
     shown = matching[:MAX_SHOWN]
     log, problem = _search_log(setup, shown)
     tries = setup.format.describe_next_tries(setup, shown, now) if shown else {}
@@ -112,16 +111,17 @@ def why(setup: Setup, word: str) -> Answer:
     return Answer(values, lines, FOUND if mails else NOT_FOUND)
 
 
-def _matching(answers: Iterable[object], word: str) -> Iterator[Task]:
-    """The tasks with this id, or with this address among sender and recipients; each once."""
+def _matching(answers: Iterable[object], word: str) -> list[Task]:
+    """The tasks with this id, or with this address among sender and recipients, the oldest first.
+    Of one that a scan yields twice, the later has all fields."""
     pattern = word_pattern(word)
-    seen: set[str] = set()
+    matching: dict[str, Task] = {}
     for one in answers:
-        if isinstance(one, Task) and one.id not in seen:
+        if isinstance(one, Task):
             addresses = (one.sender, *one.recipients)
             if one.id == word or any(pattern.search(each) for each in addresses):
-                seen.add(one.id)
-                yield one
+                matching[one.id] = one
+    return sorted(matching.values(), key=lambda one: one.created)
 
 
 def _search_log(setup: Setup, tasks: Sequence[Task]) -> tuple[Trail, str]:
@@ -223,17 +223,21 @@ def _lines(mail: WaitingMail, log_since: float | None, word: str, now: float) ->
 def _facts(mail: WaitingMail, log_since: float | None, now: float) -> Iterator[tuple[str, str]]:
     task = mail.task
     if task.created:
-        yield "since", f"{_local(task.created)}, {format_rough_duration(now - task.created)} ago"
-    source = f" (log, {_local(mail.reason_at)})" if mail.reason_at and not task.error else ""
+        yield (
+            "since",
+            f"{format_time(task.created)}, {format_rough_duration(now - task.created)} ago",
+        )
+    source = f" (log, {format_time(mail.reason_at)})" if mail.reason_at and not task.error else ""
     yield "reason", f"{mail.reason}{source}" if mail.reason else "? no attempt has failed yet"
     if _is_suspended(mail):
         yield "suspended", "the server does not ask this destination now"
     if task.state is State.PENDING:
         yield "next try", mail.next_try or "? the server decides"
-    account = mail.account or "? not in the log"
-    yield "account", f"{account}, client {mail.client}" if mail.client else account
+    is_known = any(one.what is MailEventKind.ARRIVED for one in mail.events)
+    account = mail.account or ("none: no login" if is_known else "? not in the log")
+    yield "account", f"{account}; client {mail.client}" if mail.client else account
     if mail.attempts is not None:
-        since = "" if log_since is None else f" (log since {_local(log_since)})"
+        since = "" if log_since is None else f" (log since {format_time(log_since)})"
         yield "attempts", f"at least {mail.attempts}{since}"
 
 
@@ -244,7 +248,3 @@ def _addresses(task: Task, word: str) -> str:
     more = len(ordered) - _SHOWN_ADDRESSES
     text = ", ".join(ordered[:_SHOWN_ADDRESSES]) or "no open recipient"
     return f"{text} and {format_count(more, 'other')}" if more > 0 else text
-
-
-def _local(when: float) -> str:
-    return time.strftime("%F %T", time.localtime(when))

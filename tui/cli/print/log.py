@@ -39,7 +39,7 @@ def log(
     """Print the last lines of the logs, ordered by time."""
     through = _line_filter(filter, level.lower())
     floor = parse_since_option(since)
-    logs = open_places(setup, [place] if place else [])[0].logs
+    logs = open_places(setup, [place] if place else [])[0].all_logs
     book = MergedLog(logs)
     show = partial(_print, as_json=json, sources=len(logs) > 1)
     try:
