@@ -69,7 +69,8 @@ def find_trail(
         search.run(progress)
         first = search.first_time() if opened.files else None
         files, problems = len(opened.files), tuple(opened.problems)
-        return Trail(search.events(), opened.name, files, first, problems, search.is_cut)
+        events = search.events()
+        return Trail(events, opened.name, files, first, problems=problems, is_cut=search.is_cut)
     finally:
         opened.close()
 

@@ -83,7 +83,7 @@ class PostfixFormat(Format):
     def describe_next_tries(
         self, setup: Setup, tasks: Sequence[Task], now: float
     ) -> Mapping[str, str]:
-        """The time of a message's file; the queue manager only looks every `queue_run_delay`."""
+        """The time of a message's file; the queue manager looks at it later, at its next run."""
         from engine.formats.postfix.instance import open_instance
 
         delay = open_instance(setup.address.text).seconds("queue_run_delay")

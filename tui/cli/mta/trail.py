@@ -9,6 +9,7 @@ from engine.programs.mail_log import MailEvent, MailEventKind, MailLog
 from engine.programs.mail_trail import MIN_WORD, Trail, TrailEvent, find_trail
 from engine.store import Unavailable
 from engine.system.command_errors import EX_USAGE, fail
+from engine.text.figure import UNKNOWN
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from engine.text.times import format_time
@@ -102,7 +103,7 @@ _KIND_CELLS = max(map(len, MailEventKind))
 
 def event_line(event: MailEvent, id_cells: int = 0) -> Line:
     """An event as a line: time, id, what, address, relay and text."""
-    stamp = "?" if event.when is None else format_time(event.when)
+    stamp = UNKNOWN if event.when is None else format_time(event.when)
     is_named = f"<{event.address.strip('<>')}>" in event.text
     address = "" if is_named else event.address
     parts = (address, event.relay, event.text)

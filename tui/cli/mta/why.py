@@ -15,6 +15,7 @@ from engine.programs.mail_log import WAITS, MailEvent, MailEventKind
 from engine.programs.mail_trail import Trail, find_trail, word_pattern
 from engine.store import Unavailable
 from engine.system.command_errors import print_error
+from engine.text.figure import UNKNOWN
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration, format_time
@@ -205,7 +206,7 @@ def _is_suspended(mail: WaitingMail) -> bool:
 
 def _lines(mail: WaitingMail, log_since: float | None, word: str, now: float) -> Iterator[Line]:
     task = mail.task
-    title = f"{task.sender or '?'} to {_addresses(task, word)}"
+    title = f"{task.sender or UNKNOWN} to {_addresses(task, word)}"
     yield (
         (f"{safe_line(task.id)}  ", "accent"),
         (f"{safe_line(mail.word)}  ", "strong"),
@@ -228,13 +229,13 @@ def _facts(mail: WaitingMail, log_since: float | None, now: float) -> Iterator[t
             f"{format_time(task.created)}, {format_rough_duration(now - task.created)} ago",
         )
     source = f" (log, {format_time(mail.reason_at)})" if mail.reason_at and not task.error else ""
-    yield "reason", f"{mail.reason}{source}" if mail.reason else "? no attempt has failed yet"
+    yield "reason", f"{mail.reason}{source}" if mail.reason else f"{UNKNOWN}: no attempt has failed"
     if _is_suspended(mail):
         yield "suspended", "the server does not ask this destination now"
     if task.state is State.PENDING:
-        yield "next try", mail.next_try or "? the server decides"
+        yield "next try", mail.next_try or f"{UNKNOWN}: the server decides"
     is_known = any(one.what is MailEventKind.ARRIVED for one in mail.events)
-    account = mail.account or ("none: no login" if is_known else "? not in the log")
+    account = mail.account or ("none: no login" if is_known else f"{UNKNOWN}: not in the log")
     yield "account", f"{account}; client {mail.client}" if mail.client else account
     if mail.attempts is not None:
         since = "" if log_since is None else f" (log since {format_time(log_since)})"
