@@ -119,6 +119,13 @@ class MailLog(NamedTuple):
     """The command that prints the log if no path has a file; () if none does."""
 
 
+def local_paths(log: MailLog | None) -> tuple[str, ...]:
+    """The path of a log on this host, for `Place.server_logs`; () if it is elsewhere."""
+    if log is None or log.prefix.words or not log.paths:
+        return ()
+    return (next((path for path in log.paths if os.path.exists(path)), log.paths[0]),)
+
+
 JOURNAL = ("journalctl", "-a", "--no-pager", "-q", "-o", "short-unix", "SYSLOG_FACILITY=2")
 """Prints the journal's lines of mail servers, with the time in epoch seconds."""
 

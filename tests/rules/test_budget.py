@@ -83,7 +83,8 @@ def _lowest() -> list[str]:
 STEP = 50
 
 LINES = {
-    "engine.places": 1200,
+    "engine.places": 1250,
+    "engine.programs": 1400,
     "engine": 1800,
     "engine.config": 2350,
     "engine.delivery": 1200,
@@ -96,7 +97,7 @@ LINES = {
     "engine.formats.exim": 2050,
     "engine.formats.kannader": 4400,
     "engine.formats.nftban": 5800,
-    "engine.formats.postfix": 200,
+    "engine.formats.postfix": 1750,
     "engine.formats.zgb": 5850,
     "engine.formats.zmailer": 14800,
     "engine.index": 2700,
@@ -109,7 +110,6 @@ LINES = {
     "engine.mail.transports": 750,
     "engine.monitor": 4100,
     "engine.operations": 3200,
-    "engine.programs": 500,
     "engine.replay": 1750,
     "engine.system": 3300,
     "engine.text": 1450,
@@ -123,6 +123,7 @@ LINES = {
     "tui.cli.formats.nftban": 3550,
     "tui.cli.formats.zgb": 500,
     "tui.cli.formats.zmailer": 700,
+    "tui.cli.mta": 400,
     "tui.cli.plans": 1850,
     "tui.cli.print": 1300,
     "tui.cli.queue": 900,

@@ -90,6 +90,7 @@ PACKAGES = {
     "tui.cli.formats.zgb": "tui.cli.queue",
     "tui.cli.formats.bullmq": "tui.cli.queue",
     "tui.cli.formats.zmailer": "engine.formats.zmailer.agents tui.cli.queue",
+    "tui.cli.mta": "tui.cli.setup",
     "tui.cli": "tui tui.cli.setup",
     "tui.cli.print": "tui.cli tui.cli.queue",
     "tui.packaging": "tui.cli",

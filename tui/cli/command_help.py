@@ -144,6 +144,8 @@ federation work | loop | redis://localhost/0 --until-idle
 federation enqueue | added | https://example.org deliver-post redis://localhost/0 --payload -
 federation keys | read | redis://localhost/0
 federation doctor | findings | redis://localhost/0
+mta trail | some | bob@example.org /etc/mta --since -2h
+mta why | some | bob@example.org /etc/mta
 zgb init | done | mail.db
 zgb enqueue | added | 7 mail.db
 zgb work | work | mail.db
@@ -279,6 +281,11 @@ zmailer check | file text, errors remark[], warnings remark[], clauses clause[],
 zmailer check --diff | old text, new text, changes text[], threads text[]
 zmailer why | target text, clauses clause[], settings setting{}, warning text?
 zmailer statistics | file text, unread number, hosts ends[]
+mta trail | word text, log text, files number, since time?, problems text[], cut flag, events \
+logged[]
+mta why | id text, state text, sender text, recipients text[], account text, client text, created \
+time?, reason text, reason_at time?, suspended flag, due time?, next_try text, attempts_seen \
+number?, log_since time?, next text, command text, events logged[]
 federation keys | keys text{}, fingerprint text, servers text{}
 install-units | folder text, lines text[]
 """
@@ -339,6 +346,8 @@ number{}?, fingerprints text{}
 control | name text, summary text, now text?, target text?, value text?, choices text{}?, bounds \
 list?, targets object[]?, pauses flag, undoable flag, refused text?
 step | step text, text text
+logged | when time?, id text, what text, address text, text text, relay text, account text, client \
+text, other text, ...
 remark | line number, column number, text text
 clause | line number, pattern text, settings text{}
 setting | value text, line number?

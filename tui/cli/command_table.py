@@ -52,6 +52,7 @@ DEMO_AS_TEXT = "formats.nftban.demo_text:run_as_text"
 COMMAND_TABLE = """
 @id id ID
 @name name NAME
+@word word WORD | an address, an id or a Message-Id
 @place place [PLACE]=None | the queue; default: as configured
 @places places [PLACE...] | the queues; default: as configured
 @operation words [OP|PLACE...] | an operation, and the queue; default: the queue as configured
@@ -345,6 +346,11 @@ federation keys @place @json | formats.bullmq.federation:keys | print public key
     --forget SERVER | forget the keys of SERVER, which has new ones
 federation doctor @place @json | formats.bullmq.federation:doctor | problems of keys,
         servers, outbox and queues; exit 0 none, 1 some
+mta | - | mail servers of others: where a mail went, why it waits
+mta trail @word @place @since @json | mta.trail:trail +listing | where a mail went, by the logs:
+        arrival, attempts, answers, requeue, bounce, removal; exit 1 if they have nothing
+mta why @word @place @json-lines | mta.why:why +listing | why mail waits: reason, next try, account,
+        what to do; exit 1 if none waits
 zgb | - | a ZGB mail queue: make one, queue mails, send them, check it
 zgb init | formats.zgb.commands:init | make a new, empty database; it sends nothing yet
     place DB
@@ -452,6 +458,7 @@ An operator console for mail and task queues, with its own queue engine.
   spooldeck bullmq ...          work, add, doctor (BullMQ queues on Redis, Valkey)
   spooldeck zmailer ...         scheduler, agent, mailq, check, why, doctor,
                                 statistics
+  spooldeck mta ...             trail, why (mail servers of others)
   spooldeck federation ...      work, enqueue, keys, doctor (deliveries to servers)
   spooldeck shell-init          bash functions of the contract: eval "$(...)"
   spooldeck completion SHELL    completion for bash, zsh or fish
