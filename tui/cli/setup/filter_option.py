@@ -4,7 +4,8 @@ that it may mention."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from engine.config.saved_filters import lookup_in
 from engine.index.filter_language import BadFilter, Filter, parse_filter
@@ -12,6 +13,8 @@ from engine.model import State, Task, state_words
 from engine.store import ReadableStore, StoreError, Unsupported
 from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
+
+T = TypeVar("T")
 
 
 def parse_filter_option(
@@ -28,6 +31,24 @@ def parse_filter_option(
         return parse_filter(text, states, now, words, saved, reads_data=reads_data)
     except BadFilter as error:
         fail(EX_USAGE, f"--filter: {safe_line(error.message)}")
+
+
+def note_searched(tasks: Iterable[T], filter: Filter) -> Iterator[T]:
+    """Pass the tasks through that a filter is to search, and say on standard error at the end if
+    it did not search all recipients of a mail."""
+    from engine.index.filter_language import RECIPIENTS_FIELDS
+    from engine.index.mail_columns import count_searched
+
+    searched = total = 0
+    counts = any(map(filter.mentions_field, RECIPIENTS_FIELDS))
+    for task in tasks:
+        if counts and isinstance(task, Task):
+            number = count_searched(task)
+            if number < len(task.recipients):
+                searched, total = searched + number, total + len(task.recipients)
+        yield task
+    if total:
+        print_error(f"--filter: searched {searched:,} of {total:,} recipients")
 
 
 def read_data(store: ReadableStore, task: Task) -> str | None:
