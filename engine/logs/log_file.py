@@ -32,7 +32,11 @@ MAX_UNDATED_CELLS = 32
 _HEAD_BYTES = 32
 """Bytes of a line that `_may_have_time_or_level` needs, with a margin."""
 
-_may_have_time_or_level = re.compile(rb"^(?:\[.{19}\] \[|\{|\d{14} )", re.MULTILINE).search
+_may_have_time_or_level = re.compile(
+    rb"^(?:\[.{19}\] \[|\{|\d{14} |\d{4}-\d\d-\d\d[T ]|\d{9,10}\.\d{6} "
+    rb"|[A-Z][a-z]{2} [ \d]\d \d\d:)",
+    re.MULTILINE,
+).search
 """True if a line begins that may have a time or level: a form that `parse_log_line` knows."""
 
 _COMPARED_BYTES = 64
@@ -130,6 +134,8 @@ class LogFile:
         self._whole = (0, 0)
         self._head = self._before = b""
         self._last_stat: tuple[int, int] | None = None
+        self.modified = os.fstat(fd).st_mtime
+        """When it was last written, epoch seconds UTC: the latest time of a line without a year."""
 
     @property
     def is_closed(self) -> bool:
@@ -168,6 +174,7 @@ class LogFile:
             return None
         more = now.st_size > self.size
         self._last_stat, self.size = (now.st_size, now.st_mtime_ns), now.st_size
+        self.modified = now.st_mtime
         self._head, self._before = self.read(0, _HEAD_OF_FILE_BYTES), self._end_of(self.size)
         return more
 
@@ -290,7 +297,9 @@ class LogFile:
             end = data.find(b"\n", at)
             line = self.parse_line(data, base, at, end, before)
             if before is None and is_repeated(line.line.when):
-                before = time_before(self.read, base + at, self.path, self._times_before)
+                before = time_before(
+                    self.read, base + at, self.path, self._times_before, self.modified
+                )
                 line = self.parse_line(data, base, at, end, before)
             before = before if line.line.when is None else line.line.when
             lines.append(line)
@@ -314,7 +323,7 @@ class LogFile:
             # A writer that kept its offset while the log was truncated leaves a hole of NUL bytes.
             text = self._behind_nuls(begin, end)
             raw = self.read(text, min(self.cell_size, end - text))
-        line = parse_log_line(raw, self.path, before)
+        line = parse_log_line(raw, self.path, before, self.modified)
         when = NO_TIME if line.when is None else line.when
         return FileEntry(
             (when, self.number, begin),

@@ -122,6 +122,7 @@ mail spool show | some | mail-20261126T060005Z-report-390a56fc /srv/queue
 mail spool retry | some | --all /srv/queue
 mail suspend | done | postfix 'the relay is down' /srv/queue
 mail resume | done | postfix /srv/queue
+mta instances | some | --json
 kannader init | done | /srv/spool
 kannader enqueue | added | --from a@example.org --to b@example.org mail.eml /srv/spool
 kannader work | loop | /srv/spool --until-idle
@@ -270,6 +271,7 @@ mail spool list | +mail
 mail spool show | +mail, lines text[]?
 mail spool retry | queued number, failed number, lines text[]
 mail suspend, mail resume | transport text, suspended flag, text text
+mta instances | place text, format text, name text, enabled flag
 kannader enqueue | id text
 zgb enqueue | +task, is_new flag, ...
 zgb work | place text, text text

@@ -250,6 +250,9 @@ mail suspend @name | setup.suspend:suspend | stop sending by transport NAME unti
     reason [REASON]
     @place @json
 mail resume @name @place @json | setup.suspend:resume | send by transport NAME again
+mta | - | mail servers: those of this host
+mta instances @json-lines | mta.instances:instances +listing | list the mail servers of this host,
+        as places; exit 1 if one does not answer
 kannader | - | a Kannader spool: make one, add mail, send it
 kannader init | formats.kannader.commands:init | make the folders of a Kannader spool
     place DIR

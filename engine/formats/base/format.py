@@ -41,12 +41,24 @@ if TYPE_CHECKING:
     from engine.operations.notes import Notes
     from engine.places.mail_setup import MailSetup
     from engine.places.place import Place
+    from engine.programs.mail_log import MailLog
     from engine.system.run_clock import RunClock
     from engine.work.housekeeping import Housekeeping
 
 CONTRACT = 1
 """Version of this class. A change that breaks formats of other packages raises it; those for
 another version are refused with one line."""
+
+
+class InstalledPlace(NamedTuple):
+    """A place of this host that a program knows which works on it."""
+
+    place: str
+    """Its path."""
+    name: str = ""
+    """The name that the program has for it; "" without one."""
+    is_enabled: bool = True
+    """False if it is not started with the others."""
 
 
 class Format(ABC):
@@ -102,6 +114,15 @@ class Format(ABC):
         Raises:
             Unavailable: it cannot be reached; the text says what was expected.
         """
+
+    def instances(self) -> Sequence[InstalledPlace]:
+        """The places of this host that its own programs know; read of our formats only, and only if
+        no place is named. Programs are run.
+
+        Raises:
+            Unavailable: a program is installed, and does not answer.
+        """
+        return ()
 
     def has_queue(self, path: str) -> bool:
         """True if a folder has a queue, for a format that takes every path the others leave."""
@@ -175,6 +196,10 @@ class Format(ABC):
     def complete(self, setup: Setup, place: Place) -> Place:
         """The place with what only this format knows of it: its facts, groups, logs and limits."""
         return place
+
+    def mail_log(self, setup: Setup) -> MailLog | None:
+        """The log of a mail server that writes about the tasks of a place; None if none does."""
+        return None
 
     def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:
         """Check a place for `doctor`: yield the name of each check and what it found. Changes

@@ -1,0 +1,526 @@
+"""A Postfix instance as `engine.programs.mail_store.MailStore` uses it: listed by postqueue(1),
+looked at by postcat(1), changed by postsuper(1). Nothing else reads or changes its queue."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from engine.formats.postfix import acts
+from engine.formats.postfix.acts import RELEASE, VERBS, Verb, queue_of
+from engine.formats.postfix.instance import Instance, describe_end, run
+from engine.formats.postfix.lines import (
+    EXPIRED_KEY,
+    NULL_SENDER,
+    PID_KEY,
+    STATES,
+    WORDS,
+    Envelope,
+    FileTimes,
+    Record,
+    count_recipients,
+    domain_of,
+    extra_of,
+    format_recipients,
+    is_queue_id,
+    parse_envelopes,
+    parse_line,
+    parse_record,
+    parse_times,
+    state_of,
+    summary_of,
+    task_of,
+    word_of,
+)
+from engine.formats.postfix.marks import Mark, Marks
+from engine.model import EMPTY, Missing, Part, Problem, State, Task
+from engine.override import override
+from engine.programs.mail_server import UNSURE, ActResult, ListedMail, MailServer, MailSummary
+from engine.store import MAX_PART_BYTES, Control, Gone, Outlook, Unavailable, Unsupported
+from engine.system import users
+
+IDS_PER_ACT = 200
+MAX_STOPS = 3
+"""Unknown ids behind which a look goes on: each of them costs postcat a second."""
+LOOK_SECONDS = 5.0
+"""Seconds for which the envelopes of a look are not read again."""
+TIMES_SECONDS = 10.0
+"""Seconds for which the times of files of another host are not read again."""
+
+ENVELOPE, HEADERS, BODY, RECIPIENTS, LISTED = "envelope", "headers", "body", "recipients", "listing"
+"""Names of parts."""
+
+_SHOWN_ATTRIBUTES = (
+    "sasl_method",
+    "client_name",
+    "client_address",
+    "helo_name",
+    "protocol_name",
+    "log_ident",
+)
+"""Named attributes of an envelope that a task shows."""
+
+_find_unknown = re.compile(
+    r"^(?:\S*/)?postcat: fatal: open queue file ([^\n]+): No such file or directory$", re.M
+).search
+_INODE_DIGITS = "0123456789BCDFGHJKLMNPQRSTVWXYZbcdfghjklmnpqrstvwxyz"
+
+_HEADS = {name: b'{"queue_name": "%b"' % name.encode() for name in ("active", "deferred", "hold")}
+"""How a record of these queues begins."""
+
+
+def inode_of(ident: str) -> int | None:
+    """The inode of a message's file, which its id has; None if it has not."""
+    head, separator, tail = ident.rpartition("z")
+    try:
+        if separator and len(head) >= 10:  # 6 digits of seconds, 4 of microseconds
+            number = 0
+            for digit in tail:
+                number = number * 51 + _INODE_DIGITS.index(digit)
+            return number
+        return int(ident[5:], 16)
+    except ValueError:
+        return None
+
+
+class PostfixServer(MailServer):
+    """One instance."""
+
+    states = STATES
+    words = WORDS
+    ids_per_act = IDS_PER_ACT
+
+    def __init__(
+        self, instance: Instance, marks: Marks, clock: Callable[[], float] = time.time
+    ) -> None:
+        """`clock` has epoch seconds UTC.
+
+        Raises:
+            Unavailable: the marks of the trash cannot be read.
+        """
+        self.instance, self._marks, self._clock = instance, marks, clock
+        self.is_running = True
+        """False once a listing has shown that the master process does not run."""
+        self.warnings: tuple[str, ...] = ()
+        """What its programs printed on standard error though all was well."""
+        self.has_times = True
+        """False if the times of the files cannot be read."""
+        self.can_look = True
+        """False if postcat may not be used."""
+        self._delivering: dict[str, str] = {}
+        self._envelopes: dict[str, tuple[Envelope, FileTimes]] = {}
+        """Of the last look."""
+        self._looked_at = 0.0
+        self._far_times: tuple[float, dict[str, FileTimes]] = (-TIMES_SECONDS, {})
+        self._records: Mapping[str, bytes] = {}
+        self._stale_marks: set[str] = set()
+        marks.read()
+        self._set_edges()
+
+    def _set_edges(self) -> None:
+        is_root = self.instance.uid in (0, None)
+        edges = acts.make_edges(self.instance, len(self._delivering))
+        self.edges = acts.allow_edges(edges, is_root=is_root, is_running=self.is_running)
+        self.controls: Mapping[str, Control] = acts.make_controls(
+            self.instance, is_running=self.is_running
+        )
+
+    @override
+    def is_id(self, text: str) -> bool:
+        return is_queue_id(text) is not None
+
+    # ---- listings
+
+    @override
+    def list_mails(self) -> Iterator[ListedMail | Problem]:
+        self._marks.read()
+        program = self.instance.start("postqueue", "-j")
+        number = 0
+        try:
+            for number, line in enumerate(program.lines(), 1):
+                yield parse_line(number, line)
+        finally:
+            program.close()
+        end = program.end
+        assert end is not None
+        if end.status != 0 or end.limit:
+            raise Unavailable(describe_end(end))
+        for skipped in end.long_lines:
+            yield Problem(f"postqueue line {skipped}", "longer than 16 MiB: skipped")
+        texts = end.errors.decode("utf-8", "replace").splitlines()
+        self.warnings = tuple(line for line in texts if line.strip())
+        self.is_running = not any("Mail system is down" in line for line in self.warnings)
+
+    @override
+    def complete(self, records: dict[str, bytes]) -> Sequence[Problem]:
+        """Add the times of files, and the processes that deliver; return the damaged files."""
+        problems = list[Problem]()
+        for ident, times, folder in self._find_times():
+            if folder.endswith("/corrupt"):
+                what = "Postfix has moved it to the queue corrupt: postcat shows its file"
+                its = parse_times(times)
+                since = float(its.ctime) if its else None
+                problems.append(Problem(f"corrupt/{ident}", what, since=since))
+                continue
+            head = _HEADS[folder.rpartition("/")[2]]
+            if ident in records and records[ident].startswith(head):
+                records[ident] = b"%b\n%b" % (records[ident], times)
+        active = [i for i, record in records.items() if record.startswith(_HEADS["active"])]
+        self._delivering = self._find_delivering(active)
+        for ident, pid in self._delivering.items():
+            records[ident] = b"%b\n%b" % (records[ident].partition(b"\n")[0], pid.encode())
+        held = (i for i, record in records.items() if record.startswith(_HEADS["hold"]))
+        self._stale_marks = {*self._marks.read()} - {*held}
+        self._records = records
+        self._set_edges()
+        return problems
+
+    def _find_times(self) -> Iterator[tuple[str, bytes, str]]:
+        """Yield id, `MTIME CTIME MODE` and folder of the files that wait or are on hold."""
+        queue = self.instance.queue_folder
+        folders = [f"{queue}/{name}" for name in ("deferred", "hold", "corrupt")]
+        words = ["find", *folders, "-type", "f", "-printf", r"%f %T@ %C@ %m %H\n"]
+        lines, end = run(self.instance.prefix.command(words))
+        is_allowed = end.status == 0 or bool(lines)
+        self.has_times = is_allowed and not end.limit
+        for line in lines:
+            ident, _, rest = line.decode("utf-8", "replace").partition(" ")
+            times, _, folder = rest.rpartition(" ")
+            if self.is_id(ident) and folder.startswith(f"{queue}/"):
+                yield ident, times.encode(), folder
+
+    def _find_delivering(self, ids: Sequence[str]) -> dict[str, str]:
+        """The PIDs of the processes that deliver these active messages: each has a shared lock on
+        the file (proc_locks(5)), whose inode is in the id."""
+        if not ids or self.instance.device is None:
+            return {}
+        try:
+            lines, _ = run(self.instance.prefix.command(["cat", "/proc/locks"]))
+        except Unavailable:
+            return {}
+        device = f"{os.major(self.instance.device):02x}:{os.minor(self.instance.device):02x}"
+        by_inode = {inode: ident for ident in ids if (inode := inode_of(ident)) is not None}
+        delivering = {}
+        for line in lines:
+            fields = line.decode("ascii", "replace").split()
+            if fields[1:2] != ["FLOCK"] or fields[3:4] != ["READ"] or len(fields) < 6:
+                continue
+            where, _, number = fields[5].rpartition(":")
+            if where == device and number.isdecimal() and int(number) in by_inode:
+                delivering[by_inode[int(number)]] = fields[4]
+        return delivering
+
+    def _parse(self, ident: str, record: bytes) -> Record:
+        return parse_record(ident, record, self._marks.is_trash, has_times=self.has_times)
+
+    @override
+    def summarize(self, ident: str, record: bytes) -> MailSummary:
+        return summary_of(self._parse(ident, record))
+
+    @override
+    def task_of(self, ident: str, record: bytes) -> Task | Problem:
+        mark = self._marks.get(ident)
+        return task_of(ident, self._parse(ident, record), mark.at if mark else None)
+
+    # ---- looks
+
+    @override
+    def show(
+        self, ids: Sequence[str], records: Mapping[str, bytes]
+    ) -> Iterator[Task | Missing | Problem]:
+        """Run postcat; without the right to it, or to the times of files, look at none."""
+        self._envelopes, self._looked_at = {}, time.monotonic()
+        if not (self.can_look and self.has_times):
+            return
+        self._marks.read()
+        answers, envelopes = self._look(ids)
+        yield from answers
+        times = self._times_of(envelopes)
+        active = [one.id for one in envelopes if one.queue == "active"]
+        delivering = self._find_delivering(active)
+        for envelope in envelopes:
+            if (its := times.get(envelope.id)) is not None and envelope.identity:
+                self._envelopes[envelope.id] = envelope, its
+                record = records.get(envelope.id)
+                known = self._parse(envelope.id, record) if record is not None else None
+                yield self._task_shown(envelope, its, known, delivering.get(envelope.id, ""))
+
+    def _look(self, ids: Sequence[str]) -> tuple[list[Missing | Problem], list[Envelope]]:
+        """The envelopes of these messages, and what else is known of them. postcat ends at the
+        first unknown id: it is started again behind it, three times at most."""
+        answers, envelopes, waiting = list[Missing | Problem](), list[Envelope](), [*ids]
+        for _ in range(1 + MAX_STOPS):
+            if not waiting:
+                break
+            lines, end = self.instance.run("postcat", "-eq", *waiting)
+            shown = parse_envelopes(lines, waiting)
+            if end.status == 0:
+                envelopes += shown
+                break
+            text = end.errors.decode("utf-8", "replace")
+            if "Permission denied" in text and not shown:
+                self.can_look = False
+                break
+            unknown = _find_unknown(text)
+            if unknown and waiting[len(shown) : len(shown) + 1] == [unknown[1]]:
+                answers.append(Missing(unknown[1]))
+                envelopes += shown
+                del waiting[: len(shown) + 1]
+            elif (
+                shown and end.status == 1 and not end.limit
+            ):  # the last one is damaged, or has gone
+                envelopes += shown[:-1]
+                answers.append(Problem(shown[-1].id, describe_end(end)))
+                del waiting[: len(shown)]
+            else:
+                raise Unavailable(describe_end(end))
+        return answers, envelopes
+
+    def _times_of(self, envelopes: Sequence[Envelope]) -> dict[str, FileTimes]:
+        if not self.instance.is_local:
+            moment, known = self._far_times
+            if time.monotonic() > moment + TIMES_SECONDS:
+                found = ((ident, parse_times(times)) for ident, times, _ in self._find_times())
+                known = {ident: times for ident, times in found if times is not None}
+                self._far_times = time.monotonic(), known
+            return known
+        all_times = {}
+        for one in envelopes:
+            try:
+                its = os.lstat(f"{self.instance.queue_folder}/{one.path}")
+            except FileNotFoundError:
+                continue  # moved since: a listing finds it
+            all_times[one.id] = FileTimes(int(its.st_mtime), int(its.st_ctime), its.st_mode)
+        return all_times
+
+    def _task_shown(
+        self, envelope: Envelope, times: FileTimes, known: Record | None, pid: str
+    ) -> Task:
+        """The task of an envelope. It has no reasons: those of the listing are valid if the file's
+        time has not changed, as each attempt sets it."""
+        ident, queue, identity = envelope.id, envelope.queue, envelope.identity
+        addresses = tuple(envelope.values("recipient"))
+        trash = queue == "hold" and self._marks.is_trash(ident, identity, times.ctime)
+        state = state_of(queue, is_expired=times.is_expired, is_trash=trash)
+        mark = self._marks.get(ident)
+        base: Task | Problem | None = None
+        if known is not None and known.identity == identity:
+            base = task_of(ident, known._replace(state=State.PENDING, detail=b""), None)
+        is_sure = (
+            isinstance(base, Task)
+            and known is not None
+            and (known.times is None or known.times.mtime == times.mtime)
+        )
+        if not isinstance(base, Task):
+            sender = "".join(envelope.values("sender")[:1])
+            base = Task(
+                ident,
+                "mail",
+                state,
+                float(envelope.time("message_arrival_time") or 0),
+                group=domain_of(addresses[0]) if addresses else "",
+                attempts=None,
+                description=count_recipients(len(addresses)),
+                destination=addresses[0] if addresses else "",
+                sender=sender if sender not in ("", NULL_SENDER) else "<>",
+                recipients=addresses,
+                bytes=envelope.size,
+            )
+        is_filed = queue in ("deferred", "hold")
+        detail = str(times.mtime) if is_filed else pid
+        values = {name: envelope.attribute(name) for name in _SHOWN_ATTRIBUTES}
+        extra = {name: value for name, value in values.items() if value}
+        extra |= base.extra if is_sure else {}
+        extra |= extra_of(state, queue, times, mark.at if mark else None)
+        if trash and times.is_expired:
+            extra[EXPIRED_KEY] = "yes"
+        if pid:
+            extra[PID_KEY] = pid
+        return base._replace(
+            state=state,
+            word=word_of(state, queue, recipients=len(addresses), pid=pid),
+            due=float(times.mtime) if is_filed else 0.0,
+            error=base.error if is_sure else "",
+            account=envelope.attribute("sasl_username"),
+            rev=f"{identity}.{queue}.{detail}{'' if is_sure or not is_filed else UNSURE}",
+            extra=extra or EMPTY,
+        )
+
+    # ---- changes
+
+    @override
+    def queue_of(self, task: Task) -> str:
+        return queue_of(task)
+
+    @override
+    def act(self, olds: Sequence[Task], new: Task | None) -> ActResult:
+        old = olds[0]
+        if new is not None and (old.state, new.state) == (State.PENDING, State.PENDING):
+            return self._promote(olds)
+        verb = VERBS[old.state, None if new is None else new.state]
+        if new is not None and new.state is State.TRASH:
+            return self._purge(olds)
+        if old.state is State.TRASH:
+            return self._leave_trash(olds, verb, new)
+        return self._run(olds, verb)
+
+    def _run(self, olds: Sequence[Task], verb: Verb) -> ActResult:
+        """Run an act of postsuper."""
+        if not olds:
+            return ActResult(is_complete=True)
+        ids, queue = [old.id for old in olds], queue_of(olds[0])
+        done, is_complete, why = acts.run_verb(self.instance, verb, queue, ids)
+        after = queue if verb.queue == "same" else verb.queue
+        revs = {old.id: self._revision(old, after) for old in olds if old.id in done}
+        return ActResult(revs, is_complete=is_complete, why=why)
+
+    def _revision(self, old: Task, queue: str) -> str:
+        """The revision of a message that an act has moved to a queue: its file's time stays."""
+        its = self._envelopes.get(old.id)
+        if not queue or its is None:
+            return ""
+        tail = str(its[1].mtime) if queue in ("deferred", "hold") else ""
+        return f"{its[0].identity}.{queue}.{tail}"
+
+    def _promote(self, olds: Sequence[Task]) -> ActResult:
+        """Ask for an attempt of each; the queue manager decides."""
+        done, why = dict[str, str](), ""
+        for old in olds:
+            end = self.instance.act("postqueue", "-i", old.id)
+            if end.status == 0 and not end.limit:
+                done[old.id] = ""
+            else:
+                why = describe_end(end)
+        return ActResult(done, is_complete=False, why=why)
+
+    def _purge(self, olds: Sequence[Task]) -> ActResult:
+        """Write the marks, then put the messages on hold."""
+        queue, now, who = queue_of(olds[0]), self._now_there(), users.user_name(os.getuid())
+        marks = []
+        for old in olds:
+            identity = old.rev.partition(".")[0]
+            marks.append(Mark(old.id, identity, old.sender, queue, now, who))
+        self._marks.add(marks, self._stale_marks)
+        if queue == "hold":
+            return ActResult(
+                {old.id: self._revision(old, "hold") for old in olds}, is_complete=True
+            )
+        result = self._run(olds, acts.HOLD)
+        if result.is_complete:
+            self._marks.remove([old.id for old in olds if old.id not in result.done])
+        return result
+
+    def _leave_trash(self, olds: Sequence[Task], verb: Verb, new: Task | None) -> ActResult:
+        """Release messages or delete them, and remove their marks; one that was on hold before it
+        was purged stays there."""
+        stays, goes = list[Task](), list[Task]()
+        for old in olds:
+            mark = self._marks.get(old.id)
+            was_held = mark is None or mark.queue == "hold"
+            is_held = new is not None and (
+                new.state is State.HELD or (new.state is State.DEAD and was_held)
+            )
+            (stays if is_held and verb is RELEASE else goes).append(old)
+        result = self._run(goes, verb)
+        revs = {old.id: self._revision(old, "hold") for old in stays}
+        self._marks.remove([*revs, *result.done])
+        return result._replace(done={**result.done, **revs})
+
+    def _now_there(self) -> float:
+        """The time by the clock of its host, which also sets the times of its files.
+
+        Raises:
+            Unavailable: it cannot be read.
+        """
+        if self.instance.is_local:
+            return self._clock()
+        lines, end = run(self.instance.prefix.command(["date", "+%s"]))
+        if end.status != 0 or not lines or not lines[-1].isdigit():
+            raise Unavailable(f"the clock of its host cannot be read: {describe_end(end)}")
+        return float(lines[-1])
+
+    @override
+    def control(self, name: str, target: str, value: str) -> str:
+        if name == acts.FLUSH:
+            end, done = self.instance.act("postqueue", "-f"), "asked for all deferred mail"
+        elif re.fullmatch(r"[0-9A-Za-z.\[\]:_][0-9A-Za-z.\[\]:_-]*", target):
+            end, done = self.instance.act("postqueue", "-s", target), f"asked for mail to {target}"
+        else:
+            raise Unsupported("expected the name of a domain")
+        if end.status != 0 or end.limit:
+            raise Unavailable(describe_end(end))
+        return f"{done}: Postfix decides"
+
+    @override
+    def forecast(self, name: str, target: str, value: str) -> Outlook:
+        if name != acts.FLUSH:
+            raise Unsupported(f"no forecast of {name}")
+        mails = (one.record for one in self.list_mails() if isinstance(one, ListedMail))
+        amount = sum(record.startswith(_HEADS["deferred"]) for record in mails)
+        return Outlook(f"deferred messages to try: {amount:,}", amount)
+
+    # ---- contents
+
+    @override
+    def parts(self, task: Task) -> Iterator[Part]:
+        envelope = self._envelope(task)
+        where = f"{self.instance.queue_folder}/{envelope.path}"
+        yield Part(ENVELOPE, where, len(envelope.image))
+        yield Part(HEADERS, where)
+        yield Part(BODY, where)
+        yield Part(RECIPIENTS, "postqueue -j")
+        yield Part(LISTED, "postqueue -j")
+
+    def _envelope(self, task: Task) -> Envelope:
+        """The envelope of a message that is still in its state.
+
+        Raises:
+            Gone: it is not.
+            Unavailable: it cannot be looked at.
+        """
+        known = self._envelopes.get(task.id)
+        is_fresh = time.monotonic() < self._looked_at + LOOK_SECONDS
+        if is_fresh and known is not None and known[0].queue == queue_of(task):
+            return known[0]
+        for answer in self.show([task.id], {}):
+            if isinstance(answer, Task) and answer.state is task.state:
+                return self._envelopes[task.id][0]
+            if isinstance(answer, Problem):
+                raise Unavailable(answer.what)
+        if not self.can_look:
+            raise Unavailable(f"postcat is not allowed: {acts.NOT_ROOT}")
+        raise Gone(f"{task.id}: not in {queue_of(task)} any more")
+
+    @override
+    def read(self, task: Task, part: str) -> bytes:
+        if part in ("", ENVELOPE):
+            return self._envelope(task).image
+        if part in (HEADERS, BODY):
+            return self._read_text(task, "-hq" if part == HEADERS else "-bq")
+        if part not in (RECIPIENTS, LISTED):
+            raise Gone(f"{task.id}: no part {part!r}")
+        line = self._records.get(task.id, b"").partition(b"\n")[0]
+        if not line:
+            mails = (one for one in self.list_mails() if isinstance(one, ListedMail))
+            line = next((one.record for one in mails if one.id == task.id), b"")
+        if not line:
+            raise Gone(f"{task.id}: not listed any more")
+        return line if part == LISTED else format_recipients(line)
+
+    def _read_text(self, task: Task, option: str) -> bytes:
+        """The first bytes of headers or body."""
+        self._envelope(task)
+        program, lines, size = self.instance.start("postcat", option, task.id), list[bytes](), 0
+        try:
+            for line in program.lines():
+                lines.append(line)
+                size += len(line) + 1
+                if size > MAX_PART_BYTES:
+                    break
+        finally:
+            program.close()
+        if not lines and program.end is not None and program.end.status:
+            raise Gone(f"{task.id}: {describe_end(program.end)}")
+        return b"".join(b"%b\n" % line for line in lines)[:MAX_PART_BYTES]

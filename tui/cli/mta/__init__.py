@@ -1,0 +1,1 @@
+"""Commands about mail servers: the instances of this host; names no format."""
