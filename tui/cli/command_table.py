@@ -124,10 +124,10 @@ wait @place @json | print.wait:wait | wait until a task, or a queue, is done, fa
     --until {done,idle,failed} | done: no task pending or active; idle: none due or active; failed:
         one is dead
     --timeout TIME:wait | wait at most TIME: 90s, 5m; else without end; 0: look once
-groups @place @filter @state @json | print.groups:groups +listing | tasks by queue, kind, group or
-        destination: counts by state, oldest, next due, last error
-    --by WORD | queue, kind, group or destination; for ZMailer also channel, host, thread or ring;
-        default: the first of them with several groups
+groups @place @filter @state @json | print.groups:groups +listing | tasks by queue, kind, group,
+        destination, sender or account: counts by state, oldest, next due, last error
+    --by WORD | queue, kind, group, destination, sender, sender-domain or account; for ZMailer also
+        channel, host, thread or ring; default: the first of them with several groups
     --all | list all groups, not only the 200 largest
 clusters @place @filter @state @json | print.groups:clusters +listing | failed tasks grouped by
         error, and whether each error still happens
