@@ -251,7 +251,7 @@ mail suspend @name | setup.suspend:suspend | stop sending by transport NAME unti
     reason [REASON]
     @place @json
 mail resume @name @place @json | setup.suspend:resume | send by transport NAME again
-mta | - | mail servers: those of this host
+mta | - | mail servers of others: those of this host, where a mail went, why it waits
 mta instances @json-lines | mta.instances:instances +listing | list the mail servers of this host,
         as places; exit 1 if one does not answer
 kannader | - | a Kannader spool: make one, add mail, send it
@@ -346,7 +346,6 @@ federation keys @place @json | formats.bullmq.federation:keys | print public key
     --forget SERVER | forget the keys of SERVER, which has new ones
 federation doctor @place @json | formats.bullmq.federation:doctor | problems of keys,
         servers, outbox and queues; exit 0 none, 1 some
-mta | - | mail servers of others: where a mail went, why it waits
 mta trail @word @place @since @json | mta.trail:trail +listing | where a mail went, by the logs:
         arrival, attempts, answers, requeue, bounce, removal; exit 1 if they have nothing
 mta why @word @place @json-lines | mta.why:why +listing | why mail waits: reason, next try, account,
