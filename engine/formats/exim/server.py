@@ -24,6 +24,7 @@ from engine.override import override
 from engine.programs.mail_log import MailFacts
 from engine.programs.mail_server import ActResult, ListedMail, MailServer, MailSummary
 from engine.store import Control, Outlook, Unavailable
+from engine.system.run_program import ProgramEnd
 from engine.text.safe import clean_error, safe_line
 from engine.text.times import format_time
 
@@ -38,8 +39,8 @@ WORDS = {"done": State.PENDING, "bounce": State.HELD}
 """No recipient is open; frozen, and itself a report to a sender."""
 
 IDS_PER_ACT = 100
-POLL_SECONDS, ARGUMENTS_POLL_SECONDS = 10.0, 60.0
-"""Least seconds between listings; if each call writes a line into the main log."""
+POLL_SECONDS, CALL_SECONDS = 10.0, 60.0
+"""Least seconds between listings; between calls of Exim, if each writes a line into its log."""
 DELIVERIES, DELIVERY_SECONDS = 4, 10.0
 """Deliveries that are started at a time, and for how long each is watched before it is left."""
 
@@ -108,7 +109,8 @@ class EximServer(MailServer):
         self._clock, self._listed = clock, listed
         self._pids: Mapping[str, str] = {}
         self._in_trash: frozenset[str] = frozenset()
-        self.poll_seconds = ARGUMENTS_POLL_SECONDS if exim.has_argument_log else POLL_SECONDS
+        self.poll_seconds = POLL_SECONDS
+        self._set_poll_seconds()
         self._limits = exim.limits
         self.edges: Edges = rules.edges(
             self._limits,
@@ -128,7 +130,7 @@ class EximServer(MailServer):
         if self._exim.list_refusal:
             raise Unavailable(self._exim.list_refusal)
         yield from self._listing(self._exim.stream("-bpru"), is_trash=False)
-        if not self._exim.trash_refusal:
+        if not self._exim.trash_refusal and not self._is_trash_empty():
             yield from self._listing(self._exim.stream(TRASH, "-bpru"), is_trash=True)
 
     def _listing(
@@ -152,12 +154,18 @@ class EximServer(MailServer):
         self._pids = self._read_pids()
         in_trash = [ident for ident, record in records.items() if record[1:2] in b"tz"]
         self._in_trash = frozenset(in_trash)
+        self._set_poll_seconds()
         times = self._read_trash(in_trash)
         for ident, record in records.items():
             extra = times.get(ident, NO_EXTRA) if ident in self._in_trash else self._extra(ident)
             records[ident] = extra.line() + record
         self._listed(records)
         return ()
+
+    def _set_poll_seconds(self) -> None:
+        """A listing is one call of Exim, or two with messages in the trash queue."""
+        if self._exim.has_argument_log:
+            self.poll_seconds = CALL_SECONDS * (2 if self._in_trash else 1)
 
     def _extra(self, ident: str) -> MailExtra:
         """What is known of a message in the default queue."""
@@ -181,12 +189,23 @@ class EximServer(MailServer):
         inodes = (line.decode("utf-8", "replace").partition(" ")[::2] for line in found)
         return {name.removesuffix("-D"): by_inode[n] for n, name in inodes if n in by_inode}
 
+    def _find_in_trash(self) -> tuple[list[bytes], ProgramEnd]:
+        """The change time and the name of each header file in the trash queue."""
+        folder, names = f"{self._exim.spool}/{TRASH_QUEUE}/input", ("-name", "*-H")
+        return self._exim.prefix.run(("find", folder, *names, "-printf", "%C@ %f\\n"))
+
+    def _is_trash_empty(self) -> bool:
+        """True only if the files show it: this saves a call of Exim for each listing."""
+        found, end = self._find_in_trash()
+        if end.status == 0:
+            return not found
+        return end.last_error.endswith("No such file or directory")
+
     def _read_trash(self, ids: Sequence[str]) -> Mapping[str, MailExtra]:
         """When messages came into the trash queue, and whether we moved them."""
         if not ids:
             return {}
-        folder, names = f"{self._exim.spool}/{TRASH_QUEUE}/input", ("-name", "*-H")
-        found = self._exim.other("find", folder, *names, "-printf", "%C@ %f\\n")
+        found, _ = self._find_in_trash()
         pairs = (line.decode("utf-8", "replace").partition(" ")[::2] for line in found)
         changed = {name.removesuffix("-H"): rules.to_time(moment) for moment, name in pairs}
         moved = self._record.read()
