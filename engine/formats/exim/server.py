@@ -217,7 +217,7 @@ class EximServer(MailServer):
             else:
                 by, shown = (BY_US if is_ours(at, since) else BY_HAND), since
             when = "" if shown is None else f"{shown:.0f}"
-            extras[ident] = MailExtra(since=when, moved_by=by)
+            extras[ident] = self._extra(ident)._replace(pid="", since=when, moved_by=by)
         return extras
 
     @override
@@ -238,24 +238,26 @@ class EximServer(MailServer):
     @override
     def task_of(self, ident: str, record: bytes) -> Task | Problem:
         state, word, rev = self.summarize(ident, record)
-        first, envelope, *addresses = record.split(b"\n")
-        known = MailExtra(*first.decode("utf-8", "replace").split("\t")) if first else NO_EXTRA
-        size, _, rest = envelope[1:].decode("utf-8", "replace").partition("\t")
-        login, _, sender = rest.partition("\t")
-        recipients = tuple(safe_line(one.decode("utf-8", "replace")) for one in addresses)
+        first, envelope, *addresses = record.decode("utf-8", "replace").split("\n")
+        known = MailExtra(*first.split("\t")) if first else NO_EXTRA
+        size, login, sender = envelope[1:].split("\t", 2)
+        recipients = tuple(map(safe_line, addresses))
         created, to = lines.arrival_time(ident), recipients[0] if recipients else ""
-        frozen = envelope[:1] in b"fz"
-        facts = {
-            "login": safe_line(login),
-            "size": f"{size}, rounded by Exim" if size[-1:] in ("K", "M") else "",
-            "failed at": format_time(float(known.failed_at)) if known.failed_at else "",
-            SINCE_KEY: known.since,
-            MOVED_BY_KEY: known.moved_by,
-            "frozen": "yes" if frozen and state is State.TRASH else "",
-            "cancelled by Exim": self._limits.describe_end(created, sender) * (state is State.HELD),
-        }
+        facts: dict[str, str] = {}
+        if login:
+            facts["login"] = safe_line(login)
         if not size:
             facts["damage"] = "its data file is missing"
+        elif size[-1] in "KM":
+            facts["size"] = f"{size}, rounded by Exim"
+        if known.failed_at:
+            facts["failed at"] = format_time(float(known.failed_at))
+        if state is State.HELD and (end := self._limits.describe_end(created, sender)):
+            facts["cancelled by Exim"] = end
+        elif state is State.TRASH:
+            facts |= {SINCE_KEY: known.since} if known.since else {}
+            facts |= {MOVED_BY_KEY: known.moved_by} if known.moved_by else {}
+            facts |= {"frozen": "yes"} if envelope[:1] == "z" else {}
         return Task(
             id=ident,
             kind="mail",
@@ -269,12 +271,12 @@ class EximServer(MailServer):
             destination=to,
             sender=safe_line(sender) or "<>",
             recipients=recipients,
-            account=known.account or safe_line(login),
+            account=known.account or facts.get("login", ""),
             bytes=lines.parse_size(size),
-            error=clean_error(known.error),
+            error=clean_error(known.error) if known.error else "",
             lease=Lease(f"PID {known.pid}", 0.0) if state is State.ACTIVE else None,
             rev=rev,
-            extra={name: value for name, value in facts.items() if value},
+            extra=facts,
         )
 
     # ---- single messages
