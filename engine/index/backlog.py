@@ -12,6 +12,34 @@ from engine.model import State, Task
 from engine.verbs import STAMP_LENGTH, TOKEN_LENGTH
 
 
+class LargestShare(NamedTuple):
+    """The sender or account with the most waiting mails."""
+
+    by: str
+    """`sender` or `account`, as keys of `group_counts.GROUP_COLUMNS`."""
+    name: str
+    mails: int
+    total: int
+    """Number of all waiting mails, in the states `WAITING_STATES`."""
+
+
+WAITING_STATES = (State.PENDING, State.ACTIVE)
+"""Mail waits in these for its delivery: a mail server may claim thousands, and deliver some."""
+
+
+def find_largest(senders: Mapping[str, int], accounts: Mapping[str, int]) -> LargestShare | None:
+    """The largest share, from the number of waiting mails by sender and by account, "" for those
+    without; None without any. An account may use several senders."""
+    total = sum(senders.values())
+    shares = [
+        LargestShare(by, name, number, total)
+        for by, numbers in (("sender", senders), ("account", accounts))
+        for name, number in numbers.items()
+        if name
+    ]
+    return max(shares, key=lambda share: share.mails, default=None)
+
+
 class BacklogSummary(NamedTuple):
     """The pending tasks of a queue at one time, and its oldest dead one."""
 
@@ -25,6 +53,10 @@ class BacklogSummary(NamedTuple):
     """When the first of the dead tasks died; None if no dead task has a time of death."""
     kinds: Mapping[str, int] = {}
     """Number of pending tasks of the requested kinds."""
+    largest: LargestShare | None = None
+    """None if no mail waits."""
+    has_mail: bool = False
+    """True if tasks are mails, or were."""
 
 
 class DueTasks(NamedTuple):
@@ -49,6 +81,10 @@ SELECT count(*), min(created) FROM task {{how}} WHERE state={_PENDING} AND kind 
 _KINDS = f"""
 SELECT kind, count(*), min(created) FROM task {{how}} WHERE state={_PENDING}
 GROUP BY kind ORDER BY 2 DESC LIMIT ?"""
+_MAILS = f"""
+SELECT {{by}}, count(*) FROM task INDEXED BY by_sender
+WHERE state IN ({", ".join(str(STATE_NUMBERS[state]) for state in WAITING_STATES)})
+AND domains IS NOT NULL GROUP BY {{by}}"""
 _AHEAD = f"""
 SELECT kind, count(*) FROM task {{how}}
 WHERE state={_PENDING} AND queue = ? AND {_IS_DUE} AND coalesce(created, 0) <= ?
@@ -70,7 +106,15 @@ def summarize_backlog(reader: Reader, now: float, kinds: Collection[str] = ()) -
     oldest, due, undated, oldest_due = _ask(reader, _STANDING, "by_due", now, now)
     (died,) = _ask(reader, _DIED, "by_cluster")
     counted = {kind: _ask(reader, _OF_KIND, "by_cluster", clean_text(kind))[0] for kind in kinds}
-    return BacklogSummary(oldest, None if undated else due, oldest_due, died, counted)
+    summary = BacklogSummary(oldest, None if undated else due, oldest_due, died, counted)
+    if not reader.has_mail():
+        return summary
+    return summary._replace(largest=_find_largest(reader), has_mail=True)
+
+
+def _find_largest(reader: Reader) -> LargestShare | None:
+    senders, accounts = (dict(reader.fetch(_MAILS.format(by=by))) for by in ("sender", "account"))
+    return find_largest(senders, accounts)
 
 
 def next_due(reader: Reader, now: float) -> float:

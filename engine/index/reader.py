@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from engine.index.filter_language import Clause, Filter
+from engine.index.filter_language import RECIPIENTS_FIELDS, Clause, Filter
 from engine.index.filter_tasks import Matcher
 from engine.index.listed_rows import ListedRows
 from engine.index.schema import (
@@ -278,6 +278,21 @@ class Reader:
         """True if an index that is created after the first full scan exists."""
         return bool(self.fetch("SELECT 1 FROM sqlite_master WHERE name=?", (name,)))
 
+    def has_mail(self) -> bool:
+        """True if a task is a mail, or was one."""
+        return self.has_index("by_sender")
+
+    def count_searched(self, state: State | None) -> tuple[int, int]:
+        """How many recipients a filter searches, of how many, in the mails of a state that have
+        more than the index has; None: in all states."""
+        states = ALL_STATE_NUMBERS if state is None else str(STATE_NUMBERS[state])
+        (row,) = self.fetch(
+            "SELECT sum(length(recipients) - length(replace(recipients, char(10), '')) - "
+            "(recipients <> '')), sum(all_recipients) FROM task NOT INDEXED "
+            f"WHERE all_recipients IS NOT NULL AND state IN ({states})"
+        )
+        return row[0] or 0, row[1] or 0
+
     def count(self, query: Query, now: float = 0.0) -> int:
         """The number of tasks that match a query."""
         if self.is_listed(query._replace(order="id")):
@@ -285,7 +300,18 @@ class Reader:
         return self._search.count(query, now)
 
     def explain(self, query: Query, now: float = 0.0) -> str:
-        """If nothing matches: the part of the filter that excludes all tasks; else ""."""
+        """If nothing matches: the part of the filter that excludes all tasks. If not all recipients
+        are searched: of how many. Else ""."""
+        words = self._explain_nothing(query, now), self._explain_searched(query)
+        return "; ".join(filter(None, words))
+
+    def _explain_searched(self, query: Query) -> str:
+        if not any(map(query.filter.mentions_field, RECIPIENTS_FIELDS)) or not self.has_mail():
+            return ""
+        searched, total = self.count_searched(query.state)
+        return f"searched {searched:,} of {total:,} recipients" if total else ""
+
+    def _explain_nothing(self, query: Query, now: float) -> str:
         clauses = query.filter.clauses
         if not clauses or (not self._search.is_empty(query) and self.count(query, now)):
             return ""

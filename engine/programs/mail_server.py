@@ -62,6 +62,8 @@ class MailServer(Protocol):
     controls: Mapping[str, Control]
     ids_per_act: int
     """Ids that are given to one run of an act."""
+    poll_seconds: float = 5.0
+    """Least seconds between two listings."""
 
     @abstractmethod
     def list_mails(self) -> Iterator[ListedMail | Problem]:

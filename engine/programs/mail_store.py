@@ -27,8 +27,6 @@ from engine.store import (
 
 SAMPLE_TASKS = 200
 """Tasks of the first lines that a full scan yields before all in order."""
-POLL_SECONDS = 5.0
-"""Seconds between two listings, if they cost little."""
 COST_FACTOR = 20
 """Least time from one listing to the next, in multiples of its duration: the server spends at most
 5 % of its time on listings."""
@@ -166,9 +164,9 @@ class MailStore(Store):
         the cost of listings."""
         now = self._steady()
         if self._poll_at < 0:
-            self._poll_at = now + POLL_SECONDS
+            self._poll_at = now + self._server.poll_seconds
         if now >= self._poll_at:
-            self._poll_at = now + POLL_SECONDS
+            self._poll_at = now + self._server.poll_seconds
             return None
         self._pause(min(seconds, self._poll_at - now))
         return ()

@@ -122,6 +122,9 @@ mail spool show | some | mail-20261126T060005Z-report-390a56fc /srv/queue
 mail spool retry | some | --all /srv/queue
 mail suspend | done | postfix 'the relay is down' /srv/queue
 mail resume | done | postfix /srv/queue
+mta instances | some | --json
+mta trail | some | bob@example.org /etc/mta --since -2h
+mta why | some | bob@example.org /etc/mta
 kannader init | done | /srv/spool
 kannader enqueue | added | --from a@example.org --to b@example.org mail.eml /srv/spool
 kannader work | loop | /srv/spool --until-idle
@@ -143,8 +146,6 @@ federation work | loop | redis://localhost/0 --until-idle
 federation enqueue | added | https://example.org deliver-post redis://localhost/0 --payload -
 federation keys | read | redis://localhost/0
 federation doctor | findings | redis://localhost/0
-mta trail | some | bob@example.org /etc/mta --since -2h
-mta why | some | bob@example.org /etc/mta
 zgb init | done | mail.db
 zgb enqueue | added | 7 mail.db
 zgb work | work | mail.db
@@ -272,6 +273,12 @@ mail spool list | +mail
 mail spool show | +mail, lines text[]?
 mail spool retry | queued number, failed number, lines text[]
 mail suspend, mail resume | transport text, suspended flag, text text
+mta instances | place text, format text, name text, enabled flag
+mta trail | word text, log text, files number, since time?, problems text[], cut flag, events \
+logged[]
+mta why | id text, state text, sender text, recipients text[], account text, client text, created \
+time?, reason text, reason_at time?, suspended flag, due time?, next_try text, attempts_seen \
+number?, log_since time?, next text, command text, events logged[]
 kannader enqueue | id text
 zgb enqueue | +task, is_new flag, ...
 zgb work | place text, text text
@@ -279,11 +286,6 @@ zmailer check | file text, errors remark[], warnings remark[], clauses clause[],
 zmailer check --diff | old text, new text, changes text[], threads text[]
 zmailer why | target text, clauses clause[], settings setting{}, warning text?
 zmailer statistics | file text, unread number, hosts ends[]
-mta trail | word text, log text, files number, since time?, problems text[], cut flag, events \
-logged[]
-mta why | id text, state text, sender text, recipients text[], account text, client text, created \
-time?, reason text, reason_at time?, suspended flag, due time?, next_try text, attempts_seen \
-number?, log_since time?, next text, command text, events logged[]
 federation keys | keys text{}, fingerprint text, servers text{}
 install-units | folder text, lines text[]
 """

@@ -124,10 +124,10 @@ wait @place @json | print.wait:wait | wait until a task, or a queue, is done, fa
     --until {done,idle,failed} | done: no task pending or active; idle: none due or active; failed:
         one is dead
     --timeout TIME:wait | wait at most TIME: 90s, 5m; else without end; 0: look once
-groups @place @filter @state @json | print.groups:groups +listing | tasks by queue, kind, group or
-        destination: counts by state, oldest, next due, last error
-    --by WORD | queue, kind, group or destination; for ZMailer also channel, host, thread or ring;
-        default: the first of them with several groups
+groups @place @filter @state @json | print.groups:groups +listing | tasks by queue, kind, group,
+        destination, sender or account: counts by state, oldest, next due, last error
+    --by WORD | queue, kind, group, destination, sender, sender-domain or account; for ZMailer also
+        channel, host, thread or ring; default: the first of them with several groups
     --all | list all groups, not only the 200 largest
 clusters @place @filter @state @json | print.groups:clusters +listing | failed tasks grouped by
         error, and whether each error still happens
@@ -251,6 +251,13 @@ mail suspend @name | setup.suspend:suspend | stop sending by transport NAME unti
     reason [REASON]
     @place @json
 mail resume @name @place @json | setup.suspend:resume | send by transport NAME again
+mta | - | mail servers: those of this host; where a mail went, why it waits
+mta instances @json-lines | mta.instances:instances +listing | list the mail servers of this host,
+        as places; exit 1 if one does not answer
+mta trail @word @place @since @json | mta.trail:trail +listing | where a mail went, by the logs:
+        arrival, attempts, answers, requeue, bounce, removal; exit 1 if they have nothing
+mta why @word @place @json-lines | mta.why:why +listing | why mail waits: reason, next try, account,
+        what to do; exit 1 if none waits
 kannader | - | a Kannader spool: make one, add mail, send it
 kannader init | formats.kannader.commands:init | make the folders of a Kannader spool
     place DIR
@@ -343,11 +350,6 @@ federation keys @place @json | formats.bullmq.federation:keys | print public key
     --forget SERVER | forget the keys of SERVER, which has new ones
 federation doctor @place @json | formats.bullmq.federation:doctor | problems of keys,
         servers, outbox and queues; exit 0 none, 1 some
-mta | - | mail servers of others: where a mail went, why it waits
-mta trail @word @place @since @json | mta.trail:trail +listing | where a mail went, by the logs:
-        arrival, attempts, answers, requeue, bounce, removal; exit 1 if they have nothing
-mta why @word @place @json-lines | mta.why:why +listing | why mail waits: reason, next try, account,
-        what to do; exit 1 if none waits
 zgb | - | a ZGB mail queue: make one, queue mails, send them, check it
 zgb init | formats.zgb.commands:init | make a new, empty database; it sends nothing yet
     place DB
@@ -455,7 +457,7 @@ An operator console for mail and task queues, with its own queue engine.
   spooldeck bullmq ...          work, add, doctor (BullMQ queues on Redis, Valkey)
   spooldeck zmailer ...         scheduler, agent, mailq, check, why, doctor,
                                 statistics
-  spooldeck mta ...             trail, why (mail servers of others)
+  spooldeck mta ...             instances, trail, why (mail servers)
   spooldeck federation ...      work, enqueue, keys, doctor (deliveries to servers)
   spooldeck shell-init          bash functions of the contract: eval "$(...)"
   spooldeck completion SHELL    completion for bash, zsh or fish

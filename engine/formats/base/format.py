@@ -50,6 +50,17 @@ CONTRACT = 1
 another version are refused with one line."""
 
 
+class InstalledPlace(NamedTuple):
+    """A place of this host that a program knows which works on it."""
+
+    place: str
+    """Its path."""
+    name: str = ""
+    """The name that the program has for it; "" without one."""
+    is_enabled: bool = True
+    """False if it is not started with the others."""
+
+
 class Format(ABC):
     """One format. Each package of a format has one object of its subclass, `FORMAT`.
 
@@ -103,6 +114,15 @@ class Format(ABC):
         Raises:
             Unavailable: it cannot be reached; the text says what was expected.
         """
+
+    def instances(self) -> Sequence[InstalledPlace]:
+        """The places of this host that its own programs know; read of our formats only, and only if
+        no place is named. Programs are run.
+
+        Raises:
+            Unavailable: a program is installed, and does not answer.
+        """
+        return ()
 
     def has_queue(self, path: str) -> bool:
         """True if a folder has a queue, for a format that takes every path the others leave."""

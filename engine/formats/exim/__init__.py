@@ -1,1 +1,1 @@
-"""Exim: its queue, acts and log, through the program `exim`."""
+"""Exim, which is read and changed by its own programs, also through a prefix."""

@@ -16,7 +16,7 @@ from engine.text.times import format_time
 
 if TYPE_CHECKING:
     from engine.config.place_address import Address
-    from engine.formats.base.format import Setup
+    from engine.formats.base.format import InstalledPlace, Setup
     from engine.model import Task
     from engine.places.place import Place
     from engine.programs.mail_log import MailLog
@@ -36,6 +36,12 @@ class PostfixFormat(Format):
         """True for a folder with both configuration files."""
         names = ("main.cf", "master.cf")
         return not at.is_url and all(os.path.isfile(f"{at.text}/{name}") for name in names)
+
+    @override
+    def instances(self) -> Sequence[InstalledPlace]:
+        from engine.formats.postfix.instances import find_instances
+
+        return find_instances()
 
     @override
     def open(self, setup: Setup) -> Store:

@@ -1,1 +1,1 @@
-"""Commands on mail servers of others: where a mail went, why it waits."""
+"""Commands about mail servers: instances, where a mail went, why it waits; names no format."""

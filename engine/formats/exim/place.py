@@ -1,0 +1,111 @@
+"""Open a place of Exim: its program, its log, our record of its trash queue, and its facts."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator
+from typing import Any, NamedTuple
+
+from engine.config import validators
+from engine.config.validators import ConfigLocation
+from engine.doctor.finding import Finding, bad
+from engine.formats.base.format import Setup
+from engine.formats.exim.doctor import check_exim
+from engine.formats.exim.facts import EximWatch, LastListing
+from engine.formats.exim.log_lines import mail_log, main_log_path
+from engine.formats.exim.programs import Exim, open_exim
+from engine.formats.exim.server import EximServer
+from engine.formats.exim.trash_record import TrashRecord
+from engine.places.place import Place
+from engine.programs.mail_log import MailFacts, MailLog
+from engine.programs.mail_store import MailStore
+from engine.programs.prefix import path_of, prefix_of
+from engine.store import Unavailable
+
+
+class EximPlaceSettings(NamedTuple):
+    """The section of the configuration, and what this process shares of a place."""
+
+    config: str
+    """The configuration file of a private instance (`exim -C`); "" for that of the system."""
+    listing: LastListing
+
+
+def parse_settings(section: Any, at: ConfigLocation) -> EximPlaceSettings:
+    """Parse `stores.exim`.
+
+    Raises:
+        ConfigError: a value is invalid.
+    """
+    checks = {"config": validators.check_path}
+    values = validators.check_mapping(section, at, checks)
+    return EximPlaceSettings(values.get("config") or "", LastListing())
+
+
+def find_exim(setup: Setup) -> Exim:
+    """The Exim of a place.
+
+    Raises:
+        Unavailable: see `programs.open_exim`.
+    """
+    prefix = prefix_of(setup.config, setup.address)
+    sudo = "" if prefix.words or os.geteuid() == 0 else setup.sudo_command("root")
+    return open_exim(prefix, path_of(setup.address), setup.settings.config, sudo)
+
+
+def _log_of(exim: Exim) -> MailLog:
+    path, is_syslog = main_log_path(exim.settings.get("log_file_path", ""))
+    if not path and not is_syslog:
+        path = f"{exim.spool}/log/mainlog"
+    return mail_log(path, exim.prefix, is_syslog=is_syslog)
+
+
+def find_log(setup: Setup) -> MailLog:
+    """The main log of a place.
+
+    Raises:
+        Unavailable: its Exim cannot be found.
+    """
+    return _log_of(find_exim(setup))
+
+
+def open_store(setup: Setup) -> MailStore:
+    """Open the queue of a place.
+
+    Raises:
+        Unavailable: its Exim cannot be found, or this user may not list.
+    """
+    exim, settings = find_exim(setup), setup.settings
+    if exim.list_refusal:
+        raise Unavailable(exim.list_refusal)
+    hours, limits = setup.config.trash.hours, exim.limits
+    server = EximServer(
+        exim,
+        TrashRecord(setup.state_folder),
+        MailFacts(_log_of(exim)),
+        trash_hours=hours,
+        listed=lambda records: settings.listing.count(records, limits, hours, time.time()),
+    )
+    return MailStore(server)
+
+
+def complete_place(setup: Setup, place: Place) -> Place:
+    """The place with the facts of its Exim, which decides when a message is tried."""
+    watch = EximWatch(lambda: find_exim(setup), setup.settings.listing)
+    return place._replace(queue_figures=watch.figures, claim_obstacle=lambda kind: "")
+
+
+def check_place(setup: Setup) -> Generator[tuple[str, Finding], None, bool]:
+    """Check the Exim of a place; return True if its queue can be checked too."""
+    try:
+        exim = find_exim(setup)
+    except Unavailable as error:
+        yield "program", bad(str(error))
+        return False
+    mail_facts = MailFacts(_log_of(exim))
+    try:
+        yield from check_exim(exim, mail_facts)
+    finally:
+        mail_facts.close()
+    return not exim.list_refusal
