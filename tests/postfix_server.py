@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -156,6 +156,10 @@ class PostfixInstance:
     def await_queue(self, ids: Sequence[str], queue: str) -> None:
         """Wait until all these messages are in a queue; "" is none."""
         self._await(lambda: {*map(self._at(self.listed()), ids)} <= {queue})
+
+    def await_all(self, ids: Collection[str]) -> None:
+        """Wait until these messages are listed, and no others: a listing is no snapshot."""
+        self._await(lambda: {*self.listed()} == {*ids})
 
     @staticmethod
     def _at(listed: Mapping[str, str]) -> Callable[[str], str]:

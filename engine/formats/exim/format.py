@@ -1,5 +1,5 @@
-"""The format of an Exim spool: a folder with `input`, `msglog` and `db`, or `exim://NAME/SPOOL` with
-a prefix NAME."""
+"""The format of an Exim spool: a folder with input, msglog and db, or exim://NAME/SPOOL with the
+prefix NAME."""
 
 from __future__ import annotations
 

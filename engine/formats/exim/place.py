@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 from engine.config import validators
@@ -70,8 +70,8 @@ def find_log(setup: Setup) -> MailLog:
     return _log_of(find_exim(setup))
 
 
-def open_store(setup: Setup) -> MailStore:
-    """Open the queue of a place.
+def open_store(setup: Setup, clock: Callable[[], float] = time.time) -> MailStore:
+    """Open the queue of a place; `clock` has epoch seconds UTC.
 
     Raises:
         Unavailable: its Exim cannot be found, or this user may not list.
@@ -85,9 +85,10 @@ def open_store(setup: Setup) -> MailStore:
         TrashRecord(setup.state_folder),
         MailFacts(_log_of(exim)),
         trash_hours=hours,
-        listed=lambda records: settings.listing.count(records, limits, hours, time.time()),
+        clock=clock,
+        listed=lambda records: settings.listing.count(records, limits, hours, clock()),
     )
-    return MailStore(server)
+    return MailStore(server, clock)
 
 
 def complete_place(setup: Setup, place: Place) -> Place:

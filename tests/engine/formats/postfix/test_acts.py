@@ -66,7 +66,7 @@ def test_the_first_line_counts_though_the_program_fails() -> None:
         b"postsuper: 33C402DA0A9: placed on hold\n"
         b"postsuper: fatal: open logfile '/var/log/mail.log': cannot open file: Permission denied\n"
     )
-    end = parse_end(HOLD, ProgramEnd(1, errors, 1.0))
+    end = parse_end(HOLD, ProgramEnd(1, errors, 1.0), "Permission denied")
     assert (end.done, end.is_complete) == ({"33C402DA0A9"}, False)
     assert "Permission denied" in end.why
     assert not parse_end(
