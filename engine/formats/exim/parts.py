@@ -95,19 +95,19 @@ def _find_retries(exim: Exim, task: Task) -> Iterator[tuple[str, list[lines.Retr
         yield text or f"no answer of {program}", lines.parse_retries(text)
 
 
-def _retry_line(record: lines.RetryRecord) -> str:
-    return f"next try {record.next_try} for {record.what} (retry database)"
+def _next_try(record: lines.RetryRecord) -> str:
+    return f"{record.next_try} for {record.what} (retry database)"
 
 
 def _read_retries(exim: Exim, task: Task) -> bytes:
     """What `exinext` has for each domain, with the next try first."""
     text = []
     for found, records in _find_retries(exim, task):
-        text += [*map(_retry_line, records), found]
+        text += [*(f"next try {_next_try(one)}" for one in records), found]
     return "\n".join(text).encode("utf-8", "replace")
 
 
 def describe_next_try(exim: Exim, task: Task) -> str:
     """When the hosts and addresses of a message are tried next; "" if nothing is recorded."""
     records = [one for _, found in _find_retries(exim, task) for one in found if one.next_try]
-    return "; ".join(map(_retry_line, records))
+    return "; ".join(map(_next_try, records))
