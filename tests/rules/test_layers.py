@@ -83,7 +83,6 @@ PACKAGES = {
     "tui.cli.setup": "engine.formats tui.session",
     "tui.cli.plans": "tui.cli.setup tui.locks tui.operations",
     "tui.cli.queue": "tui.cli.plans",
-    "tui.cli.mta": "tui.cli.queue",
     "tui.cli.formats.nftban": "tui.cli.queue",
     "tui.cli.formats.nftban.mail": "tui.cli.formats.nftban",
     "tui.cli.formats.kannader": "tui.cli.queue",
