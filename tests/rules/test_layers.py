@@ -255,6 +255,7 @@ FORMAT_LISTS = ("engine.formats.known_formats", "tui.cli.command_table")
 """The table of formats and that of commands: the only modules that name those of a format."""
 
 _TRANSPORTS = frozenset({"exim", "postfix"})
+_TRANSPORTS = frozenset({"exim", "postfix"})
 OTHER_MEANINGS = {
     "engine.locks.lock_holder": frozenset({"nftban"}),
     "engine.config.mail_config": _TRANSPORTS,

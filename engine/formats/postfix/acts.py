@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from engine.formats.postfix.instance import Instance, describe_end
+from engine.formats.postfix.instance import Instance
 from engine.formats.postfix.lines import EXPIRED_KEY, HELD_KEY, QUEUE_KEY, STATES
 from engine.model import Edge, Edges, State, Task, accept_only_now
 from engine.operations.trash import SINCE_KEY
@@ -206,12 +206,13 @@ _find_lines = re.compile(r"^(?:\S*/)?postsuper: ([0-9A-Za-z]+): ([a-z ]+)$", re.
 _find_totals = re.compile(r"^(?:\S*/)?postsuper: ([A-Z][a-z -]+): \d+ messages?$", re.M).findall
 
 
-def parse_end(verb: Verb, end: ProgramEnd) -> VerbEnd:
-    """Parse what postsuper printed: the lines decide, its status says nothing of a message."""
+def parse_end(verb: Verb, end: ProgramEnd, why: str = "") -> VerbEnd:
+    """Parse what postsuper printed: the lines decide, its status says nothing of a message. `why`
+    is why it failed, if it did."""
     text = end.errors.decode("utf-8", "replace")
     done = {ident for ident, word in _find_lines(text) if word == verb.done}
-    is_complete = end.status == 0 and not end.limit and verb.total in _find_totals(text)
-    return VerbEnd(done, is_complete, "" if is_complete else describe_end(end))
+    is_complete = end.status == 0 and not why and verb.total in _find_totals(text)
+    return VerbEnd(done, is_complete, "" if is_complete else why or "it printed no last line")
 
 
 def run_verb(instance: Instance, verb: Verb, queue: str, ids: Sequence[str]) -> VerbEnd:
@@ -220,4 +221,5 @@ def run_verb(instance: Instance, verb: Verb, queue: str, ids: Sequence[str]) -> 
     Raises:
         engine.store.Unavailable: it cannot be started.
     """
-    return parse_end(verb, instance.act("postsuper", verb.option, "-", queue, ids=ids))
+    end = instance.act("postsuper", verb.option, "-", queue, ids=ids)
+    return parse_end(verb, end, instance.why_failed(end))

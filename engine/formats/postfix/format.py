@@ -28,9 +28,10 @@ class PostfixFormat(Format):
 
     @override
     def detects(self, at: Address) -> bool:
-        """True for a folder with both configuration files."""
-        names = ("main.cf", "master.cf")
-        return not at.is_url and all(os.path.isfile(f"{at.text}/{name}") for name in names)
+        """True for postfix://NAME/PATH, and for a folder with both configuration files."""
+        if at.is_url:
+            return at.scheme == self.name
+        return all(os.path.isfile(f"{at.text}/{name}") for name in ("main.cf", "master.cf"))
 
     @override
     def instances(self) -> Sequence[InstalledPlace]:
@@ -44,8 +45,10 @@ class PostfixFormat(Format):
         from engine.formats.postfix.marks import Marks
         from engine.formats.postfix.server import PostfixServer
         from engine.programs.mail_store import MailStore
+        from engine.programs.prefix import path_of, prefix_of
 
-        instance = open_instance(setup.address.text)
+        prefix = prefix_of(setup.config, setup.address)
+        instance = open_instance(path_of(setup.address), prefix)
         return MailStore(PostfixServer(instance, Marks(setup.state_folder)))
 
     @override

@@ -8,16 +8,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from engine.programs.prefix import HERE, Prefix
+from engine.programs.prefix import HERE, Prefix, program_paths, run_first
 from engine.store import Unavailable
 from engine.system import users
-from engine.system.run_program import (
-    ACT_SECONDS,
-    CannotStart,
-    ProgramEnd,
-    RunningProgram,
-    run_program,
-)
+from engine.system.run_program import ACT_SECONDS, ProgramEnd, RunningProgram
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
@@ -44,9 +38,6 @@ SETTING_NAMES = (
     "mail_owner",
 )
 """Asked for by one call of postconf, which prints one value a line in this order."""
-
-PROGRAM_FOLDERS = ("/usr/sbin/", "/usr/local/sbin/", "")
-"""Where its programs are: PATH of a user, also over ssh, has no sbin."""
 
 CONFIG_FILES = ("main.cf", "master.cf")
 
@@ -83,58 +74,45 @@ class Instance(NamedTuple):
         match = re.fullmatch(r"(\d+)([smhdw]?)", self.settings[name])
         return float(match[1]) * _UNITS[match[2] or "s"] if match else 0.0
 
-    def command(self, program: str, *words: str) -> list[str]:
-        """The words that run one of its programs on it."""
-        return self.prefix.command([f"{self.programs}{program}", "-c", self.folder, *words])
+    def _words(self, program: str, words: tuple[str, ...]) -> list[str]:
+        return [f"{self.programs}{program}", "-c", self.folder, *words]
 
     def start(self, program: str, *words: str) -> RunningProgram:
-        """Start a program that only reads.
+        """Start one of its programs, which only reads.
 
         Raises:
-            Unavailable: it cannot be started.
+            engine.store.Unavailable: it cannot be started.
         """
-        try:
-            return RunningProgram(self.command(program, *words))
-        except CannotStart as error:
-            raise Unavailable(str(error)) from error
+        return self.prefix.start(self._words(program, words))
 
     def run(self, program: str, *words: str) -> tuple[list[bytes], ProgramEnd]:
-        """Run a program that only reads, to its end.
+        """Run one of its programs, which only reads, to its end.
 
         Raises:
-            Unavailable: it cannot be started.
+            engine.store.Unavailable: it cannot be started.
         """
-        return run(self.command(program, *words))
+        return self.prefix.run(self._words(program, words))
 
     def act(self, program: str, *words: str, ids: Sequence[str] = ()) -> ProgramEnd:
-        """Run a program that changes something, with ids on its standard input.
+        """Run one of its programs, which changes something, with ids on its standard input.
 
         Raises:
-            Unavailable: it cannot be started.
+            engine.store.Unavailable: it cannot be started.
         """
         stdin = "".join(f"{ident}\n" for ident in ids).encode()
-        argv = self.command(program, *words)
-        try:
-            return run_program(argv, stdin, total_seconds=ACT_SECONDS)[1]
-        except CannotStart as error:
-            raise Unavailable(str(error)) from error
+        return self.prefix.run(self._words(program, words), stdin, total_seconds=ACT_SECONDS)[1]
+
+    def why_failed(self, end: ProgramEnd) -> str:
+        """Why a program failed, or its prefix; "" if it did not."""
+        return describe_end(self.prefix, end)
 
 
-def run(argv: Sequence[str]) -> tuple[list[bytes], ProgramEnd]:
-    """Run a program that only reads, to its end.
-
-    Raises:
-        Unavailable: it cannot be started.
-    """
-    try:
-        return run_program(argv)
-    except CannotStart as error:
-        raise Unavailable(str(error)) from error
-
-
-def describe_end(end: ProgramEnd) -> str:
-    """Why a program failed: its last line on standard error, the limit, or its status."""
-    return end.limit or end.last_error or f"ended with status {end.status}"
+def describe_end(prefix: Prefix, end: ProgramEnd) -> str:
+    """Why a program, or its prefix, failed: limit, signal, last line on standard error, status; ""
+    if it did not."""
+    if why := prefix.why_failed(end):
+        return why
+    return prefix.describe(end.last_error or f"status {end.status}") if end.status else ""
 
 
 def open_instance(folder: str, prefix: Prefix = HERE) -> Instance:
@@ -145,37 +123,26 @@ def open_instance(folder: str, prefix: Prefix = HERE) -> Instance:
     """
     if not prefix.words:
         require_trusted(folder)
-    why = ""
-    for programs in PROGRAM_FOLDERS:
-        argv = [f"{programs}postconf", "-c", folder, "-x", "-h", *SETTING_NAMES]
-        try:
-            lines, end = run(prefix.command(argv))
-        except Unavailable as error:
-            why = str(error)
-            continue
-        if end.status == 0 and len(lines) == len(SETTING_NAMES):
-            break
-        why = describe_end(end)
-        if end.status != 127:  # 127: not there, of a shell or docker
-            raise Unavailable(f"{safe_line(folder)}: {why}")
-    else:
-        raise Unavailable(f"{safe_line(folder)}: no Postfix there: {why}")
+    words = ["-c", folder, "-x", "-h", *SETTING_NAMES]
+    program, lines, end = run_first(prefix, program_paths("postconf"), words)
+    if (why := describe_end(prefix, end)) or len(lines) != len(SETTING_NAMES):
+        raise Unavailable(f"{safe_line(folder)}: {why or 'postconf printed something else'}")
     texts = (line.decode("utf-8", "replace").strip() for line in lines)
     settings = dict(zip(SETTING_NAMES, texts, strict=True))
     queue = settings["queue_directory"]
     return Instance(
         folder,
         prefix,
-        programs,
+        program.removesuffix("postconf"),
         settings,
-        uid=_number(prefix.command(["id", "-u"])) if prefix.words else os.geteuid(),
-        device=_number(prefix.command(["stat", "-c", "%d", queue])),
+        uid=_number(prefix, ["id", "-u"]) if prefix.words else os.geteuid(),
+        device=_number(prefix, ["stat", "-c", "%d", queue]),
     )
 
 
-def _number(argv: Sequence[str]) -> int | None:
+def _number(prefix: Prefix, argv: Sequence[str]) -> int | None:
     """The number that a program prints; None if it fails or may not be run."""
-    lines, _ = run(argv)
+    lines, _ = prefix.run(argv)
     return int(lines[-1]) if lines and lines[-1].isdigit() else None
 
 

@@ -339,15 +339,16 @@ _match_begin = re.compile(
 
 
 def parse_envelopes(lines: Iterable[bytes], ids: Iterable[str]) -> list[Envelope]:
-    """Parse the envelopes of these messages, which are printed in their order."""
+    """Parse the envelopes of these messages, which are printed in their order; an empty file has
+    none."""
     envelopes: list[Envelope] = []
-    waiting, is_inside = iter(ids), False
-    expected = next(waiting, "")
+    places = {ident.encode(): place for place, ident in enumerate(ids)}
+    last, is_inside = -1, False
     for line in lines:
         begin = _match_begin(line) if line.startswith(b"*** ") else None
-        if begin and begin[2] == expected.encode():
-            envelopes.append(Envelope(expected, begin[1].decode(), []))
-            expected, is_inside = next(waiting, ""), True
+        if begin and places.get(begin[2], -1) > last:
+            envelopes.append(Envelope(begin[2].decode(), begin[1].decode(), []))
+            last, is_inside = places[begin[2]], True
         elif line.startswith(b"*** MESSAGE FILE END "):
             is_inside = False
         elif is_inside and not line.startswith(b"*** "):  # recipients may be behind the headers

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from engine.formats.postfix import acts
 from engine.formats.postfix.acts import RELEASE, VERBS, Verb, queue_of
-from engine.formats.postfix.instance import Instance, describe_end, run
+from engine.formats.postfix.instance import Instance
 from engine.formats.postfix.lines import (
     EXPIRED_KEY,
     NULL_SENDER,
@@ -145,8 +145,8 @@ class PostfixServer(MailServer):
             program.close()
         end = program.end
         assert end is not None
-        if end.status != 0 or end.limit:
-            raise Unavailable(describe_end(end))
+        if why := self.instance.why_failed(end):
+            raise Unavailable(why)
         for skipped in end.long_lines:
             yield Problem(f"postqueue line {skipped}", "longer than 16 MiB: skipped")
         texts = end.errors.decode("utf-8", "replace").splitlines()
@@ -182,7 +182,7 @@ class PostfixServer(MailServer):
         queue = self.instance.queue_folder
         folders = [f"{queue}/{name}" for name in ("deferred", "hold", "corrupt")]
         words = ["find", *folders, "-type", "f", "-printf", r"%f %T@ %C@ %m %H\n"]
-        lines, end = run(self.instance.prefix.command(words))
+        lines, end = self.instance.prefix.run(words)
         is_allowed = end.status == 0 or bool(lines)
         self.has_times = is_allowed and not end.limit
         for line in lines:
@@ -197,7 +197,7 @@ class PostfixServer(MailServer):
         if not ids or self.instance.device is None:
             return {}
         try:
-            lines, _ = run(self.instance.prefix.command(["cat", "/proc/locks"]))
+            lines, _ = self.instance.prefix.run(["cat", "/proc/locks"])
         except Unavailable:
             return {}
         device = f"{os.major(self.instance.device):02x}:{os.minor(self.instance.device):02x}"
@@ -249,7 +249,7 @@ class PostfixServer(MailServer):
 
     def _look(self, ids: Sequence[str]) -> tuple[list[Missing | Problem], list[Envelope]]:
         """The envelopes of these messages, and what else is known of them. postcat ends at the
-        first unknown id: it is started again behind it, three times at most."""
+        first id that is unknown or damaged: it is started again behind it, three times at most."""
         answers, envelopes, waiting = list[Missing | Problem](), list[Envelope](), [*ids]
         for _ in range(1 + MAX_STOPS):
             if not waiting:
@@ -259,23 +259,22 @@ class PostfixServer(MailServer):
             if end.status == 0:
                 envelopes += shown
                 break
+            if why := self.instance.prefix.why_failed(end):
+                raise Unavailable(why)
             text = end.errors.decode("utf-8", "replace")
             if "Permission denied" in text and not shown:
                 self.can_look = False
                 break
             unknown = _find_unknown(text)
-            if unknown and waiting[len(shown) : len(shown) + 1] == [unknown[1]]:
-                answers.append(Missing(unknown[1]))
-                envelopes += shown
-                del waiting[: len(shown) + 1]
-            elif (
-                shown and end.status == 1 and not end.limit
-            ):  # the last one is damaged, or has gone
-                envelopes += shown[:-1]
-                answers.append(Problem(shown[-1].id, describe_end(end)))
-                del waiting[: len(shown)]
-            else:
-                raise Unavailable(describe_end(end))
+            named = unknown[1] if unknown else ""
+            if named not in waiting:
+                named = next((ident for ident in waiting if f"/{ident}: " in text), "")
+            if not named:
+                raise Unavailable(self.instance.why_failed(end))
+            why = self.instance.why_failed(end)
+            answers.append(Missing(named) if unknown else Problem(named, why))
+            envelopes += [one for one in shown if one.id != named]
+            del waiting[: waiting.index(named) + 1]
         return answers, envelopes
 
     def _times_of(self, envelopes: Sequence[Envelope]) -> dict[str, FileTimes]:
@@ -389,10 +388,9 @@ class PostfixServer(MailServer):
         done, why = dict[str, str](), ""
         for old in olds:
             end = self.instance.act("postqueue", "-i", old.id)
-            if end.status == 0 and not end.limit:
+            why = self.instance.why_failed(end)
+            if not why:
                 done[old.id] = ""
-            else:
-                why = describe_end(end)
         return ActResult(done, is_complete=False, why=why)
 
     def _purge(self, olds: Sequence[Task]) -> ActResult:
@@ -401,7 +399,7 @@ class PostfixServer(MailServer):
         marks = []
         for old in olds:
             identity = old.rev.partition(".")[0]
-            marks.append(Mark(old.id, identity, old.sender, queue, now, who))
+            marks.append(Mark(old.id, identity, old.sender, queue, at=now, who=who))
         self._marks.add(marks, self._stale_marks)
         if queue == "hold":
             return ActResult(
@@ -436,9 +434,11 @@ class PostfixServer(MailServer):
         """
         if self.instance.is_local:
             return self._clock()
-        lines, end = run(self.instance.prefix.command(["date", "+%s"]))
+        lines, end = self.instance.prefix.run(["date", "+%s"])
         if end.status != 0 or not lines or not lines[-1].isdigit():
-            raise Unavailable(f"the clock of its host cannot be read: {describe_end(end)}")
+            raise Unavailable(
+                f"the clock of its host cannot be read: {self.instance.why_failed(end)}"
+            )
         return float(lines[-1])
 
     @override
@@ -449,8 +449,8 @@ class PostfixServer(MailServer):
             end, done = self.instance.act("postqueue", "-s", target), f"asked for mail to {target}"
         else:
             raise Unsupported("expected the name of a domain")
-        if end.status != 0 or end.limit:
-            raise Unavailable(describe_end(end))
+        if why := self.instance.why_failed(end):
+            raise Unavailable(why)
         return f"{done}: Postfix decides"
 
     @override
@@ -522,5 +522,5 @@ class PostfixServer(MailServer):
         finally:
             program.close()
         if not lines and program.end is not None and program.end.status:
-            raise Gone(f"{task.id}: {describe_end(program.end)}")
+            raise Gone(f"{task.id}: {self.instance.why_failed(program.end)}")
         return b"".join(b"%b\n" % line for line in lines)[:MAX_PART_BYTES]
