@@ -109,11 +109,21 @@ class MailLog(NamedTuple):
     facts: re.Pattern[bytes]
     """Finds a line feed and the line behind it, up to what makes it a fact of a waiting message:
     group `id`, and one of `reason`, `account`, `end` (it waits no longer)."""
+    mentions: tuple[bytes, ...] = (b"",)
+    """What is before an id wherever a line names one: RE2 finds a fixed text before alternatives
+    eight times faster than the alternatives alone."""
     untried: bytes = b""
     """Part of the lines that have a reason without an attempt: they replace no other reason."""
     prefix: Prefix = HERE
     journal: tuple[str, ...] = ()
     """The command that prints the log if no path has a file; () if none does."""
+
+
+def local_paths(log: MailLog | None) -> tuple[str, ...]:
+    """The path of a log on this host, for `Place.server_logs`; () if it is elsewhere."""
+    if log is None or log.prefix.words or not log.paths:
+        return ()
+    return (next((path for path in log.paths if os.path.exists(path)), log.paths[0]),)
 
 
 JOURNAL = ("journalctl", "-a", "--no-pager", "-q", "-o", "short-unix", "SYSLOG_FACILITY=2")

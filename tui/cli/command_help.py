@@ -123,6 +123,8 @@ mail spool retry | some | --all /srv/queue
 mail suspend | done | postfix 'the relay is down' /srv/queue
 mail resume | done | postfix /srv/queue
 mta instances | some | --json
+mta trail | some | bob@example.org /etc/mta --since -2h
+mta why | some | bob@example.org /etc/mta
 kannader init | done | /srv/spool
 kannader enqueue | added | --from a@example.org --to b@example.org mail.eml /srv/spool
 kannader work | loop | /srv/spool --until-idle
@@ -272,6 +274,11 @@ mail spool show | +mail, lines text[]?
 mail spool retry | queued number, failed number, lines text[]
 mail suspend, mail resume | transport text, suspended flag, text text
 mta instances | place text, format text, name text, enabled flag
+mta trail | word text, log text, files number, since time?, problems text[], cut flag, events \
+logged[]
+mta why | id text, state text, sender text, recipients text[], account text, client text, created \
+time?, reason text, reason_at time?, suspended flag, due time?, next_try text, attempts_seen \
+number?, log_since time?, next text, command text, events logged[]
 kannader enqueue | id text
 zgb enqueue | +task, is_new flag, ...
 zgb work | place text, text text
@@ -339,6 +346,8 @@ number{}?, fingerprints text{}
 control | name text, summary text, now text?, target text?, value text?, choices text{}?, bounds \
 list?, targets object[]?, pauses flag, undoable flag, refused text?
 step | step text, text text
+logged | when time?, id text, what text, address text, text text, relay text, account text, client \
+text, other text, ...
 remark | line number, column number, text text
 clause | line number, pattern text, settings text{}
 setting | value text, line number?

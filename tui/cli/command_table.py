@@ -52,6 +52,7 @@ DEMO_AS_TEXT = "formats.nftban.demo_text:run_as_text"
 COMMAND_TABLE = """
 @id id ID
 @name name NAME
+@word word WORD | an address, an id or a Message-Id
 @place place [PLACE]=None | the queue; default: as configured
 @places places [PLACE...] | the queues; default: as configured
 @operation words [OP|PLACE...] | an operation, and the queue; default: the queue as configured
@@ -250,9 +251,13 @@ mail suspend @name | setup.suspend:suspend | stop sending by transport NAME unti
     reason [REASON]
     @place @json
 mail resume @name @place @json | setup.suspend:resume | send by transport NAME again
-mta | - | mail servers: those of this host
+mta | - | mail servers: those of this host; where a mail went, why it waits
 mta instances @json-lines | mta.instances:instances +listing | list the mail servers of this host,
         as places; exit 1 if one does not answer
+mta trail @word @place @since @json | mta.trail:trail +listing | where a mail went, by the logs:
+        arrival, attempts, answers, requeue, bounce, removal; exit 1 if they have nothing
+mta why @word @place @json-lines | mta.why:why +listing | why mail waits: reason, next try, account,
+        what to do; exit 1 if none waits
 kannader | - | a Kannader spool: make one, add mail, send it
 kannader init | formats.kannader.commands:init | make the folders of a Kannader spool
     place DIR
@@ -452,6 +457,7 @@ An operator console for mail and task queues, with its own queue engine.
   spooldeck bullmq ...          work, add, doctor (BullMQ queues on Redis, Valkey)
   spooldeck zmailer ...         scheduler, agent, mailq, check, why, doctor,
                                 statistics
+  spooldeck mta ...             instances, trail, why (mail servers)
   spooldeck federation ...      work, enqueue, keys, doctor (deliveries to servers)
   spooldeck shell-init          bash functions of the contract: eval "$(...)"
   spooldeck completion SHELL    completion for bash, zsh or fish

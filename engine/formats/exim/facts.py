@@ -209,7 +209,7 @@ def panic_warnings(exim: Exim) -> Iterator[str]:
 
 
 def space_warnings(exim: Exim) -> Iterator[str]:
-    """Little free space for the spool, compared with `check_spool_space`."""
+    """Little free space for the spool, compared with check_spool_space."""
     least = lines.parse_bytes(exim.settings.get("check_spool_space", ""))
     answer = exim.other("df", "-Pk", exim.spool)
     fields = answer[-1].split() if len(answer) > 1 else []

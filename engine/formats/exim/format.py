@@ -1,10 +1,10 @@
-"""The format of an Exim spool: a folder with `input`, `msglog` and `db`, or `exim://NAME/SPOOL` with
-a prefix NAME."""
+"""The format of an Exim spool: a folder with input, msglog and db, or exim://NAME/SPOOL with the
+prefix NAME."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine.formats.base.detect import has_folders
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from engine.config.validators import ConfigLocation
     from engine.doctor.finding import Finding
     from engine.formats.base.format import InstalledPlace, Setup
+    from engine.model import Task
     from engine.places.place import Place
     from engine.programs.mail_log import MailLog
     from engine.store import Store
@@ -84,6 +85,17 @@ class EximFormat(Format):
         from engine.formats.exim.place import find_log
 
         return find_log(setup)
+
+    @override
+    def describe_next_tries(
+        self, setup: Setup, tasks: Sequence[Task], now: float
+    ) -> Mapping[str, str]:
+        """The records of the retry database, which has hosts and addresses, not messages."""
+        from engine.formats.exim.parts import describe_next_try
+        from engine.formats.exim.place import find_exim
+
+        exim = find_exim(setup)
+        return {one.id: describe_next_try(exim, one) for one in tasks}
 
     @override
     def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:

@@ -86,13 +86,28 @@ def _domains(task: Task) -> list[str]:
     return [*dict.fromkeys(one for one in domains if _is_domain(one))][:MAX_DOMAINS]
 
 
-def _read_retries(exim: Exim, task: Task) -> bytes:
-    """What `exinext` has for each domain, with the next try first."""
+def _find_retries(exim: Exim, task: Task) -> Iterator[tuple[str, list[lines.RetryRecord]]]:
+    """What `exinext` prints for each domain, and the records in it."""
     program = posixpath.join(posixpath.dirname(exim.words[0]), "exinext")
-    text = []
     for domain in _domains(task):
         found = b"\n".join(exim.other(program, *exim.words[1:], domain))
-        records = lines.parse_retries(found.decode("utf-8", "replace"))
-        text += [f"next try {one.next_try} for {one.what} (retry database)" for one in records]
-        text.append(found.decode("utf-8", "replace") or f"no answer of {program}")
+        text = found.decode("utf-8", "replace")
+        yield text or f"no answer of {program}", lines.parse_retries(text)
+
+
+def _next_try(record: lines.RetryRecord) -> str:
+    return f"{record.next_try} for {record.what} (retry database)"
+
+
+def _read_retries(exim: Exim, task: Task) -> bytes:
+    """What `exinext` has for each domain, with the next try first."""
+    text = []
+    for found, records in _find_retries(exim, task):
+        text += [*(f"next try {_next_try(one)}" for one in records), found]
     return "\n".join(text).encode("utf-8", "replace")
+
+
+def describe_next_try(exim: Exim, task: Task) -> str:
+    """When the hosts and addresses of a message are tried next; "" if nothing is recorded."""
+    records = [one for _, found in _find_retries(exim, task) for one in found if one.next_try]
+    return "; ".join(map(_next_try, records))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from engine.config import validators
@@ -18,7 +19,7 @@ from engine.formats.exim.programs import Exim, open_exim
 from engine.formats.exim.server import EximServer
 from engine.formats.exim.trash_record import TrashRecord
 from engine.places.place import Place
-from engine.programs.mail_log import MailFacts, MailLog
+from engine.programs.mail_log import MailFacts, MailLog, local_paths
 from engine.programs.mail_store import MailStore
 from engine.programs.prefix import path_of, prefix_of
 from engine.store import Unavailable
@@ -70,8 +71,8 @@ def find_log(setup: Setup) -> MailLog:
     return _log_of(find_exim(setup))
 
 
-def open_store(setup: Setup) -> MailStore:
-    """Open the queue of a place.
+def open_store(setup: Setup, clock: Callable[[], float] = time.time) -> MailStore:
+    """Open the queue of a place; `clock` has epoch seconds UTC.
 
     Raises:
         Unavailable: its Exim cannot be found, or this user may not list.
@@ -85,15 +86,23 @@ def open_store(setup: Setup) -> MailStore:
         TrashRecord(setup.state_folder),
         MailFacts(_log_of(exim)),
         trash_hours=hours,
-        listed=lambda records: settings.listing.count(records, limits, hours, time.time()),
+        clock=clock,
+        listed=lambda records: settings.listing.count(records, limits, hours, clock()),
     )
-    return MailStore(server)
+    return MailStore(server, clock)
 
 
 def complete_place(setup: Setup, place: Place) -> Place:
     """The place with the facts of its Exim, which decides when a message is tried."""
     watch = EximWatch(lambda: find_exim(setup), setup.settings.listing)
-    return place._replace(queue_figures=watch.figures, claim_obstacle=lambda kind: "")
+    log = None
+    with suppress(Unavailable):  # the store has the reason
+        log = None if setup.address.is_url else find_log(setup)
+    return place._replace(
+        queue_figures=watch.figures,
+        claim_obstacle=lambda kind: "",
+        server_logs=local_paths(log),
+    )
 
 
 def check_place(setup: Setup) -> Generator[tuple[str, Finding], None, bool]:

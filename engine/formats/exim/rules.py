@@ -25,11 +25,11 @@ class HoldLimits(NamedTuple):
     """The settings by which Exim ends that a message is frozen, in seconds; 0: never."""
 
     frozen_after: float
-    """`timeout_frozen_after`: an older message is cancelled, also one frozen just now."""
+    """timeout_frozen_after: an older message is cancelled, also one frozen just now."""
     bounces_after: float
-    """`ignore_bounce_errors_after`: an older report is thawed, tried and discarded."""
+    """ignore_bounce_errors_after: an older report is thawed, tried and discarded."""
     thaw_after: float
-    """`auto_thaw`: so long after it was frozen, a message is tried again."""
+    """auto_thaw: so long after it was frozen, a message is tried again."""
 
     def end(self, created: float, sender: str) -> tuple[float, str] | None:
         """When Exim ends that a message is frozen, epoch seconds UTC, and how; None: never."""

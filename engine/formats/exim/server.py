@@ -103,7 +103,7 @@ class EximServer(MailServer):
         clock: Callable[[], float] = time.time,
         listed: Callable[[Mapping[str, bytes]], None] = lambda records: None,
     ) -> None:
-        """`facts` are those of its main log; `listed` is called with the records of each listing."""
+        """`facts` are those of its main log; `listed` gets the records of each listing."""
         self._exim, self._record, self._facts = exim, record, facts
         self._clock, self._listed = clock, listed
         self._pids: Mapping[str, str] = {}
@@ -244,6 +244,7 @@ class EximServer(MailServer):
             word=word,
             created=created,
             due=None,
+            attempts=None,
             group=to.rpartition("@")[2].lower(),
             description=f"{len(recipients):,} recipient{'s' * (len(recipients) != 1)}",
             destination=to,

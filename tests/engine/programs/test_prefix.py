@@ -286,3 +286,18 @@ def test_a_url_with_another_path_is_refused(place: str) -> None:
     """One place has one name: else it would have two journals."""
     with pytest.raises(Unavailable, match="expected SCHEME://NAME/PATH, such as x://mx2/"):
         path_of(parse_address(place))
+
+
+@pytest.mark.parametrize(
+    ("words", "rest"),
+    [
+        ("ssh mx2 sudo -n", "ssh mx2"),
+        ("ssh mx2 /usr/bin/sudo -n -u root", "ssh mx2"),
+        ("sudo -n docker exec -i mta", "sudo -n docker exec -i mta"),
+        ("ssh mx2", "ssh mx2"),
+        ("sudo", ""),
+    ],
+)
+def test_only_a_sudo_at_the_end_is_left_away(words: str, rest: str) -> None:
+    """One before docker belongs to docker."""
+    assert Prefix("x", tuple(words.split())).plain.words == tuple(rest.split())

@@ -10,7 +10,7 @@ import pytest
 from engine.doctor.finding import Grade
 from engine.programs import prefix_checks
 from engine.programs.prefix import HERE, Prefix
-from engine.programs.prefix_checks import check_prefix, without_sudo
+from engine.programs.prefix_checks import check_prefix
 from tests.container_programs import a_docker, a_kubectl
 from tests.programs import a_script, needs, needs_root
 from tests.ssh_server import WELCOME, SshServer, running_sshd
@@ -142,18 +142,3 @@ def test_sudo_with_a_rule_is_right() -> None:
     needs_root("to be allowed all by sudo")
     *right, finding = found(Prefix("mx2", (needs("sudo"), "-n")), "/usr/bin/true")
     assert (right, finding) == (RIGHT, (Grade.OK, "mx2: sudo allows /usr/bin/true", ""))
-
-
-@pytest.mark.parametrize(
-    ("words", "rest"),
-    [
-        ("ssh mx2 sudo -n", "ssh mx2"),
-        ("ssh mx2 /usr/bin/sudo -n -u root", "ssh mx2"),
-        ("sudo -n docker exec -i mta", "sudo -n docker exec -i mta"),
-        ("ssh mx2", "ssh mx2"),
-        ("sudo", ""),
-    ],
-)
-def test_only_a_sudo_at_the_end_is_left_away(words: str, rest: str) -> None:
-    """One before docker belongs to docker."""
-    assert without_sudo(Prefix("x", tuple(words.split()))).words == tuple(rest.split())

@@ -1,14 +1,17 @@
-"""Parse the option `--filter`, in which `@name` is a saved filter of the user, and read the data
-that it may mention."""
+"""Parse the options `--filter`, in which `@name` is a saved filter of the user, `--state` and
+`--since`; read the data that a filter may mention."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from engine.config.saved_filters import lookup_in
 from engine.index.filter_language import BadFilter, Filter, parse_filter
+from engine.logs.log_file import NO_TIME
+from engine.logs.log_filter import parse_typed_time
 from engine.model import State, Task, state_words
 from engine.store import ReadableStore, StoreError, Unsupported
 from engine.system.command_errors import EX_USAGE, fail, print_error
@@ -31,6 +34,16 @@ def parse_filter_option(
         return parse_filter(text, states, now, words, saved, reads_data=reads_data)
     except BadFilter as error:
         fail(EX_USAGE, f"--filter: {safe_line(error.message)}")
+
+
+def parse_since_option(text: str) -> float:
+    """Parse `--since` to epoch seconds UTC; `NO_TIME` without it."""
+    if not text:
+        return NO_TIME
+    try:
+        return parse_typed_time(text, time.time())
+    except ValueError as error:
+        fail(EX_USAGE, f"--since {safe_line(text)}: {error}")
 
 
 def note_searched(tasks: Iterable[T], filter: Filter) -> Iterator[T]:
