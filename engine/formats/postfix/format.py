@@ -31,6 +31,10 @@ class PostfixFormat(Format):
     title = "a Postfix instance"
     claims = "the queue manager"
     no_destinations = "Postfix has the state of its destinations"
+    has_prefixes = True
+    sudo_programs = tuple(
+        f"/usr/sbin/{name}" for name in ("postconf", "postqueue", "postsuper", "postcat")
+    )
 
     @override
     def detects(self, at: Address) -> bool:
