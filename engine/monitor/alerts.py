@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 from engine.config.alert_kinds import AlertKind as AlertKind
 from engine.config.queue_config import Thresholds
 from engine.destinations.watch import DestinationState, SeenDestination
-from engine.index.backlog import LargestShare
+from engine.largest_share import LargestShare
 from engine.logs.task_events import NO_TRANSPORT
 from engine.model import LockEvidence, State, Verdict
 from engine.monitor.metrics_check import (

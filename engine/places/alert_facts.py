@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from engine.destinations.watch import SeenDestination
-from engine.index.backlog import DueTasks, LargestShare
+from engine.index.backlog import DueTasks
+from engine.largest_share import LargestShare
 from engine.logs.task_events import MAIL_KIND
 from engine.model import State
 from engine.monitor.alerts import AlertInputs, Blocked, LimitUse, Unfinished

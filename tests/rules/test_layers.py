@@ -89,9 +89,9 @@ PACKAGES = {
     "tui.cli.formats.zgb": "tui.cli.queue",
     "tui.cli.formats.bullmq": "tui.cli.queue",
     "tui.cli.formats.zmailer": "engine.formats.zmailer.agents tui.cli.queue",
-    "tui.cli.mta": "tui.cli.setup",
     "tui.cli": "tui tui.cli.setup",
     "tui.cli.print": "tui.cli tui.cli.queue",
+    "tui.cli.mta": "tui.cli.print",
     "tui.packaging": "tui.cli",
 }
 """For each package those that it may import, each with all that they may import."""

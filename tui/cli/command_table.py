@@ -251,9 +251,16 @@ mail suspend @name | setup.suspend:suspend | stop sending by transport NAME unti
     reason [REASON]
     @place @json
 mail resume @name @place @json | setup.suspend:resume | send by transport NAME again
-mta | - | mail servers of others: those of this host, where a mail went, why it waits
+mta | - | mail servers: those of this host; where a mail went, why it waits, how old the queue is
 mta instances @json-lines | mta.instances:instances +listing | list the mail servers of this host,
         as places; exit 1 if one does not answer
+mta trail @word @place @since @json | mta.trail:trail +listing | where a mail went, by the logs:
+        arrival, attempts, answers, requeue, bounce, removal; exit 1 if they have nothing
+mta ages @place @filter @state @json | mta.ages:ages +listing | open recipients of the waiting mail
+        by age and domain, as qshape prints them; by another key the mails
+    --by WORD=destination | destination, sender, sender-domain, account, group, kind or error
+mta why @word @place @json-lines | mta.why:why +listing | why mail waits: reason, next try, account,
+        what to do; exit 1 if none waits
 kannader | - | a Kannader spool: make one, add mail, send it
 kannader init | formats.kannader.commands:init | make the folders of a Kannader spool
     place DIR
@@ -346,10 +353,6 @@ federation keys @place @json | formats.bullmq.federation:keys | print public key
     --forget SERVER | forget the keys of SERVER, which has new ones
 federation doctor @place @json | formats.bullmq.federation:doctor | problems of keys,
         servers, outbox and queues; exit 0 none, 1 some
-mta trail @word @place @since @json | mta.trail:trail +listing | where a mail went, by the logs:
-        arrival, attempts, answers, requeue, bounce, removal; exit 1 if they have nothing
-mta why @word @place @json-lines | mta.why:why +listing | why mail waits: reason, next try, account,
-        what to do; exit 1 if none waits
 zgb | - | a ZGB mail queue: make one, queue mails, send them, check it
 zgb init | formats.zgb.commands:init | make a new, empty database; it sends nothing yet
     place DB
@@ -457,7 +460,7 @@ An operator console for mail and task queues, with its own queue engine.
   spooldeck bullmq ...          work, add, doctor (BullMQ queues on Redis, Valkey)
   spooldeck zmailer ...         scheduler, agent, mailq, check, why, doctor,
                                 statistics
-  spooldeck mta ...             trail, why (mail servers of others)
+  spooldeck mta ...             instances, trail, why, ages (mail servers)
   spooldeck federation ...      work, enqueue, keys, doctor (deliveries to servers)
   spooldeck shell-init          bash functions of the contract: eval "$(...)"
   spooldeck completion SHELL    completion for bash, zsh or fish

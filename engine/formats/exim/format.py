@@ -35,6 +35,7 @@ class EximFormat(Format):
     title = "an Exim spool"
     claims = "Exim's locks"
     no_destinations = "Exim has the retry times of its hosts"
+    has_prefixes = True
 
     @override
     def detects(self, at: Address) -> bool:

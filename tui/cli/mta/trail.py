@@ -104,9 +104,9 @@ _KIND_CELLS = max(map(len, MailEventKind))
 def event_line(event: MailEvent, id_cells: int = 0) -> Line:
     """An event as a line: time, id, what, address, relay and text."""
     stamp = UNKNOWN if event.when is None else format_time(event.when)
-    is_named = f"<{event.address.strip('<>')}>" in event.text
-    address = "" if is_named else event.address
-    parts = (address, event.relay, event.text)
+    is_attempt = bool(event.relay) or event.what in _STYLES
+    is_named = f"<{event.address.strip('<>')}>" in event.text and not is_attempt
+    parts = ("" if is_named else event.address, event.relay, event.text.strip())
     return (
         (f"{stamp:20}  ", "muted"),
         (f"{safe_line(event.id):{id_cells}}  ", "accent"),

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from engine.destinations.watch import CountedTasks, DestinationTasks, add_task, join
 from engine.formats.base.format import Setup
-from engine.index.backlog import WAITING_STATES, DueTasks, LargestShare, find_largest
+from engine.index.backlog import DueTasks
+from engine.largest_share import WAITING_STATES, LargestShare, find_largest
 from engine.model import Problem, State, Task, Verdict, count_by_words, fold_problems
 from engine.monitor.alerts import (
     Alert,
