@@ -401,3 +401,50 @@ def test_a_lost_connection_is_looked_at_again(
     assert report.accounted == 5
     assert {*report.done} == {*ids}
     assert exim.ids("spooldeck-trash") == ids
+
+
+@pytest.mark.parametrize("in_trash", [0, 1])
+def test_an_idle_store_writes_no_line_into_the_log(
+    exim: EximServer, state: Path, in_trash: int
+) -> None:
+    """With +arguments each call of Exim writes a line: while nothing changes, none is made."""
+    exim.configure("log_selector = +arguments\n")
+    exim.run("-MG", "spooldeck-trash", *exim.submit(number=3)[:in_trash])
+    seconds = [0.0]
+    store = open_store(setup_of(exim, state), steady=lambda: seconds[0], pause=lambda seconds: None)
+    try:
+        wait = store.changes.wait
+        assert len(tasks_of(store)) == 3 and wait is not None
+        counts = list[int]()
+        for _ in range(600):  # the first poll has nothing to compare with
+            seconds[0] += 1.0
+            if wait(0.0) is None:
+                assert len(tasks_of(store)) == 3
+            counts.append(len(exim.log_lines("cwd=")))
+        assert counts[-1] == counts[180]
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize("act", ["-Mf", "-Mrm", "-MG spooldeck-trash", "arrival"])
+def test_changes_by_others_are_noticed(exim: EximServer, state: Path, act: str) -> None:
+    """A message that arrives, is frozen, moved or removed changes the next poll."""
+    (ident,) = exim.submit()
+    seconds = [0.0]
+    store = open_store(setup_of(exim, state), steady=lambda: seconds[0], pause=lambda seconds: None)
+    try:
+        wait, [old] = store.changes.wait, [*tasks_of(store).values()]
+        assert wait is not None and wait(0.0) == ()
+        seconds[0] = 1000.0
+        wait(0.0)
+        if act == "arrival":
+            exim.submit()
+        else:
+            exim.run(*act.split(), ident)
+        seconds[0] = 2000.0
+
+        assert wait(0.0) is None
+
+        assert [*tasks_of(store).values()] != [old]
+    finally:
+        store.close()
