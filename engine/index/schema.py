@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from engine.index.filter_language import NO_FILTER, Filter, Value
-from engine.model import EMPTY, Lease, State, Task, counted_attempts
+from engine.model import EMPTY, NO_MAIL_FIELDS, Lease, State, Task, counted_attempts
 from engine.policy import died_at
 from engine.text import error_pattern
 from engine.text.safe import ERROR_LIMIT
@@ -222,10 +222,8 @@ def task_of(row: tuple[Any, ...]) -> Task:
     extras = json.loads(extra) if extra else EMPTY
     state, created = STATES[row[2]], row[3] or 0.0
     data = None  # a store reads the bytes of a task, not the index
-    mail = ("", (), "", None)
-    return Task._make(
-        (row[0], row[1], state, created, *row[4:13], *mail, row[13], lease, rev, extras, data)
-    )
+    row = (*row[:13], *NO_MAIL_FIELDS, row[13])
+    return Task._make((row[0], row[1], state, created, *row[4:], lease, rev, extras, data))
 
 
 def clean_row(row: Values) -> Values:

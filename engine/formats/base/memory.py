@@ -102,6 +102,8 @@ EDGES: Edges = {
 
 _OWN_FIELDS = ("state", "lease", "rev", "data")
 """The fields of a task that are not in its JSON image."""
+_MAIL_FIELDS = ("sender", "recipients", "account", "bytes")
+"""Those that are there only of a mail."""
 
 
 class MemoryStore(Store):
@@ -147,6 +149,8 @@ class MemoryStore(Store):
             raise Gone(f"{task.id} has no part {part!r}")
         now = self._require_unchanged(task)
         fields = {k: value for k, value in to_json(now).items() if k not in _OWN_FIELDS}
+        if not any(getattr(now, name) for name in _MAIL_FIELDS):  # as earlier versions wrote it
+            fields = {k: value for k, value in fields.items() if k not in _MAIL_FIELDS}
         return json.dumps(fields).encode()[:MAX_PART_BYTES]
 
     @override
@@ -155,6 +159,7 @@ class MemoryStore(Store):
             was = json.loads(image)
             if was["id"] != task.id:
                 raise Unsupported(f"the image is not of {task.id}")
+            was["recipients"] = tuple(was.get("recipients", ()))
             return task._replace(**was, state=state, lease=None)
         except (ValueError, KeyError, TypeError) as error:
             raise Unsupported(f"not the image of a task: {error}") from error

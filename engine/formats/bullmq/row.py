@@ -16,6 +16,7 @@ from engine.formats.bullmq.place import ODD_ID, RedisPlace, job_text, task_id
 from engine.model import (
     ATTEMPTS_ALLOWED_KEY,
     EMPTY,
+    NO_MAIL_FIELDS,
     STALLED_BEFORE_KEY,
     STALLED_KEY,
     Lease,
@@ -200,6 +201,7 @@ def _read_columns(
             _each(safe_line, names),
             _each(parse_destination, to),
             repeat(""),
+            *map(repeat, NO_MAIL_FIELDS),
             _each(clean_error, reasons),
             repeat(None),
             _each(_same, revs),
@@ -274,7 +276,17 @@ def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> lis
         tries = _number(attempts) if attempts else 0
         rank = _number(priority) if priority and priority != "0" else 0
         values = quoted + ident, kind, state, _created(stamp), "", name, word, due, tries, rank
-        more_values = name, parse_destination(to), "", error, lease, rev, extra, None
+        more_values = (
+            name,
+            parse_destination(to),
+            "",
+            *NO_MAIL_FIELDS,
+            error,
+            lease,
+            rev,
+            extra,
+            None,
+        )
         tasks.append(_make_task(values + more_values))
         if due is None:
             what = f"its time is {score!r:.40}, expected a number"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from engine import policy
 from engine.formats.nftban import task_format
 from engine.formats.nftban.folder import TaskFolder
-from engine.model import EMPTY, Lease, State, Task
+from engine.model import EMPTY, NO_MAIL_FIELDS, Lease, State, Task
 from engine.system import files
 
 _CHECKED_MODE = stat.S_IFMT(0o177777) | stat.S_IWGRP | stat.S_IWOTH
@@ -80,5 +80,7 @@ def read_plain_tasks(
             extra = {**extra, task_format.TRASHED_SINCE: repr(file_stat.st_ctime)}
         values = ident, kind, state, float(created), "", "", "", float(due), int(retries), 0
         rev = files.file_revision(file_stat)
-        tasks[-1] = _new(Task, (*values, text, "", payload, error, lease, rev, extra, None))
+        tasks[-1] = _new(
+            Task, (*values, text, "", payload, *NO_MAIL_FIELDS, error, lease, rev, extra, None)
+        )
     return tasks

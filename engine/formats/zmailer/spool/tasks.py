@@ -22,7 +22,16 @@ from engine.formats.zmailer.spool.control_file import (
 from engine.formats.zmailer.spool.folders import SpoolEntry, problem_at
 from engine.formats.zmailer.spool.marks import DONE, FAILED, TODO, lock_pid, state_of
 from engine.formats.zmailer.spool.names import is_thread, parse_quad
-from engine.model import STALLED_KEY, WAITS_KEY, Lease, Missing, Problem, State, Task
+from engine.model import (
+    NO_MAIL_FIELDS,
+    STALLED_KEY,
+    WAITS_KEY,
+    Lease,
+    Missing,
+    Problem,
+    State,
+    Task,
+)
 from engine.system.files import Refused
 from engine.text.safe import clean_error, safe_line
 from engine.text.times import format_time
@@ -202,7 +211,8 @@ def _task_makers(
         # fmt: off
         return _new_task((
             f"{name}/{offset}", channel, state, created, queue, host, "", None, None, 0,
-            plain_description, user if user.isprintable() else safe_line(user), payload, "", None,
+            plain_description, user if user.isprintable() else safe_line(user), payload,
+            *NO_MAIL_FIELDS, "", None,
             f"{prefix}{raw[1:PLAIN_START].hex()}.{crc32(address, 0):x}", extra, None,
         ))
         # fmt: on
@@ -238,7 +248,7 @@ def _task_makers(
         # fmt: off
         return _new_task((
             ident, channel, state, created, queue, host, "", None, None, 0, description,
-            text(user), payload, error, lease,
+            text(user), payload, *NO_MAIL_FIELDS, error, lease,
             revision(prefix, one, last, is_stalled=is_stalled), extra, None,
         ))
         # fmt: on
