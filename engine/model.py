@@ -19,6 +19,9 @@ class _EmptyMapping(dict[str, str]):
 
 EMPTY: Mapping[str, str] = _EmptyMapping()
 
+NULL_SENDER = "<>"
+"""`Task.sender` of a mail that is returned to no sender, such as a report."""
+
 
 class State(StrEnum):
     """The states of a task. Each store maps them to its own words (`Store.states`)."""
@@ -79,7 +82,7 @@ class Task(NamedTuple):
     payload: str = ""
     """Where further data is stored: a path or the store's own reference."""
     sender: str = ""
-    """Of a mail: the sender of its envelope; "<>" is the null sender of bounces."""
+    """Of a mail: the sender of its envelope, or `NULL_SENDER`; "" for a task that is no mail."""
     recipients: tuple[str, ...] = ()
     """Of a mail: the recipients that still wait; `destination` is the first of them."""
     account: str = ""
@@ -103,8 +106,7 @@ class Task(NamedTuple):
 
 
 NO_MAIL_FIELDS: tuple[str, tuple[str, ...], str, int | None] = ("", (), "", None)
-"""Sender, recipients, account and bytes of a task that is no mail, for stores that make the tuple
-of a task without its constructor, which takes twice as long."""
+"""`sender`, `recipients`, `account` and `bytes` of a task that is no mail."""
 
 
 def own_word(task: Task, states: Mapping[State, str], words: Mapping[str, State] = {}) -> str:
@@ -142,8 +144,18 @@ STALLED_BEFORE_KEY = "stalled before"
 """Key in `Task.extra` of a task that lost its worker before, which counts no attempt: how often."""
 STALLED_KEY = "stalled?"
 """Key in `Task.extra` of an active task that has lost its worker by all signs: which sign."""
+ALL_RECIPIENTS_KEY = "all recipients"
+"""Key in `Task.extra` of a mail from the index whose `recipients` are only the first ones: the
+number of all."""
 WAITS_KEY = "waits"
 """Key in `Task.extra` of a pending task: why it does not start, besides its due time."""
+
+
+def count_recipients(task: Task) -> int:
+    """The number of a mail's open recipients, also if the index has only the first ones."""
+    number = task.extra.get(ALL_RECIPIENTS_KEY, "")
+    return int(number) if number.isdecimal() else len(task.recipients)
+
 
 AttemptLimit: TypeAlias = Callable[[Task], int | None]
 """Returns the maximum number of attempts of a task; None if there is none, or it is unknown."""

@@ -1,4 +1,5 @@
-"""Count tasks by age and destination, group, kind or error, as Postfix's qshape does for mail."""
+"""Count tasks by age and destination, sender, group, kind or error, as Postfix's qshape does for
+mail: by destination, a mail counts once for each of its open recipients."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from itertools import accumulate, islice, pairwise
 from operator import sub
 from typing import NamedTuple
 
+from engine.index.counted_rows import TASKS, UNITS, counted_rows
 from engine.index.reader import Reader
 from engine.index.schema import STATE_NUMBERS, Query, query_condition
 from engine.model import State
@@ -25,17 +27,20 @@ GROUPINGS = {
     "group": ("", (), "grp"),
     "kind": ("by_cluster", ("cluster", "kind"), "kind"),
     "error": ("by_cluster", ("cluster", "kind"), "cluster"),
+    "sender": ("", (), "sender"),
+    "sender-domain": ("", (), "sender_domain"),
+    "account": ("", (), "account"),
 }
 """What rows can be grouped by: the index to use, its columns before the time, and the row's
-column. Without an index all rows are scanned: few stores have groups."""
+column. Without an index all rows are scanned: few stores have groups, or mail."""
 
 
 class AgeRow(NamedTuple):
     """Number of tasks by age for one name."""
 
     name: str
-    """A destination (of an address its domain), a group, a kind, or the pattern of an error; ""
-    for tasks without one."""
+    """A destination (of an address its domain), a group, a kind, the pattern of an error, a sender;
+    "" for tasks without one."""
     counts: tuple[int, ...]
     """By bucket, the youngest first."""
     unknown: int = 0
@@ -57,6 +62,8 @@ class Ages(NamedTuple):
     total: AgeRow
     others: int
     """Number of further names; `rest` counts their tasks."""
+    unit: str = TASKS
+    """What is counted: one of the units of `engine.index.counted_rows`."""
 
     @property
     def is_informative(self) -> bool:
@@ -103,7 +110,9 @@ def query_ages(reader: Reader, query: Query, by: str, now: float) -> Ages:
     """Count the tasks that match a query by age at `now` (epoch seconds UTC). A query without a
     state counts the `UNFINISHED_STATES` ones, unless its filter mentions states."""
     edges = [now - 60.0 * bound for bound in BOUNDS_MINUTES]
-    groups = None if query.filter else _count_by_index(reader, _states(query), by, edges)
+    groups = None
+    if not query.filter and not (by == "destination" and reader.has_mail()):
+        groups = _count_by_index(reader, _states(query), by, edges)
     if groups is None:
         return _count_by_scan(reader, query, by, now, edges)
     counted: dict[str, tuple[int, ...]] = {}
@@ -167,20 +176,24 @@ def _count_by_scan(
     met, values = query_condition(query, now)
     states = ", ".join(str(STATE_NUMBERS[state]) for state in _states(query))
     how = "NOT INDEXED" if query.filter or not reader.has_index(index) else f"INDEXED BY {index}"
-    younger = ", ".join(f"count(CASE WHEN created>? THEN 1 END) AS n{i}" for i in range(len(edges)))
+    rows = counted_rows(reader, name, f"state IN ({states}) AND {met}", how)
+    younger = ", ".join(f"{rows.count_where('created>?')} AS n{i}" for i in range(len(edges)))
     sums = ", ".join(f"total(n{i})" for i in range(len(edges)))
-    rows = reader.fetch(
-        f"WITH named AS (SELECT {name} AS name, {younger}, count(created) AS known, "
-        f"count(*) AS tasks FROM task {how} WHERE state IN ({states}) AND {met} GROUP BY {name}) "
-        f"SELECT count(*), {sums}, total(known), total(tasks) FROM named UNION ALL SELECT * FROM "
+    counted = reader.fetch(
+        f"WITH named AS (SELECT {rows.name} AS name, {younger}, "
+        f"{rows.count_where('created IS NOT NULL')} AS known, {rows.count_where('1')} AS tasks, "
+        f"{rows.unit} AS unit FROM {rows.source} GROUP BY 1) "
+        f"SELECT count(*), {sums}, total(known), total(tasks), max(unit) | min(unit) FROM named "
+        "UNION ALL SELECT * FROM "
         f"(SELECT * FROM named ORDER BY tasks DESC, name LIMIT {MAX_AGE_ROWS})",
         (*edges, *values),
     )
     # Tasks of unknown age are only in the last count.
-    (names, *all_counts), *largest = rows
-    largest_rows = [_row(name, _differences(counts)) for name, *counts in largest]
+    (names, *all_counts, units), *largest = counted
+    largest_rows = [_row(name, _differences(counts)) for name, *counts, _ in largest]
     total = _row("TOTAL", _differences(map(int, all_counts)))
-    return Ages(by, tuple(largest_rows), total, names - len(largest_rows))
+    unit = UNITS[units or 0]
+    return Ages(by, tuple(largest_rows), total, names - len(largest_rows), unit)
 
 
 def _differences(counts: Iterable[int]) -> list[int]:

@@ -4,7 +4,9 @@
     421|timeout          either
     !healthz             not
     dest=gmail.com       exactly; != is not; : is a part, in any case; ~ and !~ a pattern
-    tries>=5 age>2h      numbers, durations, times: = != > >= < <=
+    tries>=5 age>2h      numbers, sizes, durations, times: = != > >= < <=
+    from:ann size<1M     of a mail: its sender and its size; account: who submitted it
+    to:@grey.example     any of its open recipients; a part that begins with @ is a whole domain
     err:"user unknown"   quotes keep blanks, | and ! as they are; "" in them is one quote
     data~pattern         what the task carries, where the caller can read it (`reads_data`)
     since:14:00          created since, until:"yesterday 6pm", between:02:10..02:20
@@ -20,6 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from engine.index.mail_columns import domain_key
 from engine.model import State
 from engine.text import safe_regex, time_expressions
 from engine.text.durations import parse_duration
@@ -33,6 +36,11 @@ DATA_FIELD = "data"
 """The field of what a task carries: the data of a job, a payload, a mail. No index has it."""
 
 SEARCHED_COLUMNS = ("id", "kind", "queue", "destination", "description", "error")
+SEARCHED_MAIL_COLUMNS = ("sender", "recipients", "account")
+"""Columns that a word is searched in too, of a mail."""
+
+RECIPIENTS_FIELD, RECIPIENTS_COLUMN = "to", "recipients"
+"""The field and column that have only the first addresses of a mail with very many."""
 
 Value: TypeAlias = str | int | float | State | RelativeTime
 """A parameter of the query: a state becomes its number, `RelativeTime` a time when the
@@ -234,8 +242,12 @@ def _like(text: str) -> tuple[str, str]:
 
 def _word(text: str) -> Condition:
     like, pattern = _like(text)
-    sql = " OR ".join(f"{column} {like}" for column in SEARCHED_COLUMNS)
-    return sql, (pattern,) * len(SEARCHED_COLUMNS)
+    sql, mail_sql = (
+        " OR ".join(f"{column} {like}" for column in columns)
+        for columns in (SEARCHED_COLUMNS, SEARCHED_MAIL_COLUMNS)
+    )
+    sql = f"{sql} OR (domains IS NOT NULL AND ({mail_sql}))"
+    return sql, (pattern,) * (len(SEARCHED_COLUMNS) + len(SEARCHED_MAIL_COLUMNS))
 
 
 def _text(column: str, op: str, text: str, _: _ParseContext) -> Condition:
@@ -249,15 +261,46 @@ def _text(column: str, op: str, text: str, _: _ParseContext) -> Condition:
 
 
 def _destination(column: str, op: str, text: str, context: _ParseContext) -> Condition:
-    """Match a destination; a value without an @ is a domain and matches all its addresses."""
-    is_domain = op == "=" and "@" not in text
-    return _text("domain" if is_domain else column, op, text, context)
+    """Match a destination; a value without an @ is a domain and matches all its addresses, of a
+    mail with several recipients those of each."""
+    if op != "=" or "@" in text:
+        return _text(column, op, text, context)
+    sql = "CASE WHEN domains IS NULL THEN domain = ? ELSE instr(domains, ?) > 0 END"
+    return sql, (text, domain_key(text))
+
+
+def _sender(column: str, op: str, text: str, context: _ParseContext) -> Condition:
+    """Match an address; a part that begins with an @ is its domain."""
+    if op == ":" and text.startswith("@"):
+        like, pattern = _like(text)
+        return f"{column} {like}", (pattern[:-1],)
+    return _text(column, op, text, context)
+
+
+def _recipient(column: str, op: str, text: str, _: _ParseContext) -> Condition:
+    """Match one of several addresses, which are lines between newlines."""
+    if op == "=":
+        return (f"instr({column}, ?) > 0", (f"\n{text}\n",)) if text else (f"{column} = ?", ("",))
+    if op == "~":
+        safe_regex.compile_pattern(text)
+        return f"matches_line(?, {column})", (text,)
+    like, pattern = _like(f"{text}\n" if text.startswith("@") else text)
+    return f"{column} {like}", (pattern,)
 
 
 def _number(column: str, op: str, text: str, _: _ParseContext) -> Condition:
     if not (text.isascii() and text.isdigit()):
         raise ValueError("expected a whole number")
     return f"{column} {_IS.get(op, op)} ?", (min(int(text), (1 << 63) - 1),)
+
+
+def _size(column: str, op: str, text: str, _: _ParseContext) -> Condition:
+    """Compare bytes: 500, 20k, 1.5M, 2G."""
+    size = _SIZE(text)
+    if size is None:
+        raise ValueError("expected bytes, such as 500, 20k, 1M")
+    number = round(float(size[1]) * 1024.0 ** " kmg".index(size[2].lower() or " "))
+    return f"{column} {_IS.get(op, op)} ?", (min(number, (1 << 63) - 1),)
 
 
 def _code(column: str, op: str, text: str, context: _ParseContext) -> Condition:
@@ -326,6 +369,7 @@ def _cluster(column: str, op: str, text: str, context: _ParseContext) -> Conditi
 
 
 _MARK = re.compile("F-[0-9a-f]{4}", re.IGNORECASE | re.ASCII).fullmatch
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?)([kmg]?)b?", re.IGNORECASE | re.ASCII).fullmatch
 _IS = {":": "="}
 _TURNED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
 _TEXTS = ("=", "!=", ":", "~", "!~")
@@ -366,13 +410,21 @@ FIELDS: Mapping[str, FilterField] = {
     "word": FilterField("word", _text, _TEXTS),
     "payload": FilterField("payload", _text, _TEXTS),
     "group": FilterField("grp", _text, _TEXTS),
+    "from": FilterField("sender", _sender, _TEXTS),
+    "from_domain": FilterField("sender_domain", _text, _TEXTS),
+    RECIPIENTS_FIELD: FilterField(RECIPIENTS_COLUMN, _recipient, _TEXTS),
+    "account": FilterField("account", _text, _TEXTS),
+    "size": FilterField("bytes", _size, _NUMBERS),
     "data": FilterField("data", _data, (":", "~", "!~")),
     "since": FilterField("created", _bound(">="), _ONE),
     "until": FilterField("created", _bound("<"), _ONE),
     "between": FilterField("created", _between, _ONE),
 }
 
-ALIASES = {"destination": "dest", "error": "err", "description": "desc", "attempts": "tries"}
+ALIASES = {
+    **{"destination": "dest", "error": "err", "description": "desc", "attempts": "tries"},
+    **{"sender": "from", "recipient": "to", "bytes": "size"},
+}
 """Longer names of the same fields."""
 
 

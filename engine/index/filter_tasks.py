@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TypeVar
 
 from engine.index.filter_language import DATA_FIELD, Filter
+from engine.index.mail_columns import split_recipients
 from engine.index.schema import (
     CHUNK_ROWS,
     CREATE_TABLE,
@@ -38,8 +39,10 @@ class Matcher:
         self._stopped: BaseException | None = None
 
     def install(self, db: sqlite3.Connection) -> None:
-        """Define REGEXP on a connection."""
+        """Define REGEXP on a connection, and `matches_line(pattern, text)` for a text of lines
+        between newlines."""
         db.create_function("regexp", 2, self._matches, deterministic=True)
+        db.create_function("matches_line", 2, self._matches_line, deterministic=True)
 
     @contextmanager
     def query(self) -> Iterator[None]:
@@ -57,6 +60,9 @@ class Matcher:
             if self._stopped is None:
                 raise
             raise self._stopped from None
+
+    def _matches_line(self, pattern: str, lines: str) -> bool:
+        return any(self._matches(pattern, line) for line in split_recipients(lines))
 
     def _matches(self, pattern: str, text: str | None) -> bool:
         began = self._clock()

@@ -1,12 +1,15 @@
-"""Count tasks by queue, kind, group or destination: by state, with the oldest, the next due and the
-last error (SQL GROUP BY)."""
+"""Count tasks by queue, kind, group, destination, sender or account: by state, with the oldest, the
+next due and the last error (SQL GROUP BY). By destination, a mail counts once for each of its open
+recipients."""
 
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from engine.destinations.watch import CountedTasks, DestinationTasks
+from engine.index.counted_rows import TASKS, UNITS, counted_rows
 from engine.index.reader import Reader
 from engine.index.schema import STATE_NUMBERS, STATES, Query, query_condition
 from engine.model import State
@@ -14,10 +17,18 @@ from engine.model import State
 MAX_GROUPS = 200
 """Maximum groups returned, the largest first; the others are counted."""
 
-GROUP_COLUMNS = {"queue": "queue", "kind": "kind", "group": "grp", "destination": "domain"}
-"""What tasks can be grouped by, and the column of the index; of an address, its domain."""
+GROUP_COLUMNS = {
+    **{"queue": "queue", "kind": "kind", "group": "grp", "destination": "domain"},
+    **{"sender": "sender", "sender-domain": "sender_domain", "account": "account"},
+}
+"""What tasks can be grouped by, and the column of the index; of a destination, its domain."""
+MAIL_GROUPINGS = 3
+"""The last ones of these are of mails only."""
 
-FILTER_FIELDS = {"queue": "queue", "kind": "kind", "group": "group", "destination": "dest"}
+FILTER_FIELDS = {
+    **{"queue": "queue", "kind": "kind", "group": "group", "destination": "dest"},
+    **{"sender": "from", "sender-domain": "from_domain", "account": "account"},
+}
 """The field of the filter language that selects a group."""
 
 DEFAULT_GROUPING = "kind"
@@ -25,12 +36,12 @@ DEFAULT_GROUPING = "kind"
 
 
 class TaskGroup(NamedTuple):
-    """The tasks with the same queue, kind, group or destination."""
+    """The tasks with the same queue, kind, group, destination, sender or account."""
 
     name: str
     """Their common value; "" for tasks without one."""
     counts: tuple[int, ...]
-    """Number of tasks in each state, in the order of `State`."""
+    """Number in each state, in the order of `State`: of tasks, or of recipients."""
     oldest: float | None
     """Creation of its oldest task, epoch seconds UTC; None if the store knows none."""
     next_due: float | None
@@ -42,15 +53,22 @@ class TaskGroup(NamedTuple):
     """That time in epoch seconds UTC; None if unknown."""
     payloads: int | None = None
     """Number of different payloads, such as the messages of recipients; None if not counted."""
+    tasks: tuple[int, ...] = ()
+    """Number of tasks in each state, where `counts` are not of tasks."""
 
     @property
     def total(self) -> int:
-        """Number of all its tasks."""
+        """The sum of its counts."""
         return sum(self.counts)
 
     def count(self, state: State | None) -> int:
-        """Number of its tasks in a state; None: in all."""
+        """Its count in a state; None: in all."""
         return self.total if state is None else self.counts[STATE_NUMBERS[state]]
+
+    def count_tasks(self, state: State | None) -> int:
+        """Number of its tasks in a state; None: in all."""
+        tasks = self.tasks or self.counts
+        return sum(tasks) if state is None else tasks[STATE_NUMBERS[state]]
 
 
 class GroupTable(NamedTuple):
@@ -63,26 +81,29 @@ class GroupTable(NamedTuple):
     groups: tuple[TaskGroup, ...] = ()
     """At most `MAX_GROUPS`, the largest first."""
     others: int = 0
-    """Number of further groups; `other_tasks` counts their tasks."""
+    """Number of further groups; `other_tasks` is the sum of their counts."""
     other_tasks: int = 0
+    unit: str = TASKS
+    """What is counted: one of the units of `engine.index.counted_rows`."""
 
     @property
     def total(self) -> int:
-        """Number of all tasks."""
+        """The sum of all counts."""
         return self.other_tasks + sum(group.total for group in self.groups)
 
 
-_COUNTS = ", ".join(f"sum(state={number})" for number in range(len(STATES)))
+_TASKS = "".join(f", sum(state={number})" for number in range(len(STATES)))
 _GROUPS = f"""
-SELECT {{column}}, {_COUNTS}, min(created),
+SELECT {{name}} AS name, {{payloads}}, min(created),
        min(CASE WHEN state={STATE_NUMBERS[State.PENDING]} THEN due END),
-       {{payloads}}, count(*) OVER (), sum(count(*)) OVER ()
-FROM task NOT INDEXED WHERE {{met}} GROUP BY {{column}}
-ORDER BY {{first}} count(*) DESC, {{column}} LIMIT {{most}}"""
+       max({{unit}}) OVER () | min({{unit}}) OVER (), count(*) OVER (), sum({{total}}) OVER (),
+       {{counts}}{{tasks}}
+FROM {{source}} GROUP BY 1
+ORDER BY {{first}} {{total}} DESC, name LIMIT {{most}}"""
 # SQLite takes a bare column from the row of the maximum only if there is one maximum in the query.
 _ERRORS = """
-SELECT {column}, error, max(coalesce(died, created)) FROM task NOT INDEXED
-WHERE error<>'' AND {met} AND {column} IN (SELECT value FROM json_each(?)) GROUP BY {column}"""
+SELECT {name}, error, max(coalesce(died, created)) FROM {source}
+AND error<>'' AND {name} IN (SELECT value FROM json_each(?)) GROUP BY 1"""
 
 
 def query_groups(
@@ -99,30 +120,43 @@ def query_groups(
     tasks in the state `first` if there is one; `most` groups, -1: all. Without `by`, the first key
     of `GROUP_COLUMNS` with more than one group is used."""
     met, values = query_condition(query, now)
-    extremes = ", ".join(f"min({column}), max({column})" for column in GROUP_COLUMNS.values())
+    known = GROUP_COLUMNS if reader.has_mail() else [*GROUP_COLUMNS][:-MAIL_GROUPINGS]
+    extremes = ", ".join(f"min({GROUP_COLUMNS[key]}), max({GROUP_COLUMNS[key]})" for key in known)
     (bounds,) = reader.fetch(f"SELECT {extremes} FROM task NOT INDEXED WHERE {met}", values)
-    ranges = dict(zip(GROUP_COLUMNS, zip(bounds[::2], bounds[1::2], strict=True), strict=True))
+    ranges = dict(zip(known, zip(bounds[::2], bounds[1::2], strict=True), strict=True))
     several = (key for key, (low, high) in ranges.items() if low != high)
     by = by or next(several, DEFAULT_GROUPING)
     groupings = tuple(key for key, (_, high) in ranges.items() if high) or (by,)
-    column = GROUP_COLUMNS[by]
-    order = "" if first is None else f"sum(state={STATE_NUMBERS[first]}) DESC,"
-    payloads = "count(DISTINCT payload)" if counts_payloads else "NULL"
-    form = _GROUPS.format(column=column, met=met, first=order, payloads=payloads, most=most)
+    source = counted_rows(reader, GROUP_COLUMNS[by], met, "NOT INDEXED")
+    counts = [source.count_where(f"state={number}") for number in range(len(STATES))]
+    form = _GROUPS.format(
+        name=source.name,
+        source=source.source,
+        counts=", ".join(counts),
+        total=source.count_where("1"),
+        tasks=_TASKS if source.weight else "",
+        unit=source.unit,
+        payloads="count(DISTINCT payload)" if counts_payloads else "NULL",
+        first="" if first is None else f"{counts[STATE_NUMBERS[first]]} DESC,",
+        most=most,
+    )
     rows = reader.fetch(form, values)
     if not rows:
         return GroupTable(by, groupings)
     names = json.dumps([row[0] for row in rows])
-    last = reader.fetch(_ERRORS.format(column=column, met=met), (*values, names))
+    last = reader.fetch(_ERRORS.format(name=source.name, source=source.source), (*values, names))
     errors = {name: (error, at) for name, error, at in last}
-    none = ("", None)
-    groups = tuple(
-        TaskGroup(name, tuple(counts), oldest, due, *errors.get(name, none), payloads=payloads)
-        for name, *counts, oldest, due, payloads, _, _ in rows
-    )
-    *_, amount, total = rows[0]
+    units, amount, total = rows[0][4:7]
+    groups = tuple(_group(row, errors) for row in rows)
     remainder = total - sum(group.total for group in groups)
-    return GroupTable(by, groupings, groups, amount - len(groups), remainder)
+    return GroupTable(by, groupings, groups, amount - len(groups), remainder, UNITS[units])
+
+
+def _group(row: Sequence[Any], errors: Mapping[str, tuple[str, float | None]]) -> TaskGroup:
+    name, payloads, oldest, due, _, _, _, *numbers = row
+    error, error_at = errors.get(name, ("", None))
+    counts, tasks = tuple(numbers[: len(STATES)]), tuple(numbers[len(STATES) :])
+    return TaskGroup(name, counts, oldest, due, error, error_at, payloads=payloads, tasks=tasks)
 
 
 MAX_DESTINATION_ROWS = 5000

@@ -278,6 +278,21 @@ class Reader:
         """True if an index that is created after the first full scan exists."""
         return bool(self.fetch("SELECT 1 FROM sqlite_master WHERE name=?", (name,)))
 
+    def has_mail(self) -> bool:
+        """True if a task is a mail, or was one."""
+        return self.has_index("by_sender")
+
+    def count_searched(self, state: State | None) -> tuple[int, int]:
+        """How many recipients a filter searches, of how many, in the mails of a state that have
+        more than the index has; None: in all states."""
+        states = ALL_STATE_NUMBERS if state is None else str(STATE_NUMBERS[state])
+        (row,) = self.fetch(
+            "SELECT sum(length(recipients) - length(replace(recipients, char(10), '')) - "
+            "(recipients <> '')), sum(all_recipients) FROM task NOT INDEXED "
+            f"WHERE all_recipients IS NOT NULL AND state IN ({states})"
+        )
+        return row[0] or 0, row[1] or 0
+
     def count(self, query: Query, now: float = 0.0) -> int:
         """The number of tasks that match a query."""
         if self.is_listed(query._replace(order="id")):

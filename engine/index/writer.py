@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 from engine.index.listed_rows import RowPositions
+from engine.index.mail_columns import NO_MAIL
 from engine.index.schema import (
     ALL_STATE_NUMBERS,
     ALL_STATES,
@@ -19,8 +20,10 @@ from engine.index.schema import (
     CREATE_SCHEMA,
     DEFERRED_INDEXES,
     DEPARTURE_TRIGGER,
+    INSERT_NO_MAIL,
     INSERT_PLAIN_TASK,
     INSERT_TASK,
+    MAIL_INDEX,
     NO_RARE_VALUES,
     PLAIN_COLUMNS,
     ROW_COLUMNS,
@@ -41,9 +44,12 @@ Key: TypeAlias = tuple[int, str, str]
 
 _key = itemgetter(*map(ROW_COLUMNS.index, ("state", "id", "queue")))
 _PLAIN = PLAIN_COLUMNS.count(",") + 1
+_NO_MAIL = _PLAIN + len(NO_RARE_VALUES)
+_NO_RARE_VALUES = (*NO_RARE_VALUES, *NO_MAIL)
 _REV = ROW_COLUMNS.index("rev")
 _CHANGED = [at for at, name in enumerate(ROW_COLUMNS) if name not in ("id", "state", "queue")]
 _changed_values = itemgetter(*_CHANGED)
+_DOMAINS = _CHANGED.index(ROW_COLUMNS.index("domains"))
 _UPDATE = f"UPDATE task SET {', '.join(f'{ROW_COLUMNS[at]}=?' for at in _CHANGED)} WHERE n=?"
 
 
@@ -104,7 +110,7 @@ class Writer:
         self._marks = bytearray(1)
         self._free: list[int] = []
         self._scan_number = 0
-        self._filled = False
+        self._filled = self._has_mail = False
         self._early: set[Key] = set()
         """In the first scan, rows that it may yet show: of the store's sample, and of lookups."""
         self.problems = 0
@@ -352,14 +358,20 @@ class Writer:
             for key, row in rows.items()
             if key in known and (not row[_REV] or row[_REV] != known[key][1])
         ]
-        plain, full = [], []
+        plain, no_mails, full = [], [], []
         for n, key in zip(numbers, new, strict=True):
             row = rows[key]
-            if row[_PLAIN:] == NO_RARE_VALUES:
+            if row[_PLAIN:] == _NO_RARE_VALUES:
                 plain.append((*row[:_PLAIN], n))
+            elif row[_NO_MAIL:] == NO_MAIL:
+                no_mails.append((*row[:_NO_MAIL], n))
             else:
                 full.append((*row, n))
+        if not self._has_mail and (full or any(row[_DOMAINS] is not None for row in altered)):
+            self._db.execute(MAIL_INDEX)
+            self._has_mail = True
         self._db.executemany(INSERT_PLAIN_TASK, plain)
+        self._db.executemany(INSERT_NO_MAIL, no_mails)
         self._db.executemany(INSERT_TASK, full)
         self._db.executemany(_UPDATE, altered)
         # Only after the inserts: a value that cannot be stored must change no count.

@@ -95,10 +95,10 @@ def _read_all(root: str) -> None:
 
 
 def _make_tuples(root: str) -> None:
-    """Read all, split the lines, and make a tuple of 18 values and a few new texts for each
+    """Read all, split the lines, and make a tuple of 22 values and a few new texts for each
     recipient: the least that any scan in Python does for a task."""
     for path in _paths(root):
-        name, values, at = os.path.basename(path), (None,) * 12, 0
+        name, values, at = os.path.basename(path), (None,) * 16, 0
         for line in _read(path).split(b"\n"):
             if line[:1] == b"r":
                 words = line[12:].decode().split(" ")

@@ -58,7 +58,7 @@ SHAPES: Mapping[str, Shape] = {
     "nftban-durable": _tasks_of_our_own,
     "kannader": _tasks_of_our_own._replace(
         destination="ops@example.org",
-        own_fields=frozenset({"group", "payload", "extra"}),
+        own_fields=frozenset({"group", "payload", "extra", "sender", "recipients"}),
     ),
     # The kind is the queue, the group the job's name; queues are claimed from one after the other.
     "bullmq": Shape(

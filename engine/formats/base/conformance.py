@@ -53,7 +53,7 @@ Opener = Callable[[], Store]
 
 NOW = 1_795_170_000.0
 
-FOLLOWING = {"destination": {"group", "description"}}
+FOLLOWING = {"destination": {"group", "description", "recipients"}}
 """What may change with a field because a store makes it of that."""
 
 PLACES: tuple[State | None, ...] = (None, *State)
@@ -71,11 +71,11 @@ CHANGES = {
     "priority": 7,
     "destination": "example.net",
     "payload": "/somewhere/else",
-    "sender": "ann@example.net",
-    "recipients": ("bob@example.net",),
-    "account": "ann",
-    "bytes": 376,
     "data": '{"a":1}',
+    "sender": "dan@example.net",
+    "recipients": ("eve@example.net",),
+    "account": "dan",
+    "bytes": 5_400,
 }
 """Another value for each field that a swap is not free to change."""
 

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from engine import policy
 from engine.model import (
+    NO_MAIL_FIELDS,
     ChangeSource,
     Edge,
     Edges,
@@ -100,10 +101,11 @@ EDGES: Edges = {
     (State.TRASH, None): Edge(undoable=False),
 }
 
+_NO_MAIL: dict[str, Any] = dict(
+    zip(("sender", "recipients", "account", "bytes"), NO_MAIL_FIELDS, strict=True)
+)
 _OWN_FIELDS = ("state", "lease", "rev", "data")
 """The fields of a task that are not in its JSON image."""
-_MAIL_FIELDS = ("sender", "recipients", "account", "bytes")
-"""Those that are there only of a mail."""
 
 
 class MemoryStore(Store):
@@ -148,9 +150,12 @@ class MemoryStore(Store):
         if part not in ("", "task"):
             raise Gone(f"{task.id} has no part {part!r}")
         now = self._require_unchanged(task)
-        fields = {k: value for k, value in to_json(now).items() if k not in _OWN_FIELDS}
-        if not any(getattr(now, name) for name in _MAIL_FIELDS):  # as earlier versions wrote it
-            fields = {k: value for k, value in fields.items() if k not in _MAIL_FIELDS}
+        none = now._replace(**_NO_MAIL)
+        fields = {
+            name: value
+            for name, value in to_json(now).items()
+            if name not in _OWN_FIELDS and (name not in _NO_MAIL or now != none)
+        }
         return json.dumps(fields).encode()[:MAX_PART_BYTES]
 
     @override
@@ -159,8 +164,9 @@ class MemoryStore(Store):
             was = json.loads(image)
             if was["id"] != task.id:
                 raise Unsupported(f"the image is not of {task.id}")
-            was["recipients"] = tuple(was.get("recipients", ()))
-            return task._replace(**was, state=state, lease=None)
+            if "recipients" in was:
+                was["recipients"] = tuple(was["recipients"])
+            return task._replace(**{**_NO_MAIL, **was}, state=state, lease=None)
         except (ValueError, KeyError, TypeError) as error:
             raise Unsupported(f"not the image of a task: {error}") from error
 

@@ -276,17 +276,8 @@ def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> lis
         tries = _number(attempts) if attempts else 0
         rank = _number(priority) if priority and priority != "0" else 0
         values = quoted + ident, kind, state, _created(stamp), "", name, word, due, tries, rank
-        more_values = (
-            name,
-            parse_destination(to),
-            "",
-            *NO_MAIL_FIELDS,
-            error,
-            lease,
-            rev,
-            extra,
-            None,
-        )
+        target = parse_destination(to)
+        more_values = name, target, "", *NO_MAIL_FIELDS, error, lease, rev, extra, None
         tasks.append(_make_task(values + more_values))
         if due is None:
             what = f"its time is {score!r:.40}, expected a number"

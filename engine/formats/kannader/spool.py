@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from os import stat_result
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypedDict, TypeVar
 
 from engine.formats.kannader import mail_format, sidecar
 from engine.formats.kannader.folder import MailFolder
@@ -314,7 +314,6 @@ class KannaderSpool:
                 attempts = count_attempts(note, schedule)
         if mail.metadata.file_stat is not None or link.state is not State.DONE:
             envelope = parse_file(mail_format.parse_metadata, mail.metadata, METADATA)
-            extra["from"] = safe_line(envelope.sender)
         if mail.broken_note:
             extra["note"] = f"its note (attempts, last error) cannot be read: {mail.broken_note}"
         if not mail_format.is_uuid(link.id):
@@ -336,6 +335,7 @@ class KannaderSpool:
             description=note.description or describe_mail(envelope),
             destination=envelope.recipient,
             payload=f"{self.root}/data/{link.target.mail}/{CONTENTS}",
+            **mail_fields(envelope),
             error=note.error,
             lease=lease,
             rev=mail.rev,
@@ -363,6 +363,19 @@ def count_attempts(note: sidecar.AttemptNote, schedule: mail_format.MailSchedule
     if note.attempts is None and schedule.last_attempt is None:
         return 0
     return note.attempts
+
+
+class MailFields(TypedDict):
+    """The fields of a task that are of mails only."""
+
+    sender: str
+    recipients: tuple[str, ...]
+
+
+def mail_fields(envelope: mail_format.Envelope) -> MailFields:
+    """Sender and recipient of a mail, as fields of its task."""
+    recipients = (envelope.recipient,) if envelope.recipient else ()
+    return {"sender": envelope.sender, "recipients": recipients}
 
 
 def describe_mail(envelope: mail_format.Envelope) -> str:

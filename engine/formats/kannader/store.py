@@ -26,6 +26,7 @@ from engine.formats.kannader.spool import (
     SpoolLink,
     count_attempts,
     describe_mail,
+    mail_fields,
     read_link,
     read_spool_file,
 )
@@ -323,6 +324,7 @@ class KannaderStore(Store):
             attempts=count_attempts(was.note, schedule),
             description=was.note.description or describe_mail(envelope),
             destination=envelope.recipient,
+            **mail_fields(envelope),
             error=was.note.error,
             lease=None,
         )
@@ -427,7 +429,7 @@ class KannaderStore(Store):
             "" if task.kind == MAIL_KIND else task.kind,
             safe_line(task.description),
         )
-        metadata = mail_format.render_metadata("", task.destination)
+        metadata = mail_format.render_metadata(task.sender, task.destination)
         each = Recipient(mail_format.require_id(task.id), mail_format.new_uuid(), metadata, note)
         schedule = MailSchedule(mail_format.to_nanoseconds(task.due or self._clock()))
         enqueue.enqueue(

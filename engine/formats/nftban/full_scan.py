@@ -80,7 +80,6 @@ def read_plain_tasks(
             extra = {**extra, task_format.TRASHED_SINCE: repr(file_stat.st_ctime)}
         values = ident, kind, state, float(created), "", "", "", float(due), int(retries), 0
         rev = files.file_revision(file_stat)
-        tasks[-1] = _new(
-            Task, (*values, text, "", payload, *NO_MAIL_FIELDS, error, lease, rev, extra, None)
-        )
+        more = text, "", payload, *NO_MAIL_FIELDS, error, lease, rev, extra, None
+        tasks[-1] = _new(Task, (*values, *more))
     return tasks

@@ -84,6 +84,9 @@ def test_rows_are_by_what_was_asked(indexed: Indexed) -> None:
         "group": [("mx", 2), ("", 1)],
         "kind": [("mail", 2), ("feed", 1)],
         "error": [(error_pattern.fold_error("timeout after 30 s"), 2), ("", 1)],
+        "sender": [("", 3)],
+        "sender-domain": [("", 3)],
+        "account": [("", 3)],
     }
     for by in age_table.GROUPINGS:
         table = age_table.query_ages(reader, Query(), by, NOW)
@@ -185,8 +188,14 @@ def test_every_task_is_in_one_cell(
     aged: list[tuple[int, str, State, str]], by: str, arranged: bool, filtered: bool
 ) -> None:
     """Each of any tasks is counted once, in its row and its bucket."""
+    mail = () if by == "destination" else ("sender", "account")  # else recipients are counted
     tasks = [
-        a_task(n, minutes, destination=where, group=where, kind=where, state=state, error=error)
+        a_task(
+            n,
+            minutes,
+            **{"state": state, "error": error},
+            **dict.fromkeys(("destination", "group", "kind", *mail), where),
+        )
         for n, (minutes, where, state, error) in enumerate(aged)
     ]
     folder = TempDir()
@@ -198,7 +207,11 @@ def test_every_task_is_in_one_cell(
     folder.remove()
     counted = Counter(
         (
-            error_pattern.fold_error(task.error) if by == "error" else task.destination,
+            error_pattern.fold_error(task.error)
+            if by == "error"
+            else task.destination.lower()
+            if by == "sender-domain"
+            else task.destination,
             sum((NOW - task.created) / MINUTE >= bound for bound in BOUNDS_MINUTES),
         )
         for task in tasks

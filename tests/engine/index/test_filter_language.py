@@ -25,6 +25,7 @@ from engine.index.filter_language import (
     parse_filter,
 )
 from engine.index.filter_tasks import select_matching
+from engine.index.mail_columns import mail_domain
 from engine.index.reader import Reader
 from engine.index.schema import Query
 from engine.index.writer import Writer
@@ -244,7 +245,7 @@ def test_a_filter_that_was_typed_on_matches_less(longer: str, shorter: str, exte
 @pytest.mark.parametrize(
     ("text", "at", "message"),
     [
-        ("gmail fo=1", 6, 'no field "fo" at 7; known: id kind state'),
+        ("gmail fo=1", 6, 'no field "fo" at 7; known: from to id kind'),
         ("age>", 4, "expected a value after age> at 5"),
         ("age> 2h", 4, "expected a value after age> at 5"),
         ("age>2", 4, "age> at 5: expected a duration such as 30s"),
@@ -409,6 +410,10 @@ TASKS = st.builds(
     error=ERRORS,
     lease=st.none() | st.builds(Lease, owner=ABC, since=SECONDS),
     extra=st.just({}) | SECONDS.map(lambda at: {"dead_since": str(int(at))}),
+    sender=ABC,
+    recipients=st.lists(ABC, max_size=3).map(tuple),
+    account=ABC,
+    bytes=st.none() | st.integers(0, 9),
 )
 _lower = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 TEXTS: dict[str, Callable[[Task], str]] = {
@@ -417,9 +422,12 @@ TEXTS: dict[str, Callable[[Task], str]] = {
     **{field: attrgetter(field) for field in ("id", "kind", "queue", "word", "payload")},
     **{"dest": attrgetter("destination"), "err": attrgetter("error")},
     "desc": attrgetter("description"),
+    **{"from": attrgetter("sender"), "account": attrgetter("account")},
+    "from_domain": lambda t: mail_domain(t.sender) if t.sender else "",
 }
 NUMBERS: dict[str, Callable[[Task], float | None]] = {
     "tries": lambda t: t.attempts,
+    "size": lambda t: t.bytes,
     "code": lambda t: int(error_pattern.reply_code(t.error) or 0) or None,
     "due": lambda t: t.due,
     "created": lambda t: t.created,
@@ -451,13 +459,27 @@ def of_text(field: str, op: str, value: str) -> Told:
     )
 
 
+def of_recipient(op: str, value: str) -> Told:
+    """A comparison of the recipients of a mail: one of them meets it."""
+    if op == "=" and not value:
+        return 'to=""', lambda t: not t.recipients
+    typed = value if op == "=" else value or "a"
+    pattern = re.escape(typed) if op == "~" else typed
+    meets: dict[str, Callable[[str], bool]] = {
+        "=": lambda each: each == typed,
+        ":": lambda each: holds(each, typed),
+        "~": lambda each: bool(re.search(pattern, each, re.IGNORECASE)),
+    }
+    return format_term("to", op, pattern), lambda t: any(map(meets[op], t.recipients))
+
+
 def of_number(field: str, op: str, number: int) -> Told:
     """A comparison of a number, a moment or a duration."""
     value, typed, limit = NUMBERS[field], str(number), float(number)
     if field == "code":
         typed = ("421", "550")[number % 2]
         limit = float(typed)
-    elif field != "tries":
+    elif field not in ("tries", "size"):
         op = {"=": ">", ":": "<"}.get(op, op)
         typed = f"{number * 10}m" if field == "age" else f"-{number * 10}m"
         limit = number * 600.0 if field == "age" else NOW - number * 600.0
@@ -471,9 +493,14 @@ def of_number(field: str, op: str, number: int) -> Told:
 
 def of_word(word: str) -> Told:
     """A plain word."""
-    return format_term("", "", word), lambda t: any(
-        holds(getattr(t, c), word) for c in SEARCHED_COLUMNS
-    )
+
+    def true(task: Task) -> bool:
+        texts = [getattr(task, column) for column in SEARCHED_COLUMNS]
+        if task.sender or task.recipients:
+            texts += [task.sender, *task.recipients, task.account]
+        return any(holds(text, word) for text in texts)
+
+    return format_term("", "", word), true
 
 
 def of_state(state: State) -> Told:
@@ -488,6 +515,7 @@ TERMS = st.one_of(
         *(st.sampled_from(list(names)) for names in (NUMBERS, COMPARED)),
         st.integers(0, 9),
     ),
+    st.builds(of_recipient, st.sampled_from("=:~"), ABC),
     st.builds(of_word, ABC.filter(bool)),
     st.builds(of_state, st.sampled_from(list(State))),
 )

@@ -1,5 +1,6 @@
 """Tasks by queue, kind, group or destination: the counts, the last error, and the filter of one."""
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from operator import attrgetter
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.destinations.watch import DestinationTasks, add_task
+from engine.index.age_table import UNFINISHED_STATES, query_ages
 from engine.index.filter_language import equality_filter, parse_filter
 from engine.index.group_counts import (
     FILTER_FIELDS,
@@ -19,10 +21,11 @@ from engine.index.group_counts import (
     count_destinations,
     query_groups,
 )
+from engine.index.mail_columns import mail_domain
 from engine.index.reader import Reader
 from engine.index.schema import STATES, Query
 from engine.index.writer import Writer
-from engine.model import State, Task
+from engine.model import NULL_SENDER, State, Task
 from engine.policy import died_at
 from tests.engine.task_builders import NOW, a_row
 from tests.examples import examples
@@ -33,6 +36,9 @@ VALUE_OF: dict[str, Callable[[Task], str]] = {
     "kind": attrgetter("kind"),
     "group": attrgetter("group"),
     "destination": lambda task: task.destination.rpartition("@")[2],
+    "sender": attrgetter("sender"),
+    "sender-domain": lambda task: mail_domain(task.sender) if task.sender else "",
+    "account": attrgetter("account"),
 }
 SOME_TASKS: st.SearchStrategy[list[dict[str, object]]] = st.lists(
     st.builds(
@@ -43,6 +49,8 @@ SOME_TASKS: st.SearchStrategy[list[dict[str, object]]] = st.lists(
         destination=st.sampled_from(("", "a@x.example", "b@x.example", "y.example")),
         created=st.sampled_from((0.0, NOW - 900, NOW - 60)),
         due=st.sampled_from((None, 0.0, NOW - 5, NOW + 30)),
+        sender=st.sampled_from(("", "", "a@x", "b@X", NULL_SENDER)),
+        account=st.sampled_from(("", "ann")),
     ),
     max_size=30,
 )
@@ -53,7 +61,8 @@ SOME_TASKS: st.SearchStrategy[list[dict[str, object]]] = st.lists(
 def test_groups_are_those_of_the_tasks(some: list[dict[str, object]], by: str) -> None:
     """Each task is counted in its group and state; the oldest, and the next due of those that wait,
     are those of the group. The filter of a group finds exactly its tasks, with any name."""
-    tasks = [a_row(number, **fields) for number, fields in enumerate(some)]
+    mail = {"sender": ""} if by == "destination" else {}  # else recipients are counted
+    tasks = [a_row(number, **{**fields, **mail}) for number, fields in enumerate(some)]
     expected: dict[str, list[Task]] = {}
     for task in tasks:
         expected.setdefault(VALUE_OF[by](task), []).append(task)
@@ -74,6 +83,64 @@ def test_groups_are_those_of_the_tasks(some: list[dict[str, object]], by: str) -
             assert group.next_due == min(waiting, default=None)
             narrowed = Query(filter=equality_filter(FILTER_FIELDS[by], group.name))
             assert reader.count(narrowed, NOW) == len(its)
+
+
+MAILS: st.SearchStrategy[list[dict[str, object]]] = st.lists(
+    st.builds(
+        dict,
+        state=st.sampled_from(STATES),
+        sender=st.sampled_from(("", "a@x", NULL_SENDER)),
+        recipients=st.lists(
+            st.sampled_from(("a@x", "b@X", "c@y..z.", 'd@"', "e@y", "root")), max_size=4
+        ).map(tuple),
+        error=st.sampled_from(("", "421 later")),
+    ),
+    max_size=20,
+)
+
+
+@given(MAILS, st.booleans())
+@examples(60)
+def test_by_destination_each_open_recipient_is_counted(
+    some: list[dict[str, object]], is_arranged: bool
+) -> None:
+    """A mail counts in the group of each domain that it still goes to, once for each recipient
+    there; one that is delivered counts in none, and a task that is no mail once. The number of
+    tasks of a group is that of its filter; the heading says what was counted."""
+    tasks = [a_row(number, **fields) for number, fields in enumerate(some)]
+    expected: dict[str, Counter[Task]] = {}
+    for task in tasks:
+        domains = list(map(mail_domain, task.recipients))
+        for name in domains if task.sender or task.recipients else [""]:
+            expected.setdefault(name, Counter())[task] += 1
+    with (
+        TemporaryDirectory() as folder,
+        closing(Writer(f"{folder}/index")) as writer,
+        closing(Reader(f"{folder}/index")) as reader,
+    ):
+        writer.add_scanned(tasks)
+        if is_arranged:
+            writer.end_scan()
+            list(writer.build_indexes())
+        table = query_groups(reader, Query(), "destination", NOW)
+        ages = query_ages(reader, Query(), "destination", NOW)
+        assert {group.name for group in table.groups} == set(expected)
+        for group in table.groups:
+            its = expected[group.name]
+            for state in STATES:
+                assert group.count(state) == sum(n for t, n in its.items() if t.state is state)
+                assert group.count_tasks(state) == sum(t.state is state for t in its)
+            narrowed = Query(filter=equality_filter("dest", group.name))
+            assert reader.count(narrowed, NOW) == group.count_tasks(None) == len(its)
+    counted = {bool(t.sender or t.recipients) for its in expected.values() for t in its}
+    units = {(): "tasks", (False,): "tasks", (True,): "recipients"}
+    assert table.unit == units.get(tuple(counted), "recipients and other tasks")
+    waiting = [
+        {t: n for t, n in its.items() if t.state in UNFINISHED_STATES} for its in expected.values()
+    ]
+    rows = {name: sum(its.values()) for name, its in zip(expected, waiting, strict=True) if its}
+    assert {row.name: row.total for row in ages.rows} == rows
+    assert ages.total.total == sum(rows.values())
 
 
 def test_the_last_error_is_that_of_the_latest_death(writer: Writer, reader: Reader) -> None:

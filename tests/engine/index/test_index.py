@@ -21,12 +21,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.index import filter_tasks, listed_rows
+from engine.index.age_table import query_ages
 from engine.index.filter_language import parse_filter
 from engine.index.listed_rows import RowPositions
+from engine.index.mail_columns import count_searched
 from engine.index.reader import Reader
 from engine.index.schema import ORDER_COLUMNS, Query, Window
 from engine.index.writer import IndexDelta, Writer
-from engine.model import Lease, Missing, Problem, State, Task
+from engine.model import Lease, Missing, Problem, State, Task, count_recipients
 from engine.operations.plans import Row
 from engine.store import Unavailable
 from engine.system import temp_dir
@@ -85,6 +87,10 @@ def test_a_task_comes_back_as_it_was(writer: Writer, reader: Reader) -> None:
         lease=Lease("12", 3.5, 9.0, "t"),
         rev="1.2.3",
         extra={"dead_since": "12", "more": "\N{SNOWMAN}"},
+        sender="ann@a.example",
+        recipients=("bob@b.example", '"we\\"ird"@b.example', ""),
+        account="ann",
+        bytes=5_400,
     )
     writer.apply_lookup([task.id], [task])
     assert reader.task("an id") == task
@@ -101,6 +107,38 @@ def test_a_task_comes_back_as_it_was(writer: Writer, reader: Reader) -> None:
     )
     assert reader.problems() == (Problem("pending/?", nasty),)
     assert [task.id for task in all_of(reader, Query())] == ["an id", "b?", "task-000001"]
+
+
+def test_only_the_first_of_very_many_recipients_are_searched(
+    writer: Writer, reader: Reader
+) -> None:
+    """All are counted by domain; the first 64 KiB can be found, and it is said how many those are;
+    without an index, a filter means the same."""
+    many = tuple(f"user{n:05}@{'late' if n == 5239 else 'b'}.example" for n in range(5240))
+    mail = a_task(1, sender="ann@a.example", recipients=many)
+    whole = a_task(2, sender="ann@a.example", recipients=many[:3])
+    writer.add_scanned([mail, whole])
+    stored = reader.task(mail.id)
+    assert stored is not None
+    searched = len(stored.recipients)
+    assert 2_000 < searched < 5_240
+    assert stored.recipients == many[:searched]
+    assert (count_recipients(stored), count_recipients(mail)) == (5_240, 5_240)
+    assert reader.count_searched(None) == (searched, 5_240)
+    assert reader.count_searched(State.DEAD) == (0, 0)
+    assert (count_searched(mail), count_searched(whole)) == (searched, 3)
+    for text, number in (("to:user00002", 2), ("to:user05239", 0), ("dest=late.example", 1)):
+        found = parse_filter(text)
+        assert reader.count(Query(filter=found)) == number
+        assert len(list(filter_tasks.select_matching([mail, whole], found, 0.0))) == number
+    ages = query_ages(reader, Query(), "destination", 1e9)
+    assert [(row.name, row.total) for row in ages.rows] == [
+        ("b.example", 5_242),
+        ("late.example", 1),
+    ]
+    huge = ("x" * 70_000 + "@b.example",)
+    writer.add_scanned([a_task(3, sender="ann@a.example", recipients=huge)])
+    assert reader.count_searched(None) == (searched, 5_241)
 
 
 def test_what_has_no_age_is_of_none(writer: Writer, reader: Reader) -> None:

@@ -678,7 +678,7 @@ def test_a_mail_is_returned_once(place: Spool) -> None:
         for give_up in (first, first, give_up_by(store, lines)):
             give_up(task)
     (bounce,) = [stored_task for stored_task in place.tasks() if stored_task.id != task.id]
-    assert (bounce.destination, bounce.extra["from"], bounce.state) == (FROM, "<>", State.PENDING)
+    assert (bounce.destination, bounce.sender, bounce.state) == (FROM, "<>", State.PENDING)
     assert [text.split()[2:4] for _, text in lines] == [["was", "returned"]] * 2
 
 
