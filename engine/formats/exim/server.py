@@ -197,8 +197,8 @@ class EximServer(MailServer):
         what = ("-type", "f", "-not", "-name", "*-D", "-printf", "%f %C@\\n")
         digest, pids = blake2b(), self._read_pids()
         for number, folder in enumerate(("input", "msglog", TRASH_QUEUE)):
-            found, end = self._exim.prefix.run(("find", f"{spool}/{folder}", *what))
-            if number == 0 and (end.status or self._exim.prefix.why_failed(end)):
+            found, end = self._exim.helpers.run(("find", f"{spool}/{folder}", *what))
+            if number == 0 and (end.status or self._exim.helpers.why_failed(end)):
                 return super().fingerprint()
             digest.update(b"\n".join((*sorted(found), b"")))
         digest.update(repr(sorted(pids.items())).encode())
@@ -207,7 +207,7 @@ class EximServer(MailServer):
     def _find_in_trash(self) -> tuple[list[bytes], ProgramEnd]:
         """The change time and the name of each header file in the trash queue."""
         folder, names = f"{self._exim.spool}/{TRASH_QUEUE}/input", ("-name", "*-H")
-        return self._exim.prefix.run(("find", folder, *names, "-printf", "%C@ %f\\n"))
+        return self._exim.helpers.run(("find", folder, *names, "-printf", "%C@ %f\\n"))
 
     def _is_trash_empty(self) -> bool:
         """True only if the files show it: this saves a call of Exim for each listing."""
