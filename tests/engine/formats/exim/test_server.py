@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.formats.exim.place import open_store
+from engine.formats.exim.facts import read_figures
+from engine.formats.exim.place import check_place, find_exim, open_store
 from engine.formats.exim.programs import NO_MESSAGE
 from engine.model import Missing, State, Task
 from engine.operations.journal import Journal
@@ -448,3 +449,39 @@ def test_changes_by_others_are_noticed(exim: EximServer, state: Path, act: str) 
         assert [*tasks_of(store).values()] != [old]
     finally:
         store.close()
+
+
+SUDO = """#!/bin/sh
+# As sudo(8) with one rule: root may be asked for /usr/sbin/exim4 alone.
+[ "$1" = -n ] && shift
+if [ "$1" = -l ]; then [ "$2" = /usr/sbin/exim4 ]; exit; fi
+if [ "$1" = /usr/sbin/exim4 ]; then exec "$@"; fi
+echo "$@" >>/tmp/refused
+echo "sudo: a password is required" >&2
+exit 1
+"""
+
+
+def test_sudo_is_not_asked_for_what_it_refuses(
+    exim: EximServer, state: Path, journal: Journal
+) -> None:
+    """With a sudo rule for Exim alone, sudo is asked for no other program: each refusal sends a mail
+    to root; holding and purging work."""
+    script, refused = exim.root / "usr/local/bin/sudo", exim.root / "tmp/refused"
+    script.write_text(SUDO)
+    script.chmod(0o755)
+    exim.submit(number=2)
+    setup = setup_of(exim, state)
+    config = setup.config._replace(via={"jail": (*exim.prefix, "/usr/local/bin/sudo", "-n")})
+    setup = setup._replace(config=config)
+    store = setup.open_store()
+    try:
+        assert len(apply(store, journal, "hold", tasks_of(store)).done) == 2
+        assert len(apply(store, journal, "purge", tasks_of(store)).done) == 2
+        assert states_of(store) == {State.TRASH: 2}
+        assert read_figures(find_exim(setup), None).rows
+        assert "it does not allow" in str([*check_place(setup)])
+        assert not refused.exists(), refused.read_text()
+    finally:
+        store.close()
+        script.unlink()
