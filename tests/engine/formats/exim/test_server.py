@@ -543,7 +543,7 @@ def test_a_listing_that_is_not_whole_removes_no_task(
 
 
 def test_as_many_recipients_as_exim_reads(exim: EximServer, state: Path) -> None:
-    """A message to 16,000 recipients is one task with all of them; Exim reads no more than 16,384."""
+    """A message to 16,000 recipients is one task with all of them; Exim reads at most 16,384."""
     many = [f"user{number}@many.example.test" for number in range(16_000)]
     (ident,) = exim.submit(recipients=many)
 
