@@ -7,6 +7,7 @@ changes. `chroot` is also a real prefix of a place.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
@@ -291,14 +292,15 @@ def fetch_packages() -> list[str]:
     for program in ("dpkg", "apt-get", "unshare", "nsenter", "chroot"):
         needs(program)
     CACHE.mkdir(parents=True, exist_ok=True)
-    paths = [next(CACHE.glob(f"{name}_*.deb"), None) for name in PACKAGES]
-    if None in paths:
-        run = subprocess.run(
-            ["apt-get", "-q", "download", *PACKAGES], cwd=CACHE, capture_output=True, check=False
-        )
-        if run.returncode != 0:
-            _skip(f"Exim's packages cannot be downloaded: {run.stderr.decode()[-200:]}")
+    with (CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process of the tests may download them now
         paths = [next(CACHE.glob(f"{name}_*.deb"), None) for name in PACKAGES]
+        if None in paths:
+            words = ["apt-get", "-q", "download", *PACKAGES]
+            run = subprocess.run(words, cwd=CACHE, capture_output=True, check=False)
+            if run.returncode != 0:
+                _skip(f"Exim's packages cannot be downloaded: {run.stderr.decode()[-200:]}")
+            paths = [next(CACHE.glob(f"{name}_*.deb"), None) for name in PACKAGES]
     return [str(path) for path in paths]
 
 
