@@ -27,9 +27,6 @@ from tests.programs import needs_root
 CACHE = Path(__file__).resolve().parents[1] / ".cache" / "exim4"
 PACKAGES = ("exim4-daemon-light", "exim4-base")
 SPOOL, LOG, CONFIG = "/var/spool/exim4", "/var/log/exim4/mainlog", "/etc/exim4/exim4.conf"
-EXIM_UID = 100
-"""As in the package; another user here may have the number."""
-
 START_SECONDS = 30.0
 
 MOUNT = """
@@ -41,10 +38,15 @@ shift
 for package in "$@"; do dpkg -x "$package" "$shift_folder/upper"; done
 cd "$shift_folder"
 # The folder would hide the link /lib.
-if [ -d upper/lib ]; then mkdir -p upper/usr/lib; cp -a upper/lib/. upper/usr/lib/; rm -r upper/lib; fi
+if [ -d upper/lib ]; then
+    mkdir -p upper/usr/lib
+    cp -a upper/lib/. upper/usr/lib/
+    rm -r upper/lib
+fi
 mkdir -p upper/etc/exim4
-{ cat /etc/passwd; echo 'Debian-exim:x:100:102::/var/spool/exim4:/usr/sbin/nologin'; } >upper/etc/passwd
-{ cat /etc/group; echo 'Debian-exim:x:102:'; } >upper/etc/group
+cp /etc/passwd /etc/group upper/etc
+echo 'Debian-exim:x:100:102::/var/spool/exim4:/usr/sbin/nologin' >>upper/etc/passwd
+echo 'Debian-exim:x:102:' >>upper/etc/group
 mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work merged
 mount --rbind /proc merged/proc
 mount --rbind /dev merged/dev
@@ -150,19 +152,18 @@ class Sink:
 class EximServer:
     """A spool of its own, a configuration that tests may change, and the programs of Exim."""
 
-    def __init__(self, root: Path) -> None:
-        """`root` is the folder that its programs have as `/`."""
-        self.root = root
+    def __init__(self, pid: int, merged: Path) -> None:
+        """`merged` is the overlay in the mount namespace of a process."""
+        # A program is setuid only in its own mount namespace: see mnt_may_suid in the kernel.
+        self.prefix = ("nsenter", f"--target={pid}", "--mount", "chroot", str(merged))
+        """The words that run a program there."""
+        self.root = Path(f"/proc/{pid}/root{merged}")
         self.port = free_port()
-        self.spool, self.log = root / SPOOL[1:], root / LOG[1:]
+        self.spool, self.log = self.root / SPOOL[1:], self.root / LOG[1:]
         self._sinks: list[Sink] = []
+        self._deliveries: list[subprocess.Popen[bytes]] = []
         self._daemon = 0
         self.configure()
-
-    @property
-    def prefix(self) -> tuple[str, ...]:
-        """The words that run a program there."""
-        return ("chroot", str(self.root))
 
     def configure(self, more: str = "", sinks: Iterable[tuple[str, Sink]] = ()) -> None:
         """Write the configuration, with more settings; mail to a domain goes to its sink."""
@@ -183,8 +184,17 @@ class EximServer:
             )
             output.seek(0)
             errors.seek(0)
-            answer = output.read(), errors.read()
-            return subprocess.CompletedProcess(argv, run.returncode, *answer)
+            return subprocess.CompletedProcess(
+                argv, run.returncode, stdout=output.read(), stderr=errors.read()
+            )
+
+    def deliver(self, ident: str) -> None:
+        """Start a delivery of a message, and do not wait for its end."""
+        with TemporaryFile() as output:
+            argv = [*self.prefix, "exim4", "-M", ident]
+            self._deliveries.append(
+                subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+            )
 
     def submit(
         self,
@@ -245,6 +255,9 @@ class EximServer:
         for sink in self._sinks:
             sink.close()
         self._sinks.clear()
+        for delivery in self._deliveries:
+            delivery.wait(START_SECONDS)
+        self._deliveries.clear()
 
     def clear(self) -> None:
         """Make the spool and the log empty again, with the first configuration."""
@@ -268,7 +281,7 @@ def wait_until(condition: object) -> None:
 def fetch_packages() -> list[str]:
     """The paths of the packages, which are downloaded once."""
     needs_root("Exim in an overlay")
-    for program in ("dpkg", "apt-get", "unshare", "chroot"):
+    for program in ("dpkg", "apt-get", "unshare", "nsenter", "chroot"):
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed: no Exim without its package")
     CACHE.mkdir(parents=True, exist_ok=True)
@@ -296,7 +309,7 @@ def running_overlay(folder: Path) -> Iterator[EximServer]:
         if holder.stdout.readline() != b"ready\n":
             assert holder.stderr is not None
             pytest.skip(f"no overlay can be mounted here: {holder.stderr.read().decode()[-200:]}")
-        server = EximServer(Path(f"/proc/{holder.pid}/root{folder}/merged"))
+        server = EximServer(holder.pid, folder / "merged")
         try:
             yield server
         finally:

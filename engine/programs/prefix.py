@@ -56,6 +56,11 @@ _KUBECTL_STATUS = re.compile(rb"command terminated with exit code (\d+)\s*\Z")
 """The last line of kubectl if the program's status is not 0."""
 
 
+_SUDO = ("sudo", "doas")
+_SUDO_VALUES = ("-u", "-g", "-U", "-h", "-p", "-C", "-D", "-R", "-T", "-r", "-t")
+"""Options of sudo with a value in the next word (sudo(8))."""
+
+
 class Prefix(NamedTuple):
     """The words before those of a program."""
 
@@ -71,6 +76,21 @@ class Prefix(NamedTuple):
         if self.quoting is not None:
             return self.quoting
         return sum(os.path.basename(word) == "ssh" for word in self.words)
+
+    @property
+    def plain(self) -> Prefix:
+        """The prefix without a sudo at its end: for programs that any user may run, which its rules
+        need not name."""
+        places = [n for n, word in enumerate(self.words) if os.path.basename(word) in _SUDO]
+        if not places:
+            return self
+        options = iter(self.words[places[-1] + 1 :])
+        for word in options:
+            if not word.startswith("-"):
+                return self  # a program that is run by sudo, such as docker
+            if word in _SUDO_VALUES:
+                next(options, "")
+        return self._replace(words=self.words[: places[-1]])
 
     def command(self, argv: Sequence[str]) -> list[str]:
         """The words that run a program there.
@@ -195,7 +215,7 @@ def prefix_of(config: Config, address: Address) -> Prefix:
     names = ", ".join(config.via)
     where = f" of {safe_line(config.path)}" if config.path else ""
     expected = f"expected one of {names}" if names else "it has no names: add its words there"
-    raise Unavailable(f"{address.text}: no {name or 'name'} in `via`{where}: {expected}")
+    raise Unavailable(f"no {name or 'name'} in `via`{where}: {expected}")
 
 
 def path_of(address: Address) -> str:
@@ -210,7 +230,7 @@ def path_of(address: Address) -> str:
     path = f"/{unquote(path)}"
     if path in ("/", "//") or "?" in address.text or address.password or path != _normal(path):
         example = f"{address.scheme}://{name.rpartition('@')[2]}{_normal(path)}"
-        raise Unavailable(f"{address.text}: expected SCHEME://NAME/PATH, such as {example}")
+        raise Unavailable(f"expected SCHEME://NAME/PATH, such as {example}, not {address.text}")
     return path
 
 

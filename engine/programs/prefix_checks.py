@@ -18,10 +18,6 @@ from engine.text.safe import safe_line
 CHECK_SECONDS = 20.0
 """Seconds without a byte after which a check is ended: a terminal never ends its input."""
 
-SUDO = ("sudo", "doas")
-_WITH_VALUE = ("-u", "-g", "-U", "-h", "-p", "-C", "-D", "-R", "-T", "-r", "-t")
-"""Options of sudo with a value in the next word (sudo(8))."""
-
 TEST_WORDS = ("a  b", "it's", "$HOME", "*", "", "\\")
 """Words that a shell would change."""
 
@@ -34,31 +30,16 @@ def check_prefix(prefix: Prefix, programs: Sequence[str] = ()) -> Iterator[tuple
     absolute paths. Each check runs a program that changes nothing (cat, printf, sudo -l)."""
     if not prefix.words:
         return
-    plain = without_sudo(prefix)
+    plain = prefix.plain
     try:
         finding = _check_input(plain)
         yield "prefix", finding
         if not finding.fix:
             yield "prefix", _check_words(plain)
-        if plain != prefix:
+        if programs and plain != prefix:
             yield "sudo", _check_sudo(prefix, plain, programs)
     except Unavailable as error:
         yield "prefix", bad(str(error), f"install it, or correct `via`: {shlex.join(prefix.words)}")
-
-
-def without_sudo(prefix: Prefix) -> Prefix:
-    """The prefix without a sudo at its end, whose rules allow other programs than those of the
-    checks."""
-    places = [n for n, word in enumerate(prefix.words) if os.path.basename(word) in SUDO]
-    if not places:
-        return prefix
-    options = iter(prefix.words[places[-1] + 1 :])
-    for word in options:
-        if not word.startswith("-"):
-            return prefix
-        if word in _WITH_VALUE:
-            next(options, "")
-    return prefix._replace(words=prefix.words[: places[-1]])
 
 
 class _Answer(NamedTuple):
@@ -130,7 +111,7 @@ def _check_sudo(prefix: Prefix, plain: Prefix, programs: Sequence[str]) -> Findi
             refused.append(program)
             why = end.last_error
     if not refused:
-        return ok(prefix.describe("sudo allows " + (", ".join(programs) or "what is asked")))
+        return ok(prefix.describe(f"sudo allows {', '.join(programs)}"))
     user = "USER"
     lines, end = plain.run(["id", "-un"], idle_seconds=CHECK_SECONDS)
     if end.status == 0 and lines:

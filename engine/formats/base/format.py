@@ -79,6 +79,10 @@ class Format(ABC):
     """Suffixes of the names of its places, if they are files; read of our formats only."""
     init_command = ""
     """The command that makes a place, for error texts; read of our formats only."""
+    has_prefixes = False
+    """True if its URLs are SCHEME://NAME/PATH, with a NAME of the setting `via`."""
+    sudo_programs: tuple[str, ...] = ()
+    """The paths of programs that a rule of sudo on another host must allow."""
     commands = ""
     """The word of its own commands, for error texts; "" if there are none."""
     task_folders: tuple[str, ...] = ()
@@ -200,6 +204,14 @@ class Format(ABC):
     def mail_log(self, setup: Setup) -> MailLog | None:
         """The log of a mail server that writes about the tasks of a place; None if none does."""
         return None
+
+    def describe_next_tries(
+        self, setup: Setup, tasks: Sequence[Task], now: float
+    ) -> Mapping[str, str]:
+        """When each of these waiting tasks is tried next, and how exact that is, by id; blocks."""
+        from engine.text.times import format_deadline
+
+        return {one.id: format_deadline(one.due, now) for one in tasks if one.due is not None}
 
     def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:
         """Check a place for `doctor`: yield the name of each check and what it found. Changes

@@ -7,6 +7,7 @@ import re
 from calendar import timegm
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from string import ascii_lowercase, ascii_uppercase, digits
 from time import strptime
 from typing import NamedTuple
 
@@ -22,9 +23,7 @@ _OTHER_MESSAGE = re.compile(rb" {6}(%s)" % _ID).fullmatch
 _DAMAGE = re.compile(rb" {4}\*\*\* spool (format|read) error: (.*?) ?\*\*\*").fullmatch
 _NO_FILE = b"No such file or directory"
 
-_DIGITS = {
-    c: n for n, c in enumerate("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
-}
+_DIGITS = {c: n for n, c in enumerate(f"{digits}{ascii_uppercase}{ascii_lowercase}")}
 
 
 def is_id(text: str) -> bool:
@@ -56,10 +55,10 @@ class QueuedMail(NamedTuple):
     size: bytes
     """Rounded if it ends with K or M; empty if its data file is missing."""
     sender: bytes
-    login: bytes
+    login: bytes = b""
     """The user who set the sender and is not trusted; empty without one."""
-    is_frozen: bool
-    recipients: tuple[bytes, ...]
+    is_frozen: bool = False
+    recipients: tuple[bytes, ...] = ()
     """Addresses that are not delivered yet."""
 
 
@@ -88,7 +87,9 @@ def parse_listing(lines: Iterable[bytes]) -> Iterator[QueuedMail | DamagedMail |
                 yield mail._replace(recipients=tuple(addresses))
             size, ident, sender, login, frozen = match.groups()
             addresses = []
-            mail = QueuedMail(ident.decode(), size or b"", sender, login or b"", bool(frozen), ())
+            mail = QueuedMail(
+                ident.decode(), size or b"", sender, login=login or b"", is_frozen=bool(frozen)
+            )
         elif (other := _OTHER_MESSAGE(line)) is not None:
             damaged = other[1].decode()
         elif damaged and (damage := _DAMAGE(line)) is not None:
@@ -125,7 +126,7 @@ _SETTING = re.compile(r"([a-z_0-9]+) = ?(.*)").fullmatch
 
 def parse_settings(lines: Iterable[bytes]) -> dict[str, str]:
     """The settings that `exim -bP NAME...` prints: by name, `true` or `false` for a switch; the
-    bare path of the configuration as `configure_file`."""
+    bare path of the configuration as configure_file."""
     settings: dict[str, str] = {}
     for raw in lines:
         line = raw.decode("utf-8", "replace")
@@ -164,7 +165,7 @@ class HeaderFile(NamedTuple):
     arrived: float | None
     """Epoch seconds UTC."""
     options: Mapping[str, str]
-    """By name, without dashes: `host_address`, `auth_id`, `frozen`; "" for one without a value."""
+    """By name, without dashes: host_address, auth_id, `frozen`; "" for one without a value."""
     delivered: tuple[str, ...]
     recipients: tuple[str, ...]
     """All of them, those that are delivered too."""
@@ -201,8 +202,15 @@ def parse_header_file(data: bytes) -> HeaderFile | None:
         recipients = tuple(one.decode("utf-8", "replace") for one in lines[at + 1 : end])
         if lines[end]:
             return None
-        headers = _parse_headers(b"\n".join(lines[end + 1 :]))
-        return HeaderFile(login, sender, arrived, options, tuple(delivered), recipients, headers)
+        return HeaderFile(
+            login,
+            sender,
+            arrived,
+            options,
+            delivered=tuple(delivered),
+            recipients=recipients,
+            headers=_parse_headers(b"\n".join(lines[end + 1 :])),
+        )
     return None
 
 

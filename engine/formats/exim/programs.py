@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -11,8 +10,8 @@ from engine.formats.exim import lines
 from engine.formats.exim.rules import HoldLimits
 from engine.programs.prefix import Prefix
 from engine.store import Unavailable
+from engine.system import files
 from engine.system.run_program import ACT_SECONDS, ProgramEnd
-from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 PROGRAMS = (
@@ -140,7 +139,7 @@ def open_exim(prefix: Prefix, spool: str, config: str, sudo: str = "") -> Exim:
     Raises:
         Unavailable: there is none, it has another spool, or others may write its configuration.
     """
-    exim = _find(prefix, spool, config)
+    exim = find_program(prefix, spool, config)
     if why := _config_problem(exim, config):
         raise Unavailable(why)
     more = f": {sudo}" if sudo else ""
@@ -150,7 +149,7 @@ def open_exim(prefix: Prefix, spool: str, config: str, sudo: str = "") -> Exim:
         text = end.last_error or safe_line(b" ".join(out).decode("utf-8", "replace"))
         if "denied" in text.lower():
             who = "only root and Exim's admin_groups may do this"
-            exim = exim._replace(refusal=f"{who}{more}")
+            exim = exim._replace(refusal=f"{who}{more}", trash_refusal=f"{who}{more}")
             _, counted = exim.run("-bpc")
             if counted.status:
                 why = f"only root and Exim's admin_groups may list the queue{more}"
@@ -161,13 +160,21 @@ def open_exim(prefix: Prefix, spool: str, config: str, sudo: str = "") -> Exim:
     return exim
 
 
-def _find(prefix: Prefix, spool: str, config: str) -> Exim:
+def find_program(prefix: Prefix, spool: str, config: str) -> Exim:
+    """Find the program of a spool and its settings; see `open_exim`, which asks the rights too.
+
+    Raises:
+        Unavailable: there is none, or it has another spool.
+    """
     other = ""
     for program in PROGRAMS:
-        if not prefix.words and not os.path.exists(program):
-            continue
         words = (program, *(("-C", config) if config else ()))
-        out, end = prefix.run((*words, "-bP", "configure_file", *SETTINGS))
+        try:
+            out, end = prefix.run((*words, "-bP", "configure_file", *SETTINGS))
+        except Unavailable:
+            if prefix.words:
+                raise
+            continue  # it is not installed here
         if prefix.is_missing(end):
             continue
         if why := prefix.why_failed(end):
@@ -192,7 +199,7 @@ def _is_same(prefix: Prefix, one: str, other: str) -> bool:
     normal = posixpath.normpath(one), posixpath.normpath(other)
     if normal[0] == normal[1] or prefix.words:
         return normal[0] == normal[1]
-    return os.path.realpath(normal[0]) == os.path.realpath(normal[1])
+    return files.real_path(normal[0]) == files.real_path(normal[1])
 
 
 def _config_problem(exim: Exim, config: str) -> str:
@@ -200,20 +207,11 @@ def _config_problem(exim: Exim, config: str) -> str:
     path = config or exim.settings.get("configure_file", "")
     if not path:
         return ""
-    if exim.prefix.words:
-        found = exim.other("stat", "-L", "-c", "%u %a", path)
-        fields = found[0].split() if found else []
-        if len(fields) != 2:
-            return ""  # a container without `stat`: the prefix is trusted, it names that host
-        uid, mode = int(fields[0]), int(fields[1], 8)
-    elif os.geteuid() != 0:
+    found = exim.other("stat", "-L", "-c", "%u %a", path)
+    fields = found[0].split() if found else []
+    if len(fields) != 2:  # a container without `stat`, or a user who cannot see the file
         return ""
-    else:
-        try:
-            config_stat = os.stat(path)
-        except OSError as error:
-            return f"{path}: {error_text(error)}"
-        uid, mode = config_stat.st_uid, config_stat.st_mode
+    uid, mode = int(fields[0]), int(fields[1], 8)
     if uid == 0 and not mode & 0o022:
         return ""
     return f"{path}: others than root may write it: refused; chown root, chmod go-w"

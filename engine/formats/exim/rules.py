@@ -25,11 +25,11 @@ class HoldLimits(NamedTuple):
     """The settings by which Exim ends that a message is frozen, in seconds; 0: never."""
 
     frozen_after: float
-    """`timeout_frozen_after`: an older message is cancelled, also one frozen just now."""
+    """timeout_frozen_after: an older message is cancelled, also one frozen just now."""
     bounces_after: float
-    """`ignore_bounce_errors_after`: an older report is thawed, tried and discarded."""
+    """ignore_bounce_errors_after: an older report is thawed, tried and discarded."""
     thaw_after: float
-    """`auto_thaw`: so long after it was frozen, a message is tried again."""
+    """auto_thaw: so long after it was frozen, a message is tried again."""
 
     def end(self, created: float, sender: str) -> tuple[float, str] | None:
         """When Exim ends that a message is frozen, epoch seconds UTC, and how; None: never."""
@@ -99,8 +99,7 @@ def bar_delivered(task: Task, now: float) -> str:
 
 TRASH_WARNING = "moved to the queue spooldeck-trash: exim -bp does not show it"
 BOUNCE_WARNING = "the sender gets a report"
-DELIVER_WARNING = "Exim decides; frozen mail is not thawed"
-HOLDS = "cancelled or thawed by Exim at its time: see the task"
+DELIVER_WARNING = "one process for each: for more than 100, use control run-queue"
 
 
 def edges(
@@ -119,6 +118,7 @@ def edges(
     )
     promote = Edge(
         frozenset({"due"}),
+        warning=DELIVER_WARNING,
         undoable=False,
         value_problem=accept_only_now,
         exact=False,

@@ -34,10 +34,9 @@ class TrashRecord:
             Unavailable: it cannot be read.
         """
         try:
-            with (
-                closing_fd(files.open_dir(self._folder, self._root)) as folder,
-                open(files.open_plain(RECORD, folder), "rb") as file,
-            ):
+            with closing_fd(files.open_dir(self._folder, self._root)) as folder:
+                fd = files.open_plain(RECORD, folder)
+            with open(fd, "rb") as file:
                 data = file.read()
         except FileNotFoundError:
             return {}

@@ -21,7 +21,10 @@ def find_instances() -> list[InstalledPlace]:
     if not program:
         return []
     lines, end = HERE.run((program, "-l"))
-    if why := HERE.why_failed(end) or (end.status and (end.last_error or f"status {end.status}")):
+    why = HERE.why_failed(end)
+    if end.status and not why:  # without a terminal it writes its errors to the log alone
+        why = end.last_error or f"status {end.status}: the mail log has the reason"
+    if why:
         raise Unavailable(f"{program} -l: {why}")
     return [parse_instance(os.fsdecode(line)) for line in lines]
 

@@ -67,6 +67,7 @@ def mail_log(maillog_file: str, syslog_name: str = "postfix", prefix: Prefix = H
         parse=partial(parse, syslog_name),
         is_id=lambda word: is_id(word) is not None,
         facts=re.compile(_FACTS),
+        mentions=(b"]: ", b"> orig_id=", b"notification: ", b"queued as "),
         untried=SUSPENDED.encode(),
         prefix=prefix,
         journal=() if maillog_file else JOURNAL,
