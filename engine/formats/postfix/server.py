@@ -6,17 +6,20 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 
 from engine.formats.postfix import acts, lines
 from engine.formats.postfix.acts import RELEASE, VERBS, Verb, queue_of
+from engine.formats.postfix.facts import ListingFacts
 from engine.formats.postfix.instance import Instance
 from engine.formats.postfix.lines import (
     NULL_SENDER,
     PID_KEY,
     STATES,
     SUSPENDED_KEY,
+    SUSPENDED_PREFIX,
     WORDS,
     Envelope,
     FileTimes,
@@ -31,7 +34,7 @@ from engine.formats.postfix.lines import (
     state_of,
     word_of,
 )
-from engine.formats.postfix.marks import Mark, Marks
+from engine.formats.postfix.marks import MARGIN_SECONDS, Mark, Marks
 from engine.model import EMPTY, Missing, Part, Problem, State, Task
 from engine.override import override
 from engine.programs.mail_server import UNSURE, ActResult, ListedMail, MailServer, MailSummary
@@ -66,6 +69,8 @@ _INODE_DIGITS = "0123456789BCDFGHJKLMNPQRSTVWXYZbcdfghjklmnpqrstvwxyz"
 
 _HEADS = {name: b'{"queue_name": "%b"' % name.encode() for name in ("active", "deferred", "hold")}
 """How a record of these queues begins."""
+_SUSPENDED = f'"delay_reason": "{SUSPENDED_PREFIX}'.encode()
+_DELIVERED = b'"recipients": []}'
 
 
 def inode_of(ident: str) -> int | None:
@@ -90,14 +95,19 @@ class PostfixServer(MailServer):
     ids_per_act = IDS_PER_ACT
 
     def __init__(
-        self, instance: Instance, marks: Marks, clock: Callable[[], float] = time.time
+        self,
+        instance: Instance,
+        marks: Marks,
+        clock: Callable[[], float] = time.time,
+        listed: Callable[[ListingFacts], None] = lambda facts: None,
     ) -> None:
-        """`clock` has epoch seconds UTC.
+        """`clock` has epoch seconds UTC; `listed` gets the facts of each listing.
 
         Raises:
             Unavailable: the marks of the trash cannot be read.
         """
         self.instance, self._marks, self._clock = instance, marks, clock
+        self._listed = listed
         self.is_running = True
         """False once a listing has shown that the master process does not run."""
         self.warnings: tuple[str, ...] = ()
@@ -175,11 +185,37 @@ class PostfixServer(MailServer):
         for ident in active:
             line, pid = records[ident].partition(b"\n")[0], self._delivering.get(ident, "")
             records[ident] = b"%b\n%b" % (line, pid.encode()) if pid else line
-        held = (i for i, record in records.items() if record.startswith(_HEADS["hold"]))
-        self._stale_marks = {*self._marks.read()} - {*held}
         self._records = records
+        facts = self._count(records)
+        self._listed(facts._replace(corrupt=tuple(one.where for one in problems)))
         self._set_edges()
         return problems
+
+    def _count(self, records: Mapping[str, bytes]) -> ListingFacts:
+        """The facts of a listing; notes the marks that no message has any more."""
+        queues = Counter(record[16 : record.find(b'"', 16)] for record in records.values())
+        marks, hold = self._marks.read(), _HEADS["hold"]
+        self._stale_marks = {i for i in marks if not records.get(i, b"").startswith(hold)}
+        held = (i for i in marks if i not in self._stale_marks)
+        trashed = [i for i in held if self.summarize(i, records[i]).state is State.TRASH]
+        now = self._clock()
+        return ListingFacts(
+            self.is_running,
+            self.warnings,
+            waiting=len(records) - queues[b"hold"],
+            incoming=queues[b"incoming"] + queues[b"maildrop"],
+            active=queues[b"active"],
+            delivering=len(self._delivering),
+            suspended=sum(_SUSPENDED in record for record in records.values()),
+            delivered=sum(
+                _DELIVERED in record for record in records.values() if record.startswith(hold)
+            ),
+            trashed=len(trashed),
+            overdue=sum(now - marks[i].at > acts.KEPT_SECONDS for i in trashed),
+            lost=sum(now - marks[i].at > MARGIN_SECONDS for i in {*marks} - {*trashed}),
+            has_times=self.has_times,
+            can_look=self.can_look,
+        )
 
     def _find_files(self) -> list[bytes]:
         """The lines of find(1) for the files that wait, are on hold or damaged."""
