@@ -149,14 +149,24 @@ def query_groups(
     units, amount, total = rows[0][4:7]
     groups = tuple(_group(row, errors) for row in rows)
     remainder = total - sum(group.total for group in groups)
-    return GroupTable(by, groupings, groups, amount - len(groups), remainder, UNITS[units])
+    others = amount - len(groups)
+    return GroupTable(by, groupings, groups, others, remainder, unit=UNITS[units])
 
 
 def _group(row: Sequence[Any], errors: Mapping[str, tuple[str, float | None]]) -> TaskGroup:
     name, payloads, oldest, due, _, _, _, *numbers = row
     error, error_at = errors.get(name, ("", None))
     counts, tasks = tuple(numbers[: len(STATES)]), tuple(numbers[len(STATES) :])
-    return TaskGroup(name, counts, oldest, due, error, error_at, payloads=payloads, tasks=tasks)
+    return TaskGroup(
+        name,
+        counts,
+        oldest,
+        due,
+        error=error,
+        error_at=error_at,
+        payloads=payloads,
+        tasks=tasks,
+    )
 
 
 MAX_DESTINATION_ROWS = 5000

@@ -85,5 +85,7 @@ def split_recipients(lines: str) -> tuple[str, ...]:
 
 def count_searched(task: Task) -> int:
     """The number of a task's recipients that a filter searches."""
+    if sum(map(len, task.recipients)) + len(task.recipients) < MAX_ADDRESS_CHARS:
+        return len(task.recipients)
     lines = mail_values("", task.recipients, "", None)[1]
     return len(split_recipients(lines))

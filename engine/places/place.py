@@ -145,6 +145,8 @@ class Place(NamedTuple):
     """Path of the mail metrics file; "" if none."""
     logs: tuple[str, ...] = ()
     """Paths of the logs to follow."""
+    server_logs: tuple[str, ...] = ()
+    """Paths of logs of the server that works here: shown and searched, but no events are read."""
     worker_command: tuple[str, ...] = ()
     """Command that starts a worker; empty if none."""
     no_worker: str = ""
@@ -224,6 +226,11 @@ class Place(NamedTuple):
         if read_only:
             return "read only: this console was started with --read-only"
         return "" if self.destinations is not None else "no registry of destinations here"
+
+    @property
+    def all_logs(self) -> tuple[str, ...]:
+        """Paths of all logs that mention its tasks."""
+        return tuple(dict.fromkeys((*self.logs, *self.server_logs)))
 
     @property
     def group_titles(self) -> Mapping[str, str]:

@@ -73,7 +73,7 @@ class MailStore(Store):
         self._changed: set[str] = set()
         """Messages that are other ones in the last listing, and were not looked up since."""
         self._is_listing, self._listed_at, self._cost = False, -1.0, 0.0
-        self._poll_at = -1.0
+        self._poll_at, self._fingerprint = -1.0, b""
         self._verified: dict[str, Task] = {}
         self._verified_at = 0.0
         self._copy_facts()
@@ -100,14 +100,15 @@ class MailStore(Store):
     def _scan_all(self) -> Iterator[Task | Problem]:
         yield from self._listing(SAMPLE_TASKS)
         by_state = {state: list[str]() for state in self.states}
-        for ident, its in self._summaries():
-            by_state[its.state].append(ident)
         self.expected_tasks, records = len(self._records), self._records
+        state_of, task_of = self._server.state_of, self._server.task_of
+        for ident, record in records.items():
+            by_state[state_of(ident, record)].append(ident)
         self._changed.clear()
         for ids in by_state.values():
             ids.sort()
             for ident in ids:
-                yield self._server.task_of(ident, records[ident])
+                yield task_of(ident, records[ident])
         yield from self._problems.values()
 
     def _list(self) -> None:
@@ -116,7 +117,7 @@ class MailStore(Store):
 
     def _listing(self, sample: int) -> Iterator[Task | Problem]:
         """Read a listing to its end, and keep its records; yield the tasks of its first lines."""
-        began, records = self._steady(), dict[str, bytes]()
+        began, records, before = self._steady(), dict[str, bytes](), self._records
         problems = list[Problem]()
         self._is_listing = True
         try:
@@ -127,6 +128,9 @@ class MailStore(Store):
                 ident, record = item
                 if len(records) < sample:
                     yield self._server.task_of(ident, record)
+                known = before.get(ident)
+                if known is not None and known.startswith(record):
+                    record = known  # not in memory twice; `complete` sees to what follows
                 records[ident] = record  # of two lines, the later one
             problems += self._server.complete(records)
         finally:
@@ -143,7 +147,8 @@ class MailStore(Store):
     def _compare(self, records: Mapping[str, bytes]) -> None:
         """Note which messages differ from the listing before, and which are missing."""
         before = self._records
-        self._changed = {each for each, record in records.items() if before.get(each) != record}
+        if before:  # of the first listing, none is looked up
+            self._changed = {i for i, record in records.items() if before.get(i) is not record}
         times = {each: n + 1 for each, n in self._absent.items() if n < LISTINGS_TO_MISS}
         times |= {each: 1 for each in before if each not in self._absent}
         self._absent = {each: n for each, n in times.items() if each not in records}
@@ -160,16 +165,19 @@ class MailStore(Store):
             yield ident, state, rev
 
     def _wait(self, seconds: float) -> Collection[str] | None:
-        """See `ChangeSource.wait`: no server reports its changes. What follows None is spaced by
-        the cost of listings."""
+        """See `ChangeSource.wait`: no server reports its changes, so listings are compared. What
+        follows None is one more listing, which counts too."""
         now = self._steady()
         if self._poll_at < 0:
             self._poll_at = now + self._server.poll_seconds
-        if now >= self._poll_at:
-            self._poll_at = now + self._server.poll_seconds
-            return None
-        self._pause(min(seconds, self._poll_at - now))
-        return ()
+        if now < self._poll_at:
+            self._pause(min(seconds, self._poll_at - now))
+            return ()
+        before, self._fingerprint = self._fingerprint, self._server.fingerprint()
+        ended, has_changed = self._steady(), before != self._fingerprint
+        rest = COST_FACTOR * (ended - now) * (2 if has_changed else 1)
+        self._poll_at = ended + max(self._server.poll_seconds, rest)
+        return None if has_changed else ()
 
     def _copy_facts(self) -> None:
         """Listings show what can be done now."""

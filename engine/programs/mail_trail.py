@@ -57,15 +57,20 @@ def find_trail(
     word: str,
     since: float = NO_TIME,
     progress: Callable[[int], object] = lambda read: None,
+    *,
+    ids: Collection[str] = (),
 ) -> Trail:
-    """Search a log from a time on (epoch seconds UTC); blocks. `progress` gets the bytes read."""
+    """Search a log from a time on (epoch seconds UTC) for a word, "" for none, and for ids; blocks.
+    `progress` gets the bytes read."""
     opened = OpenMailLog(log, since)
     try:
         search = _TrailSearch(log, opened.files, word, since)
+        search.follow(ids)
         search.run(progress)
         first = search.first_time() if opened.files else None
         files, problems = len(opened.files), tuple(opened.problems)
-        return Trail(search.events(), opened.name, files, first, problems, search.is_cut)
+        events = search.events()
+        return Trail(events, opened.name, files, first, problems=problems, is_cut=search.is_cut)
     finally:
         opened.close()
 
@@ -121,13 +126,14 @@ class _TrailSearch:
     def __init__(self, log: MailLog, files: Sequence[LogFile], word: str, since: float) -> None:
         self._log, self._word = log, word
         self._is_id = log.is_id(word)
-        self._pattern = word_pattern(word)
+        self._pattern = word_pattern(word) if word else None
         self._files = files
         self._bases = [0]
         for file in files:
             self._bases.append(self._bases[-1] + file.size)
         self._begin = self._start(since)
         self._ids: set[str] = set()
+        self._named: frozenset[str] = frozenset()
         self._first: dict[str, int] = {}
         """Position of the first known line of each id."""
         self._lines: dict[int, MailEvent] = {}
@@ -154,10 +160,16 @@ class _TrailSearch:
         entries = file.lines_between(offset, min(offset + file.cell_size, file.size))
         return next((entry.line.when for entry in entries if entry.line.when is not None), None)
 
+    def follow(self, ids: Collection[str]) -> None:
+        """Search for these ids too, or for nothing else."""
+        self._named = frozenset(ids)
+        self._ids |= self._named
+
     def run(self, progress: Callable[[int], object]) -> None:
         """Search all files once; then once more for the beginnings that are further back."""
         for chunk in self._chunks(self._begin, self._end):
-            new = self._take(chunk, self._ids, is_search=not self.is_cut)
+            is_search = bool(self._word) and not self.is_cut
+            new = self._take(chunk, self._ids, is_search=is_search)
             end = chunk.base + chunk.end
             while new:  # their lines in this chunk, and shortly before
                 new = self._collect(new, max(self._begin, chunk.base - _BACK_BYTES), end)
@@ -223,7 +235,7 @@ class _TrailSearch:
         event = self._log.parse(line.text)
         if event is None or at in self._lines:
             return
-        is_hit = is_search and self._contains_word(event, line.text)
+        is_hit = event.id in self._named or (is_search and self._contains_word(event, line.text))
         known = self._ids | new if new else self._ids
         if not (is_hit or event.id in known or event.other in known):
             return
@@ -242,7 +254,7 @@ class _TrailSearch:
     def _contains_word(self, event: MailEvent, text: str) -> bool:
         if self._is_id:
             return self._word in (event.id, event.other)
-        return self._pattern.search(text) is not None
+        return self._pattern is not None and self._pattern.search(text) is not None
 
     # Which lines belong together
 

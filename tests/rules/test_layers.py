@@ -83,7 +83,6 @@ PACKAGES = {
     "tui.cli.setup": "engine.formats tui.session",
     "tui.cli.plans": "tui.cli.setup tui.locks tui.operations",
     "tui.cli.queue": "tui.cli.plans",
-    "tui.cli.mta": "tui.cli.queue",
     "tui.cli.formats.nftban": "tui.cli.queue",
     "tui.cli.formats.nftban.mail": "tui.cli.formats.nftban",
     "tui.cli.formats.kannader": "tui.cli.queue",
@@ -92,6 +91,7 @@ PACKAGES = {
     "tui.cli.formats.zmailer": "engine.formats.zmailer.agents tui.cli.queue",
     "tui.cli": "tui tui.cli.setup",
     "tui.cli.print": "tui.cli tui.cli.queue",
+    "tui.cli.mta": "tui.cli.print",
     "tui.packaging": "tui.cli",
 }
 """For each package those that it may import, each with all that they may import."""

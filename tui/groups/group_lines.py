@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from engine.index.counted_rows import TASKS
 from engine.index.group_counts import GroupTable, TaskGroup
 from engine.index.schema import STATES
 from engine.model import AttemptLimit, State, Task, attempts_allowed
@@ -200,7 +201,7 @@ def others_line(table: GroupTable, width: int) -> list[Line]:
     """The groups without a row, counted."""
     if not table.others:
         return []
-    text = f"   ({table.others:,} others, {format_count(table.other_tasks, 'task')})"
+    text = f"   ({table.others:,} others, {_amount(table, table.other_tasks)})"
     text += ": groups --all lists them"
     return [cut_line(((text, "muted"),), width)]
 
@@ -247,30 +248,36 @@ def summary(table: GroupTable, titles: Mapping[str, str]) -> str:
     """Number of tasks and of groups, by the place's own titles."""
     by = titles.get(table.by, table.by)
     amount = format_count(len(table.groups) + table.others, "group")
-    return f"{format_count(table.total, 'task')} by {by}, {amount}"
+    return f"{_amount(table, table.total)} by {by}, {amount}"
+
+
+def _amount(table: GroupTable, number: int) -> str:
+    return format_count(number, "task") if table.unit == TASKS else f"{number:,} {table.unit}"
 
 
 def group_values(
-    by: str,
+    table: GroupTable,
     groups: Sequence[TaskGroup],
     states: Mapping[State, str],
     facts: Mapping[str, GroupFacts] = NO_FACTS,
 ) -> list[Mapping[str, object]]:
     """Groups for JSON output; times as `task_row.time_fields`."""
-    return [_values(by, group, states, facts.get(group.name)) for group in groups]
+    return [_values(table, group, states, facts.get(group.name)) for group in groups]
 
 
 def _values(
-    by: str, group: TaskGroup, states: Mapping[State, str], facts: GroupFacts | None
+    table: GroupTable, group: TaskGroup, states: Mapping[State, str], facts: GroupFacts | None
 ) -> Mapping[str, object]:
     due = facts.wakeup if facts is not None and group.next_due is None else group.next_due
     known: dict[str, object] = {}
     if facts is not None:
         known = {"ring": facts.ring, "agents": facts.agents, "pending": facts.pending}
     return {
-        "by": by,
+        "by": table.by,
         "name": group.name,
+        "unit": table.unit,
         "total": group.total,
+        "tasks": group.count_tasks(None),
         "counts": {word: group.count(state) for state, word in states.items()},
         **time_fields("oldest", group.oldest),
         **time_fields("next_due", due),

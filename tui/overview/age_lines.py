@@ -1,12 +1,13 @@
-"""Age table by destination, group, kind or error: its text, and the filter of each cell."""
+"""Age table by destination, sender, group, kind or error: its text, and the filter of each cell."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from engine.index import filter_language
+from engine.index import filter_language, group_counts
 from engine.index.age_table import BOUNDS_MINUTES, AgeRow, Ages, bucket_filter
+from engine.index.counted_rows import TASKS
 from engine.text.figures import fit_count
 from engine.text.safe import safe_line
 from tui.text.glyphs import CURSOR
@@ -14,7 +15,7 @@ from tui.text.graphs import heat_style
 from tui.text.lines import Line, cut_line, fit_text, fit_text_end, merge_runs
 from tui.text.styles import ON_CURSOR
 
-FILTER_FIELDS = {"destination": "dest", "group": "group", "kind": "kind", "error": "cluster"}
+FILTER_FIELDS = {**group_counts.FILTER_FIELDS, "error": "cluster"}
 """Names of the row fields in the filter language."""
 
 AGE_CLASSES = len(BOUNDS_MINUTES) + 1
@@ -122,8 +123,10 @@ def _line(row: AgeRow, label: str, column: int, cell: int, room: int, largest: i
 
 
 def table_heading(ages: Ages, place: str, word: str, titles: Mapping[str, str]) -> str:
-    """Heading of the table: place, state and row field, by the place's own titles."""
-    return f"Ages: {place}, {safe_line(word)} by {titles.get(ages.by, ages.by)}"
+    """Heading of the table: place, state, what is counted if not tasks, and row field, by the
+    place's own titles."""
+    unit = "" if ages.unit == TASKS else f" {ages.unit}"
+    return f"Ages: {place}, {safe_line(word)}{unit} by {titles.get(ages.by, ages.by)}"
 
 
 def describe_age(column: int) -> str:

@@ -186,7 +186,7 @@ class TaskReader:
             return
         self._log_seen = self.session.readings.log
         task = self.details.task
-        findings = await asyncio.to_thread(lookup.search_logs, self.session.place.logs, task)
+        findings = await asyncio.to_thread(lookup.search_logs, self.session.place.all_logs, task)
         if self.details is not None:
             self.details = replace(self.details, findings=findings)
 

@@ -27,7 +27,7 @@ from tui.text.lines import (
 )
 from tui.text.styles import cursor_line
 from tui.text.table import COLUMN_GAP_CELLS, REST, Column, Table
-from tui.text.task_fields import is_number
+from tui.text.task_fields import is_number, recipients_text
 from tui.text.times import format_minutes
 
 SHORT_ID_CELLS = 8
@@ -74,6 +74,14 @@ def _destination(row: ListedTask) -> Run:
 
 def _description(row: ListedTask) -> Run:
     return safe_line(row.task.description), ""
+
+
+def _sender(row: ListedTask) -> Run:
+    return safe_line(row.task.sender), ""
+
+
+def _recipients(row: ListedTask) -> Run:
+    return safe_line(recipients_text(row.task)), ""
 
 
 def _error(row: ListedTask) -> Run:
@@ -157,15 +165,17 @@ def task_columns(
     limit: AttemptLimit = attempts_allowed,
     kinds: int = MAX_KIND_CELLS,
     trash: TrashFacts | None = None,
+    mailed: bool = False,
 ) -> tuple[Column[ListedTask], ...]:
     """The columns of the task list that fit; the error gets all the room that is left. `destined`:
     tasks have destinations (not in every store). `longest`: cells of the longest id (`id_cells`).
     `worded`: tasks have a word that is more exact than their state. `limit`: maximum attempts of
-    each task. `kinds`: cells of the longest kind."""
+    each task. `kinds`: cells of the longest kind. `mailed`: tasks are mails; where the width lacks
+    for them, kind and attempts make room."""
     if width < NARROW_COLUMNS:
         return _narrow(state, width)
     if state is State.TRASH:
-        return trash_columns(width, longest, kinds, trash or NO_TRASH_FACTS)
+        return trash_columns(width, longest, kinds, trash or NO_TRASH_FACTS, mailed=mailed)
     kind = max(4, min(kinds, MAX_KIND_CELLS))
     fixed: tuple[Column[ListedTask], ...] = (
         _id_column(_id_width(longest)),
@@ -180,6 +190,8 @@ def task_columns(
         fixed += (Column(title, cells, when, right=True, order=order, is_age=is_age),)
     if worded:
         fixed = (*fixed[:2], Column("STATE", 7, _word), *fixed[2:])
+    if mailed:
+        return _with_rest(_mail_columns(fixed, width), _what_column(state, 16), width)
     room = width - Table(fixed).cells - COLUMN_GAP_CELLS
     if destined and room >= 90:
         where = Column("DESTINATION", 20, _destination, keeps_end=True, order="destination")
@@ -190,6 +202,19 @@ def task_columns(
     cells = room // 3 - COLUMN_GAP_CELLS
     more = Column("DESCRIPTION", cells, _description, order="description")
     return _with_rest(fixed, Column("ERROR", 9, _error, order="error", grows=REST), width, more)
+
+
+def _mail_columns(
+    columns: Sequence[Column[ListedTask]], width: int
+) -> tuple[Column[ListedTask], ...]:
+    """The columns of mails: their addresses after the others."""
+    ranks = {"KIND": 3, "TRIES": 2, "BY": 1}
+    cells = max(10, min(28, width // 6))
+    return (
+        *(column._replace(rank=ranks.get(column.title, 0)) for column in columns),
+        Column("FROM", cells, _sender, shrinks=5, order="sender"),
+        Column("TO", cells, _recipients, keeps_end=True, shrinks=5, order="destination"),
+    )
 
 
 def _with_rest(
@@ -233,7 +258,7 @@ NO_TRASH_FACTS = TrashFacts()
 
 
 def trash_columns(
-    width: int, longest: int, kinds: int, facts: TrashFacts
+    width: int, longest: int, kinds: int, facts: TrashFacts, *, mailed: bool = False
 ) -> tuple[Column[ListedTask], ...]:
     """The columns of the trash: when a task was purged, by whom, until when it can be restored."""
 
@@ -258,6 +283,8 @@ def trash_columns(
         Column("BY", 8, purged_by),
         Column("EXPIRES", 9, expires, right=True),
     )
+    if mailed:
+        return _with_rest(_mail_columns(fixed, width), _what_column(State.TRASH, 16), width)
     return _with_rest(fixed, _what_column(State.TRASH), width)
 
 

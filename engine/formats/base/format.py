@@ -205,6 +205,14 @@ class Format(ABC):
         """The log of a mail server that writes about the tasks of a place; None if none does."""
         return None
 
+    def describe_next_tries(
+        self, setup: Setup, tasks: Sequence[Task], now: float
+    ) -> Mapping[str, str]:
+        """When each of these waiting tasks is tried next, and how exact that is, by id; blocks."""
+        from engine.text.times import format_deadline
+
+        return {one.id: format_deadline(one.due, now) for one in tasks if one.due is not None}
+
     def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:
         """Check a place for `doctor`: yield the name of each check and what it found. Changes
         nothing."""

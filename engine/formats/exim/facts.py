@@ -11,7 +11,6 @@ from typing import NamedTuple
 from engine.formats.exim import lines, rules
 from engine.formats.exim.programs import Exim
 from engine.places.place import WholeQueueFigures
-from engine.store import Unavailable
 from engine.text.figures import format_bytes, format_count
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
@@ -225,13 +224,3 @@ def hold_facts(exim: Exim) -> Iterator[tuple[str, str]]:
     for name in ("timeout_frozen_after", "ignore_bounce_errors_after", "auto_thaw"):
         seconds = exim.seconds(name)
         yield name, format_rough_duration(seconds) if seconds else "never"
-
-
-def require_list_rights(exim: Exim) -> None:
-    """Check that the user may list the queue.
-
-    Raises:
-        Unavailable: he may not; the text has the command that may.
-    """
-    if exim.list_refusal:
-        raise Unavailable(exim.list_refusal)

@@ -4,7 +4,7 @@ prefix NAME."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine.formats.base.detect import has_folders
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from engine.config.validators import ConfigLocation
     from engine.doctor.finding import Finding
     from engine.formats.base.format import InstalledPlace, Setup
+    from engine.model import Task
     from engine.places.place import Place
     from engine.programs.mail_log import MailLog
     from engine.store import Store
@@ -85,6 +86,14 @@ class EximFormat(Format):
         from engine.formats.exim.place import find_log
 
         return find_log(setup)
+
+    @override
+    def describe_next_tries(
+        self, setup: Setup, tasks: Sequence[Task], now: float
+    ) -> Mapping[str, str]:
+        from engine.formats.exim.place import describe_next_tries
+
+        return describe_next_tries(setup, tasks)
 
     @override
     def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:

@@ -139,7 +139,7 @@ def open_exim(prefix: Prefix, spool: str, config: str, sudo: str = "") -> Exim:
     Raises:
         Unavailable: there is none, it has another spool, or others may write its configuration.
     """
-    exim = _find(prefix, spool, config)
+    exim = find_program(prefix, spool, config)
     if why := _config_problem(exim, config):
         raise Unavailable(why)
     more = f": {sudo}" if sudo else ""
@@ -160,7 +160,12 @@ def open_exim(prefix: Prefix, spool: str, config: str, sudo: str = "") -> Exim:
     return exim
 
 
-def _find(prefix: Prefix, spool: str, config: str) -> Exim:
+def find_program(prefix: Prefix, spool: str, config: str) -> Exim:
+    """Find the program of a spool and its settings; see `open_exim`, which asks the rights too.
+
+    Raises:
+        Unavailable: there is none, or it has another spool.
+    """
     other = ""
     for program in PROGRAMS:
         words = (program, *(("-C", config) if config else ()))

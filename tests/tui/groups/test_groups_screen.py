@@ -1,4 +1,4 @@
-"""The screen of tasks by queue, kind, group or destination, and its command."""
+"""The screen of tasks by queue, kind, sender ..., and its command."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ async def test_the_palette_finds_the_groups() -> None:
     """By name, from a screen without its key."""
     async with an_operator(a_place(a_memory(mails())), clock=lambda: NOW) as operator:
         await operator.press("9", "colon", *"by kind")
-        await operator.sees("tasks by queue, kind, group or destination")
+        await operator.sees("tasks by queue, kind, sender ...")
         await operator.opens(GroupsScreen, "enter")
 
 
@@ -237,7 +237,7 @@ def test_a_group_that_no_time_starts_has_its_reason() -> None:
     row = "".join(text for text, _ in line)
     assert row.split()[-6:] == ["1m", "-", "waits:", "QueueOnly:", "only", "ETRN"]
 
-    (values,) = group_values("queue", [group], words, facts)
+    (values,) = group_values(table, [group], words, facts)
     assert (values["next_due"], values["pending"], values["agents"]) == (None, "QueueOnly", 0)
-    (values,) = group_values("queue", [group._replace(next_due=0.0)], words)
+    (values,) = group_values(table, [group._replace(next_due=0.0)], words)
     assert (values["next_due"], values["next_due_at"]) == (0.0, None)

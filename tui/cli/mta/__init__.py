@@ -1,1 +1,1 @@
-"""Commands about mail servers: the instances of this host; names no format."""
+"""Commands on mail servers: the instances of this host, where a mail went, why it waits."""
