@@ -121,11 +121,19 @@ def find_daemon(exim: Exim) -> Daemon:
         # Links of other users' processes cannot be read without root; some end meanwhile.
         is_known = not exim.refusal and not exim.prefix.why_failed(end)
         pids = [line.decode("utf-8", "replace").rpartition("/")[2] for line in out]
-        found = _command_lines(exim, [pid for pid in pids if pid.isdecimal()][:MAX_PROCESSES])
+        found = _command_lines(exim, _with_our_root(exim, pids[:MAX_PROCESSES]))
     daemons = {pid: words for pid, words in found.items() if _is_daemon(words)}
     options = [word for words in daemons.values() for word in words if word.startswith("-q")]
     interval = next((one.lstrip("-qfil") for one in options if one[-1:].isalpha()), "")
     return Daemon(tuple(map(int, daemons)), interval, is_known or bool(daemons))
+
+
+def _with_our_root(exim: Exim, pids: list[str]) -> list[str]:
+    """Those of these processes whose `/` is the one of our programs: others are in containers."""
+    paths = {f"/proc/{pid}/root": pid for pid in pids if pid.isdecimal()}
+    out, _ = exim.prefix.run(("stat", "-L", "-c", "%d:%i %n", "/", *paths))
+    places = dict(line.decode("utf-8", "replace").split(" ")[::-1] for line in out)
+    return [pid for path, pid in paths.items() if places.get(path, "") == places.get("/")]
 
 
 def _command_lines(exim: Exim, pids: list[str]) -> Mapping[str, list[str]]:

@@ -101,8 +101,13 @@ def describe_next_tries(setup: Setup, tasks: Sequence[Task]) -> Mapping[str, str
     return texts
 
 
-def open_store(setup: Setup, clock: Callable[[], float] = time.time) -> MailStore:
-    """Open the queue of a place; `clock` has epoch seconds UTC.
+def open_store(
+    setup: Setup,
+    clock: Callable[[], float] = time.time,
+    steady: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> MailStore:
+    """Open the queue of a place; for the clocks see `MailStore`.
 
     Raises:
         Unavailable: its Exim cannot be found, or this user may not list.
@@ -119,7 +124,7 @@ def open_store(setup: Setup, clock: Callable[[], float] = time.time) -> MailStor
         clock=clock,
         listed=lambda records: settings.listing.count(records, limits, hours, clock()),
     )
-    return MailStore(server, clock)
+    return MailStore(server, clock, steady, pause)
 
 
 def complete_place(setup: Setup, place: Place) -> Place:
