@@ -1,4 +1,4 @@
-"""Plans at a real Exim that are killed, that others disturb, or whose deliveries outlast us."""
+"""Places of a real Exim: plans that are killed, that others disturb, whose deliveries outlast us."""
 
 from __future__ import annotations
 
