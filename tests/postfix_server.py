@@ -91,7 +91,7 @@ class PostfixInstance:
         self.folder, self.config, self.queue = folder, folder / "etc", folder / "queue"
         self.marks = folder / "state"
         """The folder of our marks."""
-        self.port, self.sink_port = _free_port(), _free_port()
+        self.port, self.sink_port, self._is_started = _free_port(), _free_port(), False
         for name in ("etc", "queue", "data", "log"):
             (folder / name).mkdir()
         for name in ("data", "log"):
@@ -120,13 +120,16 @@ class PostfixInstance:
 
     def start(self) -> None:
         """Start it, and wait until it listens."""
+        self._is_started = True
         run = self.run("postfix", "start")
         assert run.returncode == 0, run.stderr
         self._await(lambda: "Mail system is down" not in self.run("postqueue", "-j").stderr)
 
     def stop(self) -> None:
-        """Stop it; no error if it does not run."""
-        self.run("postfix", "stop")
+        """Stop it, if it was started."""
+        if self._is_started:
+            self.run("postfix", "stop")
+        self._is_started = False
 
     def send(
         self, number: int, sender: str = "ana@mx1.example.test", domain: str = "far.example.test"

@@ -256,29 +256,32 @@ def task_of(
         extra = {**extra, **extra_of(state, queue, times, marked_at, is_expired=is_expired)}
         if queue == "active" and detail:
             extra = {**extra, PID_KEY: detail.decode()}
-    # By position: with names it takes twice the time.
-    return Task(
-        ident,
-        "mail",
-        state,
-        float(arrival),
-        "",
-        group,
-        word_of(state, queue, recipients=len(addresses), is_busy=bool(detail)),
-        due,
-        None,
-        0,
-        count_recipients(len(addresses)),
-        first,
-        "",
-        "<>" if sender == NULL_SENDER else sender,
-        addresses,
-        "",
-        size,
-        error,
-        None,
-        _revision(identity, queue, line, detail, has_times=has_times),
-        extra,
+    # All fields by position: with names it takes twice the time.
+    return Task._make(
+        (
+            ident,
+            "mail",
+            state,
+            float(arrival),
+            "",
+            group,
+            word_of(state, queue, recipients=len(addresses), is_busy=bool(detail)),
+            due,
+            None,
+            0,
+            count_recipients(len(addresses)),
+            first,
+            "",
+            "<>" if sender == NULL_SENDER else sender,
+            addresses,
+            "",
+            size,
+            error,
+            None,
+            _revision(identity, queue, line, detail, has_times=has_times),
+            extra,
+            None,
+        )
     )
 
 
