@@ -1,5 +1,5 @@
-"""Programs that behave as docker(1) and kubectl(1) do, with this host as the container: what they
-pass on as standard input, their own errors and their exit statuses.
+"""Programs that behave as docker(1), kubectl(1) and sudo(8) do, with this host as the container:
+what they pass on as standard input, their own errors and their exit statuses.
 """
 
 from __future__ import annotations
@@ -52,6 +52,26 @@ status=$?
 [ $status = 0 ] || echo "command terminated with exit code $status" >&2
 exit $status
 """
+
+
+SUDO = r"""
+listing=no
+while :; do case "$1" in
+    -l) listing=yes;; -u) shift;; -n) ;; *) break;;
+esac; shift; done
+case " {allowed} " in
+    *" $1 "*) if [ $listing = yes ]; then echo "$1"; exit; fi; exec "$@";;
+esac
+echo "sudo: a password is required" >&2
+exit 1
+"""
+
+
+def a_sudo(folder: Path, *allowed: str) -> str:
+    """The path of a program like `sudo -n` with a rule for these programs. A real one that refuses
+    sends a mail to root.
+    """
+    return a_script(folder / "sudo", SUDO.format(allowed=" ".join(allowed)))
 
 
 def a_docker(folder: Path) -> str:

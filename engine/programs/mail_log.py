@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -17,7 +18,8 @@ from engine.logs.rotated_log import NO_LOG_FILE, RotatedLog
 from engine.logs.unpacked_file import SUFFIXES
 from engine.programs.prefix import HERE, Prefix
 from engine.system import files
-from engine.system.run_program import CannotStart, RunningProgram
+from engine.system.run_program import CannotStart, ProgramEnd, RunningProgram, run_program
+from engine.text.figures import format_bytes
 from engine.text.safe import clean_error
 
 MAIL_LOGS = ("/var/log/mail.log", "/var/log/maillog", "/var/log/mail")
@@ -26,7 +28,9 @@ MAIL_LOGS = ("/var/log/mail.log", "/var/log/maillog", "/var/log/mail")
 FACT_BYTES = 64 << 20
 """Bytes at the end of a log that are read for the facts of waiting messages."""
 COPIED_BYTES = 256 << 20
-"""Bytes of a log of another host, or of the journal, that are copied to be searched."""
+"""Bytes of a log of another host that are copied to be searched."""
+JOURNAL_LINES = 1_000_000
+"""Lines of the journal that are copied to be searched."""
 _CHUNK_BYTES = 4 << 20
 _POLLED_BYTES = 1 << 20
 """Bytes that are read again at the end of a log of another host."""
@@ -161,10 +165,7 @@ class OpenMailLog:
                 self._use(rotated)
                 return
             rotated.close()
-        if log.journal:
-            self._copy(log.journal, "", since)
-        else:
-            self.problems += [f"{path}: {NO_LOG_FILE}" for path in log.paths] or ["no log is known"]
+        self._copy_journal(since)
 
     def _use(self, rotated: RotatedLog) -> None:
         self.name, self._rotated, self.files = rotated.path, rotated, rotated.files
@@ -181,64 +182,79 @@ class OpenMailLog:
         for path in self._log.paths:
             folder, name = os.path.split(path)
             listed = self._run(("ls", "-1", folder))
-            names = [*_rotated_names(name, listed)] if listed is not None else [name]
-            if listed is not None and not names:
-                continue
-            self.name = path
-            for each in names:
-                packing = next((end for end in SUFFIXES if each.endswith(end)), "")
-                whole = ("cat",) if packing else ("tail", "-c", str(COPIED_BYTES))
-                self._copy((*whole, f"{folder}/{each}"), packing, NO_TIME)
-                begin = self.files[0].first_time() if self.files else None
-                if begin is not None and begin < since:
-                    break
-            return
-        if self._log.journal:
-            self._copy(self._log.journal, "", since)
-        else:
+            names = [name] if listed is None else [*_rotated_names(name, listed)]
+            if names:
+                self.name = path
+                self._copy_back(folder, names, since)
+                return
+        self._copy_journal(since)
+
+    def _copy_back(self, folder: str, names: Sequence[str], since: float) -> None:
+        left = COPIED_BYTES
+        for name in names:
+            if left <= 0:
+                limit = format_bytes(COPIED_BYTES)
+                self.problems.append(f"{folder}/{name}: not read, of all only the last {limit} are")
+                return
+            packing = next((end for end in SUFFIXES if name.endswith(end)), "")
+            program = ("cat",) if packing else ("tail", "-c", str(left))
+            left -= self._copy((*program, f"{folder}/{name}"), packing)
+            begin = self.files[0].first_time() if self.files else None
+            if begin is not None and begin < since:
+                return
+
+    def _copy_journal(self, since: float) -> None:
+        if not self._log.journal:
             self.problems += [f"{path}: {NO_LOG_FILE}" for path in self._log.paths]
+            self.problems = self.problems or ["no log is known"]
+            return
+        words = (*self._log.journal, "-n", str(JOURNAL_LINES))
+        words = (*words, f"--since=@{since:.0f}") if since > NO_TIME else words
+        if not self._copy(words, "") and not self.problems:
+            self.problems.append(f"{words[0]}: no line of a mail server that this user may read")
 
     def _run(self, argv: Sequence[str]) -> list[str] | None:
+        """The lines that a program prints; None if it fails."""
         try:
-            program = RunningProgram(self._log.prefix.command(argv))
+            lines, end = run_program(self._log.prefix.command(argv))
         except CannotStart as error:
             self.problems.append(str(error))
             return None
-        lines = [line.decode("utf-8", "replace") for line in program.lines()]
-        if program.end is None or program.end.status:
-            self.problems.append(f"{argv[0]} {argv[-1]}: {_end_text(program)}")
+        if end.status or end.limit:
+            self.problems.append(f"{argv[0]} {argv[-1]}: {_describe_end(end)}")
             return None
-        return lines
+        return [line.decode("utf-8", "replace") for line in lines]
 
-    def _copy(self, argv: Sequence[str], packing: str, since: float) -> None:
-        """Copy what a program prints to a file without a name, before those that are open."""
-        argv = (*argv, f"--since=@{since:.0f}") if since > NO_TIME else argv
+    def _copy(self, argv: Sequence[str], packing: str) -> int:
+        """Copy what a program prints to a file without a name, before those that are open; return
+        the number of bytes."""
         try:
             program = RunningProgram(self._log.prefix.command(argv))
         except CannotStart as error:
             self.problems.append(str(error))
-            return
+            return 0
         with TemporaryFile() as copy:
             try:
                 for number, line in enumerate(program.lines()):
                     copy.write(b"\n" * (number > 0) + line)
-                    if copy.tell() > COPIED_BYTES:
-                        self.problems.append(
-                            f"{argv[0]} {argv[-1]}: only the first 256 MiB are read"
-                        )
-                        break
-                copy.flush()
             finally:
                 program.close()
-            if program.end is not None and program.end.status and not copy.tell():
-                self.problems.append(f"{argv[0]} {argv[-1]}: {_end_text(program)}")
-                return
+            end = program.end
+            assert end is not None
+            if copy.tell() and not end.is_cut:
+                copy.write(b"\n")
+            copy.flush()
+            if end.status or end.limit:
+                self.problems.append(f"{argv[0]} {argv[-1]}: {_describe_end(end)}")
+            if not copy.tell():
+                return 0
             number = -len(self.files)
             file = LogFile(self.name, number, os.dup(copy.fileno()), FileCache(), packing)
             while file.measure(_CHUNK_BYTES):
                 pass
             file.check_growth()
             self.files.insert(0, file)
+            return copy.tell()
 
     def close(self) -> None:
         """Close the files."""
@@ -248,9 +264,8 @@ class OpenMailLog:
             file.close()
 
 
-def _end_text(program: RunningProgram) -> str:
-    end = program.end
-    return "" if end is None else end.limit or end.last_error or f"exit code {end.status}"
+def _describe_end(end: ProgramEnd) -> str:
+    return end.limit or end.last_error or f"exit code {end.status}"
 
 
 _NUMBER = re.compile(r"\.([0-9]{1,7})(?:\.[a-z0-9]+)?")
@@ -413,16 +428,15 @@ class MailFacts:
             if argv[0] == "tail" and not self._log.prefix.words:
                 continue
             try:
-                program = RunningProgram(self._log.prefix.command(argv))
+                lines, end = run_program(self._log.prefix.command(argv))
             except CannotStart as error:
                 self.problems = [str(error)]
                 continue
-            data = b"\n".join((b"", *program.lines()))
-            if program.end is not None and program.end.status:
-                self.problems = [f"{argv[0]} {argv[-1]}: {_end_text(program)}"]
+            if end.status or end.limit:
+                self.problems = [f"{argv[0]} {argv[-1]}: {_describe_end(end)}"]
                 continue
             self._has_read, self.problems = True, []
-            self._search(data, NO_TIME, named)
+            self._search(b"\n".join((b"", *lines)), time.time(), named)
             break
         return frozenset(named)
 

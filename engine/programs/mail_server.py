@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
 from engine.model import Edges, Missing, Part, Problem, State, Task
@@ -78,6 +79,23 @@ class MailServer(Protocol):
     @abstractmethod
     def summarize(self, ident: str, record: bytes) -> MailSummary:
         """State, word and revision of a listed message; called for each at each listing."""
+
+    def state_of(self, ident: str, record: bytes) -> State:
+        """The state of a listed message; called for each at a full scan."""
+        return self.summarize(ident, record).state
+
+    def fingerprint(self) -> bytes:
+        """Bytes that differ if a listing would: called to notice changes, so it is cheap."""
+        digest = blake2b()
+        records = dict[str, bytes]()
+        for item in self.list_mails():
+            if isinstance(item, ListedMail):
+                records[item.id] = item.record
+        problems = self.complete(records)
+        for ident, record in records.items():
+            digest.update(b"%b\n%b\n" % (ident.encode(), record))
+        digest.update(repr(problems).encode("utf-8", "backslashreplace"))
+        return digest.digest()
 
     @abstractmethod
     def task_of(self, ident: str, record: bytes) -> Task | Problem:

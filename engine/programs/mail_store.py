@@ -36,6 +36,8 @@ RESCAN_SECONDS = 600.0
 """Seconds between full scans: `revisions` finds each change in between."""
 VERIFIED_SECONDS = 10.0
 """Seconds for which a message counts as looked at just before."""
+NOT_NAMED = "the program did not name it; does it get standard input? (see doctor)"
+"""Why an act that ended well has not changed a message."""
 LISTINGS_TO_MISS = 2
 """Listings in a row without a message after which it is gone: one may miss what is moving."""
 
@@ -73,7 +75,7 @@ class MailStore(Store):
         self._changed: set[str] = set()
         """Messages that are other ones in the last listing, and were not looked up since."""
         self._is_listing, self._listed_at, self._cost = False, -1.0, 0.0
-        self._poll_at = -1.0
+        self._poll_at, self._fingerprint = -1.0, b""
         self._verified: dict[str, Task] = {}
         self._verified_at = 0.0
         self._copy_facts()
@@ -100,14 +102,15 @@ class MailStore(Store):
     def _scan_all(self) -> Iterator[Task | Problem]:
         yield from self._listing(SAMPLE_TASKS)
         by_state = {state: list[str]() for state in self.states}
-        for ident, its in self._summaries():
-            by_state[its.state].append(ident)
         self.expected_tasks, records = len(self._records), self._records
+        state_of, task_of = self._server.state_of, self._server.task_of
+        for ident, record in records.items():
+            by_state[state_of(ident, record)].append(ident)
         self._changed.clear()
         for ids in by_state.values():
             ids.sort()
             for ident in ids:
-                yield self._server.task_of(ident, records[ident])
+                yield task_of(ident, records[ident])
         yield from self._problems.values()
 
     def _list(self) -> None:
@@ -116,7 +119,7 @@ class MailStore(Store):
 
     def _listing(self, sample: int) -> Iterator[Task | Problem]:
         """Read a listing to its end, and keep its records; yield the tasks of its first lines."""
-        began, records = self._steady(), dict[str, bytes]()
+        began, records, before = self._steady(), dict[str, bytes](), self._records
         problems = list[Problem]()
         self._is_listing = True
         try:
@@ -127,6 +130,9 @@ class MailStore(Store):
                 ident, record = item
                 if len(records) < sample:
                     yield self._server.task_of(ident, record)
+                known = before.get(ident)
+                if known is not None and known.startswith(record):
+                    record = known  # not in memory twice; `complete` sees to what follows
                 records[ident] = record  # of two lines, the later one
             problems += self._server.complete(records)
         finally:
@@ -143,7 +149,8 @@ class MailStore(Store):
     def _compare(self, records: Mapping[str, bytes]) -> None:
         """Note which messages differ from the listing before, and which are missing."""
         before = self._records
-        self._changed = {each for each, record in records.items() if before.get(each) != record}
+        if before:  # of the first listing, none is looked up
+            self._changed = {i for i, record in records.items() if before.get(i) is not record}
         times = {each: n + 1 for each, n in self._absent.items() if n < LISTINGS_TO_MISS}
         times |= {each: 1 for each in before if each not in self._absent}
         self._absent = {each: n for each, n in times.items() if each not in records}
@@ -160,16 +167,19 @@ class MailStore(Store):
             yield ident, state, rev
 
     def _wait(self, seconds: float) -> Collection[str] | None:
-        """See `ChangeSource.wait`: no server reports its changes. What follows None is spaced by
-        the cost of listings."""
+        """See `ChangeSource.wait`: no server reports its changes, so listings are compared. What
+        follows None is one more listing, which counts too."""
         now = self._steady()
         if self._poll_at < 0:
             self._poll_at = now + self._server.poll_seconds
-        if now >= self._poll_at:
-            self._poll_at = now + self._server.poll_seconds
-            return None
-        self._pause(min(seconds, self._poll_at - now))
-        return ()
+        if now < self._poll_at:
+            self._pause(min(seconds, self._poll_at - now))
+            return ()
+        before, self._fingerprint = self._fingerprint, self._server.fingerprint()
+        ended, has_changed = self._steady(), before != self._fingerprint
+        rest = COST_FACTOR * (ended - now) * (2 if has_changed else 1)
+        self._poll_at = ended + max(self._server.poll_seconds, rest)
+        return None if has_changed else ()
 
     def _copy_facts(self) -> None:
         """Listings show what can be done now."""
@@ -374,24 +384,28 @@ class MailStore(Store):
         self._changed.difference_update(task.id for task in tasks)
         open_ids = [task.id for task in tasks if task.id not in {*result.done, *result.refused}]
         later: dict[str, Task | Problem] | None = {}
-        if open_ids and not result.is_complete:
+        if open_ids:  # also after a complete run: a prefix may pass on no standard input
             try:
                 answers = self._current(open_ids)
                 later = {one.id if isinstance(one, Task) else one.where: one for one in answers}
             except Unavailable as error:
-                later, result = None, result._replace(why=f"{result.why}; {error}")
+                later, result = (
+                    None,
+                    result._replace(why=f"{result.why}; {error}".removeprefix("; ")),
+                )
         for move, task in zip(moves, tasks, strict=True):
             if task.id in result.done:
                 yield Outcome(move, rev=result.done[task.id])
             elif why := result.refused.get(task.id):
                 yield Outcome(move, error=Unsupported(why))
-            elif result.is_complete:
+            elif later is None:
+                yield Outcome(move, error=Unavailable(f"unknown: {result.why or NOT_NAMED}"))
+            elif result.is_complete and not _is_still(task, later.get(task.id)):
                 where = self._server.queue_of(task)
                 yield Outcome(move, error=Gone(f"not in {where} any more"))
-            elif later is None:
-                yield Outcome(move, error=Unavailable(f"unknown: {result.why}"))
             else:
-                yield _outcome_later(move, task, later.get(task.id), result.why)
+                why = result.why or NOT_NAMED
+                yield _outcome_later(move, task, later.get(task.id), why)
 
     @override
     def restore_image(self, task: Task, image: bytes, state: State) -> Task:
@@ -417,6 +431,13 @@ class MailStore(Store):
             raise Unsupported(why)
 
 
+def _is_still(old: Task, now: Task | Problem | None) -> bool:
+    """True if a message is unchanged, or cannot be looked at."""
+    if not isinstance(now, Task):
+        return now is not None
+    return now.state is old.state and identity(now.rev) == identity(old.rev)
+
+
 def _outcome_later(move: Move, old: Task, now: Task | Problem | None, why: str) -> Outcome:
     """The outcome of a move whose act ended without a line for it, by another look."""
     new = move.new
@@ -428,6 +449,6 @@ def _outcome_later(move: Move, old: Task, now: Task | Problem | None, why: str) 
         return Outcome(move, error=Gone("not there any more"))
     if new is not None and now.state is new.state and now.state is not old.state:
         return Outcome(move, rev=now.rev)
-    if now.state is old.state and identity(now.rev) == identity(old.rev):
+    if _is_still(old, now):
         return Outcome(move, error=Unavailable(f"unchanged: {why}"))
     return Outcome(move, error=Gone("changed meanwhile"))

@@ -215,7 +215,7 @@ def prefix_of(config: Config, address: Address) -> Prefix:
     names = ", ".join(config.via)
     where = f" of {safe_line(config.path)}" if config.path else ""
     expected = f"expected one of {names}" if names else "it has no names: add its words there"
-    raise Unavailable(f"{address.text}: no {name or 'name'} in `via`{where}: {expected}")
+    raise Unavailable(f"no {name or 'name'} in `via`{where}: {expected}")
 
 
 def path_of(address: Address) -> str:
@@ -230,7 +230,7 @@ def path_of(address: Address) -> str:
     path = f"/{unquote(path)}"
     if path in ("/", "//") or "?" in address.text or address.password or path != _normal(path):
         example = f"{address.scheme}://{name.rpartition('@')[2]}{_normal(path)}"
-        raise Unavailable(f"{address.text}: expected SCHEME://NAME/PATH, such as {example}")
+        raise Unavailable(f"expected SCHEME://NAME/PATH, such as {example}, not {address.text}")
     return path
 
 

@@ -84,7 +84,7 @@ STEP = 50
 
 LINES = {
     "engine.places": 1250,
-    "engine.programs": 1750,
+    "engine.programs": 1800,
     "engine": 1850,
     "engine.config": 2350,
     "engine.delivery": 1200,
@@ -94,10 +94,10 @@ LINES = {
     "engine.formats": 450,
     "engine.formats.base": 2300,
     "engine.formats.bullmq": 7300,
-    "engine.formats.exim": 2100,
+    "engine.formats.exim": 2200,
     "engine.formats.kannader": 4400,
     "engine.formats.nftban": 5800,
-    "engine.formats.postfix": 1800,
+    "engine.formats.postfix": 1900,
     "engine.formats.zgb": 5850,
     "engine.formats.zmailer": 14800,
     "engine.index": 3050,

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from engine.formats.exim import lines, rules
 from engine.formats.exim.programs import Exim
 from engine.places.place import WholeQueueFigures
-from engine.store import Unavailable
 from engine.text.figures import format_bytes, format_count
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
@@ -118,15 +117,23 @@ def find_daemon(exim: Exim) -> Daemon:
     if not any(map(_is_daemon, found.values())):
         name = posixpath.basename(exim.words[0])
         links = ("-maxdepth", "2", "-name", "exe", "-lname", f"*/{name}*", "-printf", "%h\\n")
-        out, end = exim.prefix.run(("find", "/proc", *links))
+        out, end = exim.helpers.run(("find", "/proc", *links))
         # Links of other users' processes cannot be read without root; some end meanwhile.
-        is_known = not exim.refusal and not exim.prefix.why_failed(end)
+        is_known = not exim.refusal and not exim.helpers.why_failed(end)
         pids = [line.decode("utf-8", "replace").rpartition("/")[2] for line in out]
-        found = _command_lines(exim, [pid for pid in pids if pid.isdecimal()][:MAX_PROCESSES])
+        found = _command_lines(exim, _with_our_root(exim, pids[:MAX_PROCESSES]))
     daemons = {pid: words for pid, words in found.items() if _is_daemon(words)}
     options = [word for words in daemons.values() for word in words if word.startswith("-q")]
     interval = next((one.lstrip("-qfil") for one in options if one[-1:].isalpha()), "")
     return Daemon(tuple(map(int, daemons)), interval, is_known or bool(daemons))
+
+
+def _with_our_root(exim: Exim, pids: list[str]) -> list[str]:
+    """Those of these processes whose `/` is the one of our programs: others are in containers."""
+    paths = {f"/proc/{pid}/root": pid for pid in pids if pid.isdecimal()}
+    out, _ = exim.helpers.run(("stat", "-L", "-c", "%d:%i %n", "/", *paths))
+    places = dict(line.decode("utf-8", "replace").split(" ")[::-1] for line in out)
+    return [pid for path, pid in paths.items() if places.get(path, "") == places.get("/")]
 
 
 def _command_lines(exim: Exim, pids: list[str]) -> Mapping[str, list[str]]:
@@ -225,13 +232,3 @@ def hold_facts(exim: Exim) -> Iterator[tuple[str, str]]:
     for name in ("timeout_frozen_after", "ignore_bounce_errors_after", "auto_thaw"):
         seconds = exim.seconds(name)
         yield name, format_rough_duration(seconds) if seconds else "never"
-
-
-def require_list_rights(exim: Exim) -> None:
-    """Check that the user may list the queue.
-
-    Raises:
-        Unavailable: he may not; the text has the command that may.
-    """
-    if exim.list_refusal:
-        raise Unavailable(exim.list_refusal)

@@ -90,12 +90,9 @@ class EximFormat(Format):
     def describe_next_tries(
         self, setup: Setup, tasks: Sequence[Task], now: float
     ) -> Mapping[str, str]:
-        """The records of the retry database, which has hosts and addresses, not messages."""
-        from engine.formats.exim.parts import describe_next_try
-        from engine.formats.exim.place import find_exim
+        from engine.formats.exim.place import describe_next_tries
 
-        exim = find_exim(setup)
-        return {one.id: describe_next_try(exim, one) for one in tasks}
+        return describe_next_tries(setup, tasks)
 
     @override
     def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:

@@ -25,7 +25,7 @@ _LINE = re.compile(rf"({ID}) (.*)", re.ASCII | re.DOTALL)
 _FACTS = (
     rb"\n(?:[^\n]{1,60}\]: )?(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^ \n]* (?:[+-]\d{4} )?)?"
     rb"(?:\[\d+\] )?(?P<id>" + ID.encode() + rb") (?:(?P<reason>==|\*\*) |(?P<account><=) "
-    rb"|(?P<end>Completed$|Completed\n|removed by |moved from ))"
+    rb"|(?P<end>Completed$|Completed\n|removed by ))"
 )
 
 _SENDER = re.compile(r'(?:"(?:[^"\\]|\\.)*"\S*|\S+)')

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 from engine.formats.exim import lines
+from engine.formats.exim.lines import RetryRecord
 from engine.formats.exim.programs import TRASH, Exim
 from engine.model import Part, State, Task
 from engine.store import MAX_PART_BYTES, Gone, Unavailable
@@ -31,7 +32,7 @@ def mail_parts(exim: Exim, task: Task) -> Iterator[Part]:
     yield Part("message", f"{exim.spool}: {task.id}", task.bytes, facts)
     for name, option in PARTS.items():
         yield Part(name, f"{base} {option} {task.id}")
-    if domains := _domains(task):
+    if domains := domains_of(task):
         yield Part(RETRY, f"exinext {' '.join(domains)}")
 
 
@@ -80,34 +81,26 @@ def _describe(task: Task) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def _domains(task: Task) -> list[str]:
+def domains_of(task: Task) -> list[str]:
     """The first domains of its open recipients that may be words of a command."""
     domains = (one.rpartition("@")[2].lower() for one in task.recipients)
     return [*dict.fromkeys(one for one in domains if _is_domain(one))][:MAX_DOMAINS]
 
 
-def _find_retries(exim: Exim, task: Task) -> Iterator[tuple[str, list[lines.RetryRecord]]]:
-    """What `exinext` prints for each domain, and the records in it."""
+def ask_retries(exim: Exim, domain: str) -> str:
+    """What `exinext` prints for a domain."""
     program = posixpath.join(posixpath.dirname(exim.words[0]), "exinext")
-    for domain in _domains(task):
-        found = b"\n".join(exim.other(program, *exim.words[1:], domain))
-        text = found.decode("utf-8", "replace")
-        yield text or f"no answer of {program}", lines.parse_retries(text)
+    out = exim.other(program, *exim.words[1:], domain)
+    return b"\n".join(out).decode("utf-8", "replace") or f"no answer of {program}"
 
 
-def _next_try(record: lines.RetryRecord) -> str:
-    return f"{record.next_try} for {record.what} (retry database)"
+def describe_retry(record: RetryRecord) -> str:
+    """The next try of a record, with what it is for and how it is known."""
+    return safe_line(f"{record.next_try} for {record.what} (retry database)")
 
 
 def _read_retries(exim: Exim, task: Task) -> bytes:
-    """What `exinext` has for each domain, with the next try first."""
-    text = []
-    for found, records in _find_retries(exim, task):
-        text += [*(f"next try {_next_try(one)}" for one in records), found]
-    return "\n".join(text).encode("utf-8", "replace")
-
-
-def describe_next_try(exim: Exim, task: Task) -> str:
-    """When the hosts and addresses of a message are tried next; "" if nothing is recorded."""
-    records = [one for _, found in _find_retries(exim, task) for one in found if one.next_try]
-    return "; ".join(map(_next_try, records))
+    """What the retry database has for each domain, with the next tries before it."""
+    texts = [ask_retries(exim, domain) for domain in domains_of(task)]
+    tries = [f"next try {describe_retry(one)}" for t in texts for one in lines.parse_retries(t)]
+    return "\n".join((*tries, *texts)).encode("utf-8", "replace")

@@ -99,8 +99,7 @@ def bar_delivered(task: Task, now: float) -> str:
 
 TRASH_WARNING = "moved to the queue spooldeck-trash: exim -bp does not show it"
 BOUNCE_WARNING = "the sender gets a report"
-DELIVER_WARNING = "Exim decides; frozen mail is not thawed"
-HOLDS = "cancelled or thawed by Exim at its time: see the task"
+DELIVER_WARNING = "one process for each: for more than 100, use control run-queue"
 
 
 def edges(
@@ -119,6 +118,7 @@ def edges(
     )
     promote = Edge(
         frozenset({"due"}),
+        warning=DELIVER_WARNING,
         undoable=False,
         value_problem=accept_only_now,
         exact=False,

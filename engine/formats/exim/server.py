@@ -24,6 +24,7 @@ from engine.override import override
 from engine.programs.mail_log import MailFacts
 from engine.programs.mail_server import ActResult, ListedMail, MailServer, MailSummary
 from engine.store import Control, Outlook, Unavailable
+from engine.system.run_program import ProgramEnd
 from engine.text.safe import clean_error, safe_line
 from engine.text.times import format_time
 
@@ -38,8 +39,8 @@ WORDS = {"done": State.PENDING, "bounce": State.HELD}
 """No recipient is open; frozen, and itself a report to a sender."""
 
 IDS_PER_ACT = 100
-POLL_SECONDS, ARGUMENTS_POLL_SECONDS = 10.0, 60.0
-"""Least seconds between listings; if each call writes a line into the main log."""
+POLL_SECONDS, CALL_SECONDS = 10.0, 60.0
+"""Least seconds between listings; between calls of Exim, if each writes a line into its log."""
 DELIVERIES, DELIVERY_SECONDS = 4, 10.0
 """Deliveries that are started at a time, and for how long each is watched before it is left."""
 
@@ -108,7 +109,8 @@ class EximServer(MailServer):
         self._clock, self._listed = clock, listed
         self._pids: Mapping[str, str] = {}
         self._in_trash: frozenset[str] = frozenset()
-        self.poll_seconds = ARGUMENTS_POLL_SECONDS if exim.has_argument_log else POLL_SECONDS
+        self.poll_seconds = POLL_SECONDS
+        self._set_poll_seconds()
         self._limits = exim.limits
         self.edges: Edges = rules.edges(
             self._limits,
@@ -128,7 +130,7 @@ class EximServer(MailServer):
         if self._exim.list_refusal:
             raise Unavailable(self._exim.list_refusal)
         yield from self._listing(self._exim.stream("-bpru"), is_trash=False)
-        if not self._exim.trash_refusal:
+        if not self._exim.trash_refusal and not self._is_trash_empty():
             yield from self._listing(self._exim.stream(TRASH, "-bpru"), is_trash=True)
 
     def _listing(
@@ -152,12 +154,18 @@ class EximServer(MailServer):
         self._pids = self._read_pids()
         in_trash = [ident for ident, record in records.items() if record[1:2] in b"tz"]
         self._in_trash = frozenset(in_trash)
+        self._set_poll_seconds()
         times = self._read_trash(in_trash)
         for ident, record in records.items():
             extra = times.get(ident, NO_EXTRA) if ident in self._in_trash else self._extra(ident)
             records[ident] = extra.line() + record
         self._listed(records)
         return ()
+
+    def _set_poll_seconds(self) -> None:
+        """A listing is one call of Exim, or two with messages in the trash queue."""
+        if self._exim.has_argument_log:
+            self.poll_seconds = CALL_SECONDS * (2 if self._in_trash else 1)
 
     def _extra(self, ident: str) -> MailExtra:
         """What is known of a message in the default queue."""
@@ -181,12 +189,38 @@ class EximServer(MailServer):
         inodes = (line.decode("utf-8", "replace").partition(" ")[::2] for line in found)
         return {name.removesuffix("-D"): by_inode[n] for n, name in inodes if n in by_inode}
 
+    @override
+    def fingerprint(self) -> bytes:
+        """The names and change times of header files, journals and message logs: Exim is not run.
+        Without the right to see them, a listing."""
+        spool = self._exim.spool
+        what = ("-type", "f", "-not", "-name", "*-D", "-printf", "%f %C@\\n")
+        digest, pids = blake2b(), self._read_pids()
+        for number, folder in enumerate(("input", "msglog", TRASH_QUEUE)):
+            found, end = self._exim.helpers.run(("find", f"{spool}/{folder}", *what))
+            if number == 0 and (end.status or self._exim.helpers.why_failed(end)):
+                return super().fingerprint()
+            digest.update(b"\n".join((*sorted(found), b"")))
+        digest.update(repr(sorted(pids.items())).encode())
+        return digest.digest()
+
+    def _find_in_trash(self) -> tuple[list[bytes], ProgramEnd]:
+        """The change time and the name of each header file in the trash queue."""
+        folder, names = f"{self._exim.spool}/{TRASH_QUEUE}/input", ("-name", "*-H")
+        return self._exim.helpers.run(("find", folder, *names, "-printf", "%C@ %f\\n"))
+
+    def _is_trash_empty(self) -> bool:
+        """True only if the files show it: this saves a call of Exim for each listing."""
+        found, end = self._find_in_trash()
+        if end.status == 0:
+            return not found
+        return end.last_error.endswith("No such file or directory")
+
     def _read_trash(self, ids: Sequence[str]) -> Mapping[str, MailExtra]:
         """When messages came into the trash queue, and whether we moved them."""
         if not ids:
             return {}
-        folder, names = f"{self._exim.spool}/{TRASH_QUEUE}/input", ("-name", "*-H")
-        found = self._exim.other("find", folder, *names, "-printf", "%C@ %f\\n")
+        found, _ = self._find_in_trash()
         pairs = (line.decode("utf-8", "replace").partition(" ")[::2] for line in found)
         changed = {name.removesuffix("-H"): rules.to_time(moment) for moment, name in pairs}
         moved = self._record.read()
@@ -198,7 +232,7 @@ class EximServer(MailServer):
             else:
                 by, shown = (BY_US if is_ours(at, since) else BY_HAND), since
             when = "" if shown is None else f"{shown:.0f}"
-            extras[ident] = MailExtra(since=when, moved_by=by)
+            extras[ident] = self._extra(ident)._replace(pid="", since=when, moved_by=by)
         return extras
 
     @override
@@ -219,24 +253,26 @@ class EximServer(MailServer):
     @override
     def task_of(self, ident: str, record: bytes) -> Task | Problem:
         state, word, rev = self.summarize(ident, record)
-        first, envelope, *addresses = record.split(b"\n")
-        known = MailExtra(*first.decode("utf-8", "replace").split("\t")) if first else NO_EXTRA
-        size, _, rest = envelope[1:].decode("utf-8", "replace").partition("\t")
-        login, _, sender = rest.partition("\t")
-        recipients = tuple(safe_line(one.decode("utf-8", "replace")) for one in addresses)
+        first, envelope, *addresses = record.decode("utf-8", "replace").split("\n")
+        known = MailExtra(*first.split("\t")) if first else NO_EXTRA
+        size, login, sender = envelope[1:].split("\t", 2)
+        recipients = tuple(map(safe_line, addresses))
         created, to = lines.arrival_time(ident), recipients[0] if recipients else ""
-        frozen = envelope[:1] in b"fz"
-        facts = {
-            "login": safe_line(login),
-            "size": f"{size}, rounded by Exim" if size[-1:] in ("K", "M") else "",
-            "failed at": format_time(float(known.failed_at)) if known.failed_at else "",
-            SINCE_KEY: known.since,
-            MOVED_BY_KEY: known.moved_by,
-            "frozen": "yes" if frozen and state is State.TRASH else "",
-            "cancelled by Exim": self._limits.describe_end(created, sender) * (state is State.HELD),
-        }
+        facts: dict[str, str] = {}
+        if login:
+            facts["login"] = safe_line(login)
         if not size:
             facts["damage"] = "its data file is missing"
+        elif size[-1] in "KM":
+            facts["size"] = f"{size}, rounded by Exim"
+        if known.failed_at:
+            facts["failed at"] = format_time(float(known.failed_at))
+        if state is State.HELD and (end := self._limits.describe_end(created, sender)):
+            facts["cancelled by Exim"] = end
+        elif state is State.TRASH:
+            facts |= {SINCE_KEY: known.since} if known.since else {}
+            facts |= {MOVED_BY_KEY: known.moved_by} if known.moved_by else {}
+            facts |= {"frozen": "yes"} if envelope[:1] == "z" else {}
         return Task(
             id=ident,
             kind="mail",
@@ -250,12 +286,12 @@ class EximServer(MailServer):
             destination=to,
             sender=safe_line(sender) or "<>",
             recipients=recipients,
-            account=known.account or safe_line(login),
+            account=known.account or facts.get("login", ""),
             bytes=lines.parse_size(size),
-            error=clean_error(known.error),
+            error=clean_error(known.error) if known.error else "",
             lease=Lease(f"PID {known.pid}", 0.0) if state is State.ACTIVE else None,
             rev=rev,
-            extra={name: value for name, value in facts.items() if value},
+            extra=facts,
         )
 
     # ---- single messages

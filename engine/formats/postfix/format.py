@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,19 @@ from engine.text.times import format_time
 
 if TYPE_CHECKING:
     from engine.config.place_address import Address
+    from engine.doctor.finding import Finding
     from engine.formats.base.format import InstalledPlace, Setup
     from engine.formats.postfix.instance import Instance
     from engine.model import Task
     from engine.places.place import Place
     from engine.programs.mail_log import MailLog
     from engine.store import Store
+
+
+SUDO_PROGRAMS = tuple(
+    f"/usr/sbin/{name}" for name in ("postconf", "postqueue", "postsuper", "postcat")
+)
+"""The programs that a rule of sudo on another host must allow."""
 
 
 class PostfixFormat(Format):
@@ -97,6 +104,16 @@ class PostfixFormat(Format):
         return waiting | {
             id: f"due {format_time(when)}, tried by {by[id]} ({run})" for id, when in due.items()
         }
+
+    @override
+    def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:
+        """Those of its prefix, then those of any store."""
+        from engine.programs.prefix import prefix_of
+        from engine.programs.prefix_checks import check_prefix
+
+        with suppress(Unavailable):  # the check of the store reports an unknown name
+            yield from check_prefix(prefix_of(setup.config, setup.address), SUDO_PROGRAMS)
+        yield from super().findings(setup)
 
 
 def _instance_of(setup: Setup) -> Instance:

@@ -76,9 +76,15 @@ class Marks:
             return False
         return ctime is None or ctime <= mark.at + MARGIN_SECONDS
 
-    def get(self, ident: str) -> Mark | None:
-        """The mark of the last `read` of an id."""
-        return self._known[1].get(ident)
+    def version(self) -> object:
+        """What differs after each change of the marks."""
+        self.read()
+        return self._known[0]
+
+    @property
+    def known(self) -> Mapping[str, Mark]:
+        """The marks of the last `read`, by id."""
+        return self._known[1]
 
     def add(self, marks: Collection[Mark], stale: Collection[str] = ()) -> None:
         """Add marks, durable on return; those of `stale` ids are removed if they are older than an

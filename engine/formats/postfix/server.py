@@ -7,19 +7,19 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 
-from engine.formats.postfix import acts
+from engine.formats.postfix import acts, lines
 from engine.formats.postfix.acts import RELEASE, VERBS, Verb, queue_of
 from engine.formats.postfix.instance import Instance
 from engine.formats.postfix.lines import (
-    EXPIRED_KEY,
     NULL_SENDER,
     PID_KEY,
     STATES,
+    SUSPENDED_KEY,
     WORDS,
     Envelope,
     FileTimes,
-    Record,
     count_recipients,
     domain_of,
     extra_of,
@@ -27,11 +27,8 @@ from engine.formats.postfix.lines import (
     is_queue_id,
     parse_envelopes,
     parse_line,
-    parse_record,
     parse_times,
     state_of,
-    summary_of,
-    task_of,
     word_of,
 )
 from engine.formats.postfix.marks import Mark, Marks
@@ -156,40 +153,51 @@ class PostfixServer(MailServer):
     @override
     def complete(self, records: dict[str, bytes]) -> Sequence[Problem]:
         """Add the times of files, and the processes that deliver; return the damaged files."""
-        problems = list[Problem]()
+        problems, heads = (
+            list[Problem](),
+            {
+                f"{self.instance.queue_folder}/{name}".encode(): head
+                for name, head in _HEADS.items()
+            },
+        )
         for ident, times, folder in self._find_times():
-            if folder.endswith("/corrupt"):
+            record = records.get(ident)
+            if record is not None and record.startswith(heads.get(folder, b"?")):
+                if not record.endswith(times):
+                    records[ident] = b"%b\n%b" % (record.partition(b"\n")[0], times)
+            elif folder.endswith(b"/corrupt") and self.is_id(ident):
                 what = "Postfix has moved it to the queue corrupt: postcat shows its file"
                 its = parse_times(times)
-                since = float(its.ctime) if its else None
+                since = None if its is None else float(its.ctime)
                 problems.append(Problem(f"corrupt/{ident}", what, since=since))
-                continue
-            head = _HEADS[folder.rpartition("/")[2]]
-            if ident in records and records[ident].startswith(head):
-                records[ident] = b"%b\n%b" % (records[ident], times)
         active = [i for i, record in records.items() if record.startswith(_HEADS["active"])]
         self._delivering = self._find_delivering(active)
-        for ident, pid in self._delivering.items():
-            records[ident] = b"%b\n%b" % (records[ident].partition(b"\n")[0], pid.encode())
+        for ident in active:
+            line, pid = records[ident].partition(b"\n")[0], self._delivering.get(ident, "")
+            records[ident] = b"%b\n%b" % (line, pid.encode()) if pid else line
         held = (i for i, record in records.items() if record.startswith(_HEADS["hold"]))
         self._stale_marks = {*self._marks.read()} - {*held}
         self._records = records
         self._set_edges()
         return problems
 
-    def _find_times(self) -> Iterator[tuple[str, bytes, str]]:
-        """Yield id, `MTIME CTIME MODE` and folder of the files that wait or are on hold."""
+    def _find_files(self) -> list[bytes]:
+        """The lines of find(1) for the files that wait, are on hold or damaged."""
         queue = self.instance.queue_folder
         folders = [f"{queue}/{name}" for name in ("deferred", "hold", "corrupt")]
         words = ["find", *folders, "-type", "f", "-printf", r"%f %T@ %C@ %m %H\n"]
-        lines, end = self.instance.prefix.run(words)
-        is_allowed = end.status == 0 or bool(lines)
-        self.has_times = is_allowed and not end.limit
-        for line in lines:
-            ident, _, rest = line.decode("utf-8", "replace").partition(" ")
-            times, _, folder = rest.rpartition(" ")
-            if self.is_id(ident) and folder.startswith(f"{queue}/"):
-                yield ident, times.encode(), folder
+        found, end = self.instance.prefix.run(words)
+        self.has_times = (end.status == 0 or bool(found)) and not end.limit
+        return found
+
+    def _find_times(self) -> Iterator[tuple[str, bytes, bytes]]:
+        """Yield id, `MTIME CTIME MODE` and folder of these files."""
+        for line in self._find_files():
+            fields = line.split(b" ", 4)
+            if len(fields) == 5:
+                name, mtime, ctime, mode, folder = fields
+                seconds = mtime.partition(b".")[0], ctime.partition(b".")[0]
+                yield name.decode("ascii", "replace"), b"%b %b %b" % (*seconds, mode), folder
 
     def _find_delivering(self, ids: Sequence[str]) -> dict[str, str]:
         """The PIDs of the processes that deliver these active messages: each has a shared lock on
@@ -212,17 +220,45 @@ class PostfixServer(MailServer):
                 delivering[by_inode[int(number)]] = fields[4]
         return delivering
 
-    def _parse(self, ident: str, record: bytes) -> Record:
-        return parse_record(ident, record, self._marks.is_trash, has_times=self.has_times)
+    @override
+    def fingerprint(self) -> bytes:
+        """Of the lines of the listing and of the times of files, which are not parsed."""
+        digest, active = blake2b(repr(self._marks.version()).encode()), []
+        program = self.instance.start("postqueue", "-j")
+        try:
+            for line in program.lines():
+                digest.update(line)
+                if line.startswith(_HEADS["active"]):
+                    active.append(line)
+        finally:
+            program.close()
+        if program.end is not None and (why := self.instance.why_failed(program.end)):
+            raise Unavailable(why)
+        for line in self._find_files():
+            digest.update(line)
+        parsed = (parse_line(0, line) for line in active)
+        ids = [mail.id for mail in parsed if isinstance(mail, ListedMail)]
+        digest.update(repr(self._find_delivering(ids)).encode())
+        return digest.digest()
 
     @override
     def summarize(self, ident: str, record: bytes) -> MailSummary:
-        return summary_of(self._parse(ident, record))
+        return lines.summarize(ident, record, self._marks.is_trash, has_times=self.has_times)
+
+    @override
+    def state_of(self, ident: str, record: bytes) -> State:
+        return lines.state_in(ident, record, self._marks.known, self._marks.is_trash)
 
     @override
     def task_of(self, ident: str, record: bytes) -> Task | Problem:
-        mark = self._marks.get(ident)
-        return task_of(ident, self._parse(ident, record), mark.at if mark else None)
+        mark = self._marks.known.get(ident)
+        return lines.task_of(
+            ident,
+            record,
+            self._marks.is_trash,
+            None if mark is None else mark.at,
+            has_times=self.has_times,
+        )
 
     # ---- looks
 
@@ -243,9 +279,8 @@ class PostfixServer(MailServer):
         for envelope in envelopes:
             if (its := times.get(envelope.id)) is not None and envelope.identity:
                 self._envelopes[envelope.id] = envelope, its
-                record = records.get(envelope.id)
-                known = self._parse(envelope.id, record) if record is not None else None
-                yield self._task_shown(envelope, its, known, delivering.get(envelope.id, ""))
+                record = records.get(envelope.id, b"")
+                yield self._task_shown(envelope, its, record, delivering.get(envelope.id, ""))
 
     def _look(self, ids: Sequence[str]) -> tuple[list[Missing | Problem], list[Envelope]]:
         """The envelopes of these messages, and what else is known of them. postcat ends at the
@@ -281,7 +316,7 @@ class PostfixServer(MailServer):
         if not self.instance.is_local:
             moment, known = self._far_times
             if time.monotonic() > moment + TIMES_SECONDS:
-                found = ((ident, parse_times(times)) for ident, times, _ in self._find_times())
+                found = ((ident, parse_times(text)) for ident, text, _ in self._find_times())
                 known = {ident: times for ident, times in found if times is not None}
                 self._far_times = time.monotonic(), known
             return known
@@ -294,25 +329,21 @@ class PostfixServer(MailServer):
             all_times[one.id] = FileTimes(int(its.st_mtime), int(its.st_ctime), its.st_mode)
         return all_times
 
-    def _task_shown(
-        self, envelope: Envelope, times: FileTimes, known: Record | None, pid: str
-    ) -> Task:
+    def _task_shown(self, envelope: Envelope, times: FileTimes, record: bytes, pid: str) -> Task:
         """The task of an envelope. It has no reasons: those of the listing are valid if the file's
         time has not changed, as each attempt sets it."""
         ident, queue, identity = envelope.id, envelope.queue, envelope.identity
         addresses = tuple(envelope.values("recipient"))
         trash = queue == "hold" and self._marks.is_trash(ident, identity, times.ctime)
         state = state_of(queue, is_expired=times.is_expired, is_trash=trash)
-        mark = self._marks.get(ident)
         base: Task | Problem | None = None
-        if known is not None and known.identity == identity:
-            base = task_of(ident, known._replace(state=State.PENDING, detail=b""), None)
-        is_sure = (
-            isinstance(base, Task)
-            and known is not None
-            and (known.times is None or known.times.mtime == times.mtime)
-        )
-        if not isinstance(base, Task):
+        listed_at = parse_times(record.partition(b"\n")[2])
+        if record:
+            base = lines.task_of(ident, record, lambda *mark: False, None, has_times=True)
+        if not isinstance(base, Task) or not base.rev.startswith(f"{identity}."):
+            base = None
+        is_sure = base is not None and (listed_at is None or listed_at.mtime == times.mtime)
+        if base is None:
             sender = "".join(envelope.values("sender")[:1])
             base = Task(
                 ident,
@@ -331,15 +362,16 @@ class PostfixServer(MailServer):
         detail = str(times.mtime) if is_filed else pid
         values = {name: envelope.attribute(name) for name in _SHOWN_ATTRIBUTES}
         extra = {name: value for name, value in values.items() if value}
-        extra |= base.extra if is_sure else {}
-        extra |= extra_of(state, queue, times, mark.at if mark else None)
-        if trash and times.is_expired:
-            extra[EXPIRED_KEY] = "yes"
+        if is_sure and SUSPENDED_KEY in base.extra:
+            extra[SUSPENDED_KEY] = base.extra[SUSPENDED_KEY]
+        mark = self._marks.known.get(ident)
+        marked_at = None if mark is None else mark.at
+        extra |= extra_of(state, queue, times, marked_at, is_expired=times.is_expired)
         if pid:
             extra[PID_KEY] = pid
         return base._replace(
             state=state,
-            word=word_of(state, queue, recipients=len(addresses), pid=pid),
+            word=word_of(state, queue, recipients=len(addresses), is_busy=bool(pid)),
             due=float(times.mtime) if is_filed else 0.0,
             error=base.error if is_sure else "",
             account=envelope.attribute("sasl_username"),
@@ -415,7 +447,7 @@ class PostfixServer(MailServer):
         was purged stays there."""
         stays, goes = list[Task](), list[Task]()
         for old in olds:
-            mark = self._marks.get(old.id)
+            mark = self._marks.known.get(old.id)
             was_held = mark is None or mark.queue == "hold"
             is_held = new is not None and (
                 new.state is State.HELD or (new.state is State.DEAD and was_held)

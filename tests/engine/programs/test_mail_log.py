@@ -10,6 +10,7 @@ import pytest
 
 from engine.formats.exim import log_lines as exim
 from engine.formats.postfix import log_lines as postfix
+from engine.programs import mail_log
 from engine.programs.mail_log import MailFacts, OpenMailLog
 from engine.programs.prefix import Prefix
 from tests.engine.task_builders import GOLDEN
@@ -190,3 +191,48 @@ def test_a_prefix_that_does_not_work_is_a_problem() -> None:
 
     assert not opened.files and any("exit code 1" in problem for problem in opened.problems)
     assert any("exit code 1" in problem for problem in facts.problems)
+
+
+def test_the_journal_is_read_if_there_is_no_file(tmp_path: Path) -> None:
+    """Its lines are copied and searched as those of a file; an empty one is a problem, as a user
+    without the right to it sees none."""
+    script = tmp_path / "journalctl"
+    head = "1795822574.000001 mx postfix/smtp[1]: 4D9752DA018: to=<a@b>, relay=none, "
+    printed = f"{head}status=deferred (refused)"
+    script.write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/words\necho "{printed}"\n')
+    script.chmod(0o755)
+    empty = tmp_path / "empty"
+    empty.write_text("#!/bin/sh\n")
+    empty.chmod(0o755)
+    log = postfix.mail_log("")._replace(paths=(str(tmp_path / "mail.log"),))
+    log = log._replace(journal=(str(script), "-q"))
+
+    opened, facts = OpenMailLog(log, since=1795822000.0), MailFacts(log)
+    nothing = OpenMailLog(log._replace(journal=(str(empty),)))
+
+    assert [file.read(0, 999).decode() for file in opened.files] == [f"{printed}\n"]
+    assert (tmp_path / "words").read_text().split()[-1] == "--since=@1795822000"
+    assert facts.read_on() == {"4D9752DA018"}
+    assert reason(facts, "4D9752DA018") == "refused"
+    assert (nothing.files, len(nothing.problems)) == ([], 1)
+    for each in (opened, nothing, facts):
+        each.close()
+
+
+def test_no_more_than_some_bytes_are_copied_from_another_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest are, and the first file that is not read is named; a compressed file arrives byte
+    by byte."""
+    path = tmp_path / "mainlog"
+    path.write_bytes(lines(*(f"{number} new" for number in range(9))))
+    (tmp_path / "mainlog.1.gz").write_bytes(gzip.compress(lines("old")) + b"\n")
+    (tmp_path / "mainlog.2.gz").write_bytes(gzip.compress(lines("older")))
+    log = exim.mail_log(str(path), Prefix("box", ("env",)))
+    monkeypatch.setattr(mail_log, "COPIED_BYTES", path.stat().st_size + 1)
+
+    opened = OpenMailLog(log)
+
+    assert [file.read(0, 9999)[-5:] for file in opened.files] == [b" old\n", b" new\n"]
+    assert [problem.partition(":")[0] for problem in opened.problems] == [f"{path}.2.gz"]
+    opened.close()

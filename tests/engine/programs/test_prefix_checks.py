@@ -1,7 +1,8 @@
-"""What the doctor finds about a prefix: a real ssh, a real sudo, and programs like docker."""
+"""What the doctor finds about a prefix: a real ssh, and programs like docker and sudo."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from engine.doctor.finding import Grade
 from engine.programs import prefix_checks
 from engine.programs.prefix import HERE, Prefix
 from engine.programs.prefix_checks import check_prefix
-from tests.container_programs import a_docker, a_kubectl
+from engine.system import users
+from tests.container_programs import a_docker, a_kubectl, a_sudo
 from tests.programs import a_script, needs, needs_root
 from tests.ssh_server import WELCOME, SshServer, running_sshd
 
@@ -120,21 +122,23 @@ def test_a_wrapper_needs_its_quoting(ssh: SshServer, tmp_path: Path) -> None:
     assert found(Prefix("mx2", (wrapper,), 1)) == RIGHT
 
 
-def test_sudo_without_a_rule_is_found() -> None:
-    """A real sudo that would ask for a password: input and words are checked without it, and the
-    fix is the line of sudoers.
+def test_sudo_without_a_rule_is_found(tmp_path: Path) -> None:
+    """Input and words are checked without it, and the fix is the line of sudoers, for the user that
+    logs in there.
     """
-    needs_root("to become another user")
-    user = ("chroot", "--userspec=65534:65534", "/")
-    programs = ("/usr/sbin/postqueue", "/usr/sbin/postsuper")
-    *right, (grade, problem, fix) = found(Prefix("mx2", (*user, needs("sudo"), "-n")), *programs)
+    sudo = a_sudo(tmp_path, "/usr/sbin/postqueue")
+    programs = ("/usr/sbin/postqueue", "/usr/sbin/postsuper", "/usr/sbin/postcat")
+    *right, (grade, problem, fix) = found(Prefix("mx2", (sudo, "-n", "-u", "root")), *programs)
     assert right == RIGHT
     assert grade == Grade.WARN
     assert problem == (
-        "mx2: sudo does not allow /usr/sbin/postqueue, /usr/sbin/postsuper: "
+        "mx2: sudo does not allow /usr/sbin/postsuper, /usr/sbin/postcat: "
         "sudo: a password is required"
     )
-    assert fix.endswith("ALL=(root) NOPASSWD: /usr/sbin/postqueue, /usr/sbin/postsuper")
+    user = users.user_name(os.getuid())
+    assert (
+        fix == f"visudo there: {user} ALL=(root) NOPASSWD: /usr/sbin/postsuper, /usr/sbin/postcat"
+    )
 
 
 def test_sudo_with_a_rule_is_right() -> None:

@@ -22,7 +22,7 @@ WHO = Who("root", "ana", "", "mx1", 4243)
 HOUR = 3600.0
 
 
-def setup_of(exim: EximServer, state: Path, **stores: object) -> Setup:
+def setup_of(exim: EximServer, state: Path) -> Setup:
     """The setup of the place with all our own files below a folder."""
     config = Config()._replace(via={"jail": exim.prefix})
     setup = setup_for(config, f"exim://jail{SPOOL}", {})
@@ -37,6 +37,13 @@ def opened(exim: EximServer, state: Path) -> Iterator[Store]:
         yield store
     finally:
         store.close()
+
+
+def open_by(script: str, state: str) -> Store:
+    """Open the store of the place with a script as its prefix."""
+    config = Config()._replace(via={"jail": (script,)}, via_quoting={"jail": 0})
+    setup = setup_for(config, f"exim://jail{SPOOL}", {})
+    return setup._replace(state_folder=state).open_store()
 
 
 def tasks_of(store: Store) -> dict[str, Task]:

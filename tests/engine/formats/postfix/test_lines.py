@@ -17,8 +17,9 @@ from engine.formats.postfix.lines import (
     is_queue_id,
     parse_envelopes,
     parse_line,
-    parse_record,
     parse_times,
+    state_in,
+    summarize,
     task_of,
 )
 from engine.formats.postfix.server import inode_of
@@ -50,7 +51,17 @@ def read(line: bytes, detail: bytes = b"") -> Task | Problem:
     mail = parse_line(1, line)
     assert isinstance(mail, ListedMail)
     record = mail.record + (b"\n" + detail if detail else b"")
-    return task_of(mail.id, parse_record(mail.id, record, no_trash, has_times=True), None)
+    task = task_of(mail.id, record, no_trash, None, has_times=True)
+    if isinstance(task, Task):
+        summary = summarize(mail.id, record, no_trash, has_times=True)
+        assert (task.state, task.word, task.rev) == summary
+        assert state_in(mail.id, record, (), no_trash) is task.state
+    return task
+
+
+def identity_in(line: bytes) -> str:
+    """The identity of a line of a listing."""
+    return summarize("3C6592DA4DC", line, no_trash, has_times=True).rev.partition(".")[0]
 
 
 @pytest.mark.parametrize("name", ["postqueue-j.deferred.jsonl", "postqueue-j.stopped.jsonl"])
@@ -58,7 +69,7 @@ def test_each_line_of_a_listing_is_a_task(name: str) -> None:
     """A task has each field of its line; the first reason is its error, without the prefix of a
     destination that Postfix has stopped to ask."""
     for line in lines_of(name):
-        fields, task = json.loads(line), read(line, b"1795822400.5 1795822100.0 700")
+        fields, task = json.loads(line), read(line, b"1795822400 1795822100 700")
         assert isinstance(task, Task)
         addresses = tuple(one["address"] for one in fields["recipients"])
         reasons = [one["delay_reason"] for one in fields["recipients"] if "delay_reason" in one]
@@ -160,14 +171,13 @@ def test_an_envelope_has_the_identity_of_its_line() -> None:
         b'"message_size": 1787, "forced_expire": false, "sender": "newsletter@shop.example.test", '
         b'"recipients": [{"address": "user68454@d014.example.test"}]}'
     )
-    record = parse_record(envelope.id, line, no_trash, has_times=True)
     assert (envelope.path, envelope.queue) == ("deferred/3/3C6592DA4DC", "deferred")
     assert (envelope.size, envelope.time("create_time")) == (1787, 1795822512)
     assert envelope.values("recipient") == ["user68454@d014.example.test"]
     assert envelope.attribute("client_address") == "127.0.0.1"
     assert envelope.attribute("sasl_username") == ""
     there = [line.replace(b"23:35:12", b"19:05:12") for line in envelope.lines]
-    assert envelope.identity == envelope._replace(lines=there).identity == record.identity
+    assert envelope.identity == envelope._replace(lines=there).identity == identity_in(line)
     assert envelope.image.startswith(b"id: 3C6592DA4DC\nmessage_size: ")
     assert b"deferred" not in envelope.image
 
@@ -200,8 +210,7 @@ def test_a_sender_is_compared_as_both_programs_print_it(sender: str, printed_sen
         f"sender: {printed_sender}".encode(),
     ]
     envelope = Envelope("3C6592DA4DC", "hold/3C6592DA4DC", lines)
-    record = parse_record("3C6592DA4DC", line, no_trash, has_times=True)
-    assert envelope.identity == record.identity
+    assert envelope.identity == identity_in(line)
 
 
 def test_an_envelope_of_another_message_is_not_taken() -> None:
@@ -226,9 +235,15 @@ def test_trash_has_the_time_of_its_mark() -> None:
     line = next(x for x in lines_of("postqueue-j.stopped.jsonl") if b'"hold"' in x)
     mail = parse_line(1, line)
     assert isinstance(mail, ListedMail)
-    record = parse_record(mail.id, line + b"\n5 6 700", lambda *args: args[2] == 6, has_times=True)
-    task = task_of(mail.id, record, 7.0)
+    record, marks = line + b"\n5 6 700", {mail.id}
+
+    def is_trash(ident: str, identity: str, ctime: float | None) -> bool:
+        return ident in marks and ctime == 6
+
+    task = task_of(mail.id, record, is_trash, 7.0, has_times=True)
     assert isinstance(task, Task)
+    assert summarize(mail.id, record, is_trash, has_times=True).rev == task.rev
+    assert state_in(mail.id, record, marks, is_trash) is State.TRASH
     assert (task.state, task.extra[SINCE_KEY]) == (State.TRASH, "7")
 
 
