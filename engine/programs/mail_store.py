@@ -58,6 +58,7 @@ class MailStore(Store):
         """`clock` has epoch seconds UTC, `steady` monotonic ones."""
         self._server, self._clock, self._steady, self._pause = server, clock, steady, pause
         self.states, self.words = server.states, server.words
+        self.max_verified = server.ids_per_act
         self.expected_tasks = 0
         self.changes = ChangeSource(
             wait=self._wait,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from engine.formats.base.format import Format
@@ -16,19 +17,15 @@ from engine.text.times import format_time
 
 if TYPE_CHECKING:
     from engine.config.place_address import Address
+    from engine.config.validators import ConfigLocation
     from engine.doctor.finding import Finding
     from engine.formats.base.format import InstalledPlace, Setup
+    from engine.formats.postfix.facts import LastListing
     from engine.formats.postfix.instance import Instance
     from engine.model import Task
     from engine.places.place import Place
     from engine.programs.mail_log import MailLog
     from engine.store import Store
-
-
-SUDO_PROGRAMS = tuple(
-    f"/usr/sbin/{name}" for name in ("postconf", "postqueue", "postsuper", "postcat")
-)
-"""The programs that a rule of sudo on another host must allow."""
 
 
 class PostfixFormat(Format):
@@ -58,7 +55,16 @@ class PostfixFormat(Format):
         from engine.formats.postfix.server import PostfixServer
         from engine.programs.mail_store import MailStore
 
-        return MailStore(PostfixServer(_instance_of(setup), Marks(setup.state_folder)))
+        marks, listing = Marks(setup.state_folder), setup.settings
+        return MailStore(PostfixServer(_instance_of(setup), marks, listed=listing.keep))
+
+    @override
+    def parse_settings(self, section: Any, at: ConfigLocation) -> LastListing:
+        """What this process shares of a place; the configuration has no settings."""
+        from engine.formats.postfix.facts import LastListing
+
+        super().parse_settings(section, at)
+        return LastListing()
 
     @override
     def retry_policy(self, setup: Setup) -> RetryPolicy:
@@ -72,12 +78,41 @@ class PostfixFormat(Format):
     @override
     def complete(self, setup: Setup, place: Place) -> Place:
         """The place; no worker of ours is what a message waits for."""
+        from engine.formats.postfix.facts import PostfixWatch
         from engine.programs.mail_log import local_paths
 
         log = None
         with suppress(Unavailable):  # the store has the reason
             log = None if setup.address.is_url else self.mail_log(setup)
-        return place._replace(claim_obstacle=lambda kind: "", server_logs=local_paths(log))
+        watch = PostfixWatch(partial(_instance_of, setup), setup.settings)
+        return place._replace(
+            claim_obstacle=lambda kind: "",
+            server_logs=local_paths(log),
+            queue_figures=watch.figures,
+        )
+
+    @override
+    def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:
+        """Check prefix, rights, settings and what a listing shows; then the tasks."""
+        from engine.doctor.finding import bad
+        from engine.formats.postfix.facts import check_instance
+        from engine.programs.mail_log import check_log
+        from engine.programs.prefix import prefix_of
+        from engine.programs.prefix_checks import check_prefix
+
+        try:
+            with closing(self.open(setup)) as store:
+                store.count_tasks()
+        except Unavailable as error:
+            yield "postfix", bad(str(error))
+            yield from check_prefix(prefix_of(setup.config, setup.address))
+            return
+        instance = _instance_of(setup)
+        programs = [f"{instance.programs}{name}" for name in ("postqueue", "postsuper", "postcat")]
+        yield from check_prefix(instance.prefix, programs)
+        yield from check_instance(instance, setup.settings.facts)
+        yield "mail log", check_log(self.mail_log(setup))
+        yield from super().findings(setup)
 
     @override
     def mail_log(self, setup: Setup) -> MailLog:
@@ -104,16 +139,6 @@ class PostfixFormat(Format):
         return waiting | {
             id: f"due {format_time(when)}, tried by {by[id]} ({run})" for id, when in due.items()
         }
-
-    @override
-    def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:
-        """Those of its prefix, then those of any store."""
-        from engine.programs.prefix import prefix_of
-        from engine.programs.prefix_checks import check_prefix
-
-        with suppress(Unavailable):  # the check of the store reports an unknown name
-            yield from check_prefix(prefix_of(setup.config, setup.address), SUDO_PROGRAMS)
-        yield from super().findings(setup)
 
 
 def _instance_of(setup: Setup) -> Instance:

@@ -6,17 +6,20 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 
 from engine.formats.postfix import acts, lines
 from engine.formats.postfix.acts import RELEASE, VERBS, Verb, queue_of
+from engine.formats.postfix.facts import ListingFacts
 from engine.formats.postfix.instance import Instance
 from engine.formats.postfix.lines import (
     NULL_SENDER,
     PID_KEY,
     STATES,
     SUSPENDED_KEY,
+    SUSPENDED_PREFIX,
     WORDS,
     Envelope,
     FileTimes,
@@ -28,10 +31,12 @@ from engine.formats.postfix.lines import (
     parse_envelopes,
     parse_line,
     parse_times,
+    size_in,
     state_of,
+    time_in,
     word_of,
 )
-from engine.formats.postfix.marks import Mark, Marks
+from engine.formats.postfix.marks import MARGIN_SECONDS, Mark, Marks
 from engine.model import EMPTY, Missing, Part, Problem, State, Task
 from engine.override import override
 from engine.programs.mail_server import UNSURE, ActResult, ListedMail, MailServer, MailSummary
@@ -66,6 +71,8 @@ _INODE_DIGITS = "0123456789BCDFGHJKLMNPQRSTVWXYZbcdfghjklmnpqrstvwxyz"
 
 _HEADS = {name: b'{"queue_name": "%b"' % name.encode() for name in ("active", "deferred", "hold")}
 """How a record of these queues begins."""
+_SUSPENDED = f'"delay_reason": "{SUSPENDED_PREFIX}'.encode()
+_DELIVERED = b'"recipients": []}'
 
 
 def inode_of(ident: str) -> int | None:
@@ -90,14 +97,19 @@ class PostfixServer(MailServer):
     ids_per_act = IDS_PER_ACT
 
     def __init__(
-        self, instance: Instance, marks: Marks, clock: Callable[[], float] = time.time
+        self,
+        instance: Instance,
+        marks: Marks,
+        clock: Callable[[], float] = time.time,
+        listed: Callable[[ListingFacts], None] = lambda facts: None,
     ) -> None:
-        """`clock` has epoch seconds UTC.
+        """`clock` has epoch seconds UTC; `listed` gets the facts of each listing.
 
         Raises:
             Unavailable: the marks of the trash cannot be read.
         """
         self.instance, self._marks, self._clock = instance, marks, clock
+        self._listed = listed
         self.is_running = True
         """False once a listing has shown that the master process does not run."""
         self.warnings: tuple[str, ...] = ()
@@ -175,11 +187,37 @@ class PostfixServer(MailServer):
         for ident in active:
             line, pid = records[ident].partition(b"\n")[0], self._delivering.get(ident, "")
             records[ident] = b"%b\n%b" % (line, pid.encode()) if pid else line
-        held = (i for i, record in records.items() if record.startswith(_HEADS["hold"]))
-        self._stale_marks = {*self._marks.read()} - {*held}
         self._records = records
+        facts = self._count(records)
+        self._listed(facts._replace(corrupt=tuple(one.where for one in problems)))
         self._set_edges()
         return problems
+
+    def _count(self, records: Mapping[str, bytes]) -> ListingFacts:
+        """The facts of a listing; notes the marks that no message has any more."""
+        queues = Counter(record[16 : record.find(b'"', 16)] for record in records.values())
+        marks, hold = self._marks.read(), _HEADS["hold"]
+        self._stale_marks = {i for i in marks if not records.get(i, b"").startswith(hold)}
+        held = (i for i in marks if i not in self._stale_marks)
+        trashed = [i for i in held if self.summarize(i, records[i]).state is State.TRASH]
+        now = self._clock()
+        return ListingFacts(
+            self.is_running,
+            self.warnings,
+            waiting=len(records) - queues[b"hold"],
+            incoming=queues[b"incoming"] + queues[b"maildrop"],
+            active=queues[b"active"],
+            delivering=len(self._delivering),
+            suspended=sum(_SUSPENDED in record for record in records.values()),
+            delivered=sum(
+                _DELIVERED in record for record in records.values() if record.startswith(hold)
+            ),
+            trashed=len(trashed),
+            overdue=sum(now - marks[i].at > acts.KEPT_SECONDS for i in trashed),
+            lost=sum(now - marks[i].at > MARGIN_SECONDS for i in {*marks} - {*trashed}),
+            has_times=self.has_times,
+            can_look=self.can_look,
+        )
 
     def _find_files(self) -> list[bytes]:
         """The lines of find(1) for the files that wait, are on hold or damaged."""
@@ -333,7 +371,7 @@ class PostfixServer(MailServer):
         """The task of an envelope. It has no reasons: those of the listing are valid if the file's
         time has not changed, as each attempt sets it."""
         ident, queue, identity = envelope.id, envelope.queue, envelope.identity
-        addresses = tuple(envelope.values("recipient"))
+        addresses = tuple(envelope.values(b"recipient"))
         trash = queue == "hold" and self._marks.is_trash(ident, identity, times.ctime)
         state = state_of(queue, is_expired=times.is_expired, is_trash=trash)
         base: Task | Problem | None = None
@@ -344,24 +382,24 @@ class PostfixServer(MailServer):
             base = None
         is_sure = base is not None and (listed_at is None or listed_at.mtime == times.mtime)
         if base is None:
-            sender = "".join(envelope.values("sender")[:1])
+            sender = "".join(envelope.values(b"sender")[:1])
             base = Task(
                 ident,
                 "mail",
                 state,
-                float(envelope.time("message_arrival_time") or 0),
+                float(time_in(envelope.fields[b"message_arrival_time"]) or 0),
                 group=domain_of(addresses[0]) if addresses else "",
                 attempts=None,
                 description=count_recipients(len(addresses)),
                 destination=addresses[0] if addresses else "",
                 sender=sender if sender not in ("", NULL_SENDER) else "<>",
                 recipients=addresses,
-                bytes=envelope.size,
+                bytes=size_in(envelope.fields),
             )
         is_filed = queue in ("deferred", "hold")
         detail = str(times.mtime) if is_filed else pid
-        values = {name: envelope.attribute(name) for name in _SHOWN_ATTRIBUTES}
-        extra = {name: value for name, value in values.items() if value}
+        attributes = envelope.attributes
+        extra = {name: attributes[name] for name in _SHOWN_ATTRIBUTES if attributes.get(name)}
         if is_sure and SUSPENDED_KEY in base.extra:
             extra[SUSPENDED_KEY] = base.extra[SUSPENDED_KEY]
         mark = self._marks.known.get(ident)
@@ -374,7 +412,7 @@ class PostfixServer(MailServer):
             word=word_of(state, queue, recipients=len(addresses), is_busy=bool(pid)),
             due=float(times.mtime) if is_filed else 0.0,
             error=base.error if is_sure else "",
-            account=envelope.attribute("sasl_username"),
+            account=attributes.get("sasl_username", ""),
             rev=f"{identity}.{queue}.{detail}{'' if is_sure or not is_filed else UNSURE}",
             extra=extra or EMPTY,
         )
