@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from engine.store import Store
 
 
+SUDO_PROGRAMS = ("postconf", "postqueue", "postsuper", "postcat")
+"""The programs that a rule of sudo on another host must allow."""
+
+
 class PostfixFormat(Format):
     """A Postfix instance; its own queue manager delivers, and has the number of attempts."""
 
@@ -105,10 +109,12 @@ class PostfixFormat(Format):
                 store.count_tasks()
         except Unavailable as error:
             yield "postfix", bad(str(error))
-            yield from check_prefix(prefix_of(setup.config, setup.address))
+            with suppress(Unavailable):  # it is said already that `via` has no such name
+                prefix = prefix_of(setup.config, setup.address)
+                yield from check_prefix(prefix, [f"/usr/sbin/{name}" for name in SUDO_PROGRAMS])
             return
         instance = _instance_of(setup)
-        programs = [f"{instance.programs}{name}" for name in ("postqueue", "postsuper", "postcat")]
+        programs = [f"{instance.programs}{name}" for name in SUDO_PROGRAMS]
         yield from check_prefix(instance.prefix, programs)
         yield from check_instance(instance, setup.settings.facts)
         yield "mail log", check_log(self.mail_log(setup))
