@@ -18,7 +18,7 @@ from engine.formats.exim.lines import DamagedMail, QueuedMail, SpoolLock
 from engine.formats.exim.parts import mail_parts, read_part
 from engine.formats.exim.programs import TRASH, TRASH_QUEUE, Exim
 from engine.formats.exim.trash_record import TrashRecord, is_ours
-from engine.model import Edges, Lease, Missing, Part, Problem, State, Task
+from engine.model import WAITS_KEY, Edges, Lease, Missing, Part, Problem, State, Task
 from engine.operations.trash import SINCE_KEY
 from engine.override import override
 from engine.programs.mail_log import MailFacts
@@ -270,8 +270,11 @@ class EximServer(MailServer):
             facts["size"] = f"{size}, rounded by Exim"
         if known.failed_at:
             facts["failed at"] = format_time(float(known.failed_at))
-        if state is State.HELD and (end := self._limits.describe_end(created, sender)):
-            facts["cancelled by Exim"] = end
+        end = self._limits.describe_end(created, sender) if state is State.HELD else ""
+        if end:
+            facts["frozen until"] = end
+        if state in (State.PENDING, State.HELD):
+            facts[WAITS_KEY] = _WAITS[word or STATES[state]]
         elif state is State.TRASH:
             facts |= {SINCE_KEY: known.since} if known.since else {}
             facts |= {MOVED_BY_KEY: known.moved_by} if known.moved_by else {}
@@ -513,6 +516,14 @@ class EximServer(MailServer):
         if self._facts is not None:
             self._facts.close()
 
+
+_WAITS = {
+    "queued": "Exim decides by host: part retry has the next try",
+    "done": "no recipient is open: Exim removes it at its next queue run",
+    "frozen": "frozen by an operator or a rule of Exim until released",
+    "bounce": "frozen by Exim, as it cannot be delivered to the sender, or by an operator",
+}
+"""Why a message is not tried now, by its word."""
 
 _THAWED, _FROZEN_ALREADY = "is no longer frozen", "is already frozen"
 
