@@ -13,7 +13,7 @@ import pytest
 from engine.model import State
 from engine.operations import undo
 from engine.operations.journal import Journal
-from tests.engine.formats.exim.exim_places import apply, opened, states_of, tasks_of, undo_last
+from tests.engine.formats.exim.exim_places import apply, opened, restore, states_of, tasks_of
 from tests.exim_server import EximServer, Sink, wait_until
 from tests.programs import a_script
 
@@ -23,10 +23,13 @@ PURGE = """
 import sys
 from pathlib import Path
 from engine.operations.journal import Journal
-from tests.engine.formats.exim.exim_places import apply, open_by, tasks_of
+from tests.engine.formats.exim.exim_places import apply, open_by, tasks_of, undo_last
 script, state = sys.argv[1:]
-store = open_by(script, state)
-apply(store, Journal(f"{state}/journal"), "VERB", tasks_of(store))
+store, journal = open_by(script, state), Journal(f"{state}/journal")
+if "VERB" == "undo":
+    undo_last(store, journal)
+else:
+    apply(store, journal, "VERB", tasks_of(store))
 """
 """Carries out a plan with a prefix of one word."""
 
@@ -42,9 +45,10 @@ def run_apart(verb: str, script: str, state: Path) -> int:
 
 
 @pytest.mark.deep
-def test_a_kill_at_each_call_of_a_purge(exim: EximServer, tmp_path: Path) -> None:
-    """If we are killed before or after any call of a purge, each message is in exactly one queue
-    with its bytes, and the next start accounts for each row."""
+@pytest.mark.parametrize("verb", ["purge", "undo"])
+def test_a_kill_at_each_call(exim: EximServer, tmp_path: Path, verb: str) -> None:
+    """If we are killed before or after any call of a purge or its undo, each message is in exactly
+    one queue with its bytes, and the next start accounts for each row."""
     exim.submit(number=5)
     before, ids = exim.digests(), exim.ids()
     run = f'{" ".join(exim.prefix)} "$@"'
@@ -59,7 +63,10 @@ def test_a_kill_at_each_call_of_a_purge(exim: EximServer, tmp_path: Path) -> Non
                 f"echo >>{counter}\nif [ $(wc -l <{counter}) = {number} ]; then {kill}; fi\n"
                 f"exec {run}",
             )
-            ended = run_apart("purge", script, state) == 0
+            if verb == "undo":
+                with opened(exim, state) as store:
+                    apply(store, Journal(f"{state}/journal"), "purge", tasks_of(store))
+            ended = run_apart(verb, script, state) == 0
 
             assert exim.digests() == before
             here, there = exim.ids(), exim.ids("spooldeck-trash")
@@ -86,8 +93,7 @@ def _settle_and_restore(exim: EximServer, state: Path) -> None:
                 undo.abandon_operation(store, journal, operation, "test")
         trashed = {t.id: t for t in tasks_of(store).values() if t.state is State.TRASH}
         if trashed:
-            back = undo_last(store, journal)
-            assert {*back.done} == {*trashed}
+            assert {*restore(store, journal, trashed).done} == {*trashed}
 
 
 @pytest.mark.deep
