@@ -87,9 +87,13 @@ def test_hold_and_undo(exim: EximServer, state: Path, journal: Journal) -> None:
         assert "frozen" not in exim.listing()
 
 
-def test_purge_and_undo_keep_every_byte(exim: EximServer, state: Path, journal: Journal) -> None:
+@pytest.mark.parametrize("more", ["", "split_spool_directory\n"])
+def test_purge_and_undo_keep_every_byte(
+    exim: EximServer, state: Path, journal: Journal, more: str
+) -> None:
     """After a purge of 300 messages, a third of them frozen, and its undo, each spool file has the
-    bytes that it had, and each message its state."""
+    bytes that it had, and each message its state; in one folder, and in a split spool."""
+    exim.configure(more)
     ids = exim.submit(number=300)
     exim.run("-Mf", *ids[:100])
     before = exim.digests()
