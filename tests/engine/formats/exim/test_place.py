@@ -13,9 +13,18 @@ import pytest
 from engine.model import State
 from engine.operations import undo
 from engine.operations.journal import Journal
-from tests.engine.formats.exim.exim_places import apply, opened, restore, states_of, tasks_of
+from tests.engine.formats.exim.exim_places import (
+    apply,
+    opened,
+    restore,
+    setup_of,
+    states_of,
+    tasks_of,
+    undo_last,
+)
 from tests.exim_server import EximServer, Sink, wait_until
 from tests.programs import a_script
+from tests.ssh_server import running_sshd
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -153,3 +162,23 @@ def test_a_delivery_outlasts_us(exim: EximServer, tmp_path: Path) -> None:
     assert len(slow.bodies) == 1
     wait_until(lambda: len(exim.log_lines(f"{ident} => x@slow.example.test")) == 1)
     wait_until(lambda: len(exim.log_lines(f"{ident} Completed")) == 1)
+
+
+def test_purge_and_undo_over_ssh(exim: EximServer, tmp_path: Path) -> None:
+    """Behind a real ssh, where all words go through a shell, purge and undo keep every byte: the
+    name of the default queue is an empty word."""
+    ids = exim.submit(number=7)
+    before, state = exim.digests(), tmp_path / "state"
+    setup = setup_of(exim, state)
+    with running_sshd() as sshd:
+        via = {"jail": (*sshd.words(), *exim.prefix)}
+        setup = setup._replace(config=setup.config._replace(via=via))
+        store, journal = setup.open_store(), Journal(f"{state}/journal")
+        try:
+            assert {*apply(store, journal, "purge", tasks_of(store)).done} == {*ids}
+            assert exim.ids("spooldeck-trash") == ids
+            assert {*undo_last(store, journal).done} == {*ids}
+        finally:
+            store.close()
+    assert exim.digests() == before
+    assert exim.ids() == ids
