@@ -24,7 +24,7 @@ from tests.engine.formats.exim.exim_places import (
 )
 from tests.exim_server import EximServer, Sink, wait_until
 from tests.programs import a_script
-from tests.ssh_server import running_sshd
+from tests.ssh_server import close_master, running_sshd
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -171,7 +171,9 @@ def test_purge_and_undo_over_ssh(exim: EximServer, tmp_path: Path) -> None:
     before, state = exim.digests(), tmp_path / "state"
     setup = setup_of(exim, state)
     with running_sshd() as sshd:
-        via = {"jail": (*sshd.words(), *exim.prefix)}
+        shared = ("ControlMaster=auto", f"ControlPath={sshd.folder}/m", "ControlPersist=60")
+        ssh = sshd.words(*(word for one in shared for word in ("-o", one)))
+        via = {"jail": (*ssh, *exim.prefix)}
         setup = setup._replace(config=setup.config._replace(via=via))
         store, journal = setup.open_store(), Journal(f"{state}/journal")
         try:
@@ -180,5 +182,6 @@ def test_purge_and_undo_over_ssh(exim: EximServer, tmp_path: Path) -> None:
             assert {*undo_last(store, journal).done} == {*ids}
         finally:
             store.close()
+            close_master(ssh)
     assert exim.digests() == before
     assert exim.ids() == ids
