@@ -84,7 +84,7 @@ STEP = 50
 
 LINES = {
     "engine.places": 1250,
-    "engine.programs": 1850,
+    "engine.programs": 1900,
     "engine": 1850,
     "engine.config": 2350,
     "engine.delivery": 1200,
@@ -94,7 +94,7 @@ LINES = {
     "engine.formats": 450,
     "engine.formats.base": 2350,
     "engine.formats.bullmq": 7300,
-    "engine.formats.exim": 2200,
+    "engine.formats.exim": 2250,
     "engine.formats.kannader": 4400,
     "engine.formats.nftban": 5800,
     "engine.formats.postfix": 2150,

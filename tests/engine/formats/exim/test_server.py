@@ -465,8 +465,8 @@ exit 1
 def test_sudo_is_not_asked_for_what_it_refuses(
     exim: EximServer, state: Path, journal: Journal
 ) -> None:
-    """With a sudo rule for Exim alone, sudo is asked for no other program: each refusal sends a mail
-    to root; holding and purging work."""
+    """With a sudo rule for Exim alone, sudo is asked for no other program: each refusal sends a
+    mail to root; holding and purging work."""
     script, refused = exim.root / "usr/local/bin/sudo", exim.root / "tmp/refused"
     script.write_text(SUDO)
     script.chmod(0o755)
