@@ -110,11 +110,11 @@ class PostfixFormat(Format):
                 store.count_tasks()
         except Unavailable as error:
             yield "postfix", bad(str(error))
-            yield from check_prefix(prefix_of(setup.config, setup.address))
+            with suppress(Unavailable):  # an unknown name: that is the reason above
+                yield from check_prefix(prefix_of(setup.config, setup.address), SUDO_PROGRAMS)
             return
         instance = _instance_of(setup)
-        programs = [f"{instance.programs}{name}" for name in ("postqueue", "postsuper", "postcat")]
-        yield from check_prefix(instance.prefix, programs)
+        yield from check_prefix(instance.prefix, SUDO_PROGRAMS)
         yield from check_instance(instance, setup.settings.facts)
         yield from super().findings(setup)
 
