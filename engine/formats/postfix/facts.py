@@ -36,6 +36,8 @@ class ListingFacts(NamedTuple):
     """Messages for destinations that the queue manager has stopped to ask."""
     delivered: int = 0
     """Messages on hold that have no recipient any more."""
+    held_pids: tuple[str, ...] = ()
+    """The processes that still deliver messages on hold."""
     trashed: int = 0
     overdue: int = 0
     """Those in the trash that may be deleted."""
@@ -117,6 +119,8 @@ def listing_warnings(facts: ListingFacts, settings: Mapping[str, str]) -> Iterat
     if facts.delivered:
         words = format_count(facts.delivered, "message")
         yield f"{words} on hold delivered before: L lets Postfix remove them"
+    if facts.held_pids:
+        yield f"held, but in delivery: PID {', '.join(facts.held_pids[:3])} goes on"
     if facts.overdue:
         yield f"{format_count(facts.overdue, 'message')} in the trash past 24h: expunge them"
     if facts.lost:

@@ -60,9 +60,11 @@ _SHOWN_ATTRIBUTES = (
     "client_address",
     "helo_name",
     "protocol_name",
-    "log_ident",
 )
 """Named attributes of an envelope that a task shows."""
+
+REQUEUED_KEY = "requeued from"
+"""Key in `Task.extra`: the id that a message had before it was requeued."""
 
 _find_unknown = re.compile(
     r"^(?:\S*/)?postcat: fatal: open queue file ([^\n]+): No such file or directory$", re.M
@@ -176,14 +178,20 @@ class PostfixServer(MailServer):
                 its = parse_times(times)
                 since = None if its is None else float(its.ctime)
                 problems.append(Problem(f"corrupt/{ident}", what, since=since))
-        active = [i for i, record in records.items() if record.startswith(_HEADS[b"active"])]
-        self._delivering = self._find_delivering(active)
+        active, held = (
+            [ident for ident, record in records.items() if record.startswith(_HEADS[queue])]
+            for queue in (b"active", b"hold")
+        )
+        pids = self._find_delivering([*active, *held])
+        self._delivering = {ident: pids[ident] for ident in active if ident in pids}
         for ident in active:
-            line, pid = records[ident].partition(b"\n")[0], self._delivering.get(ident, "")
+            line, pid = records[ident].partition(b"\n")[0], pids.get(ident, "")
             records[ident] = b"%b\n%b" % (line, pid.encode()) if pid else line
         self._records = records
         facts = self._count(records)
-        self._listed(facts._replace(corrupt=tuple(one.where for one in problems)))
+        corrupt = tuple(one.where for one in problems)
+        held_pids = tuple(pids[ident] for ident in held if ident in pids)
+        self._listed(facts._replace(corrupt=corrupt, held_pids=held_pids))
         self._set_edges()
         return problems
 
@@ -306,8 +314,8 @@ class PostfixServer(MailServer):
         answers, envelopes = self._look(ids)
         yield from answers
         times = self._times_of(envelopes)
-        active = [one.id for one in envelopes if one.queue == "active"]
-        delivering = self._find_delivering(active)
+        busy = [one.id for one in envelopes if one.queue in ("active", "hold")]
+        delivering = self._find_delivering(busy)
         for envelope in envelopes:
             if (its := times.get(envelope.id)) is not None and envelope.identity:
                 self._envelopes[envelope.id] = envelope, its
@@ -396,6 +404,8 @@ class PostfixServer(MailServer):
         extra = {name: attributes[name] for name in _SHOWN_ATTRIBUTES if attributes.get(name)}
         if is_sure and SUSPENDED_KEY in base.extra:
             extra[SUSPENDED_KEY] = base.extra[SUSPENDED_KEY]
+        if (old := attributes.get("log_ident", ident)) != ident:
+            extra[REQUEUED_KEY] = old
         mark = self._marks.known.get(ident)
         marked_at = None if mark is None else mark.at
         extra |= extra_of(state, queue, times, marked_at, is_expired=times.is_expired)
