@@ -15,7 +15,7 @@ from engine.formats.postfix.server import PostfixServer
 from engine.model import Move, State, Task
 from engine.programs.mail_store import MailStore
 from engine.programs.prefix import Prefix
-from engine.store import Gone, StoreError, Unavailable
+from engine.store import StoreError, Unavailable
 from engine.verbs import with_state
 from tests.postfix_server import PostfixInstance, new_instance, running_instance
 from tests.programs import a_script
@@ -118,12 +118,44 @@ def test_a_connection_that_is_lost_after_the_act(started: PostfixInstance, tmp_p
     assert {*started.listed().values()} == {"hold"}
 
 
-def test_a_prefix_that_drops_standard_input(started: PostfixInstance, tmp_path: Path) -> None:
-    """postsuper gets no ids and ends well: nothing is done, and nothing is reported as done."""
-    prefix = a_prefix(tmp_path, 'exec "$@" </dev/null')
-    errors = outcomes_behind(started, prefix)
-    assert [type(error) for error in errors] == [Gone] * 3
-    assert {*started.listed().values()} == {"deferred"}
+SUDO = """
+[ "$1" = -n ] && shift
+list=
+[ "$1" = -l ] && { list=1; shift; }
+case "$*" in */postqueue*|*/postsuper*|*/postcat*) ;; RULE) ;;
+*) echo "$*" >> REFUSED; echo "sudo: a password is required" >&2; exit 1;; esac
+[ -n "$list" ] || exec "$@"
+"""
+"""Behaves as sudo does for a user with rules for three programs, and for one with its words."""
+
+
+@pytest.mark.parametrize("can_find", [True, False])
+def test_a_rule_of_sudo_names_the_programs(
+    started: PostfixInstance, tmp_path: Path, can_find: bool
+) -> None:
+    """What any user may run is run without it. Without the rule for find, times are unknown, and
+    listings decide; nothing that is refused is tried."""
+    words = open_instance(str(started.config)).find_words
+    rule = " ".join(f"'{word}'\\ " for word in words).removesuffix("\\ ").replace("\\  ", "\\ ")
+    refused = tmp_path / "refused"
+    text = SUDO.replace("RULE", rule if can_find else "nothing").replace("REFUSED", str(refused))
+    prefix = Prefix("far", (a_script(tmp_path / "sudo", text), "-n"))
+    instance = open_instance(str(started.config), prefix)
+    assert (instance.can_find, instance.uid) == (can_find, None)
+    refused.unlink(missing_ok=True)
+    started.clear()
+    ids = started.deferred(2)
+    with closing(MailStore(PostfixServer(instance, Marks(str(started.marks))))) as store:
+        tasks = {task.id: task for task in store.scan() if isinstance(task, Task)}
+        assert {task.due is None for task in tasks.values()} == {not can_find}
+        for state in (State.HELD, State.TRASH):
+            moves = [Move(task, with_state(task, state)) for task in tasks.values()]
+            assert [outcome.error for outcome in store.swap_all(moves)] == [None] * 2
+            tasks = {task.id: task for task in store.scan({*ids}) if isinstance(task, Task)}
+            assert {task.state for task in tasks.values()} == {state}
+        bar = store.edges[State.TRASH, None].bars(tasks[ids[0]], 0.0)
+        assert bar == ("cannot prove that it stayed on hold" if not can_find else bar)
+    assert not refused.exists()
 
 
 def test_a_prefix_that_is_killed(started: PostfixInstance, tmp_path: Path) -> None:
