@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from engine.formats.exim import lines, rules
 from engine.formats.exim.programs import Exim
+from engine.logs.log_line import parse_head
 from engine.places.place import WholeQueueFigures
 from engine.text.figures import format_bytes, format_count
 from engine.text.safe import safe_line
@@ -17,6 +18,8 @@ from engine.text.times import format_rough_duration
 
 WATCH_SECONDS = 20.0
 """Seconds for which facts are current."""
+LOG_BYTES = 1 << 18
+"""Bytes at the end of the main log that are read for the last queue run."""
 MAX_PROCESSES = 50
 """Processes of Exim whose command lines are read."""
 SPACE_FACTOR = 1.5
@@ -153,11 +156,13 @@ def read_figures(exim: Exim, counts: QueueCounts | None) -> WholeQueueFigures:
     """The facts of one moment; what cannot be read is unknown, and named so."""
     daemon = find_daemon(exim)
     rows = [("Exim", f"{exim.version}, {' '.join(exim.words)}")]
-    warnings = []
+    warnings = list[str]()
     if daemon.pids:
         rows.append(("daemon", f"PID {daemon.pids[0]}"))
         rows.append(("queue run", f"every {daemon.interval}" if daemon.interval else "none"))
-        if not daemon.interval:
+        if interval := lines.parse_time(daemon.interval):
+            warnings += queue_run_warnings(exim, interval, time.time())
+        else:
             warnings.append("no queue runner: no process has -q with a time, deferred mail waits")
     elif daemon.is_known:
         rows.append(("daemon", "none"))
@@ -213,6 +218,28 @@ def panic_warnings(exim: Exim) -> Iterator[str]:
         if last := exim.other("tail", "-n", "1", path):
             text = safe_line(last[0].decode("utf-8", "replace"))[:200]
             yield f"{path} is not empty: {text}"
+
+
+def queue_run_warnings(exim: Exim, interval: float, now: float) -> Iterator[str]:
+    """No queue run for two intervals, by the end of the main log. Its local times are only compared
+    with each other, as the zone of another host is not known."""
+    path = next(iter(exim.log_paths()), "")
+    changed = exim.other("stat", "-L", "-c", "%Y", path) if path else []
+    written = rules.to_time(changed[0].decode("utf-8", "replace")) if changed else None
+    tail = exim.other("tail", "-c", str(LOG_BYTES), path) if written is not None else []
+    times = [(when, line) for line in tail if (when := _time_of(line)) is not None]
+    if written is None or not times:
+        return
+    runs = [when for when, line in times if b" Start queue run: " in line]
+    silent = now - written + times[-1][0] - (runs[-1] if runs else times[0][0])
+    if silent > 2 * interval:
+        since = format_rough_duration(silent)
+        yield f"no queue run for {since}, expected one each {format_rough_duration(interval)}"
+
+
+def _time_of(line: bytes) -> float | None:
+    head = parse_head(line[:80].decode("utf-8", "replace"))
+    return None if head is None else head[0]
 
 
 def space_warnings(exim: Exim) -> Iterator[str]:

@@ -339,9 +339,12 @@ def test_parts(exim: EximServer, state: Path) -> None:
         for _ in range(2):
             (task,) = tasks_of(store).values()
             names = [part.name for part in store.parts(task)]
-            assert names == ["message", "header", "log", "body", "retry"]
+            assert names == ["message", "headers", "envelope", "log", "body", "retry"]
             assert store.read(task).startswith(f"id: {ident}\n".encode())
-            assert b"Subject: mail 0" in store.read(task, "header")
+            assert store.read(task, "headers").startswith(b"Received: from ")
+            assert b"\nSubject: mail 0\n" in store.read(task, "headers")
+            assert b"018  Subject" not in store.read(task, "headers")
+            assert f"{ident}-H\n".encode() in store.read(task, "envelope")
             assert b"Received from ann@shop.example.test" in store.read(task, "log")
             assert b"hello body" in store.read(task, "body")
             assert b"No retry data found" in store.read(task, "retry")

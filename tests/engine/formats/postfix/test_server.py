@@ -377,6 +377,26 @@ def race(postfix: PostfixInstance, number: int) -> None:
         postfix.await_all(planned | others)
 
 
+def test_a_requeue_while_attempts_begin_delivers_nothing_twice(postfix: PostfixInstance) -> None:
+    """The name of the queue keeps a requeue from messages that have just become active: each is
+    accepted once by the other server."""
+    number = 200
+    postfix.deferred(number, domain=SINK_DOMAIN)  # its port refuses
+    with Server(port=postfix.sink_port) as sink, closing(postfix.store()) as store:
+        plan = freeze_plan("reroute", [*tasks_in(store).values()], time.time())
+        run = PlanRun(store, plan, time.time)
+        flush = threading.Thread(target=postfix.run, args=("postqueue", "-f"))
+        flush.start()
+        while rows := run.next_rows(500):
+            run.step(rows)
+        flush.join()
+        assert run.finish("").accounted == number
+        while postfix.listed():
+            postfix.run("postqueue", "-f")
+        bodies = [mail.data.rpartition(b"\r\n\r\n")[2] for mail in sink.mails]
+    assert len(bodies) == len({*bodies}) == number
+
+
 def test_a_flood_is_held_purged_and_undone(postfix: PostfixInstance) -> None:
     """A sender's messages go to the trash and return: the listing is as before, line by line."""
     postfix.deferred(5)
