@@ -12,6 +12,7 @@ from enum import StrEnum
 from tempfile import TemporaryFile
 from typing import NamedTuple
 
+from engine.doctor.finding import Finding, hidden, ok
 from engine.logs.log_file import NO_TIME, FileCache, LogFile
 from engine.logs.log_line import parse_log_line
 from engine.logs.rotated_log import NO_LOG_FILE, RotatedLog
@@ -144,8 +145,14 @@ def parse_event(log: MailLog, raw: bytes, latest: float | None = None) -> MailEv
 class OpenMailLog:
     """The open files of a mail log, the earliest first, of this host or copied from another one."""
 
-    def __init__(self, log: MailLog, since: float = NO_TIME) -> None:
-        """Open the files that may have lines since a time (epoch seconds UTC)."""
+    def __init__(
+        self,
+        log: MailLog,
+        since: float = NO_TIME,
+        progress: Callable[[int], object] = lambda read: None,
+    ) -> None:
+        """Open the files that may have lines since a time (epoch seconds UTC); `progress` gets the
+        bytes that were unpacked."""
         self.files: list[LogFile] = []
         self.name = log.paths[0] if log.paths else " ".join(log.journal[:1])
         """The path of the log, or the program that prints it."""
@@ -159,8 +166,10 @@ class OpenMailLog:
         for path in log.paths:
             rotated = RotatedLog(path)
             rotated.refresh()
-            while rotated.open_earlier(since):
-                pass
+            unpacked = 0
+            while read := rotated.open_earlier(since):
+                unpacked += read
+                progress(unpacked)
             if rotated.files or not rotated.is_missing:
                 self._use(rotated)
                 return
@@ -444,6 +453,20 @@ class MailFacts:
         """Close the files."""
         if self._rotated is not None:
             self._rotated.close()
+
+
+def check_log(log: MailLog) -> Finding:
+    """Find out whether the log can be read: reasons, accounts and trails come from it."""
+    facts = MailFacts(log, _POLLED_BYTES)
+    try:
+        facts.read_on()
+        problems = [*facts.problems]
+    finally:
+        facts.close()
+    name = log.paths[0] if log.paths else "the journal"
+    if not problems:
+        return ok(f"{name} can be read")
+    return hidden(f"mail log: {problems[0]}", "run it as root, or as a member of its group (adm)")
 
 
 def _first_time_from(file: LogFile, at: int) -> float | None:

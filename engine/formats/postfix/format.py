@@ -102,6 +102,7 @@ class PostfixFormat(Format):
         """Check prefix, rights, settings and what a listing shows; then the tasks."""
         from engine.doctor.finding import bad
         from engine.formats.postfix.facts import check_instance
+        from engine.programs.mail_log import check_log
         from engine.programs.prefix import prefix_of
         from engine.programs.prefix_checks import check_prefix
 
@@ -116,6 +117,7 @@ class PostfixFormat(Format):
         instance = _instance_of(setup)
         yield from check_prefix(instance.prefix, SUDO_PROGRAMS)
         yield from check_instance(instance, setup.settings.facts)
+        yield "mail log", check_log(self.mail_log(setup))
         yield from super().findings(setup)
 
     @override
