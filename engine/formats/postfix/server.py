@@ -130,7 +130,8 @@ class PostfixServer(MailServer):
         self._looked_at = 0.0
         self._far_times: tuple[float, dict[str, FileTimes]] = (-TIMES_SECONDS, {})
         self._records: Mapping[str, bytes] = {}
-        self._stale_marks: set[str] = set()
+        self._stale_marks: list[Mark] = []
+        """Those whose message the last listing did not have on hold."""
         marks.read()
         self._set_edges()
 
@@ -204,9 +205,9 @@ class PostfixServer(MailServer):
         """The facts of a listing; notes the marks that no message has any more."""
         queues = Counter(record[16 : record.find(b'"', 16)] for record in records.values())
         marks, hold = self._marks.read(), _HEADS[b"hold"]
-        self._stale_marks = {i for i in marks if not records.get(i, b"").startswith(hold)}
-        held = (i for i in marks if i not in self._stale_marks)
+        held = [ident for ident in marks if records.get(ident, b"").startswith(hold)]
         trashed = [i for i in held if self.summarize(i, records[i]).state is State.TRASH]
+        self._stale_marks = [marks[ident] for ident in {*marks} - {*held}]
         now = self._clock()
         return ListingFacts(
             self.is_running,
