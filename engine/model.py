@@ -49,7 +49,7 @@ class Lease(NamedTuple):
     owner: str
     """The store's name for the worker: a PID, a token, a host."""
     since: float
-    """Epoch seconds UTC of the claim."""
+    """Epoch seconds UTC of the claim; 0 if unknown."""
     until: float | None = None
     """Epoch seconds UTC when it expires; None: it ends only with its owner."""
     token: str = ""
@@ -148,7 +148,7 @@ ALL_RECIPIENTS_KEY = "all recipients"
 """Key in `Task.extra` of a mail from the index whose `recipients` are only the first ones: the
 number of all."""
 WAITS_KEY = "waits"
-"""Key in `Task.extra` of a pending task: why it does not start, besides its due time."""
+"""Key in `Task.extra` of a pending or held task: why it does not start, besides its due time."""
 
 
 def count_recipients(task: Task) -> int:

@@ -184,7 +184,7 @@ def _open_groups(to: Navigator, target: Target) -> None:
     from tui.groups.screen import GroupsScreen
 
     query = to.queue_screen().parts.query if target.state is None else Query(target.state)
-    to.push_or_switch(GroupsScreen(to.session, to.context, query))
+    to.push_or_switch(GroupsScreen(to.session, to.context, query, target.id))
 
 
 def _open_operations(to: Navigator, target: Target) -> None:

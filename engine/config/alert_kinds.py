@@ -22,6 +22,7 @@ class AlertKind(StrEnum):
     GROWING = "more dead tasks"
     DEAD = "dead tasks"
     OLDEST = "an old task"
+    FLOOD = "most mail of one sender"
     BLOCKED = "tasks that no worker can run"
     LACKING = "workers that lack something"
     TRANSPORT = "a failing transport"

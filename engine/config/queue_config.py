@@ -126,6 +126,37 @@ def _mail(value: object, at: ConfigLocation) -> dict[str, Any]:
     return mail_config.parse_mail_section(value, at)
 
 
+def _via(value: object, at: ConfigLocation) -> dict[str, tuple[str, ...]]:
+    if not isinstance(value, dict):
+        raise at.wrong_value("a mapping like {NAME: [ssh, HOST]}", value)
+    if at.untrusted:
+        raise at.error(f"words of programs, and this file {at.untrusted}")
+    for name in value:
+        if not isinstance(name, str) or not name or name.strip(_VIA_NAME) or name[0] in "._-":
+            raise at.at_key(name).wrong_value("a name of small letters, digits and . _ -", name)
+    return {name: _prefix_words(words, at.at_key(name)) for name, words in value.items()}
+
+
+def _prefix_words(value: object, at: ConfigLocation) -> tuple[str, ...]:
+    words = check_command(value, at)
+    if "/" in words[0] and not words[0].startswith("/"):
+        raise at.at_key(0).wrong_value("the name of a program or an absolute path", words[0])
+    return words
+
+
+_VIA_NAME = "abcdefghijklmnopqrstuvwxyz0123456789._-"
+"""The characters of a name in `via`: it is the host of a URL, in which capitals do not count."""
+
+
+def _via_quoting(value: object, at: ConfigLocation) -> dict[str, int]:
+    if not isinstance(value, dict):
+        raise at.wrong_value("a mapping like {NAME: 1}", value)
+    for name, times in value.items():
+        if isinstance(times, bool) or times not in (0, 1, 2):
+            raise at.at_key(name).wrong_value("0, 1 or 2", times)
+    return value
+
+
 def _stores(value: object, at: ConfigLocation) -> dict[str, tuple[object, ConfigLocation]]:
     if not isinstance(value, dict):
         raise at.wrong_value("a mapping from formats to their settings", value)
@@ -346,6 +377,12 @@ class Config(NamedTuple):
     """The database with the registry of destinations; None: there is none."""
     outbox: Annotated[OutboxConfig | None, _outbox] = None
     """With its database. None: there is none."""
+    via: Annotated[Mapping[str, tuple[str, ...]], _via] = {}
+    """The words that run a program on another host or in a container, by the name that is the host
+    in the URL of a place."""
+    via_quoting: Annotated[Mapping[str, int], _via_quoting] = {}
+    """How often the words of a program are quoted behind those of `via`, by name; a name that is
+    missing: once for each ssh."""
     stores: Annotated[Mapping[str, tuple[object, ConfigLocation]], _stores] = {}
     """The settings of other formats by name, with their location; each format checks its own."""
 
@@ -363,6 +400,8 @@ def load_config(
     config = Config(path=candidate, **settings)
     _check_root(config.queue, at)
     _check_breakers(config, at)
+    for name in config.via_quoting.keys() - config.via.keys():
+        raise at.error(f"via_quoting.{name}: expected one of the names in `via`")
     return config._replace(outbox=_place_outbox(config, at))
 
 
@@ -373,7 +412,7 @@ def _read_first_file(
     the location for errors; None if there is none."""
     for candidate in [path] if path is not None else _candidates(search, environ):
         try:
-            data = _read_config_file(candidate, path is not None)
+            data, untrusted = _read_config_file(candidate, path is not None)
         except (FileNotFoundError, NotADirectoryError) as error:
             if path is not None:
                 raise ConfigError(f"{safe_line(path)}: {error_text(error)}") from error
@@ -383,7 +422,8 @@ def _read_first_file(
                 continue  # another user's private folder that happens to be the working folder
             raise
         base = os.path.dirname(os.path.abspath(candidate))
-        at = ConfigLocation(safe_line(candidate), "", base, environ.get("HOME", ""))
+        home = environ.get("HOME", "")
+        at = ConfigLocation(safe_line(candidate), "", base, home, untrusted)
         return candidate, data, at
     return None
 
@@ -506,9 +546,10 @@ def _candidates(search: Sequence[str], environ: Mapping[str, str]) -> Iterator[s
             yield candidate.replace("$XDG_CONFIG_HOME", config_home)
 
 
-def _read_config_file(path: str, named: bool) -> bytes:
-    """Read a whole configuration file; `named`: given on the command line, not found by search. The
-    file is opened with O_NONBLOCK; one in the working folder also with O_NOFOLLOW."""
+def _read_config_file(path: str, named: bool) -> tuple[bytes, str]:
+    """Read a whole configuration file, and why it may not name programs for other hosts; `named`:
+    given on the command line, not found by search. The file is opened with O_NONBLOCK; one in the
+    working folder also with O_NOFOLLOW."""
     in_cwd = not named and path.startswith("./")
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (os.O_NOFOLLOW * in_cwd)
     try:
@@ -516,11 +557,12 @@ def _read_config_file(path: str, named: bool) -> bytes:
         try:
             fd = os.open(os.path.basename(path) or ".", flags, dir_fd=folder)
             try:
-                in_folder = os.fstat(folder)
-                if why := _refusal(os.fstat(fd), in_folder, os.geteuid(), named, in_cwd):
+                in_folder, in_file, us = os.fstat(folder), os.fstat(fd), os.geteuid()
+                if why := _refusal(in_file, in_folder, us, named, in_cwd):
                     raise ConfigError(f"{safe_line(path)}: {why}")
                 with open(fd, "rb", closefd=False) as file:
-                    return file.read((1 << 20) + 1)  # one byte more than `yaml_file` accepts
+                    # One byte more than `yaml_file` accepts.
+                    return file.read((1 << 20) + 1), _distrust(in_file, us)
             finally:
                 os.close(fd)
         finally:
@@ -534,6 +576,16 @@ def _read_config_file(path: str, named: bool) -> bytes:
 
 
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+def _distrust(file: os.stat_result, us: int) -> str:
+    """Why words of `via` in a configuration file are refused, also in one that --config names: they
+    run with the rights that we have on other hosts. "" if they are accepted."""
+    if file.st_uid not in (0, us):
+        return f"is not owned by {'root' if us == 0 else 'you or root'}: chown it"
+    if file.st_mode & _WRITABLE_BY_OTHERS:
+        return "is writable by its group or by others: chmod go-w"
+    return ""
 
 
 def _refusal(

@@ -26,6 +26,8 @@ class ConfigLocation(NamedTuple):
     base: str = ""
     """The folder for relative paths; "" if only absolute paths are allowed."""
     home: str = ""
+    untrusted: str = ""
+    """Why words of `via` in this file are refused; "" if they are accepted."""
 
     def at_key(self, key: object) -> "ConfigLocation":
         """The location of a key within this one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from functools import cache, partial
 from itertools import islice
@@ -15,17 +15,34 @@ from engine.config import queue_config
 from engine.config.place_address import Address, BadAddress, is_url, parse_address, places_folder
 from engine.config.queue_config import Config, Queue, queue_settings_for
 from engine.config.validators import ConfigLocation
-from engine.formats.base.format import CONTRACT, Format, Setup, describe_foreign, foreign_errors
+from engine.formats.base.format import (
+    CONTRACT,
+    Format,
+    InstalledPlace,
+    Setup,
+    describe_foreign,
+    foreign_errors,
+)
 from engine.formats.bullmq import format as bullmq
+from engine.formats.exim import format as exim
 from engine.formats.kannader import format as kannader
 from engine.formats.nftban import format as nftban
+from engine.formats.postfix import format as postfix
 from engine.formats.zgb import format as zgb
 from engine.formats.zmailer import format as zmailer
 from engine.store import Unavailable
 from engine.system.command_errors import EX_USAGE, fail
 from engine.text.safe import safe_line
 
-_FIRST = [kannader.FORMAT, zgb.FORMAT, bullmq.FORMAT, zmailer.FORMAT, zmailer.MAILQ_FORMAT]
+_FIRST = [
+    kannader.FORMAT,
+    zgb.FORMAT,
+    bullmq.FORMAT,
+    zmailer.FORMAT,
+    zmailer.MAILQ_FORMAT,
+    postfix.FORMAT,
+    exim.FORMAT,
+]
 FORMATS: dict[str, Format] = {form.name: form for form in (*_FIRST, nftban.FORMAT)}
 """Our formats by name. The first that detects a place is used; then those of other packages are
 asked."""
@@ -296,6 +313,39 @@ def default_places(config: Config, environ: Mapping[str, str]) -> tuple[str, ...
             "place use: add it there, or name a place"
         )
     return tuple(place.text for place in config.places)
+
+
+def installed_places() -> Iterator[tuple[Format, Sequence[InstalledPlace], str]]:
+    """The places of this host that programs of our formats know: each format with its own, and why
+    they could not be asked, "" if they were. Runs programs."""
+    for form in FORMATS.values():
+        try:
+            yield form, form.instances(), ""
+        except Unavailable as error:
+            yield form, (), str(error)
+
+
+def unnamed_places(config: Config, environ: Mapping[str, str]) -> list[str]:
+    """The places for a command that names none, where nothing is configured and no queue is
+    installed: those of `installed_places` that are started here."""
+    named = ("NFTBAN_DATA_DIR", "NFTBAN_CONFIG_DIR", CONTRACT_VARIABLE)
+    if config.places or config.queue.get("root") or any(environ.get(name) for name in named):
+        return []
+    if has_queue(queue_settings_for(config, "", environ).root):
+        return []
+    return [one.place for _, ours, _ in installed_places() for one in ours if one.is_enabled]
+
+
+def unnamed_place(config: Config, environ: Mapping[str, str]) -> str:
+    """The one of `unnamed_places`, for a command that takes one; "" for none.
+
+    Raises:
+        CommandError: there are several.
+    """
+    places = unnamed_places(config, environ)
+    if len(places) > 1:
+        fail(EX_USAGE, f"several places on this host: name one of {', '.join(places)}")
+    return "".join(places)
 
 
 def default_place(config: Config, environ: Mapping[str, str], *, for_mail: bool = False) -> str:

@@ -106,22 +106,26 @@ def bucket_filter(bucket: int) -> str:
 # ---- asking
 
 
-def query_ages(reader: Reader, query: Query, by: str, now: float) -> Ages:
+def query_ages(
+    reader: Reader, query: Query, by: str, now: float, *, most: int = MAX_AGE_ROWS
+) -> Ages:
     """Count the tasks that match a query by age at `now` (epoch seconds UTC). A query without a
-    state counts the `UNFINISHED_STATES` ones, unless its filter mentions states."""
+    state counts the `UNFINISHED_STATES` ones, unless its filter mentions states. At most `most`
+    rows; -1: all."""
     edges = [now - 60.0 * bound for bound in BOUNDS_MINUTES]
     groups = None
     if not query.filter and not (by == "destination" and reader.has_mail()):
         groups = _count_by_index(reader, _states(query), by, edges)
     if groups is None:
-        return _count_by_scan(reader, query, by, now, edges)
+        return _count_by_scan(reader, query, by, edges, now=now, most=most)
     counted: dict[str, tuple[int, ...]] = {}
     for name, figures in groups:
         counted[name] = _sums((counted.get(name, (*_ZERO_COUNTS, 0)), figures))
     rows = [_row(name, figures) for name, figures in counted.items()]
     rows.sort(key=lambda row: (-row.total, row.name))
     total = _row("TOTAL", _sums(map(_figures, rows)))
-    return Ages(by, tuple(rows[:MAX_AGE_ROWS]), total, max(0, len(rows) - MAX_AGE_ROWS))
+    shown = tuple(rows if most < 0 else rows[:most])
+    return Ages(by, shown, total, len(rows) - len(shown))
 
 
 def _states(query: Query) -> tuple[State, ...]:
@@ -168,7 +172,7 @@ def _names(
 
 
 def _count_by_scan(
-    reader: Reader, query: Query, by: str, now: float, edges: Sequence[float]
+    reader: Reader, query: Query, by: str, edges: Sequence[float], *, now: float, most: int
 ) -> Ages:
     """Count by a scan of all rows. Only the largest names leave SQLite: a million names would take
     600 MiB here."""
@@ -185,7 +189,7 @@ def _count_by_scan(
         f"{rows.unit} AS unit FROM {rows.source} GROUP BY 1) "
         f"SELECT count(*), {sums}, total(known), total(tasks), max(unit) | min(unit) FROM named "
         "UNION ALL SELECT * FROM "
-        f"(SELECT * FROM named ORDER BY tasks DESC, name LIMIT {MAX_AGE_ROWS})",
+        f"(SELECT * FROM named ORDER BY tasks DESC, name LIMIT {most})",
         (*edges, *values),
     )
     # Tasks of unknown age are only in the last count.

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from engine.index.reader import Reader
 from engine.index.schema import STATE_NUMBERS, clean_text
+from engine.largest_share import WAITING_STATES, LargestShare, find_largest
 from engine.model import State, Task
 from engine.verbs import STAMP_LENGTH, TOKEN_LENGTH
 
@@ -25,6 +26,10 @@ class BacklogSummary(NamedTuple):
     """When the first of the dead tasks died; None if no dead task has a time of death."""
     kinds: Mapping[str, int] = {}
     """Number of pending tasks of the requested kinds."""
+    largest: LargestShare | None = None
+    """None if no mail waits."""
+    has_mail: bool = False
+    """True if tasks are mails, or were."""
 
 
 class DueTasks(NamedTuple):
@@ -49,6 +54,10 @@ SELECT count(*), min(created) FROM task {{how}} WHERE state={_PENDING} AND kind 
 _KINDS = f"""
 SELECT kind, count(*), min(created) FROM task {{how}} WHERE state={_PENDING}
 GROUP BY kind ORDER BY 2 DESC LIMIT ?"""
+_MAILS = f"""
+SELECT {{by}}, count(*) FROM task INDEXED BY by_sender
+WHERE state IN ({", ".join(str(STATE_NUMBERS[state]) for state in WAITING_STATES)})
+AND domains IS NOT NULL GROUP BY {{by}}"""
 _AHEAD = f"""
 SELECT kind, count(*) FROM task {{how}}
 WHERE state={_PENDING} AND queue = ? AND {_IS_DUE} AND coalesce(created, 0) <= ?
@@ -70,7 +79,15 @@ def summarize_backlog(reader: Reader, now: float, kinds: Collection[str] = ()) -
     oldest, due, undated, oldest_due = _ask(reader, _STANDING, "by_due", now, now)
     (died,) = _ask(reader, _DIED, "by_cluster")
     counted = {kind: _ask(reader, _OF_KIND, "by_cluster", clean_text(kind))[0] for kind in kinds}
-    return BacklogSummary(oldest, None if undated else due, oldest_due, died, counted)
+    summary = BacklogSummary(oldest, None if undated else due, oldest_due, died, counted)
+    if not reader.has_mail():
+        return summary
+    return summary._replace(largest=_find_largest(reader), has_mail=True)
+
+
+def _find_largest(reader: Reader) -> LargestShare | None:
+    senders, accounts = (dict(reader.fetch(_MAILS.format(by=by))) for by in ("sender", "account"))
+    return find_largest(senders, accounts)
 
 
 def next_due(reader: Reader, now: float) -> float:

@@ -39,8 +39,9 @@ SEARCHED_COLUMNS = ("id", "kind", "queue", "destination", "description", "error"
 SEARCHED_MAIL_COLUMNS = ("sender", "recipients", "account")
 """Columns that a word is searched in too, of a mail."""
 
-RECIPIENTS_FIELD, RECIPIENTS_COLUMN = "to", "recipients"
-"""The field and column that have only the first addresses of a mail with very many."""
+RECIPIENTS_FIELDS = ("to", "")
+"""The fields, "" for a plain word, that search only the first recipients of a mail with very many.
+"""
 
 Value: TypeAlias = str | int | float | State | RelativeTime
 """A parameter of the query: a state becomes its number, `RelativeTime` a time when the
@@ -412,7 +413,7 @@ FIELDS: Mapping[str, FilterField] = {
     "group": FilterField("grp", _text, _TEXTS),
     "from": FilterField("sender", _sender, _TEXTS),
     "from_domain": FilterField("sender_domain", _text, _TEXTS),
-    RECIPIENTS_FIELD: FilterField(RECIPIENTS_COLUMN, _recipient, _TEXTS),
+    "to": FilterField("recipients", _recipient, _TEXTS),
     "account": FilterField("account", _text, _TEXTS),
     "size": FilterField("bytes", _size, _NUMBERS),
     "data": FilterField("data", _data, (":", "~", "!~")),

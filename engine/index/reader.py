@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from engine.index.filter_language import Clause, Filter
+from engine.index.filter_language import RECIPIENTS_FIELDS, Clause, Filter
 from engine.index.filter_tasks import Matcher
 from engine.index.listed_rows import ListedRows
 from engine.index.schema import (
@@ -300,7 +300,18 @@ class Reader:
         return self._search.count(query, now)
 
     def explain(self, query: Query, now: float = 0.0) -> str:
-        """If nothing matches: the part of the filter that excludes all tasks; else ""."""
+        """If nothing matches: the part of the filter that excludes all tasks. If not all recipients
+        are searched: of how many. Else ""."""
+        words = self._explain_nothing(query, now), self._explain_searched(query)
+        return "; ".join(filter(None, words))
+
+    def _explain_searched(self, query: Query) -> str:
+        if not any(map(query.filter.mentions_field, RECIPIENTS_FIELDS)) or not self.has_mail():
+            return ""
+        searched, total = self.count_searched(query.state)
+        return f"searched {searched:,} of {total:,} recipients" if total else ""
+
+    def _explain_nothing(self, query: Query, now: float) -> str:
         clauses = query.filter.clauses
         if not clauses or (not self._search.is_empty(query) and self.count(query, now)):
             return ""

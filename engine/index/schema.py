@@ -98,7 +98,9 @@ MAX_PROBLEMS = 10_000
 
 _MAY_LACK = ("created", "due", "attempts", "died", "since")
 """Orders whose value may be missing; those tasks come last in both directions."""
-ORDER_COLUMNS = frozenset(("id", "kind", "destination", "error", "description", *_MAY_LACK))
+ORDER_COLUMNS = frozenset(
+    ("id", "kind", "destination", "sender", "error", "description", *_MAY_LACK)
+)
 """The columns by which a result can be sorted; `since` is the start of the lease."""
 
 

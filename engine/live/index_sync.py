@@ -392,7 +392,7 @@ class IndexSync:
                 self._want_scan()
                 return
         self._look_up_unseen(index, near)
-        cost = time.thread_time() - cost
+        cost = max(time.thread_time() - cost, wide.changes.scan_cost)
         self._check_earliest = time.monotonic() + SCAN_COST_FACTOR * cost
 
     def _scan(self, index: Writer, wide: ReadableStore, near: ReadableStore) -> None:

@@ -149,7 +149,8 @@ class IndexQueries:
 
     async def explain(self, query: Query) -> str:
         """If nothing matches, the part of the filter that excludes all tasks: `"age>30m" matches
-        none; 12 without it`; "" if something matches, or the store is empty."""
+        none; 12 without it`; also if not all recipients are searched: `searched 1,400 of 5,240
+        recipients`. "" if something matches, or the store is empty."""
         now = self._clock()
         return await self._searches.ask(lambda reader: reader.explain(query, now), "")
 

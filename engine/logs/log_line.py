@@ -1,8 +1,11 @@
-"""Parse the lines of logs: in the contract's format, in JSON, or any other text."""
+"""Parse the lines of logs: in the contract's format, in JSON, with the head of syslog, journalctl
+or a bare local time, or any other text."""
 
 from __future__ import annotations
 
+import re
 import time
+from calendar import isleap, timegm
 from collections.abc import Callable, MutableMapping
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
@@ -50,11 +53,13 @@ def format_log_line(level: str, text: str, now: float) -> bytes:
     return f"[{stamp}] [{level}] {safe_line(text)}\n".encode()
 
 
-def parse_log_line(raw: bytes, source: str, before: float | None = None) -> LogLine:
+def parse_log_line(
+    raw: bytes, source: str, before: float | None = None, latest: float | None = None
+) -> LogLine:
     """Parse a line: in the contract's format, in JSON, after a time as YYYYMMDDhhmmss (the log of
-    scheduler(8zm)), or any other text.
+    scheduler(8zm)), with a head that `parse_head` knows, or any other text.
 
-    `before` is the time of the line before, see `parse_local_time`."""
+    `before` is the time of the line before, see `parse_local_time`; `latest` see `parse_head`."""
     text = raw.decode("utf-8", "replace").rstrip("\r\n")
     line = None
     if text.startswith("["):
@@ -65,6 +70,8 @@ def parse_log_line(raw: bytes, source: str, before: float | None = None) -> LogL
         pairs = [digits[at : at + 2] for at in range(4, 14, 2)]
         when = parse_local_time("{}-{}-{} {}:{}:{}".format(digits[:4], *pairs), before)
         line = None if when is None else LogLine(when, "", text[15:], source)
+    elif (head := parse_head(text, before, latest)) is not None:
+        line = LogLine(head[0], "", head[1], source)
     return line or LogLine(None, "", text, source)
 
 
@@ -93,6 +100,80 @@ def parse_local_time(stamp: str, before: float | None = None) -> float | None:
         if before is None or minute + int(second) >= before - _BACK_SECONDS:
             break
     return minute + int(second)
+
+
+_DATED_HEAD = re.compile(
+    r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)([.,]\d{1,9})?(?: ?(Z|[+-]\d\d:?\d\d))? ", re.ASCII
+)
+"""rsyslog's `2026-11-27T23:40:30.063221+00:00 `; `2026-11-27 23:36:14 ` and
+`... 23:36:14.123 +0100 ` of programs with a log of their own."""
+_EPOCH_HEAD = re.compile(r"(\d{9,10}\.\d{6}) ", re.ASCII)
+"""`1795822830.063221 `: journalctl(1), `-o short-unix`."""
+_HEAD_WITHOUT_YEAR = re.compile(r"([A-Z][a-z]{2}) ([ \d]\d) (\d\d:\d\d:\d\d) ", re.ASCII)
+"""`Nov  7 23:27:52 `: traditional syslog, in local time."""
+
+_MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
+_AHEAD_SECONDS = 86400.0
+"""Seconds by which a line may be after the last write of its file: wrong clocks, zones."""
+_LEAP_YEARS_APART = 8
+"""Years between two of 29 February, at most."""
+
+
+def parse_head(
+    text: str, before: float | None = None, latest: float | None = None
+) -> tuple[float, str] | None:
+    """Split a line into the epoch seconds of its head and the rest; None without such a head.
+
+    A head without a year is of the last year in which it is not after `latest`, when the file was
+    last written (epoch seconds UTC; None: now). `before` see `parse_local_time`."""
+    when: float | None = None
+    if (match := _HEAD_WITHOUT_YEAR.match(text)) is not None:
+        end = time.time() if latest is None else latest
+        when = _latest_before(match, end + _AHEAD_SECONDS, before)
+    elif (match := _DATED_HEAD.match(text)) is not None:
+        stamp, zone = f"{match[1]} {match[2]}", match[4]
+        when = _zoned_time(stamp, zone) if zone else parse_local_time(stamp, before)
+        when = None if when is None else when + float(f"0.{(match[3] or '.0')[1:]}")
+    elif (match := _EPOCH_HEAD.match(text)) is not None:
+        when = float(match[1])
+    return None if match is None or when is None else (when, text[match.end() :])
+
+
+def has_no_year(data: bytes) -> bool:
+    """True if these bytes begin with a time without a year."""
+    return _HEAD_WITHOUT_YEAR.match(data.decode("ascii", "replace")) is not None
+
+
+def _latest_before(head: re.Match[str], end: float, before: float | None) -> float | None:
+    month, day = (_MONTHS.find(head[1]) + 3) // 3, int(head[2])
+    try:
+        year = time.localtime(end).tm_year
+    except (OverflowError, OSError, ValueError):
+        return None
+    for each in range(year, year - _LEAP_YEARS_APART - 1, -1):
+        if (month, day) == (2, 29) and not isleap(each):
+            continue
+        when = parse_local_time(f"{each:04}-{month:02}-{day:02} {head[3]}", before)
+        if when is None or when <= end:
+            return when
+    return None
+
+
+def _zoned_time(stamp: str, zone: str) -> float | None:
+    minute, second = _utc_minute(stamp[:16]), int(stamp[17:19])
+    if minute is None or second > 60:
+        return None
+    digits = zone[1:].replace(":", "")
+    east = 0 if zone == "Z" else int(digits[:2]) * 3600 + int(digits[2:]) * 60
+    return minute + second - (-east if zone[0] == "-" else east)
+
+
+@lru_cache(256)
+def _utc_minute(stamp: str) -> float | None:
+    year, month, day, hour, minute = map(int, re.split("[- :]", stamp))
+    if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60):
+        return None
+    return timegm((year, month, day, hour, minute, 0))
 
 
 _BACK_SECONDS = 60.0
@@ -144,9 +225,10 @@ Read: TypeAlias = Callable[[int, int], bytes]
 
 
 def time_before(
-    read: Read, at: int, source: str, known: MutableMapping[int, float]
+    read: Read, at: int, source: str, known: MutableMapping[int, float], latest: float | None = None
 ) -> float | None:
-    """The time of the last line with a time before an offset; None if none is known.
+    """The time of the last line with a time before an offset; None if none is known. `latest` see
+    `parse_head`.
 
     Read back to a line outside of a repeated hour, from which on all times are certain. `known`
     keeps the times at the chunks that were read, for the next call."""
@@ -155,13 +237,16 @@ def time_before(
     while begin > 0 and begin not in known and at - begin < _REPEATED_BYTES:
         ends.append(begin)
         begin = (begin - 1) // _CHUNK * _CHUNK
-        times = (parse_log_line(line, source).when for line in _heads(read, begin, ends[-1]))
+        times = (
+            parse_log_line(line, source, None, latest).when
+            for line in _heads(read, begin, ends[-1])
+        )
         if any(when is not None and not is_repeated(when) for when in times):
             break
     before = known.get(begin)
     for end in reversed(ends):
         for line in _heads(read, begin, end):
-            when = parse_log_line(line, source, before).when
+            when = parse_log_line(line, source, before, latest).when
             before = before if when is None else when
         if before is not None:
             known[end] = before

@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from engine.mail.model import NotSent, Reason
-from engine.system.users import Account, login_environment
+from engine.system.run_program import environment
+from engine.system.users import Account
 from engine.text.safe import safe_line
 
 if TYPE_CHECKING:
     from engine.system.supervisor import ProgramResult
 
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""PATH for our search and for the programs that we run; the caller's PATH is ignored."""
-
-PASSED_VARIABLES = ("HOME", "LOGNAME", "TZ", "USER", "XDG_CONFIG_HOME")
-"""Environment variables passed to a program: for its own configuration and the time zone. All
-others are withheld, among them the relay's password."""
-
-
 NOT_STARTED = "unavailable_not_started"
 """The word of `NotSent` if no instruction of the program has run."""
-
-
-def environment(
-    environ: Mapping[str, str] = os.environ, account: Account | None = None
-) -> dict[str, str]:
-    """Return the environment of a program that we start: `PASSED_VARIABLES`, a fixed PATH, C.UTF-8.
-    For mail programs and handlers. `account` is the user that runs the program; None: our own."""
-    account_environ = login_environment(account, environ)
-    passed = {name: account_environ[name] for name in PASSED_VARIABLES if name in account_environ}
-    return {"PATH": PATH, "LC_ALL": "C.UTF-8", **passed}
-
-
-def find_program(name: str) -> str:
-    """Return the path of an installed program; "" if none."""
-    paths = (f"{folder}/{name}" for folder in PATH.split(":"))
-    return next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), "")
 
 
 def run(

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 from engine.config.alert_kinds import AlertKind as AlertKind
 from engine.config.queue_config import Thresholds
 from engine.destinations.watch import DestinationState, SeenDestination
+from engine.largest_share import LargestShare
 from engine.logs.task_events import NO_TRANSPORT
 from engine.model import LockEvidence, State, Verdict
 from engine.monitor.metrics_check import (
@@ -67,6 +68,7 @@ class Where(StrEnum):
     OPERATIONS = "operations"
     CONTROLS = "controls"
     WORKERS = "workers"
+    GROUPS = "groups"
 
 
 class Goal(NamedTuple):
@@ -76,7 +78,8 @@ class Goal(NamedTuple):
     where: Where
     state: State | None = None
     name: str = ""
-    """Transport, operation or warning to show, exactly as found (not made safe)."""
+    """Transport, operation, warning or group to show, exactly as found (not made safe). A group is
+    `sender=a@x`: a key of `group_counts.GROUP_COLUMNS` and its name."""
 
 
 class Alert(NamedTuple):
@@ -118,6 +121,9 @@ class Blocked(NamedTuple):
 
 MIN_FREE_TASKS = 100
 """Minimum free space, in tasks: one bulk change touches up to this many."""
+
+MIN_FLOOD_MAILS, FLOOD_SHARE = 500, 0.5
+"""One sender or account has more than this share of more than so many waiting mails: an alert."""
 
 NEARLY_FULL_SHARE = 0.9
 """Share of a limit from which it is an alert that it will soon be reached."""
@@ -163,6 +169,8 @@ class AlertInputs(NamedTuple):
     """True if more tasks than these may be due: only some tasks were read."""
     oldest_due: float | None
     """Creation of the oldest due task, epoch seconds UTC."""
+    largest_share: LargestShare | None
+    """The sender or account with the most waiting mails; None if there is none, or not known."""
     dead_growth: Growth | None
     """Growth of the dead-letter queue in the last ten minutes, or as much of them as is known."""
     queue: MetricsReading
@@ -222,7 +230,7 @@ def needs_attention(alerts: Iterable[Alert]) -> bool:
 
 _ORDER = {what: number for number, what in enumerate(AlertKind)}
 
-_Goal: TypeAlias = tuple[Where] | tuple[Where, State] | tuple[Where, None, str]
+_Goal: TypeAlias = tuple[Where] | tuple[Where, State] | tuple[Where, State | None, str]
 _Found: TypeAlias = Iterator[tuple[Level, AlertKind, str, float | None, _Goal]]
 _Rule: TypeAlias = Callable[[AlertInputs, float, Thresholds], _Found]
 
@@ -307,6 +315,19 @@ def _oldest(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     age, limit = format_rough_duration(now - inputs.oldest), format_rough_duration(limits.oldest)
     words = f"oldest in {word} for {age} (over {limit})"
     yield Level.WARN, AlertKind.OLDEST, words, inputs.oldest, (Where.STATE, State.PENDING)
+
+
+def _flood(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    largest = inputs.largest_share
+    if largest is None or inputs.unavailable or not inputs.is_scanned:
+        return
+    if largest.total > MIN_FLOOD_MAILS and largest.mails > FLOOD_SHARE * largest.total:
+        name = safe_line(largest.name)
+        name = name if len(name) <= 32 else f"{name[:29]}..."
+        who = f"account {name}" if largest.by == "account" else name
+        words = f"{who}: {largest.mails:,} of {largest.total:,}"
+        goal = Where.GROUPS, State.PENDING, f"{largest.by}={largest.name}"
+        yield Level.WARN, AlertKind.FLOOD, words, None, goal
 
 
 def _idle(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
@@ -529,6 +550,7 @@ _RULES: tuple[_Rule, ...] = (
     _dead,
     _problems,
     _oldest,
+    _flood,
     _idle,
     _blocked,
     _space,

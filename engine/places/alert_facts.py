@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from engine.destinations.watch import SeenDestination
 from engine.index.backlog import DueTasks
+from engine.largest_share import LargestShare
 from engine.logs.task_events import MAIL_KIND
 from engine.model import State
 from engine.monitor.alerts import AlertInputs, Blocked, LimitUse, Unfinished
@@ -32,6 +33,7 @@ class TaskFacts(NamedTuple):
     oldest: float | None
     due: int | None
     oldest_due: float | None
+    largest_share: LargestShare | None
     is_sample: bool
     due_kinds: Mapping[str, DueTasks]
     """The due tasks by kind, at least of the kinds that `may_be_blocked`."""
@@ -51,6 +53,7 @@ NO_TASKS = TaskFacts(
     oldest=None,
     due=0,
     oldest_due=None,
+    largest_share=None,
     is_sample=False,
     due_kinds={},
     trash_bytes=None,
@@ -90,6 +93,7 @@ def make_alert_inputs(
         due=tasks.due,
         is_sample=tasks.is_sample,
         oldest_due=tasks.oldest_due,
+        largest_share=tasks.largest_share,
         dead_growth=dead_growth,
         queue=readings.queue,
         earlier_counts=counts_when_written(readings.queue, readings.rest, counted),

@@ -160,7 +160,7 @@ class PlaceWatcher:
     def __init__(self, place: Place, clock: Callable[[], float] = time.time) -> None:
         self._place, self._clock = place, clock
         self._files = (MetricsReader(place.queue_metrics), MetricsReader(place.mail_metrics))
-        self._book = MergedLog(place.logs, cached_cells=2 * len(place.logs))
+        self._book = MergedLog(place.all_logs, cached_cells=2 * len(place.all_logs))
         self._position: LogPosition | None = None
         """The end of the log lines that were read; None: none were."""
         self._is_at_end = False

@@ -1,29 +1,42 @@
 """Run a program of another server and stream its output: the runner of stores that read and act
-through programs. Programs that get a mail on standard input are run by `engine.mail.run_program`.
+through programs; and the PATH and environment of all programs that we start. Programs that get a
+mail on standard input are run by `engine.mail.run_program`.
 
 No shell, no terminal, and a fixed environment: what the program does depends on its arguments and
 its standard input alone."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import signal
-import subprocess
+import sys
+import termios
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
+from engine.system.users import Account, login_environment
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+
+if TYPE_CHECKING:
+    import subprocess
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """PATH for our search and for the programs that we run; the caller's PATH is ignored."""
 
-ENVIRONMENT = {"PATH": PATH, "LC_ALL": "C", "TZ": "UTC"}
-"""The environment of a program here: one more variable (MAIL_CONFIG) would choose another server.
-HOME is added, if there is one: ssh has its keys there."""
+PASSED_VARIABLES = ("HOME", "LOGNAME", "TZ", "USER", "XDG_CONFIG_HOME")
+"""Environment variables passed to a mail program or handler: for its own configuration and the time
+zone. All others are withheld, among them the relay's password."""
+
+PREFIX_VARIABLES = ("HOME", "SSH_AUTH_SOCK")
+"""Environment variables passed to a program of another server: kubectl and docker have their
+configuration below HOME, and ssh asks the agent for a key that is in no file. No mail server reads
+them; one more (MAIL_CONFIG) would choose another server."""
 
 READER_SECONDS = 60.0
 """Seconds without a byte after which a program that only reads is ended."""
@@ -31,22 +44,49 @@ ACT_SECONDS = 120.0
 """Seconds in all after which a program that changes something is ended."""
 KILL_SECONDS = 5.0
 """Seconds between SIGTERM and SIGKILL."""
+LINGER_SECONDS = 0.5
+"""Seconds that child processes have for more output after the program's end: the connection that
+ssh keeps open in the background (ControlPersist) may have our pipes for an hour."""
 MAX_LINE_BYTES = 16 << 20
 """A longer line is skipped to its end, and counted."""
 FIRST_ERROR_BYTES, LAST_ERROR_BYTES = 64 << 10, 4 << 10
 """What is kept of standard error: its start and its end."""
 _READ_BYTES = 1 << 16
+EAGER_SECONDS, SMALL_BYTES, PAUSE_SECONDS = 0.05, 8 << 10, 0.005
+"""A program that prints line by line for longer than this is read after a pause, if there was
+little: reading each line alone takes more CPU than parsing it."""
+
+
+def environment(
+    environ: Mapping[str, str] = os.environ, account: Account | None = None
+) -> dict[str, str]:
+    """Return the environment of a program that we start: `PASSED_VARIABLES`, a fixed PATH, C.UTF-8.
+    For mail programs and handlers. `account` is the user that runs the program; None: our own."""
+    account_environ = login_environment(account, environ)
+    passed = {name: account_environ[name] for name in PASSED_VARIABLES if name in account_environ}
+    return {"PATH": PATH, "LC_ALL": "C.UTF-8", **passed}
+
+
+def find_program(name: str) -> str:
+    """Return the path of an installed program; "" if none."""
+    paths = (f"{folder}/{name}" for folder in PATH.split(":"))
+    return next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), "")
 
 
 class CannotStart(Exception):
     """A program cannot be started; the message names it and the system's reason."""
+
+    def __init__(self, program: str, error: Exception) -> None:
+        super().__init__(f"{safe_line(program)}: {safe_line(error_text(error))}")
+        self.is_missing = isinstance(error, FileNotFoundError)
+        """True if there is no such program."""
 
 
 class ProgramEnd(NamedTuple):
     """How a program ended."""
 
     status: int | None
-    """Exit status; negative: the signal that ended it."""
+    """Exit status; negative: the signal that ended it; None: it cannot be ended."""
     errors: bytes
     """The start of its standard error, and its end if that is longer."""
     seconds: float
@@ -55,6 +95,8 @@ class ProgramEnd(NamedTuple):
     """The limit for which we ended it, as text; "" if it ended by itself."""
     long_lines: tuple[int, ...] = ()
     """Numbers, from 1, of the lines that were skipped as too long."""
+    is_cut: bool = False
+    """True if its output ended without a newline: `lines` has yielded the rest as a line."""
 
     @property
     def last_error(self) -> str:
@@ -86,80 +128,88 @@ class RunningProgram:
         self._began = time.monotonic()
         self._idle_seconds = idle_seconds
         self._deadline = None if total_seconds is None else self._began + total_seconds
-        home = {"HOME": os.environ["HOME"]} if "HOME" in os.environ else {}
+        self._process = _start(argv, has_input=stdin is not None, output=None)
         try:
-            self._process = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={**ENVIRONMENT, **home},
-                cwd="/",
-                start_new_session=True,
-                bufsize=0,
-            )
-        except (OSError, ValueError) as error:
-            raise CannotStart(f"{safe_line(argv[0])}: {error_text(error)}") from error
+            self._pidfd = os.pidfd_open(self._process.pid)
+        except OSError as error:  # too many descriptors
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.communicate()
+            raise CannotStart(argv[0], error) from error
         self._input = memoryview(stdin or b"")
         self._errors = bytearray()
         self._last_errors = b""
+        self._limit = ""
         self._long_lines: list[int] = []
+        self._is_cut = False
         self.end: ProgramEnd | None = None
         """How it ended; None while it runs."""
 
     def lines(self) -> Iterator[bytes]:
         """Yield each line of standard output without its newline, the last one also if it is cut
         off; afterwards `end` is set."""
-        number, rest, is_skipping = 0, b"", False
+        number, size, line = 0, 0, bytearray()
         for chunk in self._chunks():
-            *whole, last = (rest + chunk).split(b"\n")
-            for line in whole:
-                number += 1
-                if is_skipping or len(line) > MAX_LINE_BYTES:
-                    self._long_lines.append(number)
-                    is_skipping = False
-                    continue
-                yield line
-            rest = last
-            if is_skipping or len(rest) > MAX_LINE_BYTES:
-                rest, is_skipping = b"", True
-        if is_skipping:
+            for index, piece in enumerate(chunk.split(b"\n")):
+                if index:  # a newline was before it
+                    number += 1
+                    if size > MAX_LINE_BYTES:
+                        self._long_lines.append(number)
+                    else:
+                        yield bytes(line)
+                    size, line = 0, bytearray()
+                size += len(piece)
+                if size <= MAX_LINE_BYTES:
+                    line += piece
+                else:
+                    line = bytearray()
+        self._is_cut = size > 0
+        if size > MAX_LINE_BYTES:
             self._long_lines.append(number + 1)
-        elif rest:
-            yield rest
-        self._finish("")
+        elif size:
+            yield bytes(line)
+        self._finish()
 
     def _chunks(self) -> Iterator[bytes]:
-        """Yield what it prints on standard output; feed its input and collect its errors beside."""
+        """Yield what it prints on standard output until it has ended, also by a limit; feed its
+        input and collect its errors beside."""
         process, poll = self._process, select.poll()
         assert process.stdout is not None and process.stderr is not None
         output, errors = process.stdout.fileno(), process.stderr.fileno()
         feed = -1 if process.stdin is None else process.stdin.fileno()
-        for fd in (output, errors):
+        for fd in (output, errors, self._pidfd):
             poll.register(fd, select.POLLIN)
         if feed >= 0:
             os.set_blocking(feed, False)
             poll.register(feed, select.POLLOUT)
-        open_fds = {output, errors}
-        while open_fds:
-            ready = poll.poll(1000 * self._patience())
-            if not ready:
-                self._finish(self._describe_limit())
-                return
-            for fd, _ in ready:
-                if fd == feed:
-                    if not self._write(feed):
-                        poll.unregister(feed)
-                        feed = -1
-                    continue
+        while True:
+            ready = dict(poll.poll(1000 * self._patience()))
+            if self._pidfd in ready:
+                break
+            if not ready or self._patience() <= 0:  # it may print without end
+                self._stop(self._describe_limit())
+                break
+            if feed in ready and not self._write(feed):
+                poll.unregister(feed)
+            for fd in ready.keys() & {output, errors}:
                 data = os.read(fd, _READ_BYTES)
                 if not data:
                     poll.unregister(fd)
-                    open_fds.discard(fd)
                 elif fd == output:
                     yield data
+                    if len(data) < SMALL_BYTES and time.monotonic() > self._began + EAGER_SECONDS:
+                        time.sleep(PAUSE_SECONDS)
                 else:
                     self._keep_errors(data)
+        # All that it printed itself is in the pipes now; its child processes may print on.
+        until = time.monotonic() + LINGER_SECONDS
+        yield os.read(output, _unread(output))
+        poll = select.poll()
+        poll.register(output, select.POLLIN)
+        while (remaining := until - time.monotonic()) > 0 and poll.poll(1000 * remaining):
+            if not (data := os.read(output, _READ_BYTES)):
+                break
+            yield data
+        self._keep_errors(os.read(errors, _unread(errors)))
 
     def _patience(self) -> float:
         """Seconds until a limit is reached."""
@@ -192,33 +242,42 @@ class RunningProgram:
         if len(data) > room:
             self._last_errors = (self._last_errors + data[max(0, room) :])[-LAST_ERROR_BYTES:]
 
-    def _finish(self, limit: str) -> None:
-        """Wait for its end, and set `end`; end it first if a limit was reached."""
-        if self.end is not None:
-            return
+    def _stop(self, limit: str) -> None:
+        """End its process group, also the child processes that ignore SIGTERM."""
+        self._limit = limit
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            # It has its own session, and is not waited for yet: the group cannot be another's.
+            with suppress(ProcessLookupError, PermissionError):  # sudo's, which obeys a closed pipe
+                os.killpg(self._process.pid, number)
+            _wait(self._pidfd, KILL_SECONDS)
+
+    def _finish(self) -> None:
+        """Set `end`; it has ended, or cannot be ended."""
         process = self._process
-        if limit:
-            self._signal(signal.SIGTERM)
-            try:
-                process.wait(KILL_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._signal(signal.SIGKILL)
-        process.wait()
+        status = process.poll()
+        if status is None:
+            self._limit += "; it cannot be ended"
+            _reap_later(process)
+        os.close(self._pidfd)
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
         errors, seconds = bytes(self._errors) + self._last_errors, time.monotonic() - self._began
-        numbers = tuple(self._long_lines)
-        self.end = ProgramEnd(process.returncode, errors, seconds, limit, numbers)
-
-    def _signal(self, number: signal.Signals) -> None:
-        # It has its own session, and is not waited for yet: the group cannot be another's.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, number)
+        self.end = ProgramEnd(
+            status,
+            errors,
+            seconds,
+            limit=self._limit,
+            long_lines=tuple(self._long_lines),
+            is_cut=self._is_cut,
+        )
 
     def close(self) -> None:
         """End it, if it still runs."""
-        self._finish("no longer needed")
+        if self.end is None:
+            if not _wait(self._pidfd, 0):
+                self._stop("no longer needed")
+            self._finish()
 
 
 def run_program(
@@ -240,3 +299,74 @@ def run_program(
         return lines, program.end
     finally:
         program.close()
+
+
+def start_detached(argv: Sequence[str], seconds: float) -> ProgramEnd | None:
+    """Start a program that must never be ended, as it delivers mail; after so many seconds it is
+    left running, which is None. All that it has printed until its end is in `errors`.
+
+    It writes to a file without a name, as a closed pipe would end it.
+
+    Raises:
+        CannotStart: it is missing, or the system has no process or file for it.
+    """
+    from subprocess import TimeoutExpired  # few commands start such a program
+    from tempfile import TemporaryFile
+
+    began = time.monotonic()
+    try:
+        output = TemporaryFile()  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise CannotStart(argv[0], error) from error
+    with output:
+        process = _start(argv, has_input=False, output=output)
+        try:
+            status = process.wait(seconds)
+        except BaseException as error:
+            _reap_later(process)
+            if isinstance(error, TimeoutExpired):
+                return None
+            raise
+        errors = os.pread(output.fileno(), FIRST_ERROR_BYTES, 0)
+        return ProgramEnd(status, errors, time.monotonic() - began)
+
+
+def _start(
+    argv: Sequence[str], *, has_input: bool, output: IO[bytes] | None
+) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own. `output` is a file for its output and errors; None:
+    a pipe for each."""
+    import subprocess  # many commands only ask which programs there are
+
+    passed = {name: os.environ[name] for name in PREFIX_VARIABLES if name in os.environ}
+    stream = subprocess.PIPE if output is None else output
+    try:
+        return subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE if has_input else subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            env={"PATH": PATH, "LC_ALL": "C", "TZ": "UTC", **passed},
+            cwd="/",
+            start_new_session=True,
+            bufsize=0,
+        )
+    except (OSError, ValueError) as error:
+        raise CannotStart(argv[0], error) from error
+
+
+def _wait(pidfd: int, seconds: float) -> bool:
+    """Wait for the end of a process; True if it has ended."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(1000 * seconds))
+
+
+def _unread(pipe: int) -> int:
+    """Bytes that can be read from a pipe now."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def _reap_later(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a process that we leave running, so that it does not stay a zombie."""
+    threading.Thread(target=process.wait, daemon=True).start()

@@ -6,9 +6,8 @@ import os
 import signal
 from collections.abc import Callable, Container, Mapping, Sequence
 
-from engine.mail import run_program
 from engine.model import Task
-from engine.system import supervisor
+from engine.system import run_program, supervisor
 from engine.system.supervisor import CannotRun, Program, ProgramResult, run_supervised
 from engine.system.users import Account
 from engine.text.safe import ERROR_LIMIT

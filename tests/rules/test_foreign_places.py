@@ -48,7 +48,7 @@ READERS = (
     "groups, clusters, workers, kinds, locks, transports, notes, undo, journal, trash list, "
     "doctor, mail status, mail spool list, shell-init, bullmq doctor, zgb doctor, queue list, "
     "queue corrupt list, queue count, queue count-dlq, queue metrics, queue dlq list, "
-    "queue status, top"
+    "queue status, top, mta instances"
 )
 """Commands that are run without more words, and change nothing."""
 
@@ -89,6 +89,10 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ("mail", "spool", "retry"): (("--all",),),
     ("mail", "suspend"): (("curl",),),
     ("mail", "resume"): (("curl",),),
+    ("mta", "instances"): ((),),
+    ("mta", "ages"): ((),),
+    ("mta", "trail"): (("a@b.example",),),
+    ("mta", "why"): (("a@b.example",),),
     ("kannader", "init"): (("{place}/new-spool",), ("{place}",)),
     ("kannader", "enqueue"): (("--from", "a@b.example", "--to", "c@d.example", "{mail}"),),
     ("kannader", "work"): (("--until-idle",),),

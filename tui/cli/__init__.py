@@ -39,6 +39,7 @@ from engine.formats.known_formats import (
     is_same_place,
     setup_despite,
     setup_for,
+    unnamed_place,
 )
 from engine.store import StoreError, Unavailable, Unsupported
 from engine.system.command_errors import (
@@ -278,12 +279,14 @@ def _make_setup(
         ConfigError: it is invalid, for any other command.
     """
     path = getattr(arguments, "config", None)
+    is_ours = arguments.command.function.startswith("formats.")
     try:
         loaded = queue_config.load_config(path, os.environ)
         if not place and not hasattr(arguments, "places"):
             for_mail = _command_words(words)[:1] == ("mail",)
             place = default_place(loaded, os.environ, for_mail=for_mail)
-        is_ours = arguments.command.function.startswith("formats.")
+            if not (place or for_mail or is_ours) and hasattr(arguments, "place"):
+                place = unnamed_place(loaded, os.environ)
         return setup_for(loaded, place, os.environ, tuple(words), is_ours=is_ours)
     except queue_config.ConfigError as error:
         if not keeps_mail:

@@ -122,6 +122,10 @@ mail spool show | some | mail-20261126T060005Z-report-390a56fc /srv/queue
 mail spool retry | some | --all /srv/queue
 mail suspend | done | postfix 'the relay is down' /srv/queue
 mail resume | done | postfix /srv/queue
+mta instances | some | --json
+mta trail | some | bob@example.org /etc/mta --since -2h
+mta ages | read | /etc/mta --by sender-domain --state deferred
+mta why | some | bob@example.org /etc/mta
 kannader init | done | /srv/spool
 kannader enqueue | added | --from a@example.org --to b@example.org mail.eml /srv/spool
 kannader work | loop | /srv/spool --until-idle
@@ -217,7 +221,7 @@ kinds | seconds number, kinds kind[]
 top | time time, seconds number, kinds kind[]
 wait | place text, result text, seconds number, pending number, active number, dead number, tasks \
 text{}
-groups | by text, total number, ...
+groups | by text, unit text, total number, ...
 clusters | mark text, count number, code text, error text, kinds text[], first time?, last time?, \
 example text, same_now text, evidence text[]
 transports | place text, selected text?, selected_unknown text, transports transport[], others \
@@ -270,6 +274,14 @@ mail spool list | +mail
 mail spool show | +mail, lines text[]?
 mail spool retry | queued number, failed number, lines text[]
 mail suspend, mail resume | transport text, suspended flag, text text
+mta instances | place text, format text, name text, enabled flag
+mta trail | word text, log text, files number, since time?, problems text[], cut flag, events \
+logged[]
+mta ages | state text, by text, unit text, bounds number[], rows object, total number[], \
+unknown number
+mta why | id text, state text, sender text, recipients text[], account text, client text, created \
+time?, reason text, reason_at time?, suspended flag, due time?, next_try text, attempts_seen \
+number?, log_since time?, next text, command text, events logged[]
 kannader enqueue | id text
 zgb enqueue | +task, is_new flag, ...
 zgb work | place text, text text
@@ -283,9 +295,10 @@ install-units | folder text, lines text[]
 
 OBJECTS = """
 task | id text, state text, kind text, queue text, created time?, due time?, attempts number?, \
-priority number?, description text, destination text, error text, payload text, owner text?, \
-since time?, rev text, extra object
-lease | owner text, since time, until time?
+priority number?, description text, destination text, sender text, recipients text[], \
+account text, bytes number?, error text, payload text, owner text?, since time?, rev text, \
+extra object
+lease | owner text, since time?, until time?
 mail | id text, to text, subject text, created time, sent time?, transport text?, in_doubt time?, \
 refused text?, task text?, task_state text?, error text?
 row | id text, state text, rev text, odd text, bytes number?, outcome text
@@ -337,6 +350,8 @@ number{}?, fingerprints text{}
 control | name text, summary text, now text?, target text?, value text?, choices text{}?, bounds \
 list?, targets object[]?, pauses flag, undoable flag, refused text?
 step | step text, text text
+logged | when time?, id text, what text, address text, text text, relay text, account text, client \
+text, other text, ...
 remark | line number, column number, text text
 clause | line number, pattern text, settings text{}
 setting | value text, line number?

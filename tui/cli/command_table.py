@@ -52,6 +52,7 @@ DEMO_AS_TEXT = "formats.nftban.demo_text:run_as_text"
 COMMAND_TABLE = """
 @id id ID
 @name name NAME
+@word word WORD | an address, an id or a Message-Id
 @place place [PLACE]=None | the queue; default: as configured
 @places places [PLACE...] | the queues; default: as configured
 @operation words [OP|PLACE...] | an operation, and the queue; default: the queue as configured
@@ -123,10 +124,10 @@ wait @place @json | print.wait:wait | wait until a task, or a queue, is done, fa
     --until {done,idle,failed} | done: no task pending or active; idle: none due or active; failed:
         one is dead
     --timeout TIME:wait | wait at most TIME: 90s, 5m; else without end; 0: look once
-groups @place @filter @state @json | print.groups:groups +listing | tasks by queue, kind, group or
-        destination: counts by state, oldest, next due, last error
-    --by WORD | queue, kind, group or destination; for ZMailer also channel, host, thread or ring;
-        default: the first of them with several groups
+groups @place @filter @state @json | print.groups:groups +listing | tasks by queue, kind, group,
+        destination, sender or account: counts by state, oldest, next due, last error
+    --by WORD | queue, kind, group, destination, sender, sender-domain or account; for ZMailer also
+        channel, host, thread or ring; default: the first of them with several groups
     --all | list all groups, not only the 200 largest
 clusters @place @filter @state @json | print.groups:clusters +listing | failed tasks grouped by
         error, and whether each error still happens
@@ -250,6 +251,16 @@ mail suspend @name | setup.suspend:suspend | stop sending by transport NAME unti
     reason [REASON]
     @place @json
 mail resume @name @place @json | setup.suspend:resume | send by transport NAME again
+mta | - | mail servers: those of this host; where a mail went, why it waits, how old the queue is
+mta instances @json-lines | mta.instances:instances +listing | list the mail servers of this host,
+        as places; exit 1 if one does not answer
+mta trail @word @place @since @json | mta.trail:trail +listing | where a mail went, by the logs:
+        arrival, attempts, answers, requeue, bounce, removal; exit 1 if they have nothing
+mta ages @place @filter @state @json | mta.ages:ages +listing | open recipients of the waiting mail
+        by age and domain, as qshape prints them; by another key the mails
+    --by WORD=destination | destination, sender, sender-domain, account, group, kind or error
+mta why @word @place @json-lines | mta.why:why +listing | why mail waits: reason, next try, account,
+        what to do; exit 1 if none waits
 kannader | - | a Kannader spool: make one, add mail, send it
 kannader init | formats.kannader.commands:init | make the folders of a Kannader spool
     place DIR
@@ -449,6 +460,7 @@ An operator console for mail and task queues, with its own queue engine.
   spooldeck bullmq ...          work, add, doctor (BullMQ queues on Redis, Valkey)
   spooldeck zmailer ...         scheduler, agent, mailq, check, why, doctor,
                                 statistics
+  spooldeck mta ...             instances, trail, why, ages (mail servers)
   spooldeck federation ...      work, enqueue, keys, doctor (deliveries to servers)
   spooldeck shell-init          bash functions of the contract: eval "$(...)"
   spooldeck completion SHELL    completion for bash, zsh or fish

@@ -1,1 +1,1 @@
-"""Groups of tasks: error clusters, and groups by queue, kind, group or destination."""
+"""Groups of tasks: error clusters, and groups by a common value."""

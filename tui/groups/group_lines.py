@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from engine.index.counted_rows import TASKS
 from engine.index.group_counts import GroupTable, TaskGroup
 from engine.index.schema import STATES
 from engine.model import AttemptLimit, State, Task, attempts_allowed
@@ -28,6 +29,9 @@ BAR_CELLS = 6
 
 STATE_FILLS, OTHER_FILL = {State.PENDING: FULL_CELL, State.ACTIVE: "▓", State.DEAD: "▒"}, "░"
 """Fill of each state's part of a bar: parts are told apart without colours, too."""
+
+MAX_TABS = 5
+"""Groupings whose titles a narrow frame has room for."""
 
 LABEL_CELLS = 11
 COUNT_CELLS = 5
@@ -187,7 +191,8 @@ def task_lines(
     limit: AttemptLimit = attempts_allowed,
 ) -> list[Line]:
     """Some tasks of a group under a title. `limit`: maximum attempts of each task."""
-    shape = task_columns(state, width, longest=id_cells(tasks), limit=limit)
+    mailed = any(task.sender for task in tasks)
+    shape = task_columns(state, width, longest=id_cells(tasks), limit=limit, mailed=mailed)
     where = TaskContext()
     return [
         heading_line(f"{title}, newest first", width),
@@ -200,15 +205,19 @@ def others_line(table: GroupTable, width: int) -> list[Line]:
     """The groups without a row, counted."""
     if not table.others:
         return []
-    text = f"   ({table.others:,} others, {format_count(table.other_tasks, 'task')})"
+    text = f"   ({table.others:,} others, {_amount(table, table.other_tasks)})"
     text += ": groups --all lists them"
     return [cut_line(((text, "muted"),), width)]
 
 
 def tabs_line(table: GroupTable, titles: Mapping[str, str] = {}) -> Line:
-    """The groupings by their titles, the open one marked."""
-    styles = {table.by: "chip-accent"}
-    return tuple((f" {titles.get(by, by)} ", styles.get(by, "muted")) for by in table.groupings)
+    """The groupings by their titles, the open one marked; of many only those beside it."""
+    styles, shown = {table.by: "chip-accent"}, table.groupings
+    if len(shown) > MAX_TABS and table.by in shown:
+        at = shown.index(table.by)
+        shown = tuple(shown[(at + step) % len(shown)] for step in (-1, 0, 1))
+    tabs = tuple((f" {titles.get(by, by)} ", styles.get(by, "muted")) for by in shown)
+    return tabs if shown == table.groupings else (("< ", "muted"), *tabs, (" >", "muted"))
 
 
 def merge_rings(table: GroupTable, facts: Mapping[str, GroupFacts], ring: str) -> GroupTable:
@@ -240,37 +249,43 @@ def _add_groups(one: TaskGroup | None, other: TaskGroup) -> TaskGroup:
 
 def no_values(by: str) -> str:
     """Why tasks are not grouped by a key of `GROUP_COLUMNS`."""
-    return f"no task here has a {by}"
+    return f"no task here has {'an' if by[:1] in 'aeiou' else 'a'} {by}"
 
 
 def summary(table: GroupTable, titles: Mapping[str, str]) -> str:
     """Number of tasks and of groups, by the place's own titles."""
     by = titles.get(table.by, table.by)
     amount = format_count(len(table.groups) + table.others, "group")
-    return f"{format_count(table.total, 'task')} by {by}, {amount}"
+    return f"{_amount(table, table.total)} by {by}, {amount}"
+
+
+def _amount(table: GroupTable, number: int) -> str:
+    return format_count(number, "task") if table.unit == TASKS else f"{number:,} {table.unit}"
 
 
 def group_values(
-    by: str,
+    table: GroupTable,
     groups: Sequence[TaskGroup],
     states: Mapping[State, str],
     facts: Mapping[str, GroupFacts] = NO_FACTS,
 ) -> list[Mapping[str, object]]:
     """Groups for JSON output; times as `task_row.time_fields`."""
-    return [_values(by, group, states, facts.get(group.name)) for group in groups]
+    return [_values(table, group, states, facts.get(group.name)) for group in groups]
 
 
 def _values(
-    by: str, group: TaskGroup, states: Mapping[State, str], facts: GroupFacts | None
+    table: GroupTable, group: TaskGroup, states: Mapping[State, str], facts: GroupFacts | None
 ) -> Mapping[str, object]:
     due = facts.wakeup if facts is not None and group.next_due is None else group.next_due
     known: dict[str, object] = {}
     if facts is not None:
         known = {"ring": facts.ring, "agents": facts.agents, "pending": facts.pending}
     return {
-        "by": by,
+        "by": table.by,
         "name": group.name,
+        "unit": table.unit,
         "total": group.total,
+        "tasks": group.count_tasks(None),
         "counts": {word: group.count(state) for state, word in states.items()},
         **time_fields("oldest", group.oldest),
         **time_fields("next_due", due),

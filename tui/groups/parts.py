@@ -254,9 +254,20 @@ class TaskGroups(GroupParts[TaskGroup]):
     """One row for each group, with its tasks in all states; verbs act on those in one state."""
 
     noun, none = "group", "no tasks match"
-    by = ""
-    """The grouping that was chosen; "" for the default one."""
     _latest = GroupsRead()
+
+    def __init__(
+        self,
+        session: PlaceSession,
+        context: ConsoleContext,
+        screen: GroupScreenActions,
+        query: Query,
+        aim: str = "",
+    ) -> None:
+        super().__init__(session, context, screen, query, aim)
+        self.by = aim.partition("=")[0]
+        """The grouping that was chosen; "" for the default one."""
+        self._is_turned = False
 
     @property
     def _title(self) -> str:
@@ -267,6 +278,7 @@ class TaskGroups(GroupParts[TaskGroup]):
         """Choose the previous or next grouping."""
         offered = self._latest.table.groupings
         self.by = offered[(offered.index(self._latest.table.by) + step) % len(offered)]
+        self._is_turned = True
 
     async def read(self) -> Sequence[TaskGroup]:
         """The groups of all tasks that match the filter, in any state."""
@@ -277,6 +289,8 @@ class TaskGroups(GroupParts[TaskGroup]):
             latest = await read_groups(self.session, query, "", state)
             self.notice = f"{view.no_values(self.by)}: by {latest.table.by}"
         self._latest, self.by = latest, latest.table.by
+        if self._is_turned and latest.table.groups:  # no row of the grouping before is here
+            self.aim, self._is_turned = self.key_of(latest.table.groups[0]), False
         return latest.table.groups
 
     def version(self) -> tuple[object, ...]:
@@ -297,19 +311,19 @@ class TaskGroups(GroupParts[TaskGroup]):
     def target_state(self, group: TaskGroup) -> State | None:
         """The state that verbs act on, or the largest one if the group has no task in that."""
         state = self.query.state
-        if state is not None and group.count(state):
+        if state is not None and group.count_tasks(state):
             return state
-        return max(self.session.inspector.states, key=group.count, default=None)
+        return max(self.session.inspector.states, key=group.count_tasks, default=None)
 
     def count_of(self, group: TaskGroup) -> int:
-        return group.count(self.query.state)
+        return group.count_tasks(self.query.state)
 
     def scope_words(self, group: TaskGroup) -> str:
         return f"all in this group: {self._title} {view.name_of(group.name)}"
 
     def rows_frame(self) -> Frame:
         table, text = self._latest.table, self.query.filter.text
-        amount = f"{len(table.groups) + table.others:,}, tasks {table.total:,}"
+        amount = f"{len(table.groups) + table.others:,}, {table.unit} {table.total:,}"
         right: Line = ((f"filter {fit_text(safe_line(text), 20).strip()}  ", "key"),)
         tabs = view.tabs_line(table, self.session.place.group_titles)
         right = (*(right if text else ()), *tabs)
@@ -339,20 +353,20 @@ class TaskGroups(GroupParts[TaskGroup]):
         if not tasks:
             return lines
         state = tasks[0].state
-        title = f"{state_name(states[state])} {group.count(state):,}"
+        title = f"{state_name(states[state])} {group.count_tasks(state):,}"
         limit = self.session.place.max_attempts
         return lines + view.task_lines(title, tasks, state, now=now, width=width, limit=limit)
 
     def step_of(self, group: TaskGroup, width: int) -> Line:
         state = self.target_state(group)
         word = state_name(self.session.inspector.states.get(state, "")) if state else ""
-        amount = format_count(group.count(state), "task")
+        amount = format_count(group.count_tasks(state), "task")
         scope = f"{self.count_of(group):,} {self.state_word} in {view.name_of(group.name)}"
         return next_line("Enter", f"shows {amount} in {word}", scope, width)
 
     def values_of(self, groups: Sequence[TaskGroup]) -> list[Mapping[str, object]]:
         latest, states = self._latest, self.session.inspector.states
-        return view.group_values(latest.table.by, groups, states, latest.facts)
+        return view.group_values(latest.table, groups, states, latest.facts)
 
 
 class ErrorClusters(GroupParts[CheckedCluster]):

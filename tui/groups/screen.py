@@ -119,7 +119,7 @@ GROUP_ROWS = _rows(
 
 
 class GroupsScreen(RowsScreen):
-    """The tasks by queue, kind, group or destination, and by rings of queues."""
+    """The tasks by queue, kind, group, destination, sender or account, and by rings of queues."""
 
     KIND = keys.GROUPS
     ROWS = GROUP_ROWS

@@ -316,7 +316,8 @@ MAX_ID_CANDIDATES = 12
 
 def possible_ids(text: str) -> tuple[str, ...]:
     """Words of a line that may be task ids, most likely first."""
-    candidates = [*labelled_ids(text), *_WORD.findall(text[:MAX_LINE_CHARS])]
+    words = (word.strip(":") for word in _WORD.findall(text[:MAX_LINE_CHARS]))  # `ID: text`
+    candidates = [*labelled_ids(text), *words]
     return tuple(dict.fromkeys(candidates))[:MAX_ID_CANDIDATES]
 
 

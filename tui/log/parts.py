@@ -168,7 +168,7 @@ class LogParts:
     ) -> None:
         """`find` shows only lines that mention a task."""
         self.session, self.context, self.screen = session, context, screen
-        self.logs = session.place.logs
+        self.logs = session.place.all_logs
         self.page, self.message = LogPage(), Message(context.clock)
         self.level = DEBUG
         self.words = self.named = f'"{find}"' if find else ""

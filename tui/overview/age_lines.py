@@ -1,12 +1,13 @@
-"""Age table by destination, group, kind or error: its text, and the filter of each cell."""
+"""Age table by destination, sender, group, kind or error: its text, and the filter of each cell."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from engine.index import filter_language
+from engine.index import filter_language, group_counts
 from engine.index.age_table import BOUNDS_MINUTES, AgeRow, Ages, bucket_filter
+from engine.index.counted_rows import TASKS
 from engine.text.figures import fit_count
 from engine.text.safe import safe_line
 from tui.text.glyphs import CURSOR
@@ -14,7 +15,7 @@ from tui.text.graphs import heat_style
 from tui.text.lines import Line, cut_line, fit_text, fit_text_end, merge_runs
 from tui.text.styles import ON_CURSOR
 
-FILTER_FIELDS = {"destination": "dest", "group": "group", "kind": "kind", "error": "cluster"}
+FILTER_FIELDS = {**group_counts.FILTER_FIELDS, "error": "cluster"}
 """Names of the row fields in the filter language."""
 
 AGE_CLASSES = len(BOUNDS_MINUTES) + 1
@@ -82,9 +83,9 @@ def table_lines(ages: Ages, cursor: AgeCell | None, width: int, names: int) -> l
         if row is not None:
             is_cursor_row = cursor is not None and cursor._replace(column=0) == at
             column = cursor.column if is_cursor_row and cursor is not None else -1
-            line = _line(
-                row, row_label(ages, at, names), column, cell=cell, room=room, largest=largest
-            )
+            fit = fit_text if ages.by in ("sender", "account") else fit_text_end
+            label = fit(row_label(ages, at, names), room)
+            line = _line(row, label, column, cell=cell, largest=largest)
             rows.append(cut_line(line, width))
     return rows
 
@@ -104,10 +105,10 @@ def row_label(ages: Ages, cell: AgeCell, names: int) -> str:
     return safe_line(cell.name) or "(none)"
 
 
-def _line(row: AgeRow, label: str, column: int, cell: int, room: int, largest: int) -> Line:
+def _line(row: AgeRow, label: str, column: int, cell: int, largest: int) -> Line:
     sign = CURSOR if column >= 0 else " "
-    total = "strong" if label == TOTAL else ""
-    runs: list[tuple[str, str]] = [(f"{sign}  ", "accent"), (fit_text_end(label, room), total)]
+    total = "strong" if label.rstrip() == TOTAL else ""
+    runs: list[tuple[str, str]] = [(f"{sign}  ", "accent"), (label, total)]
     for at in range(AGE_CLASSES + 1):
         number, width = cell_count(row, at), _cell_width(at, cell)
         text = fit_count(number, cell - 1) if number else "."
@@ -122,8 +123,10 @@ def _line(row: AgeRow, label: str, column: int, cell: int, room: int, largest: i
 
 
 def table_heading(ages: Ages, place: str, word: str, titles: Mapping[str, str]) -> str:
-    """Heading of the table: place, state and row field, by the place's own titles."""
-    return f"Ages: {place}, {safe_line(word)} by {titles.get(ages.by, ages.by)}"
+    """Heading of the table: place, state, what is counted if not tasks, and row field, by the
+    place's own titles."""
+    unit = "" if ages.unit == TASKS else f" {ages.unit}"
+    return f"Ages: {place}, {safe_line(word)}{unit} by {titles.get(ages.by, ages.by)}"
 
 
 def describe_age(column: int) -> str:

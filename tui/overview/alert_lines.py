@@ -88,6 +88,7 @@ _NEXT: Mapping[Where, tuple[str, str, str]] = {
     Where.STATE: ("Enter", "tasks", "lists these tasks; c there groups their errors"),
     Where.WORKERS: ("W", "start worker", "plans to start a worker"),
     Where.QUEUE: ("Enter", "queue", "opens the queue"),
+    Where.GROUPS: ("Enter", "groups", "groups these tasks by sender or account"),
 }
 """For each goal of an alert its key, a word, and what the key does."""
 
@@ -129,6 +130,7 @@ _SCREENS: Mapping[Where, str] = {
     Where.OPERATIONS: keys.OPERATIONS,
     Where.WORKERS: keys.WORKERS,
     Where.CONTROLS: keys.CONTROLS,
+    Where.GROUPS: keys.GROUPS,
 }
 """The screens of goals; of all others the queue."""
 
@@ -138,6 +140,8 @@ def alert_target(goal: Goal, number: int) -> Target:
     target = Target(_SCREENS.get(goal.where, keys.LIST), place=number)
     if goal.where in (Where.TRANSPORTS, Where.OPERATIONS):
         return target._replace(id=goal.name)
+    if goal.where is Where.GROUPS:
+        return target._replace(state=goal.state, id=goal.name)
     if goal.where is Where.STATE:
         return target._replace(state=goal.state, filter="")
     return target._replace(problems=goal.where is Where.PROBLEMS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from engine.index.counted_rows import TASKS
 from engine.index.filter_language import format_term
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
@@ -107,9 +108,15 @@ def next_step(parts: OverviewParts, width: int) -> Line:
         return next_line("Enter", TARGET_STEPS[target.pane], selected.name, width)
     if pane == AGES:
         table, count = parts.ages, parts.ages.count
-        words = "" if count is None else f"{table.cell_text}: {format_count(count, 'task')}"
+        words = "" if count is None else f"{table.cell_text}: {_amount(parts, count)}"
         return ((f" {safe_line(words)}", ""),)
     return _place_message(parts, width)
+
+
+def _amount(parts: OverviewParts, count: int) -> str:
+    """A number of the age table, with what it counts."""
+    unit = TASKS if parts.table is None else parts.table.ages.unit
+    return format_count(count, "task") if unit == TASKS else f"{count:,} {unit}"
 
 
 def has_workers(session: PlaceSession) -> bool:

@@ -163,7 +163,8 @@ class OverviewReads:
             return False
         groupings = index_queries.age_groupings(session)
         choices = [(state, by) for state in index_queries.AGE_TABLE_STATES for by in groupings]
-        at = choices.index((before.state, before.ages.by))
+        now = before.state, before.ages.by
+        at = choices.index(now) if now in choices else -1
         for state, by in (*choices[at + 1 :], *choices[:at]):
             generation, when = session.inspector.latest.generation, self._clock()
             ages = await index_queries.query_ages(session, state, by)

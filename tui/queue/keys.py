@@ -96,7 +96,7 @@ ROWS: tuple[Row, ...] = (
         partial(actions.show, what="ids"),
     ),
     on_tasks(
-        "groups | b | b | groups | View +minor | these tasks by queue, kind, group or destination",
+        "groups | b | b | groups | View +minor | these tasks by queue, kind, sender ...",
         partial(actions.go, target=Target(keys.GROUPS)),
     ),
     KeyRow(key("reread", keys.SHARED), actions.reread),

@@ -148,6 +148,8 @@ def filter_count(parts: QueueParts) -> Line:
         line = ((view.matching_words, "strong"), (f" of {of:,}", "muted"))
         line += ((f"  marked {marked:,}", "mark"),) if marked else ()
         line += ((f"  {view.fresh:,} new", "ok"),) if view.fresh else ()
+        is_why = why and view.loaded and explained == parts.query
+        line += ((f"  {safe_line(why)}", "warn"),) if is_why else ()
     return (*line, (" ", ""))
 
 

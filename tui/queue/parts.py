@@ -301,7 +301,7 @@ class QueueParts:
         return Change.ALL
 
     async def explain_filter(self) -> Change:
-        """Find out which part of the filter excludes all tasks."""
+        """Find out which part of the filter excludes all tasks, and what it does not search."""
         query = self.query
         self.explained = query, await self.inspector.queries.explain(query)
         return Change.FILTER

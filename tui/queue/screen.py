@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 
+from engine.index.filter_language import RECIPIENTS_FIELDS
 from engine.live.queries import AGE_ROUNDING_SECONDS
 from engine.model import Task, own_word, state_words
 from engine.operations.execute import Report
@@ -261,10 +262,11 @@ class QueueScreen(KeyedScreen):
                 self._follow_cursor()
 
     def _follow_cursor(self) -> None:
-        """Look up the task under the cursor once that rests, and why a filter excludes all."""
+        """Look up the task under the cursor once that rests, and what a filter cannot find."""
         parts = self.parts
-        is_empty = not parts.rows.view.matching and parts.filter.filter
-        if is_empty and parts.explained[0] != parts.query:
+        filter, explains = parts.filter.filter, not parts.rows.view.matching
+        explains |= any(map(filter.mentions_field, RECIPIENTS_FIELDS))
+        if filter and explains and parts.explained[0] != parts.query:
             self.run("filter", parts.explain_filter)
         self.workers.cancel_group(self, "why")
         if self._cursor_rest_timer is not None:

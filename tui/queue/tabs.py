@@ -75,4 +75,5 @@ def order_choices(state: State) -> dict[str, tuple[str, str]]:
         "e": ("error", "error"),
         "d": ("description", "description"),
         "m": ("destination", "destination"),
+        "f": ("sender", "sender"),
     }

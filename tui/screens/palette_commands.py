@@ -70,9 +70,9 @@ _CLUSTERS = PaletteCommand(
 )
 _GROUPS = PaletteCommand(
     "groups",
-    "tasks by queue, kind, group or destination",
+    "tasks by queue, kind, sender ...",
     "b",
-    ("by queue", "by kind", "by destination"),
+    ("by queue", "by kind", "by destination", "by sender"),
     target=Target(keys.GROUPS),
 )
 _FILTER = PaletteCommand(

@@ -32,7 +32,10 @@ def age_groupings(session: PlaceSession) -> tuple[str, ...]:
     """The keys of `age_table.GROUPINGS` that a place has age tables by, in order of preference. A
     place with groups of its own, such as the hosts that mail goes to, has them by these and not by
     destination: the recipients of one host may have any domain."""
-    return ("destination" if session.place.groups is None else "group", "kind", "error")
+    has_mail = session.backlog is not None and session.backlog.has_mail
+    mail = ("sender", "sender-domain", "account") if has_mail else ()
+    first = "destination" if session.place.groups is None else "group"
+    return (first, *mail, "kind", "error")
 
 
 async def query_ages(

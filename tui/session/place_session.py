@@ -628,6 +628,7 @@ class PlaceSession:
             oldest=waiting.oldest,
             due=waiting.due,
             oldest_due=waiting.oldest_due,
+            largest_share=waiting.largest,
             is_sample=False,
             due_kinds=self.due_kinds,
             trash_bytes=self.trash_bytes,

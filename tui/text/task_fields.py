@@ -5,14 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from engine.model import (
+    ALL_RECIPIENTS_KEY,
     ATTEMPTS_ALLOWED_KEY,
     State,
     Task,
+    count_recipients,
 )
 from engine.text.figure import UNKNOWN
+from engine.text.figures import format_bytes
 from engine.text.safe import safe_line, state_name
 from tui.text.lines import Run
 from tui.text.times import format_time_with_age
+
+SHOWN_RECIPIENTS = 5
+"""Recipients that the fields of a mail name; the others are counted."""
+
+
+def recipients_text(task: Task, most: int = 1) -> str:
+    """The first `most` recipients of a mail, and the number of the others: `a@x +4`."""
+    more = count_recipients(task) - min(most, len(task.recipients))
+    return ", ".join(task.recipients[:most]) + (f" +{more:,}" if more else "")
 
 
 def states_name(states: Iterable[State], words: Mapping[State, str]) -> str:
@@ -36,7 +48,11 @@ def task_fields(task: Task, states: Mapping[State, str], now: float) -> list[Run
         ("queue", task.queue),
         ("group", task.group),
         ("description", task.description),
-        ("destination", task.destination),
+        ("sender", task.sender),
+        ("recipients", recipients_text(task, SHOWN_RECIPIENTS)),
+        ("destination", "" if task.destination in task.recipients else task.destination),
+        ("account", task.account),
+        ("size", "" if task.bytes is None else format_bytes(task.bytes)),
         ("created", format_time_with_age(task.created, now) if task.created > 0 else UNKNOWN),
         ("due", _due_words(task, now)),
         ("attempts", f"{UNKNOWN if task.attempts is None else task.attempts}{allowed}"),
@@ -48,7 +64,7 @@ def task_fields(task: Task, states: Mapping[State, str], now: float) -> list[Run
         *(
             (name.replace("_", " "), _extra_text(name, text, now))
             for name, text in task.extra.items()
-            if name != ATTEMPTS_ALLOWED_KEY
+            if name not in (ATTEMPTS_ALLOWED_KEY, ALL_RECIPIENTS_KEY)
         ),
     ]
     return [(name, safe_line(text)) for name, text in rows if text]

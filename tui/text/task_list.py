@@ -12,6 +12,7 @@ from engine.model import (
     State,
     Task,
     attempts_allowed,
+    count_recipients,
 )
 from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
@@ -76,6 +77,26 @@ def _description(row: ListedTask) -> Run:
     return safe_line(row.task.description), ""
 
 
+def _sender(row: ListedTask) -> Run:
+    return safe_line(row.task.sender), ""
+
+
+@lru_cache(maxsize=16)  # equal columns have the same cell
+def _recipients_cell(cells: int) -> TaskCell:
+    """The first recipient, if it fits, else its domain, and the number of the others."""
+
+    def recipients(row: ListedTask) -> Run:
+        if not row.task.recipients:
+            return "", ""
+        first, more = safe_line(row.task.recipients[0]), count_recipients(row.task) - 1
+        others = f" +{more:,}" if more else ""
+        if cells_of(first) + len(others) > cells:
+            first = first[max(0, first.rfind("@")) :]
+        return fit_text(first, min(cells_of(first), cells - len(others))) + others, ""
+
+    return recipients
+
+
 def _error(row: ListedTask) -> Run:
     return safe_line(row.task.error), ""
 
@@ -119,7 +140,8 @@ def _due(row: ListedTask) -> Run:
 
 
 def _active_time(row: ListedTask) -> Run:
-    return (format_minutes(row.now - row.task.lease.since), "") if row.task.lease else UNKNOWN_RUN
+    since = row.task.lease.since if row.task.lease else 0.0
+    return (format_minutes(row.now - since), "") if since > 0 else UNKNOWN_RUN
 
 
 def _dead(row: ListedTask) -> Run:
@@ -157,15 +179,17 @@ def task_columns(
     limit: AttemptLimit = attempts_allowed,
     kinds: int = MAX_KIND_CELLS,
     trash: TrashFacts | None = None,
+    mailed: bool = False,
 ) -> tuple[Column[ListedTask], ...]:
     """The columns of the task list that fit; the error gets all the room that is left. `destined`:
     tasks have destinations (not in every store). `longest`: cells of the longest id (`id_cells`).
     `worded`: tasks have a word that is more exact than their state. `limit`: maximum attempts of
-    each task. `kinds`: cells of the longest kind."""
+    each task. `kinds`: cells of the longest kind. `mailed`: tasks are mails; where the width lacks
+    for their addresses, kind and attempts make room."""
     if width < NARROW_COLUMNS:
         return _narrow(state, width)
     if state is State.TRASH:
-        return trash_columns(width, longest, kinds, trash or NO_TRASH_FACTS)
+        return trash_columns(width, longest, kinds, trash or NO_TRASH_FACTS, mailed=mailed)
     kind = max(4, min(kinds, MAX_KIND_CELLS))
     fixed: tuple[Column[ListedTask], ...] = (
         _id_column(_id_width(longest)),
@@ -180,6 +204,8 @@ def task_columns(
         fixed += (Column(title, cells, when, right=True, order=order, is_age=is_age),)
     if worded:
         fixed = (*fixed[:2], Column("STATE", 7, _word), *fixed[2:])
+    if mailed:
+        return _with_rest(_mail_columns(fixed, width), _what_column(state), width)
     room = width - Table(fixed).cells - COLUMN_GAP_CELLS
     if destined and room >= 90:
         where = Column("DESTINATION", 20, _destination, keeps_end=True, order="destination")
@@ -190,6 +216,24 @@ def task_columns(
     cells = room // 3 - COLUMN_GAP_CELLS
     more = Column("DESCRIPTION", cells, _description, order="description")
     return _with_rest(fixed, Column("ERROR", 9, _error, order="error", grows=REST), width, more)
+
+
+_MAIL_WIDTHS = {"KIND": 130, "TRIES": 100, "BY": 90, "STATE": 74, "AGE": 66, "EXPIRES": 66}
+"""Columns that a list of mails lacks if it is narrower: addresses say more."""
+
+
+def _mail_columns(
+    columns: Sequence[Column[ListedTask]], width: int
+) -> tuple[Column[ListedTask], ...]:
+    """The columns of mails: their addresses after the others, each as wide as the error."""
+    columns = [column for column in columns if width >= _MAIL_WIDTHS.get(column.title, 0)]
+    room = width - Table(columns).cells - 3 * COLUMN_GAP_CELLS
+    cells = max(8, min(28, room // 3))
+    return (
+        *columns,
+        Column("FROM", cells, _sender, order="sender"),
+        Column("TO", cells, _recipients_cell(cells), order="destination"),
+    )
 
 
 def _with_rest(
@@ -233,7 +277,7 @@ NO_TRASH_FACTS = TrashFacts()
 
 
 def trash_columns(
-    width: int, longest: int, kinds: int, facts: TrashFacts
+    width: int, longest: int, kinds: int, facts: TrashFacts, *, mailed: bool = False
 ) -> tuple[Column[ListedTask], ...]:
     """The columns of the trash: when a task was purged, by whom, until when it can be restored."""
 
@@ -258,6 +302,8 @@ def trash_columns(
         Column("BY", 8, purged_by),
         Column("EXPIRES", 9, expires, right=True),
     )
+    if mailed:
+        return _with_rest(_mail_columns(fixed, width), _what_column(State.TRASH), width)
     return _with_rest(fixed, _what_column(State.TRASH), width)
 
 

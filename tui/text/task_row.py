@@ -23,6 +23,10 @@ ROW_FIELDS = (
     "priority",
     "description",
     "destination",
+    "sender",
+    "recipients",
+    "account",
+    "bytes",
     "error",
     "payload",
     "owner",
@@ -47,7 +51,7 @@ def task_row(task: Task, word: str) -> dict[str, object]:
         for name, text in task.extra.items()
         if name.endswith("_since") and text.replace(".", "", 1).isdecimal()
     ]
-    since = lease.since if lease else next(iter(entered), None)
+    since = lease.since or None if lease else next(iter(entered), None)
     return {
         "id": task.id,
         "state": word,
@@ -60,6 +64,10 @@ def task_row(task: Task, word: str) -> dict[str, object]:
         "priority": task.priority,
         "description": task.description,
         "destination": task.destination,
+        "sender": task.sender,
+        "recipients": list(task.recipients),
+        "account": task.account,
+        "bytes": task.bytes,
         "error": task.error,
         "payload": task.payload,
         "owner": lease.owner if lease else None,

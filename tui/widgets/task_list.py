@@ -161,7 +161,8 @@ class TaskList(Painted, can_focus=True):
             destined, worded = any(t.destination for t in tasks), any(t.word for t in tasks)
             listed = tasks if "ids" in options else ()
             ids = max((cell_len(safe_line(task.id)) for task in listed), default=0)
-            layout = (query.state, width, destined, longest, worded, kinds, ids, options)
+            mailed = any(t.sender for t in tasks)
+            layout = (query.state, width, destined, longest, worded, kinds, ids, options, mailed)
             # Columns that are made again are equal but for their functions: all rows would be, too.
             if layout != self._layout:
                 columns: tuple[Column[ListedTask], ...] = ()
@@ -175,6 +176,7 @@ class TaskList(Painted, can_focus=True):
                         limit=self._max_attempts,
                         kinds=kinds,
                         trash=self._trash,
+                        mailed=mailed,
                     )
                 columns = resize_columns(columns, width, ids, is_wide="wide" in options)
                 self._layout, self._columns = layout, columns

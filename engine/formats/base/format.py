@@ -19,7 +19,7 @@ from engine.config import queue_config
 from engine.config.place_address import Address
 from engine.config.queue_config import Config, HandlerConfig, Queue
 from engine.config.validators import ConfigError
-from engine.logs.log_line import format_log_line
+from engine.logs.log_line import LogLine, format_log_line
 from engine.model import ChangeSource, LockEvidence, State, Task
 from engine.monitor import prometheus
 from engine.policy import RetryPolicy, retries_of
@@ -41,12 +41,24 @@ if TYPE_CHECKING:
     from engine.operations.notes import Notes
     from engine.places.mail_setup import MailSetup
     from engine.places.place import Place
+    from engine.programs.mail_log import MailLog
     from engine.system.run_clock import RunClock
     from engine.work.housekeeping import Housekeeping
 
 CONTRACT = 1
 """Version of this class. A change that breaks formats of other packages raises it; those for
 another version are refused with one line."""
+
+
+class InstalledPlace(NamedTuple):
+    """A place of this host that a program knows which works on it."""
+
+    place: str
+    """Its path."""
+    name: str = ""
+    """The name that the program has for it; "" without one."""
+    is_enabled: bool = True
+    """False if it is not started with the others."""
 
 
 class Format(ABC):
@@ -102,6 +114,15 @@ class Format(ABC):
         Raises:
             Unavailable: it cannot be reached; the text says what was expected.
         """
+
+    def instances(self) -> Sequence[InstalledPlace]:
+        """The places of this host that its own programs know; read of our formats only, and only if
+        no place is named. Programs are run.
+
+        Raises:
+            Unavailable: a program is installed, and does not answer.
+        """
+        return ()
 
     def has_queue(self, path: str) -> bool:
         """True if a folder has a queue, for a format that takes every path the others leave."""
@@ -175,6 +196,40 @@ class Format(ABC):
     def complete(self, setup: Setup, place: Place) -> Place:
         """The place with what only this format knows of it: its facts, groups, logs and limits."""
         return place
+
+    def mail_log(self, setup: Setup) -> MailLog | None:
+        """The log of a mail server that writes about the tasks of a place; None if none does."""
+        return None
+
+    def task_rows(
+        self, setup: Setup, task: Task, lines: Sequence[LogLine]
+    ) -> Sequence[tuple[str, str]]:
+        """Names and values of what only a server knows of a task, given the log lines that mention
+        it; blocks.
+
+        Raises:
+            Unavailable: it cannot be asked.
+        """
+        log = self.mail_log(setup)
+        if log is None:
+            return ()
+        from engine.programs.logged_mail import mail_rows, sum_up_mail
+        from engine.programs.mail_log import local_paths
+
+        made = ((log.parse(line.text), line.when) for line in lines)
+        events = [one._replace(when=when) for one, when in made if one and one.id == task.id]
+        tries = self.describe_next_tries(setup, [task], time.time())
+        since = events[0].when if events else None
+        logged = sum_up_mail(events) if local_paths(log) else None
+        return [*mail_rows(task, logged, tries.get(task.id, ""), since)]
+
+    def describe_next_tries(
+        self, setup: Setup, tasks: Sequence[Task], now: float
+    ) -> Mapping[str, str]:
+        """When each of these waiting tasks is tried next, and how exact that is, by id; blocks."""
+        from engine.text.times import format_deadline
+
+        return {one.id: format_deadline(one.due, now) for one in tasks if one.due is not None}
 
     def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:
         """Check a place for `doctor`: yield the name of each check and what it found. Changes

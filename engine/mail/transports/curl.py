@@ -14,6 +14,7 @@ from engine.mail.host import full_name
 from engine.mail.model import Mail, NotSent, Reason, Unused, absent_because
 from engine.mail.transports.local_programs import require_single_addresses
 from engine.system import files
+from engine.system.run_program import find_program
 from engine.system.users import Account
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
@@ -41,7 +42,7 @@ class Curl:
         curl; None: our own."""
         self._settings, self._account = settings, account
         self._helo = helo or full_name(os.uname().nodename)
-        self._program = settings.programs.get("curl") or run_program.find_program("curl")
+        self._program = settings.programs.get("curl") or find_program("curl")
 
     def absence(self) -> Unused | None:
         """Return why it cannot be used here: no program, no relay, or a password file that others

@@ -55,7 +55,7 @@ class System:
 
     def environment(self) -> dict[str, str]:
         """Return the environment of a program."""
-        from engine.mail import run_program  # only senders need the code that starts processes
+        from engine.system import run_program  # only senders need the code that starts processes
 
         return run_program.environment(self.environ)
 

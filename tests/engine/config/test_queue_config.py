@@ -22,6 +22,7 @@ from engine.config.queue_config import (
 )
 from engine.policy import Rate
 from engine.schedules import exponential
+from tests.programs import needs_root
 from tests.tables import each
 
 NO_CONF = "/nonexistent"
@@ -33,6 +34,7 @@ def loader(folder: Path) -> Callable[[str], Config]:
     def load(text: str) -> Config:
         path = folder / "config.yaml"
         path.write_text(text)
+        path.chmod(0o644)
         return queue_config.load_config(str(path), {"HOME": "/home/me"})
 
     return load
@@ -96,6 +98,10 @@ def test_every_line_can_be_formatted(written: Callable[[str], Config], tmp_path:
         trash: {hours: 48, quota: 2G}
         destinations: postgres://me:secret@db/peers
         outbox: {table: app.delivery_jobs, field: jobId, attempts: tries}
+        via:
+          mx2: [ssh, -o, ControlPath=~/.ssh/cm-%C, admin@mx2, sudo, -n]
+          pod-1.a_b: [/usr/bin/kubectl, exec, -i, deploy/mta, --]
+        via_quoting: {pod-1.a_b: 0}
     """)
     peers = Address("postgresql://me@db/peers", "secret")
 
@@ -135,6 +141,11 @@ def test_every_line_can_be_formatted(written: Callable[[str], Config], tmp_path:
         trash=Trash(48, 2_000_000_000),
         destinations=peers,
         outbox=OutboxConfig("app.delivery_jobs", "id", "jobId", "tries", database=peers),
+        via={
+            "mx2": ("ssh", "-o", "ControlPath=~/.ssh/cm-%C", "admin@mx2", "sudo", "-n"),
+            "pod-1.a_b": ("/usr/bin/kubectl", "exec", "-i", "deploy/mta", "--"),
+        },
+        via_quoting={"pod-1.a_b": 0},
     )
 
 
@@ -250,6 +261,19 @@ REFUSED = (
     ("handlers: {a b: {command: [x]}}", "handlers.a b", "a kind name of letters"),
     ("handlers: {../a: {command: [x]}}", "handlers.../a", "a kind name of letters"),
     ("handlers: {1: {command: [x]}}", "handlers.1", "a kind name of letters"),
+    ("via: [ssh, mx2]", "via", "a mapping like {NAME: [ssh, HOST]}"),
+    ("via: {MX2: [ssh, mx2]}", "via.MX2", "a name of small letters, digits and . _ -"),
+    ("via: {-a: [ssh, mx2]}", "via.-a", "a name of small letters"),
+    ("via: {'': [ssh, mx2]}", "via.", "a name of small letters"),
+    ("via: {2: [ssh, mx2]}", "via.2", "a name of small letters"),
+    ("via: {a: ssh mx2}", "via.a", "a list, not a shell command line"),
+    ("via: {a: []}", "via.a", "the program first"),
+    ("via: {a: [ssh, 5]}", "via.a.1", "text (put it in quotes)"),
+    ("via: {a: [./wrap]}", "via.a.0", "the name of a program or an absolute path"),
+    ("via_quoting: [1]", "via_quoting", "a mapping like {NAME: 1}"),
+    ("via_quoting: {a: 1}", "via_quoting.a", "one of the names in `via`"),
+    ("{via: {a: [x]}, via_quoting: {a: 3}}", "via_quoting.a", "expected 0, 1 or 2, not 3"),
+    ("{via: {a: [x]}, via_quoting: {a: true}}", "via_quoting.a", "expected 0, 1 or 2"),
     ("on: 1", "True", "unknown key"),
     ("theme: a\ntheme: b", "theme", "repeated in line 2"),
     ("queue: {durable: yes, durable: no}", "queue.durable", "repeated"),
@@ -351,6 +375,41 @@ def test_whose_configuration_is_taken(
     )
     why = queue_config._refusal(file, folder_status, us, *where)
     assert why == refused if not refused else refused in why
+
+
+@each(
+    "case",
+    [
+        # our uid, owner and mode of the file, why its words for other hosts are refused
+        (ROOT, ROOT, 0o644, ""),
+        (ROOT, OTHER, 0o644, "is not owned by root"),
+        (ROOT, ROOT, 0o664, "is writable by its group or by others"),
+        (US, US, 0o600, ""),
+        (US, ROOT, 0o644, ""),
+        (US, OTHER, 0o644, "is not owned by you or root"),
+        (US, US, 0o662, "is writable by its group or by others"),
+    ],
+)
+def test_whose_words_for_other_hosts_are_taken(case: tuple[int, int, int, str]) -> None:
+    """Only those of a file that root or the user owns and no other user may write."""
+    us, owner, mode, refused = case
+    file = os.stat_result((stat.S_IFREG | mode, 0, 0, 1, owner, 0, 0, 0, 0, 0))
+    why = queue_config._distrust(file, us)
+    assert why == refused if not refused else why.startswith(refused)
+
+
+def test_words_for_other_hosts_are_refused_also_if_the_file_is_named(tmp_path: Path) -> None:
+    """Its other settings could be used, but a prefix has our rights on other hosts."""
+    needs_root("to give a file to another user")
+    path = tmp_path / "config.yaml"
+    path.write_text("theme: night\n")
+    os.chown(path, 65534, 65534)
+    assert queue_config.load_config(str(path), {}).theme == "night"
+    path.write_text("via: {a: [ssh, a]}\n")
+    with pytest.raises(ConfigError) as refused:
+        queue_config.load_config(str(path), {})
+    why = "words of programs, and this file is not owned by root: chown it"
+    assert str(refused.value) == f"{path}: via: {why}"
 
 
 def test_a_place_is_a_data_folder_or_a_queue(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.logs.log_line import LogLine, SharedLog, format_log_line, parse_log_line
+from engine.logs.log_line import LogLine, SharedLog, format_log_line, parse_head, parse_log_line
 from engine.logs.recent_lines import RecentLines
 from tests.engine.task_builders import GOLDEN
 
@@ -99,7 +99,12 @@ ONLY_TEXT = [
     b"20261120094115",
     b"2026112009411 x",
     b"20261120094199 x",
-    b"Nov 20 09:41:15 host sshd[3]: x",
+    b"Nov 20 09:41:15",
+    b"Nov 31 25:41:15 host x",
+    b"Nox 20 09:41:15 host x",
+    b"2026-11-20 09:41:75 x",
+    b"2026-13-20T09:41:15+00:00 x",
+    b"1795167675 x",
     b'{"event":"failed","run":"r","pi',
     b'{"time": ' + b"9" * 5000 + b"}",
     b'{"a": ' + b"[" * 60000,
@@ -115,6 +120,42 @@ def test_a_line_is_read_as_what_it_is() -> None:
     assert format_log_line("INFO", "a\nb\x1b[31m\udcff", 1795167675.9) == (
         "[2026-11-20 04:41:15] [INFO] a\ufffdb\ufffd[31m\ufffd\n".encode()
     )
+
+
+HEADS = [
+    ("2026-11-20T09:41:15.063221+00:00 host a[3]: x", 1795167675.063221, "host a[3]: x"),
+    ("2026-11-20T04:41:15-05:00 host x", 1795167675.0, "host x"),
+    ("2026-11-20T09:41:15Z x", 1795167675.0, "x"),
+    ("2026-11-20 04:41:15 x", 1795167675.0, "x"),
+    ("2026-11-20 04:41:15.250 x", 1795167675.25, "x"),
+    ("2026-11-20 10:41:15 +0100 x", 1795167675.0, "x"),
+    ("1795167675.063221 host x", 1795167675.063221, "host x"),
+    ("Nov 20 04:41:15 host x", 1795167675.0, "host x"),
+    ("Jan  7 04:41:15 host x", 1767778875.0, "host x"),
+]
+
+
+@pytest.mark.parametrize(("text", "when", "rest"), HEADS)
+def test_heads_of_syslog_journal_and_bare_times_are_read(text: str, when: float, rest: str) -> None:
+    """Heads with a zone give that time; those without one are local times."""
+    line = parse_log_line(text.encode(), "log", None, 1795170000.0)
+
+    assert line.when == pytest.approx(when)
+    assert (line.level, line.text) == ("", rest)
+
+
+def test_a_head_without_a_year_is_of_the_last_one_before_the_file_was_written() -> None:
+    """A month that comes after the last write is of the year before, 29 February of a leap year; a
+    day more is left to clocks and zones."""
+    written = 1767778875.0  # 2026-01-07 04:41:15
+
+    def year(stamp: str) -> int:
+        head = parse_head(f"{stamp} host x", None, written)
+        return 0 if head is None else time.localtime(head[0]).tm_year
+
+    assert (year("Jan  7 04:41:15"), year("Jan  8 04:41:15")) == (2026, 2026)
+    assert (year("Jan  9 04:41:15"), year("Dec 31 23:59:59")) == (2025, 2025)
+    assert year("Feb 29 00:00:01") == 2024
 
 
 def test_the_real_programs_logs_are_understood() -> None:

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from engine.mail.model import NotSent, Reason
-from engine.mail.run_program import PASSED_VARIABLES, PATH, environment, find_program, run
+from engine.mail.run_program import run
 from engine.mail.transports.installed import System
 from engine.system import users
+from engine.system.run_program import PASSED_VARIABLES, PATH, environment, find_program
 from engine.system.supervisor import MAX_OUTPUT_BYTES, ProgramResult
 from tests.engine.sample_mails import never
 from tests.open_files import open_files

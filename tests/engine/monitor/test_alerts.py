@@ -14,6 +14,7 @@ from typing import Any
 from engine.config.queue_config import Thresholds
 from engine.destinations.destination import Destination
 from engine.destinations.watch import CountedTasks, DestinationsReading, DestinationTasks, join
+from engine.largest_share import LargestShare
 from engine.logs.log_line import format_log_line
 from engine.logs.task_events import NO_TRANSPORT
 from engine.model import LockEvidence, State, Verdict
@@ -174,6 +175,19 @@ TABLE = [
     (a_sight(problems=1), "WARN problems: 1 problem -> problems"),
     (a_sight(problems=1204), "WARN problems: 1,204 problems -> problems"),
     (a_sight(problems=1, is_scanned=False), "WARN problems: 1+ problems -> problems"),
+    (
+        a_sight(largest_share=LargestShare("sender", "newsletter@shop", 14_095, 20_030)),
+        "WARN most mail of one sender: newsletter@shop: 14,095 of 20,030"
+        " -> groups pending sender=newsletter@shop",
+    ),
+    (
+        a_sight(largest_share=LargestShare("account", "ann", 501, 501)),
+        "account ann: 501 of 501 -> groups pending account=ann",
+    ),
+    (a_sight(largest_share=LargestShare("sender", "a@b", 500, 500)), ""),
+    (a_sight(largest_share=LargestShare("sender", "a@b", 300, 600)), ""),
+    (a_sight(largest_share=LargestShare("sender", "a@b", 600, 600), is_scanned=False), ""),
+    (a_sight(largest_share=LargestShare("sender", "a" * 40, 501, 501)), f"{'a' * 29}...: 501 of"),
     (a_sight(oldest=NOW - 3600), ""),
     (
         a_sight(oldest=NOW - 7980),

@@ -18,6 +18,8 @@ from engine.config.place_address import parse_address
 from engine.destinations.destination import Destination
 from engine.destinations.sql_registry import SqlRegistry
 from engine.formats.base.format import Setup
+from engine.formats.kannader.store import KannaderStore
+from engine.formats.kannader.store import make_spool as make_kannader_spool
 from engine.formats.known_formats import setup_for
 from engine.locks import queue_lock
 from engine.locks.lock_file import boot_seconds
@@ -315,6 +317,25 @@ def test_all_readers_find_the_warnings_of_a_mail_spool(tmp_path: Path) -> None:
     assert {alert.kind for alert in alerts} == {AlertKind.WARNED}
     assert {alert.text for alert in by_console(setup)} == {alert.text for alert in alerts}
     assert set(texts_of_overview(setup)) == {alert.text for alert in alerts}
+
+
+def test_all_readers_find_a_sender_with_most_of_the_mail(tmp_path: Path) -> None:
+    """One sender has 501 of 520 waiting mails. Only a queue of ours has a recorder: its tasks name
+    no sender."""
+    spool, config = tmp_path / "spool", tmp_path / "spooldeck.yaml"
+    make_kannader_spool(str(spool))
+    config.write_text("{}\n")
+    setup = setup_for(queue_config.load_config(str(config), {}), str(spool), os.environ)
+    with closing(KannaderStore(str(spool), durable=False)) as store:
+        store.enqueue("news@shop.example", [f"u{n}@far.example" for n in range(501)], [b"text\n"])
+        store.enqueue("ana@shop.example", [f"u{n}@far.example" for n in range(19)], [b"text\n"])
+
+    alerts = by_status(setup)
+
+    (flood,) = (alert for alert in alerts if alert.kind is AlertKind.FLOOD)
+    assert flood.text == "news@shop.example: 501 of 520"
+    assert flood.text in {alert.text for alert in by_console(setup)}
+    assert flood.text in texts_of_overview(setup)
 
 
 def test_a_full_disk_of_a_mail_spool_is_an_alert(

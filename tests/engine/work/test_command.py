@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.mail.run_program import PATH
 from engine.model import State, Task
 from engine.system import supervisor
+from engine.system.run_program import PATH
 from engine.system.supervisor import MAX_OUTPUT_BYTES
 from engine.system.users import Account
 from engine.text.safe import ERROR_LIMIT

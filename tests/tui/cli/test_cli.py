@@ -122,7 +122,6 @@ def test_every_command_has_an_example_that_it_accepts() -> None:
 
 
 NO_QUEUE = (
-    ("", 69, "no queue to open"),
     ("nowhere", 64, "unknown command or place: 'nowhere' (see `spooldeck --help`)"),
     ("staus --json", 64, "unknown command or place: 'staus'; did you mean status?"),
     ("queue lst", 64, "; did you mean list? (see `spooldeck queue --help`)"),
@@ -206,6 +205,18 @@ def test_a_wrong_word_or_place_is_one_line_and_its_code(
         assert run.stderr.count("\n") == 1, words
 
     assert tasks_at(root) == []
+
+
+def test_without_a_queue_it_is_said_how_to_name_one(
+    root: str, spooldeck: Run, tmp_path: Path
+) -> None:
+    """The queue of the settings is missing: no other one of this host is opened for it."""
+    config = write_config(root, f"queue: {{root: {tmp_path}/nowhere}}")
+
+    run = spooldeck("--config", config)
+
+    assert (run.returncode, run.stdout, run.stderr.count("\n")) == (69, "", 1)
+    assert "no queue to open" in run.stderr
 
 
 def test_the_last_of_several_ids_is_the_place_if_it_is_a_queue(root: str, spooldeck: Run) -> None:

@@ -37,6 +37,8 @@ ELSEWHERE = {
     "bullmq",
     "zmailer",
     "federation",
+    "mta trail",
+    "mta why",
     "zgb",
 }
 """Commands, or their first words, that need a handler, a server, a database or a spool."""

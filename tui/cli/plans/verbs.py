@@ -30,7 +30,7 @@ from engine.verbs import VERBS, edges_of
 from tui.cli.plans import plan_command, replay_options
 from tui.cli.plans.plan_command import COMMAND_NAMES, LOCKED, NOT_ALL_DONE, PlanOptions, ShownPlan
 from tui.cli.plans.replay_options import PaceOptions
-from tui.cli.setup.filter_option import parse_filter_option, parse_states, read_data
+from tui.cli.setup.filter_option import note_searched, parse_filter_option, parse_states, read_data
 from tui.cli.setup.output import show_progress
 from tui.plan.plan_lines import warn_of_whole_state
 
@@ -314,7 +314,9 @@ def _tasks(
     scan_names = list(refusals or states)
     scan = show_progress(store.scan(scan_names), "tasks read")
     read = partial(read_data, store)
-    for scanned in select_matching(scan, filter, now, read) if filter else scan:
+    if filter:
+        scan = select_matching(note_searched(scan, filter), filter, now, read)
+    for scanned in scan:
         if isinstance(scanned, Problem):
             print_error(f"{safe_line(scanned.where)}: {safe_line(scanned.what)}")
         elif isinstance(scanned, Task):

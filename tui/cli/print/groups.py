@@ -1,5 +1,5 @@
 """`clusters` and `groups`: print the failed tasks of a place by error; its tasks by queue, kind,
-group or destination."""
+group, destination, sender or account."""
 
 from __future__ import annotations
 
@@ -102,9 +102,10 @@ def groups(
     (table, facts, _), states = scan_place(opened, ask)
 
     def values() -> Iterator[Mapping[str, object]]:
-        yield from group_lines.group_values(table.by, table.groups, states, facts)
+        yield from group_lines.group_values(table, table.groups, states, facts)
         if table.others:
-            yield {"by": table.by, "others": table.others, "total": table.other_tasks}
+            others = {"unit": table.unit, "others": table.others, "total": table.other_tasks}
+            yield {"by": table.by, **others}
 
     def lines() -> Iterator[Line | str]:
         title, width = titles.get(table.by, ""), columns()

@@ -10,11 +10,12 @@ from functools import partial
 
 from engine.formats.base.format import Setup
 from engine.logs.log_file import NO_TIME, FileEntry
-from engine.logs.log_filter import LEVELS, BadWords, LineFilter, parse_line_filter, parse_typed_time
+from engine.logs.log_filter import LEVELS, BadWords, LineFilter, parse_line_filter
 from engine.logs.merged_log import END, LineScan, MergedLog, run_to_end
 from engine.logs.rotated_log import NO_LOG_FILE
 from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
+from tui.cli.setup.filter_option import parse_since_option
 from tui.cli.setup.output import Answer, print_answer
 from tui.cli.setup.places import open_places
 from tui.log.log_lines import log_name
@@ -37,8 +38,8 @@ def log(
 ) -> int:
     """Print the last lines of the logs, ordered by time."""
     through = _line_filter(filter, level.lower())
-    floor = _since_time(since)
-    logs = open_places(setup, [place] if place else [])[0].logs
+    floor = parse_since_option(since)
+    logs = open_places(setup, [place] if place else [])[0].all_logs
     book = MergedLog(logs)
     show = partial(_print, as_json=json, sources=len(logs) > 1)
     try:
@@ -84,15 +85,6 @@ def _line_filter(text: str, level: str) -> LineFilter:
         return parse_line_filter(text, LEVELS.index(level) if level else 0)
     except BadWords as error:
         fail(EX_USAGE, f"--filter: {error} at character {error.at + 1}")
-
-
-def _since_time(text: str) -> float:
-    if not text:
-        return NO_TIME
-    try:
-        return parse_typed_time(text, time.time())
-    except ValueError as error:
-        fail(EX_USAGE, f"--since {safe_line(text)}: {error}")
 
 
 def _print(entries: Sequence[FileEntry], *, as_json: bool, sources: bool) -> None:

@@ -186,6 +186,7 @@ def _as_row(report: OverviewReport, now: float) -> dict[str, object]:
         row["ages"] = {
             "state": report.session.inspector.states.get(state, str(state)),
             "by": ages.by,
+            "unit": ages.unit,
             "bounds": list(BOUNDS_MINUTES),
             "rows": {row.name: list(row.counts) for row in ages.rows},
             "total": list(ages.total.counts),

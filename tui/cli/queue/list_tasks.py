@@ -55,11 +55,12 @@ def _filtered_tasks(
     if not text:
         return _tasks(store, words)
     from engine.index.filter_tasks import select_matching
-    from tui.cli.setup.filter_option import parse_filter_option, read_data
+    from tui.cli.setup.filter_option import note_searched, parse_filter_option, read_data
 
     now = time.time()
     filter = parse_filter_option(text, store.states, now, store.words, reads_data=True)
-    return select_matching(_tasks(store, words), filter, now, partial(read_data, store))
+    tasks = note_searched(_tasks(store, words), filter)
+    return select_matching(tasks, filter, now, partial(read_data, store))
 
 
 def _tasks(store: ReadableStore, words: Mapping[str, State]) -> Iterator[Task | Problem]:
@@ -82,7 +83,7 @@ def _values(task: Task, word: str) -> dict[str, object]:
 
     lease = task.lease and {
         "owner": task.lease.owner,
-        **time_fields("since", task.lease.since),
+        **time_fields("since", task.lease.since or None),
         **time_fields("until", task.lease.until),
     }
     return {**_row(task, word), "lease": lease}
@@ -98,7 +99,12 @@ def _line(task: Task, word: str) -> str:
     due = format_time(task.due) if task.due else "-"
     counted = "-" if (tries := counted_attempts(task)) is None else tries
     where = (task.queue, task.destination) if task.queue else ()  # not in the lines of the contract
-    parts = (word, task.id, str(counted), due, *where, task.description, task.error)
+    mail: tuple[str, ...] = ()
+    if task.sender and task.sender not in task.description:
+        from tui.text.task_fields import recipients_text
+
+        mail = (f"{task.sender} to {recipients_text(task)}",)
+    parts = (word, task.id, str(counted), due, *where, *mail, task.description, task.error)
     return " | ".join(safe_line(part) for part in parts if part)
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from engine.destinations.watch import CountedTasks, DestinationTasks, add_task, join
 from engine.formats.base.format import Setup
 from engine.index.backlog import DueTasks
+from engine.largest_share import WAITING_STATES, LargestShare, find_largest
 from engine.model import Problem, State, Task, Verdict, count_by_words, fold_problems
 from engine.monitor.alerts import (
     Alert,
@@ -75,6 +76,8 @@ class TaskSummary(NamedTuple):
     """Tasks that were read, if not all were: everything but the counts is about these."""
     trash_bytes: int = 0
     """Bytes of the tasks in the trash."""
+    largest_share: LargestShare | None = None
+    """The sender or account with the most waiting mails, of those that were read."""
     refusals: frozenset[str] = frozenset()
     """Why the store refuses changes; "" for a transition that it allows."""
     destinations: CountedTasks | None = None
@@ -183,6 +186,7 @@ def task_facts(tasks: TaskSummary) -> TaskFacts:
         oldest=tasks.oldest,
         due=len(due),
         oldest_due=min(filter(None, due), default=None),
+        largest_share=None if tasks.read is not None else tasks.largest_share,
         is_sample=tasks.read is not None,
         due_kinds=kinds,
         trash_bytes=tasks.trash_bytes,
@@ -201,6 +205,8 @@ def summarize_tasks(
     counts: dict[State, int] = dict.fromkeys(store.states, 0)
     words: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
+    senders: Counter[str] = Counter()
+    accounts: Counter[str] = Counter()
     oldest: float | None = None
     due_kinds: dict[str, list[float]] = {}
     died: list[float] = []
@@ -220,6 +226,9 @@ def summarize_tasks(
         counts[scanned.state] += 1
         words[scanned.word] += 1
         add_task(destinations, scanned)
+        if scanned.sender and scanned.state in WAITING_STATES:
+            senders[scanned.sender] += 1
+            accounts[scanned.account] += 1
         if scanned.kind == MAIL_SEND_KIND:
             payloads.add(scanned.payload)
         if scanned.state is State.PENDING:
@@ -246,6 +255,7 @@ def summarize_tasks(
         problems=list(problems.values()),
         read=read,
         trash_bytes=store.trash_bytes(),
+        largest_share=find_largest(senders, accounts),
         refusals=frozenset(edge.refusal for edge in store.edges.values()),
         destinations=None if some else CountedTasks(destinations),
     )

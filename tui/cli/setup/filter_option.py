@@ -1,17 +1,23 @@
-"""Parse the option `--filter`, in which `@name` is a saved filter of the user, and read the data
-that it may mention."""
+"""Parse the options `--filter`, in which `@name` is a saved filter of the user, `--state` and
+`--since`; read the data that a filter may mention."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from engine.config.saved_filters import lookup_in
 from engine.index.filter_language import BadFilter, Filter, parse_filter
+from engine.logs.log_file import NO_TIME
+from engine.logs.log_filter import parse_typed_time
 from engine.model import State, Task, state_words
 from engine.store import ReadableStore, StoreError, Unsupported
 from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
+
+T = TypeVar("T")
 
 
 def parse_filter_option(
@@ -28,6 +34,34 @@ def parse_filter_option(
         return parse_filter(text, states, now, words, saved, reads_data=reads_data)
     except BadFilter as error:
         fail(EX_USAGE, f"--filter: {safe_line(error.message)}")
+
+
+def parse_since_option(text: str) -> float:
+    """Parse `--since` to epoch seconds UTC; `NO_TIME` without it."""
+    if not text:
+        return NO_TIME
+    try:
+        return parse_typed_time(text, time.time())
+    except ValueError as error:
+        fail(EX_USAGE, f"--since {safe_line(text)}: {error}")
+
+
+def note_searched(tasks: Iterable[T], filter: Filter) -> Iterator[T]:
+    """Pass the tasks through that a filter is to search, and say on standard error at the end if
+    it did not search all recipients of a mail."""
+    from engine.index.filter_language import RECIPIENTS_FIELDS
+    from engine.index.mail_columns import count_searched
+
+    searched = total = 0
+    counts = any(map(filter.mentions_field, RECIPIENTS_FIELDS))
+    for task in tasks:
+        if counts and isinstance(task, Task):
+            number = count_searched(task)
+            if number < len(task.recipients):
+                searched, total = searched + number, total + len(task.recipients)
+        yield task
+    if total:
+        print_error(f"--filter: searched {searched:,} of {total:,} recipients")
 
 
 def read_data(store: ReadableStore, task: Task) -> str | None:

@@ -18,6 +18,7 @@ from engine.formats.known_formats import (
     find_address,
     own_format,
     setup_for,
+    unnamed_places,
 )
 from engine.model import attempts_allowed
 from engine.store import Store, Unavailable
@@ -88,7 +89,8 @@ def _unusable_place(name: str, why: str) -> Place:
 
 
 def place_names(setup: Setup, names: Sequence[str]) -> list[str]:
-    """The given names; without any, the configured places, else the installed queue.
+    """The given names; without any, the configured places, else the installed queue, else the
+    places of this host that its mail servers know.
 
     Raises:
         ConfigError: as `default_places`.
@@ -106,6 +108,8 @@ def _installed(setup: Setup) -> list[str]:
     if setup.format_name != DEFAULT_FORMAT:
         return [setup.place]  # named by --root
     if not setup.format.has_queue(setup.queue.root):
+        if places := unnamed_places(setup.config, os.environ):
+            return places
         fail(
             EX_UNAVAILABLE,
             f"no queue to open: name a folder with a queue (spooldeck DIR), make one "
@@ -202,5 +206,6 @@ def _make_place(place_setup: Setup, name: str, location: str) -> Place:
         notes=place_setup.notes(),
         root=place_setup.queue.root,
         destinations=destinations,
+        task_rows=partial(form.task_rows, place_setup),
     )
     return form.complete(place_setup, base)

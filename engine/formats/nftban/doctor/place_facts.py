@@ -432,7 +432,7 @@ def _wrong_secret(path: str) -> Iterator[tuple[str, str]]:
 
 
 def _program(setup: Setup, kind: str) -> InstalledProgram:
-    from engine.mail import run_program  # process code is loaded by few commands
+    from engine.system import run_program  # process code is loaded by few commands
 
     handler = setup.config.handlers[kind]
     environment = handler.environment

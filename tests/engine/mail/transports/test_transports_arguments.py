@@ -10,9 +10,9 @@ import pytest
 
 from engine.config.mail_config import MailSettings
 from engine.mail.model import Mail, NotSent, Reason, Transport
-from engine.mail.run_program import PATH
 from engine.mail.transports.installed import System
 from engine.mail.transports.local_programs import MAILX_ENVIRONMENT, LocalTransport
+from engine.system.run_program import PATH
 from tests.engine.sample_mails import never
 from tests.tables import each
 

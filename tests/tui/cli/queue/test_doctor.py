@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import pytest
 
+from tests.container_programs import a_docker
 from tests.examples import deep_but
 from tests.nftban_queues import add_task
 from tests.other_users import OTHER_UID, as_user, give, place_for_all, tree
@@ -351,3 +352,22 @@ def test_mail_settings_that_cannot_send_are_a_warning(place: Path, doctor: Docto
         assert f"fix: {fix}" in lines[at + 1]
     file.write_text("secret\n")
     assert not any("password_file" in line for line in doctor(relay)[1])
+
+
+def test_the_prefix_of_a_place_is_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the place cannot be opened; a name that the configuration does not have is one line."""
+    docker, config = a_docker(tmp_path), tmp_path / "spooldeck.yaml"
+    config.write_text(f"via: {{c: [{docker}, exec, mta]}}")
+    config.chmod(0o600)
+
+    code = main(["--config", str(config), "doctor", "postfix://c/no/such"])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert code == 1
+    assert f"{'':<15} fix: add -i: {docker} exec -i mta" in lines
+    code = main(["--config", str(config), "doctor", "postfix://d/no/such"])
+    lines = capsys.readouterr().out.splitlines()
+    assert (code, lines[0].split()[:2], lines[1:]) == (1, ["bad", "postfix"], [])
+    assert f"no d in `via` of {config}: expected one of c" in lines[0]

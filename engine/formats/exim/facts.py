@@ -1,0 +1,269 @@
+"""Facts about one Exim for the console: its daemon, frozen mail, the trash queue, its settings and
+disk; and the warnings that become alerts."""
+
+from __future__ import annotations
+
+import posixpath
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from engine.formats.exim import lines, rules
+from engine.formats.exim.programs import Exim
+from engine.logs.log_line import parse_head
+from engine.places.place import WholeQueueFigures
+from engine.text.figures import format_bytes, format_count
+from engine.text.safe import safe_line
+from engine.text.times import format_rough_duration
+
+WATCH_SECONDS = 20.0
+"""Seconds for which facts are current."""
+LOG_BYTES = 1 << 18
+"""Bytes at the end of the main log that are read for the last queue run."""
+MAX_PROCESSES = 50
+"""Processes of Exim whose command lines are read."""
+SPACE_FACTOR = 1.5
+
+
+class QueueCounts(NamedTuple):
+    """What the last listing of this process has shown."""
+
+    waiting: int = 0
+    frozen: int = 0
+    bounces: int = 0
+    """Those of the frozen ones that are reports to a sender."""
+    ending: int = 0
+    """Frozen ones that Exim cancels or thaws within 24 h."""
+    trashed: int = 0
+    overdue: int = 0
+    """Those in the trash queue that may be deleted."""
+    by_hand: int = 0
+    """Those in the trash queue that we did not move there."""
+
+
+class LastListing:
+    """The counts of the last listing of a place in this process; one thread sets them at a time."""
+
+    def __init__(self) -> None:
+        self.counts: QueueCounts | None = None
+
+    def count(
+        self, records: Mapping[str, bytes], limits: rules.HoldLimits, hours: float, now: float
+    ) -> None:
+        """Count the records of a listing."""
+        numbers = dict.fromkeys(QueueCounts._fields, 0)
+        for ident, record in records.items():
+            extra, _, rest = record.partition(b"\n")
+            flag = rest[:1]
+            if flag == b"q":
+                numbers["waiting"] += 1
+            elif flag == b"f":
+                is_bounce = rest.partition(b"\n")[0].endswith(b"\t")
+                numbers["frozen"] += 1
+                numbers["bounces"] += is_bounce
+                end = limits.end(lines.arrival_time(ident), "" if is_bounce else "a sender")
+                numbers["ending"] += end is not None and end[0] - now < rules.DAY_SECONDS
+            else:
+                _, since, by, *_ = [*extra.decode("utf-8", "replace").split("\t"), "", "", ""]
+                moment = rules.to_time(since)
+                is_old = moment is not None and now - moment > hours * 3600
+                numbers["trashed"] += 1
+                numbers["by_hand"] += by not in ("", "spooldeck")
+                numbers["overdue"] += by == "spooldeck" and is_old
+        self.counts = QueueCounts(**numbers)
+
+
+class EximWatch:
+    """Facts about one Exim, read at most once in `WATCH_SECONDS`, from any thread. It runs no Exim:
+    with `+arguments` each call of it would write a line into the main log."""
+
+    def __init__(
+        self,
+        open_exim: Callable[[], Exim],
+        listing: LastListing,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`open_exim` finds the program, and is called once."""
+        self._open, self._listing, self._clock = open_exim, listing, clock
+        self._exim: Exim | None = None
+        self._due, self._figures = float("-inf"), WholeQueueFigures()
+
+    def figures(self) -> WholeQueueFigures:
+        """The facts and warnings.
+
+        Raises:
+            Unavailable: Exim cannot be found.
+        """
+        if time.monotonic() >= self._due:
+            exim = self._exim = self._exim or self._open()
+            self._figures = read_figures(exim, self._listing.counts)
+            self._due = time.monotonic() + WATCH_SECONDS
+        return self._figures
+
+
+class Daemon(NamedTuple):
+    """The processes of Exim that deliver by themselves."""
+
+    pids: tuple[int, ...]
+    interval: str
+    """Time between queue runs, as it was given to `-q`; "" if no process has one."""
+    is_known: bool
+
+
+def find_daemon(exim: Exim) -> Daemon:
+    """The daemon by its PID file; if there is none, the processes of its program."""
+    path = exim.settings.get("pid_file_path") or f"{exim.spool}/exim-daemon.pid"
+    named = exim.other("cat", path)
+    pids = [one.strip().decode("utf-8", "replace") for one in named[:1]]
+    found = _command_lines(exim, [pid for pid in pids if pid.isdecimal()])
+    is_known = True
+    if not any(map(_is_daemon, found.values())):
+        name = posixpath.basename(exim.words[0])
+        links = ("-maxdepth", "2", "-name", "exe", "-lname", f"*/{name}*", "-printf", "%h\\n")
+        out, end = exim.helpers.run(("find", "/proc", *links))
+        # Links of other users' processes cannot be read without root; some end meanwhile.
+        is_known = not exim.refusal and not exim.helpers.why_failed(end)
+        pids = [line.decode("utf-8", "replace").rpartition("/")[2] for line in out]
+        found = _command_lines(exim, _with_our_root(exim, pids[:MAX_PROCESSES]))
+    daemons = {pid: words for pid, words in found.items() if _is_daemon(words)}
+    interval = next(filter(None, map(_interval_of, daemons.values())), "")
+    return Daemon(tuple(map(int, daemons)), interval, is_known or bool(daemons))
+
+
+def _interval_of(words: list[str]) -> str:
+    """The time between queue runs in the words of a daemon: `-q30m`, or `-q` and `30m`."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word.startswith("-q"):
+            time_text = word.lstrip("-qfil") or following
+            return time_text if lines.parse_time(time_text) else ""
+    return ""
+
+
+def _with_our_root(exim: Exim, pids: list[str]) -> list[str]:
+    """Those of these processes whose `/` is the one of our programs: others are in containers."""
+    paths = {f"/proc/{pid}/root": pid for pid in pids if pid.isdecimal()}
+    out, _ = exim.helpers.run(("stat", "-L", "-c", "%d:%i %n", "/", *paths))
+    places = dict(line.decode("utf-8", "replace").split(" ")[::-1] for line in out)
+    return [pid for path, pid in paths.items() if places.get(path, "") == places.get("/")]
+
+
+def _command_lines(exim: Exim, pids: list[str]) -> Mapping[str, list[str]]:
+    lines_by_pid = {}
+    for pid in pids:
+        text = b"\n".join(exim.other("cat", f"/proc/{pid}/cmdline")).decode("utf-8", "replace")
+        lines_by_pid[pid] = text.split("\0")
+    return lines_by_pid
+
+
+def _is_daemon(words: list[str]) -> bool:
+    is_listening = any(word.startswith("-bd") for word in words)  # -bdf: in the foreground
+    return "exim" in posixpath.basename(words[0]) and (is_listening or bool(_interval_of(words)))
+
+
+def read_figures(exim: Exim, counts: QueueCounts | None) -> WholeQueueFigures:
+    """The facts of one moment; what cannot be read is unknown, and named so."""
+    daemon = find_daemon(exim)
+    rows = [("Exim", f"{exim.version}, {' '.join(exim.words)}")]
+    warnings = list[str]()
+    if daemon.pids:
+        rows.append(("daemon", f"PID {daemon.pids[0]}"))
+        rows.append(("queue run", f"every {daemon.interval}" if daemon.interval else "none"))
+        if interval := lines.parse_time(daemon.interval):
+            warnings += queue_run_warnings(exim, interval, time.time())
+        else:
+            warnings.append("no queue runner: no process has -q with a time, deferred mail waits")
+    elif daemon.is_known:
+        rows.append(("daemon", "none"))
+        waits = "" if counts is None else f", {format_count(counts.waiting, 'message')} waiting"
+        warnings.append(f"no Exim daemon runs{waits}")
+    else:
+        rows.append(("daemon", "? (its processes cannot be read)"))
+    if counts is None:
+        rows.append(("frozen", "? (not listed yet)"))
+    else:
+        rows += _count_rows(counts)
+        warnings += _count_warnings(counts)
+    warnings += [*setting_warnings(exim), *panic_warnings(exim), *space_warnings(exim)]
+    is_running = True if daemon.pids else (False if daemon.is_known else None)
+    return WholeQueueFigures(
+        tuple(rows), tuple(warnings), workers=daemon.pids, has_worker=is_running
+    )
+
+
+def _count_rows(counts: QueueCounts) -> Iterator[tuple[str, str]]:
+    yield "frozen", f"{counts.frozen:,}, of these {format_count(counts.bounces, 'bounce')}"
+    yield "trash queue", f"{counts.trashed:,}, {counts.by_hand:,} of them moved by hand"
+
+
+def _count_warnings(counts: QueueCounts) -> Iterator[str]:
+    if others := counts.frozen - counts.bounces:
+        yield f"{format_count(others, 'message')} frozen, bounces not counted: L releases"
+    if counts.ending:
+        words = format_count(counts.ending, "frozen message")
+        yield f"{words} cancelled or thawed by Exim within 24h: X moves them to its trash queue"
+    if counts.overdue:
+        yield f"{format_count(counts.overdue, 'message')} in the trash past its time: expunge them"
+    if counts.by_hand:
+        words = format_count(counts.by_hand, "message")
+        yield f"{words} in the trash queue moved by hand: kept until moved back or deleted by hand"
+
+
+def setting_warnings(exim: Exim) -> Iterator[str]:
+    """Settings by which mail waits."""
+    if exim.is_set("queue_only"):
+        yield "queue_only is set: mail waits for the next queue run"
+    load = exim.other("cat", "/proc/loadavg")
+    now = rules.to_time(load[0].split()[0].decode()) if load and load[0].split() else None
+    for name in ("queue_only_load", "deliver_queue_load_max"):
+        limit = rules.to_time(exim.settings.get(name, ""))
+        if now is not None and limit is not None and now > limit:
+            yield f"load {now:g} is above {name} = {limit:g}: mail waits"
+
+
+def panic_warnings(exim: Exim) -> Iterator[str]:
+    """The last line of the panic log, if it has one."""
+    for path in exim.log_paths("panic")[:1]:
+        if last := exim.other("tail", "-n", "1", path):
+            text = safe_line(last[0].decode("utf-8", "replace"))[:200]
+            yield f"{path} is not empty: {text}"
+
+
+def queue_run_warnings(exim: Exim, interval: float, now: float) -> Iterator[str]:
+    """No queue run for two intervals, by the end of the main log. Its local times are only compared
+    with each other, as the zone of another host is not known."""
+    path = next(iter(exim.log_paths()), "")
+    changed = exim.other("stat", "-L", "-c", "%Y", path) if path else []
+    written = rules.to_time(changed[0].decode("utf-8", "replace")) if changed else None
+    tail = exim.other("tail", "-c", str(LOG_BYTES), path) if written is not None else []
+    times = [(when, line) for line in tail if (when := _time_of(line)) is not None]
+    if written is None or not times:
+        return
+    runs = [when for when, line in times if b" Start queue run: " in line]
+    silent = now - written + times[-1][0] - (runs[-1] if runs else times[0][0])
+    if silent > 2 * interval:
+        since = format_rough_duration(silent)
+        yield f"no queue run for {since}, expected one each {format_rough_duration(interval)}"
+
+
+def _time_of(line: bytes) -> float | None:
+    head = parse_head(line[:80].decode("utf-8", "replace"))
+    return None if head is None else head[0]
+
+
+def space_warnings(exim: Exim) -> Iterator[str]:
+    """Little free space for the spool, compared with check_spool_space."""
+    least = lines.parse_bytes(exim.settings.get("check_spool_space", ""))
+    answer = exim.other("df", "-Pk", exim.spool)
+    fields = answer[-1].split() if len(answer) > 1 else []
+    if least and len(fields) >= 4 and fields[3].isdigit():
+        free = int(fields[3]) * 1024
+        if free < SPACE_FACTOR * least:
+            limit = format_bytes(least)
+            yield f"{format_bytes(free)} free for the spool: below {limit} Exim takes no mail"
+
+
+def hold_facts(exim: Exim) -> Iterator[tuple[str, str]]:
+    """The settings by which Exim ends that mail is frozen, as names and texts."""
+    for name in ("timeout_frozen_after", "ignore_bounce_errors_after", "auto_thaw"):
+        seconds = exim.seconds(name)
+        yield name, format_rough_duration(seconds) if seconds else "never"

@@ -1,0 +1,158 @@
+"""Open a place of Exim: its program, its log, our record of its trash queue, and its facts."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from engine.config import validators
+from engine.config.validators import ConfigLocation
+from engine.doctor.finding import Finding, bad
+from engine.formats.base.format import Setup
+from engine.formats.exim import lines
+from engine.formats.exim.doctor import check_exim
+from engine.formats.exim.facts import EximWatch, LastListing
+from engine.formats.exim.log_lines import mail_log, main_log_path
+from engine.formats.exim.parts import ask_retries, describe_retry, domains_of
+from engine.formats.exim.programs import Exim, find_program, open_exim
+from engine.formats.exim.server import EximServer
+from engine.formats.exim.trash_record import TrashRecord
+from engine.model import Task
+from engine.places.place import Place
+from engine.programs.mail_log import MailFacts, MailLog, local_paths
+from engine.programs.mail_store import MailStore
+from engine.programs.prefix import path_of, prefix_of
+from engine.programs.prefix_checks import check_prefix
+from engine.store import Unavailable
+
+MAX_RETRY_DOMAINS = 20
+"""Domains for which the retry database is asked; each takes a process."""
+
+
+class EximPlaceSettings(NamedTuple):
+    """The section of the configuration, and what this process shares of a place."""
+
+    config: str
+    """The configuration file of a private instance (`exim -C`); "" for that of the system."""
+    listing: LastListing
+
+
+def parse_settings(section: Any, at: ConfigLocation) -> EximPlaceSettings:
+    """Parse `stores.exim`.
+
+    Raises:
+        ConfigError: a value is invalid.
+    """
+    checks = {"config": validators.check_path}
+    values = validators.check_mapping(section, at, checks)
+    return EximPlaceSettings(values.get("config") or "", LastListing())
+
+
+def find_exim(setup: Setup) -> Exim:
+    """The Exim of a place.
+
+    Raises:
+        Unavailable: see `programs.open_exim`.
+    """
+    prefix = prefix_of(setup.config, setup.address)
+    sudo = "" if prefix.words or os.geteuid() == 0 else setup.sudo_command("root")
+    return open_exim(prefix, path_of(setup.address), setup.settings.config, sudo)
+
+
+def _log_of(exim: Exim) -> MailLog:
+    path, is_syslog = main_log_path(exim.settings.get("log_file_path", ""))
+    if not path and not is_syslog:
+        path = f"{exim.spool}/log/mainlog"
+    return mail_log(path, exim.helpers, is_syslog=is_syslog)
+
+
+def find_log(setup: Setup) -> MailLog:
+    """The main log of a place.
+
+    Raises:
+        Unavailable: its Exim cannot be found.
+    """
+    return _log_of(_find_program(setup))
+
+
+def _find_program(setup: Setup) -> Exim:
+    prefix = prefix_of(setup.config, setup.address)
+    return find_program(prefix, path_of(setup.address), setup.settings.config)
+
+
+def describe_next_tries(setup: Setup, tasks: Sequence[Task]) -> Mapping[str, str]:
+    """The next try of each task, as the retry database has it for its first domains.
+
+    Raises:
+        Unavailable: its Exim cannot be found.
+    """
+    exim, known, texts = _find_program(setup), dict[str, str](), dict[str, str]()
+    for task in tasks:
+        domains = domains_of(task)
+        for domain in domains:
+            if domain not in known and len(known) < MAX_RETRY_DOMAINS:
+                record = next(iter(lines.parse_retries(ask_retries(exim, domain))), None)
+                known[domain] = "" if record is None else describe_retry(record)
+        found = [known[domain] for domain in domains if known.get(domain)]
+        texts[task.id] = found[0] if found else "at the next queue run: no retry time is known"
+    return texts
+
+
+def open_store(
+    setup: Setup,
+    clock: Callable[[], float] = time.time,
+    steady: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> MailStore:
+    """Open the queue of a place; for the clocks see `MailStore`.
+
+    Raises:
+        Unavailable: its Exim cannot be found, or this user may not list.
+    """
+    exim, settings = find_exim(setup), setup.settings
+    if exim.list_refusal:
+        raise Unavailable(exim.list_refusal)
+    hours, limits = setup.config.trash.hours, exim.limits
+    server = EximServer(
+        exim,
+        TrashRecord(setup.state_folder),
+        MailFacts(_log_of(exim)),
+        trash_hours=hours,
+        clock=clock,
+        listed=lambda records: settings.listing.count(records, limits, hours, clock()),
+    )
+    return MailStore(server, clock, steady, pause)
+
+
+def complete_place(setup: Setup, place: Place) -> Place:
+    """The place with the facts of its Exim, which decides when a message is tried."""
+    watch = EximWatch(lambda: find_exim(setup), setup.settings.listing)
+    log = None
+    with suppress(Unavailable):  # opening the store reports it
+        log = None if setup.address.is_url else find_log(setup)
+    return place._replace(
+        queue_figures=watch.figures,
+        claim_obstacle=lambda kind: "",
+        server_logs=local_paths(log),
+    )
+
+
+def check_place(setup: Setup) -> Generator[tuple[str, Finding], None, bool]:
+    """Check the Exim of a place; return True if its queue can be checked too."""
+    try:
+        exim = find_exim(setup)
+    except Unavailable as error:
+        yield "program", bad(str(error))
+        with suppress(Unavailable):  # it is said already that `via` has no such name
+            yield from check_prefix(prefix_of(setup.config, setup.address))
+        return False
+    yield from check_prefix(exim.prefix, exim.words[:1])
+    mail_facts = MailFacts(_log_of(exim))
+    try:
+        yield from check_exim(exim, mail_facts)
+    finally:
+        mail_facts.close()
+    return not exim.list_refusal

@@ -1,0 +1,1 @@
+"""Postfix: one instance, read and changed through its own programs alone."""

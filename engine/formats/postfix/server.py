@@ -1,0 +1,620 @@
+"""A Postfix instance as `engine.programs.mail_store.MailStore` uses it: listed by postqueue(1),
+looked at by postcat(1), changed by postsuper(1). Nothing else reads or changes its queue."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+
+from engine.formats.postfix import acts, lines
+from engine.formats.postfix.acts import RELEASE, VERBS, Verb, queue_of
+from engine.formats.postfix.facts import ListingFacts
+from engine.formats.postfix.instance import Instance
+from engine.formats.postfix.lines import (
+    NULL_SENDER,
+    PID_KEY,
+    STATES,
+    SUSPENDED_KEY,
+    SUSPENDED_PREFIX,
+    WORDS,
+    Envelope,
+    FileTimes,
+    count_recipients,
+    domain_of,
+    extra_of,
+    format_recipients,
+    is_queue_id,
+    parse_envelopes,
+    parse_line,
+    parse_times,
+    size_in,
+    state_of,
+    time_in,
+    word_of,
+)
+from engine.formats.postfix.marks import MARGIN_SECONDS, Mark, Marks
+from engine.model import EMPTY, Missing, Part, Problem, State, Task
+from engine.override import override
+from engine.programs.mail_server import UNSURE, ActResult, ListedMail, MailServer, MailSummary
+from engine.store import MAX_PART_BYTES, Control, Gone, Outlook, Unavailable, Unsupported
+from engine.system import users
+
+IDS_PER_ACT = 200
+MAX_STOPS = 3
+"""Unknown ids behind which a look goes on: each of them costs postcat a second."""
+LOOK_SECONDS = 5.0
+"""Seconds for which the envelopes of a look are not read again."""
+TIMES_SECONDS = 10.0
+"""Seconds for which the times of files of another host are not read again."""
+
+ENVELOPE, HEADERS, BODY, RECIPIENTS, LISTED = "envelope", "headers", "body", "recipients", "listing"
+"""Names of parts."""
+
+_SHOWN_ATTRIBUTES = (
+    "sasl_method",
+    "client_name",
+    "client_address",
+    "helo_name",
+    "protocol_name",
+)
+"""Named attributes of an envelope that a task shows."""
+
+REQUEUED_KEY = "requeued from"
+"""Key in `Task.extra`: the id that a message had before it was requeued."""
+
+_find_unknown = re.compile(
+    r"^(?:\S*/)?postcat: fatal: open queue file ([^\n]+): No such file or directory$", re.M
+).search
+_INODE_DIGITS = "0123456789BCDFGHJKLMNPQRSTVWXYZbcdfghjklmnpqrstvwxyz"
+
+_HEADS = {name: b'{"queue_name": "%b"' % name for name in (b"active", b"deferred", b"hold")}
+"""How a record of these queues begins."""
+_SUSPENDED = f'"delay_reason": "{SUSPENDED_PREFIX}'.encode()
+_DELIVERED = b'"recipients": []}'
+
+
+def inode_of(ident: str) -> int | None:
+    """The inode of a message's file, which its id has; None if it has not."""
+    head, separator, tail = ident.rpartition("z")
+    try:
+        if separator and len(head) >= 10:  # 6 digits of seconds, 4 of microseconds
+            number = 0
+            for digit in tail:
+                number = number * 51 + _INODE_DIGITS.index(digit)
+            return number
+        return int(ident[5:], 16)
+    except ValueError:
+        return None
+
+
+class PostfixServer(MailServer):
+    """One instance."""
+
+    states = STATES
+    words = WORDS
+    ids_per_act = IDS_PER_ACT
+
+    def __init__(
+        self,
+        instance: Instance,
+        marks: Marks,
+        clock: Callable[[], float] = time.time,
+        listed: Callable[[ListingFacts], None] = lambda facts: None,
+    ) -> None:
+        """`clock` has epoch seconds UTC; `listed` gets the facts of each listing.
+
+        Raises:
+            Unavailable: the marks of the trash cannot be read.
+        """
+        self.instance, self._marks, self._clock = instance, marks, clock
+        self._listed = listed
+        self.is_running = True
+        """False once a listing has shown that the master process does not run."""
+        self.warnings: tuple[str, ...] = ()
+        """What its programs printed on standard error though all was well."""
+        self.has_times = True
+        """False if the times of the files cannot be read."""
+        self.can_look = True
+        """False if postcat may not be used."""
+        self._found: Callable[[], list[bytes]] = list
+        """The lines of find(1) that belong to the last listing."""
+        self._delivering: dict[str, str] = {}
+        self._envelopes: dict[str, tuple[Envelope, FileTimes]] = {}
+        """Of the last look."""
+        self._looked_at = 0.0
+        self._far_times: tuple[float, dict[str, FileTimes]] = (-TIMES_SECONDS, {})
+        self._records: Mapping[str, bytes] = {}
+        self._stale_marks: list[Mark] = []
+        """Those whose message the last listing did not have on hold."""
+        marks.read()
+        self._set_edges()
+
+    def _set_edges(self) -> None:
+        is_root = self.instance.uid in (0, None)
+        edges = acts.make_edges(self.instance, len(self._delivering))
+        self.edges = acts.allow_edges(edges, is_root=is_root, is_running=self.is_running)
+        self.controls: Mapping[str, Control] = acts.make_controls(
+            self.instance, is_running=self.is_running
+        )
+
+    @override
+    def is_id(self, text: str) -> bool:
+        return is_queue_id(text) is not None
+
+    # ---- listings
+
+    @override
+    def list_mails(self) -> Iterator[ListedMail | Problem]:
+        self._marks.read()
+        self._found = self._start_find()
+        program = self.instance.start("postqueue", "-j")
+        number = 0
+        try:
+            for number, line in enumerate(program.lines(), 1):
+                yield parse_line(number, line)
+        finally:
+            program.close()
+        end = program.end
+        assert end is not None
+        if why := self.instance.why_failed(end):
+            raise Unavailable(why)
+        for skipped in end.long_lines:
+            yield Problem(f"postqueue line {skipped}", "longer than 16 MiB: skipped")
+        texts = end.errors.decode("utf-8", "replace").splitlines()
+        self.warnings = tuple(line for line in texts if line.strip())
+        self.is_running = not any("Mail system is down" in line for line in self.warnings)
+
+    @override
+    def complete(self, records: dict[str, bytes]) -> Sequence[Problem]:
+        """Add the times of files, and the processes that deliver; return the damaged files."""
+        problems = list[Problem]()
+        for ident, times, queue in self._find_times(self._found()):
+            record = records.get(ident)
+            if record is not None and record.startswith(_HEADS.get(queue, b"?")):
+                if not record.endswith(times):
+                    records[ident] = b"%b\n%b" % (record.partition(b"\n")[0], times)
+            elif queue == b"corrupt" and self.is_id(ident):
+                what = "Postfix has moved it to the queue corrupt: postcat shows its file"
+                its = parse_times(times)
+                since = None if its is None else float(its.ctime)
+                problems.append(Problem(f"corrupt/{ident}", what, since=since))
+        active, held = (
+            [ident for ident, record in records.items() if record.startswith(_HEADS[queue])]
+            for queue in (b"active", b"hold")
+        )
+        pids = self._find_delivering([*active, *held])
+        self._delivering = {ident: pids[ident] for ident in active if ident in pids}
+        for ident in active:
+            line, pid = records[ident].partition(b"\n")[0], pids.get(ident, "")
+            records[ident] = b"%b\n%b" % (line, pid.encode()) if pid else line
+        self._records = records
+        facts = self._count(records)
+        corrupt = tuple(one.where for one in problems)
+        held_pids = tuple(pids[ident] for ident in held if ident in pids)
+        self._listed(facts._replace(corrupt=corrupt, held_pids=held_pids))
+        self._set_edges()
+        return problems
+
+    def _count(self, records: Mapping[str, bytes]) -> ListingFacts:
+        """The facts of a listing; notes the marks that no message has any more."""
+        queues = Counter(record[16 : record.find(b'"', 16)] for record in records.values())
+        marks, hold = self._marks.read(), _HEADS[b"hold"]
+        held = [ident for ident in marks if records.get(ident, b"").startswith(hold)]
+        trashed = [i for i in held if self.summarize(i, records[i]).state is State.TRASH]
+        self._stale_marks = [marks[ident] for ident in {*marks} - {*held}]
+        now = self._clock()
+        return ListingFacts(
+            self.is_running,
+            self.warnings,
+            waiting=len(records) - queues[b"hold"],
+            incoming=queues[b"incoming"] + queues[b"maildrop"],
+            active=queues[b"active"],
+            delivering=len(self._delivering),
+            suspended=sum(_SUSPENDED in record for record in records.values()),
+            delivered=sum(
+                _DELIVERED in record for record in records.values() if record.startswith(hold)
+            ),
+            trashed=len(trashed),
+            overdue=sum(now - marks[i].at > acts.KEPT_SECONDS for i in trashed),
+            lost=sum(now - marks[i].at > MARGIN_SECONDS for i in {*marks} - {*trashed}),
+            has_times=self.has_times,
+            can_look=self.can_look,
+        )
+
+    def _start_find(self) -> Callable[[], list[bytes]]:
+        """Start find(1) for the files that wait, are on hold or damaged, beside the listing. Call
+        what is returned to wait for its lines."""
+        self.has_times = self.instance.can_find
+        found: list[bytes] = []
+
+        def find() -> None:
+            with suppress(Unavailable):
+                lines, end = self.instance.prefix.run(self.instance.find_words)
+                if not end.limit and (lines or end.status == 0):
+                    found.extend(lines)
+                    return
+            self.has_times = False
+
+        thread = threading.Thread(target=find, name="spooldeck-find", daemon=True)
+        if self.has_times:
+            thread.start()
+
+        def result() -> list[bytes]:
+            if thread.ident is not None:
+                thread.join()
+            return found
+
+        return result
+
+    def _find_times(self, found: Iterable[bytes]) -> Iterator[tuple[str, bytes, bytes]]:
+        """Yield id, `MTIME_CTIME_MODE` and queue of these files."""
+        start = len(
+            os.fsencode(self.instance.queue_folder)
+        )  # without its first slash, with one more
+        for line in found:
+            times, _, path = line.partition(b"_/")
+            path = path[start:]
+            ident = path[path.rfind(b"/") + 1 :].decode("ascii", "replace")
+            yield ident, times, path[: path.find(b"/")]
+
+    def _find_delivering(self, ids: Sequence[str]) -> dict[str, str]:
+        """The PIDs of the processes that deliver these active messages: each has a shared lock on
+        the file (proc_locks(5)), whose inode is in the id."""
+        if not ids or self.instance.device is None:
+            return {}
+        locks = self.instance.ask("cat", "/proc/locks")
+        device = f"{os.major(self.instance.device):02x}:{os.minor(self.instance.device):02x}"
+        by_inode = {inode: ident for ident in ids if (inode := inode_of(ident)) is not None}
+        delivering = {}
+        for line in locks:
+            fields = line.decode("ascii", "replace").split()
+            if fields[1:2] != ["FLOCK"] or fields[3:4] != ["READ"] or len(fields) < 6:
+                continue
+            where, _, number = fields[5].rpartition(":")
+            if where == device and number.isdecimal() and int(number) in by_inode:
+                delivering[by_inode[int(number)]] = fields[4]
+        return delivering
+
+    @override
+    def fingerprint(self) -> bytes:
+        """Of the lines of the listing and of the times of files, which are not parsed."""
+        digest, active = blake2b(repr(self._marks.version()).encode()), []
+        found = self._start_find()
+        program = self.instance.start("postqueue", "-j")
+        try:
+            for line in program.lines():
+                digest.update(line)
+                if line.startswith(_HEADS[b"active"]):
+                    active.append(line)
+        finally:
+            program.close()
+        if program.end is not None and (why := self.instance.why_failed(program.end)):
+            raise Unavailable(why)
+        digest.update(b"\n".join(found()))
+        parsed = (parse_line(0, line) for line in active)
+        ids = [mail.id for mail in parsed if isinstance(mail, ListedMail)]
+        digest.update(repr(self._find_delivering(ids)).encode())
+        return digest.digest()
+
+    @override
+    def summarize(self, ident: str, record: bytes) -> MailSummary:
+        return lines.summarize(ident, record, self._marks.is_trash, has_times=self.has_times)
+
+    @override
+    def state_of(self, ident: str, record: bytes) -> State:
+        return lines.state_in(ident, record, self._marks.known, self._marks.is_trash)
+
+    @override
+    def task_of(self, ident: str, record: bytes) -> Task | Problem:
+        mark = self._marks.known.get(ident)
+        return lines.task_of(
+            ident,
+            record,
+            self._marks.is_trash,
+            None if mark is None else mark.at,
+            has_times=self.has_times,
+        )
+
+    # ---- looks
+
+    @override
+    def show(
+        self, ids: Sequence[str], records: Mapping[str, bytes]
+    ) -> Iterator[Task | Missing | Problem]:
+        """Run postcat; without the right to it, or to the times of files, look at none."""
+        self._envelopes, self._looked_at = {}, time.monotonic()
+        if not (self.can_look and self.has_times):
+            return
+        self._marks.read()
+        answers, envelopes = self._look(ids)
+        yield from answers
+        times = self._times_of(envelopes)
+        busy = [one.id for one in envelopes if one.queue in ("active", "hold")]
+        delivering = self._find_delivering(busy)
+        for envelope in envelopes:
+            if (its := times.get(envelope.id)) is not None and envelope.identity:
+                self._envelopes[envelope.id] = envelope, its
+                record = records.get(envelope.id, b"")
+                yield self._task_shown(envelope, its, record, delivering.get(envelope.id, ""))
+
+    def _look(self, ids: Sequence[str]) -> tuple[list[Missing | Problem], list[Envelope]]:
+        """The envelopes of these messages, and what else is known of them. postcat ends at the
+        first id that is unknown or damaged: it is started again behind it, three times at most."""
+        answers, envelopes, waiting = list[Missing | Problem](), list[Envelope](), [*ids]
+        for _ in range(1 + MAX_STOPS):
+            if not waiting:
+                break
+            lines, end = self.instance.run("postcat", "-eq", *waiting)
+            shown = parse_envelopes(lines, waiting)
+            if end.status == 0:
+                envelopes += shown
+                break
+            if why := self.instance.prefix.why_failed(end):
+                raise Unavailable(why)
+            text = end.errors.decode("utf-8", "replace")
+            if "Permission denied" in text and not shown:
+                self.can_look = False
+                break
+            unknown = _find_unknown(text)
+            named = unknown[1] if unknown else ""
+            if named not in waiting:
+                named = next((ident for ident in waiting if f"/{ident}: " in text), "")
+            if not named:
+                raise Unavailable(self.instance.why_failed(end))
+            why = self.instance.why_failed(end)
+            answers.append(Missing(named) if unknown else Problem(named, why))
+            envelopes += [one for one in shown if one.id != named]
+            del waiting[: waiting.index(named) + 1]
+        return answers, envelopes
+
+    def _times_of(self, envelopes: Sequence[Envelope]) -> dict[str, FileTimes]:
+        if not self.instance.is_local:
+            moment, known = self._far_times
+            if time.monotonic() > moment + TIMES_SECONDS:
+                found = self._find_times(self._start_find()())
+                times = ((ident, parse_times(text)) for ident, text, _ in found)
+                known = {ident: its for ident, its in times if its is not None}
+                self._far_times = time.monotonic(), known
+            return known
+        all_times = {}
+        for one in envelopes:
+            try:
+                its = os.lstat(f"{self.instance.queue_folder}/{one.path}")
+            except FileNotFoundError:
+                continue  # moved since: a listing finds it
+            all_times[one.id] = FileTimes(int(its.st_mtime), int(its.st_ctime), its.st_mode)
+        return all_times
+
+    def _task_shown(self, envelope: Envelope, times: FileTimes, record: bytes, pid: str) -> Task:
+        """The task of an envelope. It has no reasons: those of the listing are valid if the file's
+        time has not changed, as each attempt sets it."""
+        ident, queue, identity = envelope.id, envelope.queue, envelope.identity
+        addresses = tuple(envelope.values(b"recipient"))
+        trash = queue == "hold" and self._marks.is_trash(ident, identity, times.ctime)
+        state = state_of(queue, is_expired=times.is_expired, is_trash=trash)
+        base: Task | Problem | None = None
+        listed_at = parse_times(record.partition(b"\n")[2])
+        if record:
+            base = lines.task_of(ident, record, lambda *mark: False, None, has_times=True)
+        if not isinstance(base, Task) or not base.rev.startswith(f"{identity}."):
+            base = None
+        is_sure = base is not None and (listed_at is None or listed_at.mtime == times.mtime)
+        if base is None:
+            sender = "".join(envelope.values(b"sender")[:1])
+            base = Task(
+                ident,
+                "mail",
+                state,
+                float(time_in(envelope.fields[b"message_arrival_time"]) or 0),
+                group=domain_of(addresses[0]) if addresses else "",
+                attempts=None,
+                description=count_recipients(len(addresses)),
+                destination=addresses[0] if addresses else "",
+                sender=sender if sender not in ("", NULL_SENDER) else "<>",
+                recipients=addresses,
+                bytes=size_in(envelope.fields),
+            )
+        is_filed = queue in ("deferred", "hold")
+        detail = str(times.mtime) if is_filed else pid
+        attributes = envelope.attributes
+        extra = {name: attributes[name] for name in _SHOWN_ATTRIBUTES if attributes.get(name)}
+        if is_sure and SUSPENDED_KEY in base.extra:
+            extra[SUSPENDED_KEY] = base.extra[SUSPENDED_KEY]
+        if (old := attributes.get("log_ident", ident)) != ident:
+            extra[REQUEUED_KEY] = old
+        mark = self._marks.known.get(ident)
+        marked_at = None if mark is None else mark.at
+        extra |= extra_of(state, queue, times, marked_at, is_expired=times.is_expired)
+        if pid:
+            extra[PID_KEY] = pid
+        return base._replace(
+            state=state,
+            word=word_of(state, queue, recipients=len(addresses), is_busy=bool(pid)),
+            due=float(times.mtime) if is_filed else 0.0,
+            error=base.error if is_sure else "",
+            account=attributes.get("sasl_username", ""),
+            rev=f"{identity}.{queue}.{detail}{'' if is_sure or not is_filed else UNSURE}",
+            extra=extra or EMPTY,
+        )
+
+    # ---- changes
+
+    @override
+    def queue_of(self, task: Task) -> str:
+        return queue_of(task)
+
+    @override
+    def act(self, olds: Sequence[Task], new: Task | None) -> ActResult:
+        old = olds[0]
+        if new is not None and (old.state, new.state) == (State.PENDING, State.PENDING):
+            return self._promote(olds)
+        verb = VERBS[old.state, None if new is None else new.state]
+        if new is not None and new.state is State.TRASH:
+            return self._purge(olds)
+        if old.state is State.TRASH:
+            return self._leave_trash(olds, verb, new)
+        return self._run(olds, verb)
+
+    def _run(self, olds: Sequence[Task], verb: Verb) -> ActResult:
+        """Run an act of postsuper."""
+        if not olds:
+            return ActResult(is_complete=True)
+        ids, queue = [old.id for old in olds], queue_of(olds[0])
+        done, is_complete, why = acts.run_verb(self.instance, verb, queue, ids)
+        after = queue if verb.queue == "same" else verb.queue
+        revs = {old.id: self._revision(old, after) for old in olds if old.id in done}
+        return ActResult(revs, is_complete=is_complete, why=why)
+
+    def _revision(self, old: Task, queue: str) -> str:
+        """The revision of a message that an act has moved to a queue: its file's time stays."""
+        its = self._envelopes.get(old.id)
+        if not queue or its is None:
+            return ""
+        tail = str(its[1].mtime) if queue in ("deferred", "hold") else ""
+        return f"{its[0].identity}.{queue}.{tail}"
+
+    def _promote(self, olds: Sequence[Task]) -> ActResult:
+        """Ask for an attempt of each; the queue manager decides."""
+        done, why = dict[str, str](), ""
+        for old in olds:
+            end = self.instance.act("postqueue", "-i", old.id)
+            why = self.instance.why_failed(end)
+            if not why:
+                done[old.id] = ""
+        return ActResult(done, is_complete=False, why=why)
+
+    def _purge(self, olds: Sequence[Task]) -> ActResult:
+        """Write the marks, then put the messages on hold."""
+        queue, now, who = queue_of(olds[0]), self._now_there(), users.user_name(os.getuid())
+        marks = []
+        for old in olds:
+            identity = old.rev.partition(".")[0]
+            marks.append(Mark(old.id, identity, old.sender, queue, at=now, who=who))
+        self._marks.add(marks, self._stale_marks)
+        if queue == "hold":
+            return ActResult(
+                {old.id: self._revision(old, "hold") for old in olds}, is_complete=True
+            )
+        result = self._run(olds, acts.HOLD)
+        if result.is_complete:
+            self._marks.remove([old.id for old in olds if old.id not in result.done])
+        return result
+
+    def _leave_trash(self, olds: Sequence[Task], verb: Verb, new: Task | None) -> ActResult:
+        """Release messages or delete them, and remove their marks; one that was on hold before it
+        was purged stays there."""
+        stays, goes = list[Task](), list[Task]()
+        for old in olds:
+            mark = self._marks.known.get(old.id)
+            was_held = mark is None or mark.queue == "hold"
+            is_held = new is not None and (
+                new.state is State.HELD or (new.state is State.DEAD and was_held)
+            )
+            (stays if is_held and verb is RELEASE else goes).append(old)
+        result = self._run(goes, verb)
+        revs = {old.id: self._revision(old, "hold") for old in stays}
+        self._marks.remove([*revs, *result.done])
+        return result._replace(done={**result.done, **revs})
+
+    def _now_there(self) -> float:
+        """The time by the clock of its host, which also sets the times of its files.
+
+        Raises:
+            Unavailable: it cannot be read.
+        """
+        if self.instance.is_local:
+            return self._clock()
+        answer = self.instance.ask("date", "+%s")
+        if not answer or not answer[-1].isdigit():
+            raise Unavailable("the clock of its host cannot be read: date +%s")
+        return float(answer[-1])
+
+    @override
+    def control(self, name: str, target: str, value: str) -> str:
+        if name == acts.FLUSH:
+            end, done = self.instance.act("postqueue", "-f"), "asked for all deferred mail"
+        elif re.fullmatch(r"[0-9A-Za-z.\[\]:_][0-9A-Za-z.\[\]:_-]*", target):
+            end, done = self.instance.act("postqueue", "-s", target), f"asked for mail to {target}"
+        else:
+            raise Unsupported("expected the name of a domain")
+        if why := self.instance.why_failed(end):
+            raise Unavailable(why)
+        return f"{done}: Postfix decides"
+
+    @override
+    def forecast(self, name: str, target: str, value: str) -> Outlook:
+        if name != acts.FLUSH:
+            raise Unsupported(f"no forecast of {name}")
+        mails = (one.record for one in self.list_mails() if isinstance(one, ListedMail))
+        amount = sum(record.startswith(_HEADS[b"deferred"]) for record in mails)
+        return Outlook(f"deferred messages to try: {amount:,}", amount)
+
+    # ---- contents
+
+    @override
+    def parts(self, task: Task) -> Iterator[Part]:
+        envelope = self._envelope(task)
+        where = f"{self.instance.queue_folder}/{envelope.path}"
+        yield Part(ENVELOPE, where, len(envelope.image))
+        yield Part(HEADERS, where)
+        yield Part(BODY, where)
+        yield Part(RECIPIENTS, "postqueue -j")
+        yield Part(LISTED, "postqueue -j")
+
+    def _envelope(self, task: Task) -> Envelope:
+        """The envelope of a message that is still in its state.
+
+        Raises:
+            Gone: it is not.
+            Unavailable: it cannot be looked at.
+        """
+        known = self._envelopes.get(task.id)
+        is_fresh = time.monotonic() < self._looked_at + LOOK_SECONDS
+        if is_fresh and known is not None and known[0].queue == queue_of(task):
+            return known[0]
+        for answer in self.show([task.id], {}):
+            if isinstance(answer, Task) and answer.state is task.state:
+                return self._envelopes[task.id][0]
+            if isinstance(answer, Problem):
+                raise Unavailable(answer.what)
+        if not self.can_look:
+            raise Unavailable(f"postcat is not allowed: {acts.NOT_ROOT}")
+        raise Gone(f"{task.id}: not in {queue_of(task)} any more")
+
+    @override
+    def read(self, task: Task, part: str) -> bytes:
+        if part in ("", ENVELOPE):
+            return self._envelope(task).image
+        if part in (HEADERS, BODY):
+            return self._read_text(task, "-hq" if part == HEADERS else "-bq")
+        if part not in (RECIPIENTS, LISTED):
+            raise Gone(f"{task.id}: no part {part!r}")
+        line = self._records.get(task.id, b"").partition(b"\n")[0]
+        if not line:
+            mails = (one for one in self.list_mails() if isinstance(one, ListedMail))
+            line = next((one.record for one in mails if one.id == task.id), b"")
+        if not line:
+            raise Gone(f"{task.id}: not listed any more")
+        return line if part == LISTED else format_recipients(line)
+
+    def _read_text(self, task: Task, option: str) -> bytes:
+        """The first bytes of headers or body."""
+        self._envelope(task)
+        program, lines, size = self.instance.start("postcat", option, task.id), list[bytes](), 0
+        try:
+            for line in program.lines():
+                lines.append(line)
+                size += len(line) + 1
+                if size > MAX_PART_BYTES:
+                    break
+        finally:
+            program.close()
+        if not lines and program.end is not None and program.end.status:
+            raise Gone(f"{task.id}: {self.instance.why_failed(program.end)}")
+        return b"".join(b"%b\n" % line for line in lines)[:MAX_PART_BYTES]

@@ -1,0 +1,461 @@
+"""The store of a mail server that is reached through its programs: listings, two looks before a
+message counts as gone, and changes in batches whose outcome is what the program printed.
+
+It has no task of its own and no worker: the server delivers. Only the records of the last listing
+are kept, as the program printed them; a task is made of a record when it is needed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+
+from engine.model import ChangeSource, Missing, Move, Outcome, Part, Problem, State, Task
+from engine.override import override
+from engine.programs.mail_server import UNSURE, ActResult, MailServer, MailSummary
+from engine.store import (
+    Gone,
+    Outlook,
+    SeenTask,
+    Store,
+    StoreError,
+    StoreSample,
+    Unavailable,
+    Unsupported,
+    require_edge,
+)
+
+SAMPLE_TASKS = 200
+"""Tasks of the first lines that a full scan yields before all in order."""
+COST_FACTOR = 20
+"""Least time from one listing to the next, in multiples of its duration: the server spends at most
+5 % of its time on listings."""
+SYNC_COST_FACTOR = 4
+"""`engine.live.index_sync` spaces full scans by this multiple of their cost."""
+RESCAN_SECONDS = 600.0
+"""Seconds between full scans: `revisions` finds each change in between."""
+VERIFIED_SECONDS = 10.0
+"""Seconds for which a message counts as looked at just before."""
+NOT_NAMED = "the program did not name it; does it get standard input? (see doctor)"
+"""Why an act that ended well has not changed a message."""
+LISTINGS_TO_MISS = 2
+"""Listings in a row without a message after which it is gone: one may miss what is moving."""
+
+
+def identity(rev: str) -> str:
+    """The part of a revision that a failed attempt does not change."""
+    return rev.rpartition(".")[0]
+
+
+class MailStore(Store):
+    """The messages of one server."""
+
+    def __init__(
+        self,
+        server: MailServer,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`clock` has epoch seconds UTC, `steady` monotonic ones."""
+        self._server, self._clock, self._steady, self._pause = server, clock, steady, pause
+        self.states, self.words = server.states, server.words
+        self.max_verified = server.ids_per_act
+        self.expected_tasks = 0
+        self.changes = ChangeSource(
+            wait=self._wait,
+            rescan_seconds=RESCAN_SECONDS,
+            revisions=self._revisions,
+            can_interleave=True,
+        )
+        self._records: dict[str, bytes] = {}
+        self._problems: dict[str, Problem] = {}
+        """By the last part of their names, as they are looked up."""
+        self._absent: dict[str, int] = {}
+        """Messages that were listed, with the number of listings in a row without them."""
+        self._changed: set[str] = set()
+        """Messages that are other ones in the last listing, and were not looked up since."""
+        self._acted: set[str] = set()
+        """Messages that an act has moved since the last listing: their records are outdated."""
+        self._is_listing, self._listed_at, self._cost = False, -1.0, 0.0
+        self._poll_at, self._fingerprint = -1.0, b""
+        self._verified: dict[str, Task] = {}
+        self._verified_at = 0.0
+        self._copy_facts()
+
+    @override
+    def close(self) -> None:
+        self._server.close()
+
+    # ---- listings
+
+    @override
+    def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        if touched is None:
+            yield from self._scan_all()
+            return
+        words = {word for word in touched if word in self.words or word in self.states.values()}
+        if words:
+            self._list()
+            for ident, its in self._summaries():
+                if self.states[its.state] in words or its.word in words:
+                    yield self._server.task_of(ident, self._records[ident])
+        yield from self._look_up({*touched} - words)
+
+    def _scan_all(self) -> Iterator[Task | Problem]:
+        yield from self._listing(SAMPLE_TASKS)
+        by_state = {state: list[str]() for state in self.states}
+        self.expected_tasks, records = len(self._records), self._records
+        state_of, task_of = self._server.state_of, self._server.task_of
+        for ident, record in records.items():
+            by_state[state_of(ident, record)].append(ident)
+        self._changed.clear()
+        for ids in by_state.values():
+            ids.sort()
+            for ident in ids:
+                yield task_of(ident, records[ident])
+        yield from self._problems.values()
+
+    def _list(self) -> None:
+        for _ in self._listing(0):
+            continue
+
+    def _listing(self, sample: int) -> Iterator[Task | Problem]:
+        """Read a listing to its end, and keep its records; yield the tasks of its first lines."""
+        began, records, before = self._steady(), dict[str, bytes](), self._records
+        problems = list[Problem]()
+        self._is_listing = True
+        try:
+            for item in self._server.list_mails():
+                if isinstance(item, Problem):
+                    problems.append(item)
+                    continue
+                ident, record = item
+                if len(records) < sample:
+                    yield self._server.task_of(ident, record)
+                known = before.get(ident)
+                if known is not None and known.startswith(record):
+                    record = known  # not in memory twice; `complete` sees to what follows
+                records[ident] = record  # of two lines, the later one
+            problems += self._server.complete(records)
+        finally:
+            self._is_listing = False
+            self._listed_at = self._steady()
+            self._cost = self._listed_at - began
+            cost = COST_FACTOR * self._cost / SYNC_COST_FACTOR
+            self.changes = self.changes._replace(scan_cost=cost)
+            self._copy_facts()
+        self._compare(records)
+        self._records = records
+        self._acted.clear()
+        self._problems = {one.where.rpartition("/")[2]: one for one in problems}
+
+    def _compare(self, records: Mapping[str, bytes]) -> None:
+        """Note which messages differ from the listing before, and which are missing."""
+        before = self._records
+        if before:  # of the first listing, none is looked up
+            self._changed = {i for i, record in records.items() if before.get(i) is not record}
+        times = {each: n + 1 for each, n in self._absent.items() if n < LISTINGS_TO_MISS}
+        times |= {each: 1 for each in before if each not in self._absent}
+        self._absent = {each: n for each, n in times.items() if each not in records}
+
+    def _summaries(self) -> Iterator[tuple[str, MailSummary]]:
+        summarize = self._server.summarize
+        for ident, record in self._records.items():
+            yield ident, summarize(ident, record)
+
+    def _revisions(self) -> Iterator[tuple[str, State, str]]:
+        """See `ChangeSource.revisions`: a listing, whose lines are not parsed."""
+        self._list()
+        for ident, (state, _, rev) in self._summaries():
+            yield ident, state, rev
+
+    def _wait(self, seconds: float) -> Collection[str] | None:
+        """See `ChangeSource.wait`: no server reports its changes, so listings are compared. What
+        follows None is one more listing, which counts too."""
+        now = self._steady()
+        if self._poll_at < 0:
+            self._poll_at = now + self._server.poll_seconds
+        if now < self._poll_at:
+            self._pause(min(seconds, self._poll_at - now))
+            return ()
+        before, self._fingerprint = self._fingerprint, self._server.fingerprint()
+        ended, has_changed = self._steady(), before != self._fingerprint
+        rest = COST_FACTOR * (ended - now) * (2 if has_changed else 1)
+        self._poll_at = ended + max(self._server.poll_seconds, rest)
+        return None if has_changed else ()
+
+    def _copy_facts(self) -> None:
+        """Listings show what can be done now."""
+        self.edges, self.controls = self._server.edges, self._server.controls
+
+    @override
+    def count_tasks(self) -> Mapping[State, int]:
+        return self.sample(0).counts
+
+    @override
+    def sample(self, number: int) -> StoreSample:
+        self._list()
+        counts, words = dict.fromkeys(self.states, 0), dict.fromkeys(self.words, 0)
+        first: dict[str, None] = {}
+        for ident, its in self._summaries():
+            counts[its.state] += 1
+            if its.word in words:
+                words[its.word] += 1
+            if counts[its.state] <= max(3, number):
+                first[ident] = None
+        records, make = self._records, self._server.task_of
+        return StoreSample(counts, words, (make(ident, records[ident]) for ident in first))
+
+    @override
+    def trash_bytes(self) -> int:
+        self._list()
+        trash = (ident for ident, its in self._summaries() if its.state is State.TRASH)
+        tasks = (self._server.task_of(ident, self._records[ident]) for ident in trash)
+        return sum(task.bytes or 0 for task in tasks if isinstance(task, Task))
+
+    # ---- single messages
+
+    def _look_up(self, names: Collection[str]) -> Iterator[Task | Missing | Problem]:
+        """Look at single messages: those that the last listing has found changed are in its
+        records; then by `MailServer.show`; what is left by a listing, if one is due."""
+        ids = set[str]()
+        for name in names:
+            if name in self._problems:
+                yield self._problems[name]
+            elif not self._server.is_id(name) or self._absent.get(name, 0) >= LISTINGS_TO_MISS:
+                yield Missing(name)
+            elif name in self._changed and name in self._records:
+                self._changed.discard(name)
+                yield self._server.task_of(name, self._records[name])
+            else:
+                ids.add(name)
+        if not ids:
+            return
+        has_listed = self._listed_at < 0 and not self._is_listing
+        if has_listed:  # a new instance: only a listing has all facts
+            self._list()
+            self._changed -= ids
+            listed = [ident for ident in ids if ident in self._records]
+            yield from (self._server.task_of(ident, self._records[ident]) for ident in listed)
+            ids.difference_update(listed)
+        unsure, missing = dict[str, Task](), set[str]()
+        for answer in self._server.show(sorted(ids), self._records) if ids else ():
+            if isinstance(answer, Missing):
+                missing.add(answer.id)
+                continue
+            ids.discard(answer.id if isinstance(answer, Task) else answer.where)
+            if isinstance(answer, Task) and answer.rev.endswith(UNSURE):
+                unsure[answer.id] = answer
+            else:
+                yield answer
+        yield from self._decide(ids | unsure.keys(), unsure, missing, has_listed=has_listed)
+
+    def _decide(
+        self, ids: set[str], unsure: Mapping[str, Task], missing: set[str], *, has_listed: bool
+    ) -> Iterator[Task | Missing | Problem]:
+        """Take a second look, by a listing, at messages of which one look did not show all. While
+        none is due, their rows stay as they are."""
+        is_due = self._steady() >= self._listed_at + COST_FACTOR * self._cost
+        is_due |= not self._acted.isdisjoint(ids - missing)
+        if ids and is_due and not has_listed and not self._is_listing:
+            self._list()
+            has_listed = True
+            self._changed -= ids
+        for ident in ids:
+            if has_listed and ident in self._records:
+                yield self._server.task_of(ident, self._records[ident])
+            elif ident in unsure:
+                yield unsure[ident]
+            elif has_listed and ident in missing:
+                yield Missing(ident)
+            elif not has_listed and ident not in missing | self._acted and ident in self._records:
+                yield self._server.task_of(ident, self._records[ident])
+
+    @override
+    def parts(self, task: Task) -> Iterator[Part]:
+        return self._server.parts(task)
+
+    @override
+    def size(self, task: Task) -> int:
+        """The bytes of its message; runs no program."""
+        if task.bytes is None:
+            raise Unavailable(f"{task.id}: its size is not known")
+        return task.bytes
+
+    @override
+    def read(self, task: Task, part: str = "") -> bytes:
+        return self._server.read(task, part)
+
+    # ---- changes
+
+    @override
+    def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
+        """A message with the same state, queue and identity is unchanged, as after a failed
+        attempt; it is yielded with the revision that was seen."""
+        expected = {ident: (state, rev) for ident, state, rev in known_tasks}
+        self._verified, self._verified_at = {}, self._steady()
+        for answer in self._current([ident for ident in expected if self._server.is_id(ident)]):
+            if isinstance(answer, Problem):
+                yield answer
+                continue
+            state, rev = expected[answer.id]
+            if answer.state is state and identity(answer.rev) == identity(rev):
+                task = self._verified[answer.id] = answer._replace(rev=rev)
+                yield task
+
+    def _current(self, ids: Sequence[str]) -> Iterator[Task | Problem]:
+        """These messages as they are now; those that a look does not reach, by a listing."""
+        remaining = dict.fromkeys(ids)
+        for answer in self._server.show(ids, self._records) if ids else ():
+            remaining.pop(answer.where if isinstance(answer, Problem) else answer.id, None)
+            if not isinstance(answer, Missing):
+                yield answer
+        if remaining:
+            self._list()
+            for ident in remaining:
+                if ident in self._records:
+                    yield self._server.task_of(ident, self._records[ident])
+
+    @override
+    def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
+        waiting = iter(moves)
+        while batch := list(islice(waiting, self._server.ids_per_act)):
+            yield from self._apply(batch)
+
+    def _apply(self, batch: Sequence[Move]) -> Iterator[Outcome]:
+        """Make some changes: one act for all messages with one place and one change."""
+        outcomes: dict[int, Outcome] = {}
+        groups: dict[tuple[State, State | None, str], list[int]] = {}
+        allowed = dict[int, Task]()
+        for number, move in enumerate(batch):
+            try:
+                allowed[number] = self._require(move, {task.id for task in allowed.values()})
+            except StoreError as error:
+                outcomes[number] = Outcome(move, error=error)
+        current = self._seen_now([*allowed.values()])
+        for number, old in allowed.items():
+            move, now = batch[number], current.get(old.id)
+            if isinstance(now, Task):
+                end = move.new.state if move.new is not None else None
+                groups.setdefault((now.state, end, self._server.queue_of(now)), []).append(number)
+            else:
+                why = Gone(f"{old.id}: changed") if now is None else Unavailable(now.what)
+                outcomes[number] = Outcome(move, error=why)
+        for numbers in groups.values():
+            some = [batch[number] for number in numbers]
+            tasks = [task for n in numbers if isinstance(task := current[allowed[n].id], Task)]
+            outcomes |= zip(numbers, self._act(some, tasks), strict=True)
+        return iter([outcomes[number] for number in range(len(batch))])
+
+    def _require(self, move: Move, ids: Collection[str]) -> Task:
+        """The task of a move that may be made.
+
+        Raises:
+            Unsupported: it may not.
+            Gone: a move before it, of those with `ids`, has changed the task."""
+        old, new = move.old, move.new
+        require_edge(self.edges, old, new, self._clock(), whole=bool(move.image))
+        if old is None or not self._server.is_id(old.id):
+            raise Unsupported("only its server makes a message")
+        if old.id in ids:
+            raise Gone(f"{old.id}: changed by the move before")
+        return old
+
+    def _seen_now(self, olds: Sequence[Task]) -> dict[str, Task | Problem]:
+        """Those of these tasks that are unchanged, as they are now; not looked at again if
+        `verify` has just done it."""
+        seen, unknown = dict[str, Task | Problem](), list[Task]()
+        is_fresh = self._steady() < self._verified_at + VERIFIED_SECONDS
+        for old in olds:
+            now = self._verified.pop(old.id, None)
+            if is_fresh and now is not None and (now.state, now.rev) == (old.state, old.rev):
+                seen[old.id] = now
+            else:
+                unknown.append(old)
+        if unknown:
+            for answer in self.verify((old.id, old.state, old.rev) for old in unknown):
+                seen[answer.id if isinstance(answer, Task) else answer.where] = answer
+            self._verified = {}
+        return seen
+
+    def _act(self, moves: Sequence[Move], tasks: Sequence[Task]) -> Iterator[Outcome]:
+        """Run one act; the outcome of each move, in order."""
+        new = moves[0].new
+        try:
+            result = self._server.act(tasks, new)
+        except Unavailable as error:
+            result = ActResult(why=str(error))
+        acted = {task.id for task in tasks}
+        self._changed -= acted
+        self._acted |= acted
+        open_ids = [task.id for task in tasks if task.id not in {*result.done, *result.refused}]
+        later: dict[str, Task | Problem] | None = {}
+        if open_ids:  # also after a complete run: a prefix may pass on no standard input
+            try:
+                answers = self._current(open_ids)
+                later = {one.id if isinstance(one, Task) else one.where: one for one in answers}
+            except Unavailable as error:
+                later, result = (
+                    None,
+                    result._replace(why=f"{result.why}; {error}".removeprefix("; ")),
+                )
+        for move, task in zip(moves, tasks, strict=True):
+            if task.id in result.done:
+                yield Outcome(move, rev=result.done[task.id])
+            elif why := result.refused.get(task.id):
+                yield Outcome(move, error=Unsupported(why))
+            elif later is None:
+                yield Outcome(move, error=Unavailable(f"unknown: {result.why or NOT_NAMED}"))
+            elif result.is_complete and not _is_still(task, later.get(task.id)):
+                where = self._server.queue_of(task)
+                yield Outcome(move, error=Gone(f"not in {where} any more"))
+            else:
+                why = result.why or NOT_NAMED
+                yield _outcome_later(move, task, later.get(task.id), why)
+
+    @override
+    def restore_image(self, task: Task, image: bytes, state: State) -> Task:
+        """The task in that state: its message never changes, and nothing of it is written."""
+        if not image.startswith(f"id: {task.id}\n".encode()):
+            raise Unsupported(f"the image is not of {task.id}")
+        return task._replace(state=state, lease=None)
+
+    @override
+    def control(self, name: str, target: str = "", value: str = "") -> str:
+        self._require_control(name, target)
+        return self._server.control(name, target, value)
+
+    @override
+    def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
+        self._require_control(name, target)
+        return self._server.forecast(name, target, value)
+
+    def _require_control(self, name: str, target: str) -> None:
+        if name not in self.controls:
+            raise Unsupported(f"no control {name!r} here")
+        if why := self.controls[name].for_target(target).refusal:
+            raise Unsupported(why)
+
+
+def _is_still(old: Task, now: Task | Problem | None) -> bool:
+    """True if a message is unchanged, or cannot be looked at."""
+    if not isinstance(now, Task):
+        return now is not None
+    return now.state is old.state and identity(now.rev) == identity(old.rev)
+
+
+def _outcome_later(move: Move, old: Task, now: Task | Problem | None, why: str) -> Outcome:
+    """The outcome of a move whose act ended without a line for it, by another look."""
+    new = move.new
+    if isinstance(now, Problem):
+        return Outcome(move, error=Unavailable(f"unknown: {why}; {now.what}"))
+    if now is None:
+        if new is None:
+            return Outcome(move)
+        return Outcome(move, error=Gone("not there any more"))
+    if new is not None and now.state is new.state and now.state is not old.state:
+        return Outcome(move, rev=now.rev)
+    if _is_still(old, now):
+        return Outcome(move, error=Unavailable(f"unchanged: {why}"))
+    return Outcome(move, error=Gone("changed meanwhile"))

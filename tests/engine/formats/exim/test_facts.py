@@ -1,0 +1,172 @@
+"""Facts and warnings about a real Exim, and what the doctor finds there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.formats.exim import facts, rules
+from engine.formats.exim.facts import LastListing, QueueCounts
+from engine.formats.exim.place import check_place, find_exim
+from engine.model import State
+from engine.places.place import WholeQueueFigures
+from tests.engine.formats.exim.exim_places import open_by, setup_of, tasks_of
+from tests.exim_server import EximServer
+from tests.programs import a_script
+
+
+def figures_of(exim: EximServer, state: Path, counts: QueueCounts | None) -> WholeQueueFigures:
+    """The facts of this moment."""
+    return facts.read_figures(find_exim(setup_of(exim, state)), counts)
+
+
+def test_no_daemon_is_a_warning(exim: EximServer, state: Path) -> None:
+    """Without a daemon the warning has the number of waiting messages; with one, its PID and the
+    time between queue runs are shown."""
+    without = figures_of(exim, state, QueueCounts(waiting=12))
+    pid = exim.start("17m")
+    running = figures_of(exim, state, None)
+
+    assert without.warnings == ("no Exim daemon runs, 12 messages waiting",)
+    assert without.has_worker is False
+    assert running.warnings == ()
+    assert running.workers == (pid,)
+    assert dict(running.rows)["queue run"] == "every 17m"
+    assert dict(running.rows)["frozen"] == "? (not listed yet)"
+
+
+def test_a_daemon_is_found_without_its_pid_file(exim: EximServer, state: Path) -> None:
+    """A daemon whose PID file is missing is found by its program."""
+    pid = exim.start()
+    (exim.spool / "exim.pid").unlink()
+
+    assert pid in figures_of(exim, state, None).workers
+
+
+def test_settings_and_logs_are_warnings(exim: EximServer, state: Path) -> None:
+    """queue_only, a load limit, the panic log and too little space are warnings."""
+    exim.configure("queue_only\nqueue_only_load = 0\ncheck_spool_space = 4000000G\n")
+    exim.start()
+    (exim.log.parent / "paniclog").write_text("first\n2026-11-29 10:00:00 last\x1b[2J line\n")
+
+    warnings = figures_of(exim, state, None).warnings
+
+    assert any(one.startswith("queue_only is set") for one in warnings)
+    assert any("is above queue_only_load = 0" in one for one in warnings)
+    (panic,) = (one for one in warnings if "paniclog is not empty" in one)
+    assert "last" in panic and "\x1b" not in panic
+    assert any("Exim takes no mail" in one for one in warnings)
+
+
+def test_a_listing_is_counted(exim: EximServer, state: Path) -> None:
+    """The last listing of the process has the numbers of frozen, bounced and trashed messages."""
+    exim.configure("timeout_frozen_after = 2h\n")
+    _, frozen, trashed = exim.submit(number=3)
+    (bounce,) = exim.submit(sender="")
+    exim.run("-Mf", frozen, bounce)
+    exim.run("-MG", "spooldeck-trash", trashed)
+    setup = setup_of(exim, state)
+    store = setup.open_store()
+    assert len(tasks_of(store)) == 4
+    store.close()
+
+    counts = setup.settings.listing.counts
+
+    assert counts == QueueCounts(
+        waiting=1, frozen=2, bounces=1, ending=2, trashed=1, overdue=0, by_hand=1
+    )
+    warnings = figures_of(exim, state, counts).warnings
+    assert any("1 message frozen" in one for one in warnings)
+    assert any("2 frozen messages cancelled or thawed by Exim" in one for one in warnings)
+    assert any("1 message in the trash queue moved by hand" in one for one in warnings)
+
+
+def test_counts_of_records() -> None:
+    """A message that we moved to the trash is overdue after its hours."""
+    listing = LastListing()
+    record = b"\t%d\tspooldeck\t\t\t\nt12\t\ta@b.test\nc@d.test"
+
+    listing.count({"a": record % 1000}, rules.HoldLimits(0, 0, 0), 24, 1000 + 25 * 3600)
+
+    assert listing.counts == QueueCounts(trashed=1, overdue=1)
+
+
+def test_the_doctor(exim: EximServer, state: Path) -> None:
+    """The doctor checks prefix, program, rights, trash queue, daemon, log and settings."""
+    exim.configure("timeout_frozen_after = 7d\nlog_selector = +arguments\n")
+    exim.submit()
+    findings = [*check_place(setup_of(exim, state))]
+
+    texts = [f"{finding.grade} {check}: {finding.problem}" for check, finding in findings]
+    assert any(one.startswith("ok program: Exim 4") for one in texts)
+    assert "bad daemon: no Exim daemon runs" in texts
+    assert "ok rights: an admin user of Exim" in texts
+    assert any("timeout_frozen_after 7d" in one for one in texts)
+    assert any(one.startswith("warn log: log_selector has +arguments") for one in texts)
+
+
+def test_a_user_without_rights_is_named_by_the_doctor(exim: EximServer, state: Path) -> None:
+    """The rights that are missing are a finding, not a failure."""
+    setup = setup_of(exim, state)
+    words = (*exim.prefix, "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
+    setup = setup._replace(config=setup.config._replace(via={"jail": words}))
+
+    findings = dict(check_place(setup))
+
+    assert "only root and Exim's admin_groups" in findings["rights"].fix
+
+
+@pytest.mark.parametrize(
+    ("log", "warning"),
+    [
+        ("10:00:00 Start queue run: pid=1\n10:05:00 x\n", ""),
+        ("10:00:00 Start queue run: pid=1\n11:05:00 x\n", "no queue run for 1h05m"),
+        ("10:00:00 x\n10:59:00 x\n", ""),
+        ("09:00:00 x\n10:01:00 x\n", "no queue run for 1h01m"),
+        ("", ""),
+    ],
+)
+def test_a_queue_runner_that_stopped_is_a_warning(
+    exim: EximServer, state: Path, log: str, warning: str
+) -> None:
+    """Without a queue run in twice its interval there is a warning; a short log proves nothing."""
+    exim.log.write_text("".join(f"2026-11-29 {line}\n" for line in log.splitlines()))
+    place = find_exim(setup_of(exim, state))._replace(refusal="")
+    written = exim.log.stat().st_mtime
+
+    texts = [*facts.queue_run_warnings(place, 1800.0, written)]
+
+    assert [one.partition(",")[0] for one in texts] == [warning] * bool(warning)
+    silent = [*facts.queue_run_warnings(place, 1800.0, written + 7200)]
+    assert bool(silent) is bool(log)
+
+
+def test_an_exim_without_named_queues_purges_nothing(
+    exim: EximServer, state: Path, tmp_path: Path
+) -> None:
+    """If -MG is not known, purge is refused with the version, and all else works."""
+    exim.submit()
+    answer = "echo 'exim abandoned: unknown, malformed, or incomplete option -MG' >&2; exit 1"
+    run = f'{" ".join(exim.prefix)} "$@"'
+    script = a_script(
+        tmp_path / "prefix", f"case \" $* \" in *' -MG '*) {answer};; *) exec {run};; esac"
+    )
+    store = open_by(script, str(state))
+    try:
+        (task,) = tasks_of(store).values()
+        refusal = store.edges[State.PENDING, State.TRASH].refusal
+        assert refusal.startswith("Exim 4.") and "unknown, malformed" in refusal
+        assert store.swap(task, task._replace(state=State.HELD))
+    finally:
+        store.close()
+
+
+def test_the_doctor_of_a_name_that_is_not_configured(exim: EximServer, state: Path) -> None:
+    """A place whose name `via` does not have is one finding with the names that it has."""
+    setup = setup_of(exim, state)
+    setup = setup._replace(address=setup.address._replace(text="exim://other/var/spool/exim4"))
+
+    ((check, finding),) = check_place(setup)
+
+    assert check == "program" and "jail" in finding.problem

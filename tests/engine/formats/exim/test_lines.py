@@ -1,0 +1,296 @@
+"""What Exim's programs print, compared with recorded samples field by field."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.formats.exim import lines
+from engine.formats.exim.lines import DamagedMail, QueuedMail, RetryRecord, SpoolLock
+
+SAMPLES = Path(__file__).parent / "samples"
+
+
+def transcript(name: str) -> Iterator[tuple[str, list[bytes]]]:
+    """Each call of a transcript: its words, and the lines of its standard output."""
+    for block in (SAMPLES / name).read_bytes().split(b"\n$ "):
+        first, *rest = block.removeprefix(b"$ ").split(b"\n")
+        if first.startswith(b"exim4"):
+            yield first.decode(), [one[2:] for one in rest if one[:2] == b"1 "]
+
+
+def outputs(name: str, words: str) -> list[list[bytes]]:
+    """The outputs of the calls of a transcript with these words."""
+    return [out for call, out in transcript(name) if call == words]
+
+
+def listed(data: bytes) -> list[QueuedMail | DamagedMail | bytes]:
+    """The items of a listing."""
+    return [*lines.parse_listing(data.split(b"\n")[:-1])]
+
+
+def test_a_listing_has_all_fields() -> None:
+    """Each message of a listing has its id, size, sender, flag and open addresses."""
+    mails = listed((SAMPLES / "bpru.txt").read_bytes())
+
+    assert len(mails) == 20
+    assert mails[0] == QueuedMail(
+        "1xX5UH-0003NW-1h", b"1.8K", b"", is_frozen=True, recipients=(b"ana@mx2.example.test",)
+    )
+    assert mails[1] == QueuedMail(
+        "1xX5UI-0003P1-0V",
+        b"345",
+        b"ana@mx2.example.test",
+        recipients=(rb'"we\"ird\\"@refused.example.test',),
+    )
+    assert mails[4] == QueuedMail(
+        "1xX5UF-0003IK-0Y",
+        b"323",
+        b"newsletter@shop.example.test",
+        recipients=tuple(b"u%d@blocked.example.test" % number for number in range(5)),
+    )
+    frozen = [one for one in mails if isinstance(one, QueuedMail) and one.is_frozen]
+    assert [one.sender for one in frozen] == [b""] * 4
+
+
+@pytest.mark.parametrize(
+    ("line", "mail"),
+    [
+        (
+            b" 0m   358 1xX5rT-0006fH-2B <boss@mx2.example.test> (web) *** frozen ***",
+            QueuedMail(
+                "1xX5rT-0006fH-2B", b"358", b"boss@mx2.example.test", b"web", is_frozen=True
+            ),
+        ),
+        (
+            b"37d       1xX5UH-0003Mq-0b <a@b.test>",
+            QueuedMail("1xX5UH-0003Mq-0b", b"", b"a@b.test"),
+        ),
+        (
+            b"100d  1.2M 1xX5vI-000000008F7-2KwE <>",
+            QueuedMail("1xX5vI-000000008F7-2KwE", b"1.2M", b""),
+        ),
+        (
+            b' 2h   1.9K 1xX5UH-0003Mq-0b <"> (web) *** frozen ***"@b.test> (ann)',
+            QueuedMail("1xX5UH-0003Mq-0b", b"1.9K", b'"> (web) *** frozen ***"@b.test', b"ann"),
+        ),
+        (
+            " 2h   19 1xX5UH-0003Mq-0b <jürgen@b\u202e.test>".encode(),
+            QueuedMail("1xX5UH-0003Mq-0b", b"19", "jürgen@b\u202e.test".encode()),
+        ),
+    ],
+)
+def test_a_first_line_is_read(line: bytes, mail: QueuedMail) -> None:
+    """Login, flag, missing size, ids of both lengths and quotes in a sender are read."""
+    assert listed(line + b"\n          x@y.test\n\n") == [mail._replace(recipients=(b"x@y.test",))]
+
+
+def test_damaged_messages_are_told_from_missing_ones() -> None:
+    """A message that is not there has no reason; one that cannot be read has Exim's words."""
+    data = (
+        b"      1xX5px-00054H-37\n    *** spool read error: No such file or directory ***\n\n"
+        b"      1xX5px-00054I-37\n    *** spool format error: size=60 ***\n\n"
+    )
+
+    assert listed(data) == [
+        DamagedMail("1xX5px-00054H-37", ""),
+        DamagedMail("1xX5px-00054I-37", "spool format error: size=60"),
+    ]
+
+
+def test_other_lines_are_yielded_as_they_are() -> None:
+    """A line that is cut off or garbage does not hide the messages around it."""
+    good = b" 0m   358 1xX5rT-0006fH-2B <a@b.test>\n          c@d.test\n\n"
+
+    items = listed(b" 0m 12 1xX5rT-000\n" + good + b"\xff\xfe junk\n" + good)
+
+    assert [type(one) for one in items] == [bytes, QueuedMail, bytes, QueuedMail]
+
+
+def test_a_listing_without_its_last_line_keeps_the_message() -> None:
+    """The last message of a listing that is cut off is not lost."""
+    assert len(listed(b" 0m   358 1xX5rT-0006fH-2B <a@b.test>\n")) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "answers"),
+    [
+        (
+            "acts.txt",
+            "exim4 -Mf 1xX5UE-0003IA-34 1xX5ZZ-000000-00 1xX5UE-0003Hr-2I",
+            {
+                "1xX5UE-0003IA-34": "is now frozen",
+                "1xX5ZZ-000000-00": "does not exist",
+                "1xX5UE-0003Hr-2I": "is already frozen",
+            },
+        ),
+        (
+            "acts.txt",
+            "exim4 -Mt 1xX5UE-0003IA-34 1xX5ZZ-000000-00",
+            {"1xX5UE-0003IA-34": "is no longer frozen", "1xX5ZZ-000000-00": "does not exist"},
+        ),
+        ("acts.txt", "exim4 -Mrm 1xX5ZZ-000000-00", {"1xX5ZZ-000000-00": "does not exist"}),
+        ("acts.txt", "exim4 -Mg 1xX5UF-0003IK-0Y", {}),
+        ("races.txt", "exim4 -Mf 1xX5nP-0002Ql-24", {"1xX5nP-0002Ql-24": "is locked"}),
+        (
+            "named-queue.txt",
+            "exim4 -MG sd-trash 1xX5px-00054H-37 1xX5py-00054I-1C 1xX5ZZ-000000-00"
+            " 1xX5UH-0003NW-1h",
+            {
+                "1xX5px-00054H-37": "",
+                "1xX5py-00054I-1C": "",
+                "1xX5ZZ-000000-00": "does not exist",
+                "1xX5UH-0003NW-1h": "",
+            },
+        ),
+        (
+            "named-queue.txt",
+            "exim4 -MG sd-trash 1xX5uZ-0006IO-0H",
+            {"1xX5uZ-0006IO-0H": "is locked"},
+        ),
+        (
+            "named-queue.txt",
+            "exim4 -qGsd-trash -Mrm 1xX5py-00054I-1C",
+            {"1xX5py-00054I-1C": "has been removed"},
+        ),
+    ],
+)
+def test_answers_of_acts(name: str, words: str, answers: dict[str, str]) -> None:
+    """Each message has its own answer; `-MG` prints several on one line, and no word for done."""
+    (out,) = outputs(name, words)[:1]
+
+    assert lines.parse_answers(out) == answers
+
+
+def test_the_header_file_of_a_message_by_smtp() -> None:
+    """The header file has the envelope; deliveries are a tree, whose addresses are found."""
+    first, _, changed = (
+        lines.parse_header_file(b"\n".join(out))
+        for call, out in transcript("acts.txt")
+        if call.startswith("exim4 -Mvh") and out and out[0].endswith(b"-H")
+    )
+
+    assert first is not None and changed is not None
+    assert (first.login, first.sender) == ("Debian-exim", "newsletter@shop.example.test")
+    assert first.arrived == 1795822574
+    assert first.options["host_address"] == "[127.0.0.1]:34938"
+    assert first.options["helo_name"] == "client.example.test"
+    assert first.options["manual_thaw"] == ""
+    assert (first.delivered, first.recipients) == ((), ("ann@refused.example.test",))
+    assert first.headers.startswith("Received: from [127.0.0.1]")
+    assert "\nSubject: report\nFrom: newsletter@shop.example.test\nTo: x\n" in first.headers
+    assert changed.sender == "billing2@shop.example.test"
+    assert {*changed.delivered} == {f"u{number}@full.example.test" for number in (0, 1, 3)}
+    assert changed.recipients[-1] == "new@ok.example.test"
+
+
+def test_accounts_of_header_files() -> None:
+    """The account is the SMTP login, also with two dashes, or the local user."""
+    files = [lines.parse_header_file(b"\n".join(out)) for _, out in transcript("header-files.txt")]
+
+    assert [one and one.account for one in files] == ["web", "ann@shop.example.test"]
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"1xX5ow-0004MW-0W-H\nweb 1000 1000\n<a@b>\n1 0\n"])
+def test_a_cut_header_file_is_none(data: bytes) -> None:
+    """A header file that is cut off has no value, and raises nothing."""
+    assert lines.parse_header_file(data) is None
+
+
+def test_settings() -> None:
+    """Values, switches and the bare path of the configuration are read."""
+    printed = (
+        b"/etc/exim4/exim4.conf\nspool_directory = /var/spool/exim4\ntimeout_frozen_after = 1w2d\n"
+        b"no_queue_only\nmessage_logs\nqueue_only_load =\n"
+    )
+
+    assert lines.parse_settings(printed.split(b"\n")) == {
+        "configure_file": "/etc/exim4/exim4.conf",
+        "spool_directory": "/var/spool/exim4",
+        "timeout_frozen_after": "1w2d",
+        "queue_only": "false",
+        "message_logs": "true",
+        "queue_only_load": "",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("1w2d", 777600.0), ("0s", 0.0), ("1h30m", 5400.0), ("", None), ("3", None), ("x1d", None)],
+)
+def test_times(text: str, seconds: float | None) -> None:
+    """A time has units; any other text is none."""
+    assert lines.parse_time(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("349", 349), ("1.9K", 1946), ("12M", 12 << 20), ("", None), (".", None)]
+)
+def test_sizes(text: str, size: int | None) -> None:
+    """A size is exact, rounded, or missing."""
+    assert lines.parse_size(text) == size
+
+
+def test_an_id_has_the_arrival_time() -> None:
+    """The first six characters of an id are its arrival, in both forms of ids."""
+    assert lines.arrival_time("1xX5UE-0003Hr-2I") == 1795822574
+    assert lines.arrival_time("1xX5vI-000000008F7-2KwE") == 1795824252
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "ALL", "1xX5UE-0003Hr-2I\n", " 1xX5UE-0003Hr-2I", "-Mrm", "1xX5UE-0003Hr-2", "x" * 16],
+)
+def test_other_texts_are_no_ids(text: str) -> None:
+    """Only the two forms of ids are given to a program."""
+    assert not lines.is_id(text)
+
+
+def test_retry_records() -> None:
+    """A retry record has host or address, error and its times."""
+    text = (
+        "Transport: 127.0.0.1 [127.0.0.1]:12603 error 0: H=127.0.0.1 [127.0.0.1]: 421 later\n"
+        "  first failed: 27-Nov-2026 23:36:15\n"
+        "  last tried:   27-Nov-2026 23:36:15\n"
+        "  next try at:  27-Nov-2026 23:38:15\n"
+        "No retry data found for x.test\n"
+    )
+
+    (record,) = lines.parse_retries(text)
+
+    assert record == RetryRecord(
+        "Transport: 127.0.0.1 [127.0.0.1]:12603",
+        "H=127.0.0.1 [127.0.0.1]: 421 later",
+        "27-Nov-2026 23:36:15",
+        "27-Nov-2026 23:36:15",
+        next_try="27-Nov-2026 23:38:15",
+    )
+    assert record.next_try_at == 1795822695
+
+
+def test_locks_of_deliveries() -> None:
+    """Only a lock on the first line of a data file is one of a delivery."""
+    printed = [
+        b"1: POSIX  ADVISORY  READ 2138 00:1b:153310 128 128",
+        b"3: FLOCK  ADVISORY  WRITE 29632 fe:00:2156779 0 EOF",
+        b"6: POSIX  ADVISORY  WRITE 3718 00:28:463 0 18",
+        b"7: POSIX  ADVISORY  WRITE 3719 00:28:464 0 25",
+    ]
+
+    assert lines.parse_locks(printed) == [SpoolLock(3718, 463), SpoolLock(3719, 464)]
+
+
+def test_every_answer_of_the_samples_is_known() -> None:
+    """No message of a recorded act has an answer that is cut or joined with the next one."""
+    known = re.compile(
+        r"(is (now|already|no longer|not) ?(frozen)?|is locked|has been (removed|modified)|"
+        r"does not exist|)"
+    )
+    for name in ("acts.txt", "races.txt", "named-queue.txt"):
+        for call, out in transcript(name):
+            if re.match(r"exim4 .*-M[ftG] ", call):
+                for answer in lines.parse_answers(out).values():
+                    assert known.fullmatch(answer), (call, answer)

@@ -1,0 +1,146 @@
+"""What postsuper printed, and what may be done with which message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.formats.postfix import acts
+from engine.formats.postfix.acts import DELETE, EXPIRE, HOLD, RELEASE, Verb, parse_end
+from engine.formats.postfix.instance import SETTING_NAMES, Instance
+from engine.formats.postfix.lines import EXPIRED_KEY, HELD_KEY, QUEUE_KEY, STATES
+from engine.model import State, Task
+from engine.operations.trash import SINCE_KEY
+from engine.programs.prefix import HERE
+from engine.system.run_program import ProgramEnd
+
+SAMPLES = Path(__file__).parent / "samples"
+
+TIMES = dict.fromkeys(SETTING_NAMES, "") | {
+    "maximal_queue_lifetime": "5d",
+    "queue_run_delay": "300s",
+}
+INSTANCE = Instance("/etc/postfix", HERE, "/usr/sbin/", TIMES, uid=0, device=None)
+
+
+def transcripts() -> dict[str, ProgramEnd]:
+    """How each call of the samples ended, by the call and its input."""
+    ends = {}
+    for part in (SAMPLES / "postsuper.txt").read_text().split("\n\n"):
+        lines = part.splitlines()
+        if lines and lines[0].startswith("$ "):
+            given = [line[2:] for line in lines if line[:2] == "< "]
+            errors = "".join(f"{line[2:]}\n" for line in lines if line[:2] == "2 ").encode()
+            status = int(lines[-1].split()[2])
+            ends[" ".join([lines[0][2:], *given])] = ProgramEnd(status, errors, 0.0)
+    return ends
+
+
+@pytest.mark.parametrize(
+    ("call", "verb", "done", "is_complete"),
+    [
+        ("postsuper -h - 4D9752DA018 DEADBEEF123", HOLD, [], True),
+        ("postsuper -h - deferred 36E8E70BC9E 3C6762", HOLD, ["36E8E70BC9E"], True),
+        ("postsuper -H - hold 4D9752DA018", RELEASE, ["4D9752DA018"], True),
+        ("postsuper -H - deferred 4D9752DA018", RELEASE, [], True),
+        ("postsuper -e - 4D9752DA018", EXPIRE, ["4D9752DA018"], True),
+        ("postsuper -d - deferred 4D9752DA018", DELETE, [], True),
+        ("postsuper -d - nosuchqueue 4D9752DA018", DELETE, [], False),
+        ("postsuper -h 4D9752DA018      [as web]", HOLD, [], False),
+        ("postsuper -h - no/such ../../etc/passwd 4D9752DA018 ", HOLD, [], True),
+    ],
+)
+def test_the_printed_lines_decide(
+    call: str, verb: Verb, done: list[str], is_complete: bool
+) -> None:
+    """A message with its own line is done; with the last line, all were gone through."""
+    end = parse_end(verb, transcripts()[call])
+    assert (sorted(end.done), end.is_complete) == (done, is_complete)
+    assert bool(end.why) is not is_complete
+
+
+def test_the_first_line_counts_though_the_program_fails() -> None:
+    """With a log that cannot be written, one is done; of the others nothing is known."""
+    errors = (
+        b"postsuper: 33C402DA0A9: placed on hold\n"
+        b"postsuper: fatal: open logfile '/var/log/mail.log': cannot open file: Permission denied\n"
+    )
+    end = parse_end(HOLD, ProgramEnd(1, errors, 1.0), "Permission denied")
+    assert (end.done, end.is_complete) == ({"33C402DA0A9"}, False)
+    assert "Permission denied" in end.why
+    assert not parse_end(
+        HOLD, ProgramEnd(0, errors, 1.0, limit="not ended after 120 s")
+    ).is_complete
+
+
+def a_task(state: State, word: str = "", **extra: str) -> Task:
+    """A message in a state."""
+    return Task("4D9752DA018", "mail", state, 0.0, word=word, extra=extra)
+
+
+@pytest.mark.parametrize(
+    ("task", "queue"),
+    [
+        (a_task(State.PENDING), "deferred"),
+        (a_task(State.PENDING, "incoming"), "incoming"),
+        (a_task(State.ACTIVE, "delivering"), "active"),
+        (a_task(State.HELD, "delivered"), "hold"),
+        (a_task(State.TRASH), "hold"),
+        (a_task(State.DEAD, **{QUEUE_KEY: "active"}), "active"),
+    ],
+)
+def test_a_task_is_in_a_queue(task: Task, queue: str) -> None:
+    """The queue is that of the state, of its finer word, or named beside it."""
+    assert acts.queue_of(task) == queue
+
+
+@pytest.mark.parametrize(
+    ("task", "end", "why"),
+    [
+        (a_task(State.PENDING), State.HELD, ""),
+        (a_task(State.PENDING, "maildrop"), State.HELD, "pickup has not taken it yet"),
+        (a_task(State.PENDING, "incoming"), State.DONE, "only from deferred and hold"),
+        (a_task(State.HELD), State.DONE, ""),
+        (a_task(State.DEAD, **{QUEUE_KEY: "active"}), State.DONE, "only from deferred and hold"),
+        (a_task(State.DEAD, **{QUEUE_KEY: "active"}), State.TRASH, "the queue manager has it"),
+        (a_task(State.DEAD, **{QUEUE_KEY: "hold"}), State.TRASH, ""),
+        (a_task(State.PENDING, "incoming"), State.PENDING, "only from deferred"),
+        (a_task(State.TRASH), State.DEAD, "it is not expired"),
+        (a_task(State.TRASH, **{EXPIRED_KEY: "yes"}), State.PENDING, "it is expired"),
+        (a_task(State.TRASH), None, "cannot prove that it stayed on hold"),
+        (a_task(State.TRASH, **{HELD_KEY: "1", SINCE_KEY: "10000"}), None, "kept for 23h59m more"),
+        (a_task(State.TRASH, **{HELD_KEY: "1", SINCE_KEY: "-80000"}), None, ""),
+    ],
+)
+def test_what_is_barred(task: Task, end: State | None, why: str) -> None:
+    """Each message that an act would harm, or not reach, is barred with the reason."""
+    bar = acts.make_edges(INSTANCE, 0)[task.state, end].bars(task, 10_060.0)
+    assert bar.startswith(why) and bool(bar) is bool(why)
+
+
+def test_each_edge_has_its_act() -> None:
+    """All edges but the request for an attempt have an act of postsuper, from and to known states;
+    none leads to active, and a requeue never starts there."""
+    edges = acts.make_edges(INSTANCE, 3)
+    assert set(edges) - set(acts.VERBS) == {(State.PENDING, State.PENDING)}
+    assert {start for start, _ in edges} == {*STATES}
+    assert not [end for _, end in edges if end is State.ACTIVE]
+    assert (State.ACTIVE, State.DONE) not in edges
+    assert edges[State.ACTIVE, State.HELD].warning == "3 are being delivered: that goes on"
+    release = edges[State.HELD, State.PENDING].warning
+    assert release.startswith("tried at the next queue run, within 5m; past its lifetime of 5d")
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+@pytest.mark.parametrize("is_root", [True, False])
+def test_rights_and_a_stopped_instance_refuse(is_root: bool, is_running: bool) -> None:
+    """Only root changes messages; an attempt needs a running instance, and no rights."""
+    edges = acts.make_edges(INSTANCE, 0)
+    allowed = acts.allow_edges(edges, is_root=is_root, is_running=is_running)
+    attempt = State.PENDING, State.PENDING
+    assert allowed[attempt].refusal == ("" if is_running else acts.STOPPED)
+    others = {edge.refusal for its, edge in allowed.items() if its != attempt}
+    assert others == {"" if is_root else acts.NOT_ROOT}
+    controls = acts.make_controls(INSTANCE, is_running=is_running)
+    assert controls["flush"].refusal == ("" if is_running else acts.STOPPED)

@@ -1,0 +1,295 @@
+"""What Postfix printed: listings and envelopes, compared field by field with samples."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from engine.formats.postfix.lines import (
+    SUSPENDED_KEY,
+    SUSPENDED_PREFIX,
+    FileTimes,
+    domain_of,
+    format_recipients,
+    is_queue_id,
+    make_envelope,
+    parse_envelopes,
+    parse_line,
+    parse_times,
+    size_in,
+    state_in,
+    summarize,
+    task_of,
+    time_in,
+)
+from engine.formats.postfix.server import inode_of
+from engine.model import Problem, State, Task
+from engine.operations.trash import SINCE_KEY
+from engine.programs.mail_server import ListedMail
+from engine.text.safe import clean_error
+
+SAMPLES = Path(__file__).parent / "samples"
+
+
+def no_trash(ident: str, identity: str, ctime: float | None) -> bool:
+    """There is no mark."""
+    return False
+
+
+def lines_of(name: str) -> list[bytes]:
+    """The lines of a listing."""
+    return (SAMPLES / name).read_bytes().splitlines()
+
+
+def printed(name: str) -> list[bytes]:
+    """What a transcript has of standard output."""
+    return [line[2:] for line in (SAMPLES / name).read_bytes().splitlines() if line[:2] == b"1 "]
+
+
+def read(line: bytes, detail: bytes = b"") -> Task | Problem:
+    """The task of a line of a listing."""
+    mail = parse_line(1, line)
+    assert isinstance(mail, ListedMail)
+    record = mail.record + (b"\n" + detail if detail else b"")
+    task = task_of(mail.id, record, no_trash, None, has_times=True)
+    if isinstance(task, Task):
+        summary = summarize(mail.id, record, no_trash, has_times=True)
+        assert (task.state, task.word, task.rev) == summary
+        assert state_in(mail.id, record, (), no_trash) is task.state
+    return task
+
+
+def identity_in(line: bytes) -> str:
+    """The identity of a line of a listing."""
+    return summarize("3C6592DA4DC", line, no_trash, has_times=True).rev.partition(".")[0]
+
+
+@pytest.mark.parametrize("name", ["postqueue-j.deferred.jsonl", "postqueue-j.stopped.jsonl"])
+def test_each_line_of_a_listing_is_a_task(name: str) -> None:
+    """A task has each field of its line; the first reason is its error, without the prefix of a
+    destination that Postfix has stopped to ask."""
+    for line in lines_of(name):
+        fields, task = json.loads(line), read(line, b"1795822400.5_1795822100.0_700")
+        assert isinstance(task, Task)
+        addresses = tuple(one["address"] for one in fields["recipients"])
+        reasons = [one["delay_reason"] for one in fields["recipients"] if "delay_reason" in one]
+        first = (reasons or [""])[0]
+        states = {"deferred": State.PENDING, "hold": State.HELD}
+        assert (task.id, task.kind, task.queue) == (fields["queue_id"], "mail", "")
+        assert task.state is states[fields["queue_name"]]
+        assert task.created == fields["arrival_time"]
+        assert task.bytes == fields["message_size"]
+        sender = fields["sender"]
+        assert task.sender == ("<>" if sender == "MAILER-DAEMON" else sender)
+        assert task.recipients == addresses
+        assert task.destination == (addresses or ("",))[0]
+        assert task.group == domain_of(task.destination)
+        assert task.error == clean_error(first.removeprefix(SUSPENDED_PREFIX))
+        assert (SUSPENDED_KEY in task.extra) == first.startswith(SUSPENDED_PREFIX)
+        assert (task.due, task.attempts) == (1795822400.0, None)
+        delivered = fields["queue_name"] == "hold" and not addresses
+        assert task.word == ("delivered" if delivered else "")
+        assert task.rev.endswith(f".{fields['queue_name']}.1795822400")
+
+
+def test_other_blanks_and_orders_are_read_too() -> None:
+    """A line that is not written as usual is parsed as JSON."""
+    line = lines_of("postqueue-j.deferred.jsonl")[0]
+    fields = json.loads(line)
+    other = json.dumps(dict(reversed(fields.items())), separators=(",", ":")).encode()
+    assert read(other) == read(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"garbage",
+        b"{",
+        b'{"queue_name": "deferred", "queue_id": "4EBEB2DA019", "arrival_ti',
+        b"[]",
+        b"[" * 100_000,
+        b'{"queue_name": "nowhere", "queue_id": "4EBEB2DA019", "arrival_time": 1, '
+        b'"message_size": 1, "forced_expire": false, "sender": "a", "recipients": []}',
+        b'{"queue_name": "deferred", "queue_id": "../../etc", "arrival_time": 1, '
+        b'"message_size": 1, "forced_expire": false, "sender": "a", "recipients": []}',
+        b"\xff\xfe\x1b[31m",
+    ],
+)
+def test_a_line_that_cannot_be_read_is_a_problem(line: bytes) -> None:
+    """It is named by its number, with its first bytes made safe."""
+    problem = parse_line(7, line)
+    assert isinstance(problem, Problem)
+    assert problem.where == "postqueue line 7"
+    assert problem.what.isprintable() and len(problem.what) < 300
+
+
+def test_a_damaged_tail_is_a_problem_of_its_message() -> None:
+    """A line whose recipients cannot be read names the id."""
+    line = lines_of("postqueue-j.deferred.jsonl")[0]
+    head, _, _ = line.partition(b'"address"')
+    task = read(head + b"]}")
+    assert isinstance(task, Problem)
+    assert task.where == json.loads(line)["queue_id"]
+
+
+def test_a_surrogate_in_an_address_does_no_harm() -> None:
+    """An escaped half of a pair is kept as it is; the revision can be computed."""
+    line = (
+        rb'{"queue_name": "hold", "queue_id": "4EBEB2DA019", "arrival_time": 5, "message_size": 1,'
+        rb' "forced_expire": false, "sender": "a\ud800\"b@c", "recipients": '
+        rb'[{"address": "\ud800"}]}'
+    )
+    task = read(line)
+    assert isinstance(task, Task)
+    assert (task.sender, task.recipients) == ('a\ud800"b@c', ("\ud800",))
+
+
+def test_a_recipient_cannot_change_the_count() -> None:
+    """Text that looks like a further recipient counts as text."""
+    one = {"address": '{"address": "x"}', "delay_reason": '{"address": '}
+    fields = {
+        "queue_name": "deferred",
+        "queue_id": "4EBEB2DA019",
+        "arrival_time": 5,
+        "message_size": 1,
+        "forced_expire": False,
+        "sender": 'me", "recipients": [',
+        "recipients": [one],
+    }
+    task = read(json.dumps(fields).encode())
+    assert isinstance(task, Task)
+    assert task.rev.split("-")[2] == "1"
+    assert (task.sender, task.recipients) == (fields["sender"], (one["address"],))
+
+
+def test_an_envelope_has_the_identity_of_its_line() -> None:
+    """postcat and postqueue give a message the same identity, also in another time zone."""
+    (envelope,) = parse_envelopes(printed("postcat.txt")[:30], ["3C6592DA4DC"])
+    line = (
+        b'{"queue_name": "deferred", "queue_id": "3C6592DA4DC", "arrival_time": 1795822512, '
+        b'"message_size": 1787, "forced_expire": false, "sender": "newsletter@shop.example.test", '
+        b'"recipients": [{"address": "user68454@d014.example.test"}]}'
+    )
+    assert (envelope.path, envelope.queue) == ("deferred/3/3C6592DA4DC", "deferred")
+    assert size_in(envelope.fields) == 1787
+    assert time_in(envelope.fields[b"create_time"]) == 1795822512
+    assert envelope.values(b"recipient") == ["user68454@d014.example.test"]
+    assert envelope.attributes["client_address"] == "127.0.0.1"
+    assert "sasl_username" not in envelope.attributes
+    there = [line.replace(b"23:35:12", b"19:05:12") for line in envelope.lines]
+    assert (
+        envelope.identity
+        == make_envelope(envelope.id, envelope.path, there).identity
+        == identity_in(line)
+    )
+    assert envelope.image.startswith(b"id: 3C6592DA4DC\nmessage_size: ")
+    assert b"deferred" not in envelope.image
+
+
+@pytest.mark.parametrize(
+    ("sender", "printed_sender"),
+    [
+        ("MAILER-DAEMON", ""),
+        ('"a b"@c', '"a b"@c'),
+        ("jos\u00e9@c", "jos\u00e9@c"),
+        ("a?b@c", "a\x1bb@c"),
+        ("we\\ird@c", "we\\ird@c"),
+    ],
+)
+def test_a_sender_is_compared_as_both_programs_print_it(sender: str, printed_sender: str) -> None:
+    """Control bytes, quotes and the null sender give the same identity in line and envelope."""
+    fields = {
+        "queue_name": "hold",
+        "queue_id": "3C6592DA4DC",
+        "arrival_time": 1795822512,
+        "message_size": 1787,
+        "forced_expire": False,
+        "sender": sender,
+        "recipients": [],
+    }
+    line = json.dumps(fields, ensure_ascii=False).encode()
+    lines = [
+        b"message_size:            1787             726 ",
+        b"message_arrival_time: Fri Nov 27 23:35:12 2026",
+        f"sender: {printed_sender}".encode(),
+    ]
+    envelope = make_envelope("3C6592DA4DC", "hold/3C6592DA4DC", lines)
+    assert envelope.identity == identity_in(line)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        (b"Thu Jan  1 00:01:00 1970", 60),
+        (b"Fri Nov 27 23:35:12 2026", 1795822512),
+        (b"Fri Foo 27 23:35:12 2026", None),
+        (b"today", None),
+        (b"", None),
+    ],
+)
+def test_a_time_of_an_envelope(text: bytes, seconds: int | None) -> None:
+    """It is read as if its zone were UTC."""
+    assert time_in([text]) == seconds
+    assert time_in([]) is None
+
+
+def test_an_envelope_of_another_message_is_not_taken() -> None:
+    """Only the messages that were asked for, in their order, are read."""
+    lines = printed("postcat.txt")[:30]
+    assert parse_envelopes(lines, ["AAAAAAAAAAA"]) == []
+    both = parse_envelopes([*lines, *lines], ["3C6592DA4DC", "AAAAAAAAAAA"])
+    assert [one.id for one in both] == ["3C6592DA4DC"]
+
+
+def test_times_of_a_file() -> None:
+    """Fractions are cut; the group-execute bit is the mark of an expired message."""
+    assert parse_times(b"1795822400.91_1795822100.2_710") == FileTimes(
+        1795822400, 1795822100, 0o710
+    )
+    assert [FileTimes(0, 0, mode).is_expired for mode in (0o700, 0o710)] == [False, True]
+    assert [parse_times(text) for text in (b"", b"a_b_c", b"1_2", b"26872")] == [None] * 4
+
+
+def test_trash_has_the_time_of_its_mark() -> None:
+    """A message on hold that a mark fits is trash, since the time of the mark."""
+    line = next(x for x in lines_of("postqueue-j.stopped.jsonl") if b'"hold"' in x)
+    mail = parse_line(1, line)
+    assert isinstance(mail, ListedMail)
+    record, marks = line + b"\n5.1_6.2_700", {mail.id}
+
+    def is_trash(ident: str, identity: str, ctime: float | None) -> bool:
+        return ident in marks and ctime == 6
+
+    task = task_of(mail.id, record, is_trash, 7.0, has_times=True)
+    assert isinstance(task, Task)
+    assert summarize(mail.id, record, is_trash, has_times=True).rev == task.rev
+    assert state_in(mail.id, record, marks, is_trash) is State.TRASH
+    assert (task.state, task.extra[SINCE_KEY]) == (State.TRASH, "7")
+
+
+@pytest.mark.parametrize(
+    ("ident", "inode"),
+    [("7DB7F2DA00C", 0x2DA00C), ("4jcgVf4PJHzJFCP", 2156811), ("????", None), ("12345", None)],
+)
+def test_an_id_has_the_inode_of_its_file(ident: str, inode: int | None) -> None:
+    """Short ids have it in hexadecimal digits, long ones behind a z."""
+    assert inode_of(ident) == inode
+
+
+@pytest.mark.parametrize(
+    "text", ["", "ALL", "4D9752DA018 ", "4D9752DA018\r", "no/such", "-d", "é" * 8]
+)
+def test_what_is_no_id(text: str) -> None:
+    """Nothing but letters and digits is given to a program as an id."""
+    assert is_queue_id(text) is None
+
+
+def test_recipients_are_shown_with_their_reasons() -> None:
+    """Each open recipient has one line."""
+    line = lines_of("postqueue-j.deferred.jsonl")[0]
+    rows = format_recipients(line).decode().splitlines()
+    fields = json.loads(line)["recipients"]
+    assert rows == [f"{one['address']}: {one['delay_reason']}" for one in fields]

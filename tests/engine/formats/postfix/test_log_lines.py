@@ -1,0 +1,195 @@
+"""Lines of Postfix's log: events, instances, spoofed and broken lines."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from engine.formats.postfix.log_lines import is_id, mail_log, parse
+from engine.programs.mail_log import MailEvent, MailEventKind, parse_event
+from tests.engine.task_builders import GOLDEN
+
+ID, OLD = "4D9752DA018", "D067D2DA0AF"
+
+
+def event(program: str, text: str) -> MailEvent:
+    """The event of a line of the instance `postfix`."""
+    made = parse("postfix", f"mx1 postfix/{program}[1]: {text}")
+    assert made is not None
+    return made
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        (
+            "maillog_file",
+            {
+                "arrived": 16,
+                "message-id": 19,
+                "queued": 19,
+                "deferred": 20,
+                "delivered": 4,
+                "failed": 5,
+                "bounced": 3,
+                "removed": 4,
+            },
+        ),
+        (
+            "rsyslog-traditional",
+            {
+                "arrived": 3,
+                "message-id": 4,
+                "queued": 4,
+                "deferred": 3,
+                "delivered": 2,
+                "failed": 1,
+                "bounced": 1,
+                "held": 1,
+                "requeued": 1,
+                "removed": 1,
+            },
+        ),
+    ],
+)
+def test_the_logs_of_the_real_program_are_read(name: str, kinds: dict[str, int]) -> None:
+    """Each line about a message gives an event with a time; other lines give none."""
+    log = mail_log("mail.log")
+    lines = (GOLDEN.parent / "postfix" / f"mail.log.{name}").read_bytes().splitlines()
+
+    events = [made for line in lines if (made := parse_event(log, line)) is not None]
+
+    assert Counter(one.what.value for one in events) == kinds
+    assert all(one.when and log.is_id(one.id) for one in events)
+
+
+def test_arrivals_have_client_and_account() -> None:
+    """The account is the login of SMTP, or the user of a local program; the pickup of a requeued
+    message names the message before, and no account."""
+    plain = event("smtpd", f"{ID}: client=localhost[127.0.0.1]")
+    login = event(
+        "submission/smtpd", f"{ID}: client=c[192.0.2.1], sasl_method=PLAIN, sasl_username=ann@x"
+    )
+    local = event("pickup", f"{ID}: uid=1000 from=<web@x>")
+    again = event("pickup", f"{ID}: uid=100 from=<> orig_id={OLD}")
+
+    assert (plain.client, plain.account) == ("localhost[127.0.0.1]", "")
+    assert (login.client, login.account) == ("c[192.0.2.1]", "ann@x")
+    assert (local.address, local.account) == ("web@x", "uid 1000")
+    assert (again.what, again.other, again.account, again.address) == (
+        MailEventKind.REQUEUED,
+        OLD,
+        "",
+        "<>",
+    )
+
+
+HEAD = "delay=1, delays=0/0/1/0"
+
+ATTEMPTS = [
+    (f"to=<u@x>, relay=mx[192.0.2.9]:25, {HEAD}, dsn=4.2.0, status=deferred (said: 450 (a) b)",
+     (MailEventKind.DEFERRED, "u@x", "said: 450 (a) b", "mx[192.0.2.9]:25")),
+    (f"to=<u@x>, orig_to=<root>, relay=local, {HEAD}, dsn=2.0.0, status=sent (delivered)",
+     (MailEventKind.DELIVERED, "u@x", "delivered", "local")),
+    (f"to=<u@x>, relay=mx[192.0.2.9]:25, conn_use=2, {HEAD}, dsn=5.1.1, status=bounced (550)",
+     (MailEventKind.FAILED, "u@x", "550", "mx[192.0.2.9]:25")),
+    (f"to=<u@x>, relay=none, {HEAD}, dsn=4.4.1, "
+     "status=deferred (delivery temporarily suspended: connect to x: refused)",
+     (MailEventKind.SUSPENDED, "u@x", "connect to x: refused", "")),
+    (f'to=<"a>, relay=h, status=sent (x"@x>, relay=none, {HEAD}, dsn=4.4.1, status=deferred (y)',
+     (MailEventKind.DEFERRED, '"a>, relay=h, status=sent (x"@x', "y", "")),
+    (f"to=<a\"b@x>, relay=none, {HEAD}, dsn=4.4.1, status=deferred (y)",
+     (MailEventKind.DEFERRED, 'a"b@x', "y", "")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), ATTEMPTS)
+def test_attempts_have_address_answer_and_relay(
+    text: str, expected: tuple[MailEventKind, str, str, str]
+) -> None:
+    """A quoted local part that looks like the rest of a line is only an address."""
+    made = event("smtp", f"{ID}: {text}")
+
+    assert (made.what, made.address, made.text, made.relay) == expected
+
+
+def test_a_content_filter_on_this_host_is_followed() -> None:
+    """`queued as` names another message only if the relay is here and it is an id."""
+    answer = f"250 2.0.0 from MTA: 250 2.0.0 Ok: queued as {OLD}"
+    here = event(
+        "smtp", f"{ID}: to=<u@x>, relay=127.0.0.1[127.0.0.1]:10024, status=sent ({answer})"
+    )
+    away = event("smtp", f"{ID}: to=<u@x>, relay=mx[192.0.2.9]:25, status=sent ({answer})")
+
+    assert (here.other, away.other) == (OLD, "")
+
+
+def test_acts_reports_and_ends_are_events() -> None:
+    """Acts of postsuper, reports to the sender, and what the queue manager removes."""
+    lines = [
+        ("postsuper", "placed on hold", ("held", "", False)),
+        ("postsuper", "released from hold", ("released", "", False)),
+        ("postsuper", "requeued", ("requeued", "", False)),
+        ("postsuper", "expired", ("expired", "", False)),
+        ("postsuper", "removed", ("removed", "", True)),
+        ("qmgr", "removed", ("removed", "", True)),
+        ("bounce", f"sender non-delivery notification: {OLD}", ("bounced", OLD, False)),
+        ("bounce", f"sender delay notification: {OLD}", ("reported", OLD, False)),
+        ("qmgr", "from=<a@b>, status=force-expired, returned to sender", ("expired", "", False)),
+        ("qmgr", "skipped, still being delivered", ("noted", "", False)),
+        ("cleanup", "hold: header Subject: x from c[192.0.2.1]; from=<a>", ("held", "", False)),
+    ]  # fmt: skip
+
+    for program, text, expected in lines:
+        made = event(program, f"{ID}: {text}")
+        assert (made.what.value, made.other, made.is_end) == expected, text
+
+
+def test_refused_mail_has_no_id() -> None:
+    """The recipient is taken from the end of the line, the client from its begin."""
+    made = event(
+        "smtpd",
+        "NOQUEUE: reject: RCPT from c[192.0.2.1]: 554 5.7.1 <b@y>: no; from=<a@x> to=<b@y> "
+        "proto=ESMTP helo=<c>",
+    )
+
+    assert (made.what, made.id, made.address, made.client) == (
+        MailEventKind.REFUSED,
+        "",
+        "b@y",
+        "c[192.0.2.1]",
+    )
+
+
+def test_two_instances_in_one_log_are_told_apart() -> None:
+    """A line belongs to the instance whose name is before the first slash."""
+    line = f"mx1 postfix-out/qmgr[1]: {ID}: removed"
+    submission = f"mx1 postfix/submission/smtpd[1]: {ID}: client=c[192.0.2.1]"
+
+    assert parse("postfix", line) is None
+    assert parse("postfix-out", line) is not None
+    assert parse("postfix", submission) is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        f"{ID}: removed",
+        "mx1 postfix/qmgr[1]",
+        "mx1 postfix/smtpd[1]: connect from localhost[127.0.0.1]",
+        "mx1 postfix/smtpd[1]: warning: x",
+        "mx1 postfix/qmgr[1]: 4D97",
+        "\x1b[2J\u202e postfix/qmgr[1]: \udcff",
+    ],
+)
+def test_other_lines_are_no_events(text: str) -> None:
+    """Garbage, cut lines and lines about no message are no events."""
+    assert parse("postfix", text) is None
+
+
+def test_ids_are_short_or_long() -> None:
+    """Short ids are hexadecimal, long ones have no vowels."""
+    assert is_id("4D9752DA018") and is_id("4jbqgC5jmFzRbcm")
+    assert not any(map(is_id, ("", "SINK1F5DDF49", "4D97 52DA018", "ALL", "NOQUEUE")))

@@ -1,0 +1,448 @@
+"""A real Postfix instance: what is listed, each act, and what other operators do meanwhile."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from engine import verbs
+from engine.formats.postfix.instance import open_instance
+from engine.formats.postfix.lines import HELD_KEY, PID_KEY
+from engine.formats.postfix.marks import Marks
+from engine.formats.postfix.server import REQUEUED_KEY, PostfixServer
+from engine.model import Missing, Move, Problem, State, Task
+from engine.operations.execute import PlanRun
+from engine.operations.plans import freeze_plan
+from engine.programs.mail_store import MailStore
+from engine.programs.prefix import HERE, Prefix
+from engine.store import Gone, Unavailable, Unsupported
+from tests.postfix_server import SINK_DOMAIN, PostfixInstance, new_instance, running_instance
+from tests.smtp_server import STALL, Server
+from tests.store_contents import found, tasks_in
+
+EVERYWHERE = Prefix("env", ("env",))
+"""A prefix that leads to this host: no file is read but through programs."""
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[PostfixInstance]:
+    """An instance that runs."""
+    with running_instance() as instance:
+        yield instance
+
+
+@pytest.fixture
+def postfix(started: PostfixInstance) -> Iterator[PostfixInstance]:
+    """The same, without a message."""
+    started.clear()
+    yield started
+    started.clear()
+
+
+def opened(postfix: PostfixInstance, prefix: Prefix = HERE) -> MailStore:
+    """A store on it, here or through a prefix."""
+    marks = Marks(str(postfix.marks))
+    return MailStore(PostfixServer(open_instance(str(postfix.config), prefix), marks))
+
+
+def moves(tasks: Sequence[Task], verb: str) -> list[Move]:
+    """The moves of a verb."""
+    change = partial(verbs.VERBS[verb].function, now=time.time())
+    return [Move(task, change(task)) for task in tasks]
+
+
+def errors(store: MailStore, moving: Sequence[Move]) -> list[Exception | None]:
+    """Make moves; why each was not made."""
+    outcomes = list(store.swap_all(moving))
+    assert [outcome.move for outcome in outcomes] == [*moving]
+    return [outcome.error for outcome in outcomes]
+
+
+def test_messages_are_listed(postfix: PostfixInstance) -> None:
+    """A full scan has each message once in order, after its sample, with the next attempt as due
+    time; a look at single messages shows the same."""
+    ids = postfix.deferred(3, sender="flood@shop.example.test")
+    with closing(postfix.store()) as store:
+        tasks = [task for task in store.scan() if isinstance(task, Task)]
+        assert [task.id for task in tasks[3:]] == ids
+        for task in tasks[3:]:
+            path = next(postfix.queue.glob(f"deferred/*/{task.id}"))
+            assert task.due == int(path.stat().st_mtime) > time.time() + 500
+            assert (task.sender, task.group) == ("flood@shop.example.test", "far.example.test")
+            assert task.error == "deferred transport"
+        assert store.count_tasks()[State.PENDING] == 3
+        looks = {task.id: task for task in store.scan({*ids}) if isinstance(task, Task)}
+        for task in tasks[3:]:
+            assert looks[task.id]._replace(extra=task.extra) == task
+        answers = set(store.scan({"4EBEB2DA019", "ALL", "../x", "-d"}))
+        assert answers == {Missing(name) for name in ("4EBEB2DA019", "ALL", "../x", "-d")}
+        assert store.changes.revisions is not None
+        assert {ident for ident, _, _ in store.changes.revisions()} == {*ids}
+
+
+@pytest.mark.parametrize("prefix", [HERE, EVERYWHERE])
+def test_each_act_is_done_and_reported(postfix: PostfixInstance, prefix: Prefix) -> None:
+    """Messages are held, released, expired, purged and restored; each time the revision that was
+    returned is that of a new look, and of a new listing."""
+    ids = postfix.deferred(2)
+    with closing(opened(postfix, prefix)) as store:
+        before = tasks_in(store)
+        steps = [
+            (State.HELD, "hold"),
+            (State.TRASH, "hold"),
+            (State.HELD, "hold"),
+            (State.PENDING, "deferred"),
+            (State.TRASH, "hold"),
+            (State.PENDING, "deferred"),
+            (State.HELD, "hold"),
+            (State.PENDING, "deferred"),
+        ]
+        for state, queue in steps:
+            tasks = [found(store, ident) for ident in ids]
+            outcomes = list(store.swap_all(Move(t, verbs.with_state(t, state)) for t in tasks))
+            assert [outcome.error for outcome in outcomes] == [None, None]
+            assert postfix.listed() == dict.fromkeys(ids, queue)
+            with closing(opened(postfix, prefix)) as fresh:
+                listed = tasks_in(fresh)
+            for outcome, ident in zip(outcomes, ids, strict=True):
+                assert found(store, ident).rev == listed[ident].rev == outcome.rev
+                assert found(store, ident).state is listed[ident].state is state
+        assert tasks_in(store) == before
+        tasks = [found(store, ident) for ident in ids]
+        assert errors(store, moves(tasks, "expire")) == [None, None]
+        assert {task.state for task in tasks_in(store).values()} == {State.DEAD}
+
+
+def test_an_expired_message_returns_from_the_trash_as_expired(postfix: PostfixInstance) -> None:
+    """It is not restored as pending: it would be returned to its sender."""
+    (ident,) = postfix.deferred(1)
+    with closing(postfix.store()) as store:
+        for verb in ("expire", "purge"):
+            assert errors(store, moves([found(store, ident)], verb)) == [None]
+        trashed = found(store, ident)
+        assert trashed.state is State.TRASH
+        with pytest.raises(Unsupported, match="it is expired"):
+            store.swap(trashed, verbs.with_state(trashed, State.PENDING))
+        store.swap(trashed, verbs.with_state(trashed, State.DEAD))
+        assert found(store, ident).state is State.DEAD
+        assert postfix.listed() == {ident: "deferred"}
+
+
+def test_a_requeued_message_has_another_id(postfix: PostfixInstance) -> None:
+    """It is gone under its id, and comes again with the same sender and arrival."""
+    (ident,) = postfix.deferred(1)
+    with closing(postfix.store()) as store:
+        task = found(store, ident)
+        store.swap(task, verbs.reroute(task, time.time()))
+        while ident in postfix.listed() or not postfix.listed():
+            continue
+        assert ident not in tasks_in(store)
+        (new,) = tasks_in(store).values()
+        assert (new.created, new.sender) == (task.created, task.sender)
+        postfix.await_queue([new.id], "deferred")
+        (looked_at,) = store.scan({new.id})
+        assert isinstance(looked_at, Task)
+        assert looked_at.extra[REQUEUED_KEY] == ident
+
+
+def test_an_attempt_is_only_asked_for(postfix: PostfixInstance) -> None:
+    """A promoted message is attempted; that the queue manager decides it is known beforehand."""
+    (ident,) = postfix.deferred(1, domain=SINK_DOMAIN)  # its port refuses
+    with closing(postfix.store()) as store:
+        task = found(store, ident)
+        edge = store.edges[State.PENDING, State.PENDING]
+        assert not edge.exact
+        with Server(port=postfix.sink_port) as sink:
+            store.swap(task, verbs.promote(task, time.time()))
+            assert sink.wait_for(1)
+        postfix.await_queue([ident], "")
+
+
+def test_of_two_operators_one_wins(postfix: PostfixInstance) -> None:
+    """A message that another operator has moved since the look is Gone; the others move."""
+    first, second, third = postfix.deferred(3)
+    with closing(postfix.store()) as store:
+        tasks = [found(store, ident) for ident in (first, second, third)]
+        # Looked at and then moved: the name of the queue is the comparison.
+        answers = store.verify((task.id, task.state, task.rev) for task in tasks)
+        seen = [task for task in answers if isinstance(task, Task)]
+        postfix.run("postsuper", "-h", first)
+        postfix.run("postsuper", "-d", second)
+        results = errors(store, moves(seen, "hold"))
+        assert [type(error) for error in results] == [Gone, Gone, type(None)]
+        assert str(results[0]) == "not in deferred any more"
+        # Moved before the look.
+        results = errors(store, moves(tasks, "hold"))
+        assert [type(error) for error in results] == [Gone, Gone, Gone]
+        assert postfix.listed() == {first: "hold", third: "hold"}
+
+
+def test_a_message_that_is_purged_is_never_deleted_early(postfix: PostfixInstance) -> None:
+    """It is deleted after 24 hours, if it has stayed on hold in all that time."""
+    stays, freed, late = postfix.deferred(3)
+    marks = Marks(str(postfix.marks))
+    now = [time.time()]
+    server = PostfixServer(open_instance(str(postfix.config)), marks, lambda: now[0])
+    with closing(MailStore(server, lambda: now[0])) as store:
+        tasks = [found(store, ident) for ident in (stays, freed, late)]
+        assert errors(store, moves(tasks, "purge")) == [None] * 3
+        trashed = [found(store, ident) for ident in (stays, freed, late)]
+        assert {task.state for task in trashed} == {State.TRASH}
+        refusals = errors(store, moves(trashed, "expunge"))
+        assert {str(error) for error in refusals} == {"kept for 1d00h more"}
+
+        # Another operator releases one and holds it again, later than any act of ours ends.
+        postfix.run("postsuper", "-H", freed)
+        postfix.run("postsuper", "-h", freed)
+        mark = marks.read()[freed]
+        marks.add([mark._replace(at=mark.at - 200)])
+        now[0] += 86_401
+        assert found(store, freed).state is State.HELD
+        kept = trashed[1]._replace(extra={**trashed[1].extra})
+        results = errors(store, moves([trashed[0], kept], "expunge"))
+        assert [type(error) for error in results] == [type(None), Gone]
+        # The time of its file cannot be read: nothing is proven.
+        blind = trashed[2]._replace(extra={k: "" for k in trashed[2].extra if k != HELD_KEY})
+        (refusal,) = errors(store, moves([blind], "expunge"))
+        assert str(refusal) == "cannot prove that it stayed on hold"
+        assert postfix.listed() == {freed: "hold", late: "hold"}
+
+
+def test_a_message_in_delivery_is_shown_and_held(postfix: PostfixInstance) -> None:
+    """The lock of the process that delivers it proves it; a plan to hold it says that this goes
+    on, and one to requeue it is not possible."""
+    with Server(port=postfix.sink_port, body=STALL) as sink, closing(postfix.store()) as store:
+        (ident,) = postfix.send(1, domain=SINK_DOMAIN)
+        assert sink.stalled.wait(30)
+        task = tasks_in(store)[ident]
+        assert (task.state, task.word) == (State.ACTIVE, "delivering")
+        name = Path(f"/proc/{task.extra[PID_KEY]}/comm").read_text()
+        assert name == "smtp\n"
+        assert found(store, ident) == task._replace(extra=found(store, ident).extra)
+        edges = store.edges
+        assert edges[State.ACTIVE, State.HELD].warning == "1 are being delivered: that goes on"
+        assert (State.ACTIVE, State.DONE) not in edges
+        store.swap(task, verbs.hold(task, time.time()))
+        held = found(store, ident)
+        assert (held.state, held.extra[PID_KEY]) == (State.HELD, task.extra[PID_KEY])
+        assert postfix.listed() == {ident: "hold"}
+
+
+def test_a_message_on_hold_that_was_delivered_is_released_to_be_removed(
+    postfix: PostfixInstance,
+) -> None:
+    """Held in the middle of its delivery, it stays without recipients; released, it is removed and
+    not sent again."""
+    with Server(port=postfix.sink_port) as sink, closing(postfix.store()) as store:
+        go_on = threading.Event()
+        usual = sink.came
+
+        def came(mail: object, accepted: bool) -> None:
+            go_on.wait(60)
+            usual(mail, accepted)  # type: ignore[arg-type]
+
+        sink.came = came  # type: ignore[method-assign]
+        (ident,) = postfix.send(1, domain=SINK_DOMAIN)
+        while found(store, ident).word != "delivering":
+            continue
+        task = found(store, ident)
+        store.swap(task, verbs.hold(task, time.time()))
+        go_on.set()
+        while (held := tasks_in(store)[ident]).word != "delivered":
+            continue
+        store.swap(held, verbs.release(held, time.time()))
+        postfix.run("postqueue", "-f")
+        postfix.await_queue([ident], "")
+        assert len(sink.mails) == 1
+
+
+def test_the_parts_of_a_message(postfix: PostfixInstance) -> None:
+    """Envelope, headers, body, recipients and line can be read while it is in its state."""
+    (ident,) = postfix.deferred(1)
+    with closing(postfix.store()) as store:
+        task = found(store, ident)
+        parts = {part.name: store.read(task, part.name) for part in store.parts(task)}
+        assert b"sender: ana@mx1.example.test\n" in parts["envelope"]
+        assert store.read(task) == parts["envelope"]
+        assert b"Subject: m0\n" in parts["headers"] and b"body of 0" in parts["body"]
+        assert parts["recipients"] == b"u0@far.example.test: deferred transport\n"
+        assert parts["listing"].startswith(b'{"queue_name": "deferred"')
+        assert store.size(task) == task.bytes
+        store.swap(task, verbs.hold(task, 0.0))
+        held = found(store, ident)
+        assert store.read(held) == parts["envelope"]
+        with pytest.raises(Gone):
+            store.read(task)
+        with pytest.raises(Gone):
+            store.read(held, "nonsense")
+        restored = store.restore_image(held, parts["envelope"], State.PENDING)
+        assert restored == held._replace(state=State.PENDING)
+        with pytest.raises(Unsupported):
+            store.restore_image(task._replace(id="4EBEB2DA019"), parts["envelope"], State.HELD)
+
+
+def test_a_file_that_is_cut_off_harms_no_other(postfix: PostfixInstance) -> None:
+    """Of messages whose files are empty or end too early, nothing is changed; the others move."""
+    ids = postfix.deferred(5)
+    with closing(postfix.store()) as store:
+        tasks = [found(store, ident) for ident in ids]
+        for ident, size in zip(ids, (0, 50, 300), strict=False):
+            path = next(postfix.queue.glob(f"deferred/*/{ident}"))
+            path.write_bytes(path.read_bytes()[:size])
+            path.chmod(0o700)
+        results = errors(store, moves(tasks, "hold"))
+        assert [type(error) for error in results[3:]] == [type(None)] * 2
+        assert all(isinstance(error, Gone | Unavailable) for error in results[:3])
+        listed = postfix.listed()
+        assert {ident for ident in ids if listed.get(ident) == "hold"} == {*ids[3:]}
+
+
+def test_flush_asks_for_all(postfix: PostfixInstance) -> None:
+    """The control flushes the deferred queue, and its forecast has the number of messages."""
+    ids = postfix.deferred(2, domain=SINK_DOMAIN)
+    with closing(postfix.store()) as store:
+        assert store.forecast("flush").amount == 2
+        with Server(port=postfix.sink_port) as sink:
+            assert store.control("flush") == "asked for all deferred mail: Postfix decides"
+            assert sink.wait_for(2)
+        postfix.await_queue(ids, "")
+        for name in ("flush-site", "nonsense"):
+            with pytest.raises(Unsupported):
+                store.control(name, "a.test")
+
+
+def test_a_damaged_file_is_a_problem(postfix: PostfixInstance) -> None:
+    """A file that Postfix has moved to the queue corrupt is named, with its time."""
+    (postfix.queue / "corrupt/4EBEB2DA019").write_bytes(b"x")
+    with closing(postfix.store()) as store:
+        (problem,) = [one for one in store.scan() if isinstance(one, Problem)]
+        assert problem.where == "corrupt/4EBEB2DA019"
+        assert [*store.scan({"4EBEB2DA019"})] == [problem]
+        assert [*store.scan({"corrupt/4EBEB2DA019"})] == [Missing("corrupt/4EBEB2DA019")]
+    (postfix.queue / "corrupt/4EBEB2DA019").unlink()
+
+
+def test_a_plan_survives_a_flush_and_another_operator(postfix: PostfixInstance) -> None:
+    """While a plan holds messages, the queue is flushed and all are released by another operator:
+    each row is accounted for, and no message is touched that was not planned."""
+    race(postfix, 200)
+
+
+@pytest.mark.deep
+def test_a_large_plan_survives_a_flush_and_another_operator(postfix: PostfixInstance) -> None:
+    """The same with 3,000 messages."""
+    race(postfix, 3000)
+
+
+def race(postfix: PostfixInstance, number: int) -> None:
+    """Hold messages by a plan while another operator flushes and releases."""
+    planned = set(postfix.deferred(number))
+    others = set(postfix.deferred(20))
+    ended = threading.Event()
+
+    def interfere() -> None:
+        while not ended.is_set():
+            postfix.run("postqueue", "-f")
+            postfix.run("postsuper", "-H", "ALL")
+
+    rival = threading.Thread(target=interfere)
+    with closing(postfix.store()) as store:
+        tasks = [task for task in tasks_in(store).values() if task.id in planned]
+        plan = freeze_plan("hold", tasks, time.time())
+        run = PlanRun(store, plan, time.time)
+        rival.start()
+        try:
+            while rows := run.next_rows(500):
+                run.step(rows)
+        finally:
+            ended.set()
+            rival.join()
+        report = run.finish("")
+        assert report.accounted == number
+        assert {*report.done, *report.gone, *(i for i, _ in report.failed)} == planned
+        held = {
+            line.split("]: ")[1].split(":")[0]
+            for line in postfix.log().splitlines()
+            if line.endswith(": placed on hold")
+        }
+        assert {*report.done} <= held
+        assert not held & others
+        postfix.await_all(planned | others)
+
+
+def test_a_requeue_while_attempts_begin_delivers_nothing_twice(postfix: PostfixInstance) -> None:
+    """The name of the queue keeps a requeue from messages that have just become active: each is
+    accepted once by the other server."""
+    number = 200
+    postfix.deferred(number, domain=SINK_DOMAIN)  # its port refuses
+    with Server(port=postfix.sink_port) as sink, closing(postfix.store()) as store:
+        plan = freeze_plan("reroute", [*tasks_in(store).values()], time.time())
+        run = PlanRun(store, plan, time.time)
+        flush = threading.Thread(target=postfix.run, args=("postqueue", "-f"))
+        flush.start()
+        while rows := run.next_rows(500):
+            run.step(rows)
+        flush.join()
+        assert run.finish("").accounted == number
+        while postfix.listed():
+            postfix.run("postqueue", "-f")
+        bodies = [mail.data.rpartition(b"\r\n\r\n")[2] for mail in sink.mails]
+    assert len(bodies) == len({*bodies}) == number
+
+
+def test_a_flood_is_held_purged_and_undone(postfix: PostfixInstance) -> None:
+    """A sender's messages go to the trash and return: the listing is as before, line by line."""
+    postfix.deferred(5)
+    flood = postfix.deferred(50, sender="flood@shop.example.test")
+    before = sorted(postfix.run("postqueue", "-j").stdout.splitlines())
+    with closing(postfix.store()) as store:
+        tasks = [t for t in tasks_in(store).values() if t.sender == "flood@shop.example.test"]
+        assert errors(store, moves(tasks, "purge")) == [None] * 50
+        trash = [task for task in tasks_in(store).values() if task.state is State.TRASH]
+        assert sorted(task.id for task in trash) == flood
+        assert store.trash_bytes() == sum(task.bytes or 0 for task in trash)
+        back = [Move(task, verbs.with_state(task, State.PENDING)) for task in trash]
+        assert errors(store, back) == [None] * 50
+        assert sorted(postfix.run("postqueue", "-j").stdout.splitlines()) == before
+        assert not Marks(str(postfix.marks)).read()
+
+
+def test_a_user_without_rights_is_refused(postfix: PostfixInstance) -> None:
+    """The program's own words say why its listing is not allowed."""
+    prefix = Prefix("web", ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"))
+    with closing(opened(postfix, prefix)) as store:
+        assert store.edges[State.PENDING, State.HELD].refusal.startswith("only root may")
+        with pytest.raises(Unavailable, match="alternate_config_directories"):
+            tasks_in(store)
+
+
+def test_a_stopped_instance_is_listed_and_changed() -> None:
+    """Postfix stopped: the listing is there and shows that; with a log that postsuper cannot write
+    (Postfix 3.7), each message has its own outcome though the program dies after the first."""
+    with new_instance() as postfix:
+        postfix.start()
+        ids = postfix.deferred(3)
+        postfix.stop()
+        log = postfix.folder / "log/mail.log"
+        os.chown(log, 0, 0)
+        log.chmod(0o600)
+        with closing(postfix.store()) as store:
+            tasks = [*tasks_in(store).values()]
+            assert sorted(task.id for task in tasks) == ids
+            assert (
+                store.edges[State.PENDING, State.PENDING].refusal
+                == "Postfix is stopped: postfix start"
+            )
+            results = errors(store, moves(tasks, "hold"))
+            held = {ident for ident, queue in postfix.listed().items() if queue == "hold"}
+            done = {task.id for task, why in zip(tasks, results, strict=True) if why is None}
+            assert done == held and held
+            for why in filter(None, results):
+                assert isinstance(why, Unavailable) and "mail.log" in str(why)

@@ -1,0 +1,238 @@
+"""Mail logs: where they are, rotated files, the reasons and accounts of waiting messages."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.formats.exim import log_lines as exim
+from engine.formats.postfix import log_lines as postfix
+from engine.programs import mail_log
+from engine.programs.mail_log import MailFacts, OpenMailLog
+from engine.programs.prefix import Prefix
+from tests.engine.task_builders import GOLDEN
+
+A, B = "1xX5UE-0003Hr-2I", "1xX5UE-0003IA-34"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return where the log is."""
+    return tmp_path / "mainlog"
+
+
+def lines(*texts: str) -> bytes:
+    """Lines with times of one minute."""
+    return "".join(
+        f"2026-11-27 23:36:{number:02} {text}\n" for number, text in enumerate(texts)
+    ).encode()
+
+
+@pytest.fixture
+def facts(path: Path) -> Iterator[MailFacts]:
+    """Facts that are read from the log."""
+    made = MailFacts(exim.mail_log(str(path)))
+    yield made
+    made.close()
+
+
+def reason(facts: MailFacts, id: str) -> str:
+    """The text of the last reason; "" if there is none."""
+    last = facts.reason(id)
+    return "" if last is None else last.text
+
+
+def test_the_last_reason_and_the_account_of_waiting_mail_are_kept(
+    path: Path, facts: MailFacts
+) -> None:
+    """`retry time not reached` replaces no reason of an attempt; a completed message has none."""
+    path.write_bytes(
+        lines(
+            f"{A} <= a@b P=esmtpa A=plain:ann@x S=9",
+            f"{A} == u@x R=r T=t defer (111): Connection refused",
+            f"{A} == u@x R=r T=t defer (-54): retry time not reached for any host",
+            f"{B} <= a@b U=web P=local",
+            f"{B} == u@x R=r T=t defer (-54): retry time not reached for any host",
+        )
+    )
+
+    assert facts.read_on() == {A, B}
+    assert (reason(facts, A), facts.account(A)) == ("Connection refused", "ann@x")
+    assert reason(facts, B) == "retry time not reached for any host"
+    assert facts.account(B) == "web"
+
+    with path.open("ab") as log:
+        log.write(lines(f"{B} ** u@x: Unrouteable address", f"{A} Completed"))
+
+    assert facts.read_on() == {A, B}
+    assert (reason(facts, A), facts.account(A)) == ("", "")
+    assert reason(facts, B) == "Unrouteable address"
+    assert facts.read_on() == frozenset()
+
+
+def test_a_line_that_is_not_complete_is_read_when_it_is(path: Path, facts: MailFacts) -> None:
+    """Half a line gives no half reason."""
+    whole = lines(f"{A} == u@x R=r T=t defer (111): Connection refused")
+    path.write_bytes(whole[:-9])
+
+    assert (facts.read_on(), reason(facts, A)) == (frozenset(), "")
+
+    path.write_bytes(whole)
+    assert facts.read_on() == {A}
+    assert reason(facts, A) == "Connection refused"
+
+
+def test_only_the_end_of_the_log_is_read_over_rotated_files(path: Path) -> None:
+    """The limit of bytes goes on in the files before, also compressed ones; `since` says how far
+    back that is."""
+    old = lines(f"{A} == u@x R=r T=t defer (111): old reason")
+    (path.parent / "mainlog.2.gz").write_bytes(gzip.compress(old))
+    (path.parent / "mainlog.1").write_bytes(lines(f"{B} == u@x R=r T=t defer (1): rotated"))
+    path.write_bytes(lines(*(f"{number} filler" for number in range(9))))
+
+    known = []
+    for most in (len(path.read_bytes()), 10_000):
+        facts = MailFacts(exim.mail_log(str(path)), most)
+        facts.read_on()
+        known.append((reason(facts, A), reason(facts, B), facts.since is not None))
+        facts.close()
+
+    assert known == [("", "", True), ("old reason", "rotated", True)]
+
+
+def test_rotation_between_two_reads_loses_no_line(path: Path, facts: MailFacts) -> None:
+    """Lines that were added before the rename are read from the rotated file."""
+    path.write_bytes(lines(f"{A} == u@x R=r T=t defer (111): one"))
+    facts.read_on()
+    with path.open("ab") as log:
+        log.write(lines(f"{A} == u@x R=r T=t defer (111): two"))
+    path.rename(path.parent / "mainlog.1")
+    path.write_bytes(lines(f"{B} == u@x R=r T=t defer (111): three"))
+
+    assert facts.read_on() == {A, B}
+    assert (reason(facts, A), reason(facts, B)) == ("two", "three")
+
+
+def test_control_bytes_of_a_reason_are_made_safe(path: Path, facts: MailFacts) -> None:
+    """An answer of another server cannot control the terminal."""
+    path.write_bytes(lines(f"{A} == u@x R=r T=t defer (1): \x1b[2J\u202e\x00red") + b"\xff\xfe\n")
+
+    facts.read_on()
+
+    assert reason(facts, A) == "\ufffd[2J\ufffd\ufffdred"
+
+
+def test_the_log_of_the_other_real_program_gives_the_same_facts(path: Path) -> None:
+    """Reasons of waiting messages, the login of one; none of those that were removed."""
+    log = GOLDEN.parent / "postfix" / "mail.log.rsyslog-traditional"
+    facts = MailFacts(postfix.mail_log(str(log)))
+
+    facts.read_on()
+
+    assert reason(facts, "198832DA174").startswith("connect to 127.0.0.1")
+    assert facts.account("198832DA174") == "ann@mx1.example.test"
+    assert facts.account("352932DA152") == ""
+    facts.close()
+
+
+def test_an_unreadable_or_missing_log_is_a_problem(tmp_path: Path) -> None:
+    """It is said, and there are no facts."""
+    missing = MailFacts(exim.mail_log(str(tmp_path / "none" / "mainlog")))
+    (tmp_path / "mainlog").mkdir()
+    folder = MailFacts(exim.mail_log(str(tmp_path / "mainlog")))
+
+    assert (missing.read_on(), folder.read_on()) == (frozenset(), frozenset())
+    assert list(missing.problems) and list(folder.problems)
+
+
+def test_the_first_path_with_a_file_is_opened_with_its_rotated_files(tmp_path: Path) -> None:
+    """The earliest file comes first; a number that is missing between others is said."""
+    path = tmp_path / "mail.log"
+    for name, text in (("mail.log", "3"), ("mail.log.1", "2"), ("mail.log.3", "1")):
+        (tmp_path / name).write_bytes(lines(text))
+    log = exim.mail_log("")._replace(paths=(str(tmp_path / "other"), str(path)), journal=())
+
+    opened = OpenMailLog(log)
+
+    assert [file.read(0, 99)[-2:] for file in opened.files] == [b"1\n", b"2\n", b"3\n"]
+    assert (opened.name, opened.problems) == (str(path), [f"{path}.2: missing"])
+    opened.close()
+
+
+def test_the_log_behind_a_prefix_is_copied(tmp_path: Path) -> None:
+    """It is read by `ls`, `tail` and `cat` there, with its rotated files, and closed files leave
+    nothing behind."""
+    path = tmp_path / "mainlog"
+    path.write_bytes(lines(f"{A} == u@x R=r T=t defer (111): new"))
+    (tmp_path / "mainlog.1.gz").write_bytes(gzip.compress(lines(f"{B} <= a@b U=web P=local")))
+    before = sorted(tmp_path.iterdir())
+    log = exim.mail_log(str(path), Prefix("box", ("env", "LC_ALL=C")))
+
+    opened = OpenMailLog(log)
+    facts = MailFacts(log)
+
+    assert [b"<=" in file.read(0, 999) for file in opened.files] == [True, False]
+    assert facts.read_on() == {A}
+    assert (reason(facts, A), opened.problems) == ("new", [])
+    opened.close()
+    facts.close()
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_prefix_that_does_not_work_is_a_problem() -> None:
+    """Its last line on standard error is the reason."""
+    log = exim.mail_log("/var/log/none/mainlog", Prefix("box", ("false",)))
+
+    opened, facts = OpenMailLog(log), MailFacts(log)
+    facts.read_on()
+
+    assert not opened.files and any("exit code 1" in problem for problem in opened.problems)
+    assert any("exit code 1" in problem for problem in facts.problems)
+
+
+def test_the_journal_is_read_if_there_is_no_file(tmp_path: Path) -> None:
+    """Its lines are copied and searched as those of a file; an empty one is a problem, as a user
+    without the right to it sees none."""
+    script = tmp_path / "journalctl"
+    head = "1795822574.000001 mx postfix/smtp[1]: 4D9752DA018: to=<a@b>, relay=none, "
+    printed = f"{head}status=deferred (refused)"
+    script.write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/words\necho "{printed}"\n')
+    script.chmod(0o755)
+    empty = tmp_path / "empty"
+    empty.write_text("#!/bin/sh\n")
+    empty.chmod(0o755)
+    log = postfix.mail_log("")._replace(paths=(str(tmp_path / "mail.log"),))
+    log = log._replace(journal=(str(script), "-q"))
+
+    opened, facts = OpenMailLog(log, since=1795822000.0), MailFacts(log)
+    nothing = OpenMailLog(log._replace(journal=(str(empty),)))
+
+    assert [file.read(0, 999).decode() for file in opened.files] == [f"{printed}\n"]
+    assert (tmp_path / "words").read_text().split()[-1] == "--since=@1795822000"
+    assert facts.read_on() == {"4D9752DA018"}
+    assert reason(facts, "4D9752DA018") == "refused"
+    assert (nothing.files, len(nothing.problems)) == ([], 1)
+    for each in (opened, nothing, facts):
+        each.close()
+
+
+def test_no_more_than_some_bytes_are_copied_from_another_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest are, and the first file that is not read is named; a compressed file arrives byte
+    by byte."""
+    path = tmp_path / "mainlog"
+    path.write_bytes(lines(*(f"{number} new" for number in range(9))))
+    (tmp_path / "mainlog.1.gz").write_bytes(gzip.compress(lines("old")) + b"\n")
+    (tmp_path / "mainlog.2.gz").write_bytes(gzip.compress(lines("older")))
+    log = exim.mail_log(str(path), Prefix("box", ("env",)))
+    monkeypatch.setattr(mail_log, "COPIED_BYTES", path.stat().st_size + 1)
+
+    opened = OpenMailLog(log)
+
+    assert [file.read(0, 9999)[-5:] for file in opened.files] == [b" old\n", b" new\n"]
+    assert [problem.partition(":")[0] for problem in opened.problems] == [f"{path}.2.gz"]
+    opened.close()

@@ -1,0 +1,524 @@
+"""The store of a mail server: listings that miss or repeat messages, two looks, batches of acts
+whose outcome is what was printed, and ends that print nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pytest
+
+from engine import verbs
+from engine.model import Edge, Edges, Missing, Move, Part, Problem, State, Task
+from engine.override import override
+from engine.programs.mail_server import UNSURE, ActResult, ListedMail, MailServer, MailSummary
+from engine.programs.mail_store import COST_FACTOR, SAMPLE_TASKS, MailStore, identity
+from engine.store import Control, Gone, Unavailable, Unsupported
+
+P, H, T = State.PENDING, State.HELD, State.TRASH
+QUEUES = {"queue": P, "hold": H, "trash": T}
+
+
+class FakeServer(MailServer):
+    """Messages in memory, by id: queue, version, details; what its programs print can be wrong."""
+
+    states: Mapping[State, str] = {P: "queue", H: "hold", T: "trash"}
+    words: Mapping[str, State] = {}
+    controls: Mapping[str, Control] = {
+        "flush": Control("flush"),
+        "no": Control("no", refusal="off"),
+    }
+    ids_per_act = 3
+
+    def __init__(self, number: int = 0) -> None:
+        self.edges: Edges = {
+            (P, H): Edge(),
+            (H, P): Edge(),
+            (P, T): Edge(),
+            (T, None): Edge(undoable=False),
+        }
+        self.mails = {f"M{n:04}": ["queue", "1", "a"] for n in range(number)}
+        self.calls: list[str] = []
+        """What was run."""
+        self.hidden: set[str] = set()
+        """Messages that the next listing misses."""
+        self.unreached: set[str] = set()
+        """Messages that no look reaches."""
+        self.unsure: set[str] = set()
+        self.problems: list[Problem] = []
+        self.failure = ""
+        """Why no listing is whole."""
+        self.end: Callable[[Mapping[str, str]], ActResult] = lambda done: ActResult(
+            done, is_complete=True
+        )
+        """What an act prints, of what it has done."""
+        self.before_act: Callable[[], None] = lambda: None
+
+    @override
+    def list_mails(self) -> Iterator[ListedMail | Problem]:
+        self.calls.append("list")
+        for ident in sorted(self.mails, reverse=True):
+            if ident not in self.hidden:
+                yield ListedMail(ident, " ".join(self.mails[ident]).encode())
+        self.hidden = set()
+        yield from self.problems
+        if self.failure:
+            raise Unavailable(self.failure)
+
+    @override
+    def summarize(self, ident: str, record: bytes) -> MailSummary:
+        queue, version, detail = record.decode().split()
+        return MailSummary(QUEUES[queue], "", f"{version}.{queue}.{detail}")
+
+    @override
+    def task_of(self, ident: str, record: bytes) -> Task | Problem:
+        its = self.summarize(ident, record)
+        return Task(ident, "mail", its.state, 0.0, rev=its.rev, bytes=10)
+
+    @override
+    def is_id(self, text: str) -> bool:
+        return text[:1] == "M"
+
+    @override
+    def show(
+        self, ids: Sequence[str], records: Mapping[str, bytes]
+    ) -> Iterator[Task | Missing | Problem]:
+        self.calls.append(f"show {len(ids)}")
+        for ident in ids:
+            if ident in self.unreached:
+                continue
+            if ident not in self.mails:
+                yield Missing(ident)
+                continue
+            task = self.task_of(ident, " ".join(self.mails[ident]).encode())
+            assert isinstance(task, Task)
+            yield task._replace(rev=f"{task.rev}{UNSURE}") if ident in self.unsure else task
+
+    @override
+    def queue_of(self, task: Task) -> str:
+        return self.states[task.state]
+
+    @override
+    def act(self, olds: Sequence[Task], new: Task | None) -> ActResult:
+        queue = self.queue_of(olds[0])
+        self.calls.append(f"act {queue} {len(olds)}")
+        self.before_act()
+        done = {}
+        for old in olds:
+            if old.id in self.mails and self.mails[old.id][0] == queue:
+                if new is None:
+                    del self.mails[old.id]
+                    done[old.id] = ""
+                else:
+                    self.mails[old.id][0] = self.states[new.state]
+                    done[old.id] = (
+                        f"{identity(old.rev).partition('.')[0]}.{self.states[new.state]}.a"
+                    )
+        return self.end(done)
+
+    @override
+    def parts(self, task: Task) -> Iterator[Part]:
+        yield Part("envelope", "memory", 10)
+
+    @override
+    def read(self, task: Task, part: str) -> bytes:
+        return f"id: {task.id}\n".encode()
+
+    @override
+    def control(self, name: str, target: str, value: str) -> str:
+        return f"did {name}"
+
+
+class Clock:
+    """Seconds that pass only if a test says so, or waits."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        """The time."""
+        return self.now
+
+    def wait(self, seconds: float) -> None:
+        """Let seconds pass."""
+        self.now += seconds
+
+
+def opened(server: MailServer, clock: Clock | None = None) -> MailStore:
+    """A store on it."""
+    steady = clock or Clock()
+    return MailStore(server, steady=steady, pause=steady.wait)
+
+
+def scanned(store: MailStore, *names: str) -> dict[str, object]:
+    """The answers to a scan of names, or of all, by id."""
+    answers = store.scan(set(names) or None)
+    return {item.where if isinstance(item, Problem) else item.id: item for item in answers}
+
+
+def tasks(store: MailStore, *names: str) -> list[Task]:
+    """The tasks of some names, or all, in the order of ids."""
+    items = scanned(store, *names).items()
+    return [item for _, item in sorted(items) if isinstance(item, Task)]
+
+
+def test_a_full_scan_has_a_sample_and_then_all_in_order() -> None:
+    """The first lines are shown while the program prints; then all, by state and id."""
+    server = FakeServer(SAMPLE_TASKS + 50)
+    server.mails["M0003"][0] = "hold"
+    scanning = opened(server).scan()
+    sample = [next(scanning) for _ in range(SAMPLE_TASKS)]
+    rest = [item.id for item in scanning if isinstance(item, Task)]
+    assert isinstance(sample[0], Task) and sample[0].id == f"M{SAMPLE_TASKS + 49:04}"
+    assert rest == [*sorted(server.mails.keys() - {"M0003"}), "M0003"]
+    assert server.calls == ["list"]
+
+
+def test_of_two_lines_with_an_id_the_later_one_counts() -> None:
+    """A message that moves during a listing may be printed twice."""
+
+    class Twice(FakeServer):
+        @override
+        def list_mails(self) -> Iterator[ListedMail | Problem]:
+            yield ListedMail("M0000", b"hold 1 a")
+            yield from super().list_mails()
+
+    store = opened(Twice(1))
+    assert [task.state for task in tasks(store)] == [P]
+    assert store.count_tasks() == {P: 1, H: 0, T: 0}
+
+
+def test_one_listing_alone_proves_no_absence() -> None:
+    """A message that one listing misses keeps its row; one that two in a row miss is missing."""
+    server, clock = FakeServer(3), Clock()
+    store = opened(server, clock)
+    assert len(tasks(store)) == 3
+    server.hidden = {"M0001"}
+    assert store.changes.revisions is not None
+    assert [ident for ident, _, _ in store.changes.revisions()] == ["M0002", "M0000"]
+    assert tasks(store, "M0001")[0].id == "M0001"  # a look finds it
+    del server.mails["M0001"]
+    list(store.changes.revisions())
+    server.calls.clear()
+    assert scanned(store, "M0001") == {"M0001": Missing("M0001")}
+    assert server.calls == []
+
+
+def test_a_message_that_a_look_misses_is_looked_for_in_a_listing() -> None:
+    """One look may miss what moves; a listing, if one is due, decides."""
+    server, clock = FakeServer(2), Clock()
+    store = opened(server, clock)
+    assert scanned(store, "M0009", "nonsense", "") == {
+        "M0009": Missing("M0009"),
+        "nonsense": Missing("nonsense"),
+        "": Missing(""),
+    }
+    assert server.calls == ["list", "show 1"]  # the first look of an instance is a listing
+    server.calls.clear()
+    server.unreached = {"M0001"}
+    assert [task.id for task in tasks(store, "M0001")] == ["M0001"]
+    del server.mails["M0000"]
+    assert scanned(store, "M0000") == {"M0000": Missing("M0000")}
+    assert server.calls == ["show 1", "list", "show 1", "list"]
+
+
+def test_no_listing_is_run_before_its_time() -> None:
+    """Listings cost the server at most 5 % of its time: until then, a row stays as it is."""
+    clock = Clock()
+
+    class Slow(FakeServer):
+        @override
+        def list_mails(self) -> Iterator[ListedMail | Problem]:
+            clock.wait(2.0)
+            yield from super().list_mails()
+
+    server = Slow(3)
+    store = opened(server, clock)
+    assert len(tasks(store)) == 3
+    assert store.changes.scan_cost * 4 == COST_FACTOR * 2.0
+    server.calls.clear()
+    del server.mails["M0000"]
+    server.unreached, server.unsure = {"M0001"}, {"M0002"}
+    answers = scanned(store, "M0000", "M0001", "M0002")
+    assert server.calls == ["show 3"]
+    assert set(answers) == {"M0001", "M0002"}  # as listed, and as looked at
+    clock.wait(COST_FACTOR * 2.0)
+    answers = scanned(store, "M0000", "M0001", "M0002")
+    assert answers["M0000"] == Missing("M0000")
+    assert [task.rev for task in answers.values() if isinstance(task, Task)] == ["1.queue.a"] * 2
+
+
+def test_what_a_listing_found_changed_is_not_looked_at_again() -> None:
+    """The names of changed messages are answered from the records, once."""
+    server = FakeServer(3)
+    store = opened(server)
+    before = tasks(store)
+    server.mails["M0001"][2] = "b"
+    assert store.changes.revisions is not None
+    revs = {ident: rev for ident, _, rev in store.changes.revisions()}
+    assert [t.id for t in before if revs[t.id] != t.rev] == ["M0001"]
+    server.calls.clear()
+    assert tasks(store, "M0001")[0].rev == "1.queue.b"
+    assert server.calls == []
+    tasks(store, "M0001")
+    assert server.calls == ["show 1"]
+
+
+def test_after_an_act_no_record_is_used() -> None:
+    """A moved message that no look reaches is listed, though no listing is due."""
+    clock = Clock()
+
+    class Slow(FakeServer):
+        @override
+        def list_mails(self) -> Iterator[ListedMail | Problem]:
+            clock.wait(2.0)
+            yield from super().list_mails()
+
+    server = Slow(2)
+    store = opened(server, clock)
+    first, second = tasks(store)
+    server.unreached = {first.id, second.id}
+    store.swap(first, verbs.hold(first, 0.0))
+    server.calls.clear()
+    assert [task.state for task in tasks(store, second.id)] == [P]
+    assert server.calls == ["show 1"]
+    assert [task.state for task in tasks(store, first.id)] == [H]
+    assert server.calls == ["show 1", "show 1", "list"]
+
+
+def test_a_listing_that_is_not_whole_changes_nothing() -> None:
+    """An error at its end is raised; what was known stays."""
+    server = FakeServer(3)
+    store = opened(server)
+    assert len(tasks(store)) == 3
+    server.failure, server.hidden = "connection lost", {"M0000", "M0001", "M0002"}
+    with pytest.raises(Unavailable, match="connection lost"):
+        tasks(store)
+    server.failure = ""
+    assert [task.id for task in tasks(store, "M0000")] == ["M0000"]
+
+
+def test_a_problem_stays_until_the_next_listing() -> None:
+    """It is looked up by the last part of its name, without running anything."""
+    server = FakeServer(1)
+    server.problems = [Problem("corrupt/M0007", "damaged")]
+    store = opened(server)
+    assert scanned(store)["corrupt/M0007"] == server.problems[0]
+    server.calls.clear()
+    assert [*store.scan({"M0007"})] == server.problems
+    assert server.calls == []
+
+
+def test_changes_are_noticed_by_comparing_listings() -> None:
+    """`wait` returns None only if a listing differs from the one before; the more a listing costs,
+    the longer is the time to the next one."""
+    server, clock = FakeServer(2), Clock()
+    store = opened(server, clock)
+    wait = store.changes.wait
+    assert wait is not None
+
+    def polls(seconds: float) -> list[object]:
+        end, answers = clock.now + seconds, []
+        while clock.now < end:
+            answers.append(wait(0.25))
+        return [answer for answer in answers if answer is None]
+
+    assert wait(0.0) == ()
+    assert server.calls == []
+    assert polls(5.5) == [None]  # the first one has nothing to compare with
+    assert polls(30.0) == []
+    assert server.calls == ["list"] * len(server.calls) and len(server.calls) > 4
+    server.mails["M0001"][2] = "b"
+    assert polls(5.5) == [None]
+
+
+def test_a_failed_attempt_is_no_change() -> None:
+    """verify compares state, queue and identity, and yields the task as it was seen."""
+    server = FakeServer(4)
+    store = opened(server)
+    seen = [(task.id, task.state, task.rev) for task in tasks(store)]
+    server.mails["M0000"][2] = "b"
+    server.mails["M0001"][1] = "2"
+    server.mails["M0002"][0] = "hold"
+    del server.mails["M0003"]
+    (task,) = store.verify([*seen, ("nonsense", P, ""), ("M0009", P, "1.queue.a")])
+    assert isinstance(task, Task)
+    assert (task.id, task.state, task.rev) == seen[0]
+
+
+def test_a_task_that_no_look_reaches_is_verified_by_a_listing() -> None:
+    """Without the right to look at single messages, one listing decides."""
+    server = FakeServer(3)
+    server.unreached = {"M0000", "M0001", "M0009"}
+    store = opened(server)
+    seen = [(task.id, task.state, task.rev) for task in tasks(store)]
+    server.calls.clear()
+    answers = [*store.verify([*seen, ("M0009", P, "1.queue.a")])]
+    assert {task.id for task in answers if isinstance(task, Task)} == {"M0000", "M0001", "M0002"}
+    assert server.calls == ["show 4", "list"]
+
+
+def test_acts_are_grouped_and_each_move_has_its_outcome() -> None:
+    """Moves with one queue and one target share an act, up to the size of a batch; what was just
+    verified is not looked at again, and outcomes are in order."""
+    server = FakeServer(7)
+    server.mails["M0001"][0] = "hold"
+    store = opened(server)
+    all_tasks = tasks(store)
+    seen = list(store.verify((task.id, task.state, task.rev) for task in all_tasks))
+    server.calls.clear()
+    moves = [
+        Move(task, verbs.release(task, 0.0) if task.state is H else verbs.hold(task, 0.0))
+        for task in sorted((t for t in seen if isinstance(t, Task)), key=lambda task: task.id)
+    ]
+    outcomes = list(store.swap_all(moves))
+    assert [outcome.move for outcome in outcomes] == moves
+    assert [outcome.error for outcome in outcomes] == [None] * 7
+    assert server.calls == ["act queue 2", "act hold 1", "act queue 3", "act queue 1"]
+    assert [outcome.rev for outcome in outcomes] == [task.rev for task in tasks(store)]
+
+
+def test_a_move_that_was_not_verified_is_looked_at_first() -> None:
+    """One that has changed since is Gone, before any act."""
+    server = FakeServer(2)
+    store = opened(server)
+    first, second = tasks(store)
+    server.mails["M0000"][1] = "2"
+    server.calls.clear()
+    outcomes = list(store.swap_all([Move(t, verbs.hold(t, 0.0)) for t in (first, second)]))
+    assert [type(outcome.error) for outcome in outcomes] == [Gone, type(None)]
+    assert server.calls == ["show 2", "act queue 1"]
+
+
+def test_moves_that_no_edge_allows_run_nothing() -> None:
+    """They are Unsupported; of two moves of one task the second is Gone."""
+    server = FakeServer(1)
+    store = opened(server)
+    (task,) = tasks(store)
+    server.calls.clear()
+    moves = [
+        Move(None, task),
+        Move(task, task._replace(state=State.ACTIVE)),
+        Move(task, verbs.hold(task, 0.0)._replace(error="x")),
+        Move(task, verbs.hold(task, 0.0)),
+        Move(task, verbs.purge(task, 0.0)),
+    ]
+    errors = [type(outcome.error) for outcome in store.swap_all(moves)]
+    assert errors[:3] == [Unsupported] * 3
+    assert sorted(error.__name__ for error in errors[3:]) == ["Gone", "NoneType"]
+    assert list(store.take(0.0, "me", 9)) == []
+
+
+def test_a_message_without_a_line_is_gone_if_the_program_ended_well() -> None:
+    """Another operator has moved it between look and act."""
+    server = FakeServer(2)
+    store = opened(server)
+    moves = [Move(task, verbs.hold(task, 0.0)) for task in tasks(store)]
+    server.before_act = lambda: server.mails["M0001"].__setitem__(0, "hold")
+    outcomes = list(store.swap_all(moves))
+    assert outcomes[0].error is None
+    assert isinstance(outcomes[1].error, Gone)
+    assert str(outcomes[1].error) == "not in queue any more"
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_after_an_unknown_end_all_are_looked_at_again(reached: bool) -> None:
+    """What is in its target is done, what is unchanged has failed with the program's words, the
+    rest is gone: no act is repeated."""
+    server = FakeServer(3)
+    server.ids_per_act = 9
+    store = opened(server)
+    moves = [Move(task, verbs.hold(task, 0.0)) for task in tasks(store)]
+
+    def lose(done: Mapping[str, str]) -> ActResult:
+        server.mails["M0001"][0] = "queue"
+        del server.mails["M0002"]
+        server.unreached = set() if reached else {*server.mails}
+        return ActResult(why="connection lost")
+
+    server.end = lose
+    server.calls.clear()
+    outcomes = list(store.swap_all(moves))
+    assert [type(outcome.error) for outcome in outcomes] == [type(None), Unavailable, Gone]
+    assert outcomes[0].rev == "1.hold.a"
+    assert str(outcomes[1].error) == "unchanged: connection lost"
+    assert sum(call.startswith("act") for call in server.calls) == 1
+
+
+def test_if_nothing_can_be_looked_at_the_outcome_is_unknown() -> None:
+    """Each row then has the reason of both failures."""
+    server = FakeServer(2)
+    store = opened(server)
+    moves = [Move(task, verbs.hold(task, 0.0)) for task in tasks(store)]
+
+    def lose(done: Mapping[str, str]) -> ActResult:
+        server.unreached, server.failure = {*server.mails}, "no route to host"
+        raise Unavailable("connection lost")
+
+    server.end = lose
+    errors = [outcome.error for outcome in store.swap_all(moves)]
+    assert {str(error) for error in errors} == {"unknown: connection lost; no route to host"}
+    assert all(isinstance(error, Unavailable) for error in errors)
+
+
+def test_a_line_with_a_refusal_is_the_reason() -> None:
+    """A message whose own line says why not is failed with these words."""
+    server = FakeServer(2)
+    store = opened(server)
+    moves = [Move(task, verbs.hold(task, 0.0)) for task in tasks(store)]
+    server.end = lambda done: ActResult(
+        {"M0000": "1.hold.a"}, {"M0001": "in delivery: PID 7"}, is_complete=True
+    )
+    outcomes = list(store.swap_all(moves))
+    assert outcomes[0].error is None
+    assert str(outcomes[1].error) == "in delivery: PID 7"
+
+
+def test_a_deletion_whose_end_is_unknown_is_done_if_the_message_is_gone() -> None:
+    """Its absence is what was wanted."""
+    server = FakeServer(2)
+    for mail in server.mails.values():
+        mail[0] = "trash"
+    store = opened(server)
+    moves = [Move(task, None) for task in tasks(store)]
+
+    def lose(done: Mapping[str, str]) -> ActResult:
+        server.mails["M0001"] = ["trash", "1", "a"]
+        return ActResult(why="killed")
+
+    server.end = lose
+    outcomes = list(store.swap_all(moves))
+    assert [type(outcome.error) for outcome in outcomes] == [type(None), Unavailable]
+
+
+def test_names_of_states_and_samples_are_counted_from_one_listing() -> None:
+    """A word shows all tasks of its state; a sample has some of each."""
+    server = FakeServer(9)
+    for ident in ("M0001", "M0002"):
+        server.mails[ident][0] = "trash"
+    store = opened(server)
+    assert [task.id for task in tasks(store, "trash")] == ["M0001", "M0002"]
+    assert store.trash_bytes() == 20
+    counts, words, some = store.sample(1)
+    assert (counts, words) == ({P: 7, H: 0, T: 2}, {})
+    assert {task.state for task in some if isinstance(task, Task)} == {P, T}
+    assert server.calls == ["list"] * 3
+
+
+def test_controls_and_parts_are_those_of_the_server() -> None:
+    """A refused or unknown control is not run."""
+    store = opened(FakeServer(1))
+    assert store.control("flush") == "did flush"
+    for name in ("no", "nonsense"):
+        with pytest.raises(Unsupported):
+            store.control(name)
+        with pytest.raises(Unsupported):
+            store.forecast(name)
+    (task,) = tasks(store)
+    assert [part.name for part in store.parts(task)] == ["envelope"]
+    assert store.size(task) == 10
+    with pytest.raises(Unavailable):
+        store.size(task._replace(bytes=None))
+    image = store.read(task)
+    assert store.restore_image(task, image, H) == task._replace(state=H)
+    with pytest.raises(Unsupported):
+        store.restore_image(task._replace(id="M0009"), image, H)

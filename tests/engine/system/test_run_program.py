@@ -1,0 +1,348 @@
+"""The runner of other programs: input, lines, limits, ends, and what outlives a program."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from engine.system import run_program as runner
+from engine.system.run_program import (
+    FIRST_ERROR_BYTES,
+    LAST_ERROR_BYTES,
+    PATH,
+    CannotStart,
+    ProgramEnd,
+    RunningProgram,
+    run_program,
+    start_detached,
+)
+from tests.engine.mail.test_run_program import gone
+from tests.open_files import open_files
+from tests.programs import a_script
+
+SMALL, LARGE = b"4EBEB2DA019\n", b"4EBEB2DA019\n" * 250_000
+"""What fits into a pipe, and what does not."""
+
+
+def sh(script: str, *words: str) -> list[str]:
+    """The words that run a script of the shell."""
+    return ["/bin/sh", "-c", script, "sh", *words]
+
+
+def python(script: str) -> list[str]:
+    """The words that run a script of Python."""
+    return [sys.executable, "-c", script]
+
+
+def test_every_byte_of_the_input_arrives() -> None:
+    """Input of any size arrives whole, also while the program prints as much; then it ends."""
+    for data in (b"", SMALL, LARGE):
+        lines, end = run_program(["cat"], data)
+        assert b"".join(line + b"\n" for line in lines) == data
+        assert (end.status, end.errors, end.limit, end.is_cut) == (0, b"", "", False)
+
+
+def test_without_input_it_reads_the_end_of_file() -> None:
+    """A program that is given no input does not wait for the terminal."""
+    assert run_program(["cat"])[0] == []
+
+
+def test_a_program_that_does_not_read_its_input_is_no_fault() -> None:
+    """It may end, or close its input, before it has read all of it: its lines count."""
+    for script in ("echo done", "exec <&-; echo done", "head -c 10 >/dev/null; echo done"):
+        for data in (SMALL, LARGE):
+            lines, end = run_program(sh(script), data)
+            assert (lines, end.status, end.limit) == ([b"done"], 0, ""), script
+
+
+def test_a_program_that_never_reads_its_input_is_ended() -> None:
+    """A full pipe is no reason to wait longer than the limit."""
+    lines, end = run_program(sh("sleep 600"), LARGE, idle_seconds=0.05)
+    assert (lines, end.status) == ([], -signal.SIGTERM)
+    assert end.limit == "nothing printed for 0.05 s"
+
+
+def test_lines_come_while_the_program_runs(tmp_path: Path) -> None:
+    """The first line is read before the program prints the next: that waits for a file."""
+    script = 'echo first; while [ ! -e "$1" ]; do sleep 0.01; done; echo second'
+    with closing(RunningProgram(sh(script, str(tmp_path / "go")))) as program:
+        lines = program.lines()
+        assert next(lines) == b"first"
+        assert program.end is None
+        (tmp_path / "go").touch()
+        assert [*lines] == [b"second"]
+        assert program.end is not None
+        assert program.end.status == 0
+
+
+def test_bytes_of_a_line_stay_as_they_are() -> None:
+    """Only a newline ends a line; empty lines count; a last line may have no end."""
+    text = b"a\r\n\n\x00\xff\xe2\x80\xae\x1b[31m\n cut"
+    lines, end = run_program(["cat"], text)
+    assert lines == [b"a\r", b"", b"\x00\xff\xe2\x80\xae\x1b[31m", b" cut"]
+    assert end.is_cut
+
+
+def test_a_line_that_is_too_long_is_skipped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is skipped to its end, also the last one; a line of exactly the limit is read."""
+    monkeypatch.setattr(runner, "MAX_LINE_BYTES", 100_000)
+    full, long = b"x" * 100_000, b"x" * 100_001
+    text = b"\n".join((b"1", long, full, b"y" * 3_000_000, b"5", long))
+    lines, end = run_program(["cat"], text)
+    assert lines == [b"1", full, b"5"]
+    assert (end.long_lines, end.status) == ((2, 4, 6), 0)
+
+
+def test_a_line_of_more_than_16_mib_takes_no_more_memory() -> None:
+    """Of a line of 200 MB no more is kept than the limit."""
+    script = "import os\nfor _ in range(200): os.write(1, b'x' * 1_000_000)\nprint(); print('end')"
+    code = (
+        "import sys; from engine.system.run_program import run_program\n"
+        f"print(*run_program([sys.executable, '-c', {script!r}])[0])\n"
+        "peak = next(line for line in open('/proc/self/status') if line.startswith('VmHWM'))\n"
+        "print(int(peak.split()[1]) < 100_000)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.stdout, done.stderr) == ("b'end'\nTrue\n", "")
+
+
+def test_errors_are_kept_from_both_ends() -> None:
+    """A program that prints megabytes of errors is not slowed; its start and its end are kept."""
+    script = "echo first; seq 1000000; echo last"
+    lines, end = run_program(sh(f"({script}) >&2; echo out"))
+    assert (lines, end.status) == ([b"out"], 0)
+    assert end.errors.startswith(b"first\n1\n2\n")
+    assert end.errors.endswith(b"\n1000000\nlast\n")
+    assert len(end.errors) == FIRST_ERROR_BYTES + LAST_ERROR_BYTES
+    assert end.last_error == "last"
+
+
+def test_the_last_error_is_safe_to_show() -> None:
+    """Control bytes of another program do not reach the screen; empty lines do not count."""
+    end = run_program(sh(r"printf 'warning: x\nfatal: \033[31m\342\200\256y\n\n' >&2; exit 69"))[1]
+    assert (end.status, end.last_error) == (69, "fatal: \ufffd[31m\ufffdy")
+    assert run_program(["true"])[1].last_error == ""
+
+
+def test_a_program_that_is_killed_keeps_the_lines_it_printed() -> None:
+    """The signal is its status; half a line is yielded, and marked."""
+    lines, end = run_program(sh("printf 'one\ntw'; kill -9 $$"))
+    assert (lines, end.status, end.limit, end.is_cut) == ([b"one", b"tw"], -9, "", True)
+
+
+def after_its_first_line(script: str, limit: str) -> tuple[bytes, list[bytes], ProgramEnd]:
+    """Run a script whose `limit` ("idle", "total") is reached after its first line: that line, the
+    others, and its end.
+    """
+    program = RunningProgram(sh(script), idle_seconds=600, total_seconds=600)
+    lines = program.lines()
+    first = next(lines)
+    if limit == "idle":
+        program._idle_seconds = 0.01
+    else:
+        program._deadline = program._began
+    others = [*lines]
+    assert program.end is not None
+    return first, others, program.end
+
+
+def test_a_silent_program_is_ended_by_its_limit() -> None:
+    """A reader that prints nothing any more is ended with its process group; its lines count."""
+    pid, others, end = after_its_first_line("echo $$; sleep 600", "idle")
+    assert (others, end.status, end.limit) == ([], -15, "nothing printed for 0.01 s")
+    assert gone(int(pid))
+
+
+def test_a_program_that_prints_without_end_is_ended_by_the_limit_of_an_act() -> None:
+    """A limit in all holds also for a program whose output never pauses, on either stream."""
+    for script in ("exec yes", "exec yes >&2"):
+        program = RunningProgram(sh(script), total_seconds=0.2)
+        assert all(line == b"y" for line in program.lines())
+        assert program.end is not None
+        assert (program.end.status, program.end.limit) == (-15, "not ended after 0.2 s")
+
+
+def test_what_it_prints_when_it_is_ended_is_read() -> None:
+    """A message that was done before the limit has its line, which comes at the end."""
+    script = "trap 'echo done; echo why >&2; exit 3' TERM; echo ready; sleep 600 & wait"
+    first, others, end = after_its_first_line(script, "total")
+    assert (first, others, end.status, end.last_error) == (b"ready", [b"done"], 3, "why")
+    assert end.limit == "not ended after 0 s"
+
+
+def test_a_program_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGKILL follows, for its child processes too."""
+    monkeypatch.setattr(runner, "KILL_SECONDS", 0.1)
+    script = "trap '' TERM; (sleep 600 & echo $!; wait); echo never"
+    pid, others, end = after_its_first_line(script, "total")
+    assert (others, end.status) == ([], -signal.SIGKILL)
+    assert gone(int(pid))
+
+
+def test_a_child_process_that_ignores_sigterm_is_killed_too() -> None:
+    """Also if the program itself has obeyed: none of its group is left."""
+    script = "sh -c 'trap \"\" TERM; echo $$; while :; do sleep 600; done' & wait"
+    pid, _, end = after_its_first_line(script, "idle")
+    assert end.status == -signal.SIGTERM
+    assert gone(int(pid))
+
+
+def test_a_program_that_closed_its_output_is_followed_to_its_end() -> None:
+    """Its end counts, not that of its output; and its limit holds."""
+    end = run_program(sh("exec >&- 2>&-; sleep 0.1; exit 4"))[1]
+    assert (end.status, end.limit) == (4, "")
+    end = run_program(sh("exec >&- 2>&-; sleep 600"), idle_seconds=0.05)[1]
+    assert (end.status, end.limit) == (-15, "nothing printed for 0.05 s")
+
+
+@pytest.mark.parametrize("streams", ["2>&1", ">/dev/null", "2>/dev/null"])
+def test_a_background_process_with_our_pipes_is_not_waited_for(streams: str) -> None:
+    """ssh keeps a connection open in a process that has our standard error: the program has ended
+    all the same, with all of its lines, and the other process goes on."""
+    script = f"setsid sleep 600 {streams} & echo $!; seq 1000; echo bad >&2; exit 7"
+    lines, end = run_program(sh(script))
+    try:
+        os.kill(int(lines[0]), 0)
+    finally:
+        os.kill(int(lines[0]), signal.SIGKILL)
+    assert (len(lines), end.status, end.last_error, end.limit) == (1001, 7, "bad", "")
+
+
+def test_a_background_process_that_prints_without_end_is_not_waited_for() -> None:
+    """What it prints in half a second after the program's end is read; then no more."""
+    lines, end = run_program(sh("echo $$; setsid yes & exit 5"))
+    assert {*lines[1:]} <= {b"y", b""}
+    assert end.status == 5
+
+
+def test_a_reader_that_pauses_loses_nothing() -> None:
+    """Lines that are in the pipe at the program's end are read, however late that is."""
+    program = RunningProgram(sh("seq 10000"))
+    lines = program.lines()
+    first = next(lines)
+    os.waitid(os.P_PID, program._process.pid, os.WEXITED | os.WNOWAIT)
+    assert [first, *lines] == [b"%d" % number for number in range(1, 10001)]
+
+
+def test_close_ends_a_program_that_runs() -> None:
+    """A listing that is no longer needed is ended, and no descriptor stays open."""
+    before = open_files()
+    with closing(RunningProgram(sh("echo $$; exec yes"))) as program:
+        pid = int(next(program.lines()))
+    assert program.end is not None
+    assert (program.end.status, program.end.limit) == (-15, "no longer needed")
+    assert gone(pid)
+    with closing(RunningProgram(["true"])) as unread:
+        os.waitid(os.P_PID, unread._process.pid, os.WEXITED | os.WNOWAIT)
+    assert unread.end is not None
+    assert (unread.end.status, unread.end.limit) == (0, "")
+    assert open_files() == before
+
+
+def test_the_environment_is_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No variable of ours chooses another server, language or time zone; the folder is /."""
+    monkeypatch.setenv("MAIL_CONFIG", "/tmp/evil")
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    monkeypatch.setenv("HOME", "/root")
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    lines, _ = run_program(["env"])
+    assert {*lines} == {f"PATH={PATH}".encode(), b"LC_ALL=C", b"TZ=UTC", b"HOME=/root"}
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/run/agent")
+    assert b"SSH_AUTH_SOCK=/run/agent" in run_program(["env"])[0]
+    assert run_program(["pwd"])[0] == [b"/"]
+
+
+def test_arguments_reach_no_shell() -> None:
+    """Each word arrives as it is."""
+    words = ["a b", "$(id -un)", "it's", "*", "", "-n", "\n", "\udcff"]
+    assert run_program(["printf", r"%s\0", *words])[0] == [
+        b"a b\0$(id -un)\0it's\0*\0\0-n\0",
+        b"\0\xff\0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("program", "why", "is_missing"),
+    [
+        ("/no/such", "No such file or directory", True),
+        ("no-such-\x1bprogram", "No such file or directory", True),
+        ("/etc", "Permission denied", False),
+        ("a\0b", "embedded null byte", False),
+    ],
+)
+def test_a_program_that_cannot_be_started_is_one_line(
+    program: str, why: str, is_missing: bool
+) -> None:
+    """The message names it and the reason, and no descriptor stays open."""
+    before = open_files()
+    for start in (lambda: run_program([program]), lambda: start_detached([program], 1)):
+        with pytest.raises(CannotStart) as caught:
+            start()
+        shown = program.replace("\x1b", "\ufffd").replace("\0", "\ufffd")
+        assert str(caught.value) == f"{shown}: {why}"
+        assert caught.value.is_missing is is_missing
+    assert open_files() == before
+
+
+def test_without_descriptors_nothing_is_left_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that we could not follow is ended, and the reason is shown."""
+
+    def refuse(pid: int) -> int:
+        started.append(pid)
+        raise OSError(24, "Too many open files")
+
+    started: list[int] = []
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    with pytest.raises(CannotStart, match=r"^sleep: Too many open files$"):
+        run_program(["sleep", "600"])
+    assert gone(started[0])
+
+
+Detached = Callable[[str, float], ProgramEnd | None]
+
+
+@pytest.fixture
+def detached(tmp_path: Path) -> Detached:
+    """Start a script detached."""
+    return lambda text, seconds: start_detached([a_script(tmp_path / "send", text)], seconds)
+
+
+def test_a_detached_program_that_ends_in_time_has_its_status_and_output(
+    detached: Detached,
+) -> None:
+    """Both streams are in its errors."""
+    end = detached("echo out; echo err >&2; exit 3", 30)
+    assert end is not None
+    assert (end.status, end.errors, end.last_error, end.limit) == (3, b"out\nerr\n", "err", "")
+
+
+def test_a_detached_program_is_never_ended(detached: Detached, tmp_path: Path) -> None:
+    """It is left running, in a session of its own, and can print as much as before; at its end no
+    zombie stays.
+    """
+    pid, go, sent = tmp_path / "pid", tmp_path / "go", tmp_path / "sent"
+    for fifo in (pid, go, sent):
+        os.mkfifo(fifo)
+    script = f"echo $$ > {pid}; cat {go}; seq 100000; seq 9 >&2; echo $? > {sent}"
+    assert detached(script, 0.05) is None
+    number = int(pid.read_text())
+    assert os.getsid(number) == number
+    go.write_text("")
+    assert sent.read_text() == "0\n"
+    until = time.monotonic() + 30
+    while Path(f"/proc/{number}").exists() and time.monotonic() < until:
+        time.sleep(0.005)
+    assert not Path(f"/proc/{number}").exists()

@@ -1,0 +1,154 @@
+"""`mta ages` beside qshape: recorded tables, and those of a real server."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from engine.formats.postfix.lines import parse_line, task_of
+from engine.index.age_table import BOUNDS_MINUTES, AgeRow, Ages, query_ages
+from engine.index.filter_language import parse_filter
+from engine.index.reader import Reader
+from engine.index.schema import Query
+from engine.index.writer import Writer
+from engine.model import State, Task
+from engine.programs.mail_server import ListedMail
+from tests import command
+from tests.json_answers import parse_answers
+from tests.postfix_server import running_instance
+from tests.tables import each
+from tui.cli.mta.ages import table_lines
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "postfix"
+NOW = 1_795_825_113.0
+"""When the tables and the listing were made."""
+
+
+def listed_tasks() -> list[Task]:
+    """The tasks of the listing."""
+    tasks = []
+    for line in (GOLDEN / "postqueue-j.74.jsonl").read_bytes().splitlines():
+        mail = parse_line(1, line)
+        assert isinstance(mail, ListedMail)
+        task = task_of(mail.id, mail.record, lambda *_: False, None, has_times=False)
+        assert isinstance(task, Task)
+        tasks.append(task)
+    return tasks
+
+
+def ages_of(tasks: list[Task], by: str, tmp_path: Path, filter: str = "") -> Ages:
+    """The ages of pending tasks."""
+    path = str(tmp_path / "index")
+    with closing(Writer(path)) as writer, closing(Reader(path)) as reader:
+        writer.add_scanned(tasks)
+        query = Query(State.PENDING, parse_filter(filter))
+        return query_ages(reader, query, by, NOW, most=-1)
+
+
+def rows_of(text: str) -> list[list[str]]:
+    """The words of each row below the titles; rows of one count are in no order."""
+    return sorted(line.split() for line in text.splitlines()[1:])
+
+
+@each(
+    ("by", "file"),
+    [("destination", "qshape.deferred.txt"), ("sender-domain", "qshape-s.deferred.txt")],
+)
+def test_a_table_has_the_rows_of_qshape(by: str, file: str, tmp_path: Path) -> None:
+    """A recorded listing of 74 messages gives the recorded tables: each number of each row, the
+    same width, the total first and the rows with most in front."""
+    theirs = (GOLDEN / file).read_text()
+    ages = ages_of(listed_tasks(), by, tmp_path)
+
+    ours = list(table_lines("deferred", ages))
+
+    assert rows_of("\n".join(ours)) == rows_of(theirs)
+    unit = "recipients" if by == "destination" else "tasks"
+    assert ours[0].split() == ["deferred,", unit, *theirs.splitlines()[0].split()]
+    assert [len(line) for line in ours] == [len(theirs.splitlines()[0])] * len(ours)
+    counts = [int(line.split()[1]) for line in ours[1:]]
+    assert counts == sorted(counts, reverse=True)
+
+
+def test_a_filter_of_a_row_finds_its_tasks(tmp_path: Path) -> None:
+    """Each domain of the table as a filter finds the tasks with a recipient there."""
+    tasks = listed_tasks()
+    ages = ages_of(tasks, "destination", tmp_path)
+    path = str(tmp_path / "index")
+    with closing(Reader(path)) as reader:
+        for row in ages.rows:
+            its = {
+                task.id: sum(to.rpartition("@")[2].lower() == row.name for to in task.recipients)
+                for task in tasks
+                if task.state is State.PENDING
+            }
+            query = Query(State.PENDING, parse_filter(f"dest={row.name}"))
+            found = {task.id for task in reader.window(query, 0, 100, 0).tasks}
+            assert found == {ident for ident, number in its.items() if number}
+            assert sum(its.values()) == row.total
+
+
+def test_a_long_name_keeps_its_end(tmp_path: Path) -> None:
+    """As in qshape: a name that is too long begins with a plus sign."""
+    name = f"{'x' * 90}.example.test"
+    task = Task("a", "mail", State.PENDING, NOW, sender="a@b", recipients=(f"u@{name}",))
+    (_, _, row) = table_lines("deferred", ages_of([task], "destination", tmp_path))
+    assert len(row) == 80
+    shown = row.split()[0]
+    assert shown[0] == "+"
+    assert name.endswith(shown[1:])
+
+
+def test_the_ages_of_a_real_server_are_those_of_qshape() -> None:
+    """Beside it: by destination and by sender domain, with several recipients of one mail, upper
+    case, a bounce, and mail on hold. The JSON has the same numbers."""
+    with running_instance() as server:
+        held, *others = server.send(3, "ana@MX1.example.test")
+        others += server.send(2, "", "Other.example.TEST")
+        server.await_queue([held, *others], "deferred")
+        server.run("postsuper", "-h", "-", "deferred", stdin=f"{held}\n")
+        for words, option in (([], []), (["--by", "sender-domain"], ["-s"])):
+            theirs = server.run("qshape", *option, "deferred")
+            ours = command.run(
+                ["mta", "ages", *words, "--state", "deferred", str(server.config)],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert (theirs.returncode, ours.returncode) == (0, 0), ours.stderr
+            assert rows_of(ours.stdout) == rows_of(theirs.stdout)
+        answer = command.run(
+            ["mta", "ages", "--json", str(server.config)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    (values,) = parse_answers(answer.stdout, "mta ages")
+    assert (values["unit"], values["bounds"]) == ("recipients", list(BOUNDS_MINUTES))
+    assert values["state"] == "pending"  # deferred, incoming and maildrop
+    assert sum(values["total"]) == 4
+    rows = {name: sum(counts) for name, counts in values["rows"].items()}
+    assert rows == {"far.example.test": 2, "other.example.test": 2}
+
+
+def test_another_key_is_refused() -> None:
+    """The keys are named."""
+    ended = command.run(
+        ["mta", "ages", "--by", "colour", "/etc/postfix"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 64
+    assert "--by colour: expected one of destination, group, kind" in ended.stderr
+
+
+@pytest.mark.parametrize("total", [7, 1_234_567])
+def test_columns_have_room_for_their_numbers(total: int) -> None:
+    """Columns are one cell wider than the largest number, at least three cells."""
+    row = AgeRow("TOTAL", (total,) + (0,) * 9)
+    lines = list(table_lines("deferred", Ages("sender", (row,), row, 0)))
+    assert {len(line) for line in lines} == {80}
+    assert f" {total} " in lines[1]
