@@ -126,9 +126,17 @@ def find_daemon(exim: Exim) -> Daemon:
         pids = [line.decode("utf-8", "replace").rpartition("/")[2] for line in out]
         found = _command_lines(exim, _with_our_root(exim, pids[:MAX_PROCESSES]))
     daemons = {pid: words for pid, words in found.items() if _is_daemon(words)}
-    options = [word for words in daemons.values() for word in words if word.startswith("-q")]
-    interval = next((one.lstrip("-qfil") for one in options if one[-1:].isalpha()), "")
+    interval = next(filter(None, map(_interval_of, daemons.values())), "")
     return Daemon(tuple(map(int, daemons)), interval, is_known or bool(daemons))
+
+
+def _interval_of(words: list[str]) -> str:
+    """The time between queue runs in the words of a daemon: `-q30m`, or `-q` and `30m`."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word.startswith("-q"):
+            time_text = word.lstrip("-qfil") or following
+            return time_text if lines.parse_time(time_text) else ""
+    return ""
 
 
 def _with_our_root(exim: Exim, pids: list[str]) -> list[str]:
@@ -148,8 +156,8 @@ def _command_lines(exim: Exim, pids: list[str]) -> Mapping[str, list[str]]:
 
 
 def _is_daemon(words: list[str]) -> bool:
-    has_interval = any(lines.parse_time(word.lstrip("-qfil")) for word in words if word[:2] == "-q")
-    return "exim" in posixpath.basename(words[0]) and ("-bd" in words or has_interval)
+    is_listening = any(word.startswith("-bd") for word in words)  # -bdf: in the foreground
+    return "exim" in posixpath.basename(words[0]) and (is_listening or bool(_interval_of(words)))
 
 
 def read_figures(exim: Exim, counts: QueueCounts | None) -> WholeQueueFigures:

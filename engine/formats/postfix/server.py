@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 
 from engine.formats.postfix import acts, lines
@@ -120,13 +122,16 @@ class PostfixServer(MailServer):
         """False if the times of the files cannot be read."""
         self.can_look = True
         """False if postcat may not be used."""
+        self._found: Callable[[], list[bytes]] = list
+        """The lines of find(1) that belong to the last listing."""
         self._delivering: dict[str, str] = {}
         self._envelopes: dict[str, tuple[Envelope, FileTimes]] = {}
         """Of the last look."""
         self._looked_at = 0.0
         self._far_times: tuple[float, dict[str, FileTimes]] = (-TIMES_SECONDS, {})
         self._records: Mapping[str, bytes] = {}
-        self._stale_marks: set[str] = set()
+        self._stale_marks: list[Mark] = []
+        """Those whose message the last listing did not have on hold."""
         marks.read()
         self._set_edges()
 
@@ -147,6 +152,7 @@ class PostfixServer(MailServer):
     @override
     def list_mails(self) -> Iterator[ListedMail | Problem]:
         self._marks.read()
+        self._found = self._start_find()
         program = self.instance.start("postqueue", "-j")
         number = 0
         try:
@@ -168,7 +174,7 @@ class PostfixServer(MailServer):
     def complete(self, records: dict[str, bytes]) -> Sequence[Problem]:
         """Add the times of files, and the processes that deliver; return the damaged files."""
         problems = list[Problem]()
-        for ident, times, queue in self._find_times():
+        for ident, times, queue in self._find_times(self._found()):
             record = records.get(ident)
             if record is not None and record.startswith(_HEADS.get(queue, b"?")):
                 if not record.endswith(times):
@@ -199,9 +205,9 @@ class PostfixServer(MailServer):
         """The facts of a listing; notes the marks that no message has any more."""
         queues = Counter(record[16 : record.find(b'"', 16)] for record in records.values())
         marks, hold = self._marks.read(), _HEADS[b"hold"]
-        self._stale_marks = {i for i in marks if not records.get(i, b"").startswith(hold)}
-        held = (i for i in marks if i not in self._stale_marks)
+        held = [ident for ident in marks if records.get(ident, b"").startswith(hold)]
         trashed = [i for i in held if self.summarize(i, records[i]).state is State.TRASH]
+        self._stale_marks = [marks[ident] for ident in {*marks} - {*held}]
         now = self._clock()
         return ListingFacts(
             self.is_running,
@@ -221,26 +227,41 @@ class PostfixServer(MailServer):
             can_look=self.can_look,
         )
 
-    def _find_files(self) -> list[bytes]:
-        """The lines of find(1) for the files that wait, are on hold or damaged."""
-        self.has_times = False
-        if not self.instance.can_find:
-            return []
-        found, end = self.instance.prefix.run(self.instance.find_words)
-        self.has_times = (end.status == 0 or bool(found)) and not end.limit
-        return found
+    def _start_find(self) -> Callable[[], list[bytes]]:
+        """Start find(1) for the files that wait, are on hold or damaged, beside the listing. Call
+        what is returned to wait for its lines."""
+        self.has_times = self.instance.can_find
+        found: list[bytes] = []
 
-    def _find_times(self) -> Iterator[tuple[str, bytes, bytes]]:
-        """Yield id, `MTIME CTIME MODE` and queue of these files."""
-        start = len(os.fsencode(self.instance.queue_folder)) + 1
-        for line in self._find_files():
-            fields = line.split(b"_", 3)
-            if len(fields) == 4:
-                mtime, ctime, mode, path = fields
-                seconds = mtime.partition(b".")[0], ctime.partition(b".")[0]
-                folders, _, name = path[start:].rpartition(b"/")
-                times = b"%b %b %b" % (*seconds, mode)
-                yield name.decode("ascii", "replace"), times, folders.partition(b"/")[0]
+        def find() -> None:
+            with suppress(Unavailable):
+                lines, end = self.instance.prefix.run(self.instance.find_words)
+                if not end.limit and (lines or end.status == 0):
+                    found.extend(lines)
+                    return
+            self.has_times = False
+
+        thread = threading.Thread(target=find, name="spooldeck-find", daemon=True)
+        if self.has_times:
+            thread.start()
+
+        def result() -> list[bytes]:
+            if thread.ident is not None:
+                thread.join()
+            return found
+
+        return result
+
+    def _find_times(self, found: Iterable[bytes]) -> Iterator[tuple[str, bytes, bytes]]:
+        """Yield id, `MTIME_CTIME_MODE` and queue of these files."""
+        start = len(
+            os.fsencode(self.instance.queue_folder)
+        )  # without its first slash, with one more
+        for line in found:
+            times, _, path = line.partition(b"_/")
+            path = path[start:]
+            ident = path[path.rfind(b"/") + 1 :].decode("ascii", "replace")
+            yield ident, times, path[: path.find(b"/")]
 
     def _find_delivering(self, ids: Sequence[str]) -> dict[str, str]:
         """The PIDs of the processes that deliver these active messages: each has a shared lock on
@@ -264,6 +285,7 @@ class PostfixServer(MailServer):
     def fingerprint(self) -> bytes:
         """Of the lines of the listing and of the times of files, which are not parsed."""
         digest, active = blake2b(repr(self._marks.version()).encode()), []
+        found = self._start_find()
         program = self.instance.start("postqueue", "-j")
         try:
             for line in program.lines():
@@ -274,8 +296,7 @@ class PostfixServer(MailServer):
             program.close()
         if program.end is not None and (why := self.instance.why_failed(program.end)):
             raise Unavailable(why)
-        for line in self._find_files():
-            digest.update(line)
+        digest.update(b"\n".join(found()))
         parsed = (parse_line(0, line) for line in active)
         ids = [mail.id for mail in parsed if isinstance(mail, ListedMail)]
         digest.update(repr(self._find_delivering(ids)).encode())
@@ -356,8 +377,9 @@ class PostfixServer(MailServer):
         if not self.instance.is_local:
             moment, known = self._far_times
             if time.monotonic() > moment + TIMES_SECONDS:
-                found = ((ident, parse_times(text)) for ident, text, _ in self._find_times())
-                known = {ident: times for ident, times in found if times is not None}
+                found = self._find_times(self._start_find()())
+                times = ((ident, parse_times(text)) for ident, text, _ in found)
+                known = {ident: its for ident, its in times if its is not None}
                 self._far_times = time.monotonic(), known
             return known
         all_times = {}

@@ -160,3 +160,13 @@ def test_an_exim_without_named_queues_purges_nothing(
         assert store.swap(task, task._replace(state=State.HELD))
     finally:
         store.close()
+
+
+def test_the_doctor_of_a_name_that_is_not_configured(exim: EximServer, state: Path) -> None:
+    """A place whose name `via` does not have is one finding with the names that it has."""
+    setup = setup_of(exim, state)
+    setup = setup._replace(address=setup.address._replace(text="exim://other/var/spool/exim4"))
+
+    ((check, finding),) = check_place(setup)
+
+    assert check == "program" and "jail" in finding.problem
