@@ -67,6 +67,9 @@ DEFAULT_UNDO = "24 h, by any operator (u)"
 UNDO_OF_REQUEST = "none: the server does it for good"
 """Shown if all edges are requests that cannot be undone."""
 
+NO_UNDO = "none: no one can take it back"
+"""Shown if the format makes the change for good, although the verb has an undo elsewhere."""
+
 SENT_AS_REQUEST = "sent as a request: the server decides"
 """Shown where `Edge.exact` is False."""
 
@@ -240,10 +243,19 @@ def _transition_lines(
     return lines
 
 
+def is_final(counts: PlanCounts) -> bool:
+    """True if the format cannot undo what the verb can be undone of elsewhere."""
+    edges = [would.edge for would in counts.transitions]
+    is_undoable = not edges or any(edge.undoable or not edge.exact for edge in edges)
+    return VERBS[counts.plan.verb].is_undoable and not is_undoable
+
+
 def _undo_text(counts: PlanCounts, view: PlanView) -> str:
     edges = [would.edge for would in counts.transitions]
     if edges and not any(edge.exact or edge.undoable for edge in edges):
         return UNDO_OF_REQUEST
+    if is_final(counts):
+        return NO_UNDO
     return view.undo or UNDO_TEXTS.get(counts.plan.verb, DEFAULT_UNDO)
 
 

@@ -24,6 +24,7 @@ from tui.plan.plan_lines import (
     PLAN_ROW_FIELDS,
     UNDO_TEXTS,
     PlanView,
+    is_final,
     plan_lines,
     plan_row_values,
     result_lines,
@@ -138,6 +139,7 @@ class PlanScreen(ConfirmScreen):
         """The count, for a plan with several tasks or one that cannot be undone."""
         amount = self.facts.amount
         safe = amount <= 1 and VERBS[self.facts.plan.verb].is_undoable
+        safe = safe and not (self.facts.counts is not None and is_final(self.facts.counts))
         return "" if safe else str(amount)
 
     def why_not_applicable(self) -> str:
@@ -161,6 +163,7 @@ class PlanScreen(ConfirmScreen):
         facts, verb = self.facts, self.facts.plan.verb
         # What ran cannot be undone.
         is_undoable = VERBS[verb].is_undoable and verb not in UNDO_TEXTS
+        is_undoable = is_undoable and not (facts.counts is not None and is_final(facts.counts))
         words = super().describe()._replace(stage=PlanWords().stage, is_undoable=is_undoable)
         if self._run is not None:
             done, planned = sum(self._run.counts.values()), len(facts.plan.rows)
