@@ -42,6 +42,8 @@ console.places      | 20 places of 50k, all followed: <= 120 MiB, idle <= 1 % CP
 logs.first_screen   | 1 GiB <= 1.2 x 1 MiB
 logs.search         | literal search in 1 GiB: <= 1.5 x `grep -F`
 logs.level          | level filter on 1 GiB: <= 3 x `grep -F`
+mail_logs.trail     | trail in 1 GiB of mail log: <= 3 x `grep -F` of its word
+mail_logs.reasons   | reasons in 64 MiB of mail log: <= 2 x `grep -F` + 1 s
 mail.kannader       | worker, concurrency 1 / 4: <= 1.5 x a bare smtplib loop, same fsyncs
 queues.bullmq_worker | no-op: <= 1.0 x / <= 1.11 x Node 6 at concurrency 1 / 10; <= 0.25 x Python
 jobs.bullmq_scan    | CPU <= 1.5 x, server's <= 1.2 x the script, <= 0.1 x getJobs; a call <= 10 ms

@@ -667,6 +667,13 @@ def test_ids_in_a_line(text: str, ids: list[str]) -> None:
     assert list(view.possible_ids(text))[:1] == ids
 
 
+@each("id", ["4D9752DA018", "4jbqgC5jmFzRbcm", "1xX5UE-0003Hr-2I", "1xX5vI-000000008F7-2KwE"])
+def test_ids_before_a_colon_or_a_blank_may_be_of_a_task(id: str) -> None:
+    """Lines of mail servers begin with the id of a message, behind host and program or not."""
+    assert id in view.possible_ids(f"mx1 mta/smtp[26429]: {id}: to=<a@example.test>")
+    assert id in view.possible_ids(f"{id} == a@example.test R=r T=t defer (111): refused")
+
+
 # Printed
 
 
