@@ -22,8 +22,8 @@ GROUP_COLUMNS = {
     **{"sender": "sender", "sender-domain": "sender_domain", "account": "account"},
 }
 """What tasks can be grouped by, and the column of the index; of a destination, its domain."""
-MAIL_GROUPINGS = 3
-"""The last ones of these are of mails only."""
+TASK_GROUPINGS = tuple(GROUP_COLUMNS)[:4]
+"""Those of all tasks; the others are of mails."""
 
 FILTER_FIELDS = {
     **{"queue": "queue", "kind": "kind", "group": "group", "destination": "dest"},
@@ -118,14 +118,18 @@ def query_groups(
 ) -> GroupTable:
     """Group the tasks that match a query at `now` (epoch seconds UTC); the largest groups first, of
     tasks in the state `first` if there is one; `most` groups, -1: all. Without `by`, the first key
-    of `GROUP_COLUMNS` with more than one group is used."""
+    of `GROUP_COLUMNS` with more than one group is used, of mail the destination, not the
+    group."""
     met, values = query_condition(query, now)
-    known = GROUP_COLUMNS if reader.has_mail() else [*GROUP_COLUMNS][:-MAIL_GROUPINGS]
+    known = tuple(GROUP_COLUMNS) if reader.has_mail() else TASK_GROUPINGS
     extremes = ", ".join(f"min({GROUP_COLUMNS[key]}), max({GROUP_COLUMNS[key]})" for key in known)
     (bounds,) = reader.fetch(f"SELECT {extremes} FROM task NOT INDEXED WHERE {met}", values)
     ranges = dict(zip(known, zip(bounds[::2], bounds[1::2], strict=True), strict=True))
     several = (key for key, (low, high) in ranges.items() if low != high)
-    by = by or next(several, DEFAULT_GROUPING)
+    if not by:
+        by = next(several, DEFAULT_GROUPING)
+        if by == "group" and len(known) > len(TASK_GROUPINGS) and ranges["destination"][1]:
+            by = "destination"  # the group of a mail may be that of its first recipient alone
     groupings = tuple(key for key, (_, high) in ranges.items() if high) or (by,)
     source = counted_rows(reader, GROUP_COLUMNS[by], met, "NOT INDEXED")
     counts = [source.count_where(f"state={number}") for number in range(len(STATES))]

@@ -30,6 +30,9 @@ BAR_CELLS = 6
 STATE_FILLS, OTHER_FILL = {State.PENDING: FULL_CELL, State.ACTIVE: "▓", State.DEAD: "▒"}, "░"
 """Fill of each state's part of a bar: parts are told apart without colours, too."""
 
+MAX_TABS = 5
+"""Groupings whose titles a narrow frame has room for."""
+
 LABEL_CELLS = 11
 COUNT_CELLS = 5
 NO_FACTS: Mapping[str, GroupFacts] = {}
@@ -188,7 +191,8 @@ def task_lines(
     limit: AttemptLimit = attempts_allowed,
 ) -> list[Line]:
     """Some tasks of a group under a title. `limit`: maximum attempts of each task."""
-    shape = task_columns(state, width, longest=id_cells(tasks), limit=limit)
+    mailed = any(task.sender for task in tasks)
+    shape = task_columns(state, width, longest=id_cells(tasks), limit=limit, mailed=mailed)
     where = TaskContext()
     return [
         heading_line(f"{title}, newest first", width),
@@ -207,9 +211,13 @@ def others_line(table: GroupTable, width: int) -> list[Line]:
 
 
 def tabs_line(table: GroupTable, titles: Mapping[str, str] = {}) -> Line:
-    """The groupings by their titles, the open one marked."""
-    styles = {table.by: "chip-accent"}
-    return tuple((f" {titles.get(by, by)} ", styles.get(by, "muted")) for by in table.groupings)
+    """The groupings by their titles, the open one marked; of many only those beside it."""
+    styles, shown = {table.by: "chip-accent"}, table.groupings
+    if len(shown) > MAX_TABS and table.by in shown:
+        at = shown.index(table.by)
+        shown = tuple(shown[(at + step) % len(shown)] for step in (-1, 0, 1))
+    tabs = tuple((f" {titles.get(by, by)} ", styles.get(by, "muted")) for by in shown)
+    return tabs if shown == table.groupings else (("< ", "muted"), *tabs, (" >", "muted"))
 
 
 def merge_rings(table: GroupTable, facts: Mapping[str, GroupFacts], ring: str) -> GroupTable:

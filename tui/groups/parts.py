@@ -267,6 +267,7 @@ class TaskGroups(GroupParts[TaskGroup]):
         super().__init__(session, context, screen, query, aim)
         self.by = aim.partition("=")[0]
         """The grouping that was chosen; "" for the default one."""
+        self._is_turned = False
 
     @property
     def _title(self) -> str:
@@ -277,6 +278,7 @@ class TaskGroups(GroupParts[TaskGroup]):
         """Choose the previous or next grouping."""
         offered = self._latest.table.groupings
         self.by = offered[(offered.index(self._latest.table.by) + step) % len(offered)]
+        self._is_turned = True
 
     async def read(self) -> Sequence[TaskGroup]:
         """The groups of all tasks that match the filter, in any state."""
@@ -287,6 +289,8 @@ class TaskGroups(GroupParts[TaskGroup]):
             latest = await read_groups(self.session, query, "", state)
             self.notice = f"{view.no_values(self.by)}: by {latest.table.by}"
         self._latest, self.by = latest, latest.table.by
+        if self._is_turned and latest.table.groups:  # no row of the grouping before is here
+            self.aim, self._is_turned = self.key_of(latest.table.groups[0]), False
         return latest.table.groups
 
     def version(self) -> tuple[object, ...]:

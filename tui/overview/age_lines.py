@@ -83,9 +83,9 @@ def table_lines(ages: Ages, cursor: AgeCell | None, width: int, names: int) -> l
         if row is not None:
             is_cursor_row = cursor is not None and cursor._replace(column=0) == at
             column = cursor.column if is_cursor_row and cursor is not None else -1
-            line = _line(
-                row, row_label(ages, at, names), column, cell=cell, room=room, largest=largest
-            )
+            fit = fit_text if ages.by in ("sender", "account") else fit_text_end
+            label = fit(row_label(ages, at, names), room)
+            line = _line(row, label, column, cell=cell, largest=largest)
             rows.append(cut_line(line, width))
     return rows
 
@@ -105,10 +105,10 @@ def row_label(ages: Ages, cell: AgeCell, names: int) -> str:
     return safe_line(cell.name) or "(none)"
 
 
-def _line(row: AgeRow, label: str, column: int, cell: int, room: int, largest: int) -> Line:
+def _line(row: AgeRow, label: str, column: int, cell: int, largest: int) -> Line:
     sign = CURSOR if column >= 0 else " "
-    total = "strong" if label == TOTAL else ""
-    runs: list[tuple[str, str]] = [(f"{sign}  ", "accent"), (fit_text_end(label, room), total)]
+    total = "strong" if label.rstrip() == TOTAL else ""
+    runs: list[tuple[str, str]] = [(f"{sign}  ", "accent"), (label, total)]
     for at in range(AGE_CLASSES + 1):
         number, width = cell_count(row, at), _cell_width(at, cell)
         text = fit_count(number, cell - 1) if number else "."

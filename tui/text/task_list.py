@@ -12,6 +12,7 @@ from engine.model import (
     State,
     Task,
     attempts_allowed,
+    count_recipients,
 )
 from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
@@ -27,7 +28,7 @@ from tui.text.lines import (
 )
 from tui.text.styles import cursor_line
 from tui.text.table import COLUMN_GAP_CELLS, REST, Column, Table
-from tui.text.task_fields import is_number, recipients_text
+from tui.text.task_fields import is_number
 from tui.text.times import format_minutes
 
 SHORT_ID_CELLS = 8
@@ -80,8 +81,20 @@ def _sender(row: ListedTask) -> Run:
     return safe_line(row.task.sender), ""
 
 
-def _recipients(row: ListedTask) -> Run:
-    return safe_line(recipients_text(row.task)), ""
+@lru_cache(maxsize=16)  # equal columns have the same cell
+def _recipients_cell(cells: int) -> TaskCell:
+    """The first recipient, if it fits, else its domain, and the number of the others."""
+
+    def recipients(row: ListedTask) -> Run:
+        if not row.task.recipients:
+            return "", ""
+        first, more = safe_line(row.task.recipients[0]), count_recipients(row.task) - 1
+        others = f" +{more:,}" if more else ""
+        if cells_of(first) + len(others) > cells:
+            first = first[max(0, first.rfind("@")) :]
+        return fit_text(first, min(cells_of(first), cells - len(others))) + others, ""
+
+    return recipients
 
 
 def _error(row: ListedTask) -> Run:
@@ -171,7 +184,7 @@ def task_columns(
     tasks have destinations (not in every store). `longest`: cells of the longest id (`id_cells`).
     `worded`: tasks have a word that is more exact than their state. `limit`: maximum attempts of
     each task. `kinds`: cells of the longest kind. `mailed`: tasks are mails; where the width lacks
-    for them, kind and attempts make room."""
+    for their addresses, kind and attempts make room."""
     if width < NARROW_COLUMNS:
         return _narrow(state, width)
     if state is State.TRASH:
@@ -191,7 +204,7 @@ def task_columns(
     if worded:
         fixed = (*fixed[:2], Column("STATE", 7, _word), *fixed[2:])
     if mailed:
-        return _with_rest(_mail_columns(fixed, width), _what_column(state, 16), width)
+        return _with_rest(_mail_columns(fixed, width), _what_column(state), width)
     room = width - Table(fixed).cells - COLUMN_GAP_CELLS
     if destined and room >= 90:
         where = Column("DESTINATION", 20, _destination, keeps_end=True, order="destination")
@@ -204,16 +217,21 @@ def task_columns(
     return _with_rest(fixed, Column("ERROR", 9, _error, order="error", grows=REST), width, more)
 
 
+_MAIL_WIDTHS = {"KIND": 130, "TRIES": 100, "BY": 90}
+"""Columns that a list of mails lacks if it is narrower: addresses say more."""
+
+
 def _mail_columns(
     columns: Sequence[Column[ListedTask]], width: int
 ) -> tuple[Column[ListedTask], ...]:
-    """The columns of mails: their addresses after the others."""
-    ranks = {"KIND": 3, "TRIES": 2, "BY": 1}
-    cells = max(10, min(28, width // 6))
+    """The columns of mails: their addresses after the others, each as wide as the error."""
+    columns = [column for column in columns if width >= _MAIL_WIDTHS.get(column.title, 0)]
+    room = width - Table(columns).cells - 3 * COLUMN_GAP_CELLS
+    cells = max(8, min(28, room // 3))
     return (
-        *(column._replace(rank=ranks.get(column.title, 0)) for column in columns),
-        Column("FROM", cells, _sender, shrinks=5, order="sender"),
-        Column("TO", cells, _recipients, keeps_end=True, shrinks=5, order="destination"),
+        *columns,
+        Column("FROM", cells, _sender, order="sender"),
+        Column("TO", cells, _recipients_cell(cells), order="destination"),
     )
 
 
@@ -284,7 +302,7 @@ def trash_columns(
         Column("EXPIRES", 9, expires, right=True),
     )
     if mailed:
-        return _with_rest(_mail_columns(fixed, width), _what_column(State.TRASH, 16), width)
+        return _with_rest(_mail_columns(fixed, width), _what_column(State.TRASH), width)
     return _with_rest(fixed, _what_column(State.TRASH), width)
 
 
