@@ -18,6 +18,8 @@ from engine.operations.notes import Notes
 from engine.store import Store
 from engine.system.host import HostFigures
 from engine.text.figure import UNKNOWN
+from engine.text.safe import safe_line
+from engine.text.times import format_time
 
 NO_WORKER_HINT = "no worker running: 3, then W starts one"
 """Next step if due tasks wait for a worker."""
@@ -93,6 +95,32 @@ class PlaceGroups(NamedTuple):
     """True if several tasks may have the same payload: different ones are counted."""
 
 
+class ServerState(NamedTuple):
+    """Whether the server of a place runs, which delivers by itself: no worker is started here."""
+
+    name: str
+    stopped: str
+    """That it does not run, in its own words."""
+    is_running: bool | None
+    """None: unknown."""
+    pid: int | None = None
+    since: float | None = None
+    """Epoch seconds UTC of its start; None if unknown."""
+    why: str = ""
+    """Why it is unknown whether it runs."""
+
+    def describe(self, waiting: int | None = None) -> str:
+        """In one line: which server delivers and whether it runs; `waiting` tasks wait for it."""
+        if self.is_running is False:
+            return self.stopped + (f": {waiting:,} wait" if waiting else "")
+        if self.is_running is None:
+            reason = f": {safe_line(self.why)}" if self.why else ""
+            return f"{self.name} delivers: running or not is unknown{reason}"
+        who = "" if self.pid is None else f", PID {self.pid}"
+        since = "" if self.since is None else f", since {format_time(self.since)}"
+        return f"{self.name} delivers: running{who}{since}"
+
+
 class WholeQueueFigures(NamedTuple):
     """State of a queue as a whole, in the store's words."""
 
@@ -106,6 +134,8 @@ class WholeQueueFigures(NamedTuple):
     """PIDs of the running workers, as far as known; only for a place without a lock."""
     has_worker: bool | None = None
     """True if a worker of any program runs here; None if unknown, or for a place with a lock."""
+    server: ServerState | None = None
+    """The state of `Place.server`; None if there is none, or it is not known yet."""
     connected: tuple[ConnectedWorker, ...] = ()
     """The workers that a server lists, which may be on other hosts."""
     failed: int | None = 0
@@ -151,6 +181,8 @@ class Place(NamedTuple):
     """Command that starts a worker; empty if none."""
     no_worker: str = ""
     """Why no worker can be started; "" if one can, or that is unknown."""
+    server: str = ""
+    """The server that delivers its tasks by itself: no worker is expected; "" if workers do."""
     recovery_command: tuple[str, ...] = ()
     """Command that frees the lock of a stuck or dead holder, before `LockEvidence.identity`."""
     has_handler: Callable[[str], bool] | None = None
@@ -236,6 +268,14 @@ class Place(NamedTuple):
     def group_titles(self) -> Mapping[str, str]:
         """Names of groupings that differ from those of the index."""
         return {} if self.groups is None else self.groups.titles
+
+    def describe_server(self, figures: WholeQueueFigures, waiting: int | None = None) -> str:
+        """What delivers here and whether it runs, or why no worker can; "" if a worker can."""
+        if figures.server is not None:
+            return figures.server.describe(waiting)
+        if self.server:
+            return f"{self.server} delivers" + f": {figures.unknown}" * bool(figures.unknown)
+        return f"no worker here: {self.no_worker}" if self.no_worker else ""
 
     @property
     def no_lock(self) -> str:

@@ -4,19 +4,18 @@ disk; and the warnings that become alerts."""
 from __future__ import annotations
 
 import posixpath
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from engine.formats.exim import lines, rules
 from engine.formats.exim.programs import Exim
-from engine.places.place import WholeQueueFigures
+from engine.places.place import ServerState, WholeQueueFigures
+from engine.programs.server_watch import LastCounts, count_free_bytes
 from engine.text.figures import format_bytes, format_count
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
 
-WATCH_SECONDS = 20.0
-"""Seconds for which facts are current."""
+SERVER = "Exim"
 MAX_PROCESSES = 50
 """Processes of Exim whose command lines are read."""
 SPACE_FACTOR = 1.5
@@ -38,11 +37,8 @@ class QueueCounts(NamedTuple):
     """Those in the trash queue that we did not move there."""
 
 
-class LastListing:
-    """The counts of the last listing of a place in this process; one thread sets them at a time."""
-
-    def __init__(self) -> None:
-        self.counts: QueueCounts | None = None
+class LastListing(LastCounts[QueueCounts]):
+    """The counts of the last listing of a place in this process."""
 
     def count(
         self, records: Mapping[str, bytes], limits: rules.HoldLimits, hours: float, now: float
@@ -68,34 +64,6 @@ class LastListing:
                 numbers["by_hand"] += by not in ("", "spooldeck")
                 numbers["overdue"] += by == "spooldeck" and is_old
         self.counts = QueueCounts(**numbers)
-
-
-class EximWatch:
-    """Facts about one Exim, read at most once in `WATCH_SECONDS`, from any thread. It runs no Exim:
-    with `+arguments` each call of it would write a line into the main log."""
-
-    def __init__(
-        self,
-        open_exim: Callable[[], Exim],
-        listing: LastListing,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        """`open_exim` finds the program, and is called once."""
-        self._open, self._listing, self._clock = open_exim, listing, clock
-        self._exim: Exim | None = None
-        self._due, self._figures = float("-inf"), WholeQueueFigures()
-
-    def figures(self) -> WholeQueueFigures:
-        """The facts and warnings.
-
-        Raises:
-            Unavailable: Exim cannot be found.
-        """
-        if time.monotonic() >= self._due:
-            exim = self._exim = self._exim or self._open()
-            self._figures = read_figures(exim, self._listing.counts)
-            self._due = time.monotonic() + WATCH_SECONDS
-        return self._figures
 
 
 class Daemon(NamedTuple):
@@ -161,8 +129,6 @@ def read_figures(exim: Exim, counts: QueueCounts | None) -> WholeQueueFigures:
             warnings.append("no queue runner: no process has -q with a time, deferred mail waits")
     elif daemon.is_known:
         rows.append(("daemon", "none"))
-        waits = "" if counts is None else f", {format_count(counts.waiting, 'message')} waiting"
-        warnings.append(f"no Exim daemon runs{waits}")
     else:
         rows.append(("daemon", "? (its processes cannot be read)"))
     if counts is None:
@@ -171,10 +137,22 @@ def read_figures(exim: Exim, counts: QueueCounts | None) -> WholeQueueFigures:
         rows += _count_rows(counts)
         warnings += _count_warnings(counts)
     warnings += [*setting_warnings(exim), *panic_warnings(exim), *space_warnings(exim)]
-    is_running = True if daemon.pids else (False if daemon.is_known else None)
+    state = server_state(daemon)
     return WholeQueueFigures(
-        tuple(rows), tuple(warnings), workers=daemon.pids, has_worker=is_running
+        tuple(rows),
+        tuple(warnings),
+        workers=() if exim.prefix.words else daemon.pids,
+        has_worker=state.is_running,
+        server=state,
     )
+
+
+def server_state(daemon: Daemon) -> ServerState:
+    """Whether a daemon runs."""
+    is_running = True if daemon.pids else (False if daemon.is_known else None)
+    pid = daemon.pids[0] if daemon.pids else None
+    why = "" if daemon.is_known else "its processes cannot be read"
+    return ServerState(SERVER, "no Exim daemon runs", is_running, pid, why=why)
 
 
 def _count_rows(counts: QueueCounts) -> Iterator[tuple[str, str]]:
@@ -218,13 +196,10 @@ def panic_warnings(exim: Exim) -> Iterator[str]:
 def space_warnings(exim: Exim) -> Iterator[str]:
     """Little free space for the spool, compared with check_spool_space."""
     least = lines.parse_bytes(exim.settings.get("check_spool_space", ""))
-    answer = exim.other("df", "-Pk", exim.spool)
-    fields = answer[-1].split() if len(answer) > 1 else []
-    if least and len(fields) >= 4 and fields[3].isdigit():
-        free = int(fields[3]) * 1024
-        if free < SPACE_FACTOR * least:
-            limit = format_bytes(least)
-            yield f"{format_bytes(free)} free for the spool: below {limit} Exim takes no mail"
+    free = count_free_bytes(exim.prefix, exim.spool) if least else None
+    if least and free is not None and free < SPACE_FACTOR * least:
+        limit = format_bytes(least)
+        yield f"{format_bytes(free)} free for the spool: below {limit} Exim takes no mail"
 
 
 def hold_facts(exim: Exim) -> Iterator[tuple[str, str]]:

@@ -11,6 +11,7 @@ from hashlib import blake2b
 
 from engine.formats.postfix import acts, lines
 from engine.formats.postfix.acts import RELEASE, VERBS, Verb, queue_of
+from engine.formats.postfix.facts import ListingCounts, count_listing, count_marks
 from engine.formats.postfix.instance import Instance
 from engine.formats.postfix.lines import (
     NULL_SENDER,
@@ -59,6 +60,7 @@ _SHOWN_ATTRIBUTES = (
 )
 """Named attributes of an envelope that a task shows."""
 
+_IS_DOWN = b"Mail system is down"
 _find_unknown = re.compile(
     r"^(?:\S*/)?postcat: fatal: open queue file ([^\n]+): No such file or directory$", re.M
 ).search
@@ -90,14 +92,18 @@ class PostfixServer(MailServer):
     ids_per_act = IDS_PER_ACT
 
     def __init__(
-        self, instance: Instance, marks: Marks, clock: Callable[[], float] = time.time
+        self,
+        instance: Instance,
+        marks: Marks,
+        clock: Callable[[], float] = time.time,
+        listed: Callable[[ListingCounts], None] = lambda counts: None,
     ) -> None:
-        """`clock` has epoch seconds UTC.
+        """`clock` has epoch seconds UTC; `listed` is called with the counts of each listing.
 
         Raises:
             Unavailable: the marks of the trash cannot be read.
         """
-        self.instance, self._marks, self._clock = instance, marks, clock
+        self.instance, self._marks, self._clock, self._listed = instance, marks, clock, listed
         self.is_running = True
         """False once a listing has shown that the master process does not run."""
         self.warnings: tuple[str, ...] = ()
@@ -148,13 +154,14 @@ class PostfixServer(MailServer):
             yield Problem(f"postqueue line {skipped}", "longer than 16 MiB: skipped")
         texts = end.errors.decode("utf-8", "replace").splitlines()
         self.warnings = tuple(line for line in texts if line.strip())
-        self.is_running = not any("Mail system is down" in line for line in self.warnings)
+        self.is_running = _IS_DOWN not in end.errors
 
     @override
     def complete(self, records: dict[str, bytes]) -> Sequence[Problem]:
         """Add the times of files, and the processes that deliver; return the damaged files."""
-        problems, heads = (
+        problems, dues, heads = (
             list[Problem](),
+            list[bytes](),
             {
                 f"{self.instance.queue_folder}/{name}".encode(): head
                 for name, head in _HEADS.items()
@@ -163,6 +170,8 @@ class PostfixServer(MailServer):
         for ident, times, folder in self._find_times():
             record = records.get(ident)
             if record is not None and record.startswith(heads.get(folder, b"?")):
+                if folder.endswith(b"/deferred"):
+                    dues.append(times)
                 if not record.endswith(times):
                     records[ident] = b"%b\n%b" % (record.partition(b"\n")[0], times)
             elif folder.endswith(b"/corrupt") and self.is_id(ident):
@@ -175,10 +184,24 @@ class PostfixServer(MailServer):
         for ident in active:
             line, pid = records[ident].partition(b"\n")[0], self._delivering.get(ident, "")
             records[ident] = b"%b\n%b" % (line, pid.encode()) if pid else line
-        held = (i for i, record in records.items() if record.startswith(_HEADS["hold"]))
-        self._stale_marks = {*self._marks.read()} - {*held}
+        held = {i for i, record in records.items() if record.startswith(_HEADS["hold"])}
+        marks = self._marks.read()
+        self._stale_marks = {*marks} - held
         self._records = records
         self._set_edges()
+        states = {i: self.state_of(i, records[i]) for i in marks if i in records}
+        trashed_at, released_at = count_marks(marks, states)
+        self._listed(
+            count_listing(records, held)._replace(
+                trashed_at=trashed_at,
+                released_at=released_at,
+                damaged=tuple(one.where.rpartition("/")[2] for one in problems),
+                # Times of ten digits are in the order of their bytes.
+                oldest_due=float(min(dues).partition(b" ")[0]) if dues else None,
+                is_running=self.is_running,
+                warnings=self.warnings,
+            )
+        )
         return problems
 
     def _find_files(self) -> list[bytes]:
@@ -232,8 +255,11 @@ class PostfixServer(MailServer):
                     active.append(line)
         finally:
             program.close()
-        if program.end is not None and (why := self.instance.why_failed(program.end)):
+        end = program.end
+        assert end is not None
+        if why := self.instance.why_failed(end):
             raise Unavailable(why)
+        digest.update(repr(_IS_DOWN in end.errors).encode())  # what may be done differs then
         for line in self._find_files():
             digest.update(line)
         parsed = (parse_line(0, line) for line in active)

@@ -20,16 +20,19 @@ def figures_of(exim: EximServer, state: Path, counts: QueueCounts | None) -> Who
 
 
 def test_no_daemon_is_a_warning(exim: EximServer, state: Path) -> None:
-    """Without a daemon the warning has the number of waiting messages; with one, its PID and the
-    time between queue runs are shown."""
+    """Without a daemon it is stopped; with one, its PID and the time between queue runs are
+    shown."""
     without = figures_of(exim, state, QueueCounts(waiting=12))
     pid = exim.start("17m")
     running = figures_of(exim, state, None)
 
-    assert without.warnings == ("no Exim daemon runs, 12 messages waiting",)
+    assert without.server is not None and running.server is not None
+    assert without.server.describe(12) == "no Exim daemon runs: 12 wait"
+    assert without.warnings == ()
     assert without.has_worker is False
     assert running.warnings == ()
-    assert running.workers == (pid,)
+    assert running.server.describe() == f"Exim delivers: running, PID {pid}"
+    assert running.workers == ()  # it is behind a prefix: the PID is none of this host
     assert dict(running.rows)["queue run"] == "every 17m"
     assert dict(running.rows)["frozen"] == "? (not listed yet)"
 
@@ -39,7 +42,8 @@ def test_a_daemon_is_found_without_its_pid_file(exim: EximServer, state: Path) -
     pid = exim.start()
     (exim.spool / "exim.pid").unlink()
 
-    assert pid in figures_of(exim, state, None).workers
+    server = figures_of(exim, state, None).server
+    assert server is not None and server.pid == pid
 
 
 def test_settings_and_logs_are_warnings(exim: EximServer, state: Path) -> None:

@@ -1,0 +1,247 @@
+"""Facts about one Postfix instance for the console: its master process, its queues, suspended
+destinations, the trash, damaged files, settings, disk and log; and the warnings that become alerts.
+
+What a listing shows is counted when the store lists; `postfix status` is never run, as it writes
+into the mail log."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import NamedTuple
+
+from engine.formats.postfix.acts import KEPT_SECONDS
+from engine.formats.postfix.instance import Instance
+from engine.formats.postfix.lines import SUSPENDED_PREFIX, domain_of
+from engine.formats.postfix.log_lines import mail_log
+from engine.formats.postfix.marks import MARGIN_SECONDS, Mark
+from engine.model import State
+from engine.places.place import ServerState, WholeQueueFigures
+from engine.programs.mail_log import MailLog
+from engine.programs.server_watch import (
+    LogEnd,
+    ServerProcess,
+    count_free_bytes,
+    find_process,
+    read_log_end,
+)
+from engine.text.figures import format_bytes, format_count
+from engine.text.safe import safe_line
+from engine.text.times import describe_limit, format_rough_duration
+
+SERVER = "Postfix"
+_NONE_OPEN = b'"recipients": []}'
+QUEUES = {"m": "maildrop", "i": "incoming", "a": "active", "d": "deferred", "h": "hold"}
+"""By the first letter of a queue in a record."""
+_first_letter = itemgetter(len(b'{"queue_name": "'))
+
+MANY_INCOMING = 1000
+"""Messages in `incoming` from which the queue manager is the bottleneck."""
+SPACE_FACTOR = 1.5
+SILENT_SECONDS = 900.0
+"""Seconds without a line of the queue manager after which it is silent, if mail is due."""
+OPEN_SECONDS = 300.0
+"""Seconds after which the settings are read again."""
+EXAMINED = 2000
+"""Suspended messages whose destinations are counted."""
+MAX_NAMED = 3
+"""Names in one fact."""
+
+_SUSPENDED = b'"delay_reason": "%b' % SUSPENDED_PREFIX.encode()
+_find_suspended = re.compile(rb'\{"address": "([^"\\]*(?:\\.[^"\\]*)*)", %b' % _SUSPENDED).findall
+
+
+class ListingCounts(NamedTuple):
+    """What the last listing of this process has shown."""
+
+    queues: Mapping[str, int]
+    """Messages by queue."""
+    suspended: int = 0
+    """Messages with a destination that the queue manager has stopped to ask."""
+    destinations: tuple[tuple[str, int], ...] = ()
+    """The domains of the first `EXAMINED` of them with their recipients, the most first."""
+    delivered: int = 0
+    """Held ones without an open recipient: they were delivered all the same."""
+    trashed_at: tuple[float, ...] = ()
+    """When each message in the trash was purged, epoch seconds UTC."""
+    released_at: tuple[float, ...] = ()
+    """When each purged message that another operator has released since was purged."""
+    damaged: tuple[str, ...] = ()
+    """Ids of files in the queue `corrupt`."""
+    oldest_due: float | None = None
+    """The earliest time of a next attempt, epoch seconds UTC; None if there is none, or unknown."""
+    is_running: bool = True
+    warnings: tuple[str, ...] = ()
+    """What the listing wrote to standard error."""
+
+    @property
+    def waiting(self) -> int:
+        """Messages that Postfix is to deliver."""
+        return sum(number for queue, number in self.queues.items() if queue != "hold")
+
+
+def count_listing(records: Mapping[str, bytes], held: Iterable[str]) -> ListingCounts:
+    """Count the records of a listing by queue, and those with suspended destinations; `held` are
+    the ids in the queue `hold`."""
+    letters = Counter(map(_first_letter, records.values()))
+    suspended = [record for record in records.values() if _SUSPENDED in record]
+    domains = Counter[str]()
+    for record in suspended[:EXAMINED]:
+        found = _find_suspended(record)
+        domains.update(domain_of(one.decode("utf-8", "replace")) for one in found)
+    return ListingCounts(
+        {name: letters[ord(letter)] for letter, name in QUEUES.items()},
+        suspended=len(suspended),
+        destinations=tuple(domains.most_common()),
+        delivered=sum(_NONE_OPEN in records[ident] for ident in held),
+    )
+
+
+def count_marks(
+    marks: Mapping[str, Mark], states: Mapping[str, State]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The times of the marks of messages that are in the trash, and of those that are listed and
+    are not: another operator has released them, or put them on hold again."""
+    times = tuple(marks[ident].at for ident, state in states.items() if state is State.TRASH)
+    others = tuple(marks[ident].at for ident, state in states.items() if state is not State.TRASH)
+    return times, others
+
+
+def log_of(instance: Instance) -> MailLog:
+    """The log that its settings name."""
+    settings = instance.settings
+    return mail_log(settings["maillog_file"], settings["syslog_name"], instance.prefix)
+
+
+def find_master(instance: Instance) -> ServerProcess:
+    """The master process, which starts all others."""
+    return find_process(instance.prefix, f"{instance.queue_folder}/pid/master.pid", "master")
+
+
+def server_state(master: ServerProcess, counts: ListingCounts | None) -> ServerState:
+    """Whether Postfix runs: by its PID file, else by what the last listing has shown."""
+    is_running, why = master.is_running, master.why
+    if is_running is None and counts is not None:
+        is_running, why = counts.is_running, ""
+    return ServerState(
+        SERVER, f"{SERVER} is stopped", is_running, master.pid, master.since, why=why
+    )
+
+
+def read_figures(
+    instance: Instance, counts: ListingCounts | None, now: float | None = None
+) -> WholeQueueFigures:
+    """The facts of one moment; what cannot be read is unknown, and named so."""
+    now = time.time() if now is None else now
+    master = find_master(instance)
+    server = server_state(master, counts)
+    rows = [("Postfix", f"{instance.settings['mail_version']}, {instance.folder}")]
+    waiting = None if counts is None else counts.waiting
+    rows.append(("state", server.describe(waiting)))
+    delay = instance.seconds("queue_run_delay")
+    rows.append(("queue run", f"each {describe_limit(delay)}"))
+    warnings = list[str]()
+    if counts is None:
+        rows.append(("queues", "? (not listed yet)"))
+    else:
+        rows += _count_rows(counts)
+        warnings += _count_warnings(instance, counts, now)
+    if server.is_running is not False:
+        end = due_log_end(instance, counts, now)
+        warnings += silence_warnings(end, now)
+    warnings += [*setting_warnings(instance), *space_warnings(instance)]
+    pids = (master.pid,) if master.pid is not None and instance.is_local else ()
+    return WholeQueueFigures(
+        tuple(rows),
+        tuple(warnings),
+        workers=pids,
+        has_worker=server.is_running,
+        server=server,
+    )
+
+
+def _count_rows(counts: ListingCounts) -> Iterator[tuple[str, str]]:
+    queues = (f"{name} {number:,}" for name, number in counts.queues.items() if number)
+    yield "queues", ", ".join(queues) or "all empty"
+    if counts.suspended:
+        yield "suspended", _suspended_words(counts)
+    if counts.trashed_at:
+        yield "trash", f"{format_count(len(counts.trashed_at), 'message')} on hold by our marks"
+    yield from (("printed", safe_line(line)) for line in other_warnings(counts)[:MAX_NAMED])
+
+
+def other_warnings(counts: ListingCounts) -> Sequence[str]:
+    """What the listing wrote to standard error, but that Postfix is stopped."""
+    return [line for line in counts.warnings if "Mail system is down" not in line]
+
+
+def _suspended_words(counts: ListingCounts) -> str:
+    some = [safe_line(name) for name, _ in counts.destinations[:MAX_NAMED]]
+    others = len(counts.destinations) - len(some)
+    is_whole = counts.suspended <= EXAMINED
+    more = f" and {others:,}{'' if is_whole else '+'} more" if others > 0 else ""
+    return f"{format_count(counts.suspended, 'message')}: {', '.join(some)}{more}"
+
+
+def _count_warnings(instance: Instance, counts: ListingCounts, now: float) -> Iterator[str]:
+    if counts.suspended:
+        yield f"suspended, {_suspended_words(counts)}"
+    if (incoming := counts.queues["incoming"]) > MANY_INCOMING:
+        yield f"{incoming:,} incoming: the queue manager is the bottleneck"
+    limit = instance.settings["qmgr_message_active_limit"]
+    if limit.isdecimal() and (active := counts.queues["active"]) >= int(limit) > 0:
+        yield f"active queue full: {active:,} of {int(limit):,}, new mail waits too"
+    if counts.delivered:
+        words = format_count(counts.delivered, "message")
+        yield f"{words} delivered while held: L lets Postfix remove them"
+    if overdue := sum(now - at > KEPT_SECONDS for at in counts.trashed_at):
+        yield f"{format_count(overdue, 'message')} in the trash for over 24h: expunge them"
+    if released := sum(at + MARGIN_SECONDS < now for at in counts.released_at):
+        words = format_count(released, "purged message")
+        yield f"{words} released by another operator"
+    if counts.damaged:
+        names = ", ".join(counts.damaged[:MAX_NAMED])
+        more = len(counts.damaged) - MAX_NAMED
+        yield f"corrupt: {names}" + (f" and {more:,} more" if more > 0 else "")
+
+
+def due_log_end(instance: Instance, counts: ListingCounts | None, now: float) -> LogEnd:
+    """The last line of the queue manager, if mail is due for so long that there must be one."""
+    limit = SILENT_SECONDS + instance.seconds("queue_run_delay")
+    if counts is None or counts.oldest_due is None or now - counts.oldest_due <= limit:
+        return LogEnd()
+    return read_log_end(log_of(instance), f"{instance.settings['syslog_name']}/qmgr")
+
+
+def silence_warnings(end: LogEnd, now: float) -> Iterator[str]:
+    """No line of the queue manager although mail is due; or a log that cannot be read."""
+    if end.problem:
+        yield f"log unreadable: {end.problem}"
+    seen = end.since if end.last is None else end.last
+    if seen is not None and now - seen > SILENT_SECONDS:
+        age = format_rough_duration(now - seen)
+        yield f"queue manager silent for {age}{'+' * (end.last is None)}, mail is due"
+
+
+def setting_warnings(instance: Instance) -> Iterator[str]:
+    """Settings by which mail stays in the queue."""
+    if instance.settings["soft_bounce"] == "yes":
+        yield "soft_bounce = yes: mail that failed for good stays, tried again"
+    if names := instance.settings["defer_transports"]:
+        yield f"defer_transports = {safe_line(names)}: not tried until a flush"
+
+
+def space_warnings(instance: Instance) -> Iterator[str]:
+    """Little free space for the queue, compared with queue_minfree."""
+    least = instance.settings["queue_minfree"]
+    if least == "0":
+        least = instance.settings["message_size_limit"]
+    if not least.isdecimal() or not int(least):
+        return
+    free = count_free_bytes(instance.prefix, instance.queue_folder)
+    if free is not None and free < SPACE_FACTOR * int(least):
+        limit = format_bytes(int(SPACE_FACTOR * int(least)))
+        yield f"{format_bytes(free)} free for the queue: below {limit} mail is refused"
