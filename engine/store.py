@@ -261,6 +261,10 @@ def _scan_start(store: ReadableStore, number: int) -> Iterator[Task | Problem]:
 class ChangeableStore(ReadableStore, Protocol):
     """The part that changes tasks: one by one by `swap` only. For plans, undo and controls."""
 
+    max_verified: int = 100
+    """Tasks of a plan that are verified and then swapped at a time: each may need two file
+    descriptors."""
+
     def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
         """Yield those of the given tasks that still have the same state and revision.
 

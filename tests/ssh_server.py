@@ -11,12 +11,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.programs import needs, needs_root
+from tests.programs import a_script, needs, needs_root
 
 START_TIMEOUT_SECONDS = 20.0
 
 WELCOME = "Welcome to mx2"
-"""What the shell of the key `chatty` prints at each login."""
+"""What the shell of `chatty` prints at each login."""
+
+SHELLS = {
+    "chatty": f'echo {WELCOME}; eval "$SSH_ORIGINAL_COMMAND"',
+    "lossy": """\
+case "$SSH_ORIGINAL_COMMAND" in *postsuper*)
+    head -n 2 | eval "$SSH_ORIGINAL_COMMAND" >/dev/null 2>&1
+    kill -9 $PPID
+esac
+eval "$SSH_ORIGINAL_COMMAND"
+""",
+}
+"""Hosts that do more than to run a command: one prints a text first, one runs an act with the first
+two ids, and loses the connection before its answer.
+"""
 
 CONFIG = """\
 ListenAddress 127.0.0.1
@@ -31,24 +45,19 @@ PermitRootLogin prohibit-password
 """
 
 CLIENT = """\
-Host mx2 chatty
+Host *
   HostName 127.0.0.1
   Port {port}
   User root
   UserKnownHostsFile {folder}/known
   BatchMode yes
   IdentitiesOnly yes
-Host mx2
-  IdentityFile {folder}/key
-Host chatty
-  IdentityFile {folder}/chatty
+  IdentityFile {folder}/%n
 """
 
 
 class SshServer:
-    """A running sshd; as a client root logs in to the hosts `mx2` and `chatty`, which is the same
-    with a shell that prints a line at each login.
-    """
+    """A running sshd; root logs in to `mx2` and the hosts of `SHELLS`, which are all this one."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -81,8 +90,10 @@ def running_sshd() -> Iterator[SshServer]:
         _make_key(folder / "host")
         host_key = (folder / "host.pub").read_text()
         (folder / "known").write_text(f"[127.0.0.1]:{port} {host_key}")
-        chatty = f'command="echo {WELCOME}; eval \\"$SSH_ORIGINAL_COMMAND\\"" '
-        keys = _make_key(folder / "key"), chatty + _make_key(folder / "chatty")
+        keys = [_make_key(folder / "mx2")]
+        for host, script in SHELLS.items():
+            shell = a_script(folder / f"{host}.sh", script)
+            keys.append(f'command="{shell}" {_make_key(folder / host)}')
         (folder / "authorized").write_text("".join(keys))
         (folder / "client").write_text(CLIENT.format(port=port, folder=folder))
         (folder / "config").write_text(CONFIG.format(port=port, folder=folder))

@@ -26,9 +26,6 @@ from engine.verbs import VERBS, keep_error, with_state
 JOURNAL_BATCH_ROWS = 500
 """Rows whose outcomes are written to the journal together, with one fsync."""
 
-MAX_OPEN_ROWS = 100
-"""Rows that the store has open at the same time; each may need two file descriptors."""
-
 
 class Report(NamedTuple):
     """The outcome of a plan: every row is in exactly one of the five groups."""
@@ -202,10 +199,11 @@ class PlanRun:
             if why := self.trouble or self._allowed():
                 ended += _failed(batch, why)
             else:
-                for start in range(0, len(batch), MAX_OPEN_ROWS):
-                    self._carry_out(batch[start : start + MAX_OPEN_ROWS], ended)
+                most = self._store.max_verified
+                for start in range(0, len(batch), most):
+                    self._carry_out(batch[start : start + most], ended)
                     if self.trouble:
-                        ended += _failed(batch[start + MAX_OPEN_ROWS :], self.trouble)
+                        ended += _failed(batch[start + most :], self.trouble)
                         break
         except Unavailable as error:
             known = {one.row for one in ended}

@@ -36,6 +36,8 @@ RESCAN_SECONDS = 600.0
 """Seconds between full scans: `revisions` finds each change in between."""
 VERIFIED_SECONDS = 10.0
 """Seconds for which a message counts as looked at just before."""
+NOT_NAMED = "the program did not name it; does it get standard input? (see doctor)"
+"""Why an act that ended well has not changed a message."""
 LISTINGS_TO_MISS = 2
 """Listings in a row without a message after which it is gone: one may miss what is moving."""
 
@@ -58,6 +60,7 @@ class MailStore(Store):
         """`clock` has epoch seconds UTC, `steady` monotonic ones."""
         self._server, self._clock, self._steady, self._pause = server, clock, steady, pause
         self.states, self.words = server.states, server.words
+        self.max_verified = server.ids_per_act
         self.expected_tasks = 0
         self.changes = ChangeSource(
             wait=self._wait,
@@ -382,24 +385,28 @@ class MailStore(Store):
         self._changed.difference_update(task.id for task in tasks)
         open_ids = [task.id for task in tasks if task.id not in {*result.done, *result.refused}]
         later: dict[str, Task | Problem] | None = {}
-        if open_ids and not result.is_complete:
+        if open_ids:  # also after a complete run: a prefix may pass on no standard input
             try:
                 answers = self._current(open_ids)
                 later = {one.id if isinstance(one, Task) else one.where: one for one in answers}
             except Unavailable as error:
-                later, result = None, result._replace(why=f"{result.why}; {error}")
+                later, result = (
+                    None,
+                    result._replace(why=f"{result.why}; {error}".removeprefix("; ")),
+                )
         for move, task in zip(moves, tasks, strict=True):
             if task.id in result.done:
                 yield Outcome(move, rev=result.done[task.id])
             elif why := result.refused.get(task.id):
                 yield Outcome(move, error=Unsupported(why))
-            elif result.is_complete:
+            elif later is None:
+                yield Outcome(move, error=Unavailable(f"unknown: {result.why or NOT_NAMED}"))
+            elif result.is_complete and not _is_still(task, later.get(task.id)):
                 where = self._server.queue_of(task)
                 yield Outcome(move, error=Gone(f"not in {where} any more"))
-            elif later is None:
-                yield Outcome(move, error=Unavailable(f"unknown: {result.why}"))
             else:
-                yield _outcome_later(move, task, later.get(task.id), result.why)
+                why = result.why or NOT_NAMED
+                yield _outcome_later(move, task, later.get(task.id), why)
 
     @override
     def restore_image(self, task: Task, image: bytes, state: State) -> Task:
@@ -425,6 +432,13 @@ class MailStore(Store):
             raise Unsupported(why)
 
 
+def _is_still(old: Task, now: Task | Problem | None) -> bool:
+    """True if a message is unchanged, or cannot be looked at."""
+    if not isinstance(now, Task):
+        return now is not None
+    return now.state is old.state and identity(now.rev) == identity(old.rev)
+
+
 def _outcome_later(move: Move, old: Task, now: Task | Problem | None, why: str) -> Outcome:
     """The outcome of a move whose act ended without a line for it, by another look."""
     new = move.new
@@ -436,6 +450,6 @@ def _outcome_later(move: Move, old: Task, now: Task | Problem | None, why: str) 
         return Outcome(move, error=Gone("not there any more"))
     if new is not None and now.state is new.state and now.state is not old.state:
         return Outcome(move, rev=now.rev)
-    if now.state is old.state and identity(now.rev) == identity(old.rev):
+    if _is_still(old, now):
         return Outcome(move, error=Unavailable(f"unchanged: {why}"))
     return Outcome(move, error=Gone("changed meanwhile"))

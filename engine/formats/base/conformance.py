@@ -630,6 +630,7 @@ def test_a_full_scan_ends_in_order(open_store: Opener, a_task: Factory) -> None:
     for number in (3, 1, 2):
         put(store, a_task(number))
     tasks = [item for item in store.scan() if isinstance(item, Task)]
+    assert {len(task) for task in tasks} == {len(Task._fields)}
     last = {task.id: at for at, task in enumerate(tasks)}
     order = sorted(last, key=lambda ident: last[ident])
     assert order == [a_task(number).id for number in (1, 2, 3, 4, 5)]

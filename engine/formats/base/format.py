@@ -79,10 +79,6 @@ class Format(ABC):
     """Suffixes of the names of its places, if they are files; read of our formats only."""
     init_command = ""
     """The command that makes a place, for error texts; read of our formats only."""
-    has_prefixes = False
-    """True if its URLs are SCHEME://NAME/PATH, with a NAME of the setting `via`."""
-    sudo_programs: tuple[str, ...] = ()
-    """The paths of programs that a rule of sudo on another host must allow."""
     commands = ""
     """The word of its own commands, for error texts; "" if there are none."""
     task_folders: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from engine.doctor.finding import Finding, bad, hidden, ok, warn
 from engine.formats.exim import facts
-from engine.formats.exim.programs import TRASH, Exim
+from engine.formats.exim.programs import HELPERS, TRASH, Exim
 from engine.programs.mail_log import MailFacts
 
 
@@ -22,6 +22,15 @@ def check_exim(exim: Exim, mail_facts: MailFacts) -> Iterator[tuple[str, Finding
     elif not exim.refusal:
         shown = " ".join((*exim.words, TRASH, "-bpru"))
         yield "trash", ok(f"the queue spooldeck-trash; {shown} lists it")
+    if exim.helpers != exim.prefix:
+        names = ", ".join(HELPERS)
+        yield (
+            "sudo",
+            warn(
+                f"it does not allow {names}: they run without it",
+                "who delivers, times in the trash and reasons may be unknown",
+            ),
+        )
     daemon = facts.find_daemon(exim)
     if daemon.pids:
         runs = f"queue run every {daemon.interval}" if daemon.interval else ""

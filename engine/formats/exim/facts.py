@@ -85,9 +85,9 @@ def find_daemon(exim: Exim) -> Daemon:
     if not any(map(_is_daemon, found.values())):
         name = posixpath.basename(exim.words[0])
         links = ("-maxdepth", "2", "-name", "exe", "-lname", f"*/{name}*", "-printf", "%h\\n")
-        out, end = exim.prefix.run(("find", "/proc", *links))
+        out, end = exim.helpers.run(("find", "/proc", *links))
         # Links of other users' processes cannot be read without root; some end meanwhile.
-        is_known = not exim.refusal and not exim.prefix.why_failed(end)
+        is_known = not exim.refusal and not exim.helpers.why_failed(end)
         pids = [line.decode("utf-8", "replace").rpartition("/")[2] for line in out]
         found = _command_lines(exim, _with_our_root(exim, pids[:MAX_PROCESSES]))
     daemons = {pid: words for pid, words in found.items() if _is_daemon(words)}
@@ -99,7 +99,7 @@ def find_daemon(exim: Exim) -> Daemon:
 def _with_our_root(exim: Exim, pids: list[str]) -> list[str]:
     """Those of these processes whose `/` is the one of our programs: others are in containers."""
     paths = {f"/proc/{pid}/root": pid for pid in pids if pid.isdecimal()}
-    out, _ = exim.prefix.run(("stat", "-L", "-c", "%d:%i %n", "/", *paths))
+    out, _ = exim.helpers.run(("stat", "-L", "-c", "%d:%i %n", "/", *paths))
     places = dict(line.decode("utf-8", "replace").split(" ")[::-1] for line in out)
     return [pid for path, pid in paths.items() if places.get(path, "") == places.get("/")]
 

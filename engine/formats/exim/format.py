@@ -35,7 +35,6 @@ class EximFormat(Format):
     title = "an Exim spool"
     claims = "Exim's locks"
     no_destinations = "Exim has the retry times of its hosts"
-    has_prefixes = True
 
     @override
     def detects(self, at: Address) -> bool:

@@ -67,7 +67,7 @@ def _log_of(exim: Exim) -> MailLog:
     path, is_syslog = main_log_path(exim.settings.get("log_file_path", ""))
     if not path and not is_syslog:
         path = f"{exim.spool}/log/mainlog"
-    return mail_log(path, exim.prefix, is_syslog=is_syslog)
+    return mail_log(path, exim.helpers, is_syslog=is_syslog)
 
 
 def find_log(setup: Setup) -> MailLog:

@@ -22,6 +22,9 @@ PROGRAMS = (
 )
 """Debian; most others and cPanel; FreeBSD; Exim's own default. The first that is there is used."""
 
+HELPERS = ("cat", "find", "ls", "stat", "tail")
+"""Programs that show files: locks, processes, the spool, logs."""
+
 TRASH_QUEUE = "spooldeck-trash"
 """The named queue to which purged messages are moved, as Exim does it: by `-MG`."""
 TRASH = f"-qG{TRASH_QUEUE}"
@@ -51,6 +54,8 @@ class Exim(NamedTuple):
     """The program of one spool, and its settings at the time of opening."""
 
     prefix: Prefix
+    helpers: Prefix
+    """The prefix of other programs: without its sudo, if that does not allow them."""
     words: tuple[str, ...]
     """The words that run it: its path, and `-C FILE` for a private instance."""
     spool: str
@@ -126,10 +131,10 @@ class Exim(NamedTuple):
     def other(self, *argv: str) -> list[bytes]:
         """The lines that another program prints there; none if it cannot be run, or fails."""
         try:
-            out, end = self.prefix.run(argv)
+            out, end = self.helpers.run(argv)
         except Unavailable:
             return []
-        return [] if self.prefix.why_failed(end) or end.status else out
+        return [] if self.helpers.why_failed(end) or end.status else out
 
 
 def open_exim(prefix: Prefix, spool: str, config: str, sudo: str = "") -> Exim:
@@ -160,13 +165,24 @@ def open_exim(prefix: Prefix, spool: str, config: str, sudo: str = "") -> Exim:
     return exim
 
 
+def _helper_prefix(prefix: Prefix) -> Prefix:
+    """The prefix of the programs that only read files. A sudo that refuses one would send a mail to
+    root each time, so it is asked first."""
+    plain = prefix.plain
+    if plain == prefix:
+        return prefix
+    ends = (prefix.run(("-l", name))[1] for name in HELPERS)
+    return prefix if all(end.status == 0 for end in ends) else plain
+
+
 def find_program(prefix: Prefix, spool: str, config: str) -> Exim:
     """Find the program of a spool and its settings; see `open_exim`, which asks the rights too.
 
     Raises:
         Unavailable: there is none, or it has another spool.
     """
-    other = ""
+    other, full = "", prefix
+    prefix = full if config else full.plain  # all users may ask the settings
     for program in PROGRAMS:
         words = (program, *(("-C", config) if config else ()))
         try:
@@ -188,7 +204,8 @@ def find_program(prefix: Prefix, spool: str, config: str) -> Exim:
             continue
         version, _ = prefix.run((*words, "-bV"))
         name = (version[0].split() + [b"?"] * 3)[2].decode("utf-8", "replace") if version else "?"
-        return Exim(prefix, words, spool, safe_line(name), settings)
+        helpers = _helper_prefix(full)
+        return Exim(full, helpers, words, spool, version=safe_line(name), settings=settings)
     if other:
         raise Unavailable(f"{spool}: {other}: not the one of this place")
     expected = ", ".join(PROGRAMS)

@@ -189,10 +189,25 @@ class EximServer(MailServer):
         inodes = (line.decode("utf-8", "replace").partition(" ")[::2] for line in found)
         return {name.removesuffix("-D"): by_inode[n] for n, name in inodes if n in by_inode}
 
+    @override
+    def fingerprint(self) -> bytes:
+        """The names and change times of header files, journals and message logs: Exim is not run.
+        Without the right to see them, a listing."""
+        spool = self._exim.spool
+        what = ("-type", "f", "-not", "-name", "*-D", "-printf", "%f %C@\\n")
+        digest, pids = blake2b(), self._read_pids()
+        for number, folder in enumerate(("input", "msglog", TRASH_QUEUE)):
+            found, end = self._exim.helpers.run(("find", f"{spool}/{folder}", *what))
+            if number == 0 and (end.status or self._exim.helpers.why_failed(end)):
+                return super().fingerprint()
+            digest.update(b"\n".join((*sorted(found), b"")))
+        digest.update(repr(sorted(pids.items())).encode())
+        return digest.digest()
+
     def _find_in_trash(self) -> tuple[list[bytes], ProgramEnd]:
         """The change time and the name of each header file in the trash queue."""
         folder, names = f"{self._exim.spool}/{TRASH_QUEUE}/input", ("-name", "*-H")
-        return self._exim.prefix.run(("find", folder, *names, "-printf", "%C@ %f\\n"))
+        return self._exim.helpers.run(("find", folder, *names, "-printf", "%C@ %f\\n"))
 
     def _is_trash_empty(self) -> bool:
         """True only if the files show it: this saves a call of Exim for each listing."""

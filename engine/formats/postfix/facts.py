@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -18,7 +18,6 @@ from engine.formats.postfix.instance import Instance
 from engine.formats.postfix.lines import SUSPENDED_PREFIX, domain_of
 from engine.formats.postfix.log_lines import mail_log
 from engine.formats.postfix.marks import MARGIN_SECONDS, Mark
-from engine.model import State
 from engine.places.place import ServerState, WholeQueueFigures
 from engine.programs.mail_log import MailLog
 from engine.programs.server_watch import (
@@ -68,7 +67,7 @@ class ListingCounts(NamedTuple):
     trashed_at: tuple[float, ...] = ()
     """When each message in the trash was purged, epoch seconds UTC."""
     released_at: tuple[float, ...] = ()
-    """When each purged message that another operator has released since was purged."""
+    """When each purged message was purged that another operator has released or deleted since."""
     damaged: tuple[str, ...] = ()
     """Ids of files in the queue `corrupt`."""
     oldest_due: float | None = None
@@ -101,13 +100,12 @@ def count_listing(records: Mapping[str, bytes], held: Iterable[str]) -> ListingC
 
 
 def count_marks(
-    marks: Mapping[str, Mark], states: Mapping[str, State]
+    marks: Mapping[str, Mark], trash: Container[str]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The times of the marks of messages that are in the trash, and of those that are listed and
-    are not: another operator has released them, or put them on hold again."""
-    times = tuple(marks[ident].at for ident, state in states.items() if state is State.TRASH)
-    others = tuple(marks[ident].at for ident, state in states.items() if state is not State.TRASH)
-    return times, others
+    """The times of the marks of messages that are in the trash, and of all others: another operator
+    has released or deleted those."""
+    others = tuple(mark.at for ident, mark in marks.items() if ident not in trash)
+    return tuple(mark.at for ident, mark in marks.items() if ident in trash), others
 
 
 def log_of(instance: Instance) -> MailLog:
@@ -170,7 +168,6 @@ def _count_rows(counts: ListingCounts) -> Iterator[tuple[str, str]]:
         yield "suspended", _suspended_words(counts)
     if counts.trashed_at:
         yield "trash", f"{format_count(len(counts.trashed_at), 'message')} on hold by our marks"
-    yield from (("printed", safe_line(line)) for line in other_warnings(counts)[:MAX_NAMED])
 
 
 def other_warnings(counts: ListingCounts) -> Sequence[str]:
@@ -201,7 +198,8 @@ def _count_warnings(instance: Instance, counts: ListingCounts, now: float) -> It
         yield f"{format_count(overdue, 'message')} in the trash for over 24h: expunge them"
     if released := sum(at + MARGIN_SECONDS < now for at in counts.released_at):
         words = format_count(released, "purged message")
-        yield f"{words} released by another operator"
+        yield f"{words} released or deleted by another operator"
+    yield from map(safe_line, other_warnings(counts)[:MAX_NAMED])
     if counts.damaged:
         names = ", ".join(counts.damaged[:MAX_NAMED])
         more = len(counts.damaged) - MAX_NAMED

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from engine.store import Store
 
 
+SUDO_PROGRAMS = tuple(
+    f"/usr/sbin/{name}" for name in ("postconf", "postqueue", "postsuper", "postcat")
+)
+"""The programs that a rule of sudo on another host must allow."""
+
+
 class PostfixFormat(Format):
     """A Postfix instance; its own queue manager delivers, and has the number of attempts."""
 
@@ -29,10 +35,6 @@ class PostfixFormat(Format):
     title = "a Postfix instance"
     claims = "the queue manager"
     no_destinations = "Postfix has the state of its destinations"
-    has_prefixes = True
-    sudo_programs = tuple(
-        f"/usr/sbin/{name}" for name in ("postconf", "postqueue", "postsuper", "postcat")
-    )
 
     @override
     def detects(self, at: Address) -> bool:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from calendar import timegm
-from collections.abc import Callable, Container, Iterable, Mapping
+from calendar import month_abbr, timegm
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -326,59 +325,72 @@ def format_recipients(line: bytes) -> bytes:
 
 
 class Envelope(NamedTuple):
-    """A message as `postcat -e` prints it."""
+    """A message as `postcat -e` prints it; made by `make_envelope`."""
 
     id: str
     path: str
     """Below the folder of the queue."""
-    lines: list[bytes]
+    lines: Sequence[bytes]
     """Without those of postcat itself."""
+    fields: Mapping[bytes, Sequence[bytes]]
+    """The values of the lines of each name, in order."""
+    identity: str
+    """As that of a record; "" if it is not complete."""
 
     @property
     def queue(self) -> str:
         """The queue that it is in."""
         return self.path.partition("/")[0]
 
-    def values(self, name: str) -> list[str]:
+    def values(self, name: bytes) -> list[str]:
         """The values of all lines of a name, in order."""
-        head = f"{name}:".encode()
-        values = (line[len(head) :] for line in self.lines if line.startswith(head))
-        return [value.strip().decode("utf-8", "replace") for value in values]
-
-    def attribute(self, name: str) -> str:
-        """A named attribute; "" without it."""
-        head = f"{name}="
-        values = (v for v in self.values("named_attribute") if v.startswith(head))
-        return next(values, head)[len(head) :]
-
-    def time(self, name: str) -> int | None:
-        """A time as if its zone were UTC; None if it cannot be read."""
-        for value in self.values(name)[:1]:
-            try:
-                return timegm(time.strptime(value, "%a %b %d %H:%M:%S %Y"))
-            except ValueError:
-                continue
-        return None
+        return [value.decode("utf-8", "replace") for value in self.fields.get(name, ())]
 
     @property
-    def size(self) -> int | None:
-        """Bytes of the message."""
-        fields = "".join(self.values("message_size")[:1]).split()
-        return int(fields[0]) if fields and fields[0].isdecimal() else None
-
-    @property
-    def identity(self) -> str:
-        """As that of a record; "" if it is not complete."""
-        arrival, size = self.time("message_arrival_time"), self.size
-        if arrival is None or size is None:
-            return ""
-        senders = [line[7:].strip() for line in self.lines if line.startswith(b"sender:")]
-        return identity_of(arrival, size, len(self.values("recipient")), b"".join(senders[:1]))
+    def attributes(self) -> dict[str, str]:
+        """The named attributes; of several with a name, the first."""
+        pairs = (value.partition("=") for value in self.values(b"named_attribute")[::-1])
+        return {name: value for name, _, value in pairs}
 
     @property
     def image(self) -> bytes:
         """The same bytes in each state of the message: without its path."""
         return b"\n".join([f"id: {self.id}".encode(), *self.lines, b""])
+
+
+def make_envelope(ident: str, path: str, lines: Sequence[bytes]) -> Envelope:
+    """Parse the lines of an envelope."""
+    fields: dict[bytes, list[bytes]] = {}
+    for line in lines:
+        name, _, value = line.partition(b":")
+        fields.setdefault(name, []).append(value.strip())
+    arrival = time_in(fields.get(b"message_arrival_time", ()))
+    size, identity = size_in(fields), ""
+    if arrival is not None and size is not None:
+        sender = b"".join(fields.get(b"sender", [])[:1])
+        identity = identity_of(arrival, size, len(fields.get(b"recipient", ())), sender)
+    return Envelope(ident, path, lines, fields, identity)
+
+
+def size_in(fields: Mapping[bytes, Sequence[bytes]]) -> int | None:
+    """Bytes of the message."""
+    numbers = b"".join(fields.get(b"message_size", ())[:1]).split()
+    return int(numbers[0]) if numbers and numbers[0].isdigit() else None
+
+
+_MONTHS = {name: number for number, name in enumerate(month_abbr) if name}
+_match_time = re.compile(
+    rb"[A-Z][a-z]{2} ([A-Z][a-z]{2}) +(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})"
+).fullmatch
+
+
+def time_in(values: Sequence[bytes]) -> int | None:
+    """The time of the first value as if its zone were UTC; None if it cannot be read."""
+    match = _match_time(values[0]) if values else None
+    if match is None or (month := _MONTHS.get(match[1].decode())) is None:
+        return None
+    day, hour, minute, second, year = map(int, match.groups()[1:])
+    return timegm((year, month, day, hour, minute, second))
 
 
 _match_begin = re.compile(
@@ -390,16 +402,17 @@ _match_begin = re.compile(
 def parse_envelopes(lines: Iterable[bytes], ids: Iterable[str]) -> list[Envelope]:
     """Parse the envelopes of these messages, which are printed in their order; an empty file has
     none."""
-    envelopes: list[Envelope] = []
+    found: list[tuple[str, str, list[bytes]]] = []
     places = {ident.encode(): place for place, ident in enumerate(ids)}
     last, is_inside = -1, False
     for line in lines:
-        begin = _match_begin(line) if line.startswith(b"*** ") else None
-        if begin and places.get(begin[2], -1) > last:
-            envelopes.append(Envelope(begin[2].decode(), begin[1].decode(), []))
-            last, is_inside = places[begin[2]], True
-        elif line.startswith(b"*** MESSAGE FILE END "):
-            is_inside = False
-        elif is_inside and not line.startswith(b"*** "):  # recipients may be behind the headers
-            envelopes[-1].lines.append(line)
-    return envelopes
+        if line.startswith(b"*** "):
+            begin = _match_begin(line)
+            if begin and places.get(begin[2], -1) > last:
+                found.append((begin[2].decode(), begin[1].decode(), []))
+                last, is_inside = places[begin[2]], True
+            elif line.startswith(b"*** MESSAGE FILE END "):
+                is_inside = False
+        elif is_inside:  # recipients may be behind the headers
+            found[-1][2].append(line)
+    return [make_envelope(*one) for one in found]

@@ -29,7 +29,9 @@ from engine.formats.postfix.lines import (
     parse_envelopes,
     parse_line,
     parse_times,
+    size_in,
     state_of,
+    time_in,
     word_of,
 )
 from engine.formats.postfix.marks import Mark, Marks
@@ -189,8 +191,9 @@ class PostfixServer(MailServer):
         self._stale_marks = {*marks} - held
         self._records = records
         self._set_edges()
-        states = {i: self.state_of(i, records[i]) for i in marks if i in records}
-        trashed_at, released_at = count_marks(marks, states)
+        in_hold = (i for i in marks if i in held)
+        trash = {i for i in in_hold if self.state_of(i, records[i]) is State.TRASH}
+        trashed_at, released_at = count_marks(marks, trash)
         self._listed(
             count_listing(records, held)._replace(
                 trashed_at=trashed_at,
@@ -359,7 +362,7 @@ class PostfixServer(MailServer):
         """The task of an envelope. It has no reasons: those of the listing are valid if the file's
         time has not changed, as each attempt sets it."""
         ident, queue, identity = envelope.id, envelope.queue, envelope.identity
-        addresses = tuple(envelope.values("recipient"))
+        addresses = tuple(envelope.values(b"recipient"))
         trash = queue == "hold" and self._marks.is_trash(ident, identity, times.ctime)
         state = state_of(queue, is_expired=times.is_expired, is_trash=trash)
         base: Task | Problem | None = None
@@ -370,24 +373,24 @@ class PostfixServer(MailServer):
             base = None
         is_sure = base is not None and (listed_at is None or listed_at.mtime == times.mtime)
         if base is None:
-            sender = "".join(envelope.values("sender")[:1])
+            sender = "".join(envelope.values(b"sender")[:1])
             base = Task(
                 ident,
                 "mail",
                 state,
-                float(envelope.time("message_arrival_time") or 0),
+                float(time_in(envelope.fields[b"message_arrival_time"]) or 0),
                 group=domain_of(addresses[0]) if addresses else "",
                 attempts=None,
                 description=count_recipients(len(addresses)),
                 destination=addresses[0] if addresses else "",
                 sender=sender if sender not in ("", NULL_SENDER) else "<>",
                 recipients=addresses,
-                bytes=envelope.size,
+                bytes=size_in(envelope.fields),
             )
         is_filed = queue in ("deferred", "hold")
         detail = str(times.mtime) if is_filed else pid
-        values = {name: envelope.attribute(name) for name in _SHOWN_ATTRIBUTES}
-        extra = {name: value for name, value in values.items() if value}
+        attributes = envelope.attributes
+        extra = {name: attributes[name] for name in _SHOWN_ATTRIBUTES if attributes.get(name)}
         if is_sure and SUSPENDED_KEY in base.extra:
             extra[SUSPENDED_KEY] = base.extra[SUSPENDED_KEY]
         mark = self._marks.known.get(ident)
@@ -400,7 +403,7 @@ class PostfixServer(MailServer):
             word=word_of(state, queue, recipients=len(addresses), is_busy=bool(pid)),
             due=float(times.mtime) if is_filed else 0.0,
             error=base.error if is_sure else "",
-            account=envelope.attribute("sasl_username"),
+            account=attributes.get("sasl_username", ""),
             rev=f"{identity}.{queue}.{detail}{'' if is_sure or not is_filed else UNSURE}",
             extra=extra or EMPTY,
         )

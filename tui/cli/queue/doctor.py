@@ -33,9 +33,10 @@ def doctor(setup: Setup, *, json: bool) -> int:
     passwords = (("password", finding) for finding in _open_passwords(setup))
     missing = missing_library(setup)
     library = [("handlers", bad(missing, INSTALL))] if missing else []
-    prefix = _check_prefix(setup)
-    named_findings = chain(passwords, library, _check_formats(), prefix, setup.findings())
-    deliveries = chain(_check_limits(setup), _check_deliveries(setup), _check_lacks(setup))
+    named_findings = chain(
+        passwords, library, _check_formats(), setup.findings(), _check_limits(setup)
+    )
+    deliveries = chain(_check_deliveries(setup), _check_lacks(setup))
     return print_findings(chain(named_findings, deliveries), as_json=json)
 
 
@@ -57,18 +58,6 @@ def _check_formats() -> Iterator[tuple[str, Finding]]:
     """The formats of other packages that cannot be used, and with them all of their places."""
     for why in foreign_formats().broken.values():
         yield "formats", warn(why, "install another version of the package, or uninstall it")
-
-
-def _check_prefix(setup: Setup) -> Iterator[tuple[str, Finding]]:
-    """The prefix of a place on another host or in a container."""
-    if not (setup.format.has_prefixes and setup.address.is_url):
-        return
-    from engine.programs.prefix import prefix_of
-    from engine.programs.prefix_checks import check_prefix
-
-    with suppress(Unavailable):  # a check of the place reports it
-        prefix = prefix_of(setup.config, setup.address)
-        yield from check_prefix(prefix, setup.format.sudo_programs)
 
 
 def _check_limits(setup: Setup) -> Iterator[tuple[str, Finding]]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from engine.formats.exim import facts, rules
 from engine.formats.exim.facts import LastListing, QueueCounts
-from engine.formats.exim.place import check_place, find_exim, open_store
+from engine.formats.exim.place import check_place, find_exim
 from engine.places.place import WholeQueueFigures
 from tests.engine.formats.exim.exim_places import setup_of, tasks_of
 from tests.exim_server import EximServer
@@ -117,26 +115,3 @@ def test_a_user_without_rights_is_named_by_the_doctor(exim: EximServer, state: P
     findings = dict(check_place(setup))
 
     assert "only root and Exim's admin_groups" in findings["rights"].fix
-
-
-@pytest.mark.parametrize("in_trash", [0, 1])
-def test_an_idle_store_writes_one_line_a_minute_into_the_log(
-    exim: EximServer, state: Path, in_trash: int
-) -> None:
-    """With +arguments each call of ours writes a line: listings are as far apart as their lines."""
-    exim.configure("log_selector = +arguments\n")
-    exim.run("-MG", "spooldeck-trash", *exim.submit(number=3)[:in_trash])
-    seconds = [0.0]
-    place = setup_of(exim, state)
-    store = open_store(place, steady=lambda: seconds[0], pause=lambda _: None)
-    try:
-        assert len(tasks_of(store)) == 3
-        assert store.changes.wait is not None and store.changes.wait(0.0) == ()
-        before = len(exim.log_lines("cwd="))
-        while seconds[0] < 600:
-            seconds[0] += 1.0
-            if store.changes.wait(0.0) is None:
-                [*store.changes.revisions()] if store.changes.revisions else None
-        assert 0 < len(exim.log_lines("cwd=")) - before <= 12
-    finally:
-        store.close()

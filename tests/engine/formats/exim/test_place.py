@@ -1,4 +1,4 @@
-"""Places of a real Exim: plans that are killed, that others disturb, whose deliveries outlast us."""
+"""Places of a real Exim: plans that are killed or disturbed, and deliveries that outlast us."""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.formats.exim.place import open_store
+from engine.formats.exim.facts import read_figures
+from engine.formats.exim.place import check_place, find_exim, open_store
 from engine.formats.exim.programs import NO_MESSAGE
 from engine.model import Missing, State, Task
 from engine.operations.journal import Journal
@@ -401,3 +402,86 @@ def test_a_lost_connection_is_looked_at_again(
     assert report.accounted == 5
     assert {*report.done} == {*ids}
     assert exim.ids("spooldeck-trash") == ids
+
+
+@pytest.mark.parametrize("in_trash", [0, 1])
+def test_an_idle_store_writes_no_line_into_the_log(
+    exim: EximServer, state: Path, in_trash: int
+) -> None:
+    """With +arguments each call of Exim writes a line: while nothing changes, none is made."""
+    exim.configure("log_selector = +arguments\n")
+    exim.run("-MG", "spooldeck-trash", *exim.submit(number=3)[:in_trash])
+    seconds = [0.0]
+    store = open_store(setup_of(exim, state), steady=lambda: seconds[0], pause=lambda seconds: None)
+    try:
+        wait = store.changes.wait
+        assert len(tasks_of(store)) == 3 and wait is not None
+        counts = list[int]()
+        for _ in range(600):  # the first poll has nothing to compare with
+            seconds[0] += 1.0
+            if wait(0.0) is None:
+                assert len(tasks_of(store)) == 3
+            counts.append(len(exim.log_lines("cwd=")))
+        assert counts[-1] == counts[180]
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize("act", ["-Mf", "-Mrm", "-MG spooldeck-trash", "arrival"])
+def test_changes_by_others_are_noticed(exim: EximServer, state: Path, act: str) -> None:
+    """A message that arrives, is frozen, moved or removed changes the next poll."""
+    (ident,) = exim.submit()
+    seconds = [0.0]
+    store = open_store(setup_of(exim, state), steady=lambda: seconds[0], pause=lambda seconds: None)
+    try:
+        wait, [old] = store.changes.wait, [*tasks_of(store).values()]
+        assert wait is not None and wait(0.0) == ()
+        seconds[0] = 1000.0
+        wait(0.0)
+        if act == "arrival":
+            exim.submit()
+        else:
+            exim.run(*act.split(), ident)
+        seconds[0] = 2000.0
+
+        assert wait(0.0) is None
+
+        assert [*tasks_of(store).values()] != [old]
+    finally:
+        store.close()
+
+
+SUDO = """#!/bin/sh
+# As sudo(8) with one rule: root may be asked for /usr/sbin/exim4 alone.
+[ "$1" = -n ] && shift
+if [ "$1" = -l ]; then [ "$2" = /usr/sbin/exim4 ]; exit; fi
+if [ "$1" = /usr/sbin/exim4 ]; then exec "$@"; fi
+echo "$@" >>/tmp/refused
+echo "sudo: a password is required" >&2
+exit 1
+"""
+
+
+def test_sudo_is_not_asked_for_what_it_refuses(
+    exim: EximServer, state: Path, journal: Journal
+) -> None:
+    """With a sudo rule for Exim alone, sudo is asked for no other program: each refusal sends a mail
+    to root; holding and purging work."""
+    script, refused = exim.root / "usr/local/bin/sudo", exim.root / "tmp/refused"
+    script.write_text(SUDO)
+    script.chmod(0o755)
+    exim.submit(number=2)
+    setup = setup_of(exim, state)
+    config = setup.config._replace(via={"jail": (*exim.prefix, "/usr/local/bin/sudo", "-n")})
+    setup = setup._replace(config=config)
+    store = setup.open_store()
+    try:
+        assert len(apply(store, journal, "hold", tasks_of(store)).done) == 2
+        assert len(apply(store, journal, "purge", tasks_of(store)).done) == 2
+        assert states_of(store) == {State.TRASH: 2}
+        assert read_figures(find_exim(setup), None).rows
+        assert "it does not allow" in str([*check_place(setup)])
+        assert not refused.exists(), refused.read_text()
+    finally:
+        store.close()
+        script.unlink()

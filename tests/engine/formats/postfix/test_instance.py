@@ -15,7 +15,7 @@ from engine.formats.postfix.server import PostfixServer
 from engine.model import Move, State, Task
 from engine.programs.mail_store import MailStore
 from engine.programs.prefix import Prefix
-from engine.store import Gone, StoreError, Unavailable
+from engine.store import StoreError, Unavailable
 from engine.verbs import with_state
 from tests.postfix_server import PostfixInstance, new_instance, running_instance
 from tests.programs import a_script
@@ -116,14 +116,6 @@ def test_a_connection_that_is_lost_after_the_act(started: PostfixInstance, tmp_p
     )
     assert outcomes_behind(started, prefix) == [None] * 3
     assert {*started.listed().values()} == {"hold"}
-
-
-def test_a_prefix_that_drops_standard_input(started: PostfixInstance, tmp_path: Path) -> None:
-    """postsuper gets no ids and ends well: nothing is done, and nothing is reported as done."""
-    prefix = a_prefix(tmp_path, 'exec "$@" </dev/null')
-    errors = outcomes_behind(started, prefix)
-    assert [type(error) for error in errors] == [Gone] * 3
-    assert {*started.listed().values()} == {"deferred"}
 
 
 def test_a_prefix_that_is_killed(started: PostfixInstance, tmp_path: Path) -> None:

@@ -10,17 +10,19 @@ import pytest
 from engine.formats.postfix.lines import (
     SUSPENDED_KEY,
     SUSPENDED_PREFIX,
-    Envelope,
     FileTimes,
     domain_of,
     format_recipients,
     is_queue_id,
+    make_envelope,
     parse_envelopes,
     parse_line,
     parse_times,
+    size_in,
     state_in,
     summarize,
     task_of,
+    time_in,
 )
 from engine.formats.postfix.server import inode_of
 from engine.model import Problem, State, Task
@@ -172,12 +174,17 @@ def test_an_envelope_has_the_identity_of_its_line() -> None:
         b'"recipients": [{"address": "user68454@d014.example.test"}]}'
     )
     assert (envelope.path, envelope.queue) == ("deferred/3/3C6592DA4DC", "deferred")
-    assert (envelope.size, envelope.time("create_time")) == (1787, 1795822512)
-    assert envelope.values("recipient") == ["user68454@d014.example.test"]
-    assert envelope.attribute("client_address") == "127.0.0.1"
-    assert envelope.attribute("sasl_username") == ""
+    assert size_in(envelope.fields) == 1787
+    assert time_in(envelope.fields[b"create_time"]) == 1795822512
+    assert envelope.values(b"recipient") == ["user68454@d014.example.test"]
+    assert envelope.attributes["client_address"] == "127.0.0.1"
+    assert "sasl_username" not in envelope.attributes
     there = [line.replace(b"23:35:12", b"19:05:12") for line in envelope.lines]
-    assert envelope.identity == envelope._replace(lines=there).identity == identity_in(line)
+    assert (
+        envelope.identity
+        == make_envelope(envelope.id, envelope.path, there).identity
+        == identity_in(line)
+    )
     assert envelope.image.startswith(b"id: 3C6592DA4DC\nmessage_size: ")
     assert b"deferred" not in envelope.image
 
@@ -209,8 +216,24 @@ def test_a_sender_is_compared_as_both_programs_print_it(sender: str, printed_sen
         b"message_arrival_time: Fri Nov 27 23:35:12 2026",
         f"sender: {printed_sender}".encode(),
     ]
-    envelope = Envelope("3C6592DA4DC", "hold/3C6592DA4DC", lines)
+    envelope = make_envelope("3C6592DA4DC", "hold/3C6592DA4DC", lines)
     assert envelope.identity == identity_in(line)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        (b"Thu Jan  1 00:01:00 1970", 60),
+        (b"Fri Nov 27 23:35:12 2026", 1795822512),
+        (b"Fri Foo 27 23:35:12 2026", None),
+        (b"today", None),
+        (b"", None),
+    ],
+)
+def test_a_time_of_an_envelope(text: bytes, seconds: int | None) -> None:
+    """It is read as if its zone were UTC."""
+    assert time_in([text]) == seconds
+    assert time_in([]) is None
 
 
 def test_an_envelope_of_another_message_is_not_taken() -> None:

@@ -1,0 +1,89 @@
+"""What an Exim place is, and its settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.config.place_address import parse_address
+from engine.config.validators import ConfigError, ConfigLocation
+from engine.formats.exim.format import FORMAT, SPOOL_FOLDERS
+from engine.formats.known_formats import own_format
+from engine.store import Unavailable
+from tests.engine.formats.exim.exim_places import setup_of, tasks_of
+from tests.exim_server import CONFIG, EximServer, Sink, wait_until
+from tests.unprivileged_user import as_other_user
+
+AT = ConfigLocation("/etc/spooldeck.yaml", "stores.exim")
+
+
+def test_a_spool_is_detected(tmp_path: Path) -> None:
+    """A folder with the three folders of a spool is one; with two of them it is none."""
+    for name in SPOOL_FOLDERS[:2]:
+        (tmp_path / name).mkdir()
+    assert not FORMAT.detects(parse_address(str(tmp_path)))
+    (tmp_path / SPOOL_FOLDERS[2]).mkdir()
+
+    assert own_format(parse_address(str(tmp_path))) is FORMAT
+    assert own_format(parse_address("exim://mx2/var/spool/exim")) is FORMAT
+    assert not FORMAT.detects(parse_address("postfix://mx2/etc/postfix"))
+
+
+def test_a_closed_spool_is_detected_by_its_name(tmp_path: Path) -> None:
+    """A user who cannot look into a spool gets the reason, not a wrong format."""
+    tmp_path.chmod(0o755)
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    spool = tmp_path / "exim4"
+    spool.mkdir(mode=0o700)
+
+    def check() -> None:
+        assert FORMAT.detects(parse_address(str(spool)))
+
+    as_other_user(check)
+
+
+@pytest.mark.parametrize("section", [{"config": 3}, {"other": "x"}, ["config"], {"config": ""}])
+def test_wrong_settings_are_refused(section: object) -> None:
+    """The section has one path, and nothing else."""
+    with pytest.raises(ConfigError, match=r"stores\.exim"):
+        FORMAT.parse_settings(section, AT)
+
+
+def test_a_private_configuration_is_used(exim: EximServer, state: Path) -> None:
+    """Each call has a configuration file of its own; one that others may write is refused."""
+    private = exim.root / "etc/exim4/private.conf"
+    private.write_text((exim.root / CONFIG[1:]).read_text())
+    exim.submit()
+    settings = FORMAT.parse_settings({"config": "/etc/exim4/private.conf"}, AT)
+    setup = setup_of(exim, state)._replace(settings=settings)
+
+    store = setup.open_store()
+    (task,) = tasks_of(store).values()
+    (header,) = [part for part in store.parts(task) if part.name == "header"]
+    store.close()
+
+    assert header.where.startswith("/usr/sbin/exim4 -C /etc/exim4/private.conf -Mvh")
+    private.chmod(0o664)
+    with pytest.raises(Unavailable, match=r"private\.conf: others than root may write it"):
+        setup.open_store()
+    private.unlink()
+
+
+def test_the_next_try_is_that_of_the_retry_database(exim: EximServer, state: Path) -> None:
+    """A deferred message has the next try of its address or host; others have none."""
+    sink = Sink("127.0.0.3", "450 4.2.0 Greylisted")
+    exim.configure(sinks=[("grey.example.test", sink)])
+    (tried,) = exim.submit(recipients=["a@grey.example.test"], deliver=True)
+    wait_until(lambda: len(exim.log_lines(" == ")) == 1)
+    (untried,) = exim.submit(recipients=["b@other.example.test"])
+    setup = setup_of(exim, state)
+    store = setup.open_store()
+    tasks = tasks_of(store)
+    store.close()
+
+    texts = FORMAT.describe_next_tries(setup, [*tasks.values()], 0.0)
+
+    assert "a@grey.example.test" in texts[tried] and "(retry database)" in texts[tried]
+    assert texts[untried] == "at the next queue run: no retry time is known"
