@@ -49,7 +49,7 @@ class Lease(NamedTuple):
     owner: str
     """The store's name for the worker: a PID, a token, a host."""
     since: float
-    """Epoch seconds UTC of the claim."""
+    """Epoch seconds UTC of the claim; 0 if unknown."""
     until: float | None = None
     """Epoch seconds UTC when it expires; None: it ends only with its owner."""
     token: str = ""

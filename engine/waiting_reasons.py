@@ -142,7 +142,8 @@ def _why_held(task: Task, now: float, circumstances: Circumstances) -> Iterator[
 
 def _why_active(task: Task, now: float, circumstances: Circumstances) -> Iterator[str]:
     lock, lease = circumstances.lock, task.lease
-    taken = "" if lease is None else f", claimed {format_rough_duration(now - lease.since)} ago"
+    since = lease.since if lease is not None else 0.0
+    taken = f", claimed {format_rough_duration(now - since)} ago" if since > 0 else ""
     if lock is not None and lock.verdict in (Verdict.FREE, Verdict.STALE):
         why = "lock is free" if lock.verdict is Verdict.FREE else safe_line(lock.reason)
         yield f"orphaned: {why}{taken}"
@@ -158,7 +159,7 @@ def _why_active(task: Task, now: float, circumstances: Circumstances) -> Iterato
     else:
         owner = safe_line(lease.owner) if lease is not None else ""
         who = f"PID {lock.pid}" if lock is not None and lock.pid is not None else owner
-        at_it = f" for {format_rough_duration(now - lease.since)}" if lease is not None else ""
+        at_it = f" for {format_rough_duration(now - since)}" if since > 0 else ""
         yield f"being processed{' by ' if who else ''}{who}{at_it}"
 
 

@@ -298,7 +298,7 @@ task | id text, state text, kind text, queue text, created time?, due time?, att
 priority number?, description text, destination text, sender text, recipients text[], \
 account text, bytes number?, error text, payload text, owner text?, since time?, rev text, \
 extra object
-lease | owner text, since time, until time?
+lease | owner text, since time?, until time?
 mail | id text, to text, subject text, created time, sent time?, transport text?, in_doubt time?, \
 refused text?, task text?, task_state text?, error text?
 row | id text, state text, rev text, odd text, bytes number?, outcome text

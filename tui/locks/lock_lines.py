@@ -208,7 +208,8 @@ def active_task_lines(report: LockReport, now: float, width: int) -> list[Line]:
 def active_task_line(work: ActiveTask, report: LockReport, now: float, width: int) -> Line:
     """Row of an active task."""
     task, summary = work
-    since = format_rough_duration(now - task.lease.since) if task.lease is not None else UNKNOWN
+    began = task.lease.since if task.lease is not None else 0.0
+    since = format_rough_duration(now - began) if began > 0 else UNKNOWN
     tries = Figure(None if task.attempts is None else task.attempts + 1).text()
     cells = (
         (short_id(task.id), SHORT_ID_CELLS, "accent", 0),

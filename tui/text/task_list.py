@@ -140,7 +140,8 @@ def _due(row: ListedTask) -> Run:
 
 
 def _active_time(row: ListedTask) -> Run:
-    return (format_minutes(row.now - row.task.lease.since), "") if row.task.lease else UNKNOWN_RUN
+    since = row.task.lease.since if row.task.lease else 0.0
+    return (format_minutes(row.now - since), "") if since > 0 else UNKNOWN_RUN
 
 
 def _dead(row: ListedTask) -> Run:

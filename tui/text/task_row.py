@@ -51,7 +51,7 @@ def task_row(task: Task, word: str) -> dict[str, object]:
         for name, text in task.extra.items()
         if name.endswith("_since") and text.replace(".", "", 1).isdecimal()
     ]
-    since = lease.since if lease else next(iter(entered), None)
+    since = lease.since or None if lease else next(iter(entered), None)
     return {
         "id": task.id,
         "state": word,

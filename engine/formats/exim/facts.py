@@ -196,7 +196,7 @@ def panic_warnings(exim: Exim) -> Iterator[str]:
 def space_warnings(exim: Exim) -> Iterator[str]:
     """Little free space for the spool, compared with check_spool_space."""
     least = lines.parse_bytes(exim.settings.get("check_spool_space", ""))
-    free = count_free_bytes(exim.prefix, exim.spool) if least else None
+    free = count_free_bytes(exim.helpers, exim.spool) if least else None
     if least and free is not None and free < SPACE_FACTOR * least:
         limit = format_bytes(least)
         yield f"{format_bytes(free)} free for the spool: below {limit} Exim takes no mail"

@@ -125,6 +125,8 @@ class Exim(NamedTuple):
             if why or program.end.status:
                 what = why or program.end.last_error
                 raise Unavailable(what or f"exim ended with status {program.end.status}")
+            for number in program.end.long_lines:
+                yield b"line %d is too long: skipped" % number
         finally:
             program.close()
 

@@ -13,7 +13,6 @@ from engine.formats.postfix.facts import ListingCounts
 from engine.formats.postfix.instance import CONFIG_FILES, Instance
 from engine.formats.postfix.server import PostfixServer
 from engine.model import Problem
-from engine.programs.server_watch import read_log_end
 from engine.store import Unavailable
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
@@ -141,8 +140,7 @@ def _check_settings(instance: Instance) -> Iterator[tuple[str, Finding]]:
 
 
 def _check_log(instance: Instance) -> Finding:
-    log = facts.log_of(instance)
-    end = read_log_end(log, f"{instance.settings['syslog_name']}/qmgr")
+    end = facts.log_end(instance)
     name = instance.settings["maillog_file"] or "/var/log/mail.log or the journal"
     if end.problem:
         fix = "let this user read it: group adm or systemd-journal"

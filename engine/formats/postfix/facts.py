@@ -115,8 +115,9 @@ def log_of(instance: Instance) -> MailLog:
 
 
 def find_master(instance: Instance) -> ServerProcess:
-    """The master process, which starts all others."""
-    return find_process(instance.prefix, f"{instance.queue_folder}/pid/master.pid", "master")
+    """The master process, which starts all others. A sudo that refuses a program may send a mail to
+    root each time: what only reads, and is no program of Postfix, is run without it."""
+    return find_process(instance.prefix.plain, f"{instance.queue_folder}/pid/master.pid", "master")
 
 
 def server_state(master: ServerProcess, counts: ListingCounts | None) -> ServerState:
@@ -211,7 +212,14 @@ def due_log_end(instance: Instance, counts: ListingCounts | None, now: float) ->
     limit = SILENT_SECONDS + instance.seconds("queue_run_delay")
     if counts is None or counts.oldest_due is None or now - counts.oldest_due <= limit:
         return LogEnd()
-    return read_log_end(log_of(instance), f"{instance.settings['syslog_name']}/qmgr")
+    return log_end(instance)
+
+
+def log_end(instance: Instance) -> LogEnd:
+    """The end of its log, with the last line of the queue manager."""
+    log = log_of(instance)
+    plain = log._replace(prefix=instance.prefix.plain)
+    return read_log_end(plain, f"{instance.settings['syslog_name']}/qmgr")
 
 
 def silence_warnings(end: LogEnd, now: float) -> Iterator[str]:
@@ -239,7 +247,7 @@ def space_warnings(instance: Instance) -> Iterator[str]:
         least = instance.settings["message_size_limit"]
     if not least.isdecimal() or not int(least):
         return
-    free = count_free_bytes(instance.prefix, instance.queue_folder)
+    free = count_free_bytes(instance.prefix.plain, instance.queue_folder)
     if free is not None and free < SPACE_FACTOR * int(least):
         limit = format_bytes(int(SPACE_FACTOR * int(least)))
         yield f"{format_bytes(free)} free for the queue: below {limit} mail is refused"

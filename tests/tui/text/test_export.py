@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.model import State
+from engine.model import Lease, State
 from tests.console_places import NOW, a_task
 from tui.terminal.clipboard import (
     DEFAULT_LIMIT_BYTES,
@@ -148,3 +148,12 @@ def test_times_are_readable_and_in_seconds() -> None:
     assert (row["since"], row["since_at"]) == (NOW, "2026-11-20T09:42:08Z")
     line = task_row.csv_lines([row], ("since_at", "id"))
     assert line.strip() == f"2026-11-20T09:42:08Z,{dead.id}"
+
+
+def test_an_unknown_begin_of_a_claim_is_empty() -> None:
+    """A claim whose begin its store does not know has no time, not that of 1970."""
+    claimed = a_task(1)._replace(state=State.ACTIVE, lease=Lease("PID 8", 0.0))
+
+    row = task_row.task_row(claimed, "delivering")
+
+    assert (row["since"], row["since_at"]) == (None, None)

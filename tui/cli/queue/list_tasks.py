@@ -83,7 +83,7 @@ def _values(task: Task, word: str) -> dict[str, object]:
 
     lease = task.lease and {
         "owner": task.lease.owner,
-        **time_fields("since", task.lease.since),
+        **time_fields("since", task.lease.since or None),
         **time_fields("until", task.lease.until),
     }
     return {**_row(task, word), "lease": lease}

@@ -9,12 +9,13 @@ import pytest
 from engine.formats.exim.facts import read_figures
 from engine.formats.exim.place import check_place, find_exim, open_store
 from engine.formats.exim.programs import NO_MESSAGE
-from engine.model import Missing, State, Task
+from engine.model import Missing, Problem, State, Task
 from engine.operations.journal import Journal
 from engine.programs.mail_store import MailStore
-from engine.store import Unavailable
+from engine.store import Gone, Store, Unavailable, Unsupported
 from tests.engine.formats.exim.exim_places import (
     apply,
+    open_by,
     opened,
     setup_of,
     states_of,
@@ -465,7 +466,7 @@ exit 1
 def test_sudo_is_not_asked_for_what_it_refuses(
     exim: EximServer, state: Path, journal: Journal
 ) -> None:
-    """With a sudo rule for Exim alone, sudo is asked for no other program: each refusal sends a mail
+    """With a sudo rule for Exim alone, sudo is asked for no other program: a refusal sends a mail
     to root; holding and purging work."""
     script, refused = exim.root / "usr/local/bin/sudo", exim.root / "tmp/refused"
     script.write_text(SUDO)
@@ -485,3 +486,81 @@ def test_sudo_is_not_asked_for_what_it_refuses(
     finally:
         store.close()
         script.unlink()
+
+
+def scripted(exim: EximServer, state: Path, tmp_path: Path, listing: str) -> Store:
+    """The store behind a prefix that prints something else where a whole queue is listed."""
+    run = f'{" ".join(exim.prefix)} "$@"'
+    cases = f"*' -bpru ') {listing};; *) exec {run};;"
+    return open_by(a_script(tmp_path / "prefix", f'case " $* " in {cases} esac'), str(state))
+
+
+GOOD = " 1m   345 1xX5UI-0003P1-0V <a@b.test>\\n          c@d.test\\n\\n"
+
+
+@pytest.mark.parametrize(
+    ("listing", "problem"),
+    [
+        (f"printf 'Welcome \\033[2J!\\n{GOOD}'", "not a line of a listing: Welcome"),
+        (f"printf '{GOOD} 0m  34 1xX5UI-000\\n'", "not a line of a listing:  0m  34 1xX5UI-000"),
+        (f"printf '{GOOD}'; head -c 17000000 /dev/zero | tr '\\0' x; echo", "too long: skipped"),
+        (f"printf '{GOOD}\\377\\376\\n'", "not a line of a listing"),
+    ],
+)
+def test_garbage_in_a_listing_is_a_problem(
+    exim: EximServer, state: Path, tmp_path: Path, listing: str, problem: str
+) -> None:
+    """A banner, a cut line, a line of 17 MB and garbage are problems; the message is listed."""
+    store = scripted(exim, state, tmp_path, listing)
+    try:
+        items = [*store.scan()]
+    finally:
+        store.close()
+
+    assert {item.id for item in items if isinstance(item, Task)} == {"1xX5UI-0003P1-0V"}
+    (what,) = [item.what for item in items if isinstance(item, Problem)]
+    assert problem in what and what.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("listing", "reason"),
+    [
+        (f"printf '{GOOD}'; kill -9 $$", "SIGKILL"),
+        ("echo 'exim: permission denied' >&2; exit 1", "permission denied"),
+        ("exit 127", "127"),
+    ],
+)
+def test_a_listing_that_is_not_whole_removes_no_task(
+    exim: EximServer, state: Path, tmp_path: Path, listing: str, reason: str
+) -> None:
+    """A program that is killed, refuses or is missing makes the queue unavailable, not empty."""
+    store = scripted(exim, state, tmp_path, listing)
+    try:
+        with pytest.raises(Unavailable, match=reason):
+            [*store.scan()]
+    finally:
+        store.close()
+
+
+def test_as_many_recipients_as_exim_reads(exim: EximServer, state: Path) -> None:
+    """A message to 16,000 recipients is one task with all of them; Exim reads at most 16,384."""
+    many = [f"user{number}@many.example.test" for number in range(16_000)]
+    (ident,) = exim.submit(recipients=many)
+
+    with opened(exim, state) as store:
+        task = tasks_of(store)[ident]
+
+    assert len(task.recipients) == 16_000
+    assert task.description == "16,000 recipients"
+
+
+@pytest.mark.parametrize("ident", ["ALL", "1xX5UI-0003P1-0V\n", "-Mrm", "../../etc/passwd", ""])
+def test_no_other_text_is_given_to_exim(exim: EximServer, state: Path, ident: str) -> None:
+    """An id that is none starts no program."""
+    (good,) = exim.submit()
+    with opened(exim, state) as store:
+        task = tasks_of(store)[good]
+        assert [*store.verify([(ident, task.state, task.rev)])] == []
+        with pytest.raises((Gone, Unsupported)):
+            store.swap(task._replace(id=ident), task._replace(id=ident, state=State.HELD))
+    assert "frozen" not in exim.listing()
