@@ -9,7 +9,15 @@ from engine.config.queue_config import Thresholds, Trash
 from engine.destinations.destination import Destination
 from engine.locks.process_stats import ProcessStats
 from engine.locks.token_buckets import BucketState
-from engine.model import AttemptLimit, ConnectedWorker, LockEvidence, State, attempts_allowed
+from engine.logs.log_line import LogLine
+from engine.model import (
+    AttemptLimit,
+    ConnectedWorker,
+    LockEvidence,
+    State,
+    Task,
+    attempts_allowed,
+)
 from engine.monitor.latency import KindFigures
 from engine.monitor.recorder import RecorderLocation
 from engine.monitor.transport_health import MailBacklog, MailRoutes, TransportSuspension
@@ -243,6 +251,10 @@ class Place(NamedTuple):
 
     queue_figures: Callable[[], WholeQueueFigures] | None = None
     """Reads the state of the queue as a whole, if it has one; raises `StoreError` or `OSError`."""
+
+    task_rows: Callable[[Task, Sequence[LogLine]], Sequence[tuple[str, str]]] = lambda *_: ()
+    """Reads names and values of what only the server knows of a task, given the log lines that
+    mention it; blocks, and raises `StoreError`."""
 
     find_lingering_worker: Callable[[], int | None] = lambda: None
     """Finds a process that still works although its lock file was removed; scans all processes."""

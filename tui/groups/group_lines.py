@@ -249,7 +249,7 @@ def _add_groups(one: TaskGroup | None, other: TaskGroup) -> TaskGroup:
 
 def no_values(by: str) -> str:
     """Why tasks are not grouped by a key of `GROUP_COLUMNS`."""
-    return f"no task here has a {by}"
+    return f"no task here has {'an' if by[:1] in 'aeiou' else 'a'} {by}"
 
 
 def summary(table: GroupTable, titles: Mapping[str, str]) -> str:

@@ -27,6 +27,7 @@ from tui.session.place_session import PlaceSession
 from tui.task.why_waiting import reasons
 from tui.text.lines import Line, Run, cut_line, fit_text, fold_text
 from tui.text.styles import STILL_LOOKS
+from tui.text.task_fields import recipients_text
 from tui.text.task_list import count_runs
 from tui.text.times import format_age, format_clock, format_minutes, format_time_with_age
 
@@ -60,7 +61,9 @@ def detail_lines(
         ("state", _state_words(task, session, now)),
         ("queue", _plain(task.queue)),
         ("group", _plain(task.group)),
-        ("to", _plain(task.destination)),
+        ("from", _plain(task.sender)),
+        ("account", _plain(task.account)),
+        ("to", _plain(recipients_text(task, 3) or task.destination)),
         ("about", _plain(task.description)),
         ("size", _plain(_size_words(findings.parts))),
         (
@@ -84,7 +87,10 @@ def brief_lines(
 ) -> list[Line]:
     """The details in `BRIEF_LINES` lines: what it is, why it is here, its cluster, its error."""
     created = f"created {format_time_with_age(task.created, now)}" if task.created > 0 else ""
-    facts = [task.destination, task.description, created, _size_words(findings.parts)]
+    address = f"{task.sender} to {recipients_text(task)}" if task.sender else task.destination
+    if task.sender and task.sender in task.description:
+        address = ""
+    facts = [address, task.description, created, _size_words(findings.parts)]
     first = ", ".join(safe_line(words) for words in facts if words)
     error = safe_line(task.error)
     cluster: Line = ()

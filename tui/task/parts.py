@@ -187,8 +187,12 @@ class TaskReader:
         self._log_seen = self.session.readings.log
         task = self.details.task
         findings = await asyncio.to_thread(lookup.search_logs, self.session.place.all_logs, task)
+        rows: Sequence[tuple[str, str]] = ()
+        lines = () if findings.log is None else findings.log.lines
+        with suppress(StoreError):  # a server that cannot be asked; the header says so
+            rows = await asyncio.to_thread(self.session.place.task_rows, task, lines)
         if self.details is not None:
-            self.details = replace(self.details, findings=findings)
+            self.details = replace(self.details, findings=findings, server_rows=tuple(rows))
 
     async def refresh(self) -> None:
         """Read again what other processes change: new log lines, and the reasons."""

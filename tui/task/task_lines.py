@@ -78,6 +78,8 @@ class TaskDetails:
     """Names and values of the request that a delivery sends."""
     relatives: Relatives = NO_RELATIVES
     notes: tuple[Note, ...] = ()
+    server_rows: tuple[Run, ...] = ()
+    """Names and values that its server has, such as the next try of a mail."""
     notes_error: str = ""
     """Why the notes could not be read; "" if they could."""
     changed: str = ""
@@ -146,6 +148,10 @@ _LABELS: Mapping[State, str] = {
 """Label of the reasons in a state."""
 
 
+WAIT_NAMES = ("suspended", "next try")
+"""Names of the rows of a server that say when a task is tried; the others are facts."""
+
+
 def wait_rows(details: TaskDetails, now: float) -> list[Run]:
     """Why it is not running and when it will: the answer to look for first."""
     task, why = details.task, details.outlook.reasons(details.task, now)
@@ -165,7 +171,9 @@ def wait_rows(details: TaskDetails, now: float) -> list[Run]:
     ]
     if (bucket := details.outlook.bucket) is not None and task.state is State.PENDING:
         rows.append(("rate limit", describe_bucket(bucket)))
-    if (start := details.outlook.start) is not None:
+    server_rows = [row for row in details.server_rows if row[0] in WAIT_NAMES]
+    rows += server_rows
+    if (start := details.outlook.start) is not None and not server_rows:
         words = start.sentence(now)
         unknown = f"? {words}" if start.when is None else words.removeprefix("runs ")
         rows.append(("runs", unknown))
@@ -192,13 +200,14 @@ def error_rows(details: TaskDetails, now: float) -> list[Run]:
 def fact_rows(details: TaskDetails, now: float) -> list[Run]:
     """All fields of the task, and operators' notes."""
     task = details.task
-    with_own_row = {"last error", "payload", "attempts", "revision"}
+    server_rows = {name: text for name, text in details.server_rows if name not in WAIT_NAMES}
+    with_own_row = {"last error", "payload", "attempts", "revision", *server_rows}
     fields = [row for row in task_fields(task, details.states, now) if row[0] not in with_own_row]
     rows: list[Run] = [
         *fields,
         *((name, safe_line(value)) for name, value in details.request),
         ("lease", _lease_expiry(task, now)),
-        ("attempts", _attempts_text(details)),
+        *({"attempts": _attempts_text(details)} | server_rows).items(),
         ("payload", _payload_words(details)),
         *_note_rows(details, now),
         ("cli", safe_line(shlex.join(details.command))),

@@ -218,7 +218,7 @@ def task_columns(
     return _with_rest(fixed, Column("ERROR", 9, _error, order="error", grows=REST), width, more)
 
 
-_MAIL_WIDTHS = {"KIND": 130, "TRIES": 100, "BY": 90}
+_MAIL_WIDTHS = {"KIND": 130, "TRIES": 100, "BY": 90, "STATE": 74, "AGE": 66, "EXPIRES": 66}
 """Columns that a list of mails lacks if it is narrower: addresses say more."""
 
 

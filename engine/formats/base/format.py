@@ -19,7 +19,7 @@ from engine.config import queue_config
 from engine.config.place_address import Address
 from engine.config.queue_config import Config, HandlerConfig, Queue
 from engine.config.validators import ConfigError
-from engine.logs.log_line import format_log_line
+from engine.logs.log_line import LogLine, format_log_line
 from engine.model import ChangeSource, LockEvidence, State, Task
 from engine.monitor import prometheus
 from engine.policy import RetryPolicy, retries_of
@@ -200,6 +200,28 @@ class Format(ABC):
     def mail_log(self, setup: Setup) -> MailLog | None:
         """The log of a mail server that writes about the tasks of a place; None if none does."""
         return None
+
+    def task_rows(
+        self, setup: Setup, task: Task, lines: Sequence[LogLine]
+    ) -> Sequence[tuple[str, str]]:
+        """Names and values of what only a server knows of a task, given the log lines that mention
+        it; blocks.
+
+        Raises:
+            Unavailable: it cannot be asked.
+        """
+        log = self.mail_log(setup)
+        if log is None:
+            return ()
+        from engine.programs.logged_mail import mail_rows, sum_up_mail
+        from engine.programs.mail_log import local_paths
+
+        made = ((log.parse(line.text), line.when) for line in lines)
+        events = [one._replace(when=when) for one, when in made if one and one.id == task.id]
+        tries = self.describe_next_tries(setup, [task], time.time())
+        since = events[0].when if events else None
+        logged = sum_up_mail(events) if local_paths(log) else None
+        return [*mail_rows(task, logged, tries.get(task.id, ""), since)]
 
     def describe_next_tries(
         self, setup: Setup, tasks: Sequence[Task], now: float

@@ -151,7 +151,8 @@ def check_place(setup: Setup) -> Generator[tuple[str, Finding], None, bool]:
         exim = find_exim(setup)
     except Unavailable as error:
         yield "program", bad(str(error))
-        yield from check_prefix(prefix_of(setup.config, setup.address))
+        with suppress(Unavailable):  # it is said already that `via` has no such name
+            yield from check_prefix(prefix_of(setup.config, setup.address))
         return False
     yield from check_prefix(exim.prefix, exim.words[:1])
     mail_facts = MailFacts(_log_of(exim))

@@ -147,7 +147,7 @@ def read_figures(
         rows.append(("queues", "? (not listed yet)"))
     else:
         rows += _count_rows(counts)
-        warnings += _count_warnings(instance, counts, now)
+        warnings += count_warnings(instance, counts, now)
     if server.is_running is not False:
         end = due_log_end(instance, counts, now)
         warnings += silence_warnings(end, now)
@@ -184,7 +184,8 @@ def _suspended_words(counts: ListingCounts) -> str:
     return f"{format_count(counts.suspended, 'message')}: {', '.join(some)}{more}"
 
 
-def _count_warnings(instance: Instance, counts: ListingCounts, now: float) -> Iterator[str]:
+def count_warnings(instance: Instance, counts: ListingCounts, now: float) -> Iterator[str]:
+    """What of a listing an operator should know, the most urgent first."""
     if counts.suspended:
         yield f"suspended, {_suspended_words(counts)}"
     if (incoming := counts.queues["incoming"]) > MANY_INCOMING:
@@ -194,9 +195,10 @@ def _count_warnings(instance: Instance, counts: ListingCounts, now: float) -> It
         yield f"active queue full: {active:,} of {int(limit):,}, new mail waits too"
     if counts.delivered:
         words = format_count(counts.delivered, "message")
-        yield f"{words} delivered while held: L lets Postfix remove them"
+        yield f"{words} delivered while held: L lets Postfix remove {_pronoun(counts.delivered)}"
     if overdue := sum(now - at > KEPT_SECONDS for at in counts.trashed_at):
-        yield f"{format_count(overdue, 'message')} in the trash for over 24h: expunge them"
+        words = format_count(overdue, "message")
+        yield f"{words} in the trash for over 24h: expunge {_pronoun(overdue)}"
     if released := sum(at + MARGIN_SECONDS < now for at in counts.released_at):
         words = format_count(released, "purged message")
         yield f"{words} released or deleted by another operator"
@@ -205,6 +207,10 @@ def _count_warnings(instance: Instance, counts: ListingCounts, now: float) -> It
         names = ", ".join(counts.damaged[:MAX_NAMED])
         more = len(counts.damaged) - MAX_NAMED
         yield f"corrupt: {names}" + (f" and {more:,} more" if more > 0 else "")
+
+
+def _pronoun(number: int) -> str:
+    return "it" if number == 1 else "them"
 
 
 def due_log_end(instance: Instance, counts: ListingCounts | None, now: float) -> LogEnd:

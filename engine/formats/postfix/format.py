@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from engine.store import Store
 
 
-SUDO_PROGRAMS = tuple(
-    f"/usr/sbin/{name}" for name in ("postconf", "postqueue", "postsuper", "postcat")
-)
-"""The programs that a rule of sudo on another host must allow."""
-
-
 class PostfixFormat(Format):
     """A Postfix instance; its own queue manager delivers, and has the number of attempts."""
 

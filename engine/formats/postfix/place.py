@@ -17,9 +17,13 @@ from engine.places.place import Place
 from engine.programs.mail_log import MailLog, local_paths
 from engine.programs.mail_store import MailStore
 from engine.programs.prefix import path_of, prefix_of
+from engine.programs.prefix_checks import check_prefix
 from engine.programs.server_watch import LastCounts, ServerWatch
 from engine.store import Unavailable
 from engine.text.times import format_time
+
+SUDO_PROGRAMS = ("postconf", "postqueue", "postsuper", "postcat")
+"""The programs that a rule of sudo on another host must allow."""
 
 Listing = LastCounts[facts.ListingCounts]
 
@@ -102,7 +106,12 @@ def check_place(setup: Setup) -> Generator[tuple[str, Finding], None, bool]:
         instance = find_instance(setup)
     except Unavailable as error:
         yield "program", bad(str(error))
+        with suppress(Unavailable):  # `via` has no such name: it is the finding above
+            prefix = prefix_of(setup.config, setup.address)
+            yield from check_prefix(prefix, [f"/usr/sbin/{name}" for name in SUDO_PROGRAMS])
         return False
+    programs = [f"{instance.programs}{name}" for name in SUDO_PROGRAMS]
+    yield from check_prefix(instance.prefix, programs)
     marks = Marks(setup.state_folder)
     yield from check_instance(
         instance, lambda listed: PostfixServer(instance, marks, listed=listed)

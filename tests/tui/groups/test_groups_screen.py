@@ -14,7 +14,7 @@ from engine.index.group_counts import GroupTable, TaskGroup
 from engine.index.schema import STATES
 from engine.model import State, Task
 from engine.places.place import GroupFacts
-from tests.console_operator import ConsoleOperator, an_operator
+from tests.console_operator import ConsoleOperator, an_operator, words
 from tests.console_places import (
     NOW,
     a_memory,
@@ -33,6 +33,7 @@ from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
 from tui.text import keys
+from tui.widgets.picker import Picker
 
 NOT_BY_TIME = GroupFacts("etrn/*", 0, None, "QueueOnly")
 """What is known of a thread that no time starts."""
@@ -100,6 +101,62 @@ async def test_the_grouping_is_turned_like_tabs() -> None:
             await operator.sees(f"{title} ALL")
         await operator.sees("mx.example", "(none)")
         operator.assert_inert()
+
+
+def a_flood() -> list[Task]:
+    """601 waiting mails: most are of one sender; each tenth goes to three recipients."""
+    tasks = []
+    for number in range(601):
+        sender = "ann@mx1.example" if number % 4 == 0 else "news@shop.example"
+        to = tuple(
+            f"u{n}@{('Far', 'near')[n % 2]}.example" for n in range(1 + 2 * (number % 10 == 0))
+        )
+        mail = {"kind": "mail", "sender": sender, "recipients": to, "destination": to[0]}
+        tasks.append(a_task(number, **mail, account="ann" if number % 4 == 0 else ""))
+    return tasks
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_alert_of_a_flood_leads_to_its_sender(size: tuple[int, int]) -> None:
+    """Enter on the alert groups by sender with the cursor on the one with most mail; a verb there
+    plans for its mails alone, and Enter lists them."""
+    place = a_place(a_memory(a_flood()))
+    async with an_operator(place, clock=lambda: NOW, size=size, first=keys.OVERVIEW) as operator:
+        await operator.sees("news@shop.example: 450 of 601", "Enter groups")
+        picker = operator.console.screen.query_one("#alerts", Picker)
+        lines = [words([row.line]) for row in picker.rows]
+        (at,) = (at for at, line in enumerate(lines) if "news@shop" in line)
+        await operator.press(*["j"] * at)
+        await operator.opens(GroupsScreen, "enter")
+        await operator.sees("Groups 2, tasks 601", "[sender]", "acts on 450 pending in news@shop")
+        await operator.press("H")
+        await operator.until(lambda: isinstance(operator.console.screen, PlanScreen))
+        await operator.sees("type 450 to hold 450")
+        await operator.press("escape")
+        await operator.opens(QueueScreen, "enter")
+        await operator.sees("from=news@shop.example", "450 of 601", "FROM", "TO")
+
+
+async def test_destinations_of_mail_count_recipients() -> None:
+    """The heading says so; scope and plan count the mails, and so does the list behind Enter. To
+    turn the grouping puts the cursor on its first row."""
+    async with groups(a_flood(), size=(120, 40)) as operator:
+        await operator.press(*("h" if "[kind]" not in operator.text else ""))
+        await operator.sees(
+            "Groups 2, recipients 723", "[destination]", "far.example", "near.example"
+        )
+        far, near = operator.rows.splitlines()
+        assert (far[3:].split()[:2], near[3:].split()[:2]) == (
+            ["far.example", "662"],
+            ["near.example", "61"],
+        )
+        await operator.press("j")
+        await operator.sees("Enter shows 61 tasks in pending", "acts on 61 pending in near.example")
+        await operator.press("j", "k", "right")
+        await operator.sees("[sender]", "tasks 601", "acts on 450 pending in news@shop.example")
+        await operator.press("left", "j")
+        await operator.opens(QueueScreen, "enter")
+        await operator.sees("dest=near.example", "61 of 601")
 
 
 async def test_a_grouping_without_values_is_replaced() -> None:

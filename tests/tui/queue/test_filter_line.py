@@ -108,7 +108,7 @@ async def test_what_is_not_finished_leaves_the_list_as_it_was(tmp_path: Path) ->
         await operator.types("code=550")
         await operator.left(4)
         await operator.types(" fo=")
-        assert operator.count.startswith('no field "fo" at 10; known: id kind')
+        assert operator.count.startswith('no field "fo" at 10; known: from to id')
         await operator.press(*["backspace"] * 4)
         await operator.counts("4 of 12")
         await operator.left(4)  # the rows come after the count

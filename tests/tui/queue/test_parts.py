@@ -203,7 +203,7 @@ async def test_a_filter_in_error_refuses_all_that_acts() -> None:
             assert queue.parts.message.text == wrong
         assert not queue.parts.marks.has_all
         assert queue.parts.rows.view.anchor is None
-        line = painters.scope_line(queue.parts, 200, lock_alarms=False)
+        line = painters.scope_line(queue.parts, 240, lock_alarms=False)
         assert f"nothing: {wrong}" in "".join(text for text, _ in line)
         assert set(refusals_of(ROWS, queue.parts).values()) == {wrong}
         assert queue.hints["X"] is True

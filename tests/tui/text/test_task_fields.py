@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.model import ATTEMPTS_ALLOWED_KEY, State, Task
+from engine.model import ALL_RECIPIENTS_KEY, ATTEMPTS_ALLOWED_KEY, NULL_SENDER, State, Task
 from tui.text.task_fields import task_fields
 
 NOW = 1_795_167_728.0
@@ -26,3 +26,17 @@ def test_the_fields_of_a_task() -> None:
     task = a_task(attempts=1, extra={ATTEMPTS_ALLOWED_KEY: "5"})
     fields = task_fields(task, {}, NOW)
     assert [row for row in fields if row[0].startswith("attempts")] == [("attempts", "1 of 5")]
+
+
+def test_the_fields_of_a_mail() -> None:
+    """Sender, account and size; the first recipients, and the number of all others, of which the
+    index may have only the first."""
+    many = tuple(f"u{n}@far.example" for n in range(7))
+    task = a_task(sender=NULL_SENDER, recipients=many, destination=many[0], bytes=5_400)
+    rows = dict(task_fields(task._replace(extra={ALL_RECIPIENTS_KEY: "5240"}), {}, NOW))
+    assert rows["recipients"] == f"{', '.join(many[:5])} +5,235"
+    assert (rows["sender"], rows["size"]) == ("<>", "5.4 kB")
+    assert not {"destination", "account", ALL_RECIPIENTS_KEY} & set(rows)
+    rows = dict(task_fields(task._replace(recipients=(), account="ann\x1b"), {}, NOW))
+    assert (rows["destination"], rows["account"]) == ("u0@far.example", "ann�")
+    assert "recipients" not in rows

@@ -177,3 +177,25 @@ def test_what_has_no_age_is_unknown() -> None:
     row = text_of(task_line(task, shape, NOW, TaskContext(), 80)).split()
     assert row[2] == task_columns(State.TRASH, 40)[1].cell(ListedTask(task, NOW))[0] == "?"
     assert dict(task_fields(task, {}, NOW))["created"] == "?"
+
+
+@pytest.mark.parametrize("state", [State.PENDING, State.DEAD, State.HELD, State.TRASH])
+@pytest.mark.parametrize("width", [60, 78, 80, 100, 118, 160])
+def test_a_list_of_mail_has_its_addresses(state: State, width: int) -> None:
+    """They fill the line with the error; of several recipients the first is shown, by its domain if
+    it does not fit, with the number of the others."""
+    task = a_task(
+        state=state,
+        kind="mail",
+        error="450 try again",
+        sender="ana@a.example",
+        recipients=("bob.the.builder@far.example", "b@c", "c@d"),
+    )
+    shape = task_columns(state, width, longest=11, worded=True, mailed=True)
+    row = text_of(task_line(task, shape, NOW, TaskContext(), width))
+    assert {"FROM", "TO"} <= {column.title for column in shape}
+    assert len(row) == width
+    assert "ana@a" in row
+    assert " +2 " in row
+    assert "450" in row
+    assert ("mail" in row) == (width >= 130)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
 from engine.formats.base.format import Setup
 from engine.model import Edges, State, Task, own_word
-from engine.programs.mail_log import WAITS, MailEvent, MailEventKind
+from engine.programs.logged_mail import LoggedMail, is_suspended, mail_rows, sum_up_mail
+from engine.programs.mail_log import MailEvent
 from engine.programs.mail_trail import Trail, find_trail, word_pattern
 from engine.store import Unavailable
 from engine.system.command_errors import print_error
@@ -58,18 +58,18 @@ class WaitingMail(NamedTuple):
     task: Task
     word: str
     """Its state, in the words of its server."""
-    reason: str
-    """Safe to show; "" if there is none yet."""
-    reason_at: float | None
-    """When the log last had a reason, epoch seconds UTC; None: never."""
-    account: str
-    client: str
-    attempts: int | None
-    """Attempts that the log has; None if it has nothing of the message."""
+    logged: LoggedMail
+    is_log_read: bool
     events: Sequence[MailEvent]
     """Its lines in the log."""
-    next_try: str = ""
-    step: NextStep = NextStep("")
+    next_try: str
+    """When it is tried next, and how exact that is; "" if unknown."""
+    step: NextStep
+
+    @property
+    def reason(self) -> str:
+        """Why it waits, safe to show; "" if there is no reason yet."""
+        return self.task.error or self.logged.reason
 
 
 def why(setup: Setup, word: str) -> Answer:
@@ -86,8 +86,14 @@ def why(setup: Setup, word: str) -> Answer:
     tries = setup.format.describe_next_tries(setup, shown, now) if shown else {}
     events = {one.id: [e.event for e in log.events if e.event.id == one.id] for one in shown}
     mails = [
-        _explain(one, words[one.id], events[one.id])._replace(
-            next_try=tries.get(one.id, ""), step=_next_step(setup, edges, one)
+        WaitingMail(
+            one,
+            words[one.id],
+            sum_up_mail(events[one.id]),
+            is_log_read=log.files > 0,
+            events=events[one.id],
+            next_try=tries.get(one.id, ""),
+            step=_next_step(setup, edges, one),
         )
         for one in shown
     ]
@@ -151,26 +157,6 @@ def _next_step(setup: Setup, edges: Edges, task: Task) -> NextStep:
     return NextStep(text, shlex.join(words))
 
 
-def _explain(task: Task, word: str, events: Sequence[MailEvent]) -> WaitingMail:
-    last = next((one for one in reversed(events) if one.what in WAITS), None)
-    reason = task.error or ("" if last is None else safe_line(last.text))
-    tried = Counter(one.address for one in events if one.what in (*WAITS, MailEventKind.DELIVERED))
-    return WaitingMail(
-        task,
-        word,
-        reason=reason,
-        reason_at=None if last is None else last.when,
-        account=task.account or _first(events, lambda one: one.account),
-        client=_first(events, lambda one: one.client),
-        attempts=max(tried.values(), default=0) if events else None,
-        events=events,
-    )
-
-
-def _first(events: Iterable[MailEvent], value: Callable[[MailEvent], str]) -> str:
-    return safe_line(next((text for one in events if (text := value(one))), ""))
-
-
 def _values(mail: WaitingMail, log_since: float | None) -> Mapping[str, object]:
     task = mail.task
     return {
@@ -178,30 +164,20 @@ def _values(mail: WaitingMail, log_since: float | None) -> Mapping[str, object]:
         "state": mail.word,
         "sender": task.sender,
         "recipients": list(task.recipients),
-        "account": mail.account,
-        "client": mail.client,
+        "account": (task.account or mail.logged.account),
+        "client": mail.logged.client,
         **time_fields("created", task.created or None),
         "reason": mail.reason,
-        **time_fields("reason_at", mail.reason_at),
-        "suspended": _is_suspended(mail),
+        **time_fields("reason_at", mail.logged.reason_at),
+        "suspended": is_suspended(task, mail.logged),
         **time_fields("due", task.due),
         "next_try": mail.next_try,
-        "attempts_seen": mail.attempts,
+        "attempts_seen": mail.logged.attempts,
         **time_fields("log_since", log_since),
         "next": mail.step.advice,
         "command": mail.step.command,
         "events": [event_values(one) for one in mail.events[-LAST_LINES:]],
     }
-
-
-SUSPENDED_KEY = "suspended"
-"""Key of `Task.extra`: the server has stopped to ask the destination."""
-
-
-def _is_suspended(mail: WaitingMail) -> bool:
-    attempts = [one for one in mail.events if one.what in WAITS]
-    is_last = bool(attempts) and attempts[-1].what is MailEventKind.SUSPENDED
-    return SUSPENDED_KEY in mail.task.extra or is_last
 
 
 def _lines(mail: WaitingMail, log_since: float | None, word: str, now: float) -> Iterator[Line]:
@@ -228,18 +204,11 @@ def _facts(mail: WaitingMail, log_since: float | None, now: float) -> Iterator[t
             "since",
             f"{format_time(task.created)}, {format_rough_duration(now - task.created)} ago",
         )
-    source = f" (log, {format_time(mail.reason_at)})" if mail.reason_at and not task.error else ""
+    at = None if task.error else mail.logged.reason_at
+    source = "" if at is None else f" (log, {format_time(at)})"
     yield "reason", f"{mail.reason}{source}" if mail.reason else f"{UNKNOWN}: no attempt has failed"
-    if _is_suspended(mail):
-        yield "suspended", "the server does not ask this destination now"
-    if task.state is State.PENDING:
-        yield "next try", mail.next_try or f"{UNKNOWN}: the server decides"
-    is_known = any(one.what is MailEventKind.ARRIVED for one in mail.events)
-    account = mail.account or ("none: no login" if is_known else f"{UNKNOWN}: not in the log")
-    yield "account", f"{account}; client {mail.client}" if mail.client else account
-    if mail.attempts is not None:
-        since = "" if log_since is None else f" (log since {format_time(log_since)})"
-        yield "attempts", f"at least {mail.attempts}{since}"
+    logged = mail.logged if mail.is_log_read else None
+    yield from mail_rows(task, logged, mail.next_try, log_since)
 
 
 def _addresses(task: Task, word: str) -> str:

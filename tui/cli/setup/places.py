@@ -206,5 +206,6 @@ def _make_place(place_setup: Setup, name: str, location: str) -> Place:
         notes=place_setup.notes(),
         root=place_setup.queue.root,
         destinations=destinations,
+        task_rows=partial(form.task_rows, place_setup),
     )
     return form.complete(place_setup, base)
