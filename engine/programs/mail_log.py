@@ -12,6 +12,7 @@ from enum import StrEnum
 from tempfile import TemporaryFile
 from typing import NamedTuple
 
+from engine.doctor.finding import Finding, hidden, ok
 from engine.logs.log_file import NO_TIME, FileCache, LogFile
 from engine.logs.log_line import parse_log_line
 from engine.logs.rotated_log import NO_LOG_FILE, RotatedLog
@@ -444,6 +445,20 @@ class MailFacts:
         """Close the files."""
         if self._rotated is not None:
             self._rotated.close()
+
+
+def check_log(log: MailLog) -> Finding:
+    """Find out whether the log can be read: reasons, accounts and trails come from it."""
+    facts = MailFacts(log, _POLLED_BYTES)
+    try:
+        facts.read_on()
+        problems = [*facts.problems]
+    finally:
+        facts.close()
+    name = log.paths[0] if log.paths else "the journal"
+    if not problems:
+        return ok(f"{name} can be read")
+    return hidden(f"mail log: {problems[0]}", "run it as root, or as a member of its group (adm)")
 
 
 def _first_time_from(file: LogFile, at: int) -> float | None:

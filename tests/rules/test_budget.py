@@ -84,7 +84,7 @@ STEP = 50
 
 LINES = {
     "engine.places": 1250,
-    "engine.programs": 1850,
+    "engine.programs": 1900,
     "engine": 1850,
     "engine.config": 2350,
     "engine.delivery": 1200,

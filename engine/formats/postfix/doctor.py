@@ -3,7 +3,6 @@ settings, what a listing shows, log and disk."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 from engine.doctor.finding import Finding, bad, hidden, ok, warn
@@ -13,6 +12,7 @@ from engine.formats.postfix.facts import ListingCounts
 from engine.formats.postfix.instance import CONFIG_FILES, Instance
 from engine.formats.postfix.server import PostfixServer
 from engine.model import Problem
+from engine.programs.mail_log import check_log
 from engine.store import Unavailable
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
@@ -50,7 +50,7 @@ def check_instance(
     if counts is not None:
         yield from _check_counts(counts)
     yield from _check_settings(instance)
-    yield "log", _check_log(instance)
+    yield "log", check_log(facts.log_of(instance))
     texts = [*facts.space_warnings(instance)]
     yield from (("disk", bad(text, "delete or move files there")) for text in texts)
     if not texts:
@@ -137,19 +137,3 @@ def _check_settings(instance: Instance) -> Iterator[tuple[str, Finding]]:
     if instance.settings["enable_long_queue_ids"] != "yes":
         remark = "short ids come again: identity, queue and hold are compared before each act"
         yield "settings", ok(f"enable_long_queue_ids = no: {remark}")
-
-
-def _check_log(instance: Instance) -> Finding:
-    end = facts.log_end(instance)
-    name = instance.settings["maillog_file"] or "/var/log/mail.log or the journal"
-    if end.problem:
-        fix = "let this user read it: group adm or systemd-journal"
-        return hidden(f"{name} cannot be read: {end.problem}", fix)
-    if end.since is None and end.last is None:
-        return ok(f"{name} can be read, and is empty")
-    age = "" if end.last is None else f", the queue manager wrote {_ago(end.last)} ago"
-    return ok(f"{name} can be read{age}")
-
-
-def _ago(moment: float) -> str:
-    return describe_limit(max(0.0, time.time() - moment) // 1)
