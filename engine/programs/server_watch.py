@@ -94,10 +94,10 @@ def find_process(prefix: Prefix, pid_file: str, name: str) -> ServerProcess:
     if not lines or not lines[0].partition(b" ")[0].isdigit() or prefix.why_failed(end):
         return ServerProcess(why=prefix.why_failed(end) or "/proc cannot be read")
     head, _, rest = lines[1].rpartition(b")") if len(lines) > 1 else (b"", b"", b"")
-    if head != f"{text} ({name}".encode():
+    fields, since = rest.split(), None
+    if head != f"{text} ({name}".encode() or fields[:1] in ([b"Z"], [b"X"]):
         return ServerProcess(is_running=False)
     boot = next((line[6:] for line in lines if line.startswith(b"btime ")), b"")
-    fields, since = rest.split(), None
     if len(fields) > 19 and fields[19].isdigit() and boot.isdigit():
         since = int(boot) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
     return ServerProcess(int(text), since, is_running=True)

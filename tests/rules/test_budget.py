@@ -83,8 +83,8 @@ def _lowest() -> list[str]:
 STEP = 50
 
 LINES = {
-    "engine.places": 1250,
-    "engine.programs": 1900,
+    "engine.places": 1300,
+    "engine.programs": 2050,
     "engine": 1850,
     "engine.config": 2350,
     "engine.delivery": 1200,
@@ -94,10 +94,10 @@ LINES = {
     "engine.formats": 450,
     "engine.formats.base": 2350,
     "engine.formats.bullmq": 7300,
-    "engine.formats.exim": 2250,
+    "engine.formats.exim": 2200,
     "engine.formats.kannader": 4400,
     "engine.formats.nftban": 5800,
-    "engine.formats.postfix": 2150,
+    "engine.formats.postfix": 2450,
     "engine.formats.zgb": 5850,
     "engine.formats.zmailer": 14800,
     "engine.index": 3050,
