@@ -117,7 +117,7 @@ class ServerState(NamedTuple):
     why: str = ""
     """Why it is unknown whether it runs."""
 
-    def describe(self, waiting: int | None = None) -> str:
+    def describe(self, waiting: int | None, now: float) -> str:
         """In one line: which server delivers and whether it runs; `waiting` tasks wait for it."""
         if self.is_running is False:
             return self.stopped + (f": {waiting:,} wait" if waiting else "")
@@ -125,8 +125,14 @@ class ServerState(NamedTuple):
             reason = f": {safe_line(self.why)}" if self.why else ""
             return f"{self.name} delivers: running or not is unknown{reason}"
         who = "" if self.pid is None else f", PID {self.pid}"
-        since = "" if self.since is None else f", since {format_time(self.since)}"
+        since = "" if self.since is None else f", since {_brief_time(self.since, now)}"
         return f"{self.name} delivers: running{who}{since}"
+
+
+def _brief_time(moment: float, now: float) -> str:
+    """A past time without seconds, and without its date if that is today's: `06:25Z`."""
+    text, today = format_time(moment), format_time(now)[:11]
+    return f"{text.removeprefix(today)[:-4]}Z" if text.endswith("Z") else text
 
 
 class WholeQueueFigures(NamedTuple):
@@ -189,6 +195,8 @@ class Place(NamedTuple):
     """Command that starts a worker; empty if none."""
     no_worker: str = ""
     """Why no worker can be started; "" if one can, or that is unknown."""
+    listed_at: Callable[[], float | None] = lambda: None
+    """Returns when its tasks were last listed, epoch seconds UTC, if they are not watched."""
     server: str = ""
     """The server that delivers its tasks by itself: no worker is expected; "" if workers do."""
     recovery_command: tuple[str, ...] = ()
@@ -281,10 +289,10 @@ class Place(NamedTuple):
         """Names of groupings that differ from those of the index."""
         return {} if self.groups is None else self.groups.titles
 
-    def describe_server(self, figures: WholeQueueFigures, waiting: int | None = None) -> str:
+    def describe_server(self, figures: WholeQueueFigures, waiting: int | None, now: float) -> str:
         """What delivers here and whether it runs, or why no worker can; "" if a worker can."""
         if figures.server is not None:
-            return figures.server.describe(waiting)
+            return figures.server.describe(waiting, now)
         if self.server:
             return f"{self.server} delivers" + f": {figures.unknown}" * bool(figures.unknown)
         return f"no worker here: {self.no_worker}" if self.no_worker else ""

@@ -29,6 +29,12 @@ class LastCounts(Generic[Counts]):
 
     def __init__(self) -> None:
         self.counts: Counts | None = None
+        self.at: float | None = None
+        """Epoch seconds UTC of that listing, or of a later one that was the same."""
+
+    def note(self, now: float) -> None:
+        """Note the time of a listing."""
+        self.at = now
 
 
 class ServerWatch(Generic[Server, Figures]):

@@ -125,7 +125,7 @@ def open_store(
         clock=clock,
         listed=lambda records: settings.listing.count(records, limits, hours, clock()),
     )
-    return MailStore(server, clock, steady, pause)
+    return MailStore(server, clock, steady, pause, listed=settings.listing.note)
 
 
 def complete_place(setup: Setup, place: Place) -> Place:
@@ -140,6 +140,7 @@ def complete_place(setup: Setup, place: Place) -> Place:
     return place._replace(
         queue_figures=watch.figures,
         server=SERVER,
+        listed_at=lambda: setup.settings.listing.at,
         claim_obstacle=lambda kind: "",
         server_logs=local_paths(log),
     )

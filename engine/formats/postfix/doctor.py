@@ -3,6 +3,7 @@ settings, what a listing shows, log and disk."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 from engine.doctor.finding import Finding, bad, hidden, ok, warn
@@ -83,7 +84,7 @@ def _check_files(instance: Instance) -> Iterator[Finding]:
 
 def _check_running(instance: Instance, counts: ListingCounts | None) -> Finding:
     state = facts.server_state(facts.find_master(instance), counts)
-    text = state.describe(None if counts is None else counts.waiting)
+    text = state.describe(None if counts is None else counts.waiting, time.time())
     if state.is_running is False:
         return bad(text, START.format(instance.folder))
     return ok(text) if state.is_running else hidden(text, STATUS.format(instance.folder))
@@ -117,7 +118,7 @@ def _check_counts(counts: ListingCounts) -> Iterator[tuple[str, Finding]]:
     if not counts.damaged:
         yield "corrupt", ok("no damaged file")
     if counts.suspended:
-        words = f"{format_count(counts.suspended, 'message')} for destinations not asked now"
+        words = f"destinations not asked now, {facts.describe_suspended(counts)}"
         yield "suspended", warn(words, "see why: spooldeck mta why DOMAIN; then control flush")
     if counts.delivered:
         words = f"{format_count(counts.delivered, 'message')} delivered while held"

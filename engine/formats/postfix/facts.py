@@ -139,7 +139,7 @@ def read_figures(
     server = server_state(master, counts)
     rows = [("Postfix", f"{instance.settings['mail_version']}, {instance.folder}")]
     waiting = None if counts is None else counts.waiting
-    rows.append(("state", server.describe(waiting)))
+    rows.append(("state", server.describe(waiting, now)))
     delay = instance.seconds("queue_run_delay")
     rows.append(("queue run", f"each {describe_limit(delay)}"))
     warnings = list[str]()
@@ -166,7 +166,7 @@ def _count_rows(counts: ListingCounts) -> Iterator[tuple[str, str]]:
     queues = (f"{name} {number:,}" for name, number in counts.queues.items() if number)
     yield "queues", ", ".join(queues) or "all empty"
     if counts.suspended:
-        yield "suspended", _suspended_words(counts)
+        yield "suspended", describe_suspended(counts)
     if counts.trashed_at:
         yield "trash", f"{format_count(len(counts.trashed_at), 'message')} on hold by our marks"
 
@@ -176,7 +176,8 @@ def other_warnings(counts: ListingCounts) -> Sequence[str]:
     return [line for line in counts.warnings if "Mail system is down" not in line]
 
 
-def _suspended_words(counts: ListingCounts) -> str:
+def describe_suspended(counts: ListingCounts) -> str:
+    """The number of messages with suspended destinations, and the first of these."""
     some = [safe_line(name) for name, _ in counts.destinations[:MAX_NAMED]]
     others = len(counts.destinations) - len(some)
     is_whole = counts.suspended <= EXAMINED
@@ -187,7 +188,7 @@ def _suspended_words(counts: ListingCounts) -> str:
 def count_warnings(instance: Instance, counts: ListingCounts, now: float) -> Iterator[str]:
     """What of a listing an operator should know, the most urgent first."""
     if counts.suspended:
-        yield f"suspended, {_suspended_words(counts)}"
+        yield f"suspended, {describe_suspended(counts)}"
     if (incoming := counts.queues["incoming"]) > MANY_INCOMING:
         yield f"{incoming:,} incoming: the queue manager is the bottleneck"
     limit = instance.settings["qmgr_message_active_limit"]

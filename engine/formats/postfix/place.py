@@ -54,7 +54,7 @@ def open_store(setup: Setup) -> MailStore:
         listing.counts = counts
 
     marks = Marks(setup.state_folder)
-    return MailStore(PostfixServer(find_instance(setup), marks, listed=listed))
+    return MailStore(PostfixServer(find_instance(setup), marks, listed=listed), listed=listing.note)
 
 
 def find_log(setup: Setup) -> MailLog:
@@ -79,6 +79,7 @@ def complete_place(setup: Setup, place: Place) -> Place:
     return place._replace(
         queue_figures=watch.figures,
         server=facts.SERVER,
+        listed_at=lambda: setup.settings.at,
         claim_obstacle=lambda kind: "",
         server_logs=local_paths(log),
     )

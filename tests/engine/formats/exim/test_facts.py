@@ -25,11 +25,11 @@ def test_no_daemon_is_a_warning(exim: EximServer, state: Path) -> None:
     running = figures_of(exim, state, None)
 
     assert without.server is not None and running.server is not None
-    assert without.server.describe(12) == "no Exim daemon runs: 12 wait"
+    assert without.server.describe(12, 0.0) == "no Exim daemon runs: 12 wait"
     assert without.warnings == ()
     assert without.has_worker is False
     assert running.warnings == ()
-    assert running.server.describe() == f"Exim delivers: running, PID {pid}"
+    assert running.server.describe(None, 0.0) == f"Exim delivers: running, PID {pid}"
     assert running.workers == ()  # it is behind a prefix: the PID is none of this host
     assert dict(running.rows)["queue run"] == "every 17m"
     assert dict(running.rows)["frozen"] == "? (not listed yet)"

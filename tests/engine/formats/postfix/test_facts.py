@@ -173,7 +173,9 @@ def test_a_running_instance_has_its_pid_and_start(postfix: PostfixInstance) -> N
     pid = int((postfix.queue / "pid/master.pid").read_text())
     assert (server.pid, figures.workers, figures.has_worker) == (pid, (pid,), True)
     assert 0 <= time.time() - server.since < 3600
-    assert server.describe().startswith(f"Postfix delivers: running, PID {pid}, since 20")
+    assert server.describe(None, time.time()).startswith(
+        f"Postfix delivers: running, PID {pid}, since "
+    )
     assert dict(figures.rows)["queues"] == "deferred 2"
     assert [one.partition(" ")[0] for one in figures.warnings] == ["defer_transports"]
 
@@ -193,7 +195,7 @@ def test_a_stopped_instance_is_known_without_its_programs(postfix: PostfixInstan
 
     assert by_listing.is_running is False
     assert stopped.server is not None and stopped.workers == ()
-    assert stopped.server.describe(2) == "Postfix is stopped: 2 wait"
+    assert stopped.server.describe(2, 0.0) == "Postfix is stopped: 2 wait"
     assert facts.server_state(facts.find_master(instance), None).is_running
 
 
