@@ -56,6 +56,9 @@ def join_reasons(reasons: Sequence[str]) -> str:
     return "; ".join(reasons)
 
 
+_WORKED = (Verdict.HELD, Verdict.STUCK)
+
+
 def _why_pending(task: Task, now: float, circumstances: Circumstances) -> Iterator[str]:
     hindered = [*_blocking_reasons(task, now, circumstances)]
     yield from hindered
@@ -73,7 +76,7 @@ def _why_pending(task: Task, now: float, circumstances: Circumstances) -> Iterat
     alone = is_quiet or not (hindered or ahead)
     if task.due is None and not (hindered or circumstances.is_idle):
         yield "due time unknown"
-    elif alone and verdict not in (Verdict.HELD, Verdict.STUCK):
+    elif alone and not circumstances.is_stopped and verdict not in _WORKED:
         yield _no_worker(task, now, circumstances, due and not hindered)
 
 

@@ -295,7 +295,8 @@ class Place(NamedTuple):
             return figures.server.describe(waiting, now)
         if self.server:
             return f"{self.server} delivers" + f": {figures.unknown}" * bool(figures.unknown)
-        return f"no worker here: {self.no_worker}" if self.no_worker else ""
+        is_none = self.no_worker and self.lock is None  # a lock shows whether another program works
+        return f"no worker here: {self.no_worker}" if is_none else ""
 
     @property
     def no_lock(self) -> str:

@@ -145,7 +145,7 @@ def read_log_end(log: MailLog, program: str) -> LogEnd:
             problem = log.prefix.why_failed(end) or safe_line(end.last_error)
             continue
         head = f" {program}[".encode()
-        named = next((line for line in reversed(lines) if head in line), None)
+        named = next((line for line in reversed(lines) if head in line.partition(b"]: ")[0]), None)
         times = (parse_log_line(line, "", None, None).when for line in lines[1:])
         last = None if named is None else parse_log_line(named, "", None, None).when
         return LogEnd(last, next((when for when in times if when is not None), None))

@@ -173,11 +173,14 @@ def count_plan(
     )
 
 
+EXCLUDES_NEW = "excludes new tasks and tasks in work"
+
+
 def warn_of_whole_state(words: str, amount: int, total: int) -> tuple[str, ...]:
     """Warnings before a plan acts on all tasks of a state, whose name is `words`."""
     return (
         f"all of {words}, no filter: {100 * amount // max(1, total)} % of all tasks",
-        "excludes new tasks and tasks in work",
+        EXCLUDES_NEW,
         "instead: hold stops them until released; a filter selects some",
     )
 
@@ -198,6 +201,8 @@ def plan_lines(counts: PlanCounts, view: PlanView, width: int) -> list[Line]:
     for how, amount in counts.changed:
         text += _count_lines(amount, f"skipped, changed since: {how}", width, "warn")
     for warning in view.warnings:
+        if warning == EXCLUDES_NEW and counts.plan.includes_suspicious:
+            continue
         text += _hung(f"! {warning}", width, "warn")
     room = max(8, width - MARGIN_CELLS - FACT_NAME_CELLS - 2)
     rows = [

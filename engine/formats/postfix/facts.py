@@ -203,7 +203,9 @@ def count_warnings(instance: Instance, counts: ListingCounts, now: float) -> Ite
     if released := sum(at + MARGIN_SECONDS < now for at in counts.released_at):
         words = format_count(released, "purged message")
         yield f"{words} released or deleted by another operator"
-    yield from map(safe_line, other_warnings(counts)[:MAX_NAMED])
+    for line in other_warnings(counts)[:MAX_NAMED]:
+        text = line.removeprefix("postqueue: ").removeprefix("warning: ")
+        yield safe_line(text.removeprefix(f"{instance.folder}/"))
     if counts.damaged:
         names = ", ".join(counts.damaged[:MAX_NAMED])
         more = len(counts.damaged) - MAX_NAMED

@@ -91,8 +91,12 @@ def describe_next_tries(setup: Setup, tasks: Sequence[Task]) -> Mapping[str, str
     Raises:
         Unavailable: the settings of its instance cannot be read.
     """
-    delay = find_instance(setup).seconds("queue_run_delay")
+    instance = find_instance(setup)
+    delay = instance.seconds("queue_run_delay")
     run = f"queue run each {delay:.0f}s"
+    state = facts.server_state(facts.find_master(instance), setup.settings.counts)
+    if state.is_running is False:
+        return {one.id: f"not before its start: {state.stopped}" for one in tasks}
     due = {one.id: one.due for one in tasks if one.due}
     by = {id: format_time(when + delay).partition(" ")[2] for id, when in due.items()}
     waiting = {one.id: "now: it is not deferred" for one in tasks if one.due == 0}
