@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -89,8 +90,6 @@ def test_the_free_bytes_of_a_disk(tmp_path: Path) -> None:
 
 
 def _log(path: Path, prefix: Prefix = HERE) -> MailLog:
-    import re
-
     return MailLog((str(path),), lambda text: None, str.isalnum, re.compile(b"x"), prefix=prefix)
 
 
@@ -98,8 +97,8 @@ def test_the_end_of_a_log(tmp_path: Path) -> None:
     """The last line of the program is found; without one, since when the log is known."""
     path = tmp_path / "log"
     path.write_text(
-        "1767787100.0 mx1 mta/q[1]: cut\n1767787200.5 mx1 mta/q[7]: a\n"
-        "1767787260.0 mx1 mta/smtp[8]: mta/q[7] b\n"
+        "1767787100.000000 mx1 mta/q[1]: cut\n1767787200.500000 mx1 mta/q[7]: a\n"
+        "1767787260.000000 mx1 mta/smtp[8]: mta/q[7] b\n"
     )
 
     assert read_log_end(_log(path), "mta/q") == LogEnd(1767787200.5, 1767787200.5)
