@@ -148,7 +148,7 @@ ALL_RECIPIENTS_KEY = "all recipients"
 """Key in `Task.extra` of a mail from the index whose `recipients` are only the first ones: the
 number of all."""
 WAITS_KEY = "waits"
-"""Key in `Task.extra` of a pending task: why it does not start, besides its due time."""
+"""Key in `Task.extra` of a pending or held task: why it does not start, besides its due time."""
 
 
 def count_recipients(task: Task) -> int:

@@ -146,7 +146,7 @@ _BLOCKING_VERDICTS: Mapping[Verdict, Callable[[LockEvidence], str]] = {
 
 
 def _why_held(task: Task, now: float, circumstances: Circumstances) -> Iterator[str]:
-    yield "held by an operator until released"
+    yield safe_line(task.extra.get(WAITS_KEY, "")) or "held by an operator until released"
     yield from _backoff(task, now)
     yield from _handler_problem(task, circumstances)
 

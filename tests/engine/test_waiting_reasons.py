@@ -155,6 +155,7 @@ WHY_OTHERS: tuple[tuple[Task, Circumstances, str], ...] = (
     (CLAIMED, Circumstances(lock=HELD), "being processed by PID 77 for 1m"),
     (CLAIMED, Circumstances(), "being processed for 1m"),
     (a_task(State.ACTIVE), Circumstances(), "being processed"),
+    (a_task(State.HELD)._replace(extra={"waits": "frozen"}), Circumstances(), "frozen"),
     (CLAIMED._replace(lease=Lease("PID 8", 0.0)), Circumstances(), "being processed by PID 8"),
     (a_task(State.ACTIVE)._replace(extra={STALLED_KEY: "no lock"}), Circumstances(),
      "stalled? no lock: a worker returns it, or you do with release"),

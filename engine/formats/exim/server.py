@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from engine.formats.exim import lines, rules
 from engine.formats.exim.controls import CONTROLS, run_control
-from engine.formats.exim.lines import DamagedMail, QueuedMail
+from engine.formats.exim.lines import DamagedMail, QueuedMail, SpoolLock
 from engine.formats.exim.parts import mail_parts, read_part
 from engine.formats.exim.programs import TRASH, TRASH_QUEUE, Exim
 from engine.formats.exim.trash_record import TrashRecord, is_ours
-from engine.model import Edges, Lease, Missing, Part, Problem, State, Task
+from engine.model import WAITS_KEY, Edges, Lease, Missing, Part, Problem, State, Task
 from engine.operations.trash import SINCE_KEY
 from engine.override import override
 from engine.programs.mail_log import MailFacts
@@ -108,6 +108,8 @@ class EximServer(MailServer):
         self._exim, self._record, self._facts = exim, record, facts
         self._clock, self._listed = clock, listed
         self._pids: Mapping[str, str] = {}
+        self._locked: dict[SpoolLock, str] = {}
+        """The message of each lock; "" for a lock that is not on a message of this spool."""
         self._in_trash: frozenset[str] = frozenset()
         self.poll_seconds = POLL_SECONDS
         self._set_poll_seconds()
@@ -179,15 +181,16 @@ class EximServer(MailServer):
         return MailExtra(pid, account=account, failed_at=when, error=reason.text.replace("\t", " "))
 
     def _read_pids(self) -> Mapping[str, str]:
-        """The processes that deliver, by message: locks on data files."""
+        """The processes that deliver, by message: locks on data files. The spool is only searched
+        for a lock that was not there before."""
         locks = lines.parse_locks(self._exim.other("cat", "/proc/locks"))
-        if not locks:
-            return {}
-        by_inode = {str(lock.inode): str(lock.pid) for lock in locks}
-        folder, names = f"{self._exim.spool}/input", ("-name", "*-D")
-        found = self._exim.other("find", folder, *names, "-printf", "%i %f\\n")
-        inodes = (line.decode("utf-8", "replace").partition(" ")[::2] for line in found)
-        return {name.removesuffix("-D"): by_inode[n] for n, name in inodes if n in by_inode}
+        if not all(lock in self._locked for lock in locks):
+            folder, names = f"{self._exim.spool}/input", ("-name", "*-D")
+            found = self._exim.other("find", folder, *names, "-printf", "%i %f\\n")
+            inodes = (line.decode("utf-8", "replace").partition(" ")[::2] for line in found)
+            by_inode = {inode: name.removesuffix("-D") for inode, name in inodes}
+            self._locked = {lock: by_inode.get(str(lock.inode), "") for lock in locks}
+        return {ident: str(lock.pid) for lock in locks if (ident := self._locked[lock])}
 
     @override
     def fingerprint(self) -> bytes:
@@ -267,8 +270,11 @@ class EximServer(MailServer):
             facts["size"] = f"{size}, rounded by Exim"
         if known.failed_at:
             facts["failed at"] = format_time(float(known.failed_at))
-        if state is State.HELD and (end := self._limits.describe_end(created, sender)):
-            facts["cancelled by Exim"] = end
+        end = self._limits.describe_end(created, sender) if state is State.HELD else ""
+        if end:
+            facts["frozen until"] = end
+        if state in (State.PENDING, State.HELD):
+            facts[WAITS_KEY] = _WAITS[word or STATES[state]]
         elif state is State.TRASH:
             facts |= {SINCE_KEY: known.since} if known.since else {}
             facts |= {MOVED_BY_KEY: known.moved_by} if known.moved_by else {}
@@ -510,6 +516,14 @@ class EximServer(MailServer):
         if self._facts is not None:
             self._facts.close()
 
+
+_WAITS = {
+    "queued": "Exim decides by host: part retry has the next try",
+    "done": "no recipient is open: Exim removes it at its next queue run",
+    "frozen": "frozen by an operator or a rule of Exim until released",
+    "bounce": "frozen by Exim, as it cannot be delivered to the sender, or by an operator",
+}
+"""Why a message is not tried now, by its word."""
 
 _THAWED, _FROZEN_ALREADY = "is no longer frozen", "is already frozen"
 

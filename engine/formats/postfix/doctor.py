@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 
 from engine.doctor.finding import Finding, bad, hidden, ok, warn
 from engine.formats.postfix import facts
-from engine.formats.postfix.acts import SUDO_LINE
 from engine.formats.postfix.facts import ListingCounts
 from engine.formats.postfix.instance import CONFIG_FILES, Instance
 from engine.formats.postfix.server import PostfixServer
@@ -62,7 +61,7 @@ def _sudo_fix(instance: Instance) -> str:
     lines, end = instance.prefix.plain.run(["id", "-un"])
     user = safe_line(lines[-1].decode("utf-8", "replace")) if lines and not end.status else "USER"
     where = f"visudo on {instance.prefix.name}" if instance.prefix.name else "visudo"
-    return f"{where}: {SUDO_LINE.format(user=user)}"
+    return f"{where}: {instance.sudo_rule.replace('USER', user, 1)}"
 
 
 def _check_files(instance: Instance) -> Iterator[Finding]:

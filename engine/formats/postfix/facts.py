@@ -64,6 +64,8 @@ class ListingCounts(NamedTuple):
     """The domains of the first `EXAMINED` of them with their recipients, the most first."""
     delivered: int = 0
     """Held ones without an open recipient: they were delivered all the same."""
+    held_pids: tuple[str, ...] = ()
+    """The processes that still deliver messages on hold."""
     trashed_at: tuple[float, ...] = ()
     """When each message in the trash was purged, epoch seconds UTC."""
     released_at: tuple[float, ...] = ()
@@ -197,6 +199,8 @@ def count_warnings(instance: Instance, counts: ListingCounts, now: float) -> Ite
     if counts.delivered:
         words = format_count(counts.delivered, "message")
         yield f"{words} delivered while held: L lets Postfix remove {_pronoun(counts.delivered)}"
+    if counts.held_pids:
+        yield f"held, but in delivery: PID {', '.join(counts.held_pids[:MAX_NAMED])} goes on"
     if overdue := sum(now - at > KEPT_SECONDS for at in counts.trashed_at):
         words = format_count(overdue, "message")
         yield f"{words} in the trash for over 24h: expunge {_pronoun(overdue)}"

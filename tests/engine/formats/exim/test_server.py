@@ -188,7 +188,7 @@ def test_a_held_message_shows_when_exim_cancels_it(
     with opened(exim, state) as store:
         task = tasks_of(store)[ident]
 
-    assert "Exim cancels frozen mail then" in task.extra["cancelled by Exim"]
+    assert "Exim cancels frozen mail then" in task.extra["frozen until"]
 
 
 def test_other_operators_in_a_plan(exim: EximServer, state: Path, journal: Journal) -> None:

@@ -93,6 +93,7 @@ def instance_of(**settings: str) -> Instance:
             "suspended, 3 messages: d0.test, d1.test, d2.test and 2 more",
         ),
         (QUIET._replace(delivered=1), "1 message delivered while held: L lets Postfix remove it"),
+        (QUIET._replace(held_pids=("26872",)), "held, but in delivery: PID 26872 goes on"),
         (
             QUIET._replace(trashed_at=(NOW - DAY - 1, NOW - DAY + 60)),
             "1 message in the trash for over 24h: expunge it",
