@@ -4,11 +4,13 @@ disk; and the warnings that become alerts."""
 from __future__ import annotations
 
 import posixpath
+import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from engine.formats.exim import lines, rules
 from engine.formats.exim.programs import Exim
+from engine.logs.log_line import parse_head
 from engine.places.place import ServerState, WholeQueueFigures
 from engine.programs.server_watch import LastCounts, count_free_bytes
 from engine.text.figures import format_bytes, format_count
@@ -16,6 +18,8 @@ from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
 
 SERVER = "Exim"
+LOG_BYTES = 1 << 18
+"""Bytes at the end of the main log that are read for the last queue run."""
 MAX_PROCESSES = 50
 """Processes of Exim whose command lines are read."""
 SPACE_FACTOR = 1.5
@@ -91,9 +95,17 @@ def find_daemon(exim: Exim) -> Daemon:
         pids = [line.decode("utf-8", "replace").rpartition("/")[2] for line in out]
         found = _command_lines(exim, _with_our_root(exim, pids[:MAX_PROCESSES]))
     daemons = {pid: words for pid, words in found.items() if _is_daemon(words)}
-    options = [word for words in daemons.values() for word in words if word.startswith("-q")]
-    interval = next((one.lstrip("-qfil") for one in options if one[-1:].isalpha()), "")
+    interval = next(filter(None, map(_interval_of, daemons.values())), "")
     return Daemon(tuple(map(int, daemons)), interval, is_known or bool(daemons))
+
+
+def _interval_of(words: list[str]) -> str:
+    """The time between queue runs in the words of a daemon: `-q30m`, or `-q` and `30m`."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word.startswith("-q"):
+            time_text = word.lstrip("-qfil") or following
+            return time_text if lines.parse_time(time_text) else ""
+    return ""
 
 
 def _with_our_root(exim: Exim, pids: list[str]) -> list[str]:
@@ -113,19 +125,21 @@ def _command_lines(exim: Exim, pids: list[str]) -> Mapping[str, list[str]]:
 
 
 def _is_daemon(words: list[str]) -> bool:
-    has_interval = any(lines.parse_time(word.lstrip("-qfil")) for word in words if word[:2] == "-q")
-    return "exim" in posixpath.basename(words[0]) and ("-bd" in words or has_interval)
+    is_listening = any(word.startswith("-bd") for word in words)  # -bdf: in the foreground
+    return "exim" in posixpath.basename(words[0]) and (is_listening or bool(_interval_of(words)))
 
 
 def read_figures(exim: Exim, counts: QueueCounts | None) -> WholeQueueFigures:
     """The facts of one moment; what cannot be read is unknown, and named so."""
     daemon = find_daemon(exim)
     rows = [("Exim", f"{exim.version}, {' '.join(exim.words)}")]
-    warnings = []
+    warnings = list[str]()
     if daemon.pids:
         rows.append(("daemon", f"PID {daemon.pids[0]}"))
         rows.append(("queue run", f"every {daemon.interval}" if daemon.interval else "none"))
-        if not daemon.interval:
+        if interval := lines.parse_time(daemon.interval):
+            warnings += queue_run_warnings(exim, interval, time.time())
+        else:
             warnings.append("no queue runner: no process has -q with a time, deferred mail waits")
     elif daemon.is_known:
         rows.append(("daemon", "none"))
@@ -191,6 +205,28 @@ def panic_warnings(exim: Exim) -> Iterator[str]:
         if last := exim.other("tail", "-n", "1", path):
             text = safe_line(last[0].decode("utf-8", "replace"))[:200]
             yield f"{path} is not empty: {text}"
+
+
+def queue_run_warnings(exim: Exim, interval: float, now: float) -> Iterator[str]:
+    """No queue run for two intervals, by the end of the main log. Its local times are only compared
+    with each other, as the zone of another host is not known."""
+    path = next(iter(exim.log_paths()), "")
+    changed = exim.other("stat", "-L", "-c", "%Y", path) if path else []
+    written = rules.to_time(changed[0].decode("utf-8", "replace")) if changed else None
+    tail = exim.other("tail", "-c", str(LOG_BYTES), path) if written is not None else []
+    times = [(when, line) for line in tail if (when := _time_of(line)) is not None]
+    if written is None or not times:
+        return
+    runs = [when for when, line in times if b" Start queue run: " in line]
+    silent = now - written + times[-1][0] - (runs[-1] if runs else times[0][0])
+    if silent > 2 * interval:
+        since = format_rough_duration(silent)
+        yield f"no queue run for {since}, expected one each {format_rough_duration(interval)}"
+
+
+def _time_of(line: bytes) -> float | None:
+    head = parse_head(line[:80].decode("utf-8", "replace"))
+    return None if head is None else head[0]
 
 
 def space_warnings(exim: Exim) -> Iterator[str]:

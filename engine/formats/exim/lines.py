@@ -220,7 +220,7 @@ def _parse_headers(data: bytes) -> str:
     while (match := _HEADER.match(data, at)) is not None:
         end = match.end() + int(match[1])
         if match[2] != b"*":
-            headers.append(data[match.end() : end])
+            headers.append(data[match.end() : end].rstrip(b"\n") + b"\n")
         at = end
     return b"".join(headers).decode("utf-8", "replace")
 

@@ -17,8 +17,9 @@ from engine.text.safe import safe_line
 MAX_DOMAINS = 5
 """Domains of a message for which retry records are asked."""
 
-PARTS = {"header": "-Mvh", "log": "-Mvl", "body": "-Mvb"}
-RETRY = "retry"
+HEADERS, RETRY = "headers", "retry"
+PARTS = {HEADERS: "-Mvh", "envelope": "-Mvh", "log": "-Mvl", "body": "-Mvb"}
+"""The option of each part that Exim prints. The header file has the envelope before the headers."""
 _NOT_THERE = ("Failed to open", "Spool data file")
 
 _is_domain = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}").fullmatch
@@ -55,7 +56,8 @@ def read_part(exim: Exim, task: Task, name: str) -> bytes:
         raise Gone(f"{task.id}: {safe_line(data.decode('utf-8', 'replace').strip())}")
     if data.strip() == b"Permission denied":
         raise Unavailable(exim.refusal or "Permission denied")
-    return data
+    parsed = lines.parse_header_file(data) if name == HEADERS else None
+    return data if parsed is None else parsed.headers.encode("utf-8", "replace")
 
 
 def _read_start(exim: Exim, argv: tuple[str, ...]) -> bytes:

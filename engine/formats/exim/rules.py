@@ -55,14 +55,28 @@ class HoldBar(NamedTuple):
 
     def __call__(self, task: Task, now: float) -> str:
         """See `Edge.bars`."""
-        end = self.limits.end(task.created, task.sender)
-        if end is None or now < end[0] - DAY_SECONDS:
-            return ""
-        left = end[0] - now
-        when = f"this one in {format_rough_duration(left)}" if left > 0 else "this one is older"
-        limit = describe_limit(end[0] - task.created)
-        other = "X moves it to the trash queue instead"
-        return f"Exim {end[1]} older than {limit}: {when}; {other}"
+        why = _why_not_frozen(self.limits, task, now)
+        return f"{why}; X moves it to the trash queue instead" if why else ""
+
+
+def _why_not_frozen(limits: HoldLimits, task: Task, now: float) -> str:
+    """Why a message would not stay frozen for a day; "" if it would."""
+    end = limits.end(task.created, task.sender)
+    if end is None or now < end[0] - DAY_SECONDS:
+        return ""
+    left = end[0] - now
+    when = f"this one in {format_rough_duration(left)}" if left > 0 else "this one is older"
+    return f"Exim {end[1]} older than {describe_limit(end[0] - task.created)}: {when}"
+
+
+class RestoreBar(NamedTuple):
+    """Bars restoring a message as frozen that was not frozen, if it would not stay so."""
+
+    limits: HoldLimits
+
+    def __call__(self, task: Task, now: float) -> str:
+        """See `Edge.bars`."""
+        return "" if "frozen" in task.extra else _why_not_frozen(self.limits, task, now)
 
 
 class ExpungeBar(NamedTuple):
@@ -110,6 +124,13 @@ def edges(
     back."""
     into_trash = refusal or trash_refusal
     trash_queue = "spooldeck-trash"
+    discards = cancels = ""
+    if limits.bounces_after:
+        limit = describe_limit(limits.bounces_after)
+        discards = f"bounces older than {limit} are discarded if they fail again"
+    if limits.frozen_after:
+        limit = describe_limit(limits.frozen_after)
+        cancels = f"Exim cancels frozen mail older than {limit} at its next queue run"
     thaws = f"Exim releases it after {describe_limit(limits.thaw_after)} (auto_thaw)"
     hold = Edge(
         warning=thaws if limits.thaw_after else "",
@@ -141,14 +162,14 @@ def edges(
     )
     return {
         (pending, held): hold,
-        (held, pending): Edge(refusal=refusal),
+        (held, pending): Edge(warning=discards, refusal=refusal),
         (pending, pending): promote,
         (pending, dead): bounce,
         (held, dead): bounce,
         (pending, trash): purge,
         (held, trash): purge,
         (trash, pending): restore._replace(bars=bar_frozen),
-        (trash, held): restore,
+        (trash, held): restore._replace(warning=cancels, bars=RestoreBar(limits)),
         (trash, None): Edge(
             undoable=False, bars=ExpungeBar(hours, trash_queue), refusal=into_trash
         ),

@@ -11,7 +11,7 @@ from engine.config.queue_config import Config
 from engine.formats.base.format import Setup
 from engine.formats.known_formats import setup_for
 from engine.model import State, Task
-from engine.operations import plans, undo
+from engine.operations import plans, trash, undo
 from engine.operations.execute import Report
 from engine.operations.journal import Intent, Journal, Who
 from engine.operations.run_plan import run_journaled_plan
@@ -63,6 +63,14 @@ def apply(
     now = clock or time.time() + HOUR
     plan = plans.freeze_plan(verb, tasks.values(), now, edges=store.edges)
     return run_journaled_plan(store, journal, plan, Intent(verb, WHO), lambda: now)
+
+
+def restore(store: Store, journal: Journal, tasks: Mapping[str, Task]) -> Report:
+    """Restore these tasks from the trash, each to its former state."""
+    now = time.time() + HOUR
+    chosen = plans.freeze_plan("restore", tasks.values(), now, edges=store.edges)
+    made = trash.plan_restore(store, journal, chosen, now, retention=1e9)
+    return run_journaled_plan(store, journal, made.plan, Intent("restore", WHO), lambda: now)
 
 
 def undo_last(store: Store, journal: Journal) -> Report:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from engine.formats.exim import facts, rules
 from engine.formats.exim.facts import LastListing, QueueCounts
 from engine.formats.exim.place import check_place, find_exim
+from engine.model import State
 from engine.places.place import WholeQueueFigures
-from tests.engine.formats.exim.exim_places import setup_of, tasks_of
+from tests.engine.formats.exim.exim_places import open_by, setup_of, tasks_of
 from tests.exim_server import EximServer
+from tests.programs import a_script
 
 
 def figures_of(exim: EximServer, state: Path, counts: QueueCounts | None) -> WholeQueueFigures:
@@ -115,3 +119,58 @@ def test_a_user_without_rights_is_named_by_the_doctor(exim: EximServer, state: P
     findings = dict(check_place(setup))
 
     assert "only root and Exim's admin_groups" in findings["rights"].fix
+
+
+@pytest.mark.parametrize(
+    ("log", "warning"),
+    [
+        ("10:00:00 Start queue run: pid=1\n10:05:00 x\n", ""),
+        ("10:00:00 Start queue run: pid=1\n11:05:00 x\n", "no queue run for 1h05m"),
+        ("10:00:00 x\n10:59:00 x\n", ""),
+        ("09:00:00 x\n10:01:00 x\n", "no queue run for 1h01m"),
+        ("", ""),
+    ],
+)
+def test_a_queue_runner_that_stopped_is_a_warning(
+    exim: EximServer, state: Path, log: str, warning: str
+) -> None:
+    """Without a queue run in twice its interval there is a warning; a short log proves nothing."""
+    exim.log.write_text("".join(f"2026-11-29 {line}\n" for line in log.splitlines()))
+    place = find_exim(setup_of(exim, state))._replace(refusal="")
+    written = exim.log.stat().st_mtime
+
+    texts = [*facts.queue_run_warnings(place, 1800.0, written)]
+
+    assert [one.partition(",")[0] for one in texts] == [warning] * bool(warning)
+    silent = [*facts.queue_run_warnings(place, 1800.0, written + 7200)]
+    assert bool(silent) is bool(log)
+
+
+def test_an_exim_without_named_queues_purges_nothing(
+    exim: EximServer, state: Path, tmp_path: Path
+) -> None:
+    """If -MG is not known, purge is refused with the version, and all else works."""
+    exim.submit()
+    answer = "echo 'exim abandoned: unknown, malformed, or incomplete option -MG' >&2; exit 1"
+    run = f'{" ".join(exim.prefix)} "$@"'
+    script = a_script(
+        tmp_path / "prefix", f"case \" $* \" in *' -MG '*) {answer};; *) exec {run};; esac"
+    )
+    store = open_by(script, str(state))
+    try:
+        (task,) = tasks_of(store).values()
+        refusal = store.edges[State.PENDING, State.TRASH].refusal
+        assert refusal.startswith("Exim 4.") and "unknown, malformed" in refusal
+        assert store.swap(task, task._replace(state=State.HELD))
+    finally:
+        store.close()
+
+
+def test_the_doctor_of_a_name_that_is_not_configured(exim: EximServer, state: Path) -> None:
+    """A place whose name `via` does not have is one finding with the names that it has."""
+    setup = setup_of(exim, state)
+    setup = setup._replace(address=setup.address._replace(text="exim://other/var/spool/exim4"))
+
+    ((check, finding),) = check_place(setup)
+
+    assert check == "program" and "jail" in finding.problem

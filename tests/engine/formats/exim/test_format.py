@@ -61,7 +61,7 @@ def test_a_private_configuration_is_used(exim: EximServer, state: Path) -> None:
 
     store = setup.open_store()
     (task,) = tasks_of(store).values()
-    (header,) = [part for part in store.parts(task) if part.name == "header"]
+    (header,) = [part for part in store.parts(task) if part.name == "envelope"]
     store.close()
 
     assert header.where.startswith("/usr/sbin/exim4 -C /etc/exim4/private.conf -Mvh")

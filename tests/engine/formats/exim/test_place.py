@@ -13,9 +13,18 @@ import pytest
 from engine.model import State
 from engine.operations import undo
 from engine.operations.journal import Journal
-from tests.engine.formats.exim.exim_places import apply, opened, states_of, tasks_of, undo_last
+from tests.engine.formats.exim.exim_places import (
+    apply,
+    opened,
+    restore,
+    setup_of,
+    states_of,
+    tasks_of,
+    undo_last,
+)
 from tests.exim_server import EximServer, Sink, wait_until
 from tests.programs import a_script
+from tests.ssh_server import close_master, running_sshd
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -23,10 +32,13 @@ PURGE = """
 import sys
 from pathlib import Path
 from engine.operations.journal import Journal
-from tests.engine.formats.exim.exim_places import apply, open_by, tasks_of
+from tests.engine.formats.exim.exim_places import apply, open_by, tasks_of, undo_last
 script, state = sys.argv[1:]
-store = open_by(script, state)
-apply(store, Journal(f"{state}/journal"), "VERB", tasks_of(store))
+store, journal = open_by(script, state), Journal(f"{state}/journal")
+if "VERB" == "undo":
+    undo_last(store, journal)
+else:
+    apply(store, journal, "VERB", tasks_of(store))
 """
 """Carries out a plan with a prefix of one word."""
 
@@ -42,9 +54,10 @@ def run_apart(verb: str, script: str, state: Path) -> int:
 
 
 @pytest.mark.deep
-def test_a_kill_at_each_call_of_a_purge(exim: EximServer, tmp_path: Path) -> None:
-    """If we are killed before or after any call of a purge, each message is in exactly one queue
-    with its bytes, and the next start accounts for each row."""
+@pytest.mark.parametrize("verb", ["purge", "undo"])
+def test_a_kill_at_each_call(exim: EximServer, tmp_path: Path, verb: str) -> None:
+    """If we are killed before or after any call of a purge or its undo, each message is in exactly
+    one queue with its bytes, and the next start accounts for each row."""
     exim.submit(number=5)
     before, ids = exim.digests(), exim.ids()
     run = f'{" ".join(exim.prefix)} "$@"'
@@ -59,7 +72,10 @@ def test_a_kill_at_each_call_of_a_purge(exim: EximServer, tmp_path: Path) -> Non
                 f"echo >>{counter}\nif [ $(wc -l <{counter}) = {number} ]; then {kill}; fi\n"
                 f"exec {run}",
             )
-            ended = run_apart("purge", script, state) == 0
+            if verb == "undo":
+                with opened(exim, state) as store:
+                    apply(store, Journal(f"{state}/journal"), "purge", tasks_of(store))
+            ended = run_apart(verb, script, state) == 0
 
             assert exim.digests() == before
             here, there = exim.ids(), exim.ids("spooldeck-trash")
@@ -86,8 +102,7 @@ def _settle_and_restore(exim: EximServer, state: Path) -> None:
                 undo.abandon_operation(store, journal, operation, "test")
         trashed = {t.id: t for t in tasks_of(store).values() if t.state is State.TRASH}
         if trashed:
-            back = undo_last(store, journal)
-            assert {*back.done} == {*trashed}
+            assert {*restore(store, journal, trashed).done} == {*trashed}
 
 
 @pytest.mark.deep
@@ -147,3 +162,26 @@ def test_a_delivery_outlasts_us(exim: EximServer, tmp_path: Path) -> None:
     assert len(slow.bodies) == 1
     wait_until(lambda: len(exim.log_lines(f"{ident} => x@slow.example.test")) == 1)
     wait_until(lambda: len(exim.log_lines(f"{ident} Completed")) == 1)
+
+
+def test_purge_and_undo_over_ssh(exim: EximServer, tmp_path: Path) -> None:
+    """Behind a real ssh, where all words go through a shell, purge and undo keep every byte: the
+    name of the default queue is an empty word."""
+    ids = exim.submit(number=7)
+    before, state = exim.digests(), tmp_path / "state"
+    setup = setup_of(exim, state)
+    with running_sshd() as sshd:
+        shared = ("ControlMaster=auto", f"ControlPath={sshd.folder}/m", "ControlPersist=60")
+        ssh = sshd.words(*(word for one in shared for word in ("-o", one)))
+        via = {"jail": (*ssh, *exim.prefix)}
+        setup = setup._replace(config=setup.config._replace(via=via))
+        store, journal = setup.open_store(), Journal(f"{state}/journal")
+        try:
+            assert {*apply(store, journal, "purge", tasks_of(store)).done} == {*ids}
+            assert exim.ids("spooldeck-trash") == ids
+            assert {*undo_last(store, journal).done} == {*ids}
+        finally:
+            store.close()
+            close_master(ssh)
+    assert exim.digests() == before
+    assert exim.ids() == ids

@@ -87,9 +87,13 @@ def test_hold_and_undo(exim: EximServer, state: Path, journal: Journal) -> None:
         assert "frozen" not in exim.listing()
 
 
-def test_purge_and_undo_keep_every_byte(exim: EximServer, state: Path, journal: Journal) -> None:
+@pytest.mark.parametrize("more", ["", "split_spool_directory\n"])
+def test_purge_and_undo_keep_every_byte(
+    exim: EximServer, state: Path, journal: Journal, more: str
+) -> None:
     """After a purge of 300 messages, a third of them frozen, and its undo, each spool file has the
-    bytes that it had, and each message its state."""
+    bytes that it had, and each message its state; in one folder, and in a split spool."""
+    exim.configure(more)
     ids = exim.submit(number=300)
     exim.run("-Mf", *ids[:100])
     before = exim.digests()
@@ -339,9 +343,12 @@ def test_parts(exim: EximServer, state: Path) -> None:
         for _ in range(2):
             (task,) = tasks_of(store).values()
             names = [part.name for part in store.parts(task)]
-            assert names == ["message", "header", "log", "body", "retry"]
+            assert names == ["message", "headers", "envelope", "log", "body", "retry"]
             assert store.read(task).startswith(f"id: {ident}\n".encode())
-            assert b"Subject: mail 0" in store.read(task, "header")
+            assert store.read(task, "headers").startswith(b"Received: from ")
+            assert b"\nSubject: mail 0\n" in store.read(task, "headers")
+            assert b"018  Subject" not in store.read(task, "headers")
+            assert f"{ident}-H\n".encode() in store.read(task, "envelope")
             assert b"Received from ann@shop.example.test" in store.read(task, "log")
             assert b"hello body" in store.read(task, "body")
             assert b"No retry data found" in store.read(task, "retry")
@@ -564,3 +571,18 @@ def test_no_other_text_is_given_to_exim(exim: EximServer, state: Path, ident: st
         with pytest.raises((Gone, Unsupported)):
             store.swap(task._replace(id=ident), task._replace(id=ident, state=State.HELD))
     assert "frozen" not in exim.listing()
+
+
+def test_another_clock_there_does_not_hide_what_we_moved(
+    exim: EximServer, state: Path, journal: Journal
+) -> None:
+    """If our clock differs from the one of the host, what we moved is still known as ours."""
+    exim.submit()
+    store = open_store(setup_of(exim, state), clock=lambda: 1e9)
+    try:
+        apply(store, journal, "purge", tasks_of(store))
+        (task,) = tasks_of(store).values()
+    finally:
+        store.close()
+
+    assert task.extra["moved by"] == "spooldeck"

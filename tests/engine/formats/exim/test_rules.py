@@ -1,0 +1,84 @@
+"""What may be done with a message, from settings and times alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.formats.exim import rules
+from engine.formats.exim.rules import ExpungeBar, HoldBar, HoldLimits, RestoreBar
+from engine.model import State, Task
+
+DAY = 86400.0
+DEBIAN = HoldLimits(7 * DAY, 2 * DAY, 0.0)
+
+
+def a_mail(sender: str = "a@b.test", **extra: str) -> Task:
+    """A message that arrived at 0."""
+    return Task("1xX5UE-0003Hr-2I", "mail", State.PENDING, 0.0, sender=sender, extra=extra)
+
+
+@pytest.mark.parametrize(
+    ("sender", "now", "why"),
+    [
+        ("a@b.test", 0.0, ""),
+        ("a@b.test", 6 * DAY - 1, ""),
+        ("a@b.test", 6 * DAY, "Exim cancels frozen mail older than 7d00h: this one in 1d00h"),
+        ("a@b.test", 8 * DAY, "Exim cancels frozen mail older than 7d00h: this one is older"),
+        ("<>", DAY, "Exim thaws bounces older than 2d00h: this one in 1d00h"),
+    ],
+)
+def test_mail_that_would_not_stay_frozen_is_not_held(sender: str, now: float, why: str) -> None:
+    """A day before Exim ends it, holding is barred, with the other way."""
+    bar = HoldBar(DEBIAN)(a_mail(sender), now)
+
+    assert bar == (f"{why}; X moves it to the trash queue instead" if why else "")
+
+
+def test_without_limits_all_mail_is_held() -> None:
+    """If no setting ends that mail is frozen, none is barred."""
+    edge = rules.edges(HoldLimits(0, 0, 0), "", "", hours=24, undo="x")[State.PENDING, State.HELD]
+
+    assert edge.bars(a_mail("<>"), 1e9) == ""
+
+
+def test_only_a_message_that_is_frozen_by_us_is_barred_from_its_return() -> None:
+    """What was frozen before the purge returns as it was; what was not is not frozen for it."""
+    bar = RestoreBar(DEBIAN)
+
+    assert bar(a_mail(frozen="yes"), 8 * DAY) == ""
+    assert bar(a_mail(), 8 * DAY) == "Exim cancels frozen mail older than 7d00h: this one is older"
+
+
+@pytest.mark.parametrize(
+    ("extra", "now", "why"),
+    [
+        ({"trash_since": "1000", "moved by": "spooldeck"}, 1000 + DAY, ""),
+        ({"trash_since": "1000", "moved by": "spooldeck"}, 1000 + DAY - 1, "less than 24h"),
+        ({"trash_since": "1000", "moved by": "spooldeck"}, 999.0, "in the future"),
+        ({"moved by": "spooldeck"}, 1e9, "unknown"),
+        ({"trash_since": "1000"}, 1e9, "cannot prove"),
+        ({"trash_since": "1000", "moved by": "another program"}, 1e9, "by another program: kept"),
+    ],
+)
+def test_only_what_we_moved_is_deleted(extra: dict[str, str], now: float, why: str) -> None:
+    """A message is deleted only if we moved it and its time there is over."""
+    bar = ExpungeBar(24.0, "spooldeck-trash")(a_mail(**extra), now)
+
+    assert why in bar
+    assert bool(why) == bool(bar)
+
+
+def test_edges_have_the_warnings_of_the_settings() -> None:
+    """Release and restore say what Exim does to old mail; hold says when it is thawed."""
+    edges = rules.edges(DEBIAN._replace(thaw_after=7200.0), "", "", hours=24, undo="exim -MG")
+
+    assert "auto_thaw" in edges[State.PENDING, State.HELD].warning
+    assert "bounces older than 2d00h" in edges[State.HELD, State.PENDING].warning
+    assert "older than 7d00h" in edges[State.TRASH, State.HELD].warning
+    assert "exim -MG" in edges[State.PENDING, State.TRASH].warning
+
+
+@pytest.mark.parametrize(("text", "moment"), [("12.5", 12.5), ("", None), ("x", None)])
+def test_times_of_files(text: str, moment: float | None) -> None:
+    """The time of a file is a number, or unknown."""
+    assert rules.to_time(text) == moment
