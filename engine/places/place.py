@@ -299,6 +299,13 @@ class Place(NamedTuple):
         return f"no worker here: {self.no_worker}" if is_none else ""
 
     @property
+    def why_no_start(self) -> str:
+        """Why no worker can be started on screen; "" if one can."""
+        if self.worker_command:
+            return ""
+        return "no worker to start here" + (f": {self.no_worker}" if self.no_worker else "")
+
+    @property
     def no_lock(self) -> str:
         """Text shown instead of a lock."""
         if not self.has_leases:

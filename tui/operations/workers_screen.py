@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from engine.model import State, Verdict
-from engine.places.place import Place
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from tui.confirm.action_screen import Action, Fact, Reason, show_action
@@ -34,17 +33,12 @@ from tui.widgets.line_widgets import Lines
 CHECK_SECONDS = 1.0
 
 
-def why_no_worker(place: Place) -> str:
-    """Why no worker can be started at a place."""
-    return "no worker to start here" + (f": {place.no_worker}" if place.no_worker else "")
-
-
 def show_worker_plan(screen: BaseScreen, session: PlaceSession, context: ConsoleContext) -> None:
     """Open the plan to start a worker, or to stop the one started here; else say why not."""
     if context.arming.read_only:
         screen.say(READ_ONLY)
-    elif not session.place.worker_command:
-        screen.say(why_no_worker(session.place))
+    elif why := session.place.why_no_start:
+        screen.say(why)
     elif screen.is_pasted:
         screen.say(PASTED)
     else:
@@ -275,8 +269,7 @@ def _why_no_place(parts: WorkersParts) -> str:
 def _why_no_start(parts: WorkersParts) -> str:
     if (why := _why_no_place(parts)) or parts.selected is None:
         return why
-    place = parts.selected[1].place
-    return "" if place.worker_command else why_no_worker(place)
+    return parts.selected[1].place.why_no_start
 
 
 def _worker(parts: WorkersParts) -> Change:
