@@ -256,7 +256,7 @@ class PlanScreen(ConfirmScreen):
             return ((" counting ...", "muted"),)
         if not amount:
             why = "all tasks are excluded or changed" if self.facts.plan.rows else "no task matches"
-            why += ": I includes them" if self._has_suspicious else ""
+            why += ": I includes them" if self.facts.has_suspicious else ""
             return ((f" nothing to do: {why}", "warn"),)
         return self.confirmation.prompt(
             f"type {amount} to {name} {amount:,}", f"{name} this task", self.size.width
@@ -267,7 +267,7 @@ class PlanScreen(ConfirmScreen):
     def without(self) -> set[str]:
         over = set() if self.is_open else {"in_or_out", "include_all", "reason", "pace", "export"}
         # Only a careful verb excludes tasks that an operator may include.
-        over |= set() if self._has_suspicious else {"include_all"}
+        over |= set() if self.facts.has_suspicious else {"include_all"}
         paced = set() if can_be_paced(self.facts.plan) else {"pace"}
         undo = {"operations"} if self._run is None or self._run.ended is None else set()
         return super().without() | over | paced | undo
@@ -288,16 +288,10 @@ class PlanScreen(ConfirmScreen):
         self.lay_out()
         picker.move("down")
 
-    @property
-    def _has_suspicious(self) -> bool:
-        """True if rows were excluded that `I` includes, or are included by it."""
-        counts = self.facts.counts
-        return self.facts.plan.includes_suspicious or (counts is not None and counts.has_suspicious)
-
     def action_include_all(self) -> None:
         """Include all suspicious tasks, or exclude them again."""
         facts = self.facts
-        if not self.is_open or not self._has_suspicious:
+        if not self.is_open or not facts.has_suspicious:
             return
         is_all = not facts.plan.includes_suspicious
         facts.plan = facts.plan._replace(includes_suspicious=is_all, included_ids=frozenset())

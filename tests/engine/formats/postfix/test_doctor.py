@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,7 +64,8 @@ def test_a_user_who_is_not_root_gets_the_line_for_sudo(postfix: PostfixInstance)
 
     (rights,) = found["rights"]
     assert rights.grade is Grade.BAD and "may not list" in rights.problem
-    assert "nobody ALL=(root) NOPASSWD: /usr/sbin/postqueue" in rights.fix
+    user = pwd.getpwuid(65534).pw_name
+    assert f"{user} ALL=(root) NOPASSWD: /usr/sbin/postqueue" in rights.fix
     (running,) = found["running"]
     assert running.grade is Grade.HIDDEN and "Permission denied" in running.problem
     assert [one.grade for one in found["prefix"]] == [Grade.OK, Grade.OK]
