@@ -184,7 +184,9 @@ def _unlock(parts: LocksParts) -> Change:
 
 def _why_no_start(parts: LocksParts) -> str:
     session = parts.selected
-    return parts.no_lock_reason() if session is None else session.place.why_no_start
+    if session is None:
+        return parts.no_lock_reason()
+    return session.place.why_no_start if session.place.no_worker else ""
 
 
 def _worker(parts: LocksParts) -> Change:

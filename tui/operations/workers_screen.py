@@ -269,7 +269,8 @@ def _why_no_place(parts: WorkersParts) -> str:
 def _why_no_start(parts: WorkersParts) -> str:
     if (why := _why_no_place(parts)) or parts.selected is None:
         return why
-    return parts.selected[1].place.why_no_start
+    place = parts.selected[1].place
+    return place.why_no_start if place.no_worker else ""
 
 
 def _worker(parts: WorkersParts) -> Change:
