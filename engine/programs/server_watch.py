@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from engine.logs.log_line import parse_log_line
 from engine.programs.mail_log import MailLog
@@ -14,14 +14,14 @@ from engine.programs.prefix import Prefix
 from engine.store import Unavailable
 from engine.text.safe import safe_line
 
-WATCH_SECONDS = 20.0
-"""Seconds for which facts are current."""
+HERE_SECONDS, FAR_SECONDS, SETTINGS_SECONDS = 20.0, 60.0, 600.0
+"""Seconds for which facts of this host are current, those behind a prefix, and the settings."""
 TAIL_BYTES, TAIL_LINES = 1 << 20, 4000
 """What is read of the end of a log, of a file or of the journal."""
 
-Server = TypeVar("Server")
 Counts = TypeVar("Counts")
 Figures = TypeVar("Figures")
+Host = TypeVar("Host")
 
 
 class LastCounts(Generic[Counts]):
@@ -37,23 +37,36 @@ class LastCounts(Generic[Counts]):
         self.at = now
 
 
-class ServerWatch(Generic[Server, Figures]):
-    """Facts about one server, read at most once in `WATCH_SECONDS`, from any thread."""
+class ReachedServer(Protocol):
+    """A server whose programs are run through a prefix."""
+
+    @property
+    def prefix(self) -> Prefix:
+        """The prefix of its programs; without words here."""
+        ...
+
+
+Server = TypeVar("Server", bound=ReachedServer)
+
+
+class ServerWatch(Generic[Server, Host, Figures]):
+    """Facts about one server, from any thread: its settings, its host, and the last listing."""
 
     def __init__(
         self,
         open_server: Callable[[], Server],
-        read: Callable[[Server], Figures],
+        read_host: Callable[[Server], Host],
+        describe: Callable[[Server, Host], Figures],
         *,
-        open_seconds: float = float("inf"),
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`open_server` finds the server and its settings, again after `open_seconds`."""
-        self._open, self._read, self._open_seconds = open_server, read, open_seconds
+        """`open_server` finds the server and its settings, `read_host` runs programs of its host,
+        and `describe` runs none: it is called each time."""
+        self._open, self._read, self._describe = open_server, read_host, describe
         self._steady = steady
         self._server: Server | None = None
-        self._opened = self._due = float("-inf")
-        self._figures: Figures | None = None
+        self._host: Host | None = None
+        self._server_due = self._host_due = float("-inf")
 
     def figures(self) -> Figures:
         """The facts and warnings.
@@ -61,13 +74,14 @@ class ServerWatch(Generic[Server, Figures]):
         Raises:
             Unavailable: the server cannot be found.
         """
-        now = self._steady()
-        if self._figures is None or now >= self._due:
-            if self._server is None or now >= self._opened + self._open_seconds:
-                self._server, self._opened = self._open(), now
-            self._figures = self._read(self._server)
-            self._due = now + WATCH_SECONDS
-        return self._figures
+        now, server, host = self._steady(), self._server, self._host
+        if server is None or now >= self._server_due:
+            server = self._server = self._open()
+            self._server_due = now + SETTINGS_SECONDS
+        if host is None or now >= self._host_due:
+            host = self._host = self._read(server)
+            self._host_due = self._steady() + (FAR_SECONDS if server.prefix.words else HERE_SECONDS)
+        return self._describe(server, host)
 
 
 class ServerProcess(NamedTuple):

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import posixpath
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from engine.formats.exim import lines, rules
 from engine.formats.exim.programs import Exim
 from engine.logs.log_line import parse_head
 from engine.places.place import ServerState, WholeQueueFigures
-from engine.programs.server_watch import LastCounts, count_free_bytes
+from engine.programs.server_watch import LastCounts, ServerWatch, count_free_bytes
 from engine.text.figures import format_bytes, format_count
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
@@ -129,17 +129,32 @@ def _is_daemon(words: list[str]) -> bool:
     return "exim" in posixpath.basename(words[0]) and (is_listening or bool(_interval_of(words)))
 
 
-def read_figures(exim: Exim, counts: QueueCounts | None) -> WholeQueueFigures:
-    """The facts of one moment; what cannot be read is unknown, and named so."""
-    daemon = find_daemon(exim)
+class HostFacts(NamedTuple):
+    """What programs of its host show of an Exim."""
+
+    daemon: Daemon
+    warnings: tuple[str, ...] = ()
+
+
+def read_host(exim: Exim) -> HostFacts:
+    """Read the facts of one moment. Exim itself is not run: with `+arguments` each call of it would
+    write a line into the main log."""
+    daemon, warnings = find_daemon(exim), list[str]()
+    if interval := lines.parse_time(daemon.interval):
+        warnings += queue_run_warnings(exim, interval, time.time())
+    warnings += [*setting_warnings(exim), *panic_warnings(exim), *space_warnings(exim)]
+    return HostFacts(daemon, tuple(warnings))
+
+
+def describe_facts(exim: Exim, host: HostFacts, counts: QueueCounts | None) -> WholeQueueFigures:
+    """The facts as rows, and the warnings; what cannot be read is unknown, and named so."""
+    daemon = host.daemon
     rows = [("Exim", f"{exim.version}, {' '.join(exim.words)}")]
     warnings = list[str]()
     if daemon.pids:
         rows.append(("daemon", f"PID {daemon.pids[0]}"))
         rows.append(("queue run", f"every {daemon.interval}" if daemon.interval else "none"))
-        if interval := lines.parse_time(daemon.interval):
-            warnings += queue_run_warnings(exim, interval, time.time())
-        else:
+        if not daemon.interval:
             warnings.append("no queue runner: no process has -q with a time, deferred mail waits")
     elif daemon.is_known:
         rows.append(("daemon", "none"))
@@ -150,11 +165,10 @@ def read_figures(exim: Exim, counts: QueueCounts | None) -> WholeQueueFigures:
     else:
         rows += _count_rows(counts)
         warnings += _count_warnings(counts)
-    warnings += [*setting_warnings(exim), *panic_warnings(exim), *space_warnings(exim)]
     state = server_state(daemon)
     return WholeQueueFigures(
         tuple(rows),
-        tuple(warnings),
+        (*warnings, *host.warnings),
         workers=() if exim.prefix.words else daemon.pids,
         has_worker=state.is_running,
         server=state,
@@ -185,6 +199,15 @@ def _count_warnings(counts: QueueCounts) -> Iterator[str]:
     if counts.by_hand:
         words = format_count(counts.by_hand, "message")
         yield f"{words} in the trash queue moved by hand: kept until moved back or deleted by hand"
+
+
+def watch_exim(
+    open_exim: Callable[[], Exim], listing: LastListing
+) -> ServerWatch[Exim, HostFacts, WholeQueueFigures]:
+    """Watch an Exim; `open_exim` finds the program and its settings."""
+    return ServerWatch(
+        open_exim, read_host, lambda exim, host: describe_facts(exim, host, listing.counts)
+    )
 
 
 def setting_warnings(exim: Exim) -> Iterator[str]:

@@ -14,7 +14,7 @@ from engine.doctor.finding import Finding, bad
 from engine.formats.base.format import Setup
 from engine.formats.exim import lines
 from engine.formats.exim.doctor import check_exim
-from engine.formats.exim.facts import SERVER, LastListing, read_figures
+from engine.formats.exim.facts import SERVER, LastListing, watch_exim
 from engine.formats.exim.log_lines import mail_log, main_log_path
 from engine.formats.exim.parts import ask_retries, describe_retry, domains_of
 from engine.formats.exim.programs import Exim, find_program, open_exim
@@ -26,7 +26,6 @@ from engine.programs.mail_log import MailFacts, MailLog, local_paths
 from engine.programs.mail_store import MailStore
 from engine.programs.prefix import path_of, prefix_of
 from engine.programs.prefix_checks import check_prefix
-from engine.programs.server_watch import ServerWatch
 from engine.store import Unavailable
 
 MAX_RETRY_DOMAINS = 20
@@ -130,10 +129,7 @@ def open_store(
 
 def complete_place(setup: Setup, place: Place) -> Place:
     """The place with the facts of its Exim, which decides when a message is tried."""
-    # It runs no Exim: with `+arguments` each call of it would write a line into the main log.
-    watch = ServerWatch(
-        lambda: find_exim(setup), lambda exim: read_figures(exim, setup.settings.listing.counts)
-    )
+    watch = watch_exim(lambda: find_exim(setup), setup.settings.listing)
     log = None
     with suppress(Unavailable):  # opening the store reports it
         log = None if setup.address.is_url else find_log(setup)

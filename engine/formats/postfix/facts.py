@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -21,8 +21,10 @@ from engine.formats.postfix.marks import MARGIN_SECONDS, Mark
 from engine.places.place import ServerState, WholeQueueFigures
 from engine.programs.mail_log import MailLog
 from engine.programs.server_watch import (
+    LastCounts,
     LogEnd,
     ServerProcess,
+    ServerWatch,
     count_free_bytes,
     find_process,
     read_log_end,
@@ -42,8 +44,6 @@ MANY_INCOMING = 1000
 SPACE_FACTOR = 1.5
 SILENT_SECONDS = 900.0
 """Seconds without a line of the queue manager after which it is silent, if mail is due."""
-OPEN_SECONDS = 300.0
-"""Seconds after which the settings are read again."""
 EXAMINED = 2000
 """Suspended messages whose destinations are counted."""
 MAX_NAMED = 3
@@ -132,16 +132,39 @@ def server_state(master: ServerProcess, counts: ListingCounts | None) -> ServerS
     )
 
 
-def read_figures(
-    instance: Instance, counts: ListingCounts | None, now: float | None = None
+class HostFacts(NamedTuple):
+    """What programs of its host show of an instance."""
+
+    master: ServerProcess
+    warnings: tuple[str, ...] = ()
+
+
+def read_host(instance: Instance, counts: ListingCounts | None, now: float) -> HostFacts:
+    """Read the facts of one moment. None of these programs writes into the mail log."""
+    master, warnings = find_master(instance), list[str]()
+    if server_state(master, counts).is_running is not False:
+        warnings += silence_warnings(due_log_end(instance, counts, now), now)
+    return HostFacts(master, (*warnings, *space_warnings(instance)))
+
+
+def watch_instance(
+    open_instance: Callable[[], Instance], listing: LastCounts[ListingCounts]
+) -> ServerWatch[Instance, HostFacts, WholeQueueFigures]:
+    """Watch an instance; `open_instance` reads its settings."""
+    return ServerWatch(
+        open_instance,
+        lambda instance: read_host(instance, listing.counts, time.time()),
+        lambda instance, host: describe_facts(instance, host, listing.counts, time.time()),
+    )
+
+
+def describe_facts(
+    instance: Instance, host: HostFacts, counts: ListingCounts | None, now: float
 ) -> WholeQueueFigures:
-    """The facts of one moment; what cannot be read is unknown, and named so."""
-    now = time.time() if now is None else now
-    master = find_master(instance)
-    server = server_state(master, counts)
+    """The facts as rows, and the warnings; what cannot be read is unknown, and named so."""
+    server, pid = server_state(host.master, counts), host.master.pid
     rows = [("Postfix", f"{instance.settings['mail_version']}, {instance.folder}")]
-    waiting = None if counts is None else counts.waiting
-    rows.append(("state", server.describe(waiting, now)))
+    rows.append(("state", server.describe(None if counts is None else counts.waiting, now)))
     delay = instance.seconds("queue_run_delay")
     rows.append(("queue run", f"each {describe_limit(delay)}"))
     warnings = list[str]()
@@ -150,15 +173,10 @@ def read_figures(
     else:
         rows += _count_rows(counts)
         warnings += count_warnings(instance, counts, now)
-    if server.is_running is not False:
-        end = due_log_end(instance, counts, now)
-        warnings += silence_warnings(end, now)
-    warnings += [*setting_warnings(instance), *space_warnings(instance)]
-    pids = (master.pid,) if master.pid is not None and instance.is_local else ()
     return WholeQueueFigures(
         tuple(rows),
-        tuple(warnings),
-        workers=pids,
+        (*warnings, *setting_warnings(instance), *host.warnings),
+        workers=(pid,) if pid is not None and instance.is_local else (),
         has_worker=server.is_running,
         server=server,
     )

@@ -18,7 +18,7 @@ from engine.programs.mail_log import MailLog, local_paths
 from engine.programs.mail_store import MailStore
 from engine.programs.prefix import path_of, prefix_of
 from engine.programs.prefix_checks import check_prefix
-from engine.programs.server_watch import LastCounts, ServerWatch
+from engine.programs.server_watch import LastCounts
 from engine.store import Unavailable
 from engine.text.times import format_time
 
@@ -68,11 +68,7 @@ def find_log(setup: Setup) -> MailLog:
 
 def complete_place(setup: Setup, place: Place) -> Place:
     """The place with the facts of its instance, which decides when a message is tried."""
-    watch = ServerWatch(
-        lambda: find_instance(setup),
-        lambda instance: facts.read_figures(instance, setup.settings.counts),
-        open_seconds=facts.OPEN_SECONDS,
-    )
+    watch = facts.watch_instance(lambda: find_instance(setup), setup.settings)
     log = None
     with suppress(Unavailable):  # opening the store reports it
         log = None if setup.address.is_url else find_log(setup)

@@ -7,13 +7,16 @@ import re
 import subprocess
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from engine.programs.mail_log import MailLog
 from engine.programs.prefix import HERE, Prefix
 from engine.programs.server_watch import (
-    WATCH_SECONDS,
+    FAR_SECONDS,
+    HERE_SECONDS,
+    SETTINGS_SECONDS,
     LogEnd,
     ServerProcess,
     ServerWatch,
@@ -25,20 +28,35 @@ from engine.programs.server_watch import (
 MISSING = Prefix("gone", ("/nonexistent/program",))
 
 
-def test_facts_are_read_again_after_some_seconds() -> None:
-    """The server is opened again later than its facts are read again."""
+class Reached(NamedTuple):
+    """A server behind a prefix."""
+
+    prefix: Prefix
+
+
+@pytest.mark.parametrize(("prefix", "seconds"), [(HERE, HERE_SECONDS), (MISSING, FAR_SECONDS)])
+def test_facts_are_read_again_after_some_seconds(prefix: Prefix, seconds: float) -> None:
+    """The facts of another host are read less often, the settings seldom, and what a listing has
+    shown is described each time."""
     now, calls = [0.0], list[str]()
 
-    def note(what: str) -> str:
-        calls.append(what)
-        return what
+    def find() -> Reached:
+        calls.append("open")
+        return Reached(prefix)
 
-    watch = ServerWatch(
-        lambda: note("open"), lambda server: note("read"), open_seconds=50.0, steady=lambda: now[0]
-    )
-    for moment in (0.0, WATCH_SECONDS - 1, WATCH_SECONDS, 60.0):
+    def read(server: Reached) -> float:
+        calls.append("read")
+        return now[0]
+
+    watch = ServerWatch(find, read, lambda server, host: (host, now[0]), steady=lambda: now[0])
+    for moment, read_at in (
+        (0.0, 0.0),
+        (seconds - 1, 0.0),
+        (seconds, seconds),
+        (SETTINGS_SECONDS, SETTINGS_SECONDS),
+    ):
         now[0] = moment
-        assert watch.figures() == "read"
+        assert watch.figures() == (read_at, moment)
 
     assert calls == ["open", "read", "read", "open", "read"]
 

@@ -67,7 +67,12 @@ def listed(setup: Setup) -> ListingCounts:
 def figures_of(postfix: PostfixInstance, now: float | None = None) -> WholeQueueFigures:
     """The facts of this moment, after a listing."""
     counts = listed(setup_of(postfix))
-    return facts.read_figures(open_instance(str(postfix.config)), counts, now)
+    return figures_by(open_instance(str(postfix.config)), counts, now or time.time())
+
+
+def figures_by(instance: Instance, counts: ListingCounts, now: float) -> WholeQueueFigures:
+    """The facts of a moment."""
+    return facts.describe_facts(instance, facts.read_host(instance, counts, now), counts, now)
 
 
 def instance_of(**settings: str) -> Instance:
@@ -265,7 +270,7 @@ def test_silence_is_found_in_the_log(postfix: PostfixInstance, tmp_path: Path) -
     assert end.last is not None and abs(time.time() - end.last) < 3600
     (path,) = postfix.queue.glob(f"deferred/*/{ident}")
     later = path.stat().st_mtime + 1300
-    warnings = facts.read_figures(instance, listed(setup_of(postfix)), later).warnings
+    warnings = figures_by(instance, listed(setup_of(postfix)), later).warnings
     assert any(one.startswith("queue manager silent for") for one in warnings)
 
     gone = instance._replace(settings={**instance.settings, "maillog_file": f"{tmp_path}/none"})
