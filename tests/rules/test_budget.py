@@ -84,7 +84,7 @@ STEP = 50
 
 LINES = {
     "engine.places": 1300,
-    "engine.programs": 2050,
+    "engine.programs": 2100,
     "engine": 1900,
     "engine.config": 2350,
     "engine.delivery": 1200,
