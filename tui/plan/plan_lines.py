@@ -68,7 +68,7 @@ DEFAULT_UNDO = "24 h, by any operator (u)"
 UNDO_OF_REQUEST = "none: the server does it for good"
 """Shown if all edges are requests that cannot be undone."""
 
-NO_UNDO = "none: no one can take it back"
+NO_UNDO = "none: it cannot be undone"
 """Shown if the format makes the change for good, although the verb has an undo elsewhere."""
 
 SENT_AS_REQUEST = "sent as a request: the server decides"
