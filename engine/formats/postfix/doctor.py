@@ -130,7 +130,8 @@ def _check_settings(instance: Instance) -> Iterator[tuple[str, Finding]]:
     texts = [*facts.setting_warnings(instance)]
     for text in texts:
         name = text.partition(" ")[0]
-        yield "settings", warn(text, f"postconf -c {instance.folder} -X {name}; postfix reload")
+        to = f"-c {instance.folder}"
+        yield "settings", warn(text, f"postconf {to} -X {name}; postfix {to} reload")
     names = ("maximal_queue_lifetime", "bounce_queue_lifetime", "queue_run_delay")
     limits = (f"{name} {describe_limit(instance.seconds(name))}" for name in names)
     yield "settings", ok(", ".join(limits))
