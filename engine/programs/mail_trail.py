@@ -95,8 +95,8 @@ def _line_begins(data: bytes, pattern: safe_regex.BytesPattern) -> set[int]:
     at = 0
     while (hit := pattern.search(data, at)) is not None:
         begins.add(data.rfind(b"\n", 0, hit.start()) + 1)
-        at = data.find(b"\n", hit.end())
-        if at < 0:
+        at = data.find(b"\n", hit.end()) + 1  # behind it: an empty pattern matches everywhere
+        if not at:
             break
     return begins
 

@@ -3,6 +3,7 @@ settings, what a listing shows, log and disk."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 
@@ -57,6 +58,9 @@ def check_instance(
         yield "disk", ok("room for the queue")
 
 
+_match_stat = re.compile(r"(\d+) ([0-7]+) (.*)").fullmatch
+
+
 def _sudo_fix(instance: Instance) -> str:
     lines, end = instance.prefix.plain.run(["id", "-un"])
     user = safe_line(lines[-1].decode("utf-8", "replace")) if lines and not end.status else "USER"
@@ -70,7 +74,13 @@ def _check_files(instance: Instance) -> Iterator[Finding]:
     lines, end = instance.prefix.run(["stat", "-L", "-c", "%u %a %n", *paths])
     is_right = True
     for line in lines:
-        uid, mode, path = line.decode("utf-8", "replace").split(" ", 2)
+        match = _match_stat(line.decode("utf-8", "replace"))
+        if match is None:
+            yield hidden(
+                f"stat printed something else: {safe_line(line.decode('utf-8', 'replace'))}"
+            )
+            return
+        uid, mode, path = match.groups()
         if uid != "0" or int(mode, 8) & 0o022:
             is_right = False
             problem = f"{safe_line(path)}: others than root may write it: uid {uid}, mode {mode}"
@@ -101,7 +111,7 @@ def _check_rights(instance: Instance, server: PostfixServer) -> Iterator[Finding
         refused.append("postcat: envelopes, accounts and the look before an act are unknown")
     if not server.has_times:
         refused.append("find: due times are unknown, nothing is purged for good")
-    _, end = instance.prefix.run(["cat", "/proc/locks"])
+    _, end = instance.prefix.plain.run(["cat", "/proc/locks"])
     if end.status:
         refused.append("/proc/locks: which messages are being delivered is unknown")
     fix = _sudo_fix(instance) if refused else ""

@@ -224,7 +224,7 @@ def count_warnings(instance: Instance, counts: ListingCounts, now: float) -> Ite
         yield f"{words} in the trash for over 24h: expunge {_pronoun(overdue)}"
     if released := sum(at + MARGIN_SECONDS < now for at in counts.released_at):
         words = format_count(released, "purged message")
-        yield f"{words} released or deleted by another operator"
+        yield f"{words} not in the trash any more: released, deleted, delivered, or never held"
     for line in other_warnings(counts)[:MAX_NAMED]:
         text = line.removeprefix("postqueue: ").removeprefix("warning: ")
         yield safe_line(text.removeprefix(f"{instance.folder}/"))

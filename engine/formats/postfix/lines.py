@@ -203,7 +203,11 @@ def summarize(ident: str, record: bytes, is_trash: IsTrash, *, has_times: bool) 
         return MailSummary(PENDING, "", f"..{crc32(record):x}")
     queue, recipients, sender = match[1].decode(), line.count(_RECIPIENT), match[5]
     if b"\\" in sender:
-        sender = json.loads(b'"' + sender + b'"').encode("utf-8", "replace")
+        try:
+            text = json.loads(f'"{sender.decode("utf-8", "replace")}"')
+        except ValueError:
+            return MailSummary(PENDING, "", f"..{crc32(record):x}")
+        sender = text.encode("utf-8", "replace")
     identity = identity_of(int(match[2]), int(match[3]), recipients, sender)
     trash = queue == "hold" and is_trash(ident, identity, _ctime(detail))
     state = state_of(queue, is_expired=match[4] == b"true", is_trash=trash)
@@ -231,6 +235,7 @@ def task_of(
         fields = _scan(line.decode("utf-8", "replace"), 0)[0]
         recipients, queue, sender = fields["recipients"], fields["queue_name"], fields["sender"]
         addresses = tuple([one["address"] for one in recipients])
+        "".join(addresses)  # TypeError: one is no text
         arrival, size = fields["arrival_time"], fields["message_size"]
         identity = identity_of(arrival, size, len(addresses), sender.encode("utf-8", "replace"))
         home = QUEUES[queue]
@@ -401,7 +406,7 @@ def time_in(values: Sequence[bytes]) -> int | None:
     if match is None or (month := _MONTHS.get(match[1].decode())) is None:
         return None
     day, hour, minute, second, year = map(int, match.groups()[1:])
-    return timegm((year, month, day, hour, minute, second))
+    return timegm((year, month, day, hour, minute, second)) if year else None
 
 
 _match_begin = re.compile(

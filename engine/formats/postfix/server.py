@@ -168,10 +168,11 @@ class PostfixServer(MailServer):
     @override
     def complete(self, records: dict[str, bytes]) -> Sequence[Problem]:
         """Add the times of files, and the processes that deliver; return the damaged files."""
-        problems, dues = list[Problem](), list[bytes]()
+        problems, dues, timed = list[Problem](), list[bytes](), set[str]()
         for ident, times, queue in self._find_times(self._found()):
             record = records.get(ident)
             if record is not None and record.startswith(_HEADS.get(queue, b"?")):
+                timed.add(ident)
                 if queue == b"deferred":
                     dues.append(times)
                 if not record.endswith(times):
@@ -181,6 +182,9 @@ class PostfixServer(MailServer):
                 its = parse_times(times)
                 since = None if its is None else float(its.ctime)
                 problems.append(Problem(f"corrupt/{ident}", what, since=since))
+        for ident, record in records.items():
+            if b"\n" in record and ident not in timed:  # times of an earlier listing prove nothing
+                records[ident] = record.partition(b"\n")[0]
         active, held = (
             [ident for ident, record in records.items() if record.startswith(_HEADS[queue])]
             for queue in (b"active", b"hold")
@@ -322,8 +326,7 @@ class PostfixServer(MailServer):
         answers, envelopes = self._look(ids)
         yield from answers
         times = self._times_of(envelopes)
-        busy = [one.id for one in envelopes if one.queue in ("active", "hold")]
-        delivering = self._find_delivering(busy)
+        delivering = self._find_delivering([one.id for one in envelopes])
         for envelope in envelopes:
             if (its := times.get(envelope.id)) is not None and envelope.identity:
                 self._envelopes[envelope.id] = envelope, its
@@ -373,8 +376,8 @@ class PostfixServer(MailServer):
         for one in envelopes:
             try:
                 its = os.lstat(f"{self.instance.queue_folder}/{one.path}")
-            except FileNotFoundError:
-                continue  # moved since: a listing finds it
+            except OSError:
+                continue  # moved since, or out of reach: a listing finds it
             all_times[one.id] = FileTimes(int(its.st_mtime), int(its.st_ctime), its.st_mode)
         return all_times
 
@@ -439,6 +442,12 @@ class PostfixServer(MailServer):
 
     @override
     def act(self, olds: Sequence[Task], new: Task | None) -> ActResult:
+        try:
+            return self._act(olds, new)
+        finally:
+            self._far_times = (-TIMES_SECONDS, {})  # those from before the act
+
+    def _act(self, olds: Sequence[Task], new: Task | None) -> ActResult:
         old = olds[0]
         if new is not None and (old.state, new.state) == (State.PENDING, State.PENDING):
             return self._promote(olds)
@@ -447,7 +456,21 @@ class PostfixServer(MailServer):
             return self._purge(olds)
         if old.state is State.TRASH:
             return self._leave_trash(olds, verb, new)
+        if verb is acts.REQUEUE:
+            return self._requeue(olds)
+        if verb is acts.HOLD:  # a mark that a purge has left would make trash of it
+            self._marks.remove([old.id for old in olds])
         return self._run(olds, verb)
+
+    def _requeue(self, olds: Sequence[Task]) -> ActResult:
+        """Requeue those that no process delivers: held or released, they may still be on the way,
+        and would be delivered twice."""
+        busy = self._find_delivering([old.id for old in olds])
+        refused = {
+            i: f"PID {pid} still delivers it, so it would be sent twice" for i, pid in busy.items()
+        }
+        result = self._run([old for old in olds if old.id not in busy], acts.REQUEUE)
+        return result._replace(refused=refused)
 
     def _run(self, olds: Sequence[Task], verb: Verb) -> ActResult:
         """Run an act of postsuper."""
@@ -471,9 +494,13 @@ class PostfixServer(MailServer):
         """Ask for an attempt of each; the queue manager decides."""
         done, why = dict[str, str](), ""
         for old in olds:
-            end = self.instance.act("postqueue", "-i", old.id)
-            why = self.instance.why_failed(end)
-            if not why:
+            try:
+                failed = self.instance.why_failed(self.instance.act("postqueue", "-i", old.id))
+            except Unavailable as error:
+                failed = str(error)
+            if failed:
+                why = failed
+            else:
                 done[old.id] = ""
         return ActResult(done, is_complete=False, why=why)
 

@@ -105,7 +105,7 @@ def instance_of(**settings: str) -> Instance:
         ),
         (
             QUIET._replace(released_at=(NOW - 151, NOW - 149)),
-            "1 purged message released or deleted by another operator",
+            "1 purged message not in the trash any more: released, deleted, delivered, or never held",
         ),
         (QUIET._replace(damaged=("4EBEB2DA019",)), "corrupt: 4EBEB2DA019"),
         (QUIET._replace(warnings=("main.cf:\x1b[31m twice",)), "main.cf:\ufffd[31m twice"),
@@ -220,7 +220,10 @@ def test_trash_held_and_corrupt_messages_are_warned_of(postfix: PostfixInstance)
     warnings = figures_of(postfix, time.time() + DAY + 60).warnings
 
     assert "1 message in the trash for over 24h: expunge it" in warnings
-    assert "2 purged messages released or deleted by another operator" in warnings
+    assert (
+        "2 purged messages not in the trash any more: released, deleted, delivered, or never held"
+        in warnings
+    )
     assert f"corrupt: {ids[3]}" in warnings
     (postfix.queue / "corrupt" / ids[3]).unlink()
 
