@@ -30,8 +30,8 @@ NO_DOMAIN = "MAILER-DAEMON"
 def mail_values(
     sender: str, recipients: Sequence[str], account: str, size: int | None
 ) -> MailValues:
-    """The values of `MAIL_COLUMNS`. Recipients are lines between newlines; `all_recipients` is
-    their number if some are missing there; `domains` has their number by domain, as JSON."""
+    """The values of `MAIL_COLUMNS`. Recipients are lines between newlines, beside their number
+    if some are missing there; the domains have the number of recipients in each, as JSON."""
     number, lines, domains = None, "", None
     if sender or recipients:
         names = [*map(mail_domain, recipients)]

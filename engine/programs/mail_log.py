@@ -145,8 +145,14 @@ def parse_event(log: MailLog, raw: bytes, latest: float | None = None) -> MailEv
 class OpenMailLog:
     """The open files of a mail log, the earliest first, of this host or copied from another one."""
 
-    def __init__(self, log: MailLog, since: float = NO_TIME) -> None:
-        """Open the files that may have lines since a time (epoch seconds UTC)."""
+    def __init__(
+        self,
+        log: MailLog,
+        since: float = NO_TIME,
+        progress: Callable[[int], object] = lambda read: None,
+    ) -> None:
+        """Open the files that may have lines since a time (epoch seconds UTC); `progress` gets the
+        bytes that were unpacked."""
         self.files: list[LogFile] = []
         self.name = log.paths[0] if log.paths else " ".join(log.journal[:1])
         """The path of the log, or the program that prints it."""
@@ -160,8 +166,10 @@ class OpenMailLog:
         for path in log.paths:
             rotated = RotatedLog(path)
             rotated.refresh()
-            while rotated.open_earlier(since):
-                pass
+            unpacked = 0
+            while read := rotated.open_earlier(since):
+                unpacked += read
+                progress(unpacked)
             if rotated.files or not rotated.is_missing:
                 self._use(rotated)
                 return

@@ -75,6 +75,8 @@ class MailStore(Store):
         """Messages that were listed, with the number of listings in a row without them."""
         self._changed: set[str] = set()
         """Messages that are other ones in the last listing, and were not looked up since."""
+        self._acted: set[str] = set()
+        """Messages that an act has moved since the last listing: their records are outdated."""
         self._is_listing, self._listed_at, self._cost = False, -1.0, 0.0
         self._poll_at, self._fingerprint = -1.0, b""
         self._verified: dict[str, Task] = {}
@@ -145,6 +147,7 @@ class MailStore(Store):
             self._copy_facts()
         self._compare(records)
         self._records = records
+        self._acted.clear()
         self._problems = {one.where.rpartition("/")[2]: one for one in problems}
 
     def _compare(self, records: Mapping[str, bytes]) -> None:
@@ -254,6 +257,7 @@ class MailStore(Store):
         """Take a second look, by a listing, at messages of which one look did not show all. While
         none is due, their rows stay as they are."""
         is_due = self._steady() >= self._listed_at + COST_FACTOR * self._cost
+        is_due |= not self._acted.isdisjoint(ids - missing)
         if ids and is_due and not has_listed and not self._is_listing:
             self._list()
             has_listed = True
@@ -265,7 +269,7 @@ class MailStore(Store):
                 yield unsure[ident]
             elif has_listed and ident in missing:
                 yield Missing(ident)
-            elif not has_listed and ident not in missing and ident in self._records:
+            elif not has_listed and ident not in missing | self._acted and ident in self._records:
                 yield self._server.task_of(ident, self._records[ident])
 
     @override
@@ -382,7 +386,9 @@ class MailStore(Store):
             result = self._server.act(tasks, new)
         except Unavailable as error:
             result = ActResult(why=str(error))
-        self._changed.difference_update(task.id for task in tasks)
+        acted = {task.id for task in tasks}
+        self._changed -= acted
+        self._acted |= acted
         open_ids = [task.id for task in tasks if task.id not in {*result.done, *result.refused}]
         later: dict[str, Task | Problem] | None = {}
         if open_ids:  # also after a complete run: a prefix may pass on no standard input

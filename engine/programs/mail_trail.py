@@ -62,7 +62,7 @@ def find_trail(
 ) -> Trail:
     """Search a log from a time on (epoch seconds UTC) for a word, "" for none, and for ids; blocks.
     `progress` gets the bytes read."""
-    opened = OpenMailLog(log, since)
+    opened = OpenMailLog(log, since, progress)
     try:
         search = _TrailSearch(log, opened.files, word, since)
         search.follow(ids)

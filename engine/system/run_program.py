@@ -52,6 +52,9 @@ MAX_LINE_BYTES = 16 << 20
 FIRST_ERROR_BYTES, LAST_ERROR_BYTES = 64 << 10, 4 << 10
 """What is kept of standard error: its start and its end."""
 _READ_BYTES = 1 << 16
+EAGER_SECONDS, SMALL_BYTES, PAUSE_SECONDS = 0.05, 8 << 10, 0.005
+"""A program that prints line by line for longer than this is read after a pause, if there was
+little: reading each line alone takes more CPU than parsing it."""
 
 
 def environment(
@@ -193,6 +196,8 @@ class RunningProgram:
                     poll.unregister(fd)
                 elif fd == output:
                     yield data
+                    if len(data) < SMALL_BYTES and time.monotonic() > self._began + EAGER_SECONDS:
+                        time.sleep(PAUSE_SECONDS)
                 else:
                     self._keep_errors(data)
         # All that it printed itself is in the pipes now; its child processes may print on.

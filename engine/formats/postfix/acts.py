@@ -18,12 +18,6 @@ from engine.text.times import describe_limit, format_duration
 KEPT_SECONDS = 86400.0
 """Seconds for which a purged message is never deleted."""
 
-SUDO_LINE = (
-    "{user} ALL=(root) NOPASSWD: /usr/sbin/postqueue, /usr/sbin/postsuper, /usr/sbin/postcat, "
-    "/usr/sbin/postconf, /usr/bin/find, /usr/bin/id, /usr/bin/stat, /usr/bin/cat /proc/locks"
-)
-"""The line for sudoers that allows all that is done here."""
-
 NOT_ROOT = "only root may: run spooldeck by sudo, or reach this place by a prefix with sudo -n"
 STOPPED = "Postfix is stopped: postfix start"
 """Refusals of edges and controls."""

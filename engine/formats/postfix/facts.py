@@ -3,13 +3,11 @@ show; the warnings that become alerts; and the doctor's checks."""
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from engine.doctor.finding import Finding, bad, hidden, ok, warn
-from engine.formats.postfix import acts
 from engine.formats.postfix.instance import Instance
 from engine.places.place import WholeQueueFigures
 from engine.text.figures import format_bytes, format_count
@@ -38,6 +36,8 @@ class ListingFacts(NamedTuple):
     """Messages for destinations that the queue manager has stopped to ask."""
     delivered: int = 0
     """Messages on hold that have no recipient any more."""
+    held_pids: tuple[str, ...] = ()
+    """The processes that still deliver messages on hold."""
     trashed: int = 0
     overdue: int = 0
     """Those in the trash that may be deleted."""
@@ -119,6 +119,8 @@ def listing_warnings(facts: ListingFacts, settings: Mapping[str, str]) -> Iterat
     if facts.delivered:
         words = format_count(facts.delivered, "message")
         yield f"{words} on hold delivered before: L lets Postfix remove them"
+    if facts.held_pids:
+        yield f"held, but in delivery: PID {', '.join(facts.held_pids[:3])} goes on"
     if facts.overdue:
         yield f"{format_count(facts.overdue, 'message')} in the trash past 24h: expunge them"
     if facts.lost:
@@ -140,8 +142,8 @@ def space_warnings(instance: Instance) -> Iterator[str]:
     values = (instance.settings[name] for name in ("queue_minfree", "message_size_limit"))
     minimum, largest = (int(value) if value.isdecimal() else 0 for value in values)
     least = SPACE_FACTOR * (minimum or largest)
-    lines, _ = instance.prefix.run(["df", "-Pk", instance.queue_folder])
-    fields = lines[-1].split() if len(lines) > 1 else []
+    answer = instance.ask("df", "-Pk", instance.queue_folder)
+    fields = answer[-1].split() if len(answer) > 1 else []
     if least and len(fields) >= 4 and fields[3].isdigit():
         free = int(fields[3]) * 1024
         if free < least:
@@ -150,8 +152,8 @@ def space_warnings(instance: Instance) -> Iterator[str]:
 
 def master_pid(instance: Instance) -> str:
     """The PID of its master process, as its file has it; "" if that cannot be read."""
-    lines, _ = instance.prefix.run(["cat", f"{instance.queue_folder}/pid/master.pid"])
-    text = lines[0].strip().decode("ascii", "replace") if lines else ""
+    answer = instance.ask("cat", f"{instance.queue_folder}/pid/master.pid")
+    text = answer[0].strip().decode("ascii", "replace") if answer else ""
     return text if text.isdecimal() else ""
 
 
@@ -162,13 +164,13 @@ def check_instance(instance: Instance, facts: ListingFacts) -> Iterator[tuple[st
     if instance.uid in (0, None) and facts.can_look:
         yield "rights", ok("messages can be listed, looked at and changed")
     else:
-        line = acts.SUDO_LINE.format(user="USER")
-        yield "rights", hidden("only lists and flushes: not root", f"in sudoers: {line}")
+        rule = f"in sudoers: {instance.sudo_rule}"
+        yield "rights", hidden("only lists and flushes: not root", rule)
     if facts.has_times:
         yield "next attempts", ok("read from the times of the files")
     else:
-        words = shlex.join(["find", f"{instance.queue_folder}/deferred"])
-        yield "next attempts", hidden("unknown: find may not be run there", f"allow {words} ...")
+        rule = f"in sudoers: {instance.sudo_rule}"
+        yield "next attempts", hidden("unknown: find may not be run there", rule)
     for check, warnings in (
         ("queue", listing_warnings(facts, settings)),
         ("settings", setting_warnings(settings)),

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from engine.store import Store
 
 
-SUDO_PROGRAMS = ("postconf", "postqueue", "postsuper", "postcat")
+SUDO_PROGRAMS = tuple(
+    f"/usr/sbin/{name}" for name in ("postconf", "postqueue", "postsuper", "postcat")
+)
 """The programs that a rule of sudo on another host must allow."""
 
 
@@ -109,13 +111,11 @@ class PostfixFormat(Format):
                 store.count_tasks()
         except Unavailable as error:
             yield "postfix", bad(str(error))
-            with suppress(Unavailable):  # it is said already that `via` has no such name
-                prefix = prefix_of(setup.config, setup.address)
-                yield from check_prefix(prefix, [f"/usr/sbin/{name}" for name in SUDO_PROGRAMS])
+            with suppress(Unavailable):  # an unknown name: that is the reason above
+                yield from check_prefix(prefix_of(setup.config, setup.address), SUDO_PROGRAMS)
             return
         instance = _instance_of(setup)
-        programs = [f"{instance.programs}{name}" for name in SUDO_PROGRAMS]
-        yield from check_prefix(instance.prefix, programs)
+        yield from check_prefix(instance.prefix, SUDO_PROGRAMS)
         yield from check_instance(instance, setup.settings.facts)
         yield "mail log", check_log(self.mail_log(setup))
         yield from super().findings(setup)

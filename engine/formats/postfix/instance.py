@@ -58,6 +58,8 @@ class Instance(NamedTuple):
     """With whose rights its programs run there; None if unknown."""
     device: int | None
     """Number of the device of its queue, as stat(2) has it; None if unknown."""
+    can_find: bool = True
+    """False if a rule of sudo does not allow `find_words`."""
 
     @property
     def is_local(self) -> bool:
@@ -68,6 +70,28 @@ class Instance(NamedTuple):
     def queue_folder(self) -> str:
         """The folder of its queue, there."""
         return self.settings["queue_directory"]
+
+    @property
+    def find_words(self) -> list[str]:
+        """Prints time of the next attempt, time of change, mode and path of each file that waits,
+        is on hold or damaged. A rule of sudo names them exactly, so they have no backslash."""
+        folders = [f"{self.queue_folder}/{name}" for name in ("deferred", "hold", "corrupt")]
+        return ["find", *folders, "-type", "f", "-printf", "%T@_%C@_%m_", "-print"]
+
+    @property
+    def sudo_rule(self) -> str:
+        """The line for sudoers by which a user of its host may do all that is done here."""
+        programs = [f"{self.programs}{name}" for name in ("postqueue", "postsuper", "postcat")]
+        find = f"/usr/bin/{' '.join(self.find_words)}"
+        return f"USER ALL=(root) NOPASSWD: {', '.join((*programs, find))}"
+
+    def ask(self, *argv: str) -> list[bytes]:
+        """The lines of a program that any user may run there; none if it cannot be run or fails."""
+        try:
+            lines, end = self.prefix.plain.run(argv)
+        except Unavailable:
+            return []
+        return [] if end.status or end.limit else lines
 
     def seconds(self, name: str) -> float:
         """A time setting; 0 if it is not one."""
@@ -124,25 +148,33 @@ def open_instance(folder: str, prefix: Prefix = HERE) -> Instance:
     if not prefix.words:
         require_trusted(folder)
     words = ["-c", folder, "-x", "-h", *SETTING_NAMES]
-    program, lines, end = run_first(prefix, program_paths("postconf"), words)
-    if (why := describe_end(prefix, end)) or len(lines) != len(SETTING_NAMES):
+    plain = prefix.plain
+    program, lines, end = run_first(plain, program_paths("postconf"), words)
+    if (why := describe_end(plain, end)) or len(lines) != len(SETTING_NAMES):
         raise Unavailable(f"{safe_line(folder)}: {why or 'postconf printed something else'}")
     texts = (line.decode("utf-8", "replace").strip() for line in lines)
-    settings = dict(zip(SETTING_NAMES, texts, strict=True))
-    queue = settings["queue_directory"]
-    return Instance(
+    instance = Instance(
         folder,
         prefix,
         program.removesuffix("postconf"),
-        settings,
-        uid=_number(prefix, ["id", "-u"]) if prefix.words else os.geteuid(),
-        device=_number(prefix, ["stat", "-c", "%d", queue]),
+        dict(zip(SETTING_NAMES, texts, strict=True)),
+        uid=None,
+        device=None,
     )
+    instance = instance._replace(
+        device=_number(instance.ask("stat", "-c", "%d", instance.queue_folder))
+    )
+    if not prefix.words:
+        return instance._replace(uid=os.geteuid())
+    if plain == prefix:
+        return instance._replace(uid=_number(instance.ask("id", "-u")))
+    # sudo runs all as root that its rules allow. One that refuses a program would send root a mail
+    # each time, so it is asked.
+    _, asked = prefix.run(["-l", *instance.find_words])
+    return instance._replace(can_find=asked.status == 0)
 
 
-def _number(prefix: Prefix, argv: Sequence[str]) -> int | None:
-    """The number that a program prints; None if it fails or may not be run."""
-    lines, _ = prefix.run(argv)
+def _number(lines: Sequence[bytes]) -> int | None:
     return int(lines[-1]) if lines and lines[-1].isdigit() else None
 
 

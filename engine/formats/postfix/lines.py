@@ -1,7 +1,7 @@
 """What Postfix prints of a message: the lines of `postqueue -j`, and envelopes by `postcat -e`.
 
 A record is a line of the listing; behind a line end it has what other programs print of the
-message: `MTIME CTIME MODE` of its file, or the PID of the process that delivers it."""
+message: `MTIME_CTIME_MODE` of its file, or the PID of the process that delivers it."""
 
 from __future__ import annotations
 
@@ -43,6 +43,9 @@ QUEUES: Mapping[str, State] = {
     "hold": HELD,
 }
 """Queues in the order of a listing."""
+
+FILED = frozenset({"deferred", "hold"})
+"""Those whose messages wait as files: their times are read."""
 
 is_queue_id = re.compile(r"[0-9A-Za-z]{6,20}").fullmatch
 
@@ -100,12 +103,12 @@ class FileTimes(NamedTuple):
 
 
 def parse_times(detail: bytes) -> FileTimes | None:
-    """Parse `MTIME CTIME MODE`; times may have fractions."""
-    fields = detail.split()
+    """Parse `MTIME_CTIME_MODE`; times have fractions."""
     try:
-        mtime, ctime = (int(field.partition(b".")[0]) for field in fields[:2])
-        return FileTimes(mtime, ctime, int(fields[2], 8))
-    except (ValueError, IndexError):
+        mtime, ctime, mode = detail.split(b"_")
+        seconds = [int(text.partition(b".")[0]) for text in (mtime, ctime)]
+        return FileTimes(seconds[0], seconds[1], int(mode, 8))
+    except ValueError:
         return None
 
 
@@ -168,14 +171,13 @@ def word_of(state: State, queue: str, *, recipients: int, is_busy: bool) -> str:
     return "delivering" if state is ACTIVE and is_busy else ""
 
 
-def _revision(identity: str, queue: str, line: bytes, detail: bytes, *, has_times: bool) -> str:
-    """The revision of a record: without the times of files, changes are noticed by its line."""
+def _tail(queue: str, line: bytes, detail: bytes, *, has_times: bool) -> str:
+    """The end of a revision: without the times of files, changes are noticed by the line."""
     if not has_times:
-        return f"{identity}.{queue}.{crc32(line):x}"
-    tail = detail.decode()
-    if queue in ("deferred", "hold"):
-        tail = tail.partition(" ")[0] or UNSURE
-    return f"{identity}.{queue}.{tail}"
+        return f"{crc32(line):x}"
+    if queue == "active":
+        return detail.decode()
+    return (detail.partition(b".")[0].decode() or UNSURE) if queue in FILED else ""
 
 
 _EXPIRED = b'"forced_expire": true'
@@ -183,12 +185,14 @@ _HEAD_BYTES = 200
 """A line has its fields before the sender in so many bytes."""
 
 
+_STARTS = {queue[:4].encode(): state for queue, state in QUEUES.items()}
+
+
 def state_in(ident: str, record: bytes, marked: Container[str], is_trash: IsTrash) -> State:
     """The state of a record; `marked` has the ids of all marks."""
-    queue = record[16 : record.find(b'"', 16)].decode()
-    if ident in marked and queue == "hold":
+    if ident in marked:
         return summarize(ident, record, is_trash, has_times=True).state
-    return DEAD if _EXPIRED in record[:_HEAD_BYTES] else QUEUES[queue]
+    return DEAD if _EXPIRED in record[:_HEAD_BYTES] else _STARTS[record[16:20]]
 
 
 def summarize(ident: str, record: bytes, is_trash: IsTrash, *, has_times: bool) -> MailSummary:
@@ -204,7 +208,8 @@ def summarize(ident: str, record: bytes, is_trash: IsTrash, *, has_times: bool) 
     trash = queue == "hold" and is_trash(ident, identity, _ctime(detail))
     state = state_of(queue, is_expired=match[4] == b"true", is_trash=trash)
     word = word_of(state, queue, recipients=recipients, is_busy=bool(detail))
-    return MailSummary(state, word, _revision(identity, queue, line, detail, has_times=has_times))
+    tail = _tail(queue, line, detail, has_times=has_times)
+    return MailSummary(state, word, f"{identity}.{queue}.{tail}")
 
 
 def _ctime(detail: bytes) -> float | None:
@@ -244,8 +249,9 @@ def task_of(
         extra = {SUSPENDED_KEY: SUSPENDED}
     due: float | None = 0.0
     state, is_expired = home, fields.get("forced_expire") is True
-    if queue in ("deferred", "hold"):
-        due = float(detail[: detail.find(b" ")]) if detail else None
+    tail = _tail(queue, line, detail, has_times=has_times)
+    if queue in FILED:
+        due = float(detail.partition(b".")[0]) if detail else None
         if queue == "hold" and is_trash(ident, identity, _ctime(detail)):
             state = TRASH
     if is_expired and state is not TRASH:
@@ -277,7 +283,7 @@ def task_of(
             size,
             error,
             None,
-            _revision(identity, queue, line, detail, has_times=has_times),
+            f"{identity}.{queue}.{tail}",
             extra,
             None,
         )

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 
 from engine.formats.postfix import acts, lines
@@ -60,16 +62,18 @@ _SHOWN_ATTRIBUTES = (
     "client_address",
     "helo_name",
     "protocol_name",
-    "log_ident",
 )
 """Named attributes of an envelope that a task shows."""
+
+REQUEUED_KEY = "requeued from"
+"""Key in `Task.extra`: the id that a message had before it was requeued."""
 
 _find_unknown = re.compile(
     r"^(?:\S*/)?postcat: fatal: open queue file ([^\n]+): No such file or directory$", re.M
 ).search
 _INODE_DIGITS = "0123456789BCDFGHJKLMNPQRSTVWXYZbcdfghjklmnpqrstvwxyz"
 
-_HEADS = {name: b'{"queue_name": "%b"' % name.encode() for name in ("active", "deferred", "hold")}
+_HEADS = {name: b'{"queue_name": "%b"' % name for name in (b"active", b"deferred", b"hold")}
 """How a record of these queues begins."""
 _SUSPENDED = f'"delay_reason": "{SUSPENDED_PREFIX}'.encode()
 _DELIVERED = b'"recipients": []}'
@@ -118,6 +122,8 @@ class PostfixServer(MailServer):
         """False if the times of the files cannot be read."""
         self.can_look = True
         """False if postcat may not be used."""
+        self._found: Callable[[], list[bytes]] = list
+        """The lines of find(1) that belong to the last listing."""
         self._delivering: dict[str, str] = {}
         self._envelopes: dict[str, tuple[Envelope, FileTimes]] = {}
         """Of the last look."""
@@ -145,6 +151,7 @@ class PostfixServer(MailServer):
     @override
     def list_mails(self) -> Iterator[ListedMail | Problem]:
         self._marks.read()
+        self._found = self._start_find()
         program = self.instance.start("postqueue", "-j")
         number = 0
         try:
@@ -165,38 +172,38 @@ class PostfixServer(MailServer):
     @override
     def complete(self, records: dict[str, bytes]) -> Sequence[Problem]:
         """Add the times of files, and the processes that deliver; return the damaged files."""
-        problems, heads = (
-            list[Problem](),
-            {
-                f"{self.instance.queue_folder}/{name}".encode(): head
-                for name, head in _HEADS.items()
-            },
-        )
-        for ident, times, folder in self._find_times():
+        problems = list[Problem]()
+        for ident, times, queue in self._find_times(self._found()):
             record = records.get(ident)
-            if record is not None and record.startswith(heads.get(folder, b"?")):
+            if record is not None and record.startswith(_HEADS.get(queue, b"?")):
                 if not record.endswith(times):
                     records[ident] = b"%b\n%b" % (record.partition(b"\n")[0], times)
-            elif folder.endswith(b"/corrupt") and self.is_id(ident):
+            elif queue == b"corrupt" and self.is_id(ident):
                 what = "Postfix has moved it to the queue corrupt: postcat shows its file"
                 its = parse_times(times)
                 since = None if its is None else float(its.ctime)
                 problems.append(Problem(f"corrupt/{ident}", what, since=since))
-        active = [i for i, record in records.items() if record.startswith(_HEADS["active"])]
-        self._delivering = self._find_delivering(active)
+        active, held = (
+            [ident for ident, record in records.items() if record.startswith(_HEADS[queue])]
+            for queue in (b"active", b"hold")
+        )
+        pids = self._find_delivering([*active, *held])
+        self._delivering = {ident: pids[ident] for ident in active if ident in pids}
         for ident in active:
-            line, pid = records[ident].partition(b"\n")[0], self._delivering.get(ident, "")
+            line, pid = records[ident].partition(b"\n")[0], pids.get(ident, "")
             records[ident] = b"%b\n%b" % (line, pid.encode()) if pid else line
         self._records = records
         facts = self._count(records)
-        self._listed(facts._replace(corrupt=tuple(one.where for one in problems)))
+        corrupt = tuple(one.where for one in problems)
+        held_pids = tuple(pids[ident] for ident in held if ident in pids)
+        self._listed(facts._replace(corrupt=corrupt, held_pids=held_pids))
         self._set_edges()
         return problems
 
     def _count(self, records: Mapping[str, bytes]) -> ListingFacts:
         """The facts of a listing; notes the marks that no message has any more."""
         queues = Counter(record[16 : record.find(b'"', 16)] for record in records.values())
-        marks, hold = self._marks.read(), _HEADS["hold"]
+        marks, hold = self._marks.read(), _HEADS[b"hold"]
         self._stale_marks = {i for i in marks if not records.get(i, b"").startswith(hold)}
         held = (i for i in marks if i not in self._stale_marks)
         trashed = [i for i in held if self.summarize(i, records[i]).state is State.TRASH]
@@ -219,37 +226,52 @@ class PostfixServer(MailServer):
             can_look=self.can_look,
         )
 
-    def _find_files(self) -> list[bytes]:
-        """The lines of find(1) for the files that wait, are on hold or damaged."""
-        queue = self.instance.queue_folder
-        folders = [f"{queue}/{name}" for name in ("deferred", "hold", "corrupt")]
-        words = ["find", *folders, "-type", "f", "-printf", r"%f %T@ %C@ %m %H\n"]
-        found, end = self.instance.prefix.run(words)
-        self.has_times = (end.status == 0 or bool(found)) and not end.limit
-        return found
+    def _start_find(self) -> Callable[[], list[bytes]]:
+        """Start find(1) for the files that wait, are on hold or damaged, beside the listing. Call
+        what is returned to wait for its lines."""
+        self.has_times = self.instance.can_find
+        found: list[bytes] = []
 
-    def _find_times(self) -> Iterator[tuple[str, bytes, bytes]]:
-        """Yield id, `MTIME CTIME MODE` and folder of these files."""
-        for line in self._find_files():
-            fields = line.split(b" ", 4)
-            if len(fields) == 5:
-                name, mtime, ctime, mode, folder = fields
-                seconds = mtime.partition(b".")[0], ctime.partition(b".")[0]
-                yield name.decode("ascii", "replace"), b"%b %b %b" % (*seconds, mode), folder
+        def find() -> None:
+            with suppress(Unavailable):
+                lines, end = self.instance.prefix.run(self.instance.find_words)
+                if not end.limit and (lines or end.status == 0):
+                    found.extend(lines)
+                    return
+            self.has_times = False
+
+        thread = threading.Thread(target=find, name="spooldeck-find", daemon=True)
+        if self.has_times:
+            thread.start()
+
+        def result() -> list[bytes]:
+            if thread.ident is not None:
+                thread.join()
+            return found
+
+        return result
+
+    def _find_times(self, found: Iterable[bytes]) -> Iterator[tuple[str, bytes, bytes]]:
+        """Yield id, `MTIME_CTIME_MODE` and queue of these files."""
+        start = len(
+            os.fsencode(self.instance.queue_folder)
+        )  # without its first slash, with one more
+        for line in found:
+            times, _, path = line.partition(b"_/")
+            path = path[start:]
+            ident = path[path.rfind(b"/") + 1 :].decode("ascii", "replace")
+            yield ident, times, path[: path.find(b"/")]
 
     def _find_delivering(self, ids: Sequence[str]) -> dict[str, str]:
         """The PIDs of the processes that deliver these active messages: each has a shared lock on
         the file (proc_locks(5)), whose inode is in the id."""
         if not ids or self.instance.device is None:
             return {}
-        try:
-            lines, _ = self.instance.prefix.run(["cat", "/proc/locks"])
-        except Unavailable:
-            return {}
+        locks = self.instance.ask("cat", "/proc/locks")
         device = f"{os.major(self.instance.device):02x}:{os.minor(self.instance.device):02x}"
         by_inode = {inode: ident for ident in ids if (inode := inode_of(ident)) is not None}
         delivering = {}
-        for line in lines:
+        for line in locks:
             fields = line.decode("ascii", "replace").split()
             if fields[1:2] != ["FLOCK"] or fields[3:4] != ["READ"] or len(fields) < 6:
                 continue
@@ -262,18 +284,18 @@ class PostfixServer(MailServer):
     def fingerprint(self) -> bytes:
         """Of the lines of the listing and of the times of files, which are not parsed."""
         digest, active = blake2b(repr(self._marks.version()).encode()), []
+        found = self._start_find()
         program = self.instance.start("postqueue", "-j")
         try:
             for line in program.lines():
                 digest.update(line)
-                if line.startswith(_HEADS["active"]):
+                if line.startswith(_HEADS[b"active"]):
                     active.append(line)
         finally:
             program.close()
         if program.end is not None and (why := self.instance.why_failed(program.end)):
             raise Unavailable(why)
-        for line in self._find_files():
-            digest.update(line)
+        digest.update(b"\n".join(found()))
         parsed = (parse_line(0, line) for line in active)
         ids = [mail.id for mail in parsed if isinstance(mail, ListedMail)]
         digest.update(repr(self._find_delivering(ids)).encode())
@@ -312,8 +334,8 @@ class PostfixServer(MailServer):
         answers, envelopes = self._look(ids)
         yield from answers
         times = self._times_of(envelopes)
-        active = [one.id for one in envelopes if one.queue == "active"]
-        delivering = self._find_delivering(active)
+        busy = [one.id for one in envelopes if one.queue in ("active", "hold")]
+        delivering = self._find_delivering(busy)
         for envelope in envelopes:
             if (its := times.get(envelope.id)) is not None and envelope.identity:
                 self._envelopes[envelope.id] = envelope, its
@@ -354,8 +376,9 @@ class PostfixServer(MailServer):
         if not self.instance.is_local:
             moment, known = self._far_times
             if time.monotonic() > moment + TIMES_SECONDS:
-                found = ((ident, parse_times(text)) for ident, text, _ in self._find_times())
-                known = {ident: times for ident, times in found if times is not None}
+                found = self._find_times(self._start_find()())
+                times = ((ident, parse_times(text)) for ident, text, _ in found)
+                known = {ident: its for ident, its in times if its is not None}
                 self._far_times = time.monotonic(), known
             return known
         all_times = {}
@@ -402,6 +425,8 @@ class PostfixServer(MailServer):
         extra = {name: attributes[name] for name in _SHOWN_ATTRIBUTES if attributes.get(name)}
         if is_sure and SUSPENDED_KEY in base.extra:
             extra[SUSPENDED_KEY] = base.extra[SUSPENDED_KEY]
+        if (old := attributes.get("log_ident", ident)) != ident:
+            extra[REQUEUED_KEY] = old
         mark = self._marks.known.get(ident)
         marked_at = None if mark is None else mark.at
         extra |= extra_of(state, queue, times, marked_at, is_expired=times.is_expired)
@@ -504,12 +529,10 @@ class PostfixServer(MailServer):
         """
         if self.instance.is_local:
             return self._clock()
-        lines, end = self.instance.prefix.run(["date", "+%s"])
-        if end.status != 0 or not lines or not lines[-1].isdigit():
-            raise Unavailable(
-                f"the clock of its host cannot be read: {self.instance.why_failed(end)}"
-            )
-        return float(lines[-1])
+        answer = self.instance.ask("date", "+%s")
+        if not answer or not answer[-1].isdigit():
+            raise Unavailable("the clock of its host cannot be read: date +%s")
+        return float(answer[-1])
 
     @override
     def control(self, name: str, target: str, value: str) -> str:
@@ -528,7 +551,7 @@ class PostfixServer(MailServer):
         if name != acts.FLUSH:
             raise Unsupported(f"no forecast of {name}")
         mails = (one.record for one in self.list_mails() if isinstance(one, ListedMail))
-        amount = sum(record.startswith(_HEADS["deferred"]) for record in mails)
+        amount = sum(record.startswith(_HEADS[b"deferred"]) for record in mails)
         return Outlook(f"deferred messages to try: {amount:,}", amount)
 
     # ---- contents

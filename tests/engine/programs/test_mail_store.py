@@ -263,6 +263,28 @@ def test_what_a_listing_found_changed_is_not_looked_at_again() -> None:
     assert server.calls == ["show 1"]
 
 
+def test_after_an_act_no_record_is_used() -> None:
+    """A moved message that no look reaches is listed, though no listing is due."""
+    clock = Clock()
+
+    class Slow(FakeServer):
+        @override
+        def list_mails(self) -> Iterator[ListedMail | Problem]:
+            clock.wait(2.0)
+            yield from super().list_mails()
+
+    server = Slow(2)
+    store = opened(server, clock)
+    first, second = tasks(store)
+    server.unreached = {first.id, second.id}
+    store.swap(first, verbs.hold(first, 0.0))
+    server.calls.clear()
+    assert [task.state for task in tasks(store, second.id)] == [P]
+    assert server.calls == ["show 1"]
+    assert [task.state for task in tasks(store, first.id)] == [H]
+    assert server.calls == ["show 1", "show 1", "list"]
+
+
 def test_a_listing_that_is_not_whole_changes_nothing() -> None:
     """An error at its end is raised; what was known stays."""
     server = FakeServer(3)

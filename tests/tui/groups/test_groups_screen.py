@@ -111,8 +111,9 @@ def a_flood() -> list[Task]:
         to = tuple(
             f"u{n}@{('Far', 'near')[n % 2]}.example" for n in range(1 + 2 * (number % 10 == 0))
         )
-        mail = {"kind": "mail", "sender": sender, "recipients": to, "destination": to[0]}
-        tasks.append(a_task(number, **mail, account="ann" if number % 4 == 0 else ""))
+        account = "ann" if number % 4 == 0 else ""
+        task = a_task(number, kind="mail", sender=sender, recipients=to, destination=to[0])
+        tasks.append(task._replace(account=account))
     return tasks
 
 

@@ -67,6 +67,7 @@ def postfix() -> Iterator[PostfixInstance]:
             QUIET._replace(delivered=1),
             "1 message on hold delivered before: L lets Postfix remove them",
         ),
+        (QUIET._replace(held_pids=("26872",)), "held, but in delivery: PID 26872 goes on"),
         (QUIET._replace(overdue=4), "4 messages in the trash past 24h: expunge them"),
         (
             QUIET._replace(lost=1),

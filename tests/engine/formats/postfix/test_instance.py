@@ -118,6 +118,46 @@ def test_a_connection_that_is_lost_after_the_act(started: PostfixInstance, tmp_p
     assert {*started.listed().values()} == {"hold"}
 
 
+SUDO = """
+[ "$1" = -n ] && shift
+list=
+[ "$1" = -l ] && { list=1; shift; }
+case "$*" in */postqueue*|*/postsuper*|*/postcat*) ;; RULE) ;;
+*) echo "$*" >> REFUSED; echo "sudo: a password is required" >&2; exit 1;; esac
+[ -n "$list" ] || exec "$@"
+"""
+"""Behaves as sudo does for a user with rules for three programs, and for one with its words."""
+
+
+@pytest.mark.parametrize("can_find", [True, False])
+def test_a_rule_of_sudo_names_the_programs(
+    started: PostfixInstance, tmp_path: Path, can_find: bool
+) -> None:
+    """What any user may run is run without it. Without the rule for find, times are unknown, and
+    listings decide; nothing that is refused is tried."""
+    words = open_instance(str(started.config)).find_words
+    rule = " ".join(f"'{word}'\\ " for word in words).removesuffix("\\ ").replace("\\  ", "\\ ")
+    refused = tmp_path / "refused"
+    text = SUDO.replace("RULE", rule if can_find else "nothing").replace("REFUSED", str(refused))
+    prefix = Prefix("far", (a_script(tmp_path / "sudo", text), "-n"))
+    instance = open_instance(str(started.config), prefix)
+    assert (instance.can_find, instance.uid) == (can_find, None)
+    refused.unlink(missing_ok=True)
+    started.clear()
+    ids = started.deferred(2)
+    with closing(MailStore(PostfixServer(instance, Marks(str(started.marks))))) as store:
+        tasks = {task.id: task for task in store.scan() if isinstance(task, Task)}
+        assert {task.due is None for task in tasks.values()} == {not can_find}
+        for state in (State.HELD, State.TRASH):
+            moves = [Move(task, with_state(task, state)) for task in tasks.values()]
+            assert [outcome.error for outcome in store.swap_all(moves)] == [None] * 2
+            tasks = {task.id: task for task in store.scan({*ids}) if isinstance(task, Task)}
+            assert {task.state for task in tasks.values()} == {state}
+        bar = store.edges[State.TRASH, None].bars(tasks[ids[0]], 0.0)
+        assert bar == ("cannot prove that it stayed on hold" if not can_find else bar)
+    assert not refused.exists()
+
+
 def test_a_prefix_that_is_killed(started: PostfixInstance, tmp_path: Path) -> None:
     """Nothing was done: each message is unchanged, with the signal as the reason."""
     prefix = a_prefix(tmp_path, 'case "$1" in */postsuper) kill -9 $$;; esac\nexec "$@"')

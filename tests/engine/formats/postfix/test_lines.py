@@ -71,7 +71,7 @@ def test_each_line_of_a_listing_is_a_task(name: str) -> None:
     """A task has each field of its line; the first reason is its error, without the prefix of a
     destination that Postfix has stopped to ask."""
     for line in lines_of(name):
-        fields, task = json.loads(line), read(line, b"1795822400 1795822100 700")
+        fields, task = json.loads(line), read(line, b"1795822400.5_1795822100.0_700")
         assert isinstance(task, Task)
         addresses = tuple(one["address"] for one in fields["recipients"])
         reasons = [one["delay_reason"] for one in fields["recipients"] if "delay_reason" in one]
@@ -246,11 +246,11 @@ def test_an_envelope_of_another_message_is_not_taken() -> None:
 
 def test_times_of_a_file() -> None:
     """Fractions are cut; the group-execute bit is the mark of an expired message."""
-    assert parse_times(b"1795822400.91 1795822100.2 710") == FileTimes(
+    assert parse_times(b"1795822400.91_1795822100.2_710") == FileTimes(
         1795822400, 1795822100, 0o710
     )
     assert [FileTimes(0, 0, mode).is_expired for mode in (0o700, 0o710)] == [False, True]
-    assert [parse_times(text) for text in (b"", b"a b c", b"1 2", b"26872")] == [None] * 4
+    assert [parse_times(text) for text in (b"", b"a_b_c", b"1_2", b"26872")] == [None] * 4
 
 
 def test_trash_has_the_time_of_its_mark() -> None:
@@ -258,7 +258,7 @@ def test_trash_has_the_time_of_its_mark() -> None:
     line = next(x for x in lines_of("postqueue-j.stopped.jsonl") if b'"hold"' in x)
     mail = parse_line(1, line)
     assert isinstance(mail, ListedMail)
-    record, marks = line + b"\n5 6 700", {mail.id}
+    record, marks = line + b"\n5.1_6.2_700", {mail.id}
 
     def is_trash(ident: str, identity: str, ctime: float | None) -> bool:
         return ident in marks and ctime == 6

@@ -16,7 +16,7 @@ from engine import verbs
 from engine.formats.postfix.instance import open_instance
 from engine.formats.postfix.lines import HELD_KEY, PID_KEY
 from engine.formats.postfix.marks import Marks
-from engine.formats.postfix.server import PostfixServer
+from engine.formats.postfix.server import REQUEUED_KEY, PostfixServer
 from engine.model import Missing, Move, Problem, State, Task
 from engine.operations.execute import PlanRun
 from engine.operations.plans import freeze_plan
@@ -144,7 +144,12 @@ def test_a_requeued_message_has_another_id(postfix: PostfixInstance) -> None:
         while ident in postfix.listed() or not postfix.listed():
             continue
         assert ident not in tasks_in(store)
-        assert task.created in {other.created for other in tasks_in(store).values()}
+        (new,) = tasks_in(store).values()
+        assert (new.created, new.sender) == (task.created, task.sender)
+        postfix.await_queue([new.id], "deferred")
+        (looked_at,) = store.scan({new.id})
+        assert isinstance(looked_at, Task)
+        assert looked_at.extra[REQUEUED_KEY] == ident
 
 
 def test_an_attempt_is_only_asked_for(postfix: PostfixInstance) -> None:
@@ -225,7 +230,8 @@ def test_a_message_in_delivery_is_shown_and_held(postfix: PostfixInstance) -> No
         assert edges[State.ACTIVE, State.HELD].warning == "1 are being delivered: that goes on"
         assert (State.ACTIVE, State.DONE) not in edges
         store.swap(task, verbs.hold(task, time.time()))
-        assert found(store, ident).state is State.HELD
+        held = found(store, ident)
+        assert (held.state, held.extra[PID_KEY]) == (State.HELD, task.extra[PID_KEY])
         assert postfix.listed() == {ident: "hold"}
 
 
@@ -369,6 +375,26 @@ def race(postfix: PostfixInstance, number: int) -> None:
         assert {*report.done} <= held
         assert not held & others
         postfix.await_all(planned | others)
+
+
+def test_a_requeue_while_attempts_begin_delivers_nothing_twice(postfix: PostfixInstance) -> None:
+    """The name of the queue keeps a requeue from messages that have just become active: each is
+    accepted once by the other server."""
+    number = 200
+    postfix.deferred(number, domain=SINK_DOMAIN)  # its port refuses
+    with Server(port=postfix.sink_port) as sink, closing(postfix.store()) as store:
+        plan = freeze_plan("reroute", [*tasks_in(store).values()], time.time())
+        run = PlanRun(store, plan, time.time)
+        flush = threading.Thread(target=postfix.run, args=("postqueue", "-f"))
+        flush.start()
+        while rows := run.next_rows(500):
+            run.step(rows)
+        flush.join()
+        assert run.finish("").accounted == number
+        while postfix.listed():
+            postfix.run("postqueue", "-f")
+        bodies = [mail.data.rpartition(b"\r\n\r\n")[2] for mail in sink.mails]
+    assert len(bodies) == len({*bodies}) == number
 
 
 def test_a_flood_is_held_purged_and_undone(postfix: PostfixInstance) -> None:
