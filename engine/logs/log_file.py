@@ -8,13 +8,21 @@ from __future__ import annotations
 import errno
 import os
 import re
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import count
 from typing import NamedTuple, TypeAlias
 
 from engine.logs.log_filter import INFO, level_rank
-from engine.logs.log_line import LogLine, is_repeated, parse_log_line, time_before
+from engine.logs.log_line import (
+    LogLine,
+    has_no_year,
+    is_repeated,
+    parse_head,
+    parse_log_line,
+    time_before,
+)
 from engine.logs.unpacked_file import UnpackedFile
 
 CELL_BYTES = 64 * 1024
@@ -31,6 +39,10 @@ MAX_UNDATED_CELLS = 32
 
 _HEAD_BYTES = 32
 """Bytes of a line that `_may_have_time_or_level` needs, with a margin."""
+
+YEAR_PROBES = 64
+"""Positions in a file whose lines show in which year it is there, if they have none."""
+_PROBE_BYTES = 4096
 
 _may_have_time_or_level = re.compile(
     rb"^(?:\[.{19}\] \[|\{|\d{14} |\d{4}-\d\d-\d\d[T ]|\d{9,10}\.\d{6} "
@@ -135,7 +147,9 @@ class LogFile:
         self._head = self._before = b""
         self._last_stat: tuple[int, int] | None = None
         self.modified = os.fstat(fd).st_mtime
-        """When it was last written, epoch seconds UTC: the latest time of a line without a year."""
+        """When it was last written, epoch seconds UTC."""
+        self._year_marks: list[tuple[int, float]] | None = None
+        """Offsets and times of some lines without a year, in order; None: not read yet."""
 
     @property
     def is_closed(self) -> bool:
@@ -228,6 +242,30 @@ class LogFile:
             return b""
         return self.unpacked.read(at, size) if self.unpacked else os.pread(self._fd, size, at)
 
+    def latest_time(self, offset: int) -> float:
+        """The latest time that a line at an offset can have, epoch seconds UTC: that of a line
+        behind it, or of the last write. So lines of several years without a year have theirs."""
+        if self._year_marks is None:
+            self._year_marks = self._find_year_marks()
+        later = bisect_right(self._year_marks, (offset, float("inf")))
+        marks = self._year_marks[later : later + 1]
+        return marks[0][1] if marks else self.modified
+
+    def _find_year_marks(self) -> list[tuple[int, float]]:
+        if self.unpacked is not None or not has_no_year(self.read(0, _HEAD_BYTES)):
+            return []  # a compressed file is rarely of more than one year, and slow to probe
+        marks: list[tuple[int, float]] = []
+        latest = self.modified
+        for probe in range(YEAR_PROBES - 1, 0, -1):
+            begin = self.size * probe // YEAR_PROBES
+            data = self.read(begin, _PROBE_BYTES)
+            at = data.find(b"\n") + 1
+            head = parse_head(data[at : at + _HEAD_BYTES].decode("ascii", "replace"), None, latest)
+            if at and head is not None:
+                latest = head[0]
+                marks.append((begin + at, latest))
+        return marks[::-1]
+
     # Lines
 
     def entries(self, number: int) -> Sequence[FileEntry]:
@@ -298,7 +336,11 @@ class LogFile:
             line = self.parse_line(data, base, at, end, before)
             if before is None and is_repeated(line.line.when):
                 before = time_before(
-                    self.read, base + at, self.path, self._times_before, self.modified
+                    self.read,
+                    base + at,
+                    self.path,
+                    self._times_before,
+                    self.latest_time(base + at),
                 )
                 line = self.parse_line(data, base, at, end, before)
             before = before if line.line.when is None else line.line.when
@@ -323,7 +365,7 @@ class LogFile:
             # A writer that kept its offset while the log was truncated leaves a hole of NUL bytes.
             text = self._behind_nuls(begin, end)
             raw = self.read(text, min(self.cell_size, end - text))
-        line = parse_log_line(raw, self.path, before, self.modified)
+        line = parse_log_line(raw, self.path, before, self.latest_time(begin))
         when = NO_TIME if line.when is None else line.when
         return FileEntry(
             (when, self.number, begin),

@@ -139,6 +139,11 @@ def parse_head(
     return None if match is None or when is None else (when, text[match.end() :])
 
 
+def has_no_year(data: bytes) -> bool:
+    """True if these bytes begin with a time without a year."""
+    return _HEAD_WITHOUT_YEAR.match(data.decode("ascii", "replace")) is not None
+
+
 def _latest_before(head: re.Match[str], end: float, before: float | None) -> float | None:
     month, day = (_MONTHS.find(head[1]) + 3) // 3, int(head[2])
     try:

@@ -109,8 +109,9 @@ class _LogChunk(NamedTuple):
     data: bytes
     end: int
     """Offset behind its last whole line: a line that begins there is in the next part too."""
-    modified: float
-    """When the file was last written, epoch seconds UTC."""
+    file: LogFile
+    offset: int
+    """Offset of its first byte in the file."""
 
 
 class _MessageLines(NamedTuple):
@@ -206,7 +207,7 @@ class _TrailSearch:
                     break
                 is_last = at + len(data) >= file.size
                 whole = len(data) if is_last else data.rfind(b"\n") + 1 or len(data)
-                yield _LogChunk(base + at, data, whole, file.modified)
+                yield _LogChunk(base + at, data, whole, file, at)
                 at += whole
 
     def _take(self, chunk: _LogChunk, ids: Collection[str], *, is_search: bool = False) -> set[str]:
@@ -226,7 +227,8 @@ class _TrailSearch:
             if begin < chunk.end:
                 end = data.find(b"\n", begin)
                 line = data[begin : end if end >= 0 else len(data)]
-                self._add(chunk.base + begin, line, chunk.modified, new, is_search)
+                latest = chunk.file.latest_time(chunk.offset + begin)
+                self._add(chunk.base + begin, line, latest, new, is_search)
         self._ids |= new
         return new
 

@@ -103,7 +103,7 @@ LINES = {
     "engine.index": 3050,
     "engine.live": 2100,
     "engine.locks": 2000,
-    "engine.logs": 2950,
+    "engine.logs": 3000,
     "engine.mail": 950,
     "engine.mail.message": 850,
     "engine.mail.send": 2900,

@@ -242,3 +242,18 @@ def test_a_bounce_of_the_other_server_is_followed() -> None:
 def test_a_word_is_no_part_of_a_longer_address(word: str, text: str, expected: bool) -> None:
     """Letters, digits and the characters that join names count as a part."""
     assert (word_pattern(word).search(text) is not None) is expected
+
+
+def test_a_log_of_several_years_has_the_year_of_each_line(tmp_path: Path) -> None:
+    """Where times have no year, lines behind a line show that it is of an earlier one."""
+    path = tmp_path / "mail.log"
+    months = ("Feb", "Jun", "Oct")
+    texts = [line(f"{month} 10 10:00:00", "qmgr", f"{FIRST}: x") for month in months * 3]
+    path.write_text("".join(texts))
+    os.utime(path, (WRITTEN, WRITTEN))
+
+    trail = find_trail(postfix.mail_log(str(path)), FIRST)
+
+    years = [time.gmtime(one.event.when or 0.0).tm_year for one in trail.events]
+    assert years == [2024] * 3 + [2025] * 3 + [2026] * 3
+    assert trail.since == 1707559200.0

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from engine.formats.base.format import Setup
 from engine.model import Edges, State, Task, own_word
 from engine.programs.logged_mail import LoggedMail, is_suspended, mail_rows, sum_up_mail
-from engine.programs.mail_log import MailEvent
+from engine.programs.mail_log import MailEvent, MailEventKind
 from engine.programs.mail_trail import Trail, find_trail, word_pattern
 from engine.store import Unavailable
 from engine.system.command_errors import print_error
@@ -84,7 +84,7 @@ def why(setup: Setup, word: str) -> Answer:
     shown = matching[:MAX_SHOWN]
     log, problem = _search_log(setup, shown)
     tries = setup.format.describe_next_tries(setup, shown, now) if shown else {}
-    events = {one.id: [e.event for e in log.events if e.event.id == one.id] for one in shown}
+    events = {one.id: _events_of(log, one.id) for one in shown}
     mails = [
         WaitingMail(
             one,
@@ -142,6 +142,15 @@ def _search_log(setup: Setup, tasks: Sequence[Task]) -> tuple[Trail, str]:
         return nothing, str(error)
     since = min(one.created for one in tasks) - _ARRIVAL_SECONDS
     return find_trail(log, "", since, ids=[one.id for one in tasks]), ""
+
+
+def _events_of(log: Trail, id: str) -> list[MailEvent]:
+    """The events of a message, also with the ids that it had before it was requeued."""
+    events, ids = [one.event for one in log.events], {id}
+    for one in reversed(events):
+        if one.id in ids and one.what is MailEventKind.REQUEUED and one.other:
+            ids.add(one.other)
+    return [one for one in events if one.id in ids]
 
 
 def _command(setup: Setup, *words: str) -> list[str]:

@@ -20,7 +20,11 @@ def server() -> Iterator[PostfixInstance]:
         (instance.config / "transport").write_text(route)
         instance.run("postfix", "reload")
         instance.deferred(1, domain=SINK_DOMAIN)
+        (again,) = instance.deferred(1, sender="bob@mx1.example.test")
+        instance.run("postsuper", "-r", "-", "deferred", stdin=f"{again}\n")
         (held,) = instance.deferred(1, sender="eve@bad.example.test")
+        instance.await_queue([again], "")
+        instance.await_queue([*instance.listed()], "deferred")
         instance.run("postsuper", "-h", "-", "deferred", stdin=f"{held}\n")
         yield instance
 
@@ -55,6 +59,15 @@ def test_mail_on_hold_is_found_by_its_sender(server: PostfixInstance) -> None:
     assert f"release {server.config} --id {mail['id']}" in mail["command"]
     assert [one["what"] for one in mail["events"]][-1] == "held"
     assert why(server, mail["id"], "--json")[1] == text
+
+
+def test_a_requeued_mail_has_the_arrival_of_its_former_id(server: PostfixInstance) -> None:
+    """The server knows only the new id; who submitted it is in the lines of the former one."""
+    code, text = why(server, "bob@mx1.example.test", "--json")
+
+    (mail,) = parse_answers(text, "mta why")
+    assert (code, mail["client"], mail["attempts_seen"]) == (0, "localhost[127.0.0.1]", 2)
+    assert {one["id"] for one in mail["events"]} != {mail["id"]}
 
 
 def test_no_waiting_mail_leads_to_the_trail(server: PostfixInstance) -> None:
