@@ -8,7 +8,7 @@ from functools import partial
 from engine.formats.base.format import Setup
 from engine.index import age_table
 from engine.index.age_table import BOUNDS_MINUTES, NO_AGES, AgeRow, Ages
-from engine.model import State
+from engine.model import State, state_words
 from engine.system.command_errors import EX_USAGE, fail
 from engine.text.safe import safe_line, state_name
 from tui.cli.print.groups import state_query
@@ -32,12 +32,14 @@ def ages(setup: Setup, place: str | None, *, by: str, state: str, filter: str) -
 
     async def ask(session: PlaceSession) -> tuple[str, Ages]:
         query = state_query(session, state, filter)
-        words, now = session.inspector.states, session.clock()
+        known, now = session.inspector, session.clock()
         if not state:
             query = query._replace(state=State.PENDING)
         count = partial(age_table.query_ages, query=query, by=by, now=now, most=-1)
         counted = await session.inspector.tallies.ask(("all ages", query, by), count, NO_AGES)
-        return state or words.get(State.PENDING, str(State.PENDING)), counted
+        pending = state_words(State.PENDING, known.states, known.words)
+        # One word for all, where the server has several.
+        return state or (pending[0] if len(pending) == 1 else str(State.PENDING)), counted
 
     word, table = scan_place(opened, ask)
     return Answer(lambda: _values(word, table), lambda: table_lines(word, table))

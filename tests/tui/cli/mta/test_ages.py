@@ -127,6 +127,7 @@ def test_the_ages_of_a_real_server_are_those_of_qshape() -> None:
         )
     (values,) = parse_answers(answer.stdout, "mta ages")
     assert (values["unit"], values["bounds"]) == ("recipients", list(BOUNDS_MINUTES))
+    assert values["state"] == "pending"  # deferred, incoming and maildrop
     assert sum(values["total"]) == 4
     rows = {name: sum(counts) for name, counts in values["rows"].items()}
     assert rows == {"far.example.test": 2, "other.example.test": 2}
