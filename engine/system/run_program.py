@@ -147,21 +147,23 @@ class RunningProgram:
     def lines(self) -> Iterator[bytes]:
         """Yield each line of standard output without its newline, the last one also if it is cut
         off; afterwards `end` is set."""
-        number, size, line = 0, 0, bytearray()
+        number, size, line = 0, 0, bytearray()  # of the line that has not ended yet
         for chunk in self._chunks():
-            for index, piece in enumerate(chunk.split(b"\n")):
-                if index:  # a newline was before it
-                    number += 1
-                    if size > MAX_LINE_BYTES:
-                        self._long_lines.append(number)
-                    else:
-                        yield bytes(line)
-                    size, line = 0, bytearray()
-                size += len(piece)
-                if size <= MAX_LINE_BYTES:
-                    line += piece
-                else:
-                    line = bytearray()
+            first, *pieces = chunk.split(b"\n")
+            size += len(first)
+            if size <= MAX_LINE_BYTES:
+                line += first
+            else:
+                line = bytearray()
+            if not pieces:
+                continue
+            if size > MAX_LINE_BYTES:
+                self._long_lines.append(number + 1)
+            else:
+                yield bytes(line)
+            line = bytearray(pieces.pop())
+            yield from pieces  # a chunk is shorter than the longest line
+            number, size = number + 1 + len(pieces), len(line)
         self._is_cut = size > 0
         if size > MAX_LINE_BYTES:
             self._long_lines.append(number + 1)
