@@ -86,12 +86,12 @@ class Marks:
         """The marks of the last `read`, by id."""
         return self._known[1]
 
-    def add(self, marks: Collection[Mark], stale: Collection[str] = ()) -> None:
-        """Add marks, durable on return; those of `stale` ids are removed if they are older than an
-        act can take."""
+    def add(self, marks: Collection[Mark], stale: Collection[Mark] = ()) -> None:
+        """Add marks, durable on return; the `stale` ones are removed, if they are still the same
+        and older than an act can take."""
         with self._open_locked() as (fd, folder):
             known, now = self._read(fd), max((mark.at for mark in marks), default=0.0)
-            old = [i for i in stale if i in known and known[i].at + MARGIN_SECONDS < now]
+            old = [m.id for m in stale if known.get(m.id) == m and m.at + MARGIN_SECONDS < now]
             self._append(fd, folder, [*map(_format_gone, old), *map(_format_mark, marks)])
 
     def remove(self, ids: Collection[str]) -> None:

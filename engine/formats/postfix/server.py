@@ -118,7 +118,7 @@ class PostfixServer(MailServer):
         """False once a listing has shown that the master process does not run."""
         self.warnings: tuple[str, ...] = ()
         """What its programs printed on standard error though all was well."""
-        self.has_times = True
+        self.has_times = instance.can_find
         """False if the times of the files cannot be read."""
         self.can_look = True
         """False if postcat may not be used."""
@@ -130,7 +130,8 @@ class PostfixServer(MailServer):
         self._looked_at = 0.0
         self._far_times: tuple[float, dict[str, FileTimes]] = (-TIMES_SECONDS, {})
         self._records: Mapping[str, bytes] = {}
-        self._stale_marks: set[str] = set()
+        self._stale_marks: list[Mark] = []
+        """Those whose message the last listing did not have on hold."""
         marks.read()
         self._set_edges()
 
@@ -204,9 +205,9 @@ class PostfixServer(MailServer):
         """The facts of a listing; notes the marks that no message has any more."""
         queues = Counter(record[16 : record.find(b'"', 16)] for record in records.values())
         marks, hold = self._marks.read(), _HEADS[b"hold"]
-        self._stale_marks = {i for i in marks if not records.get(i, b"").startswith(hold)}
-        held = (i for i in marks if i not in self._stale_marks)
+        held = [ident for ident in marks if records.get(ident, b"").startswith(hold)]
         trashed = [i for i in held if self.summarize(i, records[i]).state is State.TRASH]
+        self._stale_marks = [marks[ident] for ident in {*marks} - {*held}]
         now = self._clock()
         return ListingFacts(
             self.is_running,
@@ -229,24 +230,23 @@ class PostfixServer(MailServer):
     def _start_find(self) -> Callable[[], list[bytes]]:
         """Start find(1) for the files that wait, are on hold or damaged, beside the listing. Call
         what is returned to wait for its lines."""
-        self.has_times = self.instance.can_find
-        found: list[bytes] = []
+        found, is_known = list[bytes](), threading.Event()
 
         def find() -> None:
             with suppress(Unavailable):
                 lines, end = self.instance.prefix.run(self.instance.find_words)
                 if not end.limit and (lines or end.status == 0):
                     found.extend(lines)
-                    return
-            self.has_times = False
+                    is_known.set()
 
         thread = threading.Thread(target=find, name="spooldeck-find", daemon=True)
-        if self.has_times:
+        if self.instance.can_find:
             thread.start()
 
         def result() -> list[bytes]:
-            if thread.ident is not None:
+            if self.instance.can_find:
                 thread.join()
+            self.has_times = is_known.is_set()
             return found
 
         return result

@@ -806,6 +806,44 @@ async def test_a_scan_that_cost_the_server_much_is_not_soon_repeated(is_costly: 
     assert (len(scans) == 1) is is_costly
 
 
+async def test_a_comparison_that_cost_the_server_much_is_not_soon_repeated() -> None:
+    """The revisions of all tasks are compared after a change without a name, and again only after a
+    multiple of the time that it kept the server busy."""
+    compared: list[None] = []
+    news: SimpleQueue[Collection[str] | None] = SimpleQueue()
+    looked_up: SimpleQueue[str] = SimpleQueue()
+
+    class ServerStore(MemoryStore):
+        def scan(
+            self, touched: Collection[str] | None = None
+        ) -> Iterator[Task | Missing | Problem]:
+            yield from super().scan(touched)
+            for name in touched or ():
+                looked_up.put(name)
+
+    def revisions() -> Iterator[tuple[str, State, str]]:
+        compared.append(None)
+        yield from ()
+
+    def opened() -> Store:
+        store = ServerStore()
+        store.changes = ChangeSource(
+            wait=lambda seconds: news.get() if seconds else (),
+            scan_cost=1000.0,
+            revisions=revisions,
+        )
+        return store
+
+    async with inspecting(opened) as inspector:
+        await until(inspector, is_complete)
+        for number in range(50):
+            news.put(None)
+            news.put({f"task {number}"})
+            assert await asyncio.to_thread(looked_up.get, timeout=PATIENCE) == f"task {number}"
+    news.put(())
+    assert len(compared) == 1
+
+
 class PausableStore(MemoryStore):
     """A store that finds out which controls it has when it is looked at."""
 

@@ -68,13 +68,16 @@ def test_a_line_that_was_cut_off_is_ignored(tmp_path: Path) -> None:
 
 
 def test_stale_marks_go_with_the_next_ones(tmp_path: Path) -> None:
-    """The mark of a message that is not on hold is removed, unless its act may still run."""
+    """The mark of a message that is not on hold is removed, unless its act may still run, or the
+    message was purged again since."""
     marks_in(tmp_path).add([MARK])
     young = OTHER._replace(at=1000.0 + MARGIN_SECONDS)
-    marks_in(tmp_path).add([young], stale=[MARK.id])
+    marks_in(tmp_path).add([young], stale=[MARK])
     assert set(marks_in(tmp_path).read()) == {MARK.id, OTHER.id}
     last = MARK._replace(id="E4C682DA048", at=1001.0 + MARGIN_SECONDS)
-    marks_in(tmp_path).add([last], stale=[MARK.id, young.id])
+    marks_in(tmp_path).add([last], stale=[MARK._replace(at=5.0), young])
+    assert set(marks_in(tmp_path).read()) == {MARK.id, OTHER.id, last.id}
+    marks_in(tmp_path).add([last], stale=[MARK, young])
     assert set(marks_in(tmp_path).read()) == {young.id, last.id}
 
 
