@@ -130,6 +130,15 @@ class Exim(NamedTuple):
         finally:
             program.close()
 
+    def now(self, ours: float) -> float:
+        """The time there, epoch seconds UTC, to compare with the times of its files; `ours` without
+        a prefix, or if it is not known."""
+        if not self.prefix.words:
+            return ours
+        out, end = self.prefix.plain.run(("date", "+%s"))
+        text = out[-1].decode("utf-8", "replace") if out and end.status == 0 else ""
+        return float(text) if text.isdecimal() else ours
+
     def other(self, *argv: str) -> list[bytes]:
         """The lines that another program prints there; none if it cannot be run, or fails."""
         try:

@@ -414,7 +414,7 @@ class EximServer(MailServer):
 
     def _purge(self, olds: Sequence[Task]) -> ActResult:
         ids = [task.id for task in olds]
-        self._record.add(ids, self._clock(), self._in_trash)
+        self._record.add(ids, self._exim.now(self._clock()), self._in_trash)
         answers = self._answers("-MG", TRASH_QUEUE, *ids)
         flag = TRASHED_FROZEN if olds[0].state is State.HELD else TRASHED
         return self._moved(olds, answers, dict.fromkeys(ids, flag), is_trash=True)

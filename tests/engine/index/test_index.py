@@ -136,9 +136,32 @@ def test_only_the_first_of_very_many_recipients_are_searched(
         ("b.example", 5_242),
         ("late.example", 1),
     ]
+    words = f"searched {searched:,} of 5,240 recipients"
+    assert reader.explain(Query(filter=parse_filter("to:user00002"))) == words
+    assert reader.explain(Query(filter=parse_filter("zzz"))).endswith(f"; {words}")
+    assert reader.explain(Query(State.DEAD, parse_filter("zzz"))) == ""
+    assert reader.explain(Query(filter=parse_filter("from:ann"))) == ""
     huge = ("x" * 70_000 + "@b.example",)
     writer.add_scanned([a_task(3, sender="ann@a.example", recipients=huge)])
     assert reader.count_searched(None) == (searched, 5_241)
+
+
+def test_recipients_leave_as_a_mail_is_delivered(writer: Writer, reader: Reader) -> None:
+    """Another revision of a mail has fewer recipients, at last none; a task may become a mail."""
+    task = a_task(1, rev="1")
+    mail = task._replace(sender="ann@a.example", recipients=("a@b.example", "c@d.example"))
+    for rev, recipients in enumerate((mail.recipients, mail.recipients[1:], ()), 2):
+        if rev == 2:
+            writer.add_scanned([task])
+            assert not reader.has_mail()
+        writer.apply_lookup([task.id], [mail._replace(rev=f"{rev}", recipients=recipients)])
+        assert reader.has_mail()
+        ages = query_ages(reader, Query(), "destination", 1e9)
+        assert {row.name for row in ages.rows} == {to[2:] for to in recipients}
+        (stored,) = all_of(reader, Query())
+        assert stored.recipients == recipients
+    writer.apply_lookup([task.id], [task._replace(rev="9")])
+    assert reader.task(task.id) == task._replace(rev="9")
 
 
 def test_what_has_no_age_is_of_none(writer: Writer, reader: Reader) -> None:

@@ -100,6 +100,28 @@ async def test_the_count_is_live(tmp_path: Path) -> None:
         await operator.counts('0 of 13 ("tries>9" matches none; 4 without it)')
 
 
+async def test_recipients_that_were_not_searched_are_counted() -> None:
+    """Of a mail with very many recipients the first are searched: the line says how many, whether
+    something is found or not. Another filter has nothing to say."""
+    many = tuple(f"user{number:05}@b.example" for number in range(5_240))
+    mail = {"sender": "a@b", "recipients": many, "destination": many[0]}
+    tasks = [a_task(1)._replace(**mail), a_task(2)]  # type: ignore[arg-type]
+    async with an_operator(a_place(a_memory(tasks)), first=keys.LIST) as made:
+        operator = FilterOperator(made.console, made.pilot)
+        await operator.press("2")
+        await operator.left(2)
+        await operator.press("slash")
+        await operator.types("to:user00")
+        await operator.counts("1 of 2  searched 3,276 of 5,240 recipients")
+        await operator.types("9999")
+        await operator.counts(
+            '0 of 2 ("to:user009999" matches none; 2 without it; '
+            "searched 3,276 of 5,240 recipients)"
+        )
+        operator.asks("from=a@b")
+        await operator.counts("1 of 2")
+
+
 async def test_what_is_not_finished_leaves_the_list_as_it_was(tmp_path: Path) -> None:
     """Half a clause is an error with its place, in warning; the last whole filter stays. An error
     that is deleted again is gone, though the filter is the one of before.

@@ -571,3 +571,18 @@ def test_no_other_text_is_given_to_exim(exim: EximServer, state: Path, ident: st
         with pytest.raises((Gone, Unsupported)):
             store.swap(task._replace(id=ident), task._replace(id=ident, state=State.HELD))
     assert "frozen" not in exim.listing()
+
+
+def test_another_clock_there_does_not_hide_what_we_moved(
+    exim: EximServer, state: Path, journal: Journal
+) -> None:
+    """If our clock differs from the one of the host, what we moved is still known as ours."""
+    exim.submit()
+    store = open_store(setup_of(exim, state), clock=lambda: 1e9)
+    try:
+        apply(store, journal, "purge", tasks_of(store))
+        (task,) = tasks_of(store).values()
+    finally:
+        store.close()
+
+    assert task.extra["moved by"] == "spooldeck"
