@@ -265,7 +265,9 @@ class QueueScreen(KeyedScreen):
         """Look up the task under the cursor once that rests, and what a filter cannot find."""
         parts = self.parts
         filter, explains = parts.filter.filter, not parts.rows.view.matching
-        explains |= any(map(filter.mentions_field, RECIPIENTS_FIELDS))
+        waiting = parts.session.backlog
+        if waiting is not None and waiting.has_mail:
+            explains |= any(map(filter.mentions_field, RECIPIENTS_FIELDS))
         if filter and explains and parts.explained[0] != parts.query:
             self.run("filter", parts.explain_filter)
         self.workers.cancel_group(self, "why")
