@@ -327,10 +327,11 @@ class MailStore(Store):
         """Make some changes: one act for all messages with one place and one change."""
         outcomes: dict[int, Outcome] = {}
         groups: dict[tuple[State, State | None, str], list[int]] = {}
-        allowed = dict[int, Task]()
+        allowed, ids = dict[int, Task](), set[str]()
         for number, move in enumerate(batch):
             try:
-                allowed[number] = self._require(move, {task.id for task in allowed.values()})
+                allowed[number] = self._require(move, ids)
+                ids.add(allowed[number].id)
             except StoreError as error:
                 outcomes[number] = Outcome(move, error=error)
         current = self._seen_now([*allowed.values()])

@@ -51,8 +51,9 @@ MAX_LINE_BYTES = 16 << 20
 """A longer line is skipped to its end, and counted."""
 FIRST_ERROR_BYTES, LAST_ERROR_BYTES = 64 << 10, 4 << 10
 """What is kept of standard error: its start and its end."""
-_READ_BYTES = 1 << 16
-EAGER_SECONDS, SMALL_BYTES, PAUSE_SECONDS = 0.05, 8 << 10, 0.005
+_READ_BYTES = 1 << 18
+"""Bytes of a pipe, and the most that is read from it at a time."""
+EAGER_SECONDS, SMALL_BYTES, PAUSE_SECONDS = 0.05, 32 << 10, 0.02
 """A program that prints line by line for longer than this is read after a pause, if there was
 little: reading each line alone takes more CPU than parsing it."""
 
@@ -183,6 +184,7 @@ class RunningProgram:
         if feed >= 0:
             os.set_blocking(feed, False)
             poll.register(feed, select.POLLOUT)
+        can_pause = _enlarge(output)  # a small pipe would be full after a pause
         while True:
             ready = dict(poll.poll(1000 * self._patience()))
             if self._pidfd in ready:
@@ -198,7 +200,8 @@ class RunningProgram:
                     poll.unregister(fd)
                 elif fd == output:
                     yield data
-                    if len(data) < SMALL_BYTES and time.monotonic() > self._began + EAGER_SECONDS:
+                    is_late = time.monotonic() > self._began + EAGER_SECONDS
+                    if can_pause and is_late and len(data) < SMALL_BYTES:
                         time.sleep(PAUSE_SECONDS)
                 else:
                     self._keep_errors(data)
@@ -362,6 +365,13 @@ def _wait(pidfd: int, seconds: float) -> bool:
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(1000 * seconds))
+
+
+def _enlarge(pipe: int) -> bool:
+    """Give a pipe room for `_READ_BYTES`; False if this user has too many large ones."""
+    with suppress(OSError):
+        return fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _READ_BYTES) >= _READ_BYTES
+    return False
 
 
 def _unread(pipe: int) -> int:

