@@ -56,6 +56,8 @@ _READ_BYTES = 1 << 18
 EAGER_SECONDS, SMALL_BYTES, PAUSE_SECONDS = 0.05, 32 << 10, 0.02
 """A program that prints line by line for longer than this is read after a pause, if there was
 little: reading each line alone takes more CPU than parsing it."""
+ERRORS_PAUSE_SECONDS = 0.002
+"""The same for standard error, whose lines are never needed before the end."""
 
 
 def environment(
@@ -205,6 +207,7 @@ class RunningProgram:
                         time.sleep(PAUSE_SECONDS)
                 else:
                     self._keep_errors(data)
+                    time.sleep(ERRORS_PAUSE_SECONDS)
         # All that it printed itself is in the pipes now; its child processes may print on.
         until = time.monotonic() + LINGER_SECONDS
         yield os.read(output, _unread(output))
