@@ -151,18 +151,16 @@ def _scan_rows(bench: Bench, postfix: PostfixInstance, number: int) -> Figures:
         assert revisions is not None and wait is not None
         server = postfix.server()
         server.fingerprint()
-        costs = interleave(
-            {
-                "first": first,
-                "loads": partial(_measured, loads),
-                "postqueue": partial(
-                    _measured, partial(subprocess.run, argv, stdout=subprocess.PIPE, check=True)
-                ),
-                "revisions": partial(_measured, lambda: sum(1 for _ in revisions())),
-                "same": partial(_measured, server.fingerprint),
-            },
-            bench.rounds,
-        )
+        listing = partial(subprocess.run, argv, stdout=subprocess.PIPE, check=True)
+        ways: dict[str, Callable[[], object]] = {
+            "loads": loads,
+            "postqueue": listing,
+            "revisions": lambda: sum(1 for _ in revisions()),
+            "same": server.fingerprint,
+        }
+        measured: dict[str, Callable[[], Cost]] = {"first": first}
+        measured |= {name: partial(_measured, way) for name, way in ways.items()}
+        costs = interleave(measured, bench.rounds)
     bare = [cost.cpu for cost in costs["loads"]]
     for what, name, limit in (
         (f"first full scan of {number:,}", "first", 2.5),
@@ -375,11 +373,15 @@ class NotedCalls:
         for kind in ("first", "calls"):
             Path(f"{self._script}.{kind}").write_text("")
 
-    def seconds(self, option: str) -> list[float]:
-        """How long the calls with an option ran."""
+    def share(self, option: str, seconds: float) -> float:
+        """Percent of the time in which a call with an option ran: from the begin of the first to
+        that of the last one, or of these seconds, if there were few."""
         lines = Path(f"{self._script}.calls").read_text().splitlines()
         calls = [line.split() for line in lines]
-        return [float(end) - float(began) for began, end, *words in calls if option in words]
+        times = [(float(began), float(end)) for began, end, *words in calls if option in words]
+        if len(times) > 2:
+            seconds = times.pop()[0] - times[0][0]
+        return 100 * sum(end - began for began, end in times) / seconds
 
 
 @contextmanager
@@ -433,9 +435,9 @@ def mail_load(bench: Bench) -> Figures:
             noted.clear()
             before, began = len(postfix.log().splitlines()), time.monotonic()
             screen.watch(seconds)
-            spent = sum(noted.seconds("-j")) / (time.monotonic() - began)
+            share = noted.share("-j", time.monotonic() - began)
             lines = len(postfix.log().splitlines()) - before
-        yield Figure(f"Postfix, {number:,}: share of listings", 100 * spent, "% wall", 5.0)
+        yield Figure(f"Postfix, {number:,}: share of listings", share, "% wall", 5.0)
         yield Figure(f"Postfix: lines in its log in {seconds:.0f} s", lines, "lines", 0.0)
     with _exim(bench) as exim, scratch() as folder:
         for more, limit in (("", 0.0), ("log_selector = +arguments", 1.0)):
@@ -450,9 +452,9 @@ def mail_load(bench: Bench) -> Figures:
                     before, began = len(exim.log_lines()), time.monotonic()
                     screen.watch(2 * seconds if limit else seconds)
                     passed = time.monotonic() - began
-                    lines, spent = len(exim.log_lines()) - before, sum(noted.seconds("-bpru"))
+                    lines, share = len(exim.log_lines()) - before, noted.share("-bpru", passed)
             name = f"Exim{' with +arguments' if more else ''}"
-            yield Figure(f"{name}: share of listings", 100 * spent / passed, "% wall", 5.0)
+            yield Figure(f"{name}: share of listings", share, "% wall", 5.0)
             yield Figure(f"{name}: lines a minute", lines / passed * 60, "lines", limit)
 
 
