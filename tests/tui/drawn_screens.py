@@ -36,6 +36,7 @@ from tests.journaled_places import ANA
 from tests.tui.screenshot_places import (
     NAME,
     a_delivery_place,
+    a_flooded_place,
     a_lost_place,
     a_screenshot_place,
     a_zgb_place,
@@ -88,6 +89,8 @@ class DrawnScreen(NamedTuple):
     """Whether the transports are known, one of which is suspended."""
     whole: bool = False
     """Whether it is a mail queue in a database, which has controls."""
+    flooded: bool = False
+    """Whether it is a mail server's queue, most of it from one sender."""
     sent: bool = False
     """Whether deliveries go to destinations, some of which are unhealthy."""
     slow: bool = False
@@ -145,6 +148,11 @@ DRAWN_SCREENS: dict[str, DrawnScreen] = {
     ),
     "destinations": DrawnScreen(PEERS, armed=True, sent=True),
     "destination-block": DrawnScreen((*PEERS, "S", "see not blocked"), armed=True, sent=True),
+    "flood": DrawnScreen(
+        (*FIRST, "2", "see acts on", "b", "see DESTINATION", "right", "see SENDER", WAIT),
+        flooded=True,
+        quiet=True,
+    ),
     "controls": DrawnScreen((*FIRST, "C", "see sends at most"), whole=True),
     "control": DrawnScreen(
         (*FIRST, "C", "see mailQueueEnabled", "enter", "see y to apply"), armed=True, whole=True
@@ -188,6 +196,8 @@ def places(root: Path, drawn_screen: DrawnScreen) -> list[Place]:
     if drawn_screen.slow:
         memory = a_memory([a_task(number) for number in range(ALL)])
         return [Place(NAME, lambda: Slow(memory), lock=free)]
+    if drawn_screen.flooded:
+        return [a_flooded_place()]
     if drawn_screen.sent:
         return [a_delivery_place(root)]
     if drawn_screen.whole:

@@ -16,6 +16,7 @@ from tempfile import mkdtemp
 
 from engine.destinations.destination import Destination
 from engine.formats.base.memory import MemoryStore
+from engine.formats.postfix.lines import STATES, WORDS
 from engine.locks.process_stats import OpenFiles, ProcessStats
 from engine.locks.token_buckets import BucketState
 from engine.logs.log_line import format_log_line
@@ -404,4 +405,50 @@ def a_delivery_place(root: Path) -> Place:
     place = a_screenshot_place(root, lock=free)
     return place._replace(
         open=lambda: MemoryStore(memory), destinations=destinations, mail=mail_of_screenshots(root)
+    )
+
+
+FLOODER = "newsletter@shop.example.test"
+"""The sender of most mail at the flooded place."""
+FLOOD = (
+    (610, FLOODER, "grey.example.test", "host mx.grey.example.test said: 450 4.7.1 Greylisted"),
+    (44, "ana@mx1.example.test", "far.example.test", "connect to far.example.test:25: timed out"),
+    (21, "<>", "mail.example.test", "host mx.mail.example.test said: 452 4.2.2 Mailbox full"),
+    (9, "ben@mx1.example.test", "gmx.example.test", ""),
+)
+"""Mails by sender: their number, the domain that they go to, and the reason why they wait."""
+
+
+class MailQueue(MemoryStore):
+    """Tasks with the words of a mail server."""
+
+    states = STATES
+    words = WORDS
+
+
+def a_flooded_place() -> Place:
+    """The queue of a mail server, most of it from one sender."""
+    mails = [
+        a_task(
+            n,
+            id=f"{0x4EBEB + 37 * n:X}2DA{n:03X}",
+            kind="mail",
+            created=NOW - 5400 + 7 * n,
+            due=NOW + 60 + n if error else 0.0,
+            attempts=None,
+            description="1 recipient",
+            group=domain,
+            destination=f"u{n}@{domain}",
+            sender=sender,
+            recipients=(f"u{n}@{domain}",),
+            account="shop" if sender == FLOODER else "",
+            bytes=4_000 + n,
+            error=error,
+        )
+        for first, (amount, sender, domain, error) in zip((0, 610, 654, 675), FLOOD, strict=True)
+        for n in range(first, first + amount)
+    ]
+    memory = a_memory(mails)
+    return Place(
+        "/etc/postfix", lambda: MailQueue(memory), has_leases=True, claims="the queue manager"
     )

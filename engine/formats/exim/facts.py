@@ -16,8 +16,8 @@ from engine.text.figures import format_bytes, format_count
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
 
-WATCH_SECONDS = 20.0
-"""Seconds for which facts are current."""
+HERE_SECONDS, FAR_SECONDS, SETTINGS_SECONDS = 20.0, 60.0, 600.0
+"""Seconds for which facts of this host are current, those behind a prefix, and the settings."""
 LOG_BYTES = 1 << 18
 """Bytes at the end of the main log that are read for the last queue run."""
 MAX_PROCESSES = 50
@@ -71,34 +71,6 @@ class LastListing:
                 numbers["by_hand"] += by not in ("", "spooldeck")
                 numbers["overdue"] += by == "spooldeck" and is_old
         self.counts = QueueCounts(**numbers)
-
-
-class EximWatch:
-    """Facts about one Exim, read at most once in `WATCH_SECONDS`, from any thread. It runs no Exim:
-    with `+arguments` each call of it would write a line into the main log."""
-
-    def __init__(
-        self,
-        open_exim: Callable[[], Exim],
-        listing: LastListing,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        """`open_exim` finds the program, and is called once."""
-        self._open, self._listing, self._clock = open_exim, listing, clock
-        self._exim: Exim | None = None
-        self._due, self._figures = float("-inf"), WholeQueueFigures()
-
-    def figures(self) -> WholeQueueFigures:
-        """The facts and warnings.
-
-        Raises:
-            Unavailable: Exim cannot be found.
-        """
-        if time.monotonic() >= self._due:
-            exim = self._exim = self._exim or self._open()
-            self._figures = read_figures(exim, self._listing.counts)
-            self._due = time.monotonic() + WATCH_SECONDS
-        return self._figures
 
 
 class Daemon(NamedTuple):
@@ -160,17 +132,32 @@ def _is_daemon(words: list[str]) -> bool:
     return "exim" in posixpath.basename(words[0]) and (is_listening or bool(_interval_of(words)))
 
 
-def read_figures(exim: Exim, counts: QueueCounts | None) -> WholeQueueFigures:
-    """The facts of one moment; what cannot be read is unknown, and named so."""
-    daemon = find_daemon(exim)
+class HostFacts(NamedTuple):
+    """What programs of its host show of an Exim."""
+
+    daemon: Daemon
+    warnings: tuple[str, ...] = ()
+
+
+def read_host(exim: Exim) -> HostFacts:
+    """Read the facts of one moment. Exim itself is not run: with `+arguments` each call of it would
+    write a line into the main log."""
+    daemon, warnings = find_daemon(exim), list[str]()
+    if interval := lines.parse_time(daemon.interval):
+        warnings += queue_run_warnings(exim, interval, time.time())
+    warnings += [*setting_warnings(exim), *panic_warnings(exim), *space_warnings(exim)]
+    return HostFacts(daemon, tuple(warnings))
+
+
+def describe_facts(exim: Exim, host: HostFacts, counts: QueueCounts | None) -> WholeQueueFigures:
+    """The facts as rows, and the warnings; what cannot be read is unknown, and named so."""
+    daemon = host.daemon
     rows = [("Exim", f"{exim.version}, {' '.join(exim.words)}")]
     warnings = list[str]()
     if daemon.pids:
         rows.append(("daemon", f"PID {daemon.pids[0]}"))
         rows.append(("queue run", f"every {daemon.interval}" if daemon.interval else "none"))
-        if interval := lines.parse_time(daemon.interval):
-            warnings += queue_run_warnings(exim, interval, time.time())
-        else:
+        if not daemon.interval:
             warnings.append("no queue runner: no process has -q with a time, deferred mail waits")
     elif daemon.is_known:
         rows.append(("daemon", "none"))
@@ -183,10 +170,9 @@ def read_figures(exim: Exim, counts: QueueCounts | None) -> WholeQueueFigures:
     else:
         rows += _count_rows(counts)
         warnings += _count_warnings(counts)
-    warnings += [*setting_warnings(exim), *panic_warnings(exim), *space_warnings(exim)]
     is_running = True if daemon.pids else (False if daemon.is_known else None)
     return WholeQueueFigures(
-        tuple(rows), tuple(warnings), workers=daemon.pids, has_worker=is_running
+        tuple(rows), (*warnings, *host.warnings), workers=daemon.pids, has_worker=is_running
     )
 
 
@@ -206,6 +192,33 @@ def _count_warnings(counts: QueueCounts) -> Iterator[str]:
     if counts.by_hand:
         words = format_count(counts.by_hand, "message")
         yield f"{words} in the trash queue moved by hand: kept until moved back or deleted by hand"
+
+
+class EximWatch:
+    """Facts about one Exim, from any thread: its settings, its host, and the last listing."""
+
+    def __init__(self, open_exim: Callable[[], Exim], listing: LastListing) -> None:
+        """`open_exim` finds the program and its settings."""
+        self._open, self._listing = open_exim, listing
+        self._exim: Exim | None = None
+        self._host = HostFacts(Daemon((), "", is_known=False))
+        self._exim_due = self._host_due = float("-inf")
+
+    def figures(self) -> WholeQueueFigures:
+        """The facts and warnings.
+
+        Raises:
+            Unavailable: Exim cannot be found.
+        """
+        now = time.monotonic()
+        exim = self._exim
+        if exim is None or now >= self._exim_due:
+            exim = self._exim = self._open()
+            self._exim_due = now + SETTINGS_SECONDS
+        if now >= self._host_due:
+            self._host = read_host(exim)
+            self._host_due = time.monotonic() + (FAR_SECONDS if exim.prefix.words else HERE_SECONDS)
+        return describe_facts(exim, self._host, self._listing.counts)
 
 
 def setting_warnings(exim: Exim) -> Iterator[str]:

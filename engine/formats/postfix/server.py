@@ -155,7 +155,6 @@ class PostfixServer(MailServer):
         self._marks.read()
         self._found = self._start_find()
         program = self.instance.start("postqueue", "-j")
-        number = 0
         try:
             for number, line in enumerate(program.lines(), 1):
                 yield parse_line(number, line)

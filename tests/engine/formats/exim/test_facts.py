@@ -9,6 +9,7 @@ import pytest
 from engine.formats.exim import facts, rules
 from engine.formats.exim.facts import LastListing, QueueCounts
 from engine.formats.exim.place import check_place, find_exim
+from engine.formats.exim.programs import Exim
 from engine.model import State
 from engine.places.place import WholeQueueFigures
 from tests.engine.formats.exim.exim_places import open_by, setup_of, tasks_of
@@ -18,7 +19,8 @@ from tests.programs import a_script
 
 def figures_of(exim: EximServer, state: Path, counts: QueueCounts | None) -> WholeQueueFigures:
     """The facts of this moment."""
-    return facts.read_figures(find_exim(setup_of(exim, state)), counts)
+    place = find_exim(setup_of(exim, state))
+    return facts.describe_facts(place, facts.read_host(place), counts)
 
 
 def test_no_daemon_is_a_warning(exim: EximServer, state: Path) -> None:
@@ -170,3 +172,21 @@ def test_the_doctor_of_a_name_that_is_not_configured(exim: EximServer, state: Pa
     ((check, finding),) = check_place(setup)
 
     assert check == "program" and "jail" in finding.problem
+
+
+def test_a_new_listing_is_shown_while_facts_of_the_host_are_current(
+    exim: EximServer, state: Path
+) -> None:
+    """Counts are those of the last listing; the program is not looked for again each time."""
+    calls, listing, setup = list[int](), LastListing(), setup_of(exim, state)
+
+    def find() -> Exim:
+        calls.append(1)
+        return find_exim(setup)
+
+    watch = facts.EximWatch(find, listing)
+    assert dict(watch.figures().rows)["frozen"] == "? (not listed yet)"
+    listing.counts = QueueCounts(frozen=3, bounces=1)
+
+    assert dict(watch.figures().rows)["frozen"] == "3, of these 1 bounce"
+    assert len(calls) == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.formats.exim.facts import read_figures
+from engine.formats.exim.facts import read_host
 from engine.formats.exim.place import check_place, find_exim, open_store
 from engine.formats.exim.programs import NO_MESSAGE
 from engine.model import Missing, Problem, State, Task
@@ -487,7 +487,7 @@ def test_sudo_is_not_asked_for_what_it_refuses(
         assert len(apply(store, journal, "hold", tasks_of(store)).done) == 2
         assert len(apply(store, journal, "purge", tasks_of(store)).done) == 2
         assert states_of(store) == {State.TRASH: 2}
-        assert read_figures(find_exim(setup), None).rows
+        assert read_host(find_exim(setup)).daemon.pids == ()
         assert "it does not allow" in str([*check_place(setup)])
         assert not refused.exists(), refused.read_text()
     finally:
