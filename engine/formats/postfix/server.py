@@ -173,8 +173,9 @@ class PostfixServer(MailServer):
     @override
     def complete(self, records: dict[str, bytes]) -> Sequence[Problem]:
         """Add the times of files, and the processes that deliver; return the damaged files."""
-        problems = list[Problem]()
-        for ident, times, queue in self._find_times(self._found()):
+        problems, found = list[Problem](), self._found()
+        self._found = list  # its lines are not kept
+        for ident, times, queue in self._find_times(found):
             record = records.get(ident)
             if record is not None and record.startswith(_HEADS.get(queue, b"?")):
                 if not record.endswith(times):
