@@ -8,7 +8,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 
@@ -173,9 +173,8 @@ class PostfixServer(MailServer):
     @override
     def complete(self, records: dict[str, bytes]) -> Sequence[Problem]:
         """Add the times of files, and the processes that deliver; return the damaged files."""
-        problems, found = list[Problem](), self._found()
-        self._found = list  # its lines are not kept
-        for ident, times, queue in self._find_times(found):
+        problems = list[Problem]()
+        for ident, times, queue in self._find_times(self._found()):
             record = records.get(ident)
             if record is not None and record.startswith(_HEADS.get(queue, b"?")):
                 if not record.endswith(times):
@@ -252,10 +251,12 @@ class PostfixServer(MailServer):
 
         return result
 
-    def _find_times(self, found: Iterable[bytes]) -> Iterator[tuple[str, bytes, bytes]]:
-        """Yield id, `MTIME_CTIME_MODE` and queue of these files."""
+    def _find_times(self, found: list[bytes]) -> Iterator[tuple[str, bytes, bytes]]:
+        """Yield id, `MTIME_CTIME_MODE` and queue of these files; the list is empty afterwards, as
+        its memory is needed for what is made of it."""
         start = len(os.fsencode(self.instance.queue_folder))  # without its first slash
-        for line in found:
+        while found:
+            line = found.pop()
             times, _, path = line.partition(b"_/")
             ident = line[line.rfind(b"/") + 1 :].decode("ascii", "replace")
             yield ident, times, path[start : path.find(b"/", start)]
