@@ -168,7 +168,8 @@ def _scan_rows(bench: Bench, postfix: PostfixInstance, number: int) -> Figures:
         ("a later listing, compared by revision", "revisions", None),
     ):
         cpu = [cost.cpu for cost in costs[name]]
-        yield compare(what, "ms CPU", cpu, bare, f"json.loads, {PYTHON}", limit)
+        beside = f"json.loads, {PYTHON}"
+        yield compare(what, "ms CPU", cpu, floor=bare, compared_with=beside, limit=limit)
     walls = {name: [cost.wall for cost in costs[name]] for name in ("first", "postqueue")}
     yield compare(
         f"first full scan of {number:,}",
@@ -230,10 +231,10 @@ def _batches(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
 
 
 def _compare_acts(what: str, costs: dict[str, list[Cost]], floor: str, limit: float) -> Figures:
-    ours, bare = costs["ours"], costs["bare"]
-    walls = [cost.wall for cost in ours], [cost.wall for cost in bare]
-    yield compare(what, "ms wall", *walls, compared_with=floor, limit=limit)
-    yield Figure("the same, our process alone", median(cost.cpu for cost in ours), "ms CPU")
+    ours, bare = ([cost.wall for cost in costs[name]] for name in ("ours", "bare"))
+    yield compare(what, "ms wall", ours, floor=bare, compared_with=floor, limit=limit)
+    alone = median(cost.cpu for cost in costs["ours"])
+    yield Figure("the same, our process alone", alone, "ms CPU")
 
 
 def postfix_hold(bench: Bench) -> Figures:
