@@ -35,6 +35,10 @@ class Circumstances(NamedTuple):
     """Why no task of this kind is claimed now, even by a worker with a handler; "" if one is."""
     is_age_order: bool = True
     """True if due tasks are claimed by creation, so that the tasks ahead are older."""
+    server: str = ""
+    """The server that delivers by itself and whether it runs; "" if workers do."""
+    is_stopped: bool = False
+    """True if that server does not run."""
     is_idle: bool = False
     """True if tasks are due but none has run for so long that there is an alert."""
 
@@ -50,6 +54,9 @@ def why_waiting(task: Task, now: float, circumstances: Circumstances) -> tuple[s
 def join_reasons(reasons: Sequence[str]) -> str:
     """Join the phrases of `why_waiting` into one line."""
     return "; ".join(reasons)
+
+
+_WORKED = (Verdict.HELD, Verdict.STUCK)
 
 
 def _why_pending(task: Task, now: float, circumstances: Circumstances) -> Iterator[str]:
@@ -69,7 +76,7 @@ def _why_pending(task: Task, now: float, circumstances: Circumstances) -> Iterat
     alone = is_quiet or not (hindered or ahead)
     if task.due is None and not (hindered or circumstances.is_idle):
         yield "due time unknown"
-    elif alone and verdict not in (Verdict.HELD, Verdict.STUCK):
+    elif alone and not circumstances.is_stopped and verdict not in _WORKED:
         yield _no_worker(task, now, circumstances, due and not hindered)
 
 
@@ -77,6 +84,8 @@ def _blocking_reasons(task: Task, now: float, circumstances: Circumstances) -> I
     """What would block a pending task even if it were the next one and a worker were running."""
     if circumstances.pause_reason:
         yield f"the queue is paused: {safe_line(circumstances.pause_reason)}"
+    if circumstances.is_stopped and not circumstances.closed_reason:
+        yield circumstances.server
     yield from _backoff(task, now)
     if reason := task.extra.get(WAITS_KEY):
         yield safe_line(reason)
@@ -102,12 +111,14 @@ def _handler_problem(task: Task, circumstances: Circumstances) -> Iterator[str]:
 
 
 def _no_worker(task: Task, now: float, circumstances: Circumstances, due: bool) -> str:
+    # With due 0 the start of the wait is unknown: the task may have been retried just now.
+    for_long = f" for {format_rough_duration(now - task.due)}" if due and task.due else ""
+    if circumstances.server:
+        return f"due{for_long}: {circumstances.server}" if due else circumstances.server
     last = circumstances.last_run
     ran = "" if last is None else f", last run {format_rough_duration(now - last)} ago"
     if not due:
         return f"no worker running{ran}"
-    # With due 0 the start of the wait is unknown: the task may have been retried just now.
-    for_long = f" for {format_rough_duration(now - task.due)}" if task.due else ""
     free = circumstances.lock is not None and circumstances.lock.verdict is Verdict.FREE
     return f"due{for_long}, no worker running{': lock is free' if free else ''}{ran}"
 

@@ -189,6 +189,8 @@ class AlertInputs(NamedTuple):
     """The mail routing; None if nothing is known of it."""
     orphaned_mails: int
     """Number of spooled mails without a task that would send them."""
+    stopped: str | None
+    """That the server which delivers by itself does not run; "" if it does; None: workers do."""
     warnings: tuple[str, ...]
     """Warnings of the queue itself that need an operator."""
     lacks: Sequence[tuple[str, str, float | None]]
@@ -331,6 +333,8 @@ def _flood(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
 
 
 def _idle(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    if inputs.stopped is not None:
+        return  # a server decides when it tries what is due
     since, goal = _idle_since(inputs, now), (Where.STATE, State.PENDING)
     number = _count_due(inputs)
     due = "1 task is due" if number == "1" else f"{number} tasks are due"
@@ -340,6 +344,14 @@ def _idle(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     elif inputs.due and lacks_worker(inputs, now, limits):
         words = f"no worker running, {due}"
         yield Level.CRIT, AlertKind.IDLE, words, inputs.free_since, (Where.WORKERS,)
+
+
+def _stopped(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    if inputs.stopped and not inputs.unavailable:
+        waiting = sum(inputs.counts.get(state, 0) for state in (State.PENDING, State.ACTIVE))
+        number = Figure(waiting, inputs.complete).text()
+        words = f"{inputs.stopped}: {number} wait" if waiting else inputs.stopped
+        yield Level.CRIT, AlertKind.IDLE, words, None, (Where.WORKERS,)
 
 
 def _count_due(inputs: AlertInputs) -> str:
@@ -551,6 +563,7 @@ _RULES: tuple[_Rule, ...] = (
     _problems,
     _oldest,
     _flood,
+    _stopped,
     _idle,
     _blocked,
     _space,

@@ -44,6 +44,9 @@ class StillHappens(StrEnum):
     UNKNOWN = "?"
 
 
+NO_LOG = "no log records how such tasks ended"
+
+
 class Recurrence(NamedTuple):
     """The answer and its evidence."""
 
@@ -318,7 +321,7 @@ def _evidence(
     for one in tally.recovered:
         yield f"{safe_line(one.origin)} became healthy {_ago(now - (one.since or now))}"
     if not tally.has_data:
-        yield "no log records how such tasks ended"
+        yield NO_LOG
     kinds = safe_line(" or ".join(cluster.kinds))
     if tally.last is None:
         yield "neither a log nor the spool records when it was last seen"

@@ -45,6 +45,8 @@ class Report(NamedTuple):
     """The id of the operation in the journal; "" without a journal."""
     is_exact: bool = True
     """False if a change was sent as a request (`Edge.exact`): then the server decides."""
+    has_way_back: bool = True
+    """False if no change was made along an edge that is undoable."""
     unapplied: Sequence[tuple[str, str]] = ()
     """Ids of the rows that were not tried, because the run was stopped; each with the reason."""
 
@@ -52,7 +54,8 @@ class Report(NamedTuple):
     def is_undoable(self) -> bool:
         """True if an undo can change tasks back: a request to a server cannot be undone."""
         has_done = bool(self.done and self.op)
-        return has_done and self.is_exact and VERBS[self.plan.verb].is_undoable
+        is_undoable = self.is_exact and self.has_way_back and VERBS[self.plan.verb].is_undoable
+        return has_done and is_undoable
 
     @property
     def accounted(self) -> int:
@@ -166,6 +169,7 @@ class PlanRun:
         self._ended = OutcomeLists(is_large=isinstance(plan.rows, RowTable))
         self._op = recorder.op if recorder is not None else ""
         self._unsure, self._is_exact, self._remark = False, True, ""
+        self._has_way_back = False
         self.trouble = ""
         """Why the run has stopped; "" while it runs."""
         excluded = plan.excluded
@@ -243,6 +247,7 @@ class PlanRun:
             trouble=self.trouble or self._remark,
             op=self._op,
             is_exact=self._is_exact,
+            has_way_back=self._has_way_back,
             unapplied=self._ended.reasons(RowResult.UNAPPLIED),
         )
 
@@ -292,6 +297,7 @@ class PlanRun:
                 by_transition[transition] = refused, its is not None and its[1] is State.TRASH
                 if not refused and its is not None:
                     self._is_exact &= self._store.edges[its].exact
+                    self._has_way_back |= self._store.edges[its].undoable
             refused, into_trash = by_transition[transition]
             if task is None:
                 why = unknown.get(row.id, "")

@@ -106,6 +106,7 @@ def make_alert_inputs(
         unfinished=unfinished,
         routes=readings.routes,
         orphaned_mails=orphaned_mails,
+        stopped=_stopped_words(place, readings),
         warnings=(*readings.queue_figures.warnings, *_cannot_work(place, tasks.refusals)),
         lacks=tuple((one.kind, one.error, one.when) for one in readings.lacks),
         clock_step=readings.clock_step,
@@ -138,6 +139,13 @@ def _blocked(
     for kind, (number, oldest) in due.items():
         if why := _why_blocked(place, readings, kind):
             yield Blocked(kind, number, oldest, why)
+
+
+def _stopped_words(place: Place, readings: PlaceReadings) -> str | None:
+    server = readings.queue_figures.server
+    if not place.server:
+        return None
+    return server.stopped if server is not None and server.is_running is False else ""
 
 
 def _cannot_work(place: Place, refusals: Collection[str]) -> Iterator[str]:

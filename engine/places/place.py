@@ -26,6 +26,8 @@ from engine.operations.notes import Notes
 from engine.store import Store
 from engine.system.host import HostFigures
 from engine.text.figure import UNKNOWN
+from engine.text.safe import safe_line
+from engine.text.times import format_time
 
 NO_WORKER_HINT = "no worker running: 3, then W starts one"
 """Next step if due tasks wait for a worker."""
@@ -101,6 +103,38 @@ class PlaceGroups(NamedTuple):
     """True if several tasks may have the same payload: different ones are counted."""
 
 
+class ServerState(NamedTuple):
+    """Whether the server of a place runs, which delivers by itself: no worker is started here."""
+
+    name: str
+    stopped: str
+    """That it does not run, in its own words."""
+    is_running: bool | None
+    """None: unknown."""
+    pid: int | None = None
+    since: float | None = None
+    """Epoch seconds UTC of its start; None if unknown."""
+    why: str = ""
+    """Why it is unknown whether it runs."""
+
+    def describe(self, waiting: int | None, now: float) -> str:
+        """In one line: which server delivers and whether it runs; `waiting` tasks wait for it."""
+        if self.is_running is False:
+            return self.stopped + (f": {waiting:,} wait" if waiting else "")
+        if self.is_running is None:
+            reason = f": {safe_line(self.why)}" if self.why else ""
+            return f"{self.name} delivers: running or not is unknown{reason}"
+        who = "" if self.pid is None else f", PID {self.pid}"
+        since = "" if self.since is None else f", since {_brief_time(self.since, now)}"
+        return f"{self.name} delivers: running{who}{since}"
+
+
+def _brief_time(moment: float, now: float) -> str:
+    """A past time without seconds, and without its date if that is today's: `06:25Z`."""
+    text, today = format_time(moment), format_time(now)[:11]
+    return f"{text.removeprefix(today)[:-4]}Z" if text.endswith("Z") else text
+
+
 class WholeQueueFigures(NamedTuple):
     """State of a queue as a whole, in the store's words."""
 
@@ -114,6 +148,8 @@ class WholeQueueFigures(NamedTuple):
     """PIDs of the running workers, as far as known; only for a place without a lock."""
     has_worker: bool | None = None
     """True if a worker of any program runs here; None if unknown, or for a place with a lock."""
+    server: ServerState | None = None
+    """The state of `Place.server`; None if there is none, or it is not known yet."""
     connected: tuple[ConnectedWorker, ...] = ()
     """The workers that a server lists, which may be on other hosts."""
     failed: int | None = 0
@@ -159,6 +195,10 @@ class Place(NamedTuple):
     """Command that starts a worker; empty if none."""
     no_worker: str = ""
     """Why no worker can be started; "" if one can, or that is unknown."""
+    listed_at: Callable[[], float | None] = lambda: None
+    """Returns when its tasks were last listed, epoch seconds UTC, if they are not watched."""
+    server: str = ""
+    """The server that delivers its tasks by itself: no worker is expected; "" if workers do."""
     recovery_command: tuple[str, ...] = ()
     """Command that frees the lock of a stuck or dead holder, before `LockEvidence.identity`."""
     has_handler: Callable[[str], bool] | None = None
@@ -248,6 +288,22 @@ class Place(NamedTuple):
     def group_titles(self) -> Mapping[str, str]:
         """Names of groupings that differ from those of the index."""
         return {} if self.groups is None else self.groups.titles
+
+    def describe_server(self, figures: WholeQueueFigures, waiting: int | None, now: float) -> str:
+        """What delivers here and whether it runs, or why no worker can; "" if a worker can."""
+        if figures.server is not None:
+            return figures.server.describe(waiting, now)
+        if self.server:
+            return f"{self.server} delivers" + f": {figures.unknown}" * bool(figures.unknown)
+        is_none = self.no_worker and self.lock is None  # a lock shows whether another program works
+        return f"no worker here: {self.no_worker}" if is_none else ""
+
+    @property
+    def why_no_start(self) -> str:
+        """Why no worker can be started on screen; "" if one can."""
+        if self.worker_command:
+            return ""
+        return "no worker to start here" + (f": {self.no_worker}" if self.no_worker else "")
 
     @property
     def no_lock(self) -> str:

@@ -59,8 +59,12 @@ class MailStore(Store):
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
+        *,
+        listed: Callable[[float], None] = lambda now: None,
     ) -> None:
-        """`clock` has epoch seconds UTC, `steady` monotonic ones."""
+        """`clock` has epoch seconds UTC, `steady` monotonic ones; `listed` gets the time of each
+        listing, also of one that has shown no change."""
+        self._listed = listed
         self._server, self._clock, self._steady, self._pause = server, clock, steady, pause
         self.states, self.words = server.states, server.words
         self.max_verified = server.ids_per_act
@@ -152,6 +156,7 @@ class MailStore(Store):
             self._copy_facts()
         self._compare(records)
         self._records = records
+        self._listed(self._clock())
         self._acted.clear()
         self._problems = {one.where.rpartition("/")[2]: one for one in problems}
 
@@ -188,7 +193,10 @@ class MailStore(Store):
         ended, has_changed = self._steady(), before != self._fingerprint
         rest = COST_FACTOR * (ended - now) * (2 if has_changed else 1)
         self._poll_at = ended + max(self._server.poll_seconds, rest)
-        return None if has_changed else ()
+        if has_changed:
+            return None
+        self._listed(self._clock())
+        return ()
 
     def _copy_facts(self) -> None:
         """Listings show what can be done now."""

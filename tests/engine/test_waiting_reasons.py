@@ -85,6 +85,13 @@ WHY_PENDING: tuple[tuple[float, Circumstances, str], ...] = (
      f"3 other tasks first | due for 1h00m, {UNSEEN}"),
     (-3600, Circumstances(HELD, tasks_ahead=3, is_idle=True), f"3 older tasks first | {IS_HELD}"),
     # more than one thing
+    (-180, Circumstances(server="the mailer delivers: running"),
+     "due for 3m: the mailer delivers: running"),
+    (0, Circumstances(server="the mailer is stopped", is_stopped=True, is_idle=True),
+     "the mailer is stopped"),
+    (240, Circumstances(server="the mailer is stopped", is_stopped=True, is_idle=True),
+     f"the mailer is stopped | {BACKOFF}"),
+    (240, Circumstances(server="the mailer delivers: running"), BACKOFF),
     (240, Circumstances(is_handled=str.isdigit), f"{BACKOFF} | {NO_HANDLER}"),
     (240, Circumstances(HELD, token_at=NOW + 300, tasks_ahead=7),
      f"{BACKOFF} | no token until 08:05:00Z (in 5m) | then 7 older tasks first"),

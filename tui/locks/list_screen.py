@@ -182,6 +182,13 @@ def _unlock(parts: LocksParts) -> Change:
     return Change.NOTHING
 
 
+def _why_no_start(parts: LocksParts) -> str:
+    session = parts.selected
+    if session is None:
+        return parts.no_lock_reason()
+    return session.place.why_no_start if session.place.no_worker else ""
+
+
 def _worker(parts: LocksParts) -> Change:
     if (session := parts.selected) is not None:
         parts.screen.open(lambda screen: show_worker_plan(screen, session, parts.context))
@@ -231,7 +238,7 @@ ROWS: tuple[KeyRow[LocksParts, Change], ...] = (
             bool(parts.sessions) and all(session.place.has_leases for session in parts.sessions)
         ),
     ),
-    KeyRow(key("worker"), _worker, refusal=LocksParts.no_lock_reason, is_absent=is_read_only),
+    KeyRow(key("worker"), _worker, _why_no_start, is_absent=is_read_only),
     *make.ends(),
 )
 

@@ -43,7 +43,9 @@ def files_frame(parts: LogParts) -> Frame:
     amount = format_count(len(paths), "file")
     if missing:
         amount = f"{len(paths) - len(missing)} of {amount}"
-    names = [f"{'no ' if path in missing else ''}{PurePath(path).name}" for path in paths]
+    # A missing one last: in "no a, b" both would seem to be missing.
+    names = [PurePath(path).name for path in paths if path not in missing]
+    names += [f"no {PurePath(path).name}" for path in missing]
     text = safe_line(", ".join(names))
     right: Line = ((fit_text_end(text, min(40, cells_of(text))), "muted"),)
     return Frame("Log", "7", amount, right)

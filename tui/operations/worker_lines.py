@@ -70,7 +70,8 @@ def _pid_cell(row: WorkerRow) -> Run:
     if row.is_abandoned:
         return ("stalled?" if row.is_suspected else "no worker"), "warn"
     if row.pid is None:
-        return ("-", "muted") if row.note == NO_WORKER or row.owner else UNKNOWN_RUN
+        is_none = row.note == NO_WORKER or row.owner or row.is_server
+        return ("-", "muted") if is_none else UNKNOWN_RUN
     return f"{row.pid}", ""
 
 
@@ -150,20 +151,20 @@ def keyed_rows(rows: Sequence[WorkerRow]) -> dict[str, WorkerRow]:
 
 def _note_line(row: WorkerRow, table: Table[WorkerRow], width: int) -> Line:
     """A worker or place without a task, with a note."""
-    known = row.note in (NO_WORKER, NOT_COUNTED, IDLE)
+    known = row.is_server or row.note in (NO_WORKER, NOT_COUNTED, IDLE)
     style = "error" if row.is_stuck else "muted" if known else "unknown"
     note = safe_line(f"{row.note}: {row.connection}" if row.connection else row.note), style
     columns = [column for column in table.columns if column.title in ("PLACE", "PID", "OWNER")]
     columns.append(Column("", 0, lambda row: note, grows=REST))
-    has_end = row.pid is not None and table.columns[-1].title == "HEARTBEAT"
+    has_end = row.pid is not None and not row.is_server and table.columns[-1].title == "HEARTBEAT"
     columns += table.columns[-1:] if has_end else ()
     fitted = table._replace(columns=columns).fitted((row,), table.cells if has_end else width)
     return fitted.line(row, width)
 
 
 def is_busy(row: WorkerRow) -> bool:
-    """True for a process, a task in work, or what needs a hand."""
-    return bool(row.task or row.pid is not None or row.owner or row.is_stuck)
+    """True for a process, a server, a task in work, or what needs a hand."""
+    return bool(row.task or row.pid is not None or row.owner or row.is_stuck or row.is_server)
 
 
 def _brief_name(row: WorkerRow) -> str:
@@ -180,11 +181,11 @@ def brief_worker_lines(rows: Sequence[WorkerRow], width: int, height: int) -> li
         is_read = rows and all(row.note != NOT_COUNTED for row in rows)
         notice = f"{NO_WORKER}: W starts one" if is_read else NOT_COUNTED
         return [cut_line(((f"   {notice}", "muted"),), width)]
-    pids = max(cells_of(_brief_name(row)) for row in busy)
+    pids = max(0 if row.is_server else cells_of(_brief_name(row)) for row in busy)
     lines = []
     for row in busy[: max(0, height)]:
         urgent = "error" if row.is_stuck else ""
-        pid = f"{fit_text(_brief_name(row), pids, right=True)}  "
+        pid = "" if row.is_server else f"{fit_text(_brief_name(row), pids, right=True)}  "
         lead: Line = (("! " if row.is_stuck else "  ", "error"), (pid, ""))
         if row.task:
             task = f"{_task_cell(row)[0]:<8}  "
@@ -232,6 +233,7 @@ def detail_rows(row: WorkerRow, session: PlaceSession, now: float) -> list[tuple
     waiting = pending if latest.is_counted else f"{UNKNOWN} tasks"
     rows = [
         ("place", row.place),
+        ("server", row.note if row.is_server else ""),
         ("lock", "" if lock is None else f"{lock.verdict}: {lock.reason}"),
         ("waiting", f"{waiting}, {UNKNOWN if due is None else f'{due:,}'} due"),
         ("worker", "" if session.worker.pid is None else f"PID {session.worker.pid} started here"),

@@ -37,9 +37,8 @@ def show_worker_plan(screen: BaseScreen, session: PlaceSession, context: Console
     """Open the plan to start a worker, or to stop the one started here; else say why not."""
     if context.arming.read_only:
         screen.say(READ_ONLY)
-    elif not session.place.worker_command:
-        why = f": {session.place.no_worker}" if session.place.no_worker else ""
-        screen.say(f"no worker to start here{why}")
+    elif why := session.place.why_no_start:
+        screen.say(why)
     elif screen.is_pasted:
         screen.say(PASTED)
     else:
@@ -267,6 +266,13 @@ def _why_no_place(parts: WorkersParts) -> str:
     return "" if parts.selected else parts.no_row_reason("no place here")
 
 
+def _why_no_start(parts: WorkersParts) -> str:
+    if (why := _why_no_place(parts)) or parts.selected is None:
+        return why
+    place = parts.selected[1].place
+    return place.why_no_start if place.no_worker else ""
+
+
 def _worker(parts: WorkersParts) -> Change:
     assert parts.selected is not None  # else it is refused
     _, session = parts.selected
@@ -294,7 +300,7 @@ ROWS: tuple[KeyRow[WorkersParts, Change], ...] = (
         ),
     ),
     make.arm(Change.EDGES),
-    KeyRow(key("worker"), _worker, _why_no_place, is_absent=is_read_only),
+    KeyRow(key("worker"), _worker, _why_no_start, is_absent=is_read_only),
     *make.ends(),
 )
 

@@ -68,6 +68,12 @@ class PlanFacts:
         self._pace_facts: Sequence[Run] = ()
 
     @property
+    def has_suspicious(self) -> bool:
+        """True if tasks are excluded by default, or would be had the operator not included all."""
+        is_out = self.counts is not None and self.counts.has_suspicious
+        return is_out or self.plan.includes_suspicious
+
+    @property
     def amount(self) -> int:
         """Number of tasks that would be acted on."""
         return max(0, self._amount)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from engine.model import Edges, State
 from engine.operations import plans
 from engine.operations.execute import Report
+from engine.operations.plan_rows import EXCLUSION_REASONS
 from engine.operations.plans import Plan, Row, TransitionPreview
 from engine.text.figures import format_bytes
 from engine.text.safe import safe_line, state_name
@@ -66,6 +67,9 @@ DEFAULT_UNDO = "24 h, by any operator (u)"
 
 UNDO_OF_REQUEST = "none: the server does it for good"
 """Shown if all edges are requests that cannot be undone."""
+
+NO_UNDO = "none: it cannot be undone"
+"""Shown if the format makes the change for good, although the verb has an undo elsewhere."""
 
 SENT_AS_REQUEST = "sent as a request: the server decides"
 """Shown where `Edge.exact` is False."""
@@ -131,6 +135,11 @@ class PlanCounts(NamedTuple):
     included: tuple[str, ...]
     """Ids of suspicious tasks that the operator included."""
 
+    @property
+    def has_suspicious(self) -> bool:
+        """True if tasks are excluded that the operator may include."""
+        return any(why in EXCLUSION_REASONS for why, _ in self.excluded)
+
 
 def count_plan(
     plan: Plan, edges: Edges, drift: Mapping[str, str] = {}, refused: Mapping[str, str] = {}
@@ -167,11 +176,14 @@ def count_plan(
     )
 
 
+EXCLUDES_NEW = "excludes new tasks and tasks in work"
+
+
 def warn_of_whole_state(words: str, amount: int, total: int) -> tuple[str, ...]:
     """Warnings before a plan acts on all tasks of a state, whose name is `words`."""
     return (
         f"all of {words}, no filter: {100 * amount // max(1, total)} % of all tasks",
-        "excludes new tasks and tasks in work",
+        EXCLUDES_NEW,
         "instead: hold stops them until released; a filter selects some",
     )
 
@@ -186,10 +198,14 @@ def plan_lines(counts: PlanCounts, view: PlanView, width: int) -> list[Line]:
     for why, amount in counts.refused:
         text += _count_lines(amount, f"refused: {why}", width, "error")
     for why, amount in counts.excluded:
-        text += _count_lines(amount, f"excluded: {why}", width, "warn")
+        is_option = why in EXCLUSION_REASONS and not view.undo  # a command prints its option
+        how = ": I includes all, Space one" if is_option else ""
+        text += _count_lines(amount, f"excluded: {why}{how}", width, "warn")
     for how, amount in counts.changed:
         text += _count_lines(amount, f"skipped, changed since: {how}", width, "warn")
     for warning in view.warnings:
+        if warning == EXCLUDES_NEW and counts.plan.includes_suspicious:
+            continue
         text += _hung(f"! {warning}", width, "warn")
     room = max(8, width - MARGIN_CELLS - FACT_NAME_CELLS - 2)
     rows = [
@@ -240,10 +256,19 @@ def _transition_lines(
     return lines
 
 
+def is_final(counts: PlanCounts) -> bool:
+    """True if the format cannot undo what the verb can be undone of elsewhere."""
+    edges = [would.edge for would in counts.transitions]
+    is_undoable = not edges or any(edge.undoable or not edge.exact for edge in edges)
+    return VERBS[counts.plan.verb].is_undoable and not is_undoable
+
+
 def _undo_text(counts: PlanCounts, view: PlanView) -> str:
     edges = [would.edge for would in counts.transitions]
     if edges and not any(edge.exact or edge.undoable for edge in edges):
         return UNDO_OF_REQUEST
+    if is_final(counts):
+        return NO_UNDO
     return view.undo or UNDO_TEXTS.get(counts.plan.verb, DEFAULT_UNDO)
 
 

@@ -183,6 +183,7 @@ def equivalent_command(
     if len(counts.included) > MAX_IDS_IN_COMMAND:
         return ""
     words += [word for ident in counts.included for word in ("--include", ident)]
+    words += ["--include-all"] * plan.includes_suspicious
     words += ["--reason", reason] if reason else []
     if can_be_paced(plan):
         paced = pace_options(pace)

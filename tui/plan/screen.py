@@ -24,6 +24,7 @@ from tui.plan.plan_lines import (
     PLAN_ROW_FIELDS,
     UNDO_TEXTS,
     PlanView,
+    is_final,
     plan_lines,
     plan_row_values,
     result_lines,
@@ -138,6 +139,7 @@ class PlanScreen(ConfirmScreen):
         """The count, for a plan with several tasks or one that cannot be undone."""
         amount = self.facts.amount
         safe = amount <= 1 and VERBS[self.facts.plan.verb].is_undoable
+        safe = safe and not (self.facts.counts is not None and is_final(self.facts.counts))
         return "" if safe else str(amount)
 
     def why_not_applicable(self) -> str:
@@ -161,6 +163,7 @@ class PlanScreen(ConfirmScreen):
         facts, verb = self.facts, self.facts.plan.verb
         # What ran cannot be undone.
         is_undoable = VERBS[verb].is_undoable and verb not in UNDO_TEXTS
+        is_undoable = is_undoable and not (facts.counts is not None and is_final(facts.counts))
         words = super().describe()._replace(stage=PlanWords().stage, is_undoable=is_undoable)
         if self._run is not None:
             done, planned = sum(self._run.counts.values()), len(facts.plan.rows)
@@ -256,6 +259,7 @@ class PlanScreen(ConfirmScreen):
             return ((" counting ...", "muted"),)
         if not amount:
             why = "all tasks are excluded or changed" if self.facts.plan.rows else "no task matches"
+            why += ": I includes them" if self.facts.has_suspicious else ""
             return ((f" nothing to do: {why}", "warn"),)
         return self.confirmation.prompt(
             f"type {amount} to {name} {amount:,}", f"{name} this task", self.size.width
@@ -264,7 +268,9 @@ class PlanScreen(ConfirmScreen):
     # Keys
 
     def without(self) -> set[str]:
-        over = set() if self.is_open else {"in_or_out", "reason", "pace", "export"}
+        over = set() if self.is_open else {"in_or_out", "include_all", "reason", "pace", "export"}
+        # Only a careful verb excludes tasks that an operator may include.
+        over |= set() if self.facts.has_suspicious else {"include_all"}
         paced = set() if can_be_paced(self.facts.plan) else {"pace"}
         undo = {"operations"} if self._run is None or self._run.ended is None else set()
         return super().without() | over | paced | undo
@@ -278,11 +284,23 @@ class PlanScreen(ConfirmScreen):
         if row.barred:
             self.say(f"cannot be included: {row.barred}")
             return
-        facts.plan = _toggled(facts.plan, ident, is_default_out=bool(row.default_exclusion))
+        is_default_out = bool(row.default_exclusion) and not facts.plan.includes_suspicious
+        facts.plan = _toggled(facts.plan, ident, is_default_out=is_default_out)
         facts.recount()
         self.plan_changed()
         self.lay_out()
         picker.move("down")
+
+    def action_include_all(self) -> None:
+        """Include all suspicious tasks, or exclude them again."""
+        facts = self.facts
+        if not self.is_open or not facts.has_suspicious:
+            return
+        is_all = not facts.plan.includes_suspicious
+        facts.plan = facts.plan._replace(includes_suspicious=is_all, included_ids=frozenset())
+        facts.recount()
+        self.plan_changed()
+        self.lay_out()
 
     def action_reason(self) -> None:
         if self.is_open:

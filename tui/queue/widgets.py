@@ -21,13 +21,14 @@ from tui.screens.base import BaseScreen
 from tui.screens.edge_lines import TopLine
 from tui.screens.graph_pane import GraphPane
 from tui.screens.rows_screen import WIDE_COLUMNS, WIDE_LINES, frame_panes
+from tui.session.place_session import describe_server
 from tui.terminal.render_cache import Across, Down
 from tui.text.frames import Frame, frame_border
 from tui.text.graphs import AXIS_CELLS, time_axis
 from tui.text.lines import Line, cut_line, fact_line
 from tui.text.lock import ALARMING_VERDICTS, lock_line
 from tui.text.log_line import log_line, shorten_ids
-from tui.text.times import format_minutes
+from tui.text.times import format_age, format_minutes
 from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.picker import Picker
 from tui.widgets.task_list import TaskList
@@ -51,12 +52,24 @@ class LockLine(Lines):
             line = lock_line(evidence, self._parts.clock(), width, key, facts)
         else:
             lead: Line = ((" ", ""),)
-            if place.has_leases:
+            if words := describe_server(session, self._parts.clock()):
+                server = session.readings.queue_figures.server
+                self.alarms = server is not None and server.is_running is False
+                lead = ((f" {safe_line(words)}", "error" if self.alarms else "muted"),)
+            elif place.has_leases:
                 lead = ((f" {place.no_lock}", "muted"),)
-                if (pid := session.worker.pid) is not None:
-                    lead += ((f"  worker PID {pid}", ""), (", W", "key"), (" stops it", ""))
-            line = fact_line([lead, *facts], width)
+            if place.has_leases and (pid := session.worker.pid) is not None:
+                lead += ((f"  worker PID {pid}", ""), (", W", "key"), (" stops it", ""))
+            line = fact_line([lead, *_listed_parts(self._parts), *facts], width)
         self.show([line])
+
+
+def _listed_parts(parts: QueueParts) -> list[Line]:
+    """The age of what is shown of a place whose tasks are listed from time to time."""
+    listed = parts.place.listed_at()
+    if listed is None:
+        return []
+    return [(("listed ", "muted"), (format_age(max(0.0, parts.clock() - listed)), ""))]
 
 
 def _fact_parts(parts: QueueParts) -> list[Line]:

@@ -15,7 +15,7 @@ from engine.index.group_counts import MAX_GROUPS, GroupTable, query_groups
 from engine.index.schema import Query
 from engine.logs.task_events import EventKind
 from engine.model import State
-from engine.monitor.recurrence import Recurrence, StillHappens, check_recurrences
+from engine.monitor.recurrence import NO_LOG, Recurrence, StillHappens, check_recurrences
 from engine.places.place import WholeQueueFigures
 from engine.text.error_pattern import pattern_name
 from engine.text.figure import UNKNOWN
@@ -136,12 +136,23 @@ async def check_clusters(session: PlaceSession, query: Query) -> tuple[CheckedCl
 
     def judge() -> tuple[CheckedCluster, ...]:
         recurrences = check_recurrences(clusters, events, now, sent_to=sent_to, registry=registry)
+        if session.place.server:
+            recurrences = map(_with_server_log, recurrences)
         return tuple(map(CheckedCluster, clusters, recurrences))
 
     is_all_failed = query in (Query(State.DEAD), Query(None))
     gone = _gone_clusters(session.readings.queue_figures) if is_all_failed else ()
     judged = await asyncio.to_thread(judge)
     return tuple(sorted((*judged, *gone), key=lambda one: -one.cluster.count))
+
+
+def _with_server_log(one: Recurrence) -> Recurrence:
+    """The recurrence at a place whose server has a log: it is shown, but not counted."""
+    known = (SERVER_LOG if text == NO_LOG else text for text in one.evidence)
+    return one._replace(evidence=tuple(known))
+
+
+SERVER_LOG = "the log of the server is not counted: 7 shows it"
 
 
 def _gone_clusters(figures: WholeQueueFigures) -> Iterator[CheckedCluster]:

@@ -814,8 +814,18 @@ def lease_workers(session: PlaceSession) -> tuple[int, ...]:
 
 
 def count_lease_workers(session: PlaceSession) -> int:
-    """The workers of a place without a lock: those that a server lists, else the known PIDs."""
-    return len(session.readings.queue_figures.connected) or len(lease_workers(session))
+    """The workers of a place without a lock: those that a server lists, else the known PIDs; a
+    server that delivers by itself is none."""
+    connected = len(session.readings.queue_figures.connected)
+    return connected or (0 if session.place.server else len(lease_workers(session)))
+
+
+def describe_server(session: PlaceSession, now: float) -> str:
+    """What delivers at a place and whether it runs; "" if a worker can be started there."""
+    latest = session.inspector.latest
+    waiting = sum(latest.counts.get(state, 0) for state in (State.PENDING, State.ACTIVE))
+    known = waiting if latest.is_counted else None
+    return session.place.describe_server(session.readings.queue_figures, known, now)
 
 
 def count_totals(sessions: Sequence[PlaceSession], now: float) -> Totals:
@@ -833,7 +843,9 @@ def count_totals(sessions: Sequence[PlaceSession], now: float) -> Totals:
     is_partial = len(known) < len(sessions) or not all(
         session.inspector.latest.is_counted for session in known
     )
-    return totals._replace(places=len(sessions), is_partial=is_partial)
+    servers = (session.readings.queue_figures.server for session in sessions)
+    stopped = sum(one is not None and one.is_running is False for one in servers)
+    return totals._replace(places=len(sessions), stopped=stopped, is_partial=is_partial)
 
 
 def sum_totals(

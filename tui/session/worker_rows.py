@@ -12,7 +12,7 @@ from engine.monitor.throughput import HISTORY_SECONDS, Trend
 from engine.text.decode import parse_digits
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
-from tui.session.place_session import PlaceSession, lease_workers
+from tui.session.place_session import PlaceSession, describe_server, lease_workers
 
 NO_WORKER, IDLE, NOT_COUNTED = "no worker running", "no task claimed", "reading ..."
 """Words for a row without a task."""
@@ -53,6 +53,8 @@ class WorkerRow(NamedTuple):
     """Address and age of its connection to a server, and the queues that it serves."""
     note: str = ""
     """Instead of a task: why the worker has no task."""
+    is_server: bool = False
+    """True for the server that delivers by itself, or a place where no worker can be."""
 
 
 def worker_rows(session: PlaceSession, now: float) -> list[WorkerRow]:
@@ -71,7 +73,11 @@ def worker_rows(session: PlaceSession, now: float) -> list[WorkerRow]:
         is_stuck=is_stuck,
         has_limits=bool(session.place.time_limits),
     )
-    connected = session.readings.queue_figures.connected
+    figures = session.readings.queue_figures
+    if session.place.server:
+        bare = bare._replace(pid=None)  # it has a process for each delivery
+    server = _server_row(bare, session, now)
+    connected = figures.connected
     idle = [
         bare._replace(
             owner=one.name or NO_NAME,
@@ -83,7 +89,7 @@ def worker_rows(session: PlaceSession, now: float) -> list[WorkerRow]:
     ]
     if session.active:
         alone = any(alert.kind is AlertKind.ABANDONED for alert in session.alerts)
-        abandoned, limits = session.readings.queue_figures.abandoned, session.place.time_limits
+        abandoned, limits = figures.abandoned, session.place.time_limits
         rows = [
             _task_row(
                 bare,
@@ -94,15 +100,26 @@ def worker_rows(session: PlaceSession, now: float) -> list[WorkerRow]:
             )
             for task in session.active
         ]
-        return [row._replace(connection=_connection_of(row, connected)) for row in rows] + idle
-    if idle:
-        return idle
+        rows = [row._replace(connection=_connection_of(row, connected)) for row in rows]
+        return [*rows, *idle, *server]
+    if idle or server:
+        return [*idle, *server]
     if pids:
         return [bare._replace(pid=pid, note=IDLE) for pid in pids]
     if session.backlog is None or not session.has_readings:
         return [bare._replace(note=NOT_COUNTED)]
     is_stalled = session.estimate_drain(now).trend is Trend.STALLED
     return [bare._replace(note=NO_WORKER, is_stuck=is_stalled)]
+
+
+def _server_row(bare: WorkerRow, session: PlaceSession, now: float) -> list[WorkerRow]:
+    """The row of the server that delivers, or of a place where no worker can be; [] if one can."""
+    words, state = describe_server(session, now), session.readings.queue_figures.server
+    if not words or session.worker.pid is not None:
+        return []
+    is_down = state is not None and state.is_running is False
+    pid = None if state is None else state.pid
+    return [bare._replace(pid=pid, note=words, is_stuck=is_down, is_server=True)]
 
 
 def describe(worker: ConnectedWorker) -> str:
@@ -178,7 +195,7 @@ def count_workers(rows: Iterable[WorkerRow]) -> int:
         {
             (row.number, row.pid, row.owner, row.connection if row.owner == NO_NAME else "")
             for row in rows
-            if row.pid or row.owner
+            if not row.is_server and (row.pid or row.owner)
         }
     )
 

@@ -22,7 +22,7 @@ from engine.monitor.forecast import ExpectedStart, expected_start
 from engine.monitor.throughput import Trend
 from engine.operations.controls import control_rows
 from engine.operations.plans import bar_reason
-from engine.places.place import NO_WORKER_HINT, Place
+from engine.places.place import NO_WORKER_HINT, Place, WholeQueueFigures
 from engine.places.place_watcher import read_routes
 from engine.store import StoreError
 from engine.text.safe import safe_line
@@ -50,7 +50,7 @@ class TaskOutlook(NamedTuple):
         return (*self.unknown, *(() if known is None else why_waiting(task, now, known)))
 
 
-NO_OUTLOOK = TaskOutlook()
+NO_OUTLOOK, NO_FIGURES = TaskOutlook(), WholeQueueFigures()
 
 
 async def reasons(
@@ -77,6 +77,7 @@ async def outlook(session: PlaceSession, task: Task, now: float) -> TaskOutlook:
         task=task,
         now=now,
         alerts=session.alerts,
+        figures=session.readings.queue_figures,
     )
     if task.state is not State.PENDING:
         return TaskOutlook(circumstances, unknown)
@@ -120,11 +121,16 @@ async def _circumstances(
     task: Task,
     now: float,
     alerts: Iterable[Alert],
+    figures: WholeQueueFigures = NO_FIGURES,
 ) -> tuple[Circumstances, Mapping[str, int], tuple[str, ...]]:
     """What decides when a task runs, the tasks ahead of it by kind, and what of it is unknown."""
     ahead: Mapping[str, int] = {}
     idle = any(alert.kind is AlertKind.IDLE for alert in alerts)
     circumstances = Circumstances(lock=lock, is_handled=place.has_handler, is_idle=idle)
+    if place.server:
+        is_stopped = figures.server is not None and figures.server.is_running is False
+        words = place.describe_server(figures, None, now)
+        circumstances = circumstances._replace(server=words, is_stopped=is_stopped)
     if place.claim_obstacle is not None:
         circumstances = circumstances._replace(
             closed_reason=await asyncio.to_thread(_suspension_text, place, task.kind, now)

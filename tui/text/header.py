@@ -54,6 +54,8 @@ class Totals(NamedTuple):
     """Tasks per second; None if unknown for a place."""
     dead_word: str = "dead"
     """What the stores call dead tasks, if all agree."""
+    stopped: int = 0
+    """Servers that deliver by themselves and do not run."""
     is_partial: bool = False
     """True while tasks of a place are not counted, or it cannot be read now."""
 
@@ -62,7 +64,9 @@ def totals_parts(totals: Totals, width: int) -> list[Line]:
     """The totals, most important first, without zeros; only a wall has those without an alarm."""
     whole = not totals.is_partial
     counts = [(totals.dead_word, Figure(totals.dead, whole), "")]
-    counts += [("stuck", Figure(totals.stuck), "error"), ("workers", Figure(totals.workers), "")]
+    counts += [("stuck", Figure(totals.stuck), "error")]
+    counts += [("stopped servers", Figure(totals.stopped), "error")]
+    counts += [("workers", Figure(totals.workers), "")]
     if is_wall := width >= WALL_COLUMNS:
         counts += [("places", Figure(totals.places), "")]
         counts += [("pending", Figure(totals.pending, whole), "")]

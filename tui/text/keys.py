@@ -119,6 +119,8 @@ plan('reroute') | Q | Q | reroute | Act | shared +minor | plan to give tasks to 
 plan('expire') | Z | Z | expire | Act | shared +minor | plan to give up waiting mail as too old
 in_or_out | space | Space | exclude | Act | plan | exclude a task from the plan, or include a
     suspicious one
+include_all | I | I | include all | Act | plan | include all suspicious tasks, or exclude
+    them again
 reason | tab | Tab | reason | Act | plan | give a reason (written to the journal)
 reason | tab | Tab | reason | Act | suspend | give a reason (shown to all users, written to the log)
 to | tab | Tab | to whom | Act | trial | change the recipient address

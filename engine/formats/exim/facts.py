@@ -11,13 +11,13 @@ from typing import NamedTuple
 from engine.formats.exim import lines, rules
 from engine.formats.exim.programs import Exim
 from engine.logs.log_line import parse_head
-from engine.places.place import WholeQueueFigures
+from engine.places.place import ServerState, WholeQueueFigures
+from engine.programs.server_watch import LastCounts, ServerWatch, count_free_bytes
 from engine.text.figures import format_bytes, format_count
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
 
-HERE_SECONDS, FAR_SECONDS, SETTINGS_SECONDS = 20.0, 60.0, 600.0
-"""Seconds for which facts of this host are current, those behind a prefix, and the settings."""
+SERVER = "Exim"
 LOG_BYTES = 1 << 18
 """Bytes at the end of the main log that are read for the last queue run."""
 MAX_PROCESSES = 50
@@ -41,11 +41,8 @@ class QueueCounts(NamedTuple):
     """Those in the trash queue that we did not move there."""
 
 
-class LastListing:
-    """The counts of the last listing of a place in this process; one thread sets them at a time."""
-
-    def __init__(self) -> None:
-        self.counts: QueueCounts | None = None
+class LastListing(LastCounts[QueueCounts]):
+    """The counts of the last listing of a place in this process."""
 
     def count(
         self, records: Mapping[str, bytes], limits: rules.HoldLimits, hours: float, now: float
@@ -161,8 +158,6 @@ def describe_facts(exim: Exim, host: HostFacts, counts: QueueCounts | None) -> W
             warnings.append("no queue runner: no process has -q with a time, deferred mail waits")
     elif daemon.is_known:
         rows.append(("daemon", "none"))
-        waits = "" if counts is None else f", {format_count(counts.waiting, 'message')} waiting"
-        warnings.append(f"no Exim daemon runs{waits}")
     else:
         rows.append(("daemon", "? (its processes cannot be read)"))
     if counts is None:
@@ -170,10 +165,22 @@ def describe_facts(exim: Exim, host: HostFacts, counts: QueueCounts | None) -> W
     else:
         rows += _count_rows(counts)
         warnings += _count_warnings(counts)
-    is_running = True if daemon.pids else (False if daemon.is_known else None)
+    state = server_state(daemon)
     return WholeQueueFigures(
-        tuple(rows), (*warnings, *host.warnings), workers=daemon.pids, has_worker=is_running
+        tuple(rows),
+        (*warnings, *host.warnings),
+        workers=() if exim.prefix.words else daemon.pids,
+        has_worker=state.is_running,
+        server=state,
     )
+
+
+def server_state(daemon: Daemon) -> ServerState:
+    """Whether a daemon runs."""
+    is_running = True if daemon.pids else (False if daemon.is_known else None)
+    pid = daemon.pids[0] if daemon.pids else None
+    why = "" if daemon.is_known else "its processes cannot be read"
+    return ServerState(SERVER, "no Exim daemon runs", is_running, pid, why=why)
 
 
 def _count_rows(counts: QueueCounts) -> Iterator[tuple[str, str]]:
@@ -194,31 +201,13 @@ def _count_warnings(counts: QueueCounts) -> Iterator[str]:
         yield f"{words} in the trash queue moved by hand: kept until moved back or deleted by hand"
 
 
-class EximWatch:
-    """Facts about one Exim, from any thread: its settings, its host, and the last listing."""
-
-    def __init__(self, open_exim: Callable[[], Exim], listing: LastListing) -> None:
-        """`open_exim` finds the program and its settings."""
-        self._open, self._listing = open_exim, listing
-        self._exim: Exim | None = None
-        self._host = HostFacts(Daemon((), "", is_known=False))
-        self._exim_due = self._host_due = float("-inf")
-
-    def figures(self) -> WholeQueueFigures:
-        """The facts and warnings.
-
-        Raises:
-            Unavailable: Exim cannot be found.
-        """
-        now = time.monotonic()
-        exim = self._exim
-        if exim is None or now >= self._exim_due:
-            exim = self._exim = self._open()
-            self._exim_due = now + SETTINGS_SECONDS
-        if now >= self._host_due:
-            self._host = read_host(exim)
-            self._host_due = time.monotonic() + (FAR_SECONDS if exim.prefix.words else HERE_SECONDS)
-        return describe_facts(exim, self._host, self._listing.counts)
+def watch_exim(
+    open_exim: Callable[[], Exim], listing: LastListing
+) -> ServerWatch[Exim, HostFacts, WholeQueueFigures]:
+    """Watch an Exim; `open_exim` finds the program and its settings."""
+    return ServerWatch(
+        open_exim, read_host, lambda exim, host: describe_facts(exim, host, listing.counts)
+    )
 
 
 def setting_warnings(exim: Exim) -> Iterator[str]:
@@ -266,13 +255,10 @@ def _time_of(line: bytes) -> float | None:
 def space_warnings(exim: Exim) -> Iterator[str]:
     """Little free space for the spool, compared with check_spool_space."""
     least = lines.parse_bytes(exim.settings.get("check_spool_space", ""))
-    answer = exim.other("df", "-Pk", exim.spool)
-    fields = answer[-1].split() if len(answer) > 1 else []
-    if least and len(fields) >= 4 and fields[3].isdigit():
-        free = int(fields[3]) * 1024
-        if free < SPACE_FACTOR * least:
-            limit = format_bytes(least)
-            yield f"{format_bytes(free)} free for the spool: below {limit} Exim takes no mail"
+    free = count_free_bytes(exim.helpers, exim.spool) if least else None
+    if least and free is not None and free < SPACE_FACTOR * least:
+        limit = format_bytes(least)
+        yield f"{format_bytes(free)} free for the spool: below {limit} Exim takes no mail"
 
 
 def hold_facts(exim: Exim) -> Iterator[tuple[str, str]]:

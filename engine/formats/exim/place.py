@@ -14,7 +14,7 @@ from engine.doctor.finding import Finding, bad
 from engine.formats.base.format import Setup
 from engine.formats.exim import lines
 from engine.formats.exim.doctor import check_exim
-from engine.formats.exim.facts import EximWatch, LastListing
+from engine.formats.exim.facts import SERVER, LastListing, watch_exim
 from engine.formats.exim.log_lines import mail_log, main_log_path
 from engine.formats.exim.parts import ask_retries, describe_retry, domains_of
 from engine.formats.exim.programs import Exim, find_program, open_exim
@@ -124,17 +124,19 @@ def open_store(
         clock=clock,
         listed=lambda records: settings.listing.count(records, limits, hours, clock()),
     )
-    return MailStore(server, clock, steady, pause)
+    return MailStore(server, clock, steady, pause, listed=settings.listing.note)
 
 
 def complete_place(setup: Setup, place: Place) -> Place:
     """The place with the facts of its Exim, which decides when a message is tried."""
-    watch = EximWatch(lambda: find_exim(setup), setup.settings.listing)
+    watch = watch_exim(lambda: find_exim(setup), setup.settings.listing)
     log = None
     with suppress(Unavailable):  # opening the store reports it
         log = None if setup.address.is_url else find_log(setup)
     return place._replace(
         queue_figures=watch.figures,
+        server=SERVER,
+        listed_at=lambda: setup.settings.listing.at,
         claim_obstacle=lambda kind: "",
         server_logs=local_paths(log),
     )

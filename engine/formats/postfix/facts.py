@@ -1,186 +1,284 @@
-"""Facts about one instance for the console: whether it runs, what its last listing and its settings
-show; the warnings that become alerts; and the doctor's checks."""
+"""Facts about one Postfix instance for the console: its master process, its queues, suspended
+destinations, the trash, damaged files, settings, disk and log; and the warnings that become alerts.
+
+What a listing shows is counted when the store lists; `postfix status` is never run, as it writes
+into the mail log."""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
-from engine.doctor.finding import Finding, bad, hidden, ok, warn
+from engine.formats.postfix.acts import KEPT_SECONDS
 from engine.formats.postfix.instance import Instance
-from engine.places.place import WholeQueueFigures
+from engine.formats.postfix.lines import SUSPENDED_PREFIX, domain_of
+from engine.formats.postfix.log_lines import mail_log
+from engine.formats.postfix.marks import MARGIN_SECONDS, Mark
+from engine.places.place import ServerState, WholeQueueFigures
+from engine.programs.mail_log import MailLog
+from engine.programs.server_watch import (
+    LastCounts,
+    LogEnd,
+    ServerProcess,
+    ServerWatch,
+    count_free_bytes,
+    find_process,
+    read_log_end,
+)
 from engine.text.figures import format_bytes, format_count
 from engine.text.safe import safe_line
+from engine.text.times import describe_limit, format_rough_duration
 
-WATCH_SECONDS = 20.0
-"""Seconds for which facts are current."""
+SERVER = "Postfix"
+_NONE_OPEN = b'"recipients": []}'
+QUEUES = {"m": "maildrop", "i": "incoming", "a": "active", "d": "deferred", "h": "hold"}
+"""By the first letter of a queue in a record."""
+_first_letter = itemgetter(len(b'{"queue_name": "'))
+
 MANY_INCOMING = 1000
-"""Messages in `incoming` that the queue manager has not taken yet."""
+"""Messages in `incoming` from which the queue manager is the bottleneck."""
 SPACE_FACTOR = 1.5
-"""Postfix takes no mail with less free space than queue_minfree, or than this times the largest
-message."""
+SILENT_SECONDS = 900.0
+"""Seconds without a line of the queue manager after which it is silent, if mail is due."""
+EXAMINED = 2000
+"""Suspended messages whose destinations are counted."""
+MAX_NAMED = 3
+"""Names in one fact."""
+
+_SUSPENDED = b'"delay_reason": "%b' % SUSPENDED_PREFIX.encode()
+_find_suspended = re.compile(rb'\{"address": "([^"\\]*(?:\\.[^"\\]*)*)", %b' % _SUSPENDED).findall
 
 
-class ListingFacts(NamedTuple):
-    """What a listing has shown."""
+class ListingCounts(NamedTuple):
+    """What the last listing of this process has shown."""
 
-    is_running: bool
-    warnings: tuple[str, ...] = ()
-    """What postqueue printed on standard error, though all was well."""
-    waiting: int = 0
-    incoming: int = 0
-    active: int = 0
-    delivering: int = 0
+    queues: Mapping[str, int]
+    """Messages by queue."""
     suspended: int = 0
-    """Messages for destinations that the queue manager has stopped to ask."""
+    """Messages with a destination that the queue manager has stopped to ask."""
+    destinations: tuple[tuple[str, int], ...] = ()
+    """The domains of the first `EXAMINED` of them with their recipients, the most first."""
     delivered: int = 0
-    """Messages on hold that have no recipient any more."""
+    """Held ones without an open recipient: they were delivered all the same."""
     held_pids: tuple[str, ...] = ()
     """The processes that still deliver messages on hold."""
-    trashed: int = 0
-    overdue: int = 0
-    """Those in the trash that may be deleted."""
-    lost: int = 0
-    """Marks whose message is not in the trash: another operator has released or deleted it."""
-    corrupt: tuple[str, ...] = ()
-    has_times: bool = True
-    can_look: bool = True
+    trashed_at: tuple[float, ...] = ()
+    """When each message in the trash was purged, epoch seconds UTC."""
+    released_at: tuple[float, ...] = ()
+    """When each purged message was purged that another operator has released or deleted since."""
+    damaged: tuple[str, ...] = ()
+    """Ids of files in the queue `corrupt`."""
+    oldest_due: float | None = None
+    """The earliest time of a next attempt, epoch seconds UTC; None if there is none, or unknown."""
+    is_running: bool = True
+    warnings: tuple[str, ...] = ()
+    """What the listing wrote to standard error."""
+
+    @property
+    def waiting(self) -> int:
+        """Messages that Postfix is to deliver."""
+        return sum(number for queue, number in self.queues.items() if queue != "hold")
 
 
-class LastListing:
-    """The facts of the last listing of a place in this process; one thread sets them at a time."""
-
-    def __init__(self) -> None:
-        self.facts: ListingFacts | None = None
-
-    def keep(self, facts: ListingFacts) -> None:
-        """Replace the facts."""
-        self.facts = facts
-
-
-class PostfixWatch:
-    """Facts about one instance, read at most once in `WATCH_SECONDS`, from any thread. It runs no
-    program that writes into the mail log, as "postfix status" does."""
-
-    def __init__(self, open_instance: Callable[[], Instance], listing: LastListing) -> None:
-        """`open_instance` reads the settings, and is called once."""
-        self._open, self._listing = open_instance, listing
-        self._instance: Instance | None = None
-        self._due, self._figures = float("-inf"), WholeQueueFigures()
-
-    def figures(self) -> WholeQueueFigures:
-        """The facts and warnings.
-
-        Raises:
-            engine.store.Unavailable: the settings cannot be read.
-        """
-        if time.monotonic() >= self._due:
-            instance = self._instance = self._instance or self._open()
-            self._figures = read_figures(instance, self._listing.facts)
-            self._due = time.monotonic() + WATCH_SECONDS
-        return self._figures
-
-
-def read_figures(instance: Instance, facts: ListingFacts | None) -> WholeQueueFigures:
-    """The facts of one moment; what is not known yet is named so."""
-    settings = instance.settings
-    rows = [("Postfix", f"{settings['mail_version']}, {instance.folder}")]
-    warnings = [*setting_warnings(settings), *space_warnings(instance)]
-    if facts is None:
-        rows.append(("master", "? (not listed yet)"))
-        return WholeQueueFigures(tuple(rows), tuple(warnings))
-    pid = master_pid(instance) if facts.is_running else ""
-    running = f"PID {pid}" if pid else "runs"
-    rows.append(("master", running if facts.is_running else "stopped"))
-    rows.append(("active", f"{facts.active:,}, in delivery {facts.delivering:,}"))
-    rows.append(("trash", f"{facts.trashed:,}, deleted by nothing while no spooldeck runs"))
-    return WholeQueueFigures(
-        tuple(rows),
-        (*listing_warnings(facts, settings), *warnings),
-        workers=(int(pid),) if pid and instance.is_local else (),
-        has_worker=facts.is_running,
+def count_listing(records: Mapping[str, bytes], held: Iterable[str]) -> ListingCounts:
+    """Count the records of a listing by queue, and those with suspended destinations; `held` are
+    the ids in the queue `hold`."""
+    letters = Counter(map(_first_letter, records.values()))
+    suspended = [record for record in records.values() if _SUSPENDED in record]
+    domains = Counter[str]()
+    for record in suspended[:EXAMINED]:
+        found = _find_suspended(record)
+        domains.update(domain_of(one.decode("utf-8", "replace")) for one in found)
+    return ListingCounts(
+        {name: letters[ord(letter)] for letter, name in QUEUES.items()},
+        suspended=len(suspended),
+        destinations=tuple(domains.most_common()),
+        delivered=sum(_NONE_OPEN in records[ident] for ident in held),
     )
 
 
-def listing_warnings(facts: ListingFacts, settings: Mapping[str, str]) -> Iterator[str]:
+def count_marks(
+    marks: Mapping[str, Mark], trash: Container[str]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The times of the marks of messages that are in the trash, and of all others: another operator
+    has released or deleted those."""
+    others = tuple(mark.at for ident, mark in marks.items() if ident not in trash)
+    return tuple(mark.at for ident, mark in marks.items() if ident in trash), others
+
+
+def log_of(instance: Instance) -> MailLog:
+    """The log that its settings name."""
+    settings = instance.settings
+    return mail_log(settings["maillog_file"], settings["syslog_name"], instance.prefix)
+
+
+def find_master(instance: Instance) -> ServerProcess:
+    """The master process, which starts all others. A sudo that refuses a program may send a mail to
+    root each time: what only reads, and is no program of Postfix, is run without it."""
+    return find_process(instance.prefix.plain, f"{instance.queue_folder}/pid/master.pid", "master")
+
+
+def server_state(master: ServerProcess, counts: ListingCounts | None) -> ServerState:
+    """Whether Postfix runs: by its PID file, else by what the last listing has shown."""
+    is_running, why = master.is_running, master.why
+    if is_running is None and counts is not None:
+        is_running, why = counts.is_running, ""
+    return ServerState(
+        SERVER, f"{SERVER} is stopped", is_running, master.pid, master.since, why=why
+    )
+
+
+class HostFacts(NamedTuple):
+    """What programs of its host show of an instance."""
+
+    master: ServerProcess
+    warnings: tuple[str, ...] = ()
+
+
+def read_host(instance: Instance, counts: ListingCounts | None, now: float) -> HostFacts:
+    """Read the facts of one moment. None of these programs writes into the mail log."""
+    master, warnings = find_master(instance), list[str]()
+    if server_state(master, counts).is_running is not False:
+        warnings += silence_warnings(due_log_end(instance, counts, now), now)
+    return HostFacts(master, (*warnings, *space_warnings(instance)))
+
+
+def watch_instance(
+    open_instance: Callable[[], Instance], listing: LastCounts[ListingCounts]
+) -> ServerWatch[Instance, HostFacts, WholeQueueFigures]:
+    """Watch an instance; `open_instance` reads its settings."""
+    return ServerWatch(
+        open_instance,
+        lambda instance: read_host(instance, listing.counts, time.time()),
+        lambda instance, host: describe_facts(instance, host, listing.counts, time.time()),
+    )
+
+
+def describe_facts(
+    instance: Instance, host: HostFacts, counts: ListingCounts | None, now: float
+) -> WholeQueueFigures:
+    """The facts as rows, and the warnings; what cannot be read is unknown, and named so."""
+    server, pid = server_state(host.master, counts), host.master.pid
+    rows = [("Postfix", f"{instance.settings['mail_version']}, {instance.folder}")]
+    rows.append(("state", server.describe(None if counts is None else counts.waiting, now)))
+    delay = instance.seconds("queue_run_delay")
+    rows.append(("queue run", f"each {describe_limit(delay)}"))
+    warnings = list[str]()
+    if counts is None:
+        rows.append(("queues", "? (not listed yet)"))
+    else:
+        rows += _count_rows(counts)
+        warnings += count_warnings(instance, counts, now)
+    return WholeQueueFigures(
+        tuple(rows),
+        (*warnings, *setting_warnings(instance), *host.warnings),
+        workers=(pid,) if pid is not None and instance.is_local else (),
+        has_worker=server.is_running,
+        server=server,
+    )
+
+
+def _count_rows(counts: ListingCounts) -> Iterator[tuple[str, str]]:
+    queues = (f"{name} {number:,}" for name, number in counts.queues.items() if number)
+    yield "queues", ", ".join(queues) or "all empty"
+    if counts.suspended:
+        yield "suspended", describe_suspended(counts)
+    if counts.trashed_at:
+        yield "trash", f"{format_count(len(counts.trashed_at), 'message')} on hold by our marks"
+
+
+def other_warnings(counts: ListingCounts) -> Sequence[str]:
+    """What the listing wrote to standard error, but that Postfix is stopped."""
+    return [line for line in counts.warnings if "Mail system is down" not in line]
+
+
+def describe_suspended(counts: ListingCounts) -> str:
+    """The number of messages with suspended destinations, and the first of these."""
+    some = [safe_line(name) for name, _ in counts.destinations[:MAX_NAMED]]
+    others = len(counts.destinations) - len(some)
+    is_whole = counts.suspended <= EXAMINED
+    more = f" and {others:,}{'' if is_whole else '+'} more" if others > 0 else ""
+    return f"{format_count(counts.suspended, 'message')}: {', '.join(some)}{more}"
+
+
+def count_warnings(instance: Instance, counts: ListingCounts, now: float) -> Iterator[str]:
     """What of a listing an operator should know, the most urgent first."""
-    if not facts.is_running:
-        yield f"Postfix is stopped, {format_count(facts.waiting, 'message')} waiting: postfix start"
-    limit = settings["qmgr_message_active_limit"]
-    if facts.incoming > MANY_INCOMING or (limit.isdecimal() and facts.active >= int(limit) > 0):
-        yield f"the queue manager is behind: incoming {facts.incoming:,}, active {facts.active:,}"
-    if facts.suspended:
-        words = format_count(facts.suspended, "message")
-        yield f"{words} for destinations that Postfix has stopped to ask: see their reasons"
-    if facts.corrupt:
-        names = ", ".join(facts.corrupt[:3])
-        yield f"{format_count(len(facts.corrupt), 'damaged file')} in queue corrupt: {names}"
-    if facts.delivered:
-        words = format_count(facts.delivered, "message")
-        yield f"{words} on hold delivered before: L lets Postfix remove them"
-    if facts.held_pids:
-        yield f"held, but in delivery: PID {', '.join(facts.held_pids[:3])} goes on"
-    if facts.overdue:
-        yield f"{format_count(facts.overdue, 'message')} in the trash past 24h: expunge them"
-    if facts.lost:
-        words = format_count(facts.lost, "purged message")
-        yield f"{words} released or deleted by another operator: not in the trash"
-    yield from (safe_line(line) for line in facts.warnings if facts.is_running)
+    if counts.suspended:
+        yield f"suspended, {describe_suspended(counts)}"
+    if (incoming := counts.queues["incoming"]) > MANY_INCOMING:
+        yield f"{incoming:,} incoming: the queue manager is the bottleneck"
+    limit = instance.settings["qmgr_message_active_limit"]
+    if limit.isdecimal() and (active := counts.queues["active"]) >= int(limit) > 0:
+        yield f"active queue full: {active:,} of {int(limit):,}, new mail waits too"
+    if counts.delivered:
+        words = format_count(counts.delivered, "message")
+        yield f"{words} delivered while held: L lets Postfix remove {_pronoun(counts.delivered)}"
+    if counts.held_pids:
+        yield f"held, but in delivery: PID {', '.join(counts.held_pids[:MAX_NAMED])} goes on"
+    if overdue := sum(now - at > KEPT_SECONDS for at in counts.trashed_at):
+        words = format_count(overdue, "message")
+        yield f"{words} in the trash for over 24h: expunge {_pronoun(overdue)}"
+    if released := sum(at + MARGIN_SECONDS < now for at in counts.released_at):
+        words = format_count(released, "purged message")
+        yield f"{words} released or deleted by another operator"
+    for line in other_warnings(counts)[:MAX_NAMED]:
+        text = line.removeprefix("postqueue: ").removeprefix("warning: ")
+        yield safe_line(text.removeprefix(f"{instance.folder}/"))
+    if counts.damaged:
+        names = ", ".join(counts.damaged[:MAX_NAMED])
+        more = len(counts.damaged) - MAX_NAMED
+        yield f"corrupt: {names}" + (f" and {more:,} more" if more > 0 else "")
 
 
-def setting_warnings(settings: Mapping[str, str]) -> Iterator[str]:
-    """Settings by which mail waits, or failures do not end it."""
-    if settings["soft_bounce"] == "yes":
-        yield "soft_bounce = yes: mail that is refused for ever is tried again"
-    if names := settings["defer_transports"]:
-        yield f"defer_transports = {safe_line(names)}: mail of these transports is not tried"
+def _pronoun(number: int) -> str:
+    return "it" if number == 1 else "them"
+
+
+def due_log_end(instance: Instance, counts: ListingCounts | None, now: float) -> LogEnd:
+    """The last line of the queue manager, if mail is due for so long that there must be one."""
+    limit = SILENT_SECONDS + instance.seconds("queue_run_delay")
+    if counts is None or counts.oldest_due is None or now - counts.oldest_due <= limit:
+        return LogEnd()
+    return log_end(instance)
+
+
+def log_end(instance: Instance) -> LogEnd:
+    """The end of its log, with the last line of the queue manager."""
+    log = log_of(instance)
+    plain = log._replace(prefix=instance.prefix.plain)
+    return read_log_end(plain, f"{instance.settings['syslog_name']}/qmgr")
+
+
+def silence_warnings(end: LogEnd, now: float) -> Iterator[str]:
+    """No line of the queue manager although mail is due; or a log that cannot be read."""
+    if end.problem:
+        yield f"log unreadable: {end.problem}"
+    seen = end.since if end.last is None else end.last
+    if seen is not None and now - seen > SILENT_SECONDS:
+        age = format_rough_duration(now - seen)
+        yield f"queue manager silent for {age}{'+' * (end.last is None)}, mail is due"
+
+
+def setting_warnings(instance: Instance) -> Iterator[str]:
+    """Settings by which mail stays in the queue."""
+    if instance.settings["soft_bounce"] == "yes":
+        yield "soft_bounce = yes: mail that failed for good stays, tried again"
+    if names := instance.settings["defer_transports"]:
+        yield f"defer_transports = {safe_line(names)}: not tried until a flush"
 
 
 def space_warnings(instance: Instance) -> Iterator[str]:
-    """Little free space for the queue, by df(1)."""
-    values = (instance.settings[name] for name in ("queue_minfree", "message_size_limit"))
-    minimum, largest = (int(value) if value.isdecimal() else 0 for value in values)
-    least = SPACE_FACTOR * (minimum or largest)
-    answer = instance.ask("df", "-Pk", instance.queue_folder)
-    fields = answer[-1].split() if len(answer) > 1 else []
-    if least and len(fields) >= 4 and fields[3].isdigit():
-        free = int(fields[3]) * 1024
-        if free < least:
-            yield f"{format_bytes(free)} free for the queue: below {format_bytes(int(least))}"
-
-
-def master_pid(instance: Instance) -> str:
-    """The PID of its master process, as its file has it; "" if that cannot be read."""
-    answer = instance.ask("cat", f"{instance.queue_folder}/pid/master.pid")
-    text = answer[0].strip().decode("ascii", "replace") if answer else ""
-    return text if text.isdecimal() else ""
-
-
-def check_instance(instance: Instance, facts: ListingFacts) -> Iterator[tuple[str, Finding]]:
-    """Yield the name of each check of the doctor, and what it found."""
-    settings = instance.settings
-    yield "postfix", ok(f"Postfix {settings['mail_version']}, queue {instance.queue_folder}")
-    if instance.uid in (0, None) and facts.can_look:
-        yield "rights", ok("messages can be listed, looked at and changed")
-    else:
-        rule = f"in sudoers: {instance.sudo_rule}"
-        yield "rights", hidden("only lists and flushes: not root", rule)
-    if facts.has_times:
-        yield "next attempts", ok("read from the times of the files")
-    else:
-        rule = f"in sudoers: {instance.sudo_rule}"
-        yield "next attempts", hidden("unknown: find may not be run there", rule)
-    for check, warnings in (
-        ("queue", listing_warnings(facts, settings)),
-        ("settings", setting_warnings(settings)),
-        ("disk", space_warnings(instance)),
-    ):
-        texts = [*warnings]
-        make = bad if check == "queue" and not facts.is_running else warn
-        yield from ((check, make(text)) for text in texts)
-        if not texts:
-            yield check, ok("nothing to report")
-    if settings["enable_long_queue_ids"] != "yes":
-        remark = "queue ids are short: one may return for another message"
-        yield "ids", ok(f"{remark} (enable_long_queue_ids); each act compares more than the id")
+    """Little free space for the queue, compared with queue_minfree."""
+    least = instance.settings["queue_minfree"]
+    if least == "0":
+        least = instance.settings["message_size_limit"]
+    if not least.isdecimal() or not int(least):
+        return
+    free = count_free_bytes(instance.prefix.plain, instance.queue_folder)
+    if free is not None and free < SPACE_FACTOR * int(least):
+        limit = format_bytes(int(SPACE_FACTOR * int(least)))
+        yield f"{format_bytes(free)} free for the queue: below {limit} mail is refused"

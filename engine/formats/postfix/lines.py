@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from engine.model import EMPTY, Problem, State, Task
+from engine.model import EMPTY, Lease, Problem, State, Task
 from engine.operations.trash import SINCE_KEY
 from engine.programs.mail_server import UNSURE, ListedMail, MailSummary
 from engine.text.safe import clean_error, safe_line
@@ -286,12 +286,17 @@ def task_of(
             "",
             size,
             error,
-            None,
+            lease_of(detail) if queue == "active" else None,
             f"{identity}.{queue}.{tail}",
             extra,
             None,
         )
     )
+
+
+def lease_of(pid: bytes) -> Lease | None:
+    """The claim of the process that delivers a message; since when is not known."""
+    return Lease(f"PID {pid.decode()}", 0.0) if pid else None
 
 
 def extra_of(

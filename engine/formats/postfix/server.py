@@ -7,21 +7,19 @@ import os
 import re
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 
 from engine.formats.postfix import acts, lines
 from engine.formats.postfix.acts import RELEASE, VERBS, Verb, queue_of
-from engine.formats.postfix.facts import ListingFacts
+from engine.formats.postfix.facts import ListingCounts, count_listing, count_marks
 from engine.formats.postfix.instance import Instance
 from engine.formats.postfix.lines import (
     NULL_SENDER,
     PID_KEY,
     STATES,
     SUSPENDED_KEY,
-    SUSPENDED_PREFIX,
     WORDS,
     Envelope,
     FileTimes,
@@ -38,7 +36,7 @@ from engine.formats.postfix.lines import (
     time_in,
     word_of,
 )
-from engine.formats.postfix.marks import MARGIN_SECONDS, Mark, Marks
+from engine.formats.postfix.marks import Mark, Marks
 from engine.model import EMPTY, Missing, Part, Problem, State, Task
 from engine.override import override
 from engine.programs.mail_server import UNSURE, ActResult, ListedMail, MailServer, MailSummary
@@ -66,6 +64,7 @@ _SHOWN_ATTRIBUTES = (
 )
 """Named attributes of an envelope that a task shows."""
 
+_IS_DOWN = b"Mail system is down"
 REQUEUED_KEY = "requeued from"
 """Key in `Task.extra`: the id that a message had before it was requeued."""
 
@@ -76,8 +75,6 @@ _INODE_DIGITS = "0123456789BCDFGHJKLMNPQRSTVWXYZbcdfghjklmnpqrstvwxyz"
 
 _HEADS = {name: b'{"queue_name": "%b"' % name for name in (b"active", b"deferred", b"hold")}
 """How a record of these queues begins."""
-_SUSPENDED = f'"delay_reason": "{SUSPENDED_PREFIX}'.encode()
-_DELIVERED = b'"recipients": []}'
 
 
 def inode_of(ident: str) -> int | None:
@@ -106,15 +103,14 @@ class PostfixServer(MailServer):
         instance: Instance,
         marks: Marks,
         clock: Callable[[], float] = time.time,
-        listed: Callable[[ListingFacts], None] = lambda facts: None,
+        listed: Callable[[ListingCounts], None] = lambda counts: None,
     ) -> None:
-        """`clock` has epoch seconds UTC; `listed` gets the facts of each listing.
+        """`clock` has epoch seconds UTC; `listed` is called with the counts of each listing.
 
         Raises:
             Unavailable: the marks of the trash cannot be read.
         """
-        self.instance, self._marks, self._clock = instance, marks, clock
-        self._listed = listed
+        self.instance, self._marks, self._clock, self._listed = instance, marks, clock, listed
         self.is_running = True
         """False once a listing has shown that the master process does not run."""
         self.warnings: tuple[str, ...] = ()
@@ -168,15 +164,17 @@ class PostfixServer(MailServer):
             yield Problem(f"postqueue line {skipped}", "longer than 16 MiB: skipped")
         texts = end.errors.decode("utf-8", "replace").splitlines()
         self.warnings = tuple(line for line in texts if line.strip())
-        self.is_running = not any("Mail system is down" in line for line in self.warnings)
+        self.is_running = _IS_DOWN not in end.errors
 
     @override
     def complete(self, records: dict[str, bytes]) -> Sequence[Problem]:
         """Add the times of files, and the processes that deliver; return the damaged files."""
-        problems = list[Problem]()
+        problems, dues = list[Problem](), list[bytes]()
         for ident, times, queue in self._find_times(self._found()):
             record = records.get(ident)
             if record is not None and record.startswith(_HEADS.get(queue, b"?")):
+                if queue == b"deferred":
+                    dues.append(times)
                 if not record.endswith(times):
                     records[ident] = b"%b\n%b" % (record.partition(b"\n")[0], times)
             elif queue == b"corrupt" and self.is_id(ident):
@@ -193,39 +191,27 @@ class PostfixServer(MailServer):
         for ident in active:
             line, pid = records[ident].partition(b"\n")[0], pids.get(ident, "")
             records[ident] = b"%b\n%b" % (line, pid.encode()) if pid else line
+        marks = self._marks.read()
         self._records = records
-        facts = self._count(records)
-        corrupt = tuple(one.where for one in problems)
-        held_pids = tuple(pids[ident] for ident in held if ident in pids)
-        self._listed(facts._replace(corrupt=corrupt, held_pids=held_pids))
         self._set_edges()
-        return problems
-
-    def _count(self, records: Mapping[str, bytes]) -> ListingFacts:
-        """The facts of a listing; notes the marks that no message has any more."""
-        queues = Counter(record[16 : record.find(b'"', 16)] for record in records.values())
-        marks, hold = self._marks.read(), _HEADS[b"hold"]
-        held = [ident for ident in marks if records.get(ident, b"").startswith(hold)]
-        trashed = [i for i in held if self.summarize(i, records[i]).state is State.TRASH]
-        self._stale_marks = [marks[ident] for ident in {*marks} - {*held}]
-        now = self._clock()
-        return ListingFacts(
-            self.is_running,
-            self.warnings,
-            waiting=len(records) - queues[b"hold"],
-            incoming=queues[b"incoming"] + queues[b"maildrop"],
-            active=queues[b"active"],
-            delivering=len(self._delivering),
-            suspended=sum(_SUSPENDED in record for record in records.values()),
-            delivered=sum(
-                _DELIVERED in record for record in records.values() if record.startswith(hold)
-            ),
-            trashed=len(trashed),
-            overdue=sum(now - marks[i].at > acts.KEPT_SECONDS for i in trashed),
-            lost=sum(now - marks[i].at > MARGIN_SECONDS for i in {*marks} - {*trashed}),
-            has_times=self.has_times,
-            can_look=self.can_look,
+        in_hold = {*held}
+        self._stale_marks = [marks[ident] for ident in {*marks} - in_hold]
+        marked = (i for i in marks if i in in_hold)
+        trash = {i for i in marked if self.state_of(i, records[i]) is State.TRASH}
+        trashed_at, released_at = count_marks(marks, trash)
+        first = parse_times(min(dues)) if dues else None  # of ten digits, in the order of bytes
+        self._listed(
+            count_listing(records, held)._replace(
+                trashed_at=trashed_at,
+                released_at=released_at,
+                damaged=tuple(one.where.rpartition("/")[2] for one in problems),
+                held_pids=tuple(pids[ident] for ident in held if ident in pids),
+                oldest_due=None if first is None else float(first.mtime),
+                is_running=self.is_running,
+                warnings=self.warnings,
+            )
         )
+        return problems
 
     def _start_find(self) -> Callable[[], list[bytes]]:
         """Start find(1) for the files that wait, are on hold or damaged, beside the listing. Call
@@ -292,8 +278,11 @@ class PostfixServer(MailServer):
                     active.append(line)
         finally:
             program.close()
-        if program.end is not None and (why := self.instance.why_failed(program.end)):
+        end = program.end
+        assert end is not None
+        if why := self.instance.why_failed(end):
             raise Unavailable(why)
+        digest.update(repr(_IS_DOWN in end.errors).encode())  # what may be done differs then
         digest.update(b"\n".join(found()))
         parsed = (parse_line(0, line) for line in active)
         ids = [mail.id for mail in parsed if isinstance(mail, ListedMail)]
@@ -437,6 +426,7 @@ class PostfixServer(MailServer):
             due=float(times.mtime) if is_filed else 0.0,
             error=base.error if is_sure else "",
             account=attributes.get("sasl_username", ""),
+            lease=lines.lease_of(pid.encode()) if queue == "active" else None,
             rev=f"{identity}.{queue}.{detail}{'' if is_sure or not is_filed else UNSURE}",
             extra=extra or EMPTY,
         )

@@ -118,7 +118,7 @@ class MailqFormat(Format):
     @override
     def complete(self, setup: Setup, place: Place) -> Place:
         """The place; each task has the reason why its agents do not start."""
-        return place._replace(claim_obstacle=lambda kind: "")
+        return place._replace(claim_obstacle=lambda kind: "", server="ZMailer's scheduler")
 
 
 FORMAT, MAILQ_FORMAT = ZmailerFormat(), MailqFormat()

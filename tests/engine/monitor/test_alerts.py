@@ -283,6 +283,27 @@ TABLE = [
         a_sight(warnings=("nothing has run here for 3m",)),
         "WARN a warning of the queue: nothing has run here for 3m -> controls nothing has run",
     ),
+    (
+        a_sight(
+            lock=None, stopped="the mailer is stopped", counts=tasks(pending=340, active=5, held=9)
+        ),
+        "CRIT nothing runs: the mailer is stopped: 345 wait -> workers",
+    ),
+    (
+        a_sight(
+            lock=None, stopped="the mailer is stopped", counts=tasks(pending=3), complete=False
+        ),
+        "CRIT nothing runs: the mailer is stopped: 3+ wait -> workers",
+    ),
+    (
+        a_sight(lock=None, stopped="the mailer is stopped"),
+        "CRIT nothing runs: the mailer is stopped",
+    ),
+    (
+        a_sight(lock=None, stopped="the mailer is stopped", unavailable="gone"),
+        "CRIT unreadable: cannot be",
+    ),
+    (due(600, lock=None, stopped=""), ""),
     (a_sight(warnings=("twice", "twice")), "WARN a warning of the queue: twice -> controls twice"),
     (a_sight(queue=prom(pending=5), counts=tasks(pending=7)), ""),
     (

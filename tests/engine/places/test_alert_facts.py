@@ -308,13 +308,13 @@ def a_post_office(folder: Path) -> Setup:
     return setup_for(queue_config.load_config(str(config), {}), str(spool), os.environ)
 
 
-def test_all_readers_find_the_warnings_of_a_mail_spool(tmp_path: Path) -> None:
+def test_all_readers_find_that_the_scheduler_of_a_mail_spool_is_stopped(tmp_path: Path) -> None:
     """No scheduler runs on it; only a queue of ours has a recorder."""
     setup = a_post_office(tmp_path)
 
     alerts = by_status(setup)
 
-    assert {alert.kind for alert in alerts} == {AlertKind.WARNED}
+    assert {alert.kind for alert in alerts} == {AlertKind.IDLE}
     assert {alert.text for alert in by_console(setup)} == {alert.text for alert in alerts}
     assert set(texts_of_overview(setup)) == {alert.text for alert in alerts}
 

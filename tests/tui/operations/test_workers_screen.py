@@ -9,7 +9,7 @@ import pytest
 from engine.index.backlog import BacklogSummary
 from engine.model import STALLED_KEY, WAITS_KEY, ConnectedWorker, Lease, State, Task
 from engine.monitor.forecast import ExpectedStart
-from engine.places.place import WholeQueueFigures
+from engine.places.place import ServerState, WholeQueueFigures
 from engine.store import Unavailable
 from tests.console_operator import an_operator, words
 from tests.console_places import NOW, a_memory, a_place, a_stuck_lock, a_task, free
@@ -94,6 +94,30 @@ async def test_a_place_that_other_programs_work_says_so() -> None:
         await operator.press("W")
         await operator.sees("no worker to start here: the agents of its scheduler deliver")
         assert operator.line("word").endswith("acts on nftban")
+
+
+async def test_a_server_that_delivers_by_itself_has_a_row() -> None:
+    """The row says whether it runs and since when, or that tasks wait for it; W is refused."""
+    state = ServerState("the mailer", "the mailer is stopped", True, 812, NOW - 60)
+    figures = [WholeQueueFigures(server=state, workers=(812,))]
+    place = a_place(
+        a_memory([a_task(1), a_task(2)]),
+        lock=None,
+        has_leases=True,
+        no_worker="the mailer delivers",
+        server="the mailer",
+        queue_figures=lambda: figures[0],
+    )
+    async with an_operator(place, size=(100, 30), first=keys.WORKERS) as operator:
+        await operator.opens(WorkersScreen)
+        await operator.sees("812 the mailer delivers: running, PID 812, since", "Workers none")
+        await operator.press("W")
+        await operator.sees("no worker to start here: the mailer delivers")
+        figures[0] = WholeQueueFigures(server=state._replace(is_running=False, pid=None))
+        await operator.press("r")
+        await operator.sees("the mailer is stopped: 2 wait", "stopped servers 1")
+        await operator.press("escape", "2")
+        await operator.sees("the mailer is stopped: 2 wait")
 
 
 async def test_the_reason_of_a_worker_that_ended_is_readable_in_full() -> None:

@@ -483,6 +483,23 @@ def states(memory: MemoryTasks) -> list[State]:
     return [task.state for task in memory.tasks.values()]
 
 
+async def test_all_young_tasks_are_taken_in_by_one_key() -> None:
+    """I includes all tasks that are excluded by default, and excludes them again."""
+    young = [a_task(number)._replace(created=NOW - 60) for number in range(3)]
+    async with an_operator(locked(a_memory(young)), size=(100, 30)) as operator:
+        await operator.opens(PlanScreen, "*", "X")
+        out = "3 excluded: younger than 15 minutes: I includes all, Space one"
+        await operator.sees(out, "nothing to do: all tasks are excluded or changed: I includes")
+        await operator.press("I")
+        await operator.sees("type 3 to purge 3")
+        assert "younger than 15 minutes: I" not in operator.text
+        assert "excludes new tasks" not in operator.text
+        await operator.press("space")
+        await operator.sees("1 excluded: excluded by the operator", "type 2 to purge 2")
+        await operator.press("I")
+        await operator.sees("2 excluded: younger than 15 minutes: I includes all, Space one")
+
+
 async def test_young_tasks_are_excluded_from_a_purge_unless_taken_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

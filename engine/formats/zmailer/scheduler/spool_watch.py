@@ -35,7 +35,7 @@ from engine.formats.zmailer.statistics_log import (
 )
 from engine.mail.host import this_host
 from engine.model import ConnectedWorker, attempts_allowed
-from engine.places.place import GroupFacts, Place, PlaceGroups, WholeQueueFigures
+from engine.places.place import GroupFacts, Place, PlaceGroups, ServerState, WholeQueueFigures
 from engine.store import StoreError, Unavailable
 from engine.text.error_text import error_text
 from engine.text.figure import UNKNOWN, Figure
@@ -51,7 +51,8 @@ ROUTER_SECONDS = 600.0
 WATCH_SECONDS = 10.0
 """Seconds for which what a scheduler has shown is current: the original one forks for each."""
 
-NO_SCHEDULER = "no scheduler is running: its agents deliver"
+SERVER, STOPPED = "ZMailer's scheduler", "no scheduler is running"
+NO_SCHEDULER = f"{STOPPED}: its agents deliver"
 FROZEN = "frozen by an operator: no agent is started"
 
 TITLES = {"queue": "thread", "kind": "channel", "group": "host"}
@@ -150,6 +151,7 @@ class SpoolWatch:
             gone_failures={} if isinstance(tally, str) else tally.by_thread,
             workers=() if scheduler is None else (scheduler,),
             has_worker=scheduler is not None,
+            server=ServerState(SERVER, STOPPED, scheduler is not None, pid=scheduler),
             connected=tuple(_workers(self._queue, self._clock())),
         )
 
@@ -172,8 +174,6 @@ class SpoolWatch:
 
     def _warnings(self, scheduler: int | None, transport: str) -> Iterator[str]:
         conf = self._files.conf
-        if scheduler is None:
-            yield NO_SCHEDULER
         if self._is_frozen:
             yield FROZEN
         if conf is not None and conf.errors:
@@ -331,6 +331,7 @@ def complete_place(setup: Setup, place: Place) -> Place:
     # The clause of its thread has the retries, and the scheduler counts attempts in its memory.
     return place._replace(
         queue_figures=watch.figures,
+        server=SERVER,
         groups=groups,
         logs=(setup.log_path, *filter(None, [log]), *setup.config.logs),
         max_attempts=attempts_allowed,

@@ -24,16 +24,19 @@ def figures_of(exim: EximServer, state: Path, counts: QueueCounts | None) -> Who
 
 
 def test_no_daemon_is_a_warning(exim: EximServer, state: Path) -> None:
-    """Without a daemon the warning has the number of waiting messages; with one, its PID and the
-    time between queue runs are shown."""
+    """Without a daemon it is stopped; with one, its PID and the time between queue runs are
+    shown."""
     without = figures_of(exim, state, QueueCounts(waiting=12))
     pid = exim.start("17m")
     running = figures_of(exim, state, None)
 
-    assert without.warnings == ("no Exim daemon runs, 12 messages waiting",)
+    assert without.server is not None and running.server is not None
+    assert without.server.describe(12, 0.0) == "no Exim daemon runs: 12 wait"
+    assert without.warnings == ()
     assert without.has_worker is False
     assert running.warnings == ()
-    assert running.workers == (pid,)
+    assert running.server.describe(None, 0.0) == f"Exim delivers: running, PID {pid}"
+    assert running.workers == ()  # it is behind a prefix: the PID is none of this host
     assert dict(running.rows)["queue run"] == "every 17m"
     assert dict(running.rows)["frozen"] == "? (not listed yet)"
 
@@ -43,7 +46,8 @@ def test_a_daemon_is_found_without_its_pid_file(exim: EximServer, state: Path) -
     pid = exim.start()
     (exim.spool / "exim.pid").unlink()
 
-    assert pid in figures_of(exim, state, None).workers
+    server = figures_of(exim, state, None).server
+    assert server is not None and server.pid == pid
 
 
 def test_settings_and_logs_are_warnings(exim: EximServer, state: Path) -> None:
@@ -184,7 +188,7 @@ def test_a_new_listing_is_shown_while_facts_of_the_host_are_current(
         calls.append(1)
         return find_exim(setup)
 
-    watch = facts.EximWatch(find, listing)
+    watch = facts.watch_exim(find, listing)
     assert dict(watch.figures().rows)["frozen"] == "? (not listed yet)"
     listing.counts = QueueCounts(frozen=3, bounces=1)
 

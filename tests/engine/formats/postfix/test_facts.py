@@ -1,138 +1,296 @@
-"""Facts, warnings and findings about an instance: what a listing and the settings show."""
+"""Facts and warnings about a real instance, and what the doctor finds there."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
-from engine.doctor.finding import Grade
-from engine.formats.postfix.facts import (
-    LastListing,
-    ListingFacts,
-    PostfixWatch,
-    check_instance,
-    listing_warnings,
-    read_figures,
-    setting_warnings,
-    space_warnings,
-)
-from engine.formats.postfix.instance import SETTING_NAMES, open_instance
-from engine.formats.postfix.marks import Marks
-from engine.formats.postfix.server import PostfixServer
-from engine.model import Move, State, Task
-from engine.programs.mail_store import MailStore
+from engine.config.queue_config import Config
+from engine.formats.base.format import Setup
+from engine.formats.known_formats import setup_for
+from engine.formats.postfix import facts
+from engine.formats.postfix.facts import ListingCounts, count_listing, count_marks
+from engine.formats.postfix.instance import SETTING_NAMES, Instance, open_instance
+from engine.formats.postfix.marks import Mark
+from engine.model import Move, State
+from engine.places.place import WholeQueueFigures
+from engine.programs.prefix import HERE
+from engine.programs.server_watch import LogEnd, ServerProcess
 from engine.verbs import with_state
-from tests.postfix_server import PostfixInstance, running_instance
+from tests.postfix_server import SINK_DOMAIN, PostfixInstance, new_instance, running_instance
+from tests.smtp_server import Server
+from tests.store_contents import found, tasks_in
 
-SETTINGS = dict.fromkeys(SETTING_NAMES, "") | {"qmgr_message_active_limit": "20000"}
-QUIET = ListingFacts(is_running=True)
+EMPTY = dict.fromkeys(facts.QUEUES.values(), 0)
+QUIET = ListingCounts(EMPTY)
+SETTINGS = dict.fromkeys(SETTING_NAMES, "0") | {
+    "qmgr_message_active_limit": "20000",
+    "defer_transports": "",
+}
+NOW = 1_795_900_000.0
+DAY = 86_400.0
 
 
 @pytest.fixture(scope="module")
-def postfix() -> Iterator[PostfixInstance]:
+def started() -> Iterator[PostfixInstance]:
     """An instance that runs."""
     with running_instance() as instance:
         yield instance
 
 
+@pytest.fixture
+def postfix(started: PostfixInstance) -> Iterator[PostfixInstance]:
+    """The same, without a message."""
+    started.clear()
+    yield started
+    started.clear()
+
+
+def setup_of(postfix: PostfixInstance) -> Setup:
+    """The setup of its place, with our files in its folder."""
+    return setup_for(Config(), str(postfix.config), {})._replace(state_folder=str(postfix.marks))
+
+
+def listed(setup: Setup) -> ListingCounts:
+    """The counts of a listing of the place."""
+    with closing(setup.open_store()) as store:
+        store.count_tasks()
+    counts: ListingCounts = setup.settings.counts
+    return counts
+
+
+def figures_of(postfix: PostfixInstance, now: float | None = None) -> WholeQueueFigures:
+    """The facts of this moment, after a listing."""
+    counts = listed(setup_of(postfix))
+    return figures_by(open_instance(str(postfix.config)), counts, now or time.time())
+
+
+def figures_by(instance: Instance, counts: ListingCounts, now: float) -> WholeQueueFigures:
+    """The facts of a moment."""
+    return facts.describe_facts(instance, facts.read_host(instance, counts, now), counts, now)
+
+
+def instance_of(**settings: str) -> Instance:
+    """An instance of which only the settings are used."""
+    return Instance("/etc/mta", HERE, "/usr/sbin/", SETTINGS | settings, uid=0, device=None)
+
+
 @pytest.mark.parametrize(
-    ("facts", "warning"),
+    ("counts", "warning"),
     [
         (QUIET, ""),
         (
-            QUIET._replace(is_running=False, waiting=3, warnings=("it is down",)),
-            "Postfix is stopped, 3 messages waiting: postfix start",
+            QUIET._replace(queues=EMPTY | {"incoming": 1001}),
+            "1,001 incoming: the queue manager is the bottleneck",
+        ),
+        (QUIET._replace(queues=EMPTY | {"incoming": 1000, "active": 19_999}), ""),
+        (
+            QUIET._replace(queues=EMPTY | {"active": 20_000}),
+            "active queue full: 20,000 of 20,000, new mail waits too",
         ),
         (
-            QUIET._replace(incoming=1001, active=5),
-            "the queue manager is behind: incoming 1,001, active 5",
+            QUIET._replace(suspended=3, destinations=tuple((f"d{n}.test", 1) for n in range(5))),
+            "suspended, 3 messages: d0.test, d1.test, d2.test and 2 more",
         ),
-        (QUIET._replace(incoming=1000, active=19_999), ""),
-        (
-            QUIET._replace(active=20_000),
-            "the queue manager is behind: incoming 0, active 20,000",
-        ),
-        (
-            QUIET._replace(suspended=2),
-            "2 messages for destinations that Postfix has stopped to ask: see their reasons",
-        ),
-        (
-            QUIET._replace(corrupt=("corrupt/4EBEB2DA019",)),
-            "1 damaged file in queue corrupt: corrupt/4EBEB2DA019",
-        ),
-        (
-            QUIET._replace(delivered=1),
-            "1 message on hold delivered before: L lets Postfix remove them",
-        ),
+        (QUIET._replace(delivered=1), "1 message delivered while held: L lets Postfix remove it"),
         (QUIET._replace(held_pids=("26872",)), "held, but in delivery: PID 26872 goes on"),
-        (QUIET._replace(overdue=4), "4 messages in the trash past 24h: expunge them"),
         (
-            QUIET._replace(lost=1),
-            "1 purged message released or deleted by another operator: not in the trash",
+            QUIET._replace(trashed_at=(NOW - DAY - 1, NOW - DAY + 60)),
+            "1 message in the trash for over 24h: expunge it",
         ),
+        (
+            QUIET._replace(released_at=(NOW - 151, NOW - 149)),
+            "1 purged message released or deleted by another operator",
+        ),
+        (QUIET._replace(damaged=("4EBEB2DA019",)), "corrupt: 4EBEB2DA019"),
         (QUIET._replace(warnings=("main.cf:\x1b[31m twice",)), "main.cf:\ufffd[31m twice"),
+        (QUIET._replace(warnings=("Mail system is down",)), ""),
     ],
 )
-def test_each_fact_of_a_listing_has_its_warning(facts: ListingFacts, warning: str) -> None:
+def test_each_fact_of_a_listing_has_its_warning(counts: ListingCounts, warning: str) -> None:
     """A quiet listing has none."""
-    assert [*listing_warnings(facts, SETTINGS)] == ([warning] if warning else [])
+    warnings = [*facts.count_warnings(instance_of(), counts, NOW)]
+
+    assert warnings == ([warning] if warning else [])
 
 
-def test_settings_by_which_mail_waits() -> None:
+@pytest.mark.parametrize(
+    ("end", "warning"),
+    [
+        (LogEnd(), ""),
+        (LogEnd(last=NOW - 899), ""),
+        (LogEnd(last=NOW - 1020), "queue manager silent for 17m, mail is due"),
+        (LogEnd(since=NOW - 899), ""),
+        (LogEnd(since=NOW - 1020), "queue manager silent for 17m+, mail is due"),
+        (LogEnd(problem="tail: no"), "log unreadable: tail: no"),
+    ],
+)
+def test_a_silent_queue_manager_is_a_warning(end: LogEnd, warning: str) -> None:
+    """It is silent by its last line, or as long as the log goes back."""
+    assert [*facts.silence_warnings(end, NOW)] == ([warning] if warning else [])
+
+
+def test_settings_by_which_mail_stays() -> None:
     """They are named with their values."""
-    assert [*setting_warnings(SETTINGS)] == []
-    odd = SETTINGS | {"soft_bounce": "yes", "defer_transports": "smtp"}
-    assert [text.partition(":")[0] for text in setting_warnings(odd)] == [
+    names = instance_of(soft_bounce="yes", defer_transports="smtp")
+
+    assert not [*facts.setting_warnings(instance_of())]
+    assert [one.partition(":")[0] for one in facts.setting_warnings(names)] == [
         "soft_bounce = yes",
         "defer_transports = smtp",
     ]
 
 
-def test_a_listing_is_counted(postfix: PostfixInstance) -> None:
-    """The facts of a listing have the number of messages in each place, and of marks that no
-    message has any more."""
-    listing, now = LastListing(), [time.time()]
-    marks = Marks(str(postfix.marks))
-    instance = open_instance(str(postfix.config))
-    server = PostfixServer(instance, marks, lambda: now[0], listing.keep)
-    before = read_figures(instance, listing.facts)
-    assert ("master", "? (not listed yet)") in before.rows and before.has_worker is None
+def test_domains_of_suspended_destinations_are_counted() -> None:
+    """A recipient counts whose own reason begins with the words of the queue manager."""
+    reason = '"delay_reason": "delivery temporarily suspended: lost"'
+    records = {
+        "A": b'{"queue_name": "deferred", "recipients": [{"address": "a@X.test", %b},'
+        b' {"address": "b@y.test", "delay_reason": "450 no"}]}' % reason.encode(),
+        "B": b'{"queue_name": "hold", "recipients": []}\n1 2 700',
+    }
+
+    counts = count_listing(records, {"B"})
+
+    assert (counts.suspended, counts.destinations) == (1, (("x.test", 1),))
+    assert (counts.queues["deferred"], counts.queues["hold"], counts.delivered) == (1, 1, 1)
+    assert counts.waiting == 1
+
+
+def test_marks_without_their_message_are_counted() -> None:
+    """A purged message that is not in the trash was released or deleted by another operator."""
+    marks = {one: Mark(one, "", "", "deferred", at=at, who="") for one, at in (("A", 1), ("B", 2))}
+
+    assert count_marks(marks, {"A"}) == ((1,), (2,))
+
+
+def test_a_running_instance_has_its_pid_and_start(postfix: PostfixInstance) -> None:
+    """Its master process is named with its start, and the waiting messages by queue."""
+    postfix.deferred(2)
+    figures = figures_of(postfix)
+
+    server = figures.server
+    assert server is not None and server.is_running and server.since is not None
+    pid = int((postfix.queue / "pid/master.pid").read_text())
+    assert (server.pid, figures.workers, figures.has_worker) == (pid, (pid,), True)
+    assert 0 <= time.time() - server.since < 3600
+    assert server.describe(None, time.time()).startswith(
+        f"Postfix delivers: running, PID {pid}, since "
+    )
+    assert dict(figures.rows)["queues"] == "deferred 2"
+    assert [one.partition(" ")[0] for one in figures.warnings] == ["defer_transports"]
+
+
+def test_a_stopped_instance_is_known_without_its_programs(postfix: PostfixInstance) -> None:
+    """Once it is stopped, its old PID file proves that; the listing shows it without that file."""
+    postfix.deferred(2)
+    instance, state = open_instance(str(postfix.config)), setup_of(postfix)
+    before = postfix.server().fingerprint()
+    postfix.stop()
+    try:
+        stopped = figures_of(postfix)
+        by_listing = facts.server_state(ServerProcess(), listed(state))
+        assert postfix.server().fingerprint() != before
+    finally:
+        postfix.start()
+
+    assert by_listing.is_running is False
+    assert stopped.server is not None and stopped.workers == ()
+    assert stopped.server.describe(2, 0.0) == "Postfix is stopped: 2 wait"
+    assert facts.server_state(facts.find_master(instance), None).is_running
+
+
+def test_trash_held_and_corrupt_messages_are_warned_of(postfix: PostfixInstance) -> None:
+    """What is in the trash for a day, what another operator has released, and a damaged file."""
     ids = postfix.deferred(4)
-    with closing(MailStore(server, lambda: now[0])) as store:
-        tasks = [*{t.id: t for t in store.scan() if isinstance(t, Task)}.values()]
-        moves = [Move(task, with_state(task, State.TRASH)) for task in tasks if task.id != ids[0]]
+    setup = setup_of(postfix)
+    with closing(setup.open_store()) as store:
+        tasks = [found(store, ident) for ident in ids[:3]]
+        moves = [Move(task, with_state(task, State.TRASH)) for task in tasks]
         assert [outcome.error for outcome in store.swap_all(moves)] == [None] * 3
-        postfix.run("postsuper", "-d", ids[1])
-        now[0] += 90_000
-        store.count_tasks()
-    assert listing.facts == ListingFacts(is_running=True, waiting=1, trashed=2, overdue=2, lost=1)
-    figures = PostfixWatch(lambda: instance, listing).figures()
-    assert figures.has_worker and len(figures.workers) == 1
-    assert dict(figures.rows)["master"] == f"PID {figures.workers[0]}"
-    assert any("released or deleted" in text for text in figures.warnings)
+    postfix.run("postsuper", "-d", ids[0])
+    postfix.run("postsuper", "-H", ids[1])
+    (path,) = postfix.queue.glob(f"deferred/*/{ids[3]}")
+    path.rename(postfix.queue / "corrupt" / ids[3])
+    warnings = figures_of(postfix, time.time() + DAY + 60).warnings
+
+    assert "1 message in the trash for over 24h: expunge it" in warnings
+    assert "2 purged messages released or deleted by another operator" in warnings
+    assert f"corrupt: {ids[3]}" in warnings
+    (postfix.queue / "corrupt" / ids[3]).unlink()
 
 
-def test_the_doctor_shows_rights_and_settings(postfix: PostfixInstance) -> None:
-    """Each check has a line; without root, the line for sudoers is there."""
+def test_suspended_destinations_are_named() -> None:
+    """Destinations that the queue manager has stopped to ask are counted and named."""
+    with new_instance() as instance:
+        instance.configure("defer_transports =\ninitial_destination_concurrency = 1\n")
+        instance.start()  # nothing listens at the port of the sink
+        ids = instance.send(5, domain=SINK_DOMAIN)
+        instance.await_queue(ids, "deferred")
+        figures = figures_of(instance)
+
+    suspended = dict(figures.rows)["suspended"]
+    assert suspended.endswith(f": {SINK_DOMAIN}")
+    assert f"suspended, {suspended}" in figures.warnings
+
+
+def test_a_message_delivered_while_held_is_warned_of(postfix: PostfixInstance) -> None:
+    """A message that was put on hold during its delivery, and delivered, waits for its release."""
+    with Server(port=postfix.sink_port) as sink:
+        go_on, usual = threading.Event(), sink.came
+
+        def came(mail: object, accepted: bool) -> None:
+            go_on.wait(60)
+            usual(mail, accepted)  # type: ignore[arg-type]
+
+        sink.came = came  # type: ignore[method-assign]
+        (ident,) = postfix.send(1, domain=SINK_DOMAIN)
+        with closing(postfix.store()) as store:
+            while found(store, ident).word != "delivering":
+                continue
+            postfix.run("postsuper", "-h", ident)
+            go_on.set()
+            while tasks_in(store)[ident].word != "delivered":
+                continue
+
+    warnings = figures_of(postfix).warnings
+    assert "1 message delivered while held: L lets Postfix remove it" in warnings
+
+
+def test_silence_is_found_in_the_log(postfix: PostfixInstance, tmp_path: Path) -> None:
+    """The last line of the queue manager is found in its own log; without a file, the reason."""
+    (ident,) = postfix.deferred(1)
     instance = open_instance(str(postfix.config))
-    found = dict(check_instance(instance, QUIET))
-    assert set(found) == {"postfix", "rights", "next attempts", "queue", "settings", "disk", "ids"}
-    assert found["settings"].grade is Grade.WARN  # the test has defer_transports
-    assert found["rights"].grade is found["queue"].grade is Grade.OK
-    blind = QUIET._replace(is_running=False, has_times=False, can_look=False)
-    found = dict(check_instance(instance._replace(uid=1000), blind))
-    assert found["rights"].grade is found["next attempts"].grade is Grade.HIDDEN
-    assert "NOPASSWD: /usr/sbin/postqueue" in found["rights"].fix
-    assert found["queue"].grade is Grade.BAD
+    end = facts.log_end(instance)
+    assert end.last is not None and abs(time.time() - end.last) < 3600
+    (path,) = postfix.queue.glob(f"deferred/*/{ident}")
+    later = path.stat().st_mtime + 1300
+    warnings = figures_by(instance, listed(setup_of(postfix)), later).warnings
+    assert any(one.startswith("queue manager silent for") for one in warnings)
+
+    gone = instance._replace(settings={**instance.settings, "maillog_file": f"{tmp_path}/none"})
+    assert "No such file" in facts.log_end(gone).problem
 
 
 def test_little_space_is_a_warning(postfix: PostfixInstance) -> None:
     """Less than 1.5 times what Postfix needs to take mail is reported, with both numbers."""
     instance = open_instance(str(postfix.config))
-    assert not [*space_warnings(instance)]
-    huge = instance._replace(settings={**instance.settings, "queue_minfree": str(1 << 60)})
-    (text,) = space_warnings(huge)
-    assert "free for the queue: below" in text
+    assert not [*facts.space_warnings(instance)]
+    for name in ("queue_minfree", "message_size_limit"):
+        huge = instance._replace(settings={**instance.settings, name: str(1 << 60)})
+        (text,) = facts.space_warnings(huge)
+        assert "free for the queue: below 1.7 EB mail is refused" in text
+
+
+def test_facts_write_nothing_into_the_mail_log(postfix: PostfixInstance) -> None:
+    """Facts and listings add no line to the log of the server."""
+    postfix.deferred(1)
+    before = postfix.log()
+    figures_of(postfix)
+
+    assert postfix.log() == before

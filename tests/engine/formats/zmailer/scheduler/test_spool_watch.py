@@ -191,7 +191,8 @@ def test_of_a_stopped_spool_only_what_is_known_is_shown(spool: Spool) -> None:
 
     assert dict(watch.figures().rows)["scheduler"] == "not running"
     assert watch.figures().has_worker is False
-    assert watch.figures().warnings == (watch.obstacle("smtp"),)
+    server = watch.figures().server
+    assert server is not None and server.describe(3, 0.0) == "no scheduler is running: 3 wait"
     assert watch.obstacle("smtp") == "no scheduler is running: its agents deliver"
     (facts,) = watch.facts(["smtp/b.test"]).values()
     assert (facts.ring, facts.agents, facts.wakeup) == ("smtp/*", None, None)

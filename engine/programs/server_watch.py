@@ -1,0 +1,166 @@
+"""Facts about one mail server for the console: read at most every few seconds, by programs that
+change nothing; what its last listing has shown; its process, its disk and its log."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from engine.logs.log_line import parse_log_line
+from engine.programs.mail_log import MailLog
+from engine.programs.prefix import Prefix
+from engine.store import Unavailable
+from engine.text.safe import safe_line
+
+HERE_SECONDS, FAR_SECONDS, SETTINGS_SECONDS = 20.0, 60.0, 600.0
+"""Seconds for which facts of this host are current, those behind a prefix, and the settings."""
+TAIL_BYTES, TAIL_LINES = 1 << 20, 4000
+"""What is read of the end of a log, of a file or of the journal."""
+
+Counts = TypeVar("Counts")
+Figures = TypeVar("Figures")
+Host = TypeVar("Host")
+
+
+class LastCounts(Generic[Counts]):
+    """What the last listing of a place in this process has shown; one thread sets it at a time."""
+
+    def __init__(self) -> None:
+        self.counts: Counts | None = None
+        self.at: float | None = None
+        """Epoch seconds UTC of that listing, or of a later one that was the same."""
+
+    def note(self, now: float) -> None:
+        """Note the time of a listing."""
+        self.at = now
+
+
+class ReachedServer(Protocol):
+    """A server whose programs are run through a prefix."""
+
+    @property
+    def prefix(self) -> Prefix:
+        """The prefix of its programs; without words here."""
+        ...
+
+
+Server = TypeVar("Server", bound=ReachedServer)
+
+
+class ServerWatch(Generic[Server, Host, Figures]):
+    """Facts about one server, from any thread: its settings, its host, and the last listing."""
+
+    def __init__(
+        self,
+        open_server: Callable[[], Server],
+        read_host: Callable[[Server], Host],
+        describe: Callable[[Server, Host], Figures],
+        *,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`open_server` finds the server and its settings, `read_host` runs programs of its host,
+        and `describe` runs none: it is called each time."""
+        self._open, self._read, self._describe = open_server, read_host, describe
+        self._steady = steady
+        self._server: Server | None = None
+        self._host: Host | None = None
+        self._server_due = self._host_due = float("-inf")
+
+    def figures(self) -> Figures:
+        """The facts and warnings.
+
+        Raises:
+            Unavailable: the server cannot be found.
+        """
+        now, server, host = self._steady(), self._server, self._host
+        if server is None or now >= self._server_due:
+            server = self._server = self._open()
+            self._server_due = now + SETTINGS_SECONDS
+        if host is None or now >= self._host_due:
+            host = self._host = self._read(server)
+            self._host_due = self._steady() + (FAR_SECONDS if server.prefix.words else HERE_SECONDS)
+        return self._describe(server, host)
+
+
+class ServerProcess(NamedTuple):
+    """The main process of a server, as its PID file and /proc show it."""
+
+    pid: int | None = None
+    since: float | None = None
+    """Epoch seconds UTC of its start."""
+    is_running: bool | None = None
+    """None: unknown."""
+    why: str = ""
+    """Why it is unknown."""
+
+
+def find_process(prefix: Prefix, pid_file: str, name: str) -> ServerProcess:
+    """The process that a PID file names, if its program has this name (proc_pid_stat(5))."""
+    try:
+        lines, end = prefix.run(("cat", pid_file))
+        if end.status or prefix.why_failed(end):
+            if b": No such file or directory" in end.errors:
+                return ServerProcess(is_running=False)
+            return ServerProcess(why=prefix.why_failed(end) or end.last_error)
+        text = b"".join(lines[:1]).strip().decode("ascii", "replace")
+        if not text.isdecimal():
+            return ServerProcess(is_running=False)
+        own, path = "/proc/self/stat", f"/proc/{text}/stat"
+        lines, end = prefix.run(("cat", own, path, "/proc/stat"))
+    except Unavailable as error:
+        return ServerProcess(why=str(error))
+    if not lines or not lines[0].partition(b" ")[0].isdigit() or prefix.why_failed(end):
+        return ServerProcess(why=prefix.why_failed(end) or "/proc cannot be read")
+    head, _, rest = lines[1].rpartition(b")") if len(lines) > 1 else (b"", b"", b"")
+    fields, since = rest.split(), None
+    if head != f"{text} ({name}".encode() or fields[:1] in ([b"Z"], [b"X"]):
+        return ServerProcess(is_running=False)
+    boot = next((line[6:] for line in lines if line.startswith(b"btime ")), b"")
+    if len(fields) > 19 and fields[19].isdigit() and boot.isdigit():
+        since = int(boot) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return ServerProcess(int(text), since, is_running=True)
+
+
+def count_free_bytes(prefix: Prefix, folder: str) -> int | None:
+    """The free bytes of the disk that has a folder, by df(1); None if unknown."""
+    try:
+        lines, end = prefix.run(("df", "-Pk", folder))
+    except Unavailable:
+        return None
+    fields = lines[-1].split() if len(lines) > 1 and not end.status else []
+    return int(fields[3]) * 1024 if len(fields) >= 4 and fields[3].isdigit() else None
+
+
+class LogEnd(NamedTuple):
+    """The end of a log."""
+
+    last: float | None = None
+    """Epoch seconds UTC of the last line of a program; None if none is there."""
+    since: float | None = None
+    """Epoch seconds UTC of the first line that was read."""
+    problem: str = ""
+    """Why it cannot be read."""
+
+
+def read_log_end(log: MailLog, program: str) -> LogEnd:
+    """The last line of a program (`postlog/name`) in the last `TAIL_BYTES` of a log."""
+    journal = (*log.journal, "-n", f"{TAIL_LINES}")
+    tails = [("tail", "-c", f"{TAIL_BYTES}", path) for path in log.paths]
+    problem = "no log is known"
+    for argv in [*tails, *([journal] * bool(log.journal))]:
+        try:
+            lines, end = log.prefix.run(argv)
+        except Unavailable as error:
+            problem = str(error)
+            continue
+        if end.status or log.prefix.why_failed(end):
+            problem = log.prefix.why_failed(end) or safe_line(end.last_error)
+            continue
+        head = f" {program}[".encode()
+        named = next((line for line in reversed(lines) if head in line.partition(b"]: ")[0]), None)
+        times = (parse_log_line(line, "", None, None).when for line in lines[1:])
+        last = None if named is None else parse_log_line(named, "", None, None).when
+        return LogEnd(last, next((when for when in times if when is not None), None))
+    return LogEnd(problem=problem)

@@ -1,0 +1,87 @@
+"""What the doctor finds at a real Postfix place."""
+
+from __future__ import annotations
+
+import pwd
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.config.queue_config import Config
+from engine.doctor.finding import Finding, Grade
+from engine.formats.known_formats import setup_for
+from engine.formats.postfix.place import check_place
+from tests.postfix_server import PostfixInstance, new_instance, running_instance
+
+
+@pytest.fixture(scope="module")
+def postfix() -> Iterator[PostfixInstance]:
+    """An instance that runs."""
+    with running_instance() as instance:
+        yield instance
+
+
+NOT_ROOT = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
+
+
+def findings(postfix: PostfixInstance, via: tuple[str, ...] = ()) -> dict[str, list[Finding]]:
+    """The findings by check, here or through a prefix."""
+    config = Config()._replace(via={"mx": via} if via else {})
+    place = f"postfix://mx{postfix.config}" if via else str(postfix.config)
+    setup = setup_for(config, place, {})._replace(state_folder=str(postfix.marks))
+    found: dict[str, list[Finding]] = {}
+    for name, finding in check_place(setup):
+        found.setdefault(name, []).append(finding)
+    return found
+
+
+def test_an_instance_that_runs(postfix: PostfixInstance) -> None:
+    """Each check has a line; only the setting of the test is warned of."""
+    (ident,) = postfix.deferred(1)
+    found = findings(postfix)
+
+    names = "program files running rights corrupt settings log disk"
+    assert [*found] == names.split()
+    worse = {name for name, all_ in found.items() for one in all_ if one.grade is not Grade.OK}
+    assert worse == {"settings"}
+    assert found["settings"][0].problem.startswith("defer_transports = smtp")
+    assert "-X defer_transports" in found["settings"][0].fix
+    assert "running, PID" in found["running"][0].problem
+    assert any("short ids" in one.problem for one in found["settings"])
+
+    (path,) = postfix.queue.glob(f"deferred/*/{ident}")
+    damaged = postfix.queue / "corrupt" / ident
+    path.rename(damaged)
+    (corrupt,) = findings(postfix)["corrupt"]
+    damaged.unlink()
+    assert corrupt.grade is Grade.BAD and ident in corrupt.problem
+
+
+def test_a_user_who_is_not_root_gets_the_line_for_sudo(postfix: PostfixInstance) -> None:
+    """What he may not run is named, with what is unknown without it."""
+    found = findings(postfix, NOT_ROOT)
+
+    (rights,) = found["rights"]
+    assert rights.grade is Grade.BAD and "may not list" in rights.problem
+    user = pwd.getpwuid(65534).pw_name
+    assert f"{user} ALL=(root) NOPASSWD: /usr/sbin/postqueue" in rights.fix
+    (running,) = found["running"]
+    assert running.grade is Grade.HIDDEN and "Permission denied" in running.problem
+    assert [one.grade for one in found["prefix"]] == [Grade.OK, Grade.OK]
+
+
+def test_a_stopped_instance_whose_files_others_may_write(tmp_path: Path) -> None:
+    """It is stopped, and a prefix shows that others than root could run programs as root by it."""
+    with new_instance() as postfix:
+        (postfix.config / "master.cf").chmod(0o664)
+        found = findings(postfix, ("env",))
+        here = findings(postfix)
+
+    (running,) = found["running"]
+    assert (running.grade, running.problem) == (Grade.BAD, "Postfix is stopped")
+    assert running.fix == f"postfix -c {postfix.config} start"
+    (file,) = found["files"]
+    assert file.grade is Grade.BAD and file.fix.startswith("chown root ")
+    (program,) = here["program"]  # without a prefix it is not used at all
+    assert "not used as root" in program.problem

@@ -1,0 +1,51 @@
+"""A Postfix place: what this process shares of it, its next tries, its log."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+
+import pytest
+
+from engine.config.queue_config import Config
+from engine.formats.known_formats import setup_for
+from engine.formats.postfix.place import complete_place, describe_next_tries
+from engine.model import Task
+from engine.places.place import Place
+from engine.store import Unavailable
+from tests.postfix_server import running_instance
+
+
+def test_next_tries_listings_and_figures_of_a_place() -> None:
+    """The next try has the time of the file and of the queue run behind it; of a stopped server it
+    has none. The age of the last listing and its counts are known to the place."""
+    with running_instance() as instance:
+        (ident,) = instance.deferred(1)
+        setup = setup_for(Config(), str(instance.config), {})
+        setup = setup._replace(state_folder=str(instance.marks))
+        place = complete_place(setup, Place("mx", setup.open_store))
+        assert place.listed_at() is None
+        with closing(setup.open_store()) as store:
+            tasks = {task.id: task for task in store.scan() if isinstance(task, Task)}
+        listed_at = place.listed_at()
+        running = describe_next_tries(setup, [*tasks.values()])[ident]
+        assert place.queue_figures is not None
+        figures = place.queue_figures()
+        instance.stop()
+        stopped = describe_next_tries(setup, [*tasks.values()])[ident]
+
+    assert listed_at is not None and abs(time.time() - listed_at) < 3600
+    assert running.startswith("due 20") and running.endswith("(queue run each 300s)")
+    assert stopped == "not before its start: Postfix is stopped"
+    assert dict(figures.rows)["queues"] == "deferred 1"
+    assert place.server == "Postfix" and place.server_logs[0].endswith("/log/mail.log")
+
+
+def test_a_folder_without_an_instance_has_no_facts(tmp_path: object) -> None:
+    """Its figures have the reason, and no path of a log."""
+    setup = setup_for(Config(), f"{tmp_path}", {})
+    place = complete_place(setup, Place("mx", setup.open_store))
+
+    assert place.server_logs == () and place.queue_figures is not None
+    with pytest.raises(Unavailable, match=str(tmp_path)):
+        place.queue_figures()

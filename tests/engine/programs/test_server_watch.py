@@ -1,0 +1,127 @@
+"""Facts about a server: when they are read, and its process, disk and log."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from engine.programs.mail_log import MailLog
+from engine.programs.prefix import HERE, Prefix
+from engine.programs.server_watch import (
+    FAR_SECONDS,
+    HERE_SECONDS,
+    SETTINGS_SECONDS,
+    LogEnd,
+    ServerProcess,
+    ServerWatch,
+    count_free_bytes,
+    find_process,
+    read_log_end,
+)
+
+MISSING = Prefix("gone", ("/nonexistent/program",))
+
+
+class Reached(NamedTuple):
+    """A server behind a prefix."""
+
+    prefix: Prefix
+
+
+@pytest.mark.parametrize(("prefix", "seconds"), [(HERE, HERE_SECONDS), (MISSING, FAR_SECONDS)])
+def test_facts_are_read_again_after_some_seconds(prefix: Prefix, seconds: float) -> None:
+    """The facts of another host are read less often, the settings seldom, and what a listing has
+    shown is described each time."""
+    now, calls = [0.0], list[str]()
+
+    def find() -> Reached:
+        calls.append("open")
+        return Reached(prefix)
+
+    def read(server: Reached) -> float:
+        calls.append("read")
+        return now[0]
+
+    watch = ServerWatch(find, read, lambda server, host: (host, now[0]), steady=lambda: now[0])
+    for moment, read_at in (
+        (0.0, 0.0),
+        (seconds - 1, 0.0),
+        (seconds, seconds),
+        (SETTINGS_SECONDS, SETTINGS_SECONDS),
+    ):
+        now[0] = moment
+        assert watch.figures() == (read_at, moment)
+
+    assert calls == ["open", "read", "read", "open", "read"]
+
+
+def test_a_process_is_found_by_its_pid_file(tmp_path: Path) -> None:
+    """It runs if its program has the name; its start is that of the process."""
+    path, began = tmp_path / "pid", time.time()
+    with subprocess.Popen(["sleep", "60"]) as process:
+        path.write_text(f"   {process.pid}\n")
+        found = find_process(HERE, str(path), "sleep")
+        other = find_process(HERE, str(path), "master")
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        zombie = find_process(HERE, str(path), "sleep")
+
+    assert (found.pid, found.is_running) == (process.pid, True)
+    assert found.since is not None and abs(found.since - began) < 60
+    assert other == zombie == find_process(HERE, str(path), "sleep")
+    assert other == ServerProcess(is_running=False)
+
+
+@pytest.mark.parametrize("text", [None, "", "x\n"])
+def test_without_a_pid_no_process_runs(tmp_path: Path, text: str | None) -> None:
+    """A PID file that is missing, empty or damaged names none."""
+    if text is not None:
+        (tmp_path / "pid").write_text(text)
+
+    assert find_process(HERE, f"{tmp_path}/pid", "master") == ServerProcess(is_running=False)
+
+
+def test_what_cannot_be_read_is_unknown(tmp_path: Path) -> None:
+    """A prefix that fails proves neither that a server runs nor that it does not."""
+    process = find_process(MISSING, f"{tmp_path}/pid", "master")
+
+    assert process.is_running is None and "/nonexistent/program" in process.why
+    assert find_process(HERE, str(tmp_path), "master").why.endswith("Is a directory")
+    assert count_free_bytes(MISSING, str(tmp_path)) is None
+    assert count_free_bytes(HERE, f"{tmp_path}/none") is None
+    assert "/nonexistent/program" in read_log_end(_log(tmp_path / "log", MISSING), "mta/q").problem
+
+
+def test_the_free_bytes_of_a_disk(tmp_path: Path) -> None:
+    """They are those of the file system, in blocks of 1024 bytes."""
+    its = os.statvfs(tmp_path)
+
+    free = count_free_bytes(HERE, str(tmp_path))
+
+    assert free is not None and abs(free - its.f_bavail * its.f_frsize) < 1 << 30
+
+
+def _log(path: Path, prefix: Prefix = HERE) -> MailLog:
+    return MailLog((str(path),), lambda text: None, str.isalnum, re.compile(b"x"), prefix=prefix)
+
+
+def test_the_end_of_a_log(tmp_path: Path) -> None:
+    """The last line of the program is found; without one, since when the log is known."""
+    path = tmp_path / "log"
+    path.write_text(
+        "1767787100.000000 mx1 mta/q[1]: cut\n1767787200.500000 mx1 mta/q[7]: a\n"
+        "1767787260.000000 mx1 mta/smtp[8]: mta/q[7] b\n"
+    )
+
+    assert read_log_end(_log(path), "mta/q") == LogEnd(1767787200.5, 1767787200.5)
+    assert read_log_end(_log(path), "mta/pickup") == LogEnd(None, 1767787200.5)
+    assert read_log_end(_log(tmp_path / "none"), "mta/q").problem.endswith(
+        "No such file or directory"
+    )
+    assert read_log_end(_log(path)._replace(paths=()), "mta/q").problem == "no log is known"
