@@ -350,6 +350,8 @@ class ChangeSource(NamedTuple):
     can_interleave: bool = False
     """True if names can be looked up in the instance of the store whose full scan is running. For a
     name of many tasks it may then yield only those that have changed since it yielded them."""
+    recheck_seconds: float = 0.0
+    """Least seconds between lookups of rows on the screen of which no change was reported."""
 
 
 class AttemptReport(NamedTuple):

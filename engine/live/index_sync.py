@@ -357,7 +357,8 @@ class IndexSync:
         # Even without names, the store re-reads its edges.
         self._look_up(index, near, list(visible))
         cost = time.thread_time() - began
-        self._recheck_due = time.monotonic() + max(RECHECK_SECONDS, RECHECK_COST_FACTOR * cost)
+        rest = max(RECHECK_SECONDS, near.changes.recheck_seconds, RECHECK_COST_FACTOR * cost)
+        self._recheck_due = time.monotonic() + rest
         self._hidden_recheck_due = now + HIDDEN_RECHECK_SECONDS
 
     def _recheck_problems(self, index: Writer, near: ReadableStore) -> None:

@@ -34,6 +34,9 @@ SYNC_COST_FACTOR = 4
 """`engine.live.index_sync` spaces full scans by this multiple of their cost."""
 RESCAN_SECONDS = 600.0
 """Seconds between full scans: `revisions` finds each change in between."""
+RECHECK_FACTOR = 2
+"""Least time between lookups of the rows on the screen, in multiples of `poll_seconds`: each call
+may write a line into the log of the server, and listings find all changes."""
 VERIFIED_SECONDS = 10.0
 """Seconds for which a message counts as looked at just before."""
 NOT_NAMED = "the program did not name it; does it get standard input? (see doctor)"
@@ -146,8 +149,10 @@ class MailStore(Store):
             self._is_listing = False
             self._listed_at = self._steady()
             self._cost = self._listed_at - began
-            cost = COST_FACTOR * self._cost / SYNC_COST_FACTOR
-            self.changes = self.changes._replace(scan_cost=cost)
+            self.changes = self.changes._replace(
+                scan_cost=COST_FACTOR * self._cost / SYNC_COST_FACTOR,
+                recheck_seconds=RECHECK_FACTOR * self._server.poll_seconds,
+            )
             self._copy_facts()
         self._compare(records)
         self._records = records
@@ -335,10 +340,11 @@ class MailStore(Store):
         """Make some changes: one act for all messages with one place and one change."""
         outcomes: dict[int, Outcome] = {}
         groups: dict[tuple[State, State | None, str], list[int]] = {}
-        allowed = dict[int, Task]()
+        allowed, ids = dict[int, Task](), set[str]()
         for number, move in enumerate(batch):
             try:
-                allowed[number] = self._require(move, {task.id for task in allowed.values()})
+                allowed[number] = self._require(move, ids)
+                ids.add(allowed[number].id)
             except StoreError as error:
                 outcomes[number] = Outcome(move, error=error)
         current = self._seen_now([*allowed.values()])

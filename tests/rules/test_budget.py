@@ -111,7 +111,7 @@ LINES = {
     "engine.monitor": 4150,
     "engine.operations": 3200,
     "engine.replay": 1750,
-    "engine.system": 3300,
+    "engine.system": 3350,
     "engine.text": 1450,
     "engine.work": 2100,
     "themes": 50,

@@ -151,6 +151,11 @@ def _sum_of(sender: bytes) -> str:
     return f"{crc32(name):x}"
 
 
+@lru_cache(4096)
+def _sum_of_name(sender: str) -> str:
+    return _sum_of(sender.encode("utf-8", "replace"))
+
+
 _clean_error = lru_cache(1024)(clean_error)
 """Most messages share their reason with others."""
 
@@ -236,12 +241,11 @@ def task_of(
         recipients, queue, sender = fields["recipients"], fields["queue_name"], fields["sender"]
         addresses = tuple([one["address"] for one in recipients])
         "".join(addresses)  # TypeError: one is no text
-        arrival, size = fields["arrival_time"], fields["message_size"]
-        identity = identity_of(arrival, size, len(addresses), sender.encode("utf-8", "replace"))
-        home = QUEUES[queue]
-        first = addresses[0] if addresses else ""
-        group = domain_of(first)
-        error = ""
+        number = len(addresses)
+        arrival, size, home = fields["arrival_time"], fields["message_size"], QUEUES[queue]
+        identity = f"{arrival % ZONE_SECONDS}-{size}-{number}-{_sum_of_name(sender)}"
+        error, first = "", addresses[0] if addresses else ""
+        group = first.rpartition("@")[2].lower() if "@" in first else ""
         for one in recipients:
             if "delay_reason" in one:
                 error = _clean_error(one["delay_reason"])
@@ -275,11 +279,11 @@ def task_of(
             float(arrival),
             "",
             group,
-            word_of(state, queue, recipients=len(addresses), is_busy=bool(detail)),
+            word_of(state, queue, recipients=number, is_busy=bool(detail)),
             due,
             None,
             0,
-            count_recipients(len(addresses)),
+            "1 recipient" if number == 1 else count_recipients(number),
             first,
             "",
             "<>" if sender == NULL_SENDER else sender,
@@ -365,8 +369,8 @@ class Envelope(NamedTuple):
     @property
     def attributes(self) -> dict[str, str]:
         """The named attributes; of several with a name, the first."""
-        pairs = (value.partition("=") for value in self.values(b"named_attribute")[::-1])
-        return {name: value for name, _, value in pairs}
+        text = b"\n".join(self.fields.get(b"named_attribute", ())[::-1]).decode("utf-8", "replace")
+        return {name: value for name, _, value in (row.partition("=") for row in text.split("\n"))}
 
     @property
     def image(self) -> bytes:

@@ -806,6 +806,44 @@ async def test_a_scan_that_cost_the_server_much_is_not_soon_repeated(is_costly: 
     assert (len(scans) == 1) is is_costly
 
 
+@pytest.mark.parametrize("seconds", [0.0, 1000.0])
+async def test_a_store_says_how_often_the_screen_is_read_again(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call of a mail server's program may write into its log: rows of which no change was
+    reported are looked up no more often than the store allows."""
+    monkeypatch.setattr(index_sync, "RECHECK_SECONDS", 0.0)
+    monkeypatch.setattr(index_sync, "RECHECK_COST_FACTOR", 0.0)
+    rechecks: list[None] = []
+    news: SimpleQueue[Collection[str] | None] = SimpleQueue()
+    looked_up: SimpleQueue[str] = SimpleQueue()
+
+    class ServerStore(MemoryStore):
+        def scan(
+            self, touched: Collection[str] | None = None
+        ) -> Iterator[Task | Missing | Problem]:
+            yield from super().scan(touched)
+            if touched is not None and not touched:  # nothing is shown
+                rechecks.append(None)
+            for name in touched or ():
+                looked_up.put(name)
+
+    def opened() -> Store:
+        store = ServerStore()
+        store.changes = ChangeSource(
+            wait=lambda left: news.get() if left else (), recheck_seconds=seconds
+        )
+        return store
+
+    async with inspecting(opened) as inspector:
+        await until(inspector, is_complete)
+        for change in ({f"task {n}"} for n in range(9)):
+            news.put(change)
+            assert await asyncio.to_thread(looked_up.get, timeout=PATIENCE) in change
+    news.put(())
+    assert (len(rechecks) <= 1) is (seconds > 0.0)
+
+
 async def test_a_comparison_that_cost_the_server_much_is_not_soon_repeated() -> None:
     """The revisions of all tasks are compared after a change without a name, and again only after a
     multiple of the time that it kept the server busy."""

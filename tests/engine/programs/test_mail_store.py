@@ -235,6 +235,7 @@ def test_no_listing_is_run_before_its_time() -> None:
     store = opened(server, clock)
     assert len(tasks(store)) == 3
     assert store.changes.scan_cost * 4 == COST_FACTOR * 2.0
+    assert store.changes.recheck_seconds == 2 * server.poll_seconds
     server.calls.clear()
     del server.mails["M0000"]
     server.unreached, server.unsure = {"M0001"}, {"M0002"}

@@ -94,6 +94,7 @@ def test_bytes_of_a_line_stay_as_they_are() -> None:
 def test_a_line_that_is_too_long_is_skipped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is skipped to its end, also the last one; a line of exactly the limit is read."""
     monkeypatch.setattr(runner, "MAX_LINE_BYTES", 100_000)
+    monkeypatch.setattr(runner, "_READ_BYTES", 1 << 16)  # as always, less than a line may have
     full, long = b"x" * 100_000, b"x" * 100_001
     text = b"\n".join((b"1", long, full, b"y" * 3_000_000, b"5", long))
     lines, end = run_program(["cat"], text)

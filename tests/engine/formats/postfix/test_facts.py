@@ -105,7 +105,8 @@ def instance_of(**settings: str) -> Instance:
         ),
         (
             QUIET._replace(released_at=(NOW - 151, NOW - 149)),
-            "1 purged message not in the trash any more: released, deleted, delivered, or never held",
+            "1 purged message not in the trash any more: released, deleted, delivered, "
+            "or never held",
         ),
         (QUIET._replace(damaged=("4EBEB2DA019",)), "corrupt: 4EBEB2DA019"),
         (QUIET._replace(warnings=("main.cf:\x1b[31m twice",)), "main.cf:\ufffd[31m twice"),
