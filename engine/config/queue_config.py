@@ -152,7 +152,7 @@ def _via_quoting(value: object, at: ConfigLocation) -> dict[str, int]:
     if not isinstance(value, dict):
         raise at.wrong_value("a mapping like {NAME: 1}", value)
     for name, times in value.items():
-        if isinstance(times, bool) or times not in (0, 1, 2):
+        if type(times) is not int or times not in (0, 1, 2):
             raise at.at_key(name).wrong_value("0, 1 or 2", times)
     return value
 

@@ -137,9 +137,13 @@ JOURNAL = ("journalctl", "-a", "--no-pager", "-q", "-o", "short-unix", "SYSLOG_F
 
 def parse_event(log: MailLog, raw: bytes, latest: float | None = None) -> MailEvent | None:
     """The event of a line, with its time; `latest` as for `engine.logs.log_line.parse_head`."""
-    line = parse_log_line(raw, "", None, latest)
+    line = parse_log_line(raw[:MAX_LINE_BYTES], "", None, latest)
     event = log.parse(line.text)
     return None if event is None else event._replace(when=line.when)
+
+
+MAX_LINE_BYTES = 16 << 10
+"""Bytes of a line of a mail log that are parsed; servers write at most half as many."""
 
 
 class OpenMailLog:
@@ -395,6 +399,8 @@ class MailFacts:
         begin = max(0, at - 1)  # the line feed before the first line
         while begin < file.size:
             data = file.read(begin, _CHUNK_BYTES)
+            if not data:
+                return at  # emptied since its size was read: the next look begins it again
             end = data.rfind(b"\n")
             if end <= 0 and begin + len(data) < file.size:
                 begin += len(data)  # one line of more than a chunk
@@ -410,7 +416,9 @@ class MailFacts:
         """Keep the last line with each fact of each message in some whole lines, without the line
         feed at their end."""
         reasons, accounts, untried = self._reasons, self._accounts, self._log.untried
-        for match in self._log.facts.finditer(data):
+        at = 0
+        while (match := self._log.facts.search(data, at)) is not None:
+            at = match.end() - data.endswith(b"\n", 0, match.end())  # with it the next line begins
             id, kind = match["id"].decode(), match.lastgroup
             named.add(id)
             if kind == "end":

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from engine.logs.log_file import NO_TIME, LogFile
 from engine.logs.log_line import parse_log_line
 from engine.logs.merged_log import find_offset, key_of
-from engine.programs.mail_log import MailEvent, MailLog, OpenMailLog
+from engine.programs.mail_log import MAX_LINE_BYTES, MailEvent, MailLog, OpenMailLog
 from engine.text import safe_regex
 
 MAX_MESSAGES = 1000
@@ -233,7 +233,7 @@ class _TrailSearch:
         return new
 
     def _add(self, at: int, raw: bytes, latest: float, new: set[str], is_search: bool) -> None:
-        line = parse_log_line(raw, "", None, latest)
+        line = parse_log_line(raw[:MAX_LINE_BYTES], "", None, latest)
         event = self._log.parse(line.text)
         if event is None or at in self._lines:
             return

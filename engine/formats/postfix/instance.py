@@ -124,7 +124,9 @@ class Instance(NamedTuple):
             engine.store.Unavailable: it cannot be started.
         """
         stdin = "".join(f"{ident}\n" for ident in ids).encode()
-        return self.prefix.run(self._words(program, words), stdin, total_seconds=ACT_SECONDS)[1]
+        return self.prefix.run(
+            self._words(program, words), stdin, idle_seconds=ACT_SECONDS, total_seconds=ACT_SECONDS
+        )[1]
 
     def why_failed(self, end: ProgramEnd) -> str:
         """Why a program failed, or its prefix; "" if it did not."""

@@ -85,8 +85,8 @@ class WrittenLog:
             self._shift()
             Path(f"{self.path}.1").write_bytes(self.path.read_bytes())
             os.truncate(self.path, 0)
-            if self.was_empty:  # for the reader it has only grown
-                self.in_current = []
+            if self.was_empty:  # for the reader it has only grown: it never knew the copied lines
+                self.in_current, self.owed, self.is_known = [], [], False
             self._leave()
 
     def compress(self, size: int) -> None:

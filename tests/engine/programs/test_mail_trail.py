@@ -126,6 +126,17 @@ def test_a_mail_is_followed_over_three_files(log: MailLog, word: str) -> None:
     assert not trail.problems
 
 
+def test_a_word_without_ascii_letters_is_searched_for_in_all_lines(path: Path) -> None:
+    """Its bytes cannot be searched in any case, so each line is compared."""
+    with path.open("a") as file:
+        file.write(
+            line("Nov 27 12:00:00", "smtp", f"77F752DA03A: to=<äöü@x.test>, {ATTEMPT}=sent (ok)")
+        )
+
+    assert len(find_trail(postfix.mail_log(str(path)), "äöü").events) == 1
+    assert find_trail(postfix.mail_log(str(path)), "日本語").events == []
+
+
 @pytest.mark.parametrize(("word", "chains"), [(FIRST, 2), (BOUNCE, 2), ("zoe@x.test", 2)])
 def test_a_reused_id_is_several_messages(log: MailLog, word: str, chains: int) -> None:
     """Each message that had the id is a chain of its own."""

@@ -13,7 +13,7 @@ from engine.formats.known_formats import own_format
 from engine.store import Unavailable
 from tests.engine.formats.exim.exim_places import setup_of, tasks_of
 from tests.exim_server import CONFIG, EximServer, Sink, wait_until
-from tests.unprivileged_user import as_other_user
+from tests.unprivileged_user import as_other_user, other_users_folder
 
 AT = ConfigLocation("/etc/spooldeck.yaml", "stores.exim")
 
@@ -30,18 +30,16 @@ def test_a_spool_is_detected(tmp_path: Path) -> None:
     assert not FORMAT.detects(parse_address("postfix://mx2/etc/postfix"))
 
 
-def test_a_closed_spool_is_detected_by_its_name(tmp_path: Path) -> None:
+def test_a_closed_spool_is_detected_by_its_name() -> None:
     """A user who cannot look into a spool gets the reason, not a wrong format."""
-    tmp_path.chmod(0o755)
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
-    spool = tmp_path / "exim4"
-    spool.mkdir(mode=0o700)
+    with other_users_folder() as folder:
+        spool = folder / "exim4"
+        spool.mkdir(mode=0o000)
 
-    def check() -> None:
-        assert FORMAT.detects(parse_address(str(spool)))
+        def check() -> None:
+            assert FORMAT.detects(parse_address(str(spool)))
 
-    as_other_user(check)
+        as_other_user(check)
 
 
 @pytest.mark.parametrize("section", [{"config": 3}, {"other": "x"}, ["config"], {"config": ""}])

@@ -369,5 +369,5 @@ def test_the_prefix_of_a_place_is_checked(
     assert f"{'':<15} fix: add -i: {docker} exec -i mta" in lines
     code = main(["--config", str(config), "doctor", "postfix://d/no/such"])
     lines = capsys.readouterr().out.splitlines()
-    assert (code, lines[0].split()[:2], lines[1:]) == (1, ["bad", "postfix"], [])
+    assert (code, lines[0].split()[:2], lines[1:]) == (1, ["bad", "program"], [])
     assert f"no d in `via` of {config}: expected one of c" in lines[0]

@@ -95,7 +95,7 @@ def places_at(*paths: str) -> list[Place]:
 async def handled(path: str) -> Place:
     """A place with a worker that has a handler for each kind, and can send."""
     (place,) = await asyncio.to_thread(places_at, path)
-    return place._replace(has_handler=None, claim_obstacle=None)
+    return place._replace(has_handler=None, claim_obstacle=None, no_worker="")
 
 
 Command = Callable[..., list[dict[str, Any]]]
