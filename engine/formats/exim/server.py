@@ -472,11 +472,15 @@ class EximServer(MailServer):
         return self._result(olds, answers, dict.fromkeys((i for i in ids if i in gone), ""))
 
     def _deliver(self, ids: Sequence[str], olds: Sequence[Task]) -> ActResult:
-        """Start a delivery of each message, some at a time. They are never ended."""
+        """Start a delivery of each message, some at a time. They are never ended. `-M` thaws: so
+        each is looked at just before, as it may have waited for minutes."""
 
         def start(ident: str) -> str:
             argv = (*self._exim.words, "-M", ident)
             try:
+                now = lines.parse_listing(self._run_listing(("-bpru", ident)))
+                if not any(isinstance(one, QueuedMail) and not one.is_frozen for one in now):
+                    return "changed: not queued any more"
                 end = self._exim.prefix.start_detached(argv, DELIVERY_SECONDS)
             except Unavailable as error:
                 return str(error)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from engine.formats.exim import server
 from engine.formats.exim.facts import read_host
 from engine.formats.exim.place import check_place, find_exim, open_store
 from engine.formats.exim.programs import NO_MESSAGE
+from engine.formats.exim.trash_record import TrashRecord
 from engine.model import Missing, Problem, State, Task
 from engine.operations.journal import Journal
 from engine.programs.mail_store import MailStore
@@ -336,6 +340,21 @@ def test_promote_delivers_once(exim: EximServer, state: Path, journal: Journal) 
     assert exim.log_lines(f"{ident} => x@ok.example.test")
 
 
+def test_a_message_that_was_frozen_after_its_check_is_not_started(
+    exim: EximServer, state: Path
+) -> None:
+    """`-M` would thaw a message that another operator has frozen since it was looked at."""
+    (ident,) = exim.submit()
+    with opened(exim, state) as store:
+        (task,) = tasks_of(store).values()
+        exim.run("-Mf", ident)
+
+        result = server_of(exim, state).act([task], task._replace(due=0.0))
+
+    assert result.refused == {ident: "changed: not queued any more"}
+    assert "*** frozen ***" in exim.listing()
+
+
 def test_parts(exim: EximServer, state: Path) -> None:
     """A message has its header file, log and body, also in the trash queue."""
     (ident,) = exim.submit(text="hello body")
@@ -493,6 +512,14 @@ def test_sudo_is_not_asked_for_what_it_refuses(
     finally:
         store.close()
         script.unlink()
+
+
+def server_of(
+    exim: EximServer, state: Path, clock: Callable[[], float] = time.time
+) -> server.EximServer:
+    """The server of the place, whose acts are not checked before by a store."""
+    place = find_exim(setup_of(exim, state))
+    return server.EximServer(place, TrashRecord(str(state)), clock=clock)
 
 
 def scripted(exim: EximServer, state: Path, tmp_path: Path, listing: str) -> Store:
