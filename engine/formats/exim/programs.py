@@ -105,8 +105,11 @@ class Exim(NamedTuple):
         Raises:
             Unavailable: it did not run to its own end; then what it did is unknown.
         """
-        limit = ACT_SECONDS if is_act else None
-        out, end = self.prefix.run((*self.words, *options), total_seconds=limit)
+        argv = (*self.words, *options)
+        if is_act:  # it may print nothing until its end
+            out, end = self.prefix.run(argv, idle_seconds=ACT_SECONDS, total_seconds=ACT_SECONDS)
+        else:
+            out, end = self.prefix.run(argv)
         if why := self.prefix.why_failed(end):
             raise Unavailable(why)
         return out, end
