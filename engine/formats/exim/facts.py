@@ -112,7 +112,8 @@ def _with_our_root(exim: Exim, pids: list[str]) -> list[str]:
     """Those of these processes whose `/` is the one of our programs: others are in containers."""
     paths = {f"/proc/{pid}/root": pid for pid in pids if pid.isdecimal()}
     out, _ = exim.helpers.run(("stat", "-L", "-c", "%d:%i %n", "/", *paths))
-    places = dict(line.decode("utf-8", "replace").split(" ")[::-1] for line in out)
+    pairs = (line.decode("utf-8", "replace").split(" ") for line in out)
+    places = dict(pair[::-1] for pair in pairs if len(pair) == 2)  # a shell may greet before
     return [pid for path, pid in paths.items() if places.get(path, "") == places.get("/")]
 
 
@@ -215,7 +216,8 @@ def setting_warnings(exim: Exim) -> Iterator[str]:
     if exim.is_set("queue_only"):
         yield "queue_only is set: mail waits for the next queue run"
     load = exim.other("cat", "/proc/loadavg")
-    now = rules.to_time(load[0].split()[0].decode()) if load and load[0].split() else None
+    words = load[-1].decode("utf-8", "replace").split() if load else []
+    now = rules.to_time(words[0]) if words else None
     for name in ("queue_only_load", "deliver_queue_load_max"):
         limit = rules.to_time(exim.settings.get(name, ""))
         if now is not None and limit is not None and now > limit:

@@ -239,10 +239,15 @@ def _config_problem(exim: Exim, config: str) -> str:
     if not path:
         return ""
     found = exim.other("stat", "-L", "-c", "%u %a", path)
-    fields = found[0].split() if found else []
-    if len(fields) != 2:  # a container without `stat`, or a user who cannot see the file
-        return ""
-    uid, mode = int(fields[0]), int(fields[1], 8)
-    if uid == 0 and not mode & 0o022:
-        return ""
+    if not found or _is_roots_alone(found[-1]) is not False:
+        return ""  # or a container without `stat`, or a user who cannot see the file
     return f"{path}: others than root may write it: refused; chown root, chmod go-w"
+
+
+def _is_roots_alone(line: bytes) -> bool | None:
+    """True if `UID MODE`, as stat(1) prints it, lets only root write; None for any other text."""
+    try:
+        uid, mode = line.decode("ascii").split()
+        return int(uid) == 0 and not int(mode, 8) & 0o022
+    except ValueError:
+        return None
