@@ -490,7 +490,10 @@ class EximServer(MailServer):
                 end = self._exim.prefix.start_detached(argv, DELIVERY_SECONDS)
             except Unavailable as error:
                 return str(error)
-            return "" if end is None else self._exim.prefix.why_failed(end)
+            if end is None:
+                return ""
+            why = self._exim.prefix.why_failed(end)
+            return why or (end.last_error or f"status {end.status}" if end.status else "")
 
         with ThreadPoolExecutor(DELIVERIES) as pool:
             whys = dict(zip(ids, pool.map(start, ids), strict=True))

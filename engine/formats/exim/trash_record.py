@@ -57,8 +57,8 @@ class TrashRecord:
 
     def add(self, ids: Sequence[str], now: float, present: Collection[str] = ()) -> None:
         """Record that these messages are about to be moved; durable on return. `present` are those
-        in the trash queue: only their records, and those of a day, are kept in a file that has become
-        large.
+        in the trash queue: only their records, and those of a day, are kept in a file that has
+        become large.
 
         Raises:
             Unavailable: it cannot be written, and nothing may be moved.

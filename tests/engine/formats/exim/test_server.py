@@ -15,7 +15,9 @@ from engine.formats.exim.programs import NO_MESSAGE
 from engine.formats.exim.trash_record import TrashRecord
 from engine.model import Missing, Problem, State, Task
 from engine.operations.journal import Journal
+from engine.programs.mail_server import ActResult
 from engine.programs.mail_store import MailStore
+from engine.programs.prefix import Prefix
 from engine.store import Gone, Store, Unavailable, Unsupported
 from tests.engine.formats.exim.exim_places import (
     apply,
@@ -373,6 +375,24 @@ def test_a_message_that_was_frozen_after_its_check_is_not_started(
 
     assert result.refused == {ident: "changed: not queued any more"}
     assert "*** frozen ***" in exim.listing()
+
+
+def test_a_delivery_that_exim_refuses_is_not_done(
+    exim: EximServer, state: Path, tmp_path: Path
+) -> None:
+    """If `-M` ends with a status, the line that it prints is the reason."""
+    (ident,) = exim.submit()
+    with opened(exim, state) as store:
+        (task,) = tasks_of(store).values()
+    case = "*' -M '*) echo 'exim: permission denied' >&2; exit 1;;"
+    run = f'{" ".join(exim.prefix)} "$@"'
+    script = a_script(tmp_path / "prefix", f'case " $* " in {case} *) exec {run};; esac')
+    place = find_exim(setup_of(exim, state))
+    place = place._replace(prefix=Prefix("jail", (script,), 0))
+
+    result = server.EximServer(place, TrashRecord(str(state))).act([task], task._replace(due=0.0))
+
+    assert result == ActResult(refused={ident: "exim: permission denied"})
 
 
 def test_parts(exim: EximServer, state: Path) -> None:
