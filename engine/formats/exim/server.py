@@ -393,7 +393,7 @@ class EximServer(MailServer):
         locked = [task.id for task in olds if answers.get(task.id) == "is locked"]
         pids = self._read_pids() if locked else {}
         refused = {
-            ident: f"in delivery: PID {pids[ident]} has locked it"
+            ident: _locked_by(pids[ident])
             if ident in pids
             else "in delivery: another process has locked it"
             for ident in locked
@@ -470,12 +470,20 @@ class EximServer(MailServer):
         return result._replace(refused={**result.refused, **barred})
 
     def _bounce(self, olds: Sequence[Task]) -> ActResult:
-        """Give up messages. It prints nothing: those that are still in the queue were locked."""
+        """Give up messages. It prints nothing: those that are still in the queue were locked, if
+        a process has locked them now."""
         ids = [task.id for task in olds]
-        self._exim.run("-Mg", *ids, is_act=True)
+        _, end = self._exim.run("-Mg", *ids, is_act=True)
         gone = {one.id for one in self.show(ids, {}) if isinstance(one, Missing)}
-        answers = dict.fromkeys((each for each in ids if each not in gone), "is locked")
-        return self._result(olds, answers, dict.fromkeys((i for i in ids if i in gone), ""))
+        why = _NO_REASON
+        if end.status and not gone:
+            why = end.last_error or f"exim -Mg ended with status {end.status}"
+        refused = {
+            ident: _locked_by(pid) if (pid := self._pids.get(ident)) else why
+            for ident in ids
+            if ident not in gone
+        }
+        return ActResult({ident: "" for ident in ids if ident in gone}, refused)
 
     def _deliver(self, ids: Sequence[str], olds: Sequence[Task]) -> ActResult:
         """Start a delivery of each message, some at a time. They are never ended. `-M` thaws: so
@@ -539,6 +547,13 @@ _WAITS = {
 """Why a message is not tried now, by its word."""
 
 _THAWED, _FROZEN_ALREADY = "is no longer frozen", "is already frozen"
+
+
+_NO_REASON = "still in the queue: Exim names no reason, see its main log"
+
+
+def _locked_by(pid: str) -> str:
+    return f"in delivery: PID {pid} has locked it"
 
 
 def _hash(data: bytes) -> str:

@@ -249,6 +249,28 @@ def test_a_bounce_of_a_locked_message_is_a_failure(exim: EximServer, state: Path
     wait_until(lambda: exim.ids() == [])
 
 
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("echo 'exim: permission denied' >&2; exit 1", "exim: permission denied"),
+        ("exit 1", "exim -Mg ended with status 1"),
+        ("exit 0", "still in the queue: Exim names no reason, see its main log"),
+    ],
+)
+def test_a_bounce_without_effect_has_the_reason_of_exim(
+    exim: EximServer, state: Path, tmp_path: Path, answer: str, why: str
+) -> None:
+    """A message that is still there, and that no process has locked, is not called locked."""
+    (ident,) = exim.submit()
+    with opened(exim, state) as store:
+        (task,) = tasks_of(store).values()
+    dead = task._replace(state=State.DEAD, error="x", due=0.0)
+
+    result = refusing(exim, state, tmp_path, f"*' -Mg '*) {answer}").act([task], dead)
+
+    assert result == ActResult(refused={ident: why})
+
+
 def test_damaged_spool_files(exim: EximServer, state: Path, journal: Journal) -> None:
     """A broken header file is a problem, a message without data stays, one without a header file
     is not there."""
@@ -377,6 +399,14 @@ def test_a_message_that_was_frozen_after_its_check_is_not_started(
     assert "*** frozen ***" in exim.listing()
 
 
+def refusing(exim: EximServer, state: Path, tmp_path: Path, case: str) -> server.EximServer:
+    """The server of the place behind a prefix that answers some calls itself."""
+    run = f'{" ".join(exim.prefix)} "$@"'
+    script = a_script(tmp_path / "prefix", f'case " $* " in {case};; *) exec {run};; esac')
+    place = find_exim(setup_of(exim, state))._replace(prefix=Prefix("jail", (script,), 0))
+    return server.EximServer(place, TrashRecord(str(state)))
+
+
 def test_a_delivery_that_exim_refuses_is_not_done(
     exim: EximServer, state: Path, tmp_path: Path
 ) -> None:
@@ -384,13 +414,9 @@ def test_a_delivery_that_exim_refuses_is_not_done(
     (ident,) = exim.submit()
     with opened(exim, state) as store:
         (task,) = tasks_of(store).values()
-    case = "*' -M '*) echo 'exim: permission denied' >&2; exit 1;;"
-    run = f'{" ".join(exim.prefix)} "$@"'
-    script = a_script(tmp_path / "prefix", f'case " $* " in {case} *) exec {run};; esac')
-    place = find_exim(setup_of(exim, state))
-    place = place._replace(prefix=Prefix("jail", (script,), 0))
+    case = "*' -M '*) echo 'exim: permission denied' >&2; exit 1"
 
-    result = server.EximServer(place, TrashRecord(str(state))).act([task], task._replace(due=0.0))
+    result = refusing(exim, state, tmp_path, case).act([task], task._replace(due=0.0))
 
     assert result == ActResult(refused={ident: "exim: permission denied"})
 
