@@ -143,7 +143,7 @@ def read_host(exim: Exim) -> HostFacts:
     write a line into the main log."""
     daemon, warnings = find_daemon(exim), list[str]()
     if interval := lines.parse_time(daemon.interval):
-        warnings += queue_run_warnings(exim, interval, time.time())
+        warnings += queue_run_warnings(exim, interval, exim.now(time.time()))
     warnings += [*setting_warnings(exim), *panic_warnings(exim), *space_warnings(exim)]
     return HostFacts(daemon, tuple(warnings))
 
@@ -235,7 +235,9 @@ def panic_warnings(exim: Exim) -> Iterator[str]:
 
 def queue_run_warnings(exim: Exim, interval: float, now: float) -> Iterator[str]:
     """No queue run for two intervals, by the end of the main log. Its local times are only compared
-    with each other, as the zone of another host is not known."""
+    with each other, as the zone of another host is not known; `now` is the time there."""
+    if not exim.has_queue_run_log:
+        return
     path = next(iter(exim.log_paths()), "")
     changed = exim.other("stat", "-L", "-c", "%Y", path) if path else []
     written = rules.to_time(changed[0].decode("utf-8", "replace")) if changed else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -22,8 +23,8 @@ PROGRAMS = (
 )
 """Debian; most others and cPanel; FreeBSD; Exim's own default. The first that is there is used."""
 
-HELPERS = ("cat", "find", "ls", "stat", "tail")
-"""Programs that show files: locks, processes, the spool, logs."""
+HELPERS = ("cat", "df", "find", "ls", "stat", "tail")
+"""Programs that show files: locks, processes, the spool and its disk, logs."""
 
 TRASH_QUEUE = "spooldeck-trash"
 """The named queue to which purged messages are moved, as Exim does it: by `-MG`."""
@@ -90,6 +91,13 @@ class Exim(NamedTuple):
         """True if each call of the program writes a line into the main log."""
         selector = self.settings.get("log_selector", "")
         return "+arguments" in selector or "+all" in selector.split()
+
+    @property
+    def has_queue_run_log(self) -> bool:
+        """True if the main log has a line for the start of each queue run, as by default."""
+        selector = self.settings.get("log_selector", "")
+        switches = re.findall(r"([+-]) *(?:all|queue_run)\b", selector)
+        return switches[-1:] != ["-"]
 
     def log_paths(self, kind: str = "main") -> tuple[str, ...]:
         """The paths of the main log, or of another one; () if only syslog has it."""
