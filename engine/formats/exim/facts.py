@@ -91,7 +91,8 @@ def find_daemon(exim: Exim) -> Daemon:
         links = ("-maxdepth", "2", "-name", "exe", "-lname", f"*/{name}*", "-printf", "%h\\n")
         out, end = exim.helpers.run(("find", "/proc", *links))
         # Links of other users' processes cannot be read without root; some end meanwhile.
-        is_known = not exim.refusal and not exim.helpers.why_failed(end)
+        can_read = not exim.refusal and exim.helpers == exim.prefix
+        is_known = can_read and not exim.helpers.why_failed(end)
         pids = [line.decode("utf-8", "replace").rpartition("/")[2] for line in out]
         found = _command_lines(exim, _with_our_root(exim, pids[:MAX_PROCESSES]))
     daemons = {pid: words for pid, words in found.items() if _is_daemon(words)}
@@ -112,7 +113,8 @@ def _with_our_root(exim: Exim, pids: list[str]) -> list[str]:
     """Those of these processes whose `/` is the one of our programs: others are in containers."""
     paths = {f"/proc/{pid}/root": pid for pid in pids if pid.isdecimal()}
     out, _ = exim.helpers.run(("stat", "-L", "-c", "%d:%i %n", "/", *paths))
-    places = dict(line.decode("utf-8", "replace").split(" ")[::-1] for line in out)
+    pairs = (line.decode("utf-8", "replace").split(" ") for line in out)
+    places = dict(pair[::-1] for pair in pairs if len(pair) == 2)  # a shell may greet before
     return [pid for path, pid in paths.items() if places.get(path, "") == places.get("/")]
 
 
@@ -141,7 +143,7 @@ def read_host(exim: Exim) -> HostFacts:
     write a line into the main log."""
     daemon, warnings = find_daemon(exim), list[str]()
     if interval := lines.parse_time(daemon.interval):
-        warnings += queue_run_warnings(exim, interval, time.time())
+        warnings += queue_run_warnings(exim, interval, exim.now(time.time()))
     warnings += [*setting_warnings(exim), *panic_warnings(exim), *space_warnings(exim)]
     return HostFacts(daemon, tuple(warnings))
 
@@ -215,7 +217,8 @@ def setting_warnings(exim: Exim) -> Iterator[str]:
     if exim.is_set("queue_only"):
         yield "queue_only is set: mail waits for the next queue run"
     load = exim.other("cat", "/proc/loadavg")
-    now = rules.to_time(load[0].split()[0].decode()) if load and load[0].split() else None
+    words = load[-1].decode("utf-8", "replace").split() if load else []
+    now = rules.to_time(words[0]) if words else None
     for name in ("queue_only_load", "deliver_queue_load_max"):
         limit = rules.to_time(exim.settings.get(name, ""))
         if now is not None and limit is not None and now > limit:
@@ -232,7 +235,9 @@ def panic_warnings(exim: Exim) -> Iterator[str]:
 
 def queue_run_warnings(exim: Exim, interval: float, now: float) -> Iterator[str]:
     """No queue run for two intervals, by the end of the main log. Its local times are only compared
-    with each other, as the zone of another host is not known."""
+    with each other, as the zone of another host is not known; `now` is the time there."""
+    if not exim.has_queue_run_log:
+        return
     path = next(iter(exim.log_paths()), "")
     changed = exim.other("stat", "-L", "-c", "%Y", path) if path else []
     written = rules.to_time(changed[0].decode("utf-8", "replace")) if changed else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -22,8 +23,8 @@ PROGRAMS = (
 )
 """Debian; most others and cPanel; FreeBSD; Exim's own default. The first that is there is used."""
 
-HELPERS = ("cat", "find", "ls", "stat", "tail")
-"""Programs that show files: locks, processes, the spool, logs."""
+HELPERS = ("cat", "df", "find", "ls", "stat", "tail")
+"""Programs that show files: locks, processes, the spool and its disk, logs."""
 
 TRASH_QUEUE = "spooldeck-trash"
 """The named queue to which purged messages are moved, as Exim does it: by `-MG`."""
@@ -91,6 +92,13 @@ class Exim(NamedTuple):
         selector = self.settings.get("log_selector", "")
         return "+arguments" in selector or "+all" in selector.split()
 
+    @property
+    def has_queue_run_log(self) -> bool:
+        """True if the main log has a line for the start of each queue run, as by default."""
+        selector = self.settings.get("log_selector", "")
+        switches = re.findall(r"([+-]) *(?:all|queue_run)\b", selector)
+        return switches[-1:] != ["-"]
+
     def log_paths(self, kind: str = "main") -> tuple[str, ...]:
         """The paths of the main log, or of another one; () if only syslog has it."""
         value = self.settings.get("log_file_path", "")
@@ -105,8 +113,11 @@ class Exim(NamedTuple):
         Raises:
             Unavailable: it did not run to its own end; then what it did is unknown.
         """
-        limit = ACT_SECONDS if is_act else None
-        out, end = self.prefix.run((*self.words, *options), total_seconds=limit)
+        argv = (*self.words, *options)
+        if is_act:  # it may print nothing until its end
+            out, end = self.prefix.run(argv, idle_seconds=ACT_SECONDS, total_seconds=ACT_SECONDS)
+        else:
+            out, end = self.prefix.run(argv)
         if why := self.prefix.why_failed(end):
             raise Unavailable(why)
         return out, end
@@ -236,10 +247,15 @@ def _config_problem(exim: Exim, config: str) -> str:
     if not path:
         return ""
     found = exim.other("stat", "-L", "-c", "%u %a", path)
-    fields = found[0].split() if found else []
-    if len(fields) != 2:  # a container without `stat`, or a user who cannot see the file
-        return ""
-    uid, mode = int(fields[0]), int(fields[1], 8)
-    if uid == 0 and not mode & 0o022:
-        return ""
+    if not found or _is_roots_alone(found[-1]) is not False:
+        return ""  # or a container without `stat`, or a user who cannot see the file
     return f"{path}: others than root may write it: refused; chown root, chmod go-w"
+
+
+def _is_roots_alone(line: bytes) -> bool | None:
+    """True if `UID MODE`, as stat(1) prints it, lets only root write; None for any other text."""
+    try:
+        uid, mode = line.decode("ascii").split()
+        return int(uid) == 0 and not int(mode, 8) & 0o022
+    except ValueError:
+        return None

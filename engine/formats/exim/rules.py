@@ -105,6 +105,15 @@ def bar_frozen(task: Task, now: float) -> str:
     return "it is frozen: restore it as frozen" if "frozen" in task.extra else ""
 
 
+def bar_bounce_of_bounce(task: Task, now: float) -> str:
+    """Bar giving up a report: `-Mg` discards a message without a sender."""
+    if task.sender not in ("", "<>"):
+        return ""
+    return (
+        "a bounce has no sender to report to: Exim would delete it; X moves it to the trash queue"
+    )
+
+
 def bar_delivered(task: Task, now: float) -> str:
     """Bar each change of a message that is delivered now: Exim has locked it."""
     owner = task.lease.owner if task.lease is not None else "a process"
@@ -148,6 +157,7 @@ def edges(
     bounce = Edge(
         frozenset({"error", "due"}),
         undoable=False,
+        bars=bar_bounce_of_bounce,
         refusal=refusal,
         verbs=(("bounce", BOUNCE_WARNING),),
     )

@@ -106,7 +106,7 @@ class EximServer(MailServer):
     ) -> None:
         """`facts` are those of its main log; `listed` gets the records of each listing."""
         self._exim, self._record, self._facts = exim, record, facts
-        self._clock, self._listed = clock, listed
+        self._clock, self._listed, self._trash_hours = clock, listed, trash_hours
         self._pids: Mapping[str, str] = {}
         self._locked: dict[SpoolLock, str] = {}
         """The message of each lock; "" for a lock that is not on a message of this spool."""
@@ -393,7 +393,7 @@ class EximServer(MailServer):
         locked = [task.id for task in olds if answers.get(task.id) == "is locked"]
         pids = self._read_pids() if locked else {}
         refused = {
-            ident: f"in delivery: PID {pids[ident]} has locked it"
+            ident: _locked_by(pids[ident])
             if ident in pids
             else "in delivery: another process has locked it"
             for ident in locked
@@ -457,30 +457,51 @@ class EximServer(MailServer):
         return self._result(olds, answers, done)
 
     def _expunge(self, olds: Sequence[Task]) -> ActResult:
-        ids = [task.id for task in olds]
-        answers = self._answers(TRASH, "-Mrm", *ids)
-        done = {each: "" for each in ids if answers.get(each) == "has been removed"}
+        """Delete messages; the bar is asked again, as the plan has seen them some time ago."""
+        bar, now = rules.ExpungeBar(self._trash_hours, TRASH_QUEUE), self._clock()
+        barred = {task.id: why for task in olds if (why := bar(task, now))}
+        rest = [task for task in olds if task.id not in barred]
+        if not rest:
+            return ActResult(refused=barred)
+        answers = self._answers(TRASH, "-Mrm", *(task.id for task in rest))
+        done = {t.id: "" for t in rest if answers.get(t.id) == "has been removed"}
         self._record.remove([*done])
-        return self._result(olds, answers, done)
+        result = self._result(rest, answers, done)
+        return result._replace(refused={**result.refused, **barred})
 
     def _bounce(self, olds: Sequence[Task]) -> ActResult:
-        """Give up messages. It prints nothing: those that are still in the queue were locked."""
+        """Give up messages. It prints nothing: those that are still in the queue were locked, if
+        a process has locked them now."""
         ids = [task.id for task in olds]
-        self._exim.run("-Mg", *ids, is_act=True)
+        _, end = self._exim.run("-Mg", *ids, is_act=True)
         gone = {one.id for one in self.show(ids, {}) if isinstance(one, Missing)}
-        answers = dict.fromkeys((each for each in ids if each not in gone), "is locked")
-        return self._result(olds, answers, dict.fromkeys((i for i in ids if i in gone), ""))
+        why = _NO_REASON
+        if end.status and not gone:
+            why = end.last_error or f"exim -Mg ended with status {end.status}"
+        refused = {
+            ident: _locked_by(pid) if (pid := self._pids.get(ident)) else why
+            for ident in ids
+            if ident not in gone
+        }
+        return ActResult({ident: "" for ident in ids if ident in gone}, refused)
 
     def _deliver(self, ids: Sequence[str], olds: Sequence[Task]) -> ActResult:
-        """Start a delivery of each message, some at a time. They are never ended."""
+        """Start a delivery of each message, some at a time. They are never ended. `-M` thaws: so
+        each is looked at just before, as it may have waited for minutes."""
 
         def start(ident: str) -> str:
             argv = (*self._exim.words, "-M", ident)
             try:
+                now = lines.parse_listing(self._run_listing(("-bpru", ident)))
+                if not any(isinstance(one, QueuedMail) and not one.is_frozen for one in now):
+                    return "changed: not queued any more"
                 end = self._exim.prefix.start_detached(argv, DELIVERY_SECONDS)
             except Unavailable as error:
                 return str(error)
-            return "" if end is None else self._exim.prefix.why_failed(end)
+            if end is None:
+                return ""
+            why = self._exim.prefix.why_failed(end)
+            return why or (end.last_error or f"status {end.status}" if end.status else "")
 
         with ThreadPoolExecutor(DELIVERIES) as pool:
             whys = dict(zip(ids, pool.map(start, ids), strict=True))
@@ -526,6 +547,13 @@ _WAITS = {
 """Why a message is not tried now, by its word."""
 
 _THAWED, _FROZEN_ALREADY = "is no longer frozen", "is already frozen"
+
+
+_NO_REASON = "still in the queue: Exim names no reason, see its main log"
+
+
+def _locked_by(pid: str) -> str:
+    return f"in delivery: PID {pid} has locked it"
 
 
 def _hash(data: bytes) -> str:

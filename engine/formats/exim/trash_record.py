@@ -18,6 +18,8 @@ ACT_MARGIN_SECONDS = 150.0
 """An act takes at most 120 s: a file that moved later than this was moved by another operator."""
 MAX_BYTES = 4 << 20
 """Size above which the lines of messages that are no longer in the trash queue are dropped."""
+YOUNG_SECONDS = 86400.0
+"""A younger record is never dropped: its message may have come there after the last listing."""
 
 
 class TrashRecord:
@@ -26,6 +28,8 @@ class TrashRecord:
     def __init__(self, folder: str, root: str = "") -> None:
         """`folder` is ours, and is made when it is needed; `root` as for `files.open_dir`."""
         self._folder, self._root = folder, root
+        self._dense_bytes = 0
+        """Size after the last rewrite: it is not done again before the file is twice as large."""
 
     def read(self) -> Mapping[str, float]:
         """When each message was moved, epoch seconds UTC; the last time counts.
@@ -53,12 +57,13 @@ class TrashRecord:
 
     def add(self, ids: Sequence[str], now: float, present: Collection[str] = ()) -> None:
         """Record that these messages are about to be moved; durable on return. `present` are those
-        in the trash queue: only their records are kept when the file has become large.
+        in the trash queue: only their records, and those of a day, are kept in a file that has
+        become large.
 
         Raises:
             Unavailable: it cannot be written, and nothing may be moved.
         """
-        self._append("".join(f"{ident} {int(now)}\n" for ident in ids), present)
+        self._append("".join(f"{ident} {int(now)}\n" for ident in ids), present, now)
 
     def remove(self, ids: Sequence[str]) -> None:
         """Record that these messages have left the trash queue.
@@ -68,7 +73,7 @@ class TrashRecord:
         """
         self._append("".join(f"{ident} -\n" for ident in ids))
 
-    def _append(self, text: str, present: Collection[str] = ()) -> None:
+    def _append(self, text: str, present: Collection[str] = (), now: float = 0.0) -> None:
         try:
             with closing_fd(files.open_dir(self._folder, self._root, make=True)) as folder:
                 flags = os.O_WRONLY | os.O_APPEND
@@ -78,12 +83,16 @@ class TrashRecord:
                     files.fsync(fd)
                 if size == 0:
                     files.fsync(folder)
-                elif size > MAX_BYTES and present:
+                elif size > max(MAX_BYTES, 2 * self._dense_bytes) and present:
                     # A line that another process adds now may be lost: its message is then shown
                     # as moved by hand, and kept.
-                    kept = {each: at for each, at in self.read().items() if each in present}
+                    young = now - YOUNG_SECONDS
+                    times = self.read()
+                    kept = {i: at for i, at in times.items() if i in present or at > young}
                     lines = "".join(f"{each} {int(at)}\n" for each, at in kept.items())
-                    files.replace_durably(RECORD, folder, f"{lines}{text}".encode(), mode=0o600)
+                    data = f"{lines}{text}".encode()
+                    files.replace_durably(RECORD, folder, data, mode=0o600)
+                    self._dense_bytes = len(data)
         except OSError as error:
             raise Unavailable(f"{self._folder}/{RECORD}: {error_text(error)}") from error
 

@@ -68,6 +68,16 @@ def test_only_what_we_moved_is_deleted(extra: dict[str, str], now: float, why: s
     assert bool(why) == bool(bar)
 
 
+@pytest.mark.parametrize("state", [State.PENDING, State.HELD])
+def test_a_report_is_not_given_up(state: State) -> None:
+    """Exim would delete a message without a sender, so its bounce is barred, with the other way."""
+    edge = rules.edges(DEBIAN, "", "", hours=24, undo="x")[state, State.DEAD]
+
+    assert edge.bars(a_mail(), 0.0) == ""
+    why = "a bounce has no sender to report to: Exim would delete it; X moves it to the trash queue"
+    assert edge.bars(a_mail("<>"), 0.0) == why
+
+
 def test_edges_have_the_warnings_of_the_settings() -> None:
     """Release and restore say what Exim does to old mail; hold says when it is thawed."""
     edges = rules.edges(DEBIAN._replace(thaw_after=7200.0), "", "", hours=24, undo="exim -MG")

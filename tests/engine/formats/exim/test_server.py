@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from engine.formats.exim import server
 from engine.formats.exim.facts import read_host
 from engine.formats.exim.place import check_place, find_exim, open_store
 from engine.formats.exim.programs import NO_MESSAGE
+from engine.formats.exim.trash_record import TrashRecord
 from engine.model import Missing, Problem, State, Task
 from engine.operations.journal import Journal
+from engine.programs.mail_server import ActResult
 from engine.programs.mail_store import MailStore
+from engine.programs.prefix import Prefix
 from engine.store import Gone, Store, Unavailable, Unsupported
 from tests.engine.formats.exim.exim_places import (
     apply,
@@ -243,6 +249,28 @@ def test_a_bounce_of_a_locked_message_is_a_failure(exim: EximServer, state: Path
     wait_until(lambda: exim.ids() == [])
 
 
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("echo 'exim: permission denied' >&2; exit 1", "exim: permission denied"),
+        ("exit 1", "exim -Mg ended with status 1"),
+        ("exit 0", "still in the queue: Exim names no reason, see its main log"),
+    ],
+)
+def test_a_bounce_without_effect_has_the_reason_of_exim(
+    exim: EximServer, state: Path, tmp_path: Path, answer: str, why: str
+) -> None:
+    """A message that is still there, and that no process has locked, is not called locked."""
+    (ident,) = exim.submit()
+    with opened(exim, state) as store:
+        (task,) = tasks_of(store).values()
+    dead = task._replace(state=State.DEAD, error="x", due=0.0)
+
+    result = refusing(exim, state, tmp_path, f"*' -Mg '*) {answer}").act([task], dead)
+
+    assert result == ActResult(refused={ident: why})
+
+
 def test_damaged_spool_files(exim: EximServer, state: Path, journal: Journal) -> None:
     """A broken header file is a problem, a message without data stays, one without a header file
     is not there."""
@@ -307,6 +335,26 @@ def test_expunge_only_after_a_day(exim: EximServer, state: Path, journal: Journa
     assert exim.ids("spooldeck-trash") == []
 
 
+def test_what_the_bar_refuses_now_is_not_deleted(
+    exim: EximServer, state: Path, journal: Journal
+) -> None:
+    """The act asks the bar for each message as it was just looked at, and deletes the others."""
+    ours, others = exim.submit(number=2)
+    with opened(exim, state) as store:
+        apply(store, journal, "purge", {ours: tasks_of(store)[ours]})
+        exim.run("-MG", "spooldeck-trash", others)
+        tasks = tasks_of(store)
+    late = float(tasks[ours].extra["trash_since"]) + 25 * 3600
+
+    early = server_of(exim, state).act([*tasks.values()], None)
+    result = server_of(exim, state, lambda: late).act([*tasks.values()], None)
+
+    assert early.refused.keys() == {ours, others}
+    assert result.done == {ours: ""}
+    assert "by hand: kept" in result.refused[others]
+    assert exim.ids("spooldeck-trash") == [others]
+
+
 def test_what_was_moved_again_by_hand_is_kept(
     exim: EximServer, state: Path, journal: Journal
 ) -> None:
@@ -334,6 +382,43 @@ def test_promote_delivers_once(exim: EximServer, state: Path, journal: Journal) 
     wait_until(lambda: exim.ids() == [])
     assert len(sink.bodies) == 1
     assert exim.log_lines(f"{ident} => x@ok.example.test")
+
+
+def test_a_message_that_was_frozen_after_its_check_is_not_started(
+    exim: EximServer, state: Path
+) -> None:
+    """`-M` would thaw a message that another operator has frozen since it was looked at."""
+    (ident,) = exim.submit()
+    with opened(exim, state) as store:
+        (task,) = tasks_of(store).values()
+        exim.run("-Mf", ident)
+
+        result = server_of(exim, state).act([task], task._replace(due=0.0))
+
+    assert result.refused == {ident: "changed: not queued any more"}
+    assert "*** frozen ***" in exim.listing()
+
+
+def refusing(exim: EximServer, state: Path, tmp_path: Path, case: str) -> server.EximServer:
+    """The server of the place behind a prefix that answers some calls itself."""
+    run = f'{" ".join(exim.prefix)} "$@"'
+    script = a_script(tmp_path / "prefix", f'case " $* " in {case};; *) exec {run};; esac')
+    place = find_exim(setup_of(exim, state))._replace(prefix=Prefix("jail", (script,), 0))
+    return server.EximServer(place, TrashRecord(str(state)))
+
+
+def test_a_delivery_that_exim_refuses_is_not_done(
+    exim: EximServer, state: Path, tmp_path: Path
+) -> None:
+    """If `-M` ends with a status, the line that it prints is the reason."""
+    (ident,) = exim.submit()
+    with opened(exim, state) as store:
+        (task,) = tasks_of(store).values()
+    case = "*' -M '*) echo 'exim: permission denied' >&2; exit 1"
+
+    result = refusing(exim, state, tmp_path, case).act([task], task._replace(due=0.0))
+
+    assert result == ActResult(refused={ident: "exim: permission denied"})
 
 
 def test_parts(exim: EximServer, state: Path) -> None:
@@ -487,12 +572,21 @@ def test_sudo_is_not_asked_for_what_it_refuses(
         assert len(apply(store, journal, "hold", tasks_of(store)).done) == 2
         assert len(apply(store, journal, "purge", tasks_of(store)).done) == 2
         assert states_of(store) == {State.TRASH: 2}
-        assert read_host(find_exim(setup)).daemon.pids == ()
+        daemon = read_host(find_exim(setup)).daemon
+        assert (daemon.pids, daemon.is_known) == ((), False), "root's processes cannot be read"
         assert "it does not allow" in str([*check_place(setup)])
         assert not refused.exists(), refused.read_text()
     finally:
         store.close()
         script.unlink()
+
+
+def server_of(
+    exim: EximServer, state: Path, clock: Callable[[], float] = time.time
+) -> server.EximServer:
+    """The server of the place, whose acts are not checked before by a store."""
+    place = find_exim(setup_of(exim, state))
+    return server.EximServer(place, TrashRecord(str(state)), clock=clock)
 
 
 def scripted(exim: EximServer, state: Path, tmp_path: Path, listing: str) -> Store:

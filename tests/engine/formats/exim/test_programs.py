@@ -1,0 +1,49 @@
+"""Finding an Exim and asking its settings, without one."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.formats.exim import facts, programs
+from engine.formats.exim.programs import Exim
+from engine.programs.prefix import HERE
+
+
+@pytest.mark.parametrize(
+    ("line", "is_roots"),
+    [
+        (b"0 644", True),
+        (b"0 664", False),
+        (b"0 602", False),
+        (b"1000 644", False),
+        (b"Welcome back", None),
+        (b"0 xyz", None),
+        (b"Welcome", None),
+        (b"\xff \xfe", None),
+        (b"", None),
+    ],
+)
+def test_only_a_line_of_stat_says_who_may_write(line: bytes, is_roots: bool | None) -> None:
+    """What a shell prints at login is no answer, and no failure."""
+    assert programs._is_roots_alone(line) is is_roots
+
+
+@pytest.mark.parametrize(
+    ("selector", "is_logged"),
+    [
+        ("", True),
+        ("+arguments", True),
+        ("-queue_run", False),
+        ("+all -queue_run", False),
+        ("-all +arguments", False),
+        ("-all +queue_run", True),
+        ("-queue_time", True),
+    ],
+)
+def test_queue_runs_that_are_not_logged_are_not_missed(selector: str, is_logged: bool) -> None:
+    """Without lines of queue runs in the log, their absence is no warning."""
+    exim = Exim(HERE, HERE, ("exim",), "/nowhere", "4.96", {"log_selector": selector})
+
+    assert exim.has_queue_run_log is is_logged
+    if not is_logged:
+        assert [*facts.queue_run_warnings(exim, 1.0, 1e12)] == []
