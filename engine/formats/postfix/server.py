@@ -56,13 +56,15 @@ ENVELOPE, HEADERS, BODY, RECIPIENTS, LISTED = "envelope", "headers", "body", "re
 """Names of parts."""
 
 _SHOWN_ATTRIBUTES = (
+    "sasl_username",
     "sasl_method",
     "client_name",
     "client_address",
     "helo_name",
     "protocol_name",
 )
-"""Named attributes of an envelope that a task shows."""
+"""Named attributes of an envelope that a task shows. The login is not `Task.account`: a listing
+does not have it, and groups would count those few that were looked at."""
 
 _IS_DOWN = b"Mail system is down"
 REQUEUED_KEY = "requeued from"
@@ -428,7 +430,6 @@ class PostfixServer(MailServer):
             word=word_of(state, queue, recipients=len(addresses), is_busy=bool(pid)),
             due=float(times.mtime) if is_filed else 0.0,
             error=base.error if is_sure else "",
-            account=attributes.get("sasl_username", ""),
             lease=lines.lease_of(pid.encode()) if queue == "active" else None,
             rev=f"{identity}.{queue}.{detail}{'' if is_sure or not is_filed else UNSURE}",
             extra=extra or EMPTY,
