@@ -154,7 +154,7 @@ def _events_of(log: Trail, id: str) -> list[MailEvent]:
 
 
 def _command(setup: Setup, *words: str) -> list[str]:
-    return ["spooldeck", *words, setup.place]
+    return [*setup.command_words, *words]
 
 
 def _next_step(setup: Setup, edges: Edges, task: Task) -> NextStep:

@@ -47,7 +47,7 @@ def test_waiting_mail_has_its_reason_and_its_next_try(server: PostfixInstance) -
     assert "(queue run each 300s)" in text
     assert "none: no login; client localhost[127.0.0.1]" in text
     assert "at least 1 (log since 20" in text
-    assert f"promote {server.config} --id" in text
+    assert f"--root {server.config} promote --id" in text
 
 
 def test_mail_on_hold_is_found_by_its_sender(server: PostfixInstance) -> None:
@@ -56,7 +56,7 @@ def test_mail_on_hold_is_found_by_its_sender(server: PostfixInstance) -> None:
 
     (mail,) = parse_answers(text, "mta why")
     assert (code, mail["state"], mail["recipients"]) == (0, "hold", ["u0@far.example.test"])
-    assert f"release {server.config} --id {mail['id']}" in mail["command"]
+    assert f"--root {server.config} release --id {mail['id']}" in mail["command"]
     assert [one["what"] for one in mail["events"]][-1] == "held"
     assert why(server, mail["id"], "--json")[1] == text
 
@@ -77,5 +77,5 @@ def test_no_waiting_mail_leads_to_the_trail(server: PostfixInstance) -> None:
     assert code == 1
     assert text.splitlines() == [
         "no mail waits with none@x.example.test",
-        f"next: spooldeck mta trail none@x.example.test {server.config}",
+        f"next: spooldeck --root {server.config} mta trail none@x.example.test",
     ]
