@@ -19,6 +19,9 @@ _is_id = re.compile(_ID.decode()).fullmatch
 _MESSAGE = re.compile(
     rb" ?\d+[mhd] +(?:([\d.]+[KM]?) +)?(%s) <(.*)>(?: \(([^)]*)\))?( \*\*\* frozen \*\*\*)?" % _ID
 ).fullmatch
+MAX_MESSAGE_BYTES = 8192
+"""A longer first line of a message is not read: the time for its pattern grows with the square of
+a sender of `> (`."""
 _OTHER_MESSAGE = re.compile(rb" {6}(%s)" % _ID).fullmatch
 _DAMAGE = re.compile(rb" {4}\*\*\* spool (format|read) error: (.*?) ?\*\*\*").fullmatch
 _NO_FILE = b"No such file or directory"
@@ -82,7 +85,7 @@ def parse_listing(lines: Iterable[bytes]) -> Iterator[QueuedMail | DamagedMail |
             if mail is not None:
                 yield mail._replace(recipients=tuple(addresses))
             mail = None
-        elif (match := _MESSAGE(line)) is not None:
+        elif len(line) <= MAX_MESSAGE_BYTES and (match := _MESSAGE(line)) is not None:
             if mail is not None:
                 yield mail._replace(recipients=tuple(addresses))
             size, ident, sender, login, frozen = match.groups()

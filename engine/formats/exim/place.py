@@ -20,7 +20,7 @@ from engine.formats.exim.parts import ask_retries, describe_retry, domains_of
 from engine.formats.exim.programs import Exim, find_program, open_exim
 from engine.formats.exim.server import EximServer
 from engine.formats.exim.trash_record import TrashRecord
-from engine.model import Task
+from engine.model import State, Task
 from engine.places.place import Place
 from engine.programs.mail_log import MailFacts, MailLog, local_paths
 from engine.programs.mail_store import MailStore
@@ -84,21 +84,37 @@ def _find_program(setup: Setup) -> Exim:
 
 
 def describe_next_tries(setup: Setup, tasks: Sequence[Task]) -> Mapping[str, str]:
-    """The next try of each task, as the retry database has it for its first domains.
+    """The next try of each waiting task, as the retry database has it for its first domains; "" if
+    it was not asked for all of them, or did not answer.
 
     Raises:
         Unavailable: its Exim cannot be found.
     """
-    exim, known, texts = _find_program(setup), dict[str, str](), dict[str, str]()
+    exim, texts = _find_program(setup), dict[str, str]()
+    known: dict[str, str | None] = {}
     for task in tasks:
+        if task.state is not State.PENDING:
+            continue
         domains = domains_of(task)
         for domain in domains:
             if domain not in known and len(known) < MAX_RETRY_DOMAINS:
-                record = next(iter(lines.parse_retries(ask_retries(exim, domain))), None)
-                known[domain] = "" if record is None else describe_retry(record)
-        found = [known[domain] for domain in domains if known.get(domain)]
-        texts[task.id] = found[0] if found else "at the next queue run: no retry time is known"
+                known[domain] = _next_try(ask_retries(exim, domain))
+        found = [text for domain in domains if (text := known.get(domain))]
+        without = {domain for domain in domains if known.get(domain) == ""}
+        is_asked = without >= {one.rpartition("@")[2].lower() for one in task.recipients}
+        texts[task.id] = found[0] if found else (_NO_RETRY if is_asked else "")
     return texts
+
+
+_NO_RETRY = "at the next queue run: no retry time is known"
+
+
+def _next_try(answer: str) -> str | None:
+    """The first next try in an answer of exinext; "" if it says that there is none; None if it is
+    no answer."""
+    for record in lines.parse_retries(answer):
+        return describe_retry(record)
+    return "" if "No retry data found" in answer else None
 
 
 def open_store(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from engine.formats.exim import lines
@@ -152,11 +152,15 @@ class Exim(NamedTuple):
 
     def other(self, *argv: str) -> list[bytes]:
         """The lines that another program prints there; none if it cannot be run, or fails."""
-        try:
-            out, end = self.helpers.run(argv)
-        except Unavailable:
-            return []
-        return [] if self.helpers.why_failed(end) or end.status else out
+        return _other(self.helpers, argv)
+
+
+def _other(helpers: Prefix, argv: Sequence[str]) -> list[bytes]:
+    try:
+        out, end = helpers.run(argv)
+    except Unavailable:
+        return []
+    return [] if helpers.why_failed(end) or end.status else out
 
 
 def open_exim(prefix: Prefix, spool: str, config: str, sudo: str = "") -> Exim:
@@ -167,7 +171,8 @@ def open_exim(prefix: Prefix, spool: str, config: str, sudo: str = "") -> Exim:
         Unavailable: there is none, it has another spool, or others may write its configuration.
     """
     exim = find_program(prefix, spool, config)
-    if why := _config_problem(exim, config):
+    path = exim.settings.get("configure_file", "")
+    if not config and path and (why := _config_problem(exim.helpers, path)):
         raise Unavailable(why)
     more = f": {sudo}" if sudo else ""
     out, end = exim.run("-MG", TRASH_QUEUE, NO_MESSAGE)
@@ -201,8 +206,13 @@ def find_program(prefix: Prefix, spool: str, config: str) -> Exim:
     """Find the program of a spool and its settings; see `open_exim`, which asks the rights too.
 
     Raises:
-        Unavailable: there is none, or it has another spool.
+        Unavailable: there is none, it has another spool, or others may write `config`.
     """
+    if config:  # Exim runs with it below: programs that it names could be anybody's
+        helpers = _helper_prefix(prefix)
+        for path in (config, posixpath.dirname(config)):
+            if why := _config_problem(helpers, path):
+                raise Unavailable(why)
     other, full = "", prefix
     prefix = full if config else full.plain  # all users may ask the settings
     for program in PROGRAMS:
@@ -241,12 +251,10 @@ def _is_same(prefix: Prefix, one: str, other: str) -> bool:
     return files.real_path(normal[0]) == files.real_path(normal[1])
 
 
-def _config_problem(exim: Exim, config: str) -> str:
-    """Why the configuration must not be used: others than root could run programs by it."""
-    path = config or exim.settings.get("configure_file", "")
-    if not path:
-        return ""
-    found = exim.other("stat", "-L", "-c", "%u %a", path)
+def _config_problem(helpers: Prefix, path: str) -> str:
+    """Why a configuration, or its folder, must not be used: others than root could run programs by
+    it."""
+    found = _other(helpers, ("stat", "-L", "-c", "%u %a", path))
     if not found or _is_roots_alone(found[-1]) is not False:
         return ""  # or a container without `stat`, or a user who cannot see the file
     return f"{path}: others than root may write it: refused; chown root, chmod go-w"

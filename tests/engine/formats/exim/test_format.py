@@ -8,6 +8,7 @@ import pytest
 
 from engine.config.place_address import parse_address
 from engine.config.validators import ConfigError, ConfigLocation
+from engine.formats.exim import place
 from engine.formats.exim.format import FORMAT, SPOOL_FOLDERS
 from engine.formats.known_formats import own_format
 from engine.store import Unavailable
@@ -85,3 +86,25 @@ def test_the_next_try_is_that_of_the_retry_database(exim: EximServer, state: Pat
 
     assert "a@grey.example.test" in texts[tried] and "(retry database)" in texts[tried]
     assert texts[untried] == "at the next queue run: no retry time is known"
+
+
+def test_an_unknown_next_try_is_not_said_to_be_the_next_queue_run(
+    exim: EximServer, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an answer of exinext, or with more domains than are asked, the next try is unknown;
+    a frozen message has none."""
+    (some,) = exim.submit()
+    (many,) = exim.submit(recipients=[f"a@d{number}.example.test" for number in range(6)])
+    (frozen,) = exim.submit()
+    exim.run("-Mf", frozen)
+    setup = setup_of(exim, state)
+    store = setup.open_store()
+    tasks = [*tasks_of(store).values()]
+    store.close()
+
+    texts = FORMAT.describe_next_tries(setup, tasks, 0.0)
+    monkeypatch.setattr(place, "ask_retries", lambda exim, domain: "no answer of exinext")
+    unanswered = FORMAT.describe_next_tries(setup, tasks, 0.0)
+
+    assert texts == {some: "at the next queue run: no retry time is known", many: ""}
+    assert unanswered == {some: "", many: ""}

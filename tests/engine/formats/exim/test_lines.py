@@ -110,6 +110,18 @@ def test_other_lines_are_yielded_as_they_are() -> None:
     assert [type(one) for one in items] == [bytes, QueuedMail, bytes, QueuedMail]
 
 
+def test_a_very_long_first_line_is_yielded_as_it_is() -> None:
+    """A first line with a sender of 60 KB is no message; one of 8 KB is."""
+    start, end = b" 1m  1.0K 1xX5UE-0003Hr-2I <", b">\n          bob@a.test\n\n"
+    sender = b"> (" * 2721
+
+    (mail,) = listed(start + sender + end)
+    line, *_ = listed(start + sender * 8 + end)
+
+    assert isinstance(mail, QueuedMail) and mail.sender == sender
+    assert line == start + sender * 8 + b">"
+
+
 def test_a_listing_without_its_last_line_keeps_the_message() -> None:
     """The last message of a listing that is cut off is not lost."""
     assert len(listed(b" 0m   358 1xX5rT-0006fH-2B <a@b.test>\n")) == 1

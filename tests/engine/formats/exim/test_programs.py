@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from engine.formats.exim import facts, programs
 from engine.formats.exim.programs import Exim
-from engine.programs.prefix import HERE
+from engine.programs.prefix import HERE, Prefix
+from engine.store import Unavailable
+from tests.programs import a_script
 
 
 @pytest.mark.parametrize(
@@ -47,3 +51,22 @@ def test_queue_runs_that_are_not_logged_are_not_missed(selector: str, is_logged:
     assert exim.has_queue_run_log is is_logged
     if not is_logged:
         assert [*facts.queue_run_warnings(exim, 1.0, 1e12)] == []
+
+
+@pytest.mark.parametrize(("mode", "folder_mode"), [(0o664, 0o755), (0o644, 0o775)])
+def test_a_configuration_is_checked_before_exim_runs_with_it(
+    tmp_path: Path, mode: int, folder_mode: int
+) -> None:
+    """Exim does not run with a file that others may write, or whose folder they may write."""
+    folder, runs = tmp_path / "etc", tmp_path / "runs"
+    folder.mkdir()
+    config = folder / "exim.conf"
+    config.touch()
+    config.chmod(mode)
+    folder.chmod(folder_mode)
+    script = a_script(tmp_path / "prefix", f'echo "$1" >>{runs}; exec "$@"')
+
+    with pytest.raises(Unavailable, match=r"others than root may write it"):
+        programs.find_program(Prefix("jail", (script,), 0), "/nowhere", str(config))
+
+    assert {*runs.read_text().split()} == {"stat"}
