@@ -46,7 +46,8 @@ def test_only_a_line_of_stat_says_who_may_write(line: bytes, is_roots: bool | No
 )
 def test_queue_runs_that_are_not_logged_are_not_missed(selector: str, is_logged: bool) -> None:
     """Without lines of queue runs in the log, their absence is no warning."""
-    exim = Exim(HERE, HERE, ("exim",), "/nowhere", "4.96", {"log_selector": selector})
+    settings = {"log_selector": selector}
+    exim = Exim(HERE, HERE, ("exim",), "/nowhere", version="4.96", settings=settings)
 
     assert exim.has_queue_run_log is is_logged
     if not is_logged:
