@@ -89,10 +89,8 @@ def test_a_missing_fsync_is_found(sweeper: Sweeper) -> None:
 BREAKS = {
     "a rescue forgets to count": (
         "engine/work/outcomes.py",
-        "            task_after_failure(\n"
-        "                task, reason, store_policy(task) or retry.of_kind(task.kind), now, end\n"
-        "            ),\n",
-        "            verbs.unclaim(task),\n",
+        "task_after_failure(task, reason, _policy_of(store, task, retry), now, end)",
+        "verbs.unclaim(task)",
         "command/next-done",
         "its attempt was not counted",
     ),
@@ -105,8 +103,8 @@ BREAKS = {
     ),
     "the intent follows the first move": (
         "engine/operations/journal.py",
-        "                files.write_all(fd, line)\n",
-        "                pass\n",
+        'files.write_all(fd, f"{json.dumps(line)}\\n".encode())',
+        "pass",
         "plan/retry",
         "moved without an intent",
     ),
