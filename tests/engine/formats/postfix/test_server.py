@@ -15,7 +15,7 @@ import pytest
 from engine import verbs
 from engine.formats.postfix.instance import open_instance
 from engine.formats.postfix.lines import HELD_KEY, PID_KEY
-from engine.formats.postfix.marks import Marks
+from engine.formats.postfix.marks import Mark, Marks
 from engine.formats.postfix.server import REQUEUED_KEY, PostfixServer
 from engine.model import Missing, Move, Problem, State, Task
 from engine.operations.execute import PlanRun
@@ -213,6 +213,47 @@ def test_a_message_that_is_purged_is_never_deleted_early(postfix: PostfixInstanc
         (refusal,) = errors(store, moves([blind], "expunge"))
         assert str(refusal) == "cannot prove that it stayed on hold"
         assert postfix.listed() == {freed: "hold", late: "hold"}
+
+
+def test_a_message_that_was_held_in_delivery_is_not_requeued(
+    postfix: PostfixInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it lies in deferred again: it would be delivered twice."""
+    ids = postfix.deferred(2)
+    server = postfix.server()
+    monkeypatch.setattr(server, "_find_delivering", lambda some: {ids[0]: "4711"})
+    with closing(MailStore(server)) as store:
+        tasks = tasks_in(store)
+        why, other = errors(store, moves([tasks[ident] for ident in ids], "reroute"))
+    assert isinstance(why, Unsupported) and "PID 4711 still delivers it" in str(why)
+    assert other is None
+    assert postfix.listed()[ids[0]] == "deferred"
+
+
+def test_a_hold_is_no_purge_that_was_not_finished(postfix: PostfixInstance) -> None:
+    """A mark that a purge left behind goes with the hold of another operation."""
+    (ident,) = postfix.deferred(1)
+    with closing(postfix.store()) as store:
+        task = found(store, ident)
+        identity = task.rev.partition(".")[0]
+        Marks(str(postfix.marks)).add(
+            [Mark(ident, identity, task.sender, "deferred", at=time.time(), who="ana")]
+        )
+        assert errors(store, moves([task], "hold")) == [None]
+    assert found(postfix.store(), ident).state is State.HELD
+
+
+def test_times_of_an_earlier_listing_prove_no_hold(
+    postfix: PostfixInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the times of the files cannot be read, nothing is expunged."""
+    (ident,) = postfix.deferred(1)
+    server = postfix.server()
+    with closing(MailStore(server)) as store:
+        assert errors(store, moves([found(store, ident)], "purge")) == [None]
+        assert HELD_KEY in tasks_in(store)[ident].extra
+        monkeypatch.setattr(server, "_start_find", lambda: list)
+        assert HELD_KEY not in tasks_in(store)[ident].extra
 
 
 def test_a_message_in_delivery_is_shown_and_held(postfix: PostfixInstance) -> None:
