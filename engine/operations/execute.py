@@ -46,7 +46,7 @@ class Report(NamedTuple):
     is_exact: bool = True
     """False if a change was sent as a request (`Edge.exact`): then the server decides."""
     has_way_back: bool = True
-    """False if no change was made along an edge that is undoable."""
+    """True if at least one change was made that can be undone (`Edge.undoable`)."""
     unapplied: Sequence[tuple[str, str]] = ()
     """Ids of the rows that were not tried, because the run was stopped; each with the reason."""
 

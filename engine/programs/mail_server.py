@@ -3,8 +3,8 @@ that run its programs. A format implements it and keeps no tasks itself.
 
 A revision is `IDENTITY.QUEUE.DETAIL`: IDENTITY and QUEUE have no full stop. A message with another
 IDENTITY or QUEUE has changed; DETAIL differs whenever something else that is shown does. It ends
-with `UNSURE` if a look could not find out all of that. Each way to look at a message makes the same
-revision of it."""
+with `UNSURE` if a look did not show all that DETAIL depends on. A listing and a look at one message
+make the same revision of it."""
 
 from __future__ import annotations
 

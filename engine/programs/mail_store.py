@@ -267,8 +267,8 @@ class MailStore(Store):
     def _decide(
         self, ids: set[str], unsure: Mapping[str, Task], missing: set[str], *, has_listed: bool
     ) -> Iterator[Task | Missing | Problem]:
-        """Take a second look, by a listing, at messages of which one look did not show all. While
-        none is due, their rows stay as they are."""
+        """Look a second time, by a listing, at messages that one look has not shown in full. While
+        no listing is due, their rows stay as they are."""
         is_due = self._steady() >= self._listed_at + COST_FACTOR * self._cost
         is_due |= not self._acted.isdisjoint(ids - missing)
         if ids and is_due and not has_listed and not self._is_listing:

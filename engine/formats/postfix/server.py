@@ -384,8 +384,8 @@ class PostfixServer(MailServer):
         return all_times
 
     def _task_shown(self, envelope: Envelope, times: FileTimes, record: bytes, pid: str) -> Task:
-        """The task of an envelope. It has no reasons: those of the listing are valid if the file's
-        time has not changed, as each attempt sets it."""
+        """The task of an envelope. An envelope has no reasons: the reasons of the last listing are
+        kept if the time of the file is the same, because each attempt changes it."""
         ident, queue, identity = envelope.id, envelope.queue, envelope.identity
         addresses = tuple(envelope.values(b"recipient"))
         trash = queue == "hold" and self._marks.is_trash(ident, identity, times.ctime)

@@ -73,6 +73,14 @@ def test_the_last_reason_and_the_account_of_waiting_mail_are_kept(
     assert facts.read_on() == frozenset()
 
 
+def test_facts_in_neighbouring_lines_are_all_kept(path: Path, facts: MailFacts) -> None:
+    """The line after that of a completed message counts too."""
+    path.write_bytes(lines(f"{A} Completed", f"{B} <= a@b U=web P=local", f"{B} == u@x: full"))
+
+    assert facts.read_on() == {A, B}
+    assert facts.account(B) == "web"
+
+
 def test_a_line_that_is_not_complete_is_read_when_it_is(path: Path, facts: MailFacts) -> None:
     """Half a line gives no half reason."""
     whole = lines(f"{A} == u@x R=r T=t defer (111): Connection refused")
