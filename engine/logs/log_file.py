@@ -178,13 +178,15 @@ class LogFile:
         return os.fstat(self._fd)
 
     def check_growth(self) -> bool | None:
-        """True if the file has grown since the last call; None if it was rewritten."""
+        """True if the file has grown since the last call; None if it was rewritten, or had been
+        empty: then it may have been filled, copied and emptied meanwhile."""
         if self.unpacked is not None:
             return False
         now = os.fstat(self._fd)
         if self._last_stat == (now.st_size, now.st_mtime_ns):
             return False
-        if now.st_size < self.size or not self._begins_like(self):
+        was_empty = self._last_stat is not None and not self.size
+        if was_empty or now.st_size < self.size or not self._begins_like(self):
             return None
         more = now.st_size > self.size
         self._last_stat, self.size = (now.st_size, now.st_mtime_ns), now.st_size

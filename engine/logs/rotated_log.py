@@ -108,42 +108,55 @@ class RotatedLog:
                 changed = True
         except OSError as error:
             self.error = error
+            if self.is_missing and self.files:
+                changed |= self._add(None, read_before)
         else:
             self.error = None
         return changed
 
-    def _add(self, file: LogFile, read_before: list[LogFile]) -> None:
-        """Add the file that has the path now, and those that had it since the last refresh; close
-        some of those that were read before."""
+    def _add(self, named: LogFile | None, read_before: list[LogFile]) -> bool:
+        """Add the file that has the path now, if there is one, and those that had it since the last
+        refresh; close some of those that were read before. False if there are none to add."""
 
         def is_known(other: LogFile) -> bool:
             return any(map(other.has_same_lines, self.files))
 
-        known, later = self._rotated_since(is_known, file)
+        known, later = self._rotated_since(is_known, named)
         if known is not None:
             if not known.has_same_lines(self.files[-1]):
                 # The last file was removed: only the times tell which of the others came after it.
                 later = _written_after(self.files[-1], later)
             known.close()
-        self.files += self._numbered([*later, file], self.files[-1:])
+        later += [named] if named is not None else []
+        if not later:
+            return False
+        self.files += self._numbered(later, self.files[-1:])
         for earlier in self.files[: -1 - MAX_ROTATED_FILES]:
             if earlier in read_before:
                 earlier.close()
                 self.files.remove(earlier)
         self._forget_earlier()
+        return True
 
     def _refresh_file(self, file: LogFile) -> bool:
         grew = file.check_growth()
         if grew is not None:
             return grew
 
-        def is_copy(other: LogFile) -> bool:
+        def is_known(other: LogFile) -> bool:
+            if not file.size:  # no copy of it can be told: what was written later is new
+                return other.modified <= file.modified
             return _is_unpacked(other) and other.take_place(file)
 
         reopened = file.reopen(self._cache)
-        copy, later = self._rotated_since(is_copy, reopened)
-        copies = [] if copy is None else [copy]
-        later = later if copies else _closed(later)
+        known, later = self._rotated_since(is_known, reopened)
+        copies = []
+        if not file.size:
+            _closed([known] if known is not None else [])
+        elif known is None:
+            later = _closed(later)
+        else:
+            copies = [known]
         at = self.files.index(file)
         self.files[at : at + 1] = [*copies, *self._numbered([*later, reopened], copies)]
         file.close()
@@ -159,21 +172,27 @@ class RotatedLog:
         return later
 
     def _rotated_since(
-        self, is_known: Callable[[LogFile], bool], present: LogFile
+        self, is_known: Callable[[LogFile], bool], present: LogFile | None
     ) -> tuple[LogFile | None, list[LogFile]]:
         """The last rotated file that is known, and the files after it, which were created and
         rotated since the last refresh; if the known one was removed, by their times."""
         later: list[LogFile] = []
+        is_placed = present is None or not present.size or present.identity().st_nlink > 0
+        known = None
         for each in self._rotated_files() if self.files else ():
             if is_known(each):
-                return each, later[::-1]
+                known = each
+                break
             later.append(each)
-            if each.has_same_lines(present):  # those before it in the list are after it in time
-                later = _closed(later)
+            if present is not None and each.has_same_lines(present):
+                later, is_placed = _closed(later), True  # the ones before it were written after it
             elif not _is_unpacked(each):
                 _closed([later.pop()])
-        later = later[::-1]
-        return None, _written_after(self.files[-1], later) if self.files else later
+        if present is not None and not is_placed:  # removed: only the times tell what is before it
+            later = _only(later, lambda each: each.modified < present.modified)
+        if known is None and self.files:
+            later = _written_after(self.files[-1], later)
+        return known, later[::-1]
 
     def _forget_earlier(self) -> None:
         if self._measured is not None:
@@ -282,9 +301,12 @@ def _closed(opened: list[LogFile]) -> list[LogFile]:
 
 def _written_after(last: LogFile, later: list[LogFile]) -> list[LogFile]:
     """Those of some files that were written after another one; the others are closed."""
-    modified = last.identity().st_mtime_ns
-    _closed([each for each in later if each.identity().st_mtime_ns <= modified])
-    return [each for each in later if not each.is_closed]
+    return _only(later, lambda each: each.modified > last.modified)
+
+
+def _only(opened: list[LogFile], is_kept: Callable[[LogFile], bool]) -> list[LogFile]:
+    _closed([each for each in opened if not is_kept(each)])
+    return [each for each in opened if not each.is_closed]
 
 
 def _is_unpacked(file: LogFile) -> bool:

@@ -45,8 +45,7 @@ class WrittenLog:
         self.rotations = 0
         self.was_truncated = False
         """True if the file was emptied since the last read."""
-        self.was_empty = False
-        """True if the file had no lines at the last read: then no copy of it can be told."""
+        self._written_ns = time.time_ns() - 10**12
         self.write(3)
         self.in_current = []
 
@@ -68,7 +67,7 @@ class WrittenLog:
         """Rename all files, as logrotate does, and create a new one."""
         if self.is_known and self.path.exists():
             self.move(size)
-            self.path.touch()
+            self._append("")
 
     def move(self, size: int) -> None:
         """Rename all files; the next line creates a new one."""
@@ -83,16 +82,15 @@ class WrittenLog:
         """
         if self.is_known and self.path.exists() and not self.was_truncated:
             self._shift()
-            Path(f"{self.path}.1").write_bytes(self.path.read_bytes())
+            copy = Path(f"{self.path}.1")
+            copy.write_bytes(self.path.read_bytes())
+            self._set_time(copy)
             os.truncate(self.path, 0)
-            if self.was_empty:  # for the reader it has only grown: it never knew the copied lines
-                self.in_current, self.owed, self.is_known = [], [], False
+            self._set_time(self.path)
             self._leave()
 
     def compress(self, size: int) -> None:
         """Compress the rotated files."""
-        if self.was_empty:
-            self.owed, self.is_known = [], False
         for number in range(1, KEPT_FILES + 1):
             plain = Path(f"{self.path}.{number}")
             if plain.exists():
@@ -105,7 +103,8 @@ class WrittenLog:
         """Empty the file: what was not read is lost."""
         if self.path.exists():
             os.truncate(self.path, 0)
-            self.was_empty = self.was_truncated = True
+            self._set_time(self.path)
+            self.was_truncated = True
         self.in_current = []
         self._leave()
 
@@ -146,6 +145,12 @@ class WrittenLog:
     def _append(self, text: str) -> None:
         with self.path.open("a") as file:
             file.write(text)
+        self._set_time(self.path)
+
+    def _set_time(self, path: Path) -> None:
+        """Give each change a time of its own: that of a file system moves in steps of 4 ms."""
+        self._written_ns += 10**7
+        os.utime(path, ns=(self._written_ns, self._written_ns))
 
     def present_lines(self) -> list[str]:
         """The complete lines of the file that has the name of the log."""
@@ -158,14 +163,10 @@ class WrittenLog:
         assert set(lines) <= self.written | self.torn_ends, "a line was invented or cut"
         assert whole == sorted(set(whole)), "a line came twice, or before an earlier one"
         missing = [line for line in (*self.owed, *self.in_current) if line not in lines]
-        if not self.path.exists():
-            self.owed, missing = missing, []  # they come when there is a log again
-        else:
-            self.owed = []
+        self.owed = []
         assert not missing, f"lines are missing: {missing}"
         self.in_current, self.is_known, self.rotations = [], self.path.exists(), 0
         self.was_truncated = False
-        self.was_empty = not self.path.exists() or not self.path.stat().st_size
 
 
 ACTIONS: dict[str, Callable[[WrittenLog, int], None]] = {
