@@ -26,6 +26,8 @@ from tui.text.task_row import time_fields
 
 MAX_SHOWN = 20
 """Messages that are explained; others that match are counted."""
+MAX_IN_FULL = 3
+"""Messages that are printed in full, if more match; each of the others is one line."""
 LAST_LINES = 5
 """Log lines that are shown of each."""
 _ARRIVAL_SECONDS = 3600.0
@@ -103,11 +105,16 @@ def why(setup: Setup, word: str) -> Answer:
         return (_values(mail, log.since) for mail in mails)
 
     def lines() -> Iterator[Line | str]:
-        for mail in mails:
+        for mail in mails[:MAX_IN_FULL]:
             yield from _lines(mail, log.since, word, now)
             yield ""
+        for mail in mails[MAX_IN_FULL:]:
+            reason = safe_line(mail.reason) or f"{UNKNOWN}: no attempt has failed"
+            yield (*_title(mail, word), ("  ", ""), (reason, "muted"))
         if others:
-            yield f"{others:,} more match: name an id"
+            yield f"and {format_count(others, 'other message')}"
+        if len(matching) > MAX_IN_FULL:
+            yield f"{len(matching):,} messages match, {MAX_IN_FULL} in full: name an id for another"
         if not mails:
             yield f"no mail waits with {safe_line(word)}"
             yield f"next: {shlex.join(_command(setup, 'mta', 'trail', word))}"
@@ -128,7 +135,7 @@ def _matching(answers: Iterable[object], word: str) -> list[Task]:
             addresses = (one.sender, *one.recipients)
             if one.id == word or any(pattern.search(each) for each in addresses):
                 matching[one.id] = one
-    return sorted(matching.values(), key=lambda one: one.created)
+    return sorted(matching.values(), key=lambda one: (one.created, one.id))
 
 
 def _search_log(setup: Setup, tasks: Sequence[Task]) -> tuple[Trail, str]:
@@ -190,13 +197,7 @@ def _values(mail: WaitingMail, log_since: float | None) -> Mapping[str, object]:
 
 
 def _lines(mail: WaitingMail, log_since: float | None, word: str, now: float) -> Iterator[Line]:
-    task = mail.task
-    title = f"{task.sender or UNKNOWN} to {_addresses(task, word)}"
-    yield (
-        (f"{safe_line(task.id)}  ", "accent"),
-        (f"{safe_line(mail.word)}  ", "strong"),
-        (safe_line(title), ""),
-    )
+    yield _title(mail, word)
     for name, text in _facts(mail, log_since, now):
         yield ((f"  {name:10} ", "muted"), (safe_line(text), ""))
     for event in mail.events[-LAST_LINES:]:
@@ -204,6 +205,15 @@ def _lines(mail: WaitingMail, log_since: float | None, word: str, now: float) ->
     yield ((f"  {'next':10} ", "muted"), (mail.step.advice, "strong"))
     if mail.step.command:
         yield ((f"  {'':10} ", ""), (mail.step.command, "key"))
+
+
+def _title(mail: WaitingMail, word: str) -> Line:
+    title = f"{mail.task.sender or UNKNOWN} to {_addresses(mail.task, word)}"
+    return (
+        (f"{safe_line(mail.task.id)}  ", "accent"),
+        (f"{safe_line(mail.word)}  ", "strong"),
+        (safe_line(title), ""),
+    )
 
 
 def _facts(mail: WaitingMail, log_since: float | None, now: float) -> Iterator[tuple[str, str]]:

@@ -70,6 +70,20 @@ def test_a_requeued_mail_has_the_arrival_of_its_former_id(server: PostfixInstanc
     assert {one["id"] for one in mail["events"]} != {mail["id"]}
 
 
+def test_of_many_messages_three_are_in_full(server: PostfixInstance) -> None:
+    """The others have a line each, and more than twenty are counted; `--json` has twenty."""
+    server.deferred(22, sender="many@mx1.example.test")
+
+    code, text = why(server, "many@mx1.example.test")
+
+    assert (code, text.count("\n  since "), text.count("  deferred  many@")) == (0, 3, 20)
+    assert text.splitlines()[-2:] == [
+        "and 2 other messages",
+        "22 messages match, 3 in full: name an id for another",
+    ]
+    assert len(parse_answers(why(server, "many@mx1.example.test", "--json")[1], "mta why")) == 20
+
+
 def test_no_waiting_mail_leads_to_the_trail(server: PostfixInstance) -> None:
     """Exit 1, and the command that searches the logs."""
     code, text = why(server, "none@x.example.test")
