@@ -42,7 +42,7 @@ EFFECTS: Mapping[str, str] = {
     "kill": "no more retries, the attempt counts",
     "bounce": "given up, a report to each sender",
     "expire": "given up as too old, a report to each sender",
-    "reroute": "given to the router again, as new messages",
+    "reroute": "requeued: routed again, as new messages",
     "edit": "changed in place, new values below",
     "purge": "workers ignore the trash",
     "restore": "back to their former state, unchanged",
@@ -57,7 +57,7 @@ UNDO_TEXTS: Mapping[str, str] = {
     "release": "24 h, until they run",
     "bounce": "24 h: waits again; the report was sent",
     "expire": "24 h: waits again; the report was sent",
-    "reroute": "none: the router has them",
+    "reroute": "none: they are new messages",
     "expunge": "none: permanent. Instead: R restores tasks from the trash; the trash expires "
     "by age; purge or hold tasks that are not in it",
 }

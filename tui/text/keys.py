@@ -114,8 +114,8 @@ plan('edit') | E | E | edit | Act | shared +minor | plan to change description, 
     priority or data
 plan('kill') | K | K | kill | Act | shared +minor | plan to mark active tasks without a worker
     as dead
-plan('reroute') | Q | Q | reroute | Act | shared +minor | plan to give tasks to the mail router
-    again
+plan('reroute') | Q | Q | reroute | Act | shared +minor | plan to requeue mail: route it again
+    as new messages
 plan('expire') | Z | Z | expire | Act | shared +minor | plan to give up waiting mail as too old
 in_or_out | space | Space | exclude | Act | plan | exclude a task from the plan, or include a
     suspicious one
