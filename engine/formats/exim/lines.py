@@ -4,11 +4,9 @@ settings (`-bP`), the header file (`-Mvh`) and retry times (`exinext`)."""
 from __future__ import annotations
 
 import re
-from calendar import timegm
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from string import ascii_lowercase, ascii_uppercase, digits
-from time import strptime
 from typing import NamedTuple
 
 _ID = rb"[0-9A-Za-z]{6}-(?:[0-9A-Za-z]{6}-[0-9A-Za-z]{2}|[0-9A-Za-z]{11}-[0-9A-Za-z]{4})"
@@ -232,20 +230,23 @@ class RetryRecord(NamedTuple):
     """A record of the retry database, as `exinext` prints it. Times are as printed: local ones."""
 
     what: str
-    """`Transport: HOST [IP]:PORT` or `Route: ADDRESS`."""
+    """`Transport: HOST [IP]:PORT`, `Route: DOMAIN` or `Route: ADDRESS:<SENDER>`."""
     error: str
     first_failed: str
     last_tried: str
     next_try: str
 
-    @property
-    def next_try_at(self) -> float | None:
-        """Its next try, if the printed time is UTC: epoch seconds; None if it is no time."""
-        with suppress(ValueError):
-            return float(timegm(strptime(self.next_try, "%d-%b-%Y %H:%M:%S")))
-        return None
+    def is_for(self, recipients: Collection[str], sender: str) -> bool:
+        """True if it delays a message; a record of an address is only for mail to that address."""
+        match = _ROUTE_OF_ADDRESS(self.what)
+        if match is None:
+            return True
+        known = {one.lower() for one in recipients}
+        is_sender = match[2] is None or f"<{sender.strip('<>')}>".lower() == match[2].lower()
+        return match[1].lower() in known and is_sender
 
 
+_ROUTE_OF_ADDRESS = re.compile(r"Route: (.*@[^:<>]*)(?::(<.*>))?").fullmatch
 _RETRY = re.compile(r"((?:Transport|Route): .*?) error (-?\d+): (.*)").fullmatch
 _RETRY_TIME = re.compile(r"  (first failed|last tried|next try at): +(.*?)").fullmatch
 

@@ -104,5 +104,10 @@ def describe_retry(record: RetryRecord) -> str:
 def _read_retries(exim: Exim, task: Task) -> bytes:
     """What the retry database has for each domain, with the next tries before it."""
     texts = [ask_retries(exim, domain) for domain in domains_of(task)]
-    tries = [f"next try {describe_retry(one)}" for t in texts for one in lines.parse_retries(t)]
+    tries = [
+        f"next try {describe_retry(one)}"
+        for text in texts
+        for one in lines.parse_retries(text)
+        if one.is_for(task.recipients, task.sender)
+    ]
     return "\n".join((*tries, *texts)).encode("utf-8", "replace")

@@ -91,16 +91,17 @@ def describe_next_tries(setup: Setup, tasks: Sequence[Task]) -> Mapping[str, str
         Unavailable: its Exim cannot be found.
     """
     exim, texts = _find_program(setup), dict[str, str]()
-    known: dict[str, str | None] = {}
+    answers: dict[str, str] = {}
     for task in tasks:
         if task.state is not State.PENDING:
             continue
         domains = domains_of(task)
         for domain in domains:
-            if domain not in known and len(known) < MAX_RETRY_DOMAINS:
-                known[domain] = _next_try(ask_retries(exim, domain))
-        found = [text for domain in domains if (text := known.get(domain))]
-        without = {domain for domain in domains if known.get(domain) == ""}
+            if domain not in answers and len(answers) < MAX_RETRY_DOMAINS:
+                answers[domain] = ask_retries(exim, domain)
+        tries = {domain: _next_try(answers.get(domain, ""), task) for domain in domains}
+        found = [text for text in tries.values() if text]
+        without = {domain for domain, text in tries.items() if text == ""}
         is_asked = without >= {one.rpartition("@")[2].lower() for one in task.recipients}
         texts[task.id] = found[0] if found else (_NO_RETRY if is_asked else "")
     return texts
@@ -109,12 +110,14 @@ def describe_next_tries(setup: Setup, tasks: Sequence[Task]) -> Mapping[str, str
 _NO_RETRY = "at the next queue run: no retry time is known"
 
 
-def _next_try(answer: str) -> str | None:
-    """The first next try in an answer of exinext; "" if it says that there is none; None if it is
-    no answer."""
-    for record in lines.parse_retries(answer):
-        return describe_retry(record)
-    return "" if "No retry data found" in answer else None
+def _next_try(answer: str, task: Task) -> str | None:
+    """The first next try of a message in an answer of exinext; "" if it has none there; None if it
+    is no answer."""
+    records = lines.parse_retries(answer)
+    for record in records:
+        if record.is_for(task.recipients, task.sender):
+            return describe_retry(record)
+    return "" if records or "No retry data found" in answer else None
 
 
 def open_store(

@@ -280,7 +280,18 @@ def test_retry_records() -> None:
         "27-Nov-2026 23:36:15",
         next_try="27-Nov-2026 23:38:15",
     )
-    assert record.next_try_at == 1795822695
+    assert record.is_for(["any@x.test"], "eve@x.test")
+
+
+def test_a_retry_record_of_an_address_delays_only_its_mail() -> None:
+    """Mail of another sender or to another address of the domain is not delayed by it."""
+    text = "Route: Ann@x.test:<bob@y.test> error -44: H=127.0.0.9 [127.0.0.9]: 450 later\n"
+
+    (record,) = lines.parse_retries(text)
+
+    assert record.is_for(["eve@x.test", "ann@x.test"], "bob@y.test")
+    assert not record.is_for(["eve@x.test"], "bob@y.test")
+    assert not record.is_for(["ann@x.test"], "<>")
 
 
 def test_locks_of_deliveries() -> None:
