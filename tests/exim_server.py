@@ -156,7 +156,7 @@ class EximServer:
     def __init__(self, pid: int, merged: Path) -> None:
         """`merged` is the overlay in the mount namespace of a process."""
         # A program is setuid only in its own mount namespace: see mnt_may_suid in the kernel.
-        self.prefix = ("nsenter", f"--target={pid}", "--mount", "chroot", str(merged))
+        self.prefix = ("nsenter", f"--target={pid}", "--mount", "--root", "chroot", str(merged))
         """The words that run a program there."""
         self.root = Path(f"/proc/{pid}/root{merged}")
         self.port = free_port()
