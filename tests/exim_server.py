@@ -311,7 +311,11 @@ def running_overlay(folder: Path) -> Iterator[EximServer]:
             assert holder.stderr is not None
             pytest.skip(f"no overlay can be mounted here: {holder.stderr.read().decode()[-200:]}")
         server = EximServer(holder.pid, folder / "merged")
+        run = server.run("-bV")
         try:
+            if b"cannot open shared object file" in run.stderr:
+                lacks = run.stderr.decode().partition("libraries: ")[2].partition(":")[0]
+                pytest.skip(f"a library of the package exim4-daemon-light is missing: {lacks}")
             yield server
         finally:
             server.stop()

@@ -18,7 +18,7 @@ from engine.programs.prefix import Prefix
 from engine.store import StoreError, Unavailable
 from engine.verbs import with_state
 from tests.postfix_server import PostfixInstance, new_instance, running_instance
-from tests.programs import a_script
+from tests.programs import a_script, needs
 
 
 @pytest.fixture
@@ -82,6 +82,7 @@ def test_a_link_to_a_foreign_configuration_is_refused(
 
 def test_a_folder_without_a_configuration_there_is_reported(tmp_path: Path) -> None:
     """The words are those of Postfix, or of the prefix."""
+    needs("postfix")
     with pytest.raises(Unavailable, match=r"main\.cf"):
         open_instance("/nonexistent", Prefix("env", ("env",)))
     with pytest.raises(Unavailable, match=r"[Nn]o such|not found"):
