@@ -143,7 +143,8 @@ def lines_containing(text: str) -> LineFilter:
 
 
 def lines_naming_task(id: str) -> LineFilter:
-    """Match lines that mention a task: `7-user`, but not `17-user`."""
+    """Match lines that mention a task: `7-user`, but not `17-user` or `7-User`: ids of mail servers
+    may differ by case alone."""
     return LineFilter(
         DEBUG, (((LogTerm(id.lower(), safe_regex.whole_word_pattern(id)),),),) if id else ()
     )

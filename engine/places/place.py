@@ -164,6 +164,14 @@ class WholeQueueFigures(NamedTuple):
     """Ids of claimed tasks whose worker has ended, as far as known; only without a lock."""
 
 
+class CopiedLog(NamedTuple):
+    """The end of a log that is elsewhere, in a file here."""
+
+    path: str
+    fetch: Callable[[], str]
+    """Copies what is new, at most every few seconds; returns "" or why it cannot be copied."""
+
+
 class Place(NamedTuple):
     """One place; all its functions block."""
 
@@ -191,6 +199,8 @@ class Place(NamedTuple):
     """Paths of the logs to follow."""
     server_logs: tuple[str, ...] = ()
     """Paths of logs of the server that works here: shown and searched, but no events are read."""
+    log_copy: CopiedLog | None = None
+    """The copied end of the server's log, if the server is elsewhere."""
     worker_command: tuple[str, ...] = ()
     """Command that starts a worker; empty if none."""
     no_worker: str = ""
@@ -281,8 +291,18 @@ class Place(NamedTuple):
 
     @property
     def all_logs(self) -> tuple[str, ...]:
-        """Paths of all logs that mention its tasks."""
+        """Paths of all logs of this host that mention its tasks."""
         return tuple(dict.fromkeys((*self.logs, *self.server_logs)))
+
+    @property
+    def shown_logs(self) -> tuple[str, ...]:
+        """Paths of the logs that are shown and searched on request, after `fetch_log`."""
+        return self.all_logs if self.log_copy is None else (*self.all_logs, self.log_copy.path)
+
+    def fetch_log(self) -> str:
+        """Copy what is new in the server's log, if it is elsewhere; blocks. Return "" or why it
+        cannot be copied."""
+        return "" if self.log_copy is None else self.log_copy.fetch()
 
     @property
     def group_titles(self) -> Mapping[str, str]:

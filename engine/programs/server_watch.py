@@ -144,8 +144,8 @@ class LogEnd(NamedTuple):
     """Why it cannot be read."""
 
 
-def read_log_end(log: MailLog, program: str) -> LogEnd:
-    """The last line of a program (`postlog/name`) in the last `TAIL_BYTES` of a log."""
+def read_tail(log: MailLog) -> tuple[list[bytes], str]:
+    """The complete lines in the last `TAIL_BYTES` of a log, and "" or why it cannot be read."""
     journal = (*log.journal, "-n", f"{TAIL_LINES}")
     tails = [("tail", "-c", f"{TAIL_BYTES}", path) for path in log.paths]
     problem = "no log is known"
@@ -158,9 +158,18 @@ def read_log_end(log: MailLog, program: str) -> LogEnd:
         if end.status or log.prefix.why_failed(end):
             problem = log.prefix.why_failed(end) or safe_line(end.last_error)
             continue
-        head = f" {program}[".encode()
-        named = next((line for line in reversed(lines) if head in line.partition(b"]: ")[0]), None)
-        times = (parse_log_line(line, "", None, None).when for line in lines[1:])
-        last = None if named is None else parse_log_line(named, "", None, None).when
-        return LogEnd(last, next((when for when in times if when is not None), None))
-    return LogEnd(problem=problem)
+        is_cut = sum(map(len, lines)) + len(lines) >= TAIL_BYTES and argv[0] == "tail"
+        return lines[is_cut : len(lines) - end.is_cut], ""
+    return [], problem
+
+
+def read_log_end(log: MailLog, program: str) -> LogEnd:
+    """The last line of a program (`postlog/name`) in the last `TAIL_BYTES` of a log."""
+    lines, problem = read_tail(log)
+    if problem:
+        return LogEnd(problem=problem)
+    head = f" {program}[".encode()
+    named = next((line for line in reversed(lines) if head in line.partition(b"]: ")[0]), None)
+    times = (parse_log_line(line, "", None, None).when for line in lines)
+    last = None if named is None else parse_log_line(named, "", None, None).when
+    return LogEnd(last, next((when for when in times if when is not None), None))

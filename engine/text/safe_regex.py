@@ -93,5 +93,6 @@ def any_of_literals(words: Iterable[bytes]) -> BytesPattern:
 
 
 def whole_word_pattern(text: str) -> Pattern:
-    """Match this literal text as a whole word: no letter or digit directly before or after it."""
-    return Pattern(re.compile(rf"(?<![^\W_]){re.escape(text)}(?![^\W_])", re.IGNORECASE).search)
+    """Match this literal text in this case as a whole word: no letter or digit directly before or
+    after it."""
+    return Pattern(re.compile(rf"(?<![^\W_]){re.escape(text)}(?![^\W_])").search)

@@ -182,7 +182,7 @@ promote @verb | plans.verbs:promote | make waiting tasks due now
 kill @verb | plans.verbs:kill | move abandoned active tasks to the dead-letter queue
 bounce @verb | plans.verbs:bounce | give up waiting tasks; each sender gets a report
 expire @verb | plans.verbs:expire | give up waiting tasks as too old; each sender gets a report
-reroute @verb | plans.verbs:reroute | requeue mail: route it again, as new messages; cannot be undone
+reroute @verb | plans.verbs:reroute | requeue mail: route it again as new messages; cannot be undone
 restore @verb | plans.verbs:restore | move purged tasks out of the trash, to where they were
 expunge @verb @suspicious | plans.verbs:expunge | delete tasks of --state WORD permanently: cannot
         be undone

@@ -229,6 +229,8 @@ class LogStatus(NamedTuple):
     search_text: str = ""
     uncounted_bytes: int = 0
     """Size of the logs in bytes if they are too large to count the lines."""
+    source: str = ""
+    """How current the copy of a server's log is; "" if the log is here."""
 
 
 def status_line(status: LogStatus, width: int) -> Line:
@@ -248,6 +250,8 @@ def status_line(status: LogStatus, width: int) -> Line:
         parts.append((("   /", "key"), name, (safe_line(status.search_text), "strong")))
     if status.wrap:
         parts.append((("   w", "key"), (" wrap", "muted")))
+    if status.source:
+        parts.append(((f"   {safe_line(status.source)}", "muted"),))
     line = merge_runs(run for part in parts for run in part)
     return join_ends(line, (*_counts(status), (" ", "")), width)
 
@@ -283,6 +287,8 @@ def empty_lines(
         text = "loading ..."
     elif not paths:
         text = "this place has no log"
+    elif status.source and all(path in troubles for path in paths):
+        text = status.source
     elif all(path in troubles for path in paths):
         is_new = all(why == NO_LOG_FILE for why in troubles.values())
         text = f"no {'log yet' if is_new else 'readable log'}: {describe_troubles(troubles)}"

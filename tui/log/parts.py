@@ -24,6 +24,7 @@ from tui.screens.key_rows import ScreenActions
 from tui.screens.message import Message
 from tui.session.place_session import PlaceSession
 from tui.text.task_list import count_runs
+from tui.text.times import format_clock
 
 
 class LineTask:
@@ -143,6 +144,10 @@ IDLE_READ_SECONDS, BUSY_READ_SECONDS = 1.0, 0.25
 """Seconds between two reads of the logs: without and with new lines."""
 
 
+FETCH_SECONDS = 10.0
+"""Seconds between two copies of the log of a server elsewhere."""
+
+
 class Change(Flag):
     """What an action of the log screen changed; no more is painted again."""
 
@@ -168,7 +173,10 @@ class LogParts:
     ) -> None:
         """`find` shows only lines that mention a task."""
         self.session, self.context, self.screen = session, context, screen
-        self.logs = session.place.all_logs
+        self.logs = session.place.shown_logs
+        self._fetch_problem: str | None = None
+        """Why the log of a server elsewhere cannot be copied; "" if it was; None: not tried yet."""
+        self._fetched_at = 0.0
         self.page, self.message = LogPage(), Message(context.clock)
         self.level = DEBUG
         self.words = self.named = f'"{find}"' if find else ""
@@ -211,7 +219,17 @@ class LogParts:
             wrap=self.style.wrap,
             search_text=self.searched[0],
             uncounted_bytes=0 if counter.is_countable else size,
+            source=self._describe_copy(),
         )
+
+    def _describe_copy(self) -> str:
+        if self.session.place.log_copy is None:
+            return ""
+        if self._fetch_problem is None:
+            return "copying the end of the server's log"
+        if self._fetch_problem:
+            return f"not copied: {self._fetch_problem}"
+        return f"copied {format_clock(self._fetched_at)}"
 
     @property
     def new_lines(self) -> int:
@@ -230,6 +248,17 @@ class LogParts:
             while await reader.call(reader.book.refresh) or self._is_late:
                 await self._take_new_lines()
                 await asyncio.sleep(BUSY_READ_SECONDS)
+
+    async def fetch(self) -> Change:
+        """Copy the end of a log that is elsewhere, again and again; `follow` reads the copy."""
+        while self.session.place.log_copy is not None:
+            self._fetch_problem = await asyncio.to_thread(self.session.place.fetch_log)
+            self._fetched_at = self.context.clock()
+            if self.was_read and not self.page.entries:
+                self.show_lines(0)
+            self.screen.show_change(Change.STATUS)
+            await asyncio.sleep(FETCH_SECONDS)
+        return Change.NOTHING
 
     async def _take_new_lines(self) -> None:
         """New lines exist: show or count them."""

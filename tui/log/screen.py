@@ -126,6 +126,7 @@ class LogScreen(KeyedScreen):
         self.lines.focus()
         self.call_after_refresh(self.run, "follow", partial(self.parts.follow, self._first_job))
         self.call_after_refresh(self.run, "count", self._count)
+        self.call_after_refresh(self.run, "fetch", self.parts.fetch)
 
     async def on_unmount(self) -> None:
         await self.parts.reader.close()

@@ -148,8 +148,8 @@ class LogPane(Lines):
 
     _painted: tuple[Sequence[LogLine], Size | None] = ((), None)
 
-    def show_log(self, log: Sequence[LogLine]) -> None:
-        """Show the newest lines."""
+    def show_log(self, log: Sequence[LogLine], *, is_elsewhere: bool) -> None:
+        """Show the newest lines; `is_elsewhere`: the log is on another host."""
         size = self.size
         width, height = size
         if not height or (log, size) == self._painted:
@@ -158,7 +158,8 @@ class LogPane(Lines):
         rows = [
             log_line(line.when, line.level, shorten_ids(line.text), width) for line in log[-height:]
         ]
-        nothing: Line = ((" no log lines yet", "muted"),)
+        why = "on the server's host: 7 copies its end" if is_elsewhere else "no log lines yet"
+        nothing: Line = ((f" {why}", "muted"),)
         self.show(rows or [nothing])
 
 
@@ -328,7 +329,9 @@ class QueueWidgets:
         self._warning.show([cut_line(((" ", ""), warning), self._screen.size.width)] * is_visible)
 
     def _paint_log(self) -> None:
-        self._log.show_log(self.session.readings.log)
+        self._log.show_log(
+            self.session.readings.log, is_elsewhere=self.session.place.log_copy is not None
+        )
         right: Line = ((" FOLLOW ", "chip"),)
         self._log.show_frame(Frame(f"Log of {self.session.name}", "7", right=right))
 

@@ -32,7 +32,8 @@ def search_logs(paths: Sequence[str], task: Task) -> LogFindings:
     except OSError as error:
         return LogFindings(merged_log.Mentions(), error_text(error))
     history = task_events.task_history(task_events.read_events(log.lines), task.id)
-    return LogFindings(log, "", history, task_events.task_attempts(history))
+    attempts = task_events.task_attempts(history)
+    return LogFindings(log, history=history, attempts=attempts)
 
 
 async def read_parts(inspector: Inspector, task: Task) -> tuple[Opened, ...]:

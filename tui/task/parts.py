@@ -44,6 +44,9 @@ REASONS_SECONDS = 2.0
 MAX_CHILDREN = 100
 
 
+_NOT_IN_COPY = "no line in the end of the server's log: mta trail searches all of it"
+
+
 class TaskReader:
     """The facts about one task, as last read."""
 
@@ -112,9 +115,9 @@ class TaskReader:
         self.take_notes()
         self._notify()
         if self.details is not None:
-            await self.read_log()
             await self._read_parts(self.details.task)
             await self._read_relatives()
+            await self.read_log()  # last: one behind a prefix may take seconds
             self._notify()
 
     async def _read_outlook(self) -> None:
@@ -185,8 +188,12 @@ class TaskReader:
         if self.details is None:
             return
         self._log_seen = self.session.readings.log
-        task = self.details.task
-        findings = await asyncio.to_thread(lookup.search_logs, self.session.place.all_logs, task)
+        task, place = self.details.task, self.session.place
+        problem = await asyncio.to_thread(place.fetch_log)
+        findings = await asyncio.to_thread(lookup.search_logs, place.shown_logs, task)
+        if place.log_copy is not None:
+            note = f"the server's log is not copied: {problem}" if problem else _NOT_IN_COPY
+            findings = findings._replace(note=note)
         rows: Sequence[tuple[str, str]] = ()
         lines = () if findings.log is None else findings.log.lines
         with suppress(StoreError):  # a server that cannot be asked; the header says so

@@ -51,6 +51,8 @@ class LogFindings(NamedTuple):
     """Log lines that mention it; None until they were searched."""
     error: str = ""
     """Why the logs could not be searched."""
+    note: str = ""
+    """What was searched of the log of a server elsewhere; "" if it is here."""
     history: tuple[TaskEvent, ...] = ()
     attempts: tuple[Attempt, ...] = ()
 
@@ -498,7 +500,8 @@ def log_lines(details: TaskDetails, width: int) -> Text:
         lines += [((_CONTINUED + piece, "muted"),) for piece in other_pieces]
     if not lines:
         is_read = details.findings.log is not None
-        nothing = "no log lines yet" if is_read else _search_coverage(details)
+        found_none = safe_line(details.findings.note) or "no log lines yet"
+        nothing = found_none if is_read else _search_coverage(details)
         lines.append(((f" {nothing}", "muted"),))
     return lines
 

@@ -13,7 +13,8 @@ from engine.formats.postfix.instance import Instance, open_instance
 from engine.formats.postfix.marks import Marks
 from engine.formats.postfix.server import PostfixServer
 from engine.model import Task
-from engine.places.place import Place
+from engine.places.place import CopiedLog, Place
+from engine.programs.log_copy import LogCopy
 from engine.programs.mail_log import MailLog, local_paths
 from engine.programs.mail_store import MailStore
 from engine.programs.prefix import path_of, prefix_of
@@ -72,12 +73,14 @@ def complete_place(setup: Setup, place: Place) -> Place:
     log = None
     with suppress(Unavailable):  # opening the store reports it
         log = None if setup.address.is_url else find_log(setup)
+    copy = LogCopy(lambda: find_log(setup), setup.state_folder)
     return place._replace(
         queue_figures=watch.figures,
         server=facts.SERVER,
         listed_at=lambda: setup.settings.at,
         claim_obstacle=lambda kind: "",
         server_logs=local_paths(log),
+        log_copy=CopiedLog(copy.path, copy.fetch) if setup.address.is_url else None,
     )
 
 

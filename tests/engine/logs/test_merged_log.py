@@ -578,7 +578,7 @@ def test_the_lines_that_mention_a_task() -> None:
     """They come from all logs, the last ones, in the order of time; what cannot be read is said. No
     more is read than was allowed, and it is said that there may be more."""
     log = "".join(line(n, f"task T-{n % 5}") for n in range(100))
-    with a_book(log, line(50, "t-3 sent"), a_long_log(), cell=1024) as (_, paths):
+    with a_book(log, line(50, "T-3 sent"), a_long_log(), cell=1024) as (_, paths):
         *both, long = map(str, paths)
         mentions = find_mentions([*both, "/nowhere"], "T-3", 100)
         last = find_mentions(both, "T-3", 2)
@@ -653,18 +653,20 @@ def test_times_as_they_are_typed() -> None:
 
 
 def test_a_task_is_not_taken_for_one_whose_name_ends_alike(tmp_path: Path) -> None:
-    """Ids without a fixed length hold one another; a line of JSON names a task by its parts."""
+    """Ids without a fixed length hold one another, some differ by case alone; a line of JSON names
+    a task by its parts."""
     path = tmp_path / "log"
     path.write_text(
         '{"ts":"2026-11-20T12:00:00Z","event":"claimed","reg":17,"type":"user"}\n'
         '{"ts":"2026-11-20T12:00:01Z","event":"claimed","reg":7,"type":"user"}\n'
         '{"ts":"2026-11-20T12:00:02Z","event":"claimed","reg":7,"type":"users"}\n'
-        "[2026-11-20 12:00:03] [INFO] Task completed: 7-USER (user)\n"
+        "[2026-11-20 12:00:03] [INFO] Task completed: 7-user (user)\n"
         "[2026-11-20 12:00:04] [INFO] Task completed: 17-user (user)\n"
+        "[2026-11-20 12:00:05] [INFO] Task completed: 7-User (user)\n"
     )
     mentions = find_mentions([str(path)], "7-user", 10)
     texts = {line.text for line in mentions.lines}
-    assert texts == {"claimed 7-user", "Task completed: 7-USER (user)"}
+    assert texts == {"claimed 7-user", "Task completed: 7-user (user)"}
     assert not lines_naming_task("7-user").may_match(
         b"[2026-11-20 12:00:03] [INFO] Task queued: 8-user\n"
     )

@@ -115,8 +115,7 @@ def test_the_end_of_a_log(tmp_path: Path) -> None:
     """The last line of the program is found; without one, since when the log is known."""
     path = tmp_path / "log"
     path.write_text(
-        "1767787100.000000 mx1 mta/q[1]: cut\n1767787200.500000 mx1 mta/q[7]: a\n"
-        "1767787260.000000 mx1 mta/smtp[8]: mta/q[7] b\n"
+        "1767787200.500000 mx1 mta/q[7]: a\n1767787260.000000 mx1 mta/smtp[8]: mta/q[7] b\n"
     )
 
     assert read_log_end(_log(path), "mta/q") == LogEnd(1767787200.5, 1767787200.5)

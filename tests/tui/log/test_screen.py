@@ -18,6 +18,7 @@ from engine.logs.log_file import FileEntry
 from engine.logs.log_filter import DEBUG, WARN
 from engine.logs.log_line import LogLine
 from engine.model import Task
+from engine.places.place import CopiedLog
 from tests import command
 from tests.console_operator import ConsoleOperator, an_operator, words
 from tests.console_places import NOW, a_memory, a_place, a_task, make_spool, some_tasks
@@ -105,14 +106,18 @@ class LogOperator(ConsoleOperator):
 
 @asynccontextmanager
 async def a_log(
-    folder: Path, *texts: str | bytes | None, size: tuple[int, int] = (80, 24), find: str = ""
+    folder: Path,
+    *texts: str | bytes | None,
+    size: tuple[int, int] = (80, 24),
+    find: str = "",
+    copy: CopiedLog | None = None,
 ) -> AsyncIterator[LogOperator]:
     """A console on a queue whose logs hold these texts, the log on top; None is no log."""
     paths = [folder / name for name in ("queue.log", "mail.log", "more.log")[: len(texts)]]
     for path, text in zip(paths, texts, strict=True):
         if text is not None:
             path.write_bytes(text.encode() if isinstance(text, str) else text)
-    place = a_place(a_memory(some_tasks()), logs=tuple(map(str, paths)))
+    place = a_place(a_memory(some_tasks()), logs=tuple(map(str, paths)), log_copy=copy)
     async with an_operator(place, size=size, glyphs=UTF8, start_armed=False) as made:
         operator = LogOperator(made.console, made.pilot)
         operator.paths = paths
@@ -159,6 +164,26 @@ async def test_what_comes_is_shown(tmp_path: Path) -> None:
             "  09:42:09 I new one",
             "▶ 09:42:10 W torn no more",
         ]
+
+
+async def test_a_log_elsewhere_is_copied_while_it_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The status line has the time of the copy, or why there is none."""
+    monkeypatch.setattr(parts, "FETCH_SECONDS", 0.01)
+    copy, problems = tmp_path / "far.log", ["mx2: connection lost"]
+
+    def fetch() -> str:
+        if not problems and not copy.exists():
+            copy.write_text(line(1, "from far"))
+        return "".join(problems)
+
+    async with a_log(tmp_path, None, copy=CopiedLog(str(copy), fetch)) as operator:
+        await operator.until(lambda: "not copied: mx2: connection lost" in operator.shown[0])
+
+        problems.clear()
+        await operator.until(lambda: operator.shown == ["▶ 09:42:09 I far   from far"])
+        await operator.until(lambda: "copied 09:42:08Z" in operator.line("status"))
 
 
 async def test_scrolling_up_pauses_and_counts(tmp_path: Path) -> None:

@@ -39,7 +39,10 @@ def log(
     """Print the last lines of the logs, ordered by time."""
     through = _line_filter(filter, level.lower())
     floor = parse_since_option(since)
-    logs = open_places(setup, [place] if place else [])[0].all_logs
+    found = open_places(setup, [place] if place else [])[0]
+    logs = found.shown_logs
+    if why := found.fetch_log():
+        print_error(f"the server's log is not copied: {safe_line(why)}")
     book = MergedLog(logs)
     show = partial(_print, as_json=json, sources=len(logs) > 1)
     try:
@@ -54,6 +57,7 @@ def log(
         while follow:  # an incomplete line is printed when it is complete
             sys.stdout.flush()
             time.sleep(POLL_INTERVAL_SECONDS)
+            found.fetch_log()
             if book.refresh():
                 scan = LineScan(book, end_position, through, sys.maxsize)
                 run_to_end(scan)

@@ -1,0 +1,91 @@
+"""The end of a log behind a prefix, copied as it grows."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from engine.logs.merged_log import BEGIN, LineScan, MergedLog, run_to_end
+from engine.programs.log_copy import FETCH_SECONDS, LogCopy
+from engine.programs.mail_log import MailLog
+from engine.programs.prefix import Prefix
+from engine.programs.server_watch import TAIL_BYTES
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """The log, on a host that `env` reaches."""
+    return tmp_path / "maillog"
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    now = 0.0
+
+
+def copy_of(source: Path, clock: Clock) -> LogCopy:
+    """A copy of that log in a folder that is not there yet."""
+    prefix = Prefix("elsewhere", ("env",))
+    log = MailLog((str(source),), lambda text: None, bool, re.compile(b""), prefix=prefix)
+    return LogCopy(lambda: log, str(source.parent / "state" / "place"), lambda: clock.now)
+
+
+def test_a_copy_has_each_line_once(source: Path) -> None:
+    """Also the line that was written in two parts; it is read again after its time only."""
+    clock = Clock()
+    copy = copy_of(source, clock)
+    source.write_text("first line\nsecond ")
+
+    assert copy.fetch() == ""
+    with source.open("a") as file:
+        file.write("line\nthird line\n")
+    copy.fetch()
+    early = Path(copy.path).read_text()
+    clock.now = FETCH_SECONDS
+    copy.fetch()
+
+    assert early == "first line\n"
+    assert Path(copy.path).read_text() == "first line\nsecond line\nthird line\n"
+    assert Path(copy.path).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_copy_of_a_rotated_log_begins_again(source: Path) -> None:
+    """The reader that has the copy open has the new lines alone, as after a truncation."""
+    clock = Clock()
+    copy = copy_of(source, clock)
+    source.write_text("of yesterday\n")
+    copy.fetch()
+    with closing(MergedLog([copy.path])) as book:
+        book.refresh()
+        source.write_text("of today\n")
+        clock.now = FETCH_SECONDS
+
+        copy.fetch()
+
+        assert book.refresh()
+        scan = LineScan(book, BEGIN, want=9)
+        run_to_end(scan)
+    assert [entry.line.text for entry in scan.entries] == ["of today"]
+
+
+def test_of_a_long_log_the_end_is_copied(source: Path) -> None:
+    """From the first whole line on."""
+    line = "x" * 99 + "\n"
+    source.write_text(line * (TAIL_BYTES // 100 + 1000))
+    copy = copy_of(source, Clock())
+
+    copy.fetch()
+
+    assert Path(copy.path).read_text() == line * (TAIL_BYTES // 100)
+
+
+def test_a_log_that_cannot_be_read_has_the_reason(source: Path) -> None:
+    """And no copy is made of it."""
+    copy = copy_of(source, Clock())
+
+    assert "No such file or directory" in copy.fetch()
+    assert not Path(copy.path).exists()
