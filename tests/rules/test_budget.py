@@ -83,8 +83,8 @@ def _lowest() -> list[str]:
 STEP = 50
 
 LINES = {
-    "engine.places": 1_350,
-    "engine.programs": 2_200,
+    "engine.places": 1350,
+    "engine.programs": 2200,
     "engine": 1900,
     "engine.config": 2350,
     "engine.delivery": 1200,
@@ -139,7 +139,7 @@ LINES = {
     "tui.queue": 2550,
     "tui.screens": 2250,
     "tui.session": 2100,
-    "tui.task": 1_800,
+    "tui.task": 1800,
     "tui.terminal": 1700,
     "tui.text": 2250,
     "tui.transports": 2250,
