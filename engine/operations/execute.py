@@ -170,6 +170,7 @@ class PlanRun:
         self._op = recorder.op if recorder is not None else ""
         self._unsure, self._is_exact, self._remark = False, True, ""
         self._has_way_back = False
+        self._amounts = plans.count_by_transition(plan)
         self.trouble = ""
         """Why the run has stopped; "" while it runs."""
         excluded = plan.excluded
@@ -293,7 +294,8 @@ class PlanRun:
             transition = row.state, row.target
             if transition not in by_transition:
                 its = plans.transition_of(self.plan.verb, row)
-                refused = plans.row_refusal(self._store.edges, self.plan.verb, row)
+                amount = self._amounts[transition]
+                refused = plans.row_refusal(self._store.edges, self.plan.verb, row, amount)
                 by_transition[transition] = refused, its is not None and its[1] is State.TRASH
                 if not refused and its is not None:
                     self._is_exact &= self._store.edges[its].exact

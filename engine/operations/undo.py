@@ -113,6 +113,8 @@ def _undo_row(
     why = why or plans.row_refusal(store.edges, "undo", back)
     if not why and task is not None:
         why = plans.bar_reason(store.edges, "undo", task, now=now, target=end)
+        warned = plans.warning_bits(store.edges, "undo", task, now=now, target=end)
+        back = back._replace(warned=warned)
     if not why and not VERBS[verb].keeps_bytes and row.id not in images:
         why = "its saved image was deleted"
     return back._replace(barred=why)

@@ -123,7 +123,6 @@ class PostfixServer(MailServer):
         """False if postcat may not be used."""
         self._found: Callable[[], list[bytes]] = list
         """The lines of find(1) that belong to the last listing."""
-        self._delivering: dict[str, str] = {}
         self._envelopes: dict[str, tuple[Envelope, FileTimes]] = {}
         """Of the last look."""
         self._looked_at = 0.0
@@ -136,7 +135,7 @@ class PostfixServer(MailServer):
 
     def _set_edges(self) -> None:
         is_root = self.instance.uid in (0, None)
-        edges = acts.make_edges(self.instance, len(self._delivering))
+        edges = acts.make_edges(self.instance)
         self.edges = acts.allow_edges(edges, is_root=is_root, is_running=self.is_running)
         self.controls: Mapping[str, Control] = acts.make_controls(
             self.instance, is_running=self.is_running
@@ -193,7 +192,6 @@ class PostfixServer(MailServer):
             for queue in (b"active", b"hold")
         )
         pids = self._find_delivering([*active, *held])
-        self._delivering = {ident: pids[ident] for ident in active if ident in pids}
         for ident in active:
             line, pid = records[ident].partition(b"\n")[0], pids.get(ident, "")
             records[ident] = b"%b\n%b" % (line, pid.encode()) if pid else line

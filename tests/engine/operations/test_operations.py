@@ -107,6 +107,20 @@ def test_done_tasks_are_rerun_purged_and_expunged(tmp_path: Path) -> None:
         assert plans.verb_refusal(edges, verb, State.DONE) == f"no {verb} from done here"
 
 
+def test_more_tasks_than_an_edge_allows_are_refused() -> None:
+    """A plan of more tasks than an edge allows changes none, and says what to use instead."""
+    edge = EDGES[State.DEAD, State.PENDING]._replace(limit=3, instead="control flush")
+    store = MemoryStore()
+    store.edges = {**EDGES, (State.DEAD, State.PENDING): edge}
+    tasks = dead_tasks(store, 4)
+    plan = plans.freeze_plan("retry", tasks, NOW, edges=store.edges)
+    report = run_journaled_plan(store, None, plan, None, clock)
+    why = "at most 3 in a plan; for more: control flush"
+    assert report.failed == tuple((task.id, why) for task in tasks)
+    few = plan._replace(excluded_ids=frozenset({tasks[0].id}))
+    assert len(run_journaled_plan(store, None, few, None, clock).done) == 3
+
+
 BARRED = "its parent runs"
 
 
