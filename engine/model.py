@@ -334,6 +334,8 @@ class Edge(NamedTuple):
     """The most tasks that a plan may change along it; None: any number."""
     instead: str = ""
     """What to use for more tasks."""
+    renames: bool = False
+    """True if the change gives a task another id, which `ChangeableStore.find_new_ids` finds."""
 
 
 Edges: TypeAlias = Mapping[tuple[State | None, State | None], Edge]

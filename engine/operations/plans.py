@@ -144,12 +144,20 @@ class RowOutcome(NamedTuple):
     row: Row
     result: RowResult
     reason: str = ""
-    """The reason, unless it is done."""
+    """The reason; of a done one its new id in words, if it has got one."""
     rev: str = ""
     """The new revision of a changed task; "" if it has left the store."""
     is_final: bool = True
     """False if the store cannot tell whether the task moved. No outcome is then written, and
     `engine.operations.undo.settle_operation` finds it out later."""
+
+
+NEW_ID_UNSEEN = "new id not seen yet"
+
+
+def describe_new_id(new_id: str) -> str:
+    """The new id of a task; "" if it was not seen."""
+    return f"new id {new_id}" if new_id else NEW_ID_UNSEEN
 
 
 Transition: TypeAlias = tuple[State | None, State | None]

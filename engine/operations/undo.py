@@ -17,7 +17,14 @@ from engine.operations.execute import JOURNAL_BATCH_ROWS
 from engine.operations.journal import MASKED_LOCAL_PART, Entry, Journal, JournalWriter, Operation
 from engine.operations.journal_format import make_row_outcome
 from engine.operations.plan_rows import keep_rows
-from engine.operations.plans import Plan, Row, RowOutcome, RowResult
+from engine.operations.plans import (
+    NEW_ID_UNSEEN,
+    Plan,
+    Row,
+    RowOutcome,
+    RowResult,
+    describe_new_id,
+)
 from engine.operations.temp_table import SqlValues, TempTable, text_value, value_text
 from engine.store import ChangeableStore, ReadableStore, StoreError, Unavailable
 from engine.text.safe import safe_line
@@ -418,6 +425,24 @@ def _values(values: Mapping[str, Any]) -> dict[str, Any]:
     texts = dict.fromkeys(("description", "destination", "data"), str)
     right = {**texts, "due": float | int, "priority": int}
     return {n: v for n, v in values.items() if n in right and isinstance(v, right[n])}
+
+
+def unseen_ids(entries: Iterable[Entry]) -> set[str]:
+    """The ids of tasks whose new id was not seen when the plan was applied."""
+    return {e.row.id for e in entries if e.outcome and e.outcome.reason == NEW_ID_UNSEEN}
+
+
+def follow_new_ids(store: ChangeableStore, entries: Sequence[Entry]) -> Sequence[Entry]:
+    """The same entries, with the new ids of `unseen_ids` as far as they can be seen by now."""
+    new_ids = store.find_new_ids(unseen_ids(entries), 0.0)
+
+    def follow(entry: Entry) -> Entry:
+        new_id = new_ids.get(entry.row.id)
+        if entry.outcome is None or new_id is None:
+            return entry
+        return entry._replace(outcome=entry.outcome._replace(reason=describe_new_id(new_id)))
+
+    return [*map(follow, entries)]
 
 
 def plan_rest(store: ChangeableStore, journal: Journal, operation: Operation, now: float) -> Plan:

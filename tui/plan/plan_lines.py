@@ -383,6 +383,12 @@ def result_lines(report: Report, width: int) -> list[Line]:
     text += _reasons("not applied", report.unapplied, width)
     if report.gone:
         text += [BLANK_LINE, part_line("skipped"), *_id_lines(report.gone)]
+    if report.new_ids:
+        text += [BLANK_LINE, part_line("new ids")]
+        text += _id_lines(f"{old} -> {new}" for old, new in report.new_ids.items() if new)
+        if unseen := [old for old, new in report.new_ids.items() if not new]:
+            later = f"{len(unseen):,}: {plans.NEW_ID_UNSEEN}: the operation shows it later"
+            text += [*_hung(later, width, ""), *_id_lines(unseen)]
     return text
 
 

@@ -138,6 +138,7 @@ def make_edges(instance: Instance) -> Edges:
         undoable=False,
         bars=bar_unless_deferred,
         verbs=(("reroute", _NEW_ID),),
+        renames=True,
     )
     return {
         (State.PENDING, State.HELD): Edge(bars=bar_maildrop, warnings=soon_past),

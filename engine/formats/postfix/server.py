@@ -7,13 +7,13 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 
-from engine.formats.postfix import acts, lines
+from engine.formats.postfix import acts, lines, requeued
 from engine.formats.postfix.acts import RELEASE, VERBS, Verb, queue_of
-from engine.formats.postfix.facts import ListingCounts, count_listing, count_marks
+from engine.formats.postfix.facts import ListingCounts, count_listing, count_marks, log_of
 from engine.formats.postfix.instance import Instance
 from engine.formats.postfix.lines import (
     NULL_SENDER,
@@ -470,6 +470,17 @@ class PostfixServer(MailServer):
         }
         result = self._run([old for old in olds if old.id not in busy], acts.REQUEUE)
         return result._replace(refused=refused)
+
+    @override
+    def find_new_ids(self, ids: Collection[str], seconds: float) -> Mapping[str, str]:
+        until = time.monotonic() + seconds
+        found = requeued.find_in_log(log_of(self.instance), ids, until)
+        while rest := {*ids} - found.keys():  # also if the log is not that of this instance
+            found |= requeued.find_in_envelopes(self.instance, rest, self._records)
+            if time.monotonic() >= until:
+                break
+            time.sleep(requeued.POLL_SECONDS)
+        return found
 
     def _run(self, olds: Sequence[Task], verb: Verb) -> ActResult:
         """Run an act of postsuper."""

@@ -1,7 +1,7 @@
 """Plans and operations among rivals and lost folders: each row is done and counted once."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +19,7 @@ from engine.operations.execute import PlanRun, Report
 from engine.operations.journal import Intent, Journal, Who
 from engine.operations.plans import Plan, Row, RowResult
 from engine.operations.run_plan import run_journaled_plan
+from engine.override import override
 from engine.store import Gone, Store, Unavailable
 from tests.engine.task_builders import NOW, a_task, clock, dead_tasks, new_spool, tasks_in
 from tests.examples import examples
@@ -119,6 +120,44 @@ def test_more_tasks_than_an_edge_allows_are_refused() -> None:
     assert report.failed == tuple((task.id, why) for task in tasks)
     few = plan._replace(excluded_ids=frozenset({tasks[0].id}))
     assert len(run_journaled_plan(store, None, few, None, clock).done) == 3
+
+
+class RenamingStore(MemoryStore):
+    """Gives tasks another id, and knows the new one of some."""
+
+    is_reachable = True
+    edges = {
+        **EDGES,
+        (State.DEAD, State.PENDING): EDGES[State.DEAD, State.PENDING]._replace(renames=True),
+    }
+
+    @override
+    def find_new_ids(self, ids: Collection[str], seconds: float) -> Mapping[str, str]:
+        if not self.is_reachable:
+            raise Unavailable("the connection was lost")
+        return {ident: f"new-{ident}" for ident in [*ids][1:]}
+
+
+@pytest.mark.parametrize("is_reachable", [True, False])
+def test_the_journal_has_the_new_ids_of_tasks(tmp_path: Path, is_reachable: bool) -> None:
+    """The report and the rows of an operation have the new id of each task, or that it was not seen
+    yet; whether they are found changes no outcome."""
+    store, journal = RenamingStore(), Journal(f"{tmp_path}/journal", clock=clock)
+    store.is_reachable = is_reachable
+    first, *others = (task.id for task in dead_tasks(store, 450))
+    plan = plans.freeze_plan("retry", tasks_in(store), NOW, edges=store.edges)
+    report = run_journaled_plan(store, journal, plan, Intent("retry", Who("ana")), clock)
+    assert (report.done, report.trouble) == ((first, *others), "")
+    found = {ident: f"new-{ident}" * is_reachable for ident in others}
+    assert report.new_ids == {first: "", **found}
+    entries = journal.entries(report.op)
+    assert {e.row.id: e.outcome.reason for e in entries if e.outcome} == {
+        ident: f"new id {new}" if new else "new id not seen yet"
+        for ident, new in report.new_ids.items()
+    }
+    operation = journal.operation(report.op)
+    assert operation is not None and not (operation.notes or operation.damaged_lines)
+    assert undo.unseen_ids(entries) == {ident for ident, new in report.new_ids.items() if not new}
 
 
 BARRED = "its parent runs"

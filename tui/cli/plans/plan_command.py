@@ -375,6 +375,7 @@ def _accounted(report: Report) -> dict[str, Any]:
         "failed": dict(report.failed),
         "excluded": dict(report.excluded),
         "unapplied": dict(report.unapplied),
+        "new_ids": dict(report.new_ids),
         "exact": report.is_exact,
         "trouble": report.trouble,
     }
