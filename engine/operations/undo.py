@@ -17,14 +17,7 @@ from engine.operations.execute import JOURNAL_BATCH_ROWS
 from engine.operations.journal import MASKED_LOCAL_PART, Entry, Journal, JournalWriter, Operation
 from engine.operations.journal_format import make_row_outcome
 from engine.operations.plan_rows import keep_rows
-from engine.operations.plans import (
-    NEW_ID_UNSEEN,
-    Plan,
-    Row,
-    RowOutcome,
-    RowResult,
-    describe_new_id,
-)
+from engine.operations.plans import Plan, Row, RowOutcome, RowResult
 from engine.operations.temp_table import SqlValues, TempTable, text_value, value_text
 from engine.store import ChangeableStore, ReadableStore, StoreError, Unavailable
 from engine.text.safe import safe_line
@@ -429,7 +422,7 @@ def _values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def unseen_ids(entries: Iterable[Entry]) -> set[str]:
     """The ids of tasks whose new id was not seen when the plan was applied."""
-    return {e.row.id for e in entries if e.outcome and e.outcome.reason == NEW_ID_UNSEEN}
+    return {e.row.id for e in entries if e.outcome and e.outcome.reason == plans.NEW_ID_UNSEEN}
 
 
 def follow_new_ids(store: ChangeableStore, entries: Sequence[Entry]) -> Sequence[Entry]:
@@ -440,7 +433,7 @@ def follow_new_ids(store: ChangeableStore, entries: Sequence[Entry]) -> Sequence
         new_id = new_ids.get(entry.row.id)
         if entry.outcome is None or new_id is None:
             return entry
-        return entry._replace(outcome=entry.outcome._replace(reason=describe_new_id(new_id)))
+        return entry._replace(outcome=entry.outcome._replace(reason=plans.describe_new_id(new_id)))
 
     return [*map(follow, entries)]
 

@@ -149,7 +149,6 @@ def edges(
     message can be moved; `hours` are those of the trash; `undo` is the command that moves a message
     back."""
     into_trash = refusal or trash_refusal
-    trash_queue = "spooldeck-trash"
     discards = cancels = tuple[TaskWarning, ...]()
     if seconds := limits.bounces_after:
         limit = describe_limit(seconds)
@@ -183,13 +182,7 @@ def edges(
     )
     purge = Edge(warning=f"{TRASH_WARNING}; by hand: {undo}", refusal=into_trash)
     restore = Edge(refusal=into_trash)
-    pending, active, held, dead, trash = (
-        State.PENDING,
-        State.ACTIVE,
-        State.HELD,
-        State.DEAD,
-        State.TRASH,
-    )
+    pending, active, held, dead, _, trash = State
     return {
         (pending, held): hold,
         (held, pending): Edge(refusal=refusal, warnings=discards),
@@ -201,7 +194,7 @@ def edges(
         (trash, pending): restore._replace(bars=bar_frozen),
         (trash, held): restore._replace(bars=RestoreBar(limits), warnings=cancels),
         (trash, None): Edge(
-            undoable=False, bars=ExpungeBar(hours, trash_queue), refusal=into_trash
+            undoable=False, bars=ExpungeBar(hours, "spooldeck-trash"), refusal=into_trash
         ),
         (active, held): Edge(refusal=refusal, bars=bar_delivered),
     }

@@ -107,8 +107,8 @@ class IsPastLifetime(NamedTuple):
 
     def __call__(self, task: Task, now: float) -> bool:
         """See `TaskWarning.applies`."""
-        is_bounce = task.sender == "<>"
-        return is_bounce is self.is_bounce and now > task.created + self.lifetime - self.ahead
+        is_meant = (task.sender == "<>") is self.is_bounce and task.created > 0
+        return is_meant and now > task.created + self.lifetime - self.ahead
 
 
 def _lifetime_warnings(instance: Instance) -> tuple[tuple[TaskWarning, ...], ...]:

@@ -1,5 +1,5 @@
-"""Find the new ids of requeued messages: by the lines of pickup(8) in the log, whose `orig_id` is
-the former one, or by envelopes, which have it as `log_ident`."""
+"""Find the new ids of requeued messages: by the lines of pickup(8) in the log, which end
+with the former one (orig_id=), or by envelopes, which have it too (log_ident=)."""
 
 from __future__ import annotations
 

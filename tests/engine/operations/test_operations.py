@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine import verbs
 from engine.formats.base.memory import EDGES, MemoryStore, MemoryTasks
 from engine.formats.nftban.store import NftbanStore, SpoolFolders
-from engine.model import Edge, Edges, State, Task
+from engine.model import Edge, Edges, State, Task, TaskWarning
 from engine.operations import execute, plans, run_plan, trash, undo
 from engine.operations.execute import PlanRun, Report
 from engine.operations.journal import Intent, Journal, Who
@@ -205,6 +205,23 @@ def test_a_barred_task_is_not_brought_back(tmp_path: Path) -> None:
     trashed = plans.freeze_plan("restore", tasks_in(store, State.TRASH), NOW, edges=store.edges)
     back = trash.plan_restore(store, journal, trashed, NOW, 7.0)
     assert not any(row.barred for plan in (trashed, back.plan) for row in plan.rows)
+
+
+def test_undo_and_restore_are_warned_of_as_their_change_is(tmp_path: Path) -> None:
+    """The rows of an undo, and of a restore, have the warnings of the edge to their own target."""
+    store, journal = MemoryStore(), Journal(f"{tmp_path}/journal", clock=clock)
+    first, second = dead_tasks(store, 2)
+    warning = TaskWarning(lambda task, now: task.id == first.id, "{count} returned to its sender")
+    back = EDGES[State.TRASH, State.DEAD]._replace(warnings=(warning,))
+    store.edges = {**EDGES, (State.TRASH, State.DEAD): back}
+    carried_out(store, journal, plans.freeze_plan("purge", [first, second], NOW))
+    (operation,) = journal.operations()
+    trashed = plans.freeze_plan("restore", tasks_in(store, State.TRASH), NOW)
+    for plan in (
+        undo.plan_undo(store, journal, operation, NOW, 7.0).plan,
+        trash.plan_restore(store, journal, trashed, NOW, 7.0).plan,
+    ):
+        assert {row.id: row.warned for row in plan.rows} == {first.id: 1, second.id: 0}
 
 
 @pytest.mark.parametrize("exact", [True, False])
