@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from engine.model import Relatives as Relatives
     from engine.model import State as State
     from engine.model import Task as Task
+    from engine.model import TaskWarning as TaskWarning
     from engine.places.place import Place as Place
     from engine.places.place import WholeQueueFigures as WholeQueueFigures
     from engine.policy import RetryPolicy as RetryPolicy
@@ -90,6 +91,7 @@ EXPORTED = {
     "StoreError": "engine.store.StoreError",
     "StoreSample": "engine.store.StoreSample",
     "Task": "engine.model.Task",
+    "TaskWarning": "engine.model.TaskWarning",
     "Unavailable": "engine.store.Unavailable",
     "Unsupported": "engine.store.Unsupported",
     "WholeQueueFigures": "engine.places.place.WholeQueueFigures",

@@ -287,8 +287,24 @@ def bar_no_task(task: Task, now: float) -> str:
     return ""
 
 
+class TaskTest(Protocol):
+    """Type of `TaskWarning.applies`."""
+
+    def __call__(self, task: Task, now: float, /) -> bool:
+        """True for a task that the operator is warned of at `now` (epoch seconds UTC)."""
+
+
+class TaskWarning(NamedTuple):
+    """A warning of some tasks of a plan, shown with their number; not shown if there are none."""
+
+    applies: TaskTest
+    """Called as `Edge.bars` is, and compared as that is."""
+    text: str
+    """With `{count}` for the number of those tasks."""
+
+
 class Edge(NamedTuple):
-    """A state change that a store supports: the fields it may change, a refusal, a warning."""
+    """A state change that a store supports: the fields it may change, a refusal, warnings."""
 
     fields: frozenset[str] = frozenset()
     """Names of the Task fields that may change, besides `state`."""
@@ -312,6 +328,14 @@ class Edge(NamedTuple):
     shared_field: str = ""
     """The name of a task field: the change also affects all other tasks with the same value there,
     such as those of one message. A plan adds them as rows. "": only the task itself."""
+    warnings: tuple[TaskWarning, ...] = ()
+    """Further warnings, each for those tasks of a plan to which it applies."""
+    limit: int | None = None
+    """The most tasks that a plan may change along it; None: any number."""
+    instead: str = ""
+    """What to use for more tasks."""
+    renames: bool = False
+    """True if the change gives a task another id, which `ChangeableStore.find_new_ids` finds."""
 
 
 Edges: TypeAlias = Mapping[tuple[State | None, State | None], Edge]

@@ -303,6 +303,14 @@ class ChangeableStore(ReadableStore, Protocol):
         for move in moves:
             yield Outcome(move, error=Unsupported("this store only shows its tasks"))
 
+    def find_new_ids(self, ids: Collection[str], seconds: float) -> Mapping[str, str]:
+        """The new ids, by the former ones, of tasks to which a change gave another one
+        (`Edge.renames`); those that are not seen within about so many seconds are not in it.
+
+        Raises:
+            Unavailable: they cannot be looked for now."""
+        return {}
+
     def restore_image(self, task: Task, image: bytes, state: State) -> Task:
         """Parse an image (bytes from `read`) into the task it was, in the given state; for undo.
 

@@ -252,20 +252,20 @@ class Reader:
         query: Query,
         ids: Collection[str] | None = None,
         now: float = 0.0,
-        bar: Callable[[Task], str] | None = None,
-    ) -> Iterator[tuple[str, State, str, float, str]]:
-        """The fields for a plan: id, state, revision, creation time, and the result of `bar`; None
-        bars no task, and builds none."""
+        judge: Callable[[Task], tuple[str, int]] | None = None,
+    ) -> Iterator[tuple[str, State, str, float, str, int]]:
+        """The fields for a plan: id, state, revision, creation time, and the result of `judge`,
+        which is `engine.operations.plans.judge`; None judges no task, and builds none."""
         source, values = task_source(query, ids, now)
-        columns = "id, state, rev, created" if bar is None else TASK_COLUMNS
+        columns = "id, state, rev, created" if judge is None else TASK_COLUMNS
         with self._matcher.query():
             rows = self._db.execute(f"SELECT {columns} FROM {source} {order_clause(query)}", values)
-            if bar is None:
+            if judge is None:
                 for ident, state, rev, created in rows:
-                    yield ident, STATES[state], rev, created or 0.0, ""
+                    yield ident, STATES[state], rev, created or 0.0, "", 0
             else:
                 for task in map(task_of, rows):
-                    yield task.id, task.state, task.rev, task.created, bar(task)
+                    yield task.id, task.state, task.rev, task.created, *judge(task)
 
     def fetch(
         self, sql: str, values: Sequence[str | int | float | None] = ()

@@ -200,9 +200,9 @@ class IndexQueries:
                 return plans.freeze_shared_plan(
                     verb, chosen, tasks, now, edges=edges, filter=filter, noted=noted
                 )
-            if plans.has_bars(edges, verb):
-                bar = partial(plans.bar_reason, edges, verb, now=now)
-                facts = reader.plan_rows(query, ids, now, bar)
+            if plans.needs_tasks(edges, verb):
+                judge = partial(plans.judge, edges, verb, now=now)
+                facts = reader.plan_rows(query, ids, now, judge)
                 return plans.freeze_rows(
                     verb, facts, now, filter=filter, noted=noted, by_age=by_age
                 )

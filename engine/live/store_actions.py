@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import islice
 from typing import TypeVar
 
@@ -228,11 +228,16 @@ class OperationHistory:
         return await self._acting.calls.run(lambda: journal.operations(since))
 
     async def entries(self, operation: Operation, most: int) -> tuple[Entry, ...]:
-        """The first `most` rows of an operation, each with its outcome."""
+        """The first `most` rows of an operation, each with its outcome. New ids of tasks that were
+        not seen when it ended are looked for again."""
         journal = self._require_journal()
-        return await self._acting.calls.run(
+        entries = await self._acting.calls.run(
             lambda: tuple(islice(journal.entries(operation.op), most))
         )
+        if undo.unseen_ids(entries):
+            with suppress(Unavailable):
+                return await self._acting.run(lambda s: tuple(undo.follow_new_ids(s, entries)))
+        return entries
 
     async def plan_undo(self, operation: Operation, retention: float) -> undo.UndoPlan:
         """Plan to undo an operation; `retention` of dead tasks is in days."""

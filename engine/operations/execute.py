@@ -16,12 +16,15 @@ from typing import Any, NamedTuple
 
 from engine.model import Move, State, Task
 from engine.operations import plans
-from engine.operations.journal_writer import JournalWriter
+from engine.operations.journal_writer import MAX_NOTED_IDS, NEW_IDS_NOTE, JournalWriter
 from engine.operations.plan_rows import RowTable
 from engine.operations.plans import Plan, Row, RowOutcome, RowResult
 from engine.operations.temp_table import TableSequence, TempTable
 from engine.store import ChangeableStore, Gone, StoreError, Unavailable, Unsupported
 from engine.verbs import VERBS, keep_error, with_state
+
+NEW_ID_SECONDS = 1.0
+"""Seconds for which a plan waits for the new ids of its tasks."""
 
 JOURNAL_BATCH_ROWS = 500
 """Rows whose outcomes are written to the journal together, with one fsync."""
@@ -49,6 +52,9 @@ class Report(NamedTuple):
     """True if at least one change was made that can be undone (`Edge.undoable`)."""
     unapplied: Sequence[tuple[str, str]] = ()
     """Ids of the rows that were not tried, because the run was stopped; each with the reason."""
+    new_ids: Mapping[str, str] = plans.NO_VALUES
+    """The new ids of changed tasks that got one (`Edge.renames`), by the former id; "" for one that
+    was not seen yet."""
 
     @property
     def is_undoable(self) -> bool:
@@ -169,7 +175,9 @@ class PlanRun:
         self._ended = OutcomeLists(is_large=isinstance(plan.rows, RowTable))
         self._op = recorder.op if recorder is not None else ""
         self._unsure, self._is_exact, self._remark = False, True, ""
-        self._has_way_back = False
+        self._has_way_back = self._renames = False
+        self._new_ids: Mapping[str, str] = plans.NO_VALUES
+        self._amounts = plans.count_by_transition(plan)
         self.trouble = ""
         """Why the run has stopped; "" while it runs."""
         excluded = plan.excluded
@@ -226,6 +234,7 @@ class PlanRun:
             if not self.trouble:
                 self._write(outcomes)
             self._close(outcomes)
+        self._find_new_ids()
         # Rows that cannot be read any more have no id in the report; the journal has them.
         self._ended.counts[RowResult.FAILED] += len(self.plan.rows) - sum(self.counts.values())
         # Without an `end` line it counts as interrupted, and `settle` decides the open rows later.
@@ -249,7 +258,25 @@ class PlanRun:
             is_exact=self._is_exact,
             has_way_back=self._has_way_back,
             unapplied=self._ended.reasons(RowResult.UNAPPLIED),
+            new_ids=self._new_ids,
         )
+
+    def _find_new_ids(self) -> None:
+        """Look for the new ids of tasks for a moment, and note them. No outcome depends on them."""
+        try:
+            ids = [*self._ended.ids(RowResult.DONE)] if self._renames else []
+            self._new_ids = dict.fromkeys(ids, "")
+            if ids:
+                self._new_ids |= self._store.find_new_ids(ids, NEW_ID_SECONDS)
+        except Unavailable:
+            pass  # not seen yet: they are looked for again when the operation is shown
+        waiting = iter(self._new_ids.items())
+        while self._recorder is not None and (some := dict(islice(waiting, MAX_NOTED_IDS))):
+            try:
+                self._recorder.write_note(NEW_IDS_NOTE, ids=some)
+            except Unavailable as error:
+                self._cannot_write(error)
+                return
 
     def _close(self, ended: Collection[RowOutcome]) -> None:
         for one in ended:
@@ -293,11 +320,13 @@ class PlanRun:
             transition = row.state, row.target
             if transition not in by_transition:
                 its = plans.transition_of(self.plan.verb, row)
-                refused = plans.row_refusal(self._store.edges, self.plan.verb, row)
+                amount = self._amounts[transition]
+                refused = plans.row_refusal(self._store.edges, self.plan.verb, row, amount)
                 by_transition[transition] = refused, its is not None and its[1] is State.TRASH
                 if not refused and its is not None:
                     self._is_exact &= self._store.edges[its].exact
                     self._has_way_back |= self._store.edges[its].undoable
+                    self._renames |= self._store.edges[its].renames
             refused, into_trash = by_transition[transition]
             if task is None:
                 why = unknown.get(row.id, "")

@@ -12,8 +12,8 @@ from itertools import islice
 from typing import IO, Any, NamedTuple
 
 from engine.model import State
-from engine.operations.journal_writer import Intent
-from engine.operations.plans import Row, RowOutcome, RowResult
+from engine.operations.journal_writer import NEW_IDS_NOTE, Intent
+from engine.operations.plans import Row, RowOutcome, RowResult, describe_new_id
 from engine.operations.temp_table import TableSequence, TempTable, text_value, value_text
 from engine.store import MAX_PART_BYTES, Unavailable
 from engine.text import decode
@@ -56,9 +56,13 @@ class Ends(tuple[tuple[str, RowResult, str], ...]):
     """The outcomes of some rows: id, result, and the new revision or the reason."""
 
 
+class NewIds(tuple[tuple[str, str], ...]):
+    """The new ids of some done rows: former id and new one, "" if it was not seen."""
+
+
 def parse_line(
     line: Mapping[str, Any],
-) -> Head | JournaledRows | Ends | float | Mapping[str, Any] | None:
+) -> Head | JournaledRows | Ends | NewIds | float | Mapping[str, Any] | None:
     """Parse a line: a float is the time of the `end` line, a mapping is a note; None: invalid."""
     try:
         match line["line"]:
@@ -71,6 +75,8 @@ def parse_line(
                 return Ends((ident, end, str(w)) for end, items in outcomes for ident, w in items)
             case "end":
                 return _moment(line["when"])
+            case "note" if line.get("what") == NEW_IDS_NOTE:
+                return NewIds((ident, _text(new)) for ident, new in line["ids"].items())
             case "note":
                 return line
     except PARSE_ERRORS:
@@ -118,6 +124,8 @@ class OperationLines:
                 self._table.write(_INSERT_ROW, map(_row_values, line))
             elif isinstance(line, Ends):
                 self._table.write(_INSERT_END, map(_end_values, line))
+            elif isinstance(line, NewIds):
+                self._table.write(_INSERT_NEW_ID, (tuple(map(text_value, its)) for its in line))
             elif isinstance(line, Head) and self.head is None:
                 self.head = line
             elif isinstance(line, float):
@@ -185,6 +193,8 @@ class OperationTotals:
             self.ended = parsed
             counts = {end: line.get(str(end)) for end in RowResult}
             self._counts = {k: n for k, n in counts.items() if isinstance(n, int) and n > 0}
+        elif isinstance(parsed, NewIds):
+            return  # of the rows, which are not kept here
         elif isinstance(parsed, dict) and len(str(parsed)) <= MAX_NOTE_CHARS:
             self.notes.append(parsed)
         else:
@@ -213,12 +223,14 @@ _CREATE_ENDED = "CREATE TABLE ended(id TEXT PRIMARY KEY, result TEXT, words TEXT
 _CREATE_OPERATION = (
     "CREATE TABLE row(place INTEGER PRIMARY KEY, id TEXT UNIQUE, state TEXT, rev TEXT, target)",
     _CREATE_ENDED,
+    "CREATE TABLE new_id(id TEXT PRIMARY KEY, new TEXT) WITHOUT ROWID",
 )
 _INSERT_ROW = "INSERT OR IGNORE INTO row(id, state, rev, target) VALUES (?, ?, ?, ?)"
 _INSERT_END = "INSERT OR IGNORE INTO ended VALUES (?, ?, ?)"
+_INSERT_NEW_ID = "INSERT OR IGNORE INTO new_id VALUES (?, ?)"
 _ENTRIES = (
-    "SELECT place, row.id, state, rev, target, result, words "
-    "FROM row LEFT JOIN ended ON ended.id = row.id WHERE 1"
+    "SELECT place, row.id, state, rev, target, result, words, new FROM row "
+    "LEFT JOIN ended ON ended.id = row.id LEFT JOIN new_id ON new_id.id = row.id WHERE 1"
 )
 
 
@@ -231,12 +243,15 @@ def _end_values(end: tuple[str, RowResult, str]) -> tuple[str | bytes, ...]:
 
 
 def _make_entry(values: tuple[Any, ...]) -> Entry:
-    ident, state, rev, target, result, words = values
+    ident, state, rev, target, result, words, new_id = values
     end = None if target is None else State(target)
     row = Row(value_text(ident), State(state), value_text(rev), target=end)
     if result is None:
         return Entry(row, None)
-    return Entry(row, make_row_outcome(row, RowResult(result), value_text(words)))
+    outcome = make_row_outcome(row, RowResult(result), value_text(words))
+    if new_id is not None and outcome.result is RowResult.DONE:
+        outcome = outcome._replace(reason=describe_new_id(value_text(new_id)))
+    return Entry(row, outcome)
 
 
 class SavedImages(Mapping[str, bytes]):

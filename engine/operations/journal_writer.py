@@ -21,6 +21,10 @@ IMAGE_FILE_MODE = 0o600
 
 ROWS_PER_LINE = 500
 
+NEW_IDS_NOTE, MAX_NOTED_IDS = "new ids", 200
+"""The note with the new ids of done tasks, by the former ones, "" for one that was not seen; and
+the most that one has."""
+
 _ADDRESS = re.compile(r"(?:\"[^\"@]*\"|(?<![^\s@<>\"'=:,;])[^\s@<>\"'=:,;]+)@(?=[^\s@])")
 """The local part of a mail address with its @, from the beginning of a word."""
 

@@ -1,6 +1,6 @@
 """The rows of a plan. Those of a large one are in a temporary SQLite table (id, state, revision,
-suspicious, target, barred), so that a plan of a million tasks takes no memory: all that use it read
-windows.
+suspicious, target, barred, warned), so that a plan of a million tasks takes no memory: all that use
+it read windows.
 
 Raises, everywhere: Unavailable, if the disk is too full for a temporary table."""
 
@@ -34,11 +34,14 @@ class Row(NamedTuple):
     """The target state, if the verb does not decide it: for undo and restore."""
     barred: str = ""
     """Why this task cannot be changed so: it is excluded, and no operator can include it."""
+    warned: int = 0
+    """Which of `Edge.warnings` apply to this task: bit 0 for the first one."""
 
 
 CREATE_ROWS = (
     "CREATE TABLE {schema}.planned(place INTEGER PRIMARY KEY, id TEXT NOT NULL, state INT NOT NULL,"
-    " rev TEXT NOT NULL, suspicious INT NOT NULL, created REAL, target INT, barred TEXT)"
+    " rev TEXT NOT NULL, suspicious INT NOT NULL, created REAL, target INT, barred TEXT,"
+    " warned INT NOT NULL DEFAULT 0)"
 )
 """The table of one plan. `suspicious` is a position in `EXCLUSION_REASONS`, `state` and `target` in
 `State`. `created`, `target` and `barred` may be NULL."""
@@ -54,11 +57,11 @@ class RowTable(TableSequence[Row]):
     def __init__(self, table: TempTable) -> None:
         """`table` is a database with the table `planned`, which does not change any more."""
         self._planned, counted = table, _count_groups(table)
-        self._groups: dict[tuple[Any, ...], int] = {row[:4]: row[4] for row in counted}
+        self._groups: dict[tuple[Any, ...], int] = {row[:5]: row[5] for row in counted}
         super().__init__(table, sum(self._groups.values()), _ROWS, _make_row)
-        self.oldest: float = min((row[5] for row in counted if row[5] is not None), default=0.0)
+        self.oldest: float = min((row[6] for row in counted if row[6] is not None), default=0.0)
         """Creation time of the oldest task, epoch seconds UTC; 0 if unknown for all."""
-        self.newest: float = max((row[6] for row in counted if row[6] is not None), default=0.0)
+        self.newest: float = max((row[7] for row in counted if row[7] is not None), default=0.0)
 
     @property
     def states(self) -> frozenset[State]:
@@ -68,12 +71,12 @@ class RowTable(TableSequence[Row]):
     @property
     def has_odd(self) -> bool:
         """True if a row is suspicious or barred."""
-        return any(exclusion or bar for _, exclusion, _, bar in self._groups)
+        return any(exclusion or bar for _, exclusion, _, bar, _ in self._groups)
 
     def first(self, limit: int, *, is_suspicious: bool) -> list[Row]:
         """The first rows that are suspicious or barred, or are neither."""
         if not any(
-            bool(exclusion or bar) is is_suspicious for _, exclusion, _, bar in self._groups
+            bool(exclusion or bar) is is_suspicious for _, exclusion, _, bar, _ in self._groups
         ):
             return []  # without a scan
         rows = self._planned.read(
@@ -84,7 +87,7 @@ class RowTable(TableSequence[Row]):
 
     def group(self, without: Collection[str]) -> Iterator[tuple[Row, int]]:
         """Each row that is named in `without`, and all others as rows without an id that differ in
-        state, suspicion, target or bar, each with their number."""
+        state, suspicion, target, bar or warnings, each with their number."""
         counts = dict(self._groups)
         if without:
             among = f"{_ROWS} AND id IN (SELECT value FROM json_each(?))"
@@ -97,10 +100,11 @@ class RowTable(TableSequence[Row]):
                 yield _make_row(("", state, "", *flags)), count
 
 
-_GROUPED = "state, suspicious, target, barred"
-_IS_GROUP = "state IS ? AND suspicious IS ? AND target IS ? AND barred IS ?"
+_FLAGS = "suspicious, target, barred, warned"
+_GROUPED = f"state, {_FLAGS}"
+_IS_GROUP = "state IS ? AND suspicious IS ? AND target IS ? AND barred IS ? AND warned IS ?"
 _COUNTED = f"SELECT {_GROUPED}, count(*), min(created), max(created) FROM planned"
-_ROWS = "SELECT place, id, state, rev, suspicious, target, barred FROM planned WHERE 1"
+_ROWS = f"SELECT place, id, state, rev, {_FLAGS} FROM planned WHERE 1"
 
 
 def _count_groups(table: TempTable) -> list[tuple[Any, ...]]:
@@ -109,14 +113,14 @@ def _count_groups(table: TempTable) -> list[tuple[Any, ...]]:
     counted = []
     for first in table.read(f"SELECT {_GROUPED} FROM planned ORDER BY place LIMIT 1"):
         counted = table.read(f"{_COUNTED} WHERE {_IS_GROUP}", first)
-        if counted[0][4] < table.read("SELECT count(*) FROM planned")[0][0]:
+        if counted[0][5] < table.read("SELECT count(*) FROM planned")[0][0]:
             clauses = f"WHERE NOT ({_IS_GROUP}) GROUP BY {_GROUPED} ORDER BY min(place)"
             counted += table.read(f"{_COUNTED} {clauses}", first)
     return counted
 
 
 def _make_row(values: tuple[Any, ...]) -> Row:
-    ident, state, rev, exclusion, target, bar_reason = values
+    ident, state, rev, exclusion, target, bar_reason, warned = values
     end = None if target is None else _STATES[target]
     ident, rev, bar_reason = value_text(ident), value_text(rev), value_text(bar_reason or "")
     return Row(
@@ -126,6 +130,7 @@ def _make_row(values: tuple[Any, ...]) -> Row:
         default_exclusion=EXCLUSION_REASONS[exclusion],
         target=end,
         barred=bar_reason,
+        warned=warned,
     )
 
 
@@ -138,7 +143,7 @@ def write_rows(rows: Iterable[tuple[Row, float]], *, by_age: bool = False) -> Ro
     of its task (0: unknown). Of several rows with an id, the first is kept."""
     table = TempTable()
     table.read(CREATE_ROWS.format(schema="main"))
-    table.write("INSERT INTO planned VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", map(_values_of, rows))
+    table.write("INSERT INTO planned VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", map(_values_of, rows))
     twice = table.read("SELECT id FROM planned GROUP BY id HAVING count(*) > 1")
     if twice:
         table.write(
@@ -147,7 +152,7 @@ def write_rows(rows: Iterable[tuple[Row, float]], *, by_age: bool = False) -> Ro
             ((ident, ident) for (ident,) in twice),
         )
     if by_age:
-        columns = "id, state, rev, suspicious, created, target, barred"
+        columns = "id, state, rev, suspicious, created, target, barred, warned"
         table.read("ALTER TABLE planned RENAME TO unsorted")
         table.read(CREATE_ROWS.format(schema="main"))
         table.read(f"INSERT INTO planned({columns}) SELECT {columns} FROM unsorted {BY_AGE}")
@@ -159,11 +164,11 @@ _NUMBERS = {state: number for number, state in enumerate(_STATES)}
 
 
 def _values_of(row: tuple[Row, float]) -> SqlValues:
-    (ident, state, rev, exclusion, target, bar_text), created = row
+    (ident, state, rev, exclusion, target, bar_text, warned), created = row
     end = None if target is None else _NUMBERS[target]
     number, reason = _NUMBERS[state], EXCLUSION_REASONS.index(exclusion)
     bar = text_value(bar_text) if bar_text else None
-    return text_value(ident), number, text_value(rev), reason, created or None, end, bar
+    return text_value(ident), number, text_value(rev), reason, created or None, end, bar, warned
 
 
 def keep_rows(rows: Iterable[Row]) -> Sequence[Row]:

@@ -13,6 +13,7 @@ be reached."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import chain, islice
@@ -143,12 +144,20 @@ class RowOutcome(NamedTuple):
     row: Row
     result: RowResult
     reason: str = ""
-    """The reason, unless it is done."""
+    """The reason; of a done one its new id in words, if it has got one."""
     rev: str = ""
     """The new revision of a changed task; "" if it has left the store."""
     is_final: bool = True
     """False if the store cannot tell whether the task moved. No outcome is then written, and
     `engine.operations.undo.settle_operation` finds it out later."""
+
+
+NEW_ID_UNSEEN = "new id not seen yet"
+
+
+def describe_new_id(new_id: str) -> str:
+    """The new id of a task; "" if it was not seen."""
+    return f"new id {new_id}" if new_id else NEW_ID_UNSEEN
 
 
 Transition: TypeAlias = tuple[State | None, State | None]
@@ -163,6 +172,8 @@ class TransitionPreview(NamedTuple):
     """Why this transition is not allowed now; "" if it is."""
     edge: Edge
     """The store's edge for this transition; an empty one if the store has none."""
+    warnings: tuple[str, ...] = ()
+    """Those of the edge that apply, with the numbers of their tasks."""
 
 
 def freeze_plan(
@@ -176,7 +187,7 @@ def freeze_plan(
 ) -> Plan:
     """Make a plan for exactly these tasks, as they were seen; `noted` ids have a note. Tasks that
     one of the store's `edges` bars are excluded."""
-    facts = ((t.id, t.state, t.rev, t.created, bar_reason(edges, verb, t, now=now)) for t in tasks)
+    facts = ((t.id, t.state, t.rev, t.created, *judge(edges, verb, t, now=now)) for t in tasks)
     return freeze_rows(verb, facts, now, filter=filter, noted=noted)
 
 
@@ -187,22 +198,24 @@ def is_by_age(verb: str) -> bool:
 
 def freeze_rows(
     verb: str,
-    facts: Iterable[tuple[str, State, str, float, str]],
+    facts: Iterable[tuple[str, State, str, float, str, int]],
     now: float,
     *,
     filter: str = "",
     noted: frozenset[str] = frozenset(),
     by_age: bool | None = None,
 ) -> Plan:
-    """Make a plan from tuples of id, state, revision, creation (epoch seconds UTC), and why the
-    store bars the task. With `by_age`, they are sorted by creation; None: if the verb is."""
+    """Make a plan from tuples of id, state, revision, creation (epoch seconds UTC), and what
+    `judge` has. With `by_age`, they are sorted by creation; None: if the verb is."""
     by_age = is_by_age(verb) if by_age is None else by_age
     careful = VERBS[verb].excludes_suspicious
 
-    def make(each: tuple[str, State, str, float, str]) -> tuple[Row, float]:
-        ident, state, rev, created, bar = each
+    def make(each: tuple[str, State, str, float, str, int]) -> tuple[Row, float]:
+        ident, state, rev, created, bar, warned = each
         exclusion = default_exclusion(created, ident in noted, now) if careful else ""
-        return Row(ident, state, rev, default_exclusion=exclusion, target=None, barred=bar), created
+        return Row(
+            ident, state, rev, default_exclusion=exclusion, barred=bar, warned=warned
+        ), created
 
     waiting = map(make, facts)
     first = list(islice(waiting, MAX_ROWS_IN_MEMORY + 1))
@@ -264,7 +277,10 @@ def freeze_shared_plan(
         for task in group.values():
             stays = "" if task.state in starts else f"{task.id} is {task.state}, and changes too"
             why = why or stays or bar_reason(edges, verb, task, now=now)
-        rows += [(t.id, t.state, t.rev, t.created, why) for t in group.values()]
+        rows += [
+            (t.id, t.state, t.rev, t.created, why, warning_bits(edges, verb, t, now=now))
+            for t in group.values()
+        ]
         if len(group) > 1:
             companions |= dict.fromkeys(group, frozenset(group))
         if noted.intersection(group):
@@ -287,9 +303,15 @@ def transition_of(verb: str, row: Row) -> Transition | None:
     return next((transition for transition in edges if transition[0] is row.state), None)
 
 
-def has_bars(edges: Edges, verb: str) -> bool:
-    """True if an edge of a verb may bar tasks: then a plan needs the tasks in full."""
-    return any(edge.bars is not bar_no_task for edge in edges_of(edges, verb).values())
+def needs_tasks(edges: Edges, verb: str) -> bool:
+    """True if an edge of a verb may bar tasks, or warn of some: then a plan needs them in full."""
+    its = edges_of(edges, verb).values()
+    return any(edge.bars is not bar_no_task or edge.warnings for edge in its)
+
+
+def judge(edges: Edges, verb: str, task: Task, *, now: float) -> tuple[str, int]:
+    """Why the store does not let a task be changed now, as `bar_reason`; and `Row.warned`."""
+    return bar_reason(edges, verb, task, now=now), warning_bits(edges, verb, task, now=now)
 
 
 def bar_reason(
@@ -297,13 +319,24 @@ def bar_reason(
 ) -> str:
     """Why the store does not let this one task be changed now; "" if it does. `target` is the
     target state, if the verb does not decide it; None: any that the verb may have."""
-    if target is None:
-        candidates = edges_of(edges, verb, task.state)
-    else:
-        transition = task.state, target
-        candidates = {transition: edges[transition]} if transition in edges else {}
-    whys = [edge.bars(task, now) for edge in candidates.values()]
+    whys = [edge.bars(task, now) for edge in _possible_edges(edges, verb, task.state, target)]
     return "" if "" in whys else next(iter(whys), "")
+
+
+def warning_bits(
+    edges: Edges, verb: str, task: Task, *, now: float, target: State | None = None
+) -> int:
+    """Which warnings of its edge apply to a task, as `Row.warned`; `target` as in `bar_reason`."""
+    edge = next(iter(_possible_edges(edges, verb, task.state, target)), Edge())
+    return sum(one.applies(task, now) << bit for bit, one in enumerate(edge.warnings))
+
+
+def _possible_edges(
+    edges: Edges, verb: str, state: State, target: State | None
+) -> Collection[Edge]:
+    if target is None:
+        return edges_of(edges, verb, state).values()
+    return [edges[state, target]] if (state, target) in edges else []
 
 
 def verb_refusal(edges: Edges, verb: str, state: State, word: str = "") -> str | None:
@@ -316,13 +349,26 @@ def verb_refusal(edges: Edges, verb: str, state: State, word: str = "") -> str |
     return None if "" in closed else closed[0]
 
 
-def row_refusal(edges: Edges, verb: str, row: Row) -> str:
-    """Why the store does not allow a row's transition now; "" if it does."""
+def row_refusal(edges: Edges, verb: str, row: Row, amount: int = 1) -> str:
+    """Why the store does not allow a row's transition now, or not for so many tasks of one plan; ""
+    if it does."""
     its = transition_of(verb, row)
     if its is None:
         return f"not from {row.state}"
     edge = _edge_at(edges, verb, its)
-    return f"no transition from {its[0]} to {its[1]} here" if edge is None else edge.refusal
+    if edge is None:
+        return f"no transition from {its[0]} to {its[1]} here"
+    if edge.limit is not None and amount > edge.limit:
+        return edge.refusal or f"at most {edge.limit:,} in a plan; for more: {edge.instead}"
+    return edge.refusal
+
+
+def count_by_transition(plan: Plan) -> Counter[tuple[State, State | None]]:
+    """The number of rows to act on by present state and target state, if a target is set."""
+    amounts: Counter[tuple[State, State | None]] = Counter()
+    for row, count in plan.included_groups:
+        amounts[row.state, row.target] += count
+    return amounts
 
 
 def _edge_at(edges: Edges, verb: str, transition: Transition) -> Edge | None:
@@ -333,16 +379,24 @@ def _edge_at(edges: Edges, verb: str, transition: Transition) -> Edge | None:
 
 
 def preview_transitions(
-    verb: str, amounts: Mapping[tuple[State, State | None], int], edges: Edges
+    verb: str, amounts: Mapping[tuple[State, State | None, int], int], edges: Edges
 ) -> tuple[TransitionPreview, ...]:
     """Preview the effect of a verb, one entry for each transition; reads no store. `amounts` are
-    the numbers of tasks by present state and target state, if a target is set."""
+    the numbers of tasks by present state, target state, if a target is set, and `Row.warned`."""
+    by_transition: dict[tuple[State, State | None], dict[int, int]] = {}
+    for (start, end, warned), amount in amounts.items():
+        by_transition.setdefault((start, end), {})[warned] = amount
     previews = []
-    for (start, end), amount in amounts.items():
-        row = Row("", start, "", target=end)
-        its, why = transition_of(verb, row), row_refusal(edges, verb, row)
-        edge = _edge_at(edges, verb, its) if its else None
-        previews.append(TransitionPreview(its or (start, start), amount, why, edge or Edge()))
+    for (start, end), by_warned in by_transition.items():
+        row, amount = Row("", start, "", target=end), sum(by_warned.values())
+        its, why = transition_of(verb, row), row_refusal(edges, verb, row, amount)
+        edge = (_edge_at(edges, verb, its) if its else None) or Edge()
+        warnings = [edge.warning] if edge.warning else []
+        for bit, one in enumerate(edge.warnings):
+            if count := sum(n for warned, n in by_warned.items() if warned >> bit & 1):
+                warnings.append(one.text.format(count=f"{count:,}"))
+        its = its or (start, start)
+        previews.append(TransitionPreview(its, amount, why, edge, tuple(warnings)))
     return tuple(previews)
 
 

@@ -122,6 +122,8 @@ def plan_restore(
         if not bar and row.id in tasks:
             task, target = tasks[row.id], back.target
             bar = plans.bar_reason(store.edges, plan.verb, task, now=now, target=target)
+            warned = plans.warning_bits(store.edges, plan.verb, task, now=now, target=target)
+            back = back._replace(warned=warned)
         rows.append(back._replace(barred=bar))
     return UndoPlan(plan._replace(rows=tuple(rows)), frozenset(held))
 

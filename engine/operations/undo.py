@@ -113,6 +113,8 @@ def _undo_row(
     why = why or plans.row_refusal(store.edges, "undo", back)
     if not why and task is not None:
         why = plans.bar_reason(store.edges, "undo", task, now=now, target=end)
+        warned = plans.warning_bits(store.edges, "undo", task, now=now, target=end)
+        back = back._replace(warned=warned)
     if not why and not VERBS[verb].keeps_bytes and row.id not in images:
         why = "its saved image was deleted"
     return back._replace(barred=why)
@@ -416,6 +418,24 @@ def _values(values: Mapping[str, Any]) -> dict[str, Any]:
     texts = dict.fromkeys(("description", "destination", "data"), str)
     right = {**texts, "due": float | int, "priority": int}
     return {n: v for n, v in values.items() if n in right and isinstance(v, right[n])}
+
+
+def unseen_ids(entries: Iterable[Entry]) -> set[str]:
+    """The ids of tasks whose new id was not seen when the plan was applied."""
+    return {e.row.id for e in entries if e.outcome and e.outcome.reason == plans.NEW_ID_UNSEEN}
+
+
+def follow_new_ids(store: ChangeableStore, entries: Sequence[Entry]) -> Sequence[Entry]:
+    """The same entries, with the new ids of `unseen_ids` as far as they can be seen by now."""
+    new_ids = store.find_new_ids(unseen_ids(entries), 0.0)
+
+    def follow(entry: Entry) -> Entry:
+        new_id = new_ids.get(entry.row.id)
+        if entry.outcome is None or new_id is None:
+            return entry
+        return entry._replace(outcome=entry.outcome._replace(reason=plans.describe_new_id(new_id)))
+
+    return [*map(follow, entries)]
 
 
 def plan_rest(store: ChangeableStore, journal: Journal, operation: Operation, now: float) -> Plan:

@@ -365,8 +365,12 @@ class MailFacts:
 
     def account(self, id: str) -> str:
         """The account that submitted a message; "" if the log has none."""
-        event = self._event(self._accounts.get(id))
+        event = self.arrival(id)
         return "" if event is None else clean_error(event.account)
+
+    def arrival(self, id: str) -> MailEvent | None:
+        """The last line that matched group `account`; None if the log has none of a message."""
+        return self._event(self._accounts.get(id))
 
     def _event(self, line: tuple[bytes, float] | None) -> MailEvent | None:
         return None if line is None else parse_event(self._log, *line)

@@ -9,7 +9,7 @@ make the same revision of it."""
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
@@ -122,6 +122,10 @@ class MailServer(Protocol):
     def act(self, olds: Sequence[Task], new: Task | None) -> ActResult:
         """Run one act on messages that all have one state and place, as they were looked at just
         before; `new` is what the first of them is to be, None to delete them."""
+
+    def find_new_ids(self, ids: Collection[str], seconds: float) -> Mapping[str, str]:
+        """See `ChangeableStore.find_new_ids`."""
+        return {}
 
     @abstractmethod
     def parts(self, task: Task) -> Iterator[Part]:

@@ -429,6 +429,10 @@ class MailStore(Store):
                 yield _outcome_later(move, task, later.get(task.id), why)
 
     @override
+    def find_new_ids(self, ids: Collection[str], seconds: float) -> Mapping[str, str]:
+        return self._server.find_new_ids(ids, seconds)
+
+    @override
     def restore_image(self, task: Task, image: bytes, state: State) -> Task:
         """The task in that state: its message never changes, and nothing of it is written."""
         if not image.startswith(f"id: {task.id}\n".encode()):

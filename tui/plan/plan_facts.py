@@ -254,6 +254,7 @@ class PlanFacts:
             reason=shown_reason,
             command=command,
             still=still,
+            transitions=counts.transitions if counts is not None else (),
         )
 
     def _trash_facts(self) -> list[Run]:

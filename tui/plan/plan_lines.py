@@ -115,6 +115,8 @@ class PlanView(NamedTuple):
     """Errors that still happen, so that the tasks would fail again."""
     refused: Mapping[str, str] = {}
     """Ids of rows for which the target state has no room, each with the reason."""
+    transitions: Sequence[TransitionPreview] = ()
+    """Those of the plan, once it is counted."""
 
 
 class PlanCounts(NamedTuple):
@@ -145,7 +147,7 @@ def count_plan(
     plan: Plan, edges: Edges, drift: Mapping[str, str] = {}, refused: Mapping[str, str] = {}
 ) -> PlanCounts:
     """Count a plan; `drift` and `refused` as in `PlanView`."""
-    moves: Counter[tuple[State, State | None]] = Counter()
+    moves: Counter[tuple[State, State | None, int]] = Counter()
     outs: Counter[str] = Counter()
     changed: Counter[str] = Counter()
     full: Counter[str] = Counter()
@@ -162,11 +164,12 @@ def count_plan(
             if row.id in refused:
                 full[refused[row.id]] += count
             else:
-                moves[row.state, row.target] += count
+                moves[row.state, row.target, row.warned] += count
+    transitions = plans.preview_transitions(plan.verb, moves, edges)
     return PlanCounts(
         plan,
-        moves.total() + full.total(),
-        plans.preview_transitions(plan.verb, moves, edges),
+        sum(would.amount for would in transitions if not would.refused) + full.total(),
+        transitions,
         excluded=tuple(outs.items()),
         changed=tuple(changed.items()),
         refused=tuple(full.items()),
@@ -249,8 +252,8 @@ def _transition_lines(
     where = f"{start} -> {end}" if start != end else start
     words = ", ".join(filter(None, (where, EFFECTS.get(plan.verb))))
     lines = _count_lines(would.amount, words, width, "")
-    if would.edge.warning:
-        lines += _hung(f"! {would.edge.warning}", width, "warn")
+    for warning in would.warnings:
+        lines += _hung(f"! {warning}", width, "warn")
     if not would.edge.exact:
         lines += _hung(SENT_AS_REQUEST, width, "warn")
     return lines
@@ -340,9 +343,10 @@ def expected_outcome(plan: Plan, row: Row, view: PlanView) -> Run:
         return f"excluded: {why}", "warn"
     if why := view.refused.get(row.id, ""):
         return f"refused: {why}", "error"
-    if why := plans.row_refusal(view.edges, plan.verb, row):
-        return f"refused: {why}", "error"
     its = plans.transition_of(plan.verb, row)
+    whole = (would.refused for would in view.transitions if would.transition == its)
+    if why := next(whole, "") or plans.row_refusal(view.edges, plan.verb, row):
+        return f"refused: {why}", "error"
     end = its[1] if its else None
     past = VERBS[plan.verb].past
     doubt = f", though {row.default_exclusion}" if row.default_exclusion else ""
@@ -379,6 +383,12 @@ def result_lines(report: Report, width: int) -> list[Line]:
     text += _reasons("not applied", report.unapplied, width)
     if report.gone:
         text += [BLANK_LINE, part_line("skipped"), *_id_lines(report.gone)]
+    if report.new_ids:
+        text += [BLANK_LINE, part_line("new ids")]
+        text += _id_lines(f"{old} -> {new}" for old, new in report.new_ids.items() if new)
+        if unseen := [old for old, new in report.new_ids.items() if not new]:
+            later = f"{len(unseen):,}: {plans.NEW_ID_UNSEEN}: the operation shows it later"
+            text += [*_hung(later, width, ""), *_id_lines(unseen)]
     return text
 
 

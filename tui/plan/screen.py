@@ -260,6 +260,8 @@ class PlanScreen(ConfirmScreen):
         if not amount:
             why = "all tasks are excluded or changed" if self.facts.plan.rows else "no task matches"
             why += ": I includes them" if self.facts.has_suspicious else ""
+            refused = (would.refused for would in self.facts.counts.transitions)
+            why = next(filter(None, refused), why)
             return ((f" nothing to do: {why}", "warn"),)
         return self.confirmation.prompt(
             f"type {amount} to {name} {amount:,}", f"{name} this task", self.size.width

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 from engine.formats.exim.programs import Exim
+from engine.formats.exim.rules import RUN
 from engine.store import Control, Unavailable, Unsupported
 
-RUN, RUN_DOMAIN = "run-queue", "run-queue-domain"
+RUN_DOMAIN = "run-queue-domain"
 START_SECONDS = 2.0
 """A queue run that is refused has ended by then."""
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from engine.model import Edge, Edges, State, Task, accept_only_now, bar_no_task
+from engine.model import Edge, Edges, State, Task, TaskWarning, accept_only_now, bar_no_task
 from engine.operations.trash import trashed_at
 from engine.text.times import describe_limit, format_rough_duration, format_time
+
+RUN = "run-queue"
+"""The control that tries all messages."""
 
 DAY_SECONDS = 86400.0
 """A message that Exim would cancel within this time is not held."""
@@ -120,9 +123,23 @@ def bar_delivered(task: Task, now: float) -> str:
     return f"Exim has locked it: {owner} delivers"
 
 
+class IsOlder(NamedTuple):
+    """True for a message that arrived longer ago."""
+
+    seconds: float
+    only_bounces: bool = False
+
+    def __call__(self, task: Task, now: float) -> bool:
+        """See `TaskWarning.applies`."""
+        is_counted = not self.only_bounces or task.sender in ("", "<>")
+        return is_counted and now - task.created > self.seconds
+
+
+MAX_DELIVERED = 100
+"""Messages of a plan that are delivered: each takes a process."""
+
 TRASH_WARNING = "moved to the queue spooldeck-trash: exim -bp does not show it"
 BOUNCE_WARNING = "the sender gets a report"
-DELIVER_WARNING = "one process for each: for more than 100, use control run-queue"
 
 
 def edges(
@@ -132,14 +149,15 @@ def edges(
     message can be moved; `hours` are those of the trash; `undo` is the command that moves a message
     back."""
     into_trash = refusal or trash_refusal
-    trash_queue = "spooldeck-trash"
-    discards = cancels = ""
-    if limits.bounces_after:
-        limit = describe_limit(limits.bounces_after)
-        discards = f"bounces older than {limit} are discarded if they fail again"
-    if limits.frozen_after:
-        limit = describe_limit(limits.frozen_after)
-        cancels = f"Exim cancels frozen mail older than {limit} at its next queue run"
+    discards = cancels = tuple[TaskWarning, ...]()
+    if seconds := limits.bounces_after:
+        limit = describe_limit(seconds)
+        text = f"{{count}} without a sender older than {limit}: discarded if they fail again"
+        discards = (TaskWarning(IsOlder(seconds, only_bounces=True), text),)
+    if seconds := limits.frozen_after:
+        limit = describe_limit(seconds)
+        text = f"{{count}} older than {limit}: cancelled by Exim at its next queue run"
+        cancels = (TaskWarning(IsOlder(seconds), text),)
     thaws = f"Exim releases it after {describe_limit(limits.thaw_after)} (auto_thaw)"
     hold = Edge(
         warning=thaws if limits.thaw_after else "",
@@ -148,11 +166,12 @@ def edges(
     )
     promote = Edge(
         frozenset({"due"}),
-        warning=DELIVER_WARNING,
         undoable=False,
         value_problem=accept_only_now,
         exact=False,
         refusal=refusal,
+        limit=MAX_DELIVERED,
+        instead=f"control {RUN}",
     )
     bounce = Edge(
         frozenset({"error", "due"}),
@@ -163,25 +182,19 @@ def edges(
     )
     purge = Edge(warning=f"{TRASH_WARNING}; by hand: {undo}", refusal=into_trash)
     restore = Edge(refusal=into_trash)
-    pending, active, held, dead, trash = (
-        State.PENDING,
-        State.ACTIVE,
-        State.HELD,
-        State.DEAD,
-        State.TRASH,
-    )
+    pending, active, held, dead, _, trash = State
     return {
         (pending, held): hold,
-        (held, pending): Edge(warning=discards, refusal=refusal),
+        (held, pending): Edge(refusal=refusal, warnings=discards),
         (pending, pending): promote,
         (pending, dead): bounce,
         (held, dead): bounce,
         (pending, trash): purge,
         (held, trash): purge,
         (trash, pending): restore._replace(bars=bar_frozen),
-        (trash, held): restore._replace(warning=cancels, bars=RestoreBar(limits)),
+        (trash, held): restore._replace(bars=RestoreBar(limits), warnings=cancels),
         (trash, None): Edge(
-            undoable=False, bars=ExpungeBar(hours, trash_queue), refusal=into_trash
+            undoable=False, bars=ExpungeBar(hours, "spooldeck-trash"), refusal=into_trash
         ),
         (active, held): Edge(refusal=refusal, bars=bar_delivered),
     }

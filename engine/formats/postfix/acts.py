@@ -9,18 +9,22 @@ from typing import NamedTuple
 
 from engine.formats.postfix.instance import Instance
 from engine.formats.postfix.lines import EXPIRED_KEY, HELD_KEY, QUEUE_KEY, STATES
-from engine.model import Edge, Edges, State, Task, accept_only_now
+from engine.model import Edge, Edges, State, Task, TaskWarning, accept_only_now
 from engine.operations.trash import SINCE_KEY
 from engine.store import Control, refuse_all
 from engine.system.run_program import ProgramEnd
 from engine.text.times import describe_limit, format_duration
 
-KEPT_SECONDS = 86400.0
+DAY_SECONDS = 86400.0
+KEPT_SECONDS = DAY_SECONDS
 """Seconds for which a purged message is never deleted."""
 
 NOT_ROOT = "only root may: run spooldeck by sudo, or reach this place by a prefix with sudo -n"
 STOPPED = "Postfix is stopped: postfix start"
 """Refusals of edges and controls."""
+
+FLUSH, FLUSH_SITE = "flush", "flush-site"
+"""Names of controls."""
 
 
 def queue_of(task: Task) -> str:
@@ -83,33 +87,78 @@ _ORPHANED = frozenset({"due", "attempts"})
 _TO_SENDER = "the sender gets a report at the next attempt"
 _NEW_ID = "its id changes, and its lifetime begins again"
 _PURGE = "it stays on hold in Postfix: postsuper -H ID returns it"
+_BUSY = TaskWarning(lambda task, now: task.lease is not None, "{count} in delivery: that goes on")
+_BUSY_UNKNOWN = "? of them in delivery, that goes on: the locks of its queue are not readable"
+
+MAX_PROMOTED = 100
+"""Messages of a plan for which an attempt is asked: each takes a call of postqueue."""
 
 
-def make_edges(instance: Instance, delivering: int) -> Edges:
-    """The edges of an instance; `delivering` is the number of messages in delivery."""
-    lifetime = describe_limit(instance.seconds("maximal_queue_lifetime"))
+class IsPastLifetime(NamedTuple):
+    """True for a message that arrived so long ago that its next attempt is its last one, or will be
+    within a day. Its lifetime begins again when it is requeued, which no listing shows."""
+
+    lifetime: float
+    """Seconds."""
+    is_bounce: bool
+    """True for reports, which have no sender: their lifetime may be shorter."""
+    ahead: float = 0.0
+    """Seconds before it is so."""
+
+    def __call__(self, task: Task, now: float) -> bool:
+        """See `TaskWarning.applies`."""
+        is_meant = (task.sender == "<>") is self.is_bounce and task.created > 0
+        return is_meant and now > task.created + self.lifetime - self.ahead
+
+
+def _lifetime_warnings(instance: Instance) -> tuple[tuple[TaskWarning, ...], ...]:
+    """The warnings of a release, and of a hold."""
+    lifetime = instance.seconds("maximal_queue_lifetime")
+    shorter = min(lifetime, instance.seconds("bounce_queue_lifetime"))
+    reports = shorter, True, " without a sender", "dropped"
+    mails = (lifetime, False, "", "returned to the sender"), reports
+    releases, holds = list[TaskWarning](), list[TaskWarning]()
+    for seconds, is_bounce, what, end in mails:
+        limit = describe_limit(seconds)
+        late = f"{end} after one attempt, unless requeued since arrival; Q gives a new one"
+        now = f"{{count}}{what} past the lifetime of {limit}: {late}"
+        releases.append(TaskWarning(IsPastLifetime(seconds, is_bounce), now))
+        soon = f"{{count}}{what} past the lifetime of {limit} within 24h: if released then, {late}"
+        holds.append(TaskWarning(IsPastLifetime(seconds, is_bounce, DAY_SECONDS), soon))
+    return tuple(releases), tuple(holds)
+
+
+def make_edges(instance: Instance) -> Edges:
+    """The edges of an instance."""
     run = describe_limit(instance.seconds("queue_run_delay"))
-    late = f"past its lifetime of {lifetime} it is returned after one attempt; Q gives a new one"
-    busy = f"{delivering:,} are being delivered: that goes on" if delivering else ""
-    release = f"tried at the next queue run, within {run}; {late}"
+    past, soon_past = _lifetime_warnings(instance)
     expire = Edge(_ENDED, undoable=False, bars=bar_maildrop, verbs=(("expire", _TO_SENDER),))
     requeue = Edge(
         frozenset({"error"}),
         undoable=False,
         bars=bar_unless_deferred,
         verbs=(("reroute", _NEW_ID),),
+        renames=True,
     )
     return {
-        (State.PENDING, State.HELD): Edge(bars=bar_maildrop),
-        (State.ACTIVE, State.HELD): Edge(_ORPHANED, warning=busy, undoable=False),
-        (State.HELD, State.PENDING): Edge(warning=release),
+        (State.PENDING, State.HELD): Edge(bars=bar_maildrop, warnings=soon_past),
+        (State.ACTIVE, State.HELD): Edge(
+            _ORPHANED,
+            warning=_BUSY_UNKNOWN if instance.device is None else "",
+            undoable=False,
+            warnings=(_BUSY, *soon_past),
+        ),
+        (State.HELD, State.PENDING): Edge(
+            warning=f"tried at the next queue run, within {run}; O: now", warnings=past
+        ),
         (State.PENDING, State.PENDING): Edge(
             _DUE,
-            warning="one call for each: for more than 100, use control flush",
             undoable=False,
             value_problem=accept_only_now,
             exact=False,
             bars=bar_promote,
+            limit=MAX_PROMOTED,
+            instead=f"control {FLUSH}",
         ),
         (State.PENDING, State.DEAD): expire,
         (State.HELD, State.DEAD): expire._replace(verbs=(("expire", f"{_TO_SENDER}: L first"),)),
@@ -119,7 +168,7 @@ def make_edges(instance: Instance, delivering: int) -> Edges:
         (State.PENDING, State.TRASH): Edge(warning=_PURGE, bars=bar_maildrop),
         (State.HELD, State.TRASH): Edge(warning=_PURGE),
         (State.DEAD, State.TRASH): Edge(warning=_PURGE, bars=bar_active),
-        (State.TRASH, State.PENDING): Edge(warning=late, bars=bar_expired),
+        (State.TRASH, State.PENDING): Edge(bars=bar_expired, warnings=past),
         (State.TRASH, State.HELD): Edge(bars=bar_expired),
         (State.TRASH, State.DEAD): Edge(bars=bar_unexpired),
         (State.TRASH, None): Edge(undoable=False, bars=bar_expunge),
@@ -134,10 +183,6 @@ def allow_edges(edges: Edges, *, is_root: bool, is_running: bool) -> Edges:
     if not is_running:
         edges = {**edges, promote: edges[promote]._replace(refusal=STOPPED)}
     return edges
-
-
-FLUSH, FLUSH_SITE = "flush", "flush-site"
-"""Names of controls."""
 
 
 def make_controls(instance: Instance, *, is_running: bool) -> dict[str, Control]:

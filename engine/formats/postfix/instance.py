@@ -41,6 +41,8 @@ SETTING_NAMES = (
 
 CONFIG_FILES = ("main.cf", "master.cf")
 
+_IN_DAYS = ("maximal_queue_lifetime", "bounce_queue_lifetime")
+"""Times that are in days without a unit; the others are in seconds."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -96,7 +98,8 @@ class Instance(NamedTuple):
     def seconds(self, name: str) -> float:
         """A time setting; 0 if it is not one."""
         match = re.fullmatch(r"(\d+)([smhdw]?)", self.settings[name])
-        return float(match[1]) * _UNITS[match[2] or "s"] if match else 0.0
+        usual = "d" if name in _IN_DAYS else "s"
+        return float(match[1]) * _UNITS[match[2] or usual] if match else 0.0
 
     def _words(self, program: str, words: tuple[str, ...]) -> list[str]:
         return [f"{self.programs}{program}", "-c", self.folder, *words]

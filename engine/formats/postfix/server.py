@@ -7,13 +7,13 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 
-from engine.formats.postfix import acts, lines
+from engine.formats.postfix import acts, lines, requeued
 from engine.formats.postfix.acts import RELEASE, VERBS, Verb, queue_of
-from engine.formats.postfix.facts import ListingCounts, count_listing, count_marks
+from engine.formats.postfix.facts import ListingCounts, count_listing, count_marks, log_of
 from engine.formats.postfix.instance import Instance
 from engine.formats.postfix.lines import (
     NULL_SENDER,
@@ -123,7 +123,6 @@ class PostfixServer(MailServer):
         """False if postcat may not be used."""
         self._found: Callable[[], list[bytes]] = list
         """The lines of find(1) that belong to the last listing."""
-        self._delivering: dict[str, str] = {}
         self._envelopes: dict[str, tuple[Envelope, FileTimes]] = {}
         """Of the last look."""
         self._looked_at = 0.0
@@ -136,7 +135,7 @@ class PostfixServer(MailServer):
 
     def _set_edges(self) -> None:
         is_root = self.instance.uid in (0, None)
-        edges = acts.make_edges(self.instance, len(self._delivering))
+        edges = acts.make_edges(self.instance)
         self.edges = acts.allow_edges(edges, is_root=is_root, is_running=self.is_running)
         self.controls: Mapping[str, Control] = acts.make_controls(
             self.instance, is_running=self.is_running
@@ -193,7 +192,6 @@ class PostfixServer(MailServer):
             for queue in (b"active", b"hold")
         )
         pids = self._find_delivering([*active, *held])
-        self._delivering = {ident: pids[ident] for ident in active if ident in pids}
         for ident in active:
             line, pid = records[ident].partition(b"\n")[0], pids.get(ident, "")
             records[ident] = b"%b\n%b" % (line, pid.encode()) if pid else line
@@ -472,6 +470,17 @@ class PostfixServer(MailServer):
         }
         result = self._run([old for old in olds if old.id not in busy], acts.REQUEUE)
         return result._replace(refused=refused)
+
+    @override
+    def find_new_ids(self, ids: Collection[str], seconds: float) -> Mapping[str, str]:
+        until = time.monotonic() + seconds
+        found = requeued.find_in_log(log_of(self.instance), ids, until)
+        while rest := {*ids} - found.keys():  # also if the log is not that of this instance
+            found |= requeued.find_in_envelopes(self.instance, rest, self._records)
+            if time.monotonic() >= until:
+                break
+            time.sleep(requeued.POLL_SECONDS)
+        return found
 
     def _run(self, olds: Sequence[Task], verb: Verb) -> ActResult:
         """Run an act of postsuper."""

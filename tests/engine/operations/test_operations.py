@@ -1,7 +1,7 @@
 """Plans and operations among rivals and lost folders: each row is done and counted once."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from engine import verbs
 from engine.formats.base.memory import EDGES, MemoryStore, MemoryTasks
 from engine.formats.nftban.store import NftbanStore, SpoolFolders
-from engine.model import Edge, Edges, State, Task
+from engine.model import Edge, Edges, State, Task, TaskWarning
 from engine.operations import execute, plans, run_plan, trash, undo
 from engine.operations.execute import PlanRun, Report
 from engine.operations.journal import Intent, Journal, Who
 from engine.operations.plans import Plan, Row, RowResult
 from engine.operations.run_plan import run_journaled_plan
+from engine.override import override
 from engine.store import Gone, Store, Unavailable
 from tests.engine.task_builders import NOW, a_task, clock, dead_tasks, new_spool, tasks_in
 from tests.examples import examples
@@ -107,6 +108,58 @@ def test_done_tasks_are_rerun_purged_and_expunged(tmp_path: Path) -> None:
         assert plans.verb_refusal(edges, verb, State.DONE) == f"no {verb} from done here"
 
 
+def test_more_tasks_than_an_edge_allows_are_refused() -> None:
+    """A plan of more tasks than an edge allows changes none, and says what to use instead."""
+    edge = EDGES[State.DEAD, State.PENDING]._replace(limit=3, instead="control flush")
+    store = MemoryStore()
+    store.edges = {**EDGES, (State.DEAD, State.PENDING): edge}
+    tasks = dead_tasks(store, 4)
+    plan = plans.freeze_plan("retry", tasks, NOW, edges=store.edges)
+    report = run_journaled_plan(store, None, plan, None, clock)
+    why = "at most 3 in a plan; for more: control flush"
+    assert report.failed == tuple((task.id, why) for task in tasks)
+    few = plan._replace(excluded_ids=frozenset({tasks[0].id}))
+    assert len(run_journaled_plan(store, None, few, None, clock).done) == 3
+
+
+class RenamingStore(MemoryStore):
+    """Gives tasks another id, and knows the new one of some."""
+
+    is_reachable = True
+    edges = {
+        **EDGES,
+        (State.DEAD, State.PENDING): EDGES[State.DEAD, State.PENDING]._replace(renames=True),
+    }
+
+    @override
+    def find_new_ids(self, ids: Collection[str], seconds: float) -> Mapping[str, str]:
+        if not self.is_reachable:
+            raise Unavailable("the connection was lost")
+        return {ident: f"new-{ident}" for ident in [*ids][1:]}
+
+
+@pytest.mark.parametrize("is_reachable", [True, False])
+def test_the_journal_has_the_new_ids_of_tasks(tmp_path: Path, is_reachable: bool) -> None:
+    """The report and the rows of an operation have the new id of each task, or that it was not seen
+    yet; whether they are found changes no outcome."""
+    store, journal = RenamingStore(), Journal(f"{tmp_path}/journal", clock=clock)
+    store.is_reachable = is_reachable
+    first, *others = (task.id for task in dead_tasks(store, 450))
+    plan = plans.freeze_plan("retry", tasks_in(store), NOW, edges=store.edges)
+    report = run_journaled_plan(store, journal, plan, Intent("retry", Who("ana")), clock)
+    assert (report.done, report.trouble) == ((first, *others), "")
+    found = {ident: f"new-{ident}" * is_reachable for ident in others}
+    assert report.new_ids == {first: "", **found}
+    entries = journal.entries(report.op)
+    assert {e.row.id: e.outcome.reason for e in entries if e.outcome} == {
+        ident: f"new id {new}" if new else "new id not seen yet"
+        for ident, new in report.new_ids.items()
+    }
+    operation = journal.operation(report.op)
+    assert operation is not None and not (operation.notes or operation.damaged_lines)
+    assert undo.unseen_ids(entries) == {ident for ident, new in report.new_ids.items() if not new}
+
+
 BARRED = "its parent runs"
 
 
@@ -152,6 +205,23 @@ def test_a_barred_task_is_not_brought_back(tmp_path: Path) -> None:
     trashed = plans.freeze_plan("restore", tasks_in(store, State.TRASH), NOW, edges=store.edges)
     back = trash.plan_restore(store, journal, trashed, NOW, 7.0)
     assert not any(row.barred for plan in (trashed, back.plan) for row in plan.rows)
+
+
+def test_undo_and_restore_are_warned_of_as_their_change_is(tmp_path: Path) -> None:
+    """The rows of an undo, and of a restore, have the warnings of the edge to their own target."""
+    store, journal = MemoryStore(), Journal(f"{tmp_path}/journal", clock=clock)
+    first, second = dead_tasks(store, 2)
+    warning = TaskWarning(lambda task, now: task.id == first.id, "{count} returned to its sender")
+    back = EDGES[State.TRASH, State.DEAD]._replace(warnings=(warning,))
+    store.edges = {**EDGES, (State.TRASH, State.DEAD): back}
+    carried_out(store, journal, plans.freeze_plan("purge", [first, second], NOW))
+    (operation,) = journal.operations()
+    trashed = plans.freeze_plan("restore", tasks_in(store, State.TRASH), NOW)
+    for plan in (
+        undo.plan_undo(store, journal, operation, NOW, 7.0).plan,
+        trash.plan_restore(store, journal, trashed, NOW, 7.0).plan,
+    ):
+        assert {row.id: row.warned for row in plan.rows} == {first.id: 1, second.id: 0}
 
 
 @pytest.mark.parametrize("exact", [True, False])

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -13,7 +14,7 @@ from engine.index.freeze_plan import differing_rows, freeze_rows
 from engine.index.reader import Reader
 from engine.index.schema import Query
 from engine.index.writer import Writer
-from engine.model import Edge, Edges, Missing, State, Task
+from engine.model import Edge, Edges, Missing, State, Task, TaskWarning
 from engine.operations import plans, undo
 from engine.operations.execute import JOURNAL_BATCH_ROWS, Report
 from engine.operations.journal import Intent, Journal, Operation, Who
@@ -23,6 +24,7 @@ from engine.operations.run_plan import run_journaled_plan
 from engine.operations.temp_table import TempTable
 from engine.store import Unavailable
 from tests.engine.task_builders import NOW, a_task, clock
+from tui.plan.plan_lines import count_plan
 
 TASKS = [
     *(a_task(n, rev=f"r{n}", created=NOW - 400 * n) for n in range(6)),
@@ -129,6 +131,37 @@ def test_rows_of_a_scan_are_written_as_they_come(
     assert [row.barred for row in plan.first_rows(7)] == ["", "", "", "", "", "o", ""]
     assert (plan.amount, plan._replace(includes_suspicious=True).amount) == (4, 9)
     assert (plan.oldest, plan.newest) == (NOW - 3600, NOW)
+
+
+@pytest.mark.parametrize("is_large", [True, False])
+def test_a_warning_has_the_number_of_its_tasks(
+    is_large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A warning of an edge counts the tasks of a plan to which it applies, without the excluded
+    ones, in a table as in memory; without one there is no warning."""
+
+    class IsIn(NamedTuple):
+        queue: str
+
+        def __call__(self, task: Task, now: float) -> bool:
+            return task.queue == self.queue
+
+    by_queue = tuple(TaskWarning(IsIn(queue), f"{{count}} in queue {queue}") for queue in "abc")
+    edge = Edge(warning="for all", warnings=by_queue)
+    edges: Edges = {(State.PENDING, State.HELD): edge}
+    tasks = [a_task(n, queue="aab"[n % 3]) for n in range(9)]
+    monkeypatch.setattr(plans, "MAX_ROWS_IN_MEMORY", 3 if is_large else 100)
+    plan = plans.freeze_plan("hold", tasks, NOW, edges=edges)
+
+    def warnings(plan: Plan) -> tuple[str, ...]:
+        (preview,) = count_plan(plan, edges).transitions
+        return preview.warnings
+
+    assert isinstance(plan.rows, RowTable) is is_large
+    assert plans.needs_tasks(edges, "hold")
+    assert warnings(plan) == ("for all", "6 in queue a", "3 in queue b")
+    without = plan._replace(excluded_ids=frozenset(task.id for task in tasks if task.queue == "b"))
+    assert warnings(without) == ("for all", "6 in queue a")
 
 
 def test_rows_that_differ_from_the_index_are_found(reader: Reader, writer: Writer) -> None:

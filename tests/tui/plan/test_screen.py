@@ -6,17 +6,18 @@ import asyncio
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from textual.events import Resize
 from textual.geometry import Size
 
-from engine.formats.base.memory import MemoryTasks
-from engine.model import LockEvidence, State, Verdict
+from engine.formats.base.memory import EDGES, MemoryStore, MemoryTasks
+from engine.model import Edge, Edges, LockEvidence, State, TaskWarning, Verdict
 from engine.operations.journal import Journal
 from engine.operations.plans import Plan, Row
+from engine.override import override
 from engine.places.place import NO_WORKER_HINT, Place
 from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import (
@@ -481,6 +482,42 @@ async def on_work(operator: ConsoleOperator) -> None:
 def states(memory: MemoryTasks) -> list[State]:
     """The state of each task."""
     return [task.state for task in memory.tasks.values()]
+
+
+class LimitedStore(MemoryStore):
+    """Holds two tasks in a plan, warns of those of a queue, and gives tasks other ids."""
+
+    edges: Edges = {
+        **EDGES,
+        (State.PENDING, State.HELD): Edge(
+            limit=2,
+            instead="control pause",
+            warnings=(TaskWarning(lambda task, now: task.queue == "a", "{count} in queue a"),),
+            renames=True,
+        ),
+    }
+
+    @override
+    def find_new_ids(self, ids: Collection[str], seconds: float) -> Mapping[str, str]:
+        return {ident: f"new-{ident}" for ident in sorted(ids)[1:]}
+
+
+async def test_a_plan_of_too_many_tasks_has_no_confirmation() -> None:
+    """It shows the limit and what to use instead; with fewer tasks it is applied, and the result
+    has their new ids, or that they were not seen yet. So has the operation."""
+    tasks = [a_task(number)._replace(queue="aab"[number]) for number in range(3)]
+    memory = a_memory(tasks)
+    place = a_place(memory, open=lambda: LimitedStore(memory))
+    async with an_operator(locked(memory)._replace(open=place.open), size=(100, 40)) as operator:
+        await operator.opens(PlanScreen, "*", "H")
+        refused = "at most 2 in a plan; for more: control pause"
+        await operator.sees(f"3 refused, stays in pending: {refused}", f"nothing to do: {refused}")
+        assert "in queue a" not in operator.text
+        await operator.press("space")
+        await operator.sees("type 2 to hold 2", "! 1 in queue a")
+        await operator.press("2")
+        await operator.sees("2 held", f"{tasks[2].id} -> new-{tasks[2].id}")
+        await operator.sees("1: new id not seen yet: the operation shows it later")
 
 
 async def test_all_young_tasks_are_taken_in_by_one_key() -> None:

@@ -63,7 +63,7 @@ def journal(
     if op:
         (one,) = operations
         return Answer(
-            lambda: as_json(one) | {"rows": [_entry(entry) for entry in journal.entries(op)]},
+            lambda: as_json(one) | {"rows": [*map(_entry, _entries(setup, journal, op))]},
             lambda: _in_full(setup, journal, one),
         )
     noted = note_if_empty(operations, "operations")
@@ -157,6 +157,18 @@ def _settled(setup: Setup, journal: Journal, operations: Sequence[Operation]) ->
         return list(operations)  # the journal is readable without the store
     with closing(store):
         return [_settled_one(store, journal, operation) for operation in operations]
+
+
+def _entries(setup: Setup, journal: Journal, op: str) -> Sequence[Entry]:
+    """The rows of an operation, with the new ids of tasks as far as they can be seen by now."""
+    entries = journal.entries(op)
+    if not undo.unseen_ids(entries):
+        return entries
+    try:
+        with closing(setup.open_store()) as store:
+            return undo.follow_new_ids(store, entries)
+    except Unavailable:
+        return entries
 
 
 def _settled_one(store: ChangeableStore, journal: Journal, operation: Operation) -> Operation:
@@ -339,7 +351,7 @@ def _in_full(setup: Setup, journal: Journal, operation: Operation) -> Iterator[s
     for name, words in facts.items():
         if words:
             yield f"  {name:8}{safe_line(words)}"
-    for row, ended in journal.entries(operation.op):
+    for row, ended in _entries(setup, journal, operation.op):
         words = "open" if ended is None else f"{ended.result} {ended.reason}".rstrip()
         yield f"  {safe_line(row.id)}  {row.state}  {safe_line(words)}"
     if operation.is_interrupted and operation.open_rows:

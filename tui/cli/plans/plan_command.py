@@ -179,6 +179,7 @@ def show_plan(
     """Print what a plan would do, and the command that applies it."""
     # The journal of a URL's operations is in our own folder, which each user has.
     whose = "you on this host" if setup.address.is_url else "any operator"
+    counted = view.count_plan(shown_plan.plan, store.edges, refused=shown_plan.refused)
     plan_view = view.PlanView(
         store.states,
         store.edges,
@@ -191,6 +192,7 @@ def show_plan(
         command=shlex.join(command),
         undo=_undo_words(shown_plan.plan.verb, store.edges, whose),
         refused=shown_plan.refused,
+        transitions=counted.transitions,
     )
     if options.json:
         head = json.dumps(_as_json(shown_plan, plan_view))
@@ -203,7 +205,6 @@ def show_plan(
         print("]}")
         return
     # The command gets its own unwrapped line, so that it can be copied.
-    counted = view.count_plan(shown_plan.plan, plan_view.edges, refused=plan_view.refused)
     text = view.plan_lines(counted, plan_view._replace(command=""), columns())
     listed = counted.listed[:MAX_LISTED_ROWS]
     ids = max((len(row.id) for row in listed), default=0)
@@ -227,6 +228,8 @@ def show_plan(
 
 def _as_json(shown_plan: ShownPlan, plan_view: view.PlanView) -> dict[str, Any]:
     plan, size = shown_plan.plan, shown_plan.size
+    allowed = (one for one in plan_view.transitions if not one.refused)
+    warnings = (warning for one in allowed for warning in one.warnings)
     return {
         "verb": plan.verb,
         "filter": plan.filter,
@@ -240,8 +243,8 @@ def _as_json(shown_plan: ShownPlan, plan_view: view.PlanView) -> dict[str, Any]:
         **task_row.time_fields("oldest", plan.oldest or None),
         **task_row.time_fields("newest", plan.newest or None),
         "facts": dict(shown_plan.facts),
-        "warnings": list(shown_plan.warnings),
-        "exact": all(one.edge.exact for one in view.count_plan(plan, plan_view.edges).transitions),
+        "warnings": [*warnings, *shown_plan.warnings],
+        "exact": all(one.edge.exact for one in plan_view.transitions),
         "undo": plan_view.undo,
         "twin": plan_view.command,
     }
@@ -372,6 +375,7 @@ def _accounted(report: Report) -> dict[str, Any]:
         "failed": dict(report.failed),
         "excluded": dict(report.excluded),
         "unapplied": dict(report.unapplied),
+        "new_ids": dict(report.new_ids),
         "exact": report.is_exact,
         "trouble": report.trouble,
     }

@@ -168,8 +168,11 @@ def _row_refusals(store: ReadableStore, plan: Plan) -> set[str]:
     """Why the store refuses rows of a plan; "" for those that it allows. Barred rows count only if
     there are no others."""
     barred_reasons = {row.barred for row, _ in plan.group_rows(()) if row.barred}
-    included = (row for row, _ in plan.included_groups)
-    return {plans.row_refusal(store.edges, plan.verb, row) for row in included} or barred_reasons
+    amounts = plans.count_by_transition(plan)
+    return {
+        plans.row_refusal(store.edges, plan.verb, plans.Row("", start, "", target=end), amount)
+        for (start, end), amount in amounts.items()
+    } or barred_reasons
 
 
 replay = partial(act, "retry")

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from engine.formats.exim import rules
 from engine.formats.exim.rules import ExpungeBar, HoldBar, HoldLimits, RestoreBar
 from engine.model import State, Task
+from engine.operations.plans import (
+    Row,
+    freeze_plan,
+    preview_transitions,
+    row_refusal,
+    warning_bits,
+)
 
 DAY = 86400.0
 DEBIAN = HoldLimits(7 * DAY, 2 * DAY, 0.0)
@@ -79,13 +88,40 @@ def test_a_report_is_not_given_up(state: State) -> None:
 
 
 def test_edges_have_the_warnings_of_the_settings() -> None:
-    """Release and restore say what Exim does to old mail; hold says when it is thawed."""
+    """Hold says when Exim thaws; purge says how to move a message back by hand."""
     edges = rules.edges(DEBIAN._replace(thaw_after=7200.0), "", "", hours=24, undo="exim -MG")
 
     assert "auto_thaw" in edges[State.PENDING, State.HELD].warning
-    assert "bounces older than 2d00h" in edges[State.HELD, State.PENDING].warning
-    assert "older than 7d00h" in edges[State.TRASH, State.HELD].warning
     assert "exim -MG" in edges[State.PENDING, State.TRASH].warning
+
+
+def test_release_and_restore_count_the_old_mail() -> None:
+    """A release counts the bounces that Exim would discard, a restore the frozen mail that it would
+    cancel."""
+    edges = rules.edges(DEBIAN, "", "", hours=24, undo="x")
+    held = [a_mail(sender)._replace(state=State.HELD, id=sender) for sender in ("<>", "a@b.test")]
+    release = freeze_plan("release", held, 3 * DAY, edges=edges)
+    trashed = [a_mail(frozen="yes")._replace(state=State.TRASH)]
+
+    amounts = Counter((row.state, row.target, row.warned) for row in release.rows)
+    (preview,) = preview_transitions("release", amounts, edges)
+    text = "1 without a sender older than 2d00h: discarded if they fail again"
+    assert (preview.amount, preview.warnings) == (2, (text,))
+    for age, bits in ((6 * DAY, 0), (8 * DAY, 1)):
+        target = State.HELD
+        assert warning_bits(edges, "restore", trashed[0], now=age, target=target) == bits
+    (cancels,) = edges[State.TRASH, State.HELD].warnings
+    assert cancels.text == "{count} older than 7d00h: cancelled by Exim at its next queue run"
+
+
+def test_few_messages_are_delivered_one_by_one() -> None:
+    """A plan delivers 100 messages; for more, the words name the queue run."""
+    edges = rules.edges(DEBIAN, "", "", hours=24, undo="x")
+    row = Row("", State.PENDING, "")
+
+    assert row_refusal(edges, "promote", row, 100) == ""
+    why = "at most 100 in a plan; for more: control run-queue"
+    assert row_refusal(edges, "promote", row, 101) == why
 
 
 @pytest.mark.parametrize(("text", "moment"), [("12.5", 12.5), ("", None), ("x", None)])

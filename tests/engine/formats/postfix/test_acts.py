@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,8 @@ from engine.formats.postfix import acts
 from engine.formats.postfix.acts import DELETE, EXPIRE, HOLD, RELEASE, Verb, parse_end
 from engine.formats.postfix.instance import SETTING_NAMES, Instance
 from engine.formats.postfix.lines import EXPIRED_KEY, HELD_KEY, QUEUE_KEY, STATES
-from engine.model import State, Task
+from engine.model import Lease, State, Task
+from engine.operations import plans
 from engine.operations.trash import SINCE_KEY
 from engine.programs.prefix import HERE
 from engine.system.run_program import ProgramEnd
@@ -19,6 +22,7 @@ SAMPLES = Path(__file__).parent / "samples"
 
 TIMES = dict.fromkeys(SETTING_NAMES, "") | {
     "maximal_queue_lifetime": "5d",
+    "bounce_queue_lifetime": "5d",
     "queue_run_delay": "300s",
 }
 INSTANCE = Instance("/etc/postfix", HERE, "/usr/sbin/", TIMES, uid=0, device=None)
@@ -115,28 +119,99 @@ def test_a_task_is_in_a_queue(task: Task, queue: str) -> None:
 )
 def test_what_is_barred(task: Task, end: State | None, why: str) -> None:
     """Each message that an act would harm, or not reach, is barred with the reason."""
-    bar = acts.make_edges(INSTANCE, 0)[task.state, end].bars(task, 10_060.0)
+    bar = acts.make_edges(INSTANCE)[task.state, end].bars(task, 10_060.0)
     assert bar.startswith(why) and bool(bar) is bool(why)
 
 
 def test_each_edge_has_its_act() -> None:
     """All edges but the request for an attempt have an act of postsuper, from and to known states;
     none leads to active, and a requeue never starts there."""
-    edges = acts.make_edges(INSTANCE, 3)
+    edges = acts.make_edges(INSTANCE)
     assert set(edges) - set(acts.VERBS) == {(State.PENDING, State.PENDING)}
     assert {start for start, _ in edges} == {*STATES}
     assert not [end for _, end in edges if end is State.ACTIVE]
     assert (State.ACTIVE, State.DONE) not in edges
-    assert edges[State.ACTIVE, State.HELD].warning == "3 are being delivered: that goes on"
     release = edges[State.HELD, State.PENDING].warning
-    assert release.startswith("tried at the next queue run, within 5m; past its lifetime of 5d")
+    assert release == "tried at the next queue run, within 5m; O: now"
+
+
+OLD = "past the lifetime of 5d00h"
+SOON = f"{OLD} within 24h: if released then, returned to the sender after one attempt, unless"
+DAY = 86400.0
+
+
+@pytest.mark.parametrize(
+    ("verb", "state", "ages", "warnings"),
+    [
+        ("release", State.HELD, (1, 5), ["tried at"]),
+        ("release", State.HELD, (1, 5.1, 9), ["tried at", f"2 {OLD}: returned to the sender"]),
+        ("restore", State.TRASH, (1, 9), [f"1 {OLD}: returned to the sender after one attempt"]),
+        ("hold", State.PENDING, (3.9,), []),
+        ("hold", State.PENDING, (3.9, 4.1, 7), [f"2 {SOON}"]),
+        ("hold", State.ACTIVE, (4.1, 1), ["? of them in delivery", f"1 {SOON}"]),
+        ("promote", State.PENDING, (9,), []),
+    ],
+)
+def test_a_plan_counts_the_messages_past_their_lifetime(
+    verb: str, state: State, ages: Sequence[float], warnings: Sequence[str]
+) -> None:
+    """A plan warns with the number of the messages whose lifetime is over, or soon; of none, it
+    does not."""
+    target = State.PENDING if verb == "restore" else None
+    tasks = [a_task(state)._replace(created=100 * DAY - age * DAY) for age in ages]
+    texts = warnings_of(verb, tasks, INSTANCE, target)
+    assert len(texts) == len(warnings)
+    assert all(text.startswith(start) for text, start in zip(texts, warnings, strict=True)), texts
+
+
+def test_bounces_have_a_lifetime_of_their_own() -> None:
+    """Messages without a sender are counted by bounce_queue_lifetime, which is in days without a
+    unit, and never longer than the other one."""
+    tasks = [a_task(State.HELD)._replace(created=98.5 * DAY, sender=one) for one in ("<>", "a@b")]
+    for setting, is_counted in (("1", True), ("1d", True), ("9d", False)):
+        instance = INSTANCE._replace(settings=TIMES | {"bounce_queue_lifetime": setting})
+        _, *counted = warnings_of("release", tasks, instance)
+        start = "1 without a sender past the lifetime of 1d00h: dropped after one attempt"
+        assert [text.startswith(start) for text in counted] == [True] * is_counted
+
+
+def test_a_plan_counts_the_messages_in_delivery() -> None:
+    """A plan to hold active messages has the number of those that a process delivers."""
+    waits = a_task(State.ACTIVE)._replace(created=100 * DAY)
+    busy = waits._replace(word="delivering", lease=Lease("PID 77", 0.0))
+    instance = INSTANCE._replace(device=1)
+    assert warnings_of("hold", [waits], instance) == []
+    assert warnings_of("hold", [waits, busy], instance) == ["1 in delivery: that goes on"]
+
+
+def warnings_of(
+    verb: str, tasks: Sequence[Task], instance: Instance, target: State | None = None
+) -> list[str]:
+    """The warnings of a plan for these messages."""
+    edges, moves = acts.make_edges(instance), Counter[tuple[State, State | None, int]]()
+    for task in tasks:
+        warned = plans.warning_bits(edges, verb, task, now=100 * DAY, target=target)
+        moves[task.state, target, warned] += 1
+    (preview,) = plans.preview_transitions(verb, moves, edges)
+    assert preview.amount == len(tasks)
+    return [*preview.warnings]
+
+
+def test_attempts_are_asked_for_few_messages() -> None:
+    """Of more than 100 messages of a plan none is promoted, and the words name the control."""
+    row, edges = plans.Row("", State.PENDING, ""), acts.make_edges(INSTANCE)
+    assert plans.row_refusal(edges, "promote", row, 100) == ""
+    why = "at most 100 in a plan; for more: control flush"
+    assert plans.row_refusal(edges, "promote", row, 101) == why
+    stopped = acts.allow_edges(edges, is_root=True, is_running=False)
+    assert plans.row_refusal(stopped, "promote", row, 101) == acts.STOPPED
 
 
 @pytest.mark.parametrize("is_running", [True, False])
 @pytest.mark.parametrize("is_root", [True, False])
 def test_rights_and_a_stopped_instance_refuse(is_root: bool, is_running: bool) -> None:
     """Only root changes messages; an attempt needs a running instance, and no rights."""
-    edges = acts.make_edges(INSTANCE, 0)
+    edges = acts.make_edges(INSTANCE)
     allowed = acts.allow_edges(edges, is_root=is_root, is_running=is_running)
     attempt = State.PENDING, State.PENDING
     assert allowed[attempt].refusal == ("" if is_running else acts.STOPPED)

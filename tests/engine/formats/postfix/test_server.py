@@ -19,7 +19,7 @@ from engine.formats.postfix.marks import Mark, Marks
 from engine.formats.postfix.server import REQUEUED_KEY, PostfixServer
 from engine.model import Missing, Move, Problem, State, Task
 from engine.operations.execute import PlanRun
-from engine.operations.plans import freeze_plan
+from engine.operations.plans import freeze_plan, preview_transitions
 from engine.programs.mail_store import MailStore
 from engine.programs.prefix import HERE, Prefix
 from engine.store import Gone, Unavailable, Unsupported
@@ -267,9 +267,11 @@ def test_a_message_in_delivery_is_shown_and_held(postfix: PostfixInstance) -> No
         name = Path(f"/proc/{task.extra[PID_KEY]}/comm").read_text()
         assert name == "smtp\n"
         assert found(store, ident) == task._replace(extra=found(store, ident).extra)
-        edges = store.edges
-        assert edges[State.ACTIVE, State.HELD].warning == "1 are being delivered: that goes on"
-        assert (State.ACTIVE, State.DONE) not in edges
+        plan = freeze_plan("hold", [task], time.time(), edges=store.edges)
+        warned = {(row.state, row.target, row.warned): 1 for row in plan.rows}
+        (preview,) = preview_transitions("hold", warned, store.edges)
+        assert preview.warnings == ("1 in delivery: that goes on",)
+        assert (State.ACTIVE, State.DONE) not in store.edges
         store.swap(task, verbs.hold(task, time.time()))
         held = found(store, ident)
         assert (held.state, held.extra[PID_KEY]) == (State.HELD, task.extra[PID_KEY])

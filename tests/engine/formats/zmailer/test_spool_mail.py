@@ -208,7 +208,7 @@ def test_verbs_that_write_mail_are_offered_only_where_they_can(spool: Spool) -> 
             assert verb_refusal(whole.edges, verb, State.PENDING) is None
             assert verb_refusal(plain.edges, verb, State.PENDING) == f"no {verb} from pending here"
         (transition_preview,) = preview_transitions(
-            "bounce", {(State.PENDING, None): 1}, whole.edges
+            "bounce", {(State.PENDING, None, 0): 1}, whole.edges
         )
         assert transition_preview.transition == (State.PENDING, State.DEAD)
         assert "its sender gets a report" in transition_preview.edge.warning

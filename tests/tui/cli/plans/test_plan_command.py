@@ -14,7 +14,11 @@ from engine.config import queue_config
 from engine.formats.known_formats import setup_for
 from engine.locks import queue_lock
 from engine.operations import plan_rows, plans
+from engine.system.command_errors import EX_NOPERM
+from tests import command
+from tests.json_answers import parse_answers
 from tests.nftban_queues import ids_at, journal_at, store_at, write_config
+from tests.postfix_server import PostfixInstance, running_instance
 from tests.tui.cli.plans.queue_of_plans import LONG_AGO, Command, act, objects, root, setup_of, tree
 from tui.cli.setup.places import make_place
 
@@ -260,3 +264,51 @@ def test_tasks_in_work_are_changed_only_while_no_worker_runs(root: Path, act: Co
     lock.release()
     assert act("kill --apply 1")[0] == 0
     assert mine.id in ids_at(root, "dlq")
+
+
+def on_server(server: PostfixInstance, *words: str) -> tuple[int, str]:
+    """Run a command at the place of a mail server: its exit code and output."""
+    argv = ["--root", str(server.config), *words]
+    run = command.run(argv, capture_output=True, text=True, check=False)
+    return run.returncode, run.stdout + run.stderr
+
+
+def test_a_plan_at_a_mail_server() -> None:
+    """More attempts than can be asked for one by one are refused with the control to use; a release
+    counts the mail past its lifetime; a requeued mail has its new id, at once or later."""
+    with running_instance() as server:
+        ids = server.deferred(101)
+        code, text = on_server(server, "promote", "--dry-run")
+        why = "at most 100 in a plan; for more: control flush"
+        assert (code, f"101  refused, stays in deferred: {why}" in text) == (EX_NOPERM, True)
+        assert f"{ids[0]}  refused: {why}" in text
+        assert f"no task would be promoted: {why}" in text
+        assert on_server(server, "promote", "--apply", "101") == (
+            EX_NOPERM,
+            f"spooldeck: {why}: nothing was changed\n",
+        )
+
+        held, requeued = ids[:2]
+        server.run("postsuper", "-h", "-", "deferred", stdin=f"{held}\n")
+        server.configure("maximal_queue_lifetime = 0\n")
+        code, text = on_server(server, "release", "--dry-run", "--json")
+        (plan,) = parse_answers(text, "release", "--dry-run")
+        now, past = plan["warnings"]
+        assert now == "tried at the next queue run, within 5m; O: now"
+        assert past.startswith(
+            "1 past the lifetime of 0s: returned to the sender after one attempt"
+        )
+
+        code, text = on_server(server, "reroute", "--id", requeued, "--apply", "1", "--json")
+        (report,) = parse_answers(text, "reroute", "--apply")
+        assert (report["done"], [*report["new_ids"]]) == ([requeued], [requeued])
+        while f"orig_id={requeued}" not in server.log():
+            server.run("postqueue", "-j")
+        new = server.log().partition(f"> orig_id={requeued}\n")[0].split(": ")[-2]
+        code, text = on_server(server, "journal", report["op"], "--json")
+        (operation,) = parse_answers(text, "journal")
+        assert [row["words"] for row in operation["rows"]] == [f"new id {new}"]
+        assert (
+            f"{requeued}  pending  done new id {new}\n"
+            in on_server(server, "journal", report["op"])[1]
+        )
