@@ -144,7 +144,7 @@ def test_every_json_answer_is_an_object_a_line(
         captured = capsys.readouterr()
         assert code in (0, 1), (name, captured)
         printed[name] = parse_answers(captured.out, name, *given)
-        assert printed[name] or name == "queue corrupt list", name
+        assert printed[name] or name in ("queue corrupt list", "mta instances"), name
         if name == "mail suspend":  # what says that it is suspended has the time too
             ask(capsys, "mail status", *place, code=1)
             ask(capsys, "transports", *place)
