@@ -63,6 +63,7 @@ primary_hostname = mx.example.test
 spool_directory = /var/spool/exim4
 log_file_path = /var/log/exim4/%slog
 pid_file_path = /var/spool/exim4/exim.pid
+notifier_socket =
 local_interfaces = 127.0.0.1
 daemon_smtp_ports = {port}
 keep_environment =
