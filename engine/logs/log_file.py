@@ -119,6 +119,14 @@ class FileCache:
         """Numbers for files with later and with earlier lines."""
 
 
+class KnownBytes(NamedTuple):
+    """By what a file is told from others after it was closed."""
+
+    size: int
+    head: bytes
+    end: bytes
+
+
 class LogFile:
     """The content of one open file, even if its name is removed or given to another file. Raises
     OSError if it cannot be read, or this Python cannot unpack it."""
@@ -196,8 +204,17 @@ class LogFile:
 
     def _begins_like(self, other: LogFile) -> bool:
         """True if the file has the known first and last bytes of another one, or of itself."""
-        same_head = self.read(0, len(other._head)) == other._head
-        return same_head and self._end_of(other.size) == other._before
+        return self.begins_with(other.known_bytes)
+
+    @property
+    def known_bytes(self) -> KnownBytes:
+        """Its known size, and its first and last bytes up to there."""
+        return KnownBytes(self.size, self._head, self._before)
+
+    def begins_with(self, known: KnownBytes) -> bool:
+        """True if the file has these bytes at these places: it is, or was copied from, that one."""
+        same_head = self.read(0, len(known.head)) == known.head
+        return same_head and self._end_of(known.size) == known.end
 
     def _end_of(self, size: int) -> bytes:
         begin = max(0, size - _COMPARED_BYTES)

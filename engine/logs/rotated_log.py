@@ -9,15 +9,19 @@ import errno
 import os
 import re
 import stat
+from collections import deque
 from collections.abc import Callable, Iterator
 
-from engine.logs.log_file import NO_TIME, FileCache, LogFile
+from engine.logs.log_file import NO_TIME, FileCache, KnownBytes, LogFile
 from engine.logs.unpacked_file import SUFFIXES
 from engine.system import files
 from engine.text.error_text import error_text
 
 MAX_ROTATED_FILES = 2
 """Files that stay open after they were rotated; few, because a removed file still takes space."""
+
+MAX_CLOSED_FILES = 5
+"""Files that are known after they were closed."""
 
 MAX_EARLIER_FILES = 100
 """Rotated files that are opened by their names."""
@@ -72,6 +76,8 @@ class RotatedLog:
         self.unread_until = NO_TIME
         """When the newest of the rotated files that were not opened was last written, epoch seconds
         UTC, after `open_earlier` has found none; `NO_TIME`: there is none."""
+        self._closed_files: deque[KnownBytes] = deque(maxlen=MAX_CLOSED_FILES)
+        """Files that were read and closed: a compressed copy of one of them is not new."""
         self._measured: LogFile | None = None
         """The earlier file that is being unpacked for the first time."""
         self._measured_path = ""
@@ -98,9 +104,10 @@ class RotatedLog:
 
     def refresh(self) -> bool:
         """Re-read the state of all files: grown, replaced or rewritten. True if any has changed."""
-        changed, read_before = False, self.files[:-1]
-        for file in tuple(self.files):
-            changed |= self._refresh_file(file)
+        before = tuple(self.files)
+        unchanged = [file for file in before if not self._refresh_file(file)]
+        changed = len(unchanged) < len(before)
+        read_before = [file for file in unchanged if file is not before[-1]]
         try:
             named_stat = os.stat(self.path)
             if not self.files or not os.path.samestat(named_stat, self.files[-1].identity()):
@@ -119,7 +126,9 @@ class RotatedLog:
         refresh; close some of those that were read before. False if there are none to add."""
 
         def is_known(other: LogFile) -> bool:
-            return any(map(other.has_same_lines, self.files))
+            if named is None and other.modified <= self.files[-1].modified:
+                return True  # so no file is unpacked at each refresh while there is no log
+            return self._was_closed(other) or any(map(other.has_same_lines, self.files))
 
         known, later = self._rotated_since(is_known, named)
         if known is not None:
@@ -133,19 +142,34 @@ class RotatedLog:
         self.files += self._numbered(later, self.files[-1:])
         for earlier in self.files[: -1 - MAX_ROTATED_FILES]:
             if earlier in read_before:
-                earlier.close()
-                self.files.remove(earlier)
+                self._close_read(earlier)
         self._forget_earlier()
         return True
+
+    def _close_read(self, file: LogFile) -> None:
+        if file.size:
+            self._closed_files.append(file.known_bytes)
+        file.close()
+        self.files.remove(file)
+
+    def _was_closed(self, other: LogFile) -> bool:
+        _is_unpacked(other)
+        return any(
+            other.size >= known.size and other.begins_with(known) for known in self._closed_files
+        )
 
     def _refresh_file(self, file: LogFile) -> bool:
         grew = file.check_growth()
         if grew is not None:
             return grew
 
+        others = [each for each in self.files if each is not file]
+
         def is_known(other: LogFile) -> bool:
-            if not file.size:  # no copy of it can be told: what was written later is new
-                return other.modified <= file.modified
+            if not file.size:  # an empty file has no bytes to compare: only times tell its copies
+                if other.modified <= file.modified:
+                    return True
+                return self._was_closed(other) or any(map(other.has_same_lines, others))
             return _is_unpacked(other) and other.take_place(file)
 
         reopened = file.reopen(self._cache)
@@ -175,9 +199,10 @@ class RotatedLog:
         self, is_known: Callable[[LogFile], bool], present: LogFile | None
     ) -> tuple[LogFile | None, list[LogFile]]:
         """The last rotated file that is known, and the files after it, which were created and
-        rotated since the last refresh; if the known one was removed, by their times."""
+        rotated since the last refresh; if the known one was removed, by their times. Of a `present`
+        file, those before it."""
         later: list[LogFile] = []
-        is_placed = present is None or not present.size or present.identity().st_nlink > 0
+        is_ordered = present is None or not present.size or present.identity().st_nlink > 0
         known = None
         for each in self._rotated_files() if self.files else ():
             if is_known(each):
@@ -185,10 +210,10 @@ class RotatedLog:
                 break
             later.append(each)
             if present is not None and each.has_same_lines(present):
-                later, is_placed = _closed(later), True  # the ones before it were written after it
+                later, is_ordered = _closed(later), True  # the ones before it were written after it
             elif not _is_unpacked(each):
                 _closed([later.pop()])
-        if present is not None and not is_placed:  # removed: only the times tell what is before it
+        if present is not None and not is_ordered:  # removed: only the times tell what is before it
             later = _only(later, lambda each: each.modified < present.modified)
         if known is None and self.files:
             later = _written_after(self.files[-1], later)
@@ -284,8 +309,7 @@ class RotatedLog:
         """Close former files without a name, which use space while open, once they were read."""
         for file in self.files[:-1]:
             if not file.identity().st_nlink:
-                file.close()
-                self.files.remove(file)
+                self._close_read(file)
 
     def close(self) -> None:
         """Close all files."""

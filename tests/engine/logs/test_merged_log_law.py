@@ -45,6 +45,8 @@ class WrittenLog:
         self.rotations = 0
         self.was_truncated = False
         """True if the file was emptied since the last read."""
+        self.is_just_rotated = False
+        """True if the writer may still have the file that was renamed."""
         self._written_ns = time.time_ns() - 10**12
         self.write(3)
         self.in_current = []
@@ -68,6 +70,19 @@ class WrittenLog:
         if self.is_known and self.path.exists():
             self.move(size)
             self._append("")
+            self.is_just_rotated = True
+
+    def write_late(self, size: int) -> None:
+        """Write a line into the file that was just renamed, as a daemon that was not told yet."""
+        former = Path(f"{self.path}.1")
+        is_late = self.is_known and self.is_just_rotated and former.exists()
+        if is_late and not self.path.stat().st_size and former.read_bytes().endswith(b"\n"):
+            line = self._new_line(size)
+            with former.open("a") as file:
+                file.write(f"{self._stamp()}{line}\n")
+            self._set_time(former)
+            self.written.add(line)
+            self.owed.append(line)
 
     def move(self, size: int) -> None:
         """Rename all files; the next line creates a new one."""
@@ -111,11 +126,13 @@ class WrittenLog:
     def delete(self, size: int) -> None:
         """Remove the file: what was not read may be lost."""
         self.path.unlink(missing_ok=True)
+        self.is_just_rotated = False
         self.in_current, self.is_known = [], False
         self._leave()
 
     def _shift(self) -> None:
         self.rotations += 1
+        self.is_just_rotated = False
         if self.rotations > KEPT_FILES:
             self.owed, self.is_known = [], False
         for number in range(KEPT_FILES, 0, -1):
@@ -173,6 +190,7 @@ ACTIONS: dict[str, Callable[[WrittenLog, int], None]] = {
     "write": WrittenLog.write,
     "tear": WrittenLog.tear,
     "rotate": WrittenLog.rotate,
+    "write late": WrittenLog.write_late,
     "move": WrittenLog.move,
     "copy and truncate": WrittenLog.copy_and_truncate,
     "compress": WrittenLog.compress,
