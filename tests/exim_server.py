@@ -65,6 +65,7 @@ log_file_path = /var/log/exim4/%slog
 pid_file_path = /var/spool/exim4/exim.pid
 local_interfaces = 127.0.0.1
 daemon_smtp_ports = {port}
+notifier_socket =
 keep_environment =
 tls_advertise_hosts =
 acl_smtp_rcpt = accept

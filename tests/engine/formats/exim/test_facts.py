@@ -50,6 +50,27 @@ def test_a_daemon_is_found_without_its_pid_file(exim: EximServer, state: Path) -
     assert server is not None and server.pid == pid
 
 
+def test_without_root_a_daemon_without_its_pid_file_is_unknown(
+    exim: EximServer, state: Path
+) -> None:
+    """A user of `admin_groups` may change mail, but not see which program a process runs: that is
+    no proof that no daemon does. Its PID file proves that it runs."""
+    exim.configure("admin_groups = staff\n")
+    pid, setup = exim.start(), setup_of(exim, state)
+    user = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--groups=staff")
+    setup = setup._replace(config=setup.config._replace(via={"jail": (*exim.prefix, *user)}))
+    place = find_exim(setup)
+    assert (place.refusal, place.list_refusal) == ("", "")
+    assert facts.server_state(facts.find_daemon(place)).pid == pid
+
+    (exim.spool / "exim.pid").unlink()
+
+    server = facts.server_state(facts.find_daemon(place))
+    assert (server.is_running, server.why) == (None, "its processes cannot be read")
+    by_root = facts.find_daemon(find_exim(setup_of(exim, state)))
+    assert facts.server_state(by_root).pid == pid
+
+
 def test_settings_and_logs_are_warnings(exim: EximServer, state: Path) -> None:
     """queue_only, a load limit, the panic log and too little space are warnings."""
     exim.configure("queue_only\nqueue_only_load = 0\ncheck_spool_space = 4000000G\n")
