@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from engine.logs.log_line import parse_log_line
-from engine.programs.mail_log import MailLog
+from engine.logs.log_line import lacks_zone, parse_log_line
+from engine.programs.mail_log import MailLog, ask_zone
 from engine.programs.prefix import Prefix
 from engine.store import Unavailable
 from engine.text.safe import safe_line
@@ -160,7 +160,11 @@ def read_log_end(log: MailLog, program: str) -> LogEnd:
             continue
         head = f" {program}[".encode()
         named = next((line for line in reversed(lines) if head in line.partition(b"]: ")[0]), None)
-        times = (parse_log_line(line, "", None, None).when for line in lines[1:])
-        last = None if named is None else parse_log_line(named, "", None, None).when
+        is_there = bool(log.prefix.words) and lacks_zone(lines[-1] if lines else b"")
+        east = ask_zone(log.prefix, argv[-1]) if is_there else None
+        if is_there and east is None:
+            return LogEnd()
+        times = (parse_log_line(line, "", None, None, east=east).when for line in lines[1:])
+        last = None if named is None else parse_log_line(named, "", None, None, east=east).when
         return LogEnd(last, next((when for when in times if when is not None), None))
     return LogEnd(problem=problem)

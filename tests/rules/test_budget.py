@@ -84,7 +84,7 @@ STEP = 50
 
 LINES = {
     "engine.places": 1300,
-    "engine.programs": 2100,
+    "engine.programs": 2150,
     "engine": 1900,
     "engine.config": 2350,
     "engine.delivery": 1200,
@@ -103,7 +103,7 @@ LINES = {
     "engine.index": 3050,
     "engine.live": 2100,
     "engine.locks": 2000,
-    "engine.logs": 3000,
+    "engine.logs": 3050,
     "engine.mail": 950,
     "engine.mail.message": 850,
     "engine.mail.send": 2900,
