@@ -44,7 +44,7 @@ EFFECTS: Mapping[str, str] = {
     "expire": "given up as too old, a report to each sender",
     "reroute": "given to the router again, as new messages",
     "edit": "changed in place, new values below",
-    "purge": "workers ignore the trash",
+    "purge": "not taken until restored",
     "restore": "back to their former state, unchanged",
     "expunge": "deleted permanently, with payloads",
     "undo": "former content restored, byte for byte",

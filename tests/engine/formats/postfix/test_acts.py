@@ -14,6 +14,7 @@ from engine.model import State, Task
 from engine.operations.trash import SINCE_KEY
 from engine.programs.prefix import HERE
 from engine.system.run_program import ProgramEnd
+from engine.verbs import VERBS, edges_of
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -135,12 +136,14 @@ def test_each_edge_has_its_act() -> None:
 @pytest.mark.parametrize("is_running", [True, False])
 @pytest.mark.parametrize("is_root", [True, False])
 def test_rights_and_a_stopped_instance_refuse(is_root: bool, is_running: bool) -> None:
-    """Only root changes messages; an attempt needs a running instance, and no rights."""
+    """Only root changes messages; an attempt needs a running instance, and no rights, and is the
+    only change of a message that waits on."""
     edges = acts.make_edges(INSTANCE, 0)
     allowed = acts.allow_edges(edges, is_root=is_root, is_running=is_running)
     attempt = State.PENDING, State.PENDING
     assert allowed[attempt].refusal == ("" if is_running else acts.STOPPED)
     others = {edge.refusal for its, edge in allowed.items() if its != attempt}
     assert others == {"" if is_root else acts.NOT_ROOT}
+    assert [verb for verb in VERBS if attempt in edges_of(allowed, verb)] == ["promote"]
     controls = acts.make_controls(INSTANCE, is_running=is_running)
     assert controls["flush"].refusal == ("" if is_running else acts.STOPPED)
