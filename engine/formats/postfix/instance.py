@@ -74,8 +74,10 @@ class Instance(NamedTuple):
     @property
     def find_words(self) -> list[str]:
         """Prints time of the next attempt, time of change, mode and path of each file that waits,
-        is on hold or damaged. A rule of sudo names them exactly, so they have no backslash."""
-        folders = [f"{self.queue_folder}/{name}" for name in ("deferred", "hold", "corrupt")]
+        is active, on hold or damaged. A rule of sudo names them exactly, so they have no
+        backslash."""
+        names = ("incoming", "active", "deferred", "hold", "corrupt")
+        folders = [f"{self.queue_folder}/{name}" for name in names]
         return ["find", *folders, "-type", "f", "-printf", "%T@_%C@_%m_", "-print"]
 
     @property

@@ -256,10 +256,16 @@ def test_times_of_an_earlier_listing_prove_no_hold(
         assert HELD_KEY not in tasks_in(store)[ident].extra
 
 
-def test_a_message_in_delivery_is_shown_and_held(postfix: PostfixInstance) -> None:
+@pytest.mark.parametrize("prefix", [HERE, EVERYWHERE])
+def test_a_message_in_delivery_is_shown_and_held(
+    postfix: PostfixInstance, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The lock of the process that delivers it proves it; a plan to hold it says that this goes
-    on, and one to requeue it is not possible."""
-    with Server(port=postfix.sink_port, body=STALL) as sink, closing(postfix.store()) as store:
+    on, and one to requeue it is not possible. No listing is run for it, also on another host."""
+    with (
+        Server(port=postfix.sink_port, body=STALL) as sink,
+        closing(opened(postfix, prefix)) as store,
+    ):
         (ident,) = postfix.send(1, domain=SINK_DOMAIN)
         assert sink.stalled.wait(30)
         task = tasks_in(store)[ident]
@@ -270,6 +276,7 @@ def test_a_message_in_delivery_is_shown_and_held(postfix: PostfixInstance) -> No
         edges = store.edges
         assert edges[State.ACTIVE, State.HELD].warning == "1 are being delivered: that goes on"
         assert (State.ACTIVE, State.DONE) not in edges
+        monkeypatch.setattr(store, "_list", pytest.fail)
         store.swap(task, verbs.hold(task, time.time()))
         held = found(store, ident)
         assert (held.state, held.extra[PID_KEY]) == (State.HELD, task.extra[PID_KEY])
