@@ -383,6 +383,8 @@ class Outcome(NamedTuple):
     """The new revision; "" if the task was deleted or nothing changed."""
     error: Exception | None = None
     """Why nothing changed; None if the change is done and durable."""
+    note: str = ""
+    """How far a request has come (`Edge.exact`); "" if that is not known."""
 
 
 class Verdict(StrEnum):

@@ -9,6 +9,7 @@ Raises, everywhere: Unavailable, if a temporary table cannot be read or written.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import itemgetter
@@ -49,6 +50,8 @@ class Report(NamedTuple):
     """True if at least one change was made that can be undone (`Edge.undoable`)."""
     unapplied: Sequence[tuple[str, str]] = ()
     """Ids of the rows that were not tried, because the run was stopped; each with the reason."""
+    notes: Mapping[str, int] = {}
+    """How far requests have come, each with its number of tasks."""
 
     @property
     def is_undoable(self) -> bool:
@@ -169,7 +172,7 @@ class PlanRun:
         self._ended = OutcomeLists(is_large=isinstance(plan.rows, RowTable))
         self._op = recorder.op if recorder is not None else ""
         self._unsure, self._is_exact, self._remark = False, True, ""
-        self._has_way_back = False
+        self._has_way_back, self._notes = False, Counter[str]()
         self.trouble = ""
         """Why the run has stopped; "" while it runs."""
         excluded = plan.excluded
@@ -249,6 +252,7 @@ class PlanRun:
             is_exact=self._is_exact,
             has_way_back=self._has_way_back,
             unapplied=self._ended.reasons(RowResult.UNAPPLIED),
+            notes=self._notes,
         )
 
     def _close(self, ended: Collection[RowOutcome]) -> None:
@@ -354,11 +358,12 @@ class PlanRun:
         refused: dict[Row, str] = {}
         why = "no answer from the store"
         try:
-            for move, rev, error in self._store.swap_all(moves.values()):
+            for move, rev, error, note in self._store.swap_all(moves.values()):
                 assert move.old is not None
                 row = unmoved.pop((move.old.id, move.old.rev))
                 if error is None:
                     ended.append(RowOutcome(row, RowResult.DONE, rev=rev))
+                    self._notes.update([note] if note else ())
                 elif isinstance(error, Gone):
                     ended.append(RowOutcome(row, RowResult.GONE, str(error)))
                 elif isinstance(error, Unavailable):

@@ -420,7 +420,8 @@ class MailStore(Store):
                 )
         for move, task in zip(moves, tasks, strict=True):
             if task.id in result.done:
-                yield Outcome(move, rev=result.done[task.id])
+                note = result.notes.get(task.id, "")
+                yield Outcome(move, rev=result.done[task.id], note=note)
             elif why := result.refused.get(task.id):
                 yield Outcome(move, error=Unsupported(why))
             elif later is None:

@@ -369,7 +369,7 @@ def result_lines(report: Report, width: int) -> list[Line]:
     else:
         text += _hung(f"{some or '0'} of {planned:,}: NOT all accounted for", width, "error")
     if not report.is_exact:
-        text += _hung(SENT_AS_REQUEST, width, "warn")
+        text += _hung(describe_requests(report), width, "warn")
     if report.trouble:
         text += _hung(f"! {report.trouble}", width, "error")
     if report.op:
@@ -380,6 +380,12 @@ def result_lines(report: Report, width: int) -> list[Line]:
     if report.gone:
         text += [BLANK_LINE, part_line("skipped"), *_id_lines(report.gone)]
     return text
+
+
+def describe_requests(report: Report) -> str:
+    """How far the requests of a plan have come, if that is known."""
+    notes = ", ".join(f"{number:,} {note}" for note, number in report.notes.items())
+    return f"asked for {len(report.done):,}" + (f": {notes}" if notes else "; the server decides")
 
 
 def _id_lines(ids: Iterable[str]) -> list[Line]:

@@ -92,7 +92,8 @@ def find_daemon(exim: Exim) -> Daemon:
         out, end = exim.helpers.run(("find", "/proc", *links))
         # Links of other users' processes cannot be read without root; some end meanwhile.
         user = exim.other("stat", "-L", "-c", "%u", "/proc/self")[-1:]
-        is_known = user == [b"0"] and not exim.helpers.why_failed(end)
+        can_read = user == [b"0"] and exim.helpers == exim.prefix
+        is_known = can_read and not exim.helpers.why_failed(end)
         pids = [line.decode("utf-8", "replace").rpartition("/")[2] for line in out]
         found = _command_lines(exim, _with_our_root(exim, pids[:MAX_PROCESSES]))
     daemons = {pid: words for pid, words in found.items() if _is_daemon(words)}

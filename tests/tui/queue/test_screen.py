@@ -509,7 +509,7 @@ async def test_a_barred_task_has_grey_keys_and_stays() -> None:
         await operator.opens(PlanScreen, "H")
         await operator.sees("1 excluded: its parent runs", "sent as a request: the server decides")
         await operator.press("1", "1")
-        await operator.sees("11 held", "1 excluded", "sent as a request: the server decides")
+        await operator.sees("11 held", "1 excluded", "asked for 11; the server decides")
         assert operator.states[guarded_id] is State.DEAD
 
 

@@ -30,6 +30,7 @@ from tests.engine.formats.exim.exim_places import (
 )
 from tests.exim_server import EximServer, Sink, wait_until
 from tests.programs import a_script
+from tui.plan.plan_lines import describe_requests
 
 
 @pytest.fixture
@@ -370,15 +371,26 @@ def test_what_was_moved_again_by_hand_is_kept(
         assert tasks_of(store)[ident].extra["moved by"] != "spooldeck"
 
 
-def test_promote_delivers_once(exim: EximServer, state: Path, journal: Journal) -> None:
-    """A delivery that was started goes on when the store is closed, with its log line."""
+@pytest.mark.parametrize(("seconds", "note"), [(60.0, "ended"), (0.0, "still delivering")])
+def test_promote_delivers_once(
+    exim: EximServer,
+    state: Path,
+    journal: Journal,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    note: str,
+) -> None:
+    """A delivery that was started goes on when the store is closed, with its log line; the result
+    says whether it had ended."""
+    monkeypatch.setattr("engine.formats.exim.server.DELIVERY_SECONDS", seconds)
     sink = Sink("127.0.0.2", is_slow=True)
     exim.configure(sinks=[("ok.example.test", sink)])
     (ident,) = exim.submit(recipients=["x@ok.example.test"])
     sink.release()
     with opened(exim, state) as store:
         report = apply(store, journal, "promote", tasks_of(store))
-    assert (report.done, report.is_exact) == ((ident,), False)
+    assert (report.done, report.is_exact, report.notes) == ((ident,), False, {note: 1})
+    assert describe_requests(report) == f"asked for 1: 1 {note}"
     wait_until(lambda: exim.ids() == [])
     assert len(sink.bodies) == 1
     assert exim.log_lines(f"{ident} => x@ok.example.test")
