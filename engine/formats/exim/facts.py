@@ -13,6 +13,7 @@ from engine.formats.exim.programs import Exim
 from engine.logs.log_line import parse_head
 from engine.places.place import ServerState, WholeQueueFigures
 from engine.programs.server_watch import LastCounts, ServerWatch, count_free_bytes
+from engine.store import Unavailable
 from engine.text.figures import format_bytes, format_count
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
@@ -23,6 +24,8 @@ LOG_BYTES = 1 << 18
 MAX_PROCESSES = 50
 """Processes of Exim whose command lines are read."""
 SPACE_FACTOR = 1.5
+MAX_NAMED = 3
+"""Names in one fact."""
 
 
 class QueueCounts(NamedTuple):
@@ -137,16 +140,55 @@ class HostFacts(NamedTuple):
 
     daemon: Daemon
     warnings: tuple[str, ...] = ()
+    hosts: str = ""
+    """The hosts in trouble, or why they are unknown; "" if they were not asked for."""
 
 
-def read_host(exim: Exim) -> HostFacts:
+def read_host(exim: Exim, counts: QueueCounts | None) -> HostFacts:
     """Read the facts of one moment. Exim itself is not run: with `+arguments` each call of it would
     write a line into the main log."""
     daemon, warnings = find_daemon(exim), list[str]()
+    hosts, is_trouble = read_hosts(exim) if counts is not None and counts.waiting else ("", False)
+    if is_trouble:
+        warnings.append(hosts)
     if interval := lines.parse_time(daemon.interval):
         warnings += queue_run_warnings(exim, interval, exim.now(time.time()))
     warnings += [*setting_warnings(exim), *panic_warnings(exim), *space_warnings(exim)]
-    return HostFacts(daemon, tuple(warnings))
+    return HostFacts(daemon, tuple(warnings), hosts)
+
+
+def read_hosts(exim: Exim) -> tuple[str, bool]:
+    """The hosts, and domains of addresses, that were tried in vain in the last day, in a few words,
+    and True if there are any. Times are compared with the local time there, as they are printed."""
+    program = posixpath.join(posixpath.dirname(exim.words[0]), "exim_dumpdb")
+    form = "%Y-%m-%d %H:%M:%S"
+    has_sudo = exim.prefix.plain != exim.prefix
+    try:
+        if has_sudo and exim.prefix.run(("-l", program))[1].status:  # a refusal sends root a mail
+            return f"? (sudo does not allow {program})", False
+        clock, _ = exim.prefix.plain.run(("date", f"+{form}"))
+        out, end = exim.prefix.run((program, exim.spool, "retry"))
+    except Unavailable as error:
+        return f"? ({error})", False
+    there = lines.parse_retry_time(b"".join(clock[-1:]).decode("ascii", "replace"), form)
+    why = safe_line(b"".join(out[-1:]).decode("utf-8", "replace")) if end.status else ""
+    if why.endswith("No such file or directory"):
+        return "none", False  # no host was tried yet
+    if why or there is None:
+        return f"? ({why or 'no time there'})", False
+    names, next_try = dict[str, None](), None
+    for record in lines.parse_retry_dump(out):
+        tried, tries = lines.parse_retry_time(record.last_tried), record.next_try_at
+        if tried is not None and tries is not None and there - tried < rules.DAY_SECONDS:
+            names[safe_line(record.what)] = None
+            next_try = min(tries, next_try or tries)
+    if next_try is None:
+        return "none", False
+    more = f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED else ""
+    left = next_try - there
+    when = f"in {format_rough_duration(left)}" if left > 0 else "at the next queue run"
+    some = ", ".join([*names][:MAX_NAMED])
+    return f"{format_count(len(names), 'host')} in trouble: {some}{more}; next try {when}", True
 
 
 def describe_facts(exim: Exim, host: HostFacts, counts: QueueCounts | None) -> WholeQueueFigures:
@@ -168,6 +210,8 @@ def describe_facts(exim: Exim, host: HostFacts, counts: QueueCounts | None) -> W
     else:
         rows += _count_rows(counts)
         warnings += _count_warnings(counts)
+    if host.hosts:
+        rows.append(("hosts", host.hosts))
     state = server_state(daemon)
     return WholeQueueFigures(
         tuple(rows),
@@ -209,7 +253,9 @@ def watch_exim(
 ) -> ServerWatch[Exim, HostFacts, WholeQueueFigures]:
     """Watch an Exim; `open_exim` finds the program and its settings."""
     return ServerWatch(
-        open_exim, read_host, lambda exim, host: describe_facts(exim, host, listing.counts)
+        open_exim,
+        lambda exim: read_host(exim, listing.counts),
+        lambda exim, host: describe_facts(exim, host, listing.counts),
     )
 
 

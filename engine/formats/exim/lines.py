@@ -229,10 +229,12 @@ def _parse_headers(data: bytes) -> str:
 
 
 class RetryRecord(NamedTuple):
-    """A record of the retry database, as `exinext` prints it. Times are as printed: local ones."""
+    """A record of the retry database, as `exinext` or `exim_dumpdb` prints it. Times are as
+    printed: local ones."""
 
     what: str
-    """`Transport: HOST [IP]:PORT` or `Route: ADDRESS`."""
+    """`Transport: HOST [IP]:PORT` or `Route: ADDRESS`; of `exim_dumpdb` the host, or the domain of
+    the address."""
     error: str
     first_failed: str
     last_tried: str
@@ -241,9 +243,14 @@ class RetryRecord(NamedTuple):
     @property
     def next_try_at(self) -> float | None:
         """Its next try, if the printed time is UTC: epoch seconds; None if it is no time."""
-        with suppress(ValueError):
-            return float(timegm(strptime(self.next_try, "%d-%b-%Y %H:%M:%S")))
-        return None
+        return parse_retry_time(self.next_try)
+
+
+def parse_retry_time(text: str, form: str = "%d-%b-%Y %H:%M:%S") -> float | None:
+    """A printed time of a retry record as epoch seconds, as if it were UTC; None if it is none."""
+    with suppress(ValueError):
+        return float(timegm(strptime(text, form)))
+    return None
 
 
 _RETRY = re.compile(r"((?:Transport|Route): .*?) error (-?\d+): (.*)").fullmatch
@@ -261,6 +268,23 @@ def parse_retries(text: str) -> list[RetryRecord]:
             field = names.get(match[1], "next_try")
             records[-1] = records[-1]._replace(**{field: match[2]})
     return records
+
+
+_DUMPED = re.compile(r"  ([TR]):(.+) -?\d+ -?\d+ (.*)").fullmatch
+_DUMPED_TIME = r"(\d\d-\w{3}-\d{4} \d\d:\d\d:\d\d)"
+_DUMPED_TIMES = re.compile("  ".join([_DUMPED_TIME] * 3) + r"(?: \*)?\s*").fullmatch
+
+
+def parse_retry_dump(lines: Iterable[bytes]) -> Iterator[RetryRecord]:
+    """The records that `exim_dumpdb SPOOL retry` prints, each on two lines."""
+    head = None
+    for line in lines:
+        text = line.decode("utf-8", "replace")
+        times = _DUMPED_TIMES(text)
+        if head is not None and times is not None:
+            what = head[2].partition(":<")[0].rpartition("@")[2].partition(":")[0]
+            yield RetryRecord(what, head[3], times[1], times[2], times[3])
+        head = _DUMPED(text)
 
 
 class SpoolLock(NamedTuple):

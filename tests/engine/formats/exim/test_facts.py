@@ -12,15 +12,16 @@ from engine.formats.exim.place import check_place, find_exim
 from engine.formats.exim.programs import Exim
 from engine.model import State
 from engine.places.place import WholeQueueFigures
+from engine.programs.prefix import Prefix
 from tests.engine.formats.exim.exim_places import open_by, setup_of, tasks_of
-from tests.exim_server import EximServer
+from tests.exim_server import EximServer, Sink
 from tests.programs import a_script
 
 
 def figures_of(exim: EximServer, state: Path, counts: QueueCounts | None) -> WholeQueueFigures:
     """The facts of this moment."""
     place = find_exim(setup_of(exim, state))
-    return facts.describe_facts(place, facts.read_host(place), counts)
+    return facts.describe_facts(place, facts.read_host(place, counts), counts)
 
 
 def test_no_daemon_is_a_warning(exim: EximServer, state: Path) -> None:
@@ -84,6 +85,31 @@ def test_settings_and_logs_are_warnings(exim: EximServer, state: Path) -> None:
     (panic,) = (one for one in warnings if "paniclog is not empty" in one)
     assert "last" in panic and "\x1b" not in panic
     assert any("Exim takes no mail" in one for one in warnings)
+
+
+def test_hosts_in_trouble_are_named(exim: EximServer, state: Path) -> None:
+    """A host that cannot be reached, and a domain whose addresses are refused for now, are named
+    while mail waits; without the right to the database that is unknown."""
+    shut, grey = Sink("127.0.0.4"), Sink("127.0.0.5", "450 4.7.1 greylisted")
+    exim.configure(sinks=[("shut.example.test", shut), ("grey.example.test", grey)])
+    counts = QueueCounts(waiting=2)
+    assert dict(figures_of(exim, state, counts).rows)["hosts"] == "none"
+    shut.close()
+    for domain in ("shut", "grey"):
+        (ident,) = exim.submit(recipients=[f"a@{domain}.example.test"])
+        exim.run("-M", ident)
+
+    figures = figures_of(exim, state, counts)
+
+    row = dict(figures.rows)["hosts"]
+    assert row in figures.warnings
+    assert row.startswith("2 hosts in trouble: ") and "; next try in " in row
+    assert "127.0.0.4" in row and "grey.example.test" in row
+    assert "hosts" not in dict(figures_of(exim, state, QueueCounts()).rows)
+    place = find_exim(setup_of(exim, state))
+    user = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups")
+    other = place._replace(prefix=Prefix("jail", (*exim.prefix, *user)))
+    assert "Permission denied" in facts.read_hosts(other)[0]
 
 
 def test_a_listing_is_counted(exim: EximServer, state: Path) -> None:

@@ -283,6 +283,28 @@ def test_retry_records() -> None:
     assert record.next_try_at == 1795822695
 
 
+def test_the_dump_of_the_retry_database() -> None:
+    """Each record has its host, or the domain of its address; other lines are none."""
+    times = b"27-Nov-2026 23:36:15  27-Nov-2026 23:40:15  27-Nov-2026 23:42:15"
+    dump = [
+        b"  T:mx.far.test:192.0.2.7:25:1xX5UE-0003IA-34 111 77 Connection refused",
+        times + b" ",
+        b'  R:"a b"@grey.test:<n@s.test> -44 12865 H=mx [192.0.2.8]: 450 try: later',
+        times + b" *",
+        b"  R:down.test -1 0 no answer",
+        b"garbage \xff",
+        times,
+    ]
+
+    records = [*lines.parse_retry_dump(dump)]
+
+    assert [(one.what, one.next_try) for one in records] == [
+        ("mx.far.test", "27-Nov-2026 23:42:15"),
+        ("grey.test", "27-Nov-2026 23:42:15"),
+    ]
+    assert records[0].error == "Connection refused"
+
+
 def test_locks_of_deliveries() -> None:
     """Only a lock on the first line of a data file is one of a delivery."""
     printed = [

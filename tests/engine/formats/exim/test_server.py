@@ -584,7 +584,7 @@ def test_sudo_is_not_asked_for_what_it_refuses(
         assert len(apply(store, journal, "hold", tasks_of(store)).done) == 2
         assert len(apply(store, journal, "purge", tasks_of(store)).done) == 2
         assert states_of(store) == {State.TRASH: 2}
-        daemon = read_host(find_exim(setup)).daemon
+        daemon = read_host(find_exim(setup), None).daemon
         assert (daemon.pids, daemon.is_known) == ((), False), "root's processes cannot be read"
         assert "it does not allow" in str([*check_place(setup)])
         assert not refused.exists(), refused.read_text()
