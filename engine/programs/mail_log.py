@@ -28,6 +28,9 @@ from engine.text.safe import clean_error
 MAIL_LOGS = ("/var/log/mail.log", "/var/log/maillog", "/var/log/mail")
 """Where syslog writes mail logs, on Debian, Red Hat and SUSE."""
 
+DEVICES = "/dev/"
+"""Where a log in a container may be (`/dev/stdout`): to read there waits for ever."""
+NO_LOG = "the settings name no log file"
 FACT_BYTES = 64 << 20
 """Bytes at the end of a log that are read for the facts of waiting messages."""
 COPIED_BYTES = 256 << 20
@@ -251,7 +254,7 @@ class OpenMailLog:
     def _copy_journal(self, since: float) -> None:
         if not self._log.journal:
             self.problems += [f"{path}: {NO_LOG_FILE}" for path in self._log.paths]
-            self.problems = self.problems or ["no log is known"]
+            self.problems = self.problems or [NO_LOG]
             return
         words = (*self._log.journal, "-n", str(JOURNAL_LINES))
         words = (*words, f"--since=@{since:.0f}") if since > NO_TIME else words
@@ -497,7 +500,7 @@ class MailFacts:
         most = _POLLED_BYTES if self._has_read else self._most
         tails = [("tail", "-c", str(most), path) for path in self._log.paths]
         named: set[str] = set()
-        self.problems = [f"{path}: {NO_LOG_FILE}" for path in self._log.paths]
+        self.problems = [f"{path}: {NO_LOG_FILE}" for path in self._log.paths] or [NO_LOG]
         for argv in [
             *tails,
             *([(*self._log.journal, "-n", str(most >> 8))] * bool(self._log.journal)),

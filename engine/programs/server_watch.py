@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from engine.logs.log_line import lacks_zone, parse_log_line
-from engine.programs.mail_log import MailLog, ask_zone
+from engine.programs.mail_log import NO_LOG, MailLog, ask_zone
 from engine.programs.prefix import Prefix
 from engine.store import Unavailable
 from engine.text.safe import safe_line
@@ -144,11 +144,11 @@ class LogEnd(NamedTuple):
     """Why it cannot be read."""
 
 
-def read_log_end(log: MailLog, program: str) -> LogEnd:
-    """The last line of a program (`postlog/name`) in the last `TAIL_BYTES` of a log."""
-    journal = (*log.journal, "-n", f"{TAIL_LINES}")
-    tails = [("tail", "-c", f"{TAIL_BYTES}", path) for path in log.paths]
-    problem = "no log is known"
+def read_log_end(log: MailLog, program: str, most: int = TAIL_BYTES) -> LogEnd:
+    """The last line of a program (`postlog/name`) in the last bytes of a log."""
+    journal = (*log.journal, "-n", f"{min(most, TAIL_LINES)}")
+    tails = [("tail", "-c", f"{most}", path) for path in log.paths]
+    problem = NO_LOG
     for argv in [*tails, *([journal] * bool(log.journal))]:
         try:
             lines, end = log.prefix.run(argv)

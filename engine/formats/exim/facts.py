@@ -151,8 +151,7 @@ def read_host(exim: Exim, counts: QueueCounts | None) -> HostFacts:
     hosts, is_trouble = read_hosts(exim) if counts is not None and counts.waiting else ("", False)
     if is_trouble:
         warnings.append(hosts)
-    if interval := lines.parse_time(daemon.interval):
-        warnings += queue_run_warnings(exim, interval, exim.now(time.time()))
+    warnings += log_warnings(exim, lines.parse_time(daemon.interval), exim.now(time.time()))
     warnings += [*setting_warnings(exim), *panic_warnings(exim), *space_warnings(exim)]
     return HostFacts(daemon, tuple(warnings), hosts)
 
@@ -280,15 +279,20 @@ def panic_warnings(exim: Exim) -> Iterator[str]:
             yield f"{path} is not empty: {text}"
 
 
-def queue_run_warnings(exim: Exim, interval: float, now: float) -> Iterator[str]:
-    """No queue run for two intervals, by the end of the main log. Its local times are only compared
-    with each other, as the zone of another host is not known; `now` is the time there."""
-    if not exim.has_queue_run_log:
-        return
+def log_warnings(exim: Exim, interval: float | None, now: float) -> Iterator[str]:
+    """The main log cannot be read; or it has no queue run for two intervals. Its local times are
+    only compared with each other; `now` is the time there."""
     path = next(iter(exim.log_paths()), "")
-    changed = exim.other("stat", "-L", "-c", "%Y", path) if path else []
+    most = LOG_BYTES if interval and exim.has_queue_run_log else 1
+    if not path:
+        return  # syslog has it, or a container
+    tail, end = exim.helpers.run(("tail", "-c", str(most), path))
+    if end.status and not end.last_error.endswith("No such file or directory"):
+        yield f"log unreadable: {safe_line(end.last_error)}"
+    if not interval or most == 1:
+        return
+    changed = exim.other("stat", "-L", "-c", "%Y", path)
     written = rules.to_time(changed[0].decode("utf-8", "replace")) if changed else None
-    tail = exim.other("tail", "-c", str(LOG_BYTES), path) if written is not None else []
     times = [(when, line) for line in tail if (when := _time_of(line)) is not None]
     if written is None or not times:
         return

@@ -64,7 +64,7 @@ def find_exim(setup: Setup) -> Exim:
 
 def _log_of(exim: Exim) -> MailLog:
     path, is_syslog = main_log_path(exim.settings.get("log_file_path", ""))
-    if not path and not is_syslog:
+    if not exim.settings.get("log_file_path"):
         path = f"{exim.spool}/log/mainlog"
     return mail_log(path, exim.helpers, is_syslog=is_syslog)
 

@@ -175,6 +175,15 @@ def test_the_first_path_with_a_file_is_opened_with_its_rotated_files(tmp_path: P
     opened.close()
 
 
+def test_the_output_of_a_container_is_no_log() -> None:
+    """To read /dev/stdout there would wait for ever: it is said that there is no file."""
+    log = postfix.mail_log("/dev/stdout", prefix=Prefix("box", ("env",)))
+    facts = MailFacts(log)
+
+    assert facts.read_on() == frozenset()
+    assert [*facts.problems] == [*find_trail(log, "u@x").problems] == [mail_log.NO_LOG]
+
+
 def test_the_log_behind_a_prefix_is_copied(tmp_path: Path) -> None:
     """It is read by `ls`, `tail` and `cat` there, with its rotated files, and closed files leave
     nothing behind."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from engine.programs.mail_log import MailLog
+from engine.programs.mail_log import NO_LOG, MailLog
 from engine.programs.prefix import HERE, Prefix
 from engine.programs.server_watch import (
     FAR_SECONDS,
@@ -125,7 +125,7 @@ def test_the_end_of_a_log(tmp_path: Path) -> None:
     assert read_log_end(_log(tmp_path / "none"), "mta/q").problem.endswith(
         "No such file or directory"
     )
-    assert read_log_end(_log(path)._replace(paths=()), "mta/q").problem == "no log is known"
+    assert read_log_end(_log(path)._replace(paths=()), "mta/q").problem == NO_LOG
 
 
 @pytest.mark.parametrize("zone", ["TZ=JST-9", "TZ=EST5"])

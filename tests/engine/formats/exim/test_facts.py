@@ -188,11 +188,26 @@ def test_a_queue_runner_that_stopped_is_a_warning(
     place = find_exim(setup_of(exim, state))._replace(refusal="")
     written = exim.log.stat().st_mtime
 
-    texts = [*facts.queue_run_warnings(place, 1800.0, written)]
+    texts = [*facts.log_warnings(place, 1800.0, written)]
 
     assert [one.partition(",")[0] for one in texts] == [warning] * bool(warning)
-    silent = [*facts.queue_run_warnings(place, 1800.0, written + 7200)]
+    silent = [*facts.log_warnings(place, 1800.0, written + 7200)]
     assert bool(silent) is bool(log)
+
+
+def test_a_log_that_cannot_be_read_is_a_warning(exim: EximServer, state: Path) -> None:
+    """With the reason; the output of a container is not read, which would wait for ever."""
+    exim.submit()
+    place = find_exim(setup_of(exim, state))
+    user = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups")
+    other = place._replace(helpers=Prefix("jail", (*exim.prefix, *user)))
+    container = place._replace(settings={**place.settings, "log_file_path": "/dev/stdout"})
+
+    assert [*facts.log_warnings(place, None, 0.0)] == []
+    (warning,) = facts.log_warnings(other, 1800.0, 0.0)
+    assert warning.startswith("log unreadable: tail: ") and "Permission denied" in warning
+    assert [*facts.log_warnings(container, None, 0.0)] == []
+    assert container.log_paths("panic") == ()
 
 
 def test_an_exim_without_named_queues_purges_nothing(
