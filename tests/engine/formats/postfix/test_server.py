@@ -425,6 +425,38 @@ def race(postfix: PostfixInstance, number: int) -> None:
         postfix.await_all(planned | others)
 
 
+def test_a_plan_in_which_all_is_deleted(postfix: PostfixInstance) -> None:
+    """Another operator deletes all mail in the middle of a plan: each row is accounted for, and
+    mail that came since is not touched."""
+    postfix.deferred(60)
+    with closing(postfix.store()) as store:
+        run = PlanRun(store, freeze_plan("hold", [*tasks_in(store).values()], 0.0), time.time)
+        run.step(run.next_rows(20))
+        postfix.run("postsuper", "-d", "ALL")
+        late = postfix.deferred(2)
+        while rows := run.next_rows(20):
+            run.step(rows)
+        report = run.finish("")
+    assert (len(report.done), len(report.gone), report.accounted) == (20, 40, 60)
+    assert postfix.listed() == dict.fromkeys(late, "deferred")
+
+
+def test_a_plan_during_which_postfix_starts(postfix: PostfixInstance) -> None:
+    """What was planned while it was stopped is done while it runs."""
+    ids = postfix.deferred(40)
+    postfix.stop()
+    try:
+        store = postfix.store()
+        run = PlanRun(store, freeze_plan("hold", [*tasks_in(store).values()], 0.0), time.time)
+        run.step(run.next_rows(1))
+    finally:
+        postfix.start()
+    run.step(run.next_rows(100))
+    store.close()
+    assert {*run.finish("").done} == {*ids}
+    assert postfix.listed() == dict.fromkeys(ids, "hold")
+
+
 def test_a_requeue_while_attempts_begin_delivers_nothing_twice(postfix: PostfixInstance) -> None:
     """The name of the queue keeps a requeue from messages that have just become active: each is
     accepted once by the other server."""
