@@ -18,9 +18,8 @@ from engine.text.times import describe_limit, format_duration
 KEPT_SECONDS = 86400.0
 """Seconds for which a purged message is never deleted."""
 
-NOT_ROOT = "only root may: run spooldeck by sudo, or reach this place by a prefix with sudo -n"
 STOPPED = "Postfix is stopped: postfix start"
-"""Refusals of edges and controls."""
+"""The refusal of attempts."""
 
 
 def queue_of(task: Task) -> str:
@@ -126,11 +125,12 @@ def make_edges(instance: Instance, delivering: int) -> Edges:
     }
 
 
-def allow_edges(edges: Edges, *, is_root: bool, is_running: bool) -> Edges:
-    """The edges as the rights of the user and the state of Postfix allow them."""
+def allow_edges(edges: Edges, refusal: str, *, is_running: bool) -> Edges:
+    """The edges as the rights of the user (`Instance.refusal`) and the state of Postfix allow
+    them."""
     promote = (State.PENDING, State.PENDING)
-    if not is_root:
-        edges = {**refuse_all(edges, NOT_ROOT), promote: edges[promote]}
+    if refusal:
+        edges = {**refuse_all(edges, refusal), promote: edges[promote]}
     if not is_running:
         edges = {**edges, promote: edges[promote]._replace(refusal=STOPPED)}
     return edges

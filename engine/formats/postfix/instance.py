@@ -60,6 +60,16 @@ class Instance(NamedTuple):
     """Number of the device of its queue, as stat(2) has it; None if unknown."""
     can_find: bool = True
     """False if a rule of sudo does not allow `find_words`."""
+    sudo: str = ""
+    """The command with sudo that may do more; "" for root, and behind a prefix."""
+
+    @property
+    def refusal(self) -> str:
+        """Why its user may change nothing, and what would allow it; "" for root."""
+        if self.uid in (0, None):
+            return ""
+        more = self.sudo or "end its prefix with sudo -n; doctor prints the rule of sudo"
+        return f"only root may do this: {more}"
 
     @property
     def is_local(self) -> bool:

@@ -137,9 +137,8 @@ class PostfixServer(MailServer):
         self._set_edges()
 
     def _set_edges(self) -> None:
-        is_root = self.instance.uid in (0, None)
         edges = acts.make_edges(self.instance, len(self._delivering))
-        self.edges = acts.allow_edges(edges, is_root=is_root, is_running=self.is_running)
+        self.edges = acts.allow_edges(edges, self.instance.refusal, is_running=self.is_running)
         self.controls: Mapping[str, Control] = acts.make_controls(
             self.instance, is_running=self.is_running
         )
@@ -602,7 +601,7 @@ class PostfixServer(MailServer):
             if isinstance(answer, Problem):
                 raise Unavailable(answer.what)
         if not self.can_look:
-            raise Unavailable(f"postcat is not allowed: {acts.NOT_ROOT}")
+            raise Unavailable(f"postcat is not allowed: {self.instance.refusal}")
         raise Gone(f"{task.id}: not in {queue_of(task)} any more")
 
     @override

@@ -139,11 +139,15 @@ def test_rights_and_a_stopped_instance_refuse(is_root: bool, is_running: bool) -
     """Only root changes messages; an attempt needs a running instance, and no rights, and is the
     only change of a message that waits on."""
     edges = acts.make_edges(INSTANCE, 0)
-    allowed = acts.allow_edges(edges, is_root=is_root, is_running=is_running)
+    refusal = "" if is_root else "only root"
+    allowed = acts.allow_edges(edges, refusal, is_running=is_running)
     attempt = State.PENDING, State.PENDING
     assert allowed[attempt].refusal == ("" if is_running else acts.STOPPED)
     others = {edge.refusal for its, edge in allowed.items() if its != attempt}
-    assert others == {"" if is_root else acts.NOT_ROOT}
+    assert others == {refusal}
+    user = INSTANCE._replace(uid=1000, sudo="sudo -u root spooldeck")
+    assert INSTANCE.refusal == ""
+    assert user.refusal == "only root may do this: sudo -u root spooldeck"
     assert [verb for verb in VERBS if attempt in edges_of(allowed, verb)] == ["promote"]
     controls = acts.make_controls(INSTANCE, is_running=is_running)
     assert controls["flush"].refusal == ("" if is_running else acts.STOPPED)

@@ -494,10 +494,33 @@ def test_a_flood_is_held_purged_and_undone(postfix: PostfixInstance) -> None:
         assert not Marks(str(postfix.marks)).read()
 
 
+USER = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+
+
+def test_a_user_may_list_and_flush(postfix: PostfixInstance) -> None:
+    """At the instance of /etc/postfix a user without rights sees all mail, may have it tried, and
+    changes nothing: each other change is refused with what would allow it."""
+    ids = postfix.deferred(2, domain=SINK_DOMAIN)  # its port refuses
+    there = f'mount --bind {postfix.config} /etc/postfix && exec "$@"'
+    words = ("unshare", "-m", "--propagation=private", "sh", "-c", there, "sh", *USER)
+    server = PostfixServer(
+        open_instance("/etc/postfix", Prefix("web", words)), Marks(str(postfix.marks))
+    )
+    with closing(MailStore(server)) as store, Server(port=postfix.sink_port) as sink:
+        tasks = tasks_in(store)
+        assert sorted(tasks) == ids
+        (why,) = {str(error) for error in errors(store, moves([*tasks.values()], "hold"))}
+        assert why.endswith("end its prefix with sudo -n; doctor prints the rule of sudo")
+        allowed = {its for its, edge in store.edges.items() if not edge.refusal}
+        assert allowed == {(State.PENDING, State.PENDING)}
+        assert store.control("flush") == "asked for all deferred mail: Postfix decides"
+        postfix.await_queue(ids, "")
+        assert len(sink.mails) == 2
+
+
 def test_a_user_without_rights_is_refused(postfix: PostfixInstance) -> None:
     """The program's own words say why its listing is not allowed."""
-    prefix = Prefix("web", ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"))
-    with closing(opened(postfix, prefix)) as store:
+    with closing(opened(postfix, Prefix("web", USER))) as store:
         assert store.edges[State.PENDING, State.HELD].refusal.startswith("only root may")
         with pytest.raises(Unavailable, match="alternate_config_directories"):
             tasks_in(store)
