@@ -384,7 +384,8 @@ class Outcome(NamedTuple):
     error: Exception | None = None
     """Why nothing changed; None if the change is done and durable."""
     note: str = ""
-    """How far a request has come (`Edge.exact`); "" if that is not known."""
+    """How far a request has come (`Edge.exact`), or how it is known that it is done; "" if there is
+    nothing to say."""
 
 
 class Verdict(StrEnum):

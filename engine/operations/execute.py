@@ -51,7 +51,7 @@ class Report(NamedTuple):
     unapplied: Sequence[tuple[str, str]] = ()
     """Ids of the rows that were not tried, because the run was stopped; each with the reason."""
     notes: Mapping[str, int] = {}
-    """How far requests have come, each with its number of tasks."""
+    """The notes of outcomes (`Outcome.note`), each with its number of tasks."""
 
     @property
     def is_undoable(self) -> bool:

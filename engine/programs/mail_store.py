@@ -474,7 +474,7 @@ def _outcome_later(move: Move, old: Task, now: Task | Problem | None, why: str) 
             return Outcome(move)
         return Outcome(move, error=Gone("not there any more"))
     if new is not None and now.state is new.state and now.state is not old.state:
-        return Outcome(move, rev=now.rev)
+        return Outcome(move, rev=now.rev, note=f"done, as another look shows: {why}")
     if _is_still(old, now):
         return Outcome(move, error=Unavailable(f"unchanged: {why}"))
     return Outcome(move, error=Gone("changed meanwhile"))

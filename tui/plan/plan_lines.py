@@ -370,6 +370,9 @@ def result_lines(report: Report, width: int) -> list[Line]:
         text += _hung(f"{some or '0'} of {planned:,}: NOT all accounted for", width, "error")
     if not report.is_exact:
         text += _hung(describe_requests(report), width, "warn")
+    else:
+        for note, number in report.notes.items():
+            text += _hung(f"{number:,} {note}", width, "warn")
     if report.trouble:
         text += _hung(f"! {report.trouble}", width, "error")
     if report.op:

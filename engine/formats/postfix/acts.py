@@ -13,6 +13,7 @@ from engine.model import Edge, Edges, State, Task, accept_only_now
 from engine.operations.trash import SINCE_KEY
 from engine.store import Control, refuse_all
 from engine.system.run_program import ProgramEnd
+from engine.text.safe import safe_line
 from engine.text.times import describe_limit, format_duration
 
 KEPT_SECONDS = 86400.0
@@ -197,6 +198,7 @@ class VerbEnd(NamedTuple):
 
 
 _find_lines = re.compile(r"^(?:\S*/)?postsuper: ([0-9A-Za-z]+): ([a-z ]+)$", re.M).findall
+_find_log = re.compile(r"fatal: open logfile '([^']+)': cannot open file").search
 _find_totals = re.compile(r"^(?:\S*/)?postsuper: ([A-Z][a-z -]+): \d+ messages?$", re.M).findall
 
 
@@ -204,6 +206,8 @@ def parse_end(verb: Verb, end: ProgramEnd, why: str = "") -> VerbEnd:
     """Parse what postsuper printed: the lines decide, its status says nothing of a message. `why`
     is why it failed, if it did."""
     text = end.errors.decode("utf-8", "replace")
+    if log := _find_log(text):  # Postfix 3.7, after the first message
+        why = f"postsuper cannot write {safe_line(log[1])} while Postfix is stopped"
     done = {ident for ident, word in _find_lines(text) if word == verb.done}
     is_complete = end.status == 0 and not why and verb.total in _find_totals(text)
     return VerbEnd(done, is_complete, "" if is_complete else why or "it printed no last line")

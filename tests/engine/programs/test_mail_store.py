@@ -436,6 +436,7 @@ def test_after_an_unknown_end_all_are_looked_at_again(reached: bool) -> None:
     outcomes = list(store.swap_all(moves))
     assert [type(outcome.error) for outcome in outcomes] == [type(None), Unavailable, Gone]
     assert outcomes[0].rev == "1.hold.a"
+    assert outcomes[0].note == "done, as another look shows: connection lost"
     assert str(outcomes[1].error) == "unchanged: connection lost"
     assert sum(call.startswith("act") for call in server.calls) == 1
 

@@ -30,7 +30,7 @@ from tests.engine.formats.exim.exim_places import (
 )
 from tests.exim_server import EximServer, Sink, wait_until
 from tests.programs import a_script
-from tui.plan.plan_lines import describe_requests
+from tui.plan.plan_lines import describe_requests, result_lines
 
 
 @pytest.fixture
@@ -506,6 +506,8 @@ def test_a_lost_connection_is_looked_at_again(
 
     assert report.accounted == 5
     assert {*report.done} == {*ids}
+    text = "".join(run[0] for line in result_lines(report, 100) for run in line)
+    assert "5 done, as another look shows: connection lost" in text
     assert exim.ids("spooldeck-trash") == ids
 
 

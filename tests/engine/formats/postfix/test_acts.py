@@ -69,7 +69,7 @@ def test_the_first_line_counts_though_the_program_fails() -> None:
     )
     end = parse_end(HOLD, ProgramEnd(1, errors, 1.0), "Permission denied")
     assert (end.done, end.is_complete) == ({"33C402DA0A9"}, False)
-    assert "Permission denied" in end.why
+    assert end.why == "postsuper cannot write /var/log/mail.log while Postfix is stopped"
     assert not parse_end(
         HOLD, ProgramEnd(0, errors, 1.0, limit="not ended after 120 s")
     ).is_complete
