@@ -199,7 +199,7 @@ def describe_facts(exim: Exim, host: HostFacts, counts: QueueCounts | None) -> W
         rows.append(("daemon", f"PID {daemon.pids[0]}"))
         rows.append(("queue run", f"every {daemon.interval}" if daemon.interval else "none"))
         if not daemon.interval:
-            warnings.append("no queue runner: no process has -q with a time, deferred mail waits")
+            warnings.append("no queue runner (-q with a time): deferred mail waits")
     elif daemon.is_known:
         rows.append(("daemon", "none"))
     else:
@@ -238,13 +238,11 @@ def _count_warnings(counts: QueueCounts) -> Iterator[str]:
     if others := counts.frozen - counts.bounces:
         yield f"{format_count(others, 'message')} frozen, bounces not counted: L releases"
     if counts.ending:
-        words = format_count(counts.ending, "frozen message")
-        yield f"{words} cancelled or thawed by Exim within 24h: X moves them to its trash queue"
+        yield f"{counts.ending:,} frozen, ended by Exim within 24h: X to its trash queue"
     if counts.overdue:
         yield f"{format_count(counts.overdue, 'message')} in the trash past its time: expunge them"
     if counts.by_hand:
-        words = format_count(counts.by_hand, "message")
-        yield f"{words} in the trash queue moved by hand: kept until moved back or deleted by hand"
+        yield f"{counts.by_hand:,} in the trash queue moved by hand: never deleted"
 
 
 def watch_exim(

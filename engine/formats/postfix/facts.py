@@ -270,7 +270,7 @@ def silence_warnings(end: LogEnd, now: float) -> Iterator[str]:
 def setting_warnings(instance: Instance) -> Iterator[str]:
     """Settings by which mail stays in the queue."""
     if instance.settings["soft_bounce"] == "yes":
-        yield "soft_bounce = yes: mail that failed for good stays, tried again"
+        yield "soft_bounce = yes: mail that failed for good is tried again"
     if names := instance.settings["defer_transports"]:
         yield f"defer_transports = {safe_line(names)}: not tried until a flush"
 

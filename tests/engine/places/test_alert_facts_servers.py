@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -10,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from engine.config import queue_config
-from engine.formats.base.format import Setup
 from engine.formats.known_formats import setup_for
 from tests.engine.places.test_alert_facts import by_console, by_status, texts_of_overview
+from tests.exim_server import SPOOL, running_overlay
 from tests.postfix_server import PostfixInstance, new_instance
 
 FLOODER = "news@shop.example"
@@ -33,16 +34,12 @@ def server() -> Iterator[PostfixInstance]:
         yield instance
 
 
-def setup_of(server: PostfixInstance, folder: Path) -> Setup:
-    """The setup of its place: mail is old after a second."""
-    config = folder / "spooldeck.yaml"
-    config.write_text("alerts: {oldest: 1}\n")
-    return setup_for(queue_config.load_config(str(config), {}), str(server.config), os.environ)
-
-
-def texts(server: PostfixInstance, folder: Path) -> list[str]:
+def texts(place: str, folder: Path, config: str) -> list[str]:
     """The texts of the alerts of a place, which are the same for all readers; without ages."""
-    setup = setup_of(server, folder)
+    path = folder / "spooldeck.yaml"
+    path.write_text(config)
+    loaded = queue_config.load_config(str(path), {})
+    setup = setup_for(loaded, place, os.environ)._replace(state_folder=str(folder / "state"))
     texts_by = {
         "status": [alert.text for alert in by_status(setup)],
         "console": [alert.text for alert in by_console(setup)],
@@ -69,9 +66,28 @@ def test_all_readers_find_what_is_wrong_with_a_server(
         "defer_transports = smtp: not tried until a flush",
         f"{FLOODER}: 500 of 520",
         "oldest in deferred (over 1s)",
-        "soft_bounce = yes: mail that failed for good stays, tried...",
+        "soft_bounce = yes: mail that failed for good is tried again",
     ]
-    assert texts(server, tmp_path) == wrong
+    place, config = str(server.config), "alerts: {oldest: 1}\n"  # mail is old after a second
+    assert texts(place, tmp_path, config) == wrong
 
     server.stop()
-    assert texts(server, tmp_path) == sorted([*wrong, "Postfix is stopped: 520 wait"])
+    assert texts(place, tmp_path, config) == sorted([*wrong, "Postfix is stopped: 520 wait"])
+
+
+def test_all_readers_find_what_is_wrong_with_an_exim(tmp_path: Path) -> None:
+    """No daemon runs, a setting keeps mail, Exim soon ends that mail is frozen, and mail was moved
+    to the trash queue by hand."""
+    with running_overlay(tmp_path) as exim:
+        exim.configure("timeout_frozen_after = 2h\nqueue_only\n")
+        _, frozen, moved = exim.submit(number=3)
+        exim.run("-Mf", frozen)
+        exim.run("-MG", "spooldeck-trash", moved)
+        words = json.dumps(exim.prefix)
+        assert texts(f"exim://jail{SPOOL}", tmp_path, f"via: {{jail: {words}}}\n") == [
+            " frozen, ended by Exim within 24h: X to its trash queue",
+            " in the trash queue moved by hand: never deleted",
+            " message frozen, bounces not counted: L releases",
+            "no Exim daemon runs: 1 wait",
+            "queue_only is set: mail waits for the next queue run",
+        ]
