@@ -369,7 +369,7 @@ def result_lines(report: Report, width: int) -> list[Line]:
     else:
         text += _hung(f"{some or '0'} of {planned:,}: NOT all accounted for", width, "error")
     if not report.is_exact:
-        text += _hung(describe_requests(report), width, "warn")
+        text += _hung(requests_text(report), width, "warn")
     else:
         for note, number in report.notes.items():
             text += _hung(f"{number:,} {note}", width, "warn")
@@ -385,7 +385,7 @@ def result_lines(report: Report, width: int) -> list[Line]:
     return text
 
 
-def describe_requests(report: Report) -> str:
+def requests_text(report: Report) -> str:
     """How far the requests of a plan have come, if that is known."""
     notes = ", ".join(f"{number:,} {note}" for note, number in report.notes.items())
     return f"asked for {len(report.done):,}" + (f": {notes}" if notes else "; the server decides")

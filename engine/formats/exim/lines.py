@@ -229,11 +229,11 @@ def _parse_headers(data: bytes) -> str:
 
 
 class RetryRecord(NamedTuple):
-    """A record of the retry database, as `exinext` or `exim_dumpdb` prints it. Times are as
+    """A record of the retry database, as `exinext` or exim_dumpdb(8) prints it. Times are as
     printed: local ones."""
 
     what: str
-    """`Transport: HOST [IP]:PORT` or `Route: ADDRESS`; of `exim_dumpdb` the host, or the domain of
+    """`Transport: HOST [IP]:PORT` or `Route: ADDRESS`; of exim_dumpdb(8) the host, or the domain of
     the address."""
     error: str
     first_failed: str

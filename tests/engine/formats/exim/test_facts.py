@@ -58,7 +58,7 @@ def test_without_root_a_daemon_without_its_pid_file_is_unknown(
     no proof that no daemon does. Its PID file proves that it runs."""
     exim.configure("admin_groups = staff\n")
     pid, setup = exim.start(), setup_of(exim, state)
-    user = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--groups=staff")
+    user = ("setpriv", "--reuid=65534", "--regid=65534", "--groups=staff")
     setup = setup._replace(config=setup.config._replace(via={"jail": (*exim.prefix, *user)}))
     place = find_exim(setup)
     assert (place.refusal, place.list_refusal) == ("", "")
@@ -107,7 +107,7 @@ def test_hosts_in_trouble_are_named(exim: EximServer, state: Path) -> None:
     assert "127.0.0.4" in row and "grey.example.test" in row
     assert "hosts" not in dict(figures_of(exim, state, QueueCounts()).rows)
     place = find_exim(setup_of(exim, state))
-    user = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups")
+    user = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
     other = place._replace(prefix=Prefix("jail", (*exim.prefix, *user)))
     assert "Permission denied" in facts.read_hosts(other)[0]
 
@@ -199,7 +199,7 @@ def test_a_log_that_cannot_be_read_is_a_warning(exim: EximServer, state: Path) -
     """With the reason; the output of a container is not read, which would wait for ever."""
     exim.submit()
     place = find_exim(setup_of(exim, state))
-    user = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups")
+    user = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
     other = place._replace(helpers=Prefix("jail", (*exim.prefix, *user)))
     container = place._replace(settings={**place.settings, "log_file_path": "/dev/stdout"})
 

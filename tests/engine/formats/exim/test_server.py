@@ -30,7 +30,7 @@ from tests.engine.formats.exim.exim_places import (
 )
 from tests.exim_server import EximServer, Sink, wait_until
 from tests.programs import a_script
-from tui.plan.plan_lines import describe_requests, result_lines
+from tui.plan.plan_lines import requests_text, result_lines
 
 
 @pytest.fixture
@@ -390,7 +390,7 @@ def test_promote_delivers_once(
     with opened(exim, state) as store:
         report = apply(store, journal, "promote", tasks_of(store))
     assert (report.done, report.is_exact, report.notes) == ((ident,), False, {note: 1})
-    assert describe_requests(report) == f"asked for 1: 1 {note}"
+    assert requests_text(report) == f"asked for 1: 1 {note}"
     wait_until(lambda: exim.ids() == [])
     assert len(sink.bodies) == 1
     assert exim.log_lines(f"{ident} => x@ok.example.test")
