@@ -149,9 +149,17 @@ def ask_zone(prefix: Prefix, path: str) -> float | None:
         return None
     try:
         variables, _ = prefix.plain.run(("env",))
-        # Ours, which chroot and nsenter pass on: no server there has it.
-        unset = ("env", "-u", "TZ") if b"TZ=UTC" in variables else ()
-        lines, _ = prefix.plain.run((*unset, "date", "-r", path, "+%z"))
+    except Unavailable:
+        return None
+    # Ours, which chroot and nsenter pass on: no server there has it.
+    unset = ("env", "-u", "TZ") if b"TZ=UTC" in variables else ()
+    return run_date(prefix, *unset, "date", "-r", path, "+%z")
+
+
+def run_date(prefix: Prefix, *argv: str) -> float | None:
+    """The zone that date(1) prints there, in seconds ahead of UTC; None: unknown."""
+    try:
+        lines, _ = prefix.plain.run(argv)
     except Unavailable:
         return None
     match = re.fullmatch(rb"([+-])(\d\d)(\d\d)", lines[-1]) if lines else None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from engine.formats.exim import lines, rules
+from engine.formats.exim.parts import zone_there
 from engine.formats.exim.programs import Exim
 from engine.logs.log_line import parse_head
 from engine.places.place import ServerState, WholeQueueFigures
@@ -160,21 +161,20 @@ def read_hosts(exim: Exim) -> tuple[str, bool]:
     """The hosts, and domains of addresses, that were tried in vain in the last day, in a few words,
     and True if there are any. Times are compared with the local time there, as they are printed."""
     program = posixpath.join(posixpath.dirname(exim.words[0]), "exim_dumpdb")
-    form = "%Y-%m-%d %H:%M:%S"
     has_sudo = exim.prefix.plain != exim.prefix
     try:
         if has_sudo and exim.prefix.run(("-l", program))[1].status:  # a refusal sends root a mail
             return f"? (sudo does not allow {program})", False
-        clock, _ = exim.prefix.plain.run(("date", f"+{form}"))
         out, end = exim.prefix.run((program, exim.spool, "retry"))
     except Unavailable as error:
         return f"? ({error})", False
-    there = lines.parse_retry_time(b"".join(clock[-1:]).decode("ascii", "replace"), form)
+    ahead = zone_there(exim)
     why = safe_line(b"".join(out[-1:]).decode("utf-8", "replace")) if end.status else ""
     if why.endswith("No such file or directory"):
         return "none", False  # no host was tried yet
-    if why or there is None:
-        return f"? ({why or 'no time there'})", False
+    if why or ahead is None:
+        return f"? ({why or 'no zone there'})", False
+    there = exim.now(time.time()) + ahead
     names, next_try = dict[str, None](), None
     for record in lines.parse_retry_dump(out):
         tried, tries = lines.parse_retry_time(record.last_tried), record.next_try_at

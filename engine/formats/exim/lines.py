@@ -246,10 +246,10 @@ class RetryRecord(NamedTuple):
         return parse_retry_time(self.next_try)
 
 
-def parse_retry_time(text: str, form: str = "%d-%b-%Y %H:%M:%S") -> float | None:
+def parse_retry_time(text: str) -> float | None:
     """A printed time of a retry record as epoch seconds, as if it were UTC; None if it is none."""
     with suppress(ValueError):
-        return float(timegm(strptime(text, form)))
+        return float(timegm(strptime(text, "%d-%b-%Y %H:%M:%S")))
     return None
 
 

@@ -16,7 +16,7 @@ from engine.formats.exim import lines
 from engine.formats.exim.doctor import check_exim
 from engine.formats.exim.facts import SERVER, LastListing, watch_exim
 from engine.formats.exim.log_lines import mail_log, main_log_path
-from engine.formats.exim.parts import ask_retries, describe_retry, domains_of
+from engine.formats.exim.parts import ask_retries, describe_retry, domains_of, zone_there
 from engine.formats.exim.programs import Exim, find_program, open_exim
 from engine.formats.exim.server import EximServer
 from engine.formats.exim.trash_record import TrashRecord
@@ -98,7 +98,7 @@ def describe_next_tries(setup: Setup, tasks: Sequence[Task]) -> Mapping[str, str
         domains = domains_of(task)
         for domain in domains:
             if domain not in known and len(known) < MAX_RETRY_DOMAINS:
-                known[domain] = _next_try(ask_retries(exim, domain))
+                known[domain] = _next_try(exim, ask_retries(exim, domain))
         found = [text for domain in domains if (text := known.get(domain))]
         without = {domain for domain in domains if known.get(domain) == ""}
         is_asked = without >= {one.rpartition("@")[2].lower() for one in task.recipients}
@@ -109,11 +109,11 @@ def describe_next_tries(setup: Setup, tasks: Sequence[Task]) -> Mapping[str, str
 _NO_RETRY = "at the next queue run: no retry time is known"
 
 
-def _next_try(answer: str) -> str | None:
+def _next_try(exim: Exim, answer: str) -> str | None:
     """The first next try in an answer of exinext; "" if it says that there is none; None if it is
     no answer."""
     for record in lines.parse_retries(answer):
-        return describe_retry(record)
+        return describe_retry(record, zone_there(exim))
     return "" if "No retry data found" in answer else None
 
 
