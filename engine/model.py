@@ -407,6 +407,9 @@ class Outcome(NamedTuple):
     """The new revision; "" if the task was deleted or nothing changed."""
     error: Exception | None = None
     """Why nothing changed; None if the change is done and durable."""
+    note: str = ""
+    """How far a request has come (`Edge.exact`), or how it is known that it is done; "" if there is
+    nothing to say."""
 
 
 class Verdict(StrEnum):

@@ -125,6 +125,8 @@ class StoreSample(NamedTuple):
     """The number of tasks of each of `Store.words`; None if only a full scan can count them."""
     tasks: Iterator[Task | Problem]
     """They are read while it is iterated."""
+    is_whole: bool = False
+    """True if they are all tasks, and all problems."""
 
 
 def accept_all(kind: str, group: str) -> bool:

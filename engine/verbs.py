@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from engine.model import Edge, Edges, State, Task
+from engine.model import Edge, Edges, State, Task, accept_only_now
 
 VerbFunction: TypeAlias = Callable[..., Task | None]
 """(task, now in epoch seconds UTC, the verb's own keyword arguments) -> the changed task, or None
@@ -262,11 +262,13 @@ VERBS: Mapping[str, Verb] = {
 
 def edges_of(edges: Edges, verb: str, state: State | None = None) -> Edges:
     """The edges of a store that a verb may use, from one state if that is given. A verb that edges
-    name has only those, with its own warning."""
+    name has only those, with its own warning; an edge that only starts a task now is no edit."""
     usable: dict[tuple[State | None, State | None], Edge] = {}
     for transition in VERBS[verb].edges:
         edge = edges.get(transition)
         if edge is None or state not in (None, transition[0]):
+            continue
+        if verb == "edit" and edge.value_problem is accept_only_now:
             continue
         if not VERBS[verb].is_named:
             usable[transition] = edge

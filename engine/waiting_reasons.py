@@ -207,7 +207,7 @@ _WHY: Mapping[State, Callable[[Task, float, Circumstances], Iterable[str]]] = {
     State.ACTIVE: _why_active,
     State.DEAD: _why_dead,
     State.DONE: lambda *_: ("done; its store deletes it later",),
-    State.TRASH: lambda *_: ("purged by an operator: workers ignore it; it can be restored",),
+    State.TRASH: lambda *_: ("purged by an operator: not taken until restored",),
 }
 
 

@@ -122,6 +122,8 @@ class Sink:
     def close(self) -> None:
         """Accept no more connections."""
         self._go.set()
+        with suppress(OSError):  # closed before
+            self._server.shutdown(socket.SHUT_RDWR)  # ends the wait of its thread
         self._server.close()
 
     def _accept(self) -> None:

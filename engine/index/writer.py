@@ -416,6 +416,7 @@ class Writer:
         except BaseException:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
+            self._has_mail = False  # its index may have been made in this one
             raise
         self._db.execute("COMMIT")
 

@@ -154,6 +154,8 @@ class LogFile:
         self._whole = (0, 0)
         self._head = self._before = b""
         self._last_stat: tuple[int, int] | None = None
+        self.east: float | None = None
+        """The zone of its times without one, see `log_line.parse_head`."""
         self.modified = os.fstat(fd).st_mtime
         """When it was last written, epoch seconds UTC."""
         self._year_marks: list[tuple[int, float]] | None = None
@@ -279,7 +281,8 @@ class LogFile:
             begin = self.size * probe // YEAR_PROBES
             data = self.read(begin, _PROBE_BYTES)
             at = data.find(b"\n") + 1
-            head = parse_head(data[at : at + _HEAD_BYTES].decode("ascii", "replace"), None, latest)
+            text = data[at : at + _HEAD_BYTES].decode("ascii", "replace")
+            head = parse_head(text, None, latest, east=self.east)
             if at and head is not None:
                 latest = head[0]
                 marks.append((begin + at, latest))
@@ -384,7 +387,7 @@ class LogFile:
             # A writer that kept its offset while the log was truncated leaves a hole of NUL bytes.
             text = self._behind_nuls(begin, end)
             raw = self.read(text, min(self.cell_size, end - text))
-        line = parse_log_line(raw, self.path, before, self.latest_time(begin))
+        line = parse_log_line(raw, self.path, before, self.latest_time(begin), east=self.east)
         when = NO_TIME if line.when is None else line.when
         return FileEntry(
             (when, self.number, begin),

@@ -54,12 +54,18 @@ def format_log_line(level: str, text: str, now: float) -> bytes:
 
 
 def parse_log_line(
-    raw: bytes, source: str, before: float | None = None, latest: float | None = None
+    raw: bytes,
+    source: str,
+    before: float | None = None,
+    latest: float | None = None,
+    *,
+    east: float | None = None,
 ) -> LogLine:
     """Parse a line: in the contract's format, in JSON, after a time as YYYYMMDDhhmmss (the log of
     scheduler(8zm)), with a head that `parse_head` knows, or any other text.
 
-    `before` is the time of the line before, see `parse_local_time`; `latest` see `parse_head`."""
+    `before` is the time of the line before, see `parse_local_time`; `latest`, `east` see
+    `parse_head`."""
     text = raw.decode("utf-8", "replace").rstrip("\r\n")
     line = None
     if text.startswith("["):
@@ -70,7 +76,7 @@ def parse_log_line(
         pairs = [digits[at : at + 2] for at in range(4, 14, 2)]
         when = parse_local_time("{}-{}-{} {}:{}:{}".format(digits[:4], *pairs), before)
         line = None if when is None else LogLine(when, "", text[15:], source)
-    elif (head := parse_head(text, before, latest)) is not None:
+    elif (head := parse_head(text, before, latest, east=east)) is not None:
         line = LogLine(head[0], "", head[1], source)
     return line or LogLine(None, "", text, source)
 
@@ -113,6 +119,7 @@ _HEAD_WITHOUT_YEAR = re.compile(r"([A-Z][a-z]{2}) ([ \d]\d) (\d\d:\d\d:\d\d) ", 
 """`Nov  7 23:27:52 `: traditional syslog, in local time."""
 
 _MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
+_MAX_HEAD_BYTES = 64
 _AHEAD_SECONDS = 86400.0
 """Seconds by which a line may be after the last write of its file: wrong clocks, zones."""
 _LEAP_YEARS_APART = 8
@@ -120,19 +127,24 @@ _LEAP_YEARS_APART = 8
 
 
 def parse_head(
-    text: str, before: float | None = None, latest: float | None = None
+    text: str,
+    before: float | None = None,
+    latest: float | None = None,
+    *,
+    east: float | None = None,
 ) -> tuple[float, str] | None:
     """Split a line into the epoch seconds of its head and the rest; None without such a head.
 
     A head without a year is of the last year in which it is not after `latest`, when the file was
-    last written (epoch seconds UTC; None: now). `before` see `parse_local_time`."""
+    last written (epoch seconds UTC; None: now). A head without a zone is of one that is `east`
+    seconds ahead of UTC; None: of this host's. `before` see `parse_local_time`."""
     when: float | None = None
     if (match := _HEAD_WITHOUT_YEAR.match(text)) is not None:
         end = time.time() if latest is None else latest
-        when = _latest_before(match, end + _AHEAD_SECONDS, before)
+        when = _latest_before(match, end + _AHEAD_SECONDS, before, east)
     elif (match := _DATED_HEAD.match(text)) is not None:
         stamp, zone = f"{match[1]} {match[2]}", match[4]
-        when = _zoned_time(stamp, zone) if zone else parse_local_time(stamp, before)
+        when = _zoned_time(stamp, zone) if zone else _time_there(stamp, before, east)
         when = None if when is None else when + float(f"0.{(match[3] or '.0')[1:]}")
     elif (match := _EPOCH_HEAD.match(text)) is not None:
         when = float(match[1])
@@ -144,7 +156,23 @@ def has_no_year(data: bytes) -> bool:
     return _HEAD_WITHOUT_YEAR.match(data.decode("ascii", "replace")) is not None
 
 
-def _latest_before(head: re.Match[str], end: float, before: float | None) -> float | None:
+def lacks_zone(raw: bytes) -> bool:
+    """True if a line begins with a time without its zone."""
+    text = raw[:_MAX_HEAD_BYTES].decode("ascii", "replace")
+    dated = _DATED_HEAD.match(text)
+    return dated[4] is None if dated is not None else has_no_year(raw[:_MAX_HEAD_BYTES])
+
+
+def _time_there(stamp: str, before: float | None, east: float | None) -> float | None:
+    if east is None:
+        return parse_local_time(stamp, before)
+    when = _zoned_time(stamp, "Z")
+    return None if when is None else when - east
+
+
+def _latest_before(
+    head: re.Match[str], end: float, before: float | None, east: float | None
+) -> float | None:
     month, day = (_MONTHS.find(head[1]) + 3) // 3, int(head[2])
     try:
         year = time.localtime(end).tm_year
@@ -153,7 +181,7 @@ def _latest_before(head: re.Match[str], end: float, before: float | None) -> flo
     for each in range(year, year - _LEAP_YEARS_APART - 1, -1):
         if (month, day) == (2, 29) and not isleap(each):
             continue
-        when = parse_local_time(f"{each:04}-{month:02}-{day:02} {head[3]}", before)
+        when = _time_there(f"{each:04}-{month:02}-{day:02} {head[3]}", before, east)
         if when is None or when <= end:
             return when
     return None

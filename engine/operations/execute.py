@@ -9,6 +9,7 @@ Raises, everywhere: Unavailable, if a temporary table cannot be read or written.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import itemgetter
@@ -55,6 +56,8 @@ class Report(NamedTuple):
     new_ids: Mapping[str, str] = plans.NO_VALUES
     """The new ids of changed tasks that got one (`Edge.renames`), by the former id; "" for one that
     was not seen yet."""
+    notes: Mapping[str, int] = {}
+    """The notes of outcomes (`Outcome.note`), each with its number of tasks."""
 
     @property
     def is_undoable(self) -> bool:
@@ -178,6 +181,7 @@ class PlanRun:
         self._has_way_back = self._renames = False
         self._new_ids: Mapping[str, str] = plans.NO_VALUES
         self._amounts = plans.count_by_transition(plan)
+        self._notes = Counter[str]()
         self.trouble = ""
         """Why the run has stopped; "" while it runs."""
         excluded = plan.excluded
@@ -259,6 +263,7 @@ class PlanRun:
             has_way_back=self._has_way_back,
             unapplied=self._ended.reasons(RowResult.UNAPPLIED),
             new_ids=self._new_ids,
+            notes=self._notes,
         )
 
     def _find_new_ids(self) -> None:
@@ -383,11 +388,12 @@ class PlanRun:
         refused: dict[Row, str] = {}
         why = "no answer from the store"
         try:
-            for move, rev, error in self._store.swap_all(moves.values()):
+            for move, rev, error, note in self._store.swap_all(moves.values()):
                 assert move.old is not None
                 row = unmoved.pop((move.old.id, move.old.rev))
                 if error is None:
                     ended.append(RowOutcome(row, RowResult.DONE, rev=rev))
+                    self._notes.update([note] if note else ())
                 elif isinstance(error, Gone):
                     ended.append(RowOutcome(row, RowResult.GONE, str(error)))
                 elif isinstance(error, Unavailable):

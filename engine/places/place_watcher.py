@@ -74,6 +74,8 @@ class PlaceReadings(NamedTuple):
     """Why the notes cannot be read now; "" if they can."""
     routes: MailRoutes | None = None
     queue_figures: WholeQueueFigures = WholeQueueFigures()
+    listed_at: float | None = None
+    """The last listing when the figures were read: they may count what it has shown."""
     runs: RunTimes | None = None
     """Worker runs in logs and metrics; None until these are read to their end."""
     kinds: tuple[KindFigures, ...] | None = None
@@ -173,7 +175,7 @@ class PlaceWatcher:
         self._ran: float | None = None
         self._last_runs: deque[float] = deque(maxlen=MAX_LOG_LINES)
         self._notes: NotesById = NO_NOTES
-        self._facts = WholeQueueFigures(), ""
+        self._facts = WholeQueueFigures(), "", place.listed_at()
         self.destinations = DestinationsReading()
         """The registry of destinations, as last read."""
         self._facts_due = self._registry_due = float("-inf")
@@ -192,7 +194,7 @@ class PlaceWatcher:
         notes = self._notes if place.notes is None else _try_to_read(place.notes.read_all)
         if not isinstance(notes, str):
             self._notes = notes
-        facts, obstacle = self._read_facts()
+        facts, obstacle, listed_at = self._read_facts()
         logged = events.latency.figures(now) if events.is_read else None
         lock, journal = read_lock(place), place.journal
         if self._is_watched is None:
@@ -212,6 +214,7 @@ class PlaceWatcher:
             notes_error=notes if isinstance(notes, str) else "",
             routes=routes,
             queue_figures=facts,
+            listed_at=listed_at,
             runs=self._see_runs(queue),
             kinds=logged if facts.kinds is None else facts.kinds,
             destinations=self._read_registry(),
@@ -250,12 +253,13 @@ class PlaceWatcher:
         self._refusals = self._records.refusals
         return failures
 
-    def _read_facts(self) -> tuple[WholeQueueFigures, str]:
-        """Read the queue's state and why no mail can be sent, less often if it takes long."""
-        began, mail = time.monotonic(), self._place.mail
-        if began >= self._facts_due:
+    def _read_facts(self) -> tuple[WholeQueueFigures, str, float | None]:
+        """Read the queue's state and why no mail can be sent, after each listing, else less often
+        if it takes long."""
+        began, mail, listed_at = time.monotonic(), self._place.mail, self._place.listed_at()
+        if began >= self._facts_due or listed_at != self._facts[2]:
             obstacle = "" if mail is None else _try_to_read(mail.obstacle)
-            self._facts = read_queue_figures(self._place), obstacle
+            self._facts = read_queue_figures(self._place), obstacle, listed_at
             ended = time.monotonic()
             self._facts_due = ended + FIGURES_COST_FACTOR * (ended - began)
         return self._facts

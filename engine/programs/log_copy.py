@@ -53,14 +53,14 @@ class LogCopy:
 
     def _try_fetch(self) -> str:
         try:
-            lines, problem = read_tail(self._find_log())
-            if not problem:
-                self._append(b"".join(line + b"\n" for line in lines))
+            tail = read_tail(self._find_log())
+            if tail.lines:
+                self._append(b"".join(line + b"\n" for line in tail.lines))
         except Unavailable as error:
             return str(error)
         except OSError as error:
             return f"{self.path}: {error_text(error)}"
-        return problem
+        return tail.problem
 
     def _append(self, tail: bytes) -> None:
         with closing_fd(files.open_dir(self._folder, make=True)) as folder:

@@ -14,18 +14,23 @@ from typing import NamedTuple
 
 from engine.doctor.finding import Finding, hidden, ok
 from engine.logs.log_file import NO_TIME, FileCache, LogFile
-from engine.logs.log_line import parse_log_line
+from engine.logs.log_line import lacks_zone, parse_log_line
 from engine.logs.rotated_log import NO_LOG_FILE, RotatedLog
 from engine.logs.unpacked_file import SUFFIXES
 from engine.programs.prefix import HERE, Prefix
+from engine.store import Unavailable
 from engine.system import files
 from engine.system.run_program import CannotStart, ProgramEnd, RunningProgram, run_program
+from engine.text.error_text import error_text
 from engine.text.figures import format_bytes
 from engine.text.safe import clean_error
 
 MAIL_LOGS = ("/var/log/mail.log", "/var/log/maillog", "/var/log/mail")
 """Where syslog writes mail logs, on Debian, Red Hat and SUSE."""
 
+DEVICES = "/dev/"
+"""Where a log in a container may be (`/dev/stdout`): to read there waits for ever."""
+NO_LOG = "the settings name no log file"
 FACT_BYTES = 64 << 20
 """Bytes at the end of a log that are read for the facts of waiting messages."""
 COPIED_BYTES = 256 << 20
@@ -33,6 +38,8 @@ COPIED_BYTES = 256 << 20
 JOURNAL_LINES = 1_000_000
 """Lines of the journal that are copied to be searched."""
 _CHUNK_BYTES = 4 << 20
+_HEAD_BYTES = 16 << 10
+NO_ZONE = "its times name no zone and date(1) does not answer there: read as ours"
 _POLLED_BYTES = 1 << 20
 """Bytes that are read again at the end of a log of another host."""
 
@@ -135,9 +142,38 @@ JOURNAL = ("journalctl", "-a", "--no-pager", "-q", "-o", "short-unix", "SYSLOG_F
 """Prints the journal's lines of mail servers, with the time in epoch seconds."""
 
 
-def parse_event(log: MailLog, raw: bytes, latest: float | None = None) -> MailEvent | None:
-    """The event of a line, with its time; `latest` as for `engine.logs.log_line.parse_head`."""
-    line = parse_log_line(raw[:MAX_LINE_BYTES], "", None, latest)
+def ask_zone(prefix: Prefix, path: str) -> float | None:
+    """Seconds by which the clocks of another host were ahead of UTC when a file there was last
+    written, by date(1); None: unknown, or without a prefix."""
+    if not prefix.words:
+        return None
+    try:
+        variables, _ = prefix.plain.run(("env",))
+    except Unavailable:
+        return None
+    # Ours, which chroot and nsenter pass on: no server there has it.
+    unset = ("env", "-u", "TZ") if b"TZ=UTC" in variables else ()
+    return run_date(prefix, *unset, "date", "-r", path, "+%z")
+
+
+def run_date(prefix: Prefix, *argv: str) -> float | None:
+    """The zone that date(1) prints there, in seconds ahead of UTC; None: unknown."""
+    try:
+        lines, _ = prefix.plain.run(argv)
+    except Unavailable:
+        return None
+    match = re.fullmatch(rb"([+-])(\d\d)(\d\d)", lines[-1]) if lines else None
+    if match is None:
+        return None
+    return int(match[1] + b"1") * (int(match[2]) * 3600.0 + int(match[3]) * 60.0)
+
+
+def parse_event(
+    log: MailLog, raw: bytes, latest: float | None = None, *, east: float | None = None
+) -> MailEvent | None:
+    """The event of a line, with its time; `latest` and `east` as for
+    `engine.logs.log_line.parse_head`."""
+    line = parse_log_line(raw[:MAX_LINE_BYTES], "", None, latest, east=east)
     event = log.parse(line.text)
     return None if event is None else event._replace(when=line.when)
 
@@ -164,11 +200,18 @@ class OpenMailLog:
         """What could not be read, one line each."""
         self._log = log
         self._rotated: RotatedLog | None = None
-        if log.prefix.words:
+        try:
+            self._open(since, progress)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, since: float, progress: Callable[[int], object]) -> None:
+        if self._log.prefix.words:
             self._copy_files(since)
             return
-        for path in log.paths:
-            rotated = RotatedLog(path)
+        for path in self._log.paths:
+            rotated = self._rotated = RotatedLog(path)
             rotated.refresh()
             unpacked = 0
             while read := rotated.open_earlier(since):
@@ -181,7 +224,7 @@ class OpenMailLog:
         self._copy_journal(since)
 
     def _use(self, rotated: RotatedLog) -> None:
-        self.name, self._rotated, self.files = rotated.path, rotated, rotated.files
+        self.name, self.files = rotated.path, rotated.files
         if rotated.trouble:
             self.problems.append(f"{rotated.path}: {rotated.trouble}")
         self.problems += [f"{path}: {why}" for path, why in rotated.damages.items()]
@@ -219,7 +262,7 @@ class OpenMailLog:
     def _copy_journal(self, since: float) -> None:
         if not self._log.journal:
             self.problems += [f"{path}: {NO_LOG_FILE}" for path in self._log.paths]
-            self.problems = self.problems or ["no log is known"]
+            self.problems = self.problems or [NO_LOG]
             return
         words = (*self._log.journal, "-n", str(JOURNAL_LINES))
         words = (*words, f"--since=@{since:.0f}") if since > NO_TIME else words
@@ -242,11 +285,16 @@ class OpenMailLog:
         """Copy what a program prints to a file without a name, before those that are open; return
         the number of bytes."""
         try:
-            program = RunningProgram(self._log.prefix.command(argv))
+            return self._copy_output(argv, packing)
         except CannotStart as error:
             self.problems.append(str(error))
-            return 0
+        except OSError as error:
+            self.problems.append(f"{argv[-1]}: not copied: {error_text(error)}")
+        return 0
+
+    def _copy_output(self, argv: Sequence[str], packing: str) -> int:
         with TemporaryFile() as copy:
+            program = RunningProgram(self._log.prefix.command(argv))
             try:
                 for number, line in enumerate(program.lines()):
                     copy.write(b"\n" * (number > 0) + line)
@@ -263,11 +311,24 @@ class OpenMailLog:
                 return 0
             number = -len(self.files)
             file = LogFile(self.name, number, os.dup(copy.fileno()), FileCache(), packing)
-            while file.measure(_CHUNK_BYTES):
-                pass
-            file.check_growth()
+            try:
+                while file.measure(_CHUNK_BYTES):
+                    pass
+                file.check_growth()
+                if self._log.prefix.words:
+                    self._find_zone(file, argv[-1])
+            except BaseException:
+                file.close()
+                raise
             self.files.insert(0, file)
             return copy.tell()
+
+    def _find_zone(self, file: LogFile, path: str) -> None:
+        """Ask for the zone of a copied file, if its times do not name it."""
+        if any(map(lacks_zone, file.read(0, _HEAD_BYTES).split(b"\n"))):
+            file.east = ask_zone(self._log.prefix, path)
+            if file.east is None:
+                self.problems.append(f"{path}: {NO_ZONE}")
 
     def close(self) -> None:
         """Close the files."""
@@ -308,6 +369,10 @@ def missing_numbers(path: str, names: Sequence[str]) -> Iterator[str]:
             yield f"{path}.{number}: missing"
 
 
+_ZONE_SECONDS = 3600.0
+"""Seconds for which the zone of another host is not asked for again."""
+
+
 class LastReason(NamedTuple):
     """The last reason in a log why a message waits."""
 
@@ -334,6 +399,8 @@ class MailFacts:
         self.problems: Sequence[str] = ()
         """Why there is nothing, or not all, to read."""
         self._has_read = False
+        self._east: float | None = None
+        self._zone_due = float("-inf")
 
     def read_on(self) -> frozenset[str]:
         """Read the end of the log, later only its new lines; return the ids that they name."""
@@ -373,7 +440,11 @@ class MailFacts:
         return self._event(self._accounts.get(id))
 
     def _event(self, line: tuple[bytes, float] | None) -> MailEvent | None:
-        return None if line is None else parse_event(self._log, *line)
+        if line is None:
+            return None
+        event = parse_event(self._log, *line, east=self._east)
+        is_unknown = self._east is None and self._log.prefix.words and lacks_zone(line[0])
+        return event._replace(when=None) if event and is_unknown else event
 
     def _find(self) -> bool:
         for path in self._log.paths:
@@ -441,7 +512,7 @@ class MailFacts:
         most = _POLLED_BYTES if self._has_read else self._most
         tails = [("tail", "-c", str(most), path) for path in self._log.paths]
         named: set[str] = set()
-        self.problems = [f"{path}: {NO_LOG_FILE}" for path in self._log.paths]
+        self.problems = [f"{path}: {NO_LOG_FILE}" for path in self._log.paths] or [NO_LOG]
         for argv in [
             *tails,
             *([(*self._log.journal, "-n", str(most >> 8))] * bool(self._log.journal)),
@@ -457,6 +528,9 @@ class MailFacts:
                 self.problems = [f"{argv[0]} {argv[-1]}: {_describe_end(end)}"]
                 continue
             self._has_read, self.problems = True, []
+            if lacks_zone(lines[-1] if lines else b"") and time.monotonic() >= self._zone_due:
+                self._zone_due = time.monotonic() + _ZONE_SECONDS
+                self._east = ask_zone(self._log.prefix, argv[-1])
             self._search(b"\n".join((b"", *lines)), time.time(), named)
             break
         return frozenset(named)

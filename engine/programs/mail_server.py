@@ -48,6 +48,8 @@ class ActResult(NamedTuple):
     is_complete: bool = False
     """True if the program went through all ids: one without a line is not there any more. Else it
     must be looked at again."""
+    notes: Mapping[str, str] = {}
+    """How far it has come with those that are done, for `Outcome.note`."""
     why: str = ""
     """How the program ended, if it did not go through all ids."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 from engine.model import ChangeSource, Missing, Move, Outcome, Part, Problem, State, Task
 from engine.override import override
@@ -208,24 +208,29 @@ class MailStore(Store):
 
     @override
     def sample(self, number: int) -> StoreSample:
+        """All of a new listing: to read a part of it saves the server nothing."""
         self._list()
         counts, words = dict.fromkeys(self.states, 0), dict.fromkeys(self.words, 0)
-        first: dict[str, None] = {}
-        for ident, its in self._summaries():
+        for _, its in self._summaries():
             counts[its.state] += 1
             if its.word in words:
                 words[its.word] += 1
-            if counts[its.state] <= max(3, number):
-                first[ident] = None
-        records, make = self._records, self._server.task_of
-        return StoreSample(counts, words, (make(ident, records[ident]) for ident in first))
+        make = self._server.task_of
+        tasks = (make(ident, record) for ident, record in self._records.items())
+        return StoreSample(counts, words, chain(tasks, self._problems.values()), is_whole=True)
 
     @override
     def trash_bytes(self) -> int:
-        self._list()
+        if self._listed_at < 0 or self._is_listing_due or self._acted:
+            self._list()
         trash = (ident for ident, its in self._summaries() if its.state is State.TRASH)
         tasks = (self._server.task_of(ident, self._records[ident]) for ident in trash)
         return sum(task.bytes or 0 for task in tasks if isinstance(task, Task))
+
+    @property
+    def _is_listing_due(self) -> bool:
+        """True if the server has had its pause after the last listing."""
+        return self._steady() >= self._listed_at + COST_FACTOR * self._cost
 
     # ---- single messages
 
@@ -269,8 +274,7 @@ class MailStore(Store):
     ) -> Iterator[Task | Missing | Problem]:
         """Look a second time, by a listing, at messages that one look has not shown in full. While
         no listing is due, their rows stay as they are."""
-        is_due = self._steady() >= self._listed_at + COST_FACTOR * self._cost
-        is_due |= not self._acted.isdisjoint(ids - missing)
+        is_due = self._is_listing_due or not self._acted.isdisjoint(ids - missing)
         if ids and is_due and not has_listed and not self._is_listing:
             self._list()
             has_listed = True
@@ -416,7 +420,8 @@ class MailStore(Store):
                 )
         for move, task in zip(moves, tasks, strict=True):
             if task.id in result.done:
-                yield Outcome(move, rev=result.done[task.id])
+                note = result.notes.get(task.id, "")
+                yield Outcome(move, rev=result.done[task.id], note=note)
             elif why := result.refused.get(task.id):
                 yield Outcome(move, error=Unsupported(why))
             elif later is None:
@@ -473,7 +478,7 @@ def _outcome_later(move: Move, old: Task, now: Task | Problem | None, why: str) 
             return Outcome(move)
         return Outcome(move, error=Gone("not there any more"))
     if new is not None and now.state is new.state and now.state is not old.state:
-        return Outcome(move, rev=now.rev)
+        return Outcome(move, rev=now.rev, note=f"done, as another look shows: {why}")
     if _is_still(old, now):
         return Outcome(move, error=Unavailable(f"unchanged: {why}"))
     return Outcome(move, error=Gone("changed meanwhile"))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from engine.logs.log_file import NO_TIME, LogFile
-from engine.logs.log_line import parse_log_line
+from engine.logs.log_line import LogLine, parse_log_line
 from engine.logs.merged_log import find_offset, key_of
 from engine.programs.mail_log import MAX_LINE_BYTES, MailEvent, MailLog, OpenMailLog
 from engine.text import safe_regex
@@ -228,12 +228,14 @@ class _TrailSearch:
                 end = data.find(b"\n", begin)
                 line = data[begin : end if end >= 0 else len(data)]
                 latest = chunk.file.latest_time(chunk.offset + begin)
-                self._add(chunk.base + begin, line, latest, new, is_search)
+                parsed = parse_log_line(
+                    line[:MAX_LINE_BYTES], "", None, latest, east=chunk.file.east
+                )
+                self._add(chunk.base + begin, parsed, new, is_search)
         self._ids |= new
         return new
 
-    def _add(self, at: int, raw: bytes, latest: float, new: set[str], is_search: bool) -> None:
-        line = parse_log_line(raw[:MAX_LINE_BYTES], "", None, latest)
+    def _add(self, at: int, line: LogLine, new: set[str], is_search: bool) -> None:
         event = self._log.parse(line.text)
         if event is None or at in self._lines:
             return

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from engine.logs.log_line import parse_log_line
-from engine.programs.mail_log import MailLog
+from engine.logs.log_line import lacks_zone, parse_log_line
+from engine.programs.mail_log import NO_LOG, MailLog, ask_zone
 from engine.programs.prefix import Prefix
 from engine.store import Unavailable
 from engine.text.safe import safe_line
@@ -144,11 +144,22 @@ class LogEnd(NamedTuple):
     """Why it cannot be read."""
 
 
-def read_tail(log: MailLog) -> tuple[list[bytes], str]:
-    """The complete lines in the last `TAIL_BYTES` of a log, and "" or why it cannot be read."""
-    journal = (*log.journal, "-n", f"{TAIL_LINES}")
-    tails = [("tail", "-c", f"{TAIL_BYTES}", path) for path in log.paths]
-    problem = "no log is known"
+class LogTail(NamedTuple):
+    """The last lines of a log."""
+
+    lines: Sequence[bytes] = ()
+    """Complete ones."""
+    path: str = ""
+    """The file that has them; the last word of the program that printed them if there is none."""
+    problem: str = ""
+    """Why it cannot be read."""
+
+
+def read_tail(log: MailLog, most: int = TAIL_BYTES) -> LogTail:
+    """The lines in the last bytes of a log; of a journal, the last `TAIL_LINES` at most."""
+    journal = (*log.journal, "-n", f"{min(most, TAIL_LINES)}")
+    tails = [("tail", "-c", f"{most}", path) for path in log.paths]
+    problem = NO_LOG
     for argv in [*tails, *([journal] * bool(log.journal))]:
         try:
             lines, end = log.prefix.run(argv)
@@ -158,18 +169,22 @@ def read_tail(log: MailLog) -> tuple[list[bytes], str]:
         if end.status or log.prefix.why_failed(end):
             problem = log.prefix.why_failed(end) or safe_line(end.last_error)
             continue
-        is_cut = sum(map(len, lines)) + len(lines) >= TAIL_BYTES and argv[0] == "tail"
-        return lines[is_cut : len(lines) - end.is_cut], ""
-    return [], problem
+        is_cut = sum(map(len, lines)) + len(lines) >= most and argv is not journal
+        return LogTail(lines[is_cut : len(lines) - end.is_cut], argv[-1])
+    return LogTail(problem=problem)
 
 
-def read_log_end(log: MailLog, program: str) -> LogEnd:
-    """The last line of a program (`postlog/name`) in the last `TAIL_BYTES` of a log."""
-    lines, problem = read_tail(log)
+def read_log_end(log: MailLog, program: str, most: int = TAIL_BYTES) -> LogEnd:
+    """The last line of a program (`postlog/name`) in the last bytes of a log."""
+    lines, path, problem = read_tail(log, most)
     if problem:
         return LogEnd(problem=problem)
     head = f" {program}[".encode()
     named = next((line for line in reversed(lines) if head in line.partition(b"]: ")[0]), None)
-    times = (parse_log_line(line, "", None, None).when for line in lines)
-    last = None if named is None else parse_log_line(named, "", None, None).when
+    is_there = bool(log.prefix.words) and lacks_zone(lines[-1] if lines else b"")
+    east = ask_zone(log.prefix, path) if is_there else None
+    if is_there and east is None:
+        return LogEnd()
+    times = (parse_log_line(line, "", None, None, east=east).when for line in lines)
+    last = None if named is None else parse_log_line(named, "", None, None, east=east).when
     return LogEnd(last, next((when for when in times if when is not None), None))

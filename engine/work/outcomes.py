@@ -296,7 +296,7 @@ class OutcomeWriter:
     ) -> list[tuple[Owed, Exception]]:
         """Replace claimed tasks by their outcomes; return the refused ones with the reason."""
         refused: list[tuple[Owed, Exception]] = []
-        for one, (move, rev, error) in _swaps(
+        for one, (move, rev, error, _) in _swaps(
             self._store, owed, self._services.before_giving_up, self._clock(), swap
         ):
             if error is not None and not isinstance(error, Gone):

@@ -188,7 +188,7 @@ WHY_OTHERS: tuple[tuple[Task, Circumstances, str], ...] = (
     (a_task()._replace(due=None), Circumstances(is_idle=True), "due, no worker running"),
     (a_task(State.DONE), Circumstances(), "done; its store deletes it later"),
     (a_task(State.TRASH), Circumstances(),
-     "purged by an operator: workers ignore it; it can be restored"),
+     "purged by an operator: not taken until restored"),
 )  # fmt: skip
 
 

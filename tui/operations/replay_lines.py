@@ -20,7 +20,7 @@ from engine.text.safe import safe_line, state_name
 from engine.text.times import format_rough_duration
 from engine.verbs import VERBS
 from tui.operations.worker_lines import format_seconds
-from tui.plan.plan_lines import SENT_AS_REQUEST
+from tui.plan.plan_lines import requests_text
 from tui.session.running_operations import RunningOperation
 from tui.text.graphs import LAST_OF_LINES, LatestFlow, braille_line, flow_graph
 from tui.text.lines import Line, Run, cut_line, folded_lines, join_ends, parts_that_fit, width_of
@@ -95,7 +95,7 @@ def operation_view(
     report = work.report
     if report is None:
         return view
-    reasons = view.reasons if report.is_exact else (*view.reasons, (SENT_AS_REQUEST, "warn"))
+    reasons = view.reasons if report.is_exact else (*view.reasons, (requests_text(report), "warn"))
     if report.trouble and progress is None:
         reasons += ((f"! {report.trouble}", "error"),)
     return view._replace(reasons=reasons, tasks=_with_report(view.tasks, report))

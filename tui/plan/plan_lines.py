@@ -44,7 +44,7 @@ EFFECTS: Mapping[str, str] = {
     "expire": "given up as too old, a report to each sender",
     "reroute": "requeued: routed again, as new messages",
     "edit": "changed in place, new values below",
-    "purge": "workers ignore the trash",
+    "purge": "not taken until restored",
     "restore": "back to their former state, unchanged",
     "expunge": "deleted permanently, with payloads",
     "undo": "former content restored, byte for byte",
@@ -373,7 +373,10 @@ def result_lines(report: Report, width: int) -> list[Line]:
     else:
         text += _hung(f"{some or '0'} of {planned:,}: NOT all accounted for", width, "error")
     if not report.is_exact:
-        text += _hung(SENT_AS_REQUEST, width, "warn")
+        text += _hung(requests_text(report), width, "warn")
+    else:
+        for note, number in report.notes.items():
+            text += _hung(f"{number:,} {note}", width, "warn")
     if report.trouble:
         text += _hung(f"! {report.trouble}", width, "error")
     if report.op:
@@ -390,6 +393,12 @@ def result_lines(report: Report, width: int) -> list[Line]:
             later = f"{len(unseen):,}: {plans.NEW_ID_UNSEEN}: the operation shows it later"
             text += [*_hung(later, width, ""), *_id_lines(unseen)]
     return text
+
+
+def requests_text(report: Report) -> str:
+    """How far the requests of a plan have come, if that is known."""
+    notes = ", ".join(f"{number:,} {note}" for note, number in report.notes.items())
+    return f"asked for {len(report.done):,}" + (f": {notes}" if notes else "; the server decides")
 
 
 def _id_lines(ids: Iterable[str]) -> list[Line]:

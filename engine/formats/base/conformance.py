@@ -643,7 +643,7 @@ def test_a_sample_counts_all_and_has_some(open_store: Opener, a_task: Factory) -
         put(store, a_task(number), State.HELD)
     for number in (3, 1, 2):
         put(store, a_task(number))
-    counts, words, read = store.sample(2)
+    counts, words, read, _ = store.sample(2)
     assert not any((words or {}).values())
     assert counts == dict.fromkeys(store.states, 0) | {State.PENDING: 3, State.HELD: 2}
     tasks = {item.id: item for item in read if isinstance(item, Task)}

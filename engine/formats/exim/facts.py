@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from engine.formats.exim import lines, rules
+from engine.formats.exim.parts import zone_there
 from engine.formats.exim.programs import Exim
 from engine.logs.log_line import parse_head
 from engine.places.place import ServerState, WholeQueueFigures
 from engine.programs.server_watch import LastCounts, ServerWatch, count_free_bytes
+from engine.store import Unavailable
 from engine.text.figures import format_bytes, format_count
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
@@ -23,6 +25,8 @@ LOG_BYTES = 1 << 18
 MAX_PROCESSES = 50
 """Processes of Exim whose command lines are read."""
 SPACE_FACTOR = 1.5
+MAX_NAMED = 3
+"""Names in one fact."""
 
 
 class QueueCounts(NamedTuple):
@@ -91,7 +95,8 @@ def find_daemon(exim: Exim) -> Daemon:
         links = ("-maxdepth", "2", "-name", "exe", "-lname", f"*/{name}*", "-printf", "%h\\n")
         out, end = exim.helpers.run(("find", "/proc", *links))
         # Links of other users' processes cannot be read without root; some end meanwhile.
-        can_read = not exim.refusal and exim.helpers == exim.prefix
+        user = exim.other("stat", "-L", "-c", "%u", "/proc/self")[-1:]
+        can_read = user == [b"0"] and exim.helpers == exim.prefix
         is_known = can_read and not exim.helpers.why_failed(end)
         pids = [line.decode("utf-8", "replace").rpartition("/")[2] for line in out]
         found = _command_lines(exim, _with_our_root(exim, pids[:MAX_PROCESSES]))
@@ -136,16 +141,53 @@ class HostFacts(NamedTuple):
 
     daemon: Daemon
     warnings: tuple[str, ...] = ()
+    hosts: str = ""
+    """The hosts in trouble, or why they are unknown; "" if they were not asked for."""
 
 
-def read_host(exim: Exim) -> HostFacts:
+def read_host(exim: Exim, counts: QueueCounts | None) -> HostFacts:
     """Read the facts of one moment. Exim itself is not run: with `+arguments` each call of it would
     write a line into the main log."""
     daemon, warnings = find_daemon(exim), list[str]()
-    if interval := lines.parse_time(daemon.interval):
-        warnings += queue_run_warnings(exim, interval, exim.now(time.time()))
+    hosts, is_trouble = read_hosts(exim) if counts is not None and counts.waiting else ("", False)
+    if is_trouble:
+        warnings.append(hosts)
+    warnings += log_warnings(exim, lines.parse_time(daemon.interval), exim.now(time.time()))
     warnings += [*setting_warnings(exim), *panic_warnings(exim), *space_warnings(exim)]
-    return HostFacts(daemon, tuple(warnings))
+    return HostFacts(daemon, tuple(warnings), hosts)
+
+
+def read_hosts(exim: Exim) -> tuple[str, bool]:
+    """The hosts, and domains of addresses, that were tried in vain in the last day, in a few words,
+    and True if there are any. Times are compared with the local time there, as they are printed."""
+    program = posixpath.join(posixpath.dirname(exim.words[0]), "exim_dumpdb")
+    has_sudo = exim.prefix.plain != exim.prefix
+    try:
+        if has_sudo and exim.prefix.run(("-l", program))[1].status:  # a refusal sends root a mail
+            return f"? (sudo does not allow {program})", False
+        out, end = exim.prefix.run((program, exim.spool, "retry"))
+    except Unavailable as error:
+        return f"? ({error})", False
+    ahead = zone_there(exim)
+    why = safe_line(b"".join(out[-1:]).decode("utf-8", "replace")) if end.status else ""
+    if why.endswith("No such file or directory"):
+        return "none", False  # no host was tried yet
+    if why or ahead is None:
+        return f"? ({why or 'no zone there'})", False
+    there = exim.now(time.time()) + ahead
+    names, next_try = dict[str, None](), None
+    for record in lines.parse_retry_dump(out):
+        tried, tries = lines.parse_retry_time(record.last_tried), record.next_try_at
+        if tried is not None and tries is not None and there - tried < rules.DAY_SECONDS:
+            names[safe_line(record.what)] = None
+            next_try = min(tries, next_try or tries)
+    if next_try is None:
+        return "none", False
+    more = f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED else ""
+    left = next_try - there
+    when = f"in {format_rough_duration(left)}" if left > 0 else "at the next queue run"
+    some = ", ".join([*names][:MAX_NAMED])
+    return f"{format_count(len(names), 'host')} in trouble: {some}{more}; next try {when}", True
 
 
 def describe_facts(exim: Exim, host: HostFacts, counts: QueueCounts | None) -> WholeQueueFigures:
@@ -157,7 +199,7 @@ def describe_facts(exim: Exim, host: HostFacts, counts: QueueCounts | None) -> W
         rows.append(("daemon", f"PID {daemon.pids[0]}"))
         rows.append(("queue run", f"every {daemon.interval}" if daemon.interval else "none"))
         if not daemon.interval:
-            warnings.append("no queue runner: no process has -q with a time, deferred mail waits")
+            warnings.append("no queue runner (-q with a time): deferred mail waits")
     elif daemon.is_known:
         rows.append(("daemon", "none"))
     else:
@@ -167,6 +209,8 @@ def describe_facts(exim: Exim, host: HostFacts, counts: QueueCounts | None) -> W
     else:
         rows += _count_rows(counts)
         warnings += _count_warnings(counts)
+    if host.hosts:
+        rows.append(("hosts", host.hosts))
     state = server_state(daemon)
     return WholeQueueFigures(
         tuple(rows),
@@ -194,13 +238,11 @@ def _count_warnings(counts: QueueCounts) -> Iterator[str]:
     if others := counts.frozen - counts.bounces:
         yield f"{format_count(others, 'message')} frozen, bounces not counted: L releases"
     if counts.ending:
-        words = format_count(counts.ending, "frozen message")
-        yield f"{words} cancelled or thawed by Exim within 24h: X moves them to its trash queue"
+        yield f"{counts.ending:,} frozen, ended by Exim within 24h: X to its trash queue"
     if counts.overdue:
         yield f"{format_count(counts.overdue, 'message')} in the trash past its time: expunge them"
     if counts.by_hand:
-        words = format_count(counts.by_hand, "message")
-        yield f"{words} in the trash queue moved by hand: kept until moved back or deleted by hand"
+        yield f"{counts.by_hand:,} in the trash queue moved by hand: never deleted"
 
 
 def watch_exim(
@@ -208,7 +250,9 @@ def watch_exim(
 ) -> ServerWatch[Exim, HostFacts, WholeQueueFigures]:
     """Watch an Exim; `open_exim` finds the program and its settings."""
     return ServerWatch(
-        open_exim, read_host, lambda exim, host: describe_facts(exim, host, listing.counts)
+        open_exim,
+        lambda exim: read_host(exim, listing.counts),
+        lambda exim, host: describe_facts(exim, host, listing.counts),
     )
 
 
@@ -233,15 +277,20 @@ def panic_warnings(exim: Exim) -> Iterator[str]:
             yield f"{path} is not empty: {text}"
 
 
-def queue_run_warnings(exim: Exim, interval: float, now: float) -> Iterator[str]:
-    """No queue run for two intervals, by the end of the main log. Its local times are only compared
-    with each other, as the zone of another host is not known; `now` is the time there."""
-    if not exim.has_queue_run_log:
-        return
+def log_warnings(exim: Exim, interval: float | None, now: float) -> Iterator[str]:
+    """The main log cannot be read; or it has no queue run for two intervals. Its local times are
+    only compared with each other; `now` is the time there."""
     path = next(iter(exim.log_paths()), "")
-    changed = exim.other("stat", "-L", "-c", "%Y", path) if path else []
+    most = LOG_BYTES if interval and exim.has_queue_run_log else 1
+    if not path:
+        return  # syslog has it, or a container
+    tail, end = exim.helpers.run(("tail", "-c", str(most), path))
+    if end.status and not end.last_error.endswith("No such file or directory"):
+        yield f"log unreadable: {safe_line(end.last_error)}"
+    if not interval or most == 1:
+        return
+    changed = exim.other("stat", "-L", "-c", "%Y", path)
     written = rules.to_time(changed[0].decode("utf-8", "replace")) if changed else None
-    tail = exim.other("tail", "-c", str(LOG_BYTES), path) if written is not None else []
     times = [(when, line) for line in tail if (when := _time_of(line)) is not None]
     if written is None or not times:
         return

@@ -4,10 +4,14 @@ settings (`-bP`), the header file (`-Mvh`) and retry times (`exinext`)."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from calendar import timegm
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from string import ascii_lowercase, ascii_uppercase, digits
+from time import strptime
 from typing import NamedTuple
+
+from engine.model import Task
 
 _ID = rb"[0-9A-Za-z]{6}-(?:[0-9A-Za-z]{6}-[0-9A-Za-z]{2}|[0-9A-Za-z]{11}-[0-9A-Za-z]{4})"
 """The shorter form is that of versions up to 4.96."""
@@ -227,26 +231,44 @@ def _parse_headers(data: bytes) -> str:
 
 
 class RetryRecord(NamedTuple):
-    """A record of the retry database, as `exinext` prints it. Times are as printed: local ones."""
+    """A record of the retry database, as `exinext` or exim_dumpdb(8) prints it. Times are as
+    printed: local ones."""
 
     what: str
-    """`Transport: HOST [IP]:PORT`, `Route: DOMAIN` or `Route: ADDRESS:<SENDER>`."""
+    """`Transport: HOST [IP]:PORT`, with the id of a message if it delays that alone; `Transport:`
+    or `Route: ADDRESS`, with `:<SENDER>`; `Route: DOMAIN`; of exim_dumpdb(8) the host or domain."""
     error: str
     first_failed: str
     last_tried: str
     next_try: str
 
-    def is_for(self, recipients: Collection[str], sender: str) -> bool:
-        """True if it delays a message; a record of an address is only for mail to that address."""
-        match = _ROUTE_OF_ADDRESS(self.what)
-        if match is None:
-            return True
-        known = {one.lower() for one in recipients}
-        is_sender = match[2] is None or f"<{sender.strip('<>')}>".lower() == match[2].lower()
-        return match[1].lower() in known and is_sender
+    def is_for(self, task: Task) -> bool:
+        """True if it delays a message; `exinext` finds records by parts of an address or host."""
+        known = {one.lower() for one in task.recipients}
+        if match := _RETRY_OF_ADDRESS(self.what):
+            sender = f"<{task.sender.strip('<>')}>".lower()
+            return match[1].lower() in known and match[2] in (None, sender)
+        kind, _, name = self.what.lower().partition(": ")
+        if kind == "route":
+            return name in {one.rpartition("@")[2] for one in known}
+        match = _RETRY_OF_MESSAGE(self.what)
+        return match is None or match[1] == task.id
+
+    @property
+    def next_try_at(self) -> float | None:
+        """Its next try, if the printed time is UTC: epoch seconds; None if it is no time."""
+        return parse_retry_time(self.next_try)
 
 
-_ROUTE_OF_ADDRESS = re.compile(r"Route: (.*@[^:<>]*)(?::(<.*>))?").fullmatch
+def parse_retry_time(text: str) -> float | None:
+    """A printed time of a retry record as epoch seconds, as if it were UTC; None if it is none."""
+    with suppress(ValueError):
+        return float(timegm(strptime(text, "%d-%b-%Y %H:%M:%S")))
+    return None
+
+
+_RETRY_OF_ADDRESS = re.compile(r"(?:Transport|Route): (\S*@[^:<>\s]*)(?::(<.*>))?").fullmatch
+_RETRY_OF_MESSAGE = re.compile(r"Transport: .*\]:\S+ (\S+)").fullmatch
 _RETRY = re.compile(r"((?:Transport|Route): .*?) error (-?\d+): (.*)").fullmatch
 _RETRY_TIME = re.compile(r"  (first failed|last tried|next try at): +(.*?)").fullmatch
 
@@ -262,6 +284,23 @@ def parse_retries(text: str) -> list[RetryRecord]:
             field = names.get(match[1], "next_try")
             records[-1] = records[-1]._replace(**{field: match[2]})
     return records
+
+
+_DUMPED = re.compile(r"  ([TR]):(.+) -?\d+ -?\d+ (.*)").fullmatch
+_DUMPED_TIME = r"(\d\d-\w{3}-\d{4} \d\d:\d\d:\d\d)"
+_DUMPED_TIMES = re.compile("  ".join([_DUMPED_TIME] * 3) + r"(?: \*)?\s*").fullmatch
+
+
+def parse_retry_dump(lines: Iterable[bytes]) -> Iterator[RetryRecord]:
+    """The records that `exim_dumpdb SPOOL retry` prints, each on two lines."""
+    head = None
+    for line in lines:
+        text = line.decode("utf-8", "replace")
+        times = _DUMPED_TIMES(text)
+        if head is not None and times is not None:
+            what = head[2].partition(":<")[0].rpartition("@")[2].partition(":")[0]
+            yield RetryRecord(what, head[3], times[1], times[2], times[3])
+        head = _DUMPED(text)
 
 
 class SpoolLock(NamedTuple):

@@ -6,7 +6,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from engine.programs.mail_log import JOURNAL, MAIL_LOGS, MailEvent, MailEventKind, MailLog
+from engine.programs.mail_log import (
+    DEVICES,
+    JOURNAL,
+    MAIL_LOGS,
+    MailEvent,
+    MailEventKind,
+    MailLog,
+)
 from engine.programs.prefix import HERE, Prefix
 
 ID = r"[0-9A-Za-z]{6}-(?:[0-9A-Za-z]{6}-[0-9A-Za-z]{2}|[0-9A-Za-z]{11}-[0-9A-Za-z]{4})"
@@ -80,7 +87,8 @@ def main_log_path(log_file_path: str) -> tuple[str, bool]:
     (`%D`, `%M`) is found among the rotated files of the path without."""
     parts = [part.strip() for part in log_file_path.split(":")]
     named = [re.sub(r"[.-]?%[DM]", "", part.replace("%s", "main")) for part in parts]
-    path = next((part for part in named if part.startswith("/")), "")
+    files = (part for part in named if part.startswith("/") and not part.startswith(DEVICES))
+    path = next(files, "")
     return path, "syslog" in parts
 
 

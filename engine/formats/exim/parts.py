@@ -11,8 +11,10 @@ from engine.formats.exim import lines
 from engine.formats.exim.lines import RetryRecord
 from engine.formats.exim.programs import TRASH, Exim
 from engine.model import Part, State, Task
+from engine.programs.mail_log import run_date
 from engine.store import MAX_PART_BYTES, Gone, Unavailable
 from engine.text.safe import safe_line
+from engine.text.times import format_time
 
 MAX_DOMAINS = 5
 """Domains of a message for which retry records are asked."""
@@ -96,18 +98,24 @@ def ask_retries(exim: Exim, domain: str) -> str:
     return b"\n".join(out).decode("utf-8", "replace") or f"no answer of {program}"
 
 
-def describe_retry(record: RetryRecord) -> str:
-    """The next try of a record, with what it is for and how it is known."""
-    return safe_line(f"{record.next_try} for {record.what} (retry database)")
+def zone_there(exim: Exim) -> float | None:
+    """Seconds by which the times that its programs print are ahead of UTC; None: unknown."""
+    return run_date(exim.prefix, "date", "+%z")
+
+
+def describe_retry(record: RetryRecord, ahead: float | None) -> str:
+    """The next try of a record, with what it is for and how it is known; `ahead` see
+    `zone_there`."""
+    when, text = record.next_try_at, f"{record.next_try} local time there"
+    if when is not None and ahead is not None:
+        text = format_time(when - ahead)
+    return safe_line(f"{text} for {record.what} (retry database)")
 
 
 def _read_retries(exim: Exim, task: Task) -> bytes:
     """What the retry database has for each domain, with the next tries before it."""
     texts = [ask_retries(exim, domain) for domain in domains_of(task)]
-    tries = [
-        f"next try {describe_retry(one)}"
-        for text in texts
-        for one in lines.parse_retries(text)
-        if one.is_for(task.recipients, task.sender)
-    ]
+    found = [one for text in texts for one in lines.parse_retries(text) if one.is_for(task)]
+    ahead = zone_there(exim)
+    tries = [f"next try {describe_retry(one, ahead)}" for one in found]
     return "\n".join((*tries, *texts)).encode("utf-8", "replace")

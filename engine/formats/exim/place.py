@@ -16,7 +16,7 @@ from engine.formats.exim import lines
 from engine.formats.exim.doctor import check_exim
 from engine.formats.exim.facts import SERVER, LastListing, watch_exim
 from engine.formats.exim.log_lines import mail_log, main_log_path
-from engine.formats.exim.parts import ask_retries, describe_retry, domains_of
+from engine.formats.exim.parts import ask_retries, describe_retry, domains_of, zone_there
 from engine.formats.exim.programs import Exim, find_program, open_exim
 from engine.formats.exim.server import EximServer
 from engine.formats.exim.trash_record import TrashRecord
@@ -65,7 +65,7 @@ def find_exim(setup: Setup) -> Exim:
 
 def _log_of(exim: Exim) -> MailLog:
     path, is_syslog = main_log_path(exim.settings.get("log_file_path", ""))
-    if not path and not is_syslog:
+    if not exim.settings.get("log_file_path"):
         path = f"{exim.spool}/log/mainlog"
     return mail_log(path, exim.helpers, is_syslog=is_syslog)
 
@@ -100,7 +100,7 @@ def describe_next_tries(setup: Setup, tasks: Sequence[Task]) -> Mapping[str, str
         for domain in domains:
             if domain not in answers and len(answers) < MAX_RETRY_DOMAINS:
                 answers[domain] = ask_retries(exim, domain)
-        tries = {domain: _next_try(answers.get(domain, ""), task) for domain in domains}
+        tries = {domain: _next_try(exim, answers.get(domain, ""), task) for domain in domains}
         found = [text for text in tries.values() if text]
         without = {domain for domain, text in tries.items() if text == ""}
         is_asked = without >= {one.rpartition("@")[2].lower() for one in task.recipients}
@@ -111,14 +111,13 @@ def describe_next_tries(setup: Setup, tasks: Sequence[Task]) -> Mapping[str, str
 _NO_RETRY = "at the next queue run: no retry time is known"
 
 
-def _next_try(answer: str, task: Task) -> str | None:
-    """The first next try of a message in an answer of exinext; "" if it has none there; None if it
-    is no answer."""
-    records = lines.parse_retries(answer)
-    for record in records:
-        if record.is_for(task.recipients, task.sender):
-            return describe_retry(record)
-    return "" if records or "No retry data found" in answer else None
+def _next_try(exim: Exim, answer: str, task: Task) -> str | None:
+    """The first next try of a message in an answer of exinext; "" if it says that there is none;
+    None if it is no answer, or has only records of others: one may be of what an alias leads to."""
+    for record in lines.parse_retries(answer):
+        if record.is_for(task):
+            return describe_retry(record, zone_there(exim))
+    return "" if "No retry data found" in answer else None
 
 
 def open_store(

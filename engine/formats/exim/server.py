@@ -489,6 +489,8 @@ class EximServer(MailServer):
         """Start a delivery of each message, some at a time. They are never ended. `-M` thaws: so
         each is looked at just before, as it may have waited for minutes."""
 
+        running = set[str]()
+
         def start(ident: str) -> str:
             argv = (*self._exim.words, "-M", ident)
             try:
@@ -499,6 +501,7 @@ class EximServer(MailServer):
             except Unavailable as error:
                 return str(error)
             if end is None:
+                running.add(ident)
                 return ""
             why = self._exim.prefix.why_failed(end)
             return why or (end.last_error or f"status {end.status}" if end.status else "")
@@ -506,7 +509,8 @@ class EximServer(MailServer):
         with ThreadPoolExecutor(DELIVERIES) as pool:
             whys = dict(zip(ids, pool.map(start, ids), strict=True))
         done = {task.id: task.rev for task in olds if not whys[task.id]}
-        return ActResult(done, {ident: why for ident, why in whys.items() if why})
+        notes = {ident: "still delivering" if ident in running else "ended" for ident in done}
+        return ActResult(done, {ident: why for ident, why in whys.items() if why}, notes=notes)
 
     # ---- parts and controls
 

@@ -13,15 +13,15 @@ from engine.model import Edge, Edges, State, Task, TaskWarning, accept_only_now
 from engine.operations.trash import SINCE_KEY
 from engine.store import Control, refuse_all
 from engine.system.run_program import ProgramEnd
+from engine.text.safe import safe_line
 from engine.text.times import describe_limit, format_duration
 
 DAY_SECONDS = 86400.0
 KEPT_SECONDS = DAY_SECONDS
 """Seconds for which a purged message is never deleted."""
 
-NOT_ROOT = "only root may: run spooldeck by sudo, or reach this place by a prefix with sudo -n"
 STOPPED = "Postfix is stopped: postfix start"
-"""Refusals of edges and controls."""
+"""The refusal of attempts."""
 
 FLUSH, FLUSH_SITE = "flush", "flush-site"
 """Names of controls."""
@@ -175,11 +175,12 @@ def make_edges(instance: Instance) -> Edges:
     }
 
 
-def allow_edges(edges: Edges, *, is_root: bool, is_running: bool) -> Edges:
-    """The edges as the rights of the user and the state of Postfix allow them."""
+def allow_edges(edges: Edges, refusal: str, *, is_running: bool) -> Edges:
+    """The edges as the rights of the user (`Instance.refusal`) and the state of Postfix allow
+    them."""
     promote = (State.PENDING, State.PENDING)
-    if not is_root:
-        edges = {**refuse_all(edges, NOT_ROOT), promote: edges[promote]}
+    if refusal:
+        edges = {**refuse_all(edges, refusal), promote: edges[promote]}
     if not is_running:
         edges = {**edges, promote: edges[promote]._replace(refusal=STOPPED)}
     return edges
@@ -242,6 +243,7 @@ class VerbEnd(NamedTuple):
 
 
 _find_lines = re.compile(r"^(?:\S*/)?postsuper: ([0-9A-Za-z]+): ([a-z ]+)$", re.M).findall
+_find_log = re.compile(r"fatal: open logfile '([^']+)': cannot open file").search
 _find_totals = re.compile(r"^(?:\S*/)?postsuper: ([A-Z][a-z -]+): \d+ messages?$", re.M).findall
 
 
@@ -249,6 +251,8 @@ def parse_end(verb: Verb, end: ProgramEnd, why: str = "") -> VerbEnd:
     """Parse what postsuper printed: the lines decide, its status says nothing of a message. `why`
     is why it failed, if it did."""
     text = end.errors.decode("utf-8", "replace")
+    if log := _find_log(text):  # Postfix 3.7, after the first message
+        why = f"postsuper cannot write {safe_line(log[1])} while Postfix is stopped"
     done = {ident for ident, word in _find_lines(text) if word == verb.done}
     is_complete = end.status == 0 and not why and verb.total in _find_totals(text)
     return VerbEnd(done, is_complete, "" if is_complete else why or "it printed no last line")

@@ -49,7 +49,7 @@ def check_instance(
     if server is not None and not why:
         yield from (("rights", finding) for finding in _check_rights(instance, server))
     if counts is not None:
-        yield from _check_counts(counts)
+        yield from _check_counts(counts, can_find=server is not None and server.has_times)
     yield from _check_settings(instance)
     yield "log", check_log(facts.log_of(instance))
     texts = [*facts.space_warnings(instance)]
@@ -120,11 +120,13 @@ def _check_rights(instance: Instance, server: PostfixServer) -> Iterator[Finding
         yield ok("list, look, change, times of files, processes that deliver")
 
 
-def _check_counts(counts: ListingCounts) -> Iterator[tuple[str, Finding]]:
+def _check_counts(counts: ListingCounts, *, can_find: bool) -> Iterator[tuple[str, Finding]]:
     for name in counts.damaged:
         fix = f"postcat shows corrupt/{name[:1]}/{name} or corrupt/{name}; then delete it by hand"
         yield "corrupt", bad(f"corrupt/{name}: a damaged file, never delivered", fix)
-    if not counts.damaged:
+    if not can_find:
+        yield "corrupt", hidden("damaged files are unknown: this user may not find them")
+    elif not counts.damaged:
         yield "corrupt", ok("no damaged file")
     if counts.suspended:
         words = f"destinations not asked now, {facts.describe_suspended(counts)}"

@@ -21,6 +21,7 @@ from engine.formats.postfix.marks import MARGIN_SECONDS, Mark
 from engine.places.place import ServerState, WholeQueueFigures
 from engine.programs.mail_log import MailLog
 from engine.programs.server_watch import (
+    TAIL_BYTES,
     LastCounts,
     LogEnd,
     ServerProcess,
@@ -239,18 +240,21 @@ def _pronoun(number: int) -> str:
 
 
 def due_log_end(instance: Instance, counts: ListingCounts | None, now: float) -> LogEnd:
-    """The last line of the queue manager, if mail is due for so long that there must be one."""
+    """The last line of the queue manager, if mail is due for so long that there must be one; else
+    only whether the log can be read."""
+    if not log_of(instance).paths:
+        return LogEnd()  # the output of a container
     limit = SILENT_SECONDS + instance.seconds("queue_run_delay")
     if counts is None or counts.oldest_due is None or now - counts.oldest_due <= limit:
-        return LogEnd()
+        return LogEnd(problem=log_end(instance, 1).problem)
     return log_end(instance)
 
 
-def log_end(instance: Instance) -> LogEnd:
-    """The end of its log, with the last line of the queue manager."""
+def log_end(instance: Instance, most: int = TAIL_BYTES) -> LogEnd:
+    """The last bytes of its log, with the last line of the queue manager."""
     log = log_of(instance)
     plain = log._replace(prefix=instance.prefix.plain)
-    return read_log_end(plain, f"{instance.settings['syslog_name']}/qmgr")
+    return read_log_end(plain, f"{instance.settings['syslog_name']}/qmgr", most)
 
 
 def silence_warnings(end: LogEnd, now: float) -> Iterator[str]:
@@ -266,7 +270,7 @@ def silence_warnings(end: LogEnd, now: float) -> Iterator[str]:
 def setting_warnings(instance: Instance) -> Iterator[str]:
     """Settings by which mail stays in the queue."""
     if instance.settings["soft_bounce"] == "yes":
-        yield "soft_bounce = yes: mail that failed for good stays, tried again"
+        yield "soft_bounce = yes: mail that failed for good is tried again"
     if names := instance.settings["defer_transports"]:
         yield f"defer_transports = {safe_line(names)}: not tried until a flush"
 

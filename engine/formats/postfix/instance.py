@@ -62,6 +62,16 @@ class Instance(NamedTuple):
     """Number of the device of its queue, as stat(2) has it; None if unknown."""
     can_find: bool = True
     """False if a rule of sudo does not allow `find_words`."""
+    sudo: str = ""
+    """The command with sudo that may do more; "" for root, and behind a prefix."""
+
+    @property
+    def refusal(self) -> str:
+        """Why its user may change nothing, and what would allow it; "" for root."""
+        if self.uid in (0, None):
+            return ""
+        more = self.sudo or "end its prefix with sudo -n; doctor prints the rule of sudo"
+        return f"only root may do this: {more}"
 
     @property
     def is_local(self) -> bool:
@@ -76,8 +86,10 @@ class Instance(NamedTuple):
     @property
     def find_words(self) -> list[str]:
         """Prints time of the next attempt, time of change, mode and path of each file that waits,
-        is on hold or damaged. A rule of sudo names them exactly, so they have no backslash."""
-        folders = [f"{self.queue_folder}/{name}" for name in ("deferred", "hold", "corrupt")]
+        is active, on hold or damaged. A rule of sudo names them exactly, so they have no
+        backslash."""
+        names = ("incoming", "active", "deferred", "hold", "corrupt")
+        folders = [f"{self.queue_folder}/{name}" for name in names]
         return ["find", *folders, "-type", "f", "-printf", "%T@_%C@_%m_", "-print"]
 
     @property

@@ -6,7 +6,14 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from engine.programs.mail_log import JOURNAL, MAIL_LOGS, MailEvent, MailEventKind, MailLog
+from engine.programs.mail_log import (
+    DEVICES,
+    JOURNAL,
+    MAIL_LOGS,
+    MailEvent,
+    MailEventKind,
+    MailLog,
+)
 from engine.programs.prefix import HERE, Prefix
 
 is_id = re.compile(
@@ -62,8 +69,9 @@ _POSTSUPER = {
 
 def mail_log(maillog_file: str, syslog_name: str = "postfix", prefix: Prefix = HERE) -> MailLog:
     """The log of one instance: `maillog_file`, or what syslog writes if that is empty."""
+    named = () if maillog_file.startswith(DEVICES) else (maillog_file,)
     return MailLog(
-        paths=(maillog_file,) if maillog_file else MAIL_LOGS,
+        paths=named if maillog_file else MAIL_LOGS,
         parse=partial(parse, syslog_name),
         is_id=lambda word: is_id(word) is not None,
         facts=re.compile(_FACTS),

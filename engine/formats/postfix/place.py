@@ -40,7 +40,10 @@ def find_instance(setup: Setup) -> Instance:
     Raises:
         Unavailable: see `instance.open_instance`.
     """
-    return open_instance(path_of(setup.address), prefix_of(setup.config, setup.address))
+    instance = open_instance(path_of(setup.address), prefix_of(setup.config, setup.address))
+    if not instance.is_local or not instance.uid:
+        return instance
+    return instance._replace(sudo=setup.sudo_command("root"))
 
 
 def open_store(setup: Setup) -> MailStore:

@@ -77,6 +77,8 @@ _INODE_DIGITS = "0123456789BCDFGHJKLMNPQRSTVWXYZbcdfghjklmnpqrstvwxyz"
 
 _HEADS = {name: b'{"queue_name": "%b"' % name for name in (b"active", b"deferred", b"hold")}
 """How a record of these queues begins."""
+_TIMED = {name: _HEADS[name] for name in (b"deferred", b"hold")}
+"""Of the queues whose records have the times of their files."""
 
 
 def inode_of(ident: str) -> int | None:
@@ -134,9 +136,8 @@ class PostfixServer(MailServer):
         self._set_edges()
 
     def _set_edges(self) -> None:
-        is_root = self.instance.uid in (0, None)
         edges = acts.make_edges(self.instance)
-        self.edges = acts.allow_edges(edges, is_root=is_root, is_running=self.is_running)
+        self.edges = acts.allow_edges(edges, self.instance.refusal, is_running=self.is_running)
         self.controls: Mapping[str, Control] = acts.make_controls(
             self.instance, is_running=self.is_running
         )
@@ -173,7 +174,7 @@ class PostfixServer(MailServer):
         problems, dues, timed = list[Problem](), list[bytes](), set[str]()
         for ident, times, queue in self._find_times(self._found()):
             record = records.get(ident)
-            if record is not None and record.startswith(_HEADS.get(queue, b"?")):
+            if record is not None and record.startswith(_TIMED.get(queue, b"?")):
                 timed.add(ident)
                 if queue == b"deferred":
                     dues.append(times)
@@ -218,8 +219,8 @@ class PostfixServer(MailServer):
         return problems
 
     def _start_find(self) -> Callable[[], list[bytes]]:
-        """Start find(1) for the files that wait, are on hold or damaged, beside the listing. Call
-        what is returned to wait for its lines."""
+        """Start find(1) for the files of the queue, beside the listing. Call what is returned to
+        wait for its lines."""
         found, is_known = list[bytes](), threading.Event()
 
         def find() -> None:
@@ -609,7 +610,7 @@ class PostfixServer(MailServer):
             if isinstance(answer, Problem):
                 raise Unavailable(answer.what)
         if not self.can_look:
-            raise Unavailable(f"postcat is not allowed: {acts.NOT_ROOT}")
+            raise Unavailable(f"postcat is not allowed: {self.instance.refusal}")
         raise Gone(f"{task.id}: not in {queue_of(task)} any more")
 
     @override

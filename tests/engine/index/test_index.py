@@ -109,6 +109,14 @@ def test_a_task_comes_back_as_it_was(writer: Writer, reader: Reader) -> None:
     assert [task.id for task in all_of(reader, Query())] == ["an id", "b?", "task-000001"]
 
 
+def test_a_sender_that_cannot_be_stored_hides_no_other(writer: Writer, reader: Reader) -> None:
+    """A lone surrogate in the first mails is a question mark, and all senders can be counted."""
+    writer.add_scanned([a_task(1, sender="a\ud800@b"), a_task(2, sender="ann@a.example")])
+
+    assert reader.has_mail()
+    assert [task.sender for task in all_of(reader, Query())] == ["a?@b", "ann@a.example"]
+
+
 def test_only_the_first_of_very_many_recipients_are_searched(
     writer: Writer, reader: Reader
 ) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 import pytest
 
@@ -12,8 +15,10 @@ from engine.formats.exim import log_lines as exim
 from engine.formats.postfix import log_lines as postfix
 from engine.programs import mail_log
 from engine.programs.mail_log import MailFacts, OpenMailLog
+from engine.programs.mail_trail import find_trail
 from engine.programs.prefix import Prefix
 from tests.engine.task_builders import GOLDEN
+from tests.programs import a_script
 
 A, B = "1xX5UE-0003Hr-2I", "1xX5UE-0003IA-34"
 
@@ -170,6 +175,15 @@ def test_the_first_path_with_a_file_is_opened_with_its_rotated_files(tmp_path: P
     opened.close()
 
 
+def test_the_output_of_a_container_is_no_log() -> None:
+    """To read /dev/stdout there would wait for ever: it is said that there is no file."""
+    log = postfix.mail_log("/dev/stdout", prefix=Prefix("box", ("env",)))
+    facts = MailFacts(log)
+
+    assert facts.read_on() == frozenset()
+    assert [*facts.problems] == [*find_trail(log, "u@x").problems] == [mail_log.NO_LOG]
+
+
 def test_the_log_behind_a_prefix_is_copied(tmp_path: Path) -> None:
     """It is read by `ls`, `tail` and `cat` there, with its rotated files, and closed files leave
     nothing behind."""
@@ -188,6 +202,74 @@ def test_the_log_behind_a_prefix_is_copied(tmp_path: Path) -> None:
     opened.close()
     facts.close()
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("variable", "ahead"), [("TZ=JST-9", 9), ("TZ=EST5", -5), ("LC_ALL=C", None)]
+)
+@pytest.mark.parametrize("head", ["2026-11-27 23:36:00", "Nov 27 23:36:00 mx exim[7]:"])
+def test_times_without_a_zone_are_of_the_zone_there(
+    tmp_path: Path, variable: str, ahead: float | None, head: str
+) -> None:
+    """Its date(1) has it; our own variable, which a prefix may pass on, is not of that host."""
+    path = tmp_path / "mainlog"
+    path.write_text(f"{head} {A} == u@x R=r T=t defer (111): no\n")
+    offset = time.localtime(path.stat().st_mtime).tm_gmtoff / 3600 if ahead is None else ahead
+    log = exim.mail_log(str(path), Prefix("box", ("env", variable)))
+    opened, facts = OpenMailLog(log), MailFacts(log)
+    facts.read_on()
+
+    last, (file,) = facts.reason(A), opened.files
+    utc = file.first_time()
+
+    assert utc is not None and last is not None and last.when == utc
+    there = time.strftime("%d %H:%M:%S", time.gmtime(utc + offset * 3600))
+    assert (there, opened.problems) == ("27 23:36:00", [])
+    (event,) = find_trail(log, "u@x").events
+    assert event.event.when == utc
+    opened.close()
+
+
+def test_an_unknown_zone_is_said(tmp_path: Path) -> None:
+    """Without date(1) there, a trail says so, and a reason has no time."""
+    path = tmp_path / "mainlog"
+    path.write_bytes(lines(f"{A} == u@x R=r T=t defer (111): no"))
+    script = a_script(tmp_path / "box", 'case "$*" in *date*) exit 1;; esac; exec "$@"')
+    log = exim.mail_log(str(path), Prefix("box", (script,)))
+    facts = MailFacts(log)
+    facts.read_on()
+
+    last = facts.reason(A)
+
+    assert last is not None and (last.text, last.when) == ("no", None)
+    assert find_trail(log, "u@x").problems == (f"{path}: {mail_log.NO_ZONE}",)
+
+
+def test_a_copy_that_cannot_be_written_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files that were copied before are searched; an error of our own closes all of them."""
+    path, opened = tmp_path / "mainlog", {*Path("/proc/self/fd").iterdir()}
+    path.write_bytes(lines("new"))
+    (tmp_path / "mainlog.1").write_bytes(lines("old"))
+    log = exim.mail_log(str(path), Prefix("box", ("env",)))
+    errors: list[Exception | None] = [None, OSError(28, "no space")]
+
+    def fail() -> IO[bytes]:
+        if error := errors.pop(0):
+            raise error
+        return TemporaryFile()
+
+    monkeypatch.setattr("engine.programs.mail_log.TemporaryFile", fail)
+    copied = OpenMailLog(log)
+
+    assert len(copied.files) == 1
+    assert copied.problems == [f"{path}.1: not copied: no space"]
+    copied.close()
+    errors[:] = [None, RuntimeError()]
+    with pytest.raises(RuntimeError):
+        OpenMailLog(log)
+    assert {*Path("/proc/self/fd").iterdir()} == opened
 
 
 def test_a_prefix_that_does_not_work_is_a_problem() -> None:

@@ -52,10 +52,12 @@ class FakeServer(MailServer):
         )
         """What an act prints, of what it has done."""
         self.before_act: Callable[[], None] = lambda: None
+        self.before_list: Callable[[], None] = lambda: None
 
     @override
     def list_mails(self) -> Iterator[ListedMail | Problem]:
         self.calls.append("list")
+        self.before_list()
         for ident in sorted(self.mails, reverse=True):
             if ident not in self.hidden:
                 yield ListedMail(ident, " ".join(self.mails[ident]).encode())
@@ -223,15 +225,8 @@ def test_a_message_that_a_look_misses_is_looked_for_in_a_listing() -> None:
 
 def test_no_listing_is_run_before_its_time() -> None:
     """Listings cost the server at most 5 % of its time: until then, a row stays as it is."""
-    clock = Clock()
-
-    class Slow(FakeServer):
-        @override
-        def list_mails(self) -> Iterator[ListedMail | Problem]:
-            clock.wait(2.0)
-            yield from super().list_mails()
-
-    server = Slow(3)
+    clock, server = Clock(), FakeServer(3)
+    server.before_list = lambda: clock.wait(2.0)
     store = opened(server, clock)
     assert len(tasks(store)) == 3
     assert store.changes.scan_cost * 4 == COST_FACTOR * 2.0
@@ -441,6 +436,7 @@ def test_after_an_unknown_end_all_are_looked_at_again(reached: bool) -> None:
     outcomes = list(store.swap_all(moves))
     assert [type(outcome.error) for outcome in outcomes] == [type(None), Unavailable, Gone]
     assert outcomes[0].rev == "1.hold.a"
+    assert outcomes[0].note == "done, as another look shows: connection lost"
     assert str(outcomes[1].error) == "unchanged: connection lost"
     assert sum(call.startswith("act") for call in server.calls) == 1
 
@@ -492,17 +488,25 @@ def test_a_deletion_whose_end_is_unknown_is_done_if_the_message_is_gone() -> Non
 
 
 def test_names_of_states_and_samples_are_counted_from_one_listing() -> None:
-    """A word shows all tasks of its state; a sample has some of each."""
+    """A word shows all tasks of its state; a sample is all of a listing, and the trash is measured
+    by the same one."""
     server = FakeServer(9)
+    server.problems = [Problem("corrupt/M0009", "damaged")]
     for ident in ("M0001", "M0002"):
         server.mails[ident][0] = "trash"
-    store = opened(server)
+    clock = Clock()
+    server.before_list = lambda: clock.wait(1.0)
+    store = opened(server, clock)
     assert [task.id for task in tasks(store, "trash")] == ["M0001", "M0002"]
+    counts, words, some, is_whole = store.sample(1)
+    assert (counts, words, is_whole) == ({P: 7, H: 0, T: 2}, {}, True)
+    names = {one.where if isinstance(one, Problem) else one.id for one in some}
+    assert names == {*server.mails, "corrupt/M0009"}
     assert store.trash_bytes() == 20
-    counts, words, some = store.sample(1)
-    assert (counts, words) == ({P: 7, H: 0, T: 2}, {})
-    assert {task.state for task in some if isinstance(task, Task)} == {P, T}
-    assert server.calls == ["list"] * 3
+    assert server.calls == ["list"] * 2
+    clock.wait(COST_FACTOR)
+    del server.mails["M0001"]
+    assert store.trash_bytes() == 10
 
 
 def test_controls_and_parts_are_those_of_the_server() -> None:

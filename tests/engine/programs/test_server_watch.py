@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from engine.programs.mail_log import MailLog
+from engine.programs.mail_log import NO_LOG, MailLog
 from engine.programs.prefix import HERE, Prefix
 from engine.programs.server_watch import (
     FAR_SECONDS,
@@ -24,6 +24,7 @@ from engine.programs.server_watch import (
     find_process,
     read_log_end,
 )
+from tests.programs import a_script
 
 MISSING = Prefix("gone", ("/nonexistent/program",))
 
@@ -123,4 +124,19 @@ def test_the_end_of_a_log(tmp_path: Path) -> None:
     assert read_log_end(_log(tmp_path / "none"), "mta/q").problem.endswith(
         "No such file or directory"
     )
-    assert read_log_end(_log(path)._replace(paths=()), "mta/q").problem == "no log is known"
+    assert read_log_end(_log(path)._replace(paths=()), "mta/q").problem == NO_LOG
+
+
+@pytest.mark.parametrize("zone", ["TZ=JST-9", "TZ=EST5"])
+def test_the_end_of_a_log_of_another_zone(tmp_path: Path, zone: str) -> None:
+    """Its times are those of the host there; of an unknown zone, nothing is known."""
+    path = tmp_path / "log"
+    path.write_text("Jan  7 12:00:00 mx1 mta/q[7]: a\n" * 2)
+    script = a_script(tmp_path / "box", 'case "$*" in *date*) exit 1;; esac; exec "$@"')
+
+    end = read_log_end(_log(path, Prefix("box", ("env", zone))), "mta/q")
+
+    assert end.last == end.since and end.last is not None
+    hours = {"TZ=JST-9": "03:00", "TZ=EST5": "17:00"}
+    assert time.strftime("%m-%d %H:%M", time.gmtime(end.last)) == f"01-07 {hours[zone]}"
+    assert read_log_end(_log(path, Prefix("box", (script,))), "mta/q") == LogEnd()

@@ -330,7 +330,7 @@ async def test_a_replay_of_requests_is_shown_as_such(place: Place, exact: bool) 
         assert work.report is not None
         work.report = work.report._replace(is_exact=exact)
         shown = words(view.head_lines(view.operation_view(work, {}, NOW), 80))
-    assert ("sent as a request: the server decides" in shown) is not exact
+    assert ("asked for 4; the server decides" in shown) is not exact
 
 
 def test_the_rest_stays_in_the_state_of_its_plan() -> None:

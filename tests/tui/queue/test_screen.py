@@ -479,6 +479,12 @@ async def test_a_grey_key_says_why() -> None:
         assert operator.console.screen is operator.queue
 
 
+async def test_the_age_of_the_last_listing_is_shown() -> None:
+    """Where tasks are listed from time to time, the second line says how old they are."""
+    async with a_list(server="Postfix", lock=None, listed_at=lambda: NOW - 34) as operator:
+        await operator.sees("Postfix delivers", "listed 34s ago")
+
+
 async def test_a_barred_task_has_grey_keys_and_stays() -> None:
     """Keys for a task that the store bars are grey with the reason, in list and task; for several
     tasks the plan counts it. Where changes are only requested, plan and result say so."""
@@ -509,7 +515,7 @@ async def test_a_barred_task_has_grey_keys_and_stays() -> None:
         await operator.opens(PlanScreen, "H")
         await operator.sees("1 excluded: its parent runs", "sent as a request: the server decides")
         await operator.press("1", "1")
-        await operator.sees("11 held", "1 excluded", "sent as a request: the server decides")
+        await operator.sees("11 held", "1 excluded", "asked for 11; the server decides")
         assert operator.states[guarded_id] is State.DEAD
 
 

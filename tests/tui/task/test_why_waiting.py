@@ -374,7 +374,7 @@ async def test_dead_held_and_purged_tasks_have_their_reason(root: Path) -> None:
             "held by an operator until released; backoff until 09:43:08Z (in 1m)"
         )
         await off(swapped, root, task, verbs.purge)
-        assert await why(task) == ("purged by an operator: workers ignore it; it can be restored")
+        assert await why(task) == ("purged by an operator: not taken until restored")
 
 
 async def test_missing_logs_are_named(tmp_path: Path) -> None:

@@ -215,7 +215,8 @@ def summarize_tasks(
     destinations: dict[str, DestinationTasks] = {}
     known_tasks: set[tuple[str, State]] = set()
     some = None if exact else store.sample(ORDERED_SAMPLE_TASKS)
-    if some and (some.words is None or sum(some.counts.values()) <= most):
+    is_whole = some is not None and some.is_whole
+    if some and not is_whole and (some.words is None or sum(some.counts.values()) <= most):
         some = None
     for scanned in show_progress(some.tasks if some else store.scan(), "tasks read"):
         if isinstance(scanned, Problem):
@@ -239,7 +240,7 @@ def summarize_tasks(
                 due_kinds.setdefault(scanned.kind, []).append(scanned.created)
         elif scanned.state is State.DEAD and (when := died_at(scanned)) is not None:
             died.append(when)
-    read = len(known_tasks) if some else None
+    read = len(known_tasks) if some and not is_whole else None
     if some:
         counts |= some.counts
         words = Counter(some.words)
@@ -257,7 +258,7 @@ def summarize_tasks(
         trash_bytes=store.trash_bytes(),
         largest_share=find_largest(senders, accounts),
         refusals=frozenset(edge.refusal for edge in store.edges.values()),
-        destinations=None if some else CountedTasks(destinations),
+        destinations=None if read is not None else CountedTasks(destinations),
     )
 
 

@@ -84,8 +84,8 @@ async def _wait_for_scan(session: PlaceSession) -> None:
                 change = await session.inspector.wait_for_change(change.generation)
             except Unavailable:
                 return
-    if not session.has_readings:
-        await session.wait_for_readings()
+    while not session.has_readings or session.readings.listed_at != session.place.listed_at():
+        await session.wait_for_readings()  # warnings may count what the listing has shown
     with suppress(Unavailable):  # the readings have the reason
         await session.count_lost_mails()
 

@@ -12,15 +12,16 @@ from engine.formats.exim.place import check_place, find_exim
 from engine.formats.exim.programs import Exim
 from engine.model import State
 from engine.places.place import WholeQueueFigures
+from engine.programs.prefix import Prefix
 from tests.engine.formats.exim.exim_places import open_by, setup_of, tasks_of
-from tests.exim_server import EximServer
+from tests.exim_server import EximServer, Sink
 from tests.programs import a_script
 
 
 def figures_of(exim: EximServer, state: Path, counts: QueueCounts | None) -> WholeQueueFigures:
     """The facts of this moment."""
     place = find_exim(setup_of(exim, state))
-    return facts.describe_facts(place, facts.read_host(place), counts)
+    return facts.describe_facts(place, facts.read_host(place, counts), counts)
 
 
 def test_no_daemon_is_a_warning(exim: EximServer, state: Path) -> None:
@@ -50,6 +51,27 @@ def test_a_daemon_is_found_without_its_pid_file(exim: EximServer, state: Path) -
     assert server is not None and server.pid == pid
 
 
+def test_without_root_a_daemon_without_its_pid_file_is_unknown(
+    exim: EximServer, state: Path
+) -> None:
+    """A user of `admin_groups` may change mail, but not see which program a process runs: that is
+    no proof that no daemon does. Its PID file proves that it runs."""
+    exim.configure("admin_groups = staff\n")
+    pid, setup = exim.start(), setup_of(exim, state)
+    user = ("setpriv", "--reuid=65534", "--regid=65534", "--groups=staff")
+    setup = setup._replace(config=setup.config._replace(via={"jail": (*exim.prefix, *user)}))
+    place = find_exim(setup)
+    assert (place.refusal, place.list_refusal) == ("", "")
+    assert facts.server_state(facts.find_daemon(place)).pid == pid
+
+    (exim.spool / "exim.pid").unlink()
+
+    server = facts.server_state(facts.find_daemon(place))
+    assert (server.is_running, server.why) == (None, "its processes cannot be read")
+    by_root = facts.find_daemon(find_exim(setup_of(exim, state)))
+    assert facts.server_state(by_root).pid == pid
+
+
 def test_settings_and_logs_are_warnings(exim: EximServer, state: Path) -> None:
     """queue_only, a load limit, the panic log and too little space are warnings."""
     exim.configure("queue_only\nqueue_only_load = 0\ncheck_spool_space = 4000000G\n")
@@ -63,6 +85,31 @@ def test_settings_and_logs_are_warnings(exim: EximServer, state: Path) -> None:
     (panic,) = (one for one in warnings if "paniclog is not empty" in one)
     assert "last" in panic and "\x1b" not in panic
     assert any("Exim takes no mail" in one for one in warnings)
+
+
+def test_hosts_in_trouble_are_named(exim: EximServer, state: Path) -> None:
+    """A host that cannot be reached, and a domain whose addresses are refused for now, are named
+    while mail waits; without the right to the database that is unknown."""
+    shut, grey = Sink("127.0.0.4"), Sink("127.0.0.5", "450 4.7.1 greylisted")
+    exim.configure(sinks=[("shut.example.test", shut), ("grey.example.test", grey)])
+    counts = QueueCounts(waiting=2)
+    assert dict(figures_of(exim, state, counts).rows)["hosts"] == "none"
+    shut.close()
+    for domain in ("shut", "grey"):
+        (ident,) = exim.submit(recipients=[f"a@{domain}.example.test"])
+        exim.run("-M", ident)
+
+    figures = figures_of(exim, state, counts)
+
+    row = dict(figures.rows)["hosts"]
+    assert row in figures.warnings
+    assert row.startswith("2 hosts in trouble: ") and "; next try in " in row
+    assert "127.0.0.4" in row and "grey.example.test" in row
+    assert "hosts" not in dict(figures_of(exim, state, QueueCounts()).rows)
+    place = find_exim(setup_of(exim, state))
+    user = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+    other = place._replace(prefix=Prefix("jail", (*exim.prefix, *user)))
+    assert "Permission denied" in facts.read_hosts(other)[0]
 
 
 def test_a_listing_is_counted(exim: EximServer, state: Path) -> None:
@@ -84,8 +131,8 @@ def test_a_listing_is_counted(exim: EximServer, state: Path) -> None:
     )
     warnings = figures_of(exim, state, counts).warnings
     assert any("1 message frozen" in one for one in warnings)
-    assert any("2 frozen messages cancelled or thawed by Exim" in one for one in warnings)
-    assert any("1 message in the trash queue moved by hand" in one for one in warnings)
+    assert "2 frozen, ended by Exim within 24h: X to its trash queue" in warnings
+    assert "1 in the trash queue moved by hand: never deleted" in warnings
 
 
 def test_counts_of_records() -> None:
@@ -141,11 +188,26 @@ def test_a_queue_runner_that_stopped_is_a_warning(
     place = find_exim(setup_of(exim, state))._replace(refusal="")
     written = exim.log.stat().st_mtime
 
-    texts = [*facts.queue_run_warnings(place, 1800.0, written)]
+    texts = [*facts.log_warnings(place, 1800.0, written)]
 
     assert [one.partition(",")[0] for one in texts] == [warning] * bool(warning)
-    silent = [*facts.queue_run_warnings(place, 1800.0, written + 7200)]
+    silent = [*facts.log_warnings(place, 1800.0, written + 7200)]
     assert bool(silent) is bool(log)
+
+
+def test_a_log_that_cannot_be_read_is_a_warning(exim: EximServer, state: Path) -> None:
+    """With the reason; the output of a container is not read, which would wait for ever."""
+    exim.submit()
+    place = find_exim(setup_of(exim, state))
+    user = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+    other = place._replace(helpers=Prefix("jail", (*exim.prefix, *user)))
+    container = place._replace(settings={**place.settings, "log_file_path": "/dev/stdout"})
+
+    assert [*facts.log_warnings(place, None, 0.0)] == []
+    (warning,) = facts.log_warnings(other, 1800.0, 0.0)
+    assert warning.startswith("log unreadable: tail: ") and "Permission denied" in warning
+    assert [*facts.log_warnings(container, None, 0.0)] == []
+    assert container.log_paths("panic") == ()
 
 
 def test_an_exim_without_named_queues_purges_nothing(

@@ -71,7 +71,8 @@ def test_a_private_configuration_is_used(exim: EximServer, state: Path) -> None:
 
 
 def test_the_next_try_is_that_of_the_retry_database(exim: EximServer, state: Path) -> None:
-    """A deferred message has the next try of its address or host; others have none."""
+    """A deferred message has the next try of its address or host, in UTC also if another zone is
+    printed; others have none."""
     sink = Sink("127.0.0.3", "450 4.2.0 Greylisted")
     exim.configure(sinks=[("grey.example.test", sink)])
     (tried,) = exim.submit(recipients=["a@grey.example.test"], deliver=True)
@@ -85,6 +86,11 @@ def test_the_next_try_is_that_of_the_retry_database(exim: EximServer, state: Pat
     texts = FORMAT.describe_next_tries(setup, [*tasks.values()], 0.0)
 
     assert "a@grey.example.test" in texts[tried] and "(retry database)" in texts[tried]
+    for zone in ("TZ=JST-9", "TZ=EST5"):
+        far = setup._replace(
+            config=setup.config._replace(via={"jail": (*exim.prefix, "env", zone)})
+        )
+        assert FORMAT.describe_next_tries(far, [tasks[tried]], 0.0)[tried] == texts[tried]
     assert texts[untried] == "at the next queue run: no retry time is known"
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from engine.formats.exim import lines
 from engine.formats.exim.lines import DamagedMail, QueuedMail, RetryRecord, SpoolLock
+from engine.model import State, Task
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -280,18 +281,56 @@ def test_retry_records() -> None:
         "27-Nov-2026 23:36:15",
         next_try="27-Nov-2026 23:38:15",
     )
-    assert record.is_for(["any@x.test"], "eve@x.test")
+    assert record.is_for(_mail("any@x.test"))
 
 
-def test_a_retry_record_of_an_address_delays_only_its_mail() -> None:
-    """Mail of another sender or to another address of the domain is not delayed by it."""
-    text = "Route: Ann@x.test:<bob@y.test> error -44: H=127.0.0.9 [127.0.0.9]: 450 later\n"
+def _mail(*recipients: str, sender: str = "eve@x.test") -> Task:
+    return Task(
+        "1xX5UI-0003P1-0V", "mail", State.PENDING, 0.0, sender=sender, recipients=recipients
+    )
 
-    (record,) = lines.parse_retries(text)
 
-    assert record.is_for(["eve@x.test", "ann@x.test"], "bob@y.test")
-    assert not record.is_for(["eve@x.test"], "bob@y.test")
-    assert not record.is_for(["ann@x.test"], "<>")
+@pytest.mark.parametrize(
+    ("what", "task", "delays"),
+    [
+        ("Route: Ann@x.test:<bob@y.test>", _mail("a@x.test", "ann@x.test", sender="bob@y.test"), 1),
+        ("Route: Ann@x.test:<bob@y.test>", _mail("eve@x.test", sender="bob@y.test"), 0),
+        ("Route: Ann@x.test:<bob@y.test>", _mail("ann@x.test", sender="<>"), 0),
+        ("Transport: bob@x.test", _mail("bob@x.test"), 1),
+        ("Transport: bob@x.test", _mail("ann@x.test"), 0),
+        ("Route: x.test", _mail("ann@x.test"), 1),
+        ("Route: myx.test", _mail("ann@x.test"), 0),
+        ("Transport: mx.x.test [192.0.2.1]:25 1xX5UI-0003P1-0V", _mail("ann@x.test"), 1),
+        ("Transport: mx.x.test [192.0.2.1]:25 1xX5UI-0003P1-0W", _mail("ann@x.test"), 0),
+    ],
+)
+def test_a_retry_record_delays_the_mail_that_it_names(what: str, task: Task, delays: int) -> None:
+    """Of an address, of a domain, or one message; `exinext` finds others by parts of a name."""
+    (record,) = lines.parse_retries(f"{what} error -44: H=127.0.0.9 [127.0.0.9]: 450 later\n")
+
+    assert record.is_for(task) == bool(delays)
+
+
+def test_the_dump_of_the_retry_database() -> None:
+    """Each record has its host, or the domain of its address; other lines are none."""
+    times = b"27-Nov-2026 23:36:15  27-Nov-2026 23:40:15  27-Nov-2026 23:42:15"
+    dump = [
+        b"  T:mx.far.test:192.0.2.7:25:1xX5UE-0003IA-34 111 77 Connection refused",
+        times + b" ",
+        b'  R:"a b"@grey.test:<n@s.test> -44 12865 H=mx [192.0.2.8]: 450 try: later',
+        times + b" *",
+        b"  R:down.test -1 0 no answer",
+        b"garbage \xff",
+        times,
+    ]
+
+    records = [*lines.parse_retry_dump(dump)]
+
+    assert [(one.what, one.next_try) for one in records] == [
+        ("mx.far.test", "27-Nov-2026 23:42:15"),
+        ("grey.test", "27-Nov-2026 23:42:15"),
+    ]
+    assert records[0].error == "Connection refused"
 
 
 def test_locks_of_deliveries() -> None:

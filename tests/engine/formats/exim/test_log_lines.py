@@ -129,6 +129,7 @@ def test_other_lines_are_no_events(text: str) -> None:
         ("syslog : /var/log/exim_%slog", ("/var/log/exim_mainlog", True)),
         ("/var/log/exim/%slog-%D", ("/var/log/exim/mainlog", False)),
         ("", ("", False)),
+        ("/dev/stdout", ("", False)),
     ],
 )
 def test_the_main_log_is_named_by_the_setting(value: str, expected: tuple[str, bool]) -> None:

@@ -51,7 +51,7 @@ def test_queue_runs_that_are_not_logged_are_not_missed(selector: str, is_logged:
 
     assert exim.has_queue_run_log is is_logged
     if not is_logged:
-        assert [*facts.queue_run_warnings(exim, 1.0, 1e12)] == []
+        assert [*facts.log_warnings(exim, 1.0, 1e12)] == []
 
 
 @pytest.mark.parametrize(("mode", "folder_mode"), [(0o664, 0o755), (0o644, 0o775)])

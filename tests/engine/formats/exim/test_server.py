@@ -30,6 +30,7 @@ from tests.engine.formats.exim.exim_places import (
 )
 from tests.exim_server import EximServer, Sink, wait_until
 from tests.programs import a_script
+from tui.plan.plan_lines import requests_text, result_lines
 
 
 @pytest.fixture
@@ -370,15 +371,26 @@ def test_what_was_moved_again_by_hand_is_kept(
         assert tasks_of(store)[ident].extra["moved by"] != "spooldeck"
 
 
-def test_promote_delivers_once(exim: EximServer, state: Path, journal: Journal) -> None:
-    """A delivery that was started goes on when the store is closed, with its log line."""
+@pytest.mark.parametrize(("seconds", "note"), [(60.0, "ended"), (0.0, "still delivering")])
+def test_promote_delivers_once(
+    exim: EximServer,
+    state: Path,
+    journal: Journal,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    note: str,
+) -> None:
+    """A delivery that was started goes on when the store is closed, with its log line; the result
+    says whether it had ended."""
+    monkeypatch.setattr("engine.formats.exim.server.DELIVERY_SECONDS", seconds)
     sink = Sink("127.0.0.2", is_slow=True)
     exim.configure(sinks=[("ok.example.test", sink)])
     (ident,) = exim.submit(recipients=["x@ok.example.test"])
     sink.release()
     with opened(exim, state) as store:
         report = apply(store, journal, "promote", tasks_of(store))
-    assert (report.done, report.is_exact) == ((ident,), False)
+    assert (report.done, report.is_exact, report.notes) == ((ident,), False, {note: 1})
+    assert requests_text(report) == f"asked for 1: 1 {note}"
     wait_until(lambda: exim.ids() == [])
     assert len(sink.bodies) == 1
     assert exim.log_lines(f"{ident} => x@ok.example.test")
@@ -494,6 +506,8 @@ def test_a_lost_connection_is_looked_at_again(
 
     assert report.accounted == 5
     assert {*report.done} == {*ids}
+    text = "".join(run[0] for line in result_lines(report, 100) for run in line)
+    assert "5 done, as another look shows: connection lost" in text
     assert exim.ids("spooldeck-trash") == ids
 
 
@@ -572,7 +586,7 @@ def test_sudo_is_not_asked_for_what_it_refuses(
         assert len(apply(store, journal, "hold", tasks_of(store)).done) == 2
         assert len(apply(store, journal, "purge", tasks_of(store)).done) == 2
         assert states_of(store) == {State.TRASH: 2}
-        daemon = read_host(find_exim(setup)).daemon
+        daemon = read_host(find_exim(setup), None).daemon
         assert (daemon.pids, daemon.is_known) == ((), False), "root's processes cannot be read"
         assert "it does not allow" in str([*check_place(setup)])
         assert not refused.exists(), refused.read_text()

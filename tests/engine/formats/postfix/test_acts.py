@@ -17,6 +17,7 @@ from engine.operations import plans
 from engine.operations.trash import SINCE_KEY
 from engine.programs.prefix import HERE
 from engine.system.run_program import ProgramEnd
+from engine.verbs import VERBS, edges_of
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -72,7 +73,7 @@ def test_the_first_line_counts_though_the_program_fails() -> None:
     )
     end = parse_end(HOLD, ProgramEnd(1, errors, 1.0), "Permission denied")
     assert (end.done, end.is_complete) == ({"33C402DA0A9"}, False)
-    assert "Permission denied" in end.why
+    assert end.why == "postsuper cannot write /var/log/mail.log while Postfix is stopped"
     assert not parse_end(
         HOLD, ProgramEnd(0, errors, 1.0, limit="not ended after 120 s")
     ).is_complete
@@ -203,19 +204,25 @@ def test_attempts_are_asked_for_few_messages() -> None:
     assert plans.row_refusal(edges, "promote", row, 100) == ""
     why = "at most 100 in a plan; for more: control flush"
     assert plans.row_refusal(edges, "promote", row, 101) == why
-    stopped = acts.allow_edges(edges, is_root=True, is_running=False)
+    stopped = acts.allow_edges(edges, "", is_running=False)
     assert plans.row_refusal(stopped, "promote", row, 101) == acts.STOPPED
 
 
 @pytest.mark.parametrize("is_running", [True, False])
 @pytest.mark.parametrize("is_root", [True, False])
 def test_rights_and_a_stopped_instance_refuse(is_root: bool, is_running: bool) -> None:
-    """Only root changes messages; an attempt needs a running instance, and no rights."""
+    """Only root changes messages; an attempt needs a running instance, and no rights, and is the
+    only change of a message that waits on."""
     edges = acts.make_edges(INSTANCE)
-    allowed = acts.allow_edges(edges, is_root=is_root, is_running=is_running)
+    refusal = "" if is_root else "only root"
+    allowed = acts.allow_edges(edges, refusal, is_running=is_running)
     attempt = State.PENDING, State.PENDING
     assert allowed[attempt].refusal == ("" if is_running else acts.STOPPED)
     others = {edge.refusal for its, edge in allowed.items() if its != attempt}
-    assert others == {"" if is_root else acts.NOT_ROOT}
+    assert others == {refusal}
+    user = INSTANCE._replace(uid=1000, sudo="sudo -u root spooldeck")
+    assert INSTANCE.refusal == ""
+    assert user.refusal == "only root may do this: sudo -u root spooldeck"
+    assert [verb for verb in VERBS if attempt in edges_of(allowed, verb)] == ["promote"]
     controls = acts.make_controls(INSTANCE, is_running=is_running)
     assert controls["flush"].refusal == ("" if is_running else acts.STOPPED)

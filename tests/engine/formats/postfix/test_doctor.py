@@ -25,10 +25,12 @@ def postfix() -> Iterator[PostfixInstance]:
 NOT_ROOT = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
 
 
-def findings(postfix: PostfixInstance, via: tuple[str, ...] = ()) -> dict[str, list[Finding]]:
-    """The findings by check, here or through a prefix."""
+def findings(
+    postfix: PostfixInstance, via: tuple[str, ...] = (), folder: str = ""
+) -> dict[str, list[Finding]]:
+    """The findings by check, here or through a prefix, where it may be in another folder."""
     config = Config()._replace(via={"mx": via} if via else {})
-    place = f"postfix://mx{postfix.config}" if via else str(postfix.config)
+    place = f"postfix://mx{folder or postfix.config}" if via else str(postfix.config)
     setup = setup_for(config, place, {})._replace(state_folder=str(postfix.marks))
     found: dict[str, list[Finding]] = {}
     for name, finding in check_place(setup):
@@ -69,6 +71,19 @@ def test_a_user_who_is_not_root_gets_the_line_for_sudo(postfix: PostfixInstance)
     (running,) = found["running"]
     assert running.grade is Grade.HIDDEN and "Permission denied" in running.problem
     assert [one.grade for one in found["prefix"]] == [Grade.OK, Grade.OK]
+
+
+def test_a_user_who_may_only_list(postfix: PostfixInstance) -> None:
+    """Each right that is missing has the line for sudo; what he cannot see is unknown, not well."""
+    there = f'mount --bind {postfix.config} /etc/postfix && exec "$@"'
+    words = ("unshare", "-m", "--propagation=private", "sh", "-c", there, "sh", *NOT_ROOT)
+    found = findings(postfix, words, "/etc/postfix")
+
+    missing = [one.problem.split(": ")[1] for one in found["rights"]]
+    assert missing == ["postsuper", "postcat", "find"]
+    assert all("NOPASSWD: /usr/sbin/postqueue" in one.fix for one in found["rights"])
+    assert [one.grade for one in found["corrupt"]] == [Grade.HIDDEN]
+    assert [one.grade for one in found["running"]] == [Grade.OK]
 
 
 def test_a_stopped_instance_whose_files_others_may_write(tmp_path: Path) -> None:

@@ -277,8 +277,13 @@ def test_silence_is_found_in_the_log(postfix: PostfixInstance, tmp_path: Path) -
     warnings = figures_by(instance, listed(setup_of(postfix)), later).warnings
     assert any(one.startswith("queue manager silent for") for one in warnings)
 
-    gone = instance._replace(settings={**instance.settings, "maillog_file": f"{tmp_path}/none"})
-    assert "No such file" in facts.log_end(gone).problem
+    gone, container = (
+        instance._replace(settings={**instance.settings, "maillog_file": name})
+        for name in (f"{tmp_path}/none", "/dev/stdout")
+    )
+    (warning,) = facts.read_host(gone, None, 0.0).warnings
+    assert warning.startswith("log unreadable: tail: ") and "No such file" in warning
+    assert facts.read_host(container, None, 0.0).warnings == ()
 
 
 def test_little_space_is_a_warning(postfix: PostfixInstance) -> None:

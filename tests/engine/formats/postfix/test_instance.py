@@ -159,11 +159,38 @@ def test_a_rule_of_sudo_names_the_programs(
     assert not refused.exists()
 
 
-def test_a_prefix_that_is_killed(started: PostfixInstance, tmp_path: Path) -> None:
-    """Nothing was done: each message is unchanged, with the signal as the reason."""
-    prefix = a_prefix(tmp_path, 'case "$1" in */postsuper) kill -9 $$;; esac\nexec "$@"')
-    errors = outcomes_behind(started, prefix)
-    assert {str(error) for error in errors} == {"unchanged: far: ended by SIGKILL"}
+@pytest.mark.parametrize(
+    ("act", "why"),
+    [
+        ("kill -9 $$", "ended by SIGKILL"),
+        ("exec sleep 600", "not ended after 1 s"),
+        ("exec /usr/sbin/postsuper-gone", "not found"),
+    ],
+)
+def test_an_act_that_does_nothing(
+    started: PostfixInstance,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    act: str,
+    why: str,
+) -> None:
+    """It is killed, hangs, or is missing: each message is unchanged, with that as the reason."""
+    monkeypatch.setattr("engine.formats.postfix.instance.ACT_SECONDS", 1.0)
+    prefix = a_prefix(tmp_path, f'case "$1" in */postsuper) {act};; esac\nexec "$@"')
+    (text,) = {str(error) for error in outcomes_behind(started, prefix)}
+    assert text.startswith("unchanged: far: ") and why in text
+
+
+@pytest.mark.parametrize(
+    "act",
+    ['exec "$@" 2>&1', '"$@" 2>&1 | head -c 60 >&2', '"$@" 2>/dev/null', '"$@" 2>&1 | tac >&2'],
+)
+def test_an_act_whose_lines_are_lost(started: PostfixInstance, tmp_path: Path, act: str) -> None:
+    """It prints to the other stream, half of its lines, none, or in another order: another look
+    shows what was done."""
+    prefix = a_prefix(tmp_path, f'case "$1" in */postsuper) {act}; exit 0;; esac\nexec "$@"')
+    assert outcomes_behind(started, prefix) == [None] * 3
+    assert {*started.listed().values()} == {"hold"}
 
 
 def test_a_prefix_that_prints_a_banner(started: PostfixInstance, tmp_path: Path) -> None:

@@ -256,10 +256,16 @@ def test_times_of_an_earlier_listing_prove_no_hold(
         assert HELD_KEY not in tasks_in(store)[ident].extra
 
 
-def test_a_message_in_delivery_is_shown_and_held(postfix: PostfixInstance) -> None:
+@pytest.mark.parametrize("prefix", [HERE, EVERYWHERE])
+def test_a_message_in_delivery_is_shown_and_held(
+    postfix: PostfixInstance, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The lock of the process that delivers it proves it; a plan to hold it says that this goes
-    on, and one to requeue it is not possible."""
-    with Server(port=postfix.sink_port, body=STALL) as sink, closing(postfix.store()) as store:
+    on, and one to requeue it is not possible. No listing is run for it, also on another host."""
+    with (
+        Server(port=postfix.sink_port, body=STALL) as sink,
+        closing(opened(postfix, prefix)) as store,
+    ):
         (ident,) = postfix.send(1, domain=SINK_DOMAIN)
         assert sink.stalled.wait(30)
         task = tasks_in(store)[ident]
@@ -272,6 +278,7 @@ def test_a_message_in_delivery_is_shown_and_held(postfix: PostfixInstance) -> No
         (preview,) = preview_transitions("hold", warned, store.edges)
         assert preview.warnings == ("1 in delivery: that goes on",)
         assert (State.ACTIVE, State.DONE) not in store.edges
+        monkeypatch.setattr(store, "_list", pytest.fail)
         store.swap(task, verbs.hold(task, time.time()))
         held = found(store, ident)
         assert (held.state, held.extra[PID_KEY]) == (State.HELD, task.extra[PID_KEY])
@@ -420,6 +427,38 @@ def race(postfix: PostfixInstance, number: int) -> None:
         postfix.await_all(planned | others)
 
 
+def test_a_plan_in_which_all_is_deleted(postfix: PostfixInstance) -> None:
+    """Another operator deletes all mail in the middle of a plan: each row is accounted for, and
+    mail that came since is not touched."""
+    postfix.deferred(60)
+    with closing(postfix.store()) as store:
+        run = PlanRun(store, freeze_plan("hold", [*tasks_in(store).values()], 0.0), time.time)
+        run.step(run.next_rows(20))
+        postfix.run("postsuper", "-d", "ALL")
+        late = postfix.deferred(2)
+        while rows := run.next_rows(20):
+            run.step(rows)
+        report = run.finish("")
+    assert (len(report.done), len(report.gone), report.accounted) == (20, 40, 60)
+    assert postfix.listed() == dict.fromkeys(late, "deferred")
+
+
+def test_a_plan_during_which_postfix_starts(postfix: PostfixInstance) -> None:
+    """What was planned while it was stopped is done while it runs."""
+    ids = postfix.deferred(40)
+    postfix.stop()
+    try:
+        store = postfix.store()
+        run = PlanRun(store, freeze_plan("hold", [*tasks_in(store).values()], 0.0), time.time)
+        run.step(run.next_rows(1))
+    finally:
+        postfix.start()
+    run.step(run.next_rows(100))
+    store.close()
+    assert {*run.finish("").done} == {*ids}
+    assert postfix.listed() == dict.fromkeys(ids, "hold")
+
+
 def test_a_requeue_while_attempts_begin_delivers_nothing_twice(postfix: PostfixInstance) -> None:
     """The name of the queue keeps a requeue from messages that have just become active: each is
     accepted once by the other server."""
@@ -457,10 +496,33 @@ def test_a_flood_is_held_purged_and_undone(postfix: PostfixInstance) -> None:
         assert not Marks(str(postfix.marks)).read()
 
 
+USER = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+
+
+def test_a_user_may_list_and_flush(postfix: PostfixInstance) -> None:
+    """At the instance of /etc/postfix a user without rights sees all mail, may have it tried, and
+    changes nothing: each other change is refused with what would allow it."""
+    ids = postfix.deferred(2, domain=SINK_DOMAIN)  # its port refuses
+    there = f'mount --bind {postfix.config} /etc/postfix && exec "$@"'
+    words = ("unshare", "-m", "--propagation=private", "sh", "-c", there, "sh", *USER)
+    server = PostfixServer(
+        open_instance("/etc/postfix", Prefix("web", words)), Marks(str(postfix.marks))
+    )
+    with closing(MailStore(server)) as store, Server(port=postfix.sink_port) as sink:
+        tasks = tasks_in(store)
+        assert sorted(tasks) == ids
+        (why,) = {str(error) for error in errors(store, moves([*tasks.values()], "hold"))}
+        assert why.endswith("end its prefix with sudo -n; doctor prints the rule of sudo")
+        allowed = {its for its, edge in store.edges.items() if not edge.refusal}
+        assert allowed == {(State.PENDING, State.PENDING)}
+        assert store.control("flush") == "asked for all deferred mail: Postfix decides"
+        postfix.await_queue(ids, "")
+        assert len(sink.mails) == 2
+
+
 def test_a_user_without_rights_is_refused(postfix: PostfixInstance) -> None:
     """The program's own words say why its listing is not allowed."""
-    prefix = Prefix("web", ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"))
-    with closing(opened(postfix, prefix)) as store:
+    with closing(opened(postfix, Prefix("web", USER))) as store:
         assert store.edges[State.PENDING, State.HELD].refusal.startswith("only root may")
         with pytest.raises(Unavailable, match="alternate_config_directories"):
             tasks_in(store)
@@ -488,4 +550,5 @@ def test_a_stopped_instance_is_listed_and_changed() -> None:
             done = {task.id for task, why in zip(tasks, results, strict=True) if why is None}
             assert done == held and held
             for why in filter(None, results):
-                assert isinstance(why, Unavailable) and "mail.log" in str(why)
+                text = f"unchanged: postsuper cannot write {log} while Postfix is stopped"
+                assert isinstance(why, Unavailable) and str(why) == text

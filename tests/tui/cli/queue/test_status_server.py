@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests import command
 from tests.postfix_server import PostfixInstance, running_instance
+from tests.programs import a_script
 
 
 @pytest.fixture(scope="module")
@@ -51,3 +53,58 @@ def command_text(server: PostfixInstance, name: str) -> tuple[int, str]:
     """Exit code and standard output of another command."""
     run = command.run([name, str(server.config)], capture_output=True, text=True, check=False)
     return run.returncode, run.stdout
+
+
+def listed(ident: str, sender: str, *reasons: tuple[str, str]) -> str:
+    """A line of a listing: a deferred mail, its recipients and their reasons."""
+    recipients = [{"address": to, "delay_reason": why} for to, why in reasons]
+    fields = {"queue_name": "deferred", "queue_id": ident, "arrival_time": 1795822072}
+    fields |= {"message_size": 300, "forced_expire": False, "sender": sender}
+    return json.dumps({**fields, "recipients": recipients})
+
+
+def test_a_planted_listing_harms_no_command(server: PostfixInstance, tmp_path: Path) -> None:
+    """Surrogates, control bytes, U+202E, 20,000 recipients, lines of 17 MB, cut ones, garbage, and
+    ids that are none: each mail that can be read is counted, the rest are problems, and no control
+    byte is printed."""
+    many = [(f"u{n}@many.test", "later") for n in range(20_000)]
+    good = [
+        listed("4EBEB2DA011", "sur\ud800@a.test", ("\ud800@x.test", "\udfff no")),
+        listed(
+            "4EBEB2DA012", "e\x1b[2J\u202e@a.test", ("b\x07@x.test", "450 \x1b]0;x\x07\x9b\u202e")
+        ),
+        listed("4EBEB2DA013", "ann@a.test", *many),
+    ]
+    bad = [
+        *(
+            listed(ident, "q@r")
+            for ident in ("4EBEB 5", "4EBEB2DA014\r", "../../etc/passwd", "ALL")
+        ),
+        good[0][:80],
+        "garbage \x1b[2J",
+        "[" * 100_000,
+        good[2][:30] + "x" * (17 << 20),
+    ]
+    text = "\n".join([*bad[:4], *good, *bad[4:], ""])
+    (tmp_path / "listing").write_bytes(text.encode("utf-8", "surrogatepass"))
+    script = f'case "$1" in */postqueue) cat {tmp_path}/listing;; *) exec "$@";; esac'
+    config = tmp_path / "spooldeck.yaml"
+    config.write_text(f"via: {{far: [{a_script(tmp_path / 'far', script)}]}}\n")
+
+    printed = {}
+    for words in ("status --json", "groups --by sender", "mta ages", "queue list", "overview"):
+        run = command.run(
+            ["--config", str(config), *words.split(), f"postfix://far{server.config}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.stderr == "" and run.returncode in (0, 1)
+        assert not [c for c in run.stdout if (c < " " and c != "\n") or c in "\x7f\x9b\u202e"]
+        printed[words.split()[0]] = run.stdout
+
+    answer = json.loads(printed["status"])
+    assert (answer["tasks"]["deferred"], len(answer["problems"])) == (3, len(bad))
+    assert printed["groups"].splitlines()[-1] == "3 tasks by sender, 3 groups"
+    assert "many.test 20000" in printed["mta"]
+    assert "ann@a.test to u0@many.test +19,999" in printed["queue"]

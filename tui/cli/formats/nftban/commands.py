@@ -247,7 +247,7 @@ def add_batch(setup: Setup, store: NftbanStore, path: str, *, strict: bool, as_j
         outcomes = enqueue_all(store, read_tasks(lines))
         while group := list(islice(outcomes, COMMIT_GROUP_SIZE)):
             added = []
-            for (_, task, *_), _, error in group:
+            for (_, task, *_), _, error, _ in group:
                 report_refused()
                 number, _ = unreported.popleft()
                 if isinstance(error, Full | Unavailable):
