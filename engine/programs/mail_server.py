@@ -80,10 +80,6 @@ class MailServer(Protocol):
     def summarize(self, ident: str, record: bytes) -> MailSummary:
         """State, word and revision of a listed message; called for each at each listing."""
 
-    def state_of(self, ident: str, record: bytes) -> State:
-        """The state of a listed message; called for each at a full scan."""
-        return self.summarize(ident, record).state
-
     def fingerprint(self) -> bytes:
         """Bytes that differ if a listing would: called to notice changes, so it is cheap."""
         digest = blake2b()

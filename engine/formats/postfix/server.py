@@ -203,7 +203,7 @@ class PostfixServer(MailServer):
         in_hold = {*held}
         self._stale_marks = [marks[ident] for ident in {*marks} - in_hold]
         marked = (i for i in marks if i in in_hold)
-        trash = {i for i in marked if self.state_of(i, records[i]) is State.TRASH}
+        trash = {i for i in marked if self.summarize(i, records[i]).state is State.TRASH}
         trashed_at, released_at = count_marks(marks, trash)
         first = parse_times(min(dues)) if dues else None  # of ten digits, in the order of bytes
         self._listed(
@@ -298,10 +298,6 @@ class PostfixServer(MailServer):
     @override
     def summarize(self, ident: str, record: bytes) -> MailSummary:
         return lines.summarize(ident, record, self._marks.is_trash, has_times=self.has_times)
-
-    @override
-    def state_of(self, ident: str, record: bytes) -> State:
-        return lines.state_in(ident, record, self._marks.known, self._marks.is_trash)
 
     @override
     def task_of(self, ident: str, record: bytes) -> Task | Problem:
