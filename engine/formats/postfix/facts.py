@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from itertools import islice
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -34,7 +35,7 @@ from engine.text.safe import safe_line
 from engine.text.times import describe_limit, format_rough_duration
 
 SERVER = "Postfix"
-_NONE_OPEN = b'"recipients": []}'
+_HOLD, _NONE_OPEN = b'{"queue_name": "hold"', b'"recipients": []}'
 QUEUES = {"m": "maildrop", "i": "incoming", "a": "active", "d": "deferred", "h": "hold"}
 """By the first letter of a queue in a record."""
 _first_letter = itemgetter(len(b'{"queue_name": "'))
@@ -49,8 +50,10 @@ EXAMINED = 2000
 MAX_NAMED = 3
 """Names in one fact."""
 
-_SUSPENDED = b'"delay_reason": "%b' % SUSPENDED_PREFIX.encode()
-_find_suspended = re.compile(rb'\{"address": "([^"\\]*(?:\\.[^"\\]*)*)", %b' % _SUSPENDED).findall
+SUSPENDED_REASON = b'"delay_reason": "%b' % SUSPENDED_PREFIX.encode()
+"""In the record of a message with a destination that the queue manager has stopped to ask."""
+_ADDRESS = rb'\{"address": "([^"\\]*(?:\\.[^"\\]*)*)", '
+_find_suspended = re.compile(_ADDRESS + SUSPENDED_REASON).findall
 
 
 class ListingCounts(NamedTuple):
@@ -84,20 +87,24 @@ class ListingCounts(NamedTuple):
         return sum(number for queue, number in self.queues.items() if queue != "hold")
 
 
-def count_listing(records: Mapping[str, bytes], held: Iterable[str]) -> ListingCounts:
-    """Count the records of a listing by queue, and those with suspended destinations; `held` are
-    the ids in the queue `hold`."""
-    letters = Counter(map(_first_letter, records.values()))
-    suspended = [record for record in records.values() if _SUSPENDED in record]
+def count_listing(
+    records: Mapping[str, bytes], others: Collection[str], suspended: Collection[str]
+) -> ListingCounts:
+    """Count the records of a listing by queue; `others` are the ids in other queues than
+    `deferred`, `suspended` those with suspended destinations."""
+    letters = Counter([_first_letter(records[ident]) for ident in others])
+    letters[ord("d")] = len(records) - len(others)
     domains = Counter[str]()
-    for record in suspended[:EXAMINED]:
-        found = _find_suspended(record)
+    for ident in islice(suspended, EXAMINED):
+        found = _find_suspended(records[ident])
         domains.update(domain_of(one.decode("utf-8", "replace")) for one in found)
     return ListingCounts(
         {name: letters[ord(letter)] for letter, name in QUEUES.items()},
         suspended=len(suspended),
         destinations=tuple(domains.most_common()),
-        delivered=sum(_NONE_OPEN in records[ident] for ident in held),
+        delivered=sum(
+            records[ident].startswith(_HOLD) and _NONE_OPEN in records[ident] for ident in others
+        ),
     )
 
 

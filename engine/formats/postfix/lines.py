@@ -65,7 +65,7 @@ NULL_SENDER = "MAILER-DAEMON"
 PROBLEM_BYTES = 200
 """The most that is shown of a line that cannot be read."""
 
-_match_id = re.compile(
+match_id = re.compile(
     rb'\{"queue_name": "(?:maildrop|active|incoming|deferred|hold)", '
     rb'"queue_id": "([0-9A-Za-z]{6,20})", "arrival_time": '
 ).match
@@ -112,13 +112,13 @@ def parse_times(detail: bytes) -> FileTimes | None:
         return None
 
 
-_make_mail = partial(tuple.__new__, ListedMail)
+make_mail = partial(tuple.__new__, ListedMail)
 
 
 def parse_line(number: int, line: bytes) -> ListedMail | Problem:
     """Parse one line of a listing as far as its id; the fixed head by a pattern."""
-    if (match := _match_id(line)) and line.endswith(b"]}"):
-        return _make_mail((match[1].decode(), line))
+    if (match := match_id(line)) and line.endswith(b"]}"):
+        return make_mail((match[1].decode(), line))
     try:
         return _other_line(json.loads(line))
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -138,7 +138,7 @@ def _other_line(fields: Any) -> ListedMail:
         for one in fields["recipients"]
     ]
     line = json.dumps({**known, "recipients": recipients}).encode()
-    if not (match := _match_id(line)) or not _match_head(line):
+    if not (match := match_id(line)) or not _match_head(line):
         raise ValueError("not a message")
     return ListedMail(match[1].decode(), line)
 
@@ -188,7 +188,7 @@ def summarize(ident: str, record: bytes, is_trash: IsTrash, *, has_times: bool) 
     """State, word and revision of a record, without parsing its recipients."""
     line, _, detail = record.partition(b"\n")
     match = _match_head(line)
-    if match is None:  # `task_of` makes a problem of it
+    if match is None:  # `parse_task` makes a problem of it
         return MailSummary(PENDING, "", f"..{crc32(record):x}")
     queue, recipients, sender = match[1].decode(), line.count(_RECIPIENT), match[5]
     if b"\\" in sender:
@@ -246,7 +246,8 @@ def usual_task(ident: str, record: bytes, is_trash: IsTrash) -> Task | None:
     queue, arrival, size, sender, address, reason, due, ctime = match.groups("")
     sender, sender_sum = _parse_sender(sender)
     error, extra = _parse_reason(reason)
-    identity = f"{int(arrival) % ZONE_SECONDS}-{size}-1-{sender_sum}"
+    created = int(arrival)
+    identity = f"{created % ZONE_SECONDS}-{size}-1-{sender_sum}"
     if queue == "hold" and is_trash(ident, identity, int(ctime)):
         return None
     return _make_task(
@@ -254,7 +255,7 @@ def usual_task(ident: str, record: bytes, is_trash: IsTrash) -> Task | None:
             ident,
             "mail",
             QUEUES[queue],
-            float(arrival),
+            float(created),
             "",
             domain_of(address),
             "",
@@ -280,15 +281,6 @@ def usual_task(ident: str, record: bytes, is_trash: IsTrash) -> Task | None:
 _scan: Callable[[str, int], tuple[Any, int]]
 _scan = json.JSONDecoder(strict=False).scan_once  # type: ignore[attr-defined]
 # Without the search for an encoding, which takes a third of the time of `json.loads`.
-
-
-def task_of(
-    ident: str, record: bytes, is_trash: IsTrash, marked_at: float | None, *, has_times: bool
-) -> Task | Problem:
-    """The task of a record; `marked_at` is when it was purged."""
-    if has_times and (usual := usual_task(ident, record, is_trash)) is not None:
-        return usual
-    return parse_task(ident, record, is_trash, marked_at, has_times=has_times)
 
 
 def parse_task(

@@ -23,7 +23,6 @@ from engine.formats.postfix.lines import (
     parse_times,
     size_in,
     summarize,
-    task_of,
     time_in,
     usual_task,
 )
@@ -56,7 +55,7 @@ def read(line: bytes, detail: bytes = b"") -> Task | Problem:
     mail = parse_line(1, line)
     assert isinstance(mail, ListedMail)
     record = mail.record + (b"\n" + detail if detail else b"")
-    task = task_of(mail.id, record, no_trash, None, has_times=True)
+    task = parse_task(mail.id, record, no_trash, None, has_times=True)
     if isinstance(task, Task):
         summary = summarize(mail.id, record, no_trash, has_times=True)
         assert (task.state, task.word, task.rev) == summary
@@ -141,7 +140,7 @@ RECIPIENTS = st.fixed_dictionaries(
 def test_the_pattern_agrees_with_json(
     fields: dict[str, object], detail: str, *, is_ascii: bool, is_trash: bool
 ) -> None:
-    """Whatever texts a line has, the pattern makes no other task of it than the JSON parser."""
+    """The pattern makes no other task of it than the JSON parser."""
     record = f"{json.dumps(fields, ensure_ascii=is_ascii)}{detail}".encode("utf-8", "replace")
     task = usual_task("4EBEB2DA019", record, lambda *mark: is_trash)
     other = parse_task("4EBEB2DA019", record, lambda *mark: is_trash, 5.0, has_times=True)
@@ -317,7 +316,7 @@ def test_trash_has_the_time_of_its_mark() -> None:
     def is_trash(ident: str, identity: str, ctime: float | None) -> bool:
         return ident in marks and ctime == 6
 
-    task = task_of(mail.id, record, is_trash, 7.0, has_times=True)
+    task = parse_task(mail.id, record, is_trash, 7.0, has_times=True)
     assert isinstance(task, Task)
     assert summarize(mail.id, record, is_trash, has_times=True).rev == task.rev
     assert (task.state, task.extra[SINCE_KEY]) == (State.TRASH, "7")
