@@ -25,7 +25,7 @@ class ListedMail(NamedTuple):
 
     id: str
     record: bytes
-    """As the program printed it, without the newline at its end."""
+    """What the program printed of it, as the format keeps it."""
 
 
 class MailSummary(NamedTuple):

@@ -135,8 +135,7 @@ class MailStore(Store):
                 ident, record = item
                 if len(records) < sample:
                     yield self._server.task_of(ident, record)
-                known = before.get(ident)
-                if known is not None and known.startswith(record):
+                if before and (known := before.get(ident, b"")).startswith(record):
                     record = known  # not in memory twice; `complete` sees to what follows
                 records[ident] = record  # of two lines, the later one
             problems += self._server.complete(records)

@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from itertools import islice
-from operator import itemgetter
 from typing import NamedTuple
 
 from engine.formats.postfix.acts import KEPT_SECONDS
@@ -35,10 +34,9 @@ from engine.text.safe import safe_line
 from engine.text.times import describe_limit, format_rough_duration
 
 SERVER = "Postfix"
-_HOLD, _NONE_OPEN = b'{"queue_name": "hold"', b'"recipients": []}'
+_NONE_OPEN = b'"recipients": []}'
 QUEUES = {"m": "maildrop", "i": "incoming", "a": "active", "d": "deferred", "h": "hold"}
 """By the first letter of a queue in a record."""
-_first_letter = itemgetter(len(b'{"queue_name": "'))
 
 MANY_INCOMING = 1000
 """Messages in `incoming` from which the queue manager is the bottleneck."""
@@ -92,7 +90,7 @@ def count_listing(
 ) -> ListingCounts:
     """Count the records of a listing by queue; `others` are the ids in other queues than
     `deferred`, `suspended` those with suspended destinations."""
-    letters = Counter([_first_letter(records[ident]) for ident in others])
+    letters = Counter([records[ident][0] for ident in others])
     letters[ord("d")] = len(records) - len(others)
     domains = Counter[str]()
     for ident in islice(suspended, EXAMINED):
@@ -103,7 +101,7 @@ def count_listing(
         suspended=len(suspended),
         destinations=tuple(domains.most_common()),
         delivered=sum(
-            records[ident].startswith(_HOLD) and _NONE_OPEN in records[ident] for ident in others
+            records[ident][:1] == b"h" and _NONE_OPEN in records[ident] for ident in others
         ),
     )
 

@@ -1,7 +1,8 @@
 """What Postfix prints of a message: the lines of `postqueue -j`, and envelopes by `postcat -e`.
 
-A record is a line of the listing; behind a line end it has what other programs print of the
-message: `MTIME_CTIME_MODE` of its file, or the PID of the process that delivers it."""
+A record is the first letter of the queue, and the line of the listing from the arrival on, as its
+start takes much memory. Behind a line end it has what other programs print of the message:
+`MTIME_CTIME_MODE` of its file, or the PID of the process that delivers it."""
 
 from __future__ import annotations
 
@@ -46,6 +47,7 @@ QUEUES: Mapping[str, State] = {
 
 FILED = frozenset({"deferred", "hold"})
 """Those whose messages wait as files: their times are read."""
+_BY_LETTER = {queue[0]: queue for queue in QUEUES}
 
 is_queue_id = re.compile(r"[0-9A-Za-z]{6,20}").fullmatch
 
@@ -69,9 +71,11 @@ match_id = re.compile(
     rb'\{"queue_name": "(?:maildrop|active|incoming|deferred|hold)", '
     rb'"queue_id": "([0-9A-Za-z]{6,20})", "arrival_time": '
 ).match
+"""What of a usual line is before the arrival."""
+LETTER = len(b'{"queue_name": "')
+"""Place of the first letter of the queue in such a line."""
 _match_head = re.compile(
-    rb'\{"queue_name": "([a-z]+)", "queue_id": "[0-9A-Za-z]{6,20}", "arrival_time": (\d{1,12}),'
-    rb' "message_size": (\d{1,18}), (?:"forced_expire": (true|false), )?'
+    rb'([a-z])(\d{1,12}), "message_size": (\d{1,18}), (?:"forced_expire": (true|false), )?'
     rb'"sender": "([^"\\]*(?:\\.[^"\\]*)*)", "recipients": \['
 ).match
 _RECIPIENT = b'{"address": '
@@ -118,7 +122,7 @@ make_mail = partial(tuple.__new__, ListedMail)
 def parse_line(number: int, line: bytes) -> ListedMail | Problem:
     """Parse one line of a listing as far as its id; the fixed head by a pattern."""
     if (match := match_id(line)) and line.endswith(b"]}"):
-        return make_mail((match[1].decode(), line))
+        return ListedMail(match[1].decode(), line[LETTER : LETTER + 1] + line[match.end() :])
     try:
         return _other_line(json.loads(line))
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -138,9 +142,16 @@ def _other_line(fields: Any) -> ListedMail:
         for one in fields["recipients"]
     ]
     line = json.dumps({**known, "recipients": recipients}).encode()
-    if not (match := match_id(line)) or not _match_head(line):
+    mail = parse_line(0, line) if match_id(line) else None
+    if not isinstance(mail, ListedMail) or not _match_head(mail.record):
         raise ValueError("not a message")
-    return ListedMail(match[1].decode(), line)
+    return mail
+
+
+def line_of(ident: str, record: bytes) -> bytes:
+    """The line of a listing of which a record was made."""
+    start = f'{{"queue_name": "{_BY_LETTER[chr(record[0])]}", "queue_id": "{ident}", '
+    return b'%b"arrival_time": %b' % (start.encode(), record[1:].partition(b"\n")[0])
 
 
 def identity_of(arrival: int, size: int, recipients: int, sender: bytes) -> str:
@@ -190,7 +201,7 @@ def summarize(ident: str, record: bytes, is_trash: IsTrash, *, has_times: bool) 
     match = _match_head(line)
     if match is None:  # `parse_task` makes a problem of it
         return MailSummary(PENDING, "", f"..{crc32(record):x}")
-    queue, recipients, sender = match[1].decode(), line.count(_RECIPIENT), match[5]
+    queue, recipients, sender = _BY_LETTER[chr(line[0])], line.count(_RECIPIENT), match[5]
     if b"\\" in sender:
         try:
             text = json.loads(f'"{sender.decode("utf-8", "replace")}"')
@@ -211,11 +222,10 @@ def _ctime(detail: bytes) -> float | None:
 
 
 _match_usual = re.compile(
-    r'\{"queue_name": "(deferred|hold)", "queue_id": "[0-9A-Za-z]+", '
-    r'"arrival_time": (0|[1-9][0-9]{0,11}), "message_size": (0|[1-9][0-9]{0,17}), '
+    r'[dh](0|[1-9][0-9]{0,11}), "message_size": (0|[1-9][0-9]{0,17}), '
     r'(?:"forced_expire": false, )?"sender": "([^"]*)", '
     r'"recipients": \[\{"address": "([^"]*)"(?:, "delay_reason": "([^"]*)")?\}\]\}'
-    r"\n([0-9]+)\.[0-9]+_([0-9]+)\."
+    r"\n([0-9]+)\."
 ).match
 """Most records: a file that waits, with one recipient; the text has no backslash."""
 _make_task = partial(tuple.__new__, Task)
@@ -243,13 +253,15 @@ def usual_task(ident: str, record: bytes, is_trash: IsTrash) -> Task | None:
     text = record.decode("utf-8", "replace")
     if "\\" in text or (match := _match_usual(text)) is None:
         return None
-    queue, arrival, size, sender, address, reason, due, ctime = match.groups("")
-    sender, sender_sum = _parse_sender(sender)
+    queue = _BY_LETTER[text[0]]
+    arrival, size, sender, address, reason, due = match.groups("")
+    created, (sender, sender_sum) = int(arrival), _parse_sender(sender)
     error, extra = _parse_reason(reason)
-    created = int(arrival)
-    identity = f"{created % ZONE_SECONDS}-{size}-1-{sender_sum}"
-    if queue == "hold" and is_trash(ident, identity, int(ctime)):
-        return None
+    rev = f"{created % ZONE_SECONDS}-{size}-1-{sender_sum}.{queue}.{due}"
+    if queue == "hold":
+        ctime = _ctime(record.partition(b"\n")[2])
+        if is_trash(ident, rev.partition(".")[0], ctime):
+            return None
     return _make_task(
         (
             ident,
@@ -271,7 +283,7 @@ def usual_task(ident: str, record: bytes, is_trash: IsTrash) -> Task | None:
             int(size),
             error,
             None,
-            f"{identity}.{queue}.{due}",
+            rev,
             extra,
             None,
         )
@@ -289,8 +301,9 @@ def parse_task(
     """The task of any record."""
     line, _, detail = record.partition(b"\n")
     try:
-        fields = _scan(line.decode("utf-8", "replace"), 0)[0]
-        recipients, queue, sender = fields["recipients"], fields["queue_name"], fields["sender"]
+        text = line.decode("utf-8", "replace")
+        fields = _scan(f'{{"arrival_time": {text[1:]}', 0)[0]
+        recipients, queue, sender = fields["recipients"], _BY_LETTER[text[0]], fields["sender"]
         addresses = tuple([one["address"] for one in recipients])
         "".join(addresses)  # TypeError: one is no text
         number = len(addresses)
@@ -300,7 +313,7 @@ def parse_task(
         error, extra = _parse_reason(
             next((one["delay_reason"] for one in recipients if "delay_reason" in one), "")
         )
-    except (ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError):
+    except (LookupError, ValueError, TypeError, AttributeError, StopIteration, RecursionError):
         return Problem(ident, f"its line in the listing cannot be read: {_shown(line)}")
     due: float | None = 0.0
     state, is_expired = home, fields.get("forced_expire") is True

@@ -10,17 +10,22 @@ from contextlib import suppress
 
 from engine.formats.postfix.facts import SUSPENDED_REASON
 from engine.formats.postfix.instance import Instance
-from engine.formats.postfix.lines import is_queue_id, make_mail, match_id, parse_line, parse_times
+from engine.formats.postfix.lines import (
+    LETTER,
+    is_queue_id,
+    make_mail,
+    match_id,
+    parse_line,
+    parse_times,
+)
 from engine.model import Problem
 from engine.programs.mail_server import ListedMail
 from engine.store import Unavailable
 
-LETTER = len(b'{"queue_name": "')
-"""Place of the first letter of the queue in a record."""
-DEFERRED, HOLD, CORRUPT = b"dhc"
-"""First letters of the queues whose files are searched."""
+DEFERRED, CORRUPT = b"dc"
+"""First letters of queues."""
 
-FoundFiles = Mapping[int, dict[str, bytes]]
+FoundFiles = Mapping[int, dict[bytes, bytes]]
 """First letter of a queue -> id -> `MTIME_CTIME_MODE` of its file."""
 
 
@@ -31,6 +36,8 @@ class FileSearch:
         """Start it, if it may be used."""
         self._instance = instance
         self._lines, self._is_known = list[bytes](), threading.Event()
+        self.first = b""
+        """The times of the file in `deferred` that is due first, after `files`."""
         self._thread = threading.Thread(target=self._find, name="spooldeck-find", daemon=True)
         if instance.can_find:
             self._thread.start()
@@ -55,14 +62,13 @@ class FileSearch:
 
     def files(self) -> FoundFiles:
         """Wait for its end, and parse its lines, once: their memory is needed for the result."""
-        files: FoundFiles = {DEFERRED: {}, HOLD: {}, CORRUPT: {}}
-        none, lines = dict[str, bytes](), self.lines()
-        separator = b"_%b/" % os.fsencode(self._instance.queue_folder)
+        files = {letter: dict[bytes, bytes]() for letter in b"acdhim"}
+        separator, lines = b"_%b/" % os.fsencode(self._instance.queue_folder), self.lines()
         while lines:
             times, _, path = lines.pop().partition(separator)
             if path:
-                ident = path.rpartition(b"/")[2].decode("ascii", "replace")
-                files.get(path[0], none)[ident] = times
+                files[path[0]][path.rpartition(b"/")[2]] = times
+        self.first = min(files[DEFERRED].values(), default=b"")  # as bytes: of ten digits
         return files
 
 
@@ -85,47 +91,46 @@ class Listing:
 
     def read(self, printed: Iterable[bytes]) -> Iterator[ListedMail | Problem]:
         """Yield the messages of these lines, as soon as they are printed."""
-        files: FoundFiles = {}
-        none = dict[str, bytes]()
+        files: FoundFiles = {letter: {} for letter in b"adhim"}
         others = self.others = list[str]()
         for number, line in enumerate(printed, 1):
             if (match := match_id(line)) and line.endswith(b"]}"):
-                ident = match[1].decode()
+                key, letter, rest = match[1], line[LETTER], line[match.end() :]
             elif isinstance(mail := parse_line(number, line), Problem):
                 yield mail
                 continue
             else:
-                ident, line = mail
-            if not files and self._search.has_found:
+                key, letter, rest = mail.id.encode(), mail.record[0], mail.record[1:]
+            if not self._files and self._search.has_found:
                 files = self._files = self._search.files()
-            letter = line[LETTER]
+            ident = key.decode()
             if letter != DEFERRED:
                 others.append(ident)
-            if SUSPENDED_REASON in line:
+            if SUSPENDED_REASON in rest:
                 self.suspended[ident] = None
-            times = files.get(letter, none).get(ident)
-            if times is None:
+            if (times := files[letter].pop(key, None)) is None:
                 self._untimed.append(ident)
-                yield make_mail((ident, line))
+                yield make_mail((ident, b"%c%b" % (letter, rest)))
             else:
-                yield make_mail((ident, b"%b\n%b" % (line, times)))
+                yield make_mail((ident, b"%c%b\n%b" % (letter, rest, times)))
 
     def complete(self, records: dict[str, bytes]) -> Sequence[Problem]:
         """Add the times that were not known yet, once it is whole; return the damaged files."""
         files = self._files or self._search.files()
-        none, self._files = dict[str, bytes](), files
         for ident in self._untimed:
             record = records[ident]
-            line, times = record.partition(b"\n")[0], files.get(record[LETTER], none).get(ident)
+            line, times = record.partition(b"\n")[0], files[record[0]].pop(ident.encode(), None)
             if times is None:  # times of an earlier listing prove nothing
                 records[ident] = line
             elif not record.endswith(times):
                 records[ident] = b"%b\n%b" % (line, times)
         self.has_times = self._search.has_found
-        first = parse_times(min(files[DEFERRED].values(), default=b""))  # in the order of bytes
+        first = parse_times(self._search.first)
         self.first_due = None if first is None else float(first.mtime)
-        self.others = [i for i in dict.fromkeys(self.others) if records[i][LETTER] != DEFERRED]
-        return [_damaged(ident, its) for ident, its in files[CORRUPT].items() if is_queue_id(ident)]
+        self.others = [i for i in dict.fromkeys(self.others) if records[i][0] != DEFERRED]
+        self._files = {}
+        damaged = ((name.decode("ascii", "replace"), its) for name, its in files[CORRUPT].items())
+        return [_damaged(ident, its) for ident, its in damaged if is_queue_id(ident)]
 
 
 def _damaged(ident: str, detail: bytes) -> Problem:

@@ -74,8 +74,8 @@ _find_unknown = re.compile(
 ).search
 _INODE_DIGITS = "0123456789BCDFGHJKLMNPQRSTVWXYZbcdfghjklmnpqrstvwxyz"
 
-_HEADS = {name: b'{"queue_name": "%b"' % name for name in (b"active", b"deferred", b"hold")}
-"""How a record of these queues begins."""
+_ACTIVE_LINE = b'{"queue_name": "active"'
+"""How a line of this queue begins."""
 
 
 def inode_of(ident: str) -> int | None:
@@ -173,8 +173,8 @@ class PostfixServer(MailServer):
         problems = listing.complete(records)
         self.has_times = listing.has_times
         active, held = (
-            [ident for ident in listing.others if records[ident].startswith(_HEADS[queue])]
-            for queue in (b"active", b"hold")
+            [ident for ident in listing.others if records[ident].startswith(letter)]
+            for letter in (b"a", b"h")
         )
         pids = self._find_delivering([*active, *held])
         self._delivering = {ident: pids[ident] for ident in active if ident in pids}
@@ -232,7 +232,7 @@ class PostfixServer(MailServer):
         try:
             for line in program.lines():
                 digest.update(line)
-                if line.startswith(_HEADS[b"active"]):
+                if line.startswith(_ACTIVE_LINE):
                     active.append(line)
         finally:
             program.close()
@@ -316,7 +316,9 @@ class PostfixServer(MailServer):
             moment, known = self._far_times
             if time.monotonic() > moment + TIMES_SECONDS:
                 files = self._start_find().files().values()
-                times = ((i, parse_times(text)) for some in files for i, text in some.items())
+                times = (
+                    (i.decode(), parse_times(text)) for some in files for i, text in some.items()
+                )
                 known = {ident: its for ident, its in times if its is not None}
                 self._far_times = time.monotonic(), known
             return known
@@ -514,7 +516,7 @@ class PostfixServer(MailServer):
         if name != acts.FLUSH:
             raise Unsupported(f"no forecast of {name}")
         mails = (one.record for one in self.list_mails() if isinstance(one, ListedMail))
-        amount = sum(record.startswith(_HEADS[b"deferred"]) for record in mails)
+        amount = sum(record.startswith(b"d") for record in mails)
         return Outlook(f"deferred messages to try: {amount:,}", amount)
 
     # ---- contents
@@ -557,12 +559,13 @@ class PostfixServer(MailServer):
             return self._read_text(task, "-hq" if part == HEADERS else "-bq")
         if part not in (RECIPIENTS, LISTED):
             raise Gone(f"{task.id}: no part {part!r}")
-        line = self._records.get(task.id, b"").partition(b"\n")[0]
-        if not line:
+        record = self._records.get(task.id, b"")
+        if not record:
             mails = (one for one in self.list_mails() if isinstance(one, ListedMail))
-            line = next((one.record for one in mails if one.id == task.id), b"").partition(b"\n")[0]
-        if not line:
+            record = next((one.record for one in mails if one.id == task.id), b"")
+        if not record:
             raise Gone(f"{task.id}: not listed any more")
+        line = lines.line_of(task.id, record)
         return line if part == LISTED else format_recipients(line)
 
     def _read_text(self, task: Task, option: str) -> bytes:

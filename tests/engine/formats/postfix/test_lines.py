@@ -16,6 +16,7 @@ from engine.formats.postfix.lines import (
     domain_of,
     format_recipients,
     is_queue_id,
+    line_of,
     make_envelope,
     parse_envelopes,
     parse_line,
@@ -50,21 +51,26 @@ def printed(name: str) -> list[bytes]:
     return [line[2:] for line in (SAMPLES / name).read_bytes().splitlines() if line[:2] == b"1 "]
 
 
-def read(line: bytes, detail: bytes = b"") -> Task | Problem:
-    """The task of a line of a listing."""
+def record_of(line: bytes, detail: bytes = b"") -> tuple[str, bytes]:
+    """Id and record of a line of a listing."""
     mail = parse_line(1, line)
     assert isinstance(mail, ListedMail)
-    record = mail.record + (b"\n" + detail if detail else b"")
-    task = parse_task(mail.id, record, no_trash, None, has_times=True)
+    return mail.id, mail.record + (b"\n" + detail if detail else b"")
+
+
+def read(line: bytes, detail: bytes = b"") -> Task | Problem:
+    """The task of a line of a listing."""
+    ident, record = record_of(line, detail)
+    task = parse_task(ident, record, no_trash, None, has_times=True)
     if isinstance(task, Task):
-        summary = summarize(mail.id, record, no_trash, has_times=True)
+        summary = summarize(ident, record, no_trash, has_times=True)
         assert (task.state, task.word, task.rev) == summary
     return task
 
 
 def identity_in(line: bytes) -> str:
     """The identity of a line of a listing."""
-    return summarize("3C6592DA4DC", line, no_trash, has_times=True).rev.partition(".")[0]
+    return summarize(*record_of(line), no_trash, has_times=True).rev.partition(".")[0]
 
 
 @pytest.mark.parametrize("name", ["postqueue-j.deferred.jsonl", "postqueue-j.stopped.jsonl"])
@@ -96,23 +102,28 @@ def test_each_line_of_a_listing_is_a_task(name: str) -> None:
 
 
 @pytest.mark.parametrize("is_trash", [False, True])
-@pytest.mark.parametrize("detail", [b"", b"\n5.1_6.2_700", b"\n15.0_16.2_710"])
+@pytest.mark.parametrize("detail", [b"", b"5.1_6.2_700", b"15.0_16.2_710"])
 def test_a_usual_line_is_read_as_any_other(detail: bytes, *, is_trash: bool) -> None:
     """The pattern of most lines makes the same task as the parser of all, or none."""
     usual = 0
-    for line in [
-        line for path in SAMPLES.glob("*.jsonl") for line in path.read_bytes().split(b"\n")
-    ]:
-        ident, marked = "4EBEB2DA019", lambda *mark: is_trash
-        by_pattern = usual_task(ident, line + detail, marked)
-        assert by_pattern in (None, parse_task(ident, line + detail, marked, 5.0, has_times=True))
+    for line in [line for path in SAMPLES.glob("*.jsonl") for line in lines_of(path.name)]:
+        ident, record = record_of(line, detail)
+        by_pattern = usual_task(ident, record, lambda *mark: is_trash)
+        other = parse_task(ident, record, lambda *mark: is_trash, 5.0, has_times=True)
+        assert by_pattern in (None, other)
         usual += by_pattern is not None
+        assert line_of(ident, record) == line
     assert (usual > 10) == bool(detail)
 
 
 TEXTS = st.text(st.sampled_from("aB@.<> 7\x7f\u00e9\u202e{}[]:,'"), max_size=12) | st.text(
     st.sampled_from('a@\\"\x00\x1b\t\ud800'), max_size=12
 )
+ORDER = (
+    *("queue_name", "queue_id", "arrival_time", "message_size"),
+    *("forced_expire", "sender", "recipients"),
+)
+"""Of the fields of a usual line."""
 RECIPIENTS = st.fixed_dictionaries(
     {"address": TEXTS},
     optional={
@@ -126,24 +137,27 @@ RECIPIENTS = st.fixed_dictionaries(
         {
             "queue_name": st.sampled_from(["deferred", "deferred", "hold", "active", "maildrop"]),
             "queue_id": st.just("4EBEB2DA019"),
-            "arrival_time": st.integers(0, 10**12),
-            "message_size": st.integers(0, 10**18),
+            "arrival_time": st.integers(0, 10**12 - 1),
+            "message_size": st.integers(0, 10**18 - 1),
             "forced_expire": st.sampled_from([False, False, True]),
             "sender": TEXTS | st.just("MAILER-DAEMON"),
             "recipients": st.tuples(RECIPIENTS) | st.lists(RECIPIENTS, max_size=2),
         }
     ),
-    detail=st.sampled_from(["\n1795822400.9_1795822100.2_700", "\n4711", ""]),
+    detail=st.sampled_from([b"1795822400.9_1795822100.2_700", b"4711", b""]),
     is_ascii=st.booleans(),
     is_trash=st.booleans(),
 )
 def test_the_pattern_agrees_with_json(
-    fields: dict[str, object], detail: str, *, is_ascii: bool, is_trash: bool
+    fields: dict[str, object], detail: bytes, *, is_ascii: bool, is_trash: bool
 ) -> None:
     """The pattern makes no other task of it than the JSON parser."""
-    record = f"{json.dumps(fields, ensure_ascii=is_ascii)}{detail}".encode("utf-8", "replace")
-    task = usual_task("4EBEB2DA019", record, lambda *mark: is_trash)
-    other = parse_task("4EBEB2DA019", record, lambda *mark: is_trash, 5.0, has_times=True)
+    ordered = {name: fields[name] for name in ORDER}
+    line = json.dumps(ordered, ensure_ascii=is_ascii).encode("utf-8", "replace")
+    ident, record = record_of(line, detail)
+    task = usual_task(ident, record, lambda *mark: is_trash)
+    other = parse_task(ident, record, lambda *mark: is_trash, 5.0, has_times=True)
+    assert line_of(ident, record) == line
     assert task in (None, other)
 
 
@@ -309,16 +323,14 @@ def test_times_of_a_file() -> None:
 def test_trash_has_the_time_of_its_mark() -> None:
     """A message on hold that a mark fits is trash, since the time of the mark."""
     line = next(x for x in lines_of("postqueue-j.stopped.jsonl") if b'"hold"' in x)
-    mail = parse_line(1, line)
-    assert isinstance(mail, ListedMail)
-    record, marks = line + b"\n5.1_6.2_700", {mail.id}
+    name, record = record_of(line, b"5.1_6.2_700")
 
     def is_trash(ident: str, identity: str, ctime: float | None) -> bool:
-        return ident in marks and ctime == 6
+        return ident == name and ctime == 6
 
-    task = parse_task(mail.id, record, is_trash, 7.0, has_times=True)
+    task = parse_task(name, record, is_trash, 7.0, has_times=True)
     assert isinstance(task, Task)
-    assert summarize(mail.id, record, is_trash, has_times=True).rev == task.rev
+    assert summarize(name, record, is_trash, has_times=True).rev == task.rev
     assert (task.state, task.extra[SINCE_KEY]) == (State.TRASH, "7")
 
 
