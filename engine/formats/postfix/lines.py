@@ -165,11 +165,6 @@ def _sum_of(sender: bytes) -> str:
     return f"{crc32(name):x}"
 
 
-@lru_cache(4096)
-def _sum_of_name(sender: str) -> str:
-    return _sum_of(sender.encode("utf-8", "replace"))
-
-
 def state_of(queue: str, *, is_expired: bool, is_trash: bool) -> State:
     """The state of a message."""
     if is_trash:
@@ -235,7 +230,7 @@ _make_task = partial(tuple.__new__, Task)
 @lru_cache(4096)
 def _parse_sender(sender: str) -> tuple[str, str]:
     """A sender as it is shown, and its sum."""
-    return "<>" if sender == NULL_SENDER else sender, _sum_of_name(sender)
+    return "<>" if sender == NULL_SENDER else sender, _sum_of(sender.encode("utf-8", "replace"))
 
 
 @lru_cache(1024)
@@ -303,12 +298,13 @@ def parse_task(
     try:
         text = line.decode("utf-8", "replace")
         fields = _scan(f'{{"arrival_time": {text[1:]}', 0)[0]
-        recipients, queue, sender = fields["recipients"], _BY_LETTER[text[0]], fields["sender"]
+        recipients, queue = fields["recipients"], _BY_LETTER[text[0]]
+        sender, sender_sum = _parse_sender(fields["sender"])
         addresses = tuple([one["address"] for one in recipients])
         "".join(addresses)  # TypeError: one is no text
         number = len(addresses)
         arrival, size, home = fields["arrival_time"], fields["message_size"], QUEUES[queue]
-        identity = f"{arrival % ZONE_SECONDS}-{size}-{number}-{_sum_of_name(sender)}"
+        identity = f"{arrival % ZONE_SECONDS}-{size}-{number}-{sender_sum}"
         first = addresses[0] if addresses else ""
         error, extra = _parse_reason(
             next((one["delay_reason"] for one in recipients if "delay_reason" in one), "")
@@ -344,7 +340,7 @@ def parse_task(
             "1 recipient" if number == 1 else count_recipients(number),
             first,
             "",
-            "<>" if sender == NULL_SENDER else sender,
+            sender,
             addresses,
             "",
             size,
