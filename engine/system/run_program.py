@@ -53,7 +53,7 @@ FIRST_ERROR_BYTES, LAST_ERROR_BYTES = 64 << 10, 4 << 10
 """What is kept of standard error: its start and its end."""
 _READ_BYTES = 1 << 18
 """Bytes of a pipe, and the most that is read from it at a time."""
-SMALL_BYTES, PAUSE_SECONDS, PAUSE_SHARE = 32 << 10, 0.02, 0.05
+SMALL_BYTES, PAUSE_SECONDS, PAUSE_SHARE = 128 << 10, 0.02, 0.05
 """A program that prints line by line is read after a pause, if there was little: reading each line
 alone takes more CPU than parsing it. A pause is at most this share of the time since its start."""
 ERRORS_PAUSE_SECONDS = 0.002

@@ -245,7 +245,10 @@ def _parse_reason(reason: str) -> tuple[str, Mapping[str, str]]:
 def usual_task(ident: str, record: bytes, is_trash: IsTrash) -> Task | None:
     """The task of a record as most are, by one pattern; None: it needs `parse_task`, which makes
     the same of it in twice the time."""
-    text = record.decode("utf-8", "replace")
+    try:
+        text = record.decode()
+    except UnicodeDecodeError:
+        return None
     if "\\" in text or (match := _match_usual(text)) is None:
         return None
     queue = _BY_LETTER[text[0]]

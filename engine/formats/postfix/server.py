@@ -32,6 +32,7 @@ from engine.formats.postfix.lines import (
     size_in,
     state_of,
     time_in,
+    usual_task,
     word_of,
 )
 from engine.formats.postfix.listing import FileSearch, Listing
@@ -254,7 +255,7 @@ class PostfixServer(MailServer):
     @override
     def task_of(self, ident: str, record: bytes) -> Task | Problem:
         is_trash = self._marks.is_trash
-        if self.has_times and (usual := lines.usual_task(ident, record, is_trash)) is not None:
+        if self.has_times and (usual := usual_task(ident, record, is_trash)) is not None:
             return usual
         mark = self._marks.known.get(ident)
         marked_at = None if mark is None else mark.at

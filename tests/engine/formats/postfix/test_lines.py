@@ -120,8 +120,13 @@ TEXTS = st.text(st.sampled_from("aB@.<> 7\x7f\u00e9\u202e{}[]:,'"), max_size=12)
     st.sampled_from('a@\\"\x00\x1b\t\ud800'), max_size=12
 )
 ORDER = (
-    *("queue_name", "queue_id", "arrival_time", "message_size"),
-    *("forced_expire", "sender", "recipients"),
+    "queue_name",
+    "queue_id",
+    "arrival_time",
+    "message_size",
+    "forced_expire",
+    "sender",
+    "recipients",
 )
 """Of the fields of a usual line."""
 RECIPIENTS = st.fixed_dictionaries(
