@@ -21,7 +21,8 @@ from engine.operations.journal import Journal
 from engine.store import ChangeableStore, Control, ReadableStore, Unavailable
 
 REPORT_PERIOD_SECONDS, FIRST_SCAN_PERIOD_SECONDS = 0.1, 0.25
-"""Minimum seconds between two reports of changes; the second while the first scan runs."""
+"""Minimum seconds between two reports of changes; the second while the first scan runs, but its
+first rows are reported immediately."""
 
 
 class Inspector:
@@ -52,7 +53,7 @@ class Inspector:
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiters: set[asyncio.Future[None]] = set()
-        self._reported, self._reported_at = -1, 0.0
+        self._reported, self._reported_at, self._has_reported_rows = -1, 0.0, False
         self._closed = False
         self._find_silence = find_silence
         self._acting = StoreThread("spooldeck-acting", open_store)
@@ -115,7 +116,7 @@ class Inspector:
 
     async def wait_for_change(self, after: int) -> IndexChanged:
         """Wait until the content is newer than a generation, and return it; at most ten times a
-        second.
+        second, and once more for the first rows.
 
         Raises:
             Unavailable: the inspector was closed."""
@@ -130,11 +131,15 @@ class Inspector:
             while (delay := self._reported_at + self._report_period - loop.time()) > 0:
                 await self._next_change(delay)
             self._reported, self._reported_at = self.latest.generation, loop.time()
+            self._has_reported_rows |= self.latest.indexed > 0
         return self.latest
 
     @property
     def _report_period(self) -> float:
-        return REPORT_PERIOD_SECONDS if self.latest.is_complete else FIRST_SCAN_PERIOD_SECONDS
+        if self.latest.is_complete:
+            return REPORT_PERIOD_SECONDS
+        is_first = self.latest.indexed > 0 and not self._has_reported_rows
+        return 0.0 if is_first else FIRST_SCAN_PERIOD_SECONDS
 
     def _on_change(self) -> None:
         """Called on the thread of `IndexSync`."""

@@ -25,7 +25,7 @@ class ListedMail(NamedTuple):
 
     id: str
     record: bytes
-    """As the program printed it, without the newline at its end."""
+    """What the program printed of it, as the format keeps it."""
 
 
 class MailSummary(NamedTuple):
@@ -81,10 +81,6 @@ class MailServer(Protocol):
     @abstractmethod
     def summarize(self, ident: str, record: bytes) -> MailSummary:
         """State, word and revision of a listed message; called for each at each listing."""
-
-    def state_of(self, ident: str, record: bytes) -> State:
-        """The state of a listed message; called for each at a full scan."""
-        return self.summarize(ident, record).state
 
     def fingerprint(self) -> bytes:
         """Bytes that differ if a listing would: called to notice changes, so it is cheap."""

@@ -111,16 +111,11 @@ class MailStore(Store):
 
     def _scan_all(self) -> Iterator[Task | Problem]:
         yield from self._listing(SAMPLE_TASKS)
-        by_state = {state: list[str]() for state in self.states}
         self.expected_tasks, records = len(self._records), self._records
-        state_of, task_of = self._server.state_of, self._server.task_of
-        for ident, record in records.items():
-            by_state[state_of(ident, record)].append(ident)
         self._changed.clear()
-        for ids in by_state.values():
-            ids.sort()
-            for ident in ids:
-                yield task_of(ident, records[ident])
+        task_of = self._server.task_of
+        for ident in sorted(records):
+            yield task_of(ident, records[ident])
         yield from self._problems.values()
 
     def _list(self) -> None:
@@ -140,8 +135,7 @@ class MailStore(Store):
                 ident, record = item
                 if len(records) < sample:
                     yield self._server.task_of(ident, record)
-                known = before.get(ident)
-                if known is not None and known.startswith(record):
+                if before and (known := before.get(ident, b"")).startswith(record):
                     record = known  # not in memory twice; `complete` sees to what follows
                 records[ident] = record  # of two lines, the later one
             problems += self._server.complete(records)

@@ -53,9 +53,9 @@ FIRST_ERROR_BYTES, LAST_ERROR_BYTES = 64 << 10, 4 << 10
 """What is kept of standard error: its start and its end."""
 _READ_BYTES = 1 << 18
 """Bytes of a pipe, and the most that is read from it at a time."""
-EAGER_SECONDS, SMALL_BYTES, PAUSE_SECONDS = 0.05, 32 << 10, 0.02
-"""A program that prints line by line for longer than this is read after a pause, if there was
-little: reading each line alone takes more CPU than parsing it."""
+SMALL_BYTES, PAUSE_SECONDS, PAUSE_SHARE = 128 << 10, 0.02, 0.05
+"""A program that prints line by line is read after a pause, if there was little: reading each line
+alone takes more CPU than parsing it. A pause is at most this share of the time since its start."""
 ERRORS_PAUSE_SECONDS = 0.002
 """The same for standard error, whose lines are never needed before the end."""
 
@@ -202,9 +202,9 @@ class RunningProgram:
                     poll.unregister(fd)
                 elif fd == output:
                     yield data
-                    is_late = time.monotonic() > self._began + EAGER_SECONDS
-                    if can_pause and is_late and len(data) < SMALL_BYTES:
-                        time.sleep(PAUSE_SECONDS)
+                    if can_pause and len(data) < SMALL_BYTES:
+                        age = time.monotonic() - self._began
+                        time.sleep(min(PAUSE_SECONDS, PAUSE_SHARE * age))
                 else:
                     self._keep_errors(data)
                     time.sleep(ERRORS_PAUSE_SECONDS)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from engine.formats.postfix.acts import KEPT_SECONDS
@@ -38,7 +38,6 @@ SERVER = "Postfix"
 _NONE_OPEN = b'"recipients": []}'
 QUEUES = {"m": "maildrop", "i": "incoming", "a": "active", "d": "deferred", "h": "hold"}
 """By the first letter of a queue in a record."""
-_first_letter = itemgetter(len(b'{"queue_name": "'))
 
 MANY_INCOMING = 1000
 """Messages in `incoming` from which the queue manager is the bottleneck."""
@@ -50,8 +49,10 @@ EXAMINED = 2000
 MAX_NAMED = 3
 """Names in one fact."""
 
-_SUSPENDED = b'"delay_reason": "%b' % SUSPENDED_PREFIX.encode()
-_find_suspended = re.compile(rb'\{"address": "([^"\\]*(?:\\.[^"\\]*)*)", %b' % _SUSPENDED).findall
+SUSPENDED_REASON = b'"delay_reason": "%b' % SUSPENDED_PREFIX.encode()
+"""In the record of a message with a destination that the queue manager has stopped to ask."""
+_ADDRESS = rb'\{"address": "([^"\\]*(?:\\.[^"\\]*)*)", '
+_find_suspended = re.compile(_ADDRESS + SUSPENDED_REASON).findall
 
 
 class ListingCounts(NamedTuple):
@@ -85,20 +86,24 @@ class ListingCounts(NamedTuple):
         return sum(number for queue, number in self.queues.items() if queue != "hold")
 
 
-def count_listing(records: Mapping[str, bytes], held: Iterable[str]) -> ListingCounts:
-    """Count the records of a listing by queue, and those with suspended destinations; `held` are
-    the ids in the queue `hold`."""
-    letters = Counter(map(_first_letter, records.values()))
-    suspended = [record for record in records.values() if _SUSPENDED in record]
+def count_listing(
+    records: Mapping[str, bytes], others: Collection[str], suspended: Collection[str]
+) -> ListingCounts:
+    """Count the records of a listing by queue; `others` are the ids in other queues than
+    `deferred`, `suspended` those with suspended destinations."""
+    letters = Counter([records[ident][0] for ident in others])
+    letters[ord("d")] = len(records) - len(others)
     domains = Counter[str]()
-    for record in suspended[:EXAMINED]:
-        found = _find_suspended(record)
+    for ident in islice(suspended, EXAMINED):
+        found = _find_suspended(records[ident])
         domains.update(domain_of(one.decode("utf-8", "replace")) for one in found)
     return ListingCounts(
         {name: letters[ord(letter)] for letter, name in QUEUES.items()},
         suspended=len(suspended),
         destinations=tuple(domains.most_common()),
-        delivered=sum(_NONE_OPEN in records[ident] for ident in held),
+        delivered=sum(
+            records[ident][:1] == b"h" and _NONE_OPEN in records[ident] for ident in others
+        ),
     )
 
 

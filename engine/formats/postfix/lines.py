@@ -1,15 +1,16 @@
 """What Postfix prints of a message: the lines of `postqueue -j`, and envelopes by `postcat -e`.
 
-A record is a line of the listing; behind a line end it has what other programs print of the
-message: `MTIME_CTIME_MODE` of its file, or the PID of the process that delivers it."""
+A record is the first letter of the queue, and the line of the listing from the arrival on, as its
+start takes much memory. Behind a line end it has what other programs print of the message:
+`MTIME_CTIME_MODE` of its file, or the PID of the process that delivers it."""
 
 from __future__ import annotations
 
 import json
 import re
 from calendar import month_abbr, timegm
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -46,6 +47,7 @@ QUEUES: Mapping[str, State] = {
 
 FILED = frozenset({"deferred", "hold"})
 """Those whose messages wait as files: their times are read."""
+_BY_LETTER = {queue[0]: queue for queue in QUEUES}
 
 is_queue_id = re.compile(r"[0-9A-Za-z]{6,20}").fullmatch
 
@@ -65,13 +67,15 @@ NULL_SENDER = "MAILER-DAEMON"
 PROBLEM_BYTES = 200
 """The most that is shown of a line that cannot be read."""
 
-_match_id = re.compile(
+match_id = re.compile(
     rb'\{"queue_name": "(?:maildrop|active|incoming|deferred|hold)", '
     rb'"queue_id": "([0-9A-Za-z]{6,20})", "arrival_time": '
 ).match
+"""What of a usual line is before the arrival."""
+LETTER = len(b'{"queue_name": "')
+"""Place of the first letter of the queue in such a line."""
 _match_head = re.compile(
-    rb'\{"queue_name": "([a-z]+)", "queue_id": "[0-9A-Za-z]{6,20}", "arrival_time": (\d{1,12}),'
-    rb' "message_size": (\d{1,18}), (?:"forced_expire": (true|false), )?'
+    rb'([a-z])(\d{1,12}), "message_size": (\d{1,18}), (?:"forced_expire": (true|false), )?'
     rb'"sender": "([^"\\]*(?:\\.[^"\\]*)*)", "recipients": \['
 ).match
 _RECIPIENT = b'{"address": '
@@ -112,10 +116,13 @@ def parse_times(detail: bytes) -> FileTimes | None:
         return None
 
 
+make_mail = partial(tuple.__new__, ListedMail)
+
+
 def parse_line(number: int, line: bytes) -> ListedMail | Problem:
     """Parse one line of a listing as far as its id; the fixed head by a pattern."""
-    if (match := _match_id(line)) and line.endswith(b"]}"):
-        return ListedMail(match[1].decode(), line)
+    if (match := match_id(line)) and line.endswith(b"]}"):
+        return ListedMail(match[1].decode(), line[LETTER : LETTER + 1] + line[match.end() :])
     try:
         return _other_line(json.loads(line))
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -135,9 +142,16 @@ def _other_line(fields: Any) -> ListedMail:
         for one in fields["recipients"]
     ]
     line = json.dumps({**known, "recipients": recipients}).encode()
-    if not (match := _match_id(line)) or not _match_head(line):
+    mail = parse_line(0, line) if match_id(line) else None
+    if not isinstance(mail, ListedMail) or not _match_head(mail.record):
         raise ValueError("not a message")
-    return ListedMail(match[1].decode(), line)
+    return mail
+
+
+def line_of(ident: str, record: bytes) -> bytes:
+    """The line of a listing of which a record was made."""
+    start = f'{{"queue_name": "{_BY_LETTER[chr(record[0])]}", "queue_id": "{ident}", '
+    return b'%b"arrival_time": %b' % (start.encode(), record[1:].partition(b"\n")[0])
 
 
 def identity_of(arrival: int, size: int, recipients: int, sender: bytes) -> str:
@@ -149,15 +163,6 @@ def identity_of(arrival: int, size: int, recipients: int, sender: bytes) -> str:
 def _sum_of(sender: bytes) -> str:
     name = b"" if sender == NULL_SENDER.encode() else sender.translate(None, _IGNORED)
     return f"{crc32(name):x}"
-
-
-@lru_cache(4096)
-def _sum_of_name(sender: str) -> str:
-    return _sum_of(sender.encode("utf-8", "replace"))
-
-
-_clean_error = lru_cache(1024)(clean_error)
-"""Most messages share their reason with others."""
 
 
 def state_of(queue: str, *, is_expired: bool, is_trash: bool) -> State:
@@ -185,28 +190,13 @@ def _tail(queue: str, line: bytes, detail: bytes, *, has_times: bool) -> str:
     return (detail.partition(b".")[0].decode() or UNSURE) if queue in FILED else ""
 
 
-_EXPIRED = b'"forced_expire": true'
-_HEAD_BYTES = 200
-"""A line has its fields before the sender in so many bytes."""
-
-
-_STARTS = {queue[:4].encode(): state for queue, state in QUEUES.items()}
-
-
-def state_in(ident: str, record: bytes, marked: Container[str], is_trash: IsTrash) -> State:
-    """The state of a record; `marked` has the ids of all marks."""
-    if ident in marked:
-        return summarize(ident, record, is_trash, has_times=True).state
-    return DEAD if _EXPIRED in record[:_HEAD_BYTES] else _STARTS[record[16:20]]
-
-
 def summarize(ident: str, record: bytes, is_trash: IsTrash, *, has_times: bool) -> MailSummary:
     """State, word and revision of a record, without parsing its recipients."""
     line, _, detail = record.partition(b"\n")
     match = _match_head(line)
-    if match is None:  # `task_of` makes a problem of it
+    if match is None:  # `parse_task` makes a problem of it
         return MailSummary(PENDING, "", f"..{crc32(record):x}")
-    queue, recipients, sender = match[1].decode(), line.count(_RECIPIENT), match[5]
+    queue, recipients, sender = _BY_LETTER[chr(line[0])], line.count(_RECIPIENT), match[5]
     if b"\\" in sender:
         try:
             text = json.loads(f'"{sender.decode("utf-8", "replace")}"')
@@ -226,36 +216,104 @@ def _ctime(detail: bytes) -> float | None:
     return None if times is None else times.ctime
 
 
+_match_usual = re.compile(
+    r'[dh](0|[1-9][0-9]{0,11}), "message_size": (0|[1-9][0-9]{0,17}), '
+    r'(?:"forced_expire": false, )?"sender": "([^"]*)", '
+    r'"recipients": \[\{"address": "([^"]*)"(?:, "delay_reason": "([^"]*)")?\}\]\}'
+    r"\n([0-9]+)\."
+).match
+"""Most records: a file that waits, with one recipient; the text has no backslash."""
+_make_task = partial(tuple.__new__, Task)
+"""All fields by position: with names it takes four times the time."""
+
+
+@lru_cache(4096)
+def _parse_sender(sender: str) -> tuple[str, str]:
+    """A sender as it is shown, and its sum."""
+    return "<>" if sender == NULL_SENDER else sender, _sum_of(sender.encode("utf-8", "replace"))
+
+
+@lru_cache(1024)
+def _parse_reason(reason: str) -> tuple[str, Mapping[str, str]]:
+    """The error of a reason, and further values. Most messages share their reason with others."""
+    error = clean_error(reason)
+    if error.startswith(SUSPENDED_PREFIX):
+        return error.removeprefix(SUSPENDED_PREFIX), {SUSPENDED_KEY: SUSPENDED}
+    return error, EMPTY
+
+
+def usual_task(ident: str, record: bytes, is_trash: IsTrash) -> Task | None:
+    """The task of a record as most are, by one pattern; None: it needs `parse_task`, which makes
+    the same of it in twice the time."""
+    try:
+        text = record.decode()
+    except UnicodeDecodeError:
+        return None
+    if "\\" in text or (match := _match_usual(text)) is None:
+        return None
+    queue = _BY_LETTER[text[0]]
+    arrival, size, sender, address, reason, due = match.groups("")
+    created, (sender, sender_sum) = int(arrival), _parse_sender(sender)
+    error, extra = _parse_reason(reason)
+    rev = f"{created % ZONE_SECONDS}-{size}-1-{sender_sum}.{queue}.{due}"
+    if queue == "hold":
+        ctime = _ctime(record.partition(b"\n")[2])
+        if is_trash(ident, rev.partition(".")[0], ctime):
+            return None
+    return _make_task(
+        (
+            ident,
+            "mail",
+            QUEUES[queue],
+            float(created),
+            "",
+            domain_of(address),
+            "",
+            float(due),
+            None,
+            0,
+            "1 recipient",
+            address,
+            "",
+            sender,
+            (address,),
+            "",
+            int(size),
+            error,
+            None,
+            rev,
+            extra,
+            None,
+        )
+    )
+
+
 _scan: Callable[[str, int], tuple[Any, int]]
-_scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+_scan = json.JSONDecoder(strict=False).scan_once  # type: ignore[attr-defined]
 # Without the search for an encoding, which takes a third of the time of `json.loads`.
 
 
-def task_of(
+def parse_task(
     ident: str, record: bytes, is_trash: IsTrash, marked_at: float | None, *, has_times: bool
 ) -> Task | Problem:
-    """The task of a record; `marked_at` is when it was purged."""
+    """The task of any record."""
     line, _, detail = record.partition(b"\n")
     try:
-        fields = _scan(line.decode("utf-8", "replace"), 0)[0]
-        recipients, queue, sender = fields["recipients"], fields["queue_name"], fields["sender"]
+        text = line.decode("utf-8", "replace")
+        fields = _scan(f'{{"arrival_time": {text[1:]}', 0)[0]
+        recipients, queue = fields["recipients"], _BY_LETTER[text[0]]
+        sender, sender_sum = _parse_sender(fields["sender"])
         addresses = tuple([one["address"] for one in recipients])
         "".join(addresses)  # TypeError: one is no text
         number = len(addresses)
         arrival, size, home = fields["arrival_time"], fields["message_size"], QUEUES[queue]
-        identity = f"{arrival % ZONE_SECONDS}-{size}-{number}-{_sum_of_name(sender)}"
-        error, first = "", addresses[0] if addresses else ""
-        group = first.rpartition("@")[2].lower() if "@" in first else ""
-        for one in recipients:
-            if "delay_reason" in one:
-                error = _clean_error(one["delay_reason"])
-                break
-    except (ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError):
+        identity = f"{arrival % ZONE_SECONDS}-{size}-{number}-{sender_sum}"
+        first = addresses[0] if addresses else ""
+        error, extra = _parse_reason(
+            next((one["delay_reason"] for one in recipients if "delay_reason" in one), "")
+        )
+    except (LookupError, ValueError, TypeError, AttributeError, StopIteration, RecursionError):
         return Problem(ident, f"its line in the listing cannot be read: {_shown(line)}")
-    extra: Mapping[str, str] = EMPTY
-    if error.startswith(SUSPENDED_PREFIX):
-        error = error.removeprefix(SUSPENDED_PREFIX)
-        extra = {SUSPENDED_KEY: SUSPENDED}
     due: float | None = 0.0
     state, is_expired = home, fields.get("forced_expire") is True
     tail = _tail(queue, line, detail, has_times=has_times)
@@ -270,15 +328,14 @@ def task_of(
         extra = {**extra, **extra_of(state, queue, times, marked_at, is_expired=is_expired)}
         if queue == "active" and detail:
             extra = {**extra, PID_KEY: detail.decode()}
-    # All fields by position: with names it takes twice the time.
-    return Task._make(
+    return _make_task(
         (
             ident,
             "mail",
             state,
             float(arrival),
             "",
-            group,
+            domain_of(first),
             word_of(state, queue, recipients=number, is_busy=bool(detail)),
             due,
             None,
@@ -286,7 +343,7 @@ def task_of(
             "1 recipient" if number == 1 else count_recipients(number),
             first,
             "",
-            "<>" if sender == NULL_SENDER else sender,
+            sender,
             addresses,
             "",
             size,

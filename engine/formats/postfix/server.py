@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from hashlib import blake2b
 
 from engine.formats.postfix import acts, lines, requeued
@@ -34,8 +32,10 @@ from engine.formats.postfix.lines import (
     size_in,
     state_of,
     time_in,
+    usual_task,
     word_of,
 )
+from engine.formats.postfix.listing import FileSearch, Listing
 from engine.formats.postfix.marks import Mark, Marks
 from engine.model import EMPTY, Missing, Part, Problem, State, Task
 from engine.override import override
@@ -75,10 +75,8 @@ _find_unknown = re.compile(
 ).search
 _INODE_DIGITS = "0123456789BCDFGHJKLMNPQRSTVWXYZbcdfghjklmnpqrstvwxyz"
 
-_HEADS = {name: b'{"queue_name": "%b"' % name for name in (b"active", b"deferred", b"hold")}
-"""How a record of these queues begins."""
-_TIMED = {name: _HEADS[name] for name in (b"deferred", b"hold")}
-"""Of the queues whose records have the times of their files."""
+_ACTIVE_LINE = b'{"queue_name": "active"'
+"""How a line of this queue begins."""
 
 
 def inode_of(ident: str) -> int | None:
@@ -123,8 +121,8 @@ class PostfixServer(MailServer):
         """False if the times of the files cannot be read."""
         self.can_look = True
         """False if postcat may not be used."""
-        self._found: Callable[[], list[bytes]] = list
-        """The lines of find(1) that belong to the last listing."""
+        self._listing: Listing
+        """The last one."""
         self._envelopes: dict[str, tuple[Envelope, FileTimes]] = {}
         """Of the last look."""
         self._looked_at = 0.0
@@ -151,11 +149,10 @@ class PostfixServer(MailServer):
     @override
     def list_mails(self) -> Iterator[ListedMail | Problem]:
         self._marks.read()
-        self._found = self._start_find()
+        self._listing = Listing(self._start_find())
         program = self.instance.start("postqueue", "-j")
         try:
-            for number, line in enumerate(program.lines(), 1):
-                yield parse_line(number, line)
+            yield from self._listing.read(program.lines())
         finally:
             program.close()
         end = program.end
@@ -171,26 +168,12 @@ class PostfixServer(MailServer):
     @override
     def complete(self, records: dict[str, bytes]) -> Sequence[Problem]:
         """Add the times of files, and the processes that deliver; return the damaged files."""
-        problems, dues, timed = list[Problem](), list[bytes](), set[str]()
-        for ident, times, queue in self._find_times(self._found()):
-            record = records.get(ident)
-            if record is not None and record.startswith(_TIMED.get(queue, b"?")):
-                timed.add(ident)
-                if queue == b"deferred":
-                    dues.append(times)
-                if not record.endswith(times):
-                    records[ident] = b"%b\n%b" % (record.partition(b"\n")[0], times)
-            elif queue == b"corrupt" and self.is_id(ident):
-                what = "Postfix has moved it to the queue corrupt: postcat shows its file"
-                its = parse_times(times)
-                since = None if its is None else float(its.ctime)
-                problems.append(Problem(f"corrupt/{ident}", what, since=since))
-        for ident, record in records.items():
-            if b"\n" in record and ident not in timed:  # times of an earlier listing prove nothing
-                records[ident] = record.partition(b"\n")[0]
+        listing = self._listing
+        problems = listing.complete(records)
+        self.has_times = listing.has_times
         active, held = (
-            [ident for ident, record in records.items() if record.startswith(_HEADS[queue])]
-            for queue in (b"active", b"hold")
+            [ident for ident in listing.others if records[ident].startswith(letter)]
+            for letter in (b"a", b"h")
         )
         pids = self._find_delivering([*active, *held])
         for ident in active:
@@ -202,55 +185,23 @@ class PostfixServer(MailServer):
         in_hold = {*held}
         self._stale_marks = [marks[ident] for ident in {*marks} - in_hold]
         marked = (i for i in marks if i in in_hold)
-        trash = {i for i in marked if self.state_of(i, records[i]) is State.TRASH}
+        trash = {i for i in marked if self.summarize(i, records[i]).state is State.TRASH}
         trashed_at, released_at = count_marks(marks, trash)
-        first = parse_times(min(dues)) if dues else None  # of ten digits, in the order of bytes
         self._listed(
-            count_listing(records, held)._replace(
+            count_listing(records, listing.others, listing.suspended)._replace(
                 trashed_at=trashed_at,
                 released_at=released_at,
                 damaged=tuple(one.where.rpartition("/")[2] for one in problems),
                 held_pids=tuple(pids[ident] for ident in held if ident in pids),
-                oldest_due=None if first is None else float(first.mtime),
+                oldest_due=listing.first_due,
                 is_running=self.is_running,
                 warnings=self.warnings,
             )
         )
         return problems
 
-    def _start_find(self) -> Callable[[], list[bytes]]:
-        """Start find(1) for the files of the queue, beside the listing. Call what is returned to
-        wait for its lines."""
-        found, is_known = list[bytes](), threading.Event()
-
-        def find() -> None:
-            with suppress(Unavailable):
-                lines, end = self.instance.prefix.run(self.instance.find_words)
-                if not end.limit and (lines or end.status == 0):
-                    found.extend(lines)
-                    is_known.set()
-
-        thread = threading.Thread(target=find, name="spooldeck-find", daemon=True)
-        if self.instance.can_find:
-            thread.start()
-
-        def result() -> list[bytes]:
-            if self.instance.can_find:
-                thread.join()
-            self.has_times = is_known.is_set()
-            return found
-
-        return result
-
-    def _find_times(self, found: list[bytes]) -> Iterator[tuple[str, bytes, bytes]]:
-        """Yield id, `MTIME_CTIME_MODE` and queue of these files; the list is empty afterwards, as
-        its memory is needed for what is made of it."""
-        start = len(os.fsencode(self.instance.queue_folder))  # without its first slash
-        while found:
-            line = found.pop()
-            times, _, path = line.partition(b"_/")
-            ident = line[line.rfind(b"/") + 1 :].decode("ascii", "replace")
-            yield ident, times, path[start : path.find(b"/", start)]
+    def _start_find(self) -> FileSearch:
+        return FileSearch(self.instance)
 
     def _find_delivering(self, ids: Sequence[str]) -> dict[str, str]:
         """The PIDs of the processes that deliver these active messages: each has a shared lock on
@@ -279,7 +230,7 @@ class PostfixServer(MailServer):
         try:
             for line in program.lines():
                 digest.update(line)
-                if line.startswith(_HEADS[b"active"]):
+                if line.startswith(_ACTIVE_LINE):
                     active.append(line)
         finally:
             program.close()
@@ -288,7 +239,7 @@ class PostfixServer(MailServer):
         if why := self.instance.why_failed(end):
             raise Unavailable(why)
         digest.update(repr(_IS_DOWN in end.errors).encode())  # what may be done differs then
-        digest.update(b"\n".join(found()))
+        digest.update(b"\n".join(found.lines()))
         parsed = (parse_line(0, line) for line in active)
         ids = [mail.id for mail in parsed if isinstance(mail, ListedMail)]
         digest.update(repr(self._find_delivering(ids)).encode())
@@ -299,19 +250,13 @@ class PostfixServer(MailServer):
         return lines.summarize(ident, record, self._marks.is_trash, has_times=self.has_times)
 
     @override
-    def state_of(self, ident: str, record: bytes) -> State:
-        return lines.state_in(ident, record, self._marks.known, self._marks.is_trash)
-
-    @override
     def task_of(self, ident: str, record: bytes) -> Task | Problem:
+        is_trash = self._marks.is_trash
+        if self.has_times and (usual := usual_task(ident, record, is_trash)) is not None:
+            return usual
         mark = self._marks.known.get(ident)
-        return lines.task_of(
-            ident,
-            record,
-            self._marks.is_trash,
-            None if mark is None else mark.at,
-            has_times=self.has_times,
-        )
+        marked_at = None if mark is None else mark.at
+        return lines.parse_task(ident, record, is_trash, marked_at, has_times=self.has_times)
 
     # ---- looks
 
@@ -368,8 +313,10 @@ class PostfixServer(MailServer):
         if not self.instance.is_local:
             moment, known = self._far_times
             if time.monotonic() > moment + TIMES_SECONDS:
-                found = self._find_times(self._start_find()())
-                times = ((ident, parse_times(text)) for ident, text, _ in found)
+                files = self._start_find().files().values()
+                times = (
+                    (i.decode(), parse_times(text)) for some in files for i, text in some.items()
+                )
                 known = {ident: its for ident, its in times if its is not None}
                 self._far_times = time.monotonic(), known
             return known
@@ -392,7 +339,7 @@ class PostfixServer(MailServer):
         base: Task | Problem | None = None
         listed_at = parse_times(record.partition(b"\n")[2])
         if record:
-            base = lines.task_of(ident, record, lambda *mark: False, None, has_times=True)
+            base = lines.parse_task(ident, record, lambda *mark: False, None, has_times=True)
         if not isinstance(base, Task) or not base.rev.startswith(f"{identity}."):
             base = None
         is_sure = base is not None and (listed_at is None or listed_at.mtime == times.mtime)
@@ -578,7 +525,7 @@ class PostfixServer(MailServer):
         if name != acts.FLUSH:
             raise Unsupported(f"no forecast of {name}")
         mails = (one.record for one in self.list_mails() if isinstance(one, ListedMail))
-        amount = sum(record.startswith(_HEADS[b"deferred"]) for record in mails)
+        amount = sum(record.startswith(b"d") for record in mails)
         return Outlook(f"deferred messages to try: {amount:,}", amount)
 
     # ---- contents
@@ -621,12 +568,13 @@ class PostfixServer(MailServer):
             return self._read_text(task, "-hq" if part == HEADERS else "-bq")
         if part not in (RECIPIENTS, LISTED):
             raise Gone(f"{task.id}: no part {part!r}")
-        line = self._records.get(task.id, b"").partition(b"\n")[0]
-        if not line:
+        record = self._records.get(task.id, b"")
+        if not record:
             mails = (one for one in self.list_mails() if isinstance(one, ListedMail))
-            line = next((one.record for one in mails if one.id == task.id), b"")
-        if not line:
+            record = next((one.record for one in mails if one.id == task.id), b"")
+        if not record:
             raise Gone(f"{task.id}: not listed any more")
+        line = lines.line_of(task.id, record)
         return line if part == LISTED else format_recipients(line)
 
     def _read_text(self, task: Task, option: str) -> bytes:

@@ -202,6 +202,28 @@ async def test_rows_are_shown_before_a_first_scan_ends_and_it_can_be_stopped() -
         assert sum(latest.counts.values()) == 300
 
 
+async def test_the_first_rows_wait_for_no_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report before them, of the facts of the store, does not delay them."""
+    monkeypatch.setattr("engine.live.inspector.FIRST_SCAN_PERIOD_SECONDS", 3600.0)
+    memory, going = MemoryTasks(), threading.Semaphore(0)
+    with memory.condition:
+        for at in range(300):
+            memory.put(("", f"t{at:04}"), a_task(at, id=f"t{at:04}"))
+
+    def slowly(seen: Seen, touched: Collection[str] | None) -> Seen:
+        for item in seen:
+            going.acquire()
+            yield item
+
+    async with inspecting(lambda: hooked(slowly, memory)) as inspector:
+        facts = await until(inspector, lambda changed: changed.generation > 0)
+        assert facts.indexed == 0
+        going.release(120)
+        first = await until(inspector, lambda changed: changed.indexed > 0)
+        assert not first.is_complete
+        going.release(1000)
+
+
 async def test_changes_of_a_spool_are_counted(place: Path) -> None:
     """A task that enters the store has come, one that ends has left; a move is neither. A broken
     file is a problem until it is repaired, also in place."""

@@ -151,12 +151,12 @@ def test_domains_of_suspended_destinations_are_counted() -> None:
     """A recipient counts whose own reason begins with the words of the queue manager."""
     reason = '"delay_reason": "delivery temporarily suspended: lost"'
     records = {
-        "A": b'{"queue_name": "deferred", "recipients": [{"address": "a@X.test", %b},'
+        "A": b'd5, "recipients": [{"address": "a@X.test", %b},'
         b' {"address": "b@y.test", "delay_reason": "450 no"}]}' % reason.encode(),
-        "B": b'{"queue_name": "hold", "recipients": []}\n1 2 700',
+        "B": b'h5, "recipients": []}\n1 2 700',
     }
 
-    counts = count_listing(records, {"B"})
+    counts = count_listing(records, ["B"], ["A"])
 
     assert (counts.suspended, counts.destinations) == (1, (("x.test", 1),))
     assert (counts.queues["deferred"], counts.queues["hold"], counts.delivered) == (1, 1, 1)

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.formats.postfix.lines import (
     SUSPENDED_KEY,
@@ -14,15 +16,16 @@ from engine.formats.postfix.lines import (
     domain_of,
     format_recipients,
     is_queue_id,
+    line_of,
     make_envelope,
     parse_envelopes,
     parse_line,
+    parse_task,
     parse_times,
     size_in,
-    state_in,
     summarize,
-    task_of,
     time_in,
+    usual_task,
 )
 from engine.formats.postfix.server import inode_of
 from engine.model import Problem, State, Task
@@ -48,22 +51,26 @@ def printed(name: str) -> list[bytes]:
     return [line[2:] for line in (SAMPLES / name).read_bytes().splitlines() if line[:2] == b"1 "]
 
 
-def read(line: bytes, detail: bytes = b"") -> Task | Problem:
-    """The task of a line of a listing."""
+def record_of(line: bytes, detail: bytes = b"") -> tuple[str, bytes]:
+    """Id and record of a line of a listing."""
     mail = parse_line(1, line)
     assert isinstance(mail, ListedMail)
-    record = mail.record + (b"\n" + detail if detail else b"")
-    task = task_of(mail.id, record, no_trash, None, has_times=True)
+    return mail.id, mail.record + (b"\n" + detail if detail else b"")
+
+
+def read(line: bytes, detail: bytes = b"") -> Task | Problem:
+    """The task of a line of a listing."""
+    ident, record = record_of(line, detail)
+    task = parse_task(ident, record, no_trash, None, has_times=True)
     if isinstance(task, Task):
-        summary = summarize(mail.id, record, no_trash, has_times=True)
+        summary = summarize(ident, record, no_trash, has_times=True)
         assert (task.state, task.word, task.rev) == summary
-        assert state_in(mail.id, record, (), no_trash) is task.state
     return task
 
 
 def identity_in(line: bytes) -> str:
     """The identity of a line of a listing."""
-    return summarize("3C6592DA4DC", line, no_trash, has_times=True).rev.partition(".")[0]
+    return summarize(*record_of(line), no_trash, has_times=True).rev.partition(".")[0]
 
 
 @pytest.mark.parametrize("name", ["postqueue-j.deferred.jsonl", "postqueue-j.stopped.jsonl"])
@@ -92,6 +99,71 @@ def test_each_line_of_a_listing_is_a_task(name: str) -> None:
         delivered = fields["queue_name"] == "hold" and not addresses
         assert task.word == ("delivered" if delivered else "")
         assert task.rev.endswith(f".{fields['queue_name']}.1795822400")
+
+
+@pytest.mark.parametrize("is_trash", [False, True])
+@pytest.mark.parametrize("detail", [b"", b"5.1_6.2_700", b"15.0_16.2_710"])
+def test_a_usual_line_is_read_as_any_other(detail: bytes, *, is_trash: bool) -> None:
+    """The pattern of most lines makes the same task as the parser of all, or none."""
+    usual = 0
+    for line in [line for path in SAMPLES.glob("*.jsonl") for line in lines_of(path.name)]:
+        ident, record = record_of(line, detail)
+        by_pattern = usual_task(ident, record, lambda *mark: is_trash)
+        other = parse_task(ident, record, lambda *mark: is_trash, 5.0, has_times=True)
+        assert by_pattern in (None, other)
+        usual += by_pattern is not None
+        assert line_of(ident, record) == line
+    assert (usual > 10) == bool(detail)
+
+
+TEXTS = st.text(st.sampled_from("aB@.<> 7\x7f\u00e9\u202e{}[]:,'"), max_size=12) | st.text(
+    st.sampled_from('a@\\"\x00\x1b\t\ud800'), max_size=12
+)
+ORDER = (
+    "queue_name",
+    "queue_id",
+    "arrival_time",
+    "message_size",
+    "forced_expire",
+    "sender",
+    "recipients",
+)
+"""Of the fields of a usual line."""
+RECIPIENTS = st.fixed_dictionaries(
+    {"address": TEXTS},
+    optional={
+        "delay_reason": st.builds(str.__add__, st.sampled_from(["", SUSPENDED_PREFIX]), TEXTS)
+    },
+)
+
+
+@given(
+    fields=st.fixed_dictionaries(
+        {
+            "queue_name": st.sampled_from(["deferred", "deferred", "hold", "active", "maildrop"]),
+            "queue_id": st.just("4EBEB2DA019"),
+            "arrival_time": st.integers(0, 10**12 - 1),
+            "message_size": st.integers(0, 10**18 - 1),
+            "forced_expire": st.sampled_from([False, False, True]),
+            "sender": TEXTS | st.just("MAILER-DAEMON"),
+            "recipients": st.tuples(RECIPIENTS) | st.lists(RECIPIENTS, max_size=2),
+        }
+    ),
+    detail=st.sampled_from([b"1795822400.9_1795822100.2_700", b"4711", b""]),
+    is_ascii=st.booleans(),
+    is_trash=st.booleans(),
+)
+def test_the_pattern_agrees_with_json(
+    fields: dict[str, object], detail: bytes, *, is_ascii: bool, is_trash: bool
+) -> None:
+    """The pattern makes no other task of it than the JSON parser."""
+    ordered = {name: fields[name] for name in ORDER}
+    line = json.dumps(ordered, ensure_ascii=is_ascii).encode("utf-8", "replace")
+    ident, record = record_of(line, detail)
+    task = usual_task(ident, record, lambda *mark: is_trash)
+    other = parse_task(ident, record, lambda *mark: is_trash, 5.0, has_times=True)
+    assert line_of(ident, record) == line
+    assert task in (None, other)
 
 
 def test_other_blanks_and_orders_are_read_too() -> None:
@@ -256,17 +328,14 @@ def test_times_of_a_file() -> None:
 def test_trash_has_the_time_of_its_mark() -> None:
     """A message on hold that a mark fits is trash, since the time of the mark."""
     line = next(x for x in lines_of("postqueue-j.stopped.jsonl") if b'"hold"' in x)
-    mail = parse_line(1, line)
-    assert isinstance(mail, ListedMail)
-    record, marks = line + b"\n5.1_6.2_700", {mail.id}
+    name, record = record_of(line, b"5.1_6.2_700")
 
     def is_trash(ident: str, identity: str, ctime: float | None) -> bool:
-        return ident in marks and ctime == 6
+        return ident == name and ctime == 6
 
-    task = task_of(mail.id, record, is_trash, 7.0, has_times=True)
+    task = parse_task(name, record, is_trash, 7.0, has_times=True)
     assert isinstance(task, Task)
-    assert summarize(mail.id, record, is_trash, has_times=True).rev == task.rev
-    assert state_in(mail.id, record, marks, is_trash) is State.TRASH
+    assert summarize(name, record, is_trash, has_times=True).rev == task.rev
     assert (task.state, task.extra[SINCE_KEY]) == (State.TRASH, "7")
 
 
