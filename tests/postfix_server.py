@@ -43,6 +43,7 @@ mynetworks = 127.0.0.0/8
 alias_maps =
 local_recipient_maps =
 smtpd_relay_restrictions = permit_mynetworks, reject
+smtpd_authorized_xclient_hosts = 127.0.0.1
 default_transport = smtp:[127.0.0.1]:9
 defer_transports = smtp
 transport_maps = texthash:{folder}/etc/transport
@@ -132,11 +133,20 @@ class PostfixInstance:
         self._is_started = False
 
     def send(
-        self, number: int, sender: str = "ana@mx1.example.test", domain: str = "far.example.test"
+        self,
+        number: int,
+        sender: str = "ana@mx1.example.test",
+        domain: str = "far.example.test",
+        login: str = "",
     ) -> list[str]:
-        """Send mails of one recipient each by SMTP; return their ids, in order."""
+        """Send mails of one recipient each by SMTP, as a client that has logged in or not; return
+        their ids, in order."""
         ids = []
         with smtplib.SMTP("127.0.0.1", self.port) as client:
+            if login:
+                client.ehlo()
+                assert client.docmd("XCLIENT", f"LOGIN={login}")[0] == 220
+                client.ehlo()
             for n in range(number):
                 client.mail(sender)
                 client.rcpt(f"u{n}@{domain}")

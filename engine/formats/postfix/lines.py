@@ -15,6 +15,7 @@ from zlib import crc32
 
 from engine.model import EMPTY, Lease, Problem, State, Task
 from engine.operations.trash import SINCE_KEY
+from engine.programs.mail_accounts import MailAccounts
 from engine.programs.mail_server import UNSURE, ListedMail, MailSummary
 from engine.text.safe import clean_error, safe_line
 
@@ -185,6 +186,18 @@ def _tail(queue: str, line: bytes, detail: bytes, *, has_times: bool) -> str:
     return (detail.partition(b".")[0].decode() or UNSURE) if queue in FILED else ""
 
 
+ACCOUNT_READ = "a"
+"""Begins the last part of a revision of a message whose account is known."""
+NO_ACCOUNTS = MailAccounts()
+"""Has none, for callers that need none."""
+
+
+def arrival_in(record: bytes) -> int:
+    """The arrival of a record in epoch seconds UTC; 0 if it cannot be read."""
+    match = _match_head(record)
+    return int(match[2]) if match else 0
+
+
 _EXPIRED = b'"forced_expire": true'
 _HEAD_BYTES = 200
 """A line has its fields before the sender in so many bytes."""
@@ -196,11 +209,18 @@ _STARTS = {queue[:4].encode(): state for queue, state in QUEUES.items()}
 def state_in(ident: str, record: bytes, marked: Container[str], is_trash: IsTrash) -> State:
     """The state of a record; `marked` has the ids of all marks."""
     if ident in marked:
-        return summarize(ident, record, is_trash, has_times=True).state
+        return summarize(ident, record, is_trash, NO_ACCOUNTS, has_times=True).state
     return DEAD if _EXPIRED in record[:_HEAD_BYTES] else _STARTS[record[16:20]]
 
 
-def summarize(ident: str, record: bytes, is_trash: IsTrash, *, has_times: bool) -> MailSummary:
+def summarize(
+    ident: str,
+    record: bytes,
+    is_trash: IsTrash,
+    accounts: MailAccounts,
+    *,
+    has_times: bool,
+) -> MailSummary:
     """State, word and revision of a record, without parsing its recipients."""
     line, _, detail = record.partition(b"\n")
     match = _match_head(line)
@@ -217,7 +237,8 @@ def summarize(ident: str, record: bytes, is_trash: IsTrash, *, has_times: bool) 
     trash = queue == "hold" and is_trash(ident, identity, _ctime(detail))
     state = state_of(queue, is_expired=match[4] == b"true", is_trash=trash)
     word = word_of(state, queue, recipients=recipients, is_busy=bool(detail))
-    tail = _tail(queue, line, detail, has_times=has_times)
+    is_read = ACCOUNT_READ if accounts.get(ident, identity) is not None else ""
+    tail = is_read + _tail(queue, line, detail, has_times=has_times)
     return MailSummary(state, word, f"{identity}.{queue}.{tail}")
 
 
@@ -232,7 +253,13 @@ _scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 
 def task_of(
-    ident: str, record: bytes, is_trash: IsTrash, marked_at: float | None, *, has_times: bool
+    ident: str,
+    record: bytes,
+    is_trash: IsTrash,
+    marked_at: float | None,
+    accounts: MailAccounts,
+    *,
+    has_times: bool,
 ) -> Task | Problem:
     """The task of a record; `marked_at` is when it was purged."""
     line, _, detail = record.partition(b"\n")
@@ -259,6 +286,8 @@ def task_of(
     due: float | None = 0.0
     state, is_expired = home, fields.get("forced_expire") is True
     tail = _tail(queue, line, detail, has_times=has_times)
+    if (account := accounts.get(ident, identity)) is not None:
+        tail = ACCOUNT_READ + tail
     if queue in FILED:
         due = float(detail.partition(b".")[0]) if detail else None
         if queue == "hold" and is_trash(ident, identity, _ctime(detail)):
@@ -288,7 +317,7 @@ def task_of(
             "",
             "<>" if sender == NULL_SENDER else sender,
             addresses,
-            "",
+            account,
             size,
             error,
             lease_of(detail) if queue == "active" else None,
@@ -371,6 +400,11 @@ class Envelope(NamedTuple):
         """The named attributes; of several with a name, the first."""
         text = b"\n".join(self.fields.get(b"named_attribute", ())[::-1]).decode("utf-8", "replace")
         return {name: value for name, _, value in (row.partition("=") for row in text.split("\n"))}
+
+    @property
+    def account(self) -> str:
+        """The SASL login that submitted it; "" without one: a local program has none."""
+        return safe_line(self.attributes.get("sasl_username", ""))
 
     @property
     def image(self) -> bytes:

@@ -14,6 +14,7 @@ from engine.formats.postfix.marks import Marks
 from engine.formats.postfix.server import PostfixServer
 from engine.model import Task
 from engine.places.place import Place
+from engine.programs.mail_accounts import MailAccounts
 from engine.programs.mail_log import MailLog, local_paths
 from engine.programs.mail_store import MailStore
 from engine.programs.prefix import path_of, prefix_of
@@ -25,7 +26,13 @@ from engine.text.times import format_time
 SUDO_PROGRAMS = ("postconf", "postqueue", "postsuper", "postcat")
 """The programs that a rule of sudo on another host must allow."""
 
-Listing = LastCounts[facts.ListingCounts]
+
+class Listing(LastCounts[facts.ListingCounts]):
+    """What this process shares of a place: the counts of its last listing, and accounts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.accounts = MailAccounts()
 
 
 def parse_settings(section: None) -> Listing:
@@ -53,8 +60,9 @@ def open_store(setup: Setup) -> MailStore:
     def listed(counts: facts.ListingCounts) -> None:
         listing.counts = counts
 
-    marks = Marks(setup.state_folder)
-    return MailStore(PostfixServer(find_instance(setup), marks, listed=listed), listed=listing.note)
+    marks, accounts = Marks(setup.state_folder), listing.accounts
+    server = PostfixServer(find_instance(setup), marks, listed=listed, accounts=accounts)
+    return MailStore(server, listed=listing.note)
 
 
 def find_log(setup: Setup) -> MailLog:
@@ -76,6 +84,7 @@ def complete_place(setup: Setup, place: Place) -> Place:
         queue_figures=watch.figures,
         server=facts.SERVER,
         listed_at=lambda: setup.settings.at,
+        unread_accounts=setup.settings.accounts.describe,
         claim_obstacle=lambda kind: "",
         server_logs=local_paths(log),
     )

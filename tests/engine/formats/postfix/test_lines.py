@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.formats.postfix.lines import (
+    NO_ACCOUNTS,
     SUSPENDED_KEY,
     SUSPENDED_PREFIX,
     FileTimes,
@@ -53,9 +54,9 @@ def read(line: bytes, detail: bytes = b"") -> Task | Problem:
     mail = parse_line(1, line)
     assert isinstance(mail, ListedMail)
     record = mail.record + (b"\n" + detail if detail else b"")
-    task = task_of(mail.id, record, no_trash, None, has_times=True)
+    task = task_of(mail.id, record, no_trash, None, NO_ACCOUNTS, has_times=True)
     if isinstance(task, Task):
-        summary = summarize(mail.id, record, no_trash, has_times=True)
+        summary = summarize(mail.id, record, no_trash, NO_ACCOUNTS, has_times=True)
         assert (task.state, task.word, task.rev) == summary
         assert state_in(mail.id, record, (), no_trash) is task.state
     return task
@@ -63,7 +64,7 @@ def read(line: bytes, detail: bytes = b"") -> Task | Problem:
 
 def identity_in(line: bytes) -> str:
     """The identity of a line of a listing."""
-    return summarize("3C6592DA4DC", line, no_trash, has_times=True).rev.partition(".")[0]
+    return summarize("3C6592DA4DC", line, no_trash, NO_ACCOUNTS, has_times=True).rev.partition(".")[0]
 
 
 @pytest.mark.parametrize("name", ["postqueue-j.deferred.jsonl", "postqueue-j.stopped.jsonl"])
@@ -263,9 +264,9 @@ def test_trash_has_the_time_of_its_mark() -> None:
     def is_trash(ident: str, identity: str, ctime: float | None) -> bool:
         return ident in marks and ctime == 6
 
-    task = task_of(mail.id, record, is_trash, 7.0, has_times=True)
+    task = task_of(mail.id, record, is_trash, 7.0, NO_ACCOUNTS, has_times=True)
     assert isinstance(task, Task)
-    assert summarize(mail.id, record, is_trash, has_times=True).rev == task.rev
+    assert summarize(mail.id, record, is_trash, NO_ACCOUNTS, has_times=True).rev == task.rev
     assert state_in(mail.id, record, marks, is_trash) is State.TRASH
     assert (task.state, task.extra[SINCE_KEY]) == (State.TRASH, "7")
 
