@@ -18,6 +18,7 @@ from engine.config.place_address import Address, places_folder
 from engine.formats.postfix.instance import open_instance
 from engine.formats.postfix.marks import Marks
 from engine.formats.postfix.server import PostfixServer
+from engine.programs.mail_accounts import MailAccounts
 from engine.programs.mail_store import MailStore
 from tests.programs import needs, needs_root
 
@@ -92,6 +93,8 @@ class PostfixInstance:
         self.folder, self.config, self.queue = folder, folder / "etc", folder / "queue"
         self.marks = folder / "state"
         """The folder of our marks."""
+        self.accounts = MailAccounts()
+        """What stores on it share, as those of one process do."""
         self.port, self.sink_port, self._is_started = _free_port(), _free_port(), False
         for name in ("etc", "queue", "data", "log"):
             (folder / name).mkdir()
@@ -189,13 +192,15 @@ class PostfixInstance:
         return path.read_text() if path.exists() else ""
 
     def clear(self) -> None:
-        """Delete all messages, and our marks."""
+        """Delete all messages, and what is known of them."""
         self.run("postsuper", "-d", "ALL")
+        self.accounts = MailAccounts()
         shutil.rmtree(self.marks, ignore_errors=True)
 
     def server(self) -> PostfixServer:
         """The instance as a mail store uses it."""
-        return PostfixServer(open_instance(str(self.config)), Marks(str(self.marks)))
+        instance, marks = open_instance(str(self.config)), Marks(str(self.marks))
+        return PostfixServer(instance, marks, accounts=self.accounts)
 
     def store(self) -> MailStore:
         """A store on it."""

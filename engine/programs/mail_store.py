@@ -296,12 +296,12 @@ class MailStore(Store):
             yield from (self._server.task_of(ident, self._records[ident]) for ident in listed)
             ids.difference_update(listed)
         unsure, missing = dict[str, Task](), set[str]()
-        self._looked_at |= ids
         for answer in self._server.show(sorted(ids), self._records) if ids else ():
             if isinstance(answer, Missing):
                 missing.add(answer.id)
                 continue
-            ids.discard(answer.id if isinstance(answer, Task) else answer.where)
+            ids.discard(ident := answer.id if isinstance(answer, Task) else answer.where)
+            self._looked_at.add(ident)
             if isinstance(answer, Task) and answer.rev.endswith(UNSURE):
                 unsure[answer.id] = answer
             else:

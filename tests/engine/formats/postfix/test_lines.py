@@ -64,7 +64,9 @@ def read(line: bytes, detail: bytes = b"") -> Task | Problem:
 
 def identity_in(line: bytes) -> str:
     """The identity of a line of a listing."""
-    return summarize("3C6592DA4DC", line, no_trash, NO_ACCOUNTS, has_times=True).rev.partition(".")[0]
+    return summarize("3C6592DA4DC", line, no_trash, NO_ACCOUNTS, has_times=True).rev.partition(".")[
+        0
+    ]
 
 
 @pytest.mark.parametrize("name", ["postqueue-j.deferred.jsonl", "postqueue-j.stopped.jsonl"])
