@@ -319,6 +319,11 @@ def _age(column: str, op: str, text: str, _: _ParseContext) -> Condition:
 def _data(column: str, op: str, text: str, context: _ParseContext) -> Condition:
     if not context.reads_data:
         raise ValueError("expected in --filter of queue list or of a verb: the index has no data")
+    return _read_text(column, op, text, context)
+
+
+def _read_text(column: str, op: str, text: str, context: _ParseContext) -> Condition:
+    """Match a text; NULL, not false, if it was not read."""
     sql, values = _text(column, op, text, context)
     return f"CASE WHEN {column} IS NOT NULL THEN {sql} END", values
 
@@ -415,7 +420,7 @@ FIELDS: Mapping[str, FilterField] = {
     "from": FilterField("sender", _sender, _TEXTS),
     "from_domain": FilterField("sender_domain", _text, _TEXTS),
     "to": FilterField("recipients", _recipient, _TEXTS),
-    ACCOUNT_FIELD: FilterField("account", _text, _TEXTS),
+    ACCOUNT_FIELD: FilterField("account", _read_text, _TEXTS),
     "size": FilterField("bytes", _size, _NUMBERS),
     "data": FilterField("data", _data, (":", "~", "!~")),
     "since": FilterField("created", _bound(">="), _ONE),
