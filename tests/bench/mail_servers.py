@@ -27,6 +27,7 @@ from engine.model import Task
 from engine.operations import plans
 from engine.operations.journal import Intent, Journal, Who
 from engine.operations.run_plan import run_journaled_plan
+from engine.programs.mail_accounts import IDS_PER_LOOK
 from engine.store import Store
 from engine.system.run_program import find_program
 from tests.bench.console import FIRST_FRAME, FIRST_ROWS
@@ -210,6 +211,27 @@ def _grown(postfix: PostfixInstance) -> tuple[float, float]:
     words = [sys.executable, "-c", _GROWN, str(ROOT), str(postfix.config), str(postfix.marks)]
     end, most = subprocess.run(words, capture_output=True, check=True).stdout.split()
     return float(end), float(most)
+
+
+def postfix_accounts(bench: Bench) -> Figures:
+    """The accounts of all messages, without the pauses in between, beside postcat(1) of the same
+    ids in calls of the same size."""
+    number = 2_000 if bench.quick else 20_000
+    with _postfix(bench, number) as postfix:
+        ids, server = sorted(postfix.listed()), postfix.server()
+
+        def ours() -> None:
+            assert sum(len(server.read_accounts(some)) for some in _batches(ids, IDS_PER_LOOK))
+
+        def bare() -> None:
+            for some in _batches(ids, IDS_PER_LOOK):
+                assert postfix.run("postcat", "-eq", *some).returncode == 0
+
+        ways = {"ours": partial(_measured, ours), "bare": partial(_measured, bare)}
+        costs = interleave(ways, bench.rounds)
+        assert len(ids) == number and server.accounts.get(ids[0], "") is None
+    floor = f"postcat by {IDS_PER_LOOK}"
+    yield from _compare_acts(f"accounts of {number:,}", costs, floor, 2.0)
 
 
 def _by_plan(store: Store, verb: str, folder: str, number: int) -> Cost:

@@ -76,7 +76,12 @@ def find_log(setup: Setup) -> MailLog:
 
 def complete_place(setup: Setup, place: Place) -> Place:
     """The place with the facts of its instance, which decides when a message is tried."""
-    watch = facts.watch_instance(lambda: find_instance(setup), setup.settings)
+    accounts: MailAccounts = setup.settings.accounts
+    watch = facts.watch_instance(
+        lambda: find_instance(setup),
+        setup.settings,
+        lambda: accounts.describe() if accounts.why else "",
+    )
     log = None
     with suppress(Unavailable):  # opening the store reports it
         log = None if setup.address.is_url else find_log(setup)
@@ -84,7 +89,7 @@ def complete_place(setup: Setup, place: Place) -> Place:
         queue_figures=watch.figures,
         server=facts.SERVER,
         listed_at=lambda: setup.settings.at,
-        unread_accounts=setup.settings.accounts.describe,
+        unread_accounts=accounts.describe,
         claim_obstacle=lambda kind: "",
         server_logs=local_paths(log),
     )
