@@ -224,17 +224,16 @@ class MailStore(Store):
 
     def _read_accounts(self) -> Collection[str]:
         """Read the accounts of the next messages; return the names of those that changed by it."""
-        accounts, began = self._server.accounts, self._steady()
-        ids = [] if accounts is None else accounts.take(self._server.account_order)
-        if accounts is None or not ids:
+        server, accounts, began = self._server, self._server.accounts, self._steady()
+        if accounts is None or not (ids := accounts.take(server.account_order)):
             return ()
-        read, rest = set[str](), self._server.poll_seconds / LOOKS_PER_POLL
+        read, rest = set[str](), server.poll_seconds / LOOKS_PER_POLL
         try:
-            read = {f"{ident}{ACCOUNT_READ}" for ident in self._server.read_accounts(ids)}
+            read = {f"{ident}{ACCOUNT_READ}" for ident in server.read_accounts(ids)}
         except Unavailable as error:
             accounts.why, rest = str(error), RETRY_SECONDS
-        ended = self._steady()
-        self._accounts_due = ended + max(rest, COST_FACTOR * (ended - began))
+        rest = max(rest, COST_FACTOR * (self._steady() - began))
+        self._accounts_due = self._steady() + rest
         return read
 
     def _copy_facts(self) -> None:
@@ -274,9 +273,9 @@ class MailStore(Store):
         ids = set[str]()
         for name in names:
             if name.endswith(ACCOUNT_READ):
-                ident = name.removesuffix(ACCOUNT_READ)
-                if ident in self._records and ident not in self._looked_at:
-                    yield self._server.task_of(ident, self._records[ident])
+                name = name.removesuffix(ACCOUNT_READ)
+                if name in self._records and name not in self._looked_at:
+                    yield self._server.task_of(name, self._records[name])
             elif name in self._problems:
                 yield self._problems[name]
             elif not self._server.is_id(name) or self._absent.get(name, 0) >= LISTINGS_TO_MISS:

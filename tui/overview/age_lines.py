@@ -8,7 +8,6 @@ from typing import NamedTuple
 from engine.index import filter_language, group_counts
 from engine.index.age_table import BOUNDS_MINUTES, AgeRow, Ages, bucket_filter
 from engine.index.counted_rows import TASKS
-from engine.index.filter_language import ACCOUNT_FIELD
 from engine.places.place import Place
 from engine.text.figures import fit_count
 from engine.text.safe import safe_line
@@ -127,8 +126,8 @@ def _line(row: AgeRow, label: str, column: int, cell: int, largest: int) -> Line
 def table_heading(ages: Ages, name: str, word: str, place: Place) -> str:
     """Heading of the table: name of the place, state, what is counted if not tasks, row field by
     the place's own titles, and what of it is not read."""
+    unread = place.unread_accounts() if ages.by == filter_language.ACCOUNT_FIELD else ""
     unit = "" if ages.unit == TASKS else f" {ages.unit}"
-    unread = place.unread_accounts() if ages.by == ACCOUNT_FIELD else ""
     by = place.group_titles.get(ages.by, ages.by)
     return f"Ages: {name}, {safe_line(word)}{unit} by {by}" + (f"; {unread}" if unread else "")
 
