@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 IDS_PER_LOOK = 500
 """Messages of one look: one run of a program."""
 LOOKS_PER_POLL = 4
-"""Looks in the time from one listing to the next, at most."""
+"""Looks in the least time from one listing to the next, at most."""
 RETRY_SECONDS = 600.0
 """Seconds until a look that failed is tried again: a sudo that refuses may send a mail to root."""
 

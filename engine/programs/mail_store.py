@@ -217,7 +217,7 @@ class MailStore(Store):
         self._reads_accounts = True
 
     def _read_accounts_first(self) -> None:
-        """Read those that may be read from one listing to the next, if that is wanted."""
+        """Read those of `LOOKS_PER_POLL` looks, if that is wanted."""
         for _ in range(LOOKS_PER_POLL if self._reads_accounts else 0):
             if not self._read_accounts():
                 break
