@@ -462,7 +462,7 @@ def mail_load(bench: Bench) -> Figures:
             share, looks = noted.share("-j", passed), noted.share("-eq", passed)
             lines = len(postfix.log().splitlines()) - before
         yield Figure(f"Postfix, {number:,}: share of listings", share, "% wall", 5.0)
-        yield Figure("Postfix: share of looks while accounts are read", looks, "% wall", 10.0)
+        yield Figure("Postfix: share of looks while accounts are read", looks, "% wall", 6.0)
         yield Figure(f"Postfix: lines in its log in {seconds:.0f} s", lines, "lines", 0.0)
     with _exim(bench) as exim, scratch() as folder:
         for more, limit in (("", 0.0), ("log_selector = +arguments", 1.0)):
