@@ -17,20 +17,25 @@ class LargestShare(NamedTuple):
     mails: int
     total: int
     """Number of all waiting mails, in the states `WAITING_STATES`."""
+    is_partial: bool = False
+    """True if there may be more `mails`: the accounts of some are not read yet."""
 
 
 WAITING_STATES = (State.PENDING, State.ACTIVE)
 """Mail waits in these for its delivery: a mail server may claim thousands, and deliver some."""
 
 
-def find_largest(senders: Mapping[str, int], accounts: Mapping[str, int]) -> LargestShare | None:
+def find_largest(
+    senders: Mapping[str, int], accounts: Mapping[str | None, int]
+) -> LargestShare | None:
     """The largest share, from the number of waiting mails by sender and by account, "" for those
-    without; None without any. An account may use several senders."""
-    total = sum(senders.values())
-    shares = [
-        LargestShare(by, name, number, total)
-        for by, numbers in (("sender", senders), ("account", accounts))
-        for name, number in numbers.items()
+    without, None for those whose account is not read; None without any. An account may use several
+    senders."""
+    total, is_partial = sum(senders.values()), None in accounts
+    shares = [LargestShare("sender", *one, total) for one in senders.items() if one[0]]
+    shares += [
+        LargestShare("account", name, number, total, is_partial)
+        for name, number in accounts.items()
         if name
     ]
     return max(shares, key=lambda share: share.mails, default=None)

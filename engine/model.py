@@ -85,9 +85,9 @@ class Task(NamedTuple):
     """Of a mail: the sender of its envelope, or `NULL_SENDER`; "" for a task that is no mail."""
     recipients: tuple[str, ...] = ()
     """Of a mail: the recipients that still wait; `destination` is the first of them."""
-    account: str = ""
-    """Of a mail: the account that submitted it, such as a login or a local user; "": unknown, or
-    not read yet."""
+    account: str | None = ""
+    """Of a mail: the account that submitted it, such as a login or a local user; "": it has none,
+    or none is known. None: not read yet."""
     bytes: int | None = None
     """Size of a mail in bytes; None if unknown."""
     error: str = ""
@@ -105,7 +105,7 @@ class Task(NamedTuple):
         return hash(self[:-2])
 
 
-NO_MAIL_FIELDS: tuple[str, tuple[str, ...], str, int | None] = ("", (), "", None)
+NO_MAIL_FIELDS: tuple[str, tuple[str, ...], str | None, int | None] = ("", (), "", None)
 """`sender`, `recipients`, `account` and `bytes` of a task that is no mail."""
 
 

@@ -168,6 +168,11 @@ class ReadableStore(Protocol):
         A full scan first yields a sample of each state in any order, then every task of each state
         in id order, the sample included."""
 
+    def read_accounts_first(self) -> None:
+        """Have each scan read accounts that a listing of its server does not have: those of some
+        mails, which takes longer. Without it, `Task.account` of these mails may be None."""
+        return
+
     def scan_failed(self, state_names: Collection[str]) -> Iterator[Task | Missing | Problem]:
         """Yield all tasks of these states that have an error; others too, if that costs less."""
         return self.scan(state_names)

@@ -18,6 +18,7 @@ from engine.config.place_address import Address, places_folder
 from engine.formats.postfix.instance import open_instance
 from engine.formats.postfix.marks import Marks
 from engine.formats.postfix.server import PostfixServer
+from engine.programs.mail_accounts import MailAccounts
 from engine.programs.mail_store import MailStore
 from tests.programs import needs, needs_root
 
@@ -43,6 +44,7 @@ mynetworks = 127.0.0.0/8
 alias_maps =
 local_recipient_maps =
 smtpd_relay_restrictions = permit_mynetworks, reject
+smtpd_authorized_xclient_hosts = 127.0.0.1
 default_transport = smtp:[127.0.0.1]:9
 defer_transports = smtp
 transport_maps = texthash:{folder}/etc/transport
@@ -91,6 +93,8 @@ class PostfixInstance:
         self.folder, self.config, self.queue = folder, folder / "etc", folder / "queue"
         self.marks = folder / "state"
         """The folder of our marks."""
+        self.accounts = MailAccounts()
+        """What stores on it share, as those of one process do."""
         self.port, self.sink_port, self._is_started = _free_port(), _free_port(), False
         for name in ("etc", "queue", "data", "log"):
             (folder / name).mkdir()
@@ -132,11 +136,20 @@ class PostfixInstance:
         self._is_started = False
 
     def send(
-        self, number: int, sender: str = "ana@mx1.example.test", domain: str = "far.example.test"
+        self,
+        number: int,
+        sender: str = "ana@mx1.example.test",
+        domain: str = "far.example.test",
+        login: str = "",
     ) -> list[str]:
-        """Send mails of one recipient each by SMTP; return their ids, in order."""
+        """Send mails of one recipient each by SMTP, as a client that has logged in or not; return
+        their ids, in order."""
         ids = []
         with smtplib.SMTP("127.0.0.1", self.port) as client:
+            if login:
+                client.ehlo()
+                assert client.docmd("XCLIENT", f"LOGIN={login}")[0] == 220
+                client.ehlo()
             for n in range(number):
                 client.mail(sender)
                 client.rcpt(f"u{n}@{domain}")
@@ -179,13 +192,15 @@ class PostfixInstance:
         return path.read_text() if path.exists() else ""
 
     def clear(self) -> None:
-        """Delete all messages, and our marks."""
+        """Delete all messages, and what is known of them."""
         self.run("postsuper", "-d", "ALL")
+        self.accounts = MailAccounts()
         shutil.rmtree(self.marks, ignore_errors=True)
 
     def server(self) -> PostfixServer:
         """The instance as a mail store uses it."""
-        return PostfixServer(open_instance(str(self.config)), Marks(str(self.marks)))
+        instance, marks = open_instance(str(self.config)), Marks(str(self.marks))
+        return PostfixServer(instance, marks, accounts=self.accounts)
 
     def store(self) -> MailStore:
         """A store on it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from engine.index.filter_language import ACCOUNT_FIELD
 from engine.index.reader import Reader
 
 TASKS, RECIPIENTS = "tasks", "recipients"
@@ -32,7 +33,10 @@ class CountedRows(NamedTuple):
 
 def counted_rows(reader: Reader, name: str, condition: str, how: str) -> CountedRows:
     """The rows that meet a condition, to be grouped by the column `name`; `how` is the index to
-    use. By destination, a mail has a row for each domain of its open recipients, else none."""
+    use. By destination, a mail has a row for each domain of its open recipients, else none; by
+    account, a mail whose account is not read has none."""
+    if name == ACCOUNT_FIELD:
+        condition += f" AND {name} IS NOT NULL"
     if name != "domain" or not reader.has_mail():
         return CountedRows(name, f"task {how} WHERE {condition}")
     mails = f"(SELECT * FROM task NOT INDEXED WHERE {condition}) AS task"

@@ -32,8 +32,9 @@ MAX_FILTER_CHARS, MAX_FILTER_TERMS = 1_000, 100
 """Maximum characters of a filter, typed and with saved filters in place; maximum words and
 comparisons."""
 
-DATA_FIELD = "data"
-"""The field of what a task carries: the data of a job, a payload, a mail. No index has it."""
+DATA_FIELD, ACCOUNT_FIELD = "data", "account"
+"""The fields of what a task carries (the data of a job, a payload, a mail), which no index has; and
+of the account of a mail, which may not be read yet."""
 
 SEARCHED_COLUMNS = ("id", "kind", "queue", "destination", "description", "error")
 SEARCHED_MAIL_COLUMNS = ("sender", "recipients", "account")
@@ -81,8 +82,8 @@ class FilterTerm(NamedTuple):
     @property
     def condition(self) -> str:
         """Its SQL. For a task without the field, a term is false and its negation is true; data
-        that could not be read matches neither."""
-        if self.negated and self.field == DATA_FIELD:
+        and an account that were not read match neither."""
+        if self.negated and self.field in (DATA_FIELD, ACCOUNT_FIELD):
             return f"coalesce(NOT ({self.sql}), 0)"
         return f"NOT coalesce({self.sql}, 0)" if self.negated else f"({self.sql})"
 
@@ -318,6 +319,11 @@ def _age(column: str, op: str, text: str, _: _ParseContext) -> Condition:
 def _data(column: str, op: str, text: str, context: _ParseContext) -> Condition:
     if not context.reads_data:
         raise ValueError("expected in --filter of queue list or of a verb: the index has no data")
+    return _read_text(column, op, text, context)
+
+
+def _read_text(column: str, op: str, text: str, context: _ParseContext) -> Condition:
+    """Match a text; NULL, not false, if it was not read."""
     sql, values = _text(column, op, text, context)
     return f"CASE WHEN {column} IS NOT NULL THEN {sql} END", values
 
@@ -414,7 +420,7 @@ FIELDS: Mapping[str, FilterField] = {
     "from": FilterField("sender", _sender, _TEXTS),
     "from_domain": FilterField("sender_domain", _text, _TEXTS),
     "to": FilterField("recipients", _recipient, _TEXTS),
-    "account": FilterField("account", _text, _TEXTS),
+    ACCOUNT_FIELD: FilterField("account", _read_text, _TEXTS),
     "size": FilterField("bytes", _size, _NUMBERS),
     "data": FilterField("data", _data, (":", "~", "!~")),
     "since": FilterField("created", _bound(">="), _ONE),

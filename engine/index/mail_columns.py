@@ -17,9 +17,10 @@ MAX_ADDRESS_CHARS = 65_536
 tens of thousands. All are counted."""
 
 MAIL_COLUMNS = "sender, recipients, account, bytes, all_recipients, sender_domain, domains"
-"""The columns, as SQL. `domains` is NULL for a task that is no mail."""
+"""The columns, as SQL. `domains` is NULL for a task that is no mail, `account` for a mail whose
+account is not read yet."""
 
-MailValues: TypeAlias = tuple[str, str, str, int | None, int | None, str, str | None]
+MailValues: TypeAlias = tuple[str, str, str | None, int | None, int | None, str, str | None]
 NO_MAIL: MailValues = ("", "", "", None, None, "", None)
 """The values of a task without these fields."""
 
@@ -28,7 +29,7 @@ NO_DOMAIN = "MAILER-DAEMON"
 
 
 def mail_values(
-    sender: str, recipients: Sequence[str], account: str, size: int | None
+    sender: str, recipients: Sequence[str], account: str | None, size: int | None
 ) -> MailValues:
     """The values of `MAIL_COLUMNS`. Recipients are lines between newlines, beside their number
     if some are missing there; the domains have the number of recipients in each, as JSON."""

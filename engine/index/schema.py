@@ -201,7 +201,7 @@ def row_of(task: Task) -> Values:
     if len(description) > MAX_TEXT_CHARS:
         description = _shorten(description)
     mail = NO_MAIL
-    if sender or recipients or account or size is not None:
+    if sender or recipients or account != "" or size is not None:
         mail = mail_values(sender, recipients, account, size)
     return (
         ident,

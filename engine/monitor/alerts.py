@@ -327,7 +327,8 @@ def _flood(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
         name = safe_line(largest.name)
         name = name if len(name) <= 32 else f"{name[:29]}..."
         who = f"account {name}" if largest.by == "account" else name
-        words = f"{who}: {largest.mails:,} of {largest.total:,}"
+        more = "+" if largest.is_partial else ""
+        words = f"{who}: {largest.mails:,}{more} of {largest.total:,}"
         goal = Where.GROUPS, State.PENDING, f"{largest.by}={largest.name}"
         yield Level.WARN, AlertKind.FLOOD, words, None, goal
 

@@ -207,6 +207,8 @@ class Place(NamedTuple):
     """Why no worker can be started; "" if one can, or that is unknown."""
     listed_at: Callable[[], float | None] = lambda: None
     """Returns when its tasks were last listed, epoch seconds UTC, if they are not watched."""
+    unread_accounts: Callable[[], str] = lambda: ""
+    """Returns, of how many of its mails the accounts are read, in words; "" if of all."""
     server: str = ""
     """The server that delivers its tasks by itself: no worker is expected; "" if workers do."""
     recovery_command: tuple[str, ...] = ()

@@ -78,7 +78,7 @@ def mail_rows(
             yield ACCOUNT, safe_line(task.account)
         return
     none = "none: no login" if logged.has_arrival else f"{UNKNOWN}: not in the log"
-    account = safe_line(task.account) or logged.account or none
+    account = safe_line(task.account or "") or logged.account or none
     yield ACCOUNT, f"{account}; client {logged.client}" if logged.client else account
     if logged.attempts is not None:
         back = "" if since is None else f" (log since {format_time(since)})"

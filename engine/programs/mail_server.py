@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
 from engine.model import Edges, Missing, Part, Problem, State, Task
+from engine.programs.mail_accounts import MailAccounts
 from engine.store import Control, Outlook, Unsupported
 
 UNSURE = "?"
@@ -67,6 +68,8 @@ class MailServer(Protocol):
     """Ids that are given to one run of an act."""
     poll_seconds: float = 5.0
     """Least seconds between two listings."""
+    accounts: MailAccounts | None = None
+    """The accounts of messages that only looks show; None: its listings have them."""
 
     @abstractmethod
     def list_mails(self) -> Iterator[ListedMail | Problem]:
@@ -111,6 +114,15 @@ class MailServer(Protocol):
         cannot be looked at now. One that this look does not reach is not yielded at all: a listing
         decides. `records` are those of the last listing: of an unchanged message it has what this
         look does not show."""
+
+    def account_order(self, record: bytes) -> int:
+        """The larger, the sooner is the account of this message read."""
+        return 0
+
+    def read_accounts(self, ids: Sequence[str]) -> Collection[str]:
+        """Look at these messages, and note their accounts in `accounts`; return the ids of those
+        that the look has reached."""
+        return ()
 
     @abstractmethod
     def queue_of(self, task: Task) -> str:

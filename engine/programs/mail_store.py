@@ -12,6 +12,7 @@ from itertools import chain, islice
 
 from engine.model import ChangeSource, Missing, Move, Outcome, Part, Problem, State, Task
 from engine.override import override
+from engine.programs.mail_accounts import LOOKS_PER_POLL, RETRY_SECONDS
 from engine.programs.mail_server import UNSURE, ActResult, MailServer, MailSummary
 from engine.store import (
     Gone,
@@ -41,6 +42,8 @@ VERIFIED_SECONDS = 10.0
 """Seconds for which a message counts as looked at just before."""
 NOT_NAMED = "the program did not name it; does it get standard input? (see doctor)"
 """Why an act that ended well has not changed a message."""
+ACCOUNT_READ = "/account"
+"""Ends a name of `scan`: the account of this message is known now, nothing else has changed."""
 LISTINGS_TO_MISS = 2
 """Listings in a row without a message after which it is gone: one may miss what is moving."""
 
@@ -84,6 +87,10 @@ class MailStore(Store):
         """Messages that are other ones in the last listing, and were not looked up since."""
         self._acted: set[str] = set()
         """Messages that an act has moved since the last listing: their records are outdated."""
+        self._looked_at: set[str] = set()
+        """Messages that were looked at since the last listing began: more is known of them than
+        their records have."""
+        self._reads_accounts, self._accounts_due = False, 0.0
         self._is_listing, self._listed_at, self._cost = False, -1.0, 0.0
         self._poll_at, self._fingerprint = -1.0, b""
         self._verified: dict[str, Task] = {}
@@ -104,6 +111,7 @@ class MailStore(Store):
         words = {word for word in touched if word in self.words or word in self.states.values()}
         if words:
             self._list()
+            self._read_accounts_first()
             for ident, its in self._summaries():
                 if self.states[its.state] in words or its.word in words:
                     yield self._server.task_of(ident, self._records[ident])
@@ -111,6 +119,7 @@ class MailStore(Store):
 
     def _scan_all(self) -> Iterator[Task | Problem]:
         yield from self._listing(SAMPLE_TASKS)
+        self._read_accounts_first()
         self.expected_tasks, records = len(self._records), self._records
         self._changed.clear()
         task_of = self._server.task_of
@@ -127,6 +136,7 @@ class MailStore(Store):
         began, records, before = self._steady(), dict[str, bytes](), self._records
         problems = list[Problem]()
         self._is_listing = True
+        self._looked_at.clear()
         try:
             for item in self._server.list_mails():
                 if isinstance(item, Problem):
@@ -150,6 +160,8 @@ class MailStore(Store):
             self._copy_facts()
         self._compare(records)
         self._records = records
+        if self._server.accounts is not None:
+            self._server.accounts.note_listing(records)
         self._listed(self._clock())
         self._acted.clear()
         self._problems = {one.where.rpartition("/")[2]: one for one in problems}
@@ -179,8 +191,10 @@ class MailStore(Store):
         follows None is one more listing, which counts too."""
         now = self._steady()
         if self._poll_at < 0:
-            self._poll_at = now + self._server.poll_seconds
+            self._poll_at = self._accounts_due = now + self._server.poll_seconds
         if now < self._poll_at:
+            if now >= self._accounts_due and (names := self._read_accounts()):
+                return names
             self._pause(min(seconds, self._poll_at - now))
             return ()
         before, self._fingerprint = self._fingerprint, self._server.fingerprint()
@@ -191,6 +205,30 @@ class MailStore(Store):
             return None
         self._listed(self._clock())
         return ()
+
+    @override
+    def read_accounts_first(self) -> None:
+        self._reads_accounts = True
+
+    def _read_accounts_first(self) -> None:
+        """Read those of `LOOKS_PER_POLL` looks, if that is wanted."""
+        for _ in range(LOOKS_PER_POLL if self._reads_accounts else 0):
+            if not self._read_accounts():
+                break
+
+    def _read_accounts(self) -> Collection[str]:
+        """Read the accounts of the next messages; return the names of those that changed by it."""
+        server, accounts, began = self._server, self._server.accounts, self._steady()
+        if accounts is None or not (ids := accounts.take(server.account_order)):
+            return ()
+        read, rest = set[str](), server.poll_seconds / LOOKS_PER_POLL
+        try:
+            read = {f"{ident}{ACCOUNT_READ}" for ident in server.read_accounts(ids)}
+        except Unavailable as error:
+            accounts.why, rest = str(error), RETRY_SECONDS
+        rest = max(rest, COST_FACTOR * (self._steady() - began))
+        self._accounts_due = self._steady() + rest
+        return read
 
     def _copy_facts(self) -> None:
         """Listings show what can be done now."""
@@ -233,7 +271,11 @@ class MailStore(Store):
         records; then by `MailServer.show`; what is left by a listing, if one is due."""
         ids = set[str]()
         for name in names:
-            if name in self._problems:
+            if name.endswith(ACCOUNT_READ):
+                name = name.removesuffix(ACCOUNT_READ)
+                if name in self._records and name not in self._looked_at:
+                    yield self._server.task_of(name, self._records[name])
+            elif name in self._problems:
                 yield self._problems[name]
             elif not self._server.is_id(name) or self._absent.get(name, 0) >= LISTINGS_TO_MISS:
                 yield Missing(name)
@@ -256,7 +298,8 @@ class MailStore(Store):
             if isinstance(answer, Missing):
                 missing.add(answer.id)
                 continue
-            ids.discard(answer.id if isinstance(answer, Task) else answer.where)
+            ids.discard(ident := answer.id if isinstance(answer, Task) else answer.where)
+            self._looked_at.add(ident)
             if isinstance(answer, Task) and answer.rev.endswith(UNSURE):
                 unsure[answer.id] = answer
             else:

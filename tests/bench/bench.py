@@ -45,6 +45,7 @@ logs.level          | level filter on 1 GiB: <= 3 x `grep -F`
 mail_logs.trail     | trail in 1 GiB of mail log: <= 3 x `grep -F` of its word
 mail_logs.reasons   | reasons in 64 MiB of mail log: <= 2 x `grep -F` + 1 s
 mail_servers.postfix_scan | CPU <= 2.5 x, later <= 0.6 x json.loads; wall <= 1.2 x `postqueue -j`
+mail_servers.postfix_accounts | accounts of 20,000: <= 2 x postcat -eq of the same ids
 mail_servers.postfix_hold | 3,000 by a plan: <= 1.5 x postcat and postsuper in the same calls
 mail_servers.exim_acts | hold, purge of 1,000 by a plan: <= 1.3 x the same calls of Exim by 100
 mail_servers.mail_keys | at 50,000: first rows <= 250 ms after the first line, a key <= 3 ms

@@ -27,6 +27,7 @@ from engine.model import Task
 from engine.operations import plans
 from engine.operations.journal import Intent, Journal, Who
 from engine.operations.run_plan import run_journaled_plan
+from engine.programs.mail_accounts import IDS_PER_LOOK
 from engine.store import Store
 from engine.system.run_program import find_program
 from tests.bench.console import FIRST_FRAME, FIRST_ROWS
@@ -210,6 +211,27 @@ def _grown(postfix: PostfixInstance) -> tuple[float, float]:
     words = [sys.executable, "-c", _GROWN, str(ROOT), str(postfix.config), str(postfix.marks)]
     end, most = subprocess.run(words, capture_output=True, check=True).stdout.split()
     return float(end), float(most)
+
+
+def postfix_accounts(bench: Bench) -> Figures:
+    """The accounts of all messages, without the pauses in between, beside postcat(1) of the same
+    ids in calls of the same size."""
+    number = 2_000 if bench.quick else 20_000
+    with _postfix(bench, number) as postfix:
+        ids, server = sorted(postfix.listed()), postfix.server()
+
+        def ours() -> None:
+            assert sum(len(server.read_accounts(some)) for some in _batches(ids, IDS_PER_LOOK))
+
+        def bare() -> None:
+            for some in _batches(ids, IDS_PER_LOOK):
+                assert postfix.run("postcat", "-eq", *some).returncode == 0
+
+        ways = {"ours": partial(_measured, ours), "bare": partial(_measured, bare)}
+        costs = interleave(ways, bench.rounds)
+        assert len(ids) == number and server.accounts.get(ids[0], "") is None
+    floor = f"postcat by {IDS_PER_LOOK}"
+    yield from _compare_acts(f"accounts of {number:,}", costs, floor, 2.0)
 
 
 def _by_plan(store: Store, verb: str, folder: str, number: int) -> Cost:
@@ -436,9 +458,11 @@ def mail_load(bench: Bench) -> Figures:
             noted.clear()
             before, began = len(postfix.log().splitlines()), time.monotonic()
             screen.watch(seconds)
-            share = noted.share("-j", time.monotonic() - began)
+            passed = time.monotonic() - began
+            share, looks = noted.share("-j", passed), noted.share("-eq", passed)
             lines = len(postfix.log().splitlines()) - before
         yield Figure(f"Postfix, {number:,}: share of listings", share, "% wall", 5.0)
+        yield Figure("Postfix: share of looks while accounts are read", looks, "% wall", 6.0)
         yield Figure(f"Postfix: lines in its log in {seconds:.0f} s", lines, "lines", 0.0)
     with _exim(bench) as exim, scratch() as folder:
         for more, limit in (("", 0.0), ("log_selector = +arguments", 1.0)):

@@ -84,7 +84,7 @@ STEP = 50
 
 LINES = {
     "engine.places": 1350,
-    "engine.programs": 2200,
+    "engine.programs": 2400,
     "engine": 1900,
     "engine.config": 2350,
     "engine.delivery": 1200,
@@ -97,7 +97,7 @@ LINES = {
     "engine.formats.exim": 2500,
     "engine.formats.kannader": 4400,
     "engine.formats.nftban": 5800,
-    "engine.formats.postfix": 2900,
+    "engine.formats.postfix": 3000,
     "engine.formats.zgb": 5850,
     "engine.formats.zmailer": 14800,
     "engine.index": 3050,

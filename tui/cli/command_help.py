@@ -296,7 +296,7 @@ install-units | folder text, lines text[]
 OBJECTS = """
 task | id text, state text, kind text, queue text, created time?, due time?, attempts number?, \
 priority number?, description text, destination text, sender text, recipients text[], \
-account text, bytes number?, error text, payload text, owner text?, since time?, rev text, \
+account text?, bytes number?, error text, payload text, owner text?, since time?, rev text, \
 extra object
 lease | owner text, since time?, until time?
 mail | id text, to text, subject text, created time, sent time?, transport text?, in_doubt time?, \

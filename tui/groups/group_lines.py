@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from engine.index.counted_rows import TASKS
+from engine.index.filter_language import ACCOUNT_FIELD
 from engine.index.group_counts import GroupTable, TaskGroup
 from engine.index.schema import STATES
 from engine.model import AttemptLimit, State, Task, attempts_allowed
 from engine.monitor.metrics_check import OwnCounts
-from engine.places.place import GroupFacts
+from engine.places.place import GroupFacts, Place
 from engine.text.figures import fit_count, format_count
 from engine.text.safe import safe_line, state_name
 from tui.queue.painters import BAR_LOOKS, state_lines
@@ -208,6 +209,12 @@ def others_line(table: GroupTable, width: int) -> list[Line]:
     text = f"   ({table.others:,} others, {_amount(table, table.other_tasks)})"
     text += ": groups --all lists them"
     return [cut_line(((text, "muted"),), width)]
+
+
+def unread_line(table: GroupTable, place: Place, width: int) -> list[Line]:
+    """Of how many mails the accounts are read, if these are the groups and some are not."""
+    text = place.unread_accounts() if table.by == ACCOUNT_FIELD else ""
+    return [cut_line(((f"   ({safe_line(text)})", "warn"),), width)] if text else []
 
 
 def tabs_line(table: GroupTable, titles: Mapping[str, str] = {}) -> Line:

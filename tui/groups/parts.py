@@ -345,7 +345,8 @@ class TaskGroups(GroupParts[TaskGroup]):
             facts=facts,
         )
         rows = [Choice(*row) for row in zip(map(self.key_of, table.groups), lines, strict=True)]
-        return ShownRows(head, rows, view.others_line(table, width))
+        below = view.others_line(table, width)
+        return ShownRows(head, rows, below + view.unread_line(table, self.session.place, width))
 
     def details_of(self, group: TaskGroup, tasks: Sequence[Task] | None, width: int) -> list[Line]:
         now, states = self.context.clock(), self.session.inspector.states

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.index import filter_language, group_counts
 from engine.index.age_table import BOUNDS_MINUTES, AgeRow, Ages, bucket_filter
 from engine.index.counted_rows import TASKS
+from engine.places.place import Place
 from engine.text.figures import fit_count
 from engine.text.safe import safe_line
 from tui.text.glyphs import CURSOR
@@ -122,11 +123,13 @@ def _line(row: AgeRow, label: str, column: int, cell: int, largest: int) -> Line
     return (*merge_runs(runs), (" ", ""))
 
 
-def table_heading(ages: Ages, place: str, word: str, titles: Mapping[str, str]) -> str:
-    """Heading of the table: place, state, what is counted if not tasks, and row field, by the
-    place's own titles."""
+def table_heading(ages: Ages, name: str, word: str, place: Place) -> str:
+    """Heading of the table: name of the place, state, what is counted if not tasks, row field by
+    the place's own titles, and what of it is not read."""
+    unread = place.unread_accounts() if ages.by == filter_language.ACCOUNT_FIELD else ""
     unit = "" if ages.unit == TASKS else f" {ages.unit}"
-    return f"Ages: {place}, {safe_line(word)}{unit} by {titles.get(ages.by, ages.by)}"
+    by = place.group_titles.get(ages.by, ages.by)
+    return f"Ages: {name}, {safe_line(word)}{unit} by {by}" + (f"; {unread}" if unread else "")
 
 
 def describe_age(column: int) -> str:

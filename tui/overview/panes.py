@@ -429,7 +429,7 @@ class OverviewPanes:
 
 def _age_title(session: PlaceSession, read: PlaceReads) -> str:
     word = session.inspector.states.get(read.state, read.state)
-    return view.table_heading(read.ages, session.name, word, session.place.group_titles)
+    return view.table_heading(read.ages, session.name, word, session.place)
 
 
 def _age_sentence(read: PlaceReads, width: int) -> Line:

@@ -62,7 +62,7 @@ def detail_lines(
         ("queue", _plain(task.queue)),
         ("group", _plain(task.group)),
         ("from", _plain(task.sender)),
-        ("account", _plain(task.account)),
+        ("account", _plain(UNKNOWN if task.account is None else task.account)),
         ("to", _plain(recipients_text(task, 3) or task.destination)),
         ("about", _plain(task.description)),
         ("size", _plain(_size_words(findings.parts))),

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from textual.app import ComposeResult
 from textual.geometry import Size
 
+from engine.index.filter_language import ACCOUNT_FIELD
 from engine.logs.log_line import LogLine
 from engine.monitor.latency import KindFigures
 from engine.text.figure import UNKNOWN
@@ -65,11 +66,16 @@ class LockLine(Lines):
 
 
 def _listed_parts(parts: QueueParts) -> list[Line]:
-    """The age of what is shown of a place whose tasks are listed from time to time."""
-    listed = parts.place.listed_at()
-    if listed is None:
-        return []
-    return [(("listed ", "muted"), (format_age(max(0.0, parts.clock() - listed)), ""))]
+    """The age of what is shown of a place whose tasks are listed from time to time, and what a
+    filter by account does not find yet."""
+    listed, shown = parts.place.listed_at(), list[Line]()
+    if listed is not None:
+        age = format_age(max(0.0, parts.clock() - listed))
+        shown.append((("listed ", "muted"), (age, "")))
+    uses_accounts = parts.filter.filter.mentions_field(ACCOUNT_FIELD)
+    if uses_accounts and (unread := parts.place.unread_accounts()):
+        shown.append(((safe_line(unread), "warn"),))
+    return shown
 
 
 def _fact_parts(parts: QueueParts) -> list[Line]:

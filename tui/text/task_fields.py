@@ -51,7 +51,7 @@ def task_fields(task: Task, states: Mapping[State, str], now: float) -> list[Run
         ("sender", task.sender),
         ("recipients", recipients_text(task, SHOWN_RECIPIENTS)),
         ("destination", "" if task.destination in task.recipients else task.destination),
-        ("account", task.account),
+        ("account", UNKNOWN if task.account is None else task.account),
         ("size", "" if task.bytes is None else format_bytes(task.bytes)),
         ("created", format_time_with_age(task.created, now) if task.created > 0 else UNKNOWN),
         ("due", _due_words(task, now)),

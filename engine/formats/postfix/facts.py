@@ -154,18 +154,27 @@ def read_host(instance: Instance, counts: ListingCounts | None, now: float) -> H
 
 
 def watch_instance(
-    open_instance: Callable[[], Instance], listing: LastCounts[ListingCounts]
+    open_instance: Callable[[], Instance],
+    listing: LastCounts[ListingCounts],
+    unread: Callable[[], str] = str,
 ) -> ServerWatch[Instance, HostFacts, WholeQueueFigures]:
-    """Watch an instance; `open_instance` reads its settings."""
+    """Watch an instance; `open_instance` reads its settings, `unread` is why accounts cannot be
+    read, and of how many mails they are; "" if they can."""
     return ServerWatch(
         open_instance,
         lambda instance: read_host(instance, listing.counts, time.time()),
-        lambda instance, host: describe_facts(instance, host, listing.counts, time.time()),
+        lambda instance, host: describe_facts(
+            instance, host, listing.counts, time.time(), unread()
+        ),
     )
 
 
 def describe_facts(
-    instance: Instance, host: HostFacts, counts: ListingCounts | None, now: float
+    instance: Instance,
+    host: HostFacts,
+    counts: ListingCounts | None,
+    now: float,
+    unread: str = "",
 ) -> WholeQueueFigures:
     """The facts as rows, and the warnings; what cannot be read is unknown, and named so."""
     server, pid = server_state(host.master, counts), host.master.pid
@@ -179,6 +188,8 @@ def describe_facts(
     else:
         rows += _count_rows(counts)
         warnings += count_warnings(instance, counts, now)
+    if unread:
+        rows.append(("accounts", unread.removeprefix("accounts of ")))
     return WholeQueueFigures(
         tuple(rows),
         (*warnings, *setting_warnings(instance), *host.warnings),

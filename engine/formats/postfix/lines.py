@@ -16,6 +16,7 @@ from zlib import crc32
 
 from engine.model import EMPTY, Lease, Problem, State, Task
 from engine.operations.trash import SINCE_KEY
+from engine.programs.mail_accounts import MailAccounts
 from engine.programs.mail_server import UNSURE, ListedMail, MailSummary
 from engine.text.safe import clean_error, safe_line
 
@@ -190,7 +191,21 @@ def _tail(queue: str, line: bytes, detail: bytes, *, has_times: bool) -> str:
     return (detail.partition(b".")[0].decode() or UNSURE) if queue in FILED else ""
 
 
-def summarize(ident: str, record: bytes, is_trash: IsTrash, *, has_times: bool) -> MailSummary:
+ACCOUNT_READ = "a"
+"""Begins the last part of a revision of a message whose account is known."""
+NO_ACCOUNTS = MailAccounts()
+"""Has none, for callers that need none."""
+
+
+def arrival_in(record: bytes) -> int:
+    """The arrival of a record in epoch seconds UTC; 0 if it cannot be read."""
+    match = _match_head(record)
+    return int(match[2]) if match else 0
+
+
+def summarize(
+    ident: str, record: bytes, is_trash: IsTrash, accounts: MailAccounts, *, has_times: bool
+) -> MailSummary:
     """State, word and revision of a record, without parsing its recipients."""
     line, _, detail = record.partition(b"\n")
     match = _match_head(line)
@@ -207,7 +222,8 @@ def summarize(ident: str, record: bytes, is_trash: IsTrash, *, has_times: bool) 
     trash = queue == "hold" and is_trash(ident, identity, _ctime(detail))
     state = state_of(queue, is_expired=match[4] == b"true", is_trash=trash)
     word = word_of(state, queue, recipients=recipients, is_busy=bool(detail))
-    tail = _tail(queue, line, detail, has_times=has_times)
+    is_read = ACCOUNT_READ if accounts.get(ident, identity) is not None else ""
+    tail = is_read + _tail(queue, line, detail, has_times=has_times)
     return MailSummary(state, word, f"{identity}.{queue}.{tail}")
 
 
@@ -242,7 +258,7 @@ def _parse_reason(reason: str) -> tuple[str, Mapping[str, str]]:
     return error, EMPTY
 
 
-def usual_task(ident: str, record: bytes, is_trash: IsTrash) -> Task | None:
+def usual_task(ident: str, record: bytes, is_trash: IsTrash, accounts: MailAccounts) -> Task | None:
     """The task of a record as most are, by one pattern; None: it needs `parse_task`, which makes
     the same of it in twice the time."""
     try:
@@ -255,11 +271,13 @@ def usual_task(ident: str, record: bytes, is_trash: IsTrash) -> Task | None:
     arrival, size, sender, address, reason, due = match.groups("")
     created, (sender, sender_sum) = int(arrival), _parse_sender(sender)
     error, extra = _parse_reason(reason)
-    rev = f"{created % ZONE_SECONDS}-{size}-1-{sender_sum}.{queue}.{due}"
+    identity = f"{created % ZONE_SECONDS}-{size}-1-{sender_sum}"
     if queue == "hold":
         ctime = _ctime(record.partition(b"\n")[2])
-        if is_trash(ident, rev.partition(".")[0], ctime):
+        if is_trash(ident, identity, ctime):
             return None
+    account = accounts.get(ident, identity)
+    is_read = "" if account is None else ACCOUNT_READ
     return _make_task(
         (
             ident,
@@ -277,11 +295,11 @@ def usual_task(ident: str, record: bytes, is_trash: IsTrash) -> Task | None:
             "",
             sender,
             (address,),
-            "",
+            account,
             int(size),
             error,
             None,
-            rev,
+            f"{identity}.{queue}.{is_read}{due}",
             extra,
             None,
         )
@@ -294,7 +312,13 @@ _scan = json.JSONDecoder(strict=False).scan_once  # type: ignore[attr-defined]
 
 
 def parse_task(
-    ident: str, record: bytes, is_trash: IsTrash, marked_at: float | None, *, has_times: bool
+    ident: str,
+    record: bytes,
+    is_trash: IsTrash,
+    marked_at: float | None,
+    accounts: MailAccounts,
+    *,
+    has_times: bool,
 ) -> Task | Problem:
     """The task of any record."""
     line, _, detail = record.partition(b"\n")
@@ -317,6 +341,8 @@ def parse_task(
     due: float | None = 0.0
     state, is_expired = home, fields.get("forced_expire") is True
     tail = _tail(queue, line, detail, has_times=has_times)
+    if (account := accounts.get(ident, identity)) is not None:
+        tail = ACCOUNT_READ + tail
     if queue in FILED:
         due = float(detail.partition(b".")[0]) if detail else None
         if queue == "hold" and is_trash(ident, identity, _ctime(detail)):
@@ -345,7 +371,7 @@ def parse_task(
             "",
             sender,
             addresses,
-            "",
+            account,
             size,
             error,
             lease_of(detail) if queue == "active" else None,
@@ -428,6 +454,11 @@ class Envelope(NamedTuple):
         """The named attributes; of several with a name, the first."""
         text = b"\n".join(self.fields.get(b"named_attribute", ())[::-1]).decode("utf-8", "replace")
         return {name: value for name, _, value in (row.partition("=") for row in text.split("\n"))}
+
+    @property
+    def account(self) -> str:
+        """The SASL login that submitted it; "" without one: a local program has none."""
+        return safe_line(self.attributes.get("sasl_username", ""))
 
     @property
     def image(self) -> bytes:

@@ -15,6 +15,7 @@ from engine.formats.postfix.server import PostfixServer
 from engine.model import Task
 from engine.places.place import CopiedLog, Place
 from engine.programs.log_copy import LogCopy
+from engine.programs.mail_accounts import MailAccounts
 from engine.programs.mail_log import MailLog, local_paths
 from engine.programs.mail_store import MailStore
 from engine.programs.prefix import path_of, prefix_of
@@ -26,7 +27,13 @@ from engine.text.times import format_time
 SUDO_PROGRAMS = ("postconf", "postqueue", "postsuper", "postcat")
 """The programs that a rule of sudo on another host must allow."""
 
-Listing = LastCounts[facts.ListingCounts]
+
+class Listing(LastCounts[facts.ListingCounts]):
+    """What this process shares of a place: the counts of its last listing, and accounts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.accounts = MailAccounts()
 
 
 def parse_settings(section: None) -> Listing:
@@ -57,8 +64,9 @@ def open_store(setup: Setup) -> MailStore:
     def listed(counts: facts.ListingCounts) -> None:
         listing.counts = counts
 
-    marks = Marks(setup.state_folder)
-    return MailStore(PostfixServer(find_instance(setup), marks, listed=listed), listed=listing.note)
+    marks, accounts = Marks(setup.state_folder), listing.accounts
+    server = PostfixServer(find_instance(setup), marks, listed=listed, accounts=accounts)
+    return MailStore(server, listed=listing.note)
 
 
 def find_log(setup: Setup) -> MailLog:
@@ -72,7 +80,12 @@ def find_log(setup: Setup) -> MailLog:
 
 def complete_place(setup: Setup, place: Place) -> Place:
     """The place with the facts of its instance, which decides when a message is tried."""
-    watch = facts.watch_instance(lambda: find_instance(setup), setup.settings)
+    accounts: MailAccounts = setup.settings.accounts
+    watch = facts.watch_instance(
+        lambda: find_instance(setup),
+        setup.settings,
+        lambda: accounts.describe() if accounts.why else "",
+    )
     log = None
     with suppress(Unavailable):  # opening the store reports it
         log = None if setup.address.is_url else find_log(setup)
@@ -81,6 +94,7 @@ def complete_place(setup: Setup, place: Place) -> Place:
         queue_figures=watch.figures,
         server=facts.SERVER,
         listed_at=lambda: setup.settings.at,
+        unread_accounts=accounts.describe,
         claim_obstacle=lambda kind: "",
         server_logs=local_paths(log),
         log_copy=CopiedLog(copy.path, copy.fetch) if setup.address.is_url else None,

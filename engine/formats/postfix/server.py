@@ -14,6 +14,7 @@ from engine.formats.postfix.acts import RELEASE, VERBS, Verb, queue_of
 from engine.formats.postfix.facts import ListingCounts, count_listing, count_marks, log_of
 from engine.formats.postfix.instance import Instance
 from engine.formats.postfix.lines import (
+    ACCOUNT_READ,
     NULL_SENDER,
     PID_KEY,
     STATES,
@@ -21,6 +22,7 @@ from engine.formats.postfix.lines import (
     WORDS,
     Envelope,
     FileTimes,
+    arrival_in,
     count_recipients,
     domain_of,
     extra_of,
@@ -39,6 +41,7 @@ from engine.formats.postfix.listing import FileSearch, Listing
 from engine.formats.postfix.marks import Mark, Marks
 from engine.model import EMPTY, Missing, Part, Problem, State, Task
 from engine.override import override
+from engine.programs.mail_accounts import MailAccounts
 from engine.programs.mail_server import UNSURE, ActResult, ListedMail, MailServer, MailSummary
 from engine.store import MAX_PART_BYTES, Control, Gone, Outlook, Unavailable, Unsupported
 from engine.system import users
@@ -55,16 +58,8 @@ TIMES_SECONDS = 10.0
 ENVELOPE, HEADERS, BODY, RECIPIENTS, LISTED = "envelope", "headers", "body", "recipients", "listing"
 """Names of parts."""
 
-_SHOWN_ATTRIBUTES = (
-    "sasl_username",
-    "sasl_method",
-    "client_name",
-    "client_address",
-    "helo_name",
-    "protocol_name",
-)
-"""Named attributes of an envelope that a task shows. The login is not `Task.account`: a listing
-does not have it, and groups would count those few that were looked at."""
+_SHOWN_ATTRIBUTES = ("sasl_method", "client_name", "client_address", "helo_name", "protocol_name")
+"""Named attributes of an envelope that a task shows, besides its account."""
 
 _IS_DOWN = b"Mail system is down"
 REQUEUED_KEY = "requeued from"
@@ -106,13 +101,16 @@ class PostfixServer(MailServer):
         marks: Marks,
         clock: Callable[[], float] = time.time,
         listed: Callable[[ListingCounts], None] = lambda counts: None,
+        accounts: MailAccounts | None = None,
     ) -> None:
-        """`clock` has epoch seconds UTC; `listed` is called with the counts of each listing.
+        """`clock` has epoch seconds UTC; `listed` is called with the counts of each listing;
+        `accounts` are those of its messages that are known.
 
         Raises:
             Unavailable: the marks of the trash cannot be read.
         """
         self.instance, self._marks, self._clock, self._listed = instance, marks, clock, listed
+        self.accounts: MailAccounts = accounts or MailAccounts()
         self.is_running = True
         """False once a listing has shown that the master process does not run."""
         self.warnings: tuple[str, ...] = ()
@@ -247,16 +245,20 @@ class PostfixServer(MailServer):
 
     @override
     def summarize(self, ident: str, record: bytes) -> MailSummary:
-        return lines.summarize(ident, record, self._marks.is_trash, has_times=self.has_times)
+        return lines.summarize(
+            ident, record, self._marks.is_trash, self.accounts, has_times=self.has_times
+        )
 
     @override
     def task_of(self, ident: str, record: bytes) -> Task | Problem:
-        is_trash = self._marks.is_trash
-        if self.has_times and (usual := usual_task(ident, record, is_trash)) is not None:
+        is_trash, accounts = self._marks.is_trash, self.accounts
+        if self.has_times and (usual := usual_task(ident, record, is_trash, accounts)) is not None:
             return usual
         mark = self._marks.known.get(ident)
         marked_at = None if mark is None else mark.at
-        return lines.parse_task(ident, record, is_trash, marked_at, has_times=self.has_times)
+        return lines.parse_task(
+            ident, record, is_trash, marked_at, self.accounts, has_times=self.has_times
+        )
 
     # ---- looks
 
@@ -274,10 +276,30 @@ class PostfixServer(MailServer):
         times = self._times_of(envelopes)
         delivering = self._find_delivering([one.id for one in envelopes])
         for envelope in envelopes:
-            if (its := times.get(envelope.id)) is not None and envelope.identity:
+            if (its := times.get(envelope.id)) is not None and self._note_account(envelope):
                 self._envelopes[envelope.id] = envelope, its
                 record = records.get(envelope.id, b"")
                 yield self._task_shown(envelope, its, record, delivering.get(envelope.id, ""))
+
+    @override
+    def account_order(self, record: bytes) -> int:
+        """The newest first; those that are about to leave, and would end postcat, last."""
+        waits = record.startswith((b"d", b"h"))
+        return arrival_in(record) + (waits << 40)
+
+    @override
+    def read_accounts(self, ids: Sequence[str]) -> Collection[str]:
+        _, envelopes = self._look(ids)
+        if not (envelopes or self.can_look):
+            raise Unavailable(f"postcat is not allowed: {self.instance.refusal}")
+        return [one.id for one in envelopes if self._note_account(one)]
+
+    def _note_account(self, envelope: Envelope) -> bool:
+        """Note the account of a message; False if its envelope is not complete."""
+        key = "-".join((*envelope.identity.split("-")[:2], ""))  # arrival and size
+        if envelope.identity:
+            self.accounts.note(envelope.id, key, envelope.account)
+        return bool(envelope.identity)
 
     def _look(self, ids: Sequence[str]) -> tuple[list[Missing | Problem], list[Envelope]]:
         """The envelopes of these messages, and what else is known of them. postcat ends at the
@@ -339,7 +361,9 @@ class PostfixServer(MailServer):
         base: Task | Problem | None = None
         listed_at = parse_times(record.partition(b"\n")[2])
         if record:
-            base = lines.parse_task(ident, record, lambda *mark: False, None, has_times=True)
+            base = lines.parse_task(
+                ident, record, lambda *mark: False, None, lines.NO_ACCOUNTS, has_times=True
+            )
         if not isinstance(base, Task) or not base.rev.startswith(f"{identity}."):
             base = None
         is_sure = base is not None and (listed_at is None or listed_at.mtime == times.mtime)
@@ -366,6 +390,7 @@ class PostfixServer(MailServer):
             extra[SUSPENDED_KEY] = base.extra[SUSPENDED_KEY]
         if (old := attributes.get("log_ident", ident)) != ident:
             extra[REQUEUED_KEY] = old
+        unsure = "" if is_sure or not is_filed else UNSURE
         mark = self._marks.known.get(ident)
         marked_at = None if mark is None else mark.at
         extra |= extra_of(state, queue, times, marked_at, is_expired=times.is_expired)
@@ -375,9 +400,10 @@ class PostfixServer(MailServer):
             state=state,
             word=word_of(state, queue, recipients=len(addresses), is_busy=bool(pid)),
             due=float(times.mtime) if is_filed else 0.0,
+            account=envelope.account,
             error=base.error if is_sure else "",
             lease=lines.lease_of(pid.encode()) if queue == "active" else None,
-            rev=f"{identity}.{queue}.{detail}{'' if is_sure or not is_filed else UNSURE}",
+            rev=f"{identity}.{queue}.{ACCOUNT_READ}{detail}{unsure}",
             extra=extra or EMPTY,
         )
 
@@ -446,7 +472,7 @@ class PostfixServer(MailServer):
         if not queue or its is None:
             return ""
         tail = str(its[1].mtime) if queue in ("deferred", "hold") else ""
-        return f"{its[0].identity}.{queue}.{tail}"
+        return f"{its[0].identity}.{queue}.{ACCOUNT_READ}{tail}"
 
     def _promote(self, olds: Sequence[Task]) -> ActResult:
         """Ask for an attempt of each; the queue manager decides."""

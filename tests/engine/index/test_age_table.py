@@ -93,6 +93,15 @@ def test_rows_are_by_what_was_asked(indexed: Indexed) -> None:
         assert [(row.name, row.total) for row in table.rows] == rows[by]
 
 
+def test_a_mail_of_unread_account_is_in_no_row_of_accounts(indexed: Indexed) -> None:
+    """It is not one without an account, and the total is that of the rows."""
+    accounts = ("ann", "", None, None)
+    reader = indexed([a_task(n)._replace(sender="a@b", account=a) for n, a in enumerate(accounts)])
+    table = age_table.query_ages(reader, Query(), "account", NOW)
+    assert {row.name: row.total for row in table.rows} == {"ann": 1, "": 1}
+    assert table.total.total == 2
+
+
 def test_a_bucket_ends_where_the_next_begins_and_is_a_filter(indexed: Indexed) -> None:
     """A task that is exactly five minutes old is in the second bucket, one of any age in one; the
     filter of a bucket finds exactly the tasks that are counted there."""

@@ -366,6 +366,23 @@ def test_data_is_read_for_what_else_matches_and_unread_data_matches_nothing() ->
         parse_filter("data~x", STATES, NOW)
 
 
+def test_an_unread_account_matches_neither_a_word_nor_its_negation() -> None:
+    """It is not known whose mail it is: no comparison of accounts may choose it."""
+    accounts = {"a": "ann", "b": "", "c": None}
+    tasks = [a_row(id=name, sender="x@y", account=of) for name, of in accounts.items()]
+    for text, found in {
+        "account=ann": "a",
+        "account!=ann": "b",
+        "!account:ann": "b",
+        "account!~ann": "b",
+        'account=""': "b",
+        'account!=""': "a",
+        "from=x@y": "abc",
+    }.items():
+        chosen = select_matching(tasks, parse_filter(text), NOW)
+        assert "".join(task.id for task in chosen if isinstance(task, Task)) == found, text
+
+
 TYPED = st.text(st.sampled_from("ab019@ .:-\"'%_\\|!~=<>()[]{}*+?^$\nTZé\ud800"), max_size=30)
 FIELD = st.sampled_from([*FIELDS, "fo", ""])
 OP = st.sampled_from(["=", "!=", "~", "!~", ">", ">=", "<", "<=", ":", ""])
@@ -497,7 +514,7 @@ def of_word(word: str) -> Told:
     def true(task: Task) -> bool:
         texts = [getattr(task, column) for column in SEARCHED_COLUMNS]
         if task.sender or task.recipients:
-            texts += [task.sender, *task.recipients, task.account]
+            texts += [task.sender, *task.recipients, task.account or ""]
         return any(holds(text, word) for text in texts)
 
     return format_term("", "", word), true

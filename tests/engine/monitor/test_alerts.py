@@ -184,6 +184,10 @@ TABLE = [
         a_sight(largest_share=LargestShare("account", "ann", 501, 501)),
         "account ann: 501 of 501 -> groups pending account=ann",
     ),
+    (
+        a_sight(largest_share=LargestShare("account", "ann", 400, 601, is_partial=True)),
+        "account ann: 400+ of 601",
+    ),
     (a_sight(largest_share=LargestShare("sender", "a@b", 500, 500)), ""),
     (a_sight(largest_share=LargestShare("sender", "a@b", 300, 600)), ""),
     (a_sight(largest_share=LargestShare("sender", "a@b", 600, 600), is_scanned=False), ""),

@@ -3,15 +3,24 @@ whose outcome is what was printed, and ends that print nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import pytest
 
 from engine import verbs
+from engine.live.folder_watch import FolderWatch
 from engine.model import Edge, Edges, Missing, Move, Part, Problem, State, Task
 from engine.override import override
+from engine.programs.mail_accounts import IDS_PER_LOOK, LOOKS_PER_POLL, RETRY_SECONDS, MailAccounts
 from engine.programs.mail_server import UNSURE, ActResult, ListedMail, MailServer, MailSummary
-from engine.programs.mail_store import COST_FACTOR, SAMPLE_TASKS, MailStore, identity
+from engine.programs.mail_store import (
+    ACCOUNT_READ,
+    COST_FACTOR,
+    SAMPLE_TASKS,
+    MailStore,
+    identity,
+)
 from engine.store import Control, Gone, Unavailable, Unsupported
 
 P, H, T = State.PENDING, State.HELD, State.TRASH
@@ -325,6 +334,146 @@ def test_changes_are_noticed_by_comparing_listings() -> None:
     assert server.calls == ["list"] * len(server.calls) and len(server.calls) > 4
     server.mails["M0001"][2] = "b"
     assert polls(5.5) == [None]
+
+
+class Accounts(FakeServer):
+    """A server whose listings have no accounts: all are `ann`, or none can be read (`why`)."""
+
+    def __init__(self, number: int, clock: Clock, cost: float = 0.0) -> None:
+        super().__init__(number)
+        self.accounts: MailAccounts = MailAccounts()
+        self.why, self.clock, self.cost = "", clock, cost
+
+    @override
+    def summarize(self, ident: str, record: bytes) -> MailSummary:
+        known = super().summarize(ident, record)
+        is_known = self.accounts.get(ident, "1") is not None
+        return known._replace(rev=f"{known.rev}{'+' * is_known}")
+
+    @override
+    def task_of(self, ident: str, record: bytes) -> Task | Problem:
+        task = super().task_of(ident, record)
+        assert isinstance(task, Task)
+        return task._replace(account=self.accounts.get(ident, "1"))
+
+    @override
+    def account_order(self, record: bytes) -> int:
+        return 0
+
+    @override
+    def read_accounts(self, ids: Sequence[str]) -> Collection[str]:
+        self.calls.append(f"accounts {len(ids)}")
+        self.clock.wait(self.cost)
+        if self.why:
+            raise Unavailable(self.why)
+        there = [ident for ident in ids if ident in self.mails]
+        for ident in there:
+            self.accounts.note(ident, "1", "ann")
+        return there
+
+
+def names_until(store: MailStore, clock: Clock, seconds: float) -> list[str]:
+    """The changed names that a store reports for so many seconds."""
+    wait, names = store.changes.wait, list[str]()
+    assert wait is not None
+    end = clock.now + seconds
+    while clock.now < end:
+        names += wait(0.25) or ()
+    return names
+
+
+def test_accounts_are_read_between_listings_within_limits() -> None:
+    """Never before the first poll; then one look at a time, four to a poll, and at most 5 % of the
+    time. Each message whose account is known is reported once, and looked up without any call."""
+    for cost, looks in ((0.0, LOOKS_PER_POLL), (0.5, 1)):
+        clock = Clock()
+        server = Accounts(5 * IDS_PER_LOOK, clock, cost)
+        store = opened(server, clock)
+        assert {task.account for task in tasks(store)} == {None}
+        assert names_until(store, clock, 5.0) == []
+        names = names_until(store, clock, server.poll_seconds)
+        assert server.calls.count(f"accounts {IDS_PER_LOOK}") == looks
+        assert len({*names}) == len(names) == looks * IDS_PER_LOOK
+        server.calls.clear()
+        read = tasks(store, *names)
+        assert {task.account for task in read} == {"ann"}
+        assert [f"{task.id}{ACCOUNT_READ}" for task in read] == sorted(names)
+        assert server.calls == []
+        names_until(store, clock, 30.0)
+        assert (server.accounts.describe() == "") == (looks > 1)
+
+
+def test_an_account_never_brings_back_an_outdated_state() -> None:
+    """A message that was looked at since its listing, or that has left, keeps its row: its record
+    is older."""
+    clock = Clock()
+    server = Accounts(3, clock)
+    store = opened(server, clock)
+    tasks(store)
+    server.mails["M0001"][0] = "hold"
+    assert [task.state for task in tasks(store, "M0001")] == [H]
+    del server.mails["M0002"]
+    names_until(store, clock, 5.0)
+    names = names_until(store, clock, 5.0)
+    assert sorted(names) == [f"M0000{ACCOUNT_READ}", f"M0001{ACCOUNT_READ}"]
+    assert [task.id for task in tasks(store, *names, f"M0009{ACCOUNT_READ}")] == ["M0000"]
+    assert server.accounts.describe() == "accounts of 2 of 3 read"
+
+
+def test_accounts_that_cannot_be_read_disturb_nothing() -> None:
+    """The reason is kept, the next try waits ten minutes, and listings go on."""
+    clock = Clock()
+    server = Accounts(3, clock)
+    server.why = "postcat is not allowed"
+    store = opened(server, clock)
+    tasks(store)
+    assert names_until(store, clock, RETRY_SECONDS - 60.0) == []
+    assert server.calls.count("accounts 3") == 1 and server.calls.count("list") > 50
+    assert server.accounts.describe() == "accounts of 0 of 3 read: postcat is not allowed"
+    server.why = ""
+    tasks(store)
+    assert len(names_until(store, clock, 120.0)) == 3
+
+
+def test_a_command_reads_accounts_before_its_scan() -> None:
+    """Only if it asks for them; as many as are read from one listing to the next."""
+    for names in ((), ("queue",)):
+        server = Accounts(LOOKS_PER_POLL * IDS_PER_LOOK + 7, Clock())
+        store = opened(server)
+        store.read_accounts_first()
+        known = [task.account for task in tasks(store, *names)]
+        assert (known.count("ann"), known.count(None)) == (LOOKS_PER_POLL * IDS_PER_LOOK, 7)
+    server = Accounts(3, Clock())
+    assert [task.account for task in tasks(opened(server))] == [None] * 3
+    assert server.calls == ["list"]
+
+
+def test_no_account_is_read_after_the_end() -> None:
+    """A watch that is stopped during a look does not wait for it, and starts no other."""
+    clock = Clock()
+    is_reading, goes_on, is_closed = threading.Event(), threading.Event(), threading.Event()
+
+    class Blocked(Accounts):
+        @override
+        def read_accounts(self, ids: Sequence[str]) -> Collection[str]:
+            is_reading.set()
+            assert goes_on.wait(60)
+            return super().read_accounts(ids)
+
+        @override
+        def close(self) -> None:
+            is_closed.set()
+
+    server = Blocked(3 * IDS_PER_LOOK, clock)
+    store = opened(server, clock)
+    tasks(store)
+    watch = FolderWatch(store.changes, lambda: store, lambda names: None, lambda: None)
+    watch.start(60)
+    assert is_reading.wait(60)
+    watch.stop()
+    goes_on.set()
+    assert is_closed.wait(60)
+    assert server.calls.count(f"accounts {IDS_PER_LOOK}") == 1
 
 
 def test_a_failed_attempt_is_no_change() -> None:

@@ -138,6 +138,36 @@ async def test_the_alert_of_a_flood_leads_to_its_sender(size: tuple[int, int]) -
         await operator.sees("from=news@shop.example", "450 of 601", "FROM", "TO")
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_unread_accounts_are_said_where_accounts_are_used(size: tuple[int, int]) -> None:
+    """Below the groups by account, above the age table by account, and beside a list that is
+    filtered by account; a mail whose account is not read is in no group."""
+    tasks = [task._replace(account=task.account or None) for task in a_flood()]
+    place = a_place(a_memory(tasks))._replace(
+        unread_accounts=lambda: "accounts of 151 of 601 read",
+        listed_at=lambda: NOW - 34,
+        lock=None,
+    )
+    async with an_operator(place, clock=lambda: NOW, size=size, first=keys.OVERVIEW) as operator:
+        await operator.sees("pending recipients by destination")
+        for by in ("sender", "sender-domain", "account; accounts of 151 of 601 read"):
+            await operator.press("x")
+            await operator.sees(f"pending by {by}")
+        await operator.sees("ann 151")
+        await operator.opens(QueueScreen, "2")
+        await operator.sees("listed 34s")
+        assert "accounts of" not in operator.text
+        await operator.press("/", *"account:ann", "enter")
+        await operator.sees("accounts of 151 of 601 read", "151 of 601")
+        await operator.press("escape")
+        await operator.opens(GroupsScreen, "b")
+        await operator.sees("[sender]")
+        for title in ("SENDER-DOMAIN", "ACCOUNT"):
+            await operator.press("l")
+            await operator.sees(f"{title} ALL")
+        await operator.sees("Groups 1, tasks 151", "(accounts of 151 of 601 read)")
+
+
 async def test_destinations_of_mail_count_recipients() -> None:
     """The heading says so; scope and plan count the mails, and so does the list behind Enter. To
     turn the grouping puts the cursor on its first row."""

@@ -8,11 +8,12 @@ from functools import partial
 from engine.formats.base.format import Setup
 from engine.index import age_table
 from engine.index.age_table import BOUNDS_MINUTES, NO_AGES, AgeRow, Ages
+from engine.index.filter_language import ACCOUNT_FIELD
 from engine.model import State, state_words
-from engine.system.command_errors import EX_USAGE, fail
+from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.safe import safe_line, state_name
 from tui.cli.print.groups import state_query
-from tui.cli.setup.one_look import scan_place
+from tui.cli.setup.one_look import scan_for, scan_place
 from tui.cli.setup.output import Answer
 from tui.cli.setup.places import open_places
 from tui.session.place_session import PlaceSession
@@ -41,7 +42,9 @@ def ages(setup: Setup, place: str | None, *, by: str, state: str, filter: str) -
         # One word for all, where the server has several.
         return state or (pending[0] if len(pending) == 1 else str(State.PENDING)), counted
 
-    word, table = scan_place(opened, ask)
+    word, table = scan_place(opened, ask, scan_for(filter, by))
+    if by == ACCOUNT_FIELD and (unread := opened.unread_accounts()):
+        print_error(safe_line(unread))
     return Answer(lambda: _values(word, table), lambda: table_lines(word, table))
 
 

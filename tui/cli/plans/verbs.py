@@ -318,7 +318,7 @@ def _tasks(
     scan = show_progress(store.scan(scan_names), "tasks read")
     read = partial(read_data, store)
     if filter:
-        scan = select_matching(note_searched(scan, filter), filter, now, read)
+        scan = select_matching(note_searched(store, scan, filter), filter, now, read)
     for scanned in scan:
         if isinstance(scanned, Problem):
             print_error(f"{safe_line(scanned.where)}: {safe_line(scanned.what)}")

@@ -15,7 +15,7 @@ from engine.model import State, Task, state_words
 from engine.store import ReadableStore, Unavailable
 from engine.system.command_errors import EX_USAGE, fail
 from engine.text.safe import safe_line
-from tui.cli.setup.one_look import parse_place_filter, scan_place
+from tui.cli.setup.one_look import parse_place_filter, scan_for, scan_place
 from tui.cli.setup.output import Answer, columns
 from tui.cli.setup.places import open_places
 from tui.groups import cluster_lines, group_lines
@@ -99,7 +99,7 @@ def groups(
         groups_read = await read_groups(session, query, _grouping(by, titles, rings), None, most)
         return groups_read, dict(session.inspector.states)
 
-    (table, facts, _), states = scan_place(opened, ask)
+    (table, facts, _), states = scan_place(opened, ask, scan_for(filter, by))
 
     def values() -> Iterator[Mapping[str, object]]:
         yield from group_lines.group_values(table, table.groups, states, facts)
@@ -111,12 +111,14 @@ def groups(
         title, width = titles.get(table.by, ""), columns()
         if table.by not in table.groupings:
             others = " or ".join(titles.get(by, by) for by in table.groupings)
+            yield from group_lines.unread_line(table, opened, width)
             yield f"{group_lines.no_values(title or table.by)}; expected --by {others}"
             return
         head, rows = group_lines.group_table(
             table, states, None, time.time(), width, title=title, facts=facts
         )
         yield from [head, *rows, *group_lines.others_line(table, width)]
+        yield from group_lines.unread_line(table, opened, width)
         yield group_lines.summary(table, titles)
 
     return Answer(values, lines)

@@ -152,7 +152,7 @@ def _ages(report: OverviewReport, name: str, width: int) -> list[Line]:
     state, ages = report.table
     word = report.session.inspector.states.get(state, state)
     table = age_view.table_lines(ages, None, width, MAX_AGE_ROWS)
-    heading = age_view.table_heading(ages, name, word, report.session.place.group_titles)
+    heading = age_view.table_heading(ages, name, word, report.session.place)
     summary = ((f" backlog {safe_line(summarize_ages(ages))}", ""),)
     return [BLANK_LINE, heading_line(heading, width), *table, cut_line(summary, width)]
 

@@ -59,7 +59,7 @@ def _filtered_tasks(
 
     now = time.time()
     filter = parse_filter_option(text, store.states, now, store.words, reads_data=True)
-    tasks = note_searched(_tasks(store, words), filter)
+    tasks = note_searched(store, _tasks(store, words), filter)
     return select_matching(tasks, filter, now, partial(read_data, store))
 
 

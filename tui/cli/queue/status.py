@@ -206,7 +206,7 @@ def summarize_tasks(
     words: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     senders: Counter[str] = Counter()
-    accounts: Counter[str] = Counter()
+    accounts: Counter[str | None] = Counter()
     oldest: float | None = None
     due_kinds: dict[str, list[float]] = {}
     died: list[float] = []

@@ -46,15 +46,19 @@ def parse_since_option(text: str) -> float:
         fail(EX_USAGE, f"--since {safe_line(text)}: {error}")
 
 
-def note_searched(tasks: Iterable[T], filter: Filter) -> Iterator[T]:
-    """Pass the tasks through that a filter is to search, and say on standard error at the end if
-    it did not search all recipients of a mail."""
-    from engine.index.filter_language import RECIPIENTS_FIELDS
+def note_searched(store: ReadableStore, tasks: Iterable[T], filter: Filter) -> Iterator[T]:
+    """Pass the tasks of a store through that a filter is to search, with their accounts if it needs
+    them; say on standard error at the end if not all recipients and accounts were searched."""
+    from engine.index.filter_language import ACCOUNT_FIELD, RECIPIENTS_FIELDS
     from engine.index.mail_columns import count_searched
 
-    searched = total = 0
+    searched = total = mails = unread = 0
+    if needs_accounts := filter.mentions_field(ACCOUNT_FIELD):
+        store.read_accounts_first()
     counts = any(map(filter.mentions_field, RECIPIENTS_FIELDS))
     for task in tasks:
+        if needs_accounts and isinstance(task, Task):
+            mails, unread = mails + 1, unread + (task.account is None)
         if counts and isinstance(task, Task):
             number = count_searched(task)
             if number < len(task.recipients):
@@ -62,6 +66,8 @@ def note_searched(tasks: Iterable[T], filter: Filter) -> Iterator[T]:
         yield task
     if total:
         print_error(f"--filter: searched {searched:,} of {total:,} recipients")
+    if unread:
+        print_error(f"--filter: accounts of {mails - unread:,} of {mails:,} read")
 
 
 def read_data(store: ReadableStore, task: Task) -> str | None:

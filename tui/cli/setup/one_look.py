@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from engine.index.filter_language import Filter
+from engine.index.filter_language import ACCOUNT_FIELD, Filter
 from engine.live.folder_watch import SharedParts
 from engine.live.index_sync import Found, scan_all
 from engine.places.place import Place
@@ -88,6 +88,17 @@ async def _wait_for_scan(session: PlaceSession) -> None:
         await session.wait_for_readings()  # warnings may count what the listing has shown
     with suppress(Unavailable):  # the readings have the reason
         await session.count_lost_mails()
+
+
+def scan_for(filter: str, by: str = "") -> Callable[[ReadableStore], Iterator[Found]]:
+    """What to read for a typed filter and a grouping: accounts too, if they may need them."""
+
+    def scan(store: ReadableStore) -> Iterator[Found]:
+        if by == ACCOUNT_FIELD or ACCOUNT_FIELD in filter or "@" in filter:  # `@name` may have it
+            store.read_accounts_first()
+        return store.scan()
+
+    return scan
 
 
 def parse_place_filter(text: str, session: PlaceSession) -> Filter:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.formats.postfix.lines import (
+    NO_ACCOUNTS,
     SUSPENDED_KEY,
     SUSPENDED_PREFIX,
     FileTimes,
@@ -30,6 +31,7 @@ from engine.formats.postfix.lines import (
 from engine.formats.postfix.server import inode_of
 from engine.model import Problem, State, Task
 from engine.operations.trash import SINCE_KEY
+from engine.programs.mail_accounts import MailAccounts
 from engine.programs.mail_server import ListedMail
 from engine.text.safe import clean_error
 
@@ -61,16 +63,16 @@ def record_of(line: bytes, detail: bytes = b"") -> tuple[str, bytes]:
 def read(line: bytes, detail: bytes = b"") -> Task | Problem:
     """The task of a line of a listing."""
     ident, record = record_of(line, detail)
-    task = parse_task(ident, record, no_trash, None, has_times=True)
+    task = parse_task(ident, record, no_trash, None, NO_ACCOUNTS, has_times=True)
     if isinstance(task, Task):
-        summary = summarize(ident, record, no_trash, has_times=True)
+        summary = summarize(ident, record, no_trash, NO_ACCOUNTS, has_times=True)
         assert (task.state, task.word, task.rev) == summary
     return task
 
 
 def identity_in(line: bytes) -> str:
     """The identity of a line of a listing."""
-    return summarize(*record_of(line), no_trash, has_times=True).rev.partition(".")[0]
+    return summarize(*record_of(line), no_trash, NO_ACCOUNTS, has_times=True).rev.partition(".")[0]
 
 
 @pytest.mark.parametrize("name", ["postqueue-j.deferred.jsonl", "postqueue-j.stopped.jsonl"])
@@ -108,8 +110,11 @@ def test_a_usual_line_is_read_as_any_other(detail: bytes, *, is_trash: bool) -> 
     usual = 0
     for line in [line for path in SAMPLES.glob("*.jsonl") for line in lines_of(path.name)]:
         ident, record = record_of(line, detail)
-        by_pattern = usual_task(ident, record, lambda *mark: is_trash)
-        other = parse_task(ident, record, lambda *mark: is_trash, 5.0, has_times=True)
+        accounts = MailAccounts()
+        if usual % 2:
+            accounts.note(ident, "", "ann")
+        by_pattern = usual_task(ident, record, lambda *mark: is_trash, accounts)
+        other = parse_task(ident, record, lambda *mark: is_trash, 5.0, accounts, has_times=True)
         assert by_pattern in (None, other)
         usual += by_pattern is not None
         assert line_of(ident, record) == line
@@ -160,8 +165,8 @@ def test_the_pattern_agrees_with_json(
     ordered = {name: fields[name] for name in ORDER}
     line = json.dumps(ordered, ensure_ascii=is_ascii).encode("utf-8", "replace")
     ident, record = record_of(line, detail)
-    task = usual_task(ident, record, lambda *mark: is_trash)
-    other = parse_task(ident, record, lambda *mark: is_trash, 5.0, has_times=True)
+    task = usual_task(ident, record, lambda *mark: is_trash, NO_ACCOUNTS)
+    other = parse_task(ident, record, lambda *mark: is_trash, 5.0, NO_ACCOUNTS, has_times=True)
     assert line_of(ident, record) == line
     assert task in (None, other)
 
@@ -333,9 +338,9 @@ def test_trash_has_the_time_of_its_mark() -> None:
     def is_trash(ident: str, identity: str, ctime: float | None) -> bool:
         return ident == name and ctime == 6
 
-    task = parse_task(name, record, is_trash, 7.0, has_times=True)
+    task = parse_task(name, record, is_trash, 7.0, NO_ACCOUNTS, has_times=True)
     assert isinstance(task, Task)
-    assert summarize(name, record, is_trash, has_times=True).rev == task.rev
+    assert summarize(name, record, is_trash, NO_ACCOUNTS, has_times=True).rev == task.rev
     assert (task.state, task.extra[SINCE_KEY]) == (State.TRASH, "7")
 
 

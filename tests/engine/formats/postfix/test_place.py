@@ -9,7 +9,7 @@ import pytest
 
 from engine.config.queue_config import Config
 from engine.formats.known_formats import setup_for
-from engine.formats.postfix.place import complete_place, describe_next_tries
+from engine.formats.postfix.place import complete_place, describe_next_tries, parse_settings
 from engine.model import Task
 from engine.places.place import Place
 from engine.store import Unavailable
@@ -27,7 +27,7 @@ def test_next_tries_listings_and_figures_of_a_place() -> None:
         assert place.listed_at() is None
         with closing(setup.open_store()) as store:
             tasks = {task.id: task for task in store.scan() if isinstance(task, Task)}
-        listed_at = place.listed_at()
+        listed_at, unread = place.listed_at(), place.unread_accounts()
         running = describe_next_tries(setup, [*tasks.values()])[ident]
         assert place.queue_figures is not None
         figures = place.queue_figures()
@@ -38,12 +38,13 @@ def test_next_tries_listings_and_figures_of_a_place() -> None:
     assert running.startswith("due 20") and running.endswith("(queue run each 300s)")
     assert stopped == "not before its start: Postfix is stopped"
     assert dict(figures.rows)["queues"] == "deferred 1"
+    assert unread == "accounts of 0 of 1 read"
     assert place.server == "Postfix" and place.server_logs[0].endswith("/log/mail.log")
 
 
 def test_a_folder_without_an_instance_has_no_facts(tmp_path: object) -> None:
     """Its figures have the reason, and no path of a log."""
-    setup = setup_for(Config(), f"{tmp_path}", {})
+    setup = setup_for(Config(), f"{tmp_path}", {})._replace(settings=parse_settings(None))
     place = complete_place(setup, Place("mx", setup.open_store))
 
     assert place.server_logs == () and place.queue_figures is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
@@ -17,9 +18,14 @@ from engine.formats.postfix.instance import open_instance
 from engine.formats.postfix.lines import HELD_KEY, PID_KEY
 from engine.formats.postfix.marks import Mark, Marks
 from engine.formats.postfix.server import REQUEUED_KEY, PostfixServer
+from engine.index.filter_language import parse_filter
+from engine.index.group_counts import GroupTable, query_groups
+from engine.index.schema import Query
+from engine.live.inspector import Inspector
 from engine.model import Missing, Move, Problem, State, Task
 from engine.operations.execute import PlanRun
 from engine.operations.plans import freeze_plan, preview_transitions
+from engine.programs.mail_accounts import IDS_PER_LOOK
 from engine.programs.mail_store import MailStore
 from engine.programs.prefix import HERE, Prefix
 from engine.store import Gone, Unavailable, Unsupported
@@ -48,8 +54,8 @@ def postfix(started: PostfixInstance) -> Iterator[PostfixInstance]:
 
 def opened(postfix: PostfixInstance, prefix: Prefix = HERE) -> MailStore:
     """A store on it, here or through a prefix."""
-    marks = Marks(str(postfix.marks))
-    return MailStore(PostfixServer(open_instance(str(postfix.config), prefix), marks))
+    marks, instance = Marks(str(postfix.marks)), open_instance(str(postfix.config), prefix)
+    return MailStore(PostfixServer(instance, marks, accounts=postfix.accounts))
 
 
 def moves(tasks: Sequence[Task], verb: str) -> list[Move]:
@@ -79,7 +85,7 @@ def test_messages_are_listed(postfix: PostfixInstance) -> None:
             assert task.error == "deferred transport"
         assert store.count_tasks()[State.PENDING] == 3
         looks = {task.id: task for task in store.scan({*ids}) if isinstance(task, Task)}
-        for task in tasks[3:]:
+        for task in tasks_in(store).values():  # a look has shown that it has no account
             assert looks[task.id]._replace(extra=task.extra) == task
         answers = set(store.scan({"4EBEB2DA019", "ALL", "../x", "-d"}))
         assert answers == {Missing(name) for name in ("4EBEB2DA019", "ALL", "../x", "-d")}
@@ -93,6 +99,7 @@ def test_each_act_is_done_and_reported(postfix: PostfixInstance, prefix: Prefix)
     returned is that of a new look, and of a new listing."""
     ids = postfix.deferred(2)
     with closing(opened(postfix, prefix)) as store:
+        store.read_accounts_first()
         before = tasks_in(store)
         steps = [
             (State.HELD, "hold"),
@@ -273,7 +280,8 @@ def test_a_message_in_delivery_is_shown_and_held(
         assert (task.state, task.word) == (State.ACTIVE, "delivering")
         name = Path(f"/proc/{task.extra[PID_KEY]}/comm").read_text()
         assert name == "smtp\n"
-        assert found(store, ident) == task._replace(extra=found(store, ident).extra)
+        looked_at = found(store, ident)
+        assert looked_at._replace(extra=task.extra) == tasks_in(store)[ident]
         plan = freeze_plan("hold", [task], time.time(), edges=store.edges)
         warned = {(row.state, row.target, row.warned): 1 for row in plan.rows}
         (preview,) = preview_transitions("hold", warned, store.edges)
@@ -519,6 +527,66 @@ def test_a_user_may_list_and_flush(postfix: PostfixInstance) -> None:
         assert store.control("flush") == "asked for all deferred mail: Postfix decides"
         postfix.await_queue(ids, "")
         assert len(sink.mails) == 2
+
+
+async def test_accounts_are_read_in_the_background(postfix: PostfixInstance) -> None:
+    """The login of each message gets known, of more than one look; then filters and groups by
+    account have it, and a message without a login is in the group without a name."""
+    postfix.send(IDS_PER_LOOK + 20)
+    postfix.send(3, login="ann@mx1.example.test")
+    postfix.await_all(ids := [*postfix.listed()])
+    postfix.await_queue(ids, "deferred")
+
+    def open_store() -> MailStore:
+        server = postfix.server()
+        server.poll_seconds = 0.05
+        return MailStore(server)
+
+    inspector = Inspector(open_store)
+    await inspector.start()
+    try:
+        async with asyncio.timeout(120):
+            while postfix.accounts.describe() or len(await by_account(inspector, "=", "")) < 520:
+                await inspector.wait_for_change(inspector.latest.generation)
+            ann = await by_account(inspector, ":", "ann@mx1")
+            assert [task.account for task in ann] == ["ann@mx1.example.test"] * 3
+            assert await by_account(inspector, "!=", "") == ann
+            table = await inspector.tallies.ask(
+                "groups", lambda reader: query_groups(reader, Query(), "account", 0.0), GroupTable()
+            )
+            assert {one.name: one.total for one in table.groups} == {
+                "": 520,
+                "ann@mx1.example.test": 3,
+            }
+    finally:
+        await inspector.close()
+
+
+async def by_account(inspector: Inspector, op: str, value: str) -> list[Task]:
+    """The tasks whose account compares so."""
+    query = Query(filter=parse_filter(f'account{op}"{value}"'))
+    return list((await inspector.queries.window(query, 0, 10_000)).tasks)
+
+
+def test_a_message_that_leaves_while_accounts_are_read_hides_no_other(
+    postfix: PostfixInstance,
+) -> None:
+    """Those that are still there are read: the look goes on behind the one that is gone. A user who
+    may not look reads none, with the reason."""
+    ids = postfix.deferred(2) + postfix.deferred(2, login="ann")
+    with closing(postfix.server()) as server:
+        postfix.run("postsuper", "-d", ids[1])
+        assert {*server.read_accounts(ids)} == {*ids} - {ids[1]}
+        assert server.accounts.get(ids[1], "") is None
+    with closing(postfix.store()) as store:
+        listed = tasks_in(store)
+        assert [listed[ident].account for ident in (ids[0], *ids[2:])] == ["", "ann", "ann"]
+        task = found(store, ids[2])
+        assert (task.account, "sasl_username" in task.extra) == ("ann", False)
+    prefix = Prefix("web", ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"))
+    other = PostfixServer(open_instance(str(postfix.config), prefix), Marks(str(postfix.marks)))
+    with pytest.raises(Unavailable, match="postcat is not allowed"):
+        other.read_accounts(ids)
 
 
 def test_a_user_without_rights_is_refused(postfix: PostfixInstance) -> None:

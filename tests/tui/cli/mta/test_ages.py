@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.formats.postfix.lines import parse_line, parse_task
+from engine.formats.postfix.lines import NO_ACCOUNTS, parse_line, parse_task
 from engine.index.age_table import BOUNDS_MINUTES, AgeRow, Ages, query_ages
 from engine.index.filter_language import parse_filter
 from engine.index.reader import Reader
@@ -32,7 +32,9 @@ def listed_tasks() -> list[Task]:
     for line in (GOLDEN / "postqueue-j.74.jsonl").read_bytes().splitlines():
         mail = parse_line(1, line)
         assert isinstance(mail, ListedMail)
-        task = parse_task(mail.id, mail.record, lambda *_: False, None, has_times=False)
+        task = parse_task(
+            mail.id, mail.record, lambda *_: False, None, NO_ACCOUNTS, has_times=False
+        )
         assert isinstance(task, Task)
         tasks.append(task)
     return tasks

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.formats.base.memory import MemoryStore
 from engine.index.filter_language import parse_filter
 from engine.model import State, Task
 from tests.mail_queue_commands import ALSO, FROM, TO, Spool
@@ -62,13 +63,16 @@ def test_mail_is_grouped_by_its_sender(place: Spool) -> None:
 
 def test_what_a_filter_did_not_search_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     """Of a mail with very many recipients the first are searched: their number is on standard
-    error, once for all such mails; a filter of other fields says nothing."""
+    error, once for all such mails; so is that of accounts that were not read. A filter of other
+    fields says nothing."""
     many = tuple(f"user{number:05}@b.example" for number in range(5_240))
     mails = [
         Task(f"t{n}", "mail", State.PENDING, 1.0, sender="a@b", recipients=many[: 5_240 - n])
         for n in (0, 5_239)
     ]
+    mails[1] = mails[1]._replace(account=None)
+    accounts = "spooldeck: --filter: accounts of 1 of 2 read\n"
     line = "spooldeck: --filter: searched 3,276 of 5,240 recipients\n"
-    for text, message in (("from=a@b", ""), ("to:x", line), ("x", line)):
-        assert [*note_searched(mails, parse_filter(text))] == mails
+    for text, message in (("from=a@b", ""), ("to:x", line), ("x", line), ("account:x", accounts)):
+        assert [*note_searched(MemoryStore(), mails, parse_filter(text))] == mails
         assert capsys.readouterr().err == message
