@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -425,9 +426,16 @@ def unseen_ids(entries: Iterable[Entry]) -> set[str]:
     return {e.row.id for e in entries if e.outcome and e.outcome.reason == plans.NEW_ID_UNSEEN}
 
 
-def follow_new_ids(store: ChangeableStore, entries: Sequence[Entry]) -> Sequence[Entry]:
-    """The same entries, with the new ids of `unseen_ids` as far as they can be seen by now."""
+def follow_new_ids(
+    store: ChangeableStore, journal: Journal, op: str, entries: Sequence[Entry]
+) -> Sequence[Entry]:
+    """The same entries of an operation, with the new ids of `unseen_ids` as far as they can be seen
+    by now; these are noted, as they may not be seen any more later."""
     new_ids = store.find_new_ids(unseen_ids(entries), 0.0)
+    with suppress(Unavailable):  # without the permission to write
+        if new_ids and (writer := journal.resume(op)) is not None:
+            with closing(writer):
+                writer.write_new_ids(new_ids)
 
     def follow(entry: Entry) -> Entry:
         new_id = new_ids.get(entry.row.id)
