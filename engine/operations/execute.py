@@ -179,6 +179,7 @@ class PlanRun:
         self._has_way_back = self._renames = False
         self._new_ids: dict[str, str] = {}
         self._amounts = plans.count_by_transition(plan)
+        self._counted: set[tuple[State, State | None]] = set()
         self.trouble = ""
         """Why the run has stopped; "" while it runs."""
         excluded = plan.excluded
@@ -305,17 +306,8 @@ class PlanRun:
 
     def _carry_out(self, batch: list[Row], ended: list[RowOutcome]) -> None:
         """Append the outcome of each row to `ended` as soon as it is known."""
-        present_tasks: dict[tuple[str, State, str], Task] = {}
-        unknown: dict[str, str] = {}
-        for answer in self._store.verify([(row.id, row.state, row.rev) for row in batch]):
-            if isinstance(answer, Task):
-                present_tasks[answer.id, answer.state, answer.rev] = answer
-            else:
-                unknown[answer.where] = answer.what
-        moves: dict[Row, Move] = {}
         by_transition: dict[tuple[State, State | None], tuple[str, bool]] = {}
-        for row in batch:
-            task = present_tasks.get((row.id, row.state, row.rev))
+        for row in batch:  # first, as it may verify others
             transition = row.state, row.target
             if transition not in by_transition:
                 its = plans.transition_of(self.plan.verb, row)
@@ -326,7 +318,17 @@ class PlanRun:
                     self._is_exact &= self._store.edges[its].exact
                     self._has_way_back |= self._store.edges[its].undoable
                     self._renames |= self._store.edges[its].renames
-            refused, into_trash = by_transition[transition]
+        present_tasks: dict[tuple[str, State, str], Task] = {}
+        unknown: dict[str, str] = {}
+        for answer in self._store.verify([(row.id, row.state, row.rev) for row in batch]):
+            if isinstance(answer, Task):
+                present_tasks[answer.id, answer.state, answer.rev] = answer
+            else:
+                unknown[answer.where] = answer.what
+        moves: dict[Row, Move] = {}
+        for row in batch:
+            task = present_tasks.get((row.id, row.state, row.rev))
+            refused, into_trash = by_transition[row.state, row.target]
             if task is None:
                 why = unknown.get(row.id, "")
                 result = RowResult.FAILED if why else RowResult.GONE
@@ -343,12 +345,15 @@ class PlanRun:
 
     def _count_present(self, row: Row) -> int:
         """The number of rows with the transition of a row; if its edge allows fewer, of those whose
-        tasks are as they were seen, up to one batch more than it allows."""
+        tasks are as they were seen, counted once, up to one batch more than it allows."""
         transition = row.state, row.target
         its = plans.transition_of(self.plan.verb, row)
         edge = self._store.edges.get(its) if its is not None else None
         limit = edge.limit if edge is not None else None
-        if limit is not None and self._amounts[transition] > limit:
+        if limit is None or transition in self._counted:
+            return self._amounts[transition]
+        if self._amounts[transition] > limit:
+            self._counted.add(transition)
             rows = (each for each in self.plan.included if (each.state, each.target) == transition)
             self._amounts[transition] = 0
             while batch := list(islice(rows, self._store.max_verified)):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from engine import verbs
-from engine.formats.postfix.instance import open_instance
+from engine.formats.postfix.instance import Instance, open_instance
 from engine.formats.postfix.lines import HELD_KEY, PID_KEY
 from engine.formats.postfix.marks import Mark, Marks
 from engine.formats.postfix.server import REQUEUED_KEY, PostfixServer
@@ -256,9 +256,11 @@ def test_times_of_an_earlier_listing_prove_no_hold(
         assert HELD_KEY not in tasks_in(store)[ident].extra
 
 
-def test_a_message_in_delivery_is_shown_and_held(postfix: PostfixInstance) -> None:
+def test_a_message_in_delivery_is_shown_and_held(
+    postfix: PostfixInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The lock of the process that delivers it proves it; a plan to hold it says that this goes
-    on, and one to requeue it is not possible."""
+    on, also if the locks cannot be read, and one to requeue it is not possible."""
     with Server(port=postfix.sink_port, body=STALL) as sink, closing(postfix.store()) as store:
         (ident,) = postfix.send(1, domain=SINK_DOMAIN)
         assert sink.stalled.wait(30)
@@ -272,6 +274,13 @@ def test_a_message_in_delivery_is_shown_and_held(postfix: PostfixInstance) -> No
         (preview,) = preview_transitions("hold", warned, store.edges)
         assert preview.warnings == ("1 in delivery: that goes on",)
         assert (State.ACTIVE, State.DONE) not in store.edges
+        with monkeypatch.context() as patch:
+            patch.setattr(Instance, "ask", lambda *words: [])  # no locks can be read
+            tasks_in(store)
+            unknown = store.edges[State.ACTIVE, State.HELD].warning
+        assert unknown.startswith("? of them in delivery, that goes on")
+        tasks_in(store)
+        assert not store.edges[State.ACTIVE, State.HELD].warning
         store.swap(task, verbs.hold(task, time.time()))
         held = found(store, ident)
         assert (held.state, held.extra[PID_KEY]) == (State.HELD, task.extra[PID_KEY])
