@@ -94,7 +94,7 @@ LINES = {
     "engine.formats": 450,
     "engine.formats.base": 2350,
     "engine.formats.bullmq": 7300,
-    "engine.formats.exim": 2400,
+    "engine.formats.exim": 2450,
     "engine.formats.kannader": 4400,
     "engine.formats.nftban": 5800,
     "engine.formats.postfix": 2750,
