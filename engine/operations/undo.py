@@ -221,11 +221,23 @@ def _settle(
             for batch in _batches(stays):
                 writer.write_outcomes([RowOutcome(row, RowResult.UNAPPLIED, why) for row in batch])
             rows = journal.entries(operation.op)
+            if any(edge.renames for edge in store.edges.values()):
+                verb = operation.intent.verb
+                renamed = (row.id for row, end in rows if _is_renamed(store, verb, row, end))
+                writer.write_new_ids(dict.fromkeys(renamed, ""))
             counts = Counter(entry.outcome.result for entry in rows if entry.outcome is not None)
             writer.write_end(len(rows), counts)
     finally:
         writer.close()
     return Settled(journal.operation(operation.op), tuple(moving), stays)
+
+
+def _is_renamed(store: ChangeableStore, verb: str, row: Row, ended: RowOutcome | None) -> bool:
+    """True for a done row whose task has got another id, of which the journal has no note."""
+    its = plans.transition_of(verb, row)
+    if its is None or its not in store.edges or ended is None or ended.reason:
+        return False
+    return store.edges[its].renames and ended.result is RowResult.DONE
 
 
 _STAYS, _MOVING = "stays", "moving"

@@ -1,7 +1,7 @@
 """Plans and operations among rivals and lost folders: each row is done and counted once."""
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +17,8 @@ from engine.model import Edge, Edges, State, Task, TaskWarning
 from engine.operations import execute, plans, run_plan, trash, undo
 from engine.operations.execute import PlanRun, Report
 from engine.operations.journal import Intent, Journal, Who
-from engine.operations.plans import Plan, Row, RowResult
+from engine.operations.journal_writer import JournalWriter
+from engine.operations.plans import Plan, Row, RowOutcome, RowResult
 from engine.operations.run_plan import run_journaled_plan
 from engine.override import override
 from engine.store import Gone, Store, Unavailable
@@ -202,6 +203,26 @@ def test_no_outcome_waits_for_new_ids(
     (operation,) = journal.operations()
     assert not operation.is_interrupted
     assert len(undo.unseen_ids(journal.entries(operation.op))) == 2 - is_stopped
+
+
+def test_new_ids_of_a_settled_operation_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is killed before it writes an outcome has noted none for it."""
+
+    def kill(writer: JournalWriter, ended: Sequence[RowOutcome]) -> None:
+        raise Killed
+
+    store, journal = RenamingStore(), Journal(f"{tmp_path}/journal", clock=clock)
+    dead_tasks(store, 2)
+    plan = plans.freeze_plan("retry", tasks_in(store), NOW, edges=store.edges)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(JournalWriter, "write_new_ids", kill)
+        run_journaled_plan(store, journal, plan, Intent("retry", Who("ana")), clock)
+    (operation,) = journal.operations()
+    assert not undo.unseen_ids(journal.entries(operation.op))
+    assert undo.settle_operation(store, journal, operation).operation is not None
+    assert len(undo.unseen_ids(journal.entries(operation.op))) == 2
 
 
 BARRED = "its parent runs"
