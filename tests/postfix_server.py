@@ -186,6 +186,10 @@ class PostfixInstance:
         while not is_so():  # each call runs a program
             assert time.monotonic() < until, self.log()[-2000:]
 
+    def await_log(self, text: str) -> None:
+        """Wait until the mail log has a text."""
+        self._await(lambda: bool(self.listed()) and text in self.log())
+
     def log(self) -> str:
         """Its mail log."""
         path = self.folder / "log/mail.log"

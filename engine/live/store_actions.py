@@ -236,7 +236,9 @@ class OperationHistory:
         )
         if undo.unseen_ids(entries):
             with suppress(Unavailable):
-                return await self._acting.run(lambda s: tuple(undo.follow_new_ids(s, entries)))
+                return await self._acting.run(
+                    lambda s: tuple(undo.follow_new_ids(s, journal, operation.op, entries))
+                )
         return entries
 
     async def plan_undo(self, operation: Operation, retention: float) -> undo.UndoPlan:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from engine.model import Move, State, Task
 from engine.operations import plans
-from engine.operations.journal_writer import MAX_NOTED_IDS, NEW_IDS_NOTE, JournalWriter
+from engine.operations.journal_writer import JournalWriter
 from engine.operations.plan_rows import RowTable
 from engine.operations.plans import Plan, Row, RowOutcome, RowResult
 from engine.operations.temp_table import TableSequence, TempTable
@@ -179,9 +180,10 @@ class PlanRun:
         self._op = recorder.op if recorder is not None else ""
         self._unsure, self._is_exact, self._remark = False, True, ""
         self._has_way_back = self._renames = False
-        self._new_ids: Mapping[str, str] = plans.NO_VALUES
+        self._new_ids: dict[str, str] = {}
         self._amounts = plans.count_by_transition(plan)
         self._notes = Counter[str]()
+        self._counted: set[tuple[State, State | None]] = set()
         self.trouble = ""
         """Why the run has stopped; "" while it runs."""
         excluded = plan.excluded
@@ -238,7 +240,6 @@ class PlanRun:
             if not self.trouble:
                 self._write(outcomes)
             self._close(outcomes)
-        self._find_new_ids()
         # Rows that cannot be read any more have no id in the report; the journal has them.
         self._ended.counts[RowResult.FAILED] += len(self.plan.rows) - sum(self.counts.values())
         # Without an `end` line it counts as interrupted, and `settle` decides the open rows later.
@@ -247,6 +248,7 @@ class PlanRun:
                 self._recorder.write_end(len(self.plan.rows), self.counts)
             except Unavailable as error:
                 self._cannot_write(error)
+        self._find_new_ids(0.0 if why else NEW_ID_SECONDS)
         return self.report()
 
     def report(self) -> Report:
@@ -266,22 +268,17 @@ class PlanRun:
             notes=self._notes,
         )
 
-    def _find_new_ids(self) -> None:
-        """Look for the new ids of tasks for a moment, and note them. No outcome depends on them."""
-        try:
-            ids = [*self._ended.ids(RowResult.DONE)] if self._renames else []
+    def _find_new_ids(self, seconds: float) -> None:
+        """Look for the new ids of tasks, and note them. No outcome depends on them: those that are
+        not seen or noted are looked for again when the operation is shown."""
+        with suppress(Unavailable):
+            ids = self._ended.ids(RowResult.DONE) if self._renames else ()
             self._new_ids = dict.fromkeys(ids, "")
-            if ids:
-                self._new_ids |= self._store.find_new_ids(ids, NEW_ID_SECONDS)
-        except Unavailable:
-            pass  # not seen yet: they are looked for again when the operation is shown
-        waiting = iter(self._new_ids.items())
-        while self._recorder is not None and (some := dict(islice(waiting, MAX_NOTED_IDS))):
-            try:
-                self._recorder.write_note(NEW_IDS_NOTE, ids=some)
-            except Unavailable as error:
-                self._cannot_write(error)
-                return
+            if self._new_ids and seconds:
+                seen = self._store.find_new_ids(self._new_ids.keys(), seconds)
+                self._new_ids |= seen
+                if self._recorder is not None:
+                    self._recorder.write_new_ids(seen)
 
     def _close(self, ended: Collection[RowOutcome]) -> None:
         for one in ended:
@@ -297,6 +294,9 @@ class PlanRun:
         if self._recorder is None or not known:
             return
         try:
+            if self._renames:
+                done = (one.row.id for one in known if one.result is RowResult.DONE)
+                self._recorder.write_new_ids(dict.fromkeys(done, ""))
             self._recorder.write_outcomes(known)
         except Unavailable as error:
             self._cannot_write(error)
@@ -311,6 +311,18 @@ class PlanRun:
 
     def _carry_out(self, batch: list[Row], ended: list[RowOutcome]) -> None:
         """Append the outcome of each row to `ended` as soon as it is known."""
+        by_transition: dict[tuple[State, State | None], tuple[str, bool]] = {}
+        for row in batch:  # first, as it may verify others
+            transition = row.state, row.target
+            if transition not in by_transition:
+                its = plans.transition_of(self.plan.verb, row)
+                amount = self._count_present(row)
+                refused = plans.row_refusal(self._store.edges, self.plan.verb, row, amount)
+                by_transition[transition] = refused, its is not None and its[1] is State.TRASH
+                if not refused and its is not None:
+                    self._is_exact &= self._store.edges[its].exact
+                    self._has_way_back |= self._store.edges[its].undoable
+                    self._renames |= self._store.edges[its].renames
         present_tasks: dict[tuple[str, State, str], Task] = {}
         unknown: dict[str, str] = {}
         for answer in self._store.verify([(row.id, row.state, row.rev) for row in batch]):
@@ -319,20 +331,9 @@ class PlanRun:
             else:
                 unknown[answer.where] = answer.what
         moves: dict[Row, Move] = {}
-        by_transition: dict[tuple[State, State | None], tuple[str, bool]] = {}
         for row in batch:
             task = present_tasks.get((row.id, row.state, row.rev))
-            transition = row.state, row.target
-            if transition not in by_transition:
-                its = plans.transition_of(self.plan.verb, row)
-                amount = self._amounts[transition]
-                refused = plans.row_refusal(self._store.edges, self.plan.verb, row, amount)
-                by_transition[transition] = refused, its is not None and its[1] is State.TRASH
-                if not refused and its is not None:
-                    self._is_exact &= self._store.edges[its].exact
-                    self._has_way_back |= self._store.edges[its].undoable
-                    self._renames |= self._store.edges[its].renames
-            refused, into_trash = by_transition[transition]
+            refused, into_trash = by_transition[row.state, row.target]
             if task is None:
                 why = unknown.get(row.id, "")
                 result = RowResult.FAILED if why else RowResult.GONE
@@ -346,6 +347,26 @@ class PlanRun:
                     ended.append(RowOutcome(row, RowResult.FAILED, str(error)))
         ended += self._keep(moves)
         self._swap(moves, ended)
+
+    def _count_present(self, row: Row) -> int:
+        """The number of rows with the transition of a row; if its edge allows fewer, of those whose
+        tasks are as they were seen, counted once, up to one batch more than it allows."""
+        transition = row.state, row.target
+        its = plans.transition_of(self.plan.verb, row)
+        edge = self._store.edges.get(its) if its is not None else None
+        limit = edge.limit if edge is not None else None
+        if limit is None or transition in self._counted:
+            return self._amounts[transition]
+        if self._amounts[transition] > limit:
+            self._counted.add(transition)
+            rows = (each for each in self.plan.included if (each.state, each.target) == transition)
+            self._amounts[transition] = 0
+            while batch := list(islice(rows, self._store.max_verified)):
+                answers = self._store.verify([(r.id, r.state, r.rev) for r in batch])
+                self._amounts[transition] += sum(isinstance(one, Task) for one in answers)
+                if self._amounts[transition] > limit:
+                    break
+        return self._amounts[transition]
 
     def _move(self, task: Task, row: Row) -> Move:
         if row.target is None:

@@ -57,7 +57,8 @@ class Ends(tuple[tuple[str, RowResult, str], ...]):
 
 
 class NewIds(tuple[tuple[str, str], ...]):
-    """The new ids of some done rows: former id and new one, "" if it was not seen."""
+    """The new ids of some done rows: former id and new one, "" if it was not seen yet. The last one
+    of a row counts."""
 
 
 def parse_line(
@@ -227,7 +228,7 @@ _CREATE_OPERATION = (
 )
 _INSERT_ROW = "INSERT OR IGNORE INTO row(id, state, rev, target) VALUES (?, ?, ?, ?)"
 _INSERT_END = "INSERT OR IGNORE INTO ended VALUES (?, ?, ?)"
-_INSERT_NEW_ID = "INSERT OR IGNORE INTO new_id VALUES (?, ?)"
+_INSERT_NEW_ID = "INSERT OR REPLACE INTO new_id VALUES (?, ?)"
 _ENTRIES = (
     "SELECT place, row.id, state, rev, target, result, words, new FROM row "
     "LEFT JOIN ended ON ended.id = row.id LEFT JOIN new_id ON new_id.id = row.id WHERE 1"

@@ -22,8 +22,8 @@ IMAGE_FILE_MODE = 0o600
 ROWS_PER_LINE = 500
 
 NEW_IDS_NOTE, MAX_NOTED_IDS = "new ids", 200
-"""The note with the new ids of done tasks, by the former ones, "" for one that was not seen; and
-the most that one has."""
+"""The note with the new ids of done tasks, by the former ones, "" for one that was not seen yet (a
+later note has it); and the most that one has."""
 
 _ADDRESS = re.compile(r"(?:\"[^\"@]*\"|(?<![^\s@<>\"'=:,;])[^\s@<>\"'=:,;]+)@(?=[^\s@])")
 """The local part of a mail address with its @, from the beginning of a word."""
@@ -86,6 +86,12 @@ class JournalWriter:
     def write_note(self, what: str, **words: Any) -> None:
         """Append a note, without fsync."""
         self._write([{"line": "note", "what": what, **_mask_values(words)}], sync=False)
+
+    def write_new_ids(self, new_ids: Mapping[str, str]) -> None:
+        """Append notes with the new ids of tasks by the former ones, "" for one not seen yet."""
+        waiting = iter(new_ids.items())
+        while some := dict(islice(waiting, MAX_NOTED_IDS)):
+            self.write_note(NEW_IDS_NOTE, ids=some)
 
     def save_images(self, images: Sequence[tuple[str, bytes]]) -> None:
         """Save the images of tasks before they are changed; durable when it returns."""

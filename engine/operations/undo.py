@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -220,11 +221,23 @@ def _settle(
             for batch in _batches(stays):
                 writer.write_outcomes([RowOutcome(row, RowResult.UNAPPLIED, why) for row in batch])
             rows = journal.entries(operation.op)
+            if any(edge.renames for edge in store.edges.values()):
+                verb = operation.intent.verb
+                renamed = (row.id for row, end in rows if _is_renamed(store, verb, row, end))
+                writer.write_new_ids(dict.fromkeys(renamed, ""))
             counts = Counter(entry.outcome.result for entry in rows if entry.outcome is not None)
             writer.write_end(len(rows), counts)
     finally:
         writer.close()
     return Settled(journal.operation(operation.op), tuple(moving), stays)
+
+
+def _is_renamed(store: ChangeableStore, verb: str, row: Row, ended: RowOutcome | None) -> bool:
+    """True for a done row whose task has got another id, of which the journal has no note."""
+    its = plans.transition_of(verb, row)
+    if its is None or its not in store.edges or ended is None or ended.reason:
+        return False
+    return store.edges[its].renames and ended.result is RowResult.DONE
 
 
 _STAYS, _MOVING = "stays", "moving"
@@ -425,9 +438,16 @@ def unseen_ids(entries: Iterable[Entry]) -> set[str]:
     return {e.row.id for e in entries if e.outcome and e.outcome.reason == plans.NEW_ID_UNSEEN}
 
 
-def follow_new_ids(store: ChangeableStore, entries: Sequence[Entry]) -> Sequence[Entry]:
-    """The same entries, with the new ids of `unseen_ids` as far as they can be seen by now."""
+def follow_new_ids(
+    store: ChangeableStore, journal: Journal, op: str, entries: Sequence[Entry]
+) -> Sequence[Entry]:
+    """The same entries of an operation, with the new ids of `unseen_ids` as far as they can be seen
+    by now; these are noted, as they may not be seen any more later."""
     new_ids = store.find_new_ids(unseen_ids(entries), 0.0)
+    with suppress(Unavailable):  # without the permission to write
+        if new_ids and (writer := journal.resume(op)) is not None:
+            with closing(writer):
+                writer.write_new_ids(new_ids)
 
     def follow(entry: Entry) -> Entry:
         new_id = new_ids.get(entry.row.id)

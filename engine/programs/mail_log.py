@@ -388,8 +388,10 @@ class MailFacts:
 
     `retry time not reached` and its like never replace the reason of an attempt."""
 
-    def __init__(self, log: MailLog, most: int = FACT_BYTES) -> None:
-        self._log, self._most = log, most
+    def __init__(self, log: MailLog, most: int = FACT_BYTES, deadline: float | None = None) -> None:
+        """Read `most` bytes at first; a program that prints the log is ended at the deadline, of
+        time.monotonic()."""
+        self._log, self._most, self._deadline = log, most, deadline
         self._reasons: dict[str, tuple[bytes, float]] = {}
         self._accounts: dict[str, tuple[bytes, float]] = {}
         self._rotated: RotatedLog | None = None
@@ -510,6 +512,7 @@ class MailFacts:
     def _read_copy(self) -> frozenset[str]:
         """Read the end of a log that a program prints: on another host, or of the journal."""
         most = _POLLED_BYTES if self._has_read else self._most
+        ends = self._deadline
         tails = [("tail", "-c", str(most), path) for path in self._log.paths]
         named: set[str] = set()
         self.problems = [f"{path}: {NO_LOG_FILE}" for path in self._log.paths] or [NO_LOG]
@@ -519,8 +522,9 @@ class MailFacts:
         ]:
             if argv[0] == "tail" and not self._log.prefix.words:
                 continue
+            left = None if ends is None else max(0.1, ends - time.monotonic())
             try:
-                lines, end = run_program(self._log.prefix.command(argv))
+                lines, end = run_program(self._log.prefix.command(argv), total_seconds=left)
             except CannotStart as error:
                 self.problems = [str(error)]
                 continue

@@ -182,7 +182,7 @@ def edges(
     )
     purge = Edge(warning=f"{TRASH_WARNING}; by hand: {undo}", refusal=into_trash)
     restore = Edge(refusal=into_trash)
-    pending, active, held, dead, _, trash = State
+    pending, held, dead, trash = State.PENDING, State.HELD, State.DEAD, State.TRASH
     return {
         (pending, held): hold,
         (held, pending): Edge(refusal=refusal, warnings=discards),
@@ -196,5 +196,5 @@ def edges(
         (trash, None): Edge(
             undoable=False, bars=ExpungeBar(hours, "spooldeck-trash"), refusal=into_trash
         ),
-        (active, held): Edge(refusal=refusal, bars=bar_delivered),
+        (State.ACTIVE, held): Edge(refusal=refusal, bars=bar_delivered),
     }

@@ -90,46 +90,50 @@ _PURGE = "it stays on hold in Postfix: postsuper -H ID returns it"
 _BUSY = TaskWarning(lambda task, now: task.lease is not None, "{count} in delivery: that goes on")
 _BUSY_UNKNOWN = "? of them in delivery, that goes on: the locks of its queue are not readable"
 
+_SENT_TWICE = "? of them in delivery, then sent twice: the locks of its queue are not readable"
+
 MAX_PROMOTED = 100
 """Messages of a plan for which an attempt is asked: each takes a call of postqueue."""
 
 
 class IsPastLifetime(NamedTuple):
-    """True for a message that arrived so long ago that its next attempt is its last one, or will be
-    within a day. Its lifetime begins again when it is requeued, which no listing shows."""
+    """True for a message that arrived so long ago that its next attempt is its last one, or soon
+    will be. Its lifetime begins again when it is requeued, which no listing shows."""
 
     lifetime: float
     """Seconds."""
     is_bounce: bool
     """True for reports, which have no sender: their lifetime may be shorter."""
     ahead: float = 0.0
-    """Seconds before it is so."""
+    """Seconds before the end of the lifetime that are meant; 0: all the time after it."""
 
     def __call__(self, task: Task, now: float) -> bool:
         """See `TaskWarning.applies`."""
         is_meant = (task.sender == "<>") is self.is_bounce and task.created > 0
-        return is_meant and now > task.created + self.lifetime - self.ahead
+        left = task.created + self.lifetime - now
+        is_so = 0 <= left < self.ahead if self.ahead else left < 0
+        return is_meant and is_so and bool(task.recipients)  # without any, it is only removed
 
 
 def _lifetime_warnings(instance: Instance) -> tuple[tuple[TaskWarning, ...], ...]:
-    """The warnings of a release, and of a hold."""
+    """The warnings of a release, and of a hold, which has both."""
     lifetime = instance.seconds("maximal_queue_lifetime")
     shorter = min(lifetime, instance.seconds("bounce_queue_lifetime"))
     reports = shorter, True, " without a sender", "dropped"
-    mails = (lifetime, False, "", "returned to the sender"), reports
-    releases, holds = list[TaskWarning](), list[TaskWarning]()
+    mails = (lifetime, False, "", "returned"), reports
+    past, soon = list[TaskWarning](), list[TaskWarning]()
     for seconds, is_bounce, what, end in mails:
-        limit = describe_limit(seconds)
-        late = f"{end} after one attempt, unless requeued since arrival; Q gives a new one"
-        now = f"{{count}}{what} past the lifetime of {limit}: {late}"
-        releases.append(TaskWarning(IsPastLifetime(seconds, is_bounce), now))
-        soon = f"{{count}}{what} past the lifetime of {limit} within 24h: if released then, {late}"
-        holds.append(TaskWarning(IsPastLifetime(seconds, is_bounce, DAY_SECONDS), soon))
-    return tuple(releases), tuple(holds)
+        limit = describe_limit(seconds).removesuffix("00h")
+        words = f"{{count}}{what} past the lifetime of {limit}"
+        now = f"{words}: {end} after one attempt; Q renews it"
+        past.append(TaskWarning(IsPastLifetime(seconds, is_bounce), now))
+        is_soon = IsPastLifetime(seconds, is_bounce, DAY_SECONDS)
+        soon.append(TaskWarning(is_soon, f"{words} within 24h"))
+    return tuple(past), (*past, *soon)
 
 
-def make_edges(instance: Instance) -> Edges:
-    """The edges of an instance."""
+def make_edges(instance: Instance, *, has_locks: bool = True) -> Edges:
+    """The edges of an instance; without `has_locks` it is unknown what is in delivery."""
     run = describe_limit(instance.seconds("queue_run_delay"))
     past, soon_past = _lifetime_warnings(instance)
     expire = Edge(_ENDED, undoable=False, bars=bar_maildrop, verbs=(("expire", _TO_SENDER),))
@@ -144,7 +148,7 @@ def make_edges(instance: Instance) -> Edges:
         (State.PENDING, State.HELD): Edge(bars=bar_maildrop, warnings=soon_past),
         (State.ACTIVE, State.HELD): Edge(
             _ORPHANED,
-            warning=_BUSY_UNKNOWN if instance.device is None else "",
+            warning="" if has_locks else _BUSY_UNKNOWN,
             undoable=False,
             warnings=(_BUSY, *soon_past),
         ),
@@ -163,7 +167,7 @@ def make_edges(instance: Instance) -> Edges:
         (State.PENDING, State.DEAD): expire,
         (State.HELD, State.DEAD): expire._replace(verbs=(("expire", f"{_TO_SENDER}: L first"),)),
         (State.PENDING, State.DONE): requeue,
-        (State.HELD, State.DONE): requeue,
+        (State.HELD, State.DONE): requeue._replace(warning="" if has_locks else _SENT_TWICE),
         (State.DEAD, State.DONE): requeue,
         (State.PENDING, State.TRASH): Edge(warning=_PURGE, bars=bar_maildrop),
         (State.HELD, State.TRASH): Edge(warning=_PURGE),

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 from engine.programs.prefix import HERE, Prefix, program_paths, run_first
@@ -116,21 +118,28 @@ class Instance(NamedTuple):
     def _words(self, program: str, words: tuple[str, ...]) -> list[str]:
         return [f"{self.programs}{program}", "-c", self.folder, *words]
 
-    def start(self, program: str, *words: str) -> RunningProgram:
-        """Start one of its programs, which only reads.
+    def start(self, program: str, *words: str, deadline: float | None = None) -> RunningProgram:
+        """Start one of its programs, which only reads; it is ended at the deadline, of
+        time.monotonic().
 
         Raises:
             engine.store.Unavailable: it cannot be started.
         """
-        return self.prefix.start(self._words(program, words))
+        left = None if deadline is None else max(0.1, deadline - time.monotonic())
+        return self.prefix.start(self._words(program, words), total_seconds=left)
 
-    def run(self, program: str, *words: str) -> tuple[list[bytes], ProgramEnd]:
-        """Run one of its programs, which only reads, to its end.
+    def run(
+        self, program: str, *words: str, deadline: float | None = None
+    ) -> tuple[list[bytes], ProgramEnd]:
+        """Run one of its programs, as `start` does, to its end.
 
         Raises:
             engine.store.Unavailable: it cannot be started.
         """
-        return self.prefix.run(self._words(program, words))
+        with closing(self.start(program, *words, deadline=deadline)) as running:
+            lines = [*running.lines()]
+            assert running.end is not None
+            return lines, running.end
 
     def act(self, program: str, *words: str, ids: Sequence[str] = ()) -> ProgramEnd:
         """Run one of its programs, which changes something, with ids on its standard input.

@@ -89,6 +89,9 @@ _IGNORED = bytes({*range(256)} - {*_COMPARED})
 ZONE_SECONDS = 900
 """Arrivals are compared modulo this: postcat prints the local time of an unknown zone."""
 
+_ID_DIGITS = "0123456789BCDFGHJKLMNPQRSTVWXYZbcdfghjklmnpqrstvwxyz"
+"""Those of long ids: all 52 in their time, but the last one, which is before the inode, in that."""
+
 IsTrash = Callable[[str, str, float | None], bool]
 """(id, identity, ctime) -> True if our mark fits a message that is on hold."""
 
@@ -105,6 +108,33 @@ class FileTimes(NamedTuple):
     def is_expired(self) -> bool:
         """True if `postsuper -e` has set the mark."""
         return bool(self.mode & 0o010)
+
+
+def inode_of(ident: str) -> int | None:
+    """The inode of a message's file, which its id has; None if it has not."""
+    head, separator, tail = ident.rpartition("z")
+    try:
+        if separator and len(head) >= 10:  # 6 digits of seconds, 4 of microseconds
+            return _number_in(tail, 51)
+        return int(ident[5:], 16)
+    except ValueError:
+        return None
+
+
+def made_at(ident: str) -> int | None:
+    """When a long id was made, epoch seconds UTC; None for a short one, which has no seconds."""
+    head, _, _ = ident.rpartition("z")
+    try:
+        return _number_in(head[:-4], 52) if len(head) >= 10 else None
+    except ValueError:
+        return None
+
+
+def _number_in(digits: str, base: int) -> int:
+    number = 0
+    for digit in digits:
+        number = number * base + _ID_DIGITS.index(digit)
+    return number
 
 
 def parse_times(detail: bytes) -> FileTimes | None:

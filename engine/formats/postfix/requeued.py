@@ -5,21 +5,23 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from contextlib import closing
 
 from engine.formats.postfix.instance import Instance
-from engine.formats.postfix.lines import parse_envelopes, parse_line
+from engine.formats.postfix.lines import Envelope, arrival_in, made_at, parse_line
 from engine.programs.mail_log import MailFacts, MailLog
 from engine.programs.mail_server import ListedMail
 
 POLL_SECONDS = 0.1
-LOG_BYTES = 16 << 20
-"""Bytes at the end of the log that are searched."""
+GRACE_SECONDS = 3.0
+"""Seconds behind those of a search after which its programs are ended."""
+LOG_BYTES, FAR_LOG_BYTES = 16 << 20, 1 << 20
+"""Bytes at the end of the log that are searched, and of that of another host."""
 LIST_SECONDS = 1.0
 """Seconds after which no further line of a listing is read."""
 MAX_ENVELOPES = 2000
-"""Messages whose envelopes are read."""
+"""Messages whose envelopes are read after a listing."""
 
 _REQUEUES = re.compile(
     rb"\n[^\n]{1,120}?\]: (?P<id>[0-9A-Za-z]{6,20}): "
@@ -27,11 +29,14 @@ _REQUEUES = re.compile(
 )
 
 
-def find_in_log(log: MailLog, ids: Collection[str], until: float) -> dict[str, str]:
+def find_in_log(
+    log: MailLog, ids: Collection[str], until: float, deadline: float
+) -> dict[str, str]:
     """The new ids by the former ones. If the log can be read, it is followed until all are found,
-    or to `until` (by time.monotonic())."""
+    or to `until`; its programs are ended at the deadline (both of time.monotonic())."""
     found: dict[str, str] = {}
-    with closing(MailFacts(log._replace(facts=_REQUEUES), LOG_BYTES)) as facts:
+    log, most = log._replace(facts=_REQUEUES), FAR_LOG_BYTES if log.prefix.words else LOG_BYTES
+    with closing(MailFacts(log, most, deadline)) as facts:
         while True:
             for ident in facts.read_on():
                 event = facts.arrival(ident)
@@ -42,28 +47,27 @@ def find_in_log(log: MailLog, ids: Collection[str], until: float) -> dict[str, s
             time.sleep(POLL_SECONDS)
 
 
-def find_in_envelopes(
-    instance: Instance, ids: Collection[str], known: Mapping[str, bytes]
-) -> dict[str, str]:
-    """The same from the envelopes of listed messages that are not `known`.
+def list_by_delay(instance: Instance, deadline: float) -> Sequence[str]:
+    """The ids of a listing, first those that were made the longest after the arrival of their
+    message: a requeue gives it another id, and keeps its arrival. Short ids, whose age is unknown,
+    come last, those that arrived first before others.
 
     Raises:
-        engine.store.Unavailable: a program cannot be run.
+        engine.store.Unavailable: it cannot be started.
     """
-    until, new = time.monotonic() + LIST_SECONDS, list[str]()
-    with closing(instance.start("postqueue", "-j")) as program:
+    until, delays = time.monotonic() + LIST_SECONDS, dict[str, int]()
+    with closing(instance.start("postqueue", "-j", deadline=deadline)) as program:
         for number, line in enumerate(program.lines(), 1):
             mail = parse_line(number, line)
-            if isinstance(mail, ListedMail) and mail.id not in known and mail.id not in ids:
-                new.append(mail.id)
-            if len(new) == MAX_ENVELOPES or time.monotonic() > until:
+            if isinstance(mail, ListedMail):
+                delays[mail.id] = (made_at(mail.id) or 0) - arrival_in(mail.record)
+            if time.monotonic() > until:
                 break
-    if not new:
-        return {}
-    found = {}
-    for envelope in parse_envelopes(instance.run("postcat", "-eq", *new)[0], new):
-        for attribute in envelope.values(b"named_attribute"):
-            name, _, value = attribute.partition("=")
-            if name == "log_ident" and value in ids:
-                found[value] = envelope.id
-    return found
+    return sorted(delays, key=delays.__getitem__, reverse=True)
+
+
+def former_ids(envelope: Envelope) -> Collection[str]:
+    """The ids that a message had before it was requeued. In maildrop it still has the last one,
+    which its envelope names already."""
+    pairs = (one.partition("=") for one in envelope.values(b"named_attribute"))
+    return tuple(old for name, _, old in pairs if name == "log_ident" and old != envelope.id)

@@ -27,6 +27,7 @@ from engine.formats.postfix.lines import (
     domain_of,
     extra_of,
     format_recipients,
+    inode_of,
     is_queue_id,
     parse_envelopes,
     parse_line,
@@ -68,24 +69,9 @@ REQUEUED_KEY = "requeued from"
 _find_unknown = re.compile(
     r"^(?:\S*/)?postcat: fatal: open queue file ([^\n]+): No such file or directory$", re.M
 ).search
-_INODE_DIGITS = "0123456789BCDFGHJKLMNPQRSTVWXYZbcdfghjklmnpqrstvwxyz"
 
 _ACTIVE_LINE = b'{"queue_name": "active"'
 """How a line of this queue begins."""
-
-
-def inode_of(ident: str) -> int | None:
-    """The inode of a message's file, which its id has; None if it has not."""
-    head, separator, tail = ident.rpartition("z")
-    try:
-        if separator and len(head) >= 10:  # 6 digits of seconds, 4 of microseconds
-            number = 0
-            for digit in tail:
-                number = number * 51 + _INODE_DIGITS.index(digit)
-            return number
-        return int(ident[5:], 16)
-    except ValueError:
-        return None
 
 
 class PostfixServer(MailServer):
@@ -121,18 +107,22 @@ class PostfixServer(MailServer):
         """False if postcat may not be used."""
         self._listing: Listing
         """The last one."""
+        self._has_locks = instance.device is not None
+        """False if the last locks could not be read: what is in delivery is unknown."""
         self._envelopes: dict[str, tuple[Envelope, FileTimes]] = {}
         """Of the last look."""
         self._looked_at = 0.0
         self._far_times: tuple[float, dict[str, FileTimes]] = (-TIMES_SECONDS, {})
         self._records: Mapping[str, bytes] = {}
+        self._former_ids: dict[str, Collection[str]] = {}
+        """Of the messages whose envelopes a search for new ids has read."""
         self._stale_marks: list[Mark] = []
         """Those whose message the last listing did not have on hold."""
         marks.read()
         self._set_edges()
 
     def _set_edges(self) -> None:
-        edges = acts.make_edges(self.instance)
+        edges = acts.make_edges(self.instance, has_locks=self._has_locks)
         self.edges = acts.allow_edges(edges, self.instance.refusal, is_running=self.is_running)
         self.controls: Mapping[str, Control] = acts.make_controls(
             self.instance, is_running=self.is_running
@@ -206,7 +196,9 @@ class PostfixServer(MailServer):
         the file (proc_locks(5)), whose inode is in the id."""
         if not ids or self.instance.device is None:
             return {}
-        locks = self.instance.ask("cat", "/proc/locks")
+        # With a line of its own, so that no lock at all is an answer too.
+        locks = self.instance.ask("cat", "/proc/locks", "/proc/self/comm")
+        self._has_locks = bool(locks)
         device = f"{os.major(self.instance.device):02x}:{os.minor(self.instance.device):02x}"
         by_inode = {inode: ident for ident in ids if (inode := inode_of(ident)) is not None}
         delivering = {}
@@ -240,7 +232,7 @@ class PostfixServer(MailServer):
         digest.update(b"\n".join(found.lines()))
         parsed = (parse_line(0, line) for line in active)
         ids = [mail.id for mail in parsed if isinstance(mail, ListedMail)]
-        digest.update(repr(self._find_delivering(ids)).encode())
+        digest.update(repr((self._find_delivering(ids), self._has_locks)).encode())
         return digest.digest()
 
     @override
@@ -301,20 +293,25 @@ class PostfixServer(MailServer):
             self.accounts.note(envelope.id, key, envelope.account)
         return bool(envelope.identity)
 
-    def _look(self, ids: Sequence[str]) -> tuple[list[Missing | Problem], list[Envelope]]:
+    def _look(
+        self, ids: Sequence[str], deadline: float | None = None
+    ) -> tuple[list[Missing | Problem], list[Envelope]]:
         """The envelopes of these messages, and what else is known of them. postcat ends at the
-        first id that is unknown or damaged: it is started again behind it, three times at most."""
+        first id that is unknown or damaged: it is started again behind it, three times at most.
+        With a deadline (of time.monotonic()), those that were read until then."""
         answers, envelopes, waiting = list[Missing | Problem](), list[Envelope](), [*ids]
         for _ in range(1 + MAX_STOPS):
             if not waiting:
                 break
-            lines, end = self.instance.run("postcat", "-eq", *waiting)
+            lines, end = self.instance.run("postcat", "-eq", *waiting, deadline=deadline)
             shown = parse_envelopes(lines, waiting)
             if end.status == 0:
                 envelopes += shown
                 break
             if why := self.instance.prefix.why_failed(end):
-                raise Unavailable(why)
+                if deadline is None:
+                    raise Unavailable(why)
+                break
             text = end.errors.decode("utf-8", "replace")
             if "Permission denied" in text and not shown:
                 self.can_look = False
@@ -447,14 +444,32 @@ class PostfixServer(MailServer):
 
     @override
     def find_new_ids(self, ids: Collection[str], seconds: float) -> Mapping[str, str]:
-        until = time.monotonic() + seconds
-        found = requeued.find_in_log(log_of(self.instance), ids, until)
-        while rest := {*ids} - found.keys():  # also if the log is not that of this instance
-            found |= requeued.find_in_envelopes(self.instance, rest, self._records)
+        until, ids = time.monotonic() + seconds, {*ids}
+        deadline = until + requeued.GRACE_SECONDS
+        found = requeued.find_in_log(log_of(self.instance), ids, until, deadline)
+        while rest := ids - found.keys():  # also if the log is not that of this instance
+            try:
+                listed = requeued.list_by_delay(self.instance, deadline)
+                self._read_former_ids(listed, deadline)
+            except Unavailable:
+                break
+            found |= {
+                old: ident for ident, olds in self._former_ids.items() for old in rest & {*olds}
+            }
             if time.monotonic() >= until:
                 break
             time.sleep(requeued.POLL_SECONDS)
         return found
+
+    def _read_former_ids(self, listed: Sequence[str], deadline: float) -> None:
+        """Read the former ids of the first of these messages that were not read before. Messages
+        that leave meanwhile hide no others."""
+        known = {ident: self._former_ids[ident] for ident in listed if ident in self._former_ids}
+        unread = [ident for ident in listed if ident not in known][: requeued.MAX_ENVELOPES]
+        for envelope in self._look(unread, deadline)[1]:
+            if envelope.identity:
+                known[envelope.id] = requeued.former_ids(envelope)
+        self._former_ids = known
 
     def _run(self, olds: Sequence[Task], verb: Verb) -> ActResult:
         """Run an act of postsuper."""

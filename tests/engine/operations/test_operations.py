@@ -1,8 +1,8 @@
 """Plans and operations among rivals and lost folders: each row is done and counted once."""
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,7 +17,8 @@ from engine.model import Edge, Edges, State, Task, TaskWarning
 from engine.operations import execute, plans, run_plan, trash, undo
 from engine.operations.execute import PlanRun, Report
 from engine.operations.journal import Intent, Journal, Who
-from engine.operations.plans import Plan, Row, RowResult
+from engine.operations.journal_writer import JournalWriter
+from engine.operations.plans import Plan, Row, RowOutcome, RowResult
 from engine.operations.run_plan import run_journaled_plan
 from engine.override import override
 from engine.store import Gone, Store, Unavailable
@@ -122,6 +123,19 @@ def test_more_tasks_than_an_edge_allows_are_refused() -> None:
     assert len(run_journaled_plan(store, None, few, None, clock).done) == 3
 
 
+def test_a_changed_task_does_not_count_for_the_limit_of_an_edge() -> None:
+    """It is skipped, so as many others as the edge allows are changed, however few are verified
+    together."""
+    edge = EDGES[State.DEAD, State.PENDING]._replace(limit=3, instead="control flush")
+    store = MemoryStore()
+    store.edges, store.max_verified = {**EDGES, (State.DEAD, State.PENDING): edge}, 2
+    tasks = dead_tasks(store, 4)
+    plan = plans.freeze_plan("retry", tasks, NOW, edges=store.edges)
+    store.swap(tasks[1], verbs.purge(tasks[1], NOW))
+    report = run_journaled_plan(store, None, plan, None, clock)
+    assert (len(report.done), report.gone, report.failed) == (3, (tasks[1].id,), ())
+
+
 class RenamingStore(MemoryStore):
     """Gives tasks another id, and knows the new one of some."""
 
@@ -158,6 +172,57 @@ def test_the_journal_has_the_new_ids_of_tasks(tmp_path: Path, is_reachable: bool
     operation = journal.operation(report.op)
     assert operation is not None and not (operation.notes or operation.damaged_lines)
     assert undo.unseen_ids(entries) == {ident for ident, new in report.new_ids.items() if not new}
+    store.is_reachable = True
+    assert len(undo.unseen_ids(undo.follow_new_ids(store, journal, report.op, entries))) == 1
+    assert len(undo.unseen_ids(journal.entries(report.op))) == 1  # noted, without another search
+
+
+class Killed(BaseException):
+    """Raised where the process ends."""
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_no_outcome_waits_for_new_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_stopped: bool
+) -> None:
+    """A process that is killed while it looks for them has ended its operation, whose tasks are
+    looked for later; once the operator has stopped it, it does not look for any."""
+
+    def kill(store: RenamingStore, ids: Collection[str], seconds: float) -> Mapping[str, str]:
+        raise Killed
+
+    monkeypatch.setattr(RenamingStore, "find_new_ids", kill)
+    monkeypatch.setattr(execute, "JOURNAL_BATCH_ROWS", 1)
+    store, journal = RenamingStore(), Journal(f"{tmp_path}/journal", clock=clock)
+    dead_tasks(store, 2)
+    plan = plans.freeze_plan("retry", tasks_in(store), NOW, edges=store.edges)
+    stops = iter([False, is_stopped])
+    with pytest.raises(Killed) if not is_stopped else nullcontext():
+        intent = Intent("retry", Who("ana"))
+        run_journaled_plan(store, journal, plan, intent, clock, halted=lambda: next(stops))
+    (operation,) = journal.operations()
+    assert not operation.is_interrupted
+    assert len(undo.unseen_ids(journal.entries(operation.op))) == 2 - is_stopped
+
+
+def test_new_ids_of_a_settled_operation_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is killed before it writes an outcome has noted none for it."""
+
+    def kill(writer: JournalWriter, ended: Sequence[RowOutcome]) -> None:
+        raise Killed
+
+    store, journal = RenamingStore(), Journal(f"{tmp_path}/journal", clock=clock)
+    dead_tasks(store, 2)
+    plan = plans.freeze_plan("retry", tasks_in(store), NOW, edges=store.edges)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(JournalWriter, "write_new_ids", kill)
+        run_journaled_plan(store, journal, plan, Intent("retry", Who("ana")), clock)
+    (operation,) = journal.operations()
+    assert not undo.unseen_ids(journal.entries(operation.op))
+    assert undo.settle_operation(store, journal, operation).operation is not None
+    assert len(undo.unseen_ids(journal.entries(operation.op))) == 2
 
 
 BARRED = "its parent runs"

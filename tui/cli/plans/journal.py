@@ -166,7 +166,7 @@ def _entries(setup: Setup, journal: Journal, op: str) -> Sequence[Entry]:
         return entries
     try:
         with closing(setup.open_store()) as store:
-            return undo.follow_new_ids(store, entries)
+            return undo.follow_new_ids(store, journal, op, entries)
     except Unavailable:
         return entries
 

@@ -16,8 +16,10 @@ from engine.formats.postfix.lines import (
     FileTimes,
     domain_of,
     format_recipients,
+    inode_of,
     is_queue_id,
     line_of,
+    made_at,
     make_envelope,
     parse_envelopes,
     parse_line,
@@ -28,7 +30,6 @@ from engine.formats.postfix.lines import (
     time_in,
     usual_task,
 )
-from engine.formats.postfix.server import inode_of
 from engine.model import Problem, State, Task
 from engine.operations.trash import SINCE_KEY
 from engine.programs.mail_accounts import MailAccounts
@@ -351,6 +352,20 @@ def test_trash_has_the_time_of_its_mark() -> None:
 def test_an_id_has_the_inode_of_its_file(ident: str, inode: int | None) -> None:
     """Short ids have it in hexadecimal digits, long ones behind a z."""
     assert inode_of(ident) == inode
+
+
+@pytest.mark.parametrize(
+    ("ident", "when"),
+    [
+        ("7DB7F2DA00C", None),
+        ("4jcgVf4PJHzJFCP", 1795941402),
+        ("aaaaaaaaaazJFCP", None),
+        ("????", None),
+    ],
+)
+def test_a_long_id_has_the_time_when_it_was_made(ident: str, when: int | None) -> None:
+    """In seconds; a short one has only their fraction."""
+    assert made_at(ident) == when
 
 
 @pytest.mark.parametrize(

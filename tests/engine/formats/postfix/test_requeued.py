@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from engine.formats.postfix.instance import open_instance
+from engine.formats.postfix import requeued
+from engine.formats.postfix.instance import SETTING_NAMES, Instance, open_instance
 from engine.formats.postfix.marks import Marks
 from engine.formats.postfix.server import PostfixServer
 from engine.operations import undo
@@ -16,10 +19,11 @@ from engine.operations.journal import Intent, Journal, Who
 from engine.operations.plans import freeze_plan
 from engine.operations.run_plan import run_journaled_plan
 from engine.programs.mail_store import MailStore
+from engine.programs.prefix import HERE, Prefix
 from tests.engine.task_builders import NOW, clock
 from tests.postfix_server import SINK_DOMAIN, PostfixInstance, running_instance
 from tests.smtp_server import Server
-from tests.store_contents import found
+from tests.store_contents import found, tasks_in
 
 SECONDS = 60.0
 """Until which a new id is waited for: the pickup of the instance looks each second."""
@@ -40,19 +44,76 @@ def opened(postfix: PostfixInstance, log: str = "") -> MailStore:
     return MailStore(PostfixServer(instance, Marks(str(postfix.marks))))
 
 
-@pytest.mark.parametrize("log", ["", "/nowhere/mail.log"])
+@pytest.fixture(params=["", "/nowhere/mail.log"])
+def log(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The log of a store: with its own, no envelope is read."""
+    if not request.param:
+        monkeypatch.setattr(requeued, "list_by_delay", lambda instance, deadline: [])
+    return str(request.param)
+
+
 def test_new_ids_are_found(postfix: PostfixInstance, log: str) -> None:
     """They are those of the lines of the log; without one they are found by the envelopes."""
     ids = postfix.deferred(3)
-    stays, *requeued = ids
-    postfix.run("postsuper", "-r", "-", "deferred", stdin="\n".join([*requeued, ""]))
+    stays, *others = ids
+    postfix.run("postsuper", "-r", "-", "deferred", stdin="\n".join([*others, ""]))
     with closing(opened(postfix, log)) as store:
-        new_ids = store.find_new_ids(requeued, SECONDS)
-        assert {*new_ids} == {*requeued}
+        new_ids = store.find_new_ids(others, SECONDS)
+        assert {*new_ids} == {*others}
         postfix.await_queue([*new_ids.values()], "deferred")
         for old, new in new_ids.items():
             assert f"{new}: uid=" in postfix.log() and f"> orig_id={old}\n" in postfix.log()
         assert store.find_new_ids([stays], 0.0) == {}
+
+
+def test_a_new_id_is_found_among_listed_messages(
+    postfix: PostfixInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the store has listed it before, and others of the listing have left since; the
+    messages whose envelopes were read are known to the next search."""
+    list_ids = requeued.list_by_delay
+    monkeypatch.setattr(requeued, "list_by_delay", lambda *how: ["4D9752DA018", *list_ids(*how)])
+    first, second = postfix.deferred(2)
+    with closing(opened(postfix)) as store:
+        postfix.run("postsuper", "-r", "-", "deferred", stdin=f"{first}\n{second}\n")
+        new_ids = store.find_new_ids([first, second], SECONDS)
+        postfix.await_queue([*new_ids.values()], "deferred")
+    with closing(opened(postfix, "/nowhere/mail.log")) as store:
+        assert {*new_ids.values()} <= {*tasks_in(store)}
+        for ident in (first, second):
+            assert store.find_new_ids([ident], 0.0) == {ident: new_ids[ident]}
+
+
+def test_requeued_messages_are_searched_first(tmp_path: Path) -> None:
+    """The first ones are those whose id was made long after their arrival; of short ids, which have
+    no time, those that arrived first."""
+    ids = {"7DB7F2DA00C": 0, "7DB7F2DA00D": -500, "4jcgVf4PJHzJFCP": 0, "4jcgVf4PJHzJFCQ": -500}
+    lines = [
+        {"queue_name": "deferred", "queue_id": ident, "arrival_time": 1795941402 + seconds,
+         "message_size": 9, "sender": "a@b", "recipients": []}
+        for ident, seconds in ids.items()
+    ]  # fmt: skip
+    program = tmp_path / "postqueue"
+    program.write_text("\n".join(["#!/bin/sh", "cat << END", *map(json.dumps, lines), "END", ""]))
+    program.chmod(0o755)
+    instance = Instance("/etc", HERE, f"{tmp_path}/", {}, uid=0, device=None)
+    assert requeued.list_by_delay(instance, time.monotonic() + SECONDS) == [*ids][::-1]
+
+
+def test_a_hanging_connection_ends_a_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of its programs is ended at the deadline; of a log elsewhere 1 MiB is asked for."""
+    monkeypatch.setattr(requeued, "GRACE_SECONDS", 0.0)
+    via = tmp_path / "via"
+    via.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\nexec sleep 600\n')
+    via.chmod(0o755)
+    settings = dict.fromkeys(SETTING_NAMES, "") | {"maillog_file": "/var/log/mail.log"}
+    instance = Instance("/etc", Prefix("far", (str(via),)), "/sbin/", settings, uid=0, device=None)
+    server = PostfixServer(instance, Marks(f"{tmp_path}/marks"))
+    assert server.find_new_ids(["7DB7F2DA00C"], 0.0) == {}
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert calls == ["tail -c 1048576 /var/log/mail.log", "/sbin/postqueue -c /etc -j"]
 
 
 def test_the_new_id_of_a_message_that_has_left_is_in_the_log(postfix: PostfixInstance) -> None:
@@ -66,7 +127,6 @@ def test_the_new_id_of_a_message_that_has_left_is_in_the_log(postfix: PostfixIns
         assert store.find_new_ids([ident], 0.0) == {ident: new}
 
 
-@pytest.mark.parametrize("log", ["", "/nowhere/mail.log"])
 def test_an_id_that_comes_later_is_shown_later(
     postfix: PostfixInstance, tmp_path: Path, log: str
 ) -> None:
@@ -81,8 +141,9 @@ def test_an_id_that_comes_later_is_shown_later(
         assert (report.done, dict(report.new_ids)) == ((ident,), {ident: ""})
         (entry,) = journal.entries(report.op)
         assert entry.outcome is not None and entry.outcome.reason == "new id not seen yet"
-        assert [*undo.follow_new_ids(store, [entry])] == [entry]
+        assert [*undo.follow_new_ids(store, journal, report.op, [entry])] == [entry]
         postfix.start()
         new = store.find_new_ids([ident], SECONDS)[ident]
-        (followed,) = undo.follow_new_ids(store, journal.entries(report.op))
+        (followed,) = undo.follow_new_ids(store, journal, report.op, [entry])
         assert followed.outcome == entry.outcome._replace(reason=f"new id {new}")
+        assert [*journal.entries(report.op)] == [followed]

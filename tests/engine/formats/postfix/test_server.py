@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from engine import verbs
-from engine.formats.postfix.instance import open_instance
+from engine.formats.postfix.instance import Instance, open_instance
 from engine.formats.postfix.lines import HELD_KEY, PID_KEY
 from engine.formats.postfix.marks import Mark, Marks
 from engine.formats.postfix.server import REQUEUED_KEY, PostfixServer
@@ -269,7 +269,8 @@ def test_a_message_in_delivery_is_shown_and_held(
     postfix: PostfixInstance, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock of the process that delivers it proves it; a plan to hold it says that this goes
-    on, and one to requeue it is not possible. No listing is run for it, also on another host."""
+    on, also if the locks cannot be read, and one to requeue it is not possible. Also on another
+    host, no listing is run for it."""
     with (
         Server(port=postfix.sink_port, body=STALL) as sink,
         closing(opened(postfix, prefix)) as store,
@@ -287,6 +288,15 @@ def test_a_message_in_delivery_is_shown_and_held(
         (preview,) = preview_transitions("hold", warned, store.edges)
         assert preview.warnings == ("1 in delivery: that goes on",)
         assert (State.ACTIVE, State.DONE) not in store.edges
+        with monkeypatch.context() as patch:
+            patch.setattr(Instance, "ask", lambda *words: [])  # no locks can be read
+            tasks_in(store)
+            unknown = store.edges[State.ACTIVE, State.HELD].warning
+            twice = store.edges[State.HELD, State.DONE].warning
+        assert unknown.startswith("? of them in delivery, that goes on")
+        assert twice.startswith("? of them in delivery, then sent twice")
+        tasks_in(store)
+        assert not store.edges[State.ACTIVE, State.HELD].warning
         monkeypatch.setattr(store, "_list", pytest.fail)
         store.swap(task, verbs.hold(task, time.time()))
         held = found(store, ident)

@@ -281,7 +281,7 @@ def test_a_plan_at_a_mail_server() -> None:
         code, text = on_server(server, "promote", "--dry-run")
         why = "at most 100 in a plan; for more: control flush"
         assert (code, f"101  refused, stays in deferred: {why}" in text) == (EX_NOPERM, True)
-        assert f"{ids[0]}  refused: {why}" in text
+        assert any(f"{ident}  refused: {why}" in text for ident in ids)
         assert f"no task would be promoted: {why}" in text
         assert on_server(server, "promote", "--apply", "101") == (
             EX_NOPERM,
@@ -295,15 +295,12 @@ def test_a_plan_at_a_mail_server() -> None:
         (plan,) = parse_answers(text, "release", "--dry-run")
         now, past = plan["warnings"]
         assert now == "tried at the next queue run, within 5m; O: now"
-        assert past.startswith(
-            "1 past the lifetime of 0s: returned to the sender after one attempt"
-        )
+        assert past.startswith("1 past the lifetime of 0s: returned after one attempt")
 
         code, text = on_server(server, "reroute", "--id", requeued, "--apply", "1", "--json")
         (report,) = parse_answers(text, "reroute", "--apply")
         assert (report["done"], [*report["new_ids"]]) == ([requeued], [requeued])
-        while f"orig_id={requeued}" not in server.log():
-            server.run("postqueue", "-j")
+        server.await_log(f"> orig_id={requeued}\n")
         new = server.log().partition(f"> orig_id={requeued}\n")[0].split(": ")[-2]
         code, text = on_server(server, "journal", report["op"], "--json")
         (operation,) = parse_answers(text, "journal")
