@@ -280,8 +280,10 @@ def test_a_plan_at_a_mail_server() -> None:
         ids = server.deferred(101)
         code, text = on_server(server, "promote", "--dry-run")
         why = "at most 100 in a plan; for more: control flush"
-        assert (code, f"101  refused, stays in deferred: {why}" in text) == (EX_NOPERM, True)
-        assert any(f"{ident}  refused: {why}" in text for ident in ids)
+        text = " ".join(text.split())  # lines are folded at the width of the terminal
+        assert f"101 refused, stays in deferred: {why}" in text
+        assert code == EX_NOPERM
+        assert any(f"{ident} refused: {why}" in text for ident in ids)
         assert f"no task would be promoted: {why}" in text
         assert on_server(server, "promote", "--apply", "101") == (
             EX_NOPERM,
