@@ -6,10 +6,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from engine.programs.mail_log import MailLog
-from engine.programs.server_watch import TAIL_BYTES, read_tail
+from engine.programs.server_watch import SETTINGS_SECONDS, TAIL_BYTES, read_tail
 from engine.store import Unavailable
 from engine.system import files
 from engine.system.cleanup import closing_fd
@@ -19,6 +19,8 @@ NAME = "mail.log"
 """The file in the state folder of the place."""
 FETCH_SECONDS = 10.0
 """Seconds for which a copy is current."""
+NEXT_BYTES = 64 << 10
+"""Bytes that are asked for first, if there is a copy already."""
 MAX_BYTES = 16 * TAIL_BYTES
 """A longer copy begins again with the end of the log."""
 _COMPARED_BYTES = 4096
@@ -38,13 +40,14 @@ class LogCopy:
         self.path = os.path.join(folder, NAME)
         self._find_log, self._folder, self._steady = find_log, folder, steady
         self._lock = threading.Lock()
-        self._due = float("-inf")
+        self._due = self._log_due = float("-inf")
+        self._log: MailLog | None = None
         self._problem = ""
 
     def fetch(self) -> str:
         """Append the new lines of the log by tail(1), unless that was done `FETCH_SECONDS` ago; ""
-        or why it cannot be done. More than `TAIL_BYTES` of new lines, or a rotated log, begin the
-        copy again."""
+        or why it cannot be done. After a rotation the former file is read too; where the lines
+        since the last fetch are more than `TAIL_BYTES`, the copy begins again."""
         with self._lock:
             if self._steady() >= self._due:
                 self._problem = self._try_fetch()
@@ -53,25 +56,44 @@ class LogCopy:
 
     def _try_fetch(self) -> str:
         try:
-            tail = read_tail(self._find_log())
-            if tail.lines:
-                self._append(b"".join(line + b"\n" for line in tail.lines))
+            if self._log is None or self._steady() >= self._log_due:
+                self._log = self._find_log()
+                self._log_due = self._steady() + SETTINGS_SECONDS
+            with closing_fd(files.open_dir(self._folder, make=True)) as folder:
+                fd = files.open_shared(NAME, folder, os.O_RDWR | os.O_APPEND, 0o600)
+            with closing_fd(fd):
+                # Without the lock, another console is copying it now.
+                return _copy_end(self._log, fd) if files.claim_flock(fd) else ""
         except Unavailable as error:
             return str(error)
         except OSError as error:
             return f"{self.path}: {error_text(error)}"
-        return tail.problem
 
-    def _append(self, tail: bytes) -> None:
-        with closing_fd(files.open_dir(self._folder, make=True)) as folder:
-            fd = files.open_shared(NAME, folder, os.O_RDWR | os.O_APPEND, 0o600)
-        with closing_fd(fd):
-            if not files.claim_flock(fd):
-                return  # another console is copying it now
-            size = os.fstat(fd).st_size
-            end = os.pread(fd, _COMPARED_BYTES, max(0, size - _COMPARED_BYTES))
-            at = tail.rfind(end) if end else -1
-            if at < 0 or size > MAX_BYTES:
-                os.truncate(fd, 0)
-                at, end = 0, b""
-            files.write_all(fd, tail[at + len(end) :])
+
+def _copy_end(log: MailLog, fd: int) -> str:
+    """Append what a log has behind the end of the copy; "" or why it cannot be read."""
+    size = os.fstat(fd).st_size
+    end = b"" if size > MAX_BYTES else os.pread(fd, _COMPARED_BYTES, max(0, size - _COMPARED_BYTES))
+    data, at, path = b"", -1, ""
+    for most in (NEXT_BYTES, TAIL_BYTES) if end else (TAIL_BYTES,):
+        lines, path, problem = read_tail(log, most)
+        if problem or not lines:  # none yet after a rotation
+            return problem
+        data = _join(lines)
+        if end and (at := data.rfind(end)) >= 0:
+            break
+    else:
+        former = log._replace(paths=(f"{path}.1",), journal=())
+        before = _join(read_tail(former).lines) if end else b""
+        at = before.rfind(end) if end else -1
+        if at < 0:
+            os.truncate(fd, 0)
+            at, end = 0, b""
+        else:
+            data = before + data
+    files.write_all(fd, data[at + len(end) :])
+    return ""
+
+
+def _join(lines: Iterable[bytes]) -> bytes:
+    return b"".join(line + b"\n" for line in lines)

@@ -92,6 +92,18 @@ class Prefix(NamedTuple):
                 next(options, "")
         return self._replace(words=self.words[: places[-1]])
 
+    def for_programs(self, names: Sequence[str]) -> Prefix:
+        """This prefix, or the plain one if its sudo allows not all of these programs. It is asked
+        by `sudo -l`: one that refuses a program sends root a mail each time.
+
+        Raises:
+            Unavailable: it cannot be started.
+        """
+        plain = self.plain
+        if plain == self or all(self.run(("-l", name))[1].status == 0 for name in names):
+            return self
+        return plain
+
     def command(self, argv: Sequence[str]) -> list[str]:
         """The words that run a program there.
 

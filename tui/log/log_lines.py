@@ -231,6 +231,8 @@ class LogStatus(NamedTuple):
     """Size of the logs in bytes if they are too large to count the lines."""
     source: str = ""
     """How current the copy of a server's log is; "" if the log is here."""
+    is_copied: bool = False
+    """True if the last attempt to copy it succeeded."""
 
 
 def status_line(status: LogStatus, width: int) -> Line:
@@ -287,8 +289,8 @@ def empty_lines(
         text = "loading ..."
     elif not paths:
         text = "this place has no log"
-    elif status.source and all(path in troubles for path in paths):
-        text = status.source
+    elif status.source and not (status.lines or status.words or status.level):
+        text = f"{status.source}: nothing logged yet" if status.is_copied else status.source
     elif all(path in troubles for path in paths):
         is_new = all(why == NO_LOG_FILE for why in troubles.values())
         text = f"no {'log yet' if is_new else 'readable log'}: {describe_troubles(troubles)}"

@@ -220,6 +220,7 @@ class LogParts:
             search_text=self.searched[0],
             uncounted_bytes=0 if counter.is_countable else size,
             source=self._describe_copy(),
+            is_copied=self._fetch_problem == "",
         )
 
     def _describe_copy(self) -> str:
@@ -227,8 +228,9 @@ class LogParts:
             return ""
         if self._fetch_problem is None:
             return "copying the end of the server's log"
+        since = f" since {format_clock(self._fetched_at)}" if self._fetched_at else ""
         if self._fetch_problem:
-            return f"not copied: {self._fetch_problem}"
+            return f"not copied{since}: {self._fetch_problem}"
         return f"copied {format_clock(self._fetched_at)}"
 
     @property
@@ -253,7 +255,8 @@ class LogParts:
         """Copy the end of a log that is elsewhere, again and again; `follow` reads the copy."""
         while self.session.place.log_copy is not None:
             self._fetch_problem = await asyncio.to_thread(self.session.place.fetch_log)
-            self._fetched_at = self.context.clock()
+            if not self._fetch_problem:
+                self._fetched_at = self.context.clock()
             if self.was_read and not self.page.entries:
                 self.show_lines(0)
             self.screen.show_change(Change.STATUS)

@@ -38,6 +38,9 @@ from tui.text.hints import next_line
 from tui.text.lines import Line, join_ends
 from tui.text.task_list import short_id
 
+COPY_SECONDS = 10.0
+"""Seconds after which the log of a server elsewhere is copied and searched again."""
+
 REASONS_SECONDS = 2.0
 """Seconds after which the reasons for waiting are read again, even without a change."""
 
@@ -64,6 +67,9 @@ class TaskReader:
         self.is_fresh = False
         """True if the parts were opened after the last change of the task."""
         self._log_seen: tuple[LogLine, ...] = ()
+        self._copy_problem = "copying the end of the server's log"
+        self._copy_due = float("-inf")
+        """When the log of a server elsewhere is copied again, in seconds of the event loop."""
         self._asked = 0.0
         self._counted: tuple[int, Task | None] = (-1, None)
         """Index generation and task of the last check of the cluster."""
@@ -115,9 +121,9 @@ class TaskReader:
         self.take_notes()
         self._notify()
         if self.details is not None:
+            await self.read_log()
             await self._read_parts(self.details.task)
             await self._read_relatives()
-            await self.read_log()  # last: one behind a prefix may take seconds
             self._notify()
 
     async def _read_outlook(self) -> None:
@@ -189,11 +195,9 @@ class TaskReader:
             return
         self._log_seen = self.session.readings.log
         task, place = self.details.task, self.session.place
-        problem = await asyncio.to_thread(place.fetch_log)
         findings = await asyncio.to_thread(lookup.search_logs, place.shown_logs, task)
         if place.log_copy is not None:
-            note = f"the server's log is not copied: {problem}" if problem else _NOT_IN_COPY
-            findings = findings._replace(note=note)
+            findings = findings._replace(note=_NOT_IN_COPY, problem=self._copy_problem)
         rows: Sequence[tuple[str, str]] = ()
         lines = () if findings.log is None else findings.log.lines
         with suppress(StoreError):  # a server that cannot be asked; the header says so
@@ -215,6 +219,18 @@ class TaskReader:
                 await self._check_cluster()
             await self._read_relatives()
         if is_mentioned:
+            self._notify()
+        if self.session.place.log_copy is not None:
+            await self._read_log_elsewhere()
+
+    async def _read_log_elsewhere(self) -> None:
+        """Copy the end of the server's log again, if it is time to, and search it."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._copy_due:
+            self._copy_due = now + COPY_SECONDS
+            problem = await asyncio.to_thread(self.session.place.fetch_log)
+            self._copy_problem = f"the server's log is not copied: {problem}" if problem else ""
+            await self.read_log()
             self._notify()
 
     def take_notes(self) -> bool:

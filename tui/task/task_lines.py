@@ -53,6 +53,8 @@ class LogFindings(NamedTuple):
     """Why the logs could not be searched."""
     note: str = ""
     """What was searched of the log of a server elsewhere; "" if it is here."""
+    problem: str = ""
+    """Why that log is not copied; "" if it is."""
     history: tuple[TaskEvent, ...] = ()
     attempts: tuple[Attempt, ...] = ()
 
@@ -498,9 +500,12 @@ def log_lines(details: TaskDetails, width: int) -> Text:
         first, *other_pieces = fold_text(text, max(8, width - 19))
         lines.append(log_line(line.when, line.level, first, width))
         lines += [((_CONTINUED + piece, "muted"),) for piece in other_pieces]
+    if lines and (problem := details.findings.problem):
+        lines.insert(0, ((f" {safe_line(problem)}; older lines:", "warn"),))
     if not lines:
         is_read = details.findings.log is not None
-        found_none = safe_line(details.findings.note) or "no log lines yet"
+        findings = details.findings
+        found_none = safe_line(findings.problem or findings.note) or "no log lines yet"
         nothing = found_none if is_read else _search_coverage(details)
         lines.append(((f" {nothing}", "muted"),))
     return lines

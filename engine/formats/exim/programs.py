@@ -194,16 +194,6 @@ def open_exim(prefix: Prefix, spool: str, config: str, sudo: str = "") -> Exim:
     return exim
 
 
-def _helper_prefix(prefix: Prefix) -> Prefix:
-    """The prefix of the programs that only read files. A sudo that refuses one would send a mail to
-    root each time, so it is asked first."""
-    plain = prefix.plain
-    if plain == prefix:
-        return prefix
-    ends = (prefix.run(("-l", name))[1] for name in HELPERS)
-    return prefix if all(end.status == 0 for end in ends) else plain
-
-
 def find_program(prefix: Prefix, spool: str, config: str) -> Exim:
     """Find the program of a spool and its settings; see `open_exim`, which asks the rights too.
 
@@ -211,7 +201,7 @@ def find_program(prefix: Prefix, spool: str, config: str) -> Exim:
         Unavailable: there is none, it has another spool, or others may write `config`.
     """
     if config:  # Exim runs with it below: programs that it names could be anybody's
-        helpers = _helper_prefix(prefix)
+        helpers = prefix.for_programs(HELPERS)
         for path in (config, posixpath.dirname(config)):
             if why := _config_problem(helpers, path):
                 raise Unavailable(why)
@@ -238,7 +228,7 @@ def find_program(prefix: Prefix, spool: str, config: str) -> Exim:
             continue
         version, _ = prefix.run((*words, "-bV"))
         name = (version[0].split() + [b"?"] * 3)[2].decode("utf-8", "replace") if version else "?"
-        helpers = _helper_prefix(full)
+        helpers = full.for_programs(HELPERS)
         return Exim(full, helpers, words, spool, version=safe_line(name), settings=settings)
     if other:
         raise Unavailable(f"{spool}: {other}: not the one of this place")

@@ -119,7 +119,7 @@ def count_marks(
 def log_of(instance: Instance) -> MailLog:
     """The log that its settings name."""
     settings = instance.settings
-    return mail_log(settings["maillog_file"], settings["syslog_name"], instance.prefix)
+    return mail_log(settings["maillog_file"], settings["syslog_name"], instance.log_prefix)
 
 
 def find_master(instance: Instance) -> ServerProcess:

@@ -62,6 +62,8 @@ class Instance(NamedTuple):
     """With whose rights its programs run there; None if unknown."""
     device: int | None
     """Number of the device of its queue, as stat(2) has it; None if unknown."""
+    log_prefix: Prefix = HERE
+    """The prefix of the programs that read its log."""
     can_find: bool = True
     """False if a rule of sudo does not allow `find_words`."""
     sudo: str = ""
@@ -186,6 +188,7 @@ def open_instance(folder: str, prefix: Prefix = HERE) -> Instance:
         dict(zip(SETTING_NAMES, texts, strict=True)),
         uid=None,
         device=None,
+        log_prefix=prefix,
     )
     instance = instance._replace(
         device=_number(instance.ask("stat", "-c", "%d", instance.queue_folder))
@@ -197,7 +200,8 @@ def open_instance(folder: str, prefix: Prefix = HERE) -> Instance:
     # sudo runs all as root that its rules allow. One that refuses a program would send root a mail
     # each time, so it is asked.
     _, asked = prefix.run(["-l", *instance.find_words])
-    return instance._replace(can_find=asked.status == 0)
+    log_prefix = prefix.for_programs(("tail", "cat", "ls"))
+    return instance._replace(can_find=asked.status == 0, log_prefix=log_prefix)
 
 
 def _number(lines: Sequence[bytes]) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import closing
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.logs.merged_log import BEGIN, LineScan, MergedLog, run_to_end
-from engine.programs.log_copy import FETCH_SECONDS, LogCopy
+from engine.programs.log_copy import FETCH_SECONDS, MAX_BYTES, NEXT_BYTES, LogCopy
 from engine.programs.mail_log import MailLog
 from engine.programs.prefix import Prefix
 from engine.programs.server_watch import TAIL_BYTES
@@ -53,23 +54,57 @@ def test_a_copy_has_each_line_once(source: Path) -> None:
     assert Path(copy.path).stat().st_mode & 0o777 == 0o600
 
 
-def test_a_copy_of_a_rotated_log_begins_again(source: Path) -> None:
-    """The reader that has the copy open has the new lines alone, as after a truncation."""
+@pytest.mark.parametrize(
+    ("former", "texts"),
+    [
+        ("maillog.1", ["of yesterday", "late", "of today"]),
+        ("maillog-20261128", ["of today"]),  # its name is not known: nothing may be left out
+    ],
+)
+def test_a_copy_of_a_rotated_log(source: Path, former: str, texts: list[str]) -> None:
+    """The reader that has the copy open has the lines of the former file before the new ones, or
+    the new ones alone."""
     clock = Clock()
     copy = copy_of(source, clock)
     source.write_text("of yesterday\n")
     copy.fetch()
     with closing(MergedLog([copy.path])) as book:
         book.refresh()
-        source.write_text("of today\n")
+        with source.open("a") as file:
+            file.write("late\n")
+        source.rename(source.with_name(former))
+        source.touch()
         clock.now = FETCH_SECONDS
+        copy.fetch()
+        before = Path(copy.path).read_text()
+        source.write_text("of today\n")
+        clock.now = 2 * FETCH_SECONDS
 
         copy.fetch()
 
         assert book.refresh()
         scan = LineScan(book, BEGIN, want=9)
         run_to_end(scan)
-    assert [entry.line.text for entry in scan.entries] == ["of today"]
+    assert before == "of yesterday\n"
+    assert [entry.line.text for entry in scan.entries] == texts
+
+
+def test_many_new_lines_are_copied(source: Path) -> None:
+    """More than are asked for first; of still more, the end alone; a long copy begins again."""
+    clock = Clock()
+    copy = copy_of(source, clock)
+    sizes = list[int]()
+    for number in (100, NEXT_BYTES // 100 + 100, TAIL_BYTES // 100 + 100, 1):
+        with source.open("a") as file:
+            file.writelines(f"{len(sizes)} {n:097d}\n" for n in range(number))
+        copy.fetch()
+        clock.now += FETCH_SECONDS
+        sizes.append(Path(copy.path).stat().st_size)
+        if len(sizes) == 3:
+            os.truncate(copy.path, MAX_BYTES + 1)
+
+    assert sizes[:2] == [10_000, (200 + NEXT_BYTES // 100) * 100]
+    assert sizes[2:] == [TAIL_BYTES // 100 * 100] * 2
 
 
 def test_of_a_long_log_the_end_is_copied(source: Path) -> None:
@@ -84,8 +119,8 @@ def test_of_a_long_log_the_end_is_copied(source: Path) -> None:
 
 
 def test_a_log_that_cannot_be_read_has_the_reason(source: Path) -> None:
-    """And no copy is made of it."""
+    """And the copy stays empty."""
     copy = copy_of(source, Clock())
 
     assert "No such file or directory" in copy.fetch()
-    assert not Path(copy.path).exists()
+    assert not Path(copy.path).read_bytes()

@@ -24,6 +24,7 @@ from engine.formats.known_formats import setup_for
 from engine.locks.token_buckets import BucketState
 from engine.logs.log_line import format_log_line
 from engine.model import ATTEMPTS_ALLOWED_KEY, Edges, Relative, Relatives, State, Task
+from engine.places.place import CopiedLog
 from tests.console_operator import ConsoleOperator, an_operator, clock_of
 from tests.console_places import (
     NOW,
@@ -199,6 +200,25 @@ async def test_the_timeline_has_the_attempt_of_the_summary(tmp_path: Path) -> No
     async with a_spool(tmp_path, task, size=(120, 40), **place) as operator:
         await operator.show(task)
         await operator.sees("after 4 attempts", "attempts 4 of 4", "failed, given up, attempt 4")
+
+
+async def test_log_lines_of_a_server_elsewhere_are_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come when the log was copied; if it cannot be copied any more, they are older ones."""
+    monkeypatch.setattr(parts, "COPY_SECONDS", 0.0)
+    task, copy, problems = a_dead_task(), tmp_path / "far.log", list[str]()
+
+    def fetch() -> str:
+        copy.write_bytes(format_log_line("INFO", f"{task.id}: sent far away", NOW))
+        return "".join(problems)
+
+    place = {"log_copy": CopiedLog(str(copy), fetch)}
+    async with a_spool(tmp_path, task, size=(120, 40), **place) as operator:
+        await operator.show(task)
+        await operator.sees("sent far away")
+        problems.append("mx2: connection lost")
+        await operator.sees("the server's log is not copied: mx2: connection lost; older lines:")
 
 
 async def test_a_frame_has_one_countdown_for_one_moment(tmp_path: Path) -> None:

@@ -110,16 +110,16 @@ def why(setup: Setup, word: str) -> Answer:
             yield ""
         for mail in mails[MAX_IN_FULL:]:
             reason = safe_line(mail.reason) or f"{UNKNOWN}: no attempt has failed"
-            yield (*_title(mail, word), ("  ", ""), (reason, "muted"))
-        if others:
-            yield f"and {format_count(others, 'other message')}"
+            next_try = f", next try {safe_line(mail.next_try)}" if mail.next_try else ""
+            yield (*_title(mail, word), ("  ", ""), (f"{reason}{next_try}", "muted"))
         if len(matching) > MAX_IN_FULL:
             yield f"{len(matching):,} messages match, {MAX_IN_FULL} in full: name an id for another"
         if not mails:
             yield f"no mail waits with {safe_line(word)}"
             yield f"next: {shlex.join(_command(setup, 'mta', 'trail', word))}"
 
-    for text in (problem, *log.problems):
+    more = f"{format_count(others, 'more message')} with {safe_line(word)}, not printed"
+    for text in (more if others else "", problem, *log.problems):
         if text:
             print_error(text)
     return Answer(values, lines, FOUND if mails else NOT_FOUND)

@@ -13,6 +13,7 @@ from engine.logs.log_file import NO_TIME, FileEntry
 from engine.logs.log_filter import LEVELS, BadWords, LineFilter, parse_line_filter
 from engine.logs.merged_log import END, LineScan, MergedLog, run_to_end
 from engine.logs.rotated_log import NO_LOG_FILE
+from engine.places.place import Place
 from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
 from tui.cli.setup.filter_option import parse_since_option
@@ -41,8 +42,7 @@ def log(
     floor = parse_since_option(since)
     found = open_places(setup, [place] if place else [])[0]
     logs = found.shown_logs
-    if why := found.fetch_log():
-        print_error(f"the server's log is not copied: {safe_line(why)}")
+    problem = _fetch(found, "")
     book = MergedLog(logs)
     show = partial(_print, as_json=json, sources=len(logs) > 1)
     try:
@@ -57,7 +57,7 @@ def log(
         while follow:  # an incomplete line is printed when it is complete
             sys.stdout.flush()
             time.sleep(POLL_INTERVAL_SECONDS)
-            found.fetch_log()
+            problem = _fetch(found, problem)
             if book.refresh():
                 scan = LineScan(book, end_position, through, sys.maxsize)
                 run_to_end(scan)
@@ -66,6 +66,14 @@ def log(
     finally:
         book.close()
     return 0
+
+
+def _fetch(place: Place, before: str) -> str:
+    """Copy a log that is elsewhere; report a problem unless it is that of `before`. Return it."""
+    problem = place.fetch_log()
+    if problem not in ("", before):
+        print_error(f"the server's log is not copied: {safe_line(problem)}")
+    return problem
 
 
 def _report_unread(troubles: Mapping[str, str], logs: Sequence[str]) -> None:

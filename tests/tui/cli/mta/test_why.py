@@ -29,12 +29,12 @@ def server() -> Iterator[PostfixInstance]:
         yield instance
 
 
-def why(server: PostfixInstance, *words: str) -> tuple[int, str]:
-    """Run the command; its exit code and standard output."""
+def why(server: PostfixInstance, *words: str, errors: str = "") -> tuple[int, str]:
+    """Run the command, which prints these errors; its exit code and standard output."""
     run = command.run(
         ["mta", "why", *words, str(server.config)], capture_output=True, text=True, check=False
     )
-    assert run.stderr == ""
+    assert run.stderr == errors
     return run.returncode, run.stdout
 
 
@@ -71,17 +71,20 @@ def test_a_requeued_mail_has_the_arrival_of_its_former_id(server: PostfixInstanc
 
 
 def test_of_many_messages_three_are_in_full(server: PostfixInstance) -> None:
-    """The others have a line each, and more than twenty are counted; `--json` has twenty."""
+    """The others have a line each; what is behind twenty is counted, for `--json` too."""
     server.deferred(22, sender="many@mx1.example.test")
 
-    code, text = why(server, "many@mx1.example.test")
+    more = "spooldeck: 2 more messages with many@mx1.example.test, not printed\n"
+    code, text = why(server, "many@mx1.example.test", errors=more)
 
     assert (code, text.count("\n  since "), text.count("  deferred  many@")) == (0, 3, 20)
-    assert text.splitlines()[-2:] == [
-        "and 2 other messages",
-        "22 messages match, 3 in full: name an id for another",
-    ]
-    assert len(parse_answers(why(server, "many@mx1.example.test", "--json")[1], "mta why")) == 20
+    assert text.endswith("\n22 messages match, 3 in full: name an id for another\n")
+    assert (
+        len(
+            parse_answers(why(server, "many@mx1.example.test", "--json", errors=more)[1], "mta why")
+        )
+        == 20
+    )
 
 
 def test_no_waiting_mail_leads_to_the_trail(server: PostfixInstance) -> None:
