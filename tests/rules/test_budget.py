@@ -84,7 +84,7 @@ STEP = 50
 
 LINES = {
     "engine.places": 1350,
-    "engine.programs": 2400,
+    "engine.programs": 2450,
     "engine": 1950,
     "engine.config": 2350,
     "engine.delivery": 1200,
@@ -131,7 +131,7 @@ LINES = {
     "tui.confirm": 800,
     "tui.groups": 1150,
     "tui.locks": 1800,
-    "tui.log": 1800,
+    "tui.log": 1850,
     "tui.operations": 3350,
     "tui.overview": 3700,
     "tui.packaging": 550,

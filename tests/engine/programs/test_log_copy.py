@@ -58,7 +58,7 @@ def test_a_copy_has_each_line_once(source: Path) -> None:
     ("former", "texts"),
     [
         ("maillog.1", ["of yesterday", "late", "of today"]),
-        ("maillog-20261128", ["of today"]),  # its name is not known: nothing may be left out
+        ("maillog-20261128", ["of today"]),  # its name is not known: nothing may be skipped
     ],
 )
 def test_a_copy_of_a_rotated_log(source: Path, former: str, texts: list[str]) -> None:
