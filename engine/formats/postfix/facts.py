@@ -118,8 +118,8 @@ def count_marks(
 
 def log_of(instance: Instance) -> MailLog:
     """The log that its settings name."""
-    settings = instance.settings
-    return mail_log(settings["maillog_file"], settings["syslog_name"], instance.log_prefix)
+    settings, prefix = instance.settings, instance.log_prefix or instance.prefix
+    return mail_log(settings["maillog_file"], settings["syslog_name"], prefix)
 
 
 def find_master(instance: Instance) -> ServerProcess:

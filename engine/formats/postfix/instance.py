@@ -62,8 +62,8 @@ class Instance(NamedTuple):
     """With whose rights its programs run there; None if unknown."""
     device: int | None
     """Number of the device of its queue, as stat(2) has it; None if unknown."""
-    log_prefix: Prefix = HERE
-    """The prefix of the programs that read its log."""
+    log_prefix: Prefix | None = None
+    """The prefix of the programs that read its log; None: that of all others."""
     can_find: bool = True
     """False if a rule of sudo does not allow `find_words`."""
     sudo: str = ""
@@ -188,7 +188,6 @@ def open_instance(folder: str, prefix: Prefix = HERE) -> Instance:
         dict(zip(SETTING_NAMES, texts, strict=True)),
         uid=None,
         device=None,
-        log_prefix=prefix,
     )
     instance = instance._replace(
         device=_number(instance.ask("stat", "-c", "%d", instance.queue_folder))
