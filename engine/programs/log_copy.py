@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from engine.programs.mail_log import MailLog
-from engine.programs.server_watch import SETTINGS_SECONDS, TAIL_BYTES, read_tail
+from engine.programs.server_watch import SETTINGS_SECONDS, TAIL_BYTES, LogTail, read_tail
 from engine.store import Unavailable
 from engine.system import files
 from engine.system.cleanup import closing_fd
@@ -42,6 +42,8 @@ class LogCopy:
         self._lock = threading.Lock()
         self._due = self._log_due = float("-inf")
         self._log: MailLog | None = None
+        self._source = ""
+        """The path that was copied last: for a moment of a rotation it may not be there."""
         self._problem = ""
 
     def fetch(self) -> str:
@@ -57,42 +59,44 @@ class LogCopy:
     def _try_fetch(self) -> str:
         try:
             if self._log is None or self._steady() >= self._log_due:
-                self._log = self._find_log()
+                self._log, self._source = self._find_log(), ""
                 self._log_due = self._steady() + SETTINGS_SECONDS
             with closing_fd(files.open_dir(self._folder, make=True)) as folder:
                 fd = files.open_shared(NAME, folder, os.O_RDWR | os.O_APPEND, 0o600)
             with closing_fd(fd):
                 # Without the lock, another console is copying it now.
-                return _copy_end(self._log, fd) if files.claim_flock(fd) else ""
+                return self._copy_end(self._log, fd) if files.claim_flock(fd) else ""
         except Unavailable as error:
             return str(error)
         except OSError as error:
             return f"{self.path}: {error_text(error)}"
 
-
-def _copy_end(log: MailLog, fd: int) -> str:
-    """Append what a log has behind the end of the copy; "" or why it cannot be read."""
-    size = os.fstat(fd).st_size
-    end = b"" if size > MAX_BYTES else os.pread(fd, _COMPARED_BYTES, max(0, size - _COMPARED_BYTES))
-    data, at, path = b"", -1, ""
-    for most in (NEXT_BYTES, TAIL_BYTES) if end else (TAIL_BYTES,):
-        lines, path, problem = read_tail(log, most)
-        if problem or not lines:  # none yet after a rotation
-            return problem
-        data = _join(lines)
-        if end and (at := data.rfind(end)) >= 0:
-            break
-    else:
-        former = log._replace(paths=(f"{path}.1",), journal=())
-        before = _join(read_tail(former).lines) if end else b""
-        at = before.rfind(end) if end else -1
-        if at < 0:
-            os.truncate(fd, 0)
-            at, end = 0, b""
+    def _copy_end(self, log: MailLog, fd: int) -> str:
+        """Append what a log has behind the end of the copy; "" or why it cannot be read."""
+        size = os.fstat(fd).st_size
+        at = max(0, size - _COMPARED_BYTES)
+        end = b"" if size > MAX_BYTES else os.pread(fd, _COMPARED_BYTES, at)
+        if end and self._source in log.paths:
+            log = log._replace(paths=(self._source,), journal=())
+        tail, data = LogTail(), b""
+        for most in (NEXT_BYTES, TAIL_BYTES) if end else (TAIL_BYTES,):
+            tail = read_tail(log, most)
+            if tail.problem or not tail.lines:  # none yet after a rotation
+                return tail.problem
+            data = _join(tail.lines)
+            if end and (at := data.rfind(end)) >= 0:
+                files.write_all(fd, data[at + len(end) :])
+                return ""
+        before = b""
+        if end and not tail.is_cut:
+            before = _join(read_tail(log._replace(paths=(f"{tail.path}.1",), journal=())).lines)
+        if end and (at := before.rfind(end)) >= 0:
+            data = before[at + len(end) :] + data
         else:
-            data = before + data
-    files.write_all(fd, data[at + len(end) :])
-    return ""
+            os.truncate(fd, 0)
+        files.write_all(fd, data)
+        self._source = tail.path
+        return ""
 
 
 def _join(lines: Iterable[bytes]) -> bytes:

@@ -55,6 +55,7 @@ class MailAccounts:
         records, known = self._listed, self._known
         if self._ordered is not records:
             if len(known) > 2 * len(records):  # most are of messages that have left
+                known = known.copy()  # in one step: `get` may remove one meanwhile
                 self._known = known = {each: known[each] for each in records if each in known}
             self._waiting = [ident for ident in records if ident not in known]
             self._waiting.sort(key=lambda ident: order(records[ident]))

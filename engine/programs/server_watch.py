@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from engine.logs.log_line import lacks_zone, parse_log_line
+from engine.logs.rotated_log import NO_LOG_FILE
 from engine.programs.mail_log import NO_LOG, MailLog, ask_zone
 from engine.programs.prefix import Prefix
 from engine.store import Unavailable
@@ -153,30 +154,36 @@ class LogTail(NamedTuple):
     """The file that has them; the last word of the program that printed them if there is none."""
     problem: str = ""
     """Why it cannot be read."""
+    is_cut: bool = False
+    """True if it has more lines before them."""
 
 
 def read_tail(log: MailLog, most: int = TAIL_BYTES) -> LogTail:
     """The lines in the last bytes of a log; of a journal, the last `TAIL_LINES` at most."""
     journal = (*log.journal, "-n", f"{min(most, TAIL_LINES)}")
     tails = [("tail", "-c", f"{most}", path) for path in log.paths]
-    problem = NO_LOG
+    problems = list[str]()
     for argv in [*tails, *([journal] * bool(log.journal))]:
         try:
             lines, end = log.prefix.run(argv)
         except Unavailable as error:
-            problem = str(error)
+            problems.append(str(error))
             continue
         if end.status or log.prefix.why_failed(end):
-            problem = log.prefix.why_failed(end) or safe_line(end.last_error)
+            why = log.prefix.why_failed(end) or end.last_error or f"status {end.status}"
+            problems.append(safe_line(why))
             continue
+        if argv is journal and not lines and problems:
+            break  # it prints nothing to a user who may not read it
         is_cut = sum(map(len, lines)) + len(lines) >= most and argv is not journal
-        return LogTail(lines[is_cut : len(lines) - end.is_cut], argv[-1])
-    return LogTail(problem=problem)
+        return LogTail(lines[is_cut : len(lines) - end.is_cut], argv[-1], is_cut=is_cut)
+    others = (why for why in problems if not why.endswith(NO_LOG_FILE))
+    return LogTail(problem=next(others, problems[-1] if problems else NO_LOG))
 
 
 def read_log_end(log: MailLog, program: str, most: int = TAIL_BYTES) -> LogEnd:
     """The last line of a program (`postlog/name`) in the last bytes of a log."""
-    lines, path, problem = read_tail(log, most)
+    lines, path, problem, _ = read_tail(log, most)
     if problem:
         return LogEnd(problem=problem)
     head = f" {program}[".encode()

@@ -220,10 +220,8 @@ class TaskReader:
             await self._read_relatives()
         if is_mentioned:
             self._notify()
-        if self.session.place.log_copy is not None:
-            await self._read_log_elsewhere()
 
-    async def _read_log_elsewhere(self) -> None:
+    async def read_log_elsewhere(self) -> None:
         """Copy the end of the server's log again, if it is time to, and search it."""
         now = asyncio.get_running_loop().time()
         if now >= self._copy_due:
@@ -304,7 +302,7 @@ class TaskParts:
         self.reader = TaskReader(id, session, lambda: screen.show_change(Change.TEXT))
         self.message = Message(context.clock)
         self.tab = "summary"
-        self._is_refreshing = False
+        self._is_refreshing = self._is_copying = False
 
     # What is read
 
@@ -327,10 +325,20 @@ class TaskParts:
             self._is_refreshing = False
         return Change.NOTHING
 
+    async def _copy_log(self) -> Change:
+        self._is_copying = True
+        try:
+            await self.reader.read_log_elsewhere()
+        finally:
+            self._is_copying = False
+        return Change.NOTHING
+
     def tick(self) -> Change:
         """Once a second: read again what other processes change, once the last time has ended."""
         if not self._is_refreshing:
             self.screen.run("refresh", self._refresh)
+        if self.session.place.log_copy is not None and not self._is_copying:
+            self.screen.run("copy", self._copy_log)
         changes = self.reader.take_notes() or self.tab not in WITHOUT_CLOCK
         return Change.TEXT if changes else Change.EDGES
 

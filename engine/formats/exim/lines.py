@@ -247,7 +247,7 @@ class RetryRecord(NamedTuple):
         known = {one.lower() for one in task.recipients}
         if match := _RETRY_OF_ADDRESS(self.what):
             sender = f"<{task.sender.strip('<>')}>".lower()
-            return match[1].lower() in known and match[2] in (None, sender)
+            return match[1].lower() in known and (match[2] or sender).lower() == sender
         kind, _, name = self.what.lower().partition(": ")
         if kind == "route":
             return name in {one.rpartition("@")[2] for one in known}

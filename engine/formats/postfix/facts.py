@@ -268,9 +268,7 @@ def due_log_end(instance: Instance, counts: ListingCounts | None, now: float) ->
 
 def log_end(instance: Instance, most: int = TAIL_BYTES) -> LogEnd:
     """The last bytes of its log, with the last line of the queue manager."""
-    log = log_of(instance)
-    plain = log._replace(prefix=instance.prefix.plain)
-    return read_log_end(plain, f"{instance.settings['syslog_name']}/qmgr", most)
+    return read_log_end(log_of(instance), f"{instance.settings['syslog_name']}/qmgr", most)
 
 
 def silence_warnings(end: LogEnd, now: float) -> Iterator[str]:

@@ -189,9 +189,10 @@ def open_instance(folder: str, prefix: Prefix = HERE) -> Instance:
         uid=None,
         device=None,
     )
-    instance = instance._replace(
-        device=_number(instance.ask("stat", "-c", "%d", instance.queue_folder))
-    )
+    if instance.ask("stat", "-f", "-c", "%T", instance.queue_folder) != [b"btrfs"]:
+        # On btrfs, /proc/locks has another number for the device than stat(2).
+        device = _number(instance.ask("stat", "-c", "%d", instance.queue_folder))
+        instance = instance._replace(device=device)
     if not prefix.words:
         return instance._replace(uid=os.geteuid())
     if plain == prefix:
@@ -199,7 +200,8 @@ def open_instance(folder: str, prefix: Prefix = HERE) -> Instance:
     # sudo runs all as root that its rules allow. One that refuses a program would send root a mail
     # each time, so it is asked.
     _, asked = prefix.run(["-l", *instance.find_words])
-    log_prefix = prefix.for_programs(("tail", "cat", "ls"))
+    names = ("tail", "cat", "ls", *(() if instance.settings["maillog_file"] else ("journalctl",)))
+    log_prefix = prefix.for_programs(names)
     return instance._replace(can_find=asked.status == 0, log_prefix=log_prefix)
 
 

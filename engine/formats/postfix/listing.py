@@ -79,7 +79,7 @@ class Listing:
     def __init__(self, search: FileSearch) -> None:
         self._search = search
         self._files: FoundFiles = {}
-        self._untimed = list[str]()
+        self._untimed = dict[str, None]()
         """Ids of lines that got no times while they were read."""
         self.others: Sequence[str] = []
         """Ids of the messages in other queues than `deferred`."""
@@ -110,9 +110,10 @@ class Listing:
             if SUSPENDED_REASON in rest:
                 self.suspended[ident] = None
             if (times := files[letter].pop(key, None)) is None:
-                self._untimed.append(ident)
+                self._untimed[ident] = None
                 yield make_mail((ident, b"%c%b" % (letter, rest)))
             else:
+                self._untimed.pop(ident, None)  # it was in another queue when it was listed before
                 yield make_mail((ident, b"%c%b\n%b" % (letter, rest, times)))
 
     def _take_files(self) -> FoundFiles:

@@ -122,6 +122,7 @@ class PostfixServer(MailServer):
         self._set_edges()
 
     def _set_edges(self) -> None:
+        self._edges_have_locks = self._has_locks
         edges = acts.make_edges(self.instance, has_locks=self._has_locks)
         self.edges = acts.allow_edges(edges, self.instance.refusal, is_running=self.is_running)
         self.controls: Mapping[str, Control] = acts.make_controls(
@@ -436,6 +437,8 @@ class PostfixServer(MailServer):
         """Requeue those that no process delivers: held or released, they may still be on the way,
         and would be delivered twice."""
         busy = self._find_delivering([old.id for old in olds])
+        if self._edges_have_locks and not self._has_locks:  # else the plan has warned
+            raise Unavailable("the locks of its queue cannot be read now: some may be in delivery")
         refused = {
             i: f"PID {pid} still delivers it, so it would be sent twice" for i, pid in busy.items()
         }

@@ -89,6 +89,23 @@ def test_a_copy_of_a_rotated_log(source: Path, former: str, texts: list[str]) ->
     assert [entry.line.text for entry in scan.entries] == texts
 
 
+def test_a_copy_never_has_a_hole(source: Path) -> None:
+    """It begins again where the new file is too long; while there is none, it stays."""
+    clock = Clock()
+    copy = copy_of(source, clock)
+    source.write_text("of yesterday\n")
+    copy.fetch()
+    source.rename(source.with_name("maillog.1"))
+    clock.now += FETCH_SECONDS
+    problem, before = copy.fetch(), Path(copy.path).read_text()
+    source.write_text("".join(f"{n:099d}\n" for n in range(TAIL_BYTES // 100 + 100)))
+    clock.now += FETCH_SECONDS
+    copy.fetch()
+
+    assert "No such file" in problem and before == "of yesterday\n"
+    assert Path(copy.path).read_text().startswith(f"{100:099d}\n")
+
+
 def test_many_new_lines_are_copied(source: Path) -> None:
     """More than are asked for first; of still more, the end alone; a long copy begins again."""
     clock = Clock()

@@ -127,6 +127,16 @@ def test_the_end_of_a_log(tmp_path: Path) -> None:
     assert read_log_end(_log(path)._replace(paths=()), "mta/q").problem == NO_LOG
 
 
+def test_a_log_that_may_not_be_read_has_its_reason(tmp_path: Path) -> None:
+    """Neither a missing file behind it nor a journal that prints nothing hides it."""
+    log = _log(tmp_path)._replace(  # tail cannot read a folder
+        paths=(str(tmp_path), str(tmp_path / "none")), journal=("true",)
+    )
+
+    assert "Is a directory" in read_log_end(log, "mta/q").problem
+    assert read_log_end(log._replace(paths=(), journal=("false",)), "q").problem == "status 1"
+
+
 @pytest.mark.parametrize("zone", ["TZ=JST-9", "TZ=EST5"])
 def test_the_end_of_a_log_of_another_zone(tmp_path: Path, zone: str) -> None:
     """Its times are those of the host there; of an unknown zone, nothing is known."""

@@ -296,6 +296,7 @@ def _mail(*recipients: str, sender: str = "eve@x.test") -> Task:
         ("Route: Ann@x.test:<bob@y.test>", _mail("a@x.test", "ann@x.test", sender="bob@y.test"), 1),
         ("Route: Ann@x.test:<bob@y.test>", _mail("eve@x.test", sender="bob@y.test"), 0),
         ("Route: Ann@x.test:<bob@y.test>", _mail("ann@x.test", sender="<>"), 0),
+        ("Route: a@x.test:<Bob@y.test>", _mail("a@x.test", sender="Bob@Y.test"), 1),
         ("Transport: bob@x.test", _mail("bob@x.test"), 1),
         ("Transport: bob@x.test", _mail("ann@x.test"), 0),
         ("Route: x.test", _mail("ann@x.test"), 1),

@@ -71,6 +71,21 @@ def test_early_and_late_lines_get_the_times_of_their_files(search: FileSearch) -
     assert (listing.others, [*listing.suspended]) == ([], IDS[2:])
 
 
+def test_a_message_that_is_deferred_meanwhile_has_its_time(search: FileSearch) -> None:
+    """It is listed as active before; its file is the one of its last line."""
+
+    def lines() -> Iterator[bytes]:
+        search.lines()
+        yield line_of(IDS[0], "active")
+        yield line_of(IDS[0])
+
+    listing = Listing(search)
+    records = records_of(listing, lines())
+    listing.complete(records)
+
+    assert due_in(records) == [b"15"]
+
+
 def test_a_message_that_moved_meanwhile_has_no_time(search: FileSearch) -> None:
     """Listed in another queue than that of its file, or a second time, its next attempt is not
     known; nor is that of a message without a file."""

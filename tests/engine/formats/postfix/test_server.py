@@ -233,6 +233,14 @@ def test_a_message_that_was_held_in_delivery_is_not_requeued(
         tasks = tasks_in(store)
         why, other = errors(store, moves([tasks[ident] for ident in ids], "reroute"))
     assert isinstance(why, Unsupported) and "PID 4711 still delivers it" in str(why)
+    monkeypatch.undo()
+    with closing(postfix.store()) as store:
+        task = tasks_in(store)[ids[0]]
+        found(store, task.id)
+        monkeypatch.setattr(Instance, "ask", lambda *words: [])  # no locks can be read any more
+        (why,) = errors(store, moves([task], "reroute"))
+    assert "the locks of its queue cannot be read now" in str(why)
+    assert ids[0] in postfix.listed()
     assert other is None
     assert postfix.listed()[ids[0]] == "deferred"
 
