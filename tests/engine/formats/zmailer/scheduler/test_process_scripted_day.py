@@ -101,7 +101,8 @@ class DaySpool(NamedTuple):
 
     def is_empty(self) -> bool:
         """True if no message is left."""
-        return not any(path.is_file() for path in (self.root / "transport").rglob("*"))
+        folders = self.root / "transport", self.root / "queue"  # the data file is removed last
+        return not any(path.is_file() for folder in folders for path in folder.rglob("1*"))
 
     def reported(self) -> Counter[str]:
         """How often each user was reported to have failed."""
