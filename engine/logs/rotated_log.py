@@ -127,7 +127,7 @@ class RotatedLog:
 
         def is_known(other: LogFile) -> bool:
             if named is None and other.modified <= self.files[-1].modified:
-                return True  # so no file is unpacked at each refresh while there is no log
+                return True  # else each refresh unpacked files while there is no log
             return self._was_closed(other) or any(map(other.has_same_lines, self.files))
 
         known, later = self._rotated_since(is_known, named)
@@ -199,8 +199,8 @@ class RotatedLog:
         self, is_known: Callable[[LogFile], bool], present: LogFile | None
     ) -> tuple[LogFile | None, list[LogFile]]:
         """The last rotated file that is known, and the files after it, which were created and
-        rotated since the last refresh; if the known one was removed, by their times. Of a `present`
-        file, those before it."""
+        rotated since the last refresh. If the known one was removed, only the times of the files
+        tell. With a `present` file, only those that were written before it are returned."""
         later: list[LogFile] = []
         is_ordered = present is None or not present.size or present.identity().st_nlink > 0
         known = None
