@@ -38,6 +38,8 @@ RESCAN_SECONDS = 600.0
 RECHECK_FACTOR = 2
 """Least time between lookups of the rows on the screen, in multiples of `poll_seconds`: each call
 may write a line into the log of the server, and listings find all changes."""
+ACTS_PER_LOOK = 2
+"""Acts of a plan whose messages are looked at together: each look starts a program."""
 VERIFIED_SECONDS = 10.0
 """Seconds for which a message counts as looked at just before."""
 NOT_NAMED = "the program did not name it; does it get standard input? (see doctor)"
@@ -70,7 +72,7 @@ class MailStore(Store):
         self._listed = listed
         self._server, self._clock, self._steady, self._pause = server, clock, steady, pause
         self.states, self.words = server.states, server.words
-        self.max_verified = server.ids_per_act
+        self.max_verified = ACTS_PER_LOOK * server.ids_per_act
         self.expected_tasks = 0
         self.changes = ChangeSource(
             wait=self._wait,

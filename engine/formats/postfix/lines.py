@@ -466,7 +466,9 @@ class Envelope(NamedTuple):
     lines: Sequence[bytes]
     """Without those of postcat itself."""
     fields: Mapping[bytes, Sequence[bytes]]
-    """The values of the lines of each name, in order."""
+    """The values of the lines of each name, in order, but for those of named attributes."""
+    attributes: Mapping[bytes, bytes]
+    """The named attributes, by the start of their lines; of several with a name, the first."""
     identity: str
     """As that of a record; "" if it is not complete."""
 
@@ -479,16 +481,14 @@ class Envelope(NamedTuple):
         """The values of all lines of a name, in order."""
         return [value.decode("utf-8", "replace") for value in self.fields.get(name, ())]
 
-    @property
-    def attributes(self) -> dict[str, str]:
-        """The named attributes; of several with a name, the first."""
-        text = b"\n".join(self.fields.get(b"named_attribute", ())[::-1]).decode("utf-8", "replace")
-        return {name: value for name, _, value in (row.partition("=") for row in text.split("\n"))}
+    def attribute(self, name: str) -> str:
+        """The value of a named attribute; "" without one."""
+        return self.attributes.get(_ATTRIBUTE + name.encode(), b"").decode("utf-8", "replace")
 
     @property
     def account(self) -> str:
         """The SASL login that submitted it; "" without one: a local program has none."""
-        return safe_line(self.attributes.get("sasl_username", ""))
+        return safe_line(self.attribute("sasl_username"))
 
     @property
     def image(self) -> bytes:
@@ -496,18 +496,28 @@ class Envelope(NamedTuple):
         return b"\n".join([f"id: {self.id}".encode(), *self.lines, b""])
 
 
+_ATTRIBUTE = b"named_attribute: "
+"""How the line of a named attribute begins; its name and value are separated by =."""
+
+
 def make_envelope(ident: str, path: str, lines: Sequence[bytes]) -> Envelope:
     """Parse the lines of an envelope."""
     fields: dict[bytes, list[bytes]] = {}
+    attributes: dict[bytes, bytes] = {}
     for line in lines:
-        name, _, value = line.partition(b":")
-        fields.setdefault(name, []).append(value.strip())
+        if line.startswith(_ATTRIBUTE):
+            name, _, value = line.partition(b"=")
+            if name not in attributes:
+                attributes[name] = value
+        else:
+            name, _, value = line.partition(b":")
+            fields.setdefault(name, []).append(value.strip())
     arrival = time_in(fields.get(b"message_arrival_time", ()))
     size, identity = size_in(fields), ""
     if arrival is not None and size is not None:
         sender = b"".join(fields.get(b"sender", [])[:1])
         identity = identity_of(arrival, size, len(fields.get(b"recipient", ())), sender)
-    return Envelope(ident, path, lines, fields, identity)
+    return Envelope(ident, path, lines, fields, attributes, identity)
 
 
 def size_in(fields: Mapping[bytes, Sequence[bytes]]) -> int | None:
@@ -539,18 +549,23 @@ _match_begin = re.compile(
 
 def parse_envelopes(lines: Iterable[bytes], ids: Iterable[str]) -> list[Envelope]:
     """Parse the envelopes of these messages, which are printed in their order; an empty file has
-    none."""
-    found: list[tuple[str, str, list[bytes]]] = []
+    none. Each is parsed when the next one begins, while the program prints on."""
+    envelopes = list[Envelope]()
     places = {ident.encode(): place for place, ident in enumerate(ids)}
-    last, is_inside = -1, False
+    last, is_inside, inside = -1, False, list[bytes]()
+    ident = path = ""
     for line in lines:
         if line.startswith(b"*** "):
             begin = _match_begin(line)
             if begin and places.get(begin[2], -1) > last:
-                found.append((begin[2].decode(), begin[1].decode(), []))
+                if last >= 0:
+                    envelopes.append(make_envelope(ident, path, inside))
+                path, ident, inside = begin[1].decode(), begin[2].decode(), []
                 last, is_inside = places[begin[2]], True
             elif line.startswith(b"*** MESSAGE FILE END "):
                 is_inside = False
         elif is_inside:  # recipients may be behind the headers
-            found[-1][2].append(line)
-    return [make_envelope(*one) for one in found]
+            inside.append(line)
+    if last >= 0:
+        envelopes.append(make_envelope(ident, path, inside))
+    return envelopes

@@ -66,8 +66,12 @@ def list_by_delay(instance: Instance, deadline: float) -> Sequence[str]:
     return sorted(delays, key=delays.__getitem__, reverse=True)
 
 
+_FORMER = b"named_attribute: log_ident="
+
+
 def former_ids(envelope: Envelope) -> Collection[str]:
     """The ids that a message had before it was requeued. In maildrop it still has the last one,
     which its envelope names already."""
-    pairs = (one.partition("=") for one in envelope.values(b"named_attribute"))
-    return tuple(old for name, _, old in pairs if name == "log_ident" and old != envelope.id)
+    named = (line.partition(_FORMER) for line in envelope.lines)
+    ids = (value.decode("ascii", "replace") for start, mark, value in named if mark and not start)
+    return tuple(old for old in ids if old != envelope.id)

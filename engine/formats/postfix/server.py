@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from hashlib import blake2b
 
 from engine.formats.postfix import acts, lines, requeued
@@ -52,7 +53,7 @@ IDS_PER_ACT = 250
 MAX_STOPS = 3
 """Unknown ids behind which a look goes on: each of them costs postcat a second."""
 LOOK_SECONDS = 5.0
-"""Seconds for which the envelopes of a look are not read again."""
+"""Seconds for which the envelopes of looks are kept, and not read again."""
 TIMES_SECONDS = 10.0
 """Seconds for which the times of files of another host are not read again."""
 
@@ -70,6 +71,8 @@ _find_unknown = re.compile(
     r"^(?:\S*/)?postcat: fatal: open queue file ([^\n]+): No such file or directory$", re.M
 ).search
 
+_DELIVERED_FROM = ("active", "hold")
+"""Queues with messages that may be in delivery: a hold does not end it."""
 _ACTIVE_LINE = b'{"queue_name": "active"'
 """How a line of this queue begins."""
 
@@ -110,8 +113,9 @@ class PostfixServer(MailServer):
         self._has_locks = instance.device is not None
         """False if the last locks could not be read: what is in delivery is unknown."""
         self._envelopes: dict[str, tuple[Envelope, FileTimes]] = {}
-        """Of the last look."""
+        """Of the looks of the last seconds, see `LOOK_SECONDS`."""
         self._looked_at = 0.0
+        """When the first of them began."""
         self._far_times: tuple[float, dict[str, FileTimes]] = (-TIMES_SECONDS, {})
         self._records: Mapping[str, bytes] = {}
         self._former_ids: dict[str, Collection[str]] = {}
@@ -260,14 +264,17 @@ class PostfixServer(MailServer):
         self, ids: Sequence[str], records: Mapping[str, bytes]
     ) -> Iterator[Task | Missing | Problem]:
         """Run postcat; without the right to it, or to the times of files, look at none."""
-        self._envelopes, self._looked_at = {}, time.monotonic()
+        if time.monotonic() > self._looked_at + LOOK_SECONDS:
+            self._envelopes, self._looked_at = {}, time.monotonic()
+        for ident in ids:  # the others may be in an act that follows
+            self._envelopes.pop(ident, None)
         if not (self.can_look and self.has_times):
             return
         self._marks.read()
         answers, envelopes = self._look(ids)
         yield from answers
         times = self._times_of(envelopes)
-        delivering = self._find_delivering([one.id for one in envelopes])
+        delivering = self._find_delivering([e.id for e in envelopes if e.queue in _DELIVERED_FROM])
         for envelope in envelopes:
             if (its := times.get(envelope.id)) is not None and self._note_account(envelope):
                 self._envelopes[envelope.id] = envelope, its
@@ -304,8 +311,11 @@ class PostfixServer(MailServer):
         for _ in range(1 + MAX_STOPS):
             if not waiting:
                 break
-            lines, end = self.instance.run("postcat", "-eq", *waiting, deadline=deadline)
-            shown = parse_envelopes(lines, waiting)
+            postcat = self.instance.start("postcat", "-eq", *waiting, deadline=deadline)
+            with closing(postcat):
+                shown = parse_envelopes(postcat.lines(), waiting)
+            end = postcat.end
+            assert end is not None
             if end.status == 0:
                 envelopes += shown
                 break
@@ -382,11 +392,10 @@ class PostfixServer(MailServer):
             )
         is_filed = queue in ("deferred", "hold")
         detail = str(times.mtime) if is_filed else pid
-        attributes = envelope.attributes
-        extra = {name: attributes[name] for name in _SHOWN_ATTRIBUTES if attributes.get(name)}
+        extra = {name: its for name in _SHOWN_ATTRIBUTES if (its := envelope.attribute(name))}
         if is_sure and SUSPENDED_KEY in base.extra:
             extra[SUSPENDED_KEY] = base.extra[SUSPENDED_KEY]
-        if (old := attributes.get("log_ident", ident)) != ident:
+        if (old := envelope.attribute("log_ident") or ident) != ident:
             extra[REQUEUED_KEY] = old
         unsure = "" if is_sure or not is_filed else UNSURE
         mark = self._marks.known.get(ident)

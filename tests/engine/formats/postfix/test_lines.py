@@ -255,8 +255,8 @@ def test_an_envelope_has_the_identity_of_its_line() -> None:
     assert size_in(envelope.fields) == 1787
     assert time_in(envelope.fields[b"create_time"]) == 1795822512
     assert envelope.values(b"recipient") == ["user68454@d014.example.test"]
-    assert envelope.attributes["client_address"] == "127.0.0.1"
-    assert "sasl_username" not in envelope.attributes
+    assert envelope.attribute("client_address") == "127.0.0.1"
+    assert not envelope.attribute("sasl_username")
     there = [line.replace(b"23:35:12", b"19:05:12") for line in envelope.lines]
     assert (
         envelope.identity
