@@ -70,6 +70,7 @@ soak: $(DEV)
 screenshots: $(DEV)
 	@.venv/bin/python tests/tui/screenshots.py $(ARGS)
 	@.venv/bin/python tests/tui/record_cast.py
+	@.venv/bin/python -m tests.tui.draw_cast
 
 # The day of the last commit is on the pages and in the archives: the same commit, the same files.
 dist deb: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)

@@ -16,11 +16,15 @@ import termios
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from rich.ansi import AnsiDecoder
 from rich.cells import cell_len
+from rich.style import Style
+from rich.text import Text
 
 from tui.terminal.key_queue import CONFIRM_SECONDS
 
@@ -42,17 +46,29 @@ _TOKEN = re.compile(
     r"(?P<text>[^\x00-\x1f\x7f]+)|(?P<control>[\x00-\x1f\x7f])"
 )
 
+_BLANK = " ", Style.null()
+
 _TORN = re.compile(r"(?:\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]*)?)?\Z")
 """The beginning of a sequence whose end is to come; matches at the end, if only nothing."""
 
 _UNDER_CURSOR = re.compile(r"acts on [0-9a-f]{8}$", re.MULTILINE)
 
 
+@lru_cache(1024)
+def _style_after(before: Style, args: str) -> Style:
+    """The style after a sequence that selects one."""
+    decoder = AnsiDecoder()
+    decoder.style = before
+    decoder.decode_line(f"\x1b[{args}m")
+    return decoder.style
+
+
 class Screen:
     """What a terminal shows of what it was sent: as much of one as the console makes use of."""
 
     def __init__(self, columns: int, rows: int) -> None:
-        self._cells: dict[tuple[int, int], str] = {}
+        self._cells: dict[tuple[int, int], tuple[str, Style]] = {}
+        self._style = Style.null()
         self._row = self._column = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._torn = ""
@@ -77,6 +93,8 @@ class Screen:
         for token in _TOKEN.finditer(text):
             if token["text"]:
                 self._put(token["text"])
+            elif token["final"] == "m":
+                self._style = _style_after(self._style, token["args"])
             elif token["final"] in ("H", "J", "G"):
                 self._move(token["final"], token["args"])
             elif token["final"] in ("h", "l") and token["args"] == "?1049":
@@ -115,18 +133,28 @@ class Screen:
         for character in text:
             width = cell_len(character)
             if not width and (self._row, self._column - 1) in self._cells:
-                self._cells[self._row, self._column - 1] += character
+                before, style = self._cells[self._row, self._column - 1]
+                self._cells[self._row, self._column - 1] = before + character, style
                 continue
             self._column = max(0, min(self._column, self.columns - width))  # lines do not wrap
             for at in range(width):
-                self._cells[self._row, self._column + at] = "" if at else character
+                self._cells[self._row, self._column + at] = "" if at else character, self._style
             self._column += width
 
     @property
     def lines(self) -> list[str]:
         """Its lines, without the blanks at their ends."""
         return [
-            "".join(self._cells.get((y, x), " ") for x in range(self.columns)).rstrip()
+            "".join(self._cells.get((y, x), _BLANK)[0] for x in range(self.columns)).rstrip()
+            for y in range(self.rows)
+        ]
+
+    @property
+    def styled_lines(self) -> list[Text]:
+        """Its whole lines, in colour."""
+        places = range(self.columns)
+        return [
+            Text.assemble(*(self._cells.get((y, x), _BLANK) for x in places))
             for y in range(self.rows)
         ]
 

@@ -12,16 +12,24 @@ import re
 import sys
 import time
 from argparse import ArgumentParser
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.pseudo_terminals import PROGRAM, ROOT, UTF8, Terminal
+from rich.text import Text
+
+from tests.pseudo_terminals import PROGRAM, ROOT, UTF8, Screen, Terminal
 
 SIZE = (80, 24)
-CAST = ROOT / "screenshots" / "triage.cast"
+CAST, PICTURE = (ROOT / "screenshots" / f"triage.{kind}" for kind in ("cast", "gif"))
 MAX_BYTES = 300_000
 KEY_SECONDS = 0.15
 """Between two keys of one step."""
+
+FRAME_SECONDS = 0.25
+"""Changes within this time are one frame: a key is drawn in several writes."""
+LAST_SECONDS = 4.0
+"""Of the last frame, before it begins again."""
 
 READY = r"CRIT +wedged"
 """The lock of the demo counts as stuck a minute after its last heartbeat: recording begins then."""
@@ -97,6 +105,23 @@ class Recorder(Terminal):
         pattern = re.compile(step.shows)
         self.until(lambda: pattern.search(self.screen.text))
         self.look(step.seconds)
+
+
+def frames(cast: str) -> Iterator[tuple[float, list[Text]]]:
+    """The screens of a recording, each with the seconds for which it is shown."""
+    head, *events = (json.loads(line) for line in cast.splitlines())
+    screen, shown, since = Screen(head["width"], head["height"]), list[Text](), 0.0
+    for number, (when, _, text) in enumerate(events):
+        screen.feed(text)
+        is_last = number + 1 == len(events)
+        if not is_last and events[number + 1][0] - when < FRAME_SECONDS:
+            continue
+        lines = screen.styled_lines
+        if lines != shown:
+            if shown:
+                yield when - since, shown
+            shown, since = lines, when
+    yield LAST_SECONDS, shown
 
 
 def record() -> str:
