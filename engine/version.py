@@ -2,7 +2,7 @@
 
 import sys
 
-VERSION = "0.2.0"
+VERSION = "0.3.0"
 
 
 def program_command() -> list[str]:

@@ -18,7 +18,7 @@ from engine.version import VERSION
 from tui.packaging.backend import TOOLS
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = {"engine", "tui", "themes", "tests", "screenshots", ".ci"}
+FOLDERS = {"engine", "tui", "themes", "tests", "screenshots", ".ci", ".github"}
 PACKAGES = ["engine", "tui", "themes"]
 RUNTIME = {"textual", "watchfiles", "pyyaml", "humanize", "prometheus-client", "google-re2"}
 OPTIONAL = {
@@ -60,9 +60,33 @@ def names(requirements: list[str]) -> set[str]:
 
 
 def test_top_level_folders() -> None:
-    """The top level holds no folder that is not one of the named six."""
+    """The top level holds no folder that is not one of the named ones."""
     files = git_files("--cached", "--others", "--exclude-standard")
     assert {file.parts[0] for file in files if len(file.parts) > 1} <= FOLDERS
+
+
+MESSAGES = [
+    ("Read the log once", 0),
+    ("Read the log once\n\nIt was read twice.", 0),
+    ("Read the log once\n# a comment of git", 0),
+    ("Merge branch 'x' of a very long name that git itself has written, longer than others.", 0),
+    ("é" * 72, 0),
+    ("A" * 73, 1),
+    ("Read the log once.", 1),
+    ("read the log once", 1),
+    ("", 1),
+    ("Read the log once\nIt was read twice.", 1),
+]
+
+
+@pytest.mark.parametrize(("message", "code"), MESSAGES)
+def test_the_form_of_a_commit_message(message: str, code: int, tmp_path: Path) -> None:
+    """The hook refuses a message of another form, in one line."""
+    path = tmp_path / "message"
+    path.write_text(message)
+    hook = ROOT / ".ci/hooks/commit-msg"
+    run = subprocess.run([hook, path], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr.count("\n")) == (code, code), run.stderr
 
 
 def test_no_init_below_tests() -> None:

@@ -517,7 +517,7 @@ def make_envelope(ident: str, path: str, lines: Sequence[bytes]) -> Envelope:
     if arrival is not None and size is not None:
         sender = b"".join(fields.get(b"sender", [])[:1])
         identity = identity_of(arrival, size, len(fields.get(b"recipient", ())), sender)
-    return Envelope(ident, path, lines, fields, attributes, identity)
+    return Envelope(ident, path, lines, fields, attributes=attributes, identity=identity)
 
 
 def size_in(fields: Mapping[bytes, Sequence[bytes]]) -> int | None:
