@@ -48,7 +48,10 @@ def _plan(parts: GroupParts[Any], verb: str) -> Change:
     if selected is None:
         return parts.say(parts.no_row_reason(f"no {noun} selected"))
     if not parts.count_of(selected):
-        return parts.say(f"no task of this {noun} in {parts.state_word}")
+        there = parts.target_state(selected)
+        word = "" if there in (None, state) else parts.session.inspector.states[there]
+        more = f"; Enter shows those in {word}" if word else ""
+        return parts.say(f"no task of this {noun} in {parts.state_word}{more}")
     words = parts.scope_words(selected)
     verb = verb_in_state(verb, state, parts.session.inspector.edges)
     parts.screen.plan(VerbRequest(verb, None, parts.query_of(selected), lambda _: words))

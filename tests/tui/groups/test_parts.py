@@ -70,7 +70,8 @@ async def test_a_verb_acts_on_the_group_under_the_cursor() -> None:
         operator.screen.cursor = RowCursor(has_left=True)
         assert operator.press("R") == operator.press("enter") == ROW_HAS_LEFT
         operator.select("report")
-        assert operator.press("R") == "no task of this group in dead"
+        said = "no task of this group in dead; Enter shows those in pending"
+        assert operator.press("R") == said
         assert operator.screen.plans == []
 
         operator.select("mail")
