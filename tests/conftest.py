@@ -19,6 +19,7 @@ import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
 
+from engine.config import place_address
 from tests.examples import examples
 
 if TYPE_CHECKING:
@@ -53,8 +54,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
     It is beside the folder of the tests, so that a run that is killed leaves it there, not in /tmp.
     """
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        return  # has the home of the process that started it
+    if "PYTEST_XDIST_WORKER" in os.environ:  # has the home of the process that started it
+        _keep_state_of_root_in(os.environ["HOME"])
+        return
     given = config.option.basetemp
     parent = Path(given).parent if given else None
     home = TemporaryDirectory(prefix="sd-home-", dir=parent)
@@ -62,6 +64,12 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ |= {"USER_HOME": str(Path("~").expanduser()), "HOME": home.name}
     for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "HISTFILE"):
         os.environ.pop(name, None)
+    _keep_state_of_root_in(home.name)
+
+
+def _keep_state_of_root_in(home: str) -> None:
+    """Root's state of places is not below its home: a test could find what was left there."""
+    place_address.ROOT_STATE_FOLDER = f"{home}/state"
 
 
 @pytest.hookimpl(wrapper=True)

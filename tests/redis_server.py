@@ -14,8 +14,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.config.place_address import ROOT_STATE_FOLDER
-
 if TYPE_CHECKING:
     import redis  # of an extra: tests of other formats run without it
 
@@ -101,10 +99,10 @@ def running_server(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            # What commands of root keep for places of this server, whose path is its own.
+            # What commands of root, in processes of their own, keep for places of this server.
             pattern = f"*-{re.sub(r'[^A-Za-z0-9.]+', '-', Path(own).name).strip('-')}-*"
             for folder in (
-                Path(ROOT_STATE_FOLDER, "places").glob(pattern) if os.geteuid() == 0 else ()
+                Path("/var/lib/spooldeck/places").glob(pattern) if os.geteuid() == 0 else ()
             ):
                 shutil.rmtree(folder)
 

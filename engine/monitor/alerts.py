@@ -193,6 +193,8 @@ class AlertInputs(NamedTuple):
     """That the server which delivers by itself does not run; "" if it does; None: workers do."""
     warnings: tuple[str, ...]
     """Warnings of the queue itself that need an operator."""
+    warned_states: Mapping[str, State]
+    """The state of the tasks that a warning is about."""
     lacks: Sequence[tuple[str, str, float | None]]
     """Kind of task, what the workers lack for it, and when that was reported, epoch seconds UTC."""
     clock_step: str
@@ -530,7 +532,9 @@ def count_refusals(refusals: Refusals | str, now: float) -> Figure:
 
 def _warned(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     for words in dict.fromkeys(inputs.warnings):
-        yield Level.WARN, AlertKind.WARNED, words, None, (Where.CONTROLS, None, words)
+        state = inputs.warned_states.get(words)
+        goal: _Goal = (Where.CONTROLS, None, words) if state is None else (Where.STATE, state)
+        yield Level.WARN, AlertKind.WARNED, words, None, goal
     if inputs.clock_step:
         yield Level.WARN, AlertKind.CLOCK, inputs.clock_step, None, (Where.QUEUE,)
 

@@ -108,6 +108,7 @@ def make_alert_inputs(
         orphaned_mails=orphaned_mails,
         stopped=_stopped_words(place, readings),
         warnings=(*readings.queue_figures.warnings, *_cannot_work(place, tasks.refusals)),
+        warned_states=readings.queue_figures.warned_states,
         lacks=tuple((one.kind, one.error, one.when) for one in readings.lacks),
         clock_step=readings.clock_step,
         blocked=tuple(_blocked(place, readings, tasks.due_kinds)),

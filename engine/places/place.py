@@ -142,6 +142,8 @@ class WholeQueueFigures(NamedTuple):
     """Names and values: tokens, time of the next token, time to drain the backlog."""
     warnings: tuple[str, ...] = ()
     """Warnings; each becomes an alert."""
+    warned_states: Mapping[str, State] = {}
+    """The state of the tasks that a warning is about, by its text, if it is about tasks."""
     unknown: str = ""
     """Why the state is unknown now; "" if known."""
     workers: tuple[int, ...] = ()

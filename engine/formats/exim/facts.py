@@ -12,6 +12,7 @@ from engine.formats.exim import lines, rules
 from engine.formats.exim.parts import zone_there
 from engine.formats.exim.programs import Exim
 from engine.logs.log_line import parse_head
+from engine.model import State
 from engine.places.place import ServerState, WholeQueueFigures
 from engine.programs.server_watch import LastCounts, ServerWatch, count_free_bytes
 from engine.store import Unavailable
@@ -194,7 +195,7 @@ def describe_facts(exim: Exim, host: HostFacts, counts: QueueCounts | None) -> W
     """The facts as rows, and the warnings; what cannot be read is unknown, and named so."""
     daemon = host.daemon
     rows = [("Exim", f"{exim.version}, {' '.join(exim.words)}")]
-    warnings = list[str]()
+    warnings, about_tasks = list[str](), dict[str, State]()
     if daemon.pids:
         rows.append(("daemon", f"PID {daemon.pids[0]}"))
         rows.append(("queue run", f"every {daemon.interval}" if daemon.interval else "none"))
@@ -208,13 +209,14 @@ def describe_facts(exim: Exim, host: HostFacts, counts: QueueCounts | None) -> W
         rows.append(("frozen", "? (not listed yet)"))
     else:
         rows += _count_rows(counts)
-        warnings += _count_warnings(counts)
+        about_tasks = {text: state for state, text in _count_warnings(counts)}
     if host.hosts:
         rows.append(("hosts", host.hosts))
     state = server_state(daemon)
     return WholeQueueFigures(
         tuple(rows),
-        (*warnings, *host.warnings),
+        (*warnings, *about_tasks, *host.warnings),
+        warned_states=about_tasks,
         workers=() if exim.prefix.words else daemon.pids,
         has_worker=state.is_running,
         server=state,
@@ -234,15 +236,18 @@ def _count_rows(counts: QueueCounts) -> Iterator[tuple[str, str]]:
     yield "trash queue", f"{counts.trashed:,}, {counts.by_hand:,} of them moved by hand"
 
 
-def _count_warnings(counts: QueueCounts) -> Iterator[str]:
+def _count_warnings(counts: QueueCounts) -> Iterator[tuple[State, str]]:
     if others := counts.frozen - counts.bounces:
-        yield f"{format_count(others, 'message')} frozen, bounces not counted: L releases"
+        messages = format_count(others, "message")
+        yield State.HELD, f"{messages} frozen, bounces not counted: L releases"
     if counts.ending:
-        yield f"{counts.ending:,} frozen, ended by Exim within 24h: X to its trash queue"
+        ending = f"{counts.ending:,} frozen, ended by Exim within 24h"
+        yield State.HELD, f"{ending}: X to its trash queue"
     if counts.overdue:
-        yield f"{format_count(counts.overdue, 'message')} in the trash past its time: expunge them"
+        messages = format_count(counts.overdue, "message")
+        yield State.TRASH, f"{messages} in the trash past its time: expunge them"
     if counts.by_hand:
-        yield f"{counts.by_hand:,} in the trash queue moved by hand: never deleted"
+        yield State.TRASH, f"{counts.by_hand:,} in the trash queue moved by hand: never deleted"
 
 
 def watch_exim(

@@ -18,6 +18,7 @@ from engine.formats.postfix.instance import Instance
 from engine.formats.postfix.lines import SUSPENDED_PREFIX, domain_of
 from engine.formats.postfix.log_lines import mail_log
 from engine.formats.postfix.marks import MARGIN_SECONDS, Mark
+from engine.model import State
 from engine.places.place import ServerState, WholeQueueFigures
 from engine.programs.mail_log import MailLog
 from engine.programs.server_watch import (
@@ -182,17 +183,20 @@ def describe_facts(
     rows.append(("state", server.describe(None if counts is None else counts.waiting, now)))
     delay = instance.seconds("queue_run_delay")
     rows.append(("queue run", f"each {describe_limit(delay)}"))
-    warnings = list[str]()
+    warnings, about_tasks = list[str](), dict[str, State]()
     if counts is None:
         rows.append(("queues", "? (not listed yet)"))
     else:
         rows += _count_rows(counts)
-        warnings += count_warnings(instance, counts, now)
+        found = [*count_warnings(instance, counts, now)]
+        warnings += (text for _, text in found)
+        about_tasks = {text: state for state, text in found if state is not None}
     if unread:
         rows.append(("accounts", unread.removeprefix("accounts of ")))
     return WholeQueueFigures(
         tuple(rows),
         (*warnings, *setting_warnings(instance), *host.warnings),
+        warned_states=about_tasks,
         workers=(pid,) if pid is not None and instance.is_local else (),
         has_worker=server.is_running,
         server=server,
@@ -222,33 +226,39 @@ def describe_suspended(counts: ListingCounts) -> str:
     return f"{format_count(counts.suspended, 'message')}: {', '.join(some)}{more}"
 
 
-def count_warnings(instance: Instance, counts: ListingCounts, now: float) -> Iterator[str]:
-    """What of a listing an operator should know, the most urgent first."""
+def count_warnings(
+    instance: Instance, counts: ListingCounts, now: float
+) -> Iterator[tuple[State | None, str]]:
+    """What of a listing an operator should know, the most urgent first; each with the state of the
+    messages that it is about, or None."""
     if counts.suspended:
-        yield f"suspended, {describe_suspended(counts)}"
+        yield State.PENDING, f"suspended, {describe_suspended(counts)}"
     if (incoming := counts.queues["incoming"]) > MANY_INCOMING:
-        yield f"{incoming:,} incoming: the queue manager is the bottleneck"
+        yield None, f"{incoming:,} incoming: the queue manager is the bottleneck"
     limit = instance.settings["qmgr_message_active_limit"]
     if limit.isdecimal() and (active := counts.queues["active"]) >= int(limit) > 0:
-        yield f"active queue full: {active:,} of {int(limit):,}, new mail waits too"
+        yield None, f"active queue full: {active:,} of {int(limit):,}, new mail waits too"
     if counts.delivered:
         words = format_count(counts.delivered, "message")
-        yield f"{words} delivered while held: L lets Postfix remove {_pronoun(counts.delivered)}"
+        them = _pronoun(counts.delivered)
+        yield State.HELD, f"{words} delivered while held: L lets Postfix remove {them}"
     if counts.held_pids:
-        yield f"held, but in delivery: PID {', '.join(counts.held_pids[:MAX_NAMED])} goes on"
+        pids = ", ".join(counts.held_pids[:MAX_NAMED])
+        yield State.HELD, f"held, but in delivery: PID {pids} goes on"
     if overdue := sum(now - at > KEPT_SECONDS for at in counts.trashed_at):
         words = format_count(overdue, "message")
-        yield f"{words} in the trash for over 24h: expunge {_pronoun(overdue)}"
+        yield State.TRASH, f"{words} in the trash for over 24h: expunge {_pronoun(overdue)}"
     if released := sum(at + MARGIN_SECONDS < now for at in counts.released_at):
         words = format_count(released, "purged message")
-        yield f"{words} not in the trash any more: released, deleted, delivered, or never held"
+        how = "released, deleted, delivered, or never held"
+        yield None, f"{words} not in the trash any more: {how}"
     for line in other_warnings(counts)[:MAX_NAMED]:
         text = line.removeprefix("postqueue: ").removeprefix("warning: ")
-        yield safe_line(text.removeprefix(f"{instance.folder}/"))
+        yield None, safe_line(text.removeprefix(f"{instance.folder}/"))
     if counts.damaged:
         names = ", ".join(counts.damaged[:MAX_NAMED])
         more = len(counts.damaged) - MAX_NAMED
-        yield f"corrupt: {names}" + (f" and {more:,} more" if more > 0 else "")
+        yield None, f"corrupt: {names}" + (f" and {more:,} more" if more > 0 else "")
 
 
 def _pronoun(number: int) -> str:

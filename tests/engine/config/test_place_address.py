@@ -2,6 +2,7 @@
 
 import pytest
 
+from engine.config import place_address
 from engine.config.place_address import (
     Address,
     BadAddress,
@@ -72,5 +73,5 @@ def test_our_folder_for_a_url() -> None:
     unit = {"STATE_DIRECTORY": "/var/lib/x:/var/lib/y", **home}
     assert places_folder(one, unit, 1000).startswith("/var/lib/x/spooldeck/places/")
     assert places_folder(one, {"HOME": "~"}, 1000).startswith("/")
-    assert places_folder(one, home, 0).startswith("/var/lib/spooldeck/places/")
+    assert places_folder(one, home, 0).startswith(f"{place_address.ROOT_STATE_FOLDER}/places/")
     assert places_folder(one, home, 1000) != places_folder(other, home, 1000)

@@ -309,6 +309,10 @@ TABLE = [
     ),
     (due(600, lock=None, stopped=""), ""),
     (a_sight(warnings=("twice", "twice")), "WARN a warning of the queue: twice -> controls twice"),
+    (
+        a_sight(warnings=("5 frozen",), warned_states={"5 frozen": State.HELD}),
+        "WARN a warning of the queue: 5 frozen -> state held",
+    ),
     (a_sight(queue=prom(pending=5), counts=tasks(pending=7)), ""),
     (
         a_sight(queue=prom(pending=12), earlier_counts=BEFORE),

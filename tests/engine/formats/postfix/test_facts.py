@@ -115,9 +115,19 @@ def instance_of(**settings: str) -> Instance:
 )
 def test_each_fact_of_a_listing_has_its_warning(counts: ListingCounts, warning: str) -> None:
     """A quiet listing has none."""
-    warnings = [*facts.count_warnings(instance_of(), counts, NOW)]
+    warnings = [text for _, text in facts.count_warnings(instance_of(), counts, NOW)]
 
     assert warnings == ([warning] if warning else [])
+
+
+def test_a_warning_about_messages_names_their_state() -> None:
+    """The overview lists them at once, instead of the controls of the queue."""
+    counts = QUIET._replace(delivered=1, trashed_at=(NOW - DAY - 1,), damaged=("4EBEB2DA019",))
+    figures = facts.describe_facts(
+        instance_of(), facts.HostFacts(ServerProcess(pid=5)), counts, NOW
+    )
+    assert [*figures.warned_states.values()] == [State.HELD, State.TRASH]
+    assert figures.warned_states.keys() < {*figures.warnings}
 
 
 @pytest.mark.parametrize(
