@@ -52,8 +52,8 @@ class BullmqSettings(NamedTuple):
     """By queue: how many jobs may start. A limit that is set for the whole queue (its rate) takes
     precedence."""
     destination: str = ""
-    """The field of the JSON data of jobs, of any queue, with the URL of their destination; "":
-    `DESTINATION_FIELDS` alone."""
+    """The field of the JSON data of jobs, of any queue, with the URL of their destination; ""
+    for that of federation deliveries alone."""
 
 
 _DEFAULTS = BullmqSettings()

@@ -127,12 +127,16 @@ class ZgbSettings(NamedTuple):
     configuration."""
 
     zone: str = "UTC"
+    """Time zone of times that are stored as text."""
     lease: int = LEASE_SECONDS
-    """Seconds."""
+    """How long a claim lasts; it is extended while a mail is being sent."""
     auto_retry: bool = True
     redirect_to: str = "schumbi.de"
+    """Where the test mode sends users' mails: a domain, or a whole address."""
     period_zone: str = "Europe/Berlin"
+    """Time zone of the first and last day of the registration period."""
     registrations: str = "registrations"
+    """The table whose column `number` shows jobs without a registration."""
     hourly_limit: int = 0
     """Most delivery attempts within any 60 minutes, by our own log; 0: only the token bucket
     limits, which allows the rate and the burst together."""
@@ -141,6 +145,7 @@ class ZgbSettings(NamedTuple):
     sender: str = ""
     """The sender address; "" for the default of all mail."""
     from_name: str = ""
+    """Name of the sender."""
     letters: Mapping[str, LetterTemplate] = DEFAULT_LETTERS
 
     @property
