@@ -74,7 +74,7 @@ _SHORTER = (
     (r"a duration such as .* number of (\w+)", r"a duration (\1)"),
     (", at least 0$", ""),
     ("true or false|text$", ""),
-    ("a mapping with keys of", "a section with"),
+    ("a mapping with keys of .*", "a section"),
     ("one of exponential, linear, .*", "a schedule"),
 )
 """What an error says at length, and what the reference has."""

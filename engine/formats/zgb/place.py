@@ -123,8 +123,7 @@ DEFAULT_LETTERS: Mapping[str, LetterTemplate] = {
 
 
 class ZgbSettings(NamedTuple):
-    """The values that the database itself leaves open; most fields are keys of the
-    configuration."""
+    """The values that the database leaves open; most fields are keys of the configuration."""
 
     zone: str = "UTC"
     """Time zone of times that are stored as text."""
@@ -145,7 +144,6 @@ class ZgbSettings(NamedTuple):
     sender: str = ""
     """The sender address; "" for the default of all mail."""
     from_name: str = ""
-    """Name of the sender."""
     letters: Mapping[str, LetterTemplate] = DEFAULT_LETTERS
 
     @property
