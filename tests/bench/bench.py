@@ -125,7 +125,9 @@ def replace_rows(document: str, name: str, figures: list[tuple[str, ...]], run: 
     """The document with these figures in place of those of a row, measured in a run: its date, and
     what else is known of it. Runs of which no figure is left are removed."""
     date = run.partition("; ")[0]
-    lines = [f"| {' | '.join(cells)} | {date} |" for cells in figures]
+    lines = [
+        " ".join(("|", *(f"{cell} |".lstrip() for cell in (*cells, date)))) for cells in figures
+    ]
     (group,) = (row.group for row in ROWS if row.name == name)
     names = [row.name for row in ROWS if row.group == group]
 

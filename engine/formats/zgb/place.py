@@ -137,13 +137,13 @@ class ZgbSettings(NamedTuple):
     registrations: str = "registrations"
     """The table whose column `number` shows jobs without a registration."""
     hourly_limit: int = 0
-    """Most delivery attempts within any 60 minutes, by our own log; 0: only the token bucket
-    limits, which allows the rate and the burst together."""
+    """Most attempts within any 60 minutes, by our own log; 0: the token bucket alone limits."""
     log: str = ""
     """Path of the log; "" for the format's default."""
     sender: str = ""
     """The sender address; "" for the default of all mail."""
     from_name: str = ""
+    """Name of the sender."""
     letters: Mapping[str, LetterTemplate] = DEFAULT_LETTERS
 
     @property
