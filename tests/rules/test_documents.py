@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
@@ -117,7 +116,7 @@ def test_each_target_of_make_in_a_document_exists() -> None:
 
 
 def test_the_benchmarks_are_those_of_the_table() -> None:
-    """Each row that `make bench` measures has figures in BENCHMARKS.md, with a run, and no other."""
+    """Each row that `make bench` measures, and no other, has figures there, with a run."""
     lines = [line.split("|") for line in read("BENCHMARKS.md").splitlines() if line[:2] == "| "]
     figures = [cells for cells in lines if len(cells) == 10 and cells[1].strip() != "row"]
     runs = {cells[1].strip() for cells in lines if len(cells) == 4}
