@@ -348,7 +348,8 @@ class Config(NamedTuple):
     path: str = ""
     """The file that was read; "" if none."""
     places: Annotated[tuple[Address, ...], list_check(check_place)] = ()
-    """Folders or URLs to open if the command line names none."""
+    """Folders, files or URLs for commands that name none: one for one place uses the first. A
+    `queue.root` must be among them."""
     handlers: Annotated[Mapping[str, HandlerConfig], _handlers] = {}
     """How the tasks of each kind are run."""
     queue: Annotated[Mapping[str, Any], _queue] = {}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
+from engine.config.queue_config import load_config
 from engine.formats.known_formats import FORMATS
 from tests.bench.bench import ROWS, replace_rows
 from tests.documents import DOCUMENTS, ROOT, Printed, anchors, printed_commands, read, without_code
@@ -113,6 +115,25 @@ def test_each_target_of_make_in_a_document_exists() -> None:
         if document != "CHANGELOG.md"
     }
     assert named <= targets
+
+
+YAML = [
+    pytest.param(block, id=f"{document}-{number}")
+    for document in DOCUMENTS
+    for number, block in enumerate(re.findall(r"(?ms)^```yaml$(.*?)^```$", read(document)))
+]
+
+
+@pytest.mark.parametrize("block", YAML)
+def test_each_configuration_in_a_document_is_valid(block: str, tmp_path: Path) -> None:
+    """Each block of YAML is a configuration that is accepted, also by the formats that it names."""
+    path = tmp_path / "spooldeck.yaml"
+    path.write_text(block)
+    config = load_config(str(path), {})
+    for form in FORMATS.values():
+        form.check_config(config)
+        if form.name in config.stores:
+            form.parse_settings(*config.stores[form.name])
 
 
 def test_the_benchmarks_are_those_of_the_table() -> None:
