@@ -29,7 +29,7 @@ help:
 	@echo 'make test-all     all tests, in parallel'
 	@echo 'make deep         planted faults, every crash point, fuzz, soak, long property tests'
 	@echo 'make lint         ruff and mypy'
-	@echo 'make bench        measure each target beside floors and peers (ARGS="--quick"; --list)'
+	@echo 'make bench        measure each target beside floors and peers (ARGS=--quick, --list, --write)'
 	@echo 'make crash        kill and fail the commands at every system call (needs strace)'
 	@echo 'make soak         rivals on one spool, killed at random (ARGS="--minutes 10")'
 	@echo 'make screenshots  draw screenshots/ again, and record the cast'

@@ -47,6 +47,7 @@ class AcceptedAlert(NamedTuple):
     """A warning that stays visible and needs no attention."""
 
     kind: Annotated[str, _check_kind]
+    """As `what` in `overview --json`."""
     place: Annotated[str, validators.check_text] = ""
     """As in `places` or on the command line; "" for all places."""
     text: Annotated[str, validators.check_text] = ""

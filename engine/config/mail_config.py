@@ -148,7 +148,9 @@ class MailSettings(NamedTuple):
     sender: Annotated[str, _one_line, ReadFrom("NFTBAN_SENDER")] = ""
     """Sender address; "" means nftban@ this host."""
     from_name: Annotated[str, _one_line, ReadFrom("NFTBAN_FROM_NAME")] = "NFTBan Security System"
+    """Name of the sender."""
     subject_prefix: Annotated[str, _one_line, ReadFrom("NFTBAN_MAIL_SUBJECT_PREFIX")] = "[NFTBan]"
+    """See `subject`."""
     subject: Annotated[str, _one_line, ReadFrom("NFTBAN_MAIL_SUBJECT_OVERRIDE")] = ""
     """Subject of mails without one; "" means "PREFIX Report from HOST"."""
     html: Annotated[bool, check_bool, ReadFrom("NFTBAN_MAIL_USE_HTML", _is_yes)] = True
@@ -177,7 +179,7 @@ class MailSettings(NamedTuple):
     user: Annotated[str, _one_line, _RELAY, ReadFrom("NFTBAN_SMTP_USER")] = ""
     password: Annotated[str, None, ReadFrom(PASSWORD_VARIABLE, check_text)] = ""
     password_file: Annotated[str, check_path, _RELAY] = ""
-    """A file with the password only, readable by its owner only; overrides `password`."""
+    """A file with the password only, readable by its owner only."""
     plain_hosts: Annotated[tuple[str, ...], list_check(_host)] = ()
     """Relays for which TLS is not required."""
     ca_file: Annotated[str, check_path, _RELAY] = ""
@@ -190,9 +192,11 @@ class MailSettings(NamedTuple):
     max_time: Annotated[float, duration_check(0.1), ReadFrom("NFTBAN_SMTP_MAX_TIME")] = 30
     """Maximum seconds of one attempt, with any transport."""
     company: Annotated[str, _one_line, ReadFrom("NFTBAN_COMPANY_NAME")] = ""
+    """Name of the company for the template."""
     logo: Annotated[str, _one_line, ReadFrom("NFTBAN_LOGO_LOCATION")] = ""
     """URL or path of an image for the template."""
     show_version: Annotated[bool, check_bool, ReadFrom("NFTBAN_VERSION_INCLUDE", _is_yes)] = True
+    """True: the template names the version."""
     templates: Annotated[str, check_path, ReadFrom("NFTBAN_SHARE_DIR", _templates_below)] = (
         "/usr/share/nftban/templates/mail"
     )
@@ -204,11 +208,11 @@ class MailSettings(NamedTuple):
     ] = 500
     """Maximum number of delivery records to keep."""
     programs: Annotated[Mapping[str, str], _programs] = {}
-    """Program name (sendmail, postfix, exim, exim4, msmtp, mailx, curl) -> its path."""
+    """Paths of programs: sendmail, postfix, exim, exim4, msmtp, mailx, curl."""
     rates: Annotated[Mapping[str, Rate], _rates(METHODS)] = {}
-    """Transport -> rate limit of its attempts."""
+    """Rate limits of attempts by transport."""
     domains: Annotated[Mapping[str, Rate], _rates(())] = {}
-    """Recipient's domain (lower case) -> rate limit of attempts."""
+    """Rate limits of attempts by the recipient's domain, in lower case."""
 
     @property
     def spooled_size(self) -> int:

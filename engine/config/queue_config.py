@@ -180,20 +180,20 @@ class HandlerConfig(NamedTuple):
     """How the tasks of one kind are run."""
 
     command: Annotated[tuple[str, ...], check_command] = ()
-    """Program and arguments, run without a shell. Empty: see `deliver`, else the built-in handler
-    (`BUILT_IN_KINDS`)."""
+    """Program and arguments, run without a shell. Empty: see `deliver`; a mail has a built-in
+    handler."""
     deliver: Annotated[Any, _deliver] = None
-    """How the tasks are sent as HTTP requests (`engine.config.deliver_config.DeliverConfig`); None:
-    they are not."""
+    """How the tasks are sent as HTTP requests, in place of a command."""
     timeout: Annotated[float, duration_check(0.1)] = 300.0
     """Seconds after which it is killed and the attempt has failed."""
     concurrency: Annotated[int, whole_number_check(1, "processes")] = 1
     """Maximum number of parallel runs."""
     rate: Annotated[Rate | None, check_rate] = None
+    """Rate limit of the attempts of this kind."""
     run_as: Annotated[str, check_user] = ""
     """The user to run it as; "" for the queue's setting."""
     environment: Annotated[Mapping[str, str | None], check_variables] = {}
-    """Variables to add to its clean environment; None copies the worker's own value."""
+    """Variables to add to its clean environment; one without a value is copied from the worker."""
     retry: Annotated[Schedule | None, check_schedule] = None
     """The waits between the attempts of this kind; None: those of the queue."""
 
@@ -235,6 +235,7 @@ class Queue(NamedTuple):
     root: Annotated[str, check_path]
     """The data folder."""
     pending: Annotated[str, check_path, ReadFrom("NFTBAN_QUEUE_PENDING_DIR", scope=TASKS)]
+    """A folder of tasks, like `work` and `dlq`."""
     work: Annotated[str, check_path, ReadFrom("NFTBAN_QUEUE_WORK_DIR", scope=TASKS)]
     dlq: Annotated[str, check_path, ReadFrom("NFTBAN_QUEUE_DLQ_DIR", scope=TASKS)]
     run_dir: Annotated[str, check_path, ReadFrom("NFTBAN_RUN_DIR", scope=PLACE)]
@@ -251,21 +252,21 @@ class Queue(NamedTuple):
     max_retries: Annotated[
         int, whole_number_check(0, "retries"), ReadFrom("NFTBAN_QUEUE_MAX_RETRIES")
     ] = 3
+    """Attempts after the first one; then a task is dead."""
     backoff_base: Annotated[
         float, duration_check(0), ReadFrom("NFTBAN_QUEUE_BACKOFF_BASE_SECONDS")
     ] = 60
-    """Seconds."""
+    """Wait after the first failure, twice as long after each further one."""
     backoff_max: Annotated[
         float, duration_check(0), ReadFrom("NFTBAN_QUEUE_BACKOFF_MAX_SECONDS")
     ] = 900
-    """Seconds."""
+    """Longest wait."""
     stuck_threshold: Annotated[
         float,
         duration_check(MIN_STUCK_SECONDS),
         ReadFrom("NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD", _raise_threshold),
     ] = 1200
-    """Seconds without a heartbeat after which a live lock holder counts as stuck; at least
-    `MIN_STUCK_SECONDS`."""
+    """Time without a heartbeat after which a live lock holder counts as stuck."""
     max_pending: Annotated[
         int, whole_number_check(1, "tasks"), ReadFrom("NFTBAN_QUEUE_MAX_PENDING")
     ] = 10000
@@ -273,9 +274,9 @@ class Queue(NamedTuple):
     retention_days: Annotated[
         float, duration_check(0, "days"), ReadFrom("NFTBAN_QUEUE_DLQ_AUTO_RETENTION_DAYS")
     ] = 7
-    """Days after which a dead task is deleted."""
+    """After that a dead task is moved to the trash."""
     profile: Annotated[str, choice_check("contract", "shipped")] = "contract"
-    """How retries are counted: `contract` or `shipped` (see `engine.policy`)."""
+    """How retries are counted: as NFTBan's contract has it, or as its program does."""
     rate: Annotated[Rate | None, check_rate] = None
     """Rate limit of all attempts together."""
     run_as: Annotated[str, check_user] = ""
@@ -347,11 +348,12 @@ class Config(NamedTuple):
     path: str = ""
     """The file that was read; "" if none."""
     places: Annotated[tuple[Address, ...], list_check(check_place)] = ()
-    """Folders or URLs to open if the command line names none."""
+    """Folders, files or URLs for commands that name none: one for one place uses the first. A
+    `queue.root` must be among them."""
     handlers: Annotated[Mapping[str, HandlerConfig], _handlers] = {}
-    """By kind."""
+    """How the tasks of each kind are run."""
     queue: Annotated[Mapping[str, Any], _queue] = {}
-    """The settings of the file, by the fields of `Queue`."""
+    """Settings of a queue of files."""
     logs: Annotated[tuple[str, ...], list_check(check_path)] = ()
     """Log files to follow besides the queue's own."""
     theme: Annotated[str, check_text] = ""
@@ -361,22 +363,25 @@ class Config(NamedTuple):
     wire: Annotated[float, number_check(1, "bytes a second")] = 0.0
     """Maximum bytes per second that the console sends when idle; 0: no limit, but 8000 over SSH."""
     read_only: Annotated[bool, check_bool] = False
+    """True: the console allows no changes."""
     start_armed: Annotated[bool, check_bool] = False
+    """True: the console starts with changes allowed."""
     require_reason: Annotated[bool, check_bool] = False
     """True: a plan is applied only with a reason."""
     environment: Annotated[str, _environment] = ""
     """A word shown in the header, such as PROD."""
     alerts: Annotated[Thresholds, section_check(Thresholds)] = Thresholds()
+    """Limits above which an alert is raised."""
     trash: Annotated[Trash, section_check(Trash)] = Trash()
+    """How long purged tasks are kept, and how many."""
     federation: Annotated[tuple[object, ConfigLocation] | None, _unchecked] = None
-    """The `federation` section with its location; the format with federations checks it. None:
-    there is none."""
+    """Deliveries to other servers. The format that has them checks this section."""
     mail: Annotated[Mapping[str, Any], _mail] = {}
-    """The `mail` section, by the fields of `engine.config.mail_config.MailSettings`."""
+    """How mail is sent."""
     destinations: Annotated[Address | None, check_database] = None
-    """The database with the registry of destinations; None: there is none."""
+    """The database with the registry of destinations."""
     outbox: Annotated[OutboxConfig | None, _outbox] = None
-    """With its database. None: there is none."""
+    """Rows of another program that tasks are made from."""
     via: Annotated[Mapping[str, tuple[str, ...]], _via] = {}
     """The words that run a program on another host or in a container, by the name that is the host
     in the URL of a place."""
@@ -384,7 +389,7 @@ class Config(NamedTuple):
     """How often the words of a program are quoted behind those of `via`, by name; a name that is
     missing: once for each ssh."""
     stores: Annotated[Mapping[str, tuple[object, ConfigLocation]], _stores] = {}
-    """The settings of other formats by name, with their location; each format checks its own."""
+    """Settings of the formats by name; each format checks its own."""
 
 
 def load_config(

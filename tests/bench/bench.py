@@ -12,6 +12,7 @@ import argparse
 import os
 import platform
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -110,23 +111,63 @@ def cells_of(row: Row, figure: Figure) -> tuple[str, ...]:
     )
 
 
-def show(cells: tuple[str, ...], *, markdown: bool) -> None:
+def show(cells: tuple[str, ...]) -> None:
     """Print one line."""
-    if markdown:
-        print(f"| {' | '.join(cells)} |", flush=True)
-    else:
-        _, what, ours, floor, *rest = cells
-        columns = "{:>6} {:>6} {}".format(*rest)
-        print(f"  {what:46} {ours:>15}  {floor:40} {columns}".rstrip(), flush=True)
+    _, what, ours, floor, *rest = cells
+    columns = "{:>6} {:>6} {}".format(*rest)
+    print(f"  {what:46} {ours:>15}  {floor:40} {columns}".rstrip(), flush=True)
 
 
-def describe_machine() -> str:
-    """Date, machine and versions in one line."""
+DOCUMENT = Path(__file__).resolve().parents[2] / "BENCHMARKS.md"
+
+
+def replace_rows(document: str, name: str, figures: list[tuple[str, ...]], run: str) -> str:
+    """The document with these figures in place of those of a row, measured in a run: its date, and
+    what else is known of it. Runs of which no figure is left are removed."""
+    date = run.partition("; ")[0]
+    lines = [
+        " ".join(("|", *(f"{cell} |".lstrip() for cell in (*cells, date)))) for cells in figures
+    ]
+    (group,) = (row.group for row in ROWS if row.name == name)
+    names = [row.name for row in ROWS if row.group == group]
+
+    def insert(old: list[str]) -> list[str]:
+        kept = [line for line in old if _cell(line, 1) != name]
+        return sorted([*kept, *lines], key=lambda line: names.index(_cell(line, 1)))
+
+    document = _change_table(document, group, insert)
+    new = f"| {date} | {run.partition('; ')[2]} |"
+    dates = {_cell(line, -2) for line in document.splitlines() if line.count("|") == len(HEADS) + 2}
+    return _change_table(
+        document,
+        "runs",
+        lambda old: sorted(line for line in {*old, new} if _cell(line, 1) in dates),
+    )
+
+
+def _cell(line: str, number: int) -> str:
+    return line.split("|")[number].strip()
+
+
+def _change_table(document: str, name: str, change: Callable[[list[str]], list[str]]) -> str:
+    """Change the lines below the head of the table that follows the comment of this name."""
+    before, marker, rest = document.partition(f"<!-- {name} -->\n\n")
+    table, end, after = rest.partition("\n\n<!-- end -->")
+    head, ruler, *lines = table.splitlines()
+    return "".join((before, marker, "\n".join((head, ruler, *change(lines))), end, after))
+
+
+def describe_run() -> str:
+    """Date, machine, versions, load and commit."""
     with open("/proc/cpuinfo") as lines:
         models = [x.split(":")[1].strip() for x in lines if x.startswith("model name")]
-    date = time.strftime("%Y-%m-%d %H:%MZ", time.gmtime())
     cpu = f"{len(models)} x {models[0] if models else platform.machine()}"
-    return f"{date}, {cpu}, Linux {platform.release()}, {PYTHON}"
+    git = ("git", "-C", str(DOCUMENT.parent), "describe", "--always", "--dirty")
+    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    return (
+        f"{time.strftime('%Y-%m-%d %H:%MZ', time.gmtime())}; {cpu}, Linux {platform.release()}, "
+        f"{PYTHON}; {describe_load()}; commit {commit or 'not known'}"
+    )
 
 
 def describe_load() -> str:
@@ -134,22 +175,24 @@ def describe_load() -> str:
     return "load {:.1f} {:.1f}".format(*os.getloadavg())
 
 
-def run(rows: list[Row], bench: Bench, *, markdown: bool) -> None:
+def run(rows: list[Row], bench: Bench, *, write: bool) -> None:
     """Measure rows; one that cannot be measured, or takes too long, has a line with the reason."""
-    print(f"{describe_machine()}; {describe_load()} at the start", end="\n\n")
-    if markdown:
-        show(HEADS, markdown=True)
-        print("|---" * len(HEADS) + "|")
+    described = describe_run()
+    print(f"{described} at the start", end="\n\n")
     for row in rows:
-        if not markdown:
-            print(f"{row.name}: {row.target}", flush=True)
+        print(f"{row.name}: {row.target}", flush=True)
+        figures = []
         try:
             with time_limit(bench.budget):
                 for figure in row.measure(bench):
-                    show(cells_of(row, figure), markdown=markdown)
+                    figures.append(cells_of(row, figure))
+                    show(figures[-1])
         except Exception as error:  # any failure of one row leaves the others
             why = f"not measured: {' '.join(str(error).split())[:120] or type(error).__name__}"
-            show((row.name, why, "", "", "", "", ""), markdown=markdown)
+            show((row.name, why, "", "", "", "", ""))
+            continue
+        if write:
+            DOCUMENT.write_text(replace_rows(DOCUMENT.read_text(), row.name, figures, described))
     print(f"\n{describe_load()} at the end")
 
 
@@ -161,9 +204,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes: at most 10,000 tasks")
     parser.add_argument("--rounds", type=int, default=0, help="rounds of each comparison")
     parser.add_argument("--budget", type=float, default=0, help="seconds for each row")
-    parser.add_argument("--markdown", action="store_true", help="print the table of MANUAL.md")
+    parser.add_argument("--write", action="store_true", help="put the figures into BENCHMARKS.md")
     parser.add_argument("--list", action="store_true", help="print the rows and their targets")
     options = parser.parse_args()
+    if options.write and options.quick:
+        parser.error("--write needs the full sizes, without --quick")
     rows = [row for row in ROWS if {row.name, row.group} & set(options.only)]
     if options.list:
         print("\n".join(f"{row.group:8} {row.name:13} {row.target}" for row in rows))
@@ -173,7 +218,7 @@ def main() -> None:
     bench = Bench(quick=options.quick, rounds=rounds, budget=budget)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as Ctrl-C: remove the places
     try:
-        run(rows, bench, markdown=options.markdown)
+        run(rows, bench, write=options.write)
     finally:
         bench.clear()
 

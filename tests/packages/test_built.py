@@ -49,13 +49,16 @@ def test_both_packages_are_complete(built: Path, wheel: Path) -> None:
     build_only = ("tui/packaging/", "tui/cli/texts/debian/")
     names = {name: PACKAGE_FILES.get(name, name) for name in (*files, "spooldeck.py")}
     expected = {
-        f"spooldeck/{name}" for file, name in names.items() if not file.startswith(build_only)
+        f"spooldeck/{name}"
+        for file, name in names.items()
+        if not file.startswith(build_only) and not file.endswith(".md")
     }
     completions = {f"spooldeck/tui/cli/texts/completion/spooldeck.{shell}" for shell in COMPLETIONS}
     others = {f"{data}{name}" for name in (*pages, *COMPLETIONS.values())}
     assert {name for name in inside if ".dist-info/" not in name} == expected | completions | others
     groups = {word.path[0] for word in COMMAND_WORDS if not word.function and len(word.path) == 1}
-    named = {"spooldeck.1", "spooldeck.yaml.5", "spooldeck-console.7"}
+    named = {"spooldeck.1", "spooldeck.yaml.5", "spooldeck-json.5", "spooldeck-console.7"}
+    named |= {f"spooldeck-{one}.7" for one in ("delivery", "exim", "nftban", "postfix")}
     assert {Path(name).name for name in pages} == named | {f"spooldeck-{one}.1" for one in groups}
     assert f"spooldeck-{VERSION}.dist-info/licenses/LICENSE" in inside
     assert source_names >= {f"build/{name}" for name in pages} | {

@@ -213,7 +213,7 @@ def test_what_prints_loads_no_textual() -> None:
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
-OUR_PRIVATE = {"_replace", "_asdict", "_fields", "_exit"}
+OUR_PRIVATE = {"_replace", "_asdict", "_fields", "_field_defaults", "_exit"}
 """Private names that are not Textual's: of NamedTuple and of `os`."""
 
 

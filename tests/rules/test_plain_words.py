@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.documents import DOCUMENTS
+
 ROOT = Path(__file__).resolve().parents[2]
 
 BANNED = {
@@ -41,14 +43,6 @@ BANNED = {
 BETWEEN_WORDS = re.compile(r"\\n|\b[rbf]{1,2}(?=[\"'])|[\W_]+", re.IGNORECASE)
 WORDS = re.compile(rf"\b(?:{'|'.join(BANNED)})\b".replace(" ", r"[\s#]+"), re.IGNORECASE)
 
-DOCUMENTS = (
-    "README.md",
-    "MANUAL.md",
-    "ARCHITECTURE.md",
-    "CONTRIBUTING.md",
-    "CHANGELOG.md",
-    "FORMATS.md",
-)
 MODULES = sorted(p for top in ("engine", "tui", "tests") for p in (ROOT / top).rglob("*.py"))
 UNITS = sorted(p for p in (ROOT / "tui/cli/texts").iterdir() if p.is_file())
 

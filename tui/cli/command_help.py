@@ -4,7 +4,7 @@ The table `_TABLE` has a row for each command: its words, the name of its exit c
 arguments of the example. The codes from 64 are those of all commands (`EXIT_CODES`).
 
 A row of `SCHEMAS` has commands, one of `OBJECTS` the name of an object inside others; then the keys
-of what is printed with `--json`. The manual has the same rows, and the help of a command its own. A
+of what is printed with `--json`. `JSON.md` has the same rows, and the help of a command its own. A
 type is one of these, with a `?` behind it if the value may be null:
 
     text, number, flag      a string, a number, true or false
@@ -205,7 +205,7 @@ def help_end(path: tuple[str, ...], columns: int) -> str:
     )
     lines = [f"example: {row.example}", f"exit codes: {row.codes}, {common}"]
     if schema := json_schemas().get(" ".join(path)):
-        lines.append(f"--json: {schema.field_list} (the manual explains the types)")
+        lines.append(f"--json: {schema.field_list} (types: man spooldeck-json)")
     return "\n\n".join(textwrap.fill(line, columns, subsequent_indent="  ") for line in lines)
 
 

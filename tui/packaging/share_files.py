@@ -3,9 +3,9 @@
 `python -m tui.packaging.share_files FOLDER` writes them below FOLDER as in a prefix such as /usr:
 share/man, share/bash-completion, share/zsh and share/fish.
 
-Manual pages are Markdown from the command table and MANUAL.md, made into roff by pandoc
-(https://pandoc.org), which comes with the package "pypandoc_binary". Its writer for manual pages
-makes man(7) macros, and tbl(1) tables."""
+Manual pages are Markdown from the command table, MANUAL.md at the top and those beside the code of
+each format and subject, made into roff by pandoc (https://pandoc.org), which comes with the package
+"pypandoc_binary". Its writer for manual pages makes man(7) macros, and tbl(1) tables."""
 
 from __future__ import annotations
 
@@ -36,43 +36,68 @@ class ManPage(NamedTuple):
     summary: str
     groups: Sequence[str]
     """The commands on it: groups, or "" for all that are in no group."""
-    manual: Sequence[str]
-    """Headings of MANUAL.md whose sections follow."""
+    sections: Mapping[str, str]
+    """What follows, by heading."""
 
 
+_GENERAL = ("Verbs on the command line", "Exit codes")
 _CONSOLE = ("Words", "The console", "Keys", "Filters", "Plans", "Practice", "Formats", "Promises")
-_CONFIGURATION = ("Configuration", "Handlers", "Deliveries", "Federation", "Mail")
-_OF_GROUP = {"queue": ("NFTBan", "Handlers")}
-"""Sections of MANUAL.md about groups of commands whose name is no heading."""
+_CONFIGURATION = ("Configuration", "Settings")
+"""Sections of MANUAL.md at the top."""
+
+_GROUPS = {"work": "queue", "programs": "mta"}
+"""Folders with a MANUAL.md about a group of commands of another name."""
 
 
-def list_pages(headings: Iterable[str]) -> Iterator[ManPage]:
-    """All pages: the command, each of its groups, the console, the configuration."""
-    of_group = _OF_GROUP | {heading.lower(): (heading,) for heading in headings}
-    always = ("Verbs on the command line", "Exit codes")
+def list_pages(source: Path) -> Iterator[ManPage]:
+    """All pages: the command, each of its groups, the configuration, the keys of JSON, the console,
+    and each MANUAL.md beside code that is about no group. Raises KeyError: MANUAL.md at the top
+    has no such heading."""
+    manual = split_sections(_read(source / "MANUAL.md"))
+    documents = {
+        path.parent.name: _read(path) for path in sorted((source / "engine").rglob("MANUAL.md"))
+    }
+    of_group = {_GROUPS.get(name, name): split_chapters(documents[name]) for name in documents}
     summary = "operator console for mail and task queues"
-    yield ManPage("spooldeck", 1, summary, ("",), always)
+    yield ManPage("spooldeck", 1, summary, ("",), _pick(manual, _GENERAL))
     for word in COMMAND_WORDS:
         if len(word.path) == 1 and not word.function:
             (group,) = word.path
-            sections = (*of_group.get(group, ()), "Exit codes")
+            sections = of_group.pop(group, {}) | _pick(manual, ("Exit codes",))
             yield ManPage(f"spooldeck-{group}", 1, word.summary, (group,), sections)
-    yield ManPage("spooldeck.yaml", 5, "configuration of spooldeck", (), _CONFIGURATION)
-    yield ManPage("spooldeck-console", 7, "screens, keys and filters of spooldeck", (), _CONSOLE)
+    settings = _pick(manual, _CONFIGURATION)
+    for document in documents.values():
+        chapters = split_chapters(document)
+        settings |= _pick(chapters, [name for name in chapters if name.startswith("Settings")])
+    yield ManPage("spooldeck.yaml", 5, "configuration of spooldeck", (), settings)
+    keys = split_chapters(_read(source / "tui/cli/JSON.md"))
+    yield ManPage("spooldeck-json", 5, "what the option --json of spooldeck prints", (), keys)
+    summary = "screens, keys and filters of spooldeck"
+    yield ManPage("spooldeck-console", 7, summary, (), _pick(manual, _CONSOLE))
+    for name, chapters in of_group.items():
+        summary = documents[name].partition("\n")[0].lstrip("# ")
+        yield ManPage(f"spooldeck-{name}", 7, summary, (), chapters)
 
 
-def write_pages(manual: str, folder: Path) -> list[Path]:
-    """Write all pages below `folder` (man1, man5, man7) and return their paths. Raises ImportError:
-    pypandoc is missing; KeyError: MANUAL.md has no such heading."""
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _pick(sections: Mapping[str, str], headings: Iterable[str]) -> dict[str, str]:
+    return {heading: sections[heading] for heading in headings}
+
+
+def write_pages(source: Path, folder: Path) -> list[Path]:
+    """Write all pages of a source tree below `folder` (man1, man5, man7) and return their paths.
+    Raises ImportError: pypandoc is missing."""
     import pypandoc
 
-    sections = split_sections(manual)
-    pages = list(list_pages(sections))
+    pages = list(list_pages(source))
     written = []
     for page in pages:
         others = [one for one in pages if one is not page]
         roff = pypandoc.convert_text(
-            page_markdown(page, sections, others),
+            page_markdown(page, others),
             to="man",
             format="markdown-smart-tex_math_dollars-citations",
             extra_args=["--standalone", "--syntax-highlighting=none"],
@@ -98,7 +123,7 @@ _PANDOC_TABLE_COLUMNS = 70
 """pandoc makes each table this wide (src/Text/Pandoc/Writers/Man.hs)."""
 
 
-def page_markdown(page: ManPage, sections: Mapping[str, str], others: Sequence[ManPage]) -> str:
+def page_markdown(page: ManPage, others: Sequence[ManPage]) -> str:
     """The Markdown of a page, for pandoc."""
     now = int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
     day = time.strftime("%Y-%m-%d", time.gmtime(now))
@@ -110,8 +135,8 @@ def page_markdown(page: ManPage, sections: Mapping[str, str], others: Sequence[M
     ]
     for group in page.groups:
         lines += _commands(group)
-    for heading in page.manual:
-        lines.append(f"# {heading.upper()}\n\n{_fit_tables(sections[heading])}\n")
+    for heading, text in page.sections.items():
+        lines.append(f"# {heading.upper()}\n\n{_fit_tables(_without_links(text))}\n")
     if page.section in (1, 5):
         lines.append(_FILES)
     named = ", ".join(f"**{one.name}**({one.section})" for one in others)
@@ -149,6 +174,18 @@ def split_sections(manual: str) -> dict[str, str]:
             open_headings.append((level, match[2]))
             found[match[2]] = []
     return {heading: "\n".join(lines).strip() for heading, lines in found.items()}
+
+
+def split_chapters(document: str) -> dict[str, str]:
+    """The sections of level 2 of a document, by heading."""
+    (title, *_) = sections = split_sections(document)
+    headings = [line[3:] for line in sections[title].splitlines() if line.startswith("## ")]
+    return {heading: sections[heading] for heading in headings}
+
+
+def _without_links(markdown: str) -> str:
+    """The text of each link to another document: a page has no folder beside it."""
+    return re.sub(r"\[([^]\n]+)\]\((?!https?:)[^)\s]+\)", r"\1", markdown)
 
 
 def _fit_tables(markdown: str) -> str:
@@ -248,7 +285,7 @@ COMPLETIONS = {
 def write_share_files(source: Path, prefix: Path) -> None:
     """Write the manual pages and completion scripts of a source tree below `prefix`. Raises
     ImportError: shtab or pypandoc is missing."""
-    write_pages((source / "MANUAL.md").read_text(encoding="utf-8"), prefix / "share/man")
+    write_pages(source, prefix / "share/man")
     for shell, name in COMPLETIONS.items():
         path = prefix / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -49,11 +49,11 @@ class BullmqSettings(NamedTuple):
     """Minutes for which the numbers of completed and failed jobs are kept for each queue (BullMQ:
     metrics.maxDataPoints); 0: no such numbers are written."""
     limiter: Mapping[str, JobLimit] = {}
-    """By queue: how many jobs may start. A limit that is set for the whole queue (its rate) takes
-    precedence."""
+    """By queue, as `{mails: {max: 10, duration: 1}}`: how many jobs may start, in how many seconds.
+    A limit that is set for the whole queue (its rate) takes precedence."""
     destination: str = ""
-    """The field of the JSON data of jobs, of any queue, with the URL of their destination; "":
-    `DESTINATION_FIELDS` alone."""
+    """The field of the JSON data of jobs, of any queue, with the URL of their destination; ""
+    for that of federation deliveries alone."""
 
 
 _DEFAULTS = BullmqSettings()

@@ -47,9 +47,11 @@ def parse_settings(section: Any, at: ConfigLocation) -> EximPlaceSettings:
     Raises:
         ConfigError: a value is invalid.
     """
-    checks = {"config": validators.check_path}
-    values = validators.check_mapping(section, at, checks)
+    values = validators.check_mapping(section, at, _SETTINGS)
     return EximPlaceSettings(values.get("config") or "", LastListing())
+
+
+_SETTINGS = {"config": validators.check_path}
 
 
 def find_exim(setup: Setup) -> Exim:

@@ -39,8 +39,9 @@ class KannaderSettings(NamedTuple):
     """The server that receives all mail; "" if not set."""
     port: int = 25
     tls: str = ""
-    """One of `TLS`; "" means none for this host itself, and required for any other."""
+    """"" means none for this host itself, and required for any other."""
     user: str = ""
+    """Name for the login at the server; "" for no login."""
     password_file: str = ""
     """A file that contains only the password; it must not be readable by others."""
     ca_file: str = ""
@@ -54,7 +55,7 @@ class KannaderSettings(NamedTuple):
     max_time: float = 1800.0
     """Seconds for one attempt in all."""
     profile: str = DEFAULT_PROFILE
-    """One of `PROFILES`."""
+    """What happens to a mail that fails; upstream: it is dropped."""
     first_wait: float = 900.0
     """Seconds from the first failure to the next attempt; each further wait is twice as long."""
     longest_wait: float = 14400.0

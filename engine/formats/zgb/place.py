@@ -123,24 +123,27 @@ DEFAULT_LETTERS: Mapping[str, LetterTemplate] = {
 
 
 class ZgbSettings(NamedTuple):
-    """The values that the database itself leaves open; most fields are keys of the
-    configuration."""
+    """The values that the database leaves open; most fields are keys of the configuration."""
 
     zone: str = "UTC"
+    """Time zone of times that are stored as text."""
     lease: int = LEASE_SECONDS
-    """Seconds."""
+    """How long a claim lasts; it is extended while a mail is being sent."""
     auto_retry: bool = True
     redirect_to: str = "schumbi.de"
+    """Where the test mode sends users' mails: a domain, or a whole address."""
     period_zone: str = "Europe/Berlin"
+    """Time zone of the first and last day of the registration period."""
     registrations: str = "registrations"
+    """The table whose column `number` shows jobs without a registration."""
     hourly_limit: int = 0
-    """Most delivery attempts within any 60 minutes, by our own log; 0: only the token bucket
-    limits, which allows the rate and the burst together."""
+    """Most attempts within any 60 minutes, by our own log; 0: the token bucket alone limits."""
     log: str = ""
     """Path of the log; "" for the format's default."""
     sender: str = ""
     """The sender address; "" for the default of all mail."""
     from_name: str = ""
+    """Name of the sender."""
     letters: Mapping[str, LetterTemplate] = DEFAULT_LETTERS
 
     @property

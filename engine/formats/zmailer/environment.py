@@ -36,7 +36,7 @@ class ZmailerSettings(NamedTuple):
     """Settings of a spool; each field is a key of `stores.zmailer`."""
 
     environment: str = ""
-    """The zmailer.conf; "": $ZCONFIG, else `DEFAULT_ENVIRONMENT`."""
+    """The zmailer.conf; "": $ZCONFIG, else /etc/zmailer.conf."""
     scheduler_conf: str = ""
     """The scheduler.conf; "": the one in MAILSHARE."""
     log: str = ""
@@ -47,8 +47,10 @@ class ZmailerSettings(NamedTuple):
 
 def parse_settings(value: object, at: ConfigLocation) -> ZmailerSettings:
     """Parse the section of the configuration. Raises ConfigError: a value is invalid."""
-    checks = dict.fromkeys(ZmailerSettings._fields, validators.check_path)
-    return ZmailerSettings(**validators.check_mapping(value, at, checks))
+    return ZmailerSettings(**validators.check_mapping(value, at, _SETTINGS))
+
+
+_SETTINGS = dict.fromkeys(ZmailerSettings._fields, validators.check_path)
 
 
 class SchedulerFiles(NamedTuple):

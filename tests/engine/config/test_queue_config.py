@@ -549,8 +549,9 @@ def test_a_retry_value_of_the_real_program_chooses_its_profile(
 
 
 def test_the_manual_names_the_values_that_choose_the_profile() -> None:
-    """The README names each retry value of the real program."""
-    text = (Path(__file__).parents[3] / "MANUAL.md").read_text()
+    """The page of the format names each retry value of the real program where it explains them."""
+    page = Path(__file__).parents[3] / "engine/formats/nftban/MANUAL.md"
+    text = page.read_text().partition("## Retries\n")[2].partition("## ")[0]
     names = [row.name for row in queue_config._TABLE if row.field in queue_config._RETRY_VALUES]
     assert len(names) == 3
     assert [name for name in names if name not in text] == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -32,7 +31,7 @@ from tests.nftban_queues import (
     write_config,
 )
 from tui import cli
-from tui.cli.command_help import COMMAND_HELP, EXIT_CODES
+from tui.cli.command_help import COMMAND_HELP
 from tui.cli.commands import COMMAND_WORDS, parse_table
 
 __all__ = ["Run", "root", "spooldeck"]
@@ -97,17 +96,6 @@ def test_a_wrong_row_of_the_command_table_is_named(row: str, expected: str) -> N
 
     text = f"row {row.strip()!r} of the command table: expected {expected}"
     assert str(refused.value) == text
-
-
-MANUAL = Path(__file__).resolve().parents[3] / "MANUAL.md"
-
-
-def test_the_manual_has_the_table_of_exit_codes() -> None:
-    """The codes and their meanings in the manual are those of the code, as each help names them."""
-    text = MANUAL.read_text().partition("### Exit codes")[2].partition("\n### ")[0]
-    rows = re.findall(r"^\| (\d+) \| (.*) \|$", text, re.MULTILINE)
-
-    assert {int(code): meaning for code, meaning in rows} == dict(EXIT_CODES)
 
 
 def test_every_command_has_an_example_that_it_accepts() -> None:

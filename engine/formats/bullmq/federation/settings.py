@@ -61,10 +61,10 @@ def parse_federation(section: tuple[object, ConfigLocation] | None) -> Federatio
     Raises:
         ConfigError: a key is unknown or a value is invalid.
     """
-    return FederationConfig(**validators.check_mapping(*section, _FEDERATION) if section else {})
+    return FederationConfig(**validators.check_mapping(*section, _SETTINGS) if section else {})
 
 
-_FEDERATION: Mapping[str, validators.Check] = {
+_SETTINGS: Mapping[str, validators.Check] = {
     "origin": _origin,
     "keys": validators.check_path,
     "profile": validators.choice_check("default", "sipher"),
