@@ -25,7 +25,7 @@ from tests.redis_server import TestServer
 from tests.zmailer_spool import Spool, recipient
 
 NOT_RUN = {
-    r"spooldeck( \S*[/:]\S*)+": "opens the console, which needs a terminal",
+    r"spooldeck( PLACE|( \S*[/:]\S*)*( --read-only)?)": "opens the console, which needs a terminal",
     r"spooldeck demo.*": "opens the console on places with traffic; tests/engine/demo runs it",
     r"spooldeck (queue|bullmq) work .*": "runs until it is stopped",
     r"spooldeck zmailer scheduler": "runs until it is stopped",
