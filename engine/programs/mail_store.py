@@ -13,7 +13,13 @@ from itertools import chain, islice
 from engine.model import ChangeSource, Missing, Move, Outcome, Part, Problem, State, Task
 from engine.override import override
 from engine.programs.mail_accounts import LOOKS_PER_POLL, RETRY_SECONDS
-from engine.programs.mail_server import UNSURE, ActResult, MailServer, MailSummary
+from engine.programs.mail_server import (
+    UNSURE,
+    ActResult,
+    MailServer,
+    MailSummary,
+    describe_later,
+)
 from engine.store import (
     Gone,
     Outlook,
@@ -44,6 +50,9 @@ NOT_NAMED = "the program did not name it; does it get standard input? (see docto
 """Why an act that ended well has not changed a message."""
 ACCOUNT_READ = "/account"
 """Ends a name of `scan`: the account of this message is known now, nothing else has changed."""
+GOES_ON = (State.PENDING, State.DEAD, State.DONE)
+"""States in which the server goes on with a message by itself, so that one that has left may have
+been in them."""
 LISTINGS_TO_MISS = 2
 """Listings in a row without a message after which it is gone: one may miss what is moving."""
 
@@ -445,8 +454,11 @@ class MailStore(Store):
         self._changed -= acted
         self._acted |= acted
         open_ids = [task.id for task in tasks if task.id not in {*result.done, *result.refused}]
-        later: dict[str, Task | Problem] | None = {}
-        if open_ids:  # also after a complete run: a prefix may pass on no standard input
+        is_exact = self.edges[tasks[0].state, None if new is None else new.state].exact
+        later: dict[str, Task | Problem] | None = {} if is_exact else None
+        # Also after a complete run: a prefix may pass on no standard input. No look shows whether a
+        # request has arrived.
+        if open_ids and is_exact:
             try:
                 answers = self._current(open_ids)
                 later = {one.id if isinstance(one, Task) else one.where: one for one in answers}
@@ -512,10 +524,14 @@ def _outcome_later(move: Move, old: Task, now: Task | Problem | None, why: str) 
         return Outcome(move, error=Unavailable(f"unknown: {why}; {now.what}"))
     if now is None:
         if new is None:
-            return Outcome(move)
+            return Outcome(move, note=describe_later(why, "not there any more"))
+        if new.state in GOES_ON:
+            text = describe_later(why, "not there any more")
+            return Outcome(move, error=Unavailable(f"unknown: {text}"))
         return Outcome(move, error=Gone("not there any more"))
-    if new is not None and now.state is new.state and now.state is not old.state:
-        return Outcome(move, rev=now.rev, note=f"done, as another look shows: {why}")
     if _is_still(old, now):
-        return Outcome(move, error=Unavailable(f"unchanged: {why}"))
+        return Outcome(move, error=Unavailable(describe_later(why, "unchanged")))
+    is_taken = new is not None and new.state is State.PENDING and now.state is State.ACTIVE
+    if new is not None and old.state is not now.state and (now.state is new.state or is_taken):
+        return Outcome(move, rev=now.rev, note=describe_later(why, "done"))
     return Outcome(move, error=Gone("changed meanwhile"))

@@ -24,7 +24,7 @@ from engine.programs.mail_store import (
 from engine.store import Control, Gone, Unavailable, Unsupported
 
 P, H, T = State.PENDING, State.HELD, State.TRASH
-QUEUES = {"queue": P, "hold": H, "trash": T}
+QUEUES = {"queue": P, "hold": H, "trash": T, "active": State.ACTIVE}
 
 
 class FakeServer(MailServer):
@@ -585,9 +585,43 @@ def test_after_an_unknown_end_all_are_looked_at_again(reached: bool) -> None:
     outcomes = list(store.swap_all(moves))
     assert [type(outcome.error) for outcome in outcomes] == [type(None), Unavailable, Gone]
     assert outcomes[0].rev == "1.hold.a"
-    assert outcomes[0].note == "done, as another look shows: connection lost"
-    assert str(outcomes[1].error) == "unchanged: connection lost"
+    assert outcomes[0].note == "connection lost; looked again: done"
+    assert str(outcomes[1].error) == "connection lost; looked again: unchanged"
     assert sum(call.startswith("act") for call in server.calls) == 1
+
+
+def test_a_message_that_the_server_may_have_gone_on_with_is_unknown() -> None:
+    """After a release whose answer is lost, one that is missing may have been delivered: it is not
+    said to be changed by others. One that is delivered now was released."""
+    server = FakeServer(2)
+    for mail in server.mails.values():
+        mail[0] = "hold"
+    store = opened(server)
+    moves = [Move(task, verbs.release(task, 0.0)) for task in tasks(store)]
+
+    def lose(done: Mapping[str, str]) -> ActResult:
+        del server.mails["M0000"]
+        server.mails["M0001"][0] = "active"
+        return ActResult(why="connection lost")
+
+    server.end = lose
+    lost, taken = store.swap_all(moves)
+    assert isinstance(lost.error, Unavailable)
+    text = "connection lost; looked again: not there any more"
+    assert str(lost.error) == f"unknown: {text}"
+    assert (taken.error, taken.note) == (None, "connection lost; looked again: done")
+
+
+def test_no_look_shows_whether_a_request_has_arrived() -> None:
+    """Its outcome is unknown if its answer is lost, though the message is as it was."""
+    server = FakeServer(1)
+    server.edges = {(P, P): Edge(frozenset({"due"}), exact=False)}
+    store = opened(server)
+    (task,) = tasks(store)
+    server.end = lambda done: ActResult(why="connection lost")
+    (outcome,) = store.swap_all([Move(task, task._replace(due=0.0))])
+    assert isinstance(outcome.error, Unavailable)
+    assert str(outcome.error) == "unknown: connection lost"
 
 
 def test_if_nothing_can_be_looked_at_the_outcome_is_unknown() -> None:
@@ -634,6 +668,7 @@ def test_a_deletion_whose_end_is_unknown_is_done_if_the_message_is_gone() -> Non
     server.end = lose
     outcomes = list(store.swap_all(moves))
     assert [type(outcome.error) for outcome in outcomes] == [type(None), Unavailable]
+    assert outcomes[0].note == "killed; looked again: not there any more"
 
 
 def test_names_of_states_and_samples_are_counted_from_one_listing() -> None:
