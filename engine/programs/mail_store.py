@@ -72,10 +72,10 @@ class MailStore(Store):
         steady: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
         *,
-        listed: Callable[[float], None] = lambda now: None,
+        listed: Callable[[float, int], None] = lambda now, moved: None,
     ) -> None:
         """`clock` has epoch seconds UTC, `steady` monotonic ones; `listed` gets the time of each
-        listing, also of one that has shown no change."""
+        listing, also of one that has shown no change, and how many messages moved during it."""
         self._listed = listed
         self._server, self._clock, self._steady, self._pause = server, clock, steady, pause
         self.states, self.words = server.states, server.words
@@ -92,6 +92,8 @@ class MailStore(Store):
         """By the last part of their names, as they are looked up."""
         self._absent: dict[str, int] = {}
         """Messages that were listed, with the number of listings in a row without them."""
+        self._moved: set[str] = set()
+        """Messages that the last listing had twice, or missed though they are there."""
         self._changed: set[str] = set()
         """Messages that are other ones in the last listing, and were not looked up since."""
         self._acted: set[str] = set()
@@ -101,6 +103,7 @@ class MailStore(Store):
         their records have."""
         self._reads_accounts, self._accounts_due = False, 0.0
         self._is_listing, self._listed_at, self._cost = False, -1.0, 0.0
+        self._last_listed = 0.0
         self._poll_at, self._fingerprint = -1.0, b""
         self._verified: dict[str, Task] = {}
         self._verified_at = 0.0
@@ -143,6 +146,7 @@ class MailStore(Store):
     def _listing(self, sample: int) -> Iterator[Task | Problem]:
         """Read a listing to its end, and keep its records; yield the tasks of its first lines."""
         began, records, before = self._steady(), dict[str, bytes](), self._records
+        moved = set[str]()
         problems = list[Problem]()
         self._is_listing = True
         self._looked_at.clear()
@@ -156,6 +160,8 @@ class MailStore(Store):
                     yield self._server.task_of(ident, record)
                 if before and (known := before.get(ident, b"")).startswith(record):
                     record = known  # not in memory twice; `complete` sees to what follows
+                if ident in records:
+                    moved.add(ident)
                 records[ident] = record  # of two lines, the later one
             problems += self._server.complete(records)
         finally:
@@ -168,10 +174,10 @@ class MailStore(Store):
             )
             self._copy_facts()
         self._compare(records)
-        self._records = records
+        self._records, self._moved = records, moved
         if self._server.accounts is not None:
             self._server.accounts.note_listing(records)
-        self._listed(self._clock())
+        self._note_listed()
         self._acted.clear()
         self._problems = {one.where.rpartition("/")[2]: one for one in problems}
 
@@ -212,8 +218,13 @@ class MailStore(Store):
         self._poll_at = ended + max(self._server.poll_seconds, rest)
         if has_changed:
             return None
-        self._listed(self._clock())
+        self._moved.clear()
+        self._note_listed()
         return ()
+
+    def _note_listed(self) -> None:
+        self._last_listed = self._clock()
+        self._listed(self._last_listed, len(self._moved))
 
     @override
     def read_accounts_first(self) -> None:
@@ -309,6 +320,9 @@ class MailStore(Store):
                 continue
             ids.discard(ident := answer.id if isinstance(answer, Task) else answer.where)
             self._looked_at.add(ident)
+            if ident in self._absent and ident not in self._moved:
+                self._moved.add(ident)
+                self._listed(self._last_listed, len(self._moved))
             if isinstance(answer, Task) and answer.rev.endswith(UNSURE):
                 unsure[answer.id] = answer
             else:

@@ -32,10 +32,12 @@ class LastCounts(Generic[Counts]):
         self.counts: Counts | None = None
         self.at: float | None = None
         """Epoch seconds UTC of that listing, or of a later one that was the same."""
+        self.moved = 0
+        """Messages that it had twice, or missed though they are there: they moved meanwhile."""
 
-    def note(self, now: float) -> None:
-        """Note the time of a listing."""
-        self.at = now
+    def note(self, now: float, moved: int) -> None:
+        """Note the time of a listing, and how many messages moved during it."""
+        self.at, self.moved = now, moved
 
 
 class ReachedServer(Protocol):

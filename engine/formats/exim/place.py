@@ -157,6 +157,7 @@ def complete_place(setup: Setup, place: Place) -> Place:
         queue_figures=watch.figures,
         server=SERVER,
         listed_at=lambda: setup.settings.listing.at,
+        moved_in_listing=lambda: setup.settings.listing.moved,
         claim_obstacle=lambda kind: "",
         server_logs=local_paths(log),
         log_copy=CopiedLog(copy.path, copy.fetch) if setup.address.is_url else None,

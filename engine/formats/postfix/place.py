@@ -94,6 +94,7 @@ def complete_place(setup: Setup, place: Place) -> Place:
         queue_figures=watch.figures,
         server=facts.SERVER,
         listed_at=lambda: setup.settings.at,
+        moved_in_listing=lambda: setup.settings.moved,
         unread_accounts=accounts.describe,
         claim_obstacle=lambda kind: "",
         server_logs=local_paths(log),

@@ -214,6 +214,36 @@ def test_one_listing_alone_proves_no_absence() -> None:
     assert server.calls == []
 
 
+def test_messages_that_moved_during_a_listing_are_counted() -> None:
+    """Those that it had twice, and those that it missed though another look finds them; each once,
+    and none after a listing that has shown no change."""
+
+    class Twice(FakeServer):
+        @override
+        def list_mails(self) -> Iterator[ListedMail | Problem]:
+            yield ListedMail("M0000", b"hold 1 a")
+            yield from super().list_mails()
+
+    server, clock, counts = Twice(4), Clock(), list[int]()
+    store = MailStore(
+        server, steady=clock, pause=clock.wait, listed=lambda now, moved: counts.append(moved)
+    )
+    assert len(tasks(store)) == 4
+    server.hidden = {"M0001"}
+    wait, revisions = store.changes.wait, store.changes.revisions
+    assert wait is not None and revisions is not None
+    list(revisions())
+    assert counts == [1, 1]
+    for _ in range(2):
+        scanned(store, "M0001", "M0002")
+    assert counts == [1, 1, 2]
+    for expected in (None, ()):
+        wait(0.0)
+        clock.wait(100.0)
+        assert wait(0.0) == expected
+    assert counts == [1, 1, 2, 0]
+
+
 def test_a_message_that_a_look_misses_is_looked_for_in_a_listing() -> None:
     """One look may miss what moves; a listing, if one is due, decides."""
     server, clock = FakeServer(2), Clock()
