@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
+from itertools import islice
 from tempfile import TemporaryFile
 from typing import NamedTuple
 
@@ -424,6 +425,22 @@ class MailFacts:
             )
         self._rotated.close_removed()
         return frozenset(named)
+
+    def read_waiting(self, most: int) -> dict[str, str]:
+        """Read the new lines; return the ids that they name, at most so many, each with the last
+        reason why it waits, "" without one; not those that wait no longer, or are of another
+        server. Of all these, nothing is kept."""
+        self.read_on()
+        lines = {**self._accounts, **self._reasons}
+        named = ((id, self._event(line)) for id, line in islice(lines.items(), most))
+        waiting = {
+            id: clean_error(event.text) if event.what in WAITS else ""
+            for id, event in named
+            if event is not None
+        }
+        self._reasons.clear()
+        self._accounts.clear()
+        return waiting
 
     def reason(self, id: str) -> LastReason | None:
         """The last reason why a message waits; None if the log has none."""

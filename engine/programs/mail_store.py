@@ -12,7 +12,8 @@ from itertools import chain, islice
 
 from engine.model import ChangeSource, Missing, Move, Outcome, Part, Problem, State, Task
 from engine.override import override
-from engine.programs.mail_accounts import LOOKS_PER_POLL, RETRY_SECONDS
+from engine.programs.mail_accounts import IDS_PER_LOOK, LOOKS_PER_POLL, RETRY_SECONDS
+from engine.programs.mail_log import MailFacts, MailLog
 from engine.programs.mail_server import (
     UNSURE,
     ActResult,
@@ -53,6 +54,12 @@ ACCOUNT_READ = "/account"
 GOES_ON = (State.PENDING, State.DEAD, State.DONE)
 """States in which the server goes on with a message by itself, so that one that has left may have
 been in them."""
+LOGGED = "/logged"
+"""Ends a name of `scan`: a new line of the log names this message."""
+LOG_SECONDS = 1.0
+"""Least time between reads of the log."""
+LOOK_SECONDS, LOOK_SECONDS_PER_ID = 0.02, 0.0001
+"""About how long a look at messages keeps the server busy, and each of them."""
 LISTINGS_TO_MISS = 2
 """Listings in a row without a message after which it is gone: one may miss what is moving."""
 
@@ -73,9 +80,16 @@ class MailStore(Store):
         pause: Callable[[float], None] = time.sleep,
         *,
         listed: Callable[[float, int], None] = lambda now, moved: None,
+        log: MailLog | None = None,
+        logged: dict[str, str] | None = None,
     ) -> None:
         """`clock` has epoch seconds UTC, `steady` monotonic ones; `listed` gets the time of each
-        listing, also of one that has shown no change, and how many messages moved during it."""
+        listing, also of one that has shown no change, and how many messages moved during it.
+        Between listings, the messages that new lines of `log` name are looked at, if it is a file
+        of this host; `logged` has their reasons by id, and is one for all stores of a place."""
+        self._log = None if log is None or log.prefix.words else MailFacts(_file_only(log), most=1)
+        self._logged = {} if logged is None else logged
+        self._log_due = float("-inf")
         self._listed = listed
         self._server, self._clock, self._steady, self._pause = server, clock, steady, pause
         self.states, self.words = server.states, server.words
@@ -112,6 +126,8 @@ class MailStore(Store):
     @override
     def close(self) -> None:
         self._server.close()
+        if self._log is not None:
+            self._log.close()
 
     # ---- listings
 
@@ -210,6 +226,8 @@ class MailStore(Store):
         if now < self._poll_at:
             if now >= self._accounts_due and (names := self._read_accounts()):
                 return names
+            if self._log is not None and now >= self._log_due and (names := self._read_log(now)):
+                return names
             self._pause(min(seconds, self._poll_at - now))
             return ()
         before, self._fingerprint = self._fingerprint, self._server.fingerprint()
@@ -221,6 +239,16 @@ class MailStore(Store):
         self._moved.clear()
         self._note_listed()
         return ()
+
+    def _read_log(self, now: float) -> Collection[str]:
+        """Names of what new lines of the log name. The look at them delays the next listing."""
+        assert self._log is not None
+        waiting = self._log.read_waiting(IDS_PER_LOOK)
+        self._log_due = now + (self._server.poll_seconds if waiting else LOG_SECONDS)
+        if waiting:
+            self._logged.update(waiting)
+            self._poll_at += COST_FACTOR * (LOOK_SECONDS + len(waiting) * LOOK_SECONDS_PER_ID)
+        return [f"{ident}{LOGGED}" for ident in waiting]
 
     def _note_listed(self) -> None:
         self._last_listed = self._clock()
@@ -289,9 +317,11 @@ class MailStore(Store):
     def _look_up(self, names: Collection[str]) -> Iterator[Task | Missing | Problem]:
         """Look at single messages: those that the last listing has found changed are in its
         records; then by `MailServer.show`; what is left by a listing, if one is due."""
-        ids = set[str]()
+        ids, logged = set[str](), set[str]()
         for name in names:
-            if name.endswith(ACCOUNT_READ):
+            if name.endswith(LOGGED):
+                logged.add(name.removesuffix(LOGGED))
+            elif name.endswith(ACCOUNT_READ):
                 name = name.removesuffix(ACCOUNT_READ)
                 if name in self._records and name not in self._looked_at:
                     yield self._server.task_of(name, self._records[name])
@@ -304,6 +334,7 @@ class MailStore(Store):
                 yield self._server.task_of(name, self._records[name])
             else:
                 ids.add(name)
+        yield from self._look_at_logged(sorted(logged - ids))
         if not ids:
             return
         has_listed = self._listed_at < 0 and not self._is_listing
@@ -328,6 +359,23 @@ class MailStore(Store):
             else:
                 yield answer
         yield from self._decide(ids | unsure.keys(), unsure, missing, has_listed=has_listed)
+
+    def _look_at_logged(self, ids: Sequence[str]) -> Iterator[Task]:
+        """Look at messages that lines of the log name. No listing is run for them: what a look does
+        not show is in the next one."""
+        reasons = {ident: self._logged.pop(ident, "") for ident in ids}
+        known = [ident for ident in ids if self._server.is_id(ident)]
+        if not known or self._listed_at < 0:
+            return
+        for answer in self._server.show(known, self._records):
+            if not isinstance(answer, Task):
+                continue
+            if answer.rev.endswith(UNSURE):
+                if not reasons[answer.id] and answer.state is State.PENDING:
+                    continue  # why it waits is not known
+                answer = answer._replace(error=reasons[answer.id])
+            self._looked_at.add(answer.id)
+            yield answer
 
     def _decide(
         self, ids: set[str], unsure: Mapping[str, Task], missing: set[str], *, has_listed: bool
@@ -522,6 +570,11 @@ class MailStore(Store):
             raise Unsupported(f"no control {name!r} here")
         if why := self.controls[name].for_target(target).refusal:
             raise Unsupported(why)
+
+
+def _file_only(log: MailLog) -> MailLog:
+    """A log without the journal: to read that takes a program each time."""
+    return log._replace(journal=())
 
 
 def _is_still(old: Task, now: Task | Problem | None) -> bool:

@@ -32,6 +32,8 @@ class LastCounts(Generic[Counts]):
         self.counts: Counts | None = None
         self.at: float | None = None
         """Epoch seconds UTC of that listing, or of a later one that was the same."""
+        self.logged: dict[str, str] = {}
+        """Reasons of messages that the log has named since, by id; see `MailStore`."""
         self.moved = 0
         """Messages that it had twice, or missed though they are there: they moved meanwhile."""
 

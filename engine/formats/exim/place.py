@@ -143,7 +143,12 @@ def open_store(
         clock=clock,
         listed=lambda records: settings.listing.count(records, limits, hours, clock()),
     )
-    return MailStore(server, clock, steady, pause, listed=settings.listing.note)
+    listing = settings.listing
+    # A look is a call of Exim, which may write a line itself.
+    log = None if exim.has_argument_log else _log_of(exim)
+    return MailStore(
+        server, clock, steady, pause, listed=listing.note, log=log, logged=listing.logged
+    )
 
 
 def complete_place(setup: Setup, place: Place) -> Place:

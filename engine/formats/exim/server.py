@@ -312,6 +312,8 @@ class EximServer(MailServer):
     ) -> Iterator[Task | Missing | Problem]:
         """Look in the default queue, in the trash queue, and in the default queue again: a message
         may be moved from there to here in between."""
+        if self._facts is not None and not self._exim.prefix.words:
+            self._facts.read_on()
         waiting, found = list(ids), dict[str, bytes]()
         for is_trash in (False, True, False):
             if not waiting or (is_trash and self._exim.trash_refusal):

@@ -371,7 +371,9 @@ class PostfixServer(MailServer):
             )
         if not isinstance(base, Task) or not base.rev.startswith(f"{identity}."):
             base = None
-        is_sure = base is not None and (listed_at is None or listed_at.mtime == times.mtime)
+        is_filed = queue in ("deferred", "hold")
+        is_same = queue != "deferred" if listed_at is None else listed_at.mtime == times.mtime
+        is_sure = base is not None and is_same
         if base is None:
             sender = "".join(envelope.values(b"sender")[:1])
             base = Task(
@@ -387,7 +389,6 @@ class PostfixServer(MailServer):
                 recipients=addresses,
                 bytes=size_in(envelope.fields),
             )
-        is_filed = queue in ("deferred", "hold")
         detail = str(times.mtime) if is_filed else pid
         attributes = envelope.attributes
         extra = {name: attributes[name] for name in _SHOWN_ATTRIBUTES if attributes.get(name)}

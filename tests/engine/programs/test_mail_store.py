@@ -4,11 +4,13 @@ whose outcome is what was printed, and ends that print nothing."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
 from engine import verbs
+from engine.formats.postfix import log_lines
 from engine.live.folder_watch import FolderWatch
 from engine.model import Edge, Edges, Missing, Move, Part, Problem, State, Task
 from engine.override import override
@@ -17,10 +19,14 @@ from engine.programs.mail_server import UNSURE, ActResult, ListedMail, MailServe
 from engine.programs.mail_store import (
     ACCOUNT_READ,
     COST_FACTOR,
+    LOGGED,
+    LOOK_SECONDS,
+    LOOK_SECONDS_PER_ID,
     SAMPLE_TASKS,
     MailStore,
     identity,
 )
+from engine.programs.prefix import HERE, Prefix
 from engine.store import Control, Gone, Unavailable, Unsupported
 
 P, H, T = State.PENDING, State.HELD, State.TRASH
@@ -463,6 +469,92 @@ def test_accounts_that_cannot_be_read_disturb_nothing() -> None:
     server.why = ""
     tasks(store)
     assert len(names_until(store, clock, 120.0)) == 3
+
+
+def named_in(path: Path, idents: Iterable[str], text: str) -> None:
+    """Append a line of the log for each message."""
+    lines = (f"2026-11-27T23:36:00+00:00 mx1 {text.format(ident)}\n" for ident in idents)
+    with path.open("a") as file:
+        file.writelines(lines)
+
+
+DEFERRED = "postfix/smtp[7]: {}: to=<a@b>, relay=none, dsn=4.4.1, status=deferred (refused)"
+
+
+def following(server: FakeServer, clock: Clock, path: Path, prefix: Prefix = HERE) -> MailStore:
+    """A store that follows a log, from its end on."""
+    path.write_text("")
+    named_in(path, ["AAAAAA"], DEFERRED)
+    log = log_lines.mail_log(str(path), prefix=prefix)._replace(facts=log_lines.NEW_LINES)
+    store = MailStore(server, steady=clock, pause=clock.wait, log=log)
+    assert names_until(store, clock, 1.0) == []
+    assert len(tasks(store)) == len(server.mails)
+    server.calls.clear()
+    return store
+
+
+class HexServer(FakeServer):
+    """Its ids are such as Postfix has."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.mails = {f"{n:06X}": ["queue", "1", "a"] for n in range(number)}
+
+    @override
+    def is_id(self, text: str) -> bool:
+        return True
+
+
+def test_messages_that_the_log_names_are_looked_at_between_listings(tmp_path: Path) -> None:
+    """A new one, and one that was tried, with its reason; not one that has left, or of another
+    server; and no listing is run."""
+    server, clock, path = HexServer(4), Clock(), tmp_path / "mail.log"
+    server.unsure = {"000001"}
+    store = following(server, clock, path)
+    server.mails["00000A"] = ["hold", "1", "a"]
+    del server.mails["000002"]
+    named_in(path, ["00000A"], "postfix/smtpd[7]: {}: client=a[192.0.2.1]")
+    named_in(path, ["000001"], DEFERRED)
+    named_in(path, ["000002"], "postfix/qmgr[7]: {}: removed")
+    named_in(path, ["000003"], "other/qmgr[7]: {}: from=<a@b>, size=9, nrcpt=1 (queue active)")
+    named_in(
+        path, ["warning"], "postfix/smtpd[7]: {}: hostname a does not resolve to address 192.0.2.1"
+    )
+    names = names_until(store, clock, 2.0)
+    assert sorted(names) == [f"000001{LOGGED}", f"00000A{LOGGED}"]
+    shown = {task.id: (task.state, task.error) for task in tasks(store, *names)}
+    assert shown == {"000001": (P, "refused"), "00000A": (H, "")}
+    assert server.calls == ["show 2"]
+
+
+def test_one_look_at_logged_messages_in_the_time_of_a_poll(tmp_path: Path) -> None:
+    """It has so many messages; others wait for the next listing, which is later by twenty times
+    the cost of the look. Without new lines nothing is done, and nothing for a log elsewhere."""
+    server, clock, path = HexServer(2 * IDS_PER_LOOK), Clock(), tmp_path / "mail.log"
+    store = following(server, clock, path)
+    named_in(path, server.mails, DEFERRED)
+    assert len(names_until(store, clock, 2.0)) == IDS_PER_LOOK
+    named_in(path, server.mails, DEFERRED)
+    assert names_until(store, clock, 2.0) == []
+    assert server.calls == []
+    cost = LOOK_SECONDS + IDS_PER_LOOK * LOOK_SECONDS_PER_ID
+    names_until(store, clock, COST_FACTOR * cost - 0.25)
+    assert server.calls == []
+    names_until(store, clock, COST_FACTOR * cost + 0.5)  # with a second look
+    assert server.calls == ["list"]
+    far = following(server, clock, path, Prefix("far", ("env",)))
+    named_in(path, server.mails, DEFERRED)
+    assert names_until(far, clock, 3.0) == []
+
+
+def test_what_a_look_at_logged_messages_misses_keeps_its_row(tmp_path: Path) -> None:
+    """One that is missing, or waits for a reason that the log has not, is left to the listing."""
+    server, clock = HexServer(3), Clock()
+    server.unsure = {"000001"}
+    store = following(server, clock, tmp_path / "mail.log")
+    del server.mails["000000"]
+    assert scanned(store, f"000000{LOGGED}", f"000001{LOGGED}") == {}
+    assert server.calls == ["show 2"]
 
 
 def test_a_command_reads_accounts_before_its_scan() -> None:
