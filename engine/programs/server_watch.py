@@ -193,9 +193,9 @@ def read_log_end(log: MailLog, program: str, most: int = TAIL_BYTES) -> LogEnd:
     head = f" {program}[".encode()
     named = next((line for line in reversed(lines) if head in line.partition(b"]: ")[0]), None)
     is_there = bool(log.prefix.words) and lacks_zone(lines[-1] if lines else b"")
-    east = ask_zone(log.prefix, path) if is_there else None
-    if is_there and east is None:
+    zone = ask_zone(log.prefix, path) if is_there else None
+    if is_there and zone is None:
         return LogEnd()
-    times = (parse_log_line(line, "", None, None, east=east).when for line in lines)
-    last = None if named is None else parse_log_line(named, "", None, None, east=east).when
+    times = (parse_log_line(line, "", None, None, zone=zone).when for line in lines)
+    last = None if named is None else parse_log_line(named, "", None, None, zone=zone).when
     return LogEnd(last, next((when for when in times if when is not None), None))
