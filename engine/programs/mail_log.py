@@ -465,9 +465,11 @@ class MailFacts:
     def read_waiting(self, most: int) -> dict[str, str]:
         """Read the new lines; return the ids that they name, at most so many, each with the last
         reason why it waits, "" without one; not those that wait no longer, or are of another
-        server. Of all these, nothing is kept."""
+        server. One without a reason, which may be on its way, is returned by the next call, if it
+        waits still; a look at one that has left takes Postfix a second. Nothing else is kept."""
+        before = self._accounts.copy()
         self.read_on()
-        lines = {**self._accounts, **self._reasons}
+        lines = {id: line for id, line in self._accounts.items() if id in before} | self._reasons
         named = ((id, self._event(line)) for id, line in islice(lines.items(), most))
         waiting = {
             id: clean_error(event.text) if event.what in WAITS else ""
@@ -475,7 +477,8 @@ class MailFacts:
             if event is not None
         }
         self._reasons.clear()
-        self._accounts.clear()
+        handled = {*before, *lines}
+        self._accounts = {id: line for id, line in self._accounts.items() if id not in handled}
         return waiting
 
     def reason(self, id: str) -> LastReason | None:

@@ -506,8 +506,8 @@ class HexServer(FakeServer):
 
 
 def test_messages_that_the_log_names_are_looked_at_between_listings(tmp_path: Path) -> None:
-    """A new one, and one that was tried, with its reason; not one that has left, or of another
-    server; and no listing is run."""
+    """One that was tried, with its reason, and a new one, if it waits still a while later; not one
+    that has left, or of another server; and no listing is run for them."""
     server, clock, path = HexServer(4), Clock(), tmp_path / "mail.log"
     server.unsure = {"000001"}
     store = following(server, clock, path)
@@ -516,12 +516,17 @@ def test_messages_that_the_log_names_are_looked_at_between_listings(tmp_path: Pa
     named_in(path, ["00000A"], "postfix/smtpd[7]: {}: client=a[192.0.2.1]")
     named_in(path, ["000001"], DEFERRED)
     named_in(path, ["000002"], "postfix/qmgr[7]: {}: removed")
+    named_in(path, ["00000B"], "postfix/smtpd[7]: {}: client=a[192.0.2.1]")
     named_in(path, ["000003"], "other/qmgr[7]: {}: from=<a@b>, size=9, nrcpt=1 (queue active)")
     named_in(
         path, ["warning"], "postfix/smtpd[7]: {}: hostname a does not resolve to address 192.0.2.1"
     )
     names = names_until(store, clock, 2.0)
-    assert sorted(names) == [f"000001{LOGGED}", f"00000A{LOGGED}"]
+    assert names == [f"000001{LOGGED}"]
+    named_in(path, ["00000B"], "postfix/qmgr[7]: {}: removed")
+    names += names_until(store, clock, 5.0)
+    assert names == [f"000001{LOGGED}", f"00000A{LOGGED}"]
+    server.calls.clear()
     shown = {task.id: (task.state, task.error) for task in tasks(store, *names)}
     assert shown == {"000001": (P, "refused"), "00000A": (H, "")}
     assert server.calls == ["show 2"]
