@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeAlias
 from engine.logs.log_filter import INFO, level_rank
 from engine.logs.log_line import (
     LogLine,
+    Zone,
     has_no_year,
     is_repeated,
     parse_head,
@@ -154,7 +155,7 @@ class LogFile:
         self._whole = (0, 0)
         self._head = self._before = b""
         self._last_stat: tuple[int, int] | None = None
-        self.east: float | None = None
+        self.zone: Zone | None = None
         """The zone of its times without one, see `log_line.parse_head`."""
         self.modified = os.fstat(fd).st_mtime
         """When it was last written, epoch seconds UTC."""
@@ -282,7 +283,7 @@ class LogFile:
             data = self.read(begin, _PROBE_BYTES)
             at = data.find(b"\n") + 1
             text = data[at : at + _HEAD_BYTES].decode("ascii", "replace")
-            head = parse_head(text, None, latest, east=self.east)
+            head = parse_head(text, None, latest, zone=self.zone)
             if at and head is not None:
                 latest = head[0]
                 marks.append((begin + at, latest))
@@ -387,7 +388,7 @@ class LogFile:
             # A writer that kept its offset while the log was truncated leaves a hole of NUL bytes.
             text = self._behind_nuls(begin, end)
             raw = self.read(text, min(self.cell_size, end - text))
-        line = parse_log_line(raw, self.path, before, self.latest_time(begin), east=self.east)
+        line = parse_log_line(raw, self.path, before, self.latest_time(begin), zone=self.zone)
         when = NO_TIME if line.when is None else line.when
         return FileEntry(
             (when, self.number, begin),

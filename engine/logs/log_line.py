@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import time
 from calendar import isleap, timegm
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
@@ -59,12 +59,12 @@ def parse_log_line(
     before: float | None = None,
     latest: float | None = None,
     *,
-    east: float | None = None,
+    zone: Zone | None = None,
 ) -> LogLine:
     """Parse a line: in the contract's format, in JSON, after a time as YYYYMMDDhhmmss (the log of
     scheduler(8zm)), with a head that `parse_head` knows, or any other text.
 
-    `before` is the time of the line before, see `parse_local_time`; `latest`, `east` see
+    `before` is the time of the line before, see `parse_local_time`; `latest`, `zone` see
     `parse_head`."""
     text = raw.decode("utf-8", "replace").rstrip("\r\n")
     line = None
@@ -76,7 +76,7 @@ def parse_log_line(
         pairs = [digits[at : at + 2] for at in range(4, 14, 2)]
         when = parse_local_time("{}-{}-{} {}:{}:{}".format(digits[:4], *pairs), before)
         line = None if when is None else LogLine(when, "", text[15:], source)
-    elif (head := parse_head(text, before, latest, east=east)) is not None:
+    elif (head := parse_head(text, before, latest, zone=zone)) is not None:
         line = LogLine(head[0], "", head[1], source)
     return line or LogLine(None, "", text, source)
 
@@ -102,10 +102,30 @@ def parse_local_time(stamp: str, before: float | None = None) -> float | None:
         return None
     if int(second) > 60:
         return None
-    for minute in minutes:
-        if before is None or minute + int(second) >= before - _BACK_SECONDS:
-            break
-    return minute + int(second)
+    return _first_after(before, [minute + int(second) for minute in minutes])
+
+
+def _first_after(before: float | None, times: Sequence[float]) -> float:
+    """The first time that is not before that of the line before; the last one if all are."""
+    after = (when for when in times if before is None or when >= before - _BACK_SECONDS)
+    return next(after, times[-1])
+
+
+class Zone(NamedTuple):
+    """The clocks of another host."""
+
+    changes: tuple[tuple[float, float], ...]
+    """From when on (epoch seconds UTC) they are so many seconds ahead of UTC, in order."""
+
+    def times(self, local: float) -> Sequence[float]:
+        """The epoch seconds UTC at which they show a time, in order: two if they were set back
+        over it. `local` is that time in epoch seconds, as if it was UTC."""
+        ends = (*(since for since, _ in self.changes[1:]), float("inf"))
+        spans = [
+            (since, end, local - by) for (since, by), end in zip(self.changes, ends, strict=True)
+        ]
+        times = [when for since, end, when in spans if since <= when < end]
+        return times or [when for _, end, when in spans if when < end][:1]  # they were set forward
 
 
 _DATED_HEAD = re.compile(
@@ -131,20 +151,20 @@ def parse_head(
     before: float | None = None,
     latest: float | None = None,
     *,
-    east: float | None = None,
+    zone: Zone | None = None,
 ) -> tuple[float, str] | None:
     """Split a line into the epoch seconds of its head and the rest; None without such a head.
 
     A head without a year is of the last year in which it is not after `latest`, when the file was
-    last written (epoch seconds UTC; None: now). A head without a zone is of one that is `east`
-    seconds ahead of UTC; None: of this host's. `before` see `parse_local_time`."""
+    last written (epoch seconds UTC; None: now). A head without a zone is of `zone`; None: of
+    this host's. `before` see `parse_local_time`."""
     when: float | None = None
     if (match := _HEAD_WITHOUT_YEAR.match(text)) is not None:
         end = time.time() if latest is None else latest
-        when = _latest_before(match, end + _AHEAD_SECONDS, before, east)
+        when = _latest_before(match, end + _AHEAD_SECONDS, before, zone)
     elif (match := _DATED_HEAD.match(text)) is not None:
-        stamp, zone = f"{match[1]} {match[2]}", match[4]
-        when = _zoned_time(stamp, zone) if zone else _time_there(stamp, before, east)
+        stamp, own = f"{match[1]} {match[2]}", match[4]
+        when = _zoned_time(stamp, own) if own else _time_there(stamp, before, zone)
         when = None if when is None else when + float(f"0.{(match[3] or '.0')[1:]}")
     elif (match := _EPOCH_HEAD.match(text)) is not None:
         when = float(match[1])
@@ -163,15 +183,15 @@ def lacks_zone(raw: bytes) -> bool:
     return dated[4] is None if dated is not None else has_no_year(raw[:_MAX_HEAD_BYTES])
 
 
-def _time_there(stamp: str, before: float | None, east: float | None) -> float | None:
-    if east is None:
+def _time_there(stamp: str, before: float | None, zone: Zone | None) -> float | None:
+    if zone is None:
         return parse_local_time(stamp, before)
     when = _zoned_time(stamp, "Z")
-    return None if when is None else when - east
+    return None if when is None else _first_after(before, zone.times(when))
 
 
 def _latest_before(
-    head: re.Match[str], end: float, before: float | None, east: float | None
+    head: re.Match[str], end: float, before: float | None, zone: Zone | None
 ) -> float | None:
     month, day = (_MONTHS.find(head[1]) + 3) // 3, int(head[2])
     try:
@@ -181,7 +201,7 @@ def _latest_before(
     for each in range(year, year - _LEAP_YEARS_APART - 1, -1):
         if (month, day) == (2, 29) and not isleap(each):
             continue
-        when = _time_there(f"{each:04}-{month:02}-{day:02} {head[3]}", before, east)
+        when = _time_there(f"{each:04}-{month:02}-{day:02} {head[3]}", before, zone)
         if when is None or when <= end:
             return when
     return None

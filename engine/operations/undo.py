@@ -257,6 +257,7 @@ def _examine_open_rows(
             findings.read("CREATE TABLE found(id TEXT PRIMARY KEY, result, words) WITHOUT ROWID")
             evidence = _Evidence(store, journal, operation)
         by_id, missing = _look_up(store, {row.id for row in batch})
+        evidence.find_renamed(batch)
         values = []
         for row in batch:
             its = _outcome(row, by_id.get(row.id, []), row.id in missing, evidence)
@@ -314,6 +315,8 @@ class _Evidence:
         self._store, self._intent = store, operation.intent
         self.verb = operation.intent.verb
         self._images = journal.images(operation.op)
+        self.renamed: Mapping[str, str] = {}
+        """The new ids of `find_renamed`."""
         undone = self._intent.undoes
         self._undone = journal.images(undone) if undone else {}
         self._others = TempTable()
@@ -348,6 +351,16 @@ class _Evidence:
             f"CASE what WHEN '{_DONE}' THEN excluded.op ELSE op END",
             values(),
         )
+
+    def find_renamed(self, batch: Iterable[Row]) -> None:
+        """Look for the new ids of those of these rows that may have one."""
+        ids = {row.id for row in batch if self.renames(row)}
+        self.renamed = self._store.find_new_ids(ids, 0.0) if ids else {}
+
+    def renames(self, row: Row) -> bool:
+        """True if the verb gives the task another id."""
+        its = plans.transition_of(self.verb, row) if self.verb in VERBS else None
+        return its is not None and its in self._store.edges and self._store.edges[its].renames
 
     def other(self, what: str, row: Row, rev: str = "") -> str:
         """The id of another operation of which one of the facts above is true; "" for none."""
@@ -398,6 +411,7 @@ def _compared_fields(task: Task) -> tuple[object, ...]:
 
 REASON_CONTINUED = "continued by another operation"
 REASON_MISSING = "gone: it is unknown whether this operation removed it"
+REASON_NO_NEW_ID = "unknown: not there any more, and no new id seen"
 REASON_UNKNOWN_VERB = "changed since the plan, by an unknown verb"
 
 
@@ -414,6 +428,8 @@ def _outcome(
         return RowOutcome(row, RowResult.GONE, REASON_UNKNOWN_VERB)
     its = plans.transition_of(evidence.verb, row)
     end = its[1] if its else None
+    if row.id in evidence.renamed and not evidence.another(row):
+        return RowOutcome(row, RowResult.DONE)
     moved = next((task for task in tasks if task.state is end), None)
     if moved is not None:
         if why := evidence.contradiction(row, moved):
@@ -422,6 +438,9 @@ def _outcome(
     if missing and its is not None and end is None:
         # A worker or another process may have removed it, too.
         return RowOutcome(row, RowResult.GONE, evidence.another(row) or REASON_MISSING)
+    if missing and evidence.renames(row):
+        why = evidence.another(row) or REASON_NO_NEW_ID
+        return RowOutcome(row, RowResult.FAILED, why)
     stayed = any(task.state is row.state for task in tasks)
     words = "put back in its state" if stayed else "now in neither its old nor its new state"
     return RowOutcome(row, RowResult.GONE, f"interrupted, and {words}")

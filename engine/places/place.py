@@ -209,6 +209,8 @@ class Place(NamedTuple):
     """Why no worker can be started; "" if one can, or that is unknown."""
     listed_at: Callable[[], float | None] = lambda: None
     """Returns when its tasks were last listed, epoch seconds UTC, if they are not watched."""
+    moved_in_listing: Callable[[], int] = lambda: 0
+    """Returns how many of its tasks moved while they were last listed."""
     unread_accounts: Callable[[], str] = lambda: ""
     """Returns, of how many of its mails the accounts are read, in words; "" if of all."""
     server: str = ""

@@ -6,9 +6,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
 
-from engine.programs.mail_log import MailLog
+from engine.logs.log_line import Zone, lacks_zone, parse_head
+from engine.programs.mail_log import MailLog, ask_zone
 from engine.programs.server_watch import SETTINGS_SECONDS, TAIL_BYTES, LogTail, read_tail
 from engine.store import Unavailable
 from engine.system import files
@@ -45,6 +47,8 @@ class LogCopy:
         self._source = ""
         """The path that was copied last: for a moment of a rotation it may not be there."""
         self._problem = ""
+        self._zone: Zone | None = None
+        self._zone_due = float("-inf")
 
     def fetch(self) -> str:
         """Append the new lines of the log by tail(1), unless that was done `FETCH_SECONDS` ago; ""
@@ -83,13 +87,14 @@ class LogCopy:
             tail = read_tail(log, most)
             if tail.problem or not tail.lines:  # none yet after a rotation
                 return tail.problem
-            data = _join(tail.lines)
+            data = self._join(log, tail)
             if end and (at := data.rfind(end)) >= 0:
                 files.write_all(fd, data[at + len(end) :])
                 return ""
         before = b""
         if end and not tail.is_cut:
-            before = _join(read_tail(log._replace(paths=(f"{tail.path}.1",), journal=())).lines)
+            former = read_tail(log._replace(paths=(f"{tail.path}.1",), journal=()))
+            before = self._join(log, former)
         if end and (at := before.rfind(end)) >= 0:
             data = before[at + len(end) :] + data
         else:
@@ -98,6 +103,24 @@ class LogCopy:
         self._source = tail.path
         return ""
 
+    def _join(self, log: MailLog, tail: LogTail) -> bytes:
+        """The lines, with times that name their zone: here they would be of another one."""
+        lines = tail.lines
+        if log.prefix.words and any(map(lacks_zone, lines)):
+            if self._steady() >= self._zone_due:
+                self._zone = ask_zone(log.prefix, tail.path) or self._zone
+                self._zone_due = self._steady() + SETTINGS_SECONDS
+            lines = [*_name_zone(lines, self._zone)] if self._zone is not None else lines
+        return b"".join(line + b"\n" for line in lines)
 
-def _join(lines: Iterable[bytes]) -> bytes:
-    return b"".join(line + b"\n" for line in lines)
+
+def _name_zone(lines: Iterable[bytes], zone: Zone) -> Iterator[bytes]:
+    before: float | None = None
+    for line in lines:
+        text = line.decode("utf-8", "surrogateescape")
+        head = parse_head(text, before, zone=zone) if lacks_zone(line) else None
+        if head is not None:
+            before = head[0]
+            stamp = datetime.fromtimestamp(before, UTC).isoformat()
+            text = f"{stamp} {head[1]}"
+        yield text.encode("utf-8", "surrogateescape")

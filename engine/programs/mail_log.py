@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
+from itertools import islice, pairwise
 from tempfile import TemporaryFile
 from typing import NamedTuple
 
 from engine.doctor.finding import Finding, hidden, ok
 from engine.logs.log_file import NO_TIME, FileCache, LogFile
-from engine.logs.log_line import lacks_zone, parse_log_line
+from engine.logs.log_line import Zone, lacks_zone, parse_log_line
 from engine.logs.rotated_log import NO_LOG_FILE, RotatedLog
 from engine.logs.unpacked_file import SUFFIXES
 from engine.programs.prefix import HERE, Prefix
@@ -142,9 +143,15 @@ JOURNAL = ("journalctl", "-a", "--no-pager", "-q", "-o", "short-unix", "SYSLOG_F
 """Prints the journal's lines of mail servers, with the time in epoch seconds."""
 
 
-def ask_zone(prefix: Prefix, path: str) -> float | None:
-    """Seconds by which the clocks of another host were ahead of UTC when a file there was last
-    written, by date(1); None: unknown, or without a prefix."""
+_DAY, _QUARTER = 86400, 900
+_ZONE_DAYS = 800
+"""Days back from now for which the zone of another host is asked for."""
+
+
+def ask_zone(prefix: Prefix, path: str) -> Zone | None:
+    """The zone of another host, by GNU's date(1): of each day, then of each quarter of an hour of
+    those in which the clocks were set. Another date shows the zone of the time when a file there
+    was last written. None: unknown, or without a prefix."""
     if not prefix.words:
         return None
     try:
@@ -153,7 +160,30 @@ def ask_zone(prefix: Prefix, path: str) -> float | None:
         return None
     # Ours, which chroot and nsenter pass on: no server there has it.
     unset = ("env", "-u", "TZ") if b"TZ=UTC" in variables else ()
-    return run_date(prefix, *unset, "date", "-r", path, "+%z")
+    today = int(time.time()) // _DAY * _DAY
+    days = range(today - _ZONE_DAYS * _DAY, today + 2 * _DAY, _DAY)
+    ahead = _ask_dates(prefix, unset, days)
+    set_on = [day for day, (one, after) in zip(days, pairwise(ahead), strict=False) if one != after]
+    quarters = [at for day in set_on for at in range(day, day + _DAY + 1, _QUARTER)]
+    finer = _ask_dates(prefix, unset, quarters) if quarters else ()
+    if not ahead or len(finer) != len(quarters):
+        by = run_date(prefix, *unset, "date", "-r", path, "+%z")
+        return None if by is None else Zone(((float("-inf"), by),))
+    pairs = pairwise(zip(quarters, finer, strict=True))
+    later = ((at, by) for (_, former), (at, by) in pairs if by != former)
+    return Zone(((float("-inf"), ahead[0]), *later))
+
+
+def _ask_dates(prefix: Prefix, before: Sequence[str], times: Sequence[int]) -> Sequence[float]:
+    """The seconds ahead of UTC there at these times; () if not all are known."""
+    stdin = "".join(f"@{at}\n" for at in times).encode()
+    try:
+        lines, _ = prefix.plain.run((*before, "date", "-f", "-", "+%z"), stdin)
+    except Unavailable:
+        return ()
+    found = [_parse_zone(line) for line in lines]
+    known = [one for one in found if one is not None]
+    return known if len(known) == len(times) else ()
 
 
 def run_date(prefix: Prefix, *argv: str) -> float | None:
@@ -162,18 +192,22 @@ def run_date(prefix: Prefix, *argv: str) -> float | None:
         lines, _ = prefix.plain.run(argv)
     except Unavailable:
         return None
-    match = re.fullmatch(rb"([+-])(\d\d)(\d\d)", lines[-1]) if lines else None
+    return _parse_zone(lines[-1]) if lines else None
+
+
+def _parse_zone(line: bytes) -> float | None:
+    match = re.fullmatch(rb"([+-])(\d\d)(\d\d)", line)
     if match is None:
         return None
     return int(match[1] + b"1") * (int(match[2]) * 3600.0 + int(match[3]) * 60.0)
 
 
 def parse_event(
-    log: MailLog, raw: bytes, latest: float | None = None, *, east: float | None = None
+    log: MailLog, raw: bytes, latest: float | None = None, *, zone: Zone | None = None
 ) -> MailEvent | None:
-    """The event of a line, with its time; `latest` and `east` as for
+    """The event of a line, with its time; `latest` and `zone` as for
     `engine.logs.log_line.parse_head`."""
-    line = parse_log_line(raw[:MAX_LINE_BYTES], "", None, latest, east=east)
+    line = parse_log_line(raw[:MAX_LINE_BYTES], "", None, latest, zone=zone)
     event = log.parse(line.text)
     return None if event is None else event._replace(when=line.when)
 
@@ -200,6 +234,7 @@ class OpenMailLog:
         """What could not be read, one line each."""
         self._log = log
         self._rotated: RotatedLog | None = None
+        self._zone: Zone | None = None
         try:
             self._open(since, progress)
         except BaseException:
@@ -326,8 +361,10 @@ class OpenMailLog:
     def _find_zone(self, file: LogFile, path: str) -> None:
         """Ask for the zone of a copied file, if its times do not name it."""
         if any(map(lacks_zone, file.read(0, _HEAD_BYTES).split(b"\n"))):
-            file.east = ask_zone(self._log.prefix, path)
-            if file.east is None:
+            if self._zone is None or len(self._zone.changes) == 1:  # or it is of the file alone
+                self._zone = ask_zone(self._log.prefix, path)
+            file.zone = self._zone
+            if file.zone is None:
                 self.problems.append(f"{path}: {NO_ZONE}")
 
     def close(self) -> None:
@@ -401,7 +438,7 @@ class MailFacts:
         self.problems: Sequence[str] = ()
         """Why there is nothing, or not all, to read."""
         self._has_read = False
-        self._east: float | None = None
+        self._zone: Zone | None = None
         self._zone_due = float("-inf")
 
     def read_on(self) -> frozenset[str]:
@@ -425,6 +462,25 @@ class MailFacts:
         self._rotated.close_removed()
         return frozenset(named)
 
+    def read_waiting(self, most: int) -> dict[str, str]:
+        """Read the new lines; return the ids that they name, at most so many, each with the last
+        reason why it waits, "" without one; not those that wait no longer, or are of another
+        server. One without a reason, which may be on its way, is returned by the next call, if it
+        waits still; a look at one that has left takes Postfix a second. Nothing else is kept."""
+        before = self._accounts.copy()
+        self.read_on()
+        lines = {id: line for id, line in self._accounts.items() if id in before} | self._reasons
+        named = ((id, self._event(line)) for id, line in islice(lines.items(), most))
+        waiting = {
+            id: clean_error(event.text) if event.what in WAITS else ""
+            for id, event in named
+            if event is not None
+        }
+        self._reasons.clear()
+        handled = {*before, *lines}
+        self._accounts = {id: line for id, line in self._accounts.items() if id not in handled}
+        return waiting
+
     def reason(self, id: str) -> LastReason | None:
         """The last reason why a message waits; None if the log has none."""
         event = self._event(self._reasons.get(id))
@@ -444,8 +500,8 @@ class MailFacts:
     def _event(self, line: tuple[bytes, float] | None) -> MailEvent | None:
         if line is None:
             return None
-        event = parse_event(self._log, *line, east=self._east)
-        is_unknown = self._east is None and self._log.prefix.words and lacks_zone(line[0])
+        event = parse_event(self._log, *line, zone=self._zone)
+        is_unknown = self._zone is None and self._log.prefix.words and lacks_zone(line[0])
         return event._replace(when=None) if event and is_unknown else event
 
     def _find(self) -> bool:
@@ -534,7 +590,7 @@ class MailFacts:
             self._has_read, self.problems = True, []
             if lacks_zone(lines[-1] if lines else b"") and time.monotonic() >= self._zone_due:
                 self._zone_due = time.monotonic() + _ZONE_SECONDS
-                self._east = ask_zone(self._log.prefix, argv[-1])
+                self._zone = ask_zone(self._log.prefix, argv[-1])
             self._search(b"\n".join((b"", *lines)), time.time(), named)
             break
         return frozenset(named)

@@ -38,6 +38,12 @@ class MailSummary(NamedTuple):
     rev: str
 
 
+def describe_later(why: str, what: str) -> str:
+    """What another look has shown of a message whose act ended, for a reason, without a line for
+    it."""
+    return f"{why}; looked again: {what}"
+
+
 class ActResult(NamedTuple):
     """What one run of an act printed about its messages. The printed lines decide, never the exit
     code."""

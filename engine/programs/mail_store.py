@@ -12,8 +12,15 @@ from itertools import chain, islice
 
 from engine.model import ChangeSource, Missing, Move, Outcome, Part, Problem, State, Task
 from engine.override import override
-from engine.programs.mail_accounts import LOOKS_PER_POLL, RETRY_SECONDS
-from engine.programs.mail_server import UNSURE, ActResult, MailServer, MailSummary
+from engine.programs.mail_accounts import IDS_PER_LOOK, LOOKS_PER_POLL, RETRY_SECONDS
+from engine.programs.mail_log import MailFacts, MailLog
+from engine.programs.mail_server import (
+    UNSURE,
+    ActResult,
+    MailServer,
+    MailSummary,
+    describe_later,
+)
 from engine.store import (
     Gone,
     Outlook,
@@ -46,6 +53,15 @@ NOT_NAMED = "the program did not name it; does it get standard input? (see docto
 """Why an act that ended well has not changed a message."""
 ACCOUNT_READ = "/account"
 """Ends a name of `scan`: the account of this message is known now, nothing else has changed."""
+GOES_ON = (State.PENDING, State.DEAD, State.DONE)
+"""States in which the server goes on with a message by itself, so that one that has left may have
+been in them."""
+LOGGED = "/logged"
+"""Ends a name of `scan`: a new line of the log names this message."""
+LOG_SECONDS = 1.0
+"""Least time between reads of the log."""
+LOOK_SECONDS, LOOK_SECONDS_PER_ID = 0.02, 0.0001
+"""About how long a look at messages keeps the server busy, and each of them."""
 LISTINGS_TO_MISS = 2
 """Listings in a row without a message after which it is gone: one may miss what is moving."""
 
@@ -65,10 +81,17 @@ class MailStore(Store):
         steady: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
         *,
-        listed: Callable[[float], None] = lambda now: None,
+        listed: Callable[[float, int], None] = lambda now, moved: None,
+        log: MailLog | None = None,
+        logged: dict[str, str] | None = None,
     ) -> None:
         """`clock` has epoch seconds UTC, `steady` monotonic ones; `listed` gets the time of each
-        listing, also of one that has shown no change."""
+        listing, also of one that has shown no change, and how many messages moved during it.
+        Between listings, the messages that new lines of `log` name are looked at, if it is a file
+        of this host; `logged` has their reasons by id, and is one for all stores of a place."""
+        self._log = None if log is None or log.prefix.words else MailFacts(_file_only(log), most=1)
+        self._logged = {} if logged is None else logged
+        self._log_due = float("-inf")
         self._listed = listed
         self._server, self._clock, self._steady, self._pause = server, clock, steady, pause
         self.states, self.words = server.states, server.words
@@ -85,6 +108,8 @@ class MailStore(Store):
         """By the last part of their names, as they are looked up."""
         self._absent: dict[str, int] = {}
         """Messages that were listed, with the number of listings in a row without them."""
+        self._moved: set[str] = set()
+        """Messages that the last listing had twice, or missed though they are there."""
         self._changed: set[str] = set()
         """Messages that are other ones in the last listing, and were not looked up since."""
         self._acted: set[str] = set()
@@ -94,6 +119,7 @@ class MailStore(Store):
         their records have."""
         self._reads_accounts, self._accounts_due = False, 0.0
         self._is_listing, self._listed_at, self._cost = False, -1.0, 0.0
+        self._last_listed = 0.0
         self._poll_at, self._fingerprint = -1.0, b""
         self._verified: dict[str, Task] = {}
         self._verified_at = 0.0
@@ -102,6 +128,8 @@ class MailStore(Store):
     @override
     def close(self) -> None:
         self._server.close()
+        if self._log is not None:
+            self._log.close()
 
     # ---- listings
 
@@ -136,6 +164,7 @@ class MailStore(Store):
     def _listing(self, sample: int) -> Iterator[Task | Problem]:
         """Read a listing to its end, and keep its records; yield the tasks of its first lines."""
         began, records, before = self._steady(), dict[str, bytes](), self._records
+        moved = set[str]()
         problems = list[Problem]()
         self._is_listing = True
         self._looked_at.clear()
@@ -149,6 +178,8 @@ class MailStore(Store):
                     yield self._server.task_of(ident, record)
                 if before and (known := before.get(ident, b"")).startswith(record):
                     record = known  # not in memory twice; `complete` sees to what follows
+                if ident in records:
+                    moved.add(ident)
                 records[ident] = record  # of two lines, the later one
             problems += self._server.complete(records)
         finally:
@@ -161,10 +192,10 @@ class MailStore(Store):
             )
             self._copy_facts()
         self._compare(records)
-        self._records = records
+        self._records, self._moved = records, moved
         if self._server.accounts is not None:
             self._server.accounts.note_listing(records)
-        self._listed(self._clock())
+        self._note_listed()
         self._acted.clear()
         self._problems = {one.where.rpartition("/")[2]: one for one in problems}
 
@@ -197,6 +228,8 @@ class MailStore(Store):
         if now < self._poll_at:
             if now >= self._accounts_due and (names := self._read_accounts()):
                 return names
+            if self._log is not None and now >= self._log_due and (names := self._read_log(now)):
+                return names
             self._pause(min(seconds, self._poll_at - now))
             return ()
         before, self._fingerprint = self._fingerprint, self._server.fingerprint()
@@ -205,8 +238,23 @@ class MailStore(Store):
         self._poll_at = ended + max(self._server.poll_seconds, rest)
         if has_changed:
             return None
-        self._listed(self._clock())
+        self._moved.clear()
+        self._note_listed()
         return ()
+
+    def _read_log(self, now: float) -> Collection[str]:
+        """Names of what new lines of the log name. The look at them delays the next listing."""
+        assert self._log is not None
+        waiting = self._log.read_waiting(IDS_PER_LOOK)
+        self._log_due = now + (self._server.poll_seconds if waiting else LOG_SECONDS)
+        if waiting:
+            self._logged.update(waiting)
+            self._poll_at += COST_FACTOR * (LOOK_SECONDS + len(waiting) * LOOK_SECONDS_PER_ID)
+        return [f"{ident}{LOGGED}" for ident in waiting]
+
+    def _note_listed(self) -> None:
+        self._last_listed = self._clock()
+        self._listed(self._last_listed, len(self._moved))
 
     @override
     def read_accounts_first(self) -> None:
@@ -271,9 +319,11 @@ class MailStore(Store):
     def _look_up(self, names: Collection[str]) -> Iterator[Task | Missing | Problem]:
         """Look at single messages: those that the last listing has found changed are in its
         records; then by `MailServer.show`; what is left by a listing, if one is due."""
-        ids = set[str]()
+        ids, logged = set[str](), set[str]()
         for name in names:
-            if name.endswith(ACCOUNT_READ):
+            if name.endswith(LOGGED):
+                logged.add(name.removesuffix(LOGGED))
+            elif name.endswith(ACCOUNT_READ):
                 name = name.removesuffix(ACCOUNT_READ)
                 if name in self._records and name not in self._looked_at:
                     yield self._server.task_of(name, self._records[name])
@@ -286,6 +336,7 @@ class MailStore(Store):
                 yield self._server.task_of(name, self._records[name])
             else:
                 ids.add(name)
+        yield from self._look_at_logged(sorted(logged - ids))
         if not ids:
             return
         has_listed = self._listed_at < 0 and not self._is_listing
@@ -302,11 +353,31 @@ class MailStore(Store):
                 continue
             ids.discard(ident := answer.id if isinstance(answer, Task) else answer.where)
             self._looked_at.add(ident)
+            if ident in self._absent and ident not in self._moved:
+                self._moved.add(ident)
+                self._listed(self._last_listed, len(self._moved))
             if isinstance(answer, Task) and answer.rev.endswith(UNSURE):
                 unsure[answer.id] = answer
             else:
                 yield answer
         yield from self._decide(ids | unsure.keys(), unsure, missing, has_listed=has_listed)
+
+    def _look_at_logged(self, ids: Sequence[str]) -> Iterator[Task]:
+        """Look at messages that lines of the log name. No listing is run for them: what a look does
+        not show is in the next one."""
+        reasons = {ident: self._logged.pop(ident, "") for ident in ids}
+        known = [ident for ident in ids if self._server.is_id(ident)]
+        if not known or self._listed_at < 0:
+            return
+        for answer in self._server.show(known, self._records):
+            if not isinstance(answer, Task):
+                continue
+            if answer.rev.endswith(UNSURE):
+                if not reasons[answer.id] and answer.state is State.PENDING:
+                    continue  # why it waits is not known
+                answer = answer._replace(error=reasons[answer.id])
+            self._looked_at.add(answer.id)
+            yield answer
 
     def _decide(
         self, ids: set[str], unsure: Mapping[str, Task], missing: set[str], *, has_listed: bool
@@ -447,8 +518,11 @@ class MailStore(Store):
         self._changed -= acted
         self._acted |= acted
         open_ids = [task.id for task in tasks if task.id not in {*result.done, *result.refused}]
-        later: dict[str, Task | Problem] | None = {}
-        if open_ids:  # also after a complete run: a prefix may pass on no standard input
+        is_exact = self.edges[tasks[0].state, None if new is None else new.state].exact
+        later: dict[str, Task | Problem] | None = {} if is_exact else None
+        # Also after a complete run: a prefix may pass on no standard input. No look shows whether a
+        # request has arrived.
+        if open_ids and is_exact:
             try:
                 answers = self._current(open_ids)
                 later = {one.id if isinstance(one, Task) else one.where: one for one in answers}
@@ -500,6 +574,11 @@ class MailStore(Store):
             raise Unsupported(why)
 
 
+def _file_only(log: MailLog) -> MailLog:
+    """A log without the journal: to read that takes a program each time."""
+    return log._replace(journal=())
+
+
 def _is_still(old: Task, now: Task | Problem | None) -> bool:
     """True if a message is unchanged, or cannot be looked at."""
     if not isinstance(now, Task):
@@ -514,10 +593,14 @@ def _outcome_later(move: Move, old: Task, now: Task | Problem | None, why: str) 
         return Outcome(move, error=Unavailable(f"unknown: {why}; {now.what}"))
     if now is None:
         if new is None:
-            return Outcome(move)
+            return Outcome(move, note=describe_later(why, "not there any more"))
+        if new.state in GOES_ON:
+            text = describe_later(why, "not there any more")
+            return Outcome(move, error=Unavailable(f"unknown: {text}"))
         return Outcome(move, error=Gone("not there any more"))
-    if new is not None and now.state is new.state and now.state is not old.state:
-        return Outcome(move, rev=now.rev, note=f"done, as another look shows: {why}")
     if _is_still(old, now):
-        return Outcome(move, error=Unavailable(f"unchanged: {why}"))
+        return Outcome(move, error=Unavailable(describe_later(why, "unchanged")))
+    is_taken = new is not None and new.state is State.PENDING and now.state is State.ACTIVE
+    if new is not None and old.state is not now.state and (now.state is new.state or is_taken):
+        return Outcome(move, rev=now.rev, note=describe_later(why, "done"))
     return Outcome(move, error=Gone("changed meanwhile"))

@@ -229,7 +229,7 @@ class _TrailSearch:
                 line = data[begin : end if end >= 0 else len(data)]
                 latest = chunk.file.latest_time(chunk.offset + begin)
                 parsed = parse_log_line(
-                    line[:MAX_LINE_BYTES], "", None, latest, east=chunk.file.east
+                    line[:MAX_LINE_BYTES], "", None, latest, zone=chunk.file.zone
                 )
                 self._add(chunk.base + begin, parsed, new, is_search)
         self._ids |= new

@@ -32,10 +32,14 @@ class LastCounts(Generic[Counts]):
         self.counts: Counts | None = None
         self.at: float | None = None
         """Epoch seconds UTC of that listing, or of a later one that was the same."""
+        self.logged: dict[str, str] = {}
+        """Reasons of messages that the log has named since, by id; see `MailStore`."""
+        self.moved = 0
+        """Messages that it had twice, or missed though they are there: they moved meanwhile."""
 
-    def note(self, now: float) -> None:
-        """Note the time of a listing."""
-        self.at = now
+    def note(self, now: float, moved: int) -> None:
+        """Note the time of a listing, and how many messages moved during it."""
+        self.at, self.moved = now, moved
 
 
 class ReachedServer(Protocol):
@@ -189,9 +193,9 @@ def read_log_end(log: MailLog, program: str, most: int = TAIL_BYTES) -> LogEnd:
     head = f" {program}[".encode()
     named = next((line for line in reversed(lines) if head in line.partition(b"]: ")[0]), None)
     is_there = bool(log.prefix.words) and lacks_zone(lines[-1] if lines else b"")
-    east = ask_zone(log.prefix, path) if is_there else None
-    if is_there and east is None:
+    zone = ask_zone(log.prefix, path) if is_there else None
+    if is_there and zone is None:
         return LogEnd()
-    times = (parse_log_line(line, "", None, None, east=east).when for line in lines)
-    last = None if named is None else parse_log_line(named, "", None, None, east=east).when
+    times = (parse_log_line(line, "", None, None, zone=zone).when for line in lines)
+    last = None if named is None else parse_log_line(named, "", None, None, zone=zone).when
     return LogEnd(last, next((when for when in times if when is not None), None))

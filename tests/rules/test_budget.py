@@ -84,7 +84,7 @@ STEP = 50
 
 LINES = {
     "engine.places": 1350,
-    "engine.programs": 2450,
+    "engine.programs": 2650,
     "engine": 1950,
     "engine.config": 2350,
     "engine.delivery": 1200,

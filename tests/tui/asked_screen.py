@@ -16,7 +16,7 @@ C = TypeVar("C")
 class AskedScreen(Generic[C]):
     """Opens nothing and paints nothing."""
 
-    is_pasted = False
+    is_pasted, is_current = False, True
 
     def __init__(self) -> None:
         self.targets: list[Target] = []
@@ -53,7 +53,7 @@ class AskedScreen(Generic[C]):
 class AskedRowsScreen(AskedScreen[Change]):
     """Its cursor is where the test puts it."""
 
-    is_large, is_current = False, True
+    is_large = False
 
     def __init__(self) -> None:
         super().__init__()

@@ -252,8 +252,12 @@ class LogParts:
                 await asyncio.sleep(BUSY_READ_SECONDS)
 
     async def fetch(self) -> Change:
-        """Copy the end of a log that is elsewhere, again and again; `follow` reads the copy."""
+        """Copy the end of a log that is elsewhere, again and again while the screen is on top;
+        `follow` reads the copy."""
         while self.session.place.log_copy is not None:
+            if not self.screen.is_current:
+                await asyncio.sleep(IDLE_READ_SECONDS)
+                continue
             self._fetch_problem = await asyncio.to_thread(self.session.place.fetch_log)
             if not self._fetch_problem:
                 self._fetched_at = self.context.clock()

@@ -72,6 +72,8 @@ def _listed_parts(parts: QueueParts) -> list[Line]:
     if listed is not None:
         age = format_age(max(0.0, parts.clock() - listed))
         shown.append((("listed ", "muted"), (age, "")))
+    if moved := parts.place.moved_in_listing():
+        shown.append(((f"{moved:,} moved during the listing", "warn"),))
     uses_accounts = parts.filter.filter.mentions_field(ACCOUNT_FIELD)
     if uses_accounts and (unread := parts.place.unread_accounts()):
         shown.append(((safe_line(unread), "warn"),))

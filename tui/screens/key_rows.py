@@ -91,6 +91,10 @@ class ScreenActions(Protocol[C_contra]):
     """What only a screen can do for its parts."""
 
     @property
+    def is_current(self) -> bool:
+        """It is on top: what its parts read can be seen."""
+
+    @property
     def is_pasted(self) -> bool:
         """True if the current key came in a burst too fast for typing."""
 

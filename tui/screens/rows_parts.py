@@ -52,10 +52,6 @@ class RowsActions(ScreenActions[Change], Protocol):
         """The row under the cursor."""
 
     @property
-    def is_current(self) -> bool:
-        """It is on top: what its parts read can be seen."""
-
-    @property
     def is_large(self) -> bool:
         """True if it has room for more than rows and one text below them."""
 

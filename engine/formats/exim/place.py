@@ -145,7 +145,12 @@ def open_store(
         clock=clock,
         listed=lambda records: settings.listing.count(records, limits, hours, clock()),
     )
-    return MailStore(server, clock, steady, pause, listed=settings.listing.note)
+    listing = settings.listing
+    # A look is a call of Exim, which may write a line itself.
+    log = None if exim.has_argument_log else _log_of(exim)
+    return MailStore(
+        server, clock, steady, pause, listed=listing.note, log=log, logged=listing.logged
+    )
 
 
 def complete_place(setup: Setup, place: Place) -> Place:
@@ -159,6 +164,7 @@ def complete_place(setup: Setup, place: Place) -> Place:
         queue_figures=watch.figures,
         server=SERVER,
         listed_at=lambda: setup.settings.listing.at,
+        moved_in_listing=lambda: setup.settings.listing.moved,
         claim_obstacle=lambda kind: "",
         server_logs=local_paths(log),
         log_copy=CopiedLog(copy.path, copy.fetch) if setup.address.is_url else None,

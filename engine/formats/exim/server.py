@@ -312,6 +312,8 @@ class EximServer(MailServer):
     ) -> Iterator[Task | Missing | Problem]:
         """Look in the default queue, in the trash queue, and in the default queue again: a message
         may be moved from there to here in between."""
+        if self._facts is not None and not self._exim.prefix.words:
+            self._facts.read_on()
         waiting, found = list(ids), dict[str, bytes]()
         for is_trash in (False, True, False):
             if not waiting or (is_trash and self._exim.trash_refusal):
@@ -489,7 +491,7 @@ class EximServer(MailServer):
         """Start a delivery of each message, some at a time. They are never ended. `-M` thaws: so
         each is looked at just before, as it may have waited for minutes."""
 
-        running = set[str]()
+        running, lost = set[str](), dict[str, str]()
 
         def start(ident: str) -> str:
             argv = (*self._exim.words, "-M", ident)
@@ -503,14 +505,17 @@ class EximServer(MailServer):
             if end is None:
                 running.add(ident)
                 return ""
-            why = self._exim.prefix.why_failed(end)
-            return why or (end.last_error or f"status {end.status}" if end.status else "")
+            if why := self._exim.prefix.why_failed(end):
+                lost[ident] = why  # it may go on
+                return ""
+            return end.last_error or f"status {end.status}" if end.status else ""
 
         with ThreadPoolExecutor(DELIVERIES) as pool:
             whys = dict(zip(ids, pool.map(start, ids), strict=True))
-        done = {task.id: task.rev for task in olds if not whys[task.id]}
+        done = {task.id: task.rev for task in olds if not (whys[task.id] or task.id in lost)}
         notes = {ident: "still delivering" if ident in running else "ended" for ident in done}
-        return ActResult(done, {ident: why for ident, why in whys.items() if why}, notes=notes)
+        refused, why = {ident: why for ident, why in whys.items() if why}, [*lost.values()][:1]
+        return ActResult(done, refused, notes=notes, why="".join(why))
 
     # ---- parts and controls
 

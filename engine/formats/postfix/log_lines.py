@@ -27,6 +27,13 @@ _FACTS = (
     rb"|(?P<account>uid=|client=[^\n]{1,400}? sasl_username=)|(?P<end>removed\r?(?:$|\n)))"
 )
 
+NEW_LINES = re.compile(
+    rb"\n[^\n]{1,120}?\]: (?P<id>[0-9A-Za-z]{6,20}): "
+    rb"(?:(?P<end>removed\r?(?:$|\n))|to=<[^\n]{1,2000}? status=(?P<reason>deferred) "
+    rb"|(?P<account>[^\n]))"
+)
+"""As `MailLog.facts`, but `account` is in any other line of a message."""
+
 _PROGRAM = re.compile(r"\S+ (?P<program>[^\s\[]+)\[\d+\]: (?P<text>.*)", re.ASCII | re.DOTALL)
 _OF_MAIL = re.compile(r"(?P<id>[0-9A-Za-z]{6,20}): (?P<text>.*)", re.ASCII | re.DOTALL)
 _CLIENT = re.compile(r"client=(?P<client>[^,]*)(?:.*?, sasl_username=(?P<account>[^,]*))?")

@@ -10,6 +10,7 @@ from engine.formats.base.format import Setup
 from engine.formats.postfix import facts
 from engine.formats.postfix.doctor import check_instance
 from engine.formats.postfix.instance import Instance, open_instance
+from engine.formats.postfix.log_lines import NEW_LINES
 from engine.formats.postfix.marks import Marks
 from engine.formats.postfix.server import PostfixServer
 from engine.model import Task
@@ -65,8 +66,10 @@ def open_store(setup: Setup) -> MailStore:
         listing.counts = counts
 
     marks, accounts = Marks(setup.state_folder), listing.accounts
-    server = PostfixServer(find_instance(setup), marks, listed=listed, accounts=accounts)
-    return MailStore(server, listed=listing.note)
+    instance = find_instance(setup)
+    server = PostfixServer(instance, marks, listed=listed, accounts=accounts)
+    log = facts.log_of(instance)._replace(facts=NEW_LINES)
+    return MailStore(server, listed=listing.note, log=log, logged=listing.logged)
 
 
 def find_log(setup: Setup) -> MailLog:
@@ -94,6 +97,7 @@ def complete_place(setup: Setup, place: Place) -> Place:
         queue_figures=watch.figures,
         server=facts.SERVER,
         listed_at=lambda: setup.settings.at,
+        moved_in_listing=lambda: setup.settings.moved,
         unread_accounts=accounts.describe,
         claim_obstacle=lambda kind: "",
         server_logs=local_paths(log),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import closing
 
 from engine.formats.postfix.instance import Instance
@@ -16,6 +16,8 @@ from engine.programs.mail_server import ListedMail
 POLL_SECONDS = 0.1
 GRACE_SECONDS = 3.0
 """Seconds behind those of a search after which its programs are ended."""
+LOST_SECONDS = 2.0
+"""Seconds for which new ids are looked for if the answer to a requeue was lost."""
 LOG_BYTES, FAR_LOG_BYTES = 16 << 20, 1 << 20
 """Bytes at the end of the log that are searched, and of that of another host."""
 LIST_SECONDS = 1.0
@@ -47,23 +49,26 @@ def find_in_log(
             time.sleep(POLL_SECONDS)
 
 
-def list_by_delay(instance: Instance, deadline: float) -> Sequence[str]:
-    """The ids of a listing, first those that were made the longest after the arrival of their
-    message: a requeue gives it another id, and keeps its arrival. Short ids, whose age is unknown,
-    come last, those that arrived first before others.
+def list_by_delay(instance: Instance, deadline: float) -> Mapping[str, bytes]:
+    """The records of a listing by id, first those that were made the longest after the arrival of
+    their message: a requeue gives it another id, and keeps its arrival. Short ids, whose age is
+    unknown, come last, those that arrived first before others. One that was requeued is in maildrop
+    under its former id until pickup takes it.
 
     Raises:
         engine.store.Unavailable: it cannot be started.
     """
-    until, delays = time.monotonic() + LIST_SECONDS, dict[str, int]()
+    until, records, delays = time.monotonic() + LIST_SECONDS, dict[str, bytes](), dict[str, int]()
     with closing(instance.start("postqueue", "-j", deadline=deadline)) as program:
         for number, line in enumerate(program.lines(), 1):
             mail = parse_line(number, line)
             if isinstance(mail, ListedMail):
+                records[mail.id] = mail.record
                 delays[mail.id] = (made_at(mail.id) or 0) - arrival_in(mail.record)
             if time.monotonic() > until:
                 break
-    return sorted(delays, key=delays.__getitem__, reverse=True)
+    ids = sorted(delays, key=delays.__getitem__, reverse=True)
+    return {ident: records[ident] for ident in ids}
 
 
 _FORMER = b"named_attribute: log_ident="

@@ -44,7 +44,14 @@ from engine.formats.postfix.marks import Mark, Marks
 from engine.model import EMPTY, Missing, Part, Problem, State, Task
 from engine.override import override
 from engine.programs.mail_accounts import MailAccounts
-from engine.programs.mail_server import UNSURE, ActResult, ListedMail, MailServer, MailSummary
+from engine.programs.mail_server import (
+    UNSURE,
+    ActResult,
+    ListedMail,
+    MailServer,
+    MailSummary,
+    describe_later,
+)
 from engine.store import MAX_PART_BYTES, Control, Gone, Outlook, Unavailable, Unsupported
 from engine.system import users
 
@@ -374,7 +381,9 @@ class PostfixServer(MailServer):
             )
         if not isinstance(base, Task) or not base.rev.startswith(f"{identity}."):
             base = None
-        is_sure = base is not None and (listed_at is None or listed_at.mtime == times.mtime)
+        is_filed = queue in ("deferred", "hold")
+        is_same = queue != "deferred" if listed_at is None else listed_at.mtime == times.mtime
+        is_sure = base is not None and is_same
         if base is None:
             sender = "".join(envelope.values(b"sender")[:1])
             base = Task(
@@ -390,7 +399,6 @@ class PostfixServer(MailServer):
                 recipients=addresses,
                 bytes=size_in(envelope.fields),
             )
-        is_filed = queue in ("deferred", "hold")
         detail = str(times.mtime) if is_filed else pid
         extra = {name: its for name in _SHOWN_ATTRIBUTES if (its := envelope.attribute(name))}
         if is_sure and SUSPENDED_KEY in base.extra:
@@ -452,6 +460,12 @@ class PostfixServer(MailServer):
             i: f"PID {pid} still delivers it, so it would be sent twice" for i, pid in busy.items()
         }
         result = self._run([old for old in olds if old.id not in busy], acts.REQUEUE)
+        if not result.is_complete:  # its former id is missing then, as if it was delivered
+            ids = [old.id for old in olds if old.id not in {*busy, *result.done}]
+            found = self.find_new_ids(ids, requeued.LOST_SECONDS)
+            done = {**result.done, **dict.fromkeys(found, "")}
+            notes = dict.fromkeys(found, describe_later(result.why, "done"))
+            result = result._replace(done=done, notes=notes)
         return result._replace(refused=refused)
 
     @override
@@ -459,12 +473,14 @@ class PostfixServer(MailServer):
         until, ids = time.monotonic() + seconds, {*ids}
         deadline = until + requeued.GRACE_SECONDS
         found = requeued.find_in_log(log_of(self.instance), ids, until, deadline)
-        while rest := ids - found.keys():  # also if the log is not that of this instance
+        # Also if the log is not that of this instance.
+        while rest := {ident for ident in ids if not found.get(ident)}:
             try:
                 listed = requeued.list_by_delay(self.instance, deadline)
                 self._read_former_ids(listed, deadline)
             except Unavailable:
                 break
+            found |= {ident: "" for ident in rest if listed.get(ident, b"").startswith(b"m")}
             found |= {
                 old: ident for ident, olds in self._former_ids.items() for old in rest & {*olds}
             }
@@ -473,7 +489,7 @@ class PostfixServer(MailServer):
             time.sleep(requeued.POLL_SECONDS)
         return found
 
-    def _read_former_ids(self, listed: Sequence[str], deadline: float) -> None:
+    def _read_former_ids(self, listed: Collection[str], deadline: float) -> None:
         """Read the former ids of the first of these messages that were not read before. Messages
         that leave meanwhile hide no others."""
         known = {ident: self._former_ids[ident] for ident in listed if ident in self._former_ids}
@@ -503,17 +519,16 @@ class PostfixServer(MailServer):
 
     def _promote(self, olds: Sequence[Task]) -> ActResult:
         """Ask for an attempt of each; the queue manager decides."""
-        done, why = dict[str, str](), ""
+        done, refused, why = dict[str, str](), dict[str, str](), ""
         for old in olds:
-            try:
-                failed = self.instance.why_failed(self.instance.act("postqueue", "-i", old.id))
-            except Unavailable as error:
-                failed = str(error)
-            if failed:
-                why = failed
+            end = self.instance.act("postqueue", "-i", old.id)
+            if lost := self.instance.prefix.why_failed(end):
+                why = lost
+            elif failed := self.instance.why_failed(end):
+                refused[old.id] = failed
             else:
                 done[old.id] = ""
-        return ActResult(done, is_complete=False, why=why)
+        return ActResult(done, refused, why=why)
 
     def _purge(self, olds: Sequence[Task]) -> ActResult:
         """Write the marks, then put the messages on hold."""

@@ -703,7 +703,7 @@ def test_garbage_before_a_line_is_searched_only_so_far(
     parsed: list[bytes] = []
     real = log_line.parse_log_line
 
-    def counting(raw: bytes, source: str, *_: float | None, east: float | None) -> LogLine:
+    def counting(raw: bytes, source: str, *_: float | None, zone: log_line.Zone | None) -> LogLine:
         parsed.append(raw)
         return real(raw, source)
 

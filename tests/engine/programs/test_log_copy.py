@@ -28,9 +28,9 @@ class Clock:
     now = 0.0
 
 
-def copy_of(source: Path, clock: Clock) -> LogCopy:
+def copy_of(source: Path, clock: Clock, *words: str) -> LogCopy:
     """A copy of that log in a folder that is not there yet."""
-    prefix = Prefix("elsewhere", ("env",))
+    prefix = Prefix("elsewhere", ("env", *words))
     log = MailLog((str(source),), lambda text: None, bool, re.compile(b""), prefix=prefix)
     return LogCopy(lambda: log, str(source.parent / "state" / "place"), lambda: clock.now)
 
@@ -52,6 +52,31 @@ def test_a_copy_has_each_line_once(source: Path) -> None:
     assert early == "first line\n"
     assert Path(copy.path).read_text() == "first line\nsecond line\nthird line\n"
     assert Path(copy.path).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("head", "more"), [("2026-11-27 23:36:00.250", ".250000"), ("Nov 27 23:36:00", "")]
+)
+def test_times_in_a_copy_name_their_zone(source: Path, head: str, more: str) -> None:
+    """Those without one are of the zone there, and here they would be of ours; all other bytes stay
+    as they are, and new lines are appended."""
+    clock = Clock()
+    copy = copy_of(source, clock, "TZ=JST-9")
+    text = f"{head} mx1 exim[7]: one".encode() + b" \xff\n\tand more\n"
+    source.write_bytes(text)
+    copy.fetch()
+    with source.open("ab") as file:
+        file.write(text.replace(b"one", b"two"))
+    clock.now = FETCH_SECONDS
+    copy.fetch()
+
+    first, second = (
+        re.sub(rb"^20\d\d-", b"", each)
+        for each in Path(copy.path).read_bytes().split(b"more\n")[:2]
+    )
+    stamp = f"11-27T14:36:00{more}+00:00 mx1 exim[7]: ".encode()
+    assert first == stamp + b"one \xff\n\tand "
+    assert second == stamp + b"two \xff\n\tand "
 
 
 @pytest.mark.parametrize(

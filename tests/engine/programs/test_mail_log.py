@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import calendar
 import gzip
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -228,6 +230,33 @@ def test_times_without_a_zone_are_of_the_zone_there(
     (event,) = find_trail(log, "u@x").events
     assert event.event.when == utc
     opened.close()
+
+
+def test_clocks_that_were_set_since_a_line_are_known(tmp_path: Path) -> None:
+    """Each line has the offset of its own time; of an hour that occurs twice, the later lines are
+    of the second; a date(1) that knows only one moment gives the offset of the last write."""
+    path, year = tmp_path / "mainlog", time.gmtime().tm_year - 1
+    sunday = next(d for d in range(31, 24, -1) if calendar.weekday(year, 10, d) == 6)
+    times = ("01:30:00", "02:30:00", "02:59:00", "02:01:00", "03:30:00")
+    text = "".join(
+        f"{year}-10-{sunday} {at} {A} == u{at[:5]}@x R=r T=t defer: no\n" for at in times
+    )
+    path.write_text(text)
+    end = calendar.timegm((year, 10, sunday, 1, 0, 0))
+    os.utime(path, (end + 3600.0, end + 3600.0))
+    berlin = ("env", "TZ=Europe/Berlin")
+    log = exim.mail_log(str(path), Prefix("box", berlin))
+    opened = OpenMailLog(log)
+    (file,) = opened.files
+    entries = file.lines_between(0, file.size)
+    assert [(e.line.when or 0.0) - end for e in entries] == [-5400, -1800, -60, 60, 5400]
+    assert opened.problems == []
+    opened.close()
+    script = a_script(
+        tmp_path / "box", f'case "$*" in *"-f -"*) exit 1;; esac; exec {" ".join(berlin)} "$@"'
+    )
+    zone = mail_log.ask_zone(Prefix("box", (script,)), str(path))
+    assert zone is not None and zone.changes == ((float("-inf"), 3600.0),)
 
 
 def test_an_unknown_zone_is_said(tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ whose outcome is what was printed, and ends that print nothing."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
 from engine import verbs
+from engine.formats.postfix import log_lines
 from engine.live.folder_watch import FolderWatch
 from engine.model import Edge, Edges, Missing, Move, Part, Problem, State, Task
 from engine.override import override
@@ -17,14 +19,18 @@ from engine.programs.mail_server import UNSURE, ActResult, ListedMail, MailServe
 from engine.programs.mail_store import (
     ACCOUNT_READ,
     COST_FACTOR,
+    LOGGED,
+    LOOK_SECONDS,
+    LOOK_SECONDS_PER_ID,
     SAMPLE_TASKS,
     MailStore,
     identity,
 )
+from engine.programs.prefix import HERE, Prefix
 from engine.store import Control, Gone, Unavailable, Unsupported
 
 P, H, T = State.PENDING, State.HELD, State.TRASH
-QUEUES = {"queue": P, "hold": H, "trash": T}
+QUEUES = {"queue": P, "hold": H, "trash": T, "active": State.ACTIVE}
 
 
 class FakeServer(MailServer):
@@ -212,6 +218,36 @@ def test_one_listing_alone_proves_no_absence() -> None:
     server.calls.clear()
     assert scanned(store, "M0001") == {"M0001": Missing("M0001")}
     assert server.calls == []
+
+
+def test_messages_that_moved_during_a_listing_are_counted() -> None:
+    """Those that it had twice, and those that it missed though another look finds them; each once,
+    and none after a listing that has shown no change."""
+
+    class Twice(FakeServer):
+        @override
+        def list_mails(self) -> Iterator[ListedMail | Problem]:
+            yield ListedMail("M0000", b"hold 1 a")
+            yield from super().list_mails()
+
+    server, clock, counts = Twice(4), Clock(), list[int]()
+    store = MailStore(
+        server, steady=clock, pause=clock.wait, listed=lambda now, moved: counts.append(moved)
+    )
+    assert len(tasks(store)) == 4
+    server.hidden = {"M0001"}
+    wait, revisions = store.changes.wait, store.changes.revisions
+    assert wait is not None and revisions is not None
+    list(revisions())
+    assert counts == [1, 1]
+    for _ in range(2):
+        scanned(store, "M0001", "M0002")
+    assert counts == [1, 1, 2]
+    for expected in (None, ()):
+        wait(0.0)
+        clock.wait(100.0)
+        assert wait(0.0) == expected
+    assert counts == [1, 1, 2, 0]
 
 
 def test_a_message_that_a_look_misses_is_looked_for_in_a_listing() -> None:
@@ -435,6 +471,97 @@ def test_accounts_that_cannot_be_read_disturb_nothing() -> None:
     assert len(names_until(store, clock, 120.0)) == 3
 
 
+def named_in(path: Path, idents: Iterable[str], text: str) -> None:
+    """Append a line of the log for each message."""
+    lines = (f"2026-11-27T23:36:00+00:00 mx1 {text.format(ident)}\n" for ident in idents)
+    with path.open("a") as file:
+        file.writelines(lines)
+
+
+DEFERRED = "postfix/smtp[7]: {}: to=<a@b>, relay=none, dsn=4.4.1, status=deferred (refused)"
+
+
+def following(server: FakeServer, clock: Clock, path: Path, prefix: Prefix = HERE) -> MailStore:
+    """A store that follows a log, from its end on."""
+    path.write_text("")
+    named_in(path, ["AAAAAA"], DEFERRED)
+    log = log_lines.mail_log(str(path), prefix=prefix)._replace(facts=log_lines.NEW_LINES)
+    store = MailStore(server, steady=clock, pause=clock.wait, log=log)
+    assert names_until(store, clock, 1.0) == []
+    assert len(tasks(store)) == len(server.mails)
+    server.calls.clear()
+    return store
+
+
+class HexServer(FakeServer):
+    """Its ids are such as Postfix has."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.mails = {f"{n:06X}": ["queue", "1", "a"] for n in range(number)}
+
+    @override
+    def is_id(self, text: str) -> bool:
+        return True
+
+
+def test_messages_that_the_log_names_are_looked_at_between_listings(tmp_path: Path) -> None:
+    """One that was tried, with its reason, and a new one, if it waits still a while later; not one
+    that has left, or of another server; and no listing is run for them."""
+    server, clock, path = HexServer(4), Clock(), tmp_path / "mail.log"
+    server.unsure = {"000001"}
+    store = following(server, clock, path)
+    server.mails["00000A"] = ["hold", "1", "a"]
+    del server.mails["000002"]
+    named_in(path, ["00000A"], "postfix/smtpd[7]: {}: client=a[192.0.2.1]")
+    named_in(path, ["000001"], DEFERRED)
+    named_in(path, ["000002"], "postfix/qmgr[7]: {}: removed")
+    named_in(path, ["00000B"], "postfix/smtpd[7]: {}: client=a[192.0.2.1]")
+    named_in(path, ["000003"], "other/qmgr[7]: {}: from=<a@b>, size=9, nrcpt=1 (queue active)")
+    named_in(
+        path, ["warning"], "postfix/smtpd[7]: {}: hostname a does not resolve to address 192.0.2.1"
+    )
+    names = names_until(store, clock, 2.0)
+    assert names == [f"000001{LOGGED}"]
+    named_in(path, ["00000B"], "postfix/qmgr[7]: {}: removed")
+    names += names_until(store, clock, 5.0)
+    assert names == [f"000001{LOGGED}", f"00000A{LOGGED}"]
+    server.calls.clear()
+    shown = {task.id: (task.state, task.error) for task in tasks(store, *names)}
+    assert shown == {"000001": (P, "refused"), "00000A": (H, "")}
+    assert server.calls == ["show 2"]
+
+
+def test_one_look_at_logged_messages_in_the_time_of_a_poll(tmp_path: Path) -> None:
+    """It has so many messages; others wait for the next listing, which is later by twenty times
+    the cost of the look. Without new lines nothing is done, and nothing for a log elsewhere."""
+    server, clock, path = HexServer(2 * IDS_PER_LOOK), Clock(), tmp_path / "mail.log"
+    store = following(server, clock, path)
+    named_in(path, server.mails, DEFERRED)
+    assert len(names_until(store, clock, 2.0)) == IDS_PER_LOOK
+    named_in(path, server.mails, DEFERRED)
+    assert names_until(store, clock, 2.0) == []
+    assert server.calls == []
+    cost = LOOK_SECONDS + IDS_PER_LOOK * LOOK_SECONDS_PER_ID
+    names_until(store, clock, COST_FACTOR * cost - 0.25)
+    assert server.calls == []
+    names_until(store, clock, COST_FACTOR * cost + 0.5)  # with a second look
+    assert server.calls == ["list"]
+    far = following(server, clock, path, Prefix("far", ("env",)))
+    named_in(path, server.mails, DEFERRED)
+    assert names_until(far, clock, 3.0) == []
+
+
+def test_what_a_look_at_logged_messages_misses_keeps_its_row(tmp_path: Path) -> None:
+    """One that is missing, or waits for a reason that the log has not, is left to the listing."""
+    server, clock = HexServer(3), Clock()
+    server.unsure = {"000001"}
+    store = following(server, clock, tmp_path / "mail.log")
+    del server.mails["000000"]
+    assert scanned(store, f"000000{LOGGED}", f"000001{LOGGED}") == {}
+    assert server.calls == ["show 2"]
+
+
 def test_a_command_reads_accounts_before_its_scan() -> None:
     """Only if it asks for them; as many as are read from one listing to the next."""
     for names in ((), ("queue",)):
@@ -585,9 +712,43 @@ def test_after_an_unknown_end_all_are_looked_at_again(reached: bool) -> None:
     outcomes = list(store.swap_all(moves))
     assert [type(outcome.error) for outcome in outcomes] == [type(None), Unavailable, Gone]
     assert outcomes[0].rev == "1.hold.a"
-    assert outcomes[0].note == "done, as another look shows: connection lost"
-    assert str(outcomes[1].error) == "unchanged: connection lost"
+    assert outcomes[0].note == "connection lost; looked again: done"
+    assert str(outcomes[1].error) == "connection lost; looked again: unchanged"
     assert sum(call.startswith("act") for call in server.calls) == 1
+
+
+def test_a_message_that_the_server_may_have_gone_on_with_is_unknown() -> None:
+    """After a release whose answer is lost, one that is missing may have been delivered: it is not
+    said to be changed by others. One that is delivered now was released."""
+    server = FakeServer(2)
+    for mail in server.mails.values():
+        mail[0] = "hold"
+    store = opened(server)
+    moves = [Move(task, verbs.release(task, 0.0)) for task in tasks(store)]
+
+    def lose(done: Mapping[str, str]) -> ActResult:
+        del server.mails["M0000"]
+        server.mails["M0001"][0] = "active"
+        return ActResult(why="connection lost")
+
+    server.end = lose
+    lost, taken = store.swap_all(moves)
+    assert isinstance(lost.error, Unavailable)
+    text = "connection lost; looked again: not there any more"
+    assert str(lost.error) == f"unknown: {text}"
+    assert (taken.error, taken.note) == (None, "connection lost; looked again: done")
+
+
+def test_no_look_shows_whether_a_request_has_arrived() -> None:
+    """Its outcome is unknown if its answer is lost, though the message is as it was."""
+    server = FakeServer(1)
+    server.edges = {(P, P): Edge(frozenset({"due"}), exact=False)}
+    store = opened(server)
+    (task,) = tasks(store)
+    server.end = lambda done: ActResult(why="connection lost")
+    (outcome,) = store.swap_all([Move(task, task._replace(due=0.0))])
+    assert isinstance(outcome.error, Unavailable)
+    assert str(outcome.error) == "unknown: connection lost"
 
 
 def test_if_nothing_can_be_looked_at_the_outcome_is_unknown() -> None:
@@ -634,6 +795,7 @@ def test_a_deletion_whose_end_is_unknown_is_done_if_the_message_is_gone() -> Non
     server.end = lose
     outcomes = list(store.swap_all(moves))
     assert [type(outcome.error) for outcome in outcomes] == [type(None), Unavailable]
+    assert outcomes[0].note == "killed; looked again: not there any more"
 
 
 def test_names_of_states_and_samples_are_counted_from_one_listing() -> None:

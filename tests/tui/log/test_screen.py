@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ from tui.log.screen import LogScreen
 from tui.log.widgets import LogHistogram, LogLines
 from tui.queue.screen import QueueScreen
 from tui.screens.dialogs import AskScreen
+from tui.screens.help import HelpScreen
 from tui.screens.target import Target
 from tui.task.screen import TaskScreen
 from tui.text import keys
@@ -184,6 +186,34 @@ async def test_a_log_elsewhere_is_copied_while_it_is_shown(
         problems.clear()
         await operator.until(lambda: operator.shown == ["▶ 09:42:09 I far   from far"])
         await operator.until(lambda: "copied 09:42:08Z" in operator.line("status"))
+
+
+async def test_a_log_elsewhere_is_not_copied_below_another_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A covered log is read on, and copied again once it is on top."""
+    monkeypatch.setattr(parts, "FETCH_SECONDS", 0.01)
+    fetches = list[str]()
+
+    def fetch() -> str:
+        fetches.append("")
+        return ""
+
+    copy = CopiedLog(str(tmp_path / "far.log"), fetch)
+    async with a_log(tmp_path, some_lines(3), copy=copy) as operator:
+        await operator.until(lambda: fetches)
+        await operator.opens(HelpScreen, "?")
+        number = len(fetches)
+
+        def ends_with(text: str) -> bool:
+            return operator.shown[-1].endswith(text)
+
+        for text in ("one", "two"):
+            operator.add(line(1, text))
+            await operator.until(partial(ends_with, text))
+        assert len(fetches) == number
+        await operator.opens(LogScreen, "escape")
+        await operator.until(lambda: len(fetches) > number)
 
 
 async def test_scrolling_up_pauses_and_counts(tmp_path: Path) -> None:

@@ -480,9 +480,12 @@ async def test_a_grey_key_says_why() -> None:
 
 
 async def test_the_age_of_the_last_listing_is_shown() -> None:
-    """Where tasks are listed from time to time, the second line says how old they are."""
-    async with a_list(server="Postfix", lock=None, listed_at=lambda: NOW - 34) as operator:
-        await operator.sees("Postfix delivers", "listed 34s ago")
+    """Where tasks are listed from time to time, the second line says how old they are, and how many
+    moved meanwhile."""
+    async with a_list(
+        server="Postfix", lock=None, listed_at=lambda: NOW - 34, moved_in_listing=lambda: 3
+    ) as operator:
+        await operator.sees("Postfix delivers", "listed 34s ago", "3 moved during the listing")
 
 
 async def test_a_barred_task_has_grey_keys_and_stays() -> None:

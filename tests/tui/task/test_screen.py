@@ -45,6 +45,7 @@ from tui.cli.setup.places import open_places
 from tui.plan import planning
 from tui.queue.problems_screen import ProblemsScreen
 from tui.queue.screen import QueueScreen
+from tui.screens.help import HelpScreen
 from tui.screens.target import Target
 from tui.task import parts
 from tui.task.parts import TABS
@@ -219,6 +220,32 @@ async def test_log_lines_of_a_server_elsewhere_are_copied(
         await operator.sees("sent far away")
         problems.append("mx2: connection lost")
         await operator.sees("the server's log is not copied: mx2: connection lost; older lines:")
+
+
+async def test_log_lines_elsewhere_are_not_copied_below_another_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are copied again once the task is on top."""
+    monkeypatch.setattr(parts, "COPY_SECONDS", 0.0)
+    task, fetches = a_dead_task(), list[str]()
+
+    def fetch() -> str:
+        fetches.append("")
+        return ""
+
+    copy = CopiedLog(str(tmp_path / "far.log"), fetch)
+    async with a_spool(tmp_path, task, size=(120, 40), log_copy=copy) as operator:
+        await operator.show(task)
+        screen = await operator.opens(TaskScreen)
+        await operator.until(lambda: fetches)
+        await operator.opens(HelpScreen, "?")
+        number = len(fetches)
+        for _ in range(5):
+            screen.tick()
+            await operator.pilot.pause(0.01)
+        assert len(fetches) == number
+        await operator.opens(TaskScreen, "escape")
+        await operator.until(lambda: len(fetches) > number)
 
 
 async def test_a_frame_has_one_countdown_for_one_moment(tmp_path: Path) -> None:

@@ -376,6 +376,7 @@ def _accounted(report: Report) -> dict[str, Any]:
         "excluded": dict(report.excluded),
         "unapplied": dict(report.unapplied),
         "new_ids": dict(report.new_ids),
+        "notes": dict(report.notes),
         "exact": report.is_exact,
         "trouble": report.trouble,
     }

@@ -13,12 +13,13 @@ from engine.formats.exim.facts import read_host
 from engine.formats.exim.place import check_place, find_exim, open_store
 from engine.formats.exim.programs import NO_MESSAGE
 from engine.formats.exim.trash_record import TrashRecord
-from engine.model import Missing, Problem, State, Task
+from engine.model import Missing, Move, Problem, State, Task
 from engine.operations.journal import Journal
 from engine.programs.mail_server import ActResult
 from engine.programs.mail_store import MailStore
 from engine.programs.prefix import Prefix
 from engine.store import Gone, Store, Unavailable, Unsupported
+from engine.verbs import VERBS
 from tests.engine.formats.exim.exim_places import (
     apply,
     open_by,
@@ -507,8 +508,26 @@ def test_a_lost_connection_is_looked_at_again(
     assert report.accounted == 5
     assert {*report.done} == {*ids}
     text = "".join(run[0] for line in result_lines(report, 100) for run in line)
-    assert "5 done, as another look shows: connection lost" in text
+    assert "5 connection lost; looked again: done" in text
     assert exim.ids("spooldeck-trash") == ids
+
+
+@pytest.mark.parametrize(("verb", "option"), [("bounce", "-Mg"), ("promote", "-M")])
+def test_what_an_act_without_an_end_leaves_open_is_unknown(
+    exim: EximServer, state: Path, tmp_path: Path, verb: str, option: str
+) -> None:
+    """If its program is killed, or its container ends, a message that was given up is not said to
+    be changed by others, and one whose delivery was started has not failed."""
+    (ident,) = exim.submit()
+    run = f'{" ".join(exim.prefix)} "$@"'
+    act = f"*' {option} '*) {run} >/dev/null; exit 137"
+    store = MailStore(refusing(exim, state, tmp_path, act))
+    (task,) = tasks_of(store).values()
+    (outcome,) = store.swap_all([Move(task, VERBS[verb].function(task, 0.0))])
+    gone = "; looked again: not there any more" if verb == "bounce" else ""
+    assert isinstance(outcome.error, Unavailable)
+    assert str(outcome.error) == f"unknown: jail: ended by SIGKILL{gone}"
+    assert ident not in exim.ids()  # a delivery ends in a report to the sender too
 
 
 @pytest.mark.parametrize("in_trash", [0, 1])

@@ -178,7 +178,7 @@ def test_an_act_that_does_nothing(
     monkeypatch.setattr("engine.formats.postfix.instance.ACT_SECONDS", 1.0)
     prefix = a_prefix(tmp_path, f'case "$1" in */postsuper) {act};; esac\nexec "$@"')
     (text,) = {str(error) for error in outcomes_behind(started, prefix)}
-    assert text.startswith("unchanged: far: ") and why in text
+    assert text.startswith("far: ") and text.endswith("; looked again: unchanged") and why in text
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,12 @@ from engine.formats.known_formats import setup_for
 from engine.formats.postfix.place import complete_place, describe_next_tries, parse_settings
 from engine.model import Task
 from engine.places.place import Place
+from engine.programs.mail_server import UNSURE
+from engine.programs.mail_store import LOGGED
 from engine.store import Unavailable
-from tests.postfix_server import running_instance
+from tests.postfix_server import SINK_DOMAIN, running_instance
+from tests.smtp_server import Server
+from tests.store_contents import found, tasks_in
 
 
 def test_next_tries_listings_and_figures_of_a_place() -> None:
@@ -40,6 +44,35 @@ def test_next_tries_listings_and_figures_of_a_place() -> None:
     assert dict(figures.rows)["queues"] == "deferred 1"
     assert unread == "accounts of 0 of 1 read"
     assert place.server == "Postfix" and place.server_logs[0].endswith("/log/mail.log")
+
+
+def test_a_new_reason_is_shown_before_the_next_listing() -> None:
+    """The log names a message that was tried: a look shows it with the reason of the listing that
+    follows, and one that the listing has as active does not keep its former reason."""
+    with running_instance() as instance:
+        (ident,) = instance.deferred(1, domain=SINK_DOMAIN)  # its port refuses
+        setup = setup_for(Config(), str(instance.config), {})
+        setup = setup._replace(state_folder=str(instance.marks))
+        with closing(setup.open_store()) as store, closing(setup.open_store()) as watch:
+            wait = watch.changes.wait
+            assert wait is not None and wait(0.0) == ()
+            before = found(store, ident)
+            wait(0.0)
+            while instance.listed() and time.time() <= (before.due or 0.0) - 998.0:
+                continue  # the time of its file is in seconds
+            with Server(port=instance.sink_port, rcpt="450 4.2.0 greylisted"):
+                instance.run("postqueue", "-i", ident)
+                instance.await_log("greylisted")
+                instance.await_queue([ident], "deferred")
+            names = set[str]()
+            while f"{ident}{LOGGED}" not in names:
+                names |= {*(wait(0.25) or ())}
+            (shown,) = store.scan({f"{ident}{LOGGED}"})
+            assert isinstance(shown, Task)
+            listed = tasks_in(store)[ident]
+    assert "Connection refused" in before.error
+    assert shown.error == listed.error and "450 4.2.0 greylisted" in shown.error
+    assert (shown.due, shown.rev) == (listed.due, f"{listed.rev}{UNSURE}")
 
 
 def test_a_folder_without_an_instance_has_no_facts(tmp_path: object) -> None:

@@ -22,6 +22,7 @@ from engine.programs.mail_store import MailStore
 from engine.programs.prefix import HERE, Prefix
 from tests.engine.task_builders import NOW, clock
 from tests.postfix_server import SINK_DOMAIN, PostfixInstance, running_instance
+from tests.programs import a_script
 from tests.smtp_server import Server
 from tests.store_contents import found, tasks_in
 
@@ -48,7 +49,7 @@ def opened(postfix: PostfixInstance, log: str = "") -> MailStore:
 def log(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The log of a store: with its own, no envelope is read."""
     if not request.param:
-        monkeypatch.setattr(requeued, "list_by_delay", lambda instance, deadline: [])
+        monkeypatch.setattr(requeued, "list_by_delay", lambda instance, deadline: {})
     return str(request.param)
 
 
@@ -72,7 +73,9 @@ def test_a_new_id_is_found_among_listed_messages(
     """Also if the store has listed it before, and others of the listing have left since; the
     messages whose envelopes were read are known to the next search."""
     list_ids = requeued.list_by_delay
-    monkeypatch.setattr(requeued, "list_by_delay", lambda *how: ["4D9752DA018", *list_ids(*how)])
+    monkeypatch.setattr(
+        requeued, "list_by_delay", lambda *how: {"4D9752DA018": b"", **list_ids(*how)}
+    )
     first, second = postfix.deferred(2)
     with closing(opened(postfix)) as store:
         postfix.run("postsuper", "-r", "-", "deferred", stdin=f"{first}\n{second}\n")
@@ -97,7 +100,8 @@ def test_requeued_messages_are_searched_first(tmp_path: Path) -> None:
     program.write_text("\n".join(["#!/bin/sh", "cat << END", *map(json.dumps, lines), "END", ""]))
     program.chmod(0o755)
     instance = Instance("/etc", HERE, f"{tmp_path}/", {}, uid=0, device=None)
-    assert requeued.list_by_delay(instance, time.monotonic() + SECONDS) == [*ids][::-1]
+    listed = requeued.list_by_delay(instance, time.monotonic() + SECONDS)
+    assert [*listed] == [*ids][::-1]
 
 
 def test_a_hanging_connection_ends_a_search(
@@ -125,6 +129,82 @@ def test_the_new_id_of_a_message_that_has_left_is_in_the_log(postfix: PostfixIns
         (new,) = store.find_new_ids([ident], SECONDS).values()
         postfix.await_queue([new], "")
         assert store.find_new_ids([ident], 0.0) == {ident: new}
+
+
+def lossy_store(
+    postfix: PostfixInstance, tmp_path: Path, log: str = "", act: str = '"$@"'
+) -> MailStore:
+    """A store behind a prefix that loses the connection after an act, in place of which `act` is
+    done; its log is elsewhere with `log`."""
+    lose = f'case "$1" in */postsuper) {act} 2>/dev/null; echo "Connection reset" >&2; exit 255;;'
+    prefix = Prefix("far", (a_script(tmp_path / "far", f'{lose} esac\nexec "$@"'),))
+    instance = open_instance(str(postfix.config), prefix)
+    if log:
+        instance = instance._replace(settings={**instance.settings, "maillog_file": log})
+    return MailStore(PostfixServer(instance, Marks(str(postfix.marks))))
+
+
+DONE_LATER = "far: Connection reset; looked again: done"
+
+
+def test_after_a_lost_connection_a_new_id_shows_that_it_was_done(
+    postfix: PostfixInstance, tmp_path: Path
+) -> None:
+    """Also of a message that was delivered under it; the result has all new ids."""
+    (sent,) = postfix.deferred(1, domain=SINK_DOMAIN)
+    stays = postfix.deferred(2)
+    ids = [sent, *stays]
+    with (
+        Server(port=postfix.sink_port) as sink,
+        closing(lossy_store(postfix, tmp_path)) as store,
+    ):
+        tasks = [found(store, ident) for ident in ids]
+        plan = freeze_plan("reroute", tasks, NOW, edges=store.edges)
+        report = run_journaled_plan(store, None, plan, None, clock)
+        assert sink.wait_for(1)
+    assert {*report.done} == {*ids}
+    assert report.notes == {DONE_LATER: 3}
+    for old, new in report.new_ids.items():
+        assert f"{new}: uid=" in postfix.log() and f"> orig_id={old}\n" in postfix.log()
+
+
+def test_a_requeued_message_that_no_pickup_has_taken_is_done(
+    postfix: PostfixInstance, tmp_path: Path
+) -> None:
+    """It has its former id in maildrop: done, and its new id is not seen yet."""
+    (ident,) = postfix.deferred(1)
+    with closing(lossy_store(postfix, tmp_path, "/nowhere/mail.log")) as store:
+        plan = freeze_plan("reroute", [found(store, ident)], NOW, edges=store.edges)
+        postfix.stop()
+        try:
+            report = run_journaled_plan(store, None, plan, None, clock)
+            assert postfix.listed()[ident] == "maildrop"
+        finally:
+            postfix.start()
+    assert (report.done, report.notes) == ((ident,), {DONE_LATER: 1})
+    assert report.new_ids == {ident: ""}
+
+
+def test_a_message_without_a_new_id_after_a_lost_connection_is_unknown(
+    postfix: PostfixInstance, tmp_path: Path
+) -> None:
+    """It may have left before the act, or after it under a new id: it is not said to be changed by
+    others. The operation stays open until it is settled, as unknown too."""
+    (ident,) = postfix.deferred(1)
+    journal = Journal(f"{tmp_path}/journal", clock=clock)
+    leave = f"/usr/sbin/postsuper -c {postfix.config} -d {ident}"
+    with closing(lossy_store(postfix, tmp_path, act=leave)) as store:
+        plan = freeze_plan("reroute", [found(store, ident)], NOW, edges=store.edges)
+        report = run_journaled_plan(store, journal, plan, Intent("reroute", Who("ana")), clock)
+        why = "far: Connection reset; looked again: not there any more"
+        assert (report.gone, report.failed) == ((), ((ident, f"unknown: {why}"),))
+        (operation,) = journal.operations()
+        assert operation.is_interrupted
+        settled = undo.settle_operation(store, journal, operation)
+        assert settled.operation is not None and not settled.operation.is_interrupted
+    (entry,) = journal.entries(operation.op)
+    assert entry.outcome is not None
+    assert entry.outcome.reason == "unknown: not there any more, and no new id seen"
 
 
 def test_an_id_that_comes_later_is_shown_later(

@@ -14,12 +14,14 @@ from engine.config import queue_config
 from engine.formats.known_formats import setup_for
 from engine.locks import queue_lock
 from engine.operations import plan_rows, plans
+from engine.operations.execute import Report
 from engine.system.command_errors import EX_NOPERM
 from tests import command
 from tests.json_answers import parse_answers
 from tests.nftban_queues import ids_at, journal_at, store_at, write_config
 from tests.postfix_server import PostfixInstance, running_instance
 from tests.tui.cli.plans.queue_of_plans import LONG_AGO, Command, act, objects, root, setup_of, tree
+from tui.cli.plans.plan_command import print_report
 from tui.cli.setup.places import make_place
 
 __all__ = ["act", "root"]  # fixtures
@@ -264,6 +266,18 @@ def test_tasks_in_work_are_changed_only_while_no_worker_runs(root: Path, act: Co
     lock.release()
     assert act("kill --apply 1")[0] == 0
     assert mine.id in ids_at(root, "dlq")
+
+
+def test_the_notes_of_a_result_are_in_its_json(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """How far requests have come, or how it is known that a change is done, with the number of
+    tasks."""
+    plan = plans.freeze_plan("promote", [], 0.0, edges={})
+    report = Report(plan, ("a", "b"), (), (), notes={"still delivering": 2}, is_exact=False)
+    print_report(setup_of(root), report, as_json=True)
+    (answer,) = parse_answers(capsys.readouterr().out, "promote", "--apply")
+    assert (answer["notes"], answer["exact"]) == ({"still delivering": 2}, False)
 
 
 def on_server(server: PostfixInstance, *words: str) -> tuple[int, str]:
