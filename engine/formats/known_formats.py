@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import redirect_stdout, suppress
 from functools import cache, partial
 from itertools import islice
@@ -18,7 +18,6 @@ from engine.config.validators import ConfigLocation
 from engine.formats.base.format import (
     CONTRACT,
     Format,
-    InstalledPlace,
     Setup,
     describe_foreign,
     foreign_errors,
@@ -315,37 +314,12 @@ def default_places(config: Config, environ: Mapping[str, str]) -> tuple[str, ...
     return tuple(place.text for place in config.places)
 
 
-def installed_places() -> Iterator[tuple[Format, Sequence[InstalledPlace], str]]:
-    """The places of this host that programs of our formats know: each format with its own, and why
-    they could not be asked, "" if they were. Runs programs."""
-    for form in FORMATS.values():
-        try:
-            yield form, form.instances(), ""
-        except Unavailable as error:
-            yield form, (), str(error)
-
-
-def unnamed_places(config: Config, environ: Mapping[str, str]) -> list[str]:
-    """The places for a command that names none, where nothing is configured and no queue is
-    installed: those of `installed_places` that are started here."""
+def names_places(config: Config, environ: Mapping[str, str]) -> bool:
+    """True if configuration or environment name the places of a command that names none: then no
+    other place of this host is ever found for it."""
     named = ("NFTBAN_DATA_DIR", "NFTBAN_CONFIG_DIR", CONTRACT_VARIABLE)
-    if config.places or config.queue.get("root") or any(environ.get(name) for name in named):
-        return []
-    if has_queue(queue_settings_for(config, "", environ).root):
-        return []
-    return [one.place for _, ours, _ in installed_places() for one in ours if one.is_enabled]
-
-
-def unnamed_place(config: Config, environ: Mapping[str, str]) -> str:
-    """The one of `unnamed_places`, for a command that takes one; "" for none.
-
-    Raises:
-        CommandError: there are several.
-    """
-    places = unnamed_places(config, environ)
-    if len(places) > 1:
-        fail(EX_USAGE, f"several places on this host: name one of {', '.join(places)}")
-    return "".join(places)
+    is_set = any(environ.get(name) for name in named)
+    return bool(config.places or config.queue.get("root")) or is_set
 
 
 def default_place(config: Config, environ: Mapping[str, str], *, for_mail: bool = False) -> str:

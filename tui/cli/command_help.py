@@ -59,6 +59,7 @@ _OWN_CODES = {
     "done": "0 done",
     "attention": "0 OK, 1 needs attention, 2 unreadable",
     "findings": "0 none, 1 some",
+    "found": "0 found, 1 none, or one does not answer",
     "plan": "0 done or shown, 1 not all done or another count, 2 a worker holds the tasks",
     "one": "0 done or shown, 1 no such task, or it has changed",
     "some": "0 done, 1 not all of it",
@@ -76,6 +77,7 @@ _OWN_CODES = {
 
 _TABLE = """
 demo | read | --tasks 200
+find | found | --json
 status | attention | /srv/queue --json
 overview | attention | /srv/queue /srv/mail
 top | read | /srv/queue
@@ -274,7 +276,7 @@ mail spool list | +mail
 mail spool show | +mail, lines text[]?
 mail spool retry | queued number, failed number, lines text[]
 mail suspend, mail resume | transport text, suspended flag, text text
-mta instances | place text, format text, name text, enabled flag
+find, mta instances | place text, format text, name text, enabled flag, problem text
 mta trail | word text, log text, files number, since time?, problems text[], cut flag, events \
 logged[]
 mta ages | state text, by text, unit text, bounds number[], rows object, total number[], \

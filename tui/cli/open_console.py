@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.config import queue_config
 from engine.formats.base.format import Setup
@@ -31,6 +31,9 @@ from engine.version import VERSION, program_command
 from tui.cli.command_table import DEMO_AS_TEXT, load_function
 from tui.cli.setup.places import make_places, place_names
 from tui.text.glyphs import glyphs_of_locale
+
+if TYPE_CHECKING:
+    from tui.cli.setup.find_places import FoundPlaces
 
 ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[H\x1b[2J"
 """Switch to the alternate screen, hide the cursor, cut long lines."""
@@ -173,7 +176,20 @@ def open_console(
         return 0
     names = [root] * bool(root) + places
     options = ConsoleOptions(open, theme, wire, mouse=mouse, read_only=read_only)
-    return run(setup, place_names(setup, names), options)
+    shown: list[FoundPlaces] = []
+
+    def show(found: FoundPlaces) -> None:
+        """Print it also before the console, and leave it there at its end."""
+        shown.append(found)
+        if not _why_no_screen():
+            print("no place named; on this host:", *found.lines, sep="\n", flush=True)
+
+    chosen = place_names(setup, names, show)
+    if not shown:
+        return run(setup, chosen, options)
+    # No operator has chosen these: nothing is changed before the console is armed.
+    calm = setup._replace(config=setup.config._replace(start_armed=False))
+    return run(calm, chosen, options, lambda: "; ".join(shown[0].problems))
 
 
 def _why_no_screen() -> str:
