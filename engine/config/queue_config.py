@@ -1,8 +1,8 @@
 """Queue and console settings as frozen values: from YAML, NFTBAN_* variables and nftban.conf.
 
-Order of authority: command line, YAML, `NFTBAN_*` in the environment, `nftban.conf.local`,
-`nftban.conf`, defaults. So that no spool ever gets the settings of another one, it also matters for
-which data folder a setting is meant:
+Order of authority: command line, `SPOOLDECK_*` in the environment, YAML, `NFTBAN_*` in the
+environment, `nftban.conf.local`, `nftban.conf`, defaults. So that no spool ever gets the settings
+of another one, it also matters for which data folder a setting is meant:
 
 - `queue` in YAML may set folders only together with `queue.root`, and they apply only if that root
   is opened. Its numbers always apply.
@@ -76,6 +76,14 @@ SEARCH_PATHS = (
     "/etc/spooldeck/config.yaml",
 )
 """Where to look for a configuration file; only the first one found is read."""
+
+CONFIG_VARIABLE = "SPOOLDECK_CONFIG"
+"""Names the configuration file instead of a search, unless the command line does. Another user may
+have set it (sudo -E): the file has to be ours or root's, as one that is found."""
+
+PLACES_VARIABLE = "SPOOLDECK_PLACES"
+"""The places instead of those of the file: separated by blanks, which no URL has, and quoted as in
+a shell. A colon, as in PATH, is a part of URLs."""
 
 MIN_STUCK_SECONDS = 3 * queue_lock.HEARTBEAT_SECONDS
 """Seconds: with a lower threshold, a healthy worker with late heartbeats would count as stuck."""
@@ -394,7 +402,7 @@ def load_config(
     Raises ConfigError: an existing file cannot be read or has an invalid value."""
     source = _read_first_file(path, environ, search)
     if source is None:
-        return Config()
+        return _with_named_places(Config(), environ)
     candidate, data, at = source
     settings = check_mapping(_parse_yaml(data, at), at, checks_of(Config))
     config = Config(path=candidate, **settings)
@@ -402,30 +410,61 @@ def load_config(
     _check_breakers(config, at)
     for name in config.via_quoting.keys() - config.via.keys():
         raise at.error(f"via_quoting.{name}: expected one of the names in `via`")
-    return config._replace(outbox=_place_outbox(config, at))
+    return _with_named_places(config._replace(outbox=_place_outbox(config, at)), environ)
+
+
+def _with_named_places(config: Config, environ: Mapping[str, str]) -> Config:
+    """The settings with the places of the environment; a URL there may lack the password that it
+    has in the file."""
+    text = environ.get(PLACES_VARIABLE, "")
+    if not text.strip():
+        return config
+    import shlex  # only for the variable: it slows the start
+
+    at = ConfigLocation("environment", PLACES_VARIABLE, home=environ.get("HOME", ""))
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        raise at.error("a quote has no end") from None
+    known = {address.text: address for address in config.places}
+    named = [check_place(word, at) for word in words]
+    return config._replace(
+        places=tuple(one if one.password else known.get(one.text, one) for one in named)
+    )
 
 
 def _read_first_file(
     path: str | None, environ: Mapping[str, str], search: Sequence[str]
 ) -> tuple[str, bytes, ConfigLocation] | None:
-    """Read the configuration file at `path`, else the first one in `search`: its path, its text and
-    the location for errors; None if there is none."""
-    for candidate in [path] if path is not None else _candidates(search, environ):
+    """Read the configuration file at `path`, else that of `CONFIG_VARIABLE`, else the first one in
+    `search`: its path, its text and the location for errors; None if there is none."""
+    named = [path] if path is not None else _named_file(environ)
+    for candidate in named or _candidates(search, environ):
         try:
             data, untrusted = _read_config_file(candidate, path is not None)
         except (FileNotFoundError, NotADirectoryError) as error:
-            if path is not None:
-                raise ConfigError(f"{safe_line(path)}: {error_text(error)}") from error
+            if named:
+                raise ConfigError(f"{safe_line(candidate)}: {error_text(error)}") from error
             continue
         except ConfigError:
-            if path is None and _is_hidden(candidate):
+            if not named and _is_hidden(candidate):
                 continue  # another user's private folder that happens to be the working folder
             raise
+        if path is None and named and untrusted:
+            raise ConfigError(f"{safe_line(candidate)}: {CONFIG_VARIABLE} names it: it {untrusted}")
         base = os.path.dirname(os.path.abspath(candidate))
         home = environ.get("HOME", "")
         at = ConfigLocation(safe_line(candidate), "", base, home, untrusted)
         return candidate, data, at
     return None
+
+
+def _named_file(environ: Mapping[str, str]) -> list[str]:
+    """The file that `CONFIG_VARIABLE` names; none without it."""
+    path = environ.get(CONFIG_VARIABLE, "")
+    if path and not os.path.isabs(path):
+        raise ConfigLocation("environment", CONFIG_VARIABLE).wrong_value("an absolute path", path)
+    return [path] if path else []
 
 
 def load_valid_part(

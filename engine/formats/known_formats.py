@@ -302,11 +302,12 @@ def default_places(config: Config, environ: Mapping[str, str]) -> tuple[str, ...
     `queue.root` and NFTBan's variables name, as a caller that sets NFTBAN_DATA_DIR expects.
 
     Raises:
-        ConfigError: `queue.root` is another place, which would be ignored.
+        ConfigError: `queue.root` is none of the configured places: it would be ignored.
     """
     if environ.get("NFTBAN_DATA_DIR") or environ.get(CONTRACT_VARIABLE):
         return ()
-    if root := queue_config.root_beside_places(config):
+    is_overridden = bool(environ.get(queue_config.PLACES_VARIABLE))
+    if not is_overridden and (root := queue_config.root_beside_places(config)):
         raise queue_config.ConfigError(
             f"queue.root: {safe_line(root)} is not among `places`, which commands that name no "
             "place use: add it there, or name a place"
