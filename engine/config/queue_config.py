@@ -400,7 +400,7 @@ def load_config(
 ) -> Config:
     """Read the configuration file at `path`, else the first one in `search`; else use defaults.
     Raises ConfigError: an existing file cannot be read or has an invalid value."""
-    source = _read_first_file(path, environ, search)
+    source = find_config_file(path, environ, search)
     if source is None:
         return _with_named_places(Config(), environ)
     candidate, data, at = source
@@ -433,24 +433,46 @@ def _with_named_places(config: Config, environ: Mapping[str, str]) -> Config:
     )
 
 
-def _read_first_file(
+def config_paths(
+    path: str | None, environ: Mapping[str, str], search: Sequence[str] = SEARCH_PATHS
+) -> list[str]:
+    """Where the configuration file may be, in this order: `path` alone, else that of
+    `CONFIG_VARIABLE` alone, else those of `search`.
+
+    Raises:
+        ConfigError: the variable has no absolute path.
+    """
+    if path is not None:
+        return [path]
+    named = environ.get(CONFIG_VARIABLE, "")
+    if named and not os.path.isabs(named):
+        at = ConfigLocation("environment", CONFIG_VARIABLE)
+        raise at.wrong_value("an absolute path", named)
+    return [named] if named else [*_candidates(search, environ)]
+
+
+def find_config_file(
     path: str | None, environ: Mapping[str, str], search: Sequence[str]
 ) -> tuple[str, bytes, ConfigLocation] | None:
-    """Read the configuration file at `path`, else that of `CONFIG_VARIABLE`, else the first one in
-    `search`: its path, its text and the location for errors; None if there is none."""
-    named = [path] if path is not None else _named_file(environ)
-    for candidate in named or _candidates(search, environ):
+    """Read the first file of `config_paths`: its path, its text and the location for errors; None
+    if there is none.
+
+    Raises:
+        ConfigError: it cannot be read, or another user could have written it.
+    """
+    is_searched = path is None and not environ.get(CONFIG_VARIABLE)
+    for candidate in config_paths(path, environ, search):
         try:
             data, untrusted = _read_config_file(candidate, path is not None)
         except (FileNotFoundError, NotADirectoryError) as error:
-            if named:
+            if not is_searched:
                 raise ConfigError(f"{safe_line(candidate)}: {error_text(error)}") from error
             continue
         except ConfigError:
-            if not named and _is_hidden(candidate):
+            if is_searched and _is_hidden(candidate):
                 continue  # another user's private folder that happens to be the working folder
             raise
-        if path is None and named and untrusted:
+        if untrusted and path is None and not is_searched:
             raise ConfigError(f"{safe_line(candidate)}: {CONFIG_VARIABLE} names it: it {untrusted}")
         base = os.path.dirname(os.path.abspath(candidate))
         home = environ.get("HOME", "")
@@ -459,21 +481,13 @@ def _read_first_file(
     return None
 
 
-def _named_file(environ: Mapping[str, str]) -> list[str]:
-    """The file that `CONFIG_VARIABLE` names; none without it."""
-    path = environ.get(CONFIG_VARIABLE, "")
-    if path and not os.path.isabs(path):
-        raise ConfigLocation("environment", CONFIG_VARIABLE).wrong_value("an absolute path", path)
-    return [path] if path else []
-
-
 def load_valid_part(
     path: str | None, environ: Mapping[str, str], search: Sequence[str] = SEARCH_PATHS
 ) -> Config:
     """Like `load_config`, but only the valid values of `queue` and `mail`: enough to keep a mail. A
     file that cannot be read, trusted or parsed counts as missing. Raises nothing."""
     try:
-        source = _read_first_file(path, environ, search)
+        source = find_config_file(path, environ, search)
         data = None if source is None else _parse_yaml(source[1], source[2])
     except ConfigError:
         return Config()
@@ -508,13 +522,12 @@ def queue_settings_for(
     Raises:
         ConfigError: an invalid value in the environment or in nftban.conf.
     """
-    given, root = config.queue, place or config.queue.get("root")
+    root = place or config.queue.get("root")
     variables = NftbanVariables.read(environ, _TABLE)
     if is_lenient:
         variables = variables.valid_part(root, _TABLE)
     root, tasks = _place_folders(root or variables.data_dir)
-    if "root" not in given or not is_same_folder(root, given["root"]):
-        given = {key: value for key, value in given.items() if key not in _PATHS}
+    given = _given_values(config, root)
     values = variables.values(root, _TABLE)
     # If any retry value comes from the real program's settings, count as that program does.
     is_shipped = any(key in values and key not in given for key in _RETRY_VALUES)
@@ -538,6 +551,26 @@ def queue_settings_for(
             "profile": profile,
         }
     )
+
+
+def _given_values(config: Config, root: str) -> Mapping[str, Any]:
+    """The values of `queue` in the file that apply to the queue at `root`."""
+    given = config.queue
+    if "root" in given and is_same_folder(root, given["root"]):
+        return given
+    return {key: value for key, value in given.items() if key not in _PATHS}
+
+
+def queue_sources(config: Config, root: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """What sets the fields of the queue at `root` that have not their defaults: a variable, or
+    FILE:LINE of nftban.conf; "" for the configuration file.
+
+    Raises:
+        ConfigError: an invalid value in the environment or in nftban.conf.
+    """
+    applied = NftbanVariables.read(environ, _TABLE).applied(root, _TABLE)
+    named = {row.field: variable.source for row, variable in applied}
+    return {**named, **dict.fromkeys(_given_values(config, root), "")}
 
 
 def retry_policy(queue: Queue) -> RetryPolicy:

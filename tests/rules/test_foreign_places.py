@@ -48,7 +48,7 @@ READERS = (
     "groups, clusters, workers, kinds, locks, transports, notes, undo, journal, trash list, "
     "doctor, mail status, mail spool list, shell-init, bullmq doctor, zgb doctor, queue list, "
     "queue corrupt list, queue count, queue count-dlq, queue metrics, queue dlq list, "
-    "queue status, top, find, mta instances"
+    "queue status, top, find, info, mta instances"
 )
 """Commands that are run without more words, and change nothing."""
 

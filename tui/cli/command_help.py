@@ -78,6 +78,7 @@ _OWN_CODES = {
 _TABLE = """
 demo | read | --tasks 200
 find | found | --json
+info | read | /srv/queue
 status | attention | /srv/queue --json
 overview | attention | /srv/queue /srv/mail
 top | read | /srv/queue
@@ -215,6 +216,9 @@ SCHEMAS = """
 status, queue status | queue text, tasks number{}, sampled number?, oldest_pending_age number?, \
 stalled flag, kinds figures[]?, lock lock?, mail mails?, facts text{}, problems problem[], \
 attention text[], accepted text[], forecasts forecast{}
+info | version text, program text, system text{}, packages text{}, terminal text{}, problem text?, \
+files config_file[], place text?, format text?, settings config_value[], paths text{}, variables \
+text[]
 overview | places place[]
 overview --at | places past[]
 workers | workers worker[]
@@ -356,6 +360,8 @@ logged | when time?, id text, what text, address text, text text, relay text, ac
 text, other text, ...
 remark | line number, column number, text text
 clause | line number, pattern text, settings text{}
+config_file | path text, status text
+config_value | key text, value text, source text
 setting | value text, line number?
 ends | channel text, host text, states number{}, queued_p50 number, queued_p95 number, \
 delivery_p50 number, delivery_p95 number

@@ -39,9 +39,10 @@ def load_function(where: str) -> Callable[..., Any]:
 WITHOUT_CONFIGURATION = {
     "shell-init": "formats.nftban.shell_and_units:shell_init",
     "completion": "completion:completion",
+    "info": "info:info",
 }
-"""Commands that login files run. Their functions must be defined even if the configuration is
-broken; each of them reads it when it is called."""
+"""Commands that login files run, and the one that shows what is wrong with a configuration. Their
+functions must be defined even if it is broken; each of them reads it when it is called."""
 
 REPORT_LOST_MAIL = "formats.nftban.mail.send:report_lost_mail"
 """The function that reports a mail of a command that could not even start, so that none is lost."""
@@ -109,6 +110,8 @@ demo | open_console:demo | make temporary places with traffic and open the conso
     @console
 find @json-lines | print.find:find +listing | list the queues of this host that can be opened; exit
         1 if there are none, or if one does not answer
+info @place @json | info:info | versions, settings in force and their sources, paths: for a report,
+        without passwords
 status @place @json | queue.status:status | print a summary of a place; exit 0 OK, 1 needs
         attention, 2 unreadable
     --exact | read every task; else of more than 5,000 only a sample, and count the others
@@ -430,6 +433,7 @@ An operator console for mail and task queues, with its own queue engine.
   spooldeck [PLACE ...]         open the console on these or the configured places
   spooldeck demo                make temporary places with traffic, open the console
   spooldeck find                queues of this host that can be opened
+  spooldeck info [PLACE]        versions, settings and their sources, for a report
   spooldeck status [PLACE]      print a summary; exit 0 OK, 1 needs attention,
                                 2 unreadable
   spooldeck overview [PLACE ...] | workers | kinds | groups | clusters | locks
@@ -472,4 +476,6 @@ An operator console for mail and task queues, with its own queue engine.
 spooldeck help COMMAND (or COMMAND --help) describes one command, with an example
 and its exit codes. The PLACE is the last word of a command; --root PLACE and
 --config FILE may be anywhere. Write a place with the name of a command as ./NAME.
+SPOOLDECK_PLACES (separated by blanks) and SPOOLDECK_CONFIG in the environment name
+places and the configuration file for a command line that names none.
 """
