@@ -25,7 +25,13 @@ from engine.config.queue_config import (
 from engine.text.safe import safe_line
 
 SHOWN = (
-    *("theme", "mouse", "wire", "read_only", "start_armed", "require_reason", "environment"),
+    "theme",
+    "mouse",
+    "wire",
+    "read_only",
+    "start_armed",
+    "require_reason",
+    "environment",
     "logs",
 )
 """The single settings whose values are shown; of `alerts`, `trash` and `queue` all are but the
