@@ -651,6 +651,7 @@ BY_PATH: Mapping[str, str] = {
     "engine/system/supervisor.py": _MACHINE,
     "engine/index/writer.py": _PRIVATE,
     "tui/cli/__init__.py": _MACHINE,
+    "tui/cli/setup/find_places.py": "names of units: engine.system.files opens their files",
     "tui/cli/setup/templates.py": "texts of our own",
     "tui/cli/completion.py": "texts of our own; a word of the command line is only tested",
     "engine/formats/kannader/demo.py": _DEMO,
