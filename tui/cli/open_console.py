@@ -187,9 +187,8 @@ def open_console(
     chosen = place_names(setup, names, show)
     if not shown:
         return run(setup, chosen, options)
-    # No operator has chosen these: nothing is changed before the console is armed.
-    calm = setup._replace(config=setup.config._replace(start_armed=False))
-    return run(calm, chosen, options, lambda: "; ".join(shown[0].problems))
+    problems = "; ".join(shown[0].problems)
+    return run(setup, chosen, options, lambda: problems, is_chosen=False)
 
 
 def _why_no_screen() -> str:
@@ -206,10 +205,13 @@ def run(
     names: Sequence[str],
     options: ConsoleOptions,
     trouble: Callable[[], str] = lambda: "",
+    *,
+    is_chosen: bool = True,
 ) -> int:
     """Run the console until the operator quits.
 
-    `trouble` is asked each second for the latest failure outside the places; its text is shown.
+    `is_chosen`: False for places that no operator has named. `trouble` is asked each second for the
+    latest failure outside the places; its text is shown.
     """
     if why := _why_no_screen():
         fail(EX_USAGE, why)
@@ -230,6 +232,7 @@ def run(
                 theme=options.theme or setup.config.theme,
                 read_only=options.read_only or setup.config.read_only,
                 start_armed=setup.config.start_armed,
+                is_chosen=is_chosen,
                 environment=setup.config.environment,
                 require_reason=setup.config.require_reason,
                 first=first,
