@@ -187,8 +187,8 @@ def open_console(
     chosen = place_names(setup, names, show)
     if not shown:
         return run(setup, chosen, options)
-    problems = "; ".join(shown[0].problems)
-    return run(setup, chosen, options, lambda: problems, is_chosen=False)
+    message = shown[0].message
+    return run(setup, chosen, options, lambda: message, is_chosen=False)
 
 
 def _why_no_screen() -> str:

@@ -574,7 +574,7 @@ class Setup(NamedTuple):
         # The secret is not printed: the other user must provide it or work without it.
         variables = sorted((k, v) for k, v in os.environ.items() if k.startswith("NFTBAN_"))
         environment = [f"{k}={v}" for k, v in variables if k != PASSWORD_VARIABLE]
-        if os.environ.get(queue_config.PLACES_VARIABLE):
+        if os.environ.get(queue_config.PLACES_VARIABLE) and self.place not in self.words:
             places = shlex.join(place.text for place in self.config.places)
             environment.append(f"{queue_config.PLACES_VARIABLE}={places}")
         named = any(word.split("=")[0] == "--config" for word in self.words)

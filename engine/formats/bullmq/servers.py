@@ -41,8 +41,9 @@ def server_lookups(tcp: str = TCP, sockets: Sequence[str] = SOCKETS) -> list[Loo
 
 
 def find_queues(url: str) -> Iterator[InstalledPlace]:
-    """Yield each database of a server that has queues; a server that has none, or does not answer,
-    is one place with the reason. Nothing is found where no server listens."""
+    """Yield each database of a server that has queues; a server that has none, or of which that is
+    not known, is one place that is not opened, with the reason: most are caches. Nothing is found
+    where no server listens."""
     place = parse_place(Address(url))
     try:
         problem = _first_answer(place)
@@ -53,7 +54,7 @@ def find_queues(url: str) -> Iterator[InstalledPlace]:
             return
     except Unavailable as error:
         problem = str(error).removeprefix(f"{url}: ")
-    yield InstalledPlace(_database_url(place, 0), problem=problem)
+    yield InstalledPlace(_database_url(place, 0), is_enabled=False, problem=problem)
 
 
 def _first_answer(place: RedisPlace) -> str | None:

@@ -291,6 +291,9 @@ def test_the_sudo_line_has_the_settings(place: Path) -> None:
     assert refused.stderr.endswith(
         f"use sudo -u '#{NAMELESS}' env SPOOLDECK_PLACES={place} spooldeck queue add report\n"
     )
+    words = ("queue", "add", "report", "", "", str(place))
+    refused = as_user(OTHER_UID, *words, SPOOLDECK_PLACES="/elsewhere")
+    assert "SPOOLDECK_PLACES" not in refused.stderr
 
 
 def test_an_owner_without_write_rights_gets_the_chmod_line(place: Path) -> None:

@@ -68,6 +68,13 @@ class FoundPlaces(NamedTuple):
         return [one.installed.place for one in self.places if one.installed.is_enabled]
 
     @property
+    def message(self) -> str:
+        """What a console of these places does not show; "" if it shows all."""
+        closed = sum(not one.installed.is_enabled for one in self.places)
+        more = [f"{closed} more found, not opened: spooldeck find"] if closed else []
+        return "; ".join([*self.problems, *more])
+
+    @property
     def lines(self) -> list[str]:
         """A line for each place, then for each lookup without an answer."""
         width = max((len(one.installed.place) for one in self.places), default=0)

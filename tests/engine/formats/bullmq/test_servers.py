@@ -25,8 +25,10 @@ def free_port() -> int:
 
 
 def problems(url: str) -> dict[str, str]:
-    """Why each place of a server cannot be opened, "" if it can."""
-    return {one.place: one.problem for one in find_queues(url)}
+    """Why each place of a server is not opened, "" if it is."""
+    found = [*find_queues(url)]
+    assert all(one.is_enabled is not bool(one.problem) for one in found)
+    return {one.place: one.problem for one in found}
 
 
 def test_each_database_with_queues_is_a_place() -> None:

@@ -110,6 +110,9 @@ def test_a_program_that_fails_hides_no_other_place(
     assert found.opened == ["/etc/one"]
     assert found.problems == ["postmulti -l: permission denied"]
     assert found.looked_at == ["one -l", "postmulti -l"]
+    assert found.message == "postmulti -l: permission denied"
+    installed(ONE, TWO._replace(is_enabled=False))
+    assert find_places(Config(), {}).message == "1 more found, not opened: spooldeck find"
 
 
 @pytest.fixture
