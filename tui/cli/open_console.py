@@ -179,10 +179,10 @@ def open_console(
     shown: list[FoundPlaces] = []
 
     def show(found: FoundPlaces) -> None:
-        """Print it also before the console, and leave it there at its end."""
+        """Print it before the console opens: the terminal shows it again at the end."""
         shown.append(found)
         if not _why_no_screen():
-            print("no place named; on this host:", *found.lines, sep="\n", flush=True)
+            print(*found.lines, sep="\n", flush=True)
 
     chosen = place_names(setup, names, show)
     if not shown:

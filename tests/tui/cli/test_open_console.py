@@ -376,7 +376,7 @@ def test_what_is_found_on_this_host_is_opened_in_observe(tmp_path: Path) -> None
     with on_a_terminal(HOME=str(tmp_path), size=(120, 40)) as terminal:
         terminal.shows("OBSERVE", "mail-queue")
         before = terminal.said.partition(ENTERS)[0].decode()
-        assert "no place named; on this host:" in before
+        assert "no place named: looking for queues on this host ..." in before
         assert re.search(rf"{root} +nftban  spooldeck-queue.service\r\n", before)
         terminal.send("q")
         assert terminal.end() == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -109,6 +110,8 @@ def _installed(setup: Setup, show: Callable[[FoundPlaces], None]) -> list[str]:
         _refuse_without_queue(f"there is no queue at {setup.queue.root}")
     from tui.cli.setup.find_places import START_SECONDS, find_places
 
+    if sys.stderr.isatty():  # a mount that hangs takes seconds
+        print("no place named: looking for queues on this host ...", file=sys.stderr)
     found = find_places(setup.config, os.environ, START_SECONDS)
     if not found.opened:
         looked = "looked at " + ", ".join(found.looked_at)
