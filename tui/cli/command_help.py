@@ -59,7 +59,7 @@ _OWN_CODES = {
     "done": "0 done",
     "attention": "0 OK, 1 needs attention, 2 unreadable",
     "findings": "0 none, 1 some",
-    "found": "0 found, 1 none, or one does not answer",
+    "found": "0 found, 1 none, or a lookup gave no answer",
     "plan": "0 done or shown, 1 not all done or another count, 2 a worker holds the tasks",
     "one": "0 done or shown, 1 no such task, or it has changed",
     "some": "0 done, 1 not all of it",

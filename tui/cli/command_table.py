@@ -109,7 +109,7 @@ demo | open_console:demo | make temporary places with traffic and open the conso
     --zmailer | also a ZMailer spool with its scheduler and agents, without --redis, --federation
     @console
 find @json-lines | print.find:find +listing | list the queues of this host that can be opened; exit
-        1 if there are none, or if one does not answer
+        1 if there are none, or if a lookup gave no answer
 info @place @json | info:info | versions, settings in force and their sources, paths: for a report,
         without passwords
 status @place @json | queue.status:status | print a summary of a place; exit 0 OK, 1 needs

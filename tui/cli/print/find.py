@@ -15,7 +15,7 @@ FOUND, NONE = 0, 1
 
 def find(setup: Setup) -> Answer:
     """Print the places of this host, and where was looked if there are none; exit 1 if there are
-    none, or if a server or a folder does not answer."""
+    none, or if a lookup gave no answer."""
     found = find_places(setup.config, os.environ)
     if not found.places:
         print_error(f"no queue found; looked at {', '.join(found.looked_at)}")
