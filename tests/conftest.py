@@ -62,7 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
     home = TemporaryDirectory(prefix="sd-home-", dir=parent)
     config.add_cleanup(home.cleanup)
     os.environ |= {"USER_HOME": str(Path("~").expanduser()), "HOME": home.name}
-    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "HISTFILE"):
+    own = ("SPOOLDECK_CONFIG", "SPOOLDECK_PLACES")
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "HISTFILE", *own):
         os.environ.pop(name, None)
     _keep_state_of_root_in(home.name)
 

@@ -130,6 +130,7 @@ class Console(SafeApp, inherit_bindings=False):
         theme: str = "",
         read_only: bool = False,
         start_armed: bool = False,
+        is_chosen: bool = True,
         require_reason: bool = False,
         clock: Callable[[], float] = time.time,
         uptime: Callable[[], float] = boot_seconds,
@@ -142,9 +143,10 @@ class Console(SafeApp, inherit_bindings=False):
     ) -> None:
         """Follow these places; `glyphs` default to those of the locale. `uptime`: seconds on a
         clock that is never set. `limit` is for repaints without a key. `first` is the first screen,
-        by its name in the key table. `trouble` returns the latest failure outside the places, or
-        "": it is asked each second and must not block; a new text is shown. Raises BadTheme: there
-        is no such theme."""
+        by its name in the key table. `is_chosen`: False for places that no operator has named:
+        nothing is written there before the console was armed. `trouble` returns the latest failure
+        outside the places, or "": it is asked each second and must not block; a new text is shown.
+        Raises BadTheme: there is no such theme."""
         # Textual chooses its no-colour filter by this argument, before a theme is loaded.
         super().__init__(ansi_color=True if os.environ.get("NO_COLOR") else None)
         self.stylesheet = CachedStylesheet(variables=self.get_css_variables())
@@ -152,7 +154,7 @@ class Console(SafeApp, inherit_bindings=False):
         self.glyphs = glyphs_of(os.environ) if glyphs is None else glyphs
         self.set_class(self.glyphs == ASCII, "-ascii")
         self.animation_level = "none"
-        arming = Arming(uptime, read_only, start_armed)
+        arming = Arming(uptime, read_only, start_armed and is_chosen, is_chosen=is_chosen)
         self.bandwidth = BandwidthBudget(
             lambda: self.output.bytes_written if self.output else 0,
             limit=limit,
@@ -174,7 +176,14 @@ class Console(SafeApp, inherit_bindings=False):
         names = short_names([place.name for place in places])
         shared = SharedParts(len(places))
         self.sessions = [
-            PlaceSession(place, clock, number, records=not read_only, name=name, shared=shared)
+            PlaceSession(
+                place,
+                clock,
+                number,
+                why_not_written=lambda: arming.why_not_written,
+                name=name,
+                shared=shared,
+            )
             for number, (place, name) in enumerate(zip(places, names, strict=True), 1)
         ]
         self.navigator = Navigator(self, self.context, self.sessions)

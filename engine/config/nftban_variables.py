@@ -4,7 +4,7 @@ The files are never executed: only plain assignments are parsed (`engine.config.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from engine.config import shell_assignments, validators
@@ -80,6 +80,13 @@ class VariableValue(NamedTuple):
     at: ConfigLocation
     problem: str = ""
 
+    @property
+    def source(self) -> str:
+        """Where it is set, as text: "variable NAME", or FILE:LINE."""
+        if self.at.file == "environment":
+            return f"variable {self.at.key}"
+        return self.at.file.replace(": line ", ":")
+
     def require_text(self) -> str:
         """Return the text. Raises ConfigError: only a shell could evaluate it."""
         if self.problem:
@@ -134,6 +141,17 @@ class NftbanVariables(NamedTuple):
     def values(self, root: str, table: Sequence[VariableRow]) -> dict[str, Any]:
         """The fields that they set for the queue at `root`. Raises ConfigError: a value that
         applies here is invalid."""
+        values = {}
+        for row, variable in self.applied(root, table):
+            value = _parse_number(variable) if row.is_number else variable.text
+            values[row.field] = row.check(value, variable.at)
+        return values
+
+    def applied(
+        self, root: str, table: Sequence[VariableRow]
+    ) -> Iterator[tuple[VariableRow, VariableValue]]:
+        """Yield the variables that set a field of the queue at `root`. Raises ConfigError: a value
+        that applies here is not known without a shell."""
         is_data_dir = is_same_folder(root, self.data_dir)
         if is_data_dir or self.applies_anywhere:
             if self.unreadable:
@@ -141,7 +159,6 @@ class NftbanVariables(NamedTuple):
             named = self.conf.get(_DATA_DIR)
             if named is not None and named.require_text():
                 validators.check_path(named.text, named.at)
-        values = {}
         for row in table:
             variable = (
                 self.environ.get(row.name) if self._environ_counts(row, is_data_dir) else None
@@ -150,9 +167,7 @@ class NftbanVariables(NamedTuple):
             if variable is None and conf_counts:
                 variable = self.conf.get(row.name)
             if variable is not None and variable.require_text():
-                value = _parse_number(variable) if row.is_number else variable.text
-                values[row.field] = row.check(value, variable.at)
-        return values
+                yield row, variable
 
     def valid_part(self, root: str | None, table: Sequence[VariableRow]) -> "NftbanVariables":
         """Return the variables without those that `values` would refuse for the queue at `root`

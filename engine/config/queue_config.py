@@ -1,8 +1,8 @@
 """Queue and console settings as frozen values: from YAML, NFTBAN_* variables and nftban.conf.
 
-Order of authority: command line, YAML, `NFTBAN_*` in the environment, `nftban.conf.local`,
-`nftban.conf`, defaults. So that no spool ever gets the settings of another one, it also matters for
-which data folder a setting is meant:
+Order of authority: command line, `SPOOLDECK_*` in the environment, YAML, `NFTBAN_*` in the
+environment, `nftban.conf.local`, `nftban.conf`, defaults. So that no spool ever gets the settings
+of another one, it also matters for which data folder a setting is meant:
 
 - `queue` in YAML may set folders only together with `queue.root`, and they apply only if that root
   is opened. Its numbers always apply.
@@ -76,6 +76,14 @@ SEARCH_PATHS = (
     "/etc/spooldeck/config.yaml",
 )
 """Where to look for a configuration file; only the first one found is read."""
+
+CONFIG_VARIABLE = "SPOOLDECK_CONFIG"
+"""Names the configuration file instead of a search, unless the command line does. Another user may
+have set it (sudo -E): the file has to be ours or root's, as one that is found."""
+
+PLACES_VARIABLE = "SPOOLDECK_PLACES"
+"""The places instead of those of the file: separated by blanks, which no URL has, and quoted as in
+a shell. A colon, as in PATH, is a part of URLs."""
 
 MIN_STUCK_SECONDS = 3 * queue_lock.HEARTBEAT_SECONDS
 """Seconds: with a lower threshold, a healthy worker with late heartbeats would count as stuck."""
@@ -397,9 +405,9 @@ def load_config(
 ) -> Config:
     """Read the configuration file at `path`, else the first one in `search`; else use defaults.
     Raises ConfigError: an existing file cannot be read or has an invalid value."""
-    source = _read_first_file(path, environ, search)
+    source = find_config_file(path, environ, search)
     if source is None:
-        return Config()
+        return _with_named_places(Config(), environ)
     candidate, data, at = source
     settings = check_mapping(_parse_yaml(data, at), at, checks_of(Config))
     config = Config(path=candidate, **settings)
@@ -407,25 +415,70 @@ def load_config(
     _check_breakers(config, at)
     for name in config.via_quoting.keys() - config.via.keys():
         raise at.error(f"via_quoting.{name}: expected one of the names in `via`")
-    return config._replace(outbox=_place_outbox(config, at))
+    return _with_named_places(config._replace(outbox=_place_outbox(config, at)), environ)
 
 
-def _read_first_file(
+def _with_named_places(config: Config, environ: Mapping[str, str]) -> Config:
+    """The settings with the places of the environment; a URL there may lack the password that it
+    has in the file."""
+    text = environ.get(PLACES_VARIABLE, "")
+    if not text.strip():
+        return config
+    import shlex  # only for the variable: it slows the start
+
+    at = ConfigLocation("environment", PLACES_VARIABLE, home=environ.get("HOME", ""))
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        raise at.error("a quote has no end") from None
+    known = {address.text: address for address in config.places}
+    named = [check_place(word, at) for word in words]
+    return config._replace(
+        places=tuple(one if one.password else known.get(one.text, one) for one in named)
+    )
+
+
+def config_paths(
+    path: str | None, environ: Mapping[str, str], search: Sequence[str] = SEARCH_PATHS
+) -> list[str]:
+    """Where the configuration file may be, in this order: `path` alone, else that of
+    `CONFIG_VARIABLE` alone, else those of `search`.
+
+    Raises:
+        ConfigError: the variable has no absolute path.
+    """
+    if path is not None:
+        return [path]
+    named = environ.get(CONFIG_VARIABLE, "")
+    if named and not os.path.isabs(named):
+        at = ConfigLocation("environment", CONFIG_VARIABLE)
+        raise at.wrong_value("an absolute path", named)
+    return [named] if named else [*_candidates(search, environ)]
+
+
+def find_config_file(
     path: str | None, environ: Mapping[str, str], search: Sequence[str]
 ) -> tuple[str, bytes, ConfigLocation] | None:
-    """Read the configuration file at `path`, else the first one in `search`: its path, its text and
-    the location for errors; None if there is none."""
-    for candidate in [path] if path is not None else _candidates(search, environ):
+    """Read the first file of `config_paths`: its path, its text and the location for errors; None
+    if there is none.
+
+    Raises:
+        ConfigError: it cannot be read, or another user could have written it.
+    """
+    is_searched = path is None and not environ.get(CONFIG_VARIABLE)
+    for candidate in config_paths(path, environ, search):
         try:
             data, untrusted = _read_config_file(candidate, path is not None)
         except (FileNotFoundError, NotADirectoryError) as error:
-            if path is not None:
-                raise ConfigError(f"{safe_line(path)}: {error_text(error)}") from error
+            if not is_searched:
+                raise ConfigError(f"{safe_line(candidate)}: {error_text(error)}") from error
             continue
         except ConfigError:
-            if path is None and _is_hidden(candidate):
+            if is_searched and _is_hidden(candidate):
                 continue  # another user's private folder that happens to be the working folder
             raise
+        if untrusted and path is None and not is_searched:
+            raise ConfigError(f"{safe_line(candidate)}: {CONFIG_VARIABLE} names it: it {untrusted}")
         base = os.path.dirname(os.path.abspath(candidate))
         home = environ.get("HOME", "")
         at = ConfigLocation(safe_line(candidate), "", base, home, untrusted)
@@ -439,7 +492,7 @@ def load_valid_part(
     """Like `load_config`, but only the valid values of `queue` and `mail`: enough to keep a mail. A
     file that cannot be read, trusted or parsed counts as missing. Raises nothing."""
     try:
-        source = _read_first_file(path, environ, search)
+        source = find_config_file(path, environ, search)
         data = None if source is None else _parse_yaml(source[1], source[2])
     except ConfigError:
         return Config()
@@ -474,13 +527,12 @@ def queue_settings_for(
     Raises:
         ConfigError: an invalid value in the environment or in nftban.conf.
     """
-    given, root = config.queue, place or config.queue.get("root")
+    root = place or config.queue.get("root")
     variables = NftbanVariables.read(environ, _TABLE)
     if is_lenient:
         variables = variables.valid_part(root, _TABLE)
     root, tasks = _place_folders(root or variables.data_dir)
-    if "root" not in given or not is_same_folder(root, given["root"]):
-        given = {key: value for key, value in given.items() if key not in _PATHS}
+    given = _given_values(config, root)
     values = variables.values(root, _TABLE)
     # If any retry value comes from the real program's settings, count as that program does.
     is_shipped = any(key in values and key not in given for key in _RETRY_VALUES)
@@ -504,6 +556,26 @@ def queue_settings_for(
             "profile": profile,
         }
     )
+
+
+def _given_values(config: Config, root: str) -> Mapping[str, Any]:
+    """The values of `queue` in the file that apply to the queue at `root`."""
+    given = config.queue
+    if "root" in given and is_same_folder(root, given["root"]):
+        return given
+    return {key: value for key, value in given.items() if key not in _PATHS}
+
+
+def queue_sources(config: Config, root: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """What sets the fields of the queue at `root` that have not their defaults: a variable, or
+    FILE:LINE of nftban.conf; "" for the configuration file.
+
+    Raises:
+        ConfigError: an invalid value in the environment or in nftban.conf.
+    """
+    applied = NftbanVariables.read(environ, _TABLE).applied(root, _TABLE)
+    named = {row.field: variable.source for row, variable in applied}
+    return {**named, **dict.fromkeys(_given_values(config, root), "")}
 
 
 def retry_policy(queue: Queue) -> RetryPolicy:

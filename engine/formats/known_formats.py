@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import redirect_stdout, suppress
 from functools import cache, partial
 from itertools import islice
@@ -18,7 +18,6 @@ from engine.config.validators import ConfigLocation
 from engine.formats.base.format import (
     CONTRACT,
     Format,
-    InstalledPlace,
     Setup,
     describe_foreign,
     foreign_errors,
@@ -303,11 +302,12 @@ def default_places(config: Config, environ: Mapping[str, str]) -> tuple[str, ...
     `queue.root` and NFTBan's variables name, as a caller that sets NFTBAN_DATA_DIR expects.
 
     Raises:
-        ConfigError: `queue.root` is another place, which would be ignored.
+        ConfigError: `queue.root` is none of the configured places: it would be ignored.
     """
     if environ.get("NFTBAN_DATA_DIR") or environ.get(CONTRACT_VARIABLE):
         return ()
-    if root := queue_config.root_beside_places(config):
+    is_overridden = bool(environ.get(queue_config.PLACES_VARIABLE))
+    if not is_overridden and (root := queue_config.root_beside_places(config)):
         raise queue_config.ConfigError(
             f"queue.root: {safe_line(root)} is not among `places`, which commands that name no "
             "place use: add it there, or name a place"
@@ -315,37 +315,12 @@ def default_places(config: Config, environ: Mapping[str, str]) -> tuple[str, ...
     return tuple(place.text for place in config.places)
 
 
-def installed_places() -> Iterator[tuple[Format, Sequence[InstalledPlace], str]]:
-    """The places of this host that programs of our formats know: each format with its own, and why
-    they could not be asked, "" if they were. Runs programs."""
-    for form in FORMATS.values():
-        try:
-            yield form, form.instances(), ""
-        except Unavailable as error:
-            yield form, (), str(error)
-
-
-def unnamed_places(config: Config, environ: Mapping[str, str]) -> list[str]:
-    """The places for a command that names none, where nothing is configured and no queue is
-    installed: those of `installed_places` that are started here."""
+def names_places(config: Config, environ: Mapping[str, str]) -> bool:
+    """True if configuration or environment name the places of a command that names none: then no
+    other place of this host is ever found for it."""
     named = ("NFTBAN_DATA_DIR", "NFTBAN_CONFIG_DIR", CONTRACT_VARIABLE)
-    if config.places or config.queue.get("root") or any(environ.get(name) for name in named):
-        return []
-    if has_queue(queue_settings_for(config, "", environ).root):
-        return []
-    return [one.place for _, ours, _ in installed_places() for one in ours if one.is_enabled]
-
-
-def unnamed_place(config: Config, environ: Mapping[str, str]) -> str:
-    """The one of `unnamed_places`, for a command that takes one; "" for none.
-
-    Raises:
-        CommandError: there are several.
-    """
-    places = unnamed_places(config, environ)
-    if len(places) > 1:
-        fail(EX_USAGE, f"several places on this host: name one of {', '.join(places)}")
-    return "".join(places)
+    is_set = any(environ.get(name) for name in named)
+    return bool(config.places or config.queue.get("root")) or is_set
 
 
 def default_place(config: Config, environ: Mapping[str, str], *, for_mail: bool = False) -> str:

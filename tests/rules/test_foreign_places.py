@@ -48,7 +48,7 @@ READERS = (
     "groups, clusters, workers, kinds, locks, transports, notes, undo, journal, trash list, "
     "doctor, mail status, mail spool list, shell-init, bullmq doctor, zgb doctor, queue list, "
     "queue corrupt list, queue count, queue count-dlq, queue metrics, queue dlq list, "
-    "queue status, top, mta instances"
+    "queue status, top, find, info, mta instances"
 )
 """Commands that are run without more words, and change nothing."""
 
@@ -651,6 +651,7 @@ BY_PATH: Mapping[str, str] = {
     "engine/system/supervisor.py": _MACHINE,
     "engine/index/writer.py": _PRIVATE,
     "tui/cli/__init__.py": _MACHINE,
+    "tui/cli/setup/find_places.py": "names of units: engine.system.files opens their files",
     "tui/cli/setup/templates.py": "texts of our own",
     "tui/cli/completion.py": "texts of our own; a word of the command line is only tested",
     "engine/formats/kannader/demo.py": _DEMO,

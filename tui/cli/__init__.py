@@ -39,7 +39,6 @@ from engine.formats.known_formats import (
     is_same_place,
     setup_despite,
     setup_for,
-    unnamed_place,
 )
 from engine.store import StoreError, Unavailable, Unsupported
 from engine.system.command_errors import (
@@ -286,6 +285,8 @@ def _make_setup(
             for_mail = _command_words(words)[:1] == ("mail",)
             place = default_place(loaded, os.environ, for_mail=for_mail)
             if not (place or for_mail or is_ours) and hasattr(arguments, "place"):
+                from tui.cli.setup.find_places import unnamed_place  # only where none is named
+
                 place = unnamed_place(loaded, os.environ)
         return setup_for(loaded, place, os.environ, tuple(words), is_ours=is_ours)
     except queue_config.ConfigError as error:

@@ -59,6 +59,7 @@ _OWN_CODES = {
     "done": "0 done",
     "attention": "0 OK, 1 needs attention, 2 unreadable",
     "findings": "0 none, 1 some",
+    "found": "0 found, 1 none, or a lookup gave no answer",
     "plan": "0 done or shown, 1 not all done or another count, 2 a worker holds the tasks",
     "one": "0 done or shown, 1 no such task, or it has changed",
     "some": "0 done, 1 not all of it",
@@ -76,6 +77,8 @@ _OWN_CODES = {
 
 _TABLE = """
 demo | read | --tasks 200
+find | found | --json
+info | read | /srv/queue
 status | attention | /srv/queue --json
 overview | attention | /srv/queue /srv/mail
 top | read | /srv/queue
@@ -213,6 +216,9 @@ SCHEMAS = """
 status, queue status | queue text, tasks number{}, sampled number?, oldest_pending_age number?, \
 stalled flag, kinds figures[]?, lock lock?, mail mails?, facts text{}, problems problem[], \
 attention text[], accepted text[], forecasts forecast{}
+info | version text, program text, system text{}, packages text{}, terminal text{}, problem text?, \
+files config_file[], place text?, format text?, settings config_value[], paths text{}, variables \
+text[]
 overview | places place[]
 overview --at | places past[]
 workers | workers worker[]
@@ -274,7 +280,7 @@ mail spool list | +mail
 mail spool show | +mail, lines text[]?
 mail spool retry | queued number, failed number, lines text[]
 mail suspend, mail resume | transport text, suspended flag, text text
-mta instances | place text, format text, name text, enabled flag
+find, mta instances | place text, format text, name text, enabled flag, problem text
 mta trail | word text, log text, files number, since time?, problems text[], cut flag, events \
 logged[]
 mta ages | state text, by text, unit text, bounds number[], rows object, total number[], \
@@ -354,6 +360,8 @@ logged | when time?, id text, what text, address text, text text, relay text, ac
 text, other text, ...
 remark | line number, column number, text text
 clause | line number, pattern text, settings text{}
+config_file | path text, status text
+config_value | key text, value text, source text
 setting | value text, line number?
 ends | channel text, host text, states number{}, queued_p50 number, queued_p95 number, \
 delivery_p50 number, delivery_p95 number

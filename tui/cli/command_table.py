@@ -39,9 +39,10 @@ def load_function(where: str) -> Callable[..., Any]:
 WITHOUT_CONFIGURATION = {
     "shell-init": "formats.nftban.shell_and_units:shell_init",
     "completion": "completion:completion",
+    "info": "info:info",
 }
-"""Commands that login files run. Their functions must be defined even if the configuration is
-broken; each of them reads it when it is called."""
+"""Commands that login files run, and the one that shows what is wrong with a configuration. Their
+functions must be defined even if it is broken; each of them reads it when it is called."""
 
 REPORT_LOST_MAIL = "formats.nftban.mail.send:report_lost_mail"
 """The function that reports a mail of a command that could not even start, so that none is lost."""
@@ -107,6 +108,10 @@ demo | open_console:demo | make temporary places with traffic and open the conso
     --federation | also three servers that deliveries go to; one dies and comes back
     --zmailer | also a ZMailer spool with its scheduler and agents, without --redis, --federation
     @console
+find @json-lines | print.find:find +listing | list the queues of this host that can be opened; exit
+        1 if there are none, or if a lookup gave no answer
+info @place @json | info:info | versions, settings in force and their sources, paths: for a report,
+        without passwords
 status @place @json | queue.status:status | print a summary of a place; exit 0 OK, 1 needs
         attention, 2 unreadable
     --exact | read every task; else of more than 5,000 only a sample, and count the others
@@ -252,8 +257,8 @@ mail suspend @name | setup.suspend:suspend | stop sending by transport NAME unti
     @place @json
 mail resume @name @place @json | setup.suspend:resume | send by transport NAME again
 mta | - | mail servers: those of this host; where a mail went, why it waits, how old the queue is
-mta instances @json-lines | mta.instances:instances +listing | list the mail servers of this host,
-        as places; exit 1 if one does not answer
+mta instances @json-lines | print.find:instances +listing | list the mail servers of this host, as
+        places; exit 1 if one does not answer
 mta trail @word @place @since @json | mta.trail:trail +listing | where a mail went, by the logs:
         arrival, attempts, answers, requeue, bounce, removal; exit 1 if they have nothing
 mta ages @place @filter @state @json | mta.ages:ages +listing | open recipients of the waiting mail
@@ -427,6 +432,8 @@ An operator console for mail and task queues, with its own queue engine.
 
   spooldeck [PLACE ...]         open the console on these or the configured places
   spooldeck demo                make temporary places with traffic, open the console
+  spooldeck find                queues of this host that can be opened
+  spooldeck info [PLACE]        versions, settings and their sources, for a report
   spooldeck status [PLACE]      print a summary; exit 0 OK, 1 needs attention,
                                 2 unreadable
   spooldeck overview [PLACE ...] | workers | kinds | groups | clusters | locks
@@ -469,4 +476,6 @@ An operator console for mail and task queues, with its own queue engine.
 spooldeck help COMMAND (or COMMAND --help) describes one command, with an example
 and its exit codes. The PLACE is the last word of a command; --root PLACE and
 --config FILE may be anywhere. Write a place with the name of a command as ./NAME.
+SPOOLDECK_PLACES (separated by blanks) and SPOOLDECK_CONFIG in the environment name
+places and the configuration file for a command line that names none.
 """

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.config import queue_config
 from engine.formats.base.format import Setup
@@ -31,6 +31,9 @@ from engine.version import VERSION, program_command
 from tui.cli.command_table import DEMO_AS_TEXT, load_function
 from tui.cli.setup.places import make_places, place_names
 from tui.text.glyphs import glyphs_of_locale
+
+if TYPE_CHECKING:
+    from tui.cli.setup.find_places import FoundPlaces
 
 ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[H\x1b[2J"
 """Switch to the alternate screen, hide the cursor, cut long lines."""
@@ -173,7 +176,19 @@ def open_console(
         return 0
     names = [root] * bool(root) + places
     options = ConsoleOptions(open, theme, wire, mouse=mouse, read_only=read_only)
-    return run(setup, place_names(setup, names), options)
+    shown: list[FoundPlaces] = []
+
+    def show(found: FoundPlaces) -> None:
+        """Print it before the console opens: the terminal shows it again at the end."""
+        shown.append(found)
+        if not _why_no_screen():
+            print(*found.lines, sep="\n", flush=True)
+
+    chosen = place_names(setup, names, show)
+    if not shown:
+        return run(setup, chosen, options)
+    message = shown[0].message
+    return run(setup, chosen, options, lambda: message, is_chosen=False)
 
 
 def _why_no_screen() -> str:
@@ -190,10 +205,13 @@ def run(
     names: Sequence[str],
     options: ConsoleOptions,
     trouble: Callable[[], str] = lambda: "",
+    *,
+    is_chosen: bool = True,
 ) -> int:
     """Run the console until the operator quits.
 
-    `trouble` is asked each second for the latest failure outside the places; its text is shown.
+    `is_chosen`: False for places that no operator has named. `trouble` is asked each second for the
+    latest failure outside the places; its text is shown.
     """
     if why := _why_no_screen():
         fail(EX_USAGE, why)
@@ -214,6 +232,7 @@ def run(
                 theme=options.theme or setup.config.theme,
                 read_only=options.read_only or setup.config.read_only,
                 start_armed=setup.config.start_armed,
+                is_chosen=is_chosen,
                 environment=setup.config.environment,
                 require_reason=setup.config.require_reason,
                 first=first,

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tui.session.place_session import RECORDER_OFF
 from tui.text.header import Totals
 from tui.text.lines import Line
 
@@ -21,17 +22,32 @@ class Arming:
     """Whether one console is armed; shared by its screens."""
 
     def __init__(
-        self, clock: Callable[[], float], read_only: bool = False, armed: bool = False
+        self,
+        clock: Callable[[], float],
+        read_only: bool = False,
+        armed: bool = False,
+        *,
+        is_chosen: bool = True,
     ) -> None:
-        """`clock` only goes forward: a clock that is set must neither disarm nor arm again."""
+        """`clock` only goes forward: a clock that is set must neither disarm nor arm again.
+        `is_chosen`: False if no operator has named the places."""
         self._clock = clock
         self.read_only = read_only
         self._until = clock() + ARMED_SECONDS if armed and not read_only else 0.0
+        self._is_chosen = is_chosen
 
     @property
     def seconds_left(self) -> float:
         """Remaining seconds armed; 0 in OBSERVE."""
         return max(0.0, self._until - self._clock())
+
+    @property
+    def why_not_written(self) -> str:
+        """Why nothing is written into a place that no operator asks for, such as recordings; "" if
+        it may be. Places that were only found are chosen once the console was armed."""
+        if self.read_only:
+            return RECORDER_OFF
+        return "" if self._is_chosen else "recorder off until armed"
 
     @property
     def is_armed(self) -> bool:
@@ -45,7 +61,7 @@ class Arming:
         if self.is_armed:
             self._until = 0.0
             return "OBSERVE: plans can be viewed, not applied"
-        self._until = self._clock() + ARMED_SECONDS
+        self._until, self._is_chosen = self._clock() + ARMED_SECONDS, True
         return "ARMED for 15 minutes: plans can be applied; ! disarms"
 
     def extend(self) -> None:

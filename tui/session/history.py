@@ -50,9 +50,13 @@ class History:
     event loop; all disk access happens on threads."""
 
     def __init__(
-        self, place: Place, inspector: Inspector, clock: Callable[[], float], settles: bool
+        self,
+        place: Place,
+        inspector: Inspector,
+        clock: Callable[[], float],
+        settles: Callable[[], bool],
     ) -> None:
-        """`settles`: write the outcome of rows that a crash left open into the journal."""
+        """`settles`: True to write the outcome of rows that a crash left open into the journal."""
         self._place, self._inspector, self._clock = place, inspector, clock
         self._can_settle = settles
         self._stamps: tuple[int, ...] = ()
@@ -105,7 +109,7 @@ class History:
             if one.intent.follows and one.op not in self._following:
                 self._following.add(one.op)
                 self._settled.pop(one.intent.follows, None)  # check it again
-        if self._can_settle and (
+        if self._can_settle() and (
             unsettled := [one for one in self.operations if self._is_due(one)]
         ):
             troubles = [why for one in unsettled if (why := await self._settle(one))]

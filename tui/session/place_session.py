@@ -104,6 +104,9 @@ the second while its folders are watched and no task changes."""
 JOURNAL_INTERVAL_SECONDS = 2.0
 """Seconds between two reads of a journal with an operation that has not ended."""
 
+RECORDER_OFF = "read only: recorder off"
+"""Shown where nothing may be written."""
+
 TURNS_PER_SECOND = 4
 """Moments of a second at which places wake up, several at the same one."""
 
@@ -120,13 +123,14 @@ class PlaceSession:
         clock: Callable[[], float],
         number: int = 1,
         *,
-        records: bool = False,
+        why_not_written: Callable[[], str] = lambda: RECORDER_OFF,
         name: str = "",
         shared: SharedParts | None = None,
         read_store: Callable[[ReadableStore], Iterator[Found]] = scan_all,
     ) -> None:
-        """`number`: the place's number in the console, from 1. `records`: write samples for the
-        flight recorder unless another process does. `name`: its short name; "" for the whole one.
+        """`number`: the place's number in the console, from 1. `why_not_written`: why nothing is
+        written there that no operator asks for; with "" the flight recorder gets samples, unless
+        another process writes them. `name`: its short name; "" for the whole one.
         `shared`: what it shares with the other places. `read_store` is what a full scan reads."""
         self.place, self.clock, self.number = place, clock, number
         self.name = name or safe_line(place.name)
@@ -151,7 +155,7 @@ class PlaceSession:
         self.test_mail = MailTestProcess(() if place.mail is None else place.mail.test_command)
         self.operations: list[RunningOperation] = []
         """Operations of this console at this place, latest last."""
-        self.history = History(place, self.inspector, clock, settles=records)
+        self.history = History(place, self.inspector, clock, settles=lambda: not why_not_written())
         """Operations of all operators, from the journal."""
         self.messages: deque[str] = deque()
         """Messages for the operator, shown on the open screen."""
@@ -195,7 +199,7 @@ class PlaceSession:
         """Recorded tasks per second that left in the minutes before the place was opened."""
         self.alerts: tuple[Alert, ...] = ()
         """Current alerts, most urgent first."""
-        self.recording = RecorderStatus(Role.IDLE, "" if records else "read only: recorder off")
+        self.recording = RecorderStatus(Role.IDLE, why_not_written())
         self.recorded_flow = FlowHistory()
         """Recorded data of the minutes before the place was opened."""
         self.free_since: float | None = None
@@ -216,8 +220,7 @@ class PlaceSession:
         self._turns = _Turns()
         self._evaluated = -1
         """Generation of the index for which the alert rules were evaluated last."""
-        self._records = records and place.recording is not None
-        self._sweeps = records and place.sweep is not None
+        self._why_not_written = why_not_written
         self._recorder = None if place.recording is None else Recorder(place.recording)
         self._disk_thread = CallThread(f"recorder {number}", self._end_recording)
         self._slot = -1
@@ -485,7 +488,7 @@ class PlaceSession:
                     self.messages.append(f"{op} is still open: {safe_line(str(error))}")
 
     async def _sweep(self) -> None:
-        if self._sweeps and self.place.sweep is not None:
+        if self.place.sweep is not None and not self._why_not_written():
             trouble = await asyncio.to_thread(self.place.sweep)
             if trouble:
                 self.messages.append(safe_line(trouble))
@@ -545,7 +548,8 @@ class PlaceSession:
         # Right after the start less is known than a moment later.
         known = (latest.is_complete and self.backlog is not None) or latest.unavailable
         busy = self._writing is not None and not self._writing.done()
-        if self._records and known and not busy and slot != self._slot:
+        is_wanted = self._recorder is not None and not self._why_not_written()
+        if is_wanted and known and not busy and slot != self._slot:
             self._slot = slot
             self._writing = asyncio.get_running_loop().create_task(self._write(self.sample()))
 

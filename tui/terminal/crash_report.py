@@ -66,12 +66,7 @@ def make_report(error: BaseException, environ: Mapping[str, str], now: float) ->
         "",
         f"when       {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(now))}",
         *(f"{name:<10} {words}" for name, words in _versions()),
-        *(
-            f"{name:<10} {'is set' if name in _HIDDEN else ascii(environ[name])[:60]}"
-            for name in TERMINAL_VARIABLES
-            if name in environ
-        ),
-        f"{'size':<10} {_size()}",
+        *(f"{name:<10} {words}" for name, words in terminal_facts(environ)),
     ]
     for number, each in enumerate(errors):
         lines += [
@@ -159,6 +154,14 @@ def _short(filename: str) -> str:
         if filename.startswith(f"{folder}/"):
             return filename.removeprefix(f"{folder}/")
     return filename
+
+
+def terminal_facts(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the variables that describe the terminal, and its size."""
+    for name in TERMINAL_VARIABLES:
+        if name in environ:
+            yield name, "is set" if name in _HIDDEN else ascii(environ[name])[:60]
+    yield "size", _size()
 
 
 def _versions() -> Iterator[tuple[str, str]]:

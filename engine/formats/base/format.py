@@ -10,7 +10,7 @@ import os
 import shlex
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -51,14 +51,28 @@ another version are refused with one line."""
 
 
 class InstalledPlace(NamedTuple):
-    """A place of this host that a program knows which works on it."""
+    """A place that was found on this host."""
 
     place: str
-    """Its path."""
+    """Its path, or its URL without password."""
     name: str = ""
-    """The name that the program has for it; "" without one."""
+    """The name that its program has for it; "" without one."""
     is_enabled: bool = True
-    """False if it is not started with the others."""
+    """False if it is opened only by its name: not started with the others, or without a queue."""
+    problem: str = ""
+    """Why it cannot be read, or is not enabled; "" if it can be opened."""
+    identity: str = ""
+    """The same for two addresses of one place; "": its path, links resolved, or its URL."""
+
+
+class Lookup(NamedTuple):
+    """One of the ways in which a format finds places of this host."""
+
+    where: str
+    """What is asked, as the operator knows it: a path, a URL, or a command."""
+    find: Callable[[], Iterable[InstalledPlace]]
+    """Blocks, perhaps for ever; changes nothing, and sends no password. Raises Unavailable or
+    OSError: there is something, and it does not answer."""
 
 
 class Format(ABC):
@@ -91,6 +105,8 @@ class Format(ABC):
     """How a task is claimed, for the screen."""
     mail_parts: tuple[str, ...] = ()
     """What its places have of our own mail sending: "transports", "mail spool"."""
+    is_mail_server = False
+    """True if its places are those of a mail server, for `mta instances`."""
     is_delivering = False
     """True if its places have deliveries without a handler in our configuration."""
     no_destinations = "tasks of this format do not name their destination"
@@ -115,13 +131,9 @@ class Format(ABC):
             Unavailable: it cannot be reached; the text says what was expected.
         """
 
-    def instances(self) -> Sequence[InstalledPlace]:
-        """The places of this host that its own programs know; read of our formats only, and only if
-        no place is named. Programs are run.
-
-        Raises:
-            Unavailable: a program is installed, and does not answer.
-        """
+    def lookups(self, config: Config, environ: Mapping[str, str]) -> Sequence[Lookup]:
+        """How its places of this host are found: by its own programs, in the usual folders, at the
+        usual addresses. Made for our formats only, and only if no place is named."""
         return ()
 
     def has_queue(self, path: str) -> bool:
@@ -507,7 +519,8 @@ class Setup(NamedTuple):
         Raises:
             NotReadable: we have not.
         """
-        for path in (self.queue.pending, self.queue.work, self.queue.dlq):
+        tasks = (f"{self.place}/{name}" for name in self.format.task_folders)
+        for path in (self.queue.pending, self.queue.work, self.queue.dlq, *tasks):
             barrier = _unreadable_folder(path)
             if barrier:
                 fix = self._sudo_hint(barrier) or f"chmod u+rx {shlex.quote(barrier)}"
@@ -561,6 +574,9 @@ class Setup(NamedTuple):
         # The secret is not printed: the other user must provide it or work without it.
         variables = sorted((k, v) for k, v in os.environ.items() if k.startswith("NFTBAN_"))
         environment = [f"{k}={v}" for k, v in variables if k != PASSWORD_VARIABLE]
+        if os.environ.get(queue_config.PLACES_VARIABLE) and self.place not in self.words:
+            places = shlex.join(place.text for place in self.config.places)
+            environment.append(f"{queue_config.PLACES_VARIABLE}={places}")
         named = any(word.split("=")[0] == "--config" for word in self.words)
         is_default = self.config.path == queue_config.SEARCH_PATHS[-1]
         path = "" if named or is_default else self.config.path

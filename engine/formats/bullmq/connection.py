@@ -437,7 +437,8 @@ class Connection:
         at, text, kinds = self._place.text, safe_line(str(error))[:300], self._redis.exceptions
         if isinstance(error, kinds.AuthenticationError) or text.startswith(("NOAUTH", "WRONGPASS")):
             how = "set it in `places`, with # / ? @ % in it written as %XX"
-            return Unavailable(f"{at}: the server refused the password: {how}")
+            what = "refused the password" if self._place.password else "needs a password"
+            return Unavailable(f"{at}: the server {what}: {how}")
         is_denied = isinstance(error, kinds.NoPermissionError) or "NOPERM" in text
         # The others are the same, from within a script.
         if is_denied or "ACL failure" in text or "executing the script can't" in text:

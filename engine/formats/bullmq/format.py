@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine.formats.base.format import Format
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from engine.config.validators import ConfigLocation
     from engine.destinations.destination import Destination, Registry
     from engine.doctor.finding import Finding
-    from engine.formats.base.format import Setup
+    from engine.formats.base.format import Lookup, Setup
     from engine.places.place import Place
     from engine.store import Store
 
@@ -40,6 +40,12 @@ class BullmqFormat(Format):
     @override
     def detects(self, at: Address) -> bool:
         return at.scheme in REDIS_SCHEMES
+
+    @override
+    def lookups(self, config: Config, environ: Mapping[str, str]) -> Sequence[Lookup]:
+        from engine.formats.bullmq.servers import server_lookups
+
+        return server_lookups()
 
     @override
     def open(self, setup: Setup) -> Store:

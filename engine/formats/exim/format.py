@@ -8,16 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine.formats.base.detect import has_folders
-from engine.formats.base.format import Format
+from engine.formats.base.format import Format, InstalledPlace, Lookup
 from engine.override import override
 from engine.policy import RetryPolicy, retries_of
 from engine.schedules import fixed
 
 if TYPE_CHECKING:
     from engine.config.place_address import Address
+    from engine.config.queue_config import Config
     from engine.config.validators import ConfigLocation
     from engine.doctor.finding import Finding
-    from engine.formats.base.format import InstalledPlace, Setup
+    from engine.formats.base.format import Setup
     from engine.model import Task
     from engine.places.place import Place
     from engine.programs.mail_log import MailLog
@@ -34,6 +35,7 @@ class EximFormat(Format):
     name = "exim"
     title = "an Exim spool"
     claims = "Exim's locks"
+    is_mail_server = True
     no_destinations = "Exim has the retry times of its hosts"
 
     @override
@@ -47,10 +49,13 @@ class EximFormat(Format):
         return is_named and not os.access(at.text, os.R_OK | os.X_OK)
 
     @override
-    def instances(self) -> Sequence[InstalledPlace]:
-        from engine.formats.exim.instances import find_instances
+    def lookups(self, config: Config, environ: Mapping[str, str]) -> Sequence[Lookup]:
+        def find() -> Sequence[InstalledPlace]:
+            from engine.formats.exim.instances import find_instances
 
-        return find_instances()
+            return find_instances()
+
+        return (Lookup("exim -bP spool_directory", find),)
 
     @override
     def open(self, setup: Setup) -> Store:

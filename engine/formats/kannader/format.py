@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from engine.formats.base.detect import has_folders
-from engine.formats.base.format import Format, folders_apart
+from engine.formats.base.detect import folder_lookups, has_folders
+from engine.formats.base.format import Format, Lookup, folders_apart
 from engine.override import override
 
 if TYPE_CHECKING:
     from engine.config.place_address import Address
-    from engine.config.queue_config import Queue
+    from engine.config.queue_config import Config, Queue
     from engine.config.validators import ConfigLocation
     from engine.doctor.finding import Finding
     from engine.formats.base.format import Setup
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 KANNADER_FOLDERS = ("data", "queue", "inflight", "cleanup")
 """The folders of a Kannader spool; an nftban data folder has none of them."""
 
+USUAL_FOLDERS = ("/var/spool/kannader", "/var/lib/kannader", "/var/lib/kannader/queue")
+"""Where a spool may be: Kannader has no default. Its example is below /tmp, where any user could
+make a folder for us to find."""
+
 
 class KannaderFormat(Format):
     """Kannader's mail spool."""
@@ -32,6 +37,7 @@ class KannaderFormat(Format):
     commands = "kannader"
     work_command = ("kannader", "work")
     claims = "link renames"
+    is_mail_server = True
     demo_places = dict.fromkeys(
         ("", "redis", "zmailer"), "engine.formats.kannader.demo:DemoMailSpool"
     )
@@ -39,6 +45,10 @@ class KannaderFormat(Format):
     @override
     def detects(self, at: Address) -> bool:
         return not at.is_url and has_folders(at.text, KANNADER_FOLDERS)
+
+    @override
+    def lookups(self, config: Config, environ: Mapping[str, str]) -> Sequence[Lookup]:
+        return folder_lookups(USUAL_FOLDERS, partial(has_folders, names=KANNADER_FOLDERS))
 
     @override
     def open(self, setup: Setup) -> Store:

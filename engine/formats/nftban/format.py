@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine.config import queue_config
-from engine.formats.base.format import Format
+from engine.formats.base.detect import folder_lookups
+from engine.formats.base.format import Format, Lookup
 from engine.formats.nftban.detect import has_queue_folders
 from engine.override import override
 
 if TYPE_CHECKING:
     from engine.config.place_address import Address
-    from engine.config.queue_config import Queue
+    from engine.config.queue_config import Config, Queue
     from engine.doctor.finding import Finding
     from engine.formats.base.format import Setup
     from engine.model import LockEvidence
@@ -41,6 +42,12 @@ class NftbanFormat(Format):
     def detects(self, at: Address) -> bool:
         # A path that no format detects is opened by this one too: its error says what was expected.
         return not at.is_url and has_queue_folders(at.text)
+
+    @override
+    def lookups(self, config: Config, environ: Mapping[str, str]) -> Sequence[Lookup]:
+        """The data folder of the settings, /var/lib/nftban without any."""
+        root = queue_config.queue_settings_for(config, "", environ).root
+        return folder_lookups([root], has_queue_folders)
 
     @override
     def has_queue(self, path: str) -> bool:

@@ -6,16 +6,17 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine.formats.base.format import Format
+from engine.formats.base.format import Format, InstalledPlace, Lookup
 from engine.override import override
 from engine.policy import RetryPolicy, retries_of
 from engine.schedules import fixed
 
 if TYPE_CHECKING:
     from engine.config.place_address import Address
+    from engine.config.queue_config import Config
     from engine.config.validators import ConfigLocation
     from engine.doctor.finding import Finding
-    from engine.formats.base.format import InstalledPlace, Setup
+    from engine.formats.base.format import Setup
     from engine.model import Task
     from engine.places.place import Place
     from engine.programs.mail_log import MailLog
@@ -28,6 +29,7 @@ class PostfixFormat(Format):
     name = "postfix"
     title = "a Postfix instance"
     claims = "the queue manager"
+    is_mail_server = True
     no_destinations = "Postfix has the state of its destinations"
 
     @override
@@ -38,10 +40,13 @@ class PostfixFormat(Format):
         return all(os.path.isfile(f"{at.text}/{name}") for name in ("main.cf", "master.cf"))
 
     @override
-    def instances(self) -> Sequence[InstalledPlace]:
-        from engine.formats.postfix.instances import find_instances
+    def lookups(self, config: Config, environ: Mapping[str, str]) -> Sequence[Lookup]:
+        def find() -> Sequence[InstalledPlace]:
+            from engine.formats.postfix.instances import find_instances
 
-        return find_instances()
+            return find_instances()
+
+        return (Lookup("postmulti -l", find),)
 
     @override
     def open(self, setup: Setup) -> Store:

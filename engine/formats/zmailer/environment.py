@@ -19,6 +19,7 @@ from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
 
 DEFAULT_ENVIRONMENT = "/etc/zmailer.conf"
+DEFAULT_POSTOFFICE = "/var/spool/postoffice"
 CONF_NAMES = ("scheduler.conf", "scheduler.cf")
 """The file below MAILSHARE: the name that the program uses, then that of the man page."""
 
@@ -164,3 +165,14 @@ def parse_environment(text: str, environ: Mapping[str, str]) -> dict[str, str]:
             value = value[1:-1]
         values[match[1]] = _reference.sub(value_of, value)
     return values
+
+
+def find_postoffice(path: str, environ: Mapping[str, str]) -> str:
+    """The spool that a zmailer.conf names; "" if none, or without that file. Raises OSError: it
+    cannot be read."""
+    try:
+        values = parse_environment(read_text(path), environ)
+    except FileNotFoundError:
+        return ""
+    spool = values.get("POSTOFFICE", "")
+    return os.path.normpath(spool) if os.path.isabs(spool) else ""

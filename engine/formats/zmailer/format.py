@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine.formats.base.detect import begins_with, has_folders
-from engine.formats.base.format import Format
+from engine.formats.base.detect import begins_with, folder_lookups, has_folders
+from engine.formats.base.format import Format, InstalledPlace, Lookup
 from engine.override import override
 from engine.policy import RetryPolicy, retries_of
 from engine.schedules import fixed
 
 if TYPE_CHECKING:
     from engine.config.place_address import Address
-    from engine.config.queue_config import Queue
+    from engine.config.queue_config import Config, Queue
     from engine.config.validators import ConfigLocation
     from engine.doctor.finding import Finding
     from engine.formats.base.format import Setup
@@ -42,12 +42,34 @@ class ZmailerFormat(Format):
     title = "a ZMailer spool"
     commands = "zmailer"
     claims = "tag bytes"
+    is_mail_server = True
     task_folders = ("transport", "queue")
     demo_places = {"zmailer": "engine.formats.zmailer.demo:DemoPostoffice"}
 
     @override
     def detects(self, at: Address) -> bool:
         return not at.is_url and has_folders(at.text, ZMAILER_FOLDERS)
+
+    @override
+    def lookups(self, config: Config, environ: Mapping[str, str]) -> Sequence[Lookup]:
+        """The POSTOFFICE of zmailer.conf, and the usual one."""
+        from engine.formats.zmailer.environment import DEFAULT_ENVIRONMENT, DEFAULT_POSTOFFICE
+
+        def find_configured() -> Iterator[InstalledPlace]:
+            from engine.formats.zmailer.environment import find_postoffice
+
+            if path := find_postoffice(zconfig, environ):
+                for lookup in folder_lookups([path], is_spool):
+                    yield from lookup.find()
+
+        def is_spool(path: str) -> bool:
+            return has_folders(path, ZMAILER_FOLDERS)
+
+        zconfig = environ.get("ZCONFIG") or DEFAULT_ENVIRONMENT
+        return (
+            Lookup(zconfig, find_configured),
+            *folder_lookups([DEFAULT_POSTOFFICE], is_spool),
+        )
 
     @override
     def open(self, setup: Setup) -> Store:

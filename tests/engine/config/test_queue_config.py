@@ -24,6 +24,7 @@ from engine.policy import Rate
 from engine.schedules import exponential
 from tests.programs import needs_root
 from tests.tables import each
+from tests.unprivileged_user import as_other_user
 
 NO_CONF = "/nonexistent"
 
@@ -338,6 +339,90 @@ def test_the_first_file_found_counts_alone(tmp_path: Path, monkeypatch: pytest.M
     assert not queue_config.load_config(
         None, {"XDG_CONFIG_HOME": "."}, queue_config.SEARCH_PATHS[1:2]
     ).theme
+
+
+def test_the_environment_names_the_file_unless_the_command_line_does(tmp_path: Path) -> None:
+    """By an absolute path; a file that is missing is an error, not a reason to read another one."""
+    for name in ("found", "named", "option"):
+        (tmp_path / name).write_text(f"theme: {name}\n")
+        (tmp_path / name).chmod(0o644)
+    tmp_path.chmod(0o755)
+    search, environ = [str(tmp_path / "found")], {"SPOOLDECK_CONFIG": str(tmp_path / "named")}
+    themes = [
+        queue_config.load_config(path, variables, search).theme
+        for path, variables in (
+            (None, {"SPOOLDECK_CONFIG": ""}),
+            (None, environ),
+            (str(tmp_path / "option"), environ),
+        )
+    ]
+    assert themes == ["found", "named", "option"]
+    missing = str(tmp_path / "missing")
+    for path, expected in ((missing, f"{missing}: No such file"), ("x", "an absolute path, not")):
+        with pytest.raises(ConfigError, match=expected):
+            queue_config.load_config(None, {"SPOOLDECK_CONFIG": path}, search)
+
+
+def test_a_file_of_another_user_is_not_taken_from_the_environment(tmp_path: Path) -> None:
+    """`sudo -E` passes the variable of the user who calls it: the file names programs, and would
+    run them as us. Root is told to name it on the command line."""
+    needs_root("to give a file to another user")
+    tmp_path.chmod(0o755)
+    path = tmp_path / "config.yaml"
+    path.write_text("theme: night\n")
+    path.chmod(0o644)
+    environ = {"SPOOLDECK_CONFIG": str(path)}
+    assert queue_config.load_config(None, environ).theme == "night"
+
+    os.chown(path, 65533, 65533)
+    with pytest.raises(ConfigError, match="expected a file owned by root; to use it anyway, name"):
+        queue_config.load_config(None, environ)
+
+    def act() -> None:
+        with pytest.raises(ConfigError, match="SPOOLDECK_CONFIG names it: it is not owned by you"):
+            queue_config.load_config(None, environ)
+        assert queue_config.load_config(str(path), {}).theme == "night"
+
+    for folder in (tmp_path.parent, tmp_path.parent.parent):
+        folder.chmod(0o755)
+    as_other_user(act)
+
+
+@each(
+    "case",
+    [
+        ("/a redis://:s@h:6379/0", ["/a", "redis://h:6379/0"]),
+        ("'/a b'  /c\n", ["/a b", "/c"]),
+        ("~/q", ["/home/us/q"]),
+        ("  ", ["/file", "redis://h/1"]),
+        ("a", "environment: SPOOLDECK_PLACES: expected an absolute path, not 'a'"),
+        ("'/a", "environment: SPOOLDECK_PLACES: a quote has no end"),
+        ("http:///x:y@", "environment: SPOOLDECK_PLACES: @ only before the host"),
+    ],
+)
+def test_the_environment_names_the_places(
+    case: tuple[str, list[str] | str], written: Callable[[str], Config], tmp_path: Path
+) -> None:
+    """Instead of those of the file, separated by blanks; no error text has a password."""
+    text, expected = case
+    path = written("places: [/file, 'redis://:secret@h/1']").path
+    environ = {"SPOOLDECK_PLACES": text, "HOME": "/home/us"}
+    if isinstance(expected, str):
+        with pytest.raises(ConfigError) as refused:
+            queue_config.load_config(path, environ)
+        assert str(refused.value).startswith(expected)
+        return
+    assert [one.text for one in queue_config.load_config(path, environ).places] == expected
+
+
+def test_a_url_of_the_environment_has_the_password_of_the_file(
+    written: Callable[[str], Config],
+) -> None:
+    """Its own goes before that."""
+    path = written("places: ['redis://:secret@h/1', 'redis://:other@h/2']").path
+    environ = {"SPOOLDECK_PLACES": "redis://h/1 redis://:own@h/2"}
+    places = queue_config.load_config(path, environ).places
+    assert [one.password for one in places] == ["secret", "own"]
 
 
 ROOT, US, OTHER = 0, 1000, 1001

@@ -770,3 +770,33 @@ def test_closed_standard_streams_are_opened_on_nothing(root: str, closed: str) -
     (task,) = tasks_at(root, "pending")
     assert run.stdout.split()[-2:] == ["4" if ">&-" in closed.split() else "0", "3"]
     assert task.error == "Unknown task type: job"
+
+
+def test_the_places_of_the_environment_are_used_unless_one_is_named(
+    root: str, spooldeck: Run, tmp_path: Path
+) -> None:
+    """Also instead of those of the file; the first if a command takes one. A missing one among
+    several is shown by commands that take all."""
+    other = str(tmp_path / "other")
+    assert spooldeck("init", other).returncode == 0
+    add_task(other)
+    config = write_config(root, f"places: [{root}]")
+    environ = {"SPOOLDECK_PLACES": f"{other} {tmp_path}/missing"}
+
+    count = spooldeck("--config", config, "queue", "count", **environ)
+    named = spooldeck("--config", config, "queue", "count", root, **environ)
+    overview = spooldeck("--config", config, "overview", **environ)
+
+    assert (count.stdout, named.stdout) == ("1\n", "0\n")
+    assert overview.returncode == 2
+    assert "missing" in overview.stdout
+
+
+def test_a_password_of_the_environment_is_in_no_output(spooldeck: Run) -> None:
+    """Neither of a check nor of an error; no file is said to have it."""
+    url = "redis://:not-for-eyes@localhost:1/0"
+    for words in (("doctor",), ("status",), ("overview",), ("doctor", "--json")):
+        run = spooldeck(*words, SPOOLDECK_PLACES=url)
+        assert "localhost:1" in run.stdout + run.stderr
+        assert "not-for-eyes" not in run.stdout + run.stderr
+        assert "contains a password" not in run.stdout

@@ -106,7 +106,7 @@ TYPING_ERRORS = {
     "overveiw": "did you mean overview?",
     "lcoks": "did you mean locks?",
     "worker": "did you mean workers?",
-    "kind": "did you mean kinds?",
+    "kind": "did you mean kinds",
     "transport": "did you mean transports?",
     "destination": "did you mean destinations or federation?",
     "jornal": "did you mean journal?",

@@ -285,6 +285,16 @@ def test_the_sudo_line_has_the_settings(place: Path) -> None:
         f"spooldeck --config {place.parent}/spooldeck.yaml queue add report\n"
     )
 
+    (place.parent / "spooldeck.yaml").unlink()
+    refused = as_user(OTHER_UID, "queue", "add", "report", SPOOLDECK_PLACES=str(place))
+
+    assert refused.stderr.endswith(
+        f"use sudo -u '#{NAMELESS}' env SPOOLDECK_PLACES={place} spooldeck queue add report\n"
+    )
+    words = ("queue", "add", "report", "", "", str(place))
+    refused = as_user(OTHER_UID, *words, SPOOLDECK_PLACES="/elsewhere")
+    assert "SPOOLDECK_PLACES" not in refused.stderr
+
 
 def test_an_owner_without_write_rights_gets_the_chmod_line(place: Path) -> None:
     """A user who owns a closed queue needs no sudo; the mode is not changed."""

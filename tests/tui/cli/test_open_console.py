@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from tests.console_places import a_console, disk_place, make_spool, some_tasks, 
 from tests.demo_places import KANNADER, NFTBAN, ZGB, demo_of
 from tests.pseudo_terminals import ENTERS, LEAVES, UTF8, Terminal, left
 from tests.pseudo_terminals import console as on_a_terminal
-from tui.cli import open_console
+from tui.cli import main, open_console
 from tui.cli.open_console import splash_lines
 from tui.overview.screen import OverviewScreen
 from tui.terminal.clipboard import screen_text
@@ -243,6 +244,7 @@ def test_a_signal_in_a_callback_still_ends_the_opening() -> None:
 
 BACKGROUND = """
 import os
+import re
 from tui.cli.open_console import SplashScreen
 if os.fork() == 0:
     os.setpgid(0, 0)
@@ -357,3 +359,24 @@ def test_all_places_can_be_read(tmp_path: Path) -> None:
             assert str(place) in ran.stdout
         formats = [find_format(Address(str(place))).name for place in places]
     assert formats == ["nftban", "nftban", "kannader", "zgb"]
+
+
+def test_what_is_found_on_this_host_is_opened_in_observe(tmp_path: Path) -> None:
+    """The queue of a unit is listed before the console, which is not armed in spite of
+    `start_armed`: no operator has chosen the place."""
+    root, units = tmp_path / "mail-queue", tmp_path / ".config/systemd/user"
+    units.mkdir(parents=True)
+    make_spool(root, [])
+    assert main(["install-units", str(units), "--root", str(root)]) == 0
+    config = tmp_path / ".config/spooldeck/config.yaml"
+    config.parent.mkdir()
+    config.write_text("start_armed: true\n")
+    config.chmod(0o600)
+    tmp_path.chmod(0o755)
+    with on_a_terminal(HOME=str(tmp_path), size=(120, 40)) as terminal:
+        terminal.shows("OBSERVE", "mail-queue")
+        before = terminal.said.partition(ENTERS)[0].decode()
+        assert "no place named: looking for queues on this host ..." in before
+        assert re.search(rf"{root} +nftban  spooldeck-queue.service\r\n", before)
+        terminal.send("q")
+        assert terminal.end() == 0

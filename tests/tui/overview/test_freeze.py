@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -455,12 +456,24 @@ async def test_a_console_records_while_no_worker_does(root: Path) -> None:
 
 
 async def test_why_nothing_is_recorded_is_shown_while_frozen(root: Path) -> None:
-    """A console that may only read makes nothing in the spool; one that cannot write names why."""
+    """A console that may only read makes nothing in the spool, nor does one with a place that no
+    operator has named, until it is armed; one that cannot write names why."""
     folder = root / "queue" / ".spooldeck"
     async with overview(recorded_place(root), read_only=True) as operator:
         await operator.press("p")
         await operator.until(lambda: "read only: recorder off" in operator.text)
     assert not folder.exists()
+
+    async with overview(recorded_place(root), is_chosen=False) as operator:
+        live = operator.console.sessions[0]
+        await operator.press("p")
+        await operator.until(lambda: "recorder off until armed" in operator.text)
+        await operator.press("p")
+        await operator.until(lambda: live.inspector.latest.is_complete and live.has_readings)
+        assert not folder.exists()
+        await operator.press("exclamation_mark")
+        await operator.until(lambda: live.recording.role is Role.RECORDS)
+    shutil.rmtree(folder)
 
     folder.mkdir()
     (folder / "recorder").write_text("no folder")

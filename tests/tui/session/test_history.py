@@ -38,7 +38,7 @@ async def a_history(place: Place, clock: Clock) -> AsyncIterator[tuple[History, 
     try:
         await inspector.start()
         await inspector.scan_now()
-        yield History(place, inspector, clock, settles=True), inspector
+        yield History(place, inspector, clock, settles=lambda: True), inspector
     finally:
         await inspector.close()
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
 from itertools import chain
 
+from engine.config.queue_config import PLACES_VARIABLE
 from engine.delivery.delivery_parts import open_registry
 from engine.doctor.finding import Finding, Grade, bad, format_finding, needs_action, warn
 from engine.formats.base.format import Setup
@@ -130,7 +131,8 @@ def _open_passwords(setup: Setup) -> Iterator[Finding]:
     """A finding if other users may read the configuration with a password."""
     config = setup.config
     path, outbox = config.path, config.outbox
-    addresses = (setup.address, config.destinations, outbox.database if outbox else None)
+    place = None if os.environ.get(PLACES_VARIABLE) else setup.address
+    addresses = (place, config.destinations, outbox.database if outbox else None)
     has_password = any(one is not None and one.password for one in addresses)
     if has_password and os.stat(path).st_mode & (stat.S_IRGRP | stat.S_IROTH):
         what = f"{path} contains a password, other users may read it"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from engine.config import queue_config
 from engine.config.place_address import is_url
@@ -16,9 +17,9 @@ from engine.formats.known_formats import (
     default_places,
     describe_missing,
     find_address,
+    names_places,
     own_format,
     setup_for,
-    unnamed_places,
 )
 from engine.model import attempts_allowed
 from engine.store import Store, Unavailable
@@ -29,7 +30,7 @@ from engine.version import program_command
 
 if TYPE_CHECKING:
     from engine.places.place import Place
-
+    from tui.cli.setup.find_places import FoundPlaces
 
 OPEN_SECONDS = 3.0
 """Seconds to wait for the next place that opens: reading what one is takes milliseconds, but on a
@@ -50,16 +51,10 @@ def make_places(setup: Setup, names: Sequence[str]) -> list[Place]:
     Raises:
         CommandError: the only one cannot be used.
     """
-    from concurrent.futures import FIRST_COMPLETED, wait
+    from tui.cli.setup.find_places import call_all
 
-    from engine.live.call_thread import DaemonExecutor
-
-    places, executor = [], DaemonExecutor()
-    opening = [executor.submit(make_place, setup, name) for name in names]
-    answered, waiting = True, set(opening)
-    while answered and waiting:
-        done, waiting = wait(waiting, OPEN_SECONDS, FIRST_COMPLETED)
-        answered = bool(done)
+    places = []
+    opening = call_all([partial(make_place, setup, name) for name in names], OPEN_SECONDS)
     for name, opened in zip(names, opening, strict=True):
         try:
             places.append(opened.result() if opened.done() else _unusable_place(name, NO_ANSWER))
@@ -88,14 +83,16 @@ def _unusable_place(name: str, why: str) -> Place:
     return Place(name, open_store, location=name)
 
 
-def place_names(setup: Setup, names: Sequence[str]) -> list[str]:
-    """The given names; without any, the configured places, else the installed queue, else the
-    places of this host that its mail servers know.
+def place_names(
+    setup: Setup, names: Sequence[str], show: Callable[[FoundPlaces], None] = lambda found: None
+) -> list[str]:
+    """The given names; without any, the configured places or queue, else the places that are found
+    on this host, with which `show` is called.
 
     Raises:
         ConfigError: as `default_places`.
     """
-    chosen = [*names] or [*default_places(setup.config, os.environ)] or _installed(setup)
+    chosen = [*names] or [*default_places(setup.config, os.environ)] or _installed(setup, show)
     # A missing place among several is shown as such; the others are opened.
     if names and not any(is_url(name) or _may_exist(name) for name in chosen):
         fail(EX_UNAVAILABLE, describe_missing(chosen[0]))
@@ -103,21 +100,33 @@ def place_names(setup: Setup, names: Sequence[str]) -> list[str]:
     return [find_address(setup.config, name).text if is_url(name) else name for name in chosen]
 
 
-def _installed(setup: Setup) -> list[str]:
-    setup.require_readable()
+def _installed(setup: Setup, show: Callable[[FoundPlaces], None]) -> list[str]:
     if setup.format_name != DEFAULT_FORMAT:
         return [setup.place]  # named by --root
-    if not setup.format.has_queue(setup.queue.root):
-        if places := unnamed_places(setup.config, os.environ):
-            return places
-        fail(
-            EX_UNAVAILABLE,
-            f"no queue to open: name a folder with a queue (spooldeck DIR), make one "
-            f"(spooldeck init DIR), try the demo (spooldeck demo), or set `places` in a "
-            f"configuration ({queue_config.SEARCH_PATHS[-1]}); there is no queue at "
-            f"{setup.queue.root}",
-        )
-    return [setup.queue.root]
+    if names_places(setup.config, os.environ):
+        setup.require_readable()
+        if setup.format.has_queue(setup.queue.root):
+            return [setup.queue.root]
+        _refuse_without_queue(f"there is no queue at {setup.queue.root}")
+    from tui.cli.setup.find_places import START_SECONDS, find_places
+
+    if sys.stderr.isatty():  # a mount that hangs takes seconds
+        print("no place named: looking for queues on this host ...", file=sys.stderr)
+    found = find_places(setup.config, os.environ, START_SECONDS)
+    if not found.opened:
+        looked = "looked at " + ", ".join(found.looked_at)
+        _refuse_without_queue("; ".join((looked, *found.lines)))
+    show(found)
+    return found.opened
+
+
+def _refuse_without_queue(why: str) -> NoReturn:
+    fail(
+        EX_UNAVAILABLE,
+        f"no queue to open: name a folder with a queue (spooldeck DIR), make one "
+        f"(spooldeck init DIR), try the demo (spooldeck demo), or set `places` in a "
+        f"configuration ({queue_config.SEARCH_PATHS[-1]}); {why}",
+    )
 
 
 def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:

@@ -16,7 +16,12 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
-from engine.formats.zmailer.environment import SchedulerFiles, ZmailerSettings, read_files
+from engine.formats.zmailer.environment import (
+    DEFAULT_POSTOFFICE,
+    SchedulerFiles,
+    ZmailerSettings,
+    read_files,
+)
 from engine.formats.zmailer.log_file import SchedulerLog, SchedulerOutputs
 from engine.formats.zmailer.mailq.acl import MailqUser, read_users
 from engine.formats.zmailer.mailq.job_text import dump_lines
@@ -114,7 +119,6 @@ def _note(*_: object) -> None:
     """A handler that does nothing: the number is written to the descriptor."""
 
 
-DEFAULT_POSTOFFICE = "/var/spool/postoffice"
 DEFAULT_RENDEZVOUS = "/usr/tmp/.mailq.text"
 """The file of SIGUSR2, without -q and RENDEZVOUS (scheduler(8zm))."""
 

@@ -1,4 +1,4 @@
-"""`mta instances`, with real instances of a mail server."""
+"""`find` and `mta instances`, with real instances of a mail server."""
 
 from __future__ import annotations
 
@@ -33,13 +33,15 @@ def two_instances(tmp_path: Path) -> tuple[Path, Path]:
     return first, second
 
 
-def in_a_namespace(first: Path, *words: str, script: str = "") -> subprocess.CompletedProcess[str]:
+def in_a_namespace(
+    first: Path, *words: str, script: str = "", options: str = "-m"
+) -> subprocess.CompletedProcess[str]:
     """Run a command of ours where the folder of the system's mail server is another one."""
     needs_root("to bind a folder in a mount namespace")
     needs("postmulti")
     command = shlex.join([sys.executable, "-P", "-m", "tui.cli", *words])
     return subprocess.run(
-        ["unshare", "-m", "sh", "-c", f"mount --bind {first} /etc/postfix; {script}{command}"],
+        ["unshare", options, "sh", "-c", f"mount --bind {first} /etc/postfix; {script}{command}"],
         cwd=first,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"},
         capture_output=True,
@@ -72,3 +74,32 @@ def test_a_server_that_does_not_answer_is_named(
     run = in_a_namespace(first, "mta", "instances", script=script)
     assert run.returncode == 1
     assert run.stderr == (f"spooldeck: {needs('postmulti')} -l: postmulti: fatal: \ufffd[2J\n")
+
+
+def test_the_queues_of_this_host_are_listed(two_instances: tuple[Path, Path]) -> None:
+    """Those of mail servers too, with why one is not opened."""
+    first, second = two_instances
+    run = in_a_namespace(first, "find", "--json")
+    rows = {row["place"]: row for line in run.stdout.splitlines() for row in [json.loads(line)]}
+    assert (run.returncode, run.stderr) == (0, "")
+    assert rows["/etc/postfix"] == {
+        **{"place": "/etc/postfix", "format": "postfix", "name": ""},
+        **{"enabled": True, "problem": ""},
+    }
+    assert rows[str(second)]["enabled"] is False
+
+
+def test_where_was_looked_is_named_if_there_is_no_queue(
+    two_instances: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """With exit code 1; the console says the same, and how to name one."""
+    first, _ = two_instances
+    (tmp_path / "empty").mkdir()
+    folders = ("/run", "/var/lib", "/var/spool", "/etc/systemd/system")
+    mounts = [f"mount --bind {tmp_path}/empty {path}; " for path in folders if Path(path).is_dir()]
+    hide = f"mount --bind /dev/null {needs('postmulti')}; "
+    for words, code in ((["find"], 1), ([], 69)):
+        run = in_a_namespace(first, *words, script="".join([*mounts, hide]), options="-mn")
+        assert (run.returncode, run.stdout) == (code, "")
+        for where in ("/var/lib/nftban", "/run/redis/redis-server.sock", "postmulti -l"):
+            assert where in run.stderr

@@ -1,0 +1,126 @@
+"""Each setting in force is named with its source, and no value that may be secret is shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.config.queue_config import load_config, queue_settings_for
+from engine.config.setting_sources import (
+    DEFAULT,
+    FORMAT,
+    NOT_SHOWN,
+    SettingSource,
+    config_files,
+    setting_sources,
+)
+
+CONFIG = """\
+places: ['redis://ann:hidden-1@h/0', /srv/q]
+theme: night
+alerts:
+  dlq: 3
+  accepted: [{kind: refused mail, place: 'redis://:hidden-2@h/0'}]
+handlers:
+  report:
+    command: [/bin/report, --token, hidden-3]
+    environment:
+      PIN: "1234"
+queue: {max_retries: 2, rate: {per_hour: 600}}
+mail:
+  relay: {host: mx.hidden-4.example, user: hidden-5}
+"""
+
+
+def sources(path: Path, environ: dict[str, str], place: str) -> dict[str, SettingSource]:
+    """The settings in force at a place, by key."""
+    config = load_config(str(path), environ)
+    queue = queue_settings_for(config, place, environ)
+    return {one.key: one for one in setting_sources(config, queue, str(path), environ)}
+
+
+def test_each_setting_has_its_source(tmp_path: Path) -> None:
+    """A line of the file, a variable, a line of nftban.conf, or the default."""
+    path, folder = tmp_path / "some.yaml", tmp_path / "conf"
+    folder.mkdir()
+    path.write_text(CONFIG)
+    (folder / "nftban.conf").write_text("# its settings\nNFTBAN_QUEUE_MAX_PENDING=50\n")
+    environ = {
+        "NFTBAN_CONFIG_DIR": str(folder),
+        "NFTBAN_QUEUE_MAX_RETRIES": "9",
+        "NFTBAN_QUEUE_BACKOFF_BASE_SECONDS": "5",
+    }
+
+    rows = sources(path, environ, "/srv/q")
+
+    expected = {
+        "places": ("[redis://ann@h/0, /srv/q]", f"{path}:1"),
+        "theme": ("night", f"{path}:2"),
+        "alerts.dlq": ("3", f"{path}:4"),
+        "alerts.oldest": ("3600", DEFAULT),
+        "queue.max_retries": ("2", f"{path}:11"),
+        "queue.rate": ("per_hour=600 burst=5", f"{path}:11"),
+        "queue.backoff_base": ("5", "variable NFTBAN_QUEUE_BACKOFF_BASE_SECONDS"),
+        "queue.max_pending": ("50", f"{folder}/nftban.conf:2"),
+        "queue.durable": ("true", DEFAULT),
+        "handlers.report.environment.PIN": (NOT_SHOWN, f"{path}:10"),
+    }
+    assert {key: rows[key][1:] for key in expected} == expected
+
+
+def test_no_value_that_may_be_secret_is_shown(tmp_path: Path) -> None:
+    """Of commands, variables, addresses of mail and passwords of URLs only the line is named."""
+    path = tmp_path / "some.yaml"
+    path.write_text(CONFIG)
+    environ = {"SPOOLDECK_PLACES": "redis://:hidden-6@h/1"}
+
+    rows = sources(path, environ, "/srv/q")
+
+    text = " ".join(" ".join(one) for one in rows.values())
+    assert "hidden" not in text and "1234" not in text
+    assert rows["places"][1:] == ("[redis://h/1]", "variable SPOOLDECK_PLACES")
+    assert rows["alerts.accepted"] == ("alerts.accepted", NOT_SHOWN, f"{path}:5")
+    assert rows["handlers.report.command"].source == f"{path}:8"
+    assert rows["mail.relay.user"].value == NOT_SHOWN
+
+
+def test_what_the_format_has_set_is_no_setting(tmp_path: Path) -> None:
+    """It goes before the file."""
+    path = tmp_path / "some.yaml"
+    path.write_text("queue: {retention_days: 3}\n")
+    config = load_config(str(path), {})
+    queue = queue_settings_for(config, "/srv/q", {})._replace(retention_days=float("inf"))
+    rows = {one.key: one for one in setting_sources(config, queue, str(path), {})}
+    assert rows["queue.retention_days"][1:] == ("inf", FORMAT)
+
+
+def test_the_files_are_named_in_the_order_in_which_they_are_looked_for(tmp_path: Path) -> None:
+    """With which one is read, and why the others are not."""
+    own = tmp_path / ".config/spooldeck/config.yaml"
+    own.parent.mkdir(parents=True)
+    environ = {"HOME": str(tmp_path), "NFTBAN_CONFIG_DIR": str(tmp_path)}
+    config = load_config(None, environ, ())
+    before = dict(config_files(config, None, environ))
+    own.write_text("theme: [night]\n")
+    broken = dict(config_files(config, None, environ, "theme: expected text"))
+    own.write_text("theme: night\n")
+    own.chmod(0o600)
+    after = [*config_files(config._replace(path=str(own)), None, environ)]
+
+    assert [path for path, _ in after] == [
+        "./spooldeck.yaml",
+        str(own),
+        "/etc/spooldeck/config.yaml",
+        f"{tmp_path}/nftban.conf",
+        f"{tmp_path}/nftban.conf.local",
+    ]
+    assert before[str(own)] == "not there"
+    assert broken[str(own)] == "not valid"
+    assert [status for _, status in after[1:]] == [
+        "read",
+        "not read: the first one counts alone",
+        "not there",
+        "not there",
+    ]
+    named = {"SPOOLDECK_CONFIG": str(own), **environ}
+    assert next(config_files(config, None, named)).path == str(own)
+    assert next(config_files(config, "/option.yaml", named)).path == "/option.yaml"

@@ -1,0 +1,119 @@
+"""Servers of this host are found by address and socket, with the databases that have queues."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from engine.formats.base.format import InstalledPlace
+from engine.formats.bullmq import servers
+from engine.formats.bullmq.servers import find_queues, server_lookups
+from tests.bullmq_jobs import write_waiting
+from tests.redis_server import find_server, running_server
+from tests.unprivileged_user import as_other_user
+
+
+def free_port() -> int:
+    """A port of the loopback address on which none listens."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def problems(url: str) -> dict[str, str]:
+    """Why each place of a server is not opened, "" if it is."""
+    found = [*find_queues(url)]
+    assert all(one.is_enabled is not bool(one.problem) for one in found)
+    return {one.place: one.problem for one in found}
+
+
+def test_each_database_with_queues_is_a_place() -> None:
+    """By the address and by the socket, with the same identity; other databases are none."""
+    port = free_port()
+    with running_server("--port", str(port), "--bind", "127.0.0.1") as server:
+        for number in (0, 3):
+            write_waiting(server.client(number), "mail", "1")
+        server.client(5).set("page:1", "cached")
+
+        by_address = [*find_queues(f"redis://localhost:{port}")]
+        by_socket = [*find_queues(server.url)]
+
+    assert [one.place for one in by_address] == [f"redis://localhost:{port}/{n}" for n in (0, 3)]
+    assert [one.place for one in by_socket] == [server.url, f"{server.url}?db=3"]
+    assert [one.identity for one in by_address] == [one.identity for one in by_socket]
+    assert not any(one.problem for one in by_address)
+
+
+def test_a_server_without_queues_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be a cache; of one with many keys the first are searched, and that is in the text."""
+    with running_server() as server:
+        server.client().set("page:1", "cached")
+        (one,) = find_queues(server.url)
+        assert one == InstalledPlace(
+            server.url, is_enabled=False, problem="no queue with the prefix bull"
+        )._replace(identity=one.identity)
+
+        server.client().mset({f"page:{n}": "cached" for n in range(40_000)})
+        monkeypatch.setattr(servers, "MAX_STEPS", 1)
+        (one,) = find_queues(server.url)
+        assert one.problem == "no queue with the prefix bull in the first 5,000 keys"
+
+
+def test_no_password_is_sent() -> None:
+    """A server that needs one is found, with where to write it."""
+    with running_server("--requirepass", "secret") as server:
+        assert problems(server.url) == {
+            server.url: "it needs a password: write its URL with the password into `places`"
+        }
+
+
+def test_a_server_that_never_answers_ends_the_search() -> None:
+    """It accepts connections; the reason has the seconds."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        url = f"redis://localhost:{server.getsockname()[1]}"
+        expected = f"it accepts, and does not answer within {servers.ANSWER_SECONDS:g} s"
+        assert problems(url) == {f"{url}/0": expected}
+
+
+def test_what_is_no_server_is_not_found(tmp_path: Path) -> None:
+    """Neither a missing socket, one on which none listens, nor a port of another protocol."""
+    stale = tmp_path / "stale"
+    with closing(socket.socket(socket.AF_UNIX)) as one:
+        one.bind(str(stale))
+    program = "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); "
+    program += "print(s.getsockname()[1], flush=True); s.accept()[0].sendall(b'220 mail\\r\\n')"
+    program += "; sys.stdin.read()"
+    words = ["python3", "-c", program]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        port = other.stdout.readline().strip()
+        for url in (f"redis+unix://{stale}", f"redis+unix://{stale}2", f"redis://localhost:{port}"):
+            assert problems(url) == {}
+        other.communicate()
+
+
+@pytest.mark.skipif(not find_server(), reason="no server program")
+def test_a_socket_that_is_closed_to_us_is_found(tmp_path: Path) -> None:
+    """As another user: the reason names its owner and group as those who may."""
+    with running_server("--unixsocketperm", "700") as server:
+        Path(server.url.removeprefix("redis+unix://")).parent.chmod(0o755)
+
+        def act() -> None:
+            assert problems(server.url) in (
+                {server.url: "permission denied: its socket is for its owner and group"},
+                {server.url: "no queue with the prefix bull"},  # not root: our own server
+            )
+
+        as_other_user(act)
+
+
+def test_where_is_looked() -> None:
+    """The loopback address, and the sockets of the packages of both programs."""
+    where = [one.where for one in server_lookups()]
+    assert where[0] == "redis://localhost"
+    assert "/run/redis/redis-server.sock" in where
+    assert "/run/valkey/valkey-server.sock" in where
