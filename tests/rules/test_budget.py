@@ -97,7 +97,7 @@ LINES = {
     "engine.formats.exim": 2550,
     "engine.formats.kannader": 4400,
     "engine.formats.nftban": 5800,
-    "engine.formats.postfix": 3050,
+    "engine.formats.postfix": 3100,
     "engine.formats.zgb": 5850,
     "engine.formats.zmailer": 14850,
     "engine.index": 3050,
