@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from engine.version import VERSION
-from tui.packaging.backend import TOOLS
+from tui.packaging.backend import PANDOC, SHTAB
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {"engine", "tui", "themes", "tests", "screenshots", ".ci", ".github"}
@@ -173,7 +173,7 @@ def test_runtime_dependencies_are_bounded() -> None:
 
 def test_the_tools_of_a_build_are_in_the_extra_package() -> None:
     """What builds a wheel from a git tree is in the extra `package`, in the same versions."""
-    assert {*TOOLS} <= {*pyproject()["project"]["optional-dependencies"]["package"]}
+    assert {SHTAB, PANDOC} <= {*pyproject()["project"]["optional-dependencies"]["package"]}
 
 
 def test_textual_is_exact_in_the_extra_test() -> None:
