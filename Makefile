@@ -1,6 +1,6 @@
 # Each target makes or updates .venv when it is missing or older than pyproject.toml or the lock file
-# that the target needs: `make demo` .ci/lock/run.txt, `make test` test.txt. A lock file has the exact
-# versions and hashes of all packages. Needs Python >= 3.11, git, make and a package index: PyPI, or
+# in .ci/lock that the target needs: run.txt for `make demo`, test.txt for `make test`. It has exact
+# versions and hashes. Needs Python >= 3.11, git, make and a package index: PyPI, or
 # that of your settings of pip or uv.
 #
 #   make test ARGS='-k swap'      ARGS is passed on by all targets but lint and clean
@@ -130,7 +130,7 @@ else
     fi
     install="$$pip install --no-input --no-compile --disable-pip-version-check"
 fi
-$$install --require-hashes -r "$$LOCK"
+$$install --require-hashes -r .ci/lock/build.txt -r "$$LOCK"
 $$install --no-deps --no-build-isolation -e .
 touch "$$STAMP"
 endef

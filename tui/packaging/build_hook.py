@@ -22,7 +22,12 @@ class ShareHook(BuildHookInterface[Any]):
         if version == "editable":
             return
         sys.path.insert(0, self.root)
-        from tui.packaging.share_files import COMPLETIONS, PACKAGE_FILES, write_completions, write_pages
+        from tui.packaging.share_files import (
+            COMPLETIONS,
+            PACKAGE_FILES,
+            write_completions,
+            write_pages,
+        )
 
         # Not `share` itself: hatchling adds no two files whose paths are the same before and after.
         prefix = Path(self.root, "build")

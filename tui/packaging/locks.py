@@ -1,9 +1,9 @@
-"""`make lock`: lock files with the exact version and the SHA-256 hashes of each package that `make`
-and CI install, in `.ci/lock`.
+"""`make lock`: lock files in `.ci/lock`, with the exact versions and the SHA-256 hashes of the
+packages that `make` and CI install.
 
-They are made by `uv pip compile --universal` from pyproject.toml, for each supported version of
-Python. All have the same versions. `pip install --require-hashes -r FILE` refuses a file with
-another hash, also from an index or folder of the user's own."""
+`uv pip compile --universal` makes them from pyproject.toml, for each supported version of Python.
+All have the same versions. `pip install --require-hashes -r FILE` refuses a file with another hash,
+also from an index or folder of the user's own."""
 
 from __future__ import annotations
 
@@ -14,10 +14,15 @@ import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
+from tui.packaging.backend import SHTAB
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".ci" / "lock"
 
-LOCKS = {
+BUILD_LOCK = "build"
+"""The lock file of what builds and installs this program itself."""
+
+LOCKS: dict[str, tuple[str, ...]] = {
     "run": (),
     "included": ("bullmq", "deliver"),
     "demo": ("demo",),
@@ -26,28 +31,41 @@ LOCKS = {
     "dev": ("dev",),
     "bench": ("bench",),
 }
-"""The names of the lock files and their extras of pyproject.toml; `included` is what the Debian
-package and the container have. Each has hatchling too, which the installation itself needs."""
+"""The names of the others, and their extras of pyproject.toml. The Debian package and the container
+have `included`: not federation and postgres, whose packages bring an OpenSSL of their own."""
+
+
+def read_project() -> tuple[list[str], dict[str, list[str]]]:
+    """The requirements of a build, and those of the program by extra; "" has those of all."""
+    text = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = text["project"]
+    extras = {"": project["dependencies"], **project["optional-dependencies"]}
+    return [*text["build-system"]["requires"], SHTAB], extras
 
 
 def write_locks() -> None:
     """Write all lock files with the newest versions that pyproject.toml allows."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    build = "\n".join(project["build-system"]["requires"])
+    build, extras = read_project()
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         versions = Path(folder, "all.txt")
-        _compile(build, project["project"]["optional-dependencies"], versions)
-        for name, extras in LOCKS.items():
-            _compile(build, extras, FOLDER / f"{name}.txt", "--generate-hashes", "-c", versions)
+        _compile(build, (name for name in extras if name), versions)
+        options = ("--generate-hashes", "--constraints", str(versions))
+        _compile(build, None, FOLDER / f"{BUILD_LOCK}.txt", *options)
+        for name, named in LOCKS.items():
+            _compile((), named, FOLDER / f"{name}.txt", *options)
 
 
-def _compile(build: str, extras: Iterable[str], output: Path, *options: str | Path) -> None:
+def _compile(
+    also: Iterable[str], extras: Iterable[str] | None, output: Path, *options: str
+) -> None:
+    """Write one file for some requirements and, unless `extras` is None, those of the program."""
     argv = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--universal", "--upgrade"]
-    argv += ["--no-annotate", "--python-version", "3.11", "--custom-compile-command", "make lock"]
-    argv += [f"--extra={extra}" for extra in extras]
-    argv += [*map(str, options), "--output-file", str(output), "pyproject.toml", "-"]
-    subprocess.run(argv, cwd=ROOT, input=build, text=True, check=True)
+    argv += ["--no-annotate", "--python-version=3.11", "--custom-compile-command=make lock"]
+    argv += [*options, f"--output-file={output}", "-"]
+    if extras is not None:
+        argv += ["pyproject.toml", *(f"--extra={extra}" for extra in extras)]
+    subprocess.run(argv, cwd=ROOT, input="\n".join(also), text=True, check=True)
 
 
 if __name__ == "__main__":
