@@ -1,4 +1,5 @@
-"""The Debian package: built, checked, installed, used and purged on a copy of this machine."""
+"""The Debian package: built, checked, installed, used, upgraded and purged on a copy of this
+machine."""
 
 from __future__ import annotations
 
@@ -48,6 +49,13 @@ echo "compiled $(grep -c "^# code object from [^']*site-packages.*py$" /loaded |
 test "$(grep -c "pyc'$" /loaded)" -gt 20
 spooldeck queue count >&3
 spooldeck queue add report >/id
+dpkg-deb --raw-extract /package.deb /next
+sed -i 's/^Version: .*/Version: 99/' /next/DEBIAN/control
+echo '# new text' >>/next/etc/spooldeck/config.yaml
+dpkg-deb --build /next /next.deb
+dpkg --install --force-confold /next.deb
+echo "version $(dpkg-query -W -f '${Version} ${db:Status-Status}' spooldeck)" >&3
+echo "config $(grep -c report /etc/spooldeck/config.yaml) count $(spooldeck queue count)" >&3
 dpkg --remove spooldeck
 echo "config $(ls /etc/spooldeck)" >&3
 dpkg --purge spooldeck
@@ -57,9 +65,10 @@ find /etc /lib/ /usr /var/cache /var/log -path '*spooldeck*' -newer /package.deb
 
 
 @pytest.mark.deep
-def test_the_debian_package_is_installed_used_and_purged(wheel: Path, tmp_path: Path) -> None:
+def test_the_debian_package_is_installed_used_upgraded_and_purged(wheel: Path, tmp_path: Path) -> None:
     """lintian finds no error. The command, its pages and units work, the service user starts from
-    bytecode, and a purge leaves nothing but the queue with its waiting task.
+    bytecode; an upgrade keeps the changed configuration and the waiting task, and a purge leaves
+    nothing but the queue with that task.
     """
     needs_root("dpkg installs a package")
     for program in ("dh", "lintian", "systemd-analyze", "man"):
@@ -90,6 +99,8 @@ def test_the_debian_package_is_installed_used_and_purged(wheel: Path, tmp_path: 
         "/usr/share/man/man5/spooldeck.yaml.5.gz",
         "compiled 0",
         "0",
+        "version 99 installed",
+        "config 1 count 1",
         "config config.yaml",
         "kept 1",
     ]
