@@ -65,7 +65,9 @@ find /etc /lib/ /usr /var/cache /var/log -path '*spooldeck*' -newer /package.deb
 
 
 @pytest.mark.deep
-def test_the_debian_package_is_installed_used_upgraded_and_purged(wheel: Path, tmp_path: Path) -> None:
+def test_the_debian_package_is_installed_used_upgraded_and_purged(
+    wheel: Path, tmp_path: Path
+) -> None:
     """lintian finds no error. The command, its pages and units work, the service user starts from
     bytecode; an upgrade keeps the changed configuration and the waiting task, and a purge leaves
     nothing but the queue with that task.
