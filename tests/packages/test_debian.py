@@ -41,8 +41,7 @@ spooldeck status --json | grep -o '"pending": 1' >&3
 man -w spooldeck spooldeck-queue spooldeck.yaml >&3
 systemd-analyze verify --man=no /lib/systemd/system/spooldeck-*.service 2>&1 >&3
 systemd-analyze security --offline=yes --threshold=30 spooldeck-queue.service
-printf 'handlers: {report: {command: [/bin/true]}}\\nqueue: {root: %s}\\n' \\
-    /var/lib/spooldeck/default > /etc/spooldeck/config.yaml
+echo 'handlers: {report: {command: [/bin/true]}}' >>/etc/spooldeck/config.yaml
 run() { setpriv --reuid spooldeck --regid spooldeck --clear-groups "$@"; }
 run /usr/lib/spooldeck/bin/python3 -v -P -m spooldeck queue process-next 2>/loaded
 echo "compiled $(grep -c "^# code object from [^']*site-packages.*py$" /loaded || true)" >&3
@@ -55,11 +54,15 @@ echo '# new text' >>/next/etc/spooldeck/config.yaml
 dpkg-deb --build /next /next.deb
 dpkg --install --force-confold /next.deb
 echo "version $(dpkg-query -W -f '${Version} ${db:Status-Status}' spooldeck)" >&3
-echo "config $(grep -c report /etc/spooldeck/config.yaml) count $(spooldeck queue count)" >&3
+echo "config $(grep -c ^handlers /etc/spooldeck/config.yaml) count $(spooldeck queue count)" >&3
 dpkg --remove spooldeck
-echo "config $(ls /etc/spooldeck)" >&3
+echo "config" $(ls /etc/spooldeck) >&3
 dpkg --purge spooldeck
 echo "kept $(ls /var/lib/spooldeck/default/queue/pending | wc -l)" >&3
+rm /var/lib/spooldeck/default/queue/pending/*
+dpkg-deb --control /package.deb /control
+/control/postrm purge
+echo "left $(find /var/lib/spooldeck ! -type d)" >&3
 find /etc /lib/ /usr /var/cache /var/log -path '*spooldeck*' -newer /package.deb >&3
 """
 
@@ -70,7 +73,7 @@ def test_the_debian_package_is_installed_used_upgraded_and_purged(
 ) -> None:
     """lintian finds no error. The command, its pages and units work, the service user starts from
     bytecode; an upgrade keeps the changed configuration and the waiting task, and a purge leaves
-    nothing but the queue with that task.
+    nothing but the queue with that task, and without it nothing.
     """
     needs_root("dpkg installs a package")
     for program in ("dh", "lintian", "systemd-analyze", "man"):
@@ -103,6 +106,7 @@ def test_the_debian_package_is_installed_used_upgraded_and_purged(
         "0",
         "version 99 installed",
         "config 1 count 1",
-        "config config.yaml",
+        "config config.yaml config.yaml.dpkg-dist",
         "kept 1",
+        "left ",
     ]
