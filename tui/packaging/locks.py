@@ -25,11 +25,7 @@ BUILD_LOCK = "build"
 LOCKS: dict[str, tuple[str, ...]] = {
     "run": (),
     "included": ("bullmq", "deliver"),
-    "demo": ("demo",),
-    "test": ("test",),
-    "package": ("package",),
-    "dev": ("dev",),
-    "bench": ("bench",),
+    **{name: (name,) for name in ("demo", "test", "package", "dev", "bench")},
 }
 """The names of the others, and their extras of pyproject.toml. The Debian package and the container
 have `included`: not federation and postgres, whose packages bring an OpenSSL of their own."""
