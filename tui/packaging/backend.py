@@ -11,11 +11,8 @@ from typing import Any
 
 from hatchling import build
 
-build_wheel, build_sdist, build_editable = (
-    build.build_wheel,
-    build.build_sdist,
-    build.build_editable,
-)
+build_wheel, build_sdist = build.build_wheel, build.build_sdist
+build_editable = build.build_editable
 get_requires_for_build_editable = build.get_requires_for_build_editable
 
 SHTAB, PANDOC = "shtab>=1.13,<2", "pypandoc_binary>=1.17,<2"

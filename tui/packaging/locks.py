@@ -19,8 +19,7 @@ from tui.packaging.backend import SHTAB
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".ci" / "lock"
 
-BUILD_LOCK = "build"
-"""The lock file of what builds and installs this program itself."""
+BUILD_LOCK = "build"  # for building and installing this program itself
 
 LOCKS: dict[str, tuple[str, ...]] = {
     "run": (),
@@ -34,15 +33,13 @@ have `included`: not federation and postgres, whose packages bring an OpenSSL of
 def read_project() -> tuple[list[str], dict[str, list[str]]]:
     """The requirements of a build, and those of the program by extra; "" has those of all."""
     text = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    project = text["project"]
-    extras = {"": project["dependencies"], **project["optional-dependencies"]}
+    extras = {"": text["project"]["dependencies"], **text["project"]["optional-dependencies"]}
     return [*text["build-system"]["requires"], SHTAB], extras
 
 
 def write_locks() -> None:
     """Write all lock files with the newest versions that pyproject.toml allows."""
     build, extras = read_project()
-    FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         versions = Path(folder, "all.txt")
         _compile(build, (name for name in extras if name), versions)
