@@ -82,7 +82,7 @@ def test_a_wheel_made_from_a_clone_needs_no_pandoc(tmp_path: Path) -> None:
     """
     (tmp_path / "pypandoc.py").write_text("raise ImportError('not here')\n")
     clone = tmp_path / "clone"
-    others = shutil.ignore_patterns(".*", "build", "dist", "screenshots", "tests", "__pycache__")
+    others = shutil.ignore_patterns(".*", "build", "dist", "screenshots", "tests")
     shutil.copytree(ROOT, clone, ignore=others)
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path)}
 
