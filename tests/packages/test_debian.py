@@ -24,7 +24,7 @@ mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root
 mount -t proc proc root/proc
 mount --rbind /dev root/dev
 mount -t tmpfs none root/tmp
-mount -t tmpfs none root/var/lib/spooldeck 2>/dev/null || true
+rm -rf root/var/lib/spooldeck  # of the overlay
 cp "$2" root/package.deb
 printf '%s' "$3" > root/script
 exec chroot root env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 HOME=/root \\
