@@ -1,6 +1,7 @@
-# Each target makes or updates .venv when it is missing or older than pyproject.toml, with the extra
-# of pyproject.toml that it needs: `make demo` none, `make test` the extra `test`. Needs
-# Python >= 3.11, git, make and a package index (PyPI).
+# Each target makes or updates .venv when it is missing or older than pyproject.toml or the lock file
+# in .ci/lock that the target needs: run.txt for `make demo`, test.txt for `make test`. It has exact
+# versions and hashes. Needs Python >= 3.11, git, make and a package index: PyPI, or
+# that of your settings of pip or uv.
 #
 #   make test ARGS='-k swap'      ARGS is passed on by all targets but lint and clean
 #   make test PYTHON=python3.12   another interpreter for a new .venv
@@ -21,7 +22,7 @@ WORKERS = $(shell expr 2 \* $$(nproc)) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all deep lint bench crash soak screenshots dist wheel deb clean
+.PHONY: help demo test test-all deep lint bench crash soak screenshots dist wheel deb lock clean
 
 help:
 	@echo 'make demo         start the console on a temporary queue   (ARGS=--redis, --federation)'
@@ -35,6 +36,7 @@ help:
 	@echo 'make screenshots  draw screenshots/ again, and record the cast'
 	@echo 'make dist         build wheel, source archive, pages, completion and Debian package into dist/'
 	@echo 'make deb          build the Debian package into dist/ (needs debhelper)'
+	@echo 'make lock         renew .ci/lock: the newest versions that pyproject.toml allows'
 	@echo 'make clean        remove .venv, caches and build output'
 
 demo: $(if $(findstring --redis,$(ARGS))$(findstring --federation,$(ARGS)),.venv/.ready-demo,$(RUN))
@@ -86,6 +88,9 @@ wheel: .venv/.ready-package
 deb: wheel
 	@.venv/bin/python -m tui.packaging.debian dist
 
+lock: .venv/.ready-package
+	@.venv/bin/python -m tui.packaging.locks
+
 clean:
 	rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build *.egg-info
 	find engine tui themes tests -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -105,7 +110,7 @@ if command -v uv >/dev/null 2>&1; then
     say 'setting up .venv with uv: a minute or two the first time'
     if new_enough "$$py"; then want="$$py"; else want='>=3.11'; fi
     if [ $$fresh ]; then uv venv -q --python "$$want" .venv; fi
-    uv pip install --python $$venv -e "$$WHAT"
+    install="uv pip install --python $$venv"
 else
     if ! new_enough "$$py"; then
         say "Python 3.11 or newer is needed and $$py is not: make PYTHON=/path/to/python3.11"
@@ -123,15 +128,17 @@ else
         say "$$py can make no virtual environment: install the Debian package python3-venv (or python3-pip), or uv"
         exit 1
     fi
-    $$pip install --no-input --no-compile --disable-pip-version-check -e "$$WHAT"
+    install="$$pip install --no-input --no-compile --disable-pip-version-check"
 fi
+$$install --require-hashes -r .ci/lock/build.txt -r "$$LOCK"
+$$install --no-deps --no-build-isolation -e .
 touch "$$STAMP"
 endef
 export SETUP
 
-$(RUN): pyproject.toml
-	@STAMP=$@ WHAT=. sh -euc "$$SETUP"
+$(RUN): pyproject.toml .ci/lock/run.txt
+	@STAMP=$@ LOCK=.ci/lock/run.txt sh -euc "$$SETUP"
 
-.venv/.ready-%: pyproject.toml
-	@STAMP=$@ WHAT='.[$*]' sh -euc "$$SETUP"
+.venv/.ready-%: pyproject.toml .ci/lock/%.txt
+	@STAMP=$@ LOCK=.ci/lock/$*.txt sh -euc "$$SETUP"
 	@touch $(RUN)

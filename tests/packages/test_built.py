@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -71,6 +73,36 @@ def test_both_packages_are_complete(built: Path, wheel: Path) -> None:
     run = [sys.executable, "-m", "twine", "check", "--strict", *map(str, built.iterdir())]
     checked = subprocess.run(run, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.deep
+def test_a_wheel_made_from_a_clone_needs_no_pandoc(tmp_path: Path) -> None:
+    """As by `pip install .`: it has the completion scripts and no pages; a source archive is not
+    made without them.
+    """
+    (tmp_path / "pypandoc.py").write_text("raise ImportError('not here')\n")
+    clone = tmp_path / "clone"
+    others = shutil.ignore_patterns(".*", "build", "dist", "screenshots", "tests")
+    shutil.copytree(ROOT, clone, ignore=others)
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path)}
+
+    def build(kind: str) -> int:
+        argv = [sys.executable, "-m", "build", "--no-isolation", kind]
+        return subprocess.run(argv, cwd=clone, env=environ, capture_output=True).returncode
+
+    assert (build("--wheel"), build("--sdist")) == (0, 1)
+    (wheel,) = clone.glob("dist/*")
+    data = f"spooldeck-{VERSION}.data/data/"
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if name.startswith(data)]
+    assert {name.removeprefix(data) for name in names} == {*COMPLETIONS.values()}
+    wanted = "from backend import *; print(get_requires_for_build_wheel())"
+    argv = [sys.executable, "-c", wanted]
+    environ["PYTHONPATH"] = str(clone / "tui" / "packaging")
+    needed = subprocess.run(
+        argv, cwd=clone, env=environ, capture_output=True, text=True, check=True
+    )
+    assert "pandoc" not in needed.stdout and "shtab" in needed.stdout
 
 
 def test_manual_pages_have_no_error_and_no_warning(share: Path) -> None:

@@ -1,4 +1,5 @@
-"""The Debian package: built, checked, installed, used and purged on a copy of this machine."""
+"""The Debian package: built, checked, installed, used, upgraded and purged on a copy of this
+machine."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root
 mount -t proc proc root/proc
 mount --rbind /dev root/dev
 mount -t tmpfs none root/tmp
-mount -t tmpfs none root/var/lib/spooldeck 2>/dev/null || true
+rm -rf root/var/lib/spooldeck  # of the overlay
 cp "$2" root/package.deb
 printf '%s' "$3" > root/script
 exec chroot root env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 HOME=/root \\
@@ -40,26 +41,39 @@ spooldeck status --json | grep -o '"pending": 1' >&3
 man -w spooldeck spooldeck-queue spooldeck.yaml >&3
 systemd-analyze verify --man=no /lib/systemd/system/spooldeck-*.service 2>&1 >&3
 systemd-analyze security --offline=yes --threshold=30 spooldeck-queue.service
-printf 'handlers: {report: {command: [/bin/true]}}\\nqueue: {root: %s}\\n' \\
-    /var/lib/spooldeck/default > /etc/spooldeck/config.yaml
+echo 'handlers: {report: {command: [/bin/true]}}' >>/etc/spooldeck/config.yaml
 run() { setpriv --reuid spooldeck --regid spooldeck --clear-groups "$@"; }
 run /usr/lib/spooldeck/bin/python3 -v -P -m spooldeck queue process-next 2>/loaded
 echo "compiled $(grep -c "^# code object from [^']*site-packages.*py$" /loaded || true)" >&3
 test "$(grep -c "pyc'$" /loaded)" -gt 20
 spooldeck queue count >&3
 spooldeck queue add report >/id
+dpkg-deb --raw-extract /package.deb /next
+sed -i 's/^Version: .*/Version: 99/' /next/DEBIAN/control
+echo '# new text' >>/next/etc/spooldeck/config.yaml
+dpkg-deb --build /next /next.deb
+dpkg --install --force-confold /next.deb
+echo "version $(dpkg-query -W -f '${Version} ${db:Status-Status}' spooldeck)" >&3
+echo "config $(grep -c ^handlers /etc/spooldeck/config.yaml) count $(spooldeck queue count)" >&3
 dpkg --remove spooldeck
-echo "config $(ls /etc/spooldeck)" >&3
+echo "config" $(ls /etc/spooldeck) >&3
 dpkg --purge spooldeck
 echo "kept $(ls /var/lib/spooldeck/default/queue/pending | wc -l)" >&3
+rm /var/lib/spooldeck/default/queue/pending/*
+dpkg-deb --control /package.deb /control
+/control/postrm purge
+echo "left $(find /var/lib/spooldeck ! -type d)" >&3
 find /etc /lib/ /usr /var/cache /var/log -path '*spooldeck*' -newer /package.deb >&3
 """
 
 
 @pytest.mark.deep
-def test_the_debian_package_is_installed_used_and_purged(wheel: Path, tmp_path: Path) -> None:
+def test_the_debian_package_is_installed_used_upgraded_and_purged(
+    wheel: Path, tmp_path: Path
+) -> None:
     """lintian finds no error. The command, its pages and units work, the service user starts from
-    bytecode, and a purge leaves nothing but the queue with its waiting task.
+    bytecode; an upgrade keeps the changed configuration and the waiting task, and a purge leaves
+    nothing but the queue with that task, and without it nothing.
     """
     needs_root("dpkg installs a package")
     for program in ("dh", "lintian", "systemd-analyze", "man"):
@@ -90,6 +104,9 @@ def test_the_debian_package_is_installed_used_and_purged(wheel: Path, tmp_path: 
         "/usr/share/man/man5/spooldeck.yaml.5.gz",
         "compiled 0",
         "0",
-        "config config.yaml",
+        "version 99 installed",
+        "config 1 count 1",
+        "config config.yaml config.yaml.dpkg-dist",
         "kept 1",
+        "left ",
     ]

@@ -1,4 +1,5 @@
-"""Installation of the wheel by pip, pipx and uv, without access to an index, and its use."""
+"""Installation of the packages by pip, pipx and uv, from files and from an index of our own, and
+their use."""
 
 from __future__ import annotations
 
@@ -7,7 +8,11 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TypeAlias
 
@@ -34,9 +39,10 @@ def prefix() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def wheelhouse(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheels that the wheel needs, from the index or the cache of pip."""
+    """A folder with the wheels that the packages need, from the index or the cache of pip."""
     folder = tmp_path_factory.mktemp("wheelhouse")
-    run("pip", "--python", python(), "download", "--quiet", "--dest", folder, wheel)
+    run("pip", "--python", python(), "download", "--quiet", "--dest", folder, wheel, "hatchling")
+    (folder / wheel.name).unlink()
     return folder
 
 
@@ -73,6 +79,39 @@ def install_by_pip(prefix: Path, *words: str | Path) -> Path:
 def by_pip(wheel: Path, wheelhouse: Path, prefix: Path) -> Path:
     """`pip install` of the wheel and all that it needs."""
     return install_by_pip(prefix, "--no-index", "--find-links", wheelhouse, wheel)
+
+
+class _SilentHandler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def an_index(packages: Path, prefix: Path) -> Iterator[str]:
+    """The URL of a package index (PEP 503) that has one project, by HTTP on loopback."""
+    (prefix / "simple").mkdir()
+    (prefix / "simple" / "spooldeck").symlink_to(packages)
+    handler = partial(_SilentHandler, directory=str(prefix))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/simple"
+        finally:
+            server.shutdown()
+
+
+def by_name(wheel: Path, wheelhouse: Path, prefix: Path, *words: str) -> Path:
+    """`pip install spooldeck` from an index, with its manual pages."""
+    with an_index(wheel.parent, prefix) as url:
+        source = ("--index-url", url, "--find-links", wheelhouse)
+        inside = install_by_pip(prefix, *source, *words, "spooldeck")
+    assert (inside.parent / "share" / "man" / "man1" / "spooldeck.1").is_file()
+    return inside
+
+
+def by_name_from_source(wheel: Path, wheelhouse: Path, prefix: Path) -> Path:
+    """The same from the source archive, whose wheel is built by hatchling alone."""
+    return by_name(wheel, wheelhouse, prefix, "--no-binary", "spooldeck")
 
 
 def by_pipx(wheel: Path, wheelhouse: Path, prefix: Path) -> Path:
@@ -153,7 +192,7 @@ def test_a_service_user_starts_from_bytecode_of_the_installer(wheel: Path, prefi
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("install", [by_pip, by_pipx, by_uv])
+@pytest.mark.parametrize("install", [by_pip, by_pipx, by_uv, by_name, by_name_from_source])
 def test_an_installed_command_works(
     install: Install, wheel: Path, wheelhouse: Path, prefix: Path
 ) -> None:

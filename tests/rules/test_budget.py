@@ -134,7 +134,7 @@ LINES = {
     "tui.log": 1850,
     "tui.operations": 3350,
     "tui.overview": 3700,
-    "tui.packaging": 750,
+    "tui.packaging": 800,
     "tui.plan": 2500,
     "tui.queue": 2550,
     "tui.screens": 2250,

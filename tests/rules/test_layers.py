@@ -262,8 +262,10 @@ OTHER_MEANINGS = {
     "engine.mail.send.delivery_log": _TRANSPORTS,
     "engine.mail.transports.installed": _TRANSPORTS,
     "engine.mail.transports.local_programs": _TRANSPORTS,
+    "tui.packaging.locks": frozenset({"bullmq"}),
 }
-"""Modules with words that are no format's name there: the process name of a worker, transports."""
+"""Modules with words that are no format's name there: the process name of a worker, transports, an
+extra."""
 
 
 def format_of(module: str) -> str:

@@ -8,14 +8,18 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from engine.version import VERSION
-from tui.packaging.backend import TOOLS
+from tui.packaging.backend import PANDOC, SHTAB
+from tui.packaging.locks import BUILD_LOCK, FOLDER, LOCKS, read_project
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {"engine", "tui", "themes", "tests", "screenshots", ".ci", ".github"}
@@ -173,7 +177,7 @@ def test_runtime_dependencies_are_bounded() -> None:
 
 def test_the_tools_of_a_build_are_in_the_extra_package() -> None:
     """What builds a wheel from a git tree is in the extra `package`, in the same versions."""
-    assert {*TOOLS} <= {*pyproject()["project"]["optional-dependencies"]["package"]}
+    assert {SHTAB, PANDOC} <= {*pyproject()["project"]["optional-dependencies"]["package"]}
 
 
 def test_textual_is_exact_in_the_extra_test() -> None:
@@ -209,3 +213,31 @@ def test_a_test_file_is_named_after_what_it_tests() -> None:
         if not any(aspect == name or aspect.startswith(f"{name}_") for name in names):
             astray.append(str(path))
     assert not astray
+
+
+def test_the_lock_files_have_what_pyproject_asks_for() -> None:
+    """Each version that a lock file names is one that pyproject.toml allows, nothing is missing,
+    and each has a hash: else `make lock` is due.
+    """
+    build, extras = read_project()
+    assert {path.stem for path in FOLDER.iterdir()} == {*LOCKS, BUILD_LOCK}
+    for name in (*LOCKS, BUILD_LOCK):
+        pinned: dict[str, list[str]] = {}
+        text = (FOLDER / f"{name}.txt").read_text().replace("\\\n", " ")
+        for line in (line for line in text.splitlines() if not line.startswith("#")):
+            package, _, rest = line.partition("==")
+            pinned.setdefault(package, []).append(rest.split()[0])
+            assert " --hash=sha256:" in rest, line
+        wanted = build if name == BUILD_LOCK else required(extras, "", *LOCKS[name])
+        for one in map(Requirement, wanted):
+            versions = pinned.get(canonicalize_name(one.name), [])
+            assert versions and all(one.specifier.contains(each) for each in versions), one
+
+
+def required(extras: Mapping[str, list[str]], *names: str) -> Iterator[str]:
+    """The requirements of some extras, and of those that they name."""
+    for line in (line for name in names for line in extras[name]):
+        if line.startswith("spooldeck["):
+            yield from required(extras, *Requirement(line).extras)
+        else:
+            yield line

@@ -1,3 +1,3 @@
-"""What packages need beside the code: manual pages, completion scripts, the Debian package.
+"""Manual pages, completion scripts and the Debian package; the lock files of `make`.
 
 It runs when a package is built, and is not part of one."""

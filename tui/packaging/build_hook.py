@@ -1,7 +1,8 @@
 """Build hook of hatchling: add manual pages and completion scripts to a wheel and a source archive.
 
 hatchling loads this file by its path, which is in pyproject.toml. In a git tree the files are made
-for each build. A source archive has them in `build/share`, so that its wheel needs no tools."""
+for each build, manual pages for a source archive only. It has them in `build/share`, so that its
+wheel needs no tools."""
 
 from __future__ import annotations
 
@@ -21,20 +22,22 @@ class ShareHook(BuildHookInterface[Any]):
         if version == "editable":
             return
         sys.path.insert(0, self.root)
-        from tui.packaging.share_files import COMPLETIONS, PACKAGE_FILES, write_share_files
+        from tui.packaging import share_files
 
         # Not `share` itself: hatchling adds no two files whose paths are the same before and after.
         prefix = Path(self.root, "build")
         if not Path(self.root, "PKG-INFO").exists():
             self._made = tempfile.TemporaryDirectory()
             prefix = Path(self._made.name)
-            write_share_files(Path(self.root), prefix)
+            share_files.write_completions(prefix)
+            if self.target_name == "sdist":
+                share_files.write_pages(Path(self.root), prefix)
         if self.target_name == "sdist":
             build_data["force_include"][str(prefix / "share")] = "build/share"
             return
         build_data["shared_data"][str(prefix / "share")] = "share"
-        for source, inside in PACKAGE_FILES.items():
+        for source, inside in share_files.PACKAGE_FILES.items():
             build_data["force_include"][str(Path(self.root, source))] = f"spooldeck/{inside}"
-        for shell, name in COMPLETIONS.items():
+        for shell, name in share_files.COMPLETIONS.items():
             inside = f"spooldeck/tui/cli/texts/completion/spooldeck.{shell}"
             build_data["force_include"][str(prefix / name)] = inside

@@ -1,10 +1,11 @@
 """`make deb`: a Debian package of the wheel in a folder, built by debhelper.
 
 The package has the command, man pages, completion scripts, and units for one queue. The wheel and
-the Python packages that it needs are installed into a private environment in /usr/lib/spooldeck, as
-`python3 -m venv` makes it: Debian 12 has textual 0.1, humanize 4.4, prometheus-client 0.16 and rich
-13, and neither watchfiles nor google-re2. Its PyYAML fits and is linked there. The environment
-loads no other package of the machine, so none that an operator installed with pip.
+the Python packages of the lock file `included.txt` are in a private environment in
+/usr/lib/spooldeck, as `python3 -m venv` makes it: Debian 12 has textual 0.1, humanize 4.4,
+prometheus-client 0.16 and rich 13, and neither watchfiles nor google-re2. Its PyYAML fits and is
+linked there. The environment loads no other package of the machine, so none that an operator
+installed with pip.
 
 `python -m tui.packaging.debian DIST` reads the wheel in DIST and writes the package there. It needs
 debhelper, and network access or the cache of pip."""
@@ -23,10 +24,7 @@ from pathlib import Path
 
 from engine.version import VERSION
 from tui.cli.setup.templates import HOUSEKEEPING_SECONDS, TEXTS, fill_template
-
-EXTRAS = "bullmq,deliver"
-"""Parts with packages of their own that are included. Not federation and postgres: their packages
-bring their own OpenSSL, which Debian could not update."""
+from tui.packaging.locks import FOLDER
 
 PYTHON = "/usr/bin/python3"
 """Debian's interpreter: the package is for its version."""
@@ -67,7 +65,9 @@ def _install(wheel: Path, root: Path) -> None:
     home = root / HOME[1:]
     _run(PYTHON, "-m", "venv", "--without-pip", home)
     pip = (sys.executable, "-m", "pip", "--python", home / "bin" / "python3", "--quiet")
-    _run(*pip, "install", "--no-compile", f"spooldeck[{EXTRAS}] @ {wheel.as_uri()}")
+    install = (*pip, "install", "--no-compile")
+    _run(*install, "--require-hashes", "-r", FOLDER / "included.txt")
+    _run(*install, "--no-deps", wheel)
     for folder in ("bin", "include", "lib64"):
         path = home / folder
         path.unlink() if path.is_symlink() else shutil.rmtree(path)

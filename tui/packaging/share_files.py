@@ -87,13 +87,12 @@ def _pick(sections: Mapping[str, str], headings: Iterable[str]) -> dict[str, str
     return {heading: sections[heading] for heading in headings}
 
 
-def write_pages(source: Path, folder: Path) -> list[Path]:
-    """Write all pages of a source tree below `folder` (man1, man5, man7) and return their paths.
-    Raises ImportError: pypandoc is missing."""
+def write_pages(source: Path, prefix: Path) -> None:
+    """Write the manual pages of a source tree below `prefix`. Raises ImportError: pypandoc is
+    missing."""
     import pypandoc
 
     pages = list(list_pages(source))
-    written = []
     for page in pages:
         others = [one for one in pages if one is not page]
         roff = pypandoc.convert_text(
@@ -102,11 +101,9 @@ def write_pages(source: Path, folder: Path) -> list[Path]:
             format="markdown-smart-tex_math_dollars-citations",
             extra_args=["--standalone", "--syntax-highlighting=none"],
         )
-        path = folder / f"man{page.section}" / f"{page.name}.{page.section}"
+        path = prefix / f"share/man/man{page.section}/{page.name}.{page.section}"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_without_warnings(roff), encoding="utf-8")
-        written.append(path)
-    return written
 
 
 def _without_warnings(roff: str) -> str:
@@ -282,10 +279,8 @@ COMPLETIONS = {
 """Where the shells find the scripts, below a prefix."""
 
 
-def write_share_files(source: Path, prefix: Path) -> None:
-    """Write the manual pages and completion scripts of a source tree below `prefix`. Raises
-    ImportError: shtab or pypandoc is missing."""
-    write_pages(source, prefix / "share/man")
+def write_completions(prefix: Path) -> None:
+    """Write the completion scripts below `prefix`. Raises ImportError: shtab is missing."""
     for shell, name in COMPLETIONS.items():
         path = prefix / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -293,4 +288,5 @@ def write_share_files(source: Path, prefix: Path) -> None:
 
 
 if __name__ == "__main__":
-    write_share_files(Path(__file__).parents[2], Path(sys.argv[1]))
+    write_pages(Path(__file__).parents[2], Path(sys.argv[1]))
+    write_completions(Path(sys.argv[1]))
