@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -363,29 +364,30 @@ def test_the_environment_names_the_file_unless_the_command_line_does(tmp_path: P
             queue_config.load_config(None, {"SPOOLDECK_CONFIG": path}, search)
 
 
-def test_a_file_of_another_user_is_not_taken_from_the_environment(tmp_path: Path) -> None:
+def test_a_file_of_another_user_is_not_taken_from_the_environment() -> None:
     """`sudo -E` passes the variable of the user who calls it: the file names programs, and would
     run them as us. Root is told to name it on the command line."""
     needs_root("to give a file to another user")
-    tmp_path.chmod(0o755)
-    path = tmp_path / "config.yaml"
-    path.write_text("theme: night\n")
-    path.chmod(0o644)
-    environ = {"SPOOLDECK_CONFIG": str(path)}
-    assert queue_config.load_config(None, environ).theme == "night"
+    with TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)  # all can reach it
+        path = Path(folder, "config.yaml")
+        path.write_text("theme: night\n")
+        path.chmod(0o644)
+        environ = {"SPOOLDECK_CONFIG": str(path)}
+        assert queue_config.load_config(None, environ).theme == "night"
 
-    os.chown(path, 65533, 65533)
-    with pytest.raises(ConfigError, match="expected a file owned by root; to use it anyway, name"):
-        queue_config.load_config(None, environ)
-
-    def act() -> None:
-        with pytest.raises(ConfigError, match="SPOOLDECK_CONFIG names it: it is not owned by you"):
+        os.chown(path, 65533, 65533)
+        why = "expected a file owned by root; to use it anyway, name"
+        with pytest.raises(ConfigError, match=why):
             queue_config.load_config(None, environ)
-        assert queue_config.load_config(str(path), {}).theme == "night"
 
-    for folder in (tmp_path.parent, tmp_path.parent.parent):
-        folder.chmod(0o755)
-    as_other_user(act)
+        def act() -> None:
+            why = "SPOOLDECK_CONFIG names it: it is not owned by you"
+            with pytest.raises(ConfigError, match=why):
+                queue_config.load_config(None, environ)
+            assert queue_config.load_config(str(path), {}).theme == "night"
+
+        as_other_user(act)
 
 
 @each(
