@@ -74,6 +74,7 @@ MESSAGES = [
     ("Read the log once\n\nIt was read twice.", 0),
     ("Read the log once\n# a comment of git", 0),
     ("Merge branch 'x' of a very long name that git itself has written, longer than others.", 0),
+    ("amend! Read the log once", 0),
     ("é" * 72, 0),
     ("A" * 73, 1),
     ("Read the log once.", 1),

@@ -369,7 +369,7 @@ def test_a_file_of_another_user_is_not_taken_from_the_environment() -> None:
     run them as us. Root is told to name it on the command line."""
     needs_root("to give a file to another user")
     with TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)  # all can reach it
+        Path(folder).chmod(0o755)  # all can reach it
         path = Path(folder, "config.yaml")
         path.write_text("theme: night\n")
         path.chmod(0o644)
