@@ -54,6 +54,7 @@ from engine.programs.mail_server import (
 )
 from engine.store import MAX_PART_BYTES, Control, Gone, Outlook, Unavailable, Unsupported
 from engine.system import users
+from engine.system.run_program import ProgramEnd
 
 IDS_PER_ACT = 250
 """Half of the rows that a plan writes into its journal together: no call has only the rest."""
@@ -157,13 +158,18 @@ class PostfixServer(MailServer):
             program.close()
         end = program.end
         assert end is not None
-        if why := self.instance.why_failed(end):
+        if why := self._why_not_listed(end):
             raise Unavailable(why)
         for skipped in end.long_lines:
             yield Problem(f"postqueue line {skipped}", "longer than 16 MiB: skipped")
         texts = end.errors.decode("utf-8", "replace").splitlines()
         self.warnings = tuple(line for line in texts if line.strip())
         self.is_running = _IS_DOWN not in end.errors
+
+    def _why_not_listed(self, end: ProgramEnd) -> str:
+        """Why a listing failed; a stopped Postfix is named first, as it may be the reason."""
+        why = self.instance.why_failed(end)
+        return f"{acts.STOPPED}; {why}" if why and _IS_DOWN in end.errors else why
 
     @override
     def complete(self, records: dict[str, bytes]) -> Sequence[Problem]:
@@ -238,7 +244,7 @@ class PostfixServer(MailServer):
             program.close()
         end = program.end
         assert end is not None
-        if why := self.instance.why_failed(end):
+        if why := self._why_not_listed(end):
             raise Unavailable(why)
         digest.update(repr(_IS_DOWN in end.errors).encode())  # what may be done differs then
         digest.update(b"\n".join(found.lines()))

@@ -486,6 +486,20 @@ def test_a_plan_during_which_postfix_starts(postfix: PostfixInstance) -> None:
     assert postfix.listed() == dict.fromkeys(ids, "hold")
 
 
+def test_a_listing_that_fails_while_it_is_stopped_says_so(postfix: PostfixInstance) -> None:
+    """A Postfix that was never started lacks folders of its queue: postqueue alone says only that
+    an answer is malformed."""
+    (postfix.queue / "hold").rename(postfix.queue / "away")
+    postfix.stop()
+    try:
+        with closing(postfix.store()) as store, pytest.raises(Unavailable) as refused:
+            tasks_in(store)
+    finally:
+        (postfix.queue / "away").rename(postfix.queue / "hold")
+        postfix.start()
+    assert str(refused.value).startswith("Postfix is stopped: postfix start; postqueue: fatal: ")
+
+
 def test_a_requeue_while_attempts_begin_delivers_nothing_twice(postfix: PostfixInstance) -> None:
     """The name of the queue keeps a requeue from messages that have just become active: each is
     accepted once by the other server."""
