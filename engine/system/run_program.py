@@ -204,7 +204,7 @@ class RunningProgram:
                     yield data
                     if can_pause and len(data) < SMALL_BYTES:
                         age = time.monotonic() - self._began
-                        time.sleep(min(PAUSE_SECONDS, PAUSE_SHARE * age))
+                        _wait(self._pidfd, min(PAUSE_SECONDS, PAUSE_SHARE * age))
                 else:
                     self._keep_errors(data)
                     time.sleep(ERRORS_PAUSE_SECONDS)

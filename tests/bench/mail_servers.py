@@ -182,7 +182,7 @@ def _scan_rows(bench: Bench, postfix: PostfixInstance, number: int) -> Figures:
     )
     grown = [_grown(postfix) for _ in range(min(3, bench.rounds))]
     yield Figure("memory more, after it", median(end for end, _ in grown), "MiB", 25.0)
-    yield Figure("memory more, at most", median(most for _, most in grown), "MiB")
+    yield Figure("memory more, at most", median(most for _, most in grown), "MiB", 25.0)
 
 
 _GROWN = """

@@ -70,7 +70,10 @@ class TaskRows:
         self._reading: asyncio.Future[str | None] | None = None
         self._is_last_wanted = False
         """The cursor is to move to the last row once the rows are counted."""
+        self._is_changed = False
+        """The store has changed since rows were read, also only in place."""
         self._is_outdated = False
+        """The order of the rows is of before the last change."""
         self._held_until = self._ghosts_until = 0.0
 
     @property
@@ -119,7 +122,7 @@ class TaskRows:
 
     def store_changed(self) -> None:
         """The store has changed: read again, now or after the last motion's hold time."""
-        self._is_outdated = True
+        self._is_changed = self._is_outdated = True
         self._read_wanted.set()
 
     def tick(self) -> None:
@@ -164,7 +167,9 @@ class TaskRows:
         stays = is_covered and (
             _is_holding(self._held_until, self._clock()) or self._keeps_ghosts()
         )
-        if stays and not self._is_outdated and not self.view.is_near_edge(self.height):
+        # If only the order is outdated, the same rows would be read again, however near their edge.
+        is_enough = self._is_outdated or not self.view.is_near_edge(self.height)
+        if stays and not self._is_changed and is_enough:
             return None
         keeps = stays or not (view.departed or self.is_first_scan)
         if is_covered and self._is_outdated and keeps:
@@ -175,7 +180,7 @@ class TaskRows:
 
     async def _load(self, *, counts: bool = True) -> str | None:
         """Read the window around the cursor's task; without `counts`, before a search's total."""
-        self._is_outdated = False
+        self._is_changed = self._is_outdated = False
         asked, filling, page = self.view, self.is_first_scan, self.height
         top = asked.cursor.top if counts else 0
         for _ in range(MAX_FETCHES):
@@ -208,7 +213,7 @@ class TaskRows:
 
     async def _keep_departed_rows(self) -> None:
         """During the hold time: update changed rows in place, and show departed ones as gone."""
-        self._is_outdated = False
+        self._is_changed = self._is_outdated = False
         before = self.view.window
         fresh = await self._source.window(self.view.query, before.start, len(before.tasks))
         known = {task.id: task for task in fresh.tasks}

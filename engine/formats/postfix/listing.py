@@ -93,7 +93,8 @@ class Listing:
     def read(self, printed: Iterable[bytes]) -> Iterator[ListedMail | Problem]:
         """Yield the messages of these lines, as soon as they are printed."""
         files: FoundFiles = {letter: {} for letter in b"adhim"}
-        others = self.others = list[str]()
+        others, few_left = list[str](), 0
+        self.others = others
         for number, line in enumerate(printed, 1):
             if (match := match_id(line)) and line.endswith(b"]}"):
                 key, letter, rest = match[1], line[LETTER], line[match.end() :]
@@ -104,10 +105,13 @@ class Listing:
                 key, letter, rest = mail.id.encode(), mail.record[0], mail.record[1:]
             if not self._files and self._search.has_found:
                 files = self._take_files()
+                few_left = number + sum(map(len, files.values())) * 3 // 4
+            elif number == few_left:  # a dict keeps the memory of entries that were removed
+                files = self._files = {each: dict(found) for each, found in files.items()}
             ident = key.decode()
             if letter != DEFERRED:
                 others.append(ident)
-            if SUSPENDED_REASON in rest:
+            if rest.rfind(SUSPENDED_REASON) >= 0:  # takes a third of the time of `in`
                 self.suspended[ident] = None
             if (times := files[letter].pop(key, None)) is None:
                 self._untimed[ident] = None

@@ -407,6 +407,23 @@ async def test_the_order_is_held_while_hands_move() -> None:
         assert not held.list.rows.view.is_gone
 
 
+async def test_a_change_is_read_once_while_the_order_is_held() -> None:
+    """Keys after it ask for no rows, also near the edge of those that were read."""
+    held = Held(100)
+    async with held.app.run_test() as pilot:
+        await held.ready(pilot)
+        held.list.move("down")
+        held.list.rows.store_changed()
+        await held.rest(pilot)
+        asked = len(held.rows.asked)
+        for _ in range(25):
+            held.list.move("down")
+            await held.rest(pilot)
+
+        assert held.list.rows.view.is_near_edge(HEIGHT)
+        assert len(held.rows.asked) == asked
+
+
 async def test_a_clock_that_is_set_back_holds_nothing_for_long() -> None:
     """The order is held for seconds by the clock, and not at all by one that jumped back."""
     held = Held(100)
