@@ -446,27 +446,28 @@ class MailFacts:
         if self._log.prefix.words or (self._rotated is None and not self._find()):
             return self._read_copy()
         assert self._rotated is not None
+        named: set[str] = set()
         try:
             self._rotated.refresh()
+            self.problems = [self._rotated.trouble] if self._rotated.trouble else []
+            if not self._has_read:
+                self._go_to_start(self._rotated)
+            for file in self._rotated.files:
+                # A log that was replaced is new as a whole, and may be large.
+                begin = max(0, file.size - max(self._most, _CHUNK_BYTES))
+                at = self._offsets.get(file.number, begin)
+                self._offsets[file.number] = self._read_file(file, at, named)
+            self._rotated.close_removed()
         except OSError as error:
             self.problems = [f"{self._rotated.path}: {error.strerror}"]
-            return frozenset()
-        self.problems = [self._rotated.trouble] if self._rotated.trouble else []
-        if not self._has_read:
-            self._go_to_start(self._rotated)
-        named: set[str] = set()
-        for file in self._rotated.files:
-            self._offsets[file.number] = self._read_file(
-                file, self._offsets.get(file.number, 0), named
-            )
-        self._rotated.close_removed()
         return frozenset(named)
 
     def read_waiting(self, most: int) -> dict[str, str]:
-        """Read the new lines; return the ids that they name, at most so many, each with the last
-        reason why it waits, "" without one; not those that wait no longer, or are of another
-        server. One without a reason, which may be on its way, is returned by the next call, if it
-        waits still; a look at one that has left takes Postfix a second. Nothing else is kept."""
+        """Read the new lines; return the ids of messages that they name and that wait still, at
+        most so many, each with the last reason why, "" without one.
+
+        One without a reason may be on its way, and a look at one that has left takes Postfix a
+        second: it is kept, and returned by the next call, unless its end was read until then."""
         before = self._accounts.copy()
         self.read_on()
         lines = {id: line for id, line in self._accounts.items() if id in before} | self._reasons
@@ -494,7 +495,7 @@ class MailFacts:
         return "" if event is None else clean_error(event.account)
 
     def arrival(self, id: str) -> MailEvent | None:
-        """The last line that matched group `account`; None if the log has none of a message."""
+        """The last line that is no reason; None if the log has none of a message."""
         return self._event(self._accounts.get(id))
 
     def _event(self, line: tuple[bytes, float] | None) -> MailEvent | None:
@@ -560,7 +561,7 @@ class MailFacts:
                 continue
             end = data.find(b"\n", match.end())
             line = data[match.start() + 1 : end if end >= 0 else len(data)]
-            if kind == "account":
+            if kind != "reason":
                 accounts[id] = line, modified
             elif not (untried and id in reasons and untried in line):
                 reasons[id] = line, modified

@@ -21,6 +21,7 @@ from engine.programs.mail_server import (
     MailSummary,
     describe_later,
 )
+from engine.programs.server_watch import LoggedLooks
 from engine.store import (
     Gone,
     Outlook,
@@ -60,8 +61,6 @@ LOGGED = "/logged"
 """Ends a name of `scan`: a new line of the log names this message."""
 LOG_SECONDS = 1.0
 """Least time between reads of the log."""
-LOOK_SECONDS, LOOK_SECONDS_PER_ID = 0.02, 0.0001
-"""About how long a look at messages keeps the server busy, and each of them."""
 LISTINGS_TO_MISS = 2
 """Listings in a row without a message after which it is gone: one may miss what is moving."""
 
@@ -83,15 +82,15 @@ class MailStore(Store):
         *,
         listed: Callable[[float, int], None] = lambda now, moved: None,
         log: MailLog | None = None,
-        logged: dict[str, str] | None = None,
+        logged: LoggedLooks | None = None,
     ) -> None:
         """`clock` has epoch seconds UTC, `steady` monotonic ones; `listed` gets the time of each
         listing, also of one that has shown no change, and how many messages moved during it.
         Between listings, the messages that new lines of `log` name are looked at, if it is a file
-        of this host; `logged` has their reasons by id, and is one for all stores of a place."""
+        of this host; `logged` is one for all stores of a place."""
         self._log = None if log is None or log.prefix.words else MailFacts(_file_only(log), most=1)
-        self._logged = {} if logged is None else logged
-        self._log_due = float("-inf")
+        self._logged = logged or LoggedLooks()
+        self._log_due, self._delay = float("-inf"), 0.0
         self._listed = listed
         self._server, self._clock, self._steady, self._pause = server, clock, steady, pause
         self.states, self.words = server.states, server.words
@@ -225,6 +224,9 @@ class MailStore(Store):
         now = self._steady()
         if self._poll_at < 0:
             self._poll_at = self._accounts_due = now + self._server.poll_seconds
+        for seconds_looked in self._logged.take_costs():
+            self._delay += COST_FACTOR * seconds_looked
+            self._poll_at += COST_FACTOR * seconds_looked
         if now < self._poll_at:
             if now >= self._accounts_due and (names := self._read_accounts()):
                 return names
@@ -235,7 +237,7 @@ class MailStore(Store):
         before, self._fingerprint = self._fingerprint, self._server.fingerprint()
         ended, has_changed = self._steady(), before != self._fingerprint
         rest = COST_FACTOR * (ended - now) * (2 if has_changed else 1)
-        self._poll_at = ended + max(self._server.poll_seconds, rest)
+        self._poll_at, self._delay = ended + max(self._server.poll_seconds, rest), 0.0
         if has_changed:
             return None
         self._moved.clear()
@@ -243,13 +245,17 @@ class MailStore(Store):
         return ()
 
     def _read_log(self, now: float) -> Collection[str]:
-        """Names of what new lines of the log name. The look at them delays the next listing."""
+        """Names of what new lines of the log name. The look at them delays the next listing, which
+        is why there is none once it was delayed by the time between two listings."""
         assert self._log is not None
         waiting = self._log.read_waiting(IDS_PER_LOOK)
-        self._log_due = now + (self._server.poll_seconds if waiting else LOG_SECONDS)
-        if waiting:
-            self._logged.update(waiting)
-            self._poll_at += COST_FACTOR * (LOOK_SECONDS + len(waiting) * LOOK_SECONDS_PER_ID)
+        if not waiting or self._delay > self._server.poll_seconds:
+            self._log_due = now + LOG_SECONDS
+            return ()
+        self._log_due = now + self._server.poll_seconds
+        self._logged.reasons.update(waiting)
+        # Rows may come that no listing has: the next one is compared in any case.
+        self._fingerprint = b""
         return [f"{ident}{LOGGED}" for ident in waiting]
 
     def _note_listed(self) -> None:
@@ -353,7 +359,7 @@ class MailStore(Store):
                 continue
             ids.discard(ident := answer.id if isinstance(answer, Task) else answer.where)
             self._looked_at.add(ident)
-            if ident in self._absent and ident not in self._moved:
+            if self._absent.get(ident) and ident not in self._moved:
                 self._moved.add(ident)
                 self._listed(self._last_listed, len(self._moved))
             if isinstance(answer, Task) and answer.rev.endswith(UNSURE):
@@ -365,11 +371,14 @@ class MailStore(Store):
     def _look_at_logged(self, ids: Sequence[str]) -> Iterator[Task]:
         """Look at messages that lines of the log name. No listing is run for them: what a look does
         not show is in the next one."""
-        reasons = {ident: self._logged.pop(ident, "") for ident in ids}
+        reasons = {ident: self._logged.reasons.pop(ident, "") for ident in ids}
         known = [ident for ident in ids if self._server.is_id(ident)]
         if not known or self._listed_at < 0:
             return
-        for answer in self._server.show(known, self._records):
+        began = self._steady()
+        answers = [*self._server.show(known, self._records)]
+        self._logged.costs.append(self._steady() - began)
+        for answer in answers:
             if not isinstance(answer, Task):
                 continue
             if answer.rev.endswith(UNSURE):
@@ -377,6 +386,8 @@ class MailStore(Store):
                     continue  # why it waits is not known
                 answer = answer._replace(error=reasons[answer.id])
             self._looked_at.add(answer.id)
+            if answer.id not in self._records:
+                self._absent.setdefault(answer.id, 0)  # so that listings can miss it
             yield answer
 
     def _decide(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from engine.logs.log_line import lacks_zone, parse_log_line
@@ -25,6 +25,21 @@ Figures = TypeVar("Figures")
 Host = TypeVar("Host")
 
 
+class LoggedLooks:
+    """What the stores of a place share about messages that the log has named."""
+
+    def __init__(self) -> None:
+        self.reasons: dict[str, str] = {}
+        """Why they wait, by id, as the log says; "" if it does not."""
+        self.costs: list[float] = []
+        """Seconds that looks at them took, which the store that waits has not taken yet."""
+
+    def take_costs(self) -> Iterator[float]:
+        """Take the seconds of all looks since the last call."""
+        while self.costs:
+            yield self.costs.pop()
+
+
 class LastCounts(Generic[Counts]):
     """What the last listing of a place in this process has shown; one thread sets it at a time."""
 
@@ -32,14 +47,14 @@ class LastCounts(Generic[Counts]):
         self.counts: Counts | None = None
         self.at: float | None = None
         """Epoch seconds UTC of that listing, or of a later one that was the same."""
-        self.logged: dict[str, str] = {}
-        """Reasons of messages that the log has named since, by id; see `MailStore`."""
+        self.logged = LoggedLooks()
         self.moved = 0
         """Messages that it had twice, or missed though they are there: they moved meanwhile."""
 
     def note(self, now: float, moved: int) -> None:
-        """Note the time of a listing, and how many messages moved during it."""
-        self.at, self.moved = now, moved
+        """Note the time of a listing, and how many messages moved during it; of an older one than
+        the last, which another store of the place has made, only how many."""
+        self.at, self.moved = max(now, self.at or 0.0), moved
 
 
 class ReachedServer(Protocol):

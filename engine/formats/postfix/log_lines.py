@@ -30,9 +30,10 @@ _FACTS = (
 NEW_LINES = re.compile(
     rb"\n[^\n]{1,120}?\]: (?P<id>[0-9A-Za-z]{6,20}): "
     rb"(?:(?P<end>removed\r?(?:$|\n))|to=<[^\n]{1,2000}? status=(?P<reason>deferred) "
-    rb"|(?P<account>[^\n]))"
+    rb"|(?P<other>from=<[^\n]{0,2000}? \(queue active\)|placed on hold|released from hold))"
 )
-"""As `MailLog.facts`, but `account` is in any other line of a message."""
+"""As `MailLog.facts`, but `other` is in a line of a message whose file is complete. The one with
+`client=` is not: postcat(1) reads such a file again and again, without end."""
 
 _PROGRAM = re.compile(r"\S+ (?P<program>[^\s\[]+)\[\d+\]: (?P<text>.*)", re.ASCII | re.DOTALL)
 _OF_MAIL = re.compile(r"(?P<id>[0-9A-Za-z]{6,20}): (?P<text>.*)", re.ASCII | re.DOTALL)

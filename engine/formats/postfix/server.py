@@ -62,6 +62,8 @@ MAX_STOPS = 3
 """Unknown ids behind which a look goes on: each of them costs postcat a second."""
 LOOK_SECONDS = 5.0
 """Seconds for which the envelopes of looks are kept, and not read again."""
+LOOK_LIMIT_SECONDS = 60.0
+"""A longer look is ended: postcat reads a file that is not complete yet without end."""
 TIMES_SECONDS = 10.0
 """Seconds for which the times of files of another host are not read again."""
 
@@ -324,7 +326,8 @@ class PostfixServer(MailServer):
         for _ in range(1 + MAX_STOPS):
             if not waiting:
                 break
-            postcat = self.instance.start("postcat", "-eq", *waiting, deadline=deadline)
+            until = deadline or time.monotonic() + LOOK_LIMIT_SECONDS
+            postcat = self.instance.start("postcat", "-eq", *waiting, deadline=until)
             with closing(postcat):
                 shown = parse_envelopes(postcat.lines(), waiting)
             end = postcat.end

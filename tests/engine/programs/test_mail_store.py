@@ -20,8 +20,6 @@ from engine.programs.mail_store import (
     ACCOUNT_READ,
     COST_FACTOR,
     LOGGED,
-    LOOK_SECONDS,
-    LOOK_SECONDS_PER_ID,
     SAMPLE_TASKS,
     MailStore,
     identity,
@@ -478,6 +476,7 @@ def named_in(path: Path, idents: Iterable[str], text: str) -> None:
         file.writelines(lines)
 
 
+QUEUED = "postfix/qmgr[7]: {}: from=<a@b>, size=9, nrcpt=1 (queue active)"
 DEFERRED = "postfix/smtp[7]: {}: to=<a@b>, relay=none, dsn=4.4.1, status=deferred (refused)"
 
 
@@ -507,16 +506,16 @@ class HexServer(FakeServer):
 
 def test_messages_that_the_log_names_are_looked_at_between_listings(tmp_path: Path) -> None:
     """One that was tried, with its reason, and a new one, if it waits still a while later; not one
-    that has left, or of another server; and no listing is run for them."""
+    that has left, is still being received, or of another server; no listing is run for them."""
     server, clock, path = HexServer(4), Clock(), tmp_path / "mail.log"
     server.unsure = {"000001"}
     store = following(server, clock, path)
     server.mails["00000A"] = ["hold", "1", "a"]
     del server.mails["000002"]
-    named_in(path, ["00000A"], "postfix/smtpd[7]: {}: client=a[192.0.2.1]")
+    named_in(path, ["00000A", "00000B"], QUEUED)
+    named_in(path, ["00000C"], "postfix/smtpd[7]: {}: client=a[192.0.2.1]")
     named_in(path, ["000001"], DEFERRED)
     named_in(path, ["000002"], "postfix/qmgr[7]: {}: removed")
-    named_in(path, ["00000B"], "postfix/smtpd[7]: {}: client=a[192.0.2.1]")
     named_in(path, ["000003"], "other/qmgr[7]: {}: from=<a@b>, size=9, nrcpt=1 (queue active)")
     named_in(
         path, ["warning"], "postfix/smtpd[7]: {}: hostname a does not resolve to address 192.0.2.1"
@@ -534,7 +533,7 @@ def test_messages_that_the_log_names_are_looked_at_between_listings(tmp_path: Pa
 
 def test_one_look_at_logged_messages_in_the_time_of_a_poll(tmp_path: Path) -> None:
     """It has so many messages; others wait for the next listing, which is later by twenty times
-    the cost of the look. Without new lines nothing is done, and nothing for a log elsewhere."""
+    what the look took. Without new lines nothing is done, and nothing for a log elsewhere."""
     server, clock, path = HexServer(2 * IDS_PER_LOOK), Clock(), tmp_path / "mail.log"
     store = following(server, clock, path)
     named_in(path, server.mails, DEFERRED)
@@ -542,14 +541,39 @@ def test_one_look_at_logged_messages_in_the_time_of_a_poll(tmp_path: Path) -> No
     named_in(path, server.mails, DEFERRED)
     assert names_until(store, clock, 2.0) == []
     assert server.calls == []
-    cost = LOOK_SECONDS + IDS_PER_LOOK * LOOK_SECONDS_PER_ID
-    names_until(store, clock, COST_FACTOR * cost - 0.25)
+    store._logged.costs += [0.1, 0.1]
+    names_until(store, clock, COST_FACTOR * 0.2 - 0.25)
     assert server.calls == []
-    names_until(store, clock, COST_FACTOR * cost + 0.5)  # with a second look
+    names_until(store, clock, 1.0)
     assert server.calls == ["list"]
     far = following(server, clock, path, Prefix("far", ("env",)))
     named_in(path, server.mails, DEFERRED)
     assert names_until(far, clock, 3.0) == []
+
+
+def test_looks_never_put_off_the_listing_for_long(tmp_path: Path) -> None:
+    """Once they have delayed it by the time between two listings, there is none before it."""
+    server, clock, path = HexServer(9), Clock(), tmp_path / "mail.log"
+    store = following(server, clock, path)
+    for number in range(9):
+        named_in(path, [f"{number:06X}"], DEFERRED)
+        store._logged.costs += [1.0] * bool(names_until(store, clock, 6.0))
+    assert server.calls[:2] == ["list", "list"]
+
+
+def test_a_row_that_no_listing_has_leaves_with_the_second_one(tmp_path: Path) -> None:
+    """A message that comes and leaves between two listings has a row from the look at it."""
+    server, clock, path = HexServer(1), Clock(), tmp_path / "mail.log"
+    store = following(server, clock, path)
+    server.mails["00000A"] = ["queue", "1", "a"]
+    named_in(path, ["00000A"], DEFERRED)
+    assert [task.id for task in tasks(store, *names_until(store, clock, 1.5))] == ["00000A"]
+    del server.mails["00000A"]
+    assert store.changes.revisions is not None
+    assert [*store.changes.revisions()] and store._absent == {"00000A": 1}
+    assert [*store.changes.revisions()]
+    assert scanned(store, "00000A") == {"00000A": Missing("00000A")}
+    assert store._moved == set()
 
 
 def test_what_a_look_at_logged_messages_misses_keeps_its_row(tmp_path: Path) -> None:
