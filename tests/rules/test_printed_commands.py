@@ -9,11 +9,16 @@ import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
+from engine.config.place_address import parse_address
+from engine.destinations.destination import Destination
+from engine.destinations.sql_registry import SqlRegistry
+from engine.formats.zgb.place import PARKED_DUE_SECONDS
 from tests import command
 from tests.bullmq_jobs import CREATED_MS, write_failed, write_hash, write_waiting
 from tests.documents import DOCUMENTS, Printed, printed_commands, read
@@ -27,7 +32,7 @@ from tests.zmailer_spool import Spool, recipient
 NOT_RUN = {
     r"spooldeck( PLACE|( \S*[/:]\S*)*( --read-only)?)": "opens the console, which needs a terminal",
     r"spooldeck demo.*": "opens the console on places with traffic; tests/engine/demo runs it",
-    r"spooldeck (queue|bullmq) work .*": "runs until it is stopped",
+    r"spooldeck (queue|bullmq|federation) work .*": "runs until it is stopped",
     r"spooldeck zmailer scheduler": "runs until it is stopped",
     r"spooldeck zmailer mailq.*": "needs a running scheduler",
     r"spooldeck journal OP --resume .*": "needs an operation that was interrupted",
@@ -39,7 +44,7 @@ NOT_RUN = {
 
 MAY_BE_WRONG = {
     "find": "not each queue of this host can be opened",
-    "(doctor|status|queue status)( .*)?": "it needs attention: what tests make is young or broken",
+    "((zgb |federation )?doctor|status|queue status)( .*)?": "it needs attention: what tests make is young or broken",
     r"mta why \S+ .*": "no mail of a test has a line in the log of the last day",
     "queue process-next": "prints nothing, as the contract has it",
     r"undo \S+": "lists operations, of which a test may have none by then",
@@ -50,7 +55,10 @@ PAGES = {
     "engine/formats/postfix/MANUAL.md": "postfix",
     "engine/formats/exim/MANUAL.md": "exim",
     "engine/formats/bullmq/MANUAL.md": "redis",
+    "engine/formats/bullmq/federation/MANUAL.md": "federation",
     "engine/formats/zmailer/MANUAL.md": "spool",
+    "engine/formats/kannader/MANUAL.md": "kannader",
+    "engine/formats/zgb/MANUAL.md": "zgb",
 }
 """Pages whose commands need a queue of that format; README's for mail servers run on Postfix."""
 
@@ -205,6 +213,73 @@ def test_commands_on_a_zmailer_spool(tmp_path: Path) -> None:
         }
 
     run_all("spool", tmp_path, words)
+
+
+def test_commands_on_a_kannader_spool(tmp_path: Path) -> None:
+    """Those of its page: a verb finds a task of its own state."""
+    (tmp_path / "mail").write_text("Subject: x\n\nHi\n")
+    answers(tmp_path, "kannader", "init", "k")
+    to = [f"--to=u{number}@example.net" for number in range(5)]
+    answers(tmp_path, "kannader", "enqueue", "--from", "news@shop.example", *to, "mail", "./k")
+    ids = [task["id"] for task in answers(tmp_path, "queue", "list", "./k")]
+    damaged = tmp_path / "k/queue/damaged"
+
+    def words(line: str) -> Mapping[str, str]:
+        if line.startswith("kannader recover"):
+            damaged.symlink_to("../data/none/none")
+        ident = ids[1] if line.startswith("purge") else ids[0]
+        return {"/var/spool/kannader": "./k", "ID": ident}
+
+    run_all("kannader", tmp_path, words)
+
+
+def test_commands_on_a_zgb_database(tmp_path: Path) -> None:
+    """Those of its page, on jobs that wait and on parked ones."""
+    answers(tmp_path, "zgb", "init", "q.db")
+    with closing(sqlite3.connect(tmp_path / "q.db")) as database, database:
+        database.executemany("INSERT INTO registrations (number) VALUES (?)", [(7,), (8,), (9,)])
+    for number in "789":
+        answers(tmp_path, "zgb", "enqueue", number, "q.db")
+    with closing(sqlite3.connect(tmp_path / "q.db")) as database, database:
+        database.execute(
+            "UPDATE mail_queue SET status = 'failed', attempts = 10, last_error = '550 no user',"
+            " next_attempt_at = ? WHERE mail_type = 'user'",
+            (PARKED_DUE_SECONDS,),
+        )
+    ids = ["7-user", "8-user"]
+
+    def words(line: str) -> Mapping[str, str]:
+        ident = ids.pop() if "--id" in line else ""
+        if "--value 0" in line:
+            control = ("control", "mailQueueEnabled", "q.db", "--value", "1", "--apply", "1")
+            answers(tmp_path, *control)
+        return {"/var/lib/zgb/mail.db": "./q.db", "ID": ident, "TEXT": "550"}
+
+    run_all("zgb", tmp_path, words)
+
+
+def test_commands_of_a_federation(tmp_path: Path, redis_url: str, redis_server: TestServer) -> None:
+    """Those of its page, with a registry of servers and a delivery that has failed."""
+    import_module("nacl")  # of the extra
+    (tmp_path / "keys").mkdir(0o700)
+    url = "https://peer.example"
+    database = f"sqlite://{tmp_path}/app.db"
+    config = {
+        "destinations": database,
+        "federation": {"origin": "https://own.example", "keys": f"{tmp_path}/keys"},
+    }
+    (tmp_path / "spooldeck.yaml").write_text(json.dumps(config))
+    with closing(SqlRegistry(parse_address(database), creates=True)) as registry:
+        registry.swap(None, Destination(url))
+    with redis_server.client() as client:
+        data = json.dumps({"serverUrl": url, "targetUrl": f"{url}/x", "payload": "{}"})
+        write_failed(client, "1", queue="federation-delivery", data=data)
+
+    def words(_line: str) -> Mapping[str, str]:
+        payload = {"NAME": "deliver-post", "JSON": """'{"method": "FEDERATE_POST"}'"""}
+        return {"redis://HOST/0": redis_url, **payload, "TEXT": "spam"}
+
+    run_all("federation", tmp_path, words)
 
 
 def run_chapter(document: str, folder: Path, words: Mapping[str, str]) -> None:
