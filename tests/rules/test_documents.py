@@ -67,6 +67,16 @@ def test_each_format_has_a_page() -> None:
         assert f"({page})" in read("MANUAL.md")
 
 
+def test_the_manual_names_the_commands_for_several_places() -> None:
+    """It names each command that opens all places that were found, if none is named."""
+    names = [
+        f"`{' '.join(word.path)}`" for word in COMMAND_WORDS if ("places",) in dict(word.arguments)
+    ]
+    *others, last = [name for name in names if name != "`console`"]
+    text = " ".join(read("MANUAL.md").split())
+    assert f"{', '.join(others)} and {last} take all that the console opens" in text
+
+
 TEN_LINES = [document for document in DOCUMENTS if "\n## In ten lines\n" in read(document)]
 
 

@@ -44,7 +44,7 @@ NOT_RUN = {
 
 MAY_BE_WRONG = {
     "find": "not each queue of this host can be opened",
-    "((zgb |federation )?doctor|status|queue status)( .*)?": "it needs attention: what tests make is young or broken",
+    "((zgb |federation )?doctor|(queue )?status)( .*)?": "what tests make needs attention",
     r"mta why \S+ .*": "no mail of a test has a line in the log of the last day",
     "queue process-next": "prints nothing, as the contract has it",
     r"undo \S+": "lists operations, of which a test may have none by then",
