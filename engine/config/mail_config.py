@@ -47,6 +47,8 @@ FILES = (*CONFIG_FILES, "conf.d/mail.conf", "conf.d/mail.conf.local")
 
 # Checks of single values.
 
+_check_method = choice_check(*METHODS, MEMORY, NOWHERE)
+
 
 def _host(value: object, at: ConfigLocation) -> str:
     host = value if isinstance(value, str) else ""
@@ -91,10 +93,6 @@ def _programs(value: object, at: ConfigLocation) -> dict[str, str]:
     return check_mapping(value, at, dict.fromkeys(PROGRAMS, check_path))
 
 
-def _method(value: object, at: ConfigLocation) -> str:
-    return "" if value == "" else choice_check(*METHODS, MEMORY, NOWHERE)(value, at)
-
-
 # Values of the real program: its notation for booleans and lists.
 
 
@@ -133,7 +131,7 @@ _RELAY = "relay"
 class MailSettings(NamedTuple):
     """All settings for sending mail. Paths are absolute."""
 
-    method: Annotated[str, _method, ReadFrom("NFTBAN_MAIL_METHOD")] = ""
+    method: Annotated[str, _check_method, ReadFrom("NFTBAN_MAIL_METHOD")] = ""
     """The only transport to use; "" for the first one available."""
     prefer_relay: Annotated[bool, check_bool] = False
     """True: curl comes first if it has a relay, as in the real program."""

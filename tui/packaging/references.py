@@ -67,9 +67,14 @@ def settings_of(where: str, prefix: str = "") -> Iterator[Setting]:
         section = [prefix, *(note for note in notes if isinstance(note, str))]
         full = ".".join(filter(None, (*section, key)))
         variables = [f"`{note.name}`." for note in notes if isinstance(note, ReadFrom)]
-        default = settings._field_defaults.get(key)
-        meaning = texts.get(key, "")
-        yield Setting(full, check, default, _expected(check, full), meaning, variables)
+        yield Setting(
+            full,
+            check,
+            default=settings._field_defaults.get(key),
+            expected=_expected(check, full),
+            meaning=texts.get(key, ""),
+            variables=variables,
+        )
 
 
 def _print_settings(where: str, prefix: str = "") -> Iterator[str]:
