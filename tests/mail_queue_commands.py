@@ -316,7 +316,7 @@ class Queue(Database):
             template=str(self.user), subject="Anmeldung {number}"
         )
         both = DEFAULT_LETTERS["organizer"]._replace(template=str(orga), to="orga@example.org")
-        self.own = ZgbSettings(letters={"user": user, "organizer": both})
+        self.own = ZgbSettings(types={"user": user, "organizer": both})
         self.transport = Recorder()
         self.sender_parts = SenderParts(folder, self.transport, sender="fest@example.org")
         self.log_path = str(folder / "q.log")
@@ -355,7 +355,7 @@ class Queue(Database):
             open=self.open,
             clock=sender_parts.clock,
         )
-        return {kind: RegistrationHandler(parts, each) for kind, each in self.own.letters.items()}
+        return {kind: RegistrationHandler(parts, each) for kind, each in self.own.types.items()}
 
     def work(self, *, hourly: int = 0) -> WorkerResult:
         """Work once, until nothing is due."""

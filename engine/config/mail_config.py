@@ -24,6 +24,7 @@ from engine.config.validators import (
     check_bool,
     check_mapping,
     check_path,
+    check_port,
     check_rate,
     check_size,
     check_text,
@@ -46,6 +47,8 @@ FILES = (*CONFIG_FILES, "conf.d/mail.conf", "conf.d/mail.conf.local")
 
 # Checks of single values.
 
+_check_method = choice_check(*METHODS, MEMORY, NOWHERE)
+
 
 def _host(value: object, at: ConfigLocation) -> str:
     host = value if isinstance(value, str) else ""
@@ -60,13 +63,6 @@ def _one_line(value: object, at: ConfigLocation) -> str:
     if not text.isprintable():
         raise at.wrong_value("text on one line without control characters", value)
     return text
-
-
-def _port(value: object, at: ConfigLocation) -> int:
-    port = whole_number_check(1, "a port")(value, at)
-    if port > 65535:
-        raise at.wrong_value("a port from 1 to 65535", value)
-    return port
 
 
 def _waits(value: object, at: ConfigLocation) -> tuple[float, ...]:
@@ -95,10 +91,6 @@ PROGRAMS = ("sendmail", "postfix", "exim", "exim4", "msmtp", "mailx", "curl")
 
 def _programs(value: object, at: ConfigLocation) -> dict[str, str]:
     return check_mapping(value, at, dict.fromkeys(PROGRAMS, check_path))
-
-
-def _method(value: object, at: ConfigLocation) -> str:
-    return "" if value == "" else choice_check(*METHODS, MEMORY, NOWHERE)(value, at)
 
 
 # Values of the real program: its notation for booleans and lists.
@@ -139,7 +131,7 @@ _RELAY = "relay"
 class MailSettings(NamedTuple):
     """All settings for sending mail. Paths are absolute."""
 
-    method: Annotated[str, _method, ReadFrom("NFTBAN_MAIL_METHOD")] = ""
+    method: Annotated[str, _check_method, ReadFrom("NFTBAN_MAIL_METHOD")] = ""
     """The only transport to use; "" for the first one available."""
     prefer_relay: Annotated[bool, check_bool] = False
     """True: curl comes first if it has a relay, as in the real program."""
@@ -150,7 +142,7 @@ class MailSettings(NamedTuple):
     from_name: Annotated[str, _one_line, ReadFrom("NFTBAN_FROM_NAME")] = "NFTBan Security System"
     """Name of the sender."""
     subject_prefix: Annotated[str, _one_line, ReadFrom("NFTBAN_MAIL_SUBJECT_PREFIX")] = "[NFTBan]"
-    """See `subject`."""
+    """The word before a subject that spooldeck makes: see `subject`."""
     subject: Annotated[str, _one_line, ReadFrom("NFTBAN_MAIL_SUBJECT_OVERRIDE")] = ""
     """Subject of mails without one; "" means "PREFIX Report from HOST"."""
     html: Annotated[bool, check_bool, ReadFrom("NFTBAN_MAIL_USE_HTML", _is_yes)] = True
@@ -175,8 +167,10 @@ class MailSettings(NamedTuple):
     """Seconds between attempts; the last value is repeated."""
     host: Annotated[str, _host, _RELAY, ReadFrom("NFTBAN_SMTP_HOST")] = ""
     """The relay (SMTP server) for curl; "" for none."""
-    port: Annotated[int, _port, _RELAY, ReadFrom("NFTBAN_SMTP_PORT")] = 587
+    port: Annotated[int, check_port, _RELAY, ReadFrom("NFTBAN_SMTP_PORT")] = 587
+    """The port of the relay."""
     user: Annotated[str, _one_line, _RELAY, ReadFrom("NFTBAN_SMTP_USER")] = ""
+    """Name for the login at the relay; "" for no login."""
     password: Annotated[str, None, ReadFrom(PASSWORD_VARIABLE, check_text)] = ""
     password_file: Annotated[str, check_path, _RELAY] = ""
     """A file with the password only, readable by its owner only."""
@@ -272,9 +266,15 @@ def mail_settings_for(
         if key.startswith(_PROGRAM)
     }
     merged = {"programs": programs, **values, **configured}
-    merged.setdefault("allowed_paths", (root, log_dir))
-    merged.setdefault("delivery_log", f"{root}/mail/delivery.jsonl")
-    return MailSettings(**merged)
+    return _with_paths(MailSettings(**merged), (root, log_dir), root)
+
+
+def _with_paths(settings: MailSettings, allowed: tuple[str, ...], root: str) -> MailSettings:
+    """The settings with the paths of a place where they name none."""
+    return settings._replace(
+        allowed_paths=settings.allowed_paths or allowed,
+        delivery_log=settings.delivery_log or f"{root}/mail/delivery.jsonl",
+    )
 
 
 def field_source(
@@ -311,9 +311,7 @@ def lenient_mail_settings(
             if row.field == "allowed_paths":
                 meant[row.field] = (root,)  # the narrowest possible meaning
     known = {key: meant[key] for key in meant if key in MailSettings._fields}
-    merged = {"allowed_paths": (root, log_dir), **known, **configured}
-    merged.setdefault("delivery_log", f"{root}/mail/delivery.jsonl")
-    return MailSettings(**merged)
+    return _with_paths(MailSettings(**{**known, **configured}), (root, log_dir), root)
 
 
 def parse_mail_section(value: object, at: ConfigLocation) -> dict[str, Any]:

@@ -188,20 +188,21 @@ class HandlerConfig(NamedTuple):
     """How the tasks of one kind are run."""
 
     command: Annotated[tuple[str, ...], check_command] = ()
-    """Program and arguments, run without a shell. Empty: see `deliver`; a mail has a built-in
+    """Program and arguments, run without a shell; without it: `deliver`, or for a mail the built-in
     handler."""
     deliver: Annotated[Any, _deliver] = None
     """How the tasks are sent as HTTP requests, in place of a command."""
     timeout: Annotated[float, duration_check(0.1)] = 300.0
-    """Seconds after which it is killed and the attempt has failed."""
+    """Seconds after which a run is killed, and the attempt has failed."""
     concurrency: Annotated[int, whole_number_check(1, "processes")] = 1
     """Maximum number of parallel runs."""
     rate: Annotated[Rate | None, check_rate] = None
     """Rate limit of the attempts of this kind."""
     run_as: Annotated[str, check_user] = ""
-    """The user to run it as; "" for the queue's setting."""
+    """The user to run the program as; "": `queue.run_as`."""
     environment: Annotated[Mapping[str, str | None], check_variables] = {}
-    """Variables to add to its clean environment; one without a value is copied from the worker."""
+    """Variables to add to the clean environment of the program; one without a value is copied from
+    the worker."""
     retry: Annotated[Schedule | None, check_schedule] = None
     """The waits between the attempts of this kind; None: those of the queue."""
 
@@ -214,7 +215,7 @@ def _handler(kind: str, value: object, at: ConfigLocation) -> HandlerConfig:
         if kind in BUILT_IN_KINDS:
             raise at.at_key("deliver").error("mails are no HTTP requests: use another kind")
         fields.setdefault("timeout", DELIVER_TIMEOUT_SECONDS)
-    elif "command" not in fields and kind not in BUILT_IN_KINDS:
+    elif not fields.get("command") and kind not in BUILT_IN_KINDS:
         raise at.at_key("command").wrong_value("a list with the program first", None)
     for key in ("run_as", "environment"):
         if "command" not in fields and key in fields:
@@ -241,20 +242,25 @@ class Queue(NamedTuple):
     """All settings of one queue. Paths are absolute."""
 
     root: Annotated[str, check_path]
-    """The data folder."""
+    """The data folder of the queue."""
     pending: Annotated[str, check_path, ReadFrom("NFTBAN_QUEUE_PENDING_DIR", scope=TASKS)]
-    """A folder of tasks, like `work` and `dlq`."""
+    """The folder of pending tasks."""
     work: Annotated[str, check_path, ReadFrom("NFTBAN_QUEUE_WORK_DIR", scope=TASKS)]
+    """The folder of tasks that a worker runs."""
     dlq: Annotated[str, check_path, ReadFrom("NFTBAN_QUEUE_DLQ_DIR", scope=TASKS)]
+    """The folder of dead tasks."""
     run_dir: Annotated[str, check_path, ReadFrom("NFTBAN_RUN_DIR", scope=PLACE)]
-    """The folder of its lock."""
+    """The folder of the lock."""
     log_dir: Annotated[str, check_path, ReadFrom("NFTBAN_LOG_DIR", scope=PLACE)]
+    """The folder of the logs."""
     queue_metrics: Annotated[str, check_path, ReadFrom("NFTBAN_QUEUE_METRICS_FILE", scope=PLACE)]
-    """A file, like `mail_metrics`."""
+    """The file with the metrics of the queue."""
     mail_metrics: Annotated[str, check_path, ReadFrom("NFTBAN_MAIL_METRICS_FILE", scope=PLACE)]
+    """The file with the metrics of mail."""
     counters: Annotated[str, check_path]
-    """A folder, like `mail_spool`."""
+    """The folder of the counters that the metrics are made from."""
     mail_spool: Annotated[str, check_path, ReadFrom("NFTBAN_MAIL_SPOOL_DIR", scope=PLACE)]
+    """The folder of spooled mails."""
     place_label: Annotated[str, check_label] = ""
     """The value of a label `place` in the metrics files; "" for none."""
     max_retries: Annotated[
@@ -264,17 +270,17 @@ class Queue(NamedTuple):
     backoff_base: Annotated[
         float, duration_check(0), ReadFrom("NFTBAN_QUEUE_BACKOFF_BASE_SECONDS")
     ] = 60
-    """Wait after the first failure, twice as long after each further one."""
+    """Seconds from the first failure to the next attempt; each further wait is twice as long."""
     backoff_max: Annotated[
         float, duration_check(0), ReadFrom("NFTBAN_QUEUE_BACKOFF_MAX_SECONDS")
     ] = 900
-    """Longest wait."""
+    """Longest wait in seconds."""
     stuck_threshold: Annotated[
         float,
         duration_check(MIN_STUCK_SECONDS),
         ReadFrom("NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD", _raise_threshold),
     ] = 1200
-    """Time without a heartbeat after which a live lock holder counts as stuck."""
+    """Seconds without a heartbeat after which a live lock holder counts as stuck."""
     max_pending: Annotated[
         int, whole_number_check(1, "tasks"), ReadFrom("NFTBAN_QUEUE_MAX_PENDING")
     ] = 10000
@@ -282,7 +288,7 @@ class Queue(NamedTuple):
     retention_days: Annotated[
         float, duration_check(0, "days"), ReadFrom("NFTBAN_QUEUE_DLQ_AUTO_RETENTION_DAYS")
     ] = 7
-    """After that a dead task is moved to the trash."""
+    """Days that a dead task is kept; then it is moved to the trash."""
     profile: Annotated[str, choice_check("contract", "shipped")] = "contract"
     """How retries are counted: as NFTBan's contract has it, or as its program does."""
     rate: Annotated[Rate | None, check_rate] = None
@@ -345,8 +351,8 @@ class OutboxConfig(NamedTuple):
 def _outbox(value: object, at: ConfigLocation) -> OutboxConfig:
     fields = check_mapping(value, at, checks_of(OutboxConfig))
     for key in ("table", "field"):
-        if key not in fields:
-            raise at.at_key(key).wrong_value("a name", None)
+        if not fields.get(key):
+            raise at.at_key(key).wrong_value("a name of letters, digits and _", fields.get(key))
     return OutboxConfig(**fields)
 
 
@@ -368,7 +374,7 @@ class Config(NamedTuple):
     """A theme's name; "" for the default one."""
     mouse: Annotated[bool, check_bool] = False
     """True: the console uses mouse events."""
-    wire: Annotated[float, number_check(1, "bytes a second")] = 0.0
+    wire: Annotated[float, number_check(0, "bytes a second")] = 0.0
     """Maximum bytes per second that the console sends when idle; 0: no limit, but 8000 over SSH."""
     read_only: Annotated[bool, check_bool] = False
     """True: the console allows no changes."""
@@ -377,7 +383,7 @@ class Config(NamedTuple):
     require_reason: Annotated[bool, check_bool] = False
     """True: a plan is applied only with a reason."""
     environment: Annotated[str, _environment] = ""
-    """A word shown in the header, such as PROD."""
+    """Shown behind the host in the header; "" for none."""
     alerts: Annotated[Thresholds, section_check(Thresholds)] = Thresholds()
     """Limits above which an alert is raised."""
     trash: Annotated[Trash, section_check(Trash)] = Trash()

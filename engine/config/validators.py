@@ -65,10 +65,28 @@ def check_mapping(value: object, at: ConfigLocation, checks: Mapping[str, Check]
 
 
 def checks_of(settings: type) -> dict[str, Check]:
-    """The check of each field of these settings that has one: `NAME: Annotated[TYPE, CHECK]`."""
+    """The check of each field of these settings that has one: `NAME: Annotated[TYPE, CHECK]`. It
+    also takes the default of the field."""
     hints = settings.__annotations__.items()
     checks = {name: getattr(hint, "__metadata__", [None])[0] for name, hint in hints}
-    return {name: check for name, check in checks.items() if check is not None}
+    return with_defaults(settings, {n: check for n, check in checks.items() if check is not None})
+
+
+def with_defaults(settings: type, checks: Mapping[str, Check]) -> dict[str, Check]:
+    """The checks, each of which also takes the default of the field of its name: "", 0 or a list
+    without items may mean that the setting is not used."""
+    defaults = vars(settings)["_field_defaults"]
+    plain = {n: value for n, value in defaults.items() if not isinstance(value, bool)}  # 0 == False
+    return {n: _or_default(check, plain[n]) if n in plain else check for n, check in checks.items()}
+
+
+def _or_default(check: Check, default: object) -> Check:
+    def either(value: object, at: ConfigLocation) -> object:
+        given = tuple(value) if isinstance(value, list) else value
+        is_default = given == default and not isinstance(value, bool)
+        return default if is_default else check(value, at)
+
+    return either
 
 
 def section_check(settings: type[T]) -> Callable[[object, ConfigLocation], T]:
@@ -135,10 +153,17 @@ def number_check(least: float, unit: str) -> Callable[[object, ConfigLocation], 
 
 def check_share(value: object, at: ConfigLocation) -> float:
     """Check for a fraction greater than 0, at most 1."""
-    share = number_check(0, "parts of 1")(value, at)
-    if not 0 < share <= 1:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 < value <= 1:  # type: ignore[operator]
         raise at.wrong_value("a share above 0 and up to 1, such as 0.5", value)
-    return share
+    return value  # type: ignore[return-value]
+
+
+def check_port(value: object, at: ConfigLocation) -> int:
+    """Check for a port of TCP."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 65536:
+        raise at.wrong_value("a port from 1 to 65535", value)
+    return value
 
 
 def duration_check(

@@ -86,7 +86,7 @@ LINES = {
     "engine.places": 1350,
     "engine.programs": 2650,
     "engine": 1950,
-    "engine.config": 2600,
+    "engine.config": 2650,
     "engine.delivery": 1200,
     "engine.demo": 500,
     "engine.destinations": 1300,

@@ -26,7 +26,14 @@ OPTIONS = {
     " ".join(word.path): {name for names, _ in word.arguments for name in names}
     for word in COMMAND_WORDS
 }
-FORMAT_CHAPTERS = ("In ten lines", "States", "Rights", "Getting data back without spooldeck")
+FORMAT_CHAPTERS = (
+    "In ten lines",
+    "Instead of",
+    "States",
+    "Exactness",
+    "Rights",
+    "Getting data back without spooldeck",
+)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -58,6 +65,36 @@ def test_each_format_has_a_page() -> None:
         chapters = re.findall(r"(?m)^## (.*)$", read(page))
         assert [one for one in FORMAT_CHAPTERS if not any(one in each for each in chapters)] == []
         assert f"({page})" in read("MANUAL.md")
+
+
+def test_the_manual_names_the_commands_for_several_places() -> None:
+    """It names each command that opens all places that were found, if none is named."""
+    names = [
+        f"`{' '.join(word.path)}`" for word in COMMAND_WORDS if ("places",) in dict(word.arguments)
+    ]
+    *others, last = [name for name in names if name != "`console`"]
+    text = " ".join(read("MANUAL.md").split())
+    assert f"{', '.join(others)} and {last} take all that the console opens" in text
+
+
+TEN_LINES = [document for document in DOCUMENTS if "\n## In ten lines\n" in read(document)]
+
+
+@pytest.mark.parametrize("document", TEN_LINES)
+def test_ten_lines_are_commands(document: str) -> None:
+    """The chapter `In ten lines` is a block of at most ten commands, each with its arguments."""
+    chapter = read(document).partition("\n## In ten lines\n")[2].partition("\n## ")[0]
+    lines = chapter.partition("\n```\n")[2].partition("\n```")[0].splitlines()
+    printed = {each.text: each for each in printed_commands(document, "spooldeck")}
+    assert 5 <= len(lines) <= 10
+    assert not any(printed[re.split(r"\s+#", line)[0]].is_usage for line in lines)
+
+
+def test_no_paragraph_is_long() -> None:
+    """A paragraph of a page has at most 14 lines: what is longer is a list."""
+    for document in DOCUMENTS:
+        for part in re.split(r"\n\s*\n|\n(?=- |\d\. |\||#)", without_code(read(document))):
+            assert part.count("\n") < 14, (document, part[:80])
 
 
 @pytest.mark.parametrize("printed", COMMAND_LINES, ids=lambda printed: printed.text[:60])

@@ -17,12 +17,13 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from textwrap import dedent
+from typing import NamedTuple
 
 from engine.config.nftban_variables import ReadFrom
-from engine.config.validators import ConfigError, ConfigLocation, checks_of
+from engine.config.validators import Check, ConfigError, ConfigLocation, checks_of
 from engine.schedules import Schedule
 from tui.cli.command_help import EXIT_CODES, OBJECTS, SCHEMAS, schema_rows
 
@@ -40,24 +41,51 @@ def fill_references(document: str) -> str:
     return _PLACE.sub(fill, document)
 
 
-def _print_settings(where: str, prefix: str = "") -> Iterator[str]:
+class Setting(NamedTuple):
+    """A row of a reference."""
+
+    name: str
+    """The key with its sections."""
+    check: Check
+    default: object
+    """None if it has none."""
+    expected: str
+    """What the check takes, as a sentence; "" if the default shows it."""
+    meaning: str
+    variables: Sequence[str]
+    """What sets it too, in backquotes."""
+
+
+def settings_of(where: str, prefix: str = "") -> Iterator[Setting]:
+    """The settings of a class, MODULE:CLASS, that are keys of the section `prefix`."""
     module, name = where.split(":")
     settings = getattr(import_module(module), name)
     checks = getattr(import_module(module), "_SETTINGS", None) or checks_of(settings)
     texts = _field_texts(settings)
-    yield "| setting | meaning |"
-    yield "|---|---|"
     for key, check in checks.items():
         notes = getattr(settings.__annotations__.get(key), "__metadata__", ())
         section = [prefix, *(note for note in notes if isinstance(note, str))]
         full = ".".join(filter(None, (*section, key)))
-        default = _format_default(settings._field_defaults.get(key))
         variables = [f"`{note.name}`." for note in notes if isinstance(note, ReadFrom)]
-        sentences = (_expected(check, full), texts.get(key, ""), *variables)
-        yield f"| `{full}{default}` | {' '.join(filter(None, sentences))} |"
+        yield Setting(
+            full,
+            check,
+            default=settings._field_defaults.get(key),
+            expected=_expected(check, full),
+            meaning=texts.get(key, ""),
+            variables=variables,
+        )
 
 
-def _expected(check: Callable[[object, ConfigLocation], object], key: str) -> str:
+def _print_settings(where: str, prefix: str = "") -> Iterator[str]:
+    yield "| setting | meaning |"
+    yield "|---|---|"
+    for row in settings_of(where, prefix):
+        sentences = filter(None, (row.expected, row.meaning, *row.variables))
+        yield f"| `{row.name}{_format_default(row.default)}` | {' '.join(sentences)} |"
+
+
+def _expected(check: Check, key: str) -> str:
     """What a check takes, by its own words, as a sentence; "" if the default shows it."""
     try:
         check(object(), ConfigLocation("", key, base="/"))
@@ -65,6 +93,8 @@ def _expected(check: Callable[[object, ConfigLocation], object], key: str) -> st
         text = str(error).removeprefix(f": {key}: ").removeprefix("expected ")
         for pattern, shorter in _SHORTER:
             text = re.sub(pattern, shorter, text)
+        if text.startswith("one of "):
+            text = f"one of `{text.removeprefix('one of ').replace(', ', '`, `')}`"
         return text and f"{text if '://' in text else text[:1].upper() + text[1:]}."
     return ""
 

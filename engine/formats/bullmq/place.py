@@ -85,13 +85,14 @@ def _check_field(value: object, at: ConfigLocation) -> str:
 
 
 _seconds = validators.duration_check(0.5)
-_SETTINGS: Mapping[str, Check] = {
+_CHECKS: Mapping[str, Check] = {
     "lease": _seconds,
     "stalled_check": _seconds,
     "metrics": validators.duration_check(0, "minutes", whole=True),
     "limiter": _check_limits,
     "destination": _check_field,
 }
+_SETTINGS = validators.with_defaults(BullmqSettings, _CHECKS)
 
 
 def parse_settings(value: object, at: ConfigLocation) -> BullmqSettings:

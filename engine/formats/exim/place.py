@@ -51,7 +51,7 @@ def parse_settings(section: Any, at: ConfigLocation) -> EximPlaceSettings:
     return EximPlaceSettings(values.get("config") or "", LastListing())
 
 
-_SETTINGS = {"config": validators.check_path}
+_SETTINGS = {"config": validators.check_optional_path}
 
 
 def find_exim(setup: Setup) -> Exim:

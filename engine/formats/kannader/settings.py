@@ -38,8 +38,11 @@ class KannaderSettings(NamedTuple):
     host: str = ""
     """The server that receives all mail; "" if not set."""
     port: int = 25
+    """The port of the server."""
     tls: str = ""
-    """"" means none for this host itself, and required for any other."""
+    """How the connection is encrypted: by STARTTLS, which is `required`, or used if the server has
+    it (`opportunistic`), from the first byte (`wrapped`), or not (`none`); "": none for this host
+    itself, and required for any other."""
     user: str = ""
     """Name for the login at the server; "" for no login."""
     password_file: str = ""
@@ -63,7 +66,7 @@ class KannaderSettings(NamedTuple):
     lifetime: float = 5 * DAY_SECONDS
     """Seconds after its arrival from which a failed mail is given up."""
     bounce: bool = True
-    """Whether a mail that is given up is returned to its sender."""
+    """True: a mail that is given up is returned to its sender."""
     concurrency: int = 4
     """Mails that are sent at the same time."""
 
@@ -119,16 +122,9 @@ def _host(value: object, at: ConfigLocation) -> str:
     return host
 
 
-def _port(value: object, at: ConfigLocation) -> int:
-    port = validators.whole_number_check(1, "a port")(value, at)
-    if port > 65535:
-        raise at.wrong_value("a port from 1 to 65535", value)
-    return port
-
-
-_SETTINGS: Mapping[str, Check] = {
+_CHECKS: Mapping[str, Check] = {
     "host": _host,
-    "port": _port,
+    "port": validators.check_port,
     "tls": validators.choice_check(*TLS),
     "user": _one_line,
     "password_file": validators.check_path,
@@ -144,6 +140,7 @@ _SETTINGS: Mapping[str, Check] = {
     "bounce": validators.check_bool,
     "concurrency": validators.whole_number_check(1, "mails"),
 }
+_SETTINGS = validators.with_defaults(KannaderSettings, _CHECKS)
 
 
 def destination(settings: KannaderSettings) -> SmtpDestination:

@@ -238,7 +238,7 @@ def _letters(place: ZgbPlace, store: ZgbStore) -> Iterator[Finding]:
         return  # reported by the check of the lease
     columns = store.columns()
     for kind in KINDS:
-        letter = place.zgb_settings.letters[kind]
+        letter = place.zgb_settings.types[kind]
         if not letter.enabled:
             yield ok(f"{kind}: disabled")
         elif why := why_unready(letter, place.zgb_settings, settings, columns):

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from engine.config import validators
 from engine.config.validators import Check, ConfigLocation
@@ -128,8 +128,9 @@ class ZgbSettings(NamedTuple):
     zone: str = "UTC"
     """Time zone of times that are stored as text."""
     lease: int = LEASE_SECONDS
-    """How long a claim lasts; it is extended while a mail is being sent."""
-    auto_retry: bool = True
+    """Seconds that a claim lasts; it is extended while a mail is being sent."""
+    retry_failed: str = "auto"
+    """Who retries failed mails: `auto`, this program; `manual`, only the web page, or `C`."""
     redirect_to: str = "schumbi.de"
     """Where the test mode sends users' mails: a domain, or a whole address."""
     period_zone: str = "Europe/Berlin"
@@ -139,29 +140,31 @@ class ZgbSettings(NamedTuple):
     hourly_limit: int = 0
     """Most attempts within any 60 minutes, by our own log; 0: the token bucket alone limits."""
     log: str = ""
-    """Path of the log; "" for the format's default."""
+    """Where the log is; "" for the format's default."""
     sender: str = ""
     """The sender address; "" for the default of all mail."""
     from_name: str = ""
     """Name of the sender."""
-    letters: Mapping[str, LetterTemplate] = DEFAULT_LETTERS
+    types: Mapping[str, LetterTemplate] = DEFAULT_LETTERS
+    """The two mails, `user` and `organizer`: `enabled`, `subject`, `template`, and `to` or
+    `to_column`."""
 
     @property
     def enqueued_kinds(self) -> tuple[str, ...]:
         """The kinds of which a job is created."""
-        return tuple(kind for kind in KINDS if self.letters[kind].enabled)
+        return tuple(kind for kind in KINDS if self.types[kind].enabled)
 
     @property
     def work_refusal(self) -> str:
         """Return why no worker could send mail with these settings; "" if one could."""
-        if any(letter.template for letter in self.letters.values()):
+        if any(letter.template for letter in self.types.values()):
             return ""
         names = " and ".join(f"stores.zgb.types.{kind}.template" for kind in KINDS)
         return f"no template is set for either mail: {names}"
 
     def place(self, path: str, *, read_only: bool = False, durable: bool = True) -> ZgbDatabase:
         """Return the parameters of the database at a path."""
-        values = self._asdict()
+        values = {**self._asdict(), "auto_retry": self.retry_failed == "auto"}
         shared = {name: values[name] for name in ZgbDatabase._fields if name in values}
         return ZgbDatabase(path, read_only, durable=durable, **shared)
 
@@ -180,12 +183,7 @@ class ZgbSettings(NamedTuple):
 def parse_settings(value: object, at: ConfigLocation) -> ZgbSettings:
     """Parse the section of the configuration; a missing key has its default. Raises ConfigError: a
     value is invalid."""
-    fields: dict[str, Any] = validators.check_mapping(value, at, _SETTINGS)
-    if "retry_failed" in fields:
-        fields["auto_retry"] = fields.pop("retry_failed") == "auto"
-    if "types" in fields:
-        fields["letters"] = {**DEFAULT_LETTERS, **fields.pop("types")}
-    return ZgbSettings(**fields)
+    return ZgbSettings(**validators.check_mapping(value, at, _SETTINGS))
 
 
 def _zone(value: object, at: ConfigLocation) -> str:
@@ -214,18 +212,19 @@ def _target(value: object, at: ConfigLocation) -> str:
 
 def _letters(value: object, at: ConfigLocation) -> dict[str, LetterTemplate]:
     checked = validators.check_mapping(value, at, dict.fromkeys(KINDS, lambda its, at: its))
-    return {
+    changed = {
         kind: DEFAULT_LETTERS[kind]._replace(
             **validators.check_mapping(settings, at.at_key(kind), _LETTER)
         )
         for kind, settings in checked.items()
     }
+    return {**DEFAULT_LETTERS, **changed}
 
 
 _LETTER: Mapping[str, Check] = {
     "enabled": validators.check_bool,
     "subject": _one_line,
-    "template": validators.check_path,
+    "template": validators.check_optional_path,
     "to": _one_line,
     "to_column": _one_line,
 }
@@ -237,8 +236,8 @@ _SETTINGS: Mapping[str, Check] = {
     "redirect_to": _target,
     "period_zone": _zone,
     "registrations": _one_line,
-    "hourly_limit": validators.whole_number_check(1, "mails"),
-    "log": validators.check_path,
+    "hourly_limit": validators.whole_number_check(0, "mails"),
+    "log": validators.check_optional_path,
     "sender": _one_line,
     "from_name": _one_line,
     "types": _letters,

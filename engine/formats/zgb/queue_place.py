@@ -373,7 +373,7 @@ def _refused_kinds(place: ZgbPlace, columns: tuple[str, ...]) -> Iterator[str]:
         return  # reported by `current_route`
     for kind in place.zgb_settings.enqueued_kinds:
         if why := why_unready(
-            place.zgb_settings.letters[kind], place.zgb_settings, settings, columns
+            place.zgb_settings.types[kind], place.zgb_settings, settings, columns
         ):
             yield f"{kind} mails wait: {why}"
 
@@ -389,12 +389,12 @@ def queue_shut(setup: Setup, kind: str) -> str:
     route = current_route(setup, place.zgb_settings)
     if route.why:
         return f"{route.why} ({route.fix})"
-    if kind not in place.zgb_settings.letters:
+    if kind not in place.zgb_settings.types:
         return f"unknown kind of mail: {safe_line(kind)}"
     with closing(place.open()) as store:
         columns = store.columns()
     return why_unready(
-        place.zgb_settings.letters[kind],
+        place.zgb_settings.types[kind],
         place.zgb_settings,
         mail_settings(setup, place.zgb_settings),
         columns,

@@ -51,7 +51,7 @@ def parse_settings(value: object, at: ConfigLocation) -> ZmailerSettings:
     return ZmailerSettings(**validators.check_mapping(value, at, _SETTINGS))
 
 
-_SETTINGS = dict.fromkeys(ZmailerSettings._fields, validators.check_path)
+_SETTINGS = dict.fromkeys(ZmailerSettings._fields, validators.check_optional_path)
 
 
 class SchedulerFiles(NamedTuple):

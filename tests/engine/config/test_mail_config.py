@@ -59,6 +59,16 @@ def test_yaml_says_all_of_it() -> None:
     assert got.allowed_paths == ("/home/u/mail",)
 
 
+def test_an_empty_path_is_that_of_the_place() -> None:
+    """A log of deliveries "" and a list without folders are those of the place."""
+    at = ConfigLocation("f", "mail", base="/")
+    section = mail_config.parse_mail_section({"delivery_log": "", "allowed_paths": []}, at)
+    for read in (mail_config.mail_settings_for, mail_config.lenient_mail_settings):
+        got = read(section, ROOT, f"{ROOT}/log", {})
+        assert got.delivery_log == f"{ROOT}/mail/delivery.jsonl"
+        assert got.allowed_paths == (ROOT, f"{ROOT}/log")
+
+
 def test_the_other_program_is_understood_in_its_own_words() -> None:
     """YES and nothing else is yes, lists have colons or commas, sizes are KiB
     (nftban.conf); the password is never in the text of the settings."""

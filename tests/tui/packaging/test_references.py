@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 import pytest
 
+from engine.config.validators import ConfigLocation
+from engine.schedules import Schedule
 from tests.documents import DOCUMENTS, ROOT, read
-from tui.packaging.references import fill_references
+from tui.packaging.references import Setting, fill_references, settings_of
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -18,14 +23,41 @@ def test_a_reference_is_that_of_the_code(document: str, request: pytest.FixtureR
         assert read(document) == filled
 
 
-def test_each_setting_has_a_meaning() -> None:
-    """No setting of any section is without a text."""
-    rows = [
-        line
-        for document in DOCUMENTS
-        for table in read(document).split("<!-- settings ")[1:]
-        for line in table.partition("<!-- end")[0].splitlines()
-        if line.startswith("| `")
-    ]
-    assert len(rows) > 100
-    assert [line for line in rows if line.endswith("|  |")] == []
+SETTINGS = [
+    pytest.param(setting, id=setting.name)
+    for document in DOCUMENTS
+    for words in re.findall(r"<!-- settings (.*?) -->", read(document))
+    for setting in settings_of(*words.split())
+]
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_each_setting_has_a_meaning(setting: Setting) -> None:
+    """Each has a text of its own, which does not repeat what it takes."""
+    assert setting.meaning
+    words = f"{setting.expected} {setting.meaning}".replace(".", "").lower().split()
+    parts = [*zip(words, words[1:], words[2:], strict=False)]
+    assert len({*parts}) == len(parts)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_setting_may_have_its_default(setting: Setting) -> None:
+    """A setting that is written with its default is accepted, and has it; one with a meaning of ""
+    takes that.
+    """
+    at = ConfigLocation("f", setting.name, base="/")
+    if setting.default is not None:
+        assert setting.check(as_yaml(setting.default), at) == setting.default
+    if '""' in setting.meaning:
+        assert setting.check("", at) == ""
+
+
+def as_yaml(value: object) -> object:
+    """The value of a setting as a file has it."""
+    if hasattr(value, "_asdict") and not isinstance(value, Schedule):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {key: as_yaml(part) for key, part in value.items()}
+    if isinstance(value, tuple) and not isinstance(value, Schedule):
+        return [as_yaml(part) for part in value]
+    return str(value) if isinstance(value, Schedule) else value

@@ -31,7 +31,8 @@ class FederationConfig(NamedTuple):
     blocked: str = ""
     """The application's table of blocked servers, in the same database; "": none."""
     servers: str = ""
-    """The application's table of servers with their keys and health, in the same database."""
+    """The application's table of servers with their keys and health, in the same database;
+    "": none."""
     probes: Schedule | None = None
     """The waits before the probes of an unhealthy server; None: 5 minutes and 10 more each time."""
     policies: Mapping[str, Mapping[str, bool]] = {}
@@ -64,7 +65,7 @@ def parse_federation(section: tuple[object, ConfigLocation] | None) -> Federatio
     return FederationConfig(**validators.check_mapping(*section, _SETTINGS) if section else {})
 
 
-_SETTINGS: Mapping[str, validators.Check] = {
+_CHECKS: Mapping[str, validators.Check] = {
     "origin": _origin,
     "keys": validators.check_path,
     "profile": validators.choice_check("default", "sipher"),
@@ -77,3 +78,4 @@ _SETTINGS: Mapping[str, validators.Check] = {
     "probes": validators.check_schedule,
     "policies": _policies,
 }
+_SETTINGS = validators.with_defaults(FederationConfig, _CHECKS)

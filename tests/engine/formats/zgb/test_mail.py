@@ -283,15 +283,15 @@ def test_a_kind_that_cannot_be_sent_has_a_reason(
     queue: Queue, changes: dict[str, Any], words: str
 ) -> None:
     """The reason is known before a claim, so that no job costs a token."""
-    letter = queue.own.letters["user"]._replace(**changes)
+    letter = queue.own.types["user"]._replace(**changes)
     why = why_unready(letter, queue.own, queue.sender_parts.settings, ("number", "email", "name"))
     assert words in why and bool(why) is bool(words)
 
 
 def test_no_recipient_or_a_short_lease_is_a_reason(queue: Queue) -> None:
     """A kind needs an address, a column or a recipient of all mail, and a long enough lease."""
-    letter = queue.own.letters["organizer"]._replace(to="")
+    letter = queue.own.types["organizer"]._replace(to="")
     settings = queue.sender_parts.settings._replace(recipient="")
     short = queue.own._replace(lease=30)
     assert why_unready(letter, queue.own, settings, ()).startswith("no recipient")
-    assert "the lease of 30 s" in why_unready(short.letters["user"], short, settings, ())
+    assert "the lease of 30 s" in why_unready(short.types["user"], short, settings, ())

@@ -53,7 +53,7 @@ def test_every_line_can_be_formatted() -> None:
     assert (settings.sender, settings.from_name) == ("fest@example.org", "Fest")
     user = LetterTemplate(True, "Hallo {name}", "/etc/spooldeck/u.txt", "", "mail")
     organizer = DEFAULT_LETTERS["organizer"]._replace(enabled=False, to="orga@example.org")
-    assert settings.letters == {"user": user, "organizer": organizer}
+    assert settings.types == {"user": user, "organizer": organizer}
     assert settings.enqueued_kinds == ("user",)
 
 

@@ -359,9 +359,9 @@ class _SingleRun:
         def unready_now(kind: str) -> tuple[str, float | None]:
             if hourly is not None and not self._log.path:
                 return "the hourly limit needs a log, and the log cannot be written", None
-            if kind not in zgb_settings.letters:
+            if kind not in zgb_settings.types:
                 return f"unknown kind of mail: {safe_line(kind)}", None
-            why = why_unready(zgb_settings.letters[kind], zgb_settings, settings, store.columns())
+            why = why_unready(zgb_settings.types[kind], zgb_settings, settings, store.columns())
             return (f"{kind}: {why}", None) if why else post.blocking_reason()
 
         def gate(kind: str) -> tuple[str, float | None]:
@@ -374,7 +374,7 @@ class _SingleRun:
             store,
             {
                 kind: RegistrationHandler(parts, letter)
-                for kind, letter in zgb_settings.letters.items()
+                for kind, letter in zgb_settings.types.items()
             },
             store.place.retry,
             owner=str(os.getpid()),
@@ -383,7 +383,7 @@ class _SingleRun:
                 publish=published.write_if_due,
                 gate=gate,
                 limits=hourly,
-                timeouts=dict.fromkeys(zgb_settings.letters, settings.max_time),
+                timeouts=dict.fromkeys(zgb_settings.types, settings.max_time),
                 logs_waits=True,
             ),
         )
