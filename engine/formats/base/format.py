@@ -10,7 +10,7 @@ import os
 import shlex
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -101,6 +101,8 @@ class Format(ABC):
     """The command that runs a worker, after the words that name the place."""
     has_lock = False
     """True if one worker at a time holds the lock of the queue; else each claim is a lease."""
+    has_queue_settings = False
+    """True if all settings of the section `queue` are for it, not only those of any worker."""
     claims = "row leases"
     """How a task is claimed, for the screen."""
     mail_parts: tuple[str, ...] = ()
@@ -412,6 +414,13 @@ class Setup(NamedTuple):
         """Why no worker of this project can run there; "" if one can."""
         why = self.format.why_unworkable(self.settings)
         return why or ("" if self.format.work_command else "spooldeck has no worker for it")
+
+    @property
+    def queue_settings(self) -> Collection[str]:
+        """Names of the settings of the section `queue` that are in use at the place."""
+        if self.format.has_queue_settings or self.format.source:  # another package may use any
+            return Queue._fields
+        return ("syslog",) if self.no_worker else ("syslog", "rate", "run_as", "place_label")
 
     def findings(self) -> Iterator[tuple[str, Finding]]:
         """The findings of `doctor` for its format.
