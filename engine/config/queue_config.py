@@ -650,7 +650,7 @@ def _read_config_file(path: str, named: bool) -> tuple[bytes, str]:
                     raise ConfigError(f"{safe_line(path)}: {why}")
                 with open(fd, "rb", closefd=False) as file:
                     # One byte more than `yaml_file` accepts.
-                    return file.read((1 << 20) + 1), _distrust(in_file, us)
+                    return file.read((1 << 20) + 1), describe_distrust(in_file, us)
             finally:
                 os.close(fd)
         finally:
@@ -666,9 +666,10 @@ def _read_config_file(path: str, named: bool) -> tuple[bytes, str]:
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
-def _distrust(file: os.stat_result, us: int) -> str:
+def describe_distrust(file: os.stat_result, us: int) -> str:
     """Why words of `via` in a configuration file are refused, also in one that --config names: they
-    run with the rights that we have on other hosts. "" if they are accepted."""
+    run with the rights that we have on other hosts. The same for a file that a variable names, as
+    another user may have set it (sudo -E). "" if they are accepted."""
     if file.st_uid not in (0, us):
         return f"is not owned by {'root' if us == 0 else 'you or root'}: chown it"
     if file.st_mode & _WRITABLE_BY_OTHERS:

@@ -138,6 +138,11 @@ class Format(ABC):
         usual addresses. Made for our formats only, and only if no place is named."""
         return ()
 
+    def identify(self, at: Address) -> str:
+        """What a place of this host is to the lookups, as `InstalledPlace.identity`; "": its path
+        or URL. May ask its server, but sends no password."""
+        return ""
+
     def has_queue(self, path: str) -> bool:
         """True if a folder has a queue, for a format that takes every path the others leave."""
         return False

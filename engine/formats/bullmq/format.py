@@ -45,7 +45,14 @@ class BullmqFormat(Format):
     def lookups(self, config: Config, environ: Mapping[str, str]) -> Sequence[Lookup]:
         from engine.formats.bullmq.servers import server_lookups
 
-        return server_lookups()
+        return server_lookups(config.places)
+
+    @override
+    def identify(self, at: Address) -> str:
+        """Run id and database of a server: it has an address, a socket, and names."""
+        from engine.formats.bullmq.servers import identify_database
+
+        return identify_database(at)
 
     @override
     def open(self, setup: Setup) -> Store:

@@ -96,6 +96,7 @@ def test_a_stopped_instance_whose_files_others_may_write(tmp_path: Path) -> None
     (running,) = found["running"]
     assert (running.grade, running.problem) == (Grade.BAD, "Postfix is stopped")
     assert running.fix == f"postfix -c {postfix.config} start"
+    assert "rights" not in found and "listing" not in found
     (file,) = found["files"]
     assert file.grade is Grade.BAD and file.fix.startswith("chown root ")
     (program,) = here["program"]  # without a prefix it is not used at all
