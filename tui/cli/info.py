@@ -40,6 +40,7 @@ from engine.store import Unavailable
 from engine.system import users
 from engine.system.command_errors import CommandError
 from engine.text.error_text import error_text
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from engine.version import VERSION
 from tui.cli.setup.find_places import COMMAND_SECONDS, call_all, unnamed_place
@@ -119,7 +120,7 @@ def _without_value(error: ConfigError) -> str:
         return str(error)
     file, keys = error.at.file, error.at.key.split(".")
     is_variable = len(keys) == 1 and not error.at.base
-    shown = [one if is_variable or _is_known_key(one) else "?" for one in keys]
+    shown = [one if is_variable or _is_known_key(one) else UNKNOWN for one in keys]
     key = f"{'.'.join(shown)}: " if error.at.key else ""
     line = "".join(re.findall(r"^line \d+: ", error.what))
     what = error.what.removeprefix(line)
