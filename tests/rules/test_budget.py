@@ -92,7 +92,7 @@ LINES = {
     "engine.destinations": 1300,
     "engine.doctor": 250,
     "engine.formats": 400,
-    "engine.formats.base": 2400,
+    "engine.formats.base": 2350,
     "engine.formats.bullmq": 7500,
     "engine.formats.exim": 2550,
     "engine.formats.kannader": 4400,

@@ -141,7 +141,7 @@ def _settings(
     settings: Sequence[Any] = ()
     paths = {"crash reports": _crash_folder()}
     if setup is not None:
-        names = setup.queue_settings
+        names = setup.format.queue_settings
         sources = setting_sources(loaded, setup.queue, path, os.environ, names)
         settings = [one._asdict() for one in sources]
         paths |= {

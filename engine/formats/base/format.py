@@ -101,8 +101,8 @@ class Format(ABC):
     """The command that runs a worker, after the words that name the place."""
     has_lock = False
     """True if one worker at a time holds the lock of the queue; else each claim is a lease."""
-    has_queue_settings = False
-    """True if all settings of the section `queue` are for it, not only those of any worker."""
+    queue_settings: Collection[str] = Queue._fields
+    """Names of the settings of the section `queue` that its places use, for `info`."""
     claims = "row leases"
     """How a task is claimed, for the screen."""
     mail_parts: tuple[str, ...] = ()
@@ -419,13 +419,6 @@ class Setup(NamedTuple):
         """Why no worker of this project can run there; "" if one can."""
         why = self.format.why_unworkable(self.settings)
         return why or ("" if self.format.work_command else "spooldeck has no worker for it")
-
-    @property
-    def queue_settings(self) -> Collection[str]:
-        """Names of the settings of the section `queue` that are in use at the place."""
-        if self.format.has_queue_settings or self.format.source:  # another package may use any
-            return Queue._fields
-        return ("syslog",) if self.no_worker else ("syslog", "rate", "run_as", "place_label")
 
     def findings(self) -> Iterator[tuple[str, Finding]]:
         """The findings of `doctor` for its format.

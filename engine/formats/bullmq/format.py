@@ -27,6 +27,7 @@ class BullmqFormat(Format):
 
     name = "bullmq"
     title = "a server of BullMQ queues"
+    queue_settings = ("rate", "run_as", "syslog")
     commands = "bullmq"
     work_command = ("bullmq", "work")
     is_delivering = True

@@ -32,7 +32,6 @@ class NftbanFormat(Format):
     commands = "queue"
     work_command = ("queue", "work")
     has_lock = True
-    has_queue_settings = True
     mail_parts = ("transports", "mail spool")
     no_destinations = ""
     demo_places = dict.fromkeys(

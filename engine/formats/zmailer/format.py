@@ -42,6 +42,7 @@ class ZmailerFormat(Format):
 
     name = "zmailer"
     title = "a ZMailer spool"
+    queue_settings = ("syslog",)
     commands = "zmailer"
     claims = "tag bytes"
     is_mail_server = True
@@ -118,6 +119,7 @@ class MailqFormat(Format):
 
     name = "mailq"
     title = "a ZMailer scheduler"
+    queue_settings = ("syslog",)
     commands = "zmailer"
     no_destinations = "the scheduler has the state of its hosts"
     claims = "agents"
