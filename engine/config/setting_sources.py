@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from errno import ENOENT, ENOTDIR
+from errno import EACCES, ENOENT, ENOTDIR
 from math import inf
 from typing import Any, NamedTuple
 
@@ -102,7 +102,7 @@ def _presence(path: str) -> str:
         os.stat(path)
     except OSError as error:
         return "not there" if error.errno in (ENOENT, ENOTDIR) else error_text(error)
-    return THERE if os.access(path, os.R_OK) else "permission denied"
+    return THERE if os.access(path, os.R_OK) else os.strerror(EACCES)
 
 
 def setting_sources(

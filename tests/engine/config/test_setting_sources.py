@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 
-from engine.config.queue_config import load_config, queue_settings_for
+import pytest
+
+from engine.config.queue_config import Config, load_config, queue_settings_for
 from engine.config.setting_sources import (
     DEFAULT,
     FORMAT,
@@ -14,6 +18,7 @@ from engine.config.setting_sources import (
     config_files,
     setting_sources,
 )
+from tests.unprivileged_user import as_other_user
 
 CONFIG = """\
 places: ['redis://ann:hidden-1@h/0', /srv/q]
@@ -84,6 +89,22 @@ def test_no_value_that_may_be_secret_is_shown(tmp_path: Path) -> None:
     assert rows["mail.relay.user"].value == NOT_SHOWN
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has folders that are closed to others")
+def test_a_file_that_is_closed_to_us_is_not_missing() -> None:
+    """In a folder that is closed, or closed itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        below, closed = Path(folder, "below"), Path(folder, "nftban.conf")
+        below.mkdir(mode=0o700)
+        closed.touch(mode=0o600)
+
+        def act() -> None:
+            files = dict(config_files(Config(), f"{below}/some", {"NFTBAN_CONFIG_DIR": folder}))
+            assert {files[f"{below}/some"], files[str(closed)]} == {"Permission denied"}
+
+        as_other_user(act)
+
+
 def test_places_that_a_variable_overrides_are_not_in_use(tmp_path: Path) -> None:
     """A caller that sets NFTBAN_DATA_DIR gets that queue, also with SPOOLDECK_PLACES."""
     path = tmp_path / "some.yaml"
@@ -132,6 +153,10 @@ def test_the_files_are_named_in_the_order_in_which_they_are_looked_for(tmp_path:
         "not there",
         "not there",
     ]
+    for name in ("nftban.conf", "nftban.conf.local"):
+        (tmp_path / name).touch()
+    pair = [status for _, status in config_files(config, "", environ)][1:]
+    assert pair == ["there", "there, goes before the other"]
     named = {"SPOOLDECK_CONFIG": str(own), **environ}
     assert next(config_files(config, None, named)).path == str(own)
     assert next(config_files(config, "/option.yaml", named)).path == "/option.yaml"

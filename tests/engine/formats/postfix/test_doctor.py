@@ -5,13 +5,16 @@ from __future__ import annotations
 import pwd
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from engine.config.queue_config import Config
 from engine.doctor.finding import Finding, Grade
 from engine.formats.known_formats import setup_for
-from engine.formats.postfix.place import check_place
+from engine.formats.postfix.doctor import check_instance
+from engine.formats.postfix.place import check_place, find_instance
+from engine.store import Unavailable
 from tests.postfix_server import PostfixInstance, new_instance, running_instance
 
 
@@ -71,6 +74,18 @@ def test_a_user_who_is_not_root_gets_the_line_for_sudo(postfix: PostfixInstance)
     (running,) = found["running"]
     assert running.grade is Grade.HIDDEN and "Permission denied" in running.problem
     assert [one.grade for one in found["prefix"]] == [Grade.OK, Grade.OK]
+
+
+def test_root_that_gets_no_listing_lacks_no_right(postfix: PostfixInstance) -> None:
+    """The reason is the one that was printed; no line for sudo would help."""
+
+    def refuse(_: object) -> NoReturn:
+        raise Unavailable("postqueue: fatal: no memory")
+
+    instance = find_instance(setup_for(Config(), str(postfix.config), {}))
+    found = dict(check_instance(instance, refuse))
+    assert "rights" not in found and "running, PID" in found["running"].problem
+    assert found["listing"].problem == "unknown what waits: postqueue: fatal: no memory"
 
 
 def test_a_user_who_may_only_list(postfix: PostfixInstance) -> None:
