@@ -31,6 +31,7 @@ from engine.config.setting_sources import config_files, setting_sources
 from engine.formats.base.format import Setup
 from engine.formats.known_formats import (
     ENTRY_POINTS,
+    FORMATS,
     default_place,
     describe_missing,
     names_places,
@@ -56,12 +57,13 @@ OPEN_TEXTS = ("expected ", "unknown key", "repeated in line ")
 """What errors begin with that may be repeated in any section."""
 SECTIONS = Config, HandlerConfig, DeliverConfig, OutboxConfig, MailSettings
 KNOWN_KEYS = {
-    "relay",  # a section of `mail` without a class of its own
+    "relay",  # like those of formats a section without a class of its own
+    *FORMATS,
+    *map(str, range(100)),  # entries of lists
     *(key for one in (*SECTIONS, Queue, Thresholds, Trash, AcceptedAlert) for key in one._fields),
 }
 
 OWN_VARIABLES = ("NFTBAN_", "SPOOLDECK_")
-
 PLACE_SECONDS = 2 * COMMAND_SECONDS
 """Seconds to find and examine the place: the first half may pass until a search has ended."""
 
@@ -120,7 +122,7 @@ def _without_value(error: ConfigError) -> str:
         return str(error)
     file, keys = error.at.file, error.at.key.split(".")
     is_variable = len(keys) == 1 and not error.at.base
-    shown = [one if is_variable or _is_known_key(one) else UNKNOWN for one in keys]
+    shown = [one if is_variable or one in KNOWN_KEYS else UNKNOWN for one in keys]
     key = f"{'.'.join(shown)}: " if error.at.key else ""
     line = "".join(re.findall(r"^line \d+: ", error.what))
     what = error.what.removeprefix(line)
@@ -129,10 +131,6 @@ def _without_value(error: ConfigError) -> str:
     if keys[0] not in OPEN_SECTIONS and not what.startswith(OPEN_TEXTS):
         what = "not valid: any other command prints why"
     return f"{file}: {key}{line}{what.partition(', not ')[0]}"
-
-
-def _is_known_key(key: str) -> bool:
-    return key in KNOWN_KEYS or (key.isdecimal() and len(key) < 4)  # or its number in a list
 
 
 def _settings(

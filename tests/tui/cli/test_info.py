@@ -69,7 +69,7 @@ TWICE = "repeated in line 2, expected once"
         ("handlers: {a: {command: [b], environment: {TOKEN=hidden}}}", "expected a name"),
         ("handlers: {'hidden: x': 1}", "handlers.?: expected a kind name of letters"),
         ("handlers: {a: {'hidden': 1}}", "handlers.?.?: unknown key, expected one of command"),
-        ("stores: {bullmq: {'redis://u:hidden@h': 1}}", "stores.?.?: unknown key"),
+        ("stores: {bullmq: {'redis://u:hidden@h': 1}}", "stores.bullmq.?: unknown key"),
         ("via: {'redis://u:hidden@h': [ssh]}", "via.?: expected a name of small letters"),
         ("via_quoting: {'hidden': 1}", "not valid: any other command prints why"),
         ("queue: {'TOKEN=hidden': 1}", "queue.?: unknown key, expected one of root"),
