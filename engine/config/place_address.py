@@ -62,6 +62,15 @@ def has_password(word: str) -> bool:
         return "@" in after_scheme
 
 
+def hide_passwords(text: str) -> str:
+    """A text without what is or may be the password of a URL, also of one that is written wrong."""
+    import re  # only for texts about a configuration
+
+    text = re.sub(r":(?!//)\S*@", ":***@", text)
+    names = "|".join(PASSWORD_PARAMETERS)
+    return re.sub(rf"([?&](?:{names})=)[^&\s]*", r"\1***", text, flags=re.IGNORECASE)
+
+
 def parse_address(text: str) -> Address:
     """Parse a path or a URL; the password of a URL is set apart.
 

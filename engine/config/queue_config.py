@@ -1,8 +1,9 @@
 """Queue and console settings as frozen values: from YAML, NFTBAN_* variables and nftban.conf.
 
 Order of authority: command line, `SPOOLDECK_*` in the environment, YAML, `NFTBAN_*` in the
-environment, `nftban.conf.local`, `nftban.conf`, defaults. So that no spool ever gets the settings
-of another one, it also matters for which data folder a setting is meant:
+environment, `nftban.conf.local`, `nftban.conf`, defaults; but NFTBAN_DATA_DIR goes before
+SPOOLDECK_PLACES. So that no spool ever gets the settings of another one, it also matters for which
+data folder a setting is meant:
 
 - `queue` in YAML may set folders only together with `queue.root`, and they apply only if that root
   is opened. Its numbers always apply.
@@ -83,7 +84,12 @@ have set it (sudo -E): the file has to be ours or root's, as one that is found."
 
 PLACES_VARIABLE = "SPOOLDECK_PLACES"
 """The places instead of those of the file: separated by blanks, which no URL has, and quoted as in
-a shell. A colon, as in PATH, is a part of URLs."""
+a shell. A colon, as in PATH, is a part of URLs. Another user may have set it, as CONFIG_VARIABLE,
+but it names no program: what we open there is checked as a place on the command line is."""
+
+CONTRACT_VARIABLE = "SPOOLDECK_CONTRACT"
+"""Set by the shell functions of the contract: their queue is NFTBan's, in spite of places that the
+configuration has."""
 
 MIN_STUCK_SECONDS = 3 * queue_lock.HEARTBEAT_SECONDS
 """Seconds: with a lower threshold, a healthy worker with late heartbeats would count as stuck."""
@@ -444,6 +450,11 @@ def _with_named_places(config: Config, environ: Mapping[str, str]) -> Config:
     )
 
 
+def variable_before_places(environ: Mapping[str, str]) -> str:
+    """The variable because of which no `places` count; "" if they do."""
+    return next((n for n in ("NFTBAN_DATA_DIR", CONTRACT_VARIABLE) if environ.get(n)), "")
+
+
 def config_paths(
     path: str | None, environ: Mapping[str, str], search: Sequence[str] = SEARCH_PATHS
 ) -> list[str]:
@@ -645,7 +656,7 @@ def _read_config_file(path: str, named: bool) -> tuple[bytes, str]:
                     raise ConfigError(f"{safe_line(path)}: {why}")
                 with open(fd, "rb", closefd=False) as file:
                     # One byte more than `yaml_file` accepts.
-                    return file.read((1 << 20) + 1), _distrust(in_file, us)
+                    return file.read((1 << 20) + 1), describe_distrust(in_file, us)
             finally:
                 os.close(fd)
         finally:
@@ -661,9 +672,10 @@ def _read_config_file(path: str, named: bool) -> tuple[bytes, str]:
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
-def _distrust(file: os.stat_result, us: int) -> str:
+def describe_distrust(file: os.stat_result, us: int) -> str:
     """Why words of `via` in a configuration file are refused, also in one that --config names: they
-    run with the rights that we have on other hosts. "" if they are accepted."""
+    run with the rights that we have on other hosts. The same for a file that a variable names, as
+    another user may have set it (sudo -E). "" if they are accepted."""
     if file.st_uid not in (0, us):
         return f"is not owned by {'root' if us == 0 else 'you or root'}: chown it"
     if file.st_mode & _WRITABLE_BY_OTHERS:

@@ -6,7 +6,13 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from engine.config.place_address import Address, BadAddress, is_url, parse_address
+from engine.config.place_address import (
+    Address,
+    BadAddress,
+    hide_passwords,
+    is_url,
+    parse_address,
+)
 from engine.policy import Rate
 from engine.schedules import Schedule, parse_schedule
 from engine.text.decode import MAX_COUNT
@@ -16,6 +22,11 @@ from engine.text.safe import safe_line
 
 class ConfigError(Exception):
     """An invalid setting; the message is one line: where, which key, what was expected."""
+
+    at: "ConfigLocation | None" = None
+    """File and key; None for a file that cannot be used at all."""
+    what = ""
+    """The message without them."""
 
 
 class ConfigLocation(NamedTuple):
@@ -36,11 +47,13 @@ class ConfigLocation(NamedTuple):
     def error(self, what: str) -> ConfigError:
         """Make an error for this location."""
         key = f"{self.key}: " if self.key else ""
-        return ConfigError(safe_line(f"{self.file}: {key}{what}"))
+        error = ConfigError(safe_line(f"{self.file}: {key}{what}"))
+        error.at, error.what = self, safe_line(what)
+        return error
 
     def wrong_value(self, expected: str, actual: object) -> ConfigError:
         """Make an error with the expected and the actual value."""
-        text = "nothing" if actual is None else repr(actual)
+        text = "nothing" if actual is None else hide_passwords(repr(actual))
         if "://" in text:  # it may have a password
             text = "a URL" if isinstance(actual, str) else f"a {type(actual).__name__} with a URL"
         return self.error(f"expected {expected}, not {text[:60]}")
@@ -212,6 +225,8 @@ def check_path(value: object, at: ConfigLocation) -> str:
     path = value if isinstance(value, str) else ""
     if path.startswith("~/") and at.home:
         path = at.home + path[1:]
+    if "://" in path:  # it may have a password
+        raise at.error("expected a path, not a URL")
     if not path or "\0" in path or not (path.startswith("/") or at.base):
         raise at.wrong_value("a path" if at.base else "an absolute path", value)
     return os.path.normpath(os.path.join(at.base, path))

@@ -292,11 +292,6 @@ def describe_missing(path: str) -> str:
     return f"{safe_path}: no such {what}{makes_it}"
 
 
-CONTRACT_VARIABLE = "SPOOLDECK_CONTRACT"
-"""Set by the shell functions of the contract: their queue is NFTBan's, in spite of places that the
-configuration has."""
-
-
 def default_places(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The places of a command that names none, the first if it takes one; () for the queue that
     `queue.root` and NFTBan's variables name, as a caller that sets NFTBAN_DATA_DIR expects.
@@ -304,7 +299,7 @@ def default_places(config: Config, environ: Mapping[str, str]) -> tuple[str, ...
     Raises:
         ConfigError: `queue.root` is none of the configured places: it would be ignored.
     """
-    if environ.get("NFTBAN_DATA_DIR") or environ.get(CONTRACT_VARIABLE):
+    if queue_config.variable_before_places(environ):
         return ()
     is_overridden = bool(environ.get(queue_config.PLACES_VARIABLE))
     if not is_overridden and (root := queue_config.root_beside_places(config)):
@@ -318,9 +313,8 @@ def default_places(config: Config, environ: Mapping[str, str]) -> tuple[str, ...
 def names_places(config: Config, environ: Mapping[str, str]) -> bool:
     """True if configuration or environment name the places of a command that names none: then no
     other place of this host is ever found for it."""
-    named = ("NFTBAN_DATA_DIR", "NFTBAN_CONFIG_DIR", CONTRACT_VARIABLE)
-    is_set = any(environ.get(name) for name in named)
-    return bool(config.places or config.queue.get("root")) or is_set
+    is_set = queue_config.variable_before_places(environ) or environ.get("NFTBAN_CONFIG_DIR")
+    return bool(config.places or config.queue.get("root") or is_set)
 
 
 def default_place(config: Config, environ: Mapping[str, str], *, for_mail: bool = False) -> str:

@@ -660,6 +660,7 @@ BY_PATH: Mapping[str, str] = {
     "tui/cli/formats/zmailer/scheduler.py": _MACHINE,
     "engine/formats/zmailer/scheduling/agent_process.py": _OPENED,
     "engine/formats/bullmq/repeats.py": _MACHINE,
+    "engine/formats/bullmq/servers.py": _MACHINE,
     "engine/formats/zmailer/demo.py": _DEMO,
     "tui/cli/formats/kannader/commands.py": "the mail that the command names: it may be a pipe",
     "tui/cli/plans/edit_note.py": "the data that the command line names: it may be a pipe",

@@ -108,8 +108,8 @@ demo | open_console:demo | make temporary places with traffic and open the conso
     --federation | also three servers that deliveries go to; one dies and comes back
     --zmailer | also a ZMailer spool with its scheduler and agents, without --redis, --federation
     @console
-find @json-lines | print.find:find +listing | list the queues of this host that can be opened; exit
-        1 if there are none, or if a lookup gave no answer
+find @json-lines | print.find:find +listing | list the queues of this host, and why one is not
+        opened; exit 1 if there are none, or if a lookup gave no answer
 info @place @json | info:info | versions, settings in force and their sources, paths: for a report,
         without passwords
 status @place @json | queue.status:status | print a summary of a place; exit 0 OK, 1 needs
@@ -432,7 +432,7 @@ An operator console for mail and task queues, with its own queue engine.
 
   spooldeck [PLACE ...]         open the console on these or the configured places
   spooldeck demo                make temporary places with traffic, open the console
-  spooldeck find                queues of this host that can be opened
+  spooldeck find                queues of this host, and why one is not opened
   spooldeck info [PLACE]        versions, settings and their sources, for a report
   spooldeck status [PLACE]      print a summary; exit 0 OK, 1 needs attention,
                                 2 unreadable

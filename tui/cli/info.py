@@ -9,20 +9,42 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import metadata
 from typing import Any
 
 from engine.config import queue_config
-from engine.config.queue_config import Config, ConfigError
+from engine.config.alert_kinds import AcceptedAlert
+from engine.config.deliver_config import DeliverConfig
+from engine.config.mail_config import MailSettings
+from engine.config.place_address import hide_passwords
+from engine.config.queue_config import (
+    Config,
+    ConfigError,
+    HandlerConfig,
+    OutboxConfig,
+    Queue,
+    Thresholds,
+    Trash,
+)
 from engine.config.setting_sources import config_files, setting_sources
 from engine.formats.base.format import Setup
-from engine.formats.known_formats import ENTRY_POINTS, default_place, setup_for
+from engine.formats.known_formats import (
+    ENTRY_POINTS,
+    FORMATS,
+    default_place,
+    describe_missing,
+    names_places,
+    setup_for,
+)
 from engine.store import Unavailable
 from engine.system import users
 from engine.system.command_errors import CommandError
 from engine.text.error_text import error_text
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from engine.version import VERSION
+from tui.cli.setup.find_places import COMMAND_SECONDS, call_all, unnamed_place
 from tui.cli.setup.output import Answer
 from tui.terminal.crash_report import terminal_facts
 
@@ -30,9 +52,20 @@ NOT_OF_USERS = ("test", "package", "conformance", "dev", "bench")
 """Extras whose packages are for contributors alone."""
 
 OPEN_SECTIONS = ("places", "queue", "alerts", "trash")
-"""Sections of the configuration whose errors may be repeated as they are."""
+"""Sections of the configuration whose errors may be repeated, but for the value."""
+OPEN_TEXTS = ("expected ", "unknown key", "repeated in line ")
+"""What errors begin with that may be repeated in any section."""
+SECTIONS = Config, HandlerConfig, DeliverConfig, OutboxConfig, MailSettings
+KNOWN_KEYS = {
+    "relay",  # like those of formats a section without a class of its own
+    *FORMATS,
+    *map(str, range(100)),  # entries of lists
+    *(key for one in (*SECTIONS, Queue, Thresholds, Trash, AcceptedAlert) for key in one._fields),
+}
 
 OWN_VARIABLES = ("NFTBAN_", "SPOOLDECK_")
+PLACE_SECONDS = 2 * COMMAND_SECONDS
+"""Seconds to find and examine the place: the first half may pass until a search has ended."""
 
 
 def info(config: str, root: str, place: str | None) -> Answer:
@@ -40,10 +73,13 @@ def info(config: str, root: str, place: str | None) -> Answer:
     path, problem, loaded, setup = config or None, "", Config(), None
     try:
         loaded = queue_config.load_config(path, os.environ)
-        named = place or root or default_place(loaded, os.environ)
-        setup = setup_for(loaded, named, os.environ)
+        (chosen,) = call_all([partial(_choose, loaded, place or root)], PLACE_SECONDS)
+        if chosen.done():
+            setup, problem = chosen.result()
+        else:
+            problem = f"the place gives no answer within {PLACE_SECONDS:g} s"
     except ConfigError as error:
-        problem = _without_value(str(error))
+        problem = _without_value(error)
     except (CommandError, Unavailable) as error:
         problem = str(error)
     facts: dict[str, Any] = {
@@ -56,27 +92,55 @@ def info(config: str, root: str, place: str | None) -> Answer:
         **_settings(loaded, setup, path, problem),
         "variables": sorted(name for name in os.environ if name.startswith(OWN_VARIABLES)),
     }
+    facts = _without_passwords(facts)
     return Answer(lambda: facts, lambda: map(safe_line, _lines(facts)))
 
 
-def _without_value(message: str) -> str:
-    """An error of the configuration, as FILE: KEY: WHAT, without the value that was found."""
-    message = message.partition(", not ")[0]
-    where, key, what = (*message.split(": ", 2), "", "")[:3]
-    may_quote = key.partition(".")[0] not in OPEN_SECTIONS and "expected" not in what
-    return f"{where}: {key}: not valid: any other command prints why" if may_quote else message
+def _choose(loaded: Config, named: str | None) -> tuple[Setup | None, str]:
+    """The place of a command for one place, and what is wrong with it; it may hang."""
+    place = named or default_place(loaded, os.environ) or unnamed_place(loaded, os.environ)
+    setup = setup_for(loaded, place, os.environ)
+    if setup.address.is_url or os.path.lexists(setup.place):
+        return setup, ""
+    if place or names_places(loaded, os.environ):
+        return setup, f"no such place: {describe_missing(setup.place)}"
+    return None, "no place named, and none found on this host"
+
+
+def _without_passwords(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_passwords(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [*map(_without_passwords, value)]
+    return hide_passwords(value) if isinstance(value, str) else value
+
+
+def _without_value(error: ConfigError) -> str:
+    """An error of the configuration, as FILE: KEY: WHAT, without the value that was found, and with
+    `?` for each key that is none of ours: it may be a value in the wrong place."""
+    if error.at is None:
+        return str(error)
+    file, keys = error.at.file, error.at.key.split(".")
+    is_variable = len(keys) == 1 and not error.at.base
+    shown = [one if is_variable or one in KNOWN_KEYS else UNKNOWN for one in keys]
+    key = f"{'.'.join(shown)}: " if error.at.key else ""
+    line = "".join(re.findall(r"^line \d+: ", error.what))
+    what = error.what.removeprefix(line)
+    if what.startswith("expected YAML"):
+        return f"{file}: {line}not YAML"
+    if keys[0] not in OPEN_SECTIONS and not what.startswith(OPEN_TEXTS):
+        what = "not valid: any other command prints why"
+    return f"{file}: {key}{line}{what.partition(', not ')[0]}"
 
 
 def _settings(
     loaded: Config, setup: Setup | None, path: str | None, problem: str
 ) -> dict[str, object]:
-    files: Sequence[Any] = ()
-    with suppress(ConfigError):  # which the problem names
-        files = [one._asdict() for one in config_files(loaded, path, os.environ, problem)]
     settings: Sequence[Any] = ()
     paths = {"crash reports": _crash_folder()}
     if setup is not None:
-        sources = setting_sources(loaded, setup.queue, path, os.environ)
+        names = setup.format.queue_settings
+        sources = setting_sources(loaded, setup.queue, path, os.environ, names)
         settings = [one._asdict() for one in sources]
         paths |= {
             "state": setup.state_folder,
@@ -86,7 +150,7 @@ def _settings(
             "metrics": setup.queue.queue_metrics,
         }
     return {
-        "files": files,
+        "files": [one._asdict() for one in config_files(loaded, path, os.environ, problem)],
         "place": setup.place if setup else None,
         "format": setup.format_name if setup else None,
         "settings": settings,
@@ -137,7 +201,7 @@ def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
     for title in ("system", "packages", "terminal"):
         yield from _section("" if title == "system" else title, facts[title].items())
     yield from _section(
-        "configuration files, in order", [(one["path"], one["status"]) for one in facts["files"]]
+        "configuration files", [(one["path"], one["status"]) for one in facts["files"]]
     )
     if facts["problem"]:
         yield from ("", f"problem: {facts['problem']}")

@@ -10,7 +10,7 @@ import os
 import shlex
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -101,6 +101,8 @@ class Format(ABC):
     """The command that runs a worker, after the words that name the place."""
     has_lock = False
     """True if one worker at a time holds the lock of the queue; else each claim is a lease."""
+    queue_settings: Collection[str] = Queue._fields
+    """Names of the settings of the section `queue` that its places use, for `info`."""
     claims = "row leases"
     """How a task is claimed, for the screen."""
     mail_parts: tuple[str, ...] = ()
@@ -135,6 +137,11 @@ class Format(ABC):
         """How its places of this host are found: by its own programs, in the usual folders, at the
         usual addresses. Made for our formats only, and only if no place is named."""
         return ()
+
+    def identify(self, at: Address) -> str:
+        """What a place of this host is to the lookups, as `InstalledPlace.identity`; "": its path
+        or URL. May ask its server, but sends no password."""
+        return ""
 
     def has_queue(self, path: str) -> bool:
         """True if a folder has a queue, for a format that takes every path the others leave."""

@@ -27,6 +27,7 @@ class BullmqFormat(Format):
 
     name = "bullmq"
     title = "a server of BullMQ queues"
+    queue_settings = ("rate", "run_as", "syslog")
     commands = "bullmq"
     work_command = ("bullmq", "work")
     is_delivering = True
@@ -45,7 +46,14 @@ class BullmqFormat(Format):
     def lookups(self, config: Config, environ: Mapping[str, str]) -> Sequence[Lookup]:
         from engine.formats.bullmq.servers import server_lookups
 
-        return server_lookups()
+        return server_lookups(config.places)
+
+    @override
+    def identify(self, at: Address) -> str:
+        """Run id and database of a server: it has an address, a socket, and names."""
+        from engine.formats.bullmq.servers import identify_database
+
+        return identify_database(at)
 
     @override
     def open(self, setup: Setup) -> Store:

@@ -34,6 +34,7 @@ class EximFormat(Format):
 
     name = "exim"
     title = "an Exim spool"
+    queue_settings = ("syslog",)
     claims = "Exim's locks"
     is_mail_server = True
     no_destinations = "Exim has the retry times of its hosts"

@@ -34,6 +34,7 @@ class KannaderFormat(Format):
 
     name = "kannader"
     title = "a Kannader spool"
+    queue_settings = ("syslog",)
     commands = "kannader"
     work_command = ("kannader", "work")
     claims = "link renames"

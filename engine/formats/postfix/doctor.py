@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 
-from engine.doctor.finding import Finding, bad, hidden, ok, warn
+from engine.doctor.finding import Finding, Grade, bad, hidden, ok, warn
 from engine.formats.postfix import facts
 from engine.formats.postfix.facts import ListingCounts
 from engine.formats.postfix.instance import CONFIG_FILES, Instance
@@ -43,9 +43,14 @@ def check_instance(
         server.complete(records)
     except Unavailable as error:
         why = str(error)
-        yield "rights", bad(f"this user may not list: {why}", _sudo_fix(instance))
     counts = listed[-1] if listed else None
-    yield "running", _check_running(instance, counts)
+    running = _check_running(instance, counts)
+    yield "running", running
+    if why and running.grade is not Grade.BAD:  # stopped, it lists nothing to any user
+        if instance.uid == 0:
+            yield "listing", bad(f"unknown what waits: {why}", "see its log")
+        else:
+            yield "rights", bad(f"this user may not list: {why}", _sudo_fix(instance))
     if server is not None and not why:
         yield from (("rights", finding) for finding in _check_rights(instance, server))
     if counts is not None:

@@ -28,6 +28,7 @@ class PostfixFormat(Format):
 
     name = "postfix"
     title = "a Postfix instance"
+    queue_settings = ("syslog",)
     claims = "the queue manager"
     is_mail_server = True
     no_destinations = "Postfix has the state of its destinations"

@@ -31,6 +31,7 @@ class ZgbFormat(Format):
 
     name = "zgb"
     title = "a ZGB mail queue"
+    queue_settings = ("place_label", "syslog")
     suffixes = (".db", ".sqlite", ".sqlite3")
     init_command = "zgb init"
     commands = "zgb"
@@ -47,8 +48,7 @@ class ZgbFormat(Format):
 
     @override
     def open(self, setup: Setup) -> Store:
-        """Open a store that logs its changes to the queue's log, like the ZGB worker. Raises
-        Unavailable: it cannot be reached."""
+        """Open a store that logs as ZGB's worker does. Raises Unavailable: it cannot be reached."""
         from engine.formats.zgb.queue_place import open_logged
 
         return open_logged(setup)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from engine.formats.base.format import Format, InstalledPlace, Lookup
 from engine.override import override
 from engine.policy import RetryPolicy, retries_of
 from engine.schedules import fixed
+from engine.store import Unavailable
 
 if TYPE_CHECKING:
     from engine.config.place_address import Address
@@ -40,6 +42,7 @@ class ZmailerFormat(Format):
 
     name = "zmailer"
     title = "a ZMailer spool"
+    queue_settings = ("syslog",)
     commands = "zmailer"
     claims = "tag bytes"
     is_mail_server = True
@@ -56,8 +59,12 @@ class ZmailerFormat(Format):
         from engine.formats.zmailer.environment import DEFAULT_ENVIRONMENT, DEFAULT_POSTOFFICE
 
         def find_configured() -> Iterator[InstalledPlace]:
+            from engine.config.queue_config import describe_distrust
             from engine.formats.zmailer.environment import find_postoffice
 
+            is_named = zconfig != DEFAULT_ENVIRONMENT and os.path.exists(zconfig)
+            if is_named and (why := describe_distrust(os.stat(zconfig), os.geteuid())):
+                raise Unavailable(f"{zconfig}: ZCONFIG names it: it {why}")
             if path := find_postoffice(zconfig, environ):
                 for lookup in folder_lookups([path], is_spool):
                     yield from lookup.find()
@@ -112,6 +119,7 @@ class MailqFormat(Format):
 
     name = "mailq"
     title = "a ZMailer scheduler"
+    queue_settings = ("syslog",)
     commands = "zmailer"
     no_destinations = "the scheduler has the state of its hosts"
     claims = "agents"

@@ -479,7 +479,7 @@ def test_whose_words_for_other_hosts_are_taken(case: tuple[int, int, int, str]) 
     """Only those of a file that root or the user owns and no other user may write."""
     us, owner, mode, refused = case
     file = os.stat_result((stat.S_IFREG | mode, 0, 0, 1, owner, 0, 0, 0, 0, 0))
-    why = queue_config._distrust(file, us)
+    why = queue_config.describe_distrust(file, us)
     assert why == refused if not refused else why.startswith(refused)
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 
-from engine.config.queue_config import load_config, queue_settings_for
+import pytest
+
+from engine.config.queue_config import Config, load_config, queue_settings_for
 from engine.config.setting_sources import (
     DEFAULT,
     FORMAT,
+    NOT_IN_USE,
     NOT_SHOWN,
     SettingSource,
     config_files,
     setting_sources,
 )
+from tests.unprivileged_user import as_other_user
 
 CONFIG = """\
 places: ['redis://ann:hidden-1@h/0', /srv/q]
@@ -55,12 +61,12 @@ def test_each_setting_has_its_source(tmp_path: Path) -> None:
     expected = {
         "places": ("[redis://ann@h/0, /srv/q]", f"{path}:1"),
         "theme": ("night", f"{path}:2"),
-        "alerts.dlq": ("3", f"{path}:4"),
-        "alerts.oldest": ("3600", DEFAULT),
+        "alerts.dlq": ("3 tasks", f"{path}:4"),
+        "alerts.oldest": ("1h00m", DEFAULT),
         "queue.max_retries": ("2", f"{path}:11"),
         "queue.rate": ("per_hour=600 burst=5", f"{path}:11"),
-        "queue.backoff_base": ("5", "variable NFTBAN_QUEUE_BACKOFF_BASE_SECONDS"),
-        "queue.max_pending": ("50", f"{folder}/nftban.conf:2"),
+        "queue.backoff_base": ("5s", "variable NFTBAN_QUEUE_BACKOFF_BASE_SECONDS"),
+        "queue.max_pending": ("50 tasks", f"{folder}/nftban.conf:2"),
         "queue.durable": ("true", DEFAULT),
         "handlers.report.environment.PIN": (NOT_SHOWN, f"{path}:10"),
     }
@@ -83,6 +89,31 @@ def test_no_value_that_may_be_secret_is_shown(tmp_path: Path) -> None:
     assert rows["mail.relay.user"].value == NOT_SHOWN
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has folders that are closed to others")
+def test_a_file_that_is_closed_to_us_is_not_missing() -> None:
+    """In a folder that is closed, or closed itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        below, closed = Path(folder, "below"), Path(folder, "nftban.conf")
+        below.mkdir(mode=0o700)
+        closed.touch(mode=0o600)
+
+        def act() -> None:
+            files = dict(config_files(Config(), f"{below}/some", {"NFTBAN_CONFIG_DIR": folder}))
+            assert {files[f"{below}/some"], files[str(closed)]} == {"Permission denied"}
+
+        as_other_user(act)
+
+
+def test_places_that_a_variable_overrides_are_not_in_use(tmp_path: Path) -> None:
+    """A caller that sets NFTBAN_DATA_DIR gets that queue, also with SPOOLDECK_PLACES."""
+    path = tmp_path / "some.yaml"
+    path.write_text(CONFIG)
+    environ = {"SPOOLDECK_PLACES": "/srv/y", "NFTBAN_DATA_DIR": "/srv/x"}
+    rows = sources(path, environ, "/srv/x")
+    assert rows["places"][1:] == (NOT_IN_USE, "variable NFTBAN_DATA_DIR")
+
+
 def test_what_the_format_has_set_is_no_setting(tmp_path: Path) -> None:
     """It goes before the file."""
     path = tmp_path / "some.yaml"
@@ -90,7 +121,7 @@ def test_what_the_format_has_set_is_no_setting(tmp_path: Path) -> None:
     config = load_config(str(path), {})
     queue = queue_settings_for(config, "/srv/q", {})._replace(retention_days=float("inf"))
     rows = {one.key: one for one in setting_sources(config, queue, str(path), {})}
-    assert rows["queue.retention_days"][1:] == ("inf", FORMAT)
+    assert rows["queue.retention_days"][1:] == ("for ever", FORMAT)
 
 
 def test_the_files_are_named_in_the_order_in_which_they_are_looked_for(tmp_path: Path) -> None:
@@ -101,7 +132,8 @@ def test_the_files_are_named_in_the_order_in_which_they_are_looked_for(tmp_path:
     config = load_config(None, environ, ())
     before = dict(config_files(config, None, environ))
     own.write_text("theme: [night]\n")
-    broken = dict(config_files(config, None, environ, "theme: expected text"))
+    broken = dict(config_files(config, None, environ, f"{own}: theme: expected text"))
+    other = dict(config_files(config, None, environ, "environment: SPOOLDECK_PLACES: no path"))
     own.write_text("theme: night\n")
     own.chmod(0o600)
     after = [*config_files(config._replace(path=str(own)), None, environ)]
@@ -114,13 +146,17 @@ def test_the_files_are_named_in_the_order_in_which_they_are_looked_for(tmp_path:
         f"{tmp_path}/nftban.conf.local",
     ]
     assert before[str(own)] == "not there"
-    assert broken[str(own)] == "not valid"
+    assert (broken[str(own)], other[str(own)]) == ("not valid", "there")
     assert [status for _, status in after[1:]] == [
         "read",
-        "not read: the first one counts alone",
+        "not there",
         "not there",
         "not there",
     ]
+    for name in ("nftban.conf", "nftban.conf.local"):
+        (tmp_path / name).touch()
+    pair = [status for _, status in config_files(config, "", environ)][1:]
+    assert pair == ["there", "there, goes before the other"]
     named = {"SPOOLDECK_CONFIG": str(own), **environ}
     assert next(config_files(config, None, named)).path == str(own)
     assert next(config_files(config, "/option.yaml", named)).path == "/option.yaml"

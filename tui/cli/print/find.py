@@ -1,4 +1,4 @@
-"""`find`: the queues of this host that can be opened as places; `mta instances`: those of its mail
+"""`find`: the queues of this host, and why one is not opened; `mta instances`: those of its mail
 servers."""
 
 from __future__ import annotations

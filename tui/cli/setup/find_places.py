@@ -13,7 +13,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from engine.config.place_address import is_url
+from engine.config.place_address import Address, BadAddress, is_url, parse_address
 from engine.config.queue_config import Config, ConfigError, queue_settings_for
 from engine.formats.base.format import Format, InstalledPlace, Lookup, Setup
 from engine.formats.known_formats import (
@@ -29,6 +29,7 @@ from engine.store import Unavailable
 from engine.system import files
 from engine.system.command_errors import EX_USAGE, CommandError, NotReadable, fail
 from engine.text.error_text import error_text
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 
 if TYPE_CHECKING:
@@ -116,7 +117,9 @@ def find_places(
             continue
         try:
             for identity, found in answer.result():
-                places.setdefault(identity, found)
+                before = places.setdefault(identity, found)
+                if found.installed.is_enabled and not before.installed.is_enabled:
+                    places[identity] = found  # named by a unit
         except (Unavailable, CommandError, ConfigError) as error:
             problems.append(str(error))
         except OSError as error:
@@ -145,11 +148,17 @@ def _look(
     """The places of a lookup with what identifies each of them, and why one cannot be read."""
     found = []
     for one in lookup.find():
-        setup = setup_for(config, one.place, environ, (one.place,), is_ours=True)
-        # The format of a folder that is closed to us is known by its name alone.
-        its_form = form or find_format(find_address(config, one.place))
-        problem = one.problem or _describe_unreadable(setup)
-        identity = one.identity or (one.place if is_url(one.place) else files.real_path(one.place))
+        try:
+            setup = setup_for(config, one.place, environ, (one.place,), is_ours=True)
+            # The format of a folder that is closed to us is known by its name alone.
+            its_form = form or find_format(find_address(config, one.place))
+            problem = one.problem or _describe_unreadable(setup)
+        except (CommandError, Unavailable) as error:
+            shown = one._replace(is_enabled=False, problem=one.problem or str(error))
+            found.append((one.place, FoundPlace(UNKNOWN, shown)))
+            continue
+        identity = one.identity or its_form.identify(Address(one.place))
+        identity = identity or (one.place if is_url(one.place) else files.real_path(one.place))
         shown = one._replace(problem=problem)
         found.append((identity, FoundPlace(its_form.name, shown)))
     return found
@@ -199,22 +208,32 @@ def _read_unit(path: str) -> Iterator[InstalledPlace]:
         if not is_ours or stats.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             return
         text = file.read(MAX_UNIT_BYTES).decode("utf-8", "replace")
-    for line in text.splitlines():
-        if not line.startswith("ExecStart="):
+    for line in text.replace("\\\n", " ").splitlines():
+        key, _, command = line.partition("=")
+        if key.strip() != "ExecStart":
             continue
         try:
-            words = shlex.split(line.removeprefix("ExecStart="))
+            words = shlex.split(command)
         except ValueError:
             continue
         values = dict(pairwise(words))
+        values |= dict(
+            word.split("=", 1) for word in words if word.startswith("--") and "=" in word
+        )
         place, config = (
             values.get(option, "").replace("%%", "%").replace("$$", "$")
             for option in ("--root", "--config")
         )
         if os.path.isabs(place) or is_url(place):
             name = os.path.basename(path) + (f" with --config {config}" if config else "")
-            is_there = is_url(place) or os.path.lexists(place)
-            yield InstalledPlace(place, name, problem="" if is_there else "no such file or folder")
+            try:
+                place, problem = parse_address(place).text, ""
+            except BadAddress as error:
+                place, problem = f"{place.partition('://')[0]}://...", str(error)
+            if not is_url(place) and not os.path.lexists(place):
+                problem = "no such file or folder"
+            is_bad = bool(problem) and is_url(place)
+            yield InstalledPlace(place, name, not is_bad, problem, name if is_bad else "")
 
 
 # ---- a command that names no place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 from contextlib import closing
@@ -9,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from engine.config.place_address import Address
 from engine.formats.base.format import InstalledPlace
 from engine.formats.bullmq import servers
-from engine.formats.bullmq.servers import find_queues, server_lookups
+from engine.formats.bullmq.servers import find_queues, listening_users, server_lookups
 from tests.bullmq_jobs import write_waiting
 from tests.redis_server import find_server, running_server
 from tests.unprivileged_user import as_other_user
@@ -69,6 +71,38 @@ def test_no_password_is_sent() -> None:
         assert problems(server.url) == {
             server.url: "it needs a password: write its URL with the password into `places`"
         }
+        known = Address(server.url, "secret"), Address("redis://h/0", "other")
+        (one,) = find_queues(server.url, known)
+        assert one.problem == "it needs a password: its URL in `places` has one"
+
+
+ANSWERS = """\
+import socket, sys
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+server.accept()[0].sendall(b"+PONG\\r\\n")
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root opens nothing of others")
+def test_root_opens_no_server_of_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any user can listen on the port: it is listed, with the uid, or that the uid is unknown."""
+    words, pipe = ["python3", "-c", ANSWERS], subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, user=12345) as other:
+        assert other.stdout is not None
+        port = int(other.stdout.readline())
+        url = f"redis://localhost:{port}"
+        expected = "uid 12345 listens there: name its URL to open it as root"
+        assert listening_users(port) == {12345}
+        assert problems(url) == {f"{url}/0": expected}
+        other.communicate()
+    assert listening_users(port) == set()
+    with running_server("--port", str(port), "--bind", "127.0.0.1"):
+        assert problems(url) == {f"{url}/0": "no queue with the prefix bull"}
+        monkeypatch.setattr(servers, "listening_users", lambda port: set())
+        expected = "unknown which user listens there: name its URL to open it as root"
+        assert problems(url) == {f"{url}/0": expected}
 
 
 def test_a_server_that_never_answers_ends_the_search() -> None:

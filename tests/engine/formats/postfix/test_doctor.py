@@ -5,13 +5,16 @@ from __future__ import annotations
 import pwd
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from engine.config.queue_config import Config
 from engine.doctor.finding import Finding, Grade
 from engine.formats.known_formats import setup_for
-from engine.formats.postfix.place import check_place
+from engine.formats.postfix.doctor import check_instance
+from engine.formats.postfix.place import check_place, find_instance
+from engine.store import Unavailable
 from tests.postfix_server import PostfixInstance, new_instance, running_instance
 
 
@@ -73,6 +76,18 @@ def test_a_user_who_is_not_root_gets_the_line_for_sudo(postfix: PostfixInstance)
     assert [one.grade for one in found["prefix"]] == [Grade.OK, Grade.OK]
 
 
+def test_root_that_gets_no_listing_lacks_no_right(postfix: PostfixInstance) -> None:
+    """The reason is the one that was printed; no line for sudo would help."""
+
+    def refuse(_: object) -> NoReturn:
+        raise Unavailable("postqueue: fatal: no memory")
+
+    instance = find_instance(setup_for(Config(), str(postfix.config), {}))
+    found = dict(check_instance(instance, refuse))
+    assert "rights" not in found and "running, PID" in found["running"].problem
+    assert found["listing"].problem == "unknown what waits: postqueue: fatal: no memory"
+
+
 def test_a_user_who_may_only_list(postfix: PostfixInstance) -> None:
     """Each right that is missing has the line for sudo; what he cannot see is unknown, not well."""
     there = f'mount --bind {postfix.config} /etc/postfix && exec "$@"'
@@ -96,6 +111,7 @@ def test_a_stopped_instance_whose_files_others_may_write(tmp_path: Path) -> None
     (running,) = found["running"]
     assert (running.grade, running.problem) == (Grade.BAD, "Postfix is stopped")
     assert running.fix == f"postfix -c {postfix.config} start"
+    assert "rights" not in found and "listing" not in found
     (file,) = found["files"]
     assert file.grade is Grade.BAD and file.fix.startswith("chown root ")
     (program,) = here["program"]  # without a prefix it is not used at all

@@ -23,7 +23,9 @@ from engine.formats.kannader.store import make_spool
 from engine.formats.known_formats import FORMATS
 from engine.store import Unavailable
 from engine.system.command_errors import CommandError
+from tests.bullmq_jobs import write_waiting
 from tests.console_places import make_spool as make_queue
+from tests.redis_server import running_server
 from tests.tui.session.hanging_mount import can_mount, hanging_mount
 from tests.unprivileged_user import as_other_user
 from tests.zmailer_spool import Spool
@@ -134,7 +136,7 @@ def test_a_mount_that_hangs_and_a_silent_server_delay_no_other_place(
     look(
         kannader=folder_lookups([str(hung)], lambda path: is_spool(Address(path))),
         nftban=folder_lookups([str(well)], lambda path: True),
-        bullmq=server_lookups(silent, ()),
+        bullmq=server_lookups((), silent, ()),
     )
     with hanging_mount(hung):
         found = find_places(Config(), {}, 2.0)
@@ -230,6 +232,8 @@ def test_a_unit_that_others_could_write_names_nothing(tmp_path: Path) -> None:
         "spooldeck-d.service": 'ExecStart="/usr/bin/spooldeck --root /srv/d\n',
         "other.service": "ExecStart=/usr/bin/other --root /srv/other\n",
         "spooldeck-e.service": "ExecStart=spooldeck --root redis://h/0 --config /etc/e.yaml x\n",
+        "spooldeck-f.service": "ExecStart = spooldeck \\\n  --root=redis://u:hidden@h/1 \\\n  x\n",
+        "spooldeck-g.service": "ExecStart=spooldeck --root redis://u:hidden@h:99999/0 x\n",
     }
     for name, text in lines.items():
         (tmp_path / name).write_text(f"[Service]\n{text}")
@@ -238,10 +242,59 @@ def test_a_unit_that_others_could_write_names_nothing(tmp_path: Path) -> None:
 
     found = [one for lookup in unit_lookups({}, str(tmp_path)) for one in lookup.find()]
 
+    port = "expected a port from 0 to 65535"
+
     assert found == [
         InstalledPlace("/srv/a", "spooldeck-a.service", problem="no such file or folder"),
         InstalledPlace("redis://h/0", "spooldeck-e.service with --config /etc/e.yaml"),
+        InstalledPlace("redis://u@h/1", "spooldeck-f.service"),
+        InstalledPlace(
+            "redis://...", "spooldeck-g.service", False, port, identity="spooldeck-g.service"
+        ),
     ]
+
+
+def test_a_place_that_cannot_be_used_hides_no_other_one(look: Callable[..., None]) -> None:
+    """It is listed with the reason and the name of its unit, and not opened."""
+    places = [InstalledPlace("foo://h/0", "spooldeck-x.service"), ONE]
+    look(zgb=[Lookup("units", lambda: places)])
+    found = find_places(Config(), {})
+    first, second = found.places
+    assert (first.format_name, first.installed.name) == ("?", "spooldeck-x.service")
+    assert "no format with URLs that begin with foo://" in first.installed.problem
+    assert (found.opened, second.installed.place) == (["/etc/one"], "/etc/one")
+
+
+def test_a_database_that_a_unit_names_is_one_place(
+    look: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is what the lookup of its server finds; as a unit names it, it is opened without queues
+    too."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    unit = tmp_path / "spooldeck-bullmq.service"
+    unit.write_text(f"ExecStart=spooldeck --root redis://127.0.0.1:{port} bullmq work\n")
+    monkeypatch.setattr(finding, "unit_lookups", lambda environ: unit_lookups({}, str(tmp_path)))
+    with running_server("--port", str(port), "--bind", "127.0.0.1") as server:
+        look_up = server_lookups((), f"redis://localhost:{port}", ())
+        monkeypatch.setattr(FORMATS["bullmq"], "lookups", lambda *_: look_up)
+        assert opened() == [f"redis://127.0.0.1:{port}"]
+        write_waiting(server.client(), "mail", "1")
+        assert opened() == [f"redis://localhost:{port}/0"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files of other users")
+def test_the_file_of_another_user_names_no_spool(look: Callable[..., None], tmp_path: Path) -> None:
+    """A variable that root has kept from another user may name it."""
+    conf = tmp_path / "zmailer.conf"
+    Spool(tmp_path / "postoffice").make()
+    conf.write_text(f"POSTOFFICE={tmp_path}/postoffice\n")
+    os.chown(conf, 12345, -1)
+    zmailer = FORMATS["zmailer"]
+    look(zmailer=type(zmailer).lookups(zmailer, Config(), {"ZCONFIG": str(conf)})[:1])
+    found = find_places(Config(), {})
+    problem = f"{conf}: ZCONFIG names it: it is not owned by root: chown it"
+    assert ([*found.places], [*found.problems]) == ([], [problem])
 
 
 def test_a_search_waits_as_long_as_one_lookup_after_the_other_answers() -> None:
