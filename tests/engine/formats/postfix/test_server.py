@@ -245,6 +245,20 @@ def test_a_message_that_was_held_in_delivery_is_not_requeued(
     assert postfix.listed()[ids[0]] == "deferred"
 
 
+def test_a_message_that_moves_after_its_check_is_not_held(postfix: PostfixInstance) -> None:
+    """The name of the queue is the comparison: it has become active since, and stays so."""
+    (ident,) = postfix.deferred(1, domain=SINK_DOMAIN)  # its port refuses
+    with closing(postfix.store()) as store:
+        task = tasks_in(store)[ident]
+        assert len([*store.verify([(ident, task.state, task.rev)])]) == 1
+        with Server(port=postfix.sink_port, body=STALL) as sink:
+            postfix.run("postqueue", "-i", ident)
+            assert sink.stalled.wait(30)
+            (why,) = errors(store, moves([task], "hold"))
+            assert isinstance(why, Gone)
+            assert postfix.listed() == {ident: "active"}
+
+
 def test_a_hold_is_no_purge_that_was_not_finished(postfix: PostfixInstance) -> None:
     """A mark that a purge left behind goes with the hold of another operation."""
     (ident,) = postfix.deferred(1)
