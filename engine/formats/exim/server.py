@@ -106,7 +106,7 @@ class EximServer(MailServer):
     ) -> None:
         """`facts` are those of its main log; `listed` gets the records of each listing."""
         self._exim, self._record, self._facts = exim, record, facts
-        self._clock, self._listed, self._trash_hours = clock, listed, trash_hours
+        self._clock, self._listed = clock, listed
         self._pids: Mapping[str, str] = {}
         self._locked: dict[SpoolLock, str] = {}
         """The message of each lock; "" for a lock that is not on a message of this spool."""
@@ -459,17 +459,10 @@ class EximServer(MailServer):
         return self._result(olds, answers, done)
 
     def _expunge(self, olds: Sequence[Task]) -> ActResult:
-        """Delete messages; the bar is asked again, as the plan has seen them some time ago."""
-        bar, now = rules.ExpungeBar(self._trash_hours, TRASH_QUEUE), self._clock()
-        barred = {task.id: why for task in olds if (why := bar(task, now))}
-        rest = [task for task in olds if task.id not in barred]
-        if not rest:
-            return ActResult(refused=barred)
-        answers = self._answers(TRASH, "-Mrm", *(task.id for task in rest))
-        done = {t.id: "" for t in rest if answers.get(t.id) == "has been removed"}
+        answers = self._answers(TRASH, "-Mrm", *(task.id for task in olds))
+        done = {t.id: "" for t in olds if answers.get(t.id) == "has been removed"}
         self._record.remove([*done])
-        result = self._result(rest, answers, done)
-        return result._replace(refused={**result.refused, **barred})
+        return self._result(olds, answers, done)
 
     def _bounce(self, olds: Sequence[Task]) -> ActResult:
         """Give up messages. It prints nothing: those that are still in the queue were locked, if

@@ -61,7 +61,7 @@ IDS_PER_ACT = 250
 MAX_STOPS = 3
 """Unknown ids behind which a look goes on: each of them costs postcat a second."""
 LOOK_SECONDS = 5.0
-"""Seconds for which the envelopes of looks are kept, and not read again."""
+"""Seconds for which an envelope that a look has read is kept, and not read again."""
 TIMES_SECONDS = 10.0
 """Seconds for which the times of files of another host are not read again."""
 
@@ -120,10 +120,9 @@ class PostfixServer(MailServer):
         """The last one."""
         self._has_locks = instance.device is not None
         """False if the last locks could not be read: what is in delivery is unknown."""
-        self._envelopes: dict[str, tuple[Envelope, FileTimes]] = {}
-        """Of the looks of the last seconds, see `LOOK_SECONDS`."""
-        self._looked_at = 0.0
-        """When the first of them began."""
+        self._envelopes: dict[str, tuple[Envelope, FileTimes, float]] = {}
+        """Of the looks of the last seconds, each with when it was read (time.monotonic()), see
+        `LOOK_SECONDS`."""
         self._far_times: tuple[float, dict[str, FileTimes]] = (-TIMES_SECONDS, {})
         self._records: Mapping[str, bytes] = {}
         self._former_ids: dict[str, Collection[str]] = {}
@@ -277,10 +276,10 @@ class PostfixServer(MailServer):
         self, ids: Sequence[str], records: Mapping[str, bytes]
     ) -> Iterator[Task | Missing | Problem]:
         """Run postcat; without the right to it, or to the times of files, look at none."""
-        if time.monotonic() > self._looked_at + LOOK_SECONDS:
-            self._envelopes, self._looked_at = {}, time.monotonic()
-        for ident in ids:  # the others may be in an act that follows
+        for ident in ids:
             self._envelopes.pop(ident, None)
+        since = time.monotonic() - LOOK_SECONDS  # later ones may be in an act that follows
+        self._envelopes = {i: known for i, known in self._envelopes.items() if known[2] > since}
         if not (self.can_look and self.has_times):
             return
         self._marks.read()
@@ -290,7 +289,7 @@ class PostfixServer(MailServer):
         delivering = self._find_delivering([e.id for e in envelopes if e.queue in _DELIVERED_FROM])
         for envelope in envelopes:
             if (its := times.get(envelope.id)) is not None and self._note_account(envelope):
-                self._envelopes[envelope.id] = envelope, its
+                self._envelopes[envelope.id] = envelope, its, time.monotonic()
                 record = records.get(envelope.id, b"")
                 yield self._task_shown(envelope, its, record, delivering.get(envelope.id, ""))
 
@@ -388,6 +387,8 @@ class PostfixServer(MailServer):
         if not isinstance(base, Task) or not base.rev.startswith(f"{identity}."):
             base = None
         is_filed = queue in ("deferred", "hold")
+        # Each attempt sets another time. Without one, it was listed in active or before that: in
+        # deferred now, it was tried since; on hold, it came from there, as far as can be known.
         is_same = queue != "deferred" if listed_at is None else listed_at.mtime == times.mtime
         is_sure = base is not None and is_same
         if base is None:
@@ -516,12 +517,15 @@ class PostfixServer(MailServer):
         return ActResult(revs, is_complete=is_complete, why=why)
 
     def _revision(self, old: Task, queue: str) -> str:
-        """The revision of a message that an act has moved to a queue: its file's time stays."""
-        its = self._envelopes.get(old.id)
-        if not queue or its is None:
+        """The revision of a message that an act has moved to a queue: its file's time stays. The
+        task of a file that waits has this time as due; of others only a look has it."""
+        its, tail = self._envelopes.get(old.id), ""
+        if queue in ("deferred", "hold"):
+            tail = f"{old.due:.0f}" if old.due else "" if its is None else str(its[1].mtime)
+        if not queue or (queue in ("deferred", "hold") and not tail):
             return ""
-        tail = str(its[1].mtime) if queue in ("deferred", "hold") else ""
-        return f"{its[0].identity}.{queue}.{ACCOUNT_READ}{tail}"
+        is_read = "" if old.account is None else ACCOUNT_READ
+        return f"{old.rev.partition('.')[0]}.{queue}.{is_read}{tail}"
 
     def _promote(self, olds: Sequence[Task]) -> ActResult:
         """Ask for an attempt of each; the queue manager decides."""
@@ -622,8 +626,8 @@ class PostfixServer(MailServer):
             Unavailable: it cannot be looked at.
         """
         known = self._envelopes.get(task.id)
-        is_fresh = time.monotonic() < self._looked_at + LOOK_SECONDS
-        if is_fresh and known is not None and known[0].queue == queue_of(task):
+        is_fresh = known is not None and time.monotonic() < known[2] + LOOK_SECONDS
+        if known is not None and is_fresh and known[0].queue == queue_of(task):
             return known[0]
         for answer in self.show([task.id], {}):
             if isinstance(answer, Task) and answer.state is task.state:

@@ -337,26 +337,6 @@ def test_expunge_only_after_a_day(exim: EximServer, state: Path, journal: Journa
     assert exim.ids("spooldeck-trash") == []
 
 
-def test_what_the_bar_refuses_now_is_not_deleted(
-    exim: EximServer, state: Path, journal: Journal
-) -> None:
-    """The act asks the bar for each message as it was just looked at, and deletes the others."""
-    ours, others = exim.submit(number=2)
-    with opened(exim, state) as store:
-        apply(store, journal, "purge", {ours: tasks_of(store)[ours]})
-        exim.run("-MG", "spooldeck-trash", others)
-        tasks = tasks_of(store)
-    late = float(tasks[ours].extra["trash_since"]) + 25 * 3600
-
-    early = server_of(exim, state).act([*tasks.values()], None)
-    result = server_of(exim, state, lambda: late).act([*tasks.values()], None)
-
-    assert early.refused.keys() == {ours, others}
-    assert result.done == {ours: ""}
-    assert "by hand: kept" in result.refused[others]
-    assert exim.ids("spooldeck-trash") == [others]
-
-
 def test_what_was_moved_again_by_hand_is_kept(
     exim: EximServer, state: Path, journal: Journal
 ) -> None:
