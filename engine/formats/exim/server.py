@@ -418,8 +418,7 @@ class EximServer(MailServer):
         ids = [task.id for task in olds]
         self._record.add(ids, self._exim.now(self._clock()), self._in_trash)
         answers = self._answers("-MG", TRASH_QUEUE, *ids)
-        flag = TRASHED_FROZEN if olds[0].state is State.HELD else TRASHED
-        return self._moved(olds, answers, dict.fromkeys(ids, flag), is_trash=True)
+        return self._moved(olds, answers, ids, is_trash=True)
 
     def _restore(self, olds: Sequence[Task], end: State) -> ActResult:
         ids, is_frozen = [task.id for task in olds], "frozen" in olds[0].extra
@@ -429,8 +428,7 @@ class EximServer(MailServer):
             if not ids:
                 return self._result(olds, frozen, {})
         answers = self._answers(TRASH, "-MG", "", *ids)
-        flag = FROZEN if end is State.HELD else QUEUED
-        result = self._moved(olds, answers, dict.fromkeys(ids, flag), is_trash=False)
+        result = self._moved(olds, answers, ids, is_trash=False)
         self._record.remove([*result.done])
         return result
 
@@ -438,13 +436,13 @@ class EximServer(MailServer):
         self,
         olds: Sequence[Task],
         answers: Mapping[str, str],
-        flags: Mapping[str, bytes],
+        ids: Sequence[str],
         *,
         is_trash: bool,
     ) -> ActResult:
         """The result of `-MG`, which prints no word for a message that it has moved: the listing of
-        the queue where it should be decides."""
-        moved = [ident for ident in flags if answers.get(ident) == ""]
+        the queue where it should be decides, also whether it is frozen, as it may be since."""
+        moved = [ident for ident in ids if answers.get(ident) == ""]
         options = ("-bpru", TRASH) if is_trash else ("-bpru",)
         there = (
             {
@@ -455,7 +453,8 @@ class EximServer(MailServer):
             if moved
             else {}
         )
-        done = {task.id: self._rev_after(task, flags[task.id]) for task in olds if task.id in there}
+        flags = (TRASHED, TRASHED_FROZEN) if is_trash else (QUEUED, FROZEN)
+        done = {t.id: self._rev_after(t, flags[there[t.id]]) for t in olds if t.id in there}
         return self._result(olds, answers, done)
 
     def _expunge(self, olds: Sequence[Task]) -> ActResult:

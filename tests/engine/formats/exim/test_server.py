@@ -120,6 +120,21 @@ def test_purge_and_undo_keep_every_byte(
     assert exim.digests() == before
 
 
+def test_the_revision_of_a_purged_message_shows_whether_it_is_frozen(
+    exim: EximServer, state: Path
+) -> None:
+    """Another operator may freeze it between the check and the act: `-MG` moves it all the same."""
+    ids = exim.submit(number=2)
+    with opened(exim, state) as store:
+        tasks = tasks_of(store)
+        exim.run("-Mf", ids[0])
+        purged = tasks[ids[0]]._replace(state=State.TRASH)
+
+        result = server_of(exim, state).act([*tasks.values()], purged)
+
+        assert result.done == {ident: task.rev for ident, task in tasks_of(store).items()}
+
+
 def test_a_message_in_delivery_is_not_purged(
     exim: EximServer, state: Path, journal: Journal
 ) -> None:
@@ -240,12 +255,13 @@ def test_a_bounce_of_a_locked_message_is_a_failure(exim: EximServer, state: Path
     (ident,) = exim.submit(recipients=["x@slow.example.test"])
     with opened(exim, state) as store:
         (task,) = tasks_of(store).values()
-        assert [*store.verify([(task.id, task.state, task.rev)])]
-        exim.deliver(ident)
-        assert slow.waiting.acquire(timeout=30)
+    exim.deliver(ident)
+    assert slow.waiting.acquire(timeout=30)
 
-        with pytest.raises(Exception, match="in delivery"):
-            store.swap(task, task._replace(state=State.DEAD, error="x", due=0.0))
+    result = server_of(exim, state).act([task], task._replace(state=State.DEAD))
+
+    assert not result.done
+    assert result.refused[ident].startswith("in delivery: PID")
     assert exim.ids() == [ident]
     slow.release()
     wait_until(lambda: exim.ids() == [])
