@@ -100,19 +100,17 @@ def count_listing(
     for ident in islice(suspended, EXAMINED):
         found = _find_suspended(records[ident])
         domains.update(domain_of(one.decode("utf-8", "replace")) for one in found)
+    some = (records[ident] for ident in suspended)
+    is_pending = all(record[:1] in b"dim" and _EXPIRED not in record for record in some)
     return ListingCounts(
         {name: letters[ord(letter)] for letter, name in QUEUES.items()},
         suspended=len(suspended),
-        suspended_state=State.PENDING if all(_is_pending(records[i]) for i in suspended) else None,
+        suspended_state=State.PENDING if is_pending else None,
         destinations=tuple(domains.most_common()),
         delivered=sum(
             records[ident][:1] == b"h" and _NONE_OPEN in records[ident] for ident in others
         ),
     )
-
-
-def _is_pending(record: bytes) -> bool:
-    return record[:1] in b"dim" and _EXPIRED not in record
 
 
 def count_marks(

@@ -121,8 +121,7 @@ class PostfixServer(MailServer):
         self._has_locks = instance.device is not None
         """False if the last locks could not be read: what is in delivery is unknown."""
         self._envelopes: dict[str, tuple[Envelope, FileTimes, float]] = {}
-        """Of the looks of the last seconds, each with when it was read (time.monotonic()), see
-        `LOOK_SECONDS`."""
+        """Of looks, each with the end of its `LOOK_SECONDS` (time.monotonic())."""
         self._far_times: tuple[float, dict[str, FileTimes]] = (-TIMES_SECONDS, {})
         self._records: Mapping[str, bytes] = {}
         self._former_ids: dict[str, Collection[str]] = {}
@@ -276,10 +275,8 @@ class PostfixServer(MailServer):
         self, ids: Sequence[str], records: Mapping[str, bytes]
     ) -> Iterator[Task | Missing | Problem]:
         """Run postcat; without the right to it, or to the times of files, look at none."""
-        for ident in ids:
-            self._envelopes.pop(ident, None)
-        since = time.monotonic() - LOOK_SECONDS  # later ones may be in an act that follows
-        self._envelopes = {i: known for i, known in self._envelopes.items() if known[2] > since}
+        asked, now, kept = {*ids}, time.monotonic(), self._envelopes  # for an act that follows
+        self._envelopes = {i: its for i, its in kept.items() if its[2] > now and i not in asked}
         if not (self.can_look and self.has_times):
             return
         self._marks.read()
@@ -289,7 +286,7 @@ class PostfixServer(MailServer):
         delivering = self._find_delivering([e.id for e in envelopes if e.queue in _DELIVERED_FROM])
         for envelope in envelopes:
             if (its := times.get(envelope.id)) is not None and self._note_account(envelope):
-                self._envelopes[envelope.id] = envelope, its, time.monotonic()
+                self._envelopes[envelope.id] = envelope, its, time.monotonic() + LOOK_SECONDS
                 record = records.get(envelope.id, b"")
                 yield self._task_shown(envelope, its, record, delivering.get(envelope.id, ""))
 
@@ -519,13 +516,12 @@ class PostfixServer(MailServer):
     def _revision(self, old: Task, queue: str) -> str:
         """The revision of a message that an act has moved to a queue: its file's time stays. The
         task of a file that waits has this time as due; of others only a look has it."""
-        its, tail = self._envelopes.get(old.id), ""
-        if queue in ("deferred", "hold"):
-            tail = f"{old.due:.0f}" if old.due else "" if its is None else str(its[1].mtime)
-        if not queue or (queue in ("deferred", "hold") and not tail):
+        its, is_filed = self._envelopes.get(old.id), queue in ("deferred", "hold")
+        mtime = f"{old.due:.0f}" if old.due else "" if its is None else str(its[1].mtime)
+        if not queue or (is_filed and not mtime):
             return ""
         is_read = "" if old.account is None else ACCOUNT_READ
-        return f"{old.rev.partition('.')[0]}.{queue}.{is_read}{tail}"
+        return f"{old.rev.partition('.')[0]}.{queue}.{is_read}{mtime if is_filed else ''}"
 
     def _promote(self, olds: Sequence[Task]) -> ActResult:
         """Ask for an attempt of each; the queue manager decides."""
@@ -625,9 +621,8 @@ class PostfixServer(MailServer):
             Gone: it is not.
             Unavailable: it cannot be looked at.
         """
-        known = self._envelopes.get(task.id)
-        is_fresh = known is not None and time.monotonic() < known[2] + LOOK_SECONDS
-        if known is not None and is_fresh and known[0].queue == queue_of(task):
+        known, queue = self._envelopes.get(task.id), queue_of(task)
+        if known is not None and known[0].queue == queue and time.monotonic() < known[2]:
             return known[0]
         for answer in self.show([task.id], {}):
             if isinstance(answer, Task) and answer.state is task.state:
