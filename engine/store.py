@@ -312,8 +312,8 @@ class ChangeableStore(ReadableStore, Protocol):
 
     def find_new_ids(self, ids: Collection[str], seconds: float) -> Mapping[str, str]:
         """The new ids, by the former ones, of tasks to which a change gave another one
-        (`Edge.renames`), "" for one that has none yet; those of which neither is seen within about
-        so many seconds are not in it.
+        (`Edge.renames`); "" for one that was changed so, and whose new id is not seen yet. Those of
+        which neither is known within about so many seconds are not in it.
 
         Raises:
             Unavailable: they cannot be looked for now."""

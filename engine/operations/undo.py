@@ -188,7 +188,7 @@ class Settled(NamedTuple):
 def settle_operation(store: ChangeableStore, journal: Journal, operation: Operation) -> Settled:
     """Find the outcomes of the open rows of an interrupted operation, and write them to the
     journal. A row stays open if its task is unchanged (`plan_rest` continues with it), or while it
-    is being moved. Idempotent; changes no task."""
+    is being moved. Idempotent; changes no task but as `ChangeableStore.verify` may."""
     if operation.intent.verb != controls.CONTROL_VERB:  # a control has no rows
         _verb(operation)
     return _settle(store, journal, operation)
@@ -257,6 +257,8 @@ def _examine_open_rows(
             findings.read("CREATE TABLE found(id TEXT PRIMARY KEY, result, words) WITHOUT ROWID")
             evidence = _Evidence(store, journal, operation)
         by_id, missing = _look_up(store, {row.id for row in batch})
+        for task in _unchanged(store, operation.intent.verb, batch, by_id):
+            by_id[task.id].append(task)
         evidence.find_renamed(batch)
         values = []
         for row in batch:
@@ -268,6 +270,21 @@ def _examine_open_rows(
             values.append((text_value(row.id), result, text_value(words)))
         findings.write("INSERT INTO found VALUES (?, ?, ?)", values)
     return findings
+
+
+def _unchanged(
+    store: ChangeableStore, verb: str, batch: Iterable[Row], by_id: Mapping[str, Sequence[Task]]
+) -> list[Task]:
+    """The tasks of those rows that have another revision, but that their store calls unchanged, as
+    after an attempt. A verb that ends in the state where it began leaves such a revision, too."""
+    rows = []
+    for row in batch:
+        revs = {task.rev for task in by_id.get(row.id, ()) if task.state is row.state}
+        its = plans.transition_of(verb, row) if verb in VERBS else None
+        if revs and row.rev not in revs and its is not None and its[1] is not row.state:
+            rows.append((row.id, row.state, row.rev))
+    parts = (rows[at : at + store.max_verified] for at in range(0, len(rows), store.max_verified))
+    return [one for part in parts for one in store.verify(part) if isinstance(one, Task)]
 
 
 def _write_findings(
@@ -462,7 +479,8 @@ def follow_new_ids(
 ) -> Sequence[Entry]:
     """The same entries of an operation, with the new ids of `unseen_ids` as far as they can be seen
     by now; these are noted, as they may not be seen any more later."""
-    new_ids = store.find_new_ids(unseen_ids(entries), 0.0)
+    seen = store.find_new_ids(unseen_ids(entries), 0.0)
+    new_ids = {ident: new_id for ident, new_id in seen.items() if new_id}
     with suppress(Unavailable):  # without the permission to write
         if new_ids and (writer := journal.resume(op)) is not None:
             with closing(writer):

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from engine.logs.log_line import Zone, lacks_zone, parse_head
@@ -120,7 +121,7 @@ def _name_zone(lines: Iterable[bytes], zone: Zone) -> Iterator[bytes]:
         text = line.decode("utf-8", "surrogateescape")
         head = parse_head(text, before, zone=zone) if lacks_zone(line) else None
         if head is not None:
-            before = head[0]
-            stamp = datetime.fromtimestamp(before, UTC).isoformat()
-            text = f"{stamp} {head[1]}"
+            with suppress(ValueError):  # in UTC, it is in the year 0 or 10000
+                stamp = datetime.fromtimestamp(head[0], UTC).isoformat()
+                before, text = head[0], f"{stamp} {head[1]}"
         yield text.encode("utf-8", "surrogateescape")

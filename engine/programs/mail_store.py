@@ -49,14 +49,17 @@ may write a line into the log of the server, and listings find all changes."""
 ACTS_PER_LOOK = 2
 """Acts of a plan whose messages are looked at together: each look starts a program."""
 VERIFIED_SECONDS = 10.0
-"""Seconds for which a message counts as looked at just before."""
+"""Seconds for which a message counts as looked at just before, if the name of its queue is enough
+for the act to change no other one."""
+SHARE_QUEUE = (State.HELD, State.TRASH)
+"""States that may be one queue of the server: its name does not tell them apart."""
 NOT_NAMED = "the program did not name it; does it get standard input? (see doctor)"
 """Why an act that ended well has not changed a message."""
 ACCOUNT_READ = "/account"
 """Ends a name of `scan`: the account of this message is known now, nothing else has changed."""
 GOES_ON = (State.PENDING, State.DEAD, State.DONE)
-"""States in which the server goes on with a message by itself, so that one that has left may have
-been in them."""
+"""The server may deliver or return a message in these states, so one that is missing may have been
+there."""
 LOGGED = "/logged"
 """Ends a name of `scan`: a new line of the log names this message."""
 LOG_SECONDS = 1.0
@@ -431,16 +434,21 @@ class MailStore(Store):
     def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
         """A message with the same state, queue and identity is unchanged, as after a failed
         attempt; it is yielded with the revision that was seen."""
-        expected = {ident: (state, rev) for ident, state, rev in known_tasks}
         self._verified, self._verified_at = {}, self._steady()
+        for answer in self._unchanged(known_tasks):
+            if isinstance(answer, Task):
+                self._verified[answer.id] = answer
+            yield answer
+
+    def _unchanged(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
+        expected = {ident: (state, rev) for ident, state, rev in known_tasks}
         for answer in self._current([ident for ident in expected if self._server.is_id(ident)]):
             if isinstance(answer, Problem):
                 yield answer
                 continue
             state, rev = expected[answer.id]
             if answer.state is state and identity(answer.rev) == identity(rev):
-                task = self._verified[answer.id] = answer._replace(rev=rev)
-                yield task
+                yield answer._replace(rev=rev)
 
     def _current(self, ids: Sequence[str]) -> Iterator[Task | Problem]:
         """These messages as they are now; those that a look does not reach, by a listing."""
@@ -464,27 +472,35 @@ class MailStore(Store):
     def _apply(self, batch: Sequence[Move]) -> Iterator[Outcome]:
         """Make some changes: one act for all messages with one place and one change."""
         outcomes: dict[int, Outcome] = {}
-        groups: dict[tuple[State, State | None, str], list[int]] = {}
-        allowed, ids = dict[int, Task](), set[str]()
+        groups: dict[tuple[State, State | None, str], dict[int, Task]] = {}
+        ids = set[str]()
         for number, move in enumerate(batch):
             try:
-                allowed[number] = self._require(move, ids)
-                ids.add(allowed[number].id)
+                old = self._require(move, ids)
             except StoreError as error:
                 outcomes[number] = Outcome(move, error=error)
-        current = self._seen_now([*allowed.values()])
-        for number, old in allowed.items():
-            move, now = batch[number], current.get(old.id)
-            if isinstance(now, Task):
-                end = move.new.state if move.new is not None else None
-                groups.setdefault((now.state, end, self._server.queue_of(now)), []).append(number)
-            else:
-                why = Gone(f"{old.id}: changed") if now is None else Unavailable(now.what)
-                outcomes[number] = Outcome(move, error=why)
-        for numbers in groups.values():
-            some = [batch[number] for number in numbers]
-            tasks = [task for n in numbers if isinstance(task := current[allowed[n].id], Task)]
-            outcomes |= zip(numbers, self._act(some, tasks), strict=True)
+                continue
+            ids.add(old.id)
+            end = move.new.state if move.new is not None else None
+            queue = identity(old.rev).rpartition(".")[2]
+            groups.setdefault((old.state, end, queue), {})[number] = old
+        for (state, end, _), olds in groups.items():
+            edge, tasks = self.edges[state, end], dict[int, Task]()
+            must_look = end is None or not edge.undoable or state in SHARE_QUEUE
+            current = self._seen_now([*olds.values()], must_look=must_look)
+            for number, old in olds.items():
+                move, now = batch[number], current.get(old.id)
+                if isinstance(now, Problem):
+                    outcomes[number] = Outcome(move, error=Unavailable(now.what))
+                elif now is None:
+                    outcomes[number] = Outcome(move, error=Gone(f"{old.id}: changed"))
+                elif why := edge.bars(now, self._clock()):
+                    outcomes[number] = Outcome(move, error=Unsupported(why))
+                else:
+                    tasks[number] = now
+            if tasks:
+                some = [batch[number] for number in tasks]
+                outcomes |= zip(tasks, self._act(some, [*tasks.values()]), strict=True)
         return iter([outcomes[number] for number in range(len(batch))])
 
     def _require(self, move: Move, ids: Collection[str]) -> Task:
@@ -501,21 +517,22 @@ class MailStore(Store):
             raise Gone(f"{old.id}: changed by the move before")
         return old
 
-    def _seen_now(self, olds: Sequence[Task]) -> dict[str, Task | Problem]:
-        """Those of these tasks that are unchanged, as they are now; not looked at again if
-        `verify` has just done it."""
+    def _seen_now(self, olds: Sequence[Task], *, must_look: bool) -> dict[str, Task | Problem]:
+        """Those of these tasks that are unchanged, as they are now; unless they must be, not looked
+        at again if `verify` has just done it."""
         seen, unknown = dict[str, Task | Problem](), list[Task]()
-        is_fresh = self._steady() < self._verified_at + VERIFIED_SECONDS
+        is_fresh = not must_look and self._steady() < self._verified_at + VERIFIED_SECONDS
         for old in olds:
             now = self._verified.pop(old.id, None)
             if is_fresh and now is not None and (now.state, now.rev) == (old.state, old.rev):
                 seen[old.id] = now
             else:
                 unknown.append(old)
-        if unknown:
-            for answer in self.verify((old.id, old.state, old.rev) for old in unknown):
+        try:
+            for answer in self._unchanged((old.id, old.state, old.rev) for old in unknown):
                 seen[answer.id if isinstance(answer, Task) else answer.where] = answer
-            self._verified = {}
+        except Unavailable as error:  # what an act before it has done has its outcome all the same
+            seen |= {old.id: Problem(old.id, str(error)) for old in unknown}
         return seen
 
     def _act(self, moves: Sequence[Move], tasks: Sequence[Task]) -> Iterator[Outcome]:

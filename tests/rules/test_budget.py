@@ -84,7 +84,7 @@ STEP = 50
 
 LINES = {
     "engine.places": 1350,
-    "engine.programs": 2650,
+    "engine.programs": 2700,
     "engine": 1950,
     "engine.config": 2750,
     "engine.delivery": 1200,
@@ -109,7 +109,7 @@ LINES = {
     "engine.mail.send": 2900,
     "engine.mail.transports": 750,
     "engine.monitor": 4150,
-    "engine.operations": 3400,
+    "engine.operations": 3450,
     "engine.replay": 1750,
     "engine.system": 3350,
     "engine.text": 1450,

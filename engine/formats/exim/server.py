@@ -106,7 +106,7 @@ class EximServer(MailServer):
     ) -> None:
         """`facts` are those of its main log; `listed` gets the records of each listing."""
         self._exim, self._record, self._facts = exim, record, facts
-        self._clock, self._listed, self._trash_hours = clock, listed, trash_hours
+        self._clock, self._listed = clock, listed
         self._pids: Mapping[str, str] = {}
         self._locked: dict[SpoolLock, str] = {}
         """The message of each lock; "" for a lock that is not on a message of this spool."""
@@ -418,8 +418,7 @@ class EximServer(MailServer):
         ids = [task.id for task in olds]
         self._record.add(ids, self._exim.now(self._clock()), self._in_trash)
         answers = self._answers("-MG", TRASH_QUEUE, *ids)
-        flag = TRASHED_FROZEN if olds[0].state is State.HELD else TRASHED
-        return self._moved(olds, answers, dict.fromkeys(ids, flag), is_trash=True)
+        return self._moved(olds, answers, ids, is_trash=True)
 
     def _restore(self, olds: Sequence[Task], end: State) -> ActResult:
         ids, is_frozen = [task.id for task in olds], "frozen" in olds[0].extra
@@ -429,8 +428,7 @@ class EximServer(MailServer):
             if not ids:
                 return self._result(olds, frozen, {})
         answers = self._answers(TRASH, "-MG", "", *ids)
-        flag = FROZEN if end is State.HELD else QUEUED
-        result = self._moved(olds, answers, dict.fromkeys(ids, flag), is_trash=False)
+        result = self._moved(olds, answers, ids, is_trash=False)
         self._record.remove([*result.done])
         return result
 
@@ -438,13 +436,13 @@ class EximServer(MailServer):
         self,
         olds: Sequence[Task],
         answers: Mapping[str, str],
-        flags: Mapping[str, bytes],
+        ids: Sequence[str],
         *,
         is_trash: bool,
     ) -> ActResult:
         """The result of `-MG`, which prints no word for a message that it has moved: the listing of
-        the queue where it should be decides."""
-        moved = [ident for ident in flags if answers.get(ident) == ""]
+        the queue where it should be decides, also whether it is frozen, as it may be since."""
+        moved = [ident for ident in ids if answers.get(ident) == ""]
         options = ("-bpru", TRASH) if is_trash else ("-bpru",)
         there = (
             {
@@ -455,21 +453,15 @@ class EximServer(MailServer):
             if moved
             else {}
         )
-        done = {task.id: self._rev_after(task, flags[task.id]) for task in olds if task.id in there}
+        flags = (TRASHED, TRASHED_FROZEN) if is_trash else (QUEUED, FROZEN)
+        done = {t.id: self._rev_after(t, flags[there[t.id]]) for t in olds if t.id in there}
         return self._result(olds, answers, done)
 
     def _expunge(self, olds: Sequence[Task]) -> ActResult:
-        """Delete messages; the bar is asked again, as the plan has seen them some time ago."""
-        bar, now = rules.ExpungeBar(self._trash_hours, TRASH_QUEUE), self._clock()
-        barred = {task.id: why for task in olds if (why := bar(task, now))}
-        rest = [task for task in olds if task.id not in barred]
-        if not rest:
-            return ActResult(refused=barred)
-        answers = self._answers(TRASH, "-Mrm", *(task.id for task in rest))
-        done = {t.id: "" for t in rest if answers.get(t.id) == "has been removed"}
+        answers = self._answers(TRASH, "-Mrm", *(task.id for task in olds))
+        done = {t.id: "" for t in olds if answers.get(t.id) == "has been removed"}
         self._record.remove([*done])
-        result = self._result(rest, answers, done)
-        return result._replace(refused={**result.refused, **barred})
+        return self._result(olds, answers, done)
 
     def _bounce(self, olds: Sequence[Task]) -> ActResult:
         """Give up messages. It prints nothing: those that are still in the queue were locked, if

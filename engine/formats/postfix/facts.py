@@ -36,7 +36,7 @@ from engine.text.safe import safe_line
 from engine.text.times import describe_limit, format_rough_duration
 
 SERVER = "Postfix"
-_NONE_OPEN = b'"recipients": []}'
+_NONE_OPEN, _EXPIRED = b'"recipients": []}', b'"forced_expire": true'
 QUEUES = {"m": "maildrop", "i": "incoming", "a": "active", "d": "deferred", "h": "hold"}
 """By the first letter of a queue in a record."""
 
@@ -63,6 +63,8 @@ class ListingCounts(NamedTuple):
     """Messages by queue."""
     suspended: int = 0
     """Messages with a destination that the queue manager has stopped to ask."""
+    suspended_state: State | None = None
+    """The state of all these; None if they have several."""
     destinations: tuple[tuple[str, int], ...] = ()
     """The domains of the first `EXAMINED` of them with their recipients, the most first."""
     delivered: int = 0
@@ -98,9 +100,12 @@ def count_listing(
     for ident in islice(suspended, EXAMINED):
         found = _find_suspended(records[ident])
         domains.update(domain_of(one.decode("utf-8", "replace")) for one in found)
+    some = (records[ident] for ident in suspended)
+    is_pending = all(record[:1] in b"dim" and _EXPIRED not in record for record in some)
     return ListingCounts(
         {name: letters[ord(letter)] for letter, name in QUEUES.items()},
         suspended=len(suspended),
+        suspended_state=State.PENDING if is_pending else None,
         destinations=tuple(domains.most_common()),
         delivered=sum(
             records[ident][:1] == b"h" and _NONE_OPEN in records[ident] for ident in others
@@ -232,7 +237,7 @@ def count_warnings(
     """What of a listing an operator should know, the most urgent first; each with the state of the
     messages that it is about, or None."""
     if counts.suspended:
-        yield State.PENDING, f"suspended, {describe_suspended(counts)}"
+        yield counts.suspended_state, f"suspended, {describe_suspended(counts)}"
     if (incoming := counts.queues["incoming"]) > MANY_INCOMING:
         yield None, f"{incoming:,} incoming: the queue manager is the bottleneck"
     limit = instance.settings["qmgr_message_active_limit"]

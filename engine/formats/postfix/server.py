@@ -61,7 +61,7 @@ IDS_PER_ACT = 250
 MAX_STOPS = 3
 """Unknown ids behind which a look goes on: each of them costs postcat a second."""
 LOOK_SECONDS = 5.0
-"""Seconds for which the envelopes of looks are kept, and not read again."""
+"""Seconds for which an envelope that a look has read is kept, and not read again."""
 LOOK_LIMIT_SECONDS = 60.0
 """A longer look is ended: postcat reads a file that is not complete yet without end."""
 TIMES_SECONDS = 10.0
@@ -122,10 +122,8 @@ class PostfixServer(MailServer):
         """The last one."""
         self._has_locks = instance.device is not None
         """False if the last locks could not be read: what is in delivery is unknown."""
-        self._envelopes: dict[str, tuple[Envelope, FileTimes]] = {}
-        """Of the looks of the last seconds, see `LOOK_SECONDS`."""
-        self._looked_at = 0.0
-        """When the first of them began."""
+        self._envelopes: dict[str, tuple[Envelope, FileTimes, float]] = {}
+        """Of looks, each with the end of its `LOOK_SECONDS` (time.monotonic())."""
         self._far_times: tuple[float, dict[str, FileTimes]] = (-TIMES_SECONDS, {})
         self._records: Mapping[str, bytes] = {}
         self._former_ids: dict[str, Collection[str]] = {}
@@ -279,10 +277,8 @@ class PostfixServer(MailServer):
         self, ids: Sequence[str], records: Mapping[str, bytes]
     ) -> Iterator[Task | Missing | Problem]:
         """Run postcat; without the right to it, or to the times of files, look at none."""
-        if time.monotonic() > self._looked_at + LOOK_SECONDS:
-            self._envelopes, self._looked_at = {}, time.monotonic()
-        for ident in ids:  # the others may be in an act that follows
-            self._envelopes.pop(ident, None)
+        asked, now, kept = {*ids}, time.monotonic(), self._envelopes  # for an act that follows
+        self._envelopes = {i: its for i, its in kept.items() if its[2] > now and i not in asked}
         if not (self.can_look and self.has_times):
             return
         self._marks.read()
@@ -292,7 +288,7 @@ class PostfixServer(MailServer):
         delivering = self._find_delivering([e.id for e in envelopes if e.queue in _DELIVERED_FROM])
         for envelope in envelopes:
             if (its := times.get(envelope.id)) is not None and self._note_account(envelope):
-                self._envelopes[envelope.id] = envelope, its
+                self._envelopes[envelope.id] = envelope, its, time.monotonic() + LOOK_SECONDS
                 record = records.get(envelope.id, b"")
                 yield self._task_shown(envelope, its, record, delivering.get(envelope.id, ""))
 
@@ -391,6 +387,8 @@ class PostfixServer(MailServer):
         if not isinstance(base, Task) or not base.rev.startswith(f"{identity}."):
             base = None
         is_filed = queue in ("deferred", "hold")
+        # Each attempt sets another time. Without one, it was listed in active or before that: in
+        # deferred now, it was tried since; on hold, it came from there, as far as can be known.
         is_same = queue != "deferred" if listed_at is None else listed_at.mtime == times.mtime
         is_sure = base is not None and is_same
         if base is None:
@@ -519,12 +517,14 @@ class PostfixServer(MailServer):
         return ActResult(revs, is_complete=is_complete, why=why)
 
     def _revision(self, old: Task, queue: str) -> str:
-        """The revision of a message that an act has moved to a queue: its file's time stays."""
-        its = self._envelopes.get(old.id)
-        if not queue or its is None:
+        """The revision of a message that an act has moved to a queue: its file's time stays. The
+        task of a file that waits has this time as due; of others only a look has it."""
+        its, is_filed = self._envelopes.get(old.id), queue in ("deferred", "hold")
+        mtime = f"{old.due:.0f}" if old.due else "" if its is None else str(its[1].mtime)
+        if not queue or (is_filed and not mtime):
             return ""
-        tail = str(its[1].mtime) if queue in ("deferred", "hold") else ""
-        return f"{its[0].identity}.{queue}.{ACCOUNT_READ}{tail}"
+        is_read = "" if old.account is None else ACCOUNT_READ
+        return f"{old.rev.partition('.')[0]}.{queue}.{is_read}{mtime if is_filed else ''}"
 
     def _promote(self, olds: Sequence[Task]) -> ActResult:
         """Ask for an attempt of each; the queue manager decides."""
@@ -624,9 +624,8 @@ class PostfixServer(MailServer):
             Gone: it is not.
             Unavailable: it cannot be looked at.
         """
-        known = self._envelopes.get(task.id)
-        is_fresh = time.monotonic() < self._looked_at + LOOK_SECONDS
-        if is_fresh and known is not None and known[0].queue == queue_of(task):
+        known, queue = self._envelopes.get(task.id), queue_of(task)
+        if known is not None and known[0].queue == queue and time.monotonic() < known[2]:
             return known[0]
         for answer in self.show([task.id], {}):
             if isinstance(answer, Task) and answer.state is task.state:

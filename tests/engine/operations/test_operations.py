@@ -1,7 +1,7 @@
 """Plans and operations among rivals and lost folders: each row is done and counted once."""
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine import verbs
 from engine.formats.base.memory import EDGES, MemoryStore, MemoryTasks
 from engine.formats.nftban.store import NftbanStore, SpoolFolders
-from engine.model import Edge, Edges, State, Task, TaskWarning
+from engine.model import Edge, Edges, Problem, State, Task, TaskWarning
 from engine.operations import execute, plans, run_plan, trash, undo
 from engine.operations.execute import PlanRun, Report
 from engine.operations.journal import Intent, Journal, Who
@@ -21,7 +21,7 @@ from engine.operations.journal_writer import JournalWriter
 from engine.operations.plans import Plan, Row, RowOutcome, RowResult
 from engine.operations.run_plan import run_journaled_plan
 from engine.override import override
-from engine.store import Gone, Store, Unavailable
+from engine.store import Gone, SeenTask, Store, Unavailable
 from tests.engine.task_builders import NOW, a_task, clock, dead_tasks, new_spool, tasks_in
 from tests.examples import examples
 
@@ -175,6 +175,26 @@ def test_the_journal_has_the_new_ids_of_tasks(tmp_path: Path, is_reachable: bool
     store.is_reachable = True
     assert len(undo.unseen_ids(undo.follow_new_ids(store, journal, report.op, entries))) == 1
     assert len(undo.unseen_ids(journal.entries(report.op))) == 1  # noted, without another search
+
+
+def test_a_new_id_that_is_not_seen_yet_is_noted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To show the operation again writes nothing: its journal has that already."""
+
+    def find(store: RenamingStore, ids: Collection[str], seconds: float) -> Mapping[str, str]:
+        return dict.fromkeys(ids, "")
+
+    monkeypatch.setattr(RenamingStore, "find_new_ids", find)
+    store, journal = RenamingStore(), Journal(f"{tmp_path}/journal", clock=clock)
+    dead_tasks(store, 2)
+    plan = plans.freeze_plan("retry", tasks_in(store), NOW, edges=store.edges)
+    report = run_journaled_plan(store, journal, plan, Intent("retry", Who("ana")), clock)
+    before = {path: path.read_bytes() for path in tmp_path.glob("journal/*")}
+    entries = journal.entries(report.op)
+    assert [*undo.follow_new_ids(store, journal, report.op, entries)] == [*entries]
+    assert len(undo.unseen_ids(entries)) == 2
+    assert before == {path: path.read_bytes() for path in tmp_path.glob("journal/*")}
 
 
 class Killed(BaseException):
@@ -440,6 +460,37 @@ def test_a_verb_changes_no_error_that_its_edge_does_not_name() -> None:
         assert len(report.done) == 2
         assert {(t.attempts, t.error) for t in tasks_in(store, State.PENDING)} == {(0, "it broke")}
         assert settled is not None and settled.counts[RowResult.FAILED] == 0
+
+
+class Tolerant(MemoryStore):
+    """To this store, a waiting task is unchanged after an attempt."""
+
+    @override
+    def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
+        seen = {(ident, state): rev for ident, state, rev in known_tasks}
+        for task in tasks_in(self):
+            if (rev := seen.get((task.id, task.state))) is not None:
+                yield task._replace(rev=rev)
+
+
+@pytest.mark.parametrize(("verb", "is_done"), [("hold", False), ("promote", True)])
+def test_the_store_decides_what_is_unchanged_after_an_interruption(
+    verb: str, is_done: bool
+) -> None:
+    """A row whose task was only attempted meanwhile is continued with, not called gone; where the
+    verb itself leaves another revision in the same state, the revision decides."""
+    with a_place("memory") as (_, journal):
+        store = Tolerant(MemoryTasks())
+        store.swap(None, a_task(1, due=NOW + 60))
+        (task,) = tasks_in(store)
+        interrupted(store, journal, plans.freeze_plan(verb, [task], NOW, edges=store.edges))
+        store.swap(task, verbs.promote(task, NOW))  # by another process, or this one
+        (operation,) = journal.operations()
+
+        settled = undo.settle_operation(store, journal, operation)
+
+        assert [row.rev for row in settled.unmoved] == [task.rev] * (not is_done)
+        assert settled.operation is not None and settled.operation.is_interrupted is not is_done
 
 
 @pytest.mark.parametrize("kind", ["memory", "nftban"])

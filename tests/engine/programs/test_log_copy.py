@@ -80,6 +80,21 @@ def test_times_in_a_copy_name_their_zone(source: Path, head: str, more: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("head", "zone"), [("9999-12-31 23:36:00", "EST+9"), ("0001-01-01 00:36:00", "JST-9")]
+)
+def test_a_time_that_utc_cannot_show_stays_as_it_is(source: Path, head: str, zone: str) -> None:
+    """The line is in the copy, and the ones after it have their zone."""
+    copy = copy_of(source, Clock(), f"TZ={zone}")
+    source.write_text(f"{head} mx1 exim[7]: one\n2026-11-27 12:00:00 mx1 exim[7]: two\n")
+
+    assert copy.fetch() == ""
+
+    first, second = Path(copy.path).read_text().splitlines()
+    assert first == f"{head} mx1 exim[7]: one"
+    assert re.fullmatch(r"2026-11-27T\d\d:00:00\+00:00 mx1 exim\[7\]: two", second)
+
+
+@pytest.mark.parametrize(
     ("former", "texts"),
     [
         ("maillog.1", ["of yesterday", "late", "of today"]),

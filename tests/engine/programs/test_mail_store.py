@@ -655,7 +655,7 @@ def test_a_task_that_no_look_reaches_is_verified_by_a_listing() -> None:
 
 def test_acts_are_grouped_and_each_move_has_its_outcome() -> None:
     """Moves with one queue and one target share an act, up to the size of a batch; what was just
-    verified is not looked at again, and outcomes are in order."""
+    verified is not looked at again, if its queue has one state, and outcomes are in order."""
     server = FakeServer(7)
     server.mails["M0001"][0] = "hold"
     store = opened(server)
@@ -669,8 +669,78 @@ def test_acts_are_grouped_and_each_move_has_its_outcome() -> None:
     outcomes = list(store.swap_all(moves))
     assert [outcome.move for outcome in outcomes] == moves
     assert [outcome.error for outcome in outcomes] == [None] * 7
-    assert server.calls == ["act queue 2", "act hold 1", "act queue 3", "act queue 1"]
+    acts = ["act queue 2", "show 1", "act hold 1", "act queue 3", "act queue 1"]
+    assert server.calls == acts
     assert [outcome.rev for outcome in outcomes] == [task.rev for task in tasks(store)]
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [("trash", None), ("trash", P), ("hold", P), ("hold", T), ("queue", State.DEAD)],
+)
+def test_acts_of_which_the_queue_proves_too_little_are_looked_at_before_each(
+    start: str, end: State | None
+) -> None:
+    """What is deleted or cannot be undone, and what shares its queue with others: a message that
+    has become another one during the act before is Gone, though it was verified."""
+    server = FakeServer(6)
+    server.edges = {(QUEUES[start], end): Edge(undoable=end is not State.DEAD)}
+    server.states = {**server.states, State.DEAD: "dead"}
+    for mail in server.mails.values():
+        mail[0] = start
+    store = opened(server)
+    seen = [(task.id, task.state, task.rev) for task in tasks(store)]
+    olds = [task for task in store.verify(seen) if isinstance(task, Task)]
+    server.before_act = lambda: server.mails["M0005"].__setitem__(1, "2")
+
+    moves = [Move(old, None if end is None else old._replace(state=end)) for old in olds]
+    outcomes = list(store.swap_all(moves))
+
+    assert [type(outcome.error) for outcome in outcomes] == [type(None)] * 5 + [Gone]
+    assert server.mails["M0005"] == [start, "2", "a"]
+
+
+def test_a_bar_is_asked_of_a_message_as_it_is_now() -> None:
+    """One that was purged again since it was seen is kept, and the others are deleted."""
+
+    class Purged(FakeServer):
+        @override
+        def show(
+            self, ids: Sequence[str], records: Mapping[str, bytes]
+        ) -> Iterator[Task | Missing | Problem]:
+            for task in super().show(ids, records):
+                assert isinstance(task, Task)
+                yield task._replace(error="purged again" if task.id == "M0001" else "")
+
+    server = Purged(2)
+    server.edges = {(T, None): Edge(undoable=False, bars=lambda task, now: task.error)}
+    for mail in server.mails.values():
+        mail[0] = "trash"
+    store = opened(server)
+
+    outcomes = list(store.swap_all([Move(task, None) for task in tasks(store)]))
+
+    assert [str(outcome.error or "") for outcome in outcomes] == ["", "purged again"]
+    assert [*server.mails] == ["M0001"]
+
+
+def test_a_look_that_fails_takes_no_outcome_from_the_act_before() -> None:
+    """What was done stays done; the others have the reason."""
+    server = FakeServer(2)
+    server.mails["M0001"][0] = "hold"
+    store = opened(server)
+    queued, held = tasks(store)
+    list(store.verify([(queued.id, queued.state, queued.rev)]))
+
+    def lose() -> None:
+        server.unreached, server.failure = {*server.mails}, "connection lost"
+
+    server.before_act = lose
+    moves = [Move(queued, verbs.hold(queued, 0.0)), Move(held, verbs.release(held, 0.0))]
+    done, failed = store.swap_all(moves)
+
+    assert done.error is None
+    assert (type(failed.error), str(failed.error)) == (Unavailable, "connection lost")
 
 
 def test_a_move_that_was_not_verified_is_looked_at_first() -> None:

@@ -158,7 +158,8 @@ def test_settings_by_which_mail_stays() -> None:
 
 
 def test_domains_of_suspended_destinations_are_counted() -> None:
-    """A recipient counts whose own reason begins with the words of the queue manager."""
+    """A recipient counts whose own reason begins with the words of the queue manager. The state of
+    these messages is known if all are pending: one may be held, in delivery or expired since."""
     reason = '"delay_reason": "delivery temporarily suspended: lost"'
     records = {
         "A": b'd5, "recipients": [{"address": "a@X.test", %b},'
@@ -167,6 +168,11 @@ def test_domains_of_suspended_destinations_are_counted() -> None:
     }
 
     counts = count_listing(records, ["B"], ["A"])
+    assert counts.suspended_state is State.PENDING
+    of_two_states = count_listing(records, ["B"], ["A", "B"])
+    assert (of_two_states.suspended, of_two_states.suspended_state) == (2, None)
+    expired = {"A": records["A"].replace(b"d5", b'd5, "message_size": 9, "forced_expire": true')}
+    assert count_listing(expired, [], ["A"]).suspended_state is None
 
     assert (counts.suspended, counts.destinations) == (1, (("x.test", 1),))
     assert (counts.queues["deferred"], counts.queues["hold"], counts.delivered) == (1, 1, 1)

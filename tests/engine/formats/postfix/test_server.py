@@ -10,14 +10,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from engine import verbs
+from engine.formats.postfix import server
 from engine.formats.postfix.instance import Instance, open_instance
 from engine.formats.postfix.lines import HELD_KEY, PID_KEY
 from engine.formats.postfix.marks import Mark, Marks
-from engine.formats.postfix.server import REQUEUED_KEY, PostfixServer
+from engine.formats.postfix.server import LOOK_SECONDS, REQUEUED_KEY, PostfixServer
 from engine.index.filter_language import parse_filter
 from engine.index.group_counts import GroupTable, query_groups
 from engine.index.schema import Query
@@ -26,6 +29,7 @@ from engine.model import Missing, Move, Problem, State, Task
 from engine.operations.execute import PlanRun
 from engine.operations.plans import freeze_plan, preview_transitions
 from engine.programs.mail_accounts import IDS_PER_LOOK
+from engine.programs.mail_server import ActResult
 from engine.programs.mail_store import MailStore
 from engine.programs.prefix import HERE, Prefix
 from engine.store import Gone, Unavailable, Unsupported
@@ -352,6 +356,45 @@ def test_a_message_on_hold_that_was_delivered_is_released_to_be_removed(
         postfix.run("postqueue", "-f")
         postfix.await_queue([ident], "")
         assert len(sink.mails) == 1
+
+
+def test_an_envelope_is_kept_for_its_own_five_seconds(
+    postfix: PostfixInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long ago the look before began: the images of a plan take no program. Older ones are
+    dropped by the next look; what an act did with them has its new revision all the same."""
+    first, second = postfix.deferred(2)
+    now, calls, start = [1000.0], list[str](), Instance.start
+    clock = SimpleNamespace(monotonic=lambda: now[0], time=time.time, sleep=time.sleep)
+    monkeypatch.setattr(server, "time", clock)
+
+    def started(self: Instance, program: str, *words: str, **options: Any) -> Any:
+        calls.append(program)
+        return start(self, program, *words, **options)
+
+    with closing(opened(postfix)) as store:
+        old, other = found(store, first), found(store, second)
+        monkeypatch.setattr(Instance, "start", started)
+        list(store.verify([(first, old.state, old.rev)]))
+        now[0] += LOOK_SECONDS - 0.05
+        list(store.verify([(one.id, one.state, one.rev) for one in (old, other)]))
+        now[0] += LOOK_SECONDS - 0.05
+        images = [*store.read_all([old, other])]
+        assert (calls, [type(image) for image in images]) == (["postcat"] * 2, [bytes] * 2)
+        list(store.verify([(first, old.state, old.rev), (second, other.state, other.rev)]))
+        act = PostfixServer.act
+
+        def look_late(self: PostfixServer, olds: Sequence[Task], new: Task | None) -> ActResult:
+            now[0] += LOOK_SECONDS
+            list(self.show([], {}))
+            return act(self, olds, new)
+
+        monkeypatch.setattr(PostfixServer, "act", look_late)
+        outcomes = [*store.swap_all(moves([old, other], "hold"))]
+        held = tasks_in(store)
+        assert [outcome.rev for outcome in outcomes] == [held[first].rev, held[second].rev]
+        assert [*store.read_all([held[first], held[second]])] == images
+        assert calls.count("postcat") == 5  # each read for itself
 
 
 def test_the_parts_of_a_message(postfix: PostfixInstance) -> None:
