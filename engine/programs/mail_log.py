@@ -29,8 +29,9 @@ from engine.text.safe import clean_error
 MAIL_LOGS = ("/var/log/mail.log", "/var/log/maillog", "/var/log/mail")
 """Where syslog writes mail logs, on Debian, Red Hat and SUSE."""
 
-DEVICES = "/dev/"
-"""Where a log in a container may be (`/dev/stdout`): to read there waits for ever."""
+is_device = re.compile(r"/dev/(?!shm/)").match
+"""True for the path of a log as a container may have it (`/dev/stdout`): to read it waits for ever.
+Below /dev/shm are plain files."""
 NO_LOG = "the settings name no log file"
 FACT_BYTES = 64 << 20
 """Bytes at the end of a log that are read for the facts of waiting messages."""

@@ -7,12 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 
 from engine.programs.mail_log import (
-    DEVICES,
     JOURNAL,
     MAIL_LOGS,
     MailEvent,
     MailEventKind,
     MailLog,
+    is_device,
 )
 from engine.programs.prefix import HERE, Prefix
 
@@ -87,7 +87,7 @@ def main_log_path(log_file_path: str) -> tuple[str, bool]:
     (`%D`, `%M`) is found among the rotated files of the path without."""
     parts = [part.strip() for part in log_file_path.split(":")]
     named = [re.sub(r"[.-]?%[DM]", "", part.replace("%s", "main")) for part in parts]
-    files = (part for part in named if part.startswith("/") and not part.startswith(DEVICES))
+    files = (part for part in named if part.startswith("/") and not is_device(part))
     path = next(files, "")
     return path, "syslog" in parts
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from engine.formats.exim import lines
 from engine.formats.exim.rules import HoldLimits
-from engine.programs.mail_log import DEVICES
+from engine.programs.mail_log import is_device
 from engine.programs.prefix import Prefix
 from engine.store import Unavailable
 from engine.system import files
@@ -104,7 +104,7 @@ class Exim(NamedTuple):
         """The paths of the main log, or of another one; () if only syslog has it."""
         value = self.settings.get("log_file_path", "")
         names = [one for one in map(str.strip, value.split(":")) if one.startswith("/")]
-        names = [one for one in names if not one.startswith(DEVICES)]
+        names = [one for one in names if not is_device(one)]
         if not value:
             names = [f"{self.spool}/log/%slog"]
         return tuple(one.replace("%s", kind) for one in names)

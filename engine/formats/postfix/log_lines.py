@@ -7,12 +7,12 @@ import re
 from functools import partial
 
 from engine.programs.mail_log import (
-    DEVICES,
     JOURNAL,
     MAIL_LOGS,
     MailEvent,
     MailEventKind,
     MailLog,
+    is_device,
 )
 from engine.programs.prefix import HERE, Prefix
 
@@ -77,7 +77,7 @@ _POSTSUPER = {
 
 def mail_log(maillog_file: str, syslog_name: str = "postfix", prefix: Prefix = HERE) -> MailLog:
     """The log of one instance: `maillog_file`, or what syslog writes if that is empty."""
-    named = () if maillog_file.startswith(DEVICES) else (maillog_file,)
+    named = () if is_device(maillog_file) else (maillog_file,)
     return MailLog(
         paths=named if maillog_file else MAIL_LOGS,
         parse=partial(parse, syslog_name),

@@ -130,6 +130,7 @@ def test_other_lines_are_no_events(text: str) -> None:
         ("/var/log/exim/%slog-%D", ("/var/log/exim/mainlog", False)),
         ("", ("", False)),
         ("/dev/stdout", ("", False)),
+        ("/dev/shm/%slog", ("/dev/shm/mainlog", False)),
     ],
 )
 def test_the_main_log_is_named_by_the_setting(value: str, expected: tuple[str, bool]) -> None:
