@@ -216,7 +216,7 @@ class HandlerConfig(NamedTuple):
 def _handler(kind: str, value: object, at: ConfigLocation) -> HandlerConfig:
     fields = check_mapping(value, at, checks_of(HandlerConfig))
     if "deliver" in fields:
-        if "command" in fields:
+        if fields.get("command"):
             raise at.error("expected command or deliver, not both")
         if kind in BUILT_IN_KINDS:
             raise at.at_key("deliver").error("mails are no HTTP requests: use another kind")
@@ -224,7 +224,7 @@ def _handler(kind: str, value: object, at: ConfigLocation) -> HandlerConfig:
     elif not fields.get("command") and kind not in BUILT_IN_KINDS:
         raise at.at_key("command").wrong_value("a list with the program first", None)
     for key in ("run_as", "environment"):
-        if "command" not in fields and key in fields:
+        if not fields.get("command") and fields.get(key):
             raise at.at_key(key).error("needs command too: the built-in handler does not use it")
     return HandlerConfig(**fields)
 
@@ -356,9 +356,9 @@ class OutboxConfig(NamedTuple):
 
 def _outbox(value: object, at: ConfigLocation) -> OutboxConfig:
     fields = check_mapping(value, at, checks_of(OutboxConfig))
-    for key in ("table", "field"):
+    for key, what in (("table", "a name of letters, digits and _"), ("field", "a text")):
         if not fields.get(key):
-            raise at.at_key(key).wrong_value("a name of letters, digits and _", fields.get(key))
+            raise at.at_key(key).wrong_value(what, fields.get(key))
     return OutboxConfig(**fields)
 
 

@@ -77,10 +77,11 @@ def config_files(
         candidates = []
         yield ConfigFile(f"${CONFIG_VARIABLE}", "no absolute path: no file is read")
     for candidate in candidates:
+        if has_read:  # not even looked at: it may be on a mount that hangs
+            yield ConfigFile(candidate, "not looked at: the first one counts alone")
+            continue
         status = _presence(candidate)
-        if has_read:
-            status = "not read: the first one counts alone" if status == THERE else status
-        elif config.path == candidate:
+        if config.path == candidate:
             has_read, status = True, "read"
         elif problem.startswith(f"{safe_line(candidate)}: ") and os.path.lexists(candidate):
             has_read, status = True, "not valid"

@@ -257,7 +257,8 @@ def _examine_open_rows(
             findings.read("CREATE TABLE found(id TEXT PRIMARY KEY, result, words) WITHOUT ROWID")
             evidence = _Evidence(store, journal, operation)
         by_id, missing = _look_up(store, {row.id for row in batch})
-        for task in _unchanged(store, operation.intent.verb, batch, by_id):
+        untouched = [row for row in batch if not evidence.other(_LATER, row)]
+        for task in _unchanged(store, operation.intent.verb, untouched, by_id):
             by_id[task.id].append(task)
         evidence.find_renamed(batch)
         values = []

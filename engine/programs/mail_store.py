@@ -228,8 +228,9 @@ class MailStore(Store):
         if self._poll_at < 0:
             self._poll_at = self._accounts_due = now + self._server.poll_seconds
         for seconds_looked in self._logged.take_costs():
-            self._delay += COST_FACTOR * seconds_looked
-            self._poll_at += COST_FACTOR * seconds_looked
+            delay = min(COST_FACTOR * seconds_looked, self._server.poll_seconds)
+            self._delay += delay
+            self._poll_at += delay
         if now < self._poll_at:
             if now >= self._accounts_due and (names := self._read_accounts()):
                 return names
@@ -248,11 +249,11 @@ class MailStore(Store):
         return ()
 
     def _read_log(self, now: float) -> Collection[str]:
-        """Names of what new lines of the log name. The look at them delays the next listing, which
-        is why there is none once it was delayed by the time between two listings."""
+        """Names of what new lines of the log name. Each look at them delays the next listing, by
+        `poll_seconds` at most; there is none once it was delayed for longer than these in all."""
         assert self._log is not None
         waiting = self._log.read_waiting(IDS_PER_LOOK)
-        if not waiting or self._delay > self._server.poll_seconds:
+        if not waiting or self._delay >= self._server.poll_seconds:
             self._log_due = now + LOG_SECONDS
             return ()
         self._log_due = now + self._server.poll_seconds
@@ -379,8 +380,12 @@ class MailStore(Store):
         if not known or self._listed_at < 0:
             return
         began = self._steady()
-        answers = [*self._server.show(known, self._records)]
-        self._logged.costs.append(self._steady() - began)
+        try:
+            answers = [*self._server.show(known, self._records)]
+        except Unavailable:  # so says the next listing, if it is still so
+            return
+        finally:
+            self._logged.costs.append(self._steady() - began)
         for answer in answers:
             if not isinstance(answer, Task):
                 continue
@@ -390,7 +395,7 @@ class MailStore(Store):
                 answer = answer._replace(error=reasons[answer.id])
             self._looked_at.add(answer.id)
             if answer.id not in self._records:
-                self._absent.setdefault(answer.id, 0)  # so that listings can miss it
+                self._absent[answer.id] = 0  # so that listings can miss it
             yield answer
 
     def _decide(

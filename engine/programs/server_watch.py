@@ -43,7 +43,9 @@ class LoggedLooks:
 class LastCounts(Generic[Counts]):
     """What the last listing of a place in this process has shown; one thread sets it at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        """`clock` has epoch seconds UTC."""
+        self._clock = clock
         self.counts: Counts | None = None
         self.at: float | None = None
         """Epoch seconds UTC of that listing, or of a later one that was the same."""
@@ -53,8 +55,10 @@ class LastCounts(Generic[Counts]):
 
     def note(self, now: float, moved: int) -> None:
         """Note the time of a listing, and how many messages moved during it; of an older one than
-        the last, which another store of the place has made, only how many."""
-        self.at, self.moved = max(now, self.at or 0.0), moved
+        the last, which another store of the place has made, only how many. A time that is ahead of
+        the clock is of before the clock was set back."""
+        before = self.at if self.at is not None and self.at <= self._clock() else now
+        self.at, self.moved = max(now, before), moved
 
 
 class ReachedServer(Protocol):

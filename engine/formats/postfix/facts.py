@@ -64,7 +64,7 @@ class ListingCounts(NamedTuple):
     suspended: int = 0
     """Messages with a destination that the queue manager has stopped to ask."""
     suspended_state: State | None = None
-    """The state of all these; None if they have several."""
+    """PENDING if all these are; else None."""
     destinations: tuple[tuple[str, int], ...] = ()
     """The domains of the first `EXAMINED` of them with their recipients, the most first."""
     delivered: int = 0

@@ -63,7 +63,7 @@ MAX_STOPS = 3
 LOOK_SECONDS = 5.0
 """Seconds for which an envelope that a look has read is kept, and not read again."""
 LOOK_LIMIT_SECONDS = 60.0
-"""A longer look is ended: postcat reads a file that is not complete yet without end."""
+"""After these, a run of postcat is ended: it reads a file that is not complete yet without end."""
 TIMES_SECONDS = 10.0
 """Seconds for which the times of files of another host are not read again."""
 

@@ -172,7 +172,7 @@ REFUSED = (
     ("destinations: sqlite://var/d.db", "destinations", "sqlite:///PATH or postgresql://"),
     ("destinations: redis://:secret@host", "destinations", "sqlite:///PATH or postgresql://"),
     ("outbox: {table: jobs, field: id}", "outbox", "needs destinations or outbox.database"),
-    ("outbox: {table: jobs}", "outbox.field", "letters, digits and _, not nothing"),
+    ("outbox: {table: jobs}", "outbox.field", "expected a text, not nothing"),
     ("outbox: {field: id}", "outbox.table", "letters, digits and _, not nothing"),
     ("outbox: {table: 'a\"b', field: id}", "outbox.table", "letters, digits and _"),
     ("outbox: {table: a.b.c, field: id}", "outbox.table", "delivery_jobs or public.delivery_jobs"),

@@ -149,7 +149,7 @@ def test_the_files_are_named_in_the_order_in_which_they_are_looked_for(tmp_path:
     assert (broken[str(own)], other[str(own)]) == ("not valid", "there")
     assert [status for _, status in after[1:]] == [
         "read",
-        "not there",
+        "not looked at: the first one counts alone",
         "not there",
         "not there",
     ]

@@ -493,6 +493,27 @@ def test_the_store_decides_what_is_unchanged_after_an_interruption(
         assert settled.operation is not None and settled.operation.is_interrupted is not is_done
 
 
+def test_what_a_later_operation_changed_back_is_not_open_again() -> None:
+    """A hold was interrupted after its act, then its task was released by a plan and attempted: to
+    continue the hold would hold it once more."""
+    with a_place("memory") as (_, journal):
+        store = Tolerant(MemoryTasks())
+        store.swap(None, a_task(1, due=NOW + 60))
+        (task,) = tasks_in(store)
+        interrupted(store, journal, plans.freeze_plan("hold", [task], NOW, edges=store.edges))
+        store.swap(task, verbs.hold(task, NOW))
+        release = plans.freeze_plan("release", tasks_in(store), NOW, edges=store.edges)
+        run_journaled_plan(store, journal, release, Intent("release", Who("ana")), clock)
+        (task,) = tasks_in(store)
+        store.swap(task, verbs.promote(task, NOW))
+        operation = journal.operations()[-1]
+        assert operation.is_interrupted
+
+        settled = undo.settle_operation(store, journal, operation)
+
+        assert [*settled.unmoved] == []
+
+
 @pytest.mark.parametrize("kind", ["memory", "nftban"])
 def test_a_task_that_ran_since_is_not_taken_for_ours(kind: str) -> None:
     """A task that was attempted, or never its turn, is not said to be as we left it."""

@@ -576,6 +576,20 @@ def test_a_row_that_no_listing_has_leaves_with_the_second_one(tmp_path: Path) ->
     assert store._moved == set()
 
 
+def test_a_look_at_logged_messages_that_fails_is_left_to_the_listing(tmp_path: Path) -> None:
+    """Its place stays readable, and what the look took counts."""
+    server, clock = HexServer(1), Clock()
+    store = following(server, clock, tmp_path / "mail.log")
+
+    def fail(ids: Sequence[str], records: Mapping[str, bytes]) -> Iterator[Task]:
+        clock.wait(60.0)
+        raise Unavailable("not ended after 60 s")
+
+    server.show = fail  # type: ignore[method-assign]
+    assert scanned(store, f"000000{LOGGED}") == {}
+    assert [*store._logged.take_costs()] == [60.0]
+
+
 def test_what_a_look_at_logged_messages_misses_keeps_its_row(tmp_path: Path) -> None:
     """One that is missing, or waits for a reason that the log has not, is left to the listing."""
     server, clock = HexServer(3), Clock()

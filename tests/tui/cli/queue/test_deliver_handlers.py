@@ -233,6 +233,7 @@ def test_the_settings_of_a_handler(tmp_path: Path) -> None:
         ("push: {deliver: {}, command: [x]}", "push: expected command or deliver, not both"),
         ("mail_send: {deliver: {}}", "mail_send.deliver: mails are no HTTP requests"),
         ("push: {deliver: {}, run_as: root}", "push.run_as: needs command too"),
+        ("mail_send: {command: [], run_as: root}", "mail_send.run_as: needs command too"),
         ("push: {deliver: {alow: []}}", "push.deliver.alow: unknown key"),
         ("push: {deliver: {allow: [10.0.0.1/8]}}", "push.deliver.allow.0: expected a network"),
         ("push: {deliver: {allow: ['peer:0']}}", "port is not a number from 1 to 65535"),
