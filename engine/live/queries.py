@@ -272,6 +272,9 @@ class CachedQueries:
         self._sync, self._clock = sync, clock
         self._thread = QueryThread("spooldeck-tallies", sync)
         self._answers: dict[Hashable, _QueryAnswer] = {}
+        self.old_answers = 0
+        """Number of answers that were older than the index. A caller that asks only after a change
+        asks again if this grew while it asked."""
 
     async def close(self, seconds: float) -> None:
         """Interrupt the running query and end the thread."""
@@ -357,6 +360,7 @@ class CachedQueries:
             known: T = cached.value
             is_unchanged = cached.generation == generation
             if time.monotonic() < cached.until or (is_unchanged and holds(known)):
+                self.old_answers += not is_unchanged
                 return known
 
         def timed(reader: Reader) -> tuple[T, float]:

@@ -146,11 +146,14 @@ class GroupParts(RowsParts, Generic[G]):
             Unavailable: the place was closed.
         """
         grounds: tuple[object, ...] = ()
+        tallies = self.session.inspector.tallies
         while True:
-            before, grounds = grounds, self.version()
+            before, grounds, old_answers = grounds, self.version(), tallies.old_answers
             if grounds != before:
                 began = asyncio.get_running_loop().time()
                 self.groups = await self.read()
+                if tallies.old_answers != old_answers:
+                    grounds = ()  # read before the last change: ask again
                 if self.notice:
                     self.say(self.notice)
                 self.is_known = not self.session.inspector.latest.unavailable

@@ -78,11 +78,11 @@ class LocksParts(RowsParts):
         loop = asyncio.get_running_loop()
         while True:
             session, began = self.selected, loop.time()
+            generation = -1 if session is None else session.inspector.latest.generation
             if session is not None and self.screen.is_current:
                 self._kinds |= await self._kinds_of(session)
                 self.screen.show_change(Change.ROWS)
             self._moved.clear()
-            generation = -1 if session is None else session.inspector.latest.generation
             period = max(CHANGED_COUNT_SECONDS, COUNT_COST_FACTOR * (loop.time() - began))
             await self._wait_for_change(session, generation, period)
 

@@ -117,7 +117,7 @@ class OverviewReads:
         """Read a place; its graph only with `graph`, its clusters with it or for an alert. All
         parts change together, or none if it is not wanted any more."""
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        began, generation = loop.time(), session.inspector.latest.generation
         try:
             place_reads = await self._read(session, graph)
         except Unavailable:
@@ -127,7 +127,6 @@ class OverviewReads:
                 self._place_reads[session.number] = place_reads
         ended = loop.time()
         earliest = ended + max(CHANGED_READ_SECONDS, READ_COST_FACTOR * (ended - began))
-        generation = session.inspector.latest.generation
         self._schedules[session.number] = _Schedule(
             generation, earliest, ended + UNCHANGED_READ_SECONDS
         )

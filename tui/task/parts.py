@@ -141,11 +141,14 @@ class TaskReader:
         is_same = details is not None and (generation, details.task) == self._counted
         if details is None or self.gone or is_same or not self.session.has_readings:
             return
-        self._counted, cluster = (generation, details.task), None
+        tallies, cluster = self.session.inspector.tallies, None
+        self._counted, old_answers = (generation, details.task), tallies.old_answers
         if details.mark:
             same = filter_language.parse_filter(f"cluster={details.mark}")
             clusters = await check_clusters(self.session, Query(details.task.state, same))
             cluster = clusters[0] if clusters else None
+        if tallies.old_answers != old_answers:
+            self._counted = -1, None  # counted before the last change: ask again
         if self.details is not None and self.details.task == details.task:
             self.details = replace(self.details, cluster=cluster)
             self._notify()

@@ -8,6 +8,7 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
+from engine.live import queries
 from engine.model import State
 from engine.text.error_pattern import fold_error, pattern_name
 from tests.console_places import a_console, a_memory, a_place, a_task, loaded, until
@@ -119,8 +120,12 @@ async def test_no_plan_is_made_for_a_cluster_that_left() -> None:
         await until(pilot, lambda: "user unknown" in screen_text(console.screen))
 
 
-async def test_the_cursor_stays_on_its_cluster_when_another_grows_past_it() -> None:
-    """The largest cluster becomes the second: the cursor and the plan of a key stay with it."""
+async def test_the_cursor_stays_on_its_cluster_when_another_grows_past_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The largest cluster becomes the second: the cursor and the plan of a key stay with it; also
+    if the cached answer of the query before still serves when the index has changed."""
+    monkeypatch.setattr(queries, "ANSWER_COST_FACTOR", 200)
     errors = ["421 4.7.0 try again later"] * 3 + ["550 5.1.1 user unknown"] * 2
     memory = a_memory([a_task(n, State.DEAD, error=error) for n, error in enumerate(errors)])
     console = a_console(a_place(memory), start_armed=True)
