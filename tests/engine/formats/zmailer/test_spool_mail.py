@@ -345,7 +345,7 @@ def test_links_that_a_killed_process_left_are_removed(spool: Spool, store: Zmail
     kept = spool.root / ".spooldeck/kept/transport"
     assert apply(store, "hold", tasks(store)[:1]) == [None]
     if (child := os.fork()) == 0:
-        changes._send_all = lambda _: os._exit(9)
+        changes._send_all = lambda _: os._exit(9)  # type: ignore[assignment]
         apply(store, "bounce", tasks(store)[:1])
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
