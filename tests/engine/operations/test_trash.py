@@ -231,9 +231,9 @@ def test_a_payload_is_kept_as_long_as_its_task(spool: SpoolFolders, journal: Jou
     purged(store, journal, *EVERYWHERE)
     strange = Path(spool.staging_dir, "trash", "20261120T094115Z-job-000000ff.task")
     strange.write_text("no task\n")
-    early = list(trash.expired_tasks(store, lambda at: NOW + 23 * HOUR - at, 24))
+    early = list(trash.expired_tasks(store, lambda at: NOW + 23.5 * HOUR - at, 24))
     is_kept = payload.exists()
-    late = list(trash.expired_tasks(store, lambda at: NOW + 25 * HOUR - at, 24))
+    late = list(trash.expired_tasks(store, lambda at: NOW + 24.5 * HOUR - at, 24))
     list(store.swap_all(Move(task, None) for task in late))
     assert (early, is_kept, len(late)) == ([], True, 6)
     assert not payload.exists()
@@ -255,7 +255,7 @@ def test_a_task_that_is_restored_meanwhile_is_not_swept(
     marked = Path(spool.staging_dir, retention.SWEEP_MARKER).stat().st_mtime
     moments = {1: False, HOUR - 1: False, HOUR + 1: True, -DAY: True}
     assert {at: retention.is_sweep_due(spool.staging_dir, marked + at) for at in moments} == moments
-    late = list(trash.expired_tasks(store, lambda at: NOW + 25 * HOUR - at, 24))
+    late = list(trash.expired_tasks(store, lambda at: NOW + 24.5 * HOUR - at, 24))
     done(store, journal, back(store, journal).plan)
     outcomes = list(store.swap_all(Move(task, None) for task in late))
     assert len(outcomes) == 2 and all(outcome.error is not None for outcome in outcomes)
@@ -274,8 +274,8 @@ def test_before_images_are_swept_with_the_trash(spool: SpoolFolders, journal: Jo
     filled(store)
     op = done(store, journal, plans.freeze_plan("retry", tasks_in(store, State.DEAD), NOW)).op
     log = {f"{op}.jsonl"}
-    assert sweep(23) == (0, {*log, f"{op}.before"})
-    assert sweep(25) == (1, log)
+    assert sweep(23.5) == (0, {*log, f"{op}.before"})
+    assert sweep(24.5) == (1, log)
     assert sweep(29 * 24) == (0, log)
     assert sweep(31 * 24) == (1, set())
     record = journal.begin(US._replace(verb="purge"), plans.freeze_plan("purge", [], NOW))

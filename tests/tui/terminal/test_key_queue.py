@@ -53,7 +53,14 @@ from tui.screens.dialogs import QuitScreen
 from tui.terminal import key_queue
 from tui.terminal.clipboard import screen_text
 from tui.terminal.driver import parse_keys
-from tui.terminal.key_queue import BURST_KEYS, BURST_SECONDS, ConfirmGuard, PasteDetector, is_burst
+from tui.terminal.key_queue import (
+    BURST_KEYS,
+    BURST_SECONDS,
+    ConfirmGuard,
+    KeyQueue,
+    PasteDetector,
+    is_burst,
+)
 from tui.terminal.safe_app import SafeApp
 from tui.terminal.sized_screen import SizedScreen
 from tui.text import keys
@@ -298,6 +305,23 @@ def test_a_key_right_after_escape_is_not_lost() -> None:
     for sequence, key in (("\x1b[A", "up"), ("\x1bOA", "up"), ("\x1b[5~", "pageup")):
         assert keys_of(sequence) == keys_of("\x1b", sequence[1:]) == [key]
         assert keys_of(sequence[:2], sequence[2:]) == [key]
+
+
+async def test_a_key_is_accepted_once_it_has_acted() -> None:
+    """The message pump, which accepts one key after the other, waits until each has acted."""
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def act(_: events.Event) -> None:
+        began.set()
+        await go_on.wait()
+
+    async with opened() as pilot:
+        accepted = asyncio.create_task(KeyQueue(pilot.app, act).accept_key(Key("j", "j")))
+        await began.wait()
+        await pilot.pause()
+        assert not accepted.done()
+        go_on.set()
+        await accepted
 
 
 # ---- keys that were pasted, typed too early, or meant for another task

@@ -8,6 +8,8 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
+from engine.index.error_clusters import Cluster
+from engine.index.schema import Query
 from engine.live import queries
 from engine.model import State
 from engine.text.error_pattern import fold_error, pattern_name
@@ -125,7 +127,7 @@ async def test_the_cursor_stays_on_its_cluster_when_another_grows_past_it(
 ) -> None:
     """The largest cluster becomes the second: the cursor and the plan of a key stay with it; also
     if the cached answer of the query before still serves when the index has changed."""
-    monkeypatch.setattr(queries, "ANSWER_COST_FACTOR", 200)
+    monkeypatch.setattr(queries, "ANSWER_COST_FACTOR", 1e9)
     errors = ["421 4.7.0 try again later"] * 3 + ["550 5.1.1 user unknown"] * 2
     memory = a_memory([a_task(n, State.DEAD, error=error) for n, error in enumerate(errors)])
     console = a_console(a_place(memory), start_armed=True)
@@ -136,10 +138,22 @@ async def test_the_cursor_stays_on_its_cluster_when_another_grows_past_it(
         mark = pattern_name(fold_error(errors[0]))
         await until(pilot, lambda: [row.key for row in picker_of(pilot).rows][:1] == [mark])
         await pilot.press("g")
+        session, seen = console.sessions[0], list[int]()
+        read = session.inspector.tallies.clusters
+
+        async def noted(query: Query) -> tuple[Cluster, ...]:
+            count = session.inspector.latest.counts[State.DEAD]
+            clusters = await read(query)
+            seen.append(count)
+            return clusters
+
+        monkeypatch.setattr(session.inspector.tallies, "clusters", noted)
         with memory.condition:
             for number in range(5, 9):
                 task = a_task(number, State.DEAD, error=errors[-1])
                 memory.put((task.queue, task.id), task)
+        await until(pilot, lambda: seen.count(9) > 1)
+        session.inspector.tallies._answers.clear()  # as if they had expired
         await until(pilot, lambda: picker_of(pilot).rows[0].key != mark)
         await pilot.press("R")
         await until(pilot, lambda: isinstance(console.screen, PlanScreen))

@@ -240,6 +240,18 @@ def test_a_new_queue_is_whole_and_off(tmp_path: Path) -> None:
         create(path)
 
 
+def test_an_empty_file_that_others_may_write_is_no_new_queue(tmp_path: Path) -> None:
+    """Only an empty file of the folder's owner, as a killed process leaves it, is filled."""
+    path = tmp_path / "zgb.db"
+    path.touch()
+    path.chmod(0o666)
+    with pytest.raises(FileExistsError):
+        create(str(path))
+    path.chmod(0o600)
+    create(str(path))
+    assert path.stat().st_size
+
+
 @pytest.mark.parametrize(
     ("statement", "message"),
     [

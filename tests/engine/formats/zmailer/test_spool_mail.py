@@ -15,7 +15,7 @@ from engine.formats.zmailer import notify
 from engine.formats.zmailer.environment import NOTIFY_SOCKET
 from engine.formats.zmailer.notify import NotifySocket
 from engine.formats.zmailer.reports import ReportSettings
-from engine.formats.zmailer.spool import marks
+from engine.formats.zmailer.spool import changes, marks
 from engine.formats.zmailer.spool.control_file import parse_control_file
 from engine.formats.zmailer.spool.store import ZmailerStore
 from engine.formats.zmailer.spool_mail import NOTICE_SECONDS, SpoolMail, read_form
@@ -337,3 +337,19 @@ def test_the_form_of_a_report_is_read_if_it_is_there(tmp_path: Path) -> None:
 
     assert read_form(str(tmp_path)).subject == b"Bad news"
     assert b"report" in read_form(str(tmp_path), "none").body
+
+
+def test_links_that_a_killed_process_left_are_removed(spool: Spool, store: ZmailerStore) -> None:
+    """A held recipient was given up by a process that was killed before it sent the report."""
+    spool.put(1001, recipient(user="one@d"), recipient(user="two@d"))
+    kept = spool.root / ".spooldeck/kept/transport"
+    assert apply(store, "hold", tasks(store)[:1]) == [None]
+    if (child := os.fork()) == 0:
+        changes._send_all = lambda _: os._exit(9)  # type: ignore[assignment]
+        apply(store, "bounce", tasks(store)[:1])
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert list(kept.iterdir()) and not mails(spool)
+
+    list(store.verify(()))
+    assert not list(kept.iterdir()) and len(mails(spool)) == 1
