@@ -66,6 +66,10 @@ class Recorder:
         self.accepted.append(mail)
         self.after()
 
+    def recipients(self) -> list[str]:
+        """The recipients of the accepted mails."""
+        return [mail.recipient for mail in self.accepted]
+
 
 class SenderParts:
     """The parts of a sender, in one folder."""

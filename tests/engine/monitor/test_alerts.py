@@ -142,10 +142,7 @@ TABLE = [
         a_sight(unavailable=f"/srv/spool: {DENIED}", counts=tasks(dead=99)),
         f"CRIT unreadable: cannot be read: {DENIED} -> queue",
     ),
-    (
-        a_sight(lock=STUCK),
-        "CRIT stuck lock: lock STUCK 47m, PID 4711 -> lock",
-    ),
+    (a_sight(lock=STUCK), "CRIT stuck lock: lock STUCK 47m, PID 4711 -> lock"),
     (a_sight(lock=STALE), "WARN stale lock: stale lock: PID 4711 is gone -> lock"),
     (a_sight(lock=UNKNOWN), f"WARN unknown lock: lock holder unknown: {DENIED} -> lock"),
     (a_sight(lock=HELD, counts=tasks(active=3)), ""),
@@ -155,10 +152,7 @@ TABLE = [
     ),
     (a_sight(counts=tasks(active=3), active=0), ""),
     (a_sight(counts=tasks(dead=10)), ""),
-    (
-        a_sight(counts=tasks(dead=11)),
-        "WARN dead tasks: 11 dead (limit 10) -> state dead",
-    ),
+    (a_sight(counts=tasks(dead=11)), "WARN dead tasks: 11 dead (limit 10) -> state dead"),
     (a_sight(dead_growth=Growth(9, 600)), ""),
     (
         a_sight(counts=tasks(dead=114), dead_growth=Growth(34, 600), dead_clusters=5),

@@ -56,13 +56,7 @@ DRAINED: tuple[tuple[int, Drain, tuple[BucketState, ...], float | None, str], ..
     (120, GROWS, (), None, f"backlog is growing {AT_PRESENT}"),
     (120, GROWS, (SLOW,), None, f"backlog is growing {AT_PRESENT}; 2h00m {WHOLE_ALONE}"),
     (20, IDLE, (a_bucket(40),), 1800.0, f"empty in 30m {AT_BEST}"),
-    (
-        120,
-        DRAINS,
-        (a_bucket(0),),
-        None,
-        "never empty: the rate limit of all kinds is 0",
-    ),
+    (120, DRAINS, (a_bucket(0),), None, "never empty: the rate limit of all kinds is 0"),
     (3, DRAINS, (a_bucket(0, 5),), 90.0, f"empty in 1m {AT_PRESENT}"),
 )
 

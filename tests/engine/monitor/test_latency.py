@@ -128,9 +128,7 @@ def test_the_wait_of_a_task_older_than_the_log_is_unknown(since: float | None) -
     """A task without an earlier line may have been retried, so the time in its id shows no wait."""
     id = task_id(NOW - 9 * 3600)
     meter = metered(
-        (-5, f"Processing task: {id} (report)"),
-        (-3, f"Task completed: {id} (report)"),
-        since=since,
+        (-5, f"Processing task: {id} (report)"), (-3, f"Task completed: {id} (report)"), since=since
     )
     figures = only(meter)
 

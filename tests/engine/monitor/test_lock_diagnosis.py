@@ -25,12 +25,7 @@ NOW = 1_795_167_728.0
 a_line = partial(log_line, when=NOW - 60)
 ID = "20261120T022011Z-mail_send-7c01d2ab"
 STUCK = LockEvidence(
-    Verdict.STUCK,
-    4711,
-    NOW - 2820,
-    2820.0,
-    "PID 4711 is alive, no heartbeat",
-    holders=(4711,),
+    Verdict.STUCK, 4711, NOW - 2820, 2820.0, "PID 4711 is alive, no heartbeat", holders=(4711,)
 )
 ASLEEP = ProcessStats(4711, 100.0, state="S", waits="do_wait", io_bytes=(0, 0))
 STILL, BUSY = ProcessDelta(5.0, 0.0, 0), ProcessDelta(5.0, 3.2, 0)

@@ -151,13 +151,7 @@ def cut(subject: str) -> str:
     )
 
 
-@given(
-    subject=ANY_TEXT,
-    name=ANY_TEXT,
-    body=ANY_TEXT,
-    html=st.booleans(),
-    markup=st.booleans(),
-)
+@given(subject=ANY_TEXT, name=ANY_TEXT, body=ANY_TEXT, html=st.booleans(), markup=st.booleans())
 @example("Hi", "N", ("x" * 75 + "\n") * 20 + "\x0b\x0c\x1c\x1e\x7f\x80", True, False)
 @example("Hi", "N", "\n.\n..\n", False, False)
 @example("Hi", "N", "", False, True)
