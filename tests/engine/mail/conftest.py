@@ -1,6 +1,5 @@
 """What tests of the mail transports have in common."""
 
-
 import pytest
 
 from tests.smtp_server import Certificate, certificate
