@@ -79,16 +79,13 @@ def test_a_page_of_a_log_knows_the_second_half(
     book.close()
 
 
-@pytest.mark.parametrize(
-    ("seconds", "before", "expected"),
-    [
-        (600, 600 - 3540, 600 - 3600),  # nothing is certain: the first one
-        (2400, 600, 2400),  # half an hour of silence in the second half
-        (590, 600, 590),  # another writer was faster
-        (-3010, -3000, -3010),
-        (600, 7200, 600),
-    ],
-)
+@pytest.mark.parametrize(("seconds", "before", "expected"), [
+    (600, 600 - 3540, 600 - 3600),  # nothing is certain: the first one
+    (2400, 600, 2400),  # half an hour of silence in the second half
+    (590, 600, 590),  # another writer was faster
+    (-3010, -3000, -3010),
+    (600, 7200, 600),
+])  # fmt: skip
 def test_a_time_is_not_before_that_of_the_line_before(
     seconds: int, before: int, expected: int
 ) -> None:

@@ -47,15 +47,12 @@ def write_files(folder: Path, names: list[str], lines: int = 20) -> list[str]:
     return [f"line {n}" for n in range(number)]
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ["queue.log.10.gz", "queue.log.2.xz", "queue.log.1", "queue.log"],
-        ["queue.log-20261113.gz", "queue.log-20261120.bz2", "queue.log-20261120-1", "queue.log"],
-        ["queue.log-20261113", "queue.log.2.gz", "queue.log.1.gz", "queue.log"],
-        ["queue.log.1.gz"],
-    ],
-)
+@pytest.mark.parametrize("names", [
+    ["queue.log.10.gz", "queue.log.2.xz", "queue.log.1", "queue.log"],
+    ["queue.log-20261113.gz", "queue.log-20261120.bz2", "queue.log-20261120-1", "queue.log"],
+    ["queue.log-20261113", "queue.log.2.gz", "queue.log.1.gz", "queue.log"],
+    ["queue.log.1.gz"],
+])  # fmt: skip
 def test_rotated_files_are_read_back_in_order(tmp_path: Path, names: list[str]) -> None:
     """By their numbers or dates, with any compression; other names are other files."""
     expected = write_files(tmp_path, names)

@@ -60,48 +60,19 @@ LINES: dict[str, tuple[Any, ...]] = {
     f"Outcome of {ID} cannot be stored: full": (EventKind.UNSETTLED, ID, KIND, "full"),
     f"Task {ID} is not where it was claimed; left alone": (EventKind.UNSETTLED, ID, KIND),
     f"Task {ID} waits: no token for domain a.com": (EventKind.PUT_OFF, ID, KIND),
-    f"{MAIL[0]} task_id=inline attempt=2 transport=sendmail to=admin@...": (
-        EventKind.STARTED,
-        "",
-        "mail_send",
-        "",
-        "sendmail",
-        2,
-    ),
-    f"{MAIL[0]} failed attempt=2/3 error=send_failed_rc_1": (
-        EventKind.FAILED,
-        "",
-        "mail_send",
-        "send_failed_rc_1",
-        "?",
-        2,
-    ),
-    f"{MAIL[1]} task_id=inline status=success transport=postfix attempt=1": (
-        EventKind.SUCCEEDED,
-        "",
-        "mail_send",
-        "",
-        "postfix",
-    ),
-    f"{MAIL[1]} task_id=inline status=failed transport=curl retries=3 last_error=x y": (
-        EventKind.BURIED,
-        "",
-        "mail_send",
-        "x y",
-        "curl",
-        3,
-    ),
-    f"{MAIL[1]} task_id={ID} status=failed transport=curl retries=3 last_error=x": (
-        EventKind.FAILED,
-        ID,
-        KIND,
-        "x",
-        "curl",
-        3,
-    ),
+    f"{MAIL[0]} task_id=inline attempt=2 transport=sendmail to=admin@...":
+     (EventKind.STARTED, "", "mail_send", "", "sendmail", 2),
+    f"{MAIL[0]} failed attempt=2/3 error=send_failed_rc_1":
+     (EventKind.FAILED, "", "mail_send", "send_failed_rc_1", "?", 2),
+    f"{MAIL[1]} task_id=inline status=success transport=postfix attempt=1":
+     (EventKind.SUCCEEDED, "", "mail_send", "", "postfix"),
+    f"{MAIL[1]} task_id=inline status=failed transport=curl retries=3 last_error=x y":
+     (EventKind.BURIED, "", "mail_send", "x y", "curl", 3),
+    f"{MAIL[1]} task_id={ID} status=failed transport=curl retries=3 last_error=x":
+     (EventKind.FAILED, ID, KIND, "x", "curl", 3),
     f"Mail spooled to queue: {ID} (recipient: a@...)": (EventKind.QUEUED, ID, KIND),
     NO_MAIL: (EventKind.BURIED, "", "mail_send", NO_MAIL, "none"),
-}
+}  # fmt: skip
 
 
 def test_a_line_that_names_a_task_is_an_event() -> None:
@@ -197,34 +168,24 @@ COURSES: list[tuple[Course, list[Attempt]]] = [
     ([(EventKind.QUEUED, 0)], []),
     ([(STARTED, 0)], [OPEN]),
     # its worker died, and the next one found it
-    (
-        [(STARTED, 0), (EventKind.RECOVERED, 9), (STARTED, 9)],
-        [Attempt(1, NOW, NOW + 9, EventKind.RECOVERED), Attempt(2, NOW + 9, None, None)],
-    ),
+    ([(STARTED, 0), (EventKind.RECOVERED, 9), (STARTED, 9)],
+     [Attempt(1, NOW, NOW + 9, EventKind.RECOVERED), Attempt(2, NOW + 9, None, None)]),
     # it was not attempted
-    (
-        [(STARTED, 0), (FAILED, 1), (STARTED, 60), (PUT_OFF, 60), (STARTED, 90)],
-        [Attempt(1, NOW, NOW + 1, FAILED), Attempt(2, NOW + 90, None, None)],
-    ),
+    ([(STARTED, 0), (FAILED, 1), (STARTED, 60), (PUT_OFF, 60), (STARTED, 90)],
+     [Attempt(1, NOW, NOW + 1, FAILED), Attempt(2, NOW + 90, None, None)]),
     ([(PUT_OFF, 0)], []),
     # no line has its end
     ([(STARTED, 0), (STARTED, 9)], [OPEN, Attempt(2, NOW + 9, None, None)]),
     # the log begins in the middle of it
-    (
-        [an_event(FAILED, error="no"), an_event(EventKind.WAITS, attempt=2)],
-        [Attempt(2, None, NOW, EventKind.WAITS, "no")],
-    ),
+    ([an_event(FAILED, error="no"), an_event(EventKind.WAITS, attempt=2)],
+     [Attempt(2, None, NOW, EventKind.WAITS, "no")]),
     ([an_event(EventKind.WAITS, attempt=2)], []),
     # the mail log has the same run
-    (
-        [(STARTED, 0), *MAILED, an_event(FAILED, NOW + 1, error="no")],
-        [Attempt(1, NOW, NOW + 1, FAILED, "no")],
-    ),
-    (
-        [an_event(STARTED, None, "curl", attempt=3), an_event(EventKind.SUCCEEDED, None, "curl")],
-        [Attempt(3, None, None, EventKind.SUCCEEDED)],
-    ),
-]
+    ([(STARTED, 0), *MAILED, an_event(FAILED, NOW + 1, error="no")],
+     [Attempt(1, NOW, NOW + 1, FAILED, "no")]),
+    ([an_event(STARTED, None, "curl", attempt=3), an_event(EventKind.SUCCEEDED, None, "curl")],
+     [Attempt(3, None, None, EventKind.SUCCEEDED)]),
+]  # fmt: skip
 
 
 def test_attempts_are_the_sum_of_the_lines() -> None:

@@ -114,13 +114,10 @@ def test_a_program_that_does_not_end_in_time_is_killed(program: Make) -> None:
     assert (result.status, result.end_reason) == (-signal.SIGKILL, "timeout after 3 s")
 
 
-@pytest.mark.parametrize(
-    ("script", "ended_by", "has_unread_input"),
-    [
-        ("sleep 600 & cat > given; {ready}; wait", signal.SIGTERM, False),
-        ("trap '' TERM; sleep 600 & {ready}; while :; do sleep 600; done", signal.SIGKILL, True),
-    ],
-)
+@pytest.mark.parametrize(("script", "ended_by", "has_unread_input"), [
+    ("sleep 600 & cat > given; {ready}; wait", signal.SIGTERM, False),
+    ("trap '' TERM; sleep 600 & {ready}; while :; do sleep 600; done", signal.SIGKILL, True),
+])  # fmt: skip
 def test_the_whole_process_group_is_ended(
     program: Make, tmp_path: Path, script: str, ended_by: signal.Signals, has_unread_input: bool
 ) -> None:

@@ -168,18 +168,15 @@ def test_all_forecasts_as_data() -> None:
     )
 
 
-@each(
-    ("pace", "tokens", "drain"),
-    [
-        (DRAINS, (), DRAINS),
-        (DRAINS, (SLOW,), Drain(Trend.DRAINING, 7200.0)),
-        (IDLE, (SLOW,), Drain(Trend.DRAINING, 7200.0)),
-        (IDLE, (), IDLE),
-        (GROWS, (SLOW,), GROWS),
-        (UNKNOWN, (SLOW,), Drain(Trend.DRAINING, 7200.0)),
-        (UNKNOWN, (), UNKNOWN),
-    ],
-)
+@each(("pace", "tokens", "drain"), [
+    (DRAINS, (), DRAINS),
+    (DRAINS, (SLOW,), Drain(Trend.DRAINING, 7200.0)),
+    (IDLE, (SLOW,), Drain(Trend.DRAINING, 7200.0)),
+    (IDLE, (), IDLE),
+    (GROWS, (SLOW,), GROWS),
+    (UNKNOWN, (SLOW,), Drain(Trend.DRAINING, 7200.0)),
+    (UNKNOWN, (), UNKNOWN),
+])  # fmt: skip
 def test_column_and_forecast_agree(
     pace: Drain, tokens: tuple[BucketState, ...], drain: Drain
 ) -> None:

@@ -241,16 +241,13 @@ def test_kinds_that_the_log_does_not_have() -> None:
     assert early[0].unknown == "reading the log"
 
 
-@pytest.mark.parametrize(
-    ("due", "ahead", "outward", "seconds"),
-    [
-        (0.0, 0, None, 0.0),
-        (NOW + 25, 0, None, 25.0),
-        (NOW + 25, 2, 0.2, 25.0),
-        (NOW + 25, 20, 0.5, 40.0),
-        (0.0, 20, 0.5, 40.0),
-    ],
-)
+@pytest.mark.parametrize(("due", "ahead", "outward", "seconds"), [
+    (0.0, 0, None, 0.0),
+    (NOW + 25, 0, None, 25.0),
+    (NOW + 25, 2, 0.2, 25.0),
+    (NOW + 25, 20, 0.5, 40.0),
+    (0.0, 20, 0.5, 40.0),
+])  # fmt: skip
 def test_expected_start(due: float, ahead: int, outward: float | None, seconds: float) -> None:
     """A task runs when it is due and the tasks before it have left the queue."""
     found = expected_start(due, NOW, ahead, outward)

@@ -31,13 +31,10 @@ def said(tmp_path: Path) -> Callable[[str | bytes], Samples]:
 AFTER_DLQ = {"processed_total": 1, "failed_total": 3, "retries_total": 2, "dlq_total": 1}
 
 
-@pytest.mark.parametrize(
-    ("name", "gauges", "counters", "now"),
-    [
-        ("after-one-success", QueueGauges(1, 0, 0, 6.9), {"processed_total": 1}, 1795167681.5),
-        ("after-dlq", QueueGauges(0, 0, 1), AFTER_DLQ, 1795167683),
-    ],
-)
+@pytest.mark.parametrize(("name", "gauges", "counters", "now"), [
+    ("after-one-success", QueueGauges(1, 0, 0, 6.9), {"processed_total": 1}, 1795167681.5),
+    ("after-dlq", QueueGauges(0, 0, 1), AFTER_DLQ, 1795167683),
+])  # fmt: skip
 def test_queue_metrics_are_those_of_the_real_program(
     tmp_path: Path, name: str, gauges: QueueGauges, counters: dict[str, int], now: float
 ) -> None:

@@ -211,17 +211,14 @@ def test_an_unhealthy_destination_means_that_its_error_still_happens() -> None:
     assert now.text == "?"
 
 
-@pytest.mark.parametrize(
-    ("since", "names", "words"),
-    [
-        ([9.0], (PEER,), "no (40m)"),
-        ([9.0, 5.0], (PEER, OTHER), "no (40m)"),
-        ([41.0], (PEER,), "?"),
-        ([None], (PEER,), "?"),
-        ([9.0], (PEER, OTHER), "?"),
-        ([9.0, 41.0], (PEER, OTHER), "?"),
-    ],
-)
+@pytest.mark.parametrize(("since", "names", "words"), [
+    ([9.0], (PEER,), "no (40m)"),
+    ([9.0, 5.0], (PEER, OTHER), "no (40m)"),
+    ([41.0], (PEER,), "?"),
+    ([None], (PEER,), "?"),
+    ([9.0], (PEER, OTHER), "?"),
+    ([9.0, 41.0], (PEER, OTHER), "?"),
+])  # fmt: skip
 def test_destinations_that_became_healthy_end_their_error(
     since: list[float | None], names: tuple[str, ...], words: str
 ) -> None:

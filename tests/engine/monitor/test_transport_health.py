@@ -308,15 +308,13 @@ def test_a_line_says_what_it_says() -> None:
         (missed(0, "rc 1 = bad"), ("", DeliveryCounts(), "rc 1 = bad")),
         (sent(0, "curl"), ("curl", DeliveryCounts(0, 1), "")),
         (given_up(0, "rc 1 = bad", "curl"), ("curl", DeliveryCounts(0, 0, 1), "rc 1 = bad")),
-        (
-            given_up(0, "550 5.1.1 user unknown", "curl"),
-            ("curl", DeliveryCounts(0, 0, 1, 1), "550 5.1.1 user unknown"),
-        ),
+        (given_up(0, "550 5.1.1 user unknown", "curl"),
+         ("curl", DeliveryCounts(0, 0, 1, 1), "550 5.1.1 user unknown")),
         (line(0, "ERROR", nowhere), ("none", DeliveryCounts(0, 0, 1), nowhere)),
         (line(0, "INFO", "Mail spooled to queue: 20261120T094604Z-mail_send-2f72c807"), None),
         (line(0, "INFO", "Processing task: 20261120T094604Z-mail_send-2f72c807 (x)"), None),
         ("\n", None),
-    ):
+    ):  # fmt: skip
         mail_event = parse_mail_event(parse_log_line(text.encode(), "mail.log"))
         assert (mail_event and mail_event[:3]) == parts
     assert find_mail_log(["/l/queue.log", "/l/mail.log"]) == "/l/mail.log"
@@ -389,12 +387,10 @@ def test_mail_that_found_no_transport_is_news_while_it_is_not_known_why() -> Non
         (None, Health.FAILING),
         (MailRoutes(("curl",), unknown="Permission denied"), Health.FAILING),
         (MailRoutes(("curl",), why_not={"curl": "no relay"}), Health.FAILING),
-        (
-            MailRoutes(("curl",), stopped={"curl": TransportSuspension("curl", NOW, "ana")}),
-            Health.OVER,
-        ),
+        (MailRoutes(("curl",), stopped={"curl": TransportSuspension("curl", NOW, "ana")}),
+         Health.OVER),
         (MailRoutes(("curl",), "curl"), Health.OVER),
-    ):
+    ):  # fmt: skip
         without_transport, curl = mark_explained(mail_health, routes).transports
         assert without_transport.health(0.5) is health, routes
         stopped = routes is not None and "curl" in routes.stopped

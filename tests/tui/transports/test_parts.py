@@ -75,24 +75,13 @@ def test_enter_opens_only_an_error_with_a_time() -> None:
     assert screen.targets == [Target(keys.LOG, at=60.0, line="421 later")]
 
 
-@pytest.mark.parametrize(
-    ("cursor", "refusals"),
-    [
-        (RowCursor(), {"enter": "nothing to open", "t": "no transport here"}),
-        (RowCursor(has_left=True), {"enter": ROW_HAS_LEFT, "t": ROW_HAS_LEFT, "R": ROW_HAS_LEFT}),
-        (
-            RowCursor("curl"),
-            {
-                "enter": "no recorded errors",
-                "S": "no mail transports here",
-                "M": "no mail transports here",
-                "O": "no destination here",
-                "R": "no destination here",
-            },
-        ),
-        (RowCursor(PEER), {"R": "retry: no retry from dead here"}),
-    ],
-)
+@pytest.mark.parametrize(("cursor", "refusals"), [
+    (RowCursor(), {"enter": "nothing to open", "t": "no transport here"}),
+    (RowCursor(has_left=True), {"enter": ROW_HAS_LEFT, "t": ROW_HAS_LEFT, "R": ROW_HAS_LEFT}),
+    (RowCursor("curl"), {"enter": "no recorded errors", "S": "no mail transports here",
+     "M": "no mail transports here", "O": "no destination here", "R": "no destination here"}),
+    (RowCursor(PEER), {"R": "retry: no retry from dead here"}),
+])  # fmt: skip
 def test_a_key_of_the_transports_says_why_it_is_refused(
     cursor: RowCursor, refusals: dict[str, str]
 ) -> None:

@@ -382,17 +382,14 @@ def test_a_destination_is_blocked_after_a_preview(
     assert "is blocked already; nothing was changed" in again.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("block", "example"), "expected a URL that begins with http://HOST"),
-        (("block",), "expected block ORIGIN"),
-        (("unblock", FINE), "is not blocked"),
-        (("probe", FINE), "is healthy: nothing to probe"),
-        (("a", "b"), "expected block, unblock, probe and an ORIGIN"),
-        (("block", FINE, "--apply", "2"), "1 destination, not 2"),
-    ],
-)
+@pytest.mark.parametrize(("words", "message"), [
+    (("block", "example"), "expected a URL that begins with http://HOST"),
+    (("block",), "expected block ORIGIN"),
+    (("unblock", FINE), "is not blocked"),
+    (("probe", FINE), "is healthy: nothing to probe"),
+    (("a", "b"), "expected block, unblock, probe and an ORIGIN"),
+    (("block", FINE, "--apply", "2"), "1 destination, not 2"),
+])  # fmt: skip
 def test_a_wrong_change_is_refused(
     words: tuple[str, ...], message: str, config: list[str], spooldeck: Run
 ) -> None:
