@@ -91,18 +91,11 @@ def test_a_line_that_names_a_task_is_an_event() -> None:
 
 
 OTHERS = [
-    "",
-    "Executing: geoban apply",
-    "Queue processor completed in 0s",
-    "Retrying in 5s...",
-    "No eligible tasks (1 pending, waiting for backoff)",
-    "Purged 1 DLQ tasks older than 7 days",
-    "Task",
-    "Task failed: ",
-    "Task bob said hello",
-    "he said: Task completed: t7 (x)",
+    "", "Executing: geoban apply", "Queue processor completed in 0s", "Retrying in 5s...",
+    "No eligible tasks (1 pending, waiting for backoff)", "Purged 1 DLQ tasks older than 7 days",
+    "Task", "Task failed: ", "Task bob said hello", "he said: Task completed: t7 (x)",
     "transport=x",
-]
+]  # fmt: skip
 
 
 def test_the_real_programs_logs_are_understood() -> None:

@@ -434,14 +434,10 @@ def a_new_task(root: Path) -> None:
 
 
 MUCH = (
-    "1 task in work, but no worker running",
-    "11 dead (limit 10)",
-    "1 problem",
-    "stale lock: PID",
-    "curl failed 100% of 5 mails in 10m",
-    "no transport available for 1 mail in 10m",
+    "1 task in work, but no worker running", "11 dead (limit 10)", "1 problem", "stale lock: PID",
+    "curl failed 100% of 5 mails in 10m", "no transport available for 1 mail in 10m",
     "queue.prom differs: pending 7, counted 0",
-)
+)  # fmt: skip
 SPOOLS: list[tuple[Callable[[Path], object], tuple[str, ...]]] = [
     (lambda root: None, ()),
     (a_new_task, ()),

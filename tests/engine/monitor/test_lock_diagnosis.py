@@ -71,21 +71,16 @@ def test_a_verdict_with_its_certainty() -> None:
 
 RESULT = f"MAIL_SEND_RESULT task_id={ID} status"
 ACCEPTED = [
-    f"{RESULT}=success transport=postfix retries=0",
-    f"Task completed: {ID} (mail_send)",
-    f"{ID}: 250 2.0.0 Ok: queued as 4F2A",
-    f"{ID} message accepted for delivery",
+    f"{RESULT}=success transport=postfix retries=0", f"Task completed: {ID} (mail_send)",
+    f"{ID}: 250 2.0.0 Ok: queued as 4F2A", f"{ID} message accepted for delivery",
     f"{ID} sent to mx7.example.net",
-]
+]  # fmt: skip
 NOT_ACCEPTED = [
     f"{RESULT}=failed transport=curl retries=1 last_error=250 no",
     f"Task failed: {ID} (mail_send): not sent",
-    f"Processing task: {ID} (mail_send: 250 mails to be sent)",
-    f"{ID} was not accepted",
-    f"{ID} 421 4.7.0 try again later",
-    f"{ID} could not be delivered",
-    f"{ID} asked for 2500 bytes",
-]
+    f"Processing task: {ID} (mail_send: 250 mails to be sent)", f"{ID} was not accepted",
+    f"{ID} 421 4.7.0 try again later", f"{ID} could not be delivered", f"{ID} asked for 2500 bytes",
+]  # fmt: skip
 
 
 def test_a_line_says_that_a_mail_was_accepted() -> None:

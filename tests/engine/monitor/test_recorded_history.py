@@ -104,28 +104,15 @@ def packed(row: Any) -> bytes:
 
 
 SPOILT: list[tuple[int, Any]] = [
-    (0, 2),
-    (1, "soon"),
-    (1, float("nan")),
-    (1, 10**400),
-    (7, [1e300, None, None]),
-    (8, [0.0, 10**4299]),
-    (2, 7),
-    (3, [["pending", "pending", -1]]),
-    (3, [["elsewhere", "x", 1]]),
-    (3, [["pending", "pending", True]]),
-    (6, 1 << 60),
-    (7, [None, None]),
+    (0, 2), (1, "soon"), (1, float("nan")), (1, 10**400), (7, [1e300, None, None]),
+    (8, [0.0, 10**4299]), (2, 7), (3, [["pending", "pending", -1]]), (3, [["elsewhere", "x", 1]]),
+    (3, [["pending", "pending", True]]), (6, 1 << 60), (7, [None, None]),
     (7, [None, None, None, 1, 0, [], 0]),
     (7, [None, None, None, 1, 0, [["retry", "elsewhere", 1]]]),
-    (7, [None, None, None, 1, 0, [["retry", "pending", -1]]]),
-    (8, [0.1]),
-    (9, ["free", "x", None, 0, ""]),
-    (10, [["LOUD", "an old task", "", None, "queue", None, ""]]),
-    (11, [["postfix", [1, -2], None, None, []]]),
-    (12, [["", 1]]),
-    (12, 5),
-]
+    (7, [None, None, None, 1, 0, [["retry", "pending", -1]]]), (8, [0.1]),
+    (9, ["free", "x", None, 0, ""]), (10, [["LOUD", "an old task", "", None, "queue", None, ""]]),
+    (11, [["postfix", [1, -2], None, None, []]]), (12, [["", 1]]), (12, 5),
+]  # fmt: skip
 """A field of a moment, and what is written into it."""
 
 

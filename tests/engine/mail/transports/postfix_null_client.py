@@ -29,18 +29,9 @@ postlog   unix-dgram n - n -  1  postlogd
 """The services of a Postfix that only sends; none listens to the network."""
 
 QUEUE = (
-    "active",
-    "bounce",
-    "corrupt",
-    "defer",
-    "deferred",
-    "flush",
-    "hold",
-    "incoming",
-    "private",
-    "saved",
-    "trace",
-)
+    "active", "bounce", "corrupt", "defer", "deferred", "flush", "hold", "incoming", "private",
+    "saved", "trace",
+)  # fmt: skip
 """The folders that only its own user may enter."""
 
 SIZE_LIMIT_BYTES = 50_000
