@@ -78,8 +78,7 @@ def test_the_real_programs_records_are_read() -> None:
 
 
 def test_only_failures_are_listed_the_latest_first() -> None:
-    """Each with its word, and with the transport's own words if they are recorded; a torn line,
-    another's JSON and control characters hide no others, and do not last."""
+    """Each has its word, and the transport's own words if recorded; odd lines hide no others."""
     data = (
         record(1, "send_failed_rc_1")
         + record(2, "rejected_550: 5.1.1 user unknown: x")
@@ -100,9 +99,7 @@ def test_only_failures_are_listed_the_latest_first() -> None:
 
 
 def test_the_file_is_followed_by_its_name(tmp_path: Path) -> None:
-    """It is put in place again when it is cut; nothing is told twice, and nothing stale stays; of a
-    long file only the end is read. A FIFO or a folder in its place is an error, not an empty file.
-    """
+    """The end of a file that is replaced, cut or gone is read again; another kind is an error."""
     path = tmp_path / "delivery.jsonl"
     deliveries = DeliveryReader(str(path))
     assert deliveries.read() == {}
@@ -166,8 +163,7 @@ def test_a_refusal_that_an_operator_retried_is_none() -> None:
 
 
 def test_removed_records_are_known_to_be_missing() -> None:
-    """With as many records as are kept, or in a file that is read in part, what happened before
-    the oldest one is unknown."""
+    """With as many records as are kept, or in a part of a file, what was earlier is unknown."""
     data = record(1, "rejected_a: x") + record(2, "rejected_b: x")
     assert parse_refusals(data, record_limit=3).since == 0.0
     assert parse_refusals(data, record_limit=2).since == NOON + 1

@@ -96,8 +96,7 @@ ONLY_TEXT = [
 
 
 def test_a_line_is_read_as_what_it_is() -> None:
-    """Lines of the contract and of JSON give time and level; all others are only text. No text that
-    we write ends its line, or acts on a terminal."""
+    """Lines of the contract and of JSON give time and level; all others are only text."""
     assert {raw: parse_log_line(raw, "log") for raw in READ} == READ
     for raw in ONLY_TEXT:
         assert parse_log_line(raw, "log") == of(None, "", raw.decode())
@@ -129,8 +128,7 @@ def test_heads_of_syslog_journal_and_bare_times_are_read(text: str, when: float,
 
 
 def test_a_head_without_a_year_is_of_the_last_one_before_the_file_was_written() -> None:
-    """A month that comes after the last write is of the year before, 29 February of a leap year; a
-    day more is left to clocks and zones."""
+    """A month after the last write is of the year before; a day more is left to clocks, zones."""
     written = 1767778875.0  # 2026-01-07 04:41:15
 
     def year(stamp: str) -> int:
@@ -202,8 +200,7 @@ def test_only_the_end_of_a_long_log_is_shown(log: Path, follow: Callable[..., Re
 def test_a_log_that_is_emptied_is_followed(
     log: Path, follow: Callable[..., RecentLines], again: bytes
 ) -> None:
-    """Copied away and truncated, it goes on from its new beginning, also when it has grown beyond
-    where we were: what was before that place has changed. A line without its end is lost."""
+    """Truncated, it goes on from its new beginning, also when it has grown beyond where we were."""
     add(log, "one\ntwo\n" if again else "one\ntorn")
     tail = follow()
     tail.poll(0.0)
@@ -233,8 +230,7 @@ def test_a_writer_that_keeps_its_place_is_followed(
 def test_a_log_that_comes_later_is_read_whole(
     log: Path, tmp_path: Path, follow: Callable[..., RecentLines]
 ) -> None:
-    """A log, or its folder, need not be there yet, and may be replaced; what comes is all new,
-    invalid UTF-8 and NUL bytes included."""
+    """A log, or its folder, may come later and be replaced; what comes is new, with any bytes."""
     tail = follow(0)
     assert tail.poll(0.0) == []
     add(log, b"a\xff\x00b\n[2026-07-01 00:00:00] [INFO] \xc3\n")
@@ -249,8 +245,7 @@ def test_a_log_that_comes_later_is_read_whole(
 
 
 def test_a_poll_is_bounded(log: Path, follow: Callable[..., RecentLines]) -> None:
-    """A megabyte without an end comes as one line of bounded length, and the next line is whole;
-    the limit itself is not cut. However much was added, a poll brings a bounded part of it."""
+    """A megabyte without an end is one line of bounded length; a poll brings a bounded part."""
     tail = follow()
     tail.poll(0.0)
     add(log, b"x" * (1 << 20) + b"\nnext\n" + b"y" * 65536 + b"\n")

@@ -193,8 +193,7 @@ def test_a_clock_that_was_set_back_loses_no_line(
 def test_a_filter_leaves_out_and_changes_nothing_else(
     all_of: list[list[Said]], words: str, cell: int
 ) -> None:
-    """What a filter leaves is what is left of the whole book, in both directions, and its count is
-    that of the tally."""
+    """What it leaves is the same in both directions, and as many lines as the tally counts."""
     through = parse_line_filter(words)
     with a_book(*(written(put_in_order(log)) for log in all_of), cell=cell) as (book, _):
         for forward, mark in ((True, BEGIN), (False, END)):
@@ -263,8 +262,7 @@ def test_a_search_in_bytes_finds_what_parsing_finds(
 def test_few_matches_are_parsed_alone(
     said: list[tuple[int, str, str] | str], words: str, cell: int
 ) -> None:
-    """The matches in a cell have the keys, texts and ends that they have when all its lines are
-    parsed, also when times are not in order, and when the cell before has none."""
+    """They have the keys, texts and ends that they have when all lines of a cell are parsed."""
     sieve = parse_line_filter(words)
     text = "".join(
         one if isinstance(one, str) else line(one[0], "needle" if n % 7 == 3 else one[2], one[1])
@@ -292,8 +290,7 @@ def test_a_line_in_another_format_is_parsed(other: str) -> None:
 
 
 def test_a_traceback_belongs_to_its_line() -> None:
-    """Lines without a time stay behind their line, however the book is read, and share its level;
-    another log's lines of the same second do not come between."""
+    """Lines without a time stay behind their line, in any direction, and share its level."""
     fault = line(5, "failed", "ERROR") + "Traceback:\n" + "  boom\n" * 30
     with a_book(fault, line(5, "other"), cell=64) as (book, _):
         down, up = texts(paged(book, BEGIN, True)), texts(paged(book, END, False))
@@ -303,8 +300,7 @@ def test_a_traceback_belongs_to_its_line() -> None:
 
 
 def test_a_time_is_found_in_a_log_that_is_not_in_order() -> None:
-    """Where times go back, a jump reads all of it, with progress, for the first line that is not
-    before."""
+    """Where times go back, a jump reads all of it for the first line that is not before."""
     seconds = [*range(0, 300, 10), *range(100, 700, 10), *range(90, 900, 10)]
     log = "".join(line(second, f"{n}") for n, second in enumerate(seconds))
     with a_book(log, cell=64) as (book, _):
@@ -338,8 +334,7 @@ def the_end(book: MergedLog) -> LogPosition:
 
 
 def test_a_torn_line_is_shown_torn_and_then_whole() -> None:
-    """The beginning of a line is shown as such; when its end comes it is the same line, once, and
-    a filter judges it by the whole."""
+    """When its end comes it is the same line, once, and a filter judges it by the whole."""
     with a_book(line(1, "a") + "[2026-11-20 12:") as (book, (path,)):
         warnings = LineScan(book, BEGIN, LineFilter(WARN), want=10)
         run_to_end(warnings)
@@ -421,8 +416,7 @@ def test_a_scan_outlives_a_truncation() -> None:
 
 
 def test_logs_that_come_and_go_are_named(tmp_path: Path) -> None:
-    """A path that is no file, is not there, or was removed has its reason; a log that comes later
-    is read from its beginning."""
+    """A path that is no file, not there or removed has its reason; a later log is read whole."""
     path, folder, later = (tmp_path / name for name in ("a.log", "folder", "later"))
     path.write_text(line(1, "a"))
     folder.mkdir()
@@ -477,8 +471,7 @@ def test_a_line_of_megabytes_is_cut_and_says_by_how_much() -> None:
 def test_the_hole_of_a_truncated_log_is_not_read(
     monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
-    """A writer that keeps its place leaves a hole of gigabytes in a log that was emptied: the
-    lines before and behind it are shown, searched too, without reading its NULs."""
+    """The lines before and behind gigabytes of NULs are shown and searched without reading them."""
     first, last = line(1, "found me"), line(2, "b") + line(3, "found you")
     with a_book(first) as (book, (path,)):
         with path.open("r+b") as file:
@@ -553,8 +546,7 @@ def test_a_search_reads_a_bounded_step_at_a_time() -> None:
 
 
 def test_a_tally_goes_on_where_logs_grow() -> None:
-    """What was counted is not counted again, and a torn line counts when its end comes; a tally
-    from a place on counts what has come behind it, in every log, also in a new one."""
+    """Nothing is counted twice, a torn line at its end; from a place on, only what came behind."""
     with a_book(a_long_log() + "[2026-11", line(1, "b"), cell=1024) as (book, (path, second)):
         tally = LogCounts(book, lines_containing("hay"), step_cells=4)
         run_to_end(tally)
@@ -575,8 +567,7 @@ def test_a_tally_goes_on_where_logs_grow() -> None:
 
 
 def test_the_lines_that_mention_a_task() -> None:
-    """They come from all logs, the last ones, in the order of time; what cannot be read is said. No
-    more is read than was allowed, and it is said that there may be more."""
+    """The last ones of all logs, by time, within a limit; what is missing or unread is said."""
     log = "".join(line(n, f"task T-{n % 5}") for n in range(100))
     with a_book(log, line(50, "T-3 sent"), a_long_log(), cell=1024) as (_, paths):
         *both, long = map(str, paths)
@@ -610,8 +601,7 @@ WORDS: dict[str, tuple[str, str | None]] = {
 
 
 def test_words_are_a_filter() -> None:
-    """Words are AND, `|` is or, `!` is not, quotes and regular expressions are one word; what means
-    nothing is refused, with the place and what was expected."""
+    """AND by blanks, OR by `|`, NOT by `!`; what means nothing is refused, with its place."""
     for words, (fits, fails) in WORDS.items():
         through = parse_line_filter(words)
         assert through.is_match(1, fits), words
@@ -637,8 +627,7 @@ TIMES = {
 
 
 def test_times_as_they_are_typed() -> None:
-    """A time of day is the last one that has been; others mean themselves; any other text is
-    refused, with the expected form."""
+    """A time of day is the last one that has been; others mean themselves, or are refused."""
     assert {text: parse_typed_time(text, NOON) - NOON for text in TIMES} == TIMES
     for text in ("", "25:00", "noon", "-m", "12", "12:60"):
         with pytest.raises(ValueError, match="expected"):
@@ -646,8 +635,7 @@ def test_times_as_they_are_typed() -> None:
 
 
 def test_a_task_is_not_taken_for_one_whose_name_ends_alike(tmp_path: Path) -> None:
-    """Ids without a fixed length hold one another, some differ by case alone; a line of JSON names
-    a task by its parts."""
+    """Ids hold one another, or differ by case alone; a line of JSON names a task by its parts."""
     path = tmp_path / "log"
     path.write_text(
         '{"ts":"2026-11-20T12:00:00Z","event":"claimed","reg":17,"type":"user"}\n'
@@ -712,9 +700,7 @@ def test_garbage_before_a_line_is_searched_only_so_far(
 
 @pytest.mark.parametrize("cell", [100, log_file.CELL_BYTES])
 def test_lines_are_counted_by_their_second(cell: int) -> None:
-    """Lines and errors of a period are in the part of their time; the count goes on as logs grow,
-    and a line without a newline counts once it is whole.
-    """
+    """Lines and errors are in the part of their time as logs grow; a torn line once it is whole."""
     lines = [line(second, "x", "ERROR" if second % 10 == 0 else "INFO") for second in range(100)]
     with a_book("".join(lines[:80]), line(5, "other"), cell=cell) as (book, paths):
         rates = LineRates(book, NOON + 20)

@@ -261,8 +261,7 @@ def test_each_new_line_comes_once_and_in_order(
 @given(steps=steps)
 @examples(40)
 def test_pages_of_a_log_have_each_line_once_and_in_order(steps: list[tuple[str, int]]) -> None:
-    """Read from both ends by a reader that keeps its files open, the pages are the same, and have
-    every line of the file that has the name now."""
+    """From both ends the pages are the same, and have every line of the file of that name now."""
     with TemporaryDirectory() as folder:
         log = WrittenLog(folder)
         book = MergedLog([str(log.path)], cell=1024)
@@ -289,8 +288,7 @@ def test_pages_of_a_log_have_each_line_once_and_in_order(steps: list[tuple[str, 
 @given(steps=steps)
 @examples(40)
 def test_a_search_through_a_log_finds_each_line_once(steps: list[tuple[str, int]]) -> None:
-    """A reader that opens its files for one search brings the lines of the rotated file and of the
-    present one, in order."""
+    """One search brings the lines of the rotated file and of the present one, in order."""
     with TemporaryDirectory() as folder:
         log = WrittenLog(folder)
         for action, size in steps:

@@ -147,8 +147,7 @@ def test_the_last_hour_begins_in_a_rotated_file(tmp_path: Path) -> None:
 
 
 def test_lines_that_were_lost_are_known(tmp_path: Path) -> None:
-    """After a file was emptied before it was read to its end, lines are known to be whole from
-    then on only."""
+    """After a file was emptied before it was read, lines are known whole from then on only."""
     log = tmp_path / "queue.log"
     log.write_text(line(0, "a"))
     with closing(RecentLines(str(log))) as recent:

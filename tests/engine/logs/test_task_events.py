@@ -76,8 +76,7 @@ LINES: dict[str, tuple[Any, ...]] = {
 
 
 def test_a_line_that_names_a_task_is_an_event() -> None:
-    """A line of the contract's program, or of ours, is an event of a task; a line of no task is no
-    event, with any quoted text."""
+    """A line of the contract's program or ours is an event; one of no task, or a quote, is none."""
     for text, expected in LINES.items():
         rest: tuple[Any, ...] = ("", "", "", "", None)
         what, id, kind, error, transport, attempt = expected + rest[len(expected) - 1 :]
@@ -124,8 +123,7 @@ def test_the_real_programs_logs_are_understood() -> None:
 
 
 def test_the_golden_history_has_its_attempts() -> None:
-    """Three runs failed with one error; after a retry by hand one more run, counted from one,
-    succeeded."""
+    """Three runs failed with one error; after a retry by hand one more run succeeded."""
     ident = "20261120T094115Z-geoban_apply-c2c41696"
     tries = task_events.task_attempts(
         task_events.task_history(task_events.read_events(golden("queue.log")), ident)

@@ -69,8 +69,7 @@ def test_any_part_is_read_as_it_was_written(
 @pytest.mark.parametrize("suffix", PACKERS)
 @pytest.mark.parametrize("cut", [0, 1, 20, 400])
 def test_a_file_without_its_end_is_read_to_there(tmp_path: Path, suffix: str, cut: int) -> None:
-    """All that can be unpacked is there, and it is said that the rest is not; a file of no bytes
-    has no lines and no damage."""
+    """All that can be unpacked is there, and the damage is said; no bytes are no damage."""
     packed = PACKERS[suffix](TEXT)
     for data in (packed[: len(packed) // 2 - cut], packed[:-1]):
         with unpacked(tmp_path / "log", data, suffix) as file:

@@ -133,8 +133,7 @@ def test_the_whole_process_group_is_ended(
 
 
 def test_children_left_behind_are_killed(program: Make, tmp_path: Path) -> None:
-    """A child of a failed program is killed; one of a program that took the mail has the grace to
-    hand it on, and its output is kept."""
+    """A child of a failed program is killed; one of a program that took the mail has the grace."""
     script = "cat > given; sleep 600 & echo $! > child; echo no; exit 75"
     assert ran(program(script), SMALL) == ProgramResult(75, b"no\n")
     assert gone(int((tmp_path / "child").read_text()))
@@ -247,8 +246,7 @@ print(tuple(run(argv, b"", 60, lambda: os.path.exists(pid), grace=0.1)))
 
 
 def test_a_program_that_cannot_be_killed_is_not_waited_for() -> None:
-    """A program that became root, as Exim does, outlives the attempt, which ends in time with an
-    unknown status."""
+    """A program that became root outlives the attempt, which ends in time, status unknown."""
     needs_root("to make a program that becomes root")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -519,8 +519,7 @@ async def test_dead_tasks_that_come_are_noticed(tmp_path: Path) -> None:
 
 
 async def test_mail_that_no_task_sends_is_noticed(tmp_path: Path) -> None:
-    """Two mails lie in the spool for longer than a sender takes to queue a task, until
-    there are tasks, in any state."""
+    """Mails older than a sender needs to queue a task, until there are tasks, in any state."""
     async with Follower(tmp_path) as place:
         place.room.heap = MailBacklog(2, 3600)
         while place.live.readings.sending.backlog != place.room.heap:

@@ -111,8 +111,7 @@ def test_an_emptied_queue_does_not_grow() -> None:
 
 
 def test_when_the_dead_are_too_many() -> None:
-    """It is over when there is one more than the threshold, as the alert has it; a minute is needed
-    to tell how they grow."""
+    """One more than the threshold, as the alert has it; a minute is needed to tell the growth."""
     for dead, growth, seconds, words in (
         (11, None, 0.0, "DLQ has 11 (limit 10)"),
         (10, Growth(1, 60), 60.0, "DLQ passes 10 in 1m: it has 10, +1 in 1m"),
@@ -129,8 +128,7 @@ def test_when_the_dead_are_too_many() -> None:
 
 
 def test_when_retention_deletes_the_oldest() -> None:
-    """So many days after it died, with the first run from then on; without its date or the setting
-    there is no number."""
+    """So many days after it died; without its date or the setting there is no number."""
     deletes = "retention deletes the oldest of DLQ in"
     gone = "the next run deletes the oldest of DLQ (kept 7 days)"
     for dead, died, days, seconds, words in (

@@ -106,18 +106,14 @@ def test_the_wait_of_a_task_older_than_the_log_is_unknown(since: float | None) -
 
 
 def test_ten_minutes_count() -> None:
-    """A run that ended before the last ten minutes is not counted, and a kind without any other
-    has no figures.
-    """
+    """A run that ended before the last ten minutes does not count."""
     meter = metered((-700, "Processing task: a (report)"), (-650, "Task completed: a (report)"))
 
     assert meter.figures(NOW) == ()
 
 
 def test_figures_of_a_past_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs that ended later do not count, and a copy does not follow; a kind whose runs of then are
-    not kept is unknown.
-    """
+    """Later runs do not count, and a copy does not follow; runs that are not kept are unknown."""
     monkeypatch.setattr(latency, "MAX_RUNS", 2)
     endings = [(-500, "a", "completed"), (-400, "b", "completed"), (-20, "c", "completed")]
     meter = metered(*((at, f"Task {what}: {task_id(NOW, 1)}-{n} (x)") for at, n, what in endings))
@@ -135,9 +131,7 @@ def test_figures_of_a_past_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With more runs than are kept the rate is that of the kept ones; kinds and open tasks beyond
-    the limits are dropped, the oldest first.
-    """
+    """The rate is that of the kept runs; the oldest kinds and open tasks are dropped."""
     for name, most in (("MAX_RUNS", 10), ("MAX_KINDS", 2), ("MAX_OPEN_TASKS", 3)):
         monkeypatch.setattr(latency, name, most)
     meter = metered(

@@ -128,8 +128,7 @@ def a_run(when: float, text: str = "Processing task: {} (mail_send)") -> task_ev
 
 
 def test_how_long_it_would_take() -> None:
-    """The waiting tasks at the rate of the ten minutes before the last heartbeat; slow ones by
-    the minute. Without half a minute of that time there is no rate, and that is said."""
+    """At the rate before the last heartbeat; without half a minute of that there is no rate."""
     silent = NOW - 2820
     before = [a_run(silent - second) for second in range(590, 0, -10)]
     mail = [a_run(silent - 5, "MAIL_SEND_ATTEMPT task_id={} attempt=1 transport=postfix")]

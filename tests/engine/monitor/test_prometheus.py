@@ -38,8 +38,7 @@ AFTER_DLQ = {"processed_total": 1, "failed_total": 3, "retries_total": 2, "dlq_t
 def test_queue_metrics_are_those_of_the_real_program(
     tmp_path: Path, name: str, gauges: QueueGauges, counters: dict[str, int], now: float
 ) -> None:
-    """The text is byte for byte that of the real program in the same situation; it can be read
-    back, with the time of the file."""
+    """Byte for byte those of the real program; read back, they have the time of the file."""
     text = prometheus.render_queue(gauges, counters, now)
     assert text == (GOLDEN / f"queue.{name}.prom").read_bytes()
     path = str(tmp_path / "queue.prom")
@@ -68,8 +67,7 @@ def test_the_real_programs_mail_metrics_are_read(name: str, failures: int, last:
 def test_a_label_names_the_place_in_each_sample(
     said: Callable[[str | bytes], Samples], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files of several places in one folder differ in each sample; they are read without the
-    label, by the quick way as by the library."""
+    """Files of several places differ in each sample; they are read without the label."""
     plain = prometheus.render_queue(QueueGauges(1, 0, 0), {}, 5)
     mail = (GOLDEN / "mail.after-success.prom").read_bytes()
     for text in (plain, mail):
@@ -115,8 +113,7 @@ REFUSED: dict[str | bytes, str] = {
 def test_simple_samples_have_the_values_of_the_library(
     said: Callable[[str | bytes], Samples], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Samples with plain numbers and at most one label are read without the library, to the same
-    values; any other line is read by it."""
+    """Plain numbers with at most one label are read without the library; others by it."""
     text = 'a_total 3\nb{way="curl"} 1.25\nb{way="ü {}"} 0\nb{way="curl"} 2\nbig 123456789012345\n'
     ours = said(text).values
     by_library = dict(said(f"{text}odd +Inf\n").values)
@@ -163,8 +160,7 @@ def test_a_counter_is_a_decimal_in_a_file(tmp_path: Path) -> None:
 
 
 def test_a_damaged_counter_counts_from_nothing(tmp_path: Path) -> None:
-    """A text that is no number is 0, and the next count mends it; a link in place of a counter is
-    not followed."""
+    """A text that is no number is 0, the next count mends it, and no link is followed."""
     counters = CounterFiles(str(tmp_path))
     for content in (b"", b"abc\n", b"\xff\xfe", b"-5\n", b"1 2\n", b"9" * 400, b"1.5", b"0x10\n"):
         (tmp_path / "n").write_bytes(content)

@@ -117,8 +117,7 @@ SPOILT: list[tuple[int, Any]] = [
 
 
 def test_a_moment_with_a_field_that_cannot_be_is_refused() -> None:
-    """One that is right in all but one field is not believed at all; bytes that unpack to megabytes
-    cost no more than a moment does."""
+    """One wrong field is enough; bytes that unpack to megabytes cost no more than a moment."""
     inflate = zlib.decompressobj(wbits=-15, zdict=_USUAL)
     row = json.loads(inflate.decompress(encode_sample(a_sample())))
     assert decode_sample(packed(row), "x")
@@ -179,8 +178,7 @@ def test_the_state_at_a_moment() -> None:
 
 
 def test_a_gap_is_passed_in_two_steps() -> None:
-    """Into it and out of it at its other end, back and on again. A stretch of which any place has a
-    sample is no gap for the others to jump over."""
+    """Into it and out of its other end, unless another place has a sample there."""
     history, when = a_tape(-1000, -30, -20, -10), NOW - 20
     back, on = [], []
     while (sample := step_time([history], when, -FINE_STEP_SECONDS)) is not None:

@@ -194,8 +194,7 @@ def test_a_mail_without_a_task_counts_for_each_destination() -> None:
 
 
 def test_an_unhealthy_destination_means_that_its_error_still_happens() -> None:
-    """However many tasks succeeded, and however old the failure in the log is: yes, with the reason
-    of the registry; a healthy destination changes nothing."""
+    """With any successes and times in the logs; a healthy destination changes nothing."""
     events = told(failed(59, ONE), *(done(5, an_id()) for _ in range(63)))
     ill = Destination(
         PEER, healthy=False, reason="REFUSED", since=NOW - 3600, probes=5, last_failure=NOW - 7
@@ -222,8 +221,7 @@ def test_an_unhealthy_destination_means_that_its_error_still_happens() -> None:
 def test_destinations_that_became_healthy_end_their_error(
     since: list[float | None], names: tuple[str, ...], words: str
 ) -> None:
-    """By a probe or a delivery since the error was last seen: all its destinations, each known to
-    the registry. Then no success in the logs is needed."""
+    """All of them since the error was last seen; then no success in the logs is needed."""
     registry = [
         Destination(name, since=None if minutes is None else NOW - 60 * minutes)
         for name, minutes in zip(names, since, strict=False)

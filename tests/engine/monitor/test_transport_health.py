@@ -145,8 +145,7 @@ def test_right_after_the_start_the_windows_are_known_from_the_log(mail_files: Ma
 
 
 def test_a_rotated_log_is_known_from_then_on(mail_files: MailFiles) -> None:
-    """Of a rotated file that cannot be read nothing is guessed, and it says for how long it is
-    known."""
+    """Of a rotated file that cannot be read nothing is guessed; the known time is said."""
     mail_files.say(attempt(100), sent(100))
     mail_files.rotate(800)
     transport = mail_files.one()
@@ -156,8 +155,7 @@ def test_a_rotated_log_is_known_from_then_on(mail_files: MailFiles) -> None:
 
 
 def test_a_log_that_rotates_loses_nothing(mail_files: MailFiles) -> None:
-    """The last hour begins in the rotated file. Renamed or emptied in place while it is followed,
-    the lines before and after both count."""
+    """The hour begins in the rotated file; renamed or emptied, lines before and after count."""
     old = mail_files.log.with_suffix(".log.1")
     old.write_text(attempt(1900))
     mail_files.say(attempt(500), sent(500))
@@ -212,8 +210,7 @@ def test_counters_that_are_watched_say_what_happened_since(mail_files: MailFiles
 
 
 def test_counters_that_go_back_to_zero_are_counted_on(mail_files: MailFiles) -> None:
-    """What a counter says after it began again is added to what it said before;
-    NaN and infinite totals count as 0."""
+    """New counts are added to those before; NaN and infinite totals count as 0."""
     for ago, figures in ((60, (100, 90, 10)), (40, (108, 96, 12)), (20, (3, 2, 1)), (0, (5, 3, 2))):
         mail_files.write_metrics(ago, prom({"curl": figures}))
         transport = mail_files.one(ago)
@@ -287,8 +284,7 @@ def test_errors_are_reported_by_their_kind(mail_files: MailFiles) -> None:
 def test_a_transport_fails_by_its_share(
     recent: DeliveryCounts | None, hour: DeliveryCounts | None, health: Health
 ) -> None:
-    """Judged by the ten minutes, or the hour, in which mails last came to an end, once five have;
-    mails to bad addresses count as done."""
+    """Of ten minutes, or the hour, in which five mails ended; bad addresses count as done."""
     windows = [CountWindow(*shape, tally) for shape, tally in zip(WINDOWS, (None, recent, hour))]  # noqa: B905
     assert TransportHealth("x", None, tuple(windows)).health(0.5) is health
 
@@ -375,8 +371,7 @@ def test_hostile_lines_are_no_more_than_lines(mail_files: MailFiles) -> None:
 def test_mail_that_found_no_transport_is_news_while_it_is_not_known_why(
     routes: MailRoutes | None, health: Health
 ) -> None:
-    """A suspension explains it, and a transport that is there again ends it; one that fails
-    is failing until it is suspended."""
+    """A suspension explains it, and a transport that is there again ends it."""
     recent = tuple(CountWindow(*shape, DeliveryCounts(5, 0, 5)) for shape in WINDOWS)
     failing = [TransportHealth(name, None, recent) for name in (NO_TRANSPORT, "curl")]
     without_transport, curl = mark_explained(MailHealth(tuple(failing)), routes).transports

@@ -94,9 +94,7 @@ def test_a_key_of_the_transports_says_why_it_is_refused(
 
 
 def test_the_keys_are_those_of_the_row_under_the_cursor() -> None:
-    """A destination has no test mail and no log, a transport no probe; a console that changes
-    nothing has no keys that do.
-    """
+    """A row has the keys that can act on it; a read-only console has none that change."""
     clock, screen = Clock(), AskedRowsScreen()
     parts = TransportParts(a_session(clock), a_context(clock), screen, "")
     mine = {"trial", "log", "probe", "plan('retry')", "suspend", "arm"}

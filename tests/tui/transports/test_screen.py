@@ -196,9 +196,7 @@ async def test_the_screen_changes_when_a_file_does(unrouted: Mail) -> None:
 
 
 async def test_the_cursor_stays_on_its_transport_when_the_rows_are_sorted_again(mail: Mail) -> None:
-    """A failing transport heals and goes down, below one that was behind it: the cursor goes with
-    it, and the key of a plan acts on it.
-    """
+    """A failing one heals and goes down: the cursor goes with it, and a key acts on it."""
     async with mail.screen(on="curl") as operator:
         assert operator.picker.rows[0].key == "curl"
         mail.say(*(attempt(0, "curl") + sent(0, "curl") for _ in range(6)))
@@ -260,9 +258,7 @@ async def test_a_large_screen_shows_all_parts_of_a_transport(mail: Mail) -> None
     (7200, f"{'':6}suspended 07:40:00Z"),
 ])  # fmt: skip
 def test_the_mark_of_a_suspension_is_at_its_time(ago: float, mark_line: str) -> None:
-    """The words are left of the mark, or right of it where there is no room; without the mark if it
-    was before the range of the graph.
-    """
+    """The words are where there is room; there is no mark before the range of the graph."""
     counts = (DeliveryCounts(5, 5, 0),) * 60
     transport = a_way(*[DeliveryCounts(2, 2, 0)] * 3)._replace(minutes=counts)
     routes = MailRoutes(("curl",), "", {}, {"curl": TransportSuspension("curl", NOW - ago, "ana")})
@@ -367,9 +363,7 @@ async def test_without_mail_it_says_why(tmp_path: Path) -> None:
 
 
 async def test_where_no_mail_was_ever_logged_one_line_says_so(tmp_path: Path) -> None:
-    """Transports without any figure have one question mark each, and the reason is said once in the
-    frame and once in the details.
-    """
+    """Transports without figures have a `?` each; the reason is in the frame and the details."""
     async with Mail(tmp_path).screen(on="curl") as operator:
         await operator.sees("no mail logged yet: no mail.log, no mail.prom")
         assert "; no mail logged yet" in operator.text.splitlines()[1]
@@ -409,9 +403,7 @@ def a_way(*tallies: DeliveryCounts | None, name: str = "curl") -> TransportHealt
 
 
 def test_an_unknown_figure_has_its_reason_and_no_number_is_cut() -> None:
-    """Where no source tells, there is a question mark and why, not a zero; at no width does a part
-    of a number mean the number.
-    """
+    """It is `?` and why, not zero; at no width does a part of a number mean the number."""
     lines = detail_lines.window_lines(a_way(None, None, DeliveryCounts(1204, 1200, 4)), 80)
     assert words(lines).splitlines()[1:] == [
         "   1m    ?  mail.log: Permission denied; mail.prom: only 20s of data",
@@ -539,9 +531,7 @@ PROGRAM = "mail_send tasks run the configured program, which selects its own tra
 def test_the_plan_promises_only_what_spooldeck_decides(
     delivers: bool, message: str, unsaid: str, waits: str
 ) -> None:
-    """Of tasks that a configured program sends, it says that they are that program's; one task is
-    counted in the singular.
-    """
+    """Tasks that a configured program sends are that program's; one task is in the singular."""
     before = MailRoutes(("postfix",), "postfix")
     stopped = {"postfix": TransportSuspension("postfix", NOW, "ana")}
     after = MailRoutes(("postfix",), stopped=stopped)
@@ -687,9 +677,7 @@ def test_the_command_says_by_which_transport_mail_goes(tmp_path: Path, spooldeck
 
 
 def test_where_a_handler_sends_no_transport_is_disabled() -> None:
-    """A transport that mail.method excludes, or the suspension of the forced one, says nothing
-    about mail that a handler sends.
-    """
+    """What mail.method excludes or forces says nothing about mail that a handler sends."""
     stop = {"sendmail": TransportSuspension("sendmail", NOW, "ana")}
     routes = MailRoutes(("sendmail", "curl"), "", {}, stop, "sendmail", by_handler=True)
     assert routes.use("curl") is TransportUse.HANDLER

@@ -195,8 +195,7 @@ async def test_a_block_is_journaled_and_undone(deliveries: Deliveries) -> None:
 
 
 async def test_a_probe_is_due_now(deliveries: Deliveries) -> None:
-    """O sets the next probe of an unhealthy destination to now; a healthy one has nothing to
-    probe."""
+    """O sets the next probe of an unhealthy destination to now; a healthy one has none."""
     async with deliveries.screen(FINE) as operator:
         await operator.press("O")
         await operator.sees("is healthy: nothing to probe")
@@ -209,8 +208,7 @@ async def test_a_probe_is_due_now(deliveries: Deliveries) -> None:
 
 
 async def test_the_overview_lists_destinations(deliveries: Deliveries) -> None:
-    """Below the mail transports, what needs an operator first; Enter opens one. They stay while
-    time is frozen."""
+    """Below the transports, the worst first, also while time is frozen; Enter opens one."""
     place = a_place(deliveries.memory, destinations=deliveries.destinations)
     async with an_operator(place, size=(120, 40)) as operator:
         operator.console.navigator.goto(Target(keys.OVERVIEW))
@@ -254,8 +252,7 @@ async def test_changes_by_others_are_reported_in_one_line(deliveries: Deliveries
 
 
 async def test_without_a_registry_the_tasks_stay(deliveries: Deliveries) -> None:
-    """While the registry cannot be read its rows are unknown, with one line; nothing is planned
-    for it, but failed tasks can be retried."""
+    """While it cannot be read its rows are unknown, but failed tasks can be retried."""
 
     def fail() -> Any:
         raise Unavailable("sqlite:///d.db: locked by another process for 1 s")
@@ -283,8 +280,7 @@ async def test_a_read_only_console_hides_the_keys(deliveries: Deliveries) -> Non
 async def test_jobs_of_a_federation_name_their_destination(
     redis_url: str, redis_server: TestServer, deliveries: Deliveries
 ) -> None:
-    """Failed jobs on a server are counted for the server that they go to; the task screen shows
-    URL, method and size of the delivery."""
+    """Failed jobs count for their server; the task screen shows URL, method and size."""
     job = delivery_job(POST, DOWN, f"{DOWN}/in", '{"method":"FEDERATE_POST"}')
     with redis_server.client() as client:
         for number in ("1", "2"):
@@ -314,8 +310,7 @@ def config(deliveries: Deliveries, tmp_path: Path, root: str) -> list[str]:
 
 
 def test_destinations_are_listed(config: list[str], spooldeck: Run, root: str) -> None:
-    """Exit 1 if one is unhealthy. A delivery of an NFTBan queue counts for the destination in its
-    payload."""
+    """Exit 1 if one is unhealthy; a delivery counts for the destination in its payload."""
     payload = Path(root, "mailspool", "request.json")
     payload.parent.mkdir(exist_ok=True)
     payload.write_text(json.dumps({"url": f"{DOWN}/in", "method": "POST"}))
@@ -355,8 +350,7 @@ def test_all_destinations_are_listed(
 def test_a_destination_is_blocked_after_a_preview(
     deliveries: Deliveries, config: list[str], spooldeck: Run
 ) -> None:
-    """Without --apply nothing changes, and the command that applies it is named; the journal
-    records it. What is done already is refused."""
+    """Without --apply nothing changes; the journal records it; what is done is refused."""
     words = ("destinations", "block", f"{FINE}:443/inbox", *config, "--reason", "spam")
 
     ended = spooldeck(*words)

@@ -285,8 +285,7 @@ def test_a_header_is_of_short_lines(text: str) -> None:
 
 
 def test_bad_values_are_refused() -> None:
-    """A time beyond the calendar, a sender that is no address and, in strict mode, a recipient
-    without a domain."""
+    """A time beyond the calendar, a wrong sender and, if strict, a recipient without a domain."""
     for now in (float("nan"), float("inf"), 1e18, -1e18):
         with pytest.raises(BadMail, match="expected seconds since 1970"):
             made(now=now)

@@ -99,8 +99,7 @@ def test_text_and_files_have_a_limit_in_bytes(allowed: Allowed) -> None:
 
 
 def test_a_file_elsewhere_is_refused(allowed: Allowed) -> None:
-    """A file outside of the allowed folders is refused, also if the folder's name begins alike;
-    without allowed folders each file is outside."""
+    """Outside of the allowed folders, also if a name begins alike; without any, each file is."""
     evil = allowed.above / "data-evil"
     evil.mkdir()
     (evil / "x").write_text("secret")
@@ -120,8 +119,7 @@ def test_a_path_is_written_plainly(detour: str, allowed: Allowed) -> None:
 
 
 def test_a_link_or_a_missing_file_is_refused(allowed: Allowed) -> None:
-    """No link is followed, nor a hard link that any user may have made, and a missing report
-    is no text."""
+    """No link is followed, nor a hard link of any user, and a missing report is no text."""
     outside = allowed.above / "outside"
     outside.mkdir()
     (outside / "secret").write_text("secret")

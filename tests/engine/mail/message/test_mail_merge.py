@@ -20,8 +20,7 @@ VALUES = {"name": 'Hans <b>"&"', "number": "7", "note": "one\r\ntwo\x1b[2J", "gr
 
 
 def test_values_are_filled_into_a_text() -> None:
-    """Values keep their lines, lose control characters, and are not searched themselves; a
-    subject stays one line."""
+    """Values keep lines, lose control characters and are not searched; a subject is one line."""
     letter = Content("Hallo {name} ({größe}),\n{note}\n", html=False)
     merged, subject = merge_values(letter, "Nr. {number}", VALUES)
     assert merged.text == 'Hallo Hans <b>"&" (XL),\none\ntwo\ufffd[2J\n'

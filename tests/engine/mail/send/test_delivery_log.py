@@ -151,8 +151,7 @@ def test_queued_mail_is_logged_by_its_task(book: Book) -> None:
 
 
 def test_failures_have_a_word_in_the_log_and_a_reason_in_the_records(book: Book) -> None:
-    """A failure of a transport, and a mail that cannot be sent at all, which counts as a failure
-    of no transport."""
+    """A mail that cannot be sent at all counts as a failure of no transport."""
     book.at("09:46:05").log_failure(
         TASK, "curl", 1, word="rejected_550", to=ADMIN, text="550 no such user"
     )

@@ -195,8 +195,7 @@ def test_files_made_by_root_belong_to_the_owner_of_the_spool(spool: MailSpool) -
 
 
 def test_a_mail_of_the_real_program_is_read(spool: MailSpool) -> None:
-    """The real program names every body body.html and writes a text as body.txt: the text is
-    read, unless the named file exists."""
+    """It names every body body.html: body.txt is read, unless the named file exists."""
     folder = theirs(spool)
     mail = spool.read(f"{folder}/meta.sh")
     assert (mail.to, mail.subject, mail.created) == ("admin@example.com", SUBJECT, 1_795_167_964)

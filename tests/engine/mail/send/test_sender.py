@@ -140,8 +140,7 @@ def test_a_content_that_is_not_sent_is_kept(
 
 
 def test_each_recipient_of_a_list_gets_a_mail_of_its_own(tmp_path: Path) -> None:
-    """A refused or invalid address stops no other; after a failure the next ones get one attempt
-    each, so there are pauses only once."""
+    """A refused address stops no other; after a failure the next ones get one attempt each."""
     transport = Recorder(refusal(), None, busy(), busy(), busy(), None, busy())
     parts = SenderParts(tmp_path, transport)
     listed = "no@example.com, a@example.com,bad,b@example.com,c@example.com,d@example.com"
@@ -159,8 +158,7 @@ def test_each_recipient_of_a_list_gets_a_mail_of_its_own(tmp_path: Path) -> None
 def test_a_mail_that_cannot_be_stored_stops_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each recipient has its own result, in their order; each loss is recorded with both
-    reasons."""
+    """Each recipient has its own result; each loss is recorded with both reasons."""
     (tmp_path / "log").mkdir()
     parts = SenderParts(tmp_path, transport := Recorder(refusal(), None, refusal()))
     full_disk(monkeypatch, "mkdir")

@@ -180,8 +180,7 @@ def test_a_mail_that_could_smuggle_reaches_no_server() -> None:
 
 @each("stage", ["mail", "rcpt", "data", "body"])
 def test_4xx_is_tried_again_and_5xx_is_not(stage: str) -> None:
-    """4xx fails the attempt, 5xx the mail; the words are the server's, and equal words behind two
-    codes are two errors, with the codes in their patterns."""
+    """4xx fails the attempt, 5xx the mail; equal words behind two codes are two errors."""
     answers = ["450 4.2.0 not now, u7", "452 4.2.0 not now, u8", "550 5.1.1 no such user"]
     script: Script = {stage: answers}
     with Server(**script) as server:
@@ -230,8 +229,7 @@ def test_a_broken_connection_leaves_a_doubt_only_after_the_last_dot(
 
 
 def test_any_odd_answer_to_the_mail_is_a_doubt_and_none_to_quit() -> None:
-    """Words without a code leave a doubt; a server that does not know EHLO is greeted by HELO, and
-    nothing that it answers to QUIT undoes its yes."""
+    """Words without a code are a doubt; HELO follows EHLO, and no answer to QUIT undoes a yes."""
     with listening(lambda line: b"250 ok\r\n" if line != b".\r\n" else b"hello\r\n") as (port, _):
         assert failure(Failed, port).startswith("connect_protocol: in doubt")
     with Server(ehlo="502 5.5.1 what?", quit=DROP) as server:
@@ -240,8 +238,7 @@ def test_any_odd_answer_to_the_mail_is_a_doubt_and_none_to_quit() -> None:
 
 
 def test_a_server_that_dribbles_is_left_in_time() -> None:
-    """A line now and then, of an answer that never ends, keeps each step alive, and not the
-    attempt."""
+    """Lines of an answer that never ends keep each step alive, and not the attempt."""
     over = threading.Event()
 
     def dribble(connection: socket.socket) -> None:
@@ -392,8 +389,7 @@ def test_the_bytes_behind_data_are_those_of_the_contents() -> None:
 
 
 def test_a_small_mail_waits_for_no_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Body and end line come in one segment, and Nagle is off: no delayed ACK of a server costs
-    40 ms a mail."""
+    """Body and end come in one segment, without Nagle: no delayed ACK costs 40 ms a mail."""
     first: list[bytes] = []
     delays: list[int] = []
     connected = smtp_client._SmtpSession._connect
@@ -418,8 +414,7 @@ def test_a_small_mail_waits_for_no_acknowledgement(monkeypatch: pytest.MonkeyPat
 
 
 def test_text_beyond_ascii_needs_a_server_that_takes_it() -> None:
-    """To any other the mail can never go, and the missing extension is named; addresses go as UTF-8
-    where that is offered."""
+    """To any other the mail can never go; addresses go as UTF-8 where that is offered."""
     with listening(offering()) as (port, received):
         assert "8BITMIME" in failure(Fatal, port, encode_wire(b"Subject: x\n\n\xff\n"))
     assert not [line for line in received if line.startswith(b"MAIL")]
@@ -608,8 +603,7 @@ def test_several_recipients_get_one_mail_and_each_refusal_is_known() -> None:
 
 @contextmanager
 def endless(answers: int, line: bytes) -> Iterator[int]:
-    """A server that answers so many commands, and then one with a line that it repeats for ever;
-    after DATA the whole mail is one command."""
+    """A server that answers so many commands, and then repeats a line for ever."""
     replies = [b"220 x\r\n", *[b"250 x\r\n"] * 3, b"354 x\r\n"][:answers]
 
     def serve(connection: socket.socket) -> None:
@@ -629,8 +623,7 @@ def endless(answers: int, line: bytes) -> Iterator[int]:
 @each("line", [b"250-x\r\n", b"250-" + b"y" * 900 + b"\r\n", b"z" * 1000])
 @each("answers", range(6))
 def test_an_answer_without_end_is_a_failure(answers: int, line: bytes) -> None:
-    """At any stage lines without end, and a line without end, end the attempt within the limits of
-    an answer; after the whole mail it may have been accepted."""
+    """At any stage; after the whole mail it may have been accepted."""
     with endless(answers, line) as port:
         message = failure(Failed, port, tls="none")
     assert "answer of more than" in message or "Line too long" in message
@@ -638,8 +631,7 @@ def test_an_answer_without_end_is_a_failure(answers: int, line: bytes) -> None:
 
 
 def test_an_answer_by_smtp_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that sends a line now and then is at an end when the time of an answer is over; here
-    each wait is taken for 200 of 300 seconds."""
+    """A line now and then does not prolong an answer; each wait is taken for 200 of 300 s."""
     ticks = (200.0 * n for n in itertools.count())
     slow = functools.partial(AnswerLimit, clock=lambda: next(ticks))
     monkeypatch.setattr(smtp_client, "AnswerLimit", slow)

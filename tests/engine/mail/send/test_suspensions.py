@@ -32,8 +32,7 @@ def opened(path: Path) -> Suspensions:
 
 
 def test_a_suspension_is_seen_by_all_processes(path: Path) -> None:
-    """Each process reads who, when and why until it is resumed; the first operator stays named,
-    and the file is JSON that other users cannot write."""
+    """Who, when and why are read until it is resumed; the first operator stays named."""
     first, theirs = opened(path), opened(path)
     assert theirs.read() == {}
     assert first.suspend("curl", NOW, "op", 'Wartung "über\n$(id)"')

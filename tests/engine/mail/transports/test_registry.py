@@ -269,8 +269,7 @@ def test_postfix_runs_while_its_master_lock_is_held(
 
 @each("hidden", ["/proc/1", "/proc/1/status", "/proc"], machine=Machine)
 def test_with_hidden_processes_only_a_forced_postfix_is_used(machine: Machine, hidden: str) -> None:
-    """Without other users' processes (hidepid=2 or 1, or no /proc) and without the lock Postfix is
-    used only if it is forced."""
+    """Without processes (hidepid, no /proc) and lock, Postfix is used only if it is forced."""
     machine.runs_hidden_postfix()
     machine.has(EXIM4[:1])
     machine.file(hidden).rename(machine.folder / "hidden")

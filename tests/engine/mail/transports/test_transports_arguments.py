@@ -93,8 +93,7 @@ def test_a_program_gets_envelope_and_mail_and_little_else(
 
 
 def test_exim_is_known_behind_the_name_sendmail(tmp_path: Path) -> None:
-    """As Debian installs it: a link, whose target decides the options; the printed reason is that
-    of the failure."""
+    """A link's target decides the options; the printed reason is that of the failure."""
     place = Place(tmp_path)
     place.transport("exim", "#!/bin/sh\n[ $2 = -oep ] && echo message too big; exit 1\n")
     sendmail = place.transport("sendmail")
@@ -120,8 +119,7 @@ HOSTILE = (
 @each("address", HOSTILE)
 @each("name", ["sendmail", "mailx"], place=Place)
 def test_no_program_gets_a_hostile_address(place: Place, name: str, address: str) -> None:
-    """A text that could be an option, a second address, a file or a command is refused for good,
-    as recipient and as sender, with a printable message."""
+    """Option, list, file or command: refused for good, as recipient and as sender, in one line."""
     transport = place.transport(name)
     for mail in (MAIL._replace(recipient=address), MAIL._replace(sender=address)):
         with pytest.raises(NotSent) as failure:

@@ -201,8 +201,7 @@ def test_a_password_comes_from_the_settings_or_a_file(pem: Certificate, tmp_path
 def test_a_password_file_that_is_no_secret_is_not_used(
     kind: str, make: Callable[[Path], object], tmp_path: Path
 ) -> None:
-    """A file that other users can read, that is no plain file or has two lines is refused before
-    the relay is asked, and its content is not reported."""
+    """It is refused before the relay is asked, and its content is not reported."""
     (tmp_path / "real").write_text("hush")
     make(path := tmp_path / "password")
     with Server() as server:
@@ -311,8 +310,7 @@ def test_curl_sends_to_any_valid_address(address: str) -> None:
 
 
 def test_connection_failures_have_different_words(tmp_path: Path, pem: Certificate) -> None:
-    """A port that refuses, lost packets, a host that has no name, a self-signed certificate and one
-    of another host."""
+    """Refused, lost packets, no such host, a self-signed certificate and one of another host."""
     other = certificate(tmp_path, "mx.example.net")
     unknown, elsewhere = Server(tls=pem), Server(tls=other)
     with unknown, elsewhere, refusing() as nowhere, swallowing() as lost:
@@ -357,8 +355,7 @@ def test_a_reason_why_curl_cannot_be_used(settings: dict[str, Any], why: str) ->
 
 
 def test_the_configuration_of_curl_is_safe() -> None:
-    """IPv6 hosts are in brackets, port 465 is TLS, quotes are escaped, line breaks refused, and
-    lines of a mail end with CRLF."""
+    """IPv6 in brackets, TLS on port 465, quotes escaped, line breaks refused, lines with CRLF."""
     settings = MailSettings(host="2001:db8::1", port=465)
     config = render_config(settings, "here.example.org", a_mail(), "", "/dev/fd/3").decode()
     assert 'url = "smtps://[2001:db8::1]:465/here.example.org"\n' in config
@@ -462,8 +459,7 @@ def postfix(relay: Server) -> Iterator[NullClient]:
 def test_postfix_delivers_what_it_was_given(
     body: str, name: str, postfix: NullClient, relay: Server
 ) -> None:
-    """By either transport a mail goes into the queue of a Postfix, and from there to the relay:
-    every byte of it, below the one header that each server adds."""
+    """By either transport every byte reaches the relay, below the one header of Postfix."""
     settings = MailSettings(programs={"sendmail": postfix.sendmail}, method=name, max_time=60)
     relay.mails.clear()
     mail = a_mail(body)
@@ -478,8 +474,7 @@ def test_postfix_delivers_what_it_was_given(
 
 
 def test_a_postfix_that_runs_is_seen(postfix: NullClient, relay: Server, tmp_path: Path) -> None:
-    """Its master holds a lock in its queue; the Postfix of another queue does not count. A mail
-    that is too large for it is refused for ever."""
+    """By the lock in its queue, not in another; a mail too large for it is refused for good."""
     programs = {"sendmail": postfix.sendmail, "postfix": needs("postfix")}
     settings = MailSettings(programs=programs, max_time=60)
     relay.mails.clear()
