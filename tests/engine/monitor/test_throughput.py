@@ -153,7 +153,7 @@ def test_a_backlog_drains_grows_or_stays() -> None:
 
 
 def test_a_backlog_that_has_begun_to_grow_has_no_time() -> None:
-    """Once more come in a minute than leave, it grows, whatever its slope; the dead leave, too."""
+    """Once more come in a minute than leave, it grows, with any slope; the dead leave, too."""
     flow, dying = FlowHistory(), FlowHistory()
     for second in range(121):
         left = 5 * min(second, 50) + max(0, second - 50)
