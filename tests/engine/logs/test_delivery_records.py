@@ -29,12 +29,9 @@ NOON = 1_795_176_000.0
 
 def record(second: int, reason: str, transport: str = "curl", result: str = "failed") -> bytes:
     """A line as both programs write it."""
-    fields = {
-        "ts": f"2026-11-20T12:00:{second:02}Z",
-        "transport": transport,
-        "recipient": "a@\u2026",
-    }
-    return json.dumps({**fields, "result": result, "reason": reason}).encode() + b"\n"
+    fields = {"ts": f"2026-11-20T12:00:{second:02}Z", "transport": transport}
+    told = {"recipient": "a@\u2026", "result": result, "reason": reason}
+    return json.dumps(fields | told).encode() + b"\n"
 
 
 ODD = st.characters(categories=["Cs", "Cc", "Cf", "Po"])
@@ -79,15 +76,10 @@ def test_the_real_programs_records_are_read() -> None:
 
 def test_only_failures_are_listed_the_latest_first() -> None:
     """Each has its word, and the transport's own words if recorded; odd lines hide no others."""
-    data = (
-        record(1, "send_failed_rc_1")
-        + record(2, "rejected_550: 5.1.1 user unknown: x")
-        + record(3, "", result="success")
-        + record(4, "after_3_retries", result="spooled")
-        + record(5, "421 4.7.0 try later", "postfix")
-    )
+    data = record(1, "send_failed_rc_1") + record(2, "rejected_550: 5.1.1 user unknown: x")
+    data += record(3, "", result="success") + record(4, "after_3_retries", result="spooled")
     rejected = Failure(NOON + 2, "rejected_550", "5.1.1 user unknown: x")
-    assert parse_failures(data) == {
+    assert parse_failures(data + record(5, "421 4.7.0 try later", "postfix")) == {
         "postfix": (Failure(NOON + 5, "421 4.7.0 try later"),),
         "curl": (rejected, Failure(NOON + 1, "send_failed_rc_1")),
     }
@@ -103,14 +95,16 @@ def test_the_file_is_followed_by_its_name(tmp_path: Path) -> None:
     path = tmp_path / "delivery.jsonl"
     deliveries = DeliveryReader(str(path))
     assert deliveries.read() == {}
-
-    path.write_bytes(record(1, "a"))
-    assert [f.word for f in deliveries.read()["curl"]] == ["a"]
-    (tmp_path / "new").write_bytes(record(1, "a") + record(2, "b"))
-    (tmp_path / "new").rename(path)
-    assert [f.word for f in deliveries.read()["curl"]] == ["b", "a"]
-    path.write_bytes(record(1, "old") + b" " * TAIL_BYTES + b"\n" + record(2, "new"))
-    assert [f.word for f in deliveries.read()["curl"]] == ["new"]
+    old = record(1, "old") + b" " * TAIL_BYTES + b"\n"
+    for data, words in (
+        (record(1, "a"), ["a"]), (record(1, "a") + record(2, "b"), ["b", "a"]),
+        (old + record(2, "new"), ["new"]),
+    ):  # fmt: skip
+        (tmp_path / "new").write_bytes(data)
+        (tmp_path / "new").rename(path)
+        assert [failure.word for failure in deliveries.read()["curl"]] == words
+    path.write_bytes(record(1, "rewritten"))
+    assert [failure.word for failure in deliveries.read()["curl"]] == ["rewritten"]
     path.unlink()
     assert deliveries.read() == {}
     os.mkfifo(path)
@@ -122,17 +116,10 @@ def test_the_file_is_followed_by_its_name(tmp_path: Path) -> None:
 def test_a_failure_in_log_and_records_counts_once() -> None:
     """The log has the word and the records the words, within a second or two of each other."""
     logged = (Failure(100.0, "rejected_550"), Failure(90.0, "connect_refused"))
-    recorded = (
-        Failure(101.0, "rejected_550", "user unknown"),
-        Failure(50.0, "connect_refused", "port 25"),
-        Failure(None, "auth_535"),
-    )
-    assert merge_failures(logged, recorded) == (
-        Failure(100.0, "rejected_550", "user unknown"),
-        Failure(90.0, "connect_refused"),
-        Failure(50.0, "connect_refused", "port 25"),
-        Failure(None, "auth_535"),
-    )
+    alone = (Failure(50.0, "connect_refused", "port 25"), Failure(None, "auth_535"))
+    recorded = (Failure(101.0, "rejected_550", "user unknown"), *alone)
+    both = Failure(100.0, "rejected_550", "user unknown")
+    assert merge_failures(logged, recorded) == (both, logged[1], *alone)
 
 
 def test_only_a_refusal_for_good_or_a_loss_is_a_refusal(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from math import inf
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from engine.logs.log_line import LogLine, SharedLog, format_log_line, parse_head, parse_log_line
 from engine.logs.recent_lines import RecentLines
 from tests.engine.task_builders import GOLDEN
+from tests.tables import each
 
 
 @pytest.fixture(autouse=True)
@@ -105,39 +107,33 @@ def test_a_line_is_read_as_what_it_is() -> None:
     )
 
 
-HEADS = [
+@each(("text", "when", "rest"), [
     ("2026-11-20T09:41:15.063221+00:00 host a[3]: x", 1795167675.063221, "host a[3]: x"),
     ("2026-11-20T04:41:15-05:00 host x", 1795167675.0, "host x"),
-    ("2026-11-20T09:41:15Z x", 1795167675.0, "x"),
-    ("2026-11-20 04:41:15 x", 1795167675.0, "x"),
+    ("2026-11-20T09:41:15Z x", 1795167675.0, "x"), ("2026-11-20 04:41:15 x", 1795167675.0, "x"),
     ("2026-11-20 04:41:15.250 x", 1795167675.25, "x"),
     ("2026-11-20 10:41:15 +0100 x", 1795167675.0, "x"),
     ("1795167675.063221 host x", 1795167675.063221, "host x"),
     ("Nov 20 04:41:15 host x", 1795167675.0, "host x"),
     ("Jan  7 04:41:15 host x", 1767778875.0, "host x"),
-]
-
-
-@pytest.mark.parametrize(("text", "when", "rest"), HEADS)
+])  # fmt: skip
 def test_heads_of_syslog_journal_and_bare_times_are_read(text: str, when: float, rest: str) -> None:
     """Heads with a zone give that time; those without one are local times."""
     line = parse_log_line(text.encode(), "log", None, 1795170000.0)
-
     assert line.when == pytest.approx(when)
     assert (line.level, line.text) == ("", rest)
 
 
-def test_a_head_without_a_year_is_of_the_last_one_before_the_file_was_written() -> None:
+@each(("stamp", "year"), [
+    ("Jan  7 04:41:15", 2026), ("Jan  8 04:41:15", 2026), ("Jan  9 04:41:15", 2025),
+    ("Dec 31 23:59:59", 2025), ("Feb 29 00:00:01", 2024),
+])  # fmt: skip
+def test_a_head_without_a_year_is_of_the_last_one_before_the_file_was_written(
+    stamp: str, year: int
+) -> None:
     """A month after the last write is of the year before; a day more is left to clocks, zones."""
-    written = 1767778875.0  # 2026-01-07 04:41:15
-
-    def year(stamp: str) -> int:
-        head = parse_head(f"{stamp} host x", None, written)
-        return 0 if head is None else time.localtime(head[0]).tm_year
-
-    assert (year("Jan  7 04:41:15"), year("Jan  8 04:41:15")) == (2026, 2026)
-    assert (year("Jan  9 04:41:15"), year("Dec 31 23:59:59")) == (2025, 2025)
-    assert year("Feb 29 00:00:01") == 2024
+    head = parse_head(f"{stamp} host x", None, 1767778875.0)  # 2026-01-07 04:41:15
+    assert head is not None and time.localtime(head[0]).tm_year == year
 
 
 def test_the_real_programs_logs_are_understood() -> None:
@@ -159,40 +155,29 @@ def test_new_lines_come_once(log: Path, follow: Callable[..., RecentLines]) -> N
     comes, even when it was cut inside a character. Of a renamed log the rest comes before the new
     file, a torn line at its end as it is."""
     add(log, "one\ntwo\n")
-    tail = follow()
+    tail, name = follow(), "Gr\u00fc\u00dfe\n".encode()
     for added, expected in (
-        (b"", ["one", "two"]),
-        (b"", []),
-        (b"three\n\nfour\n", ["three", "", "four"]),
-        (b"", []),
-        ("Gr\u00fc\u00dfe\n".encode()[:3], []),
-        ("Gr\u00fc\u00dfe\n".encode()[3:], ["Gr\u00fc\u00dfe"]),
-    ):
+        (b"", ["one", "two"]), (b"", []), (b"three\n\nfour\n", ["three", "", "four"]), (b"", []),
+        (name[:3], []), (name[3:], ["Gr\u00fc\u00dfe"]),
+    ):  # fmt: skip
         add(log, added)
         assert texts(tail.poll(0.0)) == expected
     add(log, "two\ntorn")
     log.rename(log.with_suffix(".1"))
     assert texts(tail.poll(0.0)) == ["two"]
-    add(log, "three\n")
-    assert texts(tail.poll(0.0)) == ["torn", "three"]
-    add(log, "four\n")
-    assert texts(tail.poll(0.0)) == ["four"]
+    for added, expected in ((b"three\n", ["torn", "three"]), (b"four\n", ["four"])):
+        add(log, added)
+        assert texts(tail.poll(0.0)) == expected
 
 
 def test_only_the_end_of_a_long_log_is_shown(log: Path, follow: Callable[..., RecentLines]) -> None:
     """The backlog begins with a whole line; however large the log, little of it is read."""
     add(log, "aaaa\nbbbb\ncccc\n")
-    for size, lines in (
-        (10, ["bbbb", "cccc"]),
-        (9, ["cccc"]),
-        (0, []),
-        (99, ["aaaa", "bbbb", "cccc"]),
-    ):
-        assert texts(follow(size).poll(0.0)) == lines
-    with log.open("wb") as file:
-        file.truncate(1 << 30)
-        file.seek(1 << 30)
-        file.write(b"\nthe end\n")
+    lines = ["aaaa", "bbbb", "cccc"]
+    for size, shown in ((10, lines[1:]), (9, lines[2:]), (0, []), (99, lines)):
+        assert texts(follow(size).poll(0.0)) == shown
+    os.truncate(log, 1 << 30)
+    add(log, "\nthe end\n")
     assert texts(follow().poll(0.0)) == ["the end"]
 
 
@@ -264,20 +249,19 @@ def test_a_log_that_cannot_be_followed_loses_nothing(
 ) -> None:
     """The lines before the rotation come; that the new log is none is said by the next poll."""
     add(log, "one\n")
-    tail = follow()
+    tail, old = follow(), log.with_suffix(".1")
 
     def refused() -> None:
-        assert tail.poll(0.0) == []
-        assert tail.problem == "expected a regular file"
+        assert (tail.poll(0.0), tail.problem) == ([], "expected a regular file")
 
-    log.rename(log.with_suffix(".1"))
+    log.rename(old)
     log.mkdir()
     refused()
     log.rmdir()
-    log.with_suffix(".1").rename(log)
+    old.rename(log)
     assert texts(tail.poll(0.0)) == ["one"]
     add(log, "two\ntorn")
-    log.rename(log.with_suffix(".1"))
+    log.rename(old)
     log.mkdir()
     assert texts(tail.poll(0.0)) == ["two", "torn"]
     refused()
@@ -286,17 +270,16 @@ def test_a_log_that_cannot_be_followed_loses_nothing(
     assert texts(tail.poll(0.0)) == ["three"]
 
 
-def test_lines_of_another_database_in_a_shared_log_are_skipped(log: Path) -> None:
+def test_lines_of_another_database_in_a_shared_log_are_skipped(
+    log: Path, follow: Callable[..., RecentLines]
+) -> None:
     """Two write there of a task 7-user each: one of them is followed, with all that names none."""
     add(log, '{"event": "sent", "reg": 7, "type": "user", "db": "/b.db"}\n')
     add(log, '{"event": "failed", "reg": 7, "type": "user", "db": "/a.db"}\n')
     add(log, '{"event": "noted"}\nplain words, db=/b.db\n{"event": "torn", "db": "/b.db')
-    tail = RecentLines(SharedLog(str(log), "/a.db"))
-    all_of_it = RecentLines(str(log))
-    polled, whole = tail.poll(0.0), all_of_it.poll(0.0)
-    assert texts(polled) == ["failed 7-user db=/a.db", "noted", "plain words, db=/b.db"]
-    assert texts(whole) == ["sent 7-user db=/b.db", *texts(polled)]
-    add(log, '"}\n{"event": "sent", "db": "/a.db"}\n')
-    assert texts(tail.poll(0.0)) == ["sent db=/a.db"]
-    for one in (tail, all_of_it):
-        one.close()
+    with closing(RecentLines(SharedLog(str(log), "/a.db"))) as tail:
+        polled, whole = tail.poll(0.0), follow().poll(0.0)
+        assert texts(polled) == ["failed 7-user db=/a.db", "noted", "plain words, db=/b.db"]
+        assert texts(whole) == ["sent 7-user db=/b.db", *texts(polled)]
+        add(log, '"}\n{"event": "sent", "db": "/a.db"}\n')
+        assert texts(tail.poll(0.0)) == ["sent db=/a.db"]

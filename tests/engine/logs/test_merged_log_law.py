@@ -7,7 +7,7 @@ import gzip
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.formats.zgb.log import find_lines
-from engine.logs.merged_log import BEGIN, END, LineScan, MergedLog, run_to_end
+from engine.logs.merged_log import BEGIN, END, MergedLog
 from engine.logs.recent_lines import RecentLines
+from tests.engine.logs.test_merged_log import scanned
 from tests.examples import examples
 
 KEPT_FILES = 3
@@ -186,17 +187,14 @@ class WrittenLog:
         self.was_truncated = False
 
 
-ACTIONS: dict[str, Callable[[WrittenLog, int], None]] = {
-    "write": WrittenLog.write,
-    "tear": WrittenLog.tear,
-    "rotate": WrittenLog.rotate,
-    "write late": WrittenLog.write_late,
-    "move": WrittenLog.move,
-    "copy and truncate": WrittenLog.copy_and_truncate,
-    "compress": WrittenLog.compress,
-    "truncate": WrittenLog.truncate,
-    "delete": WrittenLog.delete,
-}
+ACTIONS = {
+    action.__name__.replace("_", " "): action
+    for action in (
+        WrittenLog.write, WrittenLog.tear, WrittenLog.rotate, WrittenLog.write_late,
+        WrittenLog.move, WrittenLog.copy_and_truncate, WrittenLog.compress, WrittenLog.truncate,
+        WrittenLog.delete,
+    )
+}  # fmt: skip
 Read = Callable[[], list[str]]
 steps = st.lists(
     st.tuples(st.sampled_from(["write", "read", *ACTIONS]), st.sampled_from([0, 3, 80, 60_000])),
@@ -211,27 +209,24 @@ Reader = Callable[[str], AbstractContextManager[Read]]
 @contextmanager
 def recent_reads(path: str) -> Iterator[Read]:
     """New lines by polls of the last hour."""
-    recent = RecentLines(path)
-    yield lambda: [line.text for _ in range(9) for line in recent.poll(0.0)]
-    recent.close()
+    with closing(RecentLines(path)) as recent:
+        yield lambda: [line.text for _ in range(9) for line in recent.poll(0.0)]
 
 
 @contextmanager
 def scan_reads(path: str) -> Iterator[Read]:
     """New lines by scans from the last position."""
-    book = MergedLog([path])
-    book.refresh()
-    positions = [book.end_position()]
-
-    def read() -> list[str]:
+    with closing(MergedLog([path])) as book:
         book.refresh()
-        scan = LineScan(book, positions[-1], want=1000)
-        run_to_end(scan)
-        positions.append(scan.reached)
-        return [entry.line.text for entry in scan.entries if not entry.is_torn]
+        positions = [book.end_position()]
 
-    yield read
-    book.close()
+        def read() -> list[str]:
+            book.refresh()
+            scan = scanned(book, positions[-1], want=1000)
+            positions.append(scan.reached)
+            return [entry.line.text for entry in scan.entries if not entry.is_torn]
+
+        yield read
 
 
 @pytest.mark.parametrize("reader", [recent_reads, scan_reads])
@@ -274,14 +269,11 @@ def test_pages_of_a_log_have_each_line_once_and_in_order(steps: list[tuple[str, 
                 book = MergedLog([str(log.path)], cell=1024)
             log.check([*log.owed, *log.in_current])
             book.refresh()
-            pages = []
-            for mark, forward in ((END, False), (BEGIN, True)):
-                scan = LineScan(book, mark, want=1000, forward=forward)
-                run_to_end(scan)
-                pages.append([e.line.text for e in scan.entries if not e.is_torn])
-            assert pages[0] == pages[1] == sorted(set(pages[0]))
+            scans = [scanned(book, mark, want=1000, forward=mark is BEGIN) for mark in (END, BEGIN)]
+            up, down = ([e.line.text for e in scan.entries if not e.is_torn] for scan in scans)
+            assert up == down == sorted(set(up))
             here = log.present_lines()
-            assert [text for text in pages[0] if text in here] == here
+            assert [text for text in up if text in here] == here
         book.close()
 
 
