@@ -32,7 +32,7 @@ from engine.monitor.sample_codec import (
     encode_sample,
     make_sample,
 )
-from engine.monitor.transport_health import CountWindow, DeliveryCounts, TransportHealth
+from engine.monitor.transport_health import WINDOWS, CountWindow, DeliveryCounts, TransportHealth
 from tests.recorder_samples import NOTHING_KNOWN, NOW, a_sample, a_way, an_alert
 
 
@@ -44,43 +44,33 @@ def test_a_moment_comes_back_as_it_was() -> None:
     again = decode_sample(encode_sample(sample), "mail.out")
     assert again._replace(transports=()) == sample._replace(transports=())
     (transport,), (before,) = again.transports, sample.transports
-    assert transport[:2] == before[:2]
-    assert transport.last_success == before.last_success
+    assert (*transport[:2], transport.last_success) == (*before[:2], before.last_success)
     assert [w.tally for w in transport.windows] == [w.tally for w in before.windows]
-    assert (
-        decode_sample(encode_sample(sample), "/srv/mail.out").alerts[0].target.place
-        == "/srv/mail.out"
-    )
-    refused = (a_way("sendmail")._replace(totals=DeliveryCounts(17, 10, 7, 6)),)
-    fine = sample._replace(
-        transports=refused,
-        finer={"retry": (State.PENDING, 4), "chunk": (State.ACTIVE, 0)},
-        lease_workers=2,
-        gone_failures=3,
-    )
+    renamed = decode_sample(encode_sample(sample), "/srv/mail.out")
+    assert renamed.alerts[0].target.place == "/srv/mail.out"
+    totals = DeliveryCounts(17, 10, 7, 6)
+    finer = {"retry": (State.PENDING, 4), "chunk": (State.ACTIVE, 0)}
+    fine = sample._replace(finer=finer, lease_workers=2, gone_failures=3)
+    fine = fine._replace(transports=(a_way("sendmail")._replace(totals=totals),))
     again = decode_sample(encode_sample(fine), "mail.out")
     assert again._replace(transports=()) == fine._replace(transports=())
-    assert again.transports[0].totals == DeliveryCounts(17, 10, 7, 6)
+    assert again.transports[0].totals == totals
     unread = NOTHING_KNOWN._replace(name="x", unavailable="No such file")
     lost = make_sample(unread, RecordedSample(NOW, "a console", tokens="no limits file"))
     assert decode_sample(encode_sample(lost), "x") == lost
 
 
-@given(
-    st.lists(st.text(max_size=200), max_size=30),
-    st.lists(st.text(max_size=200), max_size=30),
-    st.text(max_size=300),
-    st.integers(0, 10**12),
-)
+NAMES = st.lists(st.text(max_size=200), max_size=30)
+
+
+@given(NAMES, NAMES, st.text(max_size=300), st.integers(0, 10**12))
 def test_a_moment_is_never_larger_than_its_bound(
     ways: list[str], alerts: list[str], words: str, number: int
 ) -> None:
     """With any names and words, it fits, its counts stay, and it can be read again."""
-    sample = a_sample(
-        pending=number,
+    sample = a_sample(pending=number, unavailable=words)._replace(
         transports=tuple(a_way(name) for name in ways),
         alerts=tuple(an_alert(text) for text in alerts),
-        unavailable=words,
         tokens=tuple(BucketState(name, 1, 5, None) for name in ways),
     )
     data = encode_sample(sample)
@@ -129,15 +119,14 @@ def test_a_moment_with_a_field_that_cannot_be_is_refused() -> None:
         decode_sample(packed([1, " " * (8 << 20)])[:MAX_SAMPLE_BYTES], "x")
 
 
+def moment(seconds: float, **fields: Any) -> EncodedSample:
+    """A moment so many seconds from now."""
+    return EncodedSample(NOW + seconds, encode_sample(a_sample(NOW + seconds, **fields)))
+
+
 def a_tape(*seconds: float) -> RecordedHistory:
     """Moments so many seconds from now, each with as many tasks waiting."""
-    return RecordedHistory(
-        [
-            EncodedSample(NOW + s, encode_sample(a_sample(NOW + s, pending=int(abs(s)))))
-            for s in seconds
-        ],
-        "x",
-    )
+    return RecordedHistory([moment(s, pending=int(abs(s))) for s in seconds], "x")
 
 
 def test_the_state_at_a_moment() -> None:
@@ -189,9 +178,7 @@ def test_a_gap_is_passed_in_two_steps() -> None:
         on.append(when - NOW)
     assert back == [-30, -40, -1000]
     assert on == [-990, -980, -970, -30, -20, -10, 0]
-    assert isinstance(history.at(NOW - 40), MissingSpan) and isinstance(
-        history.at(NOW - 970), MissingSpan
-    )
+    assert all(isinstance(history.at(NOW - ago), MissingSpan) for ago in (40, 970))
 
     quiet, busy = a_tape(-100), a_tape(-50, -40, -30)
     assert step_time([quiet, busy], NOW - 30, -FINE_STEP_SECONDS) == NOW - 40
@@ -222,16 +209,11 @@ def test_rates_come_from_the_samples_before() -> None:
     assert past.drain(NOW - 300).text == "5m"
     spark = past.sparkline(NOW - 300, 20)
     assert spark[-1] is not None and spark[0] is None
-
-    def a_moment(seconds: float, sent: int, failed: int) -> EncodedSample:
-        totals = DeliveryCounts(sent + failed, sent, failed)
-        windows = (CountWindow("1m", 60.0), CountWindow("10m", 600.0), CountWindow("1h", 3600.0))
-        transport_health = TransportHealth("postfix", totals, windows)
-        return EncodedSample(
-            NOW + seconds, encode_sample(a_sample(NOW + seconds, transports=(transport_health,)))
-        )
-
-    history = RecordedHistory([a_moment(-600, 100, 3), a_moment(0, 140, 8)], "x")
+    windows = tuple(CountWindow(*shape) for shape in WINDOWS)
+    moments = []
+    for seconds, totals in ((-600, DeliveryCounts(103, 100, 3)), (0, DeliveryCounts(148, 140, 8))):
+        moments.append(moment(seconds, transports=(TransportHealth("postfix", totals, windows),)))
+    history = RecordedHistory(moments, "x")
     sample = history.at(NOW)
     assert isinstance(sample, RecordedSample)
     (transport,) = history.transports(sample)
