@@ -295,10 +295,15 @@ def told(alert: Alert) -> str:
     return f"{alert.level} {alert.kind}: {alert.text} -> {goal}"
 
 
+def found(inputs: AlertInputs, *limits: float) -> list[Alert]:
+    """The alerts of a place, with these limits."""
+    return [*find_alerts(inputs, NOW, Thresholds(*limits))]  # type: ignore[arg-type]
+
+
 @each(("alert_inputs", "expected"), TABLE)
 def test_each_rule(alert_inputs: AlertInputs, expected: str) -> None:
     """One fault is one alert, and without a fault there is none."""
-    got = find_alerts(alert_inputs, NOW, Thresholds())
+    got = found(alert_inputs)
     assert len(got) == bool(expected)
     assert all(expected in told(alert) for alert in got)
     assert all(alert.target.place == "/srv/spool" for alert in got)
@@ -312,12 +317,8 @@ def test_every_sort_of_alert_is_in_the_table() -> None:
 
 def test_the_most_urgent_comes_first() -> None:
     """A fault that stops everything is above one that may wait, in any order of the rules."""
-    growing = {
-        "counts": tasks(dead=99, active=1),
-        "dead_growth": Growth(50, 600),
-        "transports": [a_way(0, 5)],
-    }
-    got = find_alerts(due(99, problems=3, lock=STALE, **growing), NOW, Thresholds())
+    dead = {"counts": tasks(dead=99, active=1), "dead_growth": Growth(50, 600)}
+    got = found(due(99, problems=3, lock=STALE, transports=[a_way(0, 5)], **dead))
     assert [alert.level for alert in got] == [Level.CRIT, *[Level.WARN] * 5]
     assert [alert.kind for alert in got[:2]] == [AlertKind.IDLE, AlertKind.STALE]
 
@@ -326,33 +327,22 @@ def test_limits_are_the_operator_s() -> None:
     """Each number that is set decides its own rule."""
     counted = {"counts": tasks(dead=3), "dead_growth": Growth(2, 600), "transports": [a_way(9, 1)]}
     inputs = due(10, oldest=NOW - 600, **counted)
-    assert find_alerts(inputs, NOW, Thresholds()) == ()
-    assert [a.kind for a in find_alerts(inputs, NOW, Thresholds(2, 2, 300, 5, 0.1))] == [
-        AlertKind.IDLE,
-        AlertKind.DEAD,
-        AlertKind.OLDEST,
-        AlertKind.TRANSPORT,
-    ]
-    grown = find_alerts(inputs, NOW, Thresholds(3, 2, 300, 5, 0.1))
-    assert [alert.kind for alert in grown][1] is AlertKind.GROWING
+    assert found(inputs) == []
+    kinds = [AlertKind.IDLE, AlertKind.DEAD, AlertKind.OLDEST, AlertKind.TRANSPORT]
+    assert [alert.kind for alert in found(inputs, 2, 2, 300, 5, 0.1)] == kinds
+    assert found(inputs, 3, 2, 300, 5, 0.1)[1].kind is AlertKind.GROWING
 
 
 def test_any_alert_stays_one_safe_line() -> None:
     """Foreign text cannot act on a terminal, nor push a line out of its place."""
     lock = LockEvidence(Verdict.UNKNOWN, reason=HOSTILE)
     gone = a_sight(unavailable=HOSTILE, lock=lock, queue=HOSTILE)
-    alert_inputs = a_sight(lock=lock, transports=[a_way(0, 5, HOSTILE)], queue=HOSTILE)
-    got = [*find_alerts(gone, NOW, Thresholds()), *find_alerts(alert_inputs, NOW, Thresholds())]
-    assert {alert.kind for alert in got} >= {
-        AlertKind.UNREADABLE,
-        AlertKind.UNKNOWN_LOCK,
-        AlertKind.TRANSPORT,
-    }
-    assert [alert.kind for alert in got].count(
-        AlertKind.UNKNOWN_LOCK
-    ) == 1  # not of what is not there
+    got = found(gone) + found(a_sight(lock=lock, transports=[a_way(0, 5, HOSTILE)], queue=HOSTILE))
+    kinds = [alert.kind for alert in got]
+    assert {*kinds} >= {AlertKind.UNREADABLE, AlertKind.TRANSPORT}
+    assert kinds.count(AlertKind.UNKNOWN_LOCK) == 1  # not of what is not there
     assert all(alert.text.isprintable() and len(alert.text) <= MAX_TEXT_LENGTH for alert in got)
-    assert Goal("/srv/spool", Where.TRANSPORTS, None, HOSTILE) in [a.target for a in got]
+    assert Goal("/srv/spool", Where.TRANSPORTS, None, HOSTILE) in [alert.target for alert in got]
 
 
 def write_task(root: Path, state: str, number: int, age: float = 0, due_in: float = -1) -> Path:
@@ -402,10 +392,9 @@ def much_is_wrong(root: Path) -> None:
     shift = NOW - time.time()
     lines = [attempt(shift + 60, "curl") + given_up(shift + 59, "421 later", "curl")] * 5
     text = "No mail system available, spooling for later"
-    (root / "log").mkdir(exist_ok=True)
-    (root / "log" / "mail.log").write_text("".join(lines))
-    with (root / "log" / "mail.log").open("ab") as log:
-        log.write(format_log_line("ERROR", text, time.time() - 30))
+    log = root / "log" / "mail.log"
+    log.parent.mkdir(exist_ok=True)
+    log.write_bytes("".join(lines).encode() + format_log_line("ERROR", text, time.time() - 30))
     write_metrics(root, 7)
 
 
@@ -433,22 +422,17 @@ def a_new_task(root: Path) -> None:
     write_task(root, "pending", 1)
 
 
-MUCH = (
-    "1 task in work, but no worker running", "11 dead (limit 10)", "1 problem", "stale lock: PID",
-    "curl failed 100% of 5 mails in 10m", "no transport available for 1 mail in 10m",
-    "queue.prom differs: pending 7, counted 0",
-)  # fmt: skip
-SPOOLS: list[tuple[Callable[[Path], object], tuple[str, ...]]] = [
-    (lambda root: None, ()),
-    (a_new_task, ()),
-    (much_is_wrong, MUCH),
+@each(("spoil", "expected"), [
+    (lambda root: None, ()), (a_new_task, ()),
+    (much_is_wrong, (
+        "1 task in work, but no worker running", "11 dead (limit 10)", "1 problem",
+        "stale lock: PID", "curl failed 100% of 5 mails in 10m",
+        "no transport available for 1 mail in 10m", "queue.prom differs: pending 7, counted 0",
+    )),
     (nothing_ran, ("nothing has run for 31m",)),
     (nothing_was_written, ("oldest in pending for 2h01m", "queue.prom not written for 31m")),
     (metrics_are_none, ("queue.prom: cannot parse",)),
-]
-
-
-@each(("spoil", "expected"), SPOOLS)
+])  # fmt: skip
 def test_alerts_of_a_spool_on_disk(
     tmp_path: Path, spoil: Callable[[Path], object], expected: tuple[str, ...]
 ) -> None:
@@ -473,7 +457,6 @@ class Follower:
         self.room = PlaceTransports(root, self.clock)
         place = disk_place(root, clock=self.clock)._replace(mail=self.room.place_mail())
         self.live = PlaceSession(place, self.clock)
-
         self.step = 1
         """Seconds from one reading to the next, by its clock."""
 
@@ -490,6 +473,11 @@ class Follower:
         await asyncio.gather(self._following, return_exceptions=True)
         await self.live.close(keep_worker=False)
 
+    async def scan(self) -> None:
+        """Read the tasks and the mail spool again."""
+        await self.live.inspector.scan_now()
+        await self.live.query_backlog()
+
     async def until(self, what: AlertKind, is_expected: bool = True) -> Alert | None:
         """Look until there is such an alert, or is none any more."""
         for _ in range(1000):
@@ -501,10 +489,8 @@ class Follower:
 
 
 async def test_dead_tasks_that_come_are_noticed(tmp_path: Path) -> None:
-    """Ten tasks that die while the console runs are a growing dead-letter queue, not a full one.
-
-    Those that had died before are not counted in.
-    """
+    """Ten tasks that die while the console runs are a growing dead-letter queue, not a full one;
+    those that had died before are not counted in."""
     async with Follower(tmp_path) as place:
         await place.until(AlertKind.GROWING, is_expected=False)
         while place.live.flow.growth(State.DEAD, place.clock.now) is None:
@@ -512,8 +498,7 @@ async def test_dead_tasks_that_come_are_noticed(tmp_path: Path) -> None:
         for number in range(10):
             write_task(tmp_path, "dlq", number)
         alert = await place.until(AlertKind.GROWING)
-        assert alert is not None
-        assert re.fullmatch(r"10 dead, \+10 in \S+", alert.text)
+        assert alert is not None and re.fullmatch(r"10 dead, \+10 in \S+", alert.text)
         assert alert.target == Goal(str(tmp_path), Where.STATE, State.DEAD)
         assert AlertKind.DEAD not in [alert.kind for alert in place.live.alerts]
 
@@ -525,17 +510,12 @@ async def test_mail_that_no_task_sends_is_noticed(tmp_path: Path) -> None:
         while place.live.readings.sending.backlog != place.room.heap:
             await place.live.wait_for_readings()
         place.clock.now += 40
-        await place.live.inspector.scan_now()
-        await place.live.query_backlog()
-
+        await place.scan()
         alert = await place.until(AlertKind.LOST)
-        assert alert is not None
-        assert alert.text.startswith("2 spooled mails have no task")
-
+        assert alert is not None and alert.text.startswith("2 spooled mails have no task")
         for number, state in enumerate((State.PENDING, State.DEAD)):
             put_file(tmp_path, a_task(number, state, kind="mail_send"))
-        await place.live.inspector.scan_now()
-        await place.live.query_backlog()
+        await place.scan()
         await place.until(AlertKind.LOST, is_expected=False)
 
 
