@@ -14,6 +14,7 @@ from engine.monitor import prometheus
 from engine.monitor.prometheus import BadMetrics, CounterFiles, QueueGauges, Samples
 from engine.system import files
 from tests.engine.task_builders import GOLDEN
+from tests.tables import each
 
 
 @pytest.fixture
@@ -21,9 +22,8 @@ def said(tmp_path: Path) -> Callable[[str | bytes], Samples]:
     """Read metrics from their text."""
 
     def read(text: str | bytes) -> Samples:
-        path = tmp_path / "some.prom"
-        path.write_bytes(text.encode() if isinstance(text, str) else text)
-        return prometheus.read_metrics(str(path))
+        (tmp_path / "some.prom").write_bytes(text.encode() if isinstance(text, str) else text)
+        return prometheus.read_metrics(str(tmp_path / "some.prom"))
 
     return read
 
@@ -31,7 +31,7 @@ def said(tmp_path: Path) -> Callable[[str | bytes], Samples]:
 AFTER_DLQ = {"processed_total": 1, "failed_total": 3, "retries_total": 2, "dlq_total": 1}
 
 
-@pytest.mark.parametrize(("name", "gauges", "counters", "now"), [
+@each(("name", "gauges", "counters", "now"), [
     ("after-one-success", QueueGauges(1, 0, 0, 6.9), {"processed_total": 1}, 1795167681.5),
     ("after-dlq", QueueGauges(0, 0, 1), AFTER_DLQ, 1795167683),
 ])  # fmt: skip
@@ -39,28 +39,25 @@ def test_queue_metrics_are_those_of_the_real_program(
     tmp_path: Path, name: str, gauges: QueueGauges, counters: dict[str, int], now: float
 ) -> None:
     """Byte for byte those of the real program; read back, they have the time of the file."""
-    text = prometheus.render_queue(gauges, counters, now)
+    text, path = prometheus.render_queue(gauges, counters, now), str(tmp_path / "queue.prom")
     assert text == (GOLDEN / f"queue.{name}.prom").read_bytes()
-    path = str(tmp_path / "queue.prom")
     files.replace_file(path, text)
     os.utime(path, (5, 1000.25))
     got = prometheus.read_metrics(path)
-    assert got.get("nftban_queue_tasks_pending") == gauges.pending
-    assert got.get("nftban_queue_dlq_total") == counters.get("dlq_total", 0)
-    assert got.get("nftban_queue_last_run_timestamp") == int(now)
+    metrics = ("tasks_pending", "dlq_total", "last_run_timestamp")
+    values = [got.get(f"nftban_queue_{metric}") for metric in metrics]
+    assert values == [gauges.pending, counters.get("dlq_total", 0), int(now)]
     assert got.modified == 1000.25
 
 
-@pytest.mark.parametrize(
-    ("name", "failures", "last"), [("success", 0, 0), ("failure", 1, 1795167962)]
-)
+@each(("name", "failures", "last"), [("success", 0, 0), ("failure", 1, 1795167962)])
 def test_the_real_programs_mail_metrics_are_read(name: str, failures: int, last: int) -> None:
     """Metrics with labels are found by their labels, and only by all of them."""
     got = prometheus.read_metrics(str(GOLDEN / f"mail.after-{name}.prom"))
-    assert got.get("nftban_mail_send_failures_total", transport="sendmail") == failures
+    failed = "nftban_mail_send_failures_total"
+    assert got.get(failed, transport="sendmail") == failures
     assert got.get("nftban_mail_last_failure_timestamp") == last
-    assert got.get("nftban_mail_send_failures_total", transport="pigeon") is None
-    assert got.get("nftban_mail_send_failures_total") is None
+    assert got.get(failed, transport="pigeon") is got.get(failed) is None
     assert len(got.values) == 23
 
 
@@ -133,29 +130,27 @@ def test_a_file_without_metrics_is_refused(
     for text, what in REFUSED.items():
         with pytest.raises(BadMetrics) as refused:
             said(text)
-        assert what in str(refused.value)
-        assert "some.prom: " in str(refused.value)
-        assert str(refused.value).isprintable()
+        message = str(refused.value)
+        assert what in message and "some.prom: " in message and message.isprintable()
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BadMetrics, match="expected a file"):
         prometheus.read_metrics(str(tmp_path / "pipe"))
     with pytest.raises(FileNotFoundError):
         prometheus.read_metrics(str(tmp_path / "none.prom"))
+    run, dead = "nftban_queue_last_run_timestamp", "nftban_queue_tasks_dlq"
     for value in ("NaN", "+Inf", "-Inf"):
-        samples = said(f"nftban_queue_last_run_timestamp {value}\nnftban_queue_tasks_dlq 3\n")
-        assert samples.get("nftban_queue_last_run_timestamp") is None
-        assert samples.get("nftban_queue_tasks_dlq") == 3
+        samples = said(f"{run} {value}\n{dead} 3\n")
+        assert (samples.get(run), samples.get(dead)) == (None, 3)
 
 
 def test_a_counter_is_a_decimal_in_a_file(tmp_path: Path) -> None:
     """Counting makes the folder, the file and its lock file, as the real program does."""
-    counters = CounterFiles(str(tmp_path / "metrics" / "counters"))
+    folder = tmp_path / "metrics" / "counters"
+    counters = CounterFiles(str(folder))
     assert counters.read("processed_total") == 0
-    assert counters.add("processed_total", 0) == 0
-    assert counters.add("processed_total", 9) == 9
-    assert counters.add("processed_total") == 10
+    assert [counters.add("processed_total", *more) for more in ((0,), (9,), ())] == [0, 9, 10]
     assert counters.read("processed_total") == 10
-    made = {p.name: p.read_text() for p in (tmp_path / "metrics" / "counters").iterdir()}
+    made = {path.name: path.read_text() for path in folder.iterdir()}
     assert made == {"processed_total": "10\n", "processed_total.lock": ""}
 
 
@@ -164,8 +159,7 @@ def test_a_damaged_counter_counts_from_nothing(tmp_path: Path) -> None:
     counters = CounterFiles(str(tmp_path))
     for content in (b"", b"abc\n", b"\xff\xfe", b"-5\n", b"1 2\n", b"9" * 400, b"1.5", b"0x10\n"):
         (tmp_path / "n").write_bytes(content)
-        assert counters.read("n") == 0
-        assert counters.add("n", 3) == 3
+        assert (counters.read("n"), counters.add("n", 3)) == (0, 3)
         assert (tmp_path / "n").read_bytes() == b"3\n"
     (tmp_path / "victim").write_text("41\n")
     (tmp_path / "link").symlink_to("victim")
