@@ -481,29 +481,34 @@ SENDERS = ["a@example.org", "b@example.org", "c@example.org"]
 
 def send_over_one(server: Server, fails_at: int | None = None) -> None:
     """Send a mail from each sender by one handler, one after the other."""
-    letters = [a_letter(sender=sender) for sender in SENDERS]
-    with handler_of(server, *letters) as handler:
+    with handler_of(server, *(a_letter(sender=sender) for sender in SENDERS)) as handler:
         for number in range(len(SENDERS)):
             with pytest.raises(Fatal) if number == fails_at else nullcontext():
                 handler(TASK, Context())
 
 
-def test_mails_share_a_connection() -> None:
-    """One greeting and one EHLO serve several mails, and QUIT ends the connection."""
-    with Server() as server:
-        send_over_one(server)
-    assert [mail.sender for mail in server.mails] == SENDERS
-    words = [line.split()[0].upper() for line in server.commands]
-    assert words == ["EHLO", *["MAIL", "RCPT", "DATA"] * 3, "QUIT"] and server.connections == 1
+HELLO, ONE_MAIL = ["EHLO"], ["MAIL", "RCPT", "DATA"]
+AGAIN = [*HELLO, *ONE_MAIL, "MAIL", *HELLO, *ONE_MAIL, *ONE_MAIL, "QUIT"]
 
 
-@each("answer", [DROP, "421 4.3.2 closing", "452 4.3.1 no more mails here"])
-def test_a_kept_connection_that_takes_no_mail_is_replaced(answer: str) -> None:
-    """If the server closes it or refuses MAIL on it, the mail goes over a new one, uncounted."""
-    with Server(mail=["", answer]) as server:
+@each(("script", "most", "commands"), [
+    ({}, 9, [*HELLO, *ONE_MAIL * 3, "QUIT"]),
+    ({}, 2, [*HELLO, *ONE_MAIL * 2, "QUIT", *HELLO, *ONE_MAIL, "QUIT"]),
+    *(({"mail": ["", answer]}, 9, AGAIN) for answer in (
+        DROP, "421 4.3.2 closing", "452 4.3.1 no more mails here",
+    )),
+])  # fmt: skip
+def test_mails_share_a_connection(
+    monkeypatch: pytest.MonkeyPatch, script: Script, most: int, commands: list[str]
+) -> None:
+    """Several are sent after one EHLO, a limited number, until QUIT. If the server closes a kept
+    connection or refuses MAIL on it, the mail goes over a new one, uncounted."""
+    monkeypatch.setattr(smtp_client, "MAILS_PER_CONNECTION", most)
+    with Server(**script) as server:
         send_over_one(server)
     assert [mail.sender for mail in server.mails] == SENDERS
-    assert server.connections == 2
+    assert [line.split()[0].upper() for line in server.commands] == commands
+    assert server.connections == commands.count("EHLO")
 
 
 def test_a_refused_mail_ends_its_connection() -> None:
@@ -511,16 +516,6 @@ def test_a_refused_mail_ends_its_connection() -> None:
     with Server(rcpt=["", "550 5.1.1 unknown"]) as server:
         send_over_one(server, fails_at=1)
     assert (server.connections, len(server.mails), len(commands(server, "MAIL"))) == (2, 2, 3)
-
-
-def test_a_connection_is_used_for_a_limited_number_of_mails(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """After the last one it is closed with QUIT."""
-    monkeypatch.setattr(smtp_client, "MAILS_PER_CONNECTION", 2)
-    with Server() as server:
-        send_over_one(server)
-    assert (server.connections, len(commands(server, "QUIT"))) == (2, 2)
 
 
 def test_an_unused_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
