@@ -143,14 +143,10 @@ class Server:
     async def handle_DATA(self, server: _Connection, session: Session, envelope: Envelope) -> str:
         """Keep a mail, and answer; a hook of aiosmtpd."""
         assert isinstance(envelope.original_content, bytes)
-        mail = Received(
-            session.host_name or "",
-            envelope.mail_from or "",
-            tuple(envelope.rcpt_tos),
-            envelope.original_content,
-            tls=session.ssl is not None or self._smtps,
-            login=session.auth_data.login.decode() if session.auth_data else "",
-        )
+        login = session.auth_data.login.decode() if session.auth_data else ""
+        names = session.host_name or "", envelope.mail_from or "", tuple(envelope.rcpt_tos)
+        is_tls = session.ssl is not None or self._smtps
+        mail = Received(*names, envelope.original_content, tls=is_tls, login=login)
         answer = self.next("body") or "250 2.0.0 accepted"
         self.came(mail, accepted=answer.startswith("2"))
         await server.odd(answer)
@@ -199,16 +195,10 @@ class _Connection(SMTP):
     def __init__(self, server: Server, **how: Any) -> None:
         self._of = server
         self._greeted = False
-        super().__init__(
-            server,
-            hostname="mx.example.org",
-            ident="scripted",
-            data_size_limit=None,
-            auth_require_tls=False,
-            authenticator=self._login,
-            auth_exclude_mechanism=() if server.logins else ("LOGIN", "PLAIN"),
-            **how,
-        )
+        how |= {"hostname": "mx.example.org", "ident": "scripted", "data_size_limit": None}
+        how |= {"auth_require_tls": False, "authenticator": self._login}
+        how["auth_exclude_mechanism"] = () if server.logins else ("LOGIN", "PLAIN")
+        super().__init__(server, **how)
         methods = cast(dict[str, _Hook], self._smtp_methods)
         for command, usual in list(methods.items()):
             methods[command] = self._scripted(command, usual)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from math import inf
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -32,8 +33,11 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "some.log"
 
 
+Follow: TypeAlias = Callable[..., RecentLines]
+
+
 @pytest.fixture
-def follow(log: Path) -> Iterator[Callable[..., RecentLines]]:
+def follow(log: Path) -> Iterator[Follow]:
     """Follow the log from some bytes before its end on; it is closed in the end."""
     tails: list[RecentLines] = []
 
@@ -128,9 +132,7 @@ def test_heads_of_syslog_journal_and_bare_times_are_read(text: str, when: float,
     ("Jan  7 04:41:15", 2026), ("Jan  8 04:41:15", 2026), ("Jan  9 04:41:15", 2025),
     ("Dec 31 23:59:59", 2025), ("Feb 29 00:00:01", 2024),
 ])  # fmt: skip
-def test_a_head_without_a_year_is_of_the_last_one_before_the_file_was_written(
-    stamp: str, year: int
-) -> None:
+def test_a_head_without_a_year_is_of_the_year_of_the_last_write(stamp: str, year: int) -> None:
     """A month after the last write is of the year before; a day more is left to clocks, zones."""
     head = parse_head(f"{stamp} host x", None, 1767778875.0)  # 2026-01-07 04:41:15
     assert head is not None and time.localtime(head[0]).tm_year == year
@@ -150,7 +152,7 @@ def test_the_real_programs_logs_are_understood() -> None:
     assert f"transport={json.loads(raw)['transport']}" in line.text
 
 
-def test_new_lines_come_once(log: Path, follow: Callable[..., RecentLines]) -> None:
+def test_new_lines_come_once(log: Path, follow: Follow) -> None:
     """The old lines come first, then the added ones, each in one poll only; a line is whole when it
     comes, even when it was cut inside a character. Of a renamed log the rest comes before the new
     file, a torn line at its end as it is."""
@@ -170,7 +172,7 @@ def test_new_lines_come_once(log: Path, follow: Callable[..., RecentLines]) -> N
         assert texts(tail.poll(0.0)) == expected
 
 
-def test_only_the_end_of_a_long_log_is_shown(log: Path, follow: Callable[..., RecentLines]) -> None:
+def test_only_the_end_of_a_long_log_is_shown(log: Path, follow: Follow) -> None:
     """The backlog begins with a whole line; however large the log, little of it is read."""
     add(log, "aaaa\nbbbb\ncccc\n")
     lines = ["aaaa", "bbbb", "cccc"]
@@ -182,9 +184,7 @@ def test_only_the_end_of_a_long_log_is_shown(log: Path, follow: Callable[..., Re
 
 
 @pytest.mark.parametrize("again", [b"", b"six\nten\n", b"three\nfour\nfive\n"])
-def test_a_log_that_is_emptied_is_followed(
-    log: Path, follow: Callable[..., RecentLines], again: bytes
-) -> None:
+def test_a_log_that_is_emptied_is_followed(log: Path, follow: Follow, again: bytes) -> None:
     """Truncated, it goes on from its new beginning, also when it has grown beyond where we were."""
     add(log, "one\ntwo\n" if again else "one\ntorn")
     tail = follow()
@@ -197,9 +197,7 @@ def test_a_log_that_is_emptied_is_followed(
     assert texts(tail.poll(0.0)) == ["two"]
 
 
-def test_a_writer_that_keeps_its_place_is_followed(
-    log: Path, follow: Callable[..., RecentLines]
-) -> None:
+def test_a_writer_that_keeps_its_place_is_followed(log: Path, follow: Follow) -> None:
     """After a truncation its next line is behind a hole of NULs, which is no part of its text."""
     with log.open("w") as file:
         file.write("one\n" * 50_000)
@@ -212,9 +210,7 @@ def test_a_writer_that_keeps_its_place_is_followed(
     assert (line.when, line.text) == (1782878400.0, "two ... 200,000 bytes more")
 
 
-def test_a_log_that_comes_later_is_read_whole(
-    log: Path, tmp_path: Path, follow: Callable[..., RecentLines]
-) -> None:
+def test_a_log_that_comes_later_is_read_whole(log: Path, tmp_path: Path, follow: Follow) -> None:
     """A log, or its folder, may come later and be replaced; what comes is new, with any bytes."""
     tail = follow(0)
     assert tail.poll(0.0) == []
@@ -229,7 +225,7 @@ def test_a_log_that_comes_later_is_read_whole(
     late.close()
 
 
-def test_a_poll_is_bounded(log: Path, follow: Callable[..., RecentLines]) -> None:
+def test_a_poll_is_bounded(log: Path, follow: Follow) -> None:
     """A megabyte without an end is one line of bounded length; a poll brings a bounded part."""
     tail = follow()
     tail.poll(0.0)
@@ -244,9 +240,7 @@ def test_a_poll_is_bounded(log: Path, follow: Callable[..., RecentLines]) -> Non
     assert sum(counts) == 80_000
 
 
-def test_a_log_that_cannot_be_followed_loses_nothing(
-    log: Path, follow: Callable[..., RecentLines]
-) -> None:
+def test_a_log_that_cannot_be_followed_loses_nothing(log: Path, follow: Follow) -> None:
     """The lines before the rotation come; that the new log is none is said by the next poll."""
     add(log, "one\n")
     tail, old = follow(), log.with_suffix(".1")
@@ -270,9 +264,7 @@ def test_a_log_that_cannot_be_followed_loses_nothing(
     assert texts(tail.poll(0.0)) == ["three"]
 
 
-def test_lines_of_another_database_in_a_shared_log_are_skipped(
-    log: Path, follow: Callable[..., RecentLines]
-) -> None:
+def test_lines_of_another_database_in_a_shared_log_are_skipped(log: Path, follow: Follow) -> None:
     """Two write there of a task 7-user each: one of them is followed, with all that names none."""
     add(log, '{"event": "sent", "reg": 7, "type": "user", "db": "/b.db"}\n')
     add(log, '{"event": "failed", "reg": 7, "type": "user", "db": "/a.db"}\n')

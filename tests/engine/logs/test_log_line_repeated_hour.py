@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from math import inf
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -36,7 +37,8 @@ def _json_line(level: str, text: str, now: float) -> bytes:
     return json.dumps({"time": stamp, "msg": text}).encode() + b"\n"
 
 
-FORMS = [format_log_line, _scheduler_line, _json_line]
+Form: TypeAlias = Callable[[str, str, float], bytes]
+FORMS: list[Form] = [format_log_line, _scheduler_line, _json_line]
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +51,7 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-def _write_log(path: Path, form: Callable[[str, str, float], bytes]) -> str:
+def _write_log(path: Path, form: Form) -> str:
     path.write_bytes(b"".join(form("INFO", f"{when:.0f} {'x' * 80}", when) for when in TIMES))
     return str(path)
 
@@ -57,7 +59,7 @@ def _write_log(path: Path, form: Callable[[str, str, float], bytes]) -> str:
 @each("begin", [0, 700, 1300, 2100])
 @each("form", FORMS)
 def test_a_tail_that_starts_anywhere_knows_the_second_half(
-    tmp_path: Path, form: Callable[[str, str, float], bytes], begin: int
+    tmp_path: Path, form: Form, begin: int
 ) -> None:
     """A line has the time at which it was written, wherever in the hour the tail starts."""
     path = _write_log(tmp_path / "log", form)
@@ -68,9 +70,7 @@ def test_a_tail_that_starts_anywhere_knows_the_second_half(
 
 @each("forward", [True, False])
 @each("form", FORMS)
-def test_a_page_of_a_log_knows_the_second_half(
-    tmp_path: Path, form: Callable[[str, str, float], bytes], forward: bool
-) -> None:
+def test_a_page_of_a_log_knows_the_second_half(tmp_path: Path, form: Form, forward: bool) -> None:
     """Read forward or backward, a line has its own time, and is sorted by it."""
     with closing(MergedLog([_write_log(tmp_path / "log", form)], 4096)) as book:
         book.refresh()
@@ -86,9 +86,7 @@ def test_a_page_of_a_log_knows_the_second_half(
     (-3010, -3000, -3010),
     (600, 7200, 600),
 ])  # fmt: skip
-def test_a_time_is_not_before_that_of_the_line_before(
-    seconds: int, before: int, expected: int
-) -> None:
+def test_no_time_is_before_that_of_the_last_line(seconds: int, before: int, expected: int) -> None:
     """Of the two times, the first that is at most a minute before; the second if none is."""
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(SET_BACK + seconds))
     assert parse_local_time(stamp, SET_BACK + before) == SET_BACK + expected

@@ -193,9 +193,7 @@ def test_one_order_from_everywhere(
 
 @given(logs, st.integers(64, 200), st.integers(-5, 45))
 @examples(60)
-def test_a_clock_that_was_set_back_loses_no_line(
-    all_of: list[list[Said]], cell: int, second: int
-) -> None:
+def test_a_clock_set_back_loses_no_line(all_of: list[list[Said]], cell: int, second: int) -> None:
     """However far times go back, each log keeps its order, and each line comes once."""
     with a_book(*(written(log) for log in all_of), cell=cell) as (book, _):
         at = found_at(book, second).position
@@ -211,9 +209,7 @@ def test_a_clock_that_was_set_back_loses_no_line(
 
 @given(logs, st.sampled_from(["x", "!y", "xx|zz", "~^1", "x | yyy !z"]), st.integers(64, 400))
 @examples(60)
-def test_a_filter_leaves_out_and_changes_nothing_else(
-    all_of: list[list[Said]], words: str, cell: int
-) -> None:
+def test_a_filter_only_leaves_lines_out(all_of: list[list[Said]], words: str, cell: int) -> None:
     """What it leaves is the same in both directions, and as many lines as the tally counts."""
     through = parse_line_filter(words)
     with a_book(*(written(put_in_order(log)) for log in all_of), cell=cell) as (book, _):
@@ -244,9 +240,7 @@ others += [f"[{time}] [INFO] a\n" for time in (
     st.sampled_from(searches),
     st.integers(0, 3),
 )
-def test_a_search_in_bytes_finds_what_parsing_finds(
-    said: list[tuple[int, str, str]], words: str, level: int
-) -> None:
+def test_bytes_are_searched_alike(said: list[tuple[int, str, str]], words: str, level: int) -> None:
     """Lines in the contract's format are matched without parsing each, with the same result."""
     through = parse_line_filter(words, level)
     lines = [line(at, text, name).encode() for at, name, text in said]
@@ -453,9 +447,7 @@ def test_a_line_of_megabytes_is_cut_and_says_by_how_much() -> None:
 
 
 @each("words", ["", "FOUND"])
-def test_the_hole_of_a_truncated_log_is_not_read(
-    monkeypatch: pytest.MonkeyPatch, words: str
-) -> None:
+def test_a_hole_of_a_truncated_log_is_not_read(monkeypatch: pytest.MonkeyPatch, words: str) -> None:
     """The lines before and behind gigabytes of NULs are shown and searched without reading them."""
     read: list[int] = []
     pread = os.pread

@@ -196,11 +196,8 @@ ACTIONS = {
     )
 }  # fmt: skip
 Read = Callable[[], list[str]]
-steps = st.lists(
-    st.tuples(st.sampled_from(["write", "read", *ACTIONS]), st.sampled_from([0, 3, 80, 60_000])),
-    min_size=15,
-    max_size=40,
-)
+step = st.tuples(st.sampled_from(["write", "read", *ACTIONS]), st.sampled_from([0, 3, 80, 60_000]))
+steps = st.lists(step, min_size=15, max_size=40)
 
 
 Reader = Callable[[str], AbstractContextManager[Read]]
@@ -232,9 +229,7 @@ def scan_reads(path: str) -> Iterator[Read]:
 @pytest.mark.parametrize("reader", [recent_reads, scan_reads])
 @given(steps=steps)
 @examples(60)
-def test_each_new_line_comes_once_and_in_order(
-    reader: Reader, steps: list[tuple[str, int]]
-) -> None:
+def test_each_new_line_comes_once_in_order(reader: Reader, steps: list[tuple[str, int]]) -> None:
     """Written, rotated, copied, compressed, emptied and removed in any order, a log that is
     followed brings each line once, in order; only what was emptied or removed between two reads is
     lost."""

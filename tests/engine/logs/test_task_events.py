@@ -111,29 +111,22 @@ def test_the_real_programs_logs_are_understood() -> None:
     failed = [e for e in whole if e.what is EventKind.FAILED]
     assert [e.transport for e in failed] == ["sendmail"] * 6
     assert {e.mark for e in failed} == {failed[0].mark}
-    assert [
-        task_event for line in lines for task_event in task_events.read_events([line], known)
-    ] == whole
+    pieces = [event for line in lines for event in task_events.read_events([line], known)]
+    assert pieces == whole
 
     records = list(task_events.read_events(golden("delivery.jsonl")))
-    assert [(e.what, e.transport, e.error) for e in records] == [
-        (EventKind.SUCCEEDED, "sendmail", ""),
-        *[(EventKind.BURIED, "sendmail", "send_failed_rc_1")] * 2,
-    ]
+    failed_twice = [(EventKind.BURIED, "sendmail", "send_failed_rc_1")] * 2
+    told = [(event.what, event.transport, event.error) for event in records]
+    assert told == [(EventKind.SUCCEEDED, "sendmail", ""), *failed_twice]
 
 
 def test_the_golden_history_has_its_attempts() -> None:
     """Three runs failed with one error; after a retry by hand one more run succeeded."""
     ident = "20261120T094115Z-geoban_apply-c2c41696"
-    tries = task_events.task_attempts(
-        task_events.task_history(task_events.read_events(golden("queue.log")), ident)
-    )
-    outcomes = [
-        (1, EventKind.WAITS),
-        (2, EventKind.WAITS),
-        (3, EventKind.BURIED),
-        (1, EventKind.SUCCEEDED),
-    ]
+    history = task_events.task_history(task_events.read_events(golden("queue.log")), ident)
+    tries = task_events.task_attempts(history)
+    what = (EventKind.WAITS, EventKind.WAITS, EventKind.BURIED, EventKind.SUCCEEDED)
+    outcomes = [*zip((1, 2, 3, 1), what, strict=True)]
     assert [(t.number, t.outcome) for t in tries] == outcomes
     assert all(t.began is not None and t.ended is not None for t in tries)
     assert {t.error[:10] for t in tries} == {"Error: set", ""}
@@ -190,17 +183,10 @@ def test_attempts_are_the_sum_of_the_lines() -> None:
 
 def test_a_history_is_in_the_order_of_time() -> None:
     """Two logs are read one after the other; an undated line stays behind the one before it."""
-    events = [
-        an_event(EventKind.STARTED, NOW + 5),
-        an_event(EventKind.FAILED, None),
-        an_event(EventKind.STARTED, NOW, id="other"),
-        an_event(EventKind.QUEUED, NOW),
-    ]
-    assert [e.what for e in task_events.task_history(events, "t")] == [
-        EventKind.QUEUED,
-        EventKind.STARTED,
-        EventKind.FAILED,
-    ]
+    events = [an_event(STARTED, NOW + 5), an_event(FAILED, None)]
+    events += [an_event(STARTED, NOW, id="other"), an_event(EventKind.QUEUED, NOW)]
+    order = [event.what for event in task_events.task_history(events, "t")]
+    assert order == [EventKind.QUEUED, STARTED, FAILED]
 
 
 def test_our_own_worker_is_understood() -> None:
@@ -239,11 +225,8 @@ def test_our_own_worker_is_understood() -> None:
 
 def test_an_id_names_its_kind() -> None:
     """The contract's ids hold the kind; others say nothing of it."""
-    kinds = {
-        ID: "geoban_apply",
-        "20261120T094121Z-my-own-kind-4711": "my-own-kind",
-        **dict.fromkeys(("20261120T094121Z--c2c41696", "7QK2M9XA", ""), ""),
-    }
+    kinds = {ID: "geoban_apply", "20261120T094121Z-my-own-kind-4711": "my-own-kind"}
+    kinds |= dict.fromkeys(("20261120T094121Z--c2c41696", "7QK2M9XA", ""), "")
     assert {id: task_events.kind_of(id) for id in kinds} == kinds
 
 

@@ -137,9 +137,7 @@ ENDED: list[tuple[str, ProgramResult, str, str]] = [
 
 
 @each(("name", "ran", "word", "text"), ENDED)
-def test_a_program_that_failed_has_its_word(
-    name: str, ran: ProgramResult, word: str, text: str
-) -> None:
+def test_a_failed_program_has_its_word(name: str, ran: ProgramResult, word: str, text: str) -> None:
     """Status 0 is success if the mail was read; else output and status give the word."""
     program = failure_reasons.classify_program_failure
     failure = program(name, ran)

@@ -85,9 +85,7 @@ RUNS: list[tuple[str, Lines, tuple[float | None, ...]]] = [
 
 
 @each(("told", "lines", "figures"), RUNS)
-def test_wait_and_run_of_each_attempt(
-    told: str, lines: Lines, figures: tuple[float | None, ...]
-) -> None:
+def test_wait_and_run_are_known(told: str, lines: Lines, figures: tuple[float | None, ...]) -> None:
     """A wait ends with a claim, a run with its result; what is not known has a reason."""
     one = only(metered(*lines))
     assert one.per_minute is not None

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -16,9 +17,11 @@ from engine.system import files
 from tests.engine.task_builders import GOLDEN
 from tests.tables import each
 
+Said: TypeAlias = Callable[[str | bytes], Samples]
+
 
 @pytest.fixture
-def said(tmp_path: Path) -> Callable[[str | bytes], Samples]:
+def said(tmp_path: Path) -> Said:
     """Read metrics from their text."""
 
     def read(text: str | bytes) -> Samples:
@@ -61,9 +64,7 @@ def test_the_real_programs_mail_metrics_are_read(name: str, failures: int, last:
     assert len(got.values) == 23
 
 
-def test_a_label_names_the_place_in_each_sample(
-    said: Callable[[str | bytes], Samples], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_label_names_the_place_of_samples(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of several places differ in each sample; they are read without the label."""
     plain = prometheus.render_queue(QueueGauges(1, 0, 0), {}, 5)
     mail = (GOLDEN / "mail.after-success.prom").read_bytes()
@@ -91,7 +92,7 @@ FORMS = {
 }  # fmt: skip
 
 
-def test_every_form_of_a_number_is_read(said: Callable[[str | bytes], Samples]) -> None:
+def test_every_form_of_a_number_is_read(said: Said) -> None:
     """Numbers, labels and escapes mean what the format says; names stay as they are."""
     for line, (key, value) in FORMS.items():
         assert said(line + "\n").values == {key: value}
@@ -108,7 +109,7 @@ REFUSED: dict[str | bytes, str] = {
 
 
 def test_simple_samples_have_the_values_of_the_library(
-    said: Callable[[str | bytes], Samples], monkeypatch: pytest.MonkeyPatch
+    said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Plain numbers with at most one label are read without the library; others by it."""
     text = 'a_total 3\nb{way="curl"} 1.25\nb{way="ü {}"} 0\nb{way="curl"} 2\nbig 123456789012345\n'
@@ -122,9 +123,7 @@ def test_simple_samples_have_the_values_of_the_library(
         said("a 1e400\n")
 
 
-def test_a_file_without_metrics_is_refused(
-    said: Callable[[str | bytes], Samples], tmp_path: Path
-) -> None:
+def test_a_file_without_metrics_is_refused(said: Said, tmp_path: Path) -> None:
     """A file in another format is refused with the line, in text that is safe to show; a FIFO is
     not waited for, and a file that was never written is an ordinary error."""
     for text, what in REFUSED.items():

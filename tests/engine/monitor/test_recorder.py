@@ -203,9 +203,7 @@ def foreign(path: Path) -> None:
     lambda path: a_database(path, TRIGGER), lambda path: path.symlink_to("theirs"),
     Path.mkdir, os.mkfifo,
 ], spot=a_spot)  # fmt: skip
-def test_a_file_that_is_not_ours_is_quarantined(
-    spot: RecorderLocation, spoil: Callable[[Path], object]
-) -> None:
+def test_a_bad_file_is_quarantined(spot: RecorderLocation, spoil: Callable[[Path], object]) -> None:
     """It is refused by who reads, and renewed by who writes, with one line; no link is followed."""
     folder = Path(spot.folder)
     folder.mkdir(parents=True)
@@ -274,9 +272,7 @@ def foreign_spot() -> Iterator[RecorderLocation]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root is redirected by others")
-def test_a_journal_planted_beside_the_recording_removes_nothing_of_root(
-    foreign_spot: RecorderLocation, tmp_path: Path
-) -> None:
+def test_a_planted_journal_removes_nothing(foreign_spot: RecorderLocation, tmp_path: Path) -> None:
     """Root records and reads with the rights of the owner, to the end of the connection."""
     victim, ring = tmp_path / "victim", Path(foreign_spot.folder, "ring.db")
     victim.write_text("kept")
@@ -294,9 +290,7 @@ def test_a_journal_planted_beside_the_recording_removes_nothing_of_root(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root is led astray by others")
-def test_root_records_as_the_owner_of_the_spool(
-    foreign_spot: RecorderLocation, tmp_path: Path
-) -> None:
+def test_root_records_as_the_spools_owner(foreign_spot: RecorderLocation, tmp_path: Path) -> None:
     """The owner gets all files, and where only root could write nothing is written."""
     with closing(Recorder(foreign_spot)) as writer:
         assert writer.write(a_sample()).role is Role.RECORDS

@@ -43,15 +43,10 @@ def test_rates_are_those_of_the_last_minute() -> None:
 def test_a_recording_before_the_first_sample_fills_the_history(is_recorded_first: bool) -> None:
     """Growth, rates and backlog of ten minutes are those of the recording right after the start, in
     any order in which the two are known; after a longer gap only what was seen since counts."""
-    recorded = [
-        Sample(
-            NOW + second,
-            2 * second,
-            second,
-            {State.PENDING: 700 + second, State.DEAD: 58 + second // 10},
-        )
-        for second in range(-600, 0, 10)
-    ]
+    recorded = []
+    for second in range(-600, 0, 10):
+        counts = {State.PENDING: 700 + second, State.DEAD: 58 + second // 10}
+        recorded.append(Sample(NOW + second, 2 * second, second, counts))
     for gap, grown, rates in ((0, 60, Rates(2, 1)), (40, 0, None)):
         flow = FlowHistory()
         if is_recorded_first:

@@ -368,9 +368,7 @@ def test_hostile_lines_are_no_more_than_lines(mail_files: MailFiles) -> None:
     (MailRoutes(("curl",), stopped={"curl": TransportSuspension("curl", NOW, "ana")}), Health.OVER),
     (MailRoutes(("curl",), "curl"), Health.OVER),
 ])  # fmt: skip
-def test_mail_that_found_no_transport_is_news_while_it_is_not_known_why(
-    routes: MailRoutes | None, health: Health
-) -> None:
+def test_mail_without_a_transport_is_explained(routes: MailRoutes | None, health: Health) -> None:
     """A suspension explains it, and a transport that is there again ends it."""
     recent = tuple(CountWindow(*shape, DeliveryCounts(5, 0, 5)) for shape in WINDOWS)
     failing = [TransportHealth(name, None, recent) for name in (NO_TRANSPORT, "curl")]

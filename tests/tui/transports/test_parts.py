@@ -82,9 +82,7 @@ def test_enter_opens_only_an_error_with_a_time() -> None:
      "M": "no mail transports here", "O": "no destination here", "R": "no destination here"}),
     (RowCursor(PEER), {"R": "retry: no retry from dead here"}),
 ])  # fmt: skip
-def test_a_key_of_the_transports_says_why_it_is_refused(
-    cursor: RowCursor, refusals: dict[str, str]
-) -> None:
+def test_a_refused_key_says_why(cursor: RowCursor, refusals: dict[str, str]) -> None:
     """For a row that left, a transport without errors, and what the place does not have."""
     clock, screen = Clock(), AskedRowsScreen()
     parts = TransportParts(a_session(clock), a_context(clock), screen, "")

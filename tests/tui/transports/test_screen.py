@@ -493,9 +493,7 @@ async def test_without_another_mail_waits(mail: Mail) -> None:
         await operator.until(lambda: text in [alert.text for alert in navigator.session.alerts])
 
 
-async def test_of_two_that_suspend_it_the_first_wins(
-    mail: Mail, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_of_two_operators_the_first_wins(mail: Mail, monkeypatch: pytest.MonkeyPatch) -> None:
     """Suspended by another process since the last scan: its reason stays, and that is said."""
     suspend = mail.room.suspend
 
@@ -518,9 +516,7 @@ PROGRAM = "mail_send tasks run the configured program, which selects its own tra
     (True, "mail waits: its tasks stay", "spooldeck sends", "mail waits"),
     (False, PROGRAM, "mail waits", "mail that spooldeck sends waits"),
 ])  # fmt: skip
-def test_the_plan_promises_only_what_spooldeck_decides(
-    delivers: bool, message: str, unsaid: str, waits: str
-) -> None:
+def test_the_plan_promises_no_more(delivers: bool, message: str, unsaid: str, waits: str) -> None:
     """Tasks that a configured program sends are that program's; one task is in the singular."""
     before = MailRoutes(("postfix",), "postfix")
     stopped = {"postfix": TransportSuspension("postfix", NOW, "ana")}
@@ -593,9 +589,7 @@ async def test_the_console_does_not_wait_for_a_test_mail(mail: Mail) -> None:
 
 
 @pytest.mark.parametrize("installed", [("postfix", "curl"), ("curl",)])
-async def test_a_transport_that_is_not_used_can_be_tried(
-    mail: Mail, installed: tuple[str, ...]
-) -> None:
+async def test_an_unused_transport_can_be_tried(mail: Mail, installed: tuple[str, ...]) -> None:
     """The configuration forces curl: postfix is only not chosen, or it is not installed either."""
     mail.room.forced, mail.room.installed = "curl", installed
     async with mail.screen("M", on="postfix") as operator:
@@ -680,9 +674,7 @@ def test_where_a_handler_sends_no_transport_is_disabled() -> None:
 @each(("handlers", "by_handler"), [
     ("{}\n", False), ("handlers: {mail_send: {command: [/bin/true]}}\n", True),
 ])  # fmt: skip
-def test_a_handler_for_mail_is_in_the_routes(
-    tmp_path: Path, handlers: str, by_handler: bool
-) -> None:
+def test_a_handler_of_mail_is_in_routes(tmp_path: Path, handlers: str, by_handler: bool) -> None:
     """A handler with a command for `mail_send` sends the mail tasks of a spool."""
     make_spool(tmp_path, [])
     place = wired(tmp_path, handlers)

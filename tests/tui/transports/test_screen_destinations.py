@@ -316,9 +316,7 @@ def test_tasks_that_name_no_destination_are_unknown() -> None:
     assert "? tasks of this format do not" in "".join(text for line in lines for text, _ in line)
 
 
-def test_a_destination_is_blocked_after_a_preview(
-    deliveries: Deliveries, config: list[str], spooldeck: Run
-) -> None:
+def test_a_block_has_a_preview(deliveries: Deliveries, config: list[str], spooldeck: Run) -> None:
     """Without --apply nothing changes; the journal records it; what is done is refused."""
     words = ("destinations", "block", f"{FINE}:443/inbox", *config, "--reason", "spam")
     apply, undo = (*words, "--apply", "1"), ("destinations", "unblock", FINE, *config)

@@ -270,9 +270,7 @@ def test_text_that_quotes_markup_is_text(text: str) -> None:
     ("a.html", "Hello <b>world</b>", True), ("b.HTM", "x<br>", True), ("c.txt", "<p>x</p>", True),
     ("e.html", "one\ntwo\n", False),
 ], allowed=Allowed)  # fmt: skip
-def test_words_and_files_are_markup_by_different_rules(
-    allowed: Allowed, name: str, text: str, html: bool
-) -> None:
+def test_words_and_files_have_own_rules(allowed: Allowed, name: str, text: str, html: bool) -> None:
     """One line of words with tags is a fragment of HTML; a file needs a name or a first tag."""
     content = allowed.file(name, text.encode()) if name else text
     assert load_content(content, allowed.settings()).html is html

@@ -64,9 +64,7 @@ def test_a_letter_without_a_value_is_refused() -> None:
     ("a.html", "Hallo <b>{name}</b>", True), ("b.txt", "<p>Hallo</p>", True),
     ("c.txt", "Hallo <b>", False),
 ])  # fmt: skip
-def test_a_letter_is_html_by_its_name_or_by_how_it_begins(
-    tmp_path: Path, name: str, text: str, html: bool
-) -> None:
+def test_a_letter_is_html_by_name_or_tag(tmp_path: Path, name: str, text: str, html: bool) -> None:
     """The name or the first tag makes a letter HTML."""
     path = tmp_path / name
     path.write_text(text)
@@ -80,9 +78,7 @@ def test_a_letter_is_html_by_its_name_or_by_how_it_begins(
     (Path.mkdir, ""), (os.mkfifo, ""),
     (lambda path: path.write_bytes("Grüße".encode("latin-1")), "not UTF-8 at byte 2"),
 ])  # fmt: skip
-def test_a_file_that_is_no_letter_is_refused_with_its_path(
-    tmp_path: Path, make: Callable[[Path], object], words: str
-) -> None:
+def test_a_bad_file_is_refused(tmp_path: Path, make: Callable[[Path], object], words: str) -> None:
     """A missing or empty file, a link, a folder, a FIFO and bytes that are not UTF-8."""
     make(path := tmp_path / "letter")
     with pytest.raises(BadMail) as caught:

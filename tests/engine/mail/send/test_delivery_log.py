@@ -291,9 +291,7 @@ def test_a_reader_never_sees_half_a_record(book: Book) -> None:
 
 @each("kind", ["log", "counters", "deliveries", "metrics"])
 @each("make", [Path.mkdir, lambda path: path.symlink_to("/dev/full"), os.mkfifo], book=Book)
-def test_an_unwritable_file_stops_no_mail(
-    book: Book, kind: str, make: Callable[[Path], None]
-) -> None:
+def test_a_bad_file_stops_no_mail(book: Book, kind: str, make: Callable[[Path], None]) -> None:
     """A FIFO, a folder or a link in place of a file is complained of once; the rest is written."""
     path = Path(getattr(book.places, kind), *["mail_attempts_sendmail"] * (kind == "counters"))
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -211,9 +211,7 @@ def test_a_mail_of_the_real_program_is_read(spool: MailSpool) -> None:
     ("mail-2026-01-07T12:01:02Z-a1b2c3d4", 1_767_787_262.0), ("mail-xxx", 1_700_000_000.0),
     ("mail-20261399T120102Z-a1b2", 1_700_000_000.0),
 ], spool=a_spool)  # fmt: skip
-def test_a_mail_has_the_time_of_its_name_or_folder(
-    spool: MailSpool, id: str, created: float
-) -> None:
+def test_a_mail_has_the_time_of_name_or_folder(spool: MailSpool, id: str, created: float) -> None:
     """If meta.sh has no time, the name has it, in both forms; else the folder's time counts."""
     folder = theirs(spool, id)
     (folder / "meta.sh").write_text(META.replace(THEIRS, id).replace("1795167964", "soon"))
@@ -350,9 +348,7 @@ def test_a_mail_of_a_stranger_is_not_sent(spool: MailSpool, name: str) -> None:
     ("two\nlines of\nit", "two lines of it"),
     (None, '[ALERT] "quoted" $(touch /tmp/pwned) `id`'),
 ], spool=a_spool)  # fmt: skip
-def test_a_subject_is_one_line_and_nothing_is_run(
-    spool: MailSpool, stored: str | None, subject: str
-) -> None:
+def test_a_subject_is_one_inert_line(spool: MailSpool, stored: str | None, subject: str) -> None:
     """The real program escapes nothing in its meta.sh, and writes a line break as it is; a subject
     with another program's encoding, or a damaged one, is read as it is."""
     hostile = HOSTILE.replace("mail-2026-11-20T09:46:05Z-f04bb936", THEIRS)

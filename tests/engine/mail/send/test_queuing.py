@@ -116,9 +116,7 @@ def test_two_housekeepers_make_one_task_per_mail(place: Place) -> None:
     assert len(lines) == place.store.count_tasks()[State.PENDING] == 5
 
 
-def test_mails_without_need_do_not_block_others(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mails_without_need_block_no_others(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken, sent and locked mails are skipped, and a sent one loses its mark."""
     monkeypatch.setattr(queuing, "MAX_MAILS_PER_CALL", 1)
     broken, sent, locked, ident = sorted(place.keep() for _ in range(4))

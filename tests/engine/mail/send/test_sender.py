@@ -125,9 +125,7 @@ def test_a_bad_recipient_is_not_tried_and_kept(tmp_path: Path, recipient: str) -
     ("/etc/passwd", "outside the folders allowed for mail", "/etc/passwd"),
     ("\u00e4" * 50_001, "100,002 bytes of text", "\u00e4" * 50_000),
 ])  # fmt: skip
-def test_a_content_that_is_not_sent_is_kept(
-    tmp_path: Path, content: str, why: str, kept: str
-) -> None:
+def test_a_content_not_sent_is_kept(tmp_path: Path, content: str, why: str, kept: str) -> None:
     """An empty content is sent, and a long one that fits; a file that is not allowed is kept by its
     path, a text above the limit with its first bytes, and refused."""
     parts = SenderParts(tmp_path, transport := Recorder(), max_file_size=100_000)
@@ -155,9 +153,7 @@ def test_each_recipient_of_a_list_gets_a_mail_of_its_own(tmp_path: Path) -> None
     assert kept == ["no@example.com", "bad", "b@example.com", "d@example.com"]
 
 
-def test_a_mail_that_cannot_be_stored_stops_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_mail_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each recipient has its own result; each loss is recorded with both reasons."""
     (tmp_path / "log").mkdir()
     parts = SenderParts(tmp_path, transport := Recorder(refusal(), None, refusal()))
@@ -238,9 +234,7 @@ def test_a_mail_is_stored_before_the_first_pause(tmp_path: Path) -> None:
     assert list((tmp_path / "mailspool").iterdir()) == []
 
 
-def test_a_copy_that_cannot_be_stored_stops_no_attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_copy_stops_no_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a full disk the attempts go on, with one complaint for each pause."""
     parts = SenderParts(tmp_path, transport := Recorder(busy(), busy()))
     full_disk(monkeypatch, "mkdir")
@@ -445,9 +439,7 @@ def test_a_limited_transport_spools_without_a_wait(tmp_path: Path) -> None:
 
 
 @each(("when", "pauses"), [("in the attempt", []), ("in the wait", [5])])
-def test_a_caller_that_must_stop_spools_the_mail(
-    tmp_path: Path, when: str, pauses: list[float]
-) -> None:
+def test_a_stopped_caller_spools_the_mail(tmp_path: Path, when: str, pauses: list[float]) -> None:
     """Told to stop during an attempt or a wait, the sender makes no other attempt and spools."""
     parts = SenderParts(tmp_path, transport := Recorder(busy()))
     stopped: list[bool] = []

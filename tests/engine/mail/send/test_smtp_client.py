@@ -560,16 +560,10 @@ def send_to_all(
     server: Server, people: list[smtp_client.WireRecipient], **how: Any
 ) -> smtp_client.ServerAnswer:
     """Send a mail to several recipients in one transaction."""
+    how |= {"to": SmtpDestination(HOST, server.port), "cancelled": lambda: False}
     with closing(smtp_client.Connections()) as connections:
-        return smtp_client.send_to_all(
-            "s@d.example",
-            people,
-            io.BytesIO(MAIL),
-            to=SmtpDestination(HOST, server.port),
-            cancelled=lambda: False,
-            connections=connections,
-            **how,
-        )
+        how["connections"] = connections
+        return smtp_client.send_to_all("s@d.example", people, io.BytesIO(MAIL), **how)
 
 
 def test_several_recipients_get_one_mail_and_each_refusal_is_known() -> None:

@@ -254,9 +254,7 @@ def test_a_daemon_is_a_live_process_here(
     ("", "/var/spool/postfix"), ("queue_directory = /srv/queue\n", "/srv/queue"),
     ("#queue_directory = /old\nqueue_directory=/a\nqueue_directory =  /srv/b \n", "/srv/b"),
 ], machine=Machine)  # fmt: skip
-def test_postfix_runs_while_its_master_lock_is_held(
-    machine: Machine, setting: str, queue: str
-) -> None:
+def test_postfix_runs_while_its_lock_is_held(machine: Machine, setting: str, queue: str) -> None:
     """Its lock is in the queue that main.cf names; a lock file that is not locked is an old one."""
     machine.has(POSTFIX[:2])
     machine.file("/etc/postfix/main.cf").symlink_to("main.cf.here")

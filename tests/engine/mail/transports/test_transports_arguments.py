@@ -134,9 +134,7 @@ def test_no_program_gets_a_hostile_address(place: Place, name: str, address: str
     "b@[192.0.2.1]", "b@[IPv6:2001:db8::1]", "user@example.xn--p1ai",
 ])  # fmt: skip
 @each("name", ["sendmail", "mailx"], place=Place)
-def test_a_program_gets_any_valid_address_as_one_word(
-    place: Place, name: str, address: str
-) -> None:
+def test_a_program_gets_a_valid_address_as_one_word(place: Place, name: str, address: str) -> None:
     """Characters of an atom reach the program unchanged, as no shell reads its arguments."""
     place.transport(name).send(MAIL._replace(sender=address, recipient=address), never)
     assert place.recorded()["argv"].count(address) == 2

@@ -449,9 +449,7 @@ def postfix(relay: Server) -> Iterator[NullClient]:
 
 @each("name", ["postfix", "sendmail"])
 @each("body", BODIES[:-1])
-def test_postfix_delivers_what_it_was_given(
-    body: str, name: str, postfix: NullClient, relay: Server
-) -> None:
+def test_postfix_delivers_a_mail(body: str, name: str, postfix: NullClient, relay: Server) -> None:
     """By either transport every byte reaches the relay, below the one header of Postfix."""
     settings = MailSettings(programs={"sendmail": postfix.sendmail}, method=name, max_time=60)
     relay.mails.clear()
