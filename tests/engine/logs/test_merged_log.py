@@ -358,18 +358,6 @@ def test_rotation_goes_on_with_the_new_file() -> None:
         assert len(book.files) == 3
 
 
-def test_a_log_that_was_emptied_is_read_again() -> None:
-    """After copytruncate the old lines are gone, also when the log has grown beyond them since."""
-    for content in (line(3, "c"), "".join(line(3, f"c{n}") for n in range(20))):
-        with a_book(line(1, "a") + line(2, "b")) as (book, (path,)):
-            mark = the_end(book)
-            os.truncate(path, 0)
-            add(path, content)
-            page, _ = fresh(book, mark)
-            assert "".join(line(3, text) for text in texts(page)) == content
-            assert texts(paged(book, END, False)) == texts(page)
-
-
 def test_a_closed_book_holds_no_file_open() -> None:
     """However often its files were rotated and emptied."""
     before = open_files()

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.formats.zgb.log import find_lines
@@ -228,6 +228,8 @@ def scan_reads(path: str) -> Iterator[Read]:
 
 @pytest.mark.parametrize("reader", [recent_reads, scan_reads])
 @given(steps=steps)
+@example(steps=[("write", 3), ("read", 0), ("truncate", 0), ("write", 3)])
+@example(steps=[("write", 3), ("read", 0), ("truncate", 0), *[("write", 3)] * 20])
 @examples(60)
 def test_each_new_line_comes_once_in_order(reader: Reader, steps: list[tuple[str, int]]) -> None:
     """Written, rotated, copied, compressed, emptied and removed in any order, a log that is

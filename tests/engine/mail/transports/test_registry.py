@@ -121,39 +121,26 @@ FIRST: dict[str, Any] = RELAY | {"prefer_relay": True}
 
 
 @each(("things", "settings", "name"), [
-    ((), {}, ""),
-    (POSTFIX, {}, "postfix"),
-    (POSTFIX[:3], {}, ""),
-    ((*POSTFIX[:3], "master"), {}, ""),
-    ((*POSTFIX[:3], "sendmail"), {}, ""),
+    ((), {}, ""), (POSTFIX, {}, "postfix"), (POSTFIX[:3], {}, ""),
+    ((*POSTFIX[:3], "master"), {}, ""), ((*POSTFIX[:3], "sendmail"), {}, ""),
     (("/usr/sbin/postfix", "Postfix"), {}, ""),
     (("/usr/sbin/postfix", "/usr/lib/sendmail", "Postfix"), {}, "postfix"),
-    (("/usr/sbin/sendmail", "Postfix"), {}, "sendmail"),
-    (SENDMAIL, {}, "sendmail"),
+    (("/usr/sbin/sendmail", "Postfix"), {}, "sendmail"), (SENDMAIL, {}, "sendmail"),
     (("/usr/lib/sendmail", "sendmail-mta"), {}, "sendmail"),
     (SENDMAIL[:1], {}, "sendmail"),  # only the program itself knows whether it needs a daemon
-    (EXIM4[:2], {}, "sendmail"),
-    (("/usr/sbin/exim", "exim"), {}, "exim"),
-    (("/usr/sbin/exim",), {}, ""),
-    (MSMTP, {}, "msmtp"),
-    (MSMTP[:1], {}, ""),
+    (EXIM4[:2], {}, "sendmail"), (("/usr/sbin/exim", "exim"), {}, "exim"),
+    (("/usr/sbin/exim",), {}, ""), (MSMTP, {}, "msmtp"), (MSMTP[:1], {}, ""),
     (("/usr/local/bin/msmtp", "/root/.msmtprc"), {}, "msmtp"),
     (("/usr/bin/msmtp", "/root/config/msmtp/config"), {}, "msmtp"),
-    (MAILX, {}, "sendmail"),
-    (MAILX[:1], {}, ""),
+    (MAILX, {}, "sendmail"), (MAILX[:1], {}, ""),
     ((*MAILX, *POSTFIX[:3]), {}, ""),  # it would keep the mail until Postfix starts
-    (CURL, {}, ""),
-    ((*POSTFIX, *SENDMAIL, *EXIM4, *MSMTP, *MAILX), {}, "postfix"),
+    (CURL, {}, ""), ((*POSTFIX, *SENDMAIL, *EXIM4, *MSMTP, *MAILX), {}, "postfix"),
     ((*SENDMAIL, *EXIM4, *MSMTP, *MAILX), {}, "sendmail"),
     (("/usr/sbin/exim4", "exim4", *MSMTP), {}, "exim"),
     # With a relay curl comes after msmtp, or first if the settings prefer the relay.
-    (CURL, RELAY, "curl"),
-    ((*CURL, *MAILX[:1]), RELAY, "curl"),
-    ((*CURL, *MSMTP), RELAY, "msmtp"),
-    ((*CURL, *POSTFIX), RELAY, "postfix"),
-    ((*CURL, *POSTFIX), FIRST, "curl"),
-    (POSTFIX, FIRST, "postfix"),
-    ((*CURL, *POSTFIX), {"prefer_relay": True}, "postfix"),
+    (CURL, RELAY, "curl"), ((*CURL, *MAILX[:1]), RELAY, "curl"), ((*CURL, *MSMTP), RELAY, "msmtp"),
+    ((*CURL, *POSTFIX), RELAY, "postfix"), ((*CURL, *POSTFIX), FIRST, "curl"),
+    (POSTFIX, FIRST, "postfix"), ((*CURL, *POSTFIX), {"prefer_relay": True}, "postfix"),
 ], machine=Machine)  # fmt: skip
 def test_the_first_transport_that_is_installed_and_runs_is_used(
     machine: Machine, things: Iterable[str], settings: dict[str, Any], name: str
