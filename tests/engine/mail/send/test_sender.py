@@ -101,7 +101,8 @@ def test_a_mail_without_a_recipient_waits_for_the_setting(tmp_path: Path) -> Non
 ])  # fmt: skip
 def test_a_bad_recipient_is_not_tried_and_kept(tmp_path: Path, recipient: str) -> None:
     """One attempt refuses it; with retries the mail is kept with that text, which is never taken
-    for another address, and its task dies at once; log, records and metrics say so."""
+    for another address, and its task dies at once; log, records and metrics say so. So it does if
+    another program has changed the recipient of a spooled mail into an option."""
     parts = SenderParts(tmp_path, transport := Recorder())
     with pytest.raises(BadMail):
         parts.post().send("the disk is full", recipient)
@@ -111,13 +112,17 @@ def test_a_bad_recipient_is_not_tried_and_kept(tmp_path: Path, recipient: str) -
     for _ in range(2):
         with pytest.raises((NotSent, BadMail)):
             parts.deliver(ended.payload)
-    assert transport.asked == []
     begin = failed("retries=0 last_error=rejected_bad_mail: '")
     assert all(line.startswith(begin) for line in parts.log()[:2])
     records = (tmp_path / "mail/delivery.jsonl").read_text().splitlines()
     results = [json.loads(line)["result"] for line in records]
     assert results == ["failed", "failed", "spooled", "failed"], "one for each refusal"
     assert parts.metric("nftban_mail_last_failure_timestamp") == int(NOW)
+    meta = Path(spooled(tmp_path))
+    meta.write_text(meta.read_text().replace("admin@", "-Cevil,x@"))
+    with pytest.raises(BadMail, match="address"):
+        parts.deliver(str(meta))
+    assert transport.asked == []
 
 
 @each(("content", "why", "kept"), [
@@ -387,16 +392,6 @@ def test_without_a_transport_a_mail_is_spooled_without_an_attempt(
         parts.post().send("the disk is full")
 
 
-def test_an_unreadable_suspension_file_stops_all_mail(tmp_path: Path) -> None:
-    """If the list of suspended transports cannot be read, no transport is used."""
-    parts, payload = SenderParts(tmp_path, transport := Recorder()), spooled(tmp_path)
-    (tmp_path / "suspended").write_text("sendm")
-    assert "suspended transports cannot be read" in parts.post().blocking_reason()[0]
-    with pytest.raises(Waits, match="suspended"):
-        parts.deliver(payload)
-    assert transport.asked == []
-
-
 def test_a_suspension_is_checked_right_before_each_attempt(tmp_path: Path) -> None:
     """A transport suspended after it was chosen is not asked, and nothing is marked; one suspended
     between two attempts is not asked again, and both reasons are reported."""
@@ -425,17 +420,6 @@ def test_a_suspension_is_checked_right_before_each_attempt(tmp_path: Path) -> No
     assert (ended.sent, ended.attempts, ended.word) == (False, 1, "unavailable_450")
     assert (len(transport.asked), parts.pauses, len(parts.queued)) == (1, [5], 1)
     assert ended.text == f"450 try again later; then no mail transport: {why}"
-
-
-def test_a_limited_transport_spools_without_a_wait(tmp_path: Path) -> None:
-    """Without a token the caller does not wait: the mail is spooled and no failure counts."""
-    parts = SenderParts(tmp_path, transport := Recorder(), rates={"sendmail": Rate(60, 1)})
-    post = parts.limited_post()
-    (first,) = post.send_with_retry("one", enqueue=parts.enqueue)
-    (second,) = post.send_with_retry("two", enqueue=parts.enqueue)
-    assert first.sent
-    assert (second.sent, second.attempts, second.word) == (False, 0, "unavailable_no_token")
-    assert (len(parts.queued), len(transport.asked), parts.counts()[2]) == (1, 1, 0)
 
 
 @each(("when", "pauses"), [("in the attempt", []), ("in the wait", [5])])
@@ -479,12 +463,17 @@ def test_without_a_queue_a_mail_stays_in_the_spool(tmp_path: Path) -> None:
 
 
 def test_only_one_transport_is_tried(tmp_path: Path) -> None:
-    """The first transport that is available gets all attempts; a suspended one is skipped."""
+    """The first that is available gets all attempts; a suspended one is skipped, and if the list of
+    suspended transports cannot be read, none is used."""
     first, second = Recorder(busy(), name="postfix"), Recorder(name="msmtp")
-    parts = SenderParts(tmp_path, first, second)
+    parts, payload = SenderParts(tmp_path, first, second), spooled(tmp_path)
     parts.send()
     parts.suspend("postfix")
     parts.send()
+    (tmp_path / "suspended").write_text("sendm")
+    assert "suspended transports cannot be read" in parts.post().blocking_reason()[0]
+    with pytest.raises(Waits, match="suspended"):
+        parts.deliver(payload)
     assert (len(first.asked), len(second.asked)) == (2, 1)
 
 
@@ -622,15 +611,6 @@ def test_a_spool_folder_removed_while_sending_is_no_failure(tmp_path: Path, repl
     assert len(parts.complaints) == 1
 
 
-def test_a_spooled_mail_to_a_bad_address_is_never_tried(tmp_path: Path) -> None:
-    """A spooled mail whose recipient another program changed into an option is not attempted."""
-    meta = Path(spooled(tmp_path))
-    meta.write_text(meta.read_text().replace("admin@", "-Cevil,x@"))
-    with pytest.raises(BadMail, match="address"):
-        SenderParts(tmp_path, transport := Recorder()).deliver(str(meta))
-    assert transport.asked == []
-
-
 # Token buckets
 
 
@@ -663,11 +643,16 @@ def test_mails_that_wait_for_one_domain_return_one_by_one(tmp_path: Path) -> Non
 
 
 def test_an_empty_bucket_of_the_transport_shuts_the_gate(tmp_path: Path) -> None:
-    """Without a token `shut` gives the reason and its end; a suspension has no known end."""
-    parts = SenderParts(tmp_path, Recorder(), rates={"sendmail": Rate(60, 1)})
+    """Without a token `shut` gives the reason and its end; a suspension has no known end. The
+    caller does not wait: the mail is spooled and no failure counts."""
+    parts = SenderParts(tmp_path, transport := Recorder(), rates={"sendmail": Rate(60, 1)})
     post = parts.limited_post()
     assert post.blocking_reason()[0] == ""
-    post.send("the disk is full")
+    (first,) = post.send_with_retry("one", enqueue=parts.enqueue)
+    (second,) = post.send_with_retry("two", enqueue=parts.enqueue)
+    assert first.sent
+    assert (second.sent, second.attempts, second.word) == (False, 0, "unavailable_no_token")
+    assert (len(parts.queued), len(transport.asked), parts.counts()[2]) == (1, 1, 0)
     assert post.blocking_reason() == ("no token for transport sendmail", NOW + 60)
     parts.now += 60
     assert post.blocking_reason() == ("", None)
