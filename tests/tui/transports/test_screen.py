@@ -197,7 +197,7 @@ async def test_the_screen_changes_when_a_file_does(unrouted: Mail) -> None:
 
 async def test_each_says_whether_it_is_used_and_why_not(mail: Mail) -> None:
     """Transports never used have a row, too; a suspended one keeps its figures, and its detail says
-    by whom, and why. The spool has so many mails, or why that is not known.
+    by whom, and why. What is unknown, of the spool or of suspensions, is not guessed: why.
     """
     await mail.suspend("postfix", 7200, f"relay {RED} moves")
     async with mail.screen(size=(80, 40)) as operator:
@@ -220,6 +220,10 @@ async def test_each_says_whether_it_is_used_and_why_not(mail: Mail) -> None:
         await details(operator, "mail spool  3,000 mails, oldest 2h00m")
         mail.room.fails = "spool: Permission denied"
         await details(operator, "mail spool  ? spool: Permission denied")
+        await operator.sees("unknown: spool: Permission")
+        assert "FAILING" in operator.rows
+        await operator.press("S")
+        await operator.until(lambda: "transport unknown" in operator.line("word"))
 
 
 async def test_a_large_screen_shows_all_parts_of_a_transport(mail: Mail) -> None:
@@ -254,16 +258,6 @@ def test_the_mark_of_a_suspension_is_at_its_time(ago: float, mark_line: str) -> 
     routes = MailRoutes(("curl",), "", {}, {"curl": TransportSuspension("curl", NOW - ago, "ana")})
     cells = board.Shown(transport, MailHealth(), routes, limit=0.5, now=NOW, log=(), minutes=60)
     assert words(board.graph_lines(cells, 66, 8)).splitlines()[-1] == mark_line
-
-
-async def test_unreadable_suspensions_are_not_guessed(mail: Mail) -> None:
-    """A list of suspensions that cannot be read suspends nothing by guess: it is `?`, and why."""
-    mail.room.fails = "suspended: Permission denied"
-    async with mail.screen() as operator:
-        await operator.sees("unknown: suspended: Permission")
-        assert "FAILING" in operator.rows
-        await operator.press("S")
-        await operator.until(lambda: "transport unknown" in operator.line("word"))
 
 
 @pytest.mark.parametrize(("forced", "installed", "message", "why"), [

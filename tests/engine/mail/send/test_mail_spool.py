@@ -133,7 +133,8 @@ def test_a_subject_is_one_line_of_limited_length(spool: MailSpool) -> None:
 
 
 def test_a_mail_has_a_plain_and_unique_name(spool: MailSpool) -> None:
-    """A new id has the UTC time and eight random digits; any odd name is refused unwritten."""
+    """A new id has the UTC time and eight random digits; any odd name is refused unwritten, and a
+    second mail of the same name, of which nothing is left."""
     for id in ("", "mail-", "mail-a/b", "../mail-1", "x", "mail-\n", "mail-\u00e9"):
         with pytest.raises(BadMail, match="not a mail id"):
             spool.store_mail(id, "admin@example.com", SUBJECT, Content("text", html=False))
@@ -141,10 +142,6 @@ def test_a_mail_has_a_plain_and_unique_name(spool: MailSpool) -> None:
     ids = {spool_entry.new_id(1_767_787_262.9) for _ in range(50)}
     assert len(ids) == 50
     assert all(re.fullmatch("mail-20260107T120102Z-[0-9a-f]{8}", id) for id in ids)
-
-
-def test_a_mail_of_that_name_is_not_written_over(spool: MailSpool) -> None:
-    """A second mail of the same name is refused, and nothing of it is left."""
     kept(spool)
     with pytest.raises(OSError, match="not empty"):
         kept(spool, subject="another")
@@ -167,17 +164,6 @@ def test_keeping_a_mail_needs_5_fsyncs(spool: MailSpool, monkeypatch: pytest.Mon
     plain = [name for name in synced if not name.startswith(".new-")]
     assert plain == ["body.txt", "meta.sh", "queuing", "mailspool"]
     assert len(synced) == 5
-
-
-def test_a_spool_behind_a_link_is_not_entered(spool: MailSpool, tmp_path: Path) -> None:
-    """Below the data folder no link is followed, neither to write nor to read."""
-    (tmp_path / "elsewhere").mkdir()
-    Path(spool.folder).symlink_to("elsewhere")
-    with pytest.raises(OSError, match="symbolic link, none is followed"):
-        kept(spool)
-    with pytest.raises(OSError, match="symbolic link, none is followed"):
-        spool.read(spool.meta_path(ID))
-    assert names(tmp_path / "elsewhere") == []
 
 
 @needs_chown
@@ -321,15 +307,24 @@ def test_a_task_may_name_a_mail_of_this_spool_only(spool: MailSpool, meta: str) 
         spool.read(meta.format(spool=spool.folder))
 
 
-def test_the_folder_of_a_mail_is_a_folder(spool: MailSpool, tmp_path: Path) -> None:
-    """A link to a folder, or a file in its place, is not entered."""
-    theirs(spool).rename(tmp_path / "elsewhere")
-    Path(spool.folder, THEIRS).symlink_to(tmp_path / "elsewhere")
+def test_no_link_to_a_folder_is_entered(spool: MailSpool, tmp_path: Path) -> None:
+    """Below the data folder no link is followed, neither to write nor to read; a file in place of
+    the folder of a mail is not entered."""
+    elsewhere = tmp_path / "elsewhere"
+    theirs(spool).rename(elsewhere)
+    Path(spool.folder, THEIRS).symlink_to(elsewhere)
     Path(spool.folder, "mail-file").write_text("x")
     broken = [found for found in spool.read_all() if isinstance(found, Broken)]
     assert [(found.id, found.why.rpartition(": ")[2]) for found in broken] == [
         (id, "a symbolic link or not a folder, not opened") for id in (THEIRS, "mail-file")
     ]
+    Path(spool.folder).rename(tmp_path / "spool")
+    Path(spool.folder).symlink_to("elsewhere")
+    before = names(elsewhere)
+    for act in (kept, lambda spool: spool.read(spool.meta_path(ID))):
+        with pytest.raises(OSError, match="symbolic link, none is followed"):
+            act(spool)
+    assert names(elsewhere) == before
 
 
 @needs_chown
@@ -400,18 +395,15 @@ def test_an_attempt_leaves_its_mark_until_its_end(spool: MailSpool) -> None:
 
 @each("content", [b"", b"\0", b"$(touch ran)\n", b'SINCE="soon"\n', b"x" * 100], spool=a_spool)
 def test_a_mark_counts_with_any_content(spool: MailSpool, content: bytes) -> None:
-    """A damaged mark is a mark, with the time of its file."""
+    """A damaged mark is a mark, with the time of its file; a refusal is written with the mail, and
+    is removed when it is taken."""
     mail = kept(spool)
     mark = Path(mail.folder, "trying")
     mark.write_bytes(content)
     os.utime(mark, (NOW, NOW))
     assert spool.read(mail.meta).trying == SpoolMark("", NOW)
-
-
-def test_a_refusal_is_reported_once(spool: MailSpool) -> None:
-    """A refusal is written with the mail, and is removed when it is taken."""
-    why, content = "rejected_550: no $(user)", Content("x", html=False)
-    mail = spool.read(meta := spool.store_mail(ID, "a@example.com", "", content, why))
+    why, text = "rejected_550: no $(user)", Content("x", html=False)
+    mail = spool.read(meta := spool.store_mail(OTHER, "a@example.com", "", text, why))
     assert mail.refused == spool.take_refusal(mail) == why
     assert spool.read(meta).refused == ""
 
