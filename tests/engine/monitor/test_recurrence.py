@@ -156,6 +156,10 @@ CASES: list[tuple[Errors, list[LogLine], str, str]] = [
       for number, words, evidence in (
         (9, "?", "9 new mail_send succeeded since | in that time | not sure yet"),
         (10, "no (40m)", "10 new mail_send succeeded since | in that time"))),
+    # and went another way, though the queue's log names none
+    (Errors(), [*MAILED, *(line(3, SENT.format("postfix").replace("inline", id), "mail.log")
+                           for id in TEN), *(done(3, id) for id in TEN)],
+     "?", f"{SEEN_40} | {NONE_ENDED} | {LASTED} 1 of 1"),
     # what goes on now is not known any more once nothing has been heard of it for long
     (Errors(), [failed(RECENT_SECONDS / 60, ONE)], "yes", "last seen 10m ago | in that time"),
     (Errors(), [failed(RECENT_SECONDS / 60 + 1, ONE)], "?",
