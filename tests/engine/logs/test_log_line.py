@@ -153,9 +153,7 @@ def test_the_real_programs_logs_are_understood() -> None:
 
 
 def test_new_lines_come_once(log: Path, follow: Follow) -> None:
-    """The old lines come first, then the added ones, each in one poll only; a line is whole when it
-    comes, even when it was cut inside a character. Of a renamed log the rest comes before the new
-    file, a torn line at its end as it is."""
+    """Old lines first, then each added one once it is whole; of a renamed log the rest first."""
     add(log, "one\ntwo\n")
     tail, name = follow(), "Gr\u00fc\u00dfe\n".encode()
     for added, expected in (

@@ -173,9 +173,7 @@ def matching(entries: Iterable[FileEntry], through: LineFilter) -> list[FileEntr
 def test_one_order_from_everywhere(
     all_of: list[list[Said]], page: int, second: int, torn: bool, cell: int | None
 ) -> None:
-    """Paging down from the beginning, up from the end, and both ways from a time give the same
-    sequence as a plain merge of all lines, with any times; where the times of each log are in
-    order, it does not depend on the size of the cells that are read."""
+    """From either end and from a time, with any times, the order is that of a plain merge."""
     if cell is not None:
         all_of = [put_in_order(log) for log in all_of]
     contents = [written(log).removesuffix("\n" if torn else "") for log in all_of]
@@ -338,8 +336,7 @@ def test_a_torn_line_is_shown_torn_and_then_whole() -> None:
 
 
 def test_rotation_goes_on_with_the_new_file() -> None:
-    """After a rename the new file is followed from its beginning, the old one stays readable, and
-    lines that its writer still adds come, too. Files that were rotated long ago are closed."""
+    """The new file is followed, the old one stays readable, and long rotated files are closed."""
     for late in ([], ["late"]):
         with a_book(line(1, "a")) as (book, (path,)):
             mark = the_end(book)
@@ -417,9 +414,7 @@ def test_logs_that_come_and_go_are_named(tmp_path: Path) -> None:
 
 
 def test_a_line_of_megabytes_is_cut_and_says_by_how_much() -> None:
-    """Of a long line its beginning is kept; the lines behind it are not lost, and the hidden bytes
-    are counted. A writer that keeps its place when its log is emptied leaves NULs before its next
-    line: the line is read and searched, and the NULs are counted as hidden."""
+    """Its beginning is kept, as what is behind NULs; hidden bytes are counted, no line is lost."""
     with a_book(line(1, "a") + line(2, "y" * 1_000_000) + line(3, "b")) as (book, _):
         found = both_ways(book)
         before = scanned(book, LogPosition(found[2].key), want=1, forward=False)
@@ -482,8 +477,7 @@ def a_long_log(lines: int = 3000) -> str:
 
 
 def test_a_search_reads_a_bounded_step_at_a_time() -> None:
-    """No step reads more than it may, and grows only so far while nothing is found; how far it has
-    come is known all the time. To open at the end reads only the end, however long the log."""
+    """Steps grow only so far, and progress is known; to open at the end reads only the end."""
     with a_book(a_long_log(), cell=1024) as (book, _):
         (file,) = book.files
         end = scanned(book, END, want=10, forward=False)

@@ -232,9 +232,7 @@ def scan_reads(path: str) -> Iterator[Read]:
 @example(steps=[("write", 3), ("read", 0), ("truncate", 0), *[("write", 3)] * 20])
 @examples(60)
 def test_each_new_line_comes_once_in_order(reader: Reader, steps: list[tuple[str, int]]) -> None:
-    """Written, rotated, copied, compressed, emptied and removed in any order, a log that is
-    followed brings each line once, in order; only what was emptied or removed between two reads is
-    lost."""
+    """Only what was emptied or removed between two reads of a followed log is lost."""
     with TemporaryDirectory() as folder:
         log = WrittenLog(folder)
         with reader(str(log.path)) as read:

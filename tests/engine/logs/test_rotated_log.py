@@ -58,8 +58,7 @@ def test_rotated_files_are_read_back_in_order(tmp_path: Path, names: list[str]) 
 
 
 def test_a_file_that_is_being_compressed_is_read_once(tmp_path: Path) -> None:
-    """While both files exist, and when the original that is open has gone since. Before the log is
-    emptied, a copy that is being made has the same lines."""
+    """While both files exist, or the original has gone; so is a copy that is being made."""
     log, last, packed = (tmp_path / f"queue.log{end}" for end in ("", ".1", ".1.gz"))
     expected = write_files(tmp_path, ["queue.log.2", "queue.log.1", "queue.log"])
     whole = gzip.compress(last.read_bytes())

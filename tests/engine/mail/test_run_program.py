@@ -68,9 +68,7 @@ def test_a_program_is_given_every_byte(program: Make, tmp_path: Path) -> None:
 
 
 def test_a_program_that_does_not_read_the_mail_is_reported(program: Make) -> None:
-    """A program that ends or closes its input early has not read the mail, though it fitted into
-    the pipe; an empty input counts as read.
-    """
+    """One that ends or closes its input early has not, though the mail fitted into the pipe."""
     scripts = ("exit 0", "exec <&-", "head -c 10 > given", "exec <&-; echo bye", "exit 75")
     for script in scripts:
         path = program(script)
@@ -205,8 +203,7 @@ def test_a_program_inherits_only_what_it_is_passed(program: Make, tmp_path: Path
 
 
 def test_a_program_gets_a_small_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program gets a fixed PATH, a fixed locale and where its configuration is, no password;
-    so it does if no environment is given. Programs are found in system folders, not by PATH."""
+    """Fixed PATH and locale, its configuration, no password; programs are not found by PATH."""
     environ = {
         **{"NFTBAN_SMTP_PASS": "hunter2", "LANG": "de_DE.UTF-8", "PATH": "/tmp/evil"},
         **{"LD_PRELOAD": "/tmp/evil.so", "MAILRC": "/tmp/evil.rc", "HOME": "/root"},

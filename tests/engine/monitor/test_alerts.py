@@ -489,8 +489,7 @@ class Follower:
 
 
 async def test_dead_tasks_that_come_are_noticed(tmp_path: Path) -> None:
-    """Ten tasks that die while the console runs are a growing dead-letter queue, not a full one;
-    those that had died before are not counted in."""
+    """Ten that die while the console runs are growth; those dead before are not counted in."""
     async with Follower(tmp_path) as place:
         await place.until(AlertKind.GROWING, is_expected=False)
         while place.live.flow.growth(State.DEAD, place.clock.now) is None:

@@ -89,9 +89,7 @@ def test_a_line_says_that_a_mail_was_accepted() -> None:
 
 
 def test_once_accepted_a_repeat_is_a_duplicate() -> None:
-    """With any later line of a log, a task that was accepted once is to be held, and the line is
-    quoted. Where no log says that it was done, it is given back; where none can be read, it is not
-    known."""
+    """It is held, and the line quoted; else given back, or unknown if no log can be read."""
     accepted = a_line(f"{ID}: 250 2.0.0 Ok", when=NOW - 2700)
     lost = a_line(f"{ID}: connection lost", when=NOW - 2600)
     summary = summarize_task_log([accepted, lost, a_line("another: 421 later")], ID)

@@ -124,8 +124,7 @@ def test_simple_samples_have_the_values_of_the_library(
 
 
 def test_a_file_without_metrics_is_refused(said: Said, tmp_path: Path) -> None:
-    """A file in another format is refused with the line, in text that is safe to show; a FIFO is
-    not waited for, and a file that was never written is an ordinary error."""
+    """With its line, safe to show; a FIFO is not waited for, a missing file an ordinary error."""
     for text, what in REFUSED.items():
         with pytest.raises(BadMetrics) as refused:
             said(text)

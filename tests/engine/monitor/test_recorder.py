@@ -69,8 +69,7 @@ def role(recorder: Recorder, number: int) -> Role:
 
 
 def test_one_process_records_and_all_read(spot: RecorderLocation) -> None:
-    """While the recorder goes on, and when it has ended, each moment is there in its order. Another
-    one watches, and takes over with its next moment when the first has ended."""
+    """Each moment is there in its order; another process watches, and takes over at the end."""
     first, second = Recorder(spot), Recorder(spot)
     for number in (2, 0, 1):
         assert role(first, number) is Role.RECORDS
@@ -241,8 +240,7 @@ def test_a_folder_that_is_a_link_is_refused(spot: RecorderLocation, tmp_path: Pa
 
 
 def test_a_folder_that_is_lost_is_made_again(spot: RecorderLocation, tmp_path: Path) -> None:
-    """To read makes nothing; a recorder notices that its folder was removed, and begins again.
-    While the whole spool is lost nothing is recorded, with one line, and then it goes on."""
+    """By a recorder, not by a reader; while the whole spool is lost, one line says so."""
     with pytest.raises(UnreadableRecording, match="no recording yet"):
         read_samples(spot, *ALWAYS)
     assert not Path(spot.folder).parent.exists()

@@ -101,8 +101,7 @@ def test_a_task_that_begins_or_is_done_shows_that_something_runs() -> None:
 
 
 def test_failed_tasks_that_leave_have_died() -> None:
-    """Growth of the dead-letter queue and failed tasks that were removed count together; while the
-    latter are unknown, so is the rate. What failed before the first sample does not count."""
+    """Growth of the dead and removed failures count together; an unknown part is unknown."""
     flow = FlowHistory()
     for second in range(11):
         flow.add(NOW + second, 0, 0, {State.DEAD: second}, 500 + 2 * second)

@@ -233,8 +233,7 @@ def test_old_metrics_say_nothing_of_now(mail_files: MailFiles) -> None:
 
 
 def test_metrics_count_where_the_log_is_silent(mail_files: MailFiles) -> None:
-    """A transport that the log never names is known by its counters, though the log is there; the
-    file's time of the last success belongs to the one transport that ever sent."""
+    """A transport that the log never names has its counters, and the last success if alone."""
     mail_files.write_metrics(620, prom({"curl": (4, 0, 4), "postfix": (9, 9, 0)}, int(NOW) - 1500))
     last = {name: transport.last_success for name, transport in mail_files.each(610).items()}
     assert last == {"curl": None, "postfix": NOW - 1500}

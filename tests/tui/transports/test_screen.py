@@ -148,9 +148,7 @@ def keys_of(operator: ConsoleOperator) -> list[str]:
 
 
 async def test_each_transport_is_a_row_with_a_detail(unrouted: Mail) -> None:
-    """Right after the start the windows are there, from the log; the cursor decides of which one,
-    and stays with it when rows come above or below. A long detail is reached by PgDn.
-    """
+    """The log gives its windows at the start; the cursor decides which, and stays; PgDn scrolls."""
     unrouted.count({"postfix": (120, 118, 2), "sendmail": (0, 0, 0)})
     async with unrouted.screen() as operator:
         assert keys_of(operator) == ["curl", "postfix", "sendmail"]
@@ -196,9 +194,7 @@ async def test_the_screen_changes_when_a_file_does(unrouted: Mail) -> None:
 
 
 async def test_each_says_whether_it_is_used_and_why_not(mail: Mail) -> None:
-    """Transports never used have a row, too; a suspended one keeps its figures, and its detail says
-    by whom, and why. What is unknown, of the spool or of suspensions, is not guessed: why.
-    """
+    """A suspended one keeps its figures, with who and why; the unknown is not guessed."""
     await mail.suspend("postfix", 7200, f"relay {RED} moves")
     async with mail.screen(size=(80, 40)) as operator:
         await operator.until(lambda: "SUSPENDED" in operator.rows)
@@ -227,9 +223,7 @@ async def test_each_says_whether_it_is_used_and_why_not(mail: Mail) -> None:
 
 
 async def test_a_large_screen_shows_all_parts_of_a_transport(mail: Mail) -> None:
-    """Its state is in the frame, its errors name their tasks, the graph has a mark where it was
-    suspended, and its log lines are below. The key z changes the range of the graph.
-    """
+    """State, errors with tasks, graph with a mark and a range by z, and lines of the log."""
     mail.say(attempt(60, "curl"), given_up(59, "421 later", "curl").replace("inline", "x-7687a66e"))
     await mail.suspend("curl", 1200, "relay moves")
     async with mail.screen(size=(120, 40), on="curl") as operator:
@@ -411,8 +405,7 @@ def row_of(transport: TransportHealth, width: int, routes: MailRoutes | None = N
 
 
 def test_mail_that_found_no_transport_is_no_transport() -> None:
-    """It has a row, which says what it is, but no figures of a transport, and is not counted. The
-    overview counts what failed as the table does: without mail to bad addresses."""
+    """It has a row and is not counted; mail to bad addresses is no failure on the overview."""
     none = a_way(None, DeliveryCounts(0, 0, 1), DeliveryCounts(0, 0, 3), name=NO_TRANSPORT)
     none = none._replace(settled=True)
     row = "none           mail without a transport: 1 in 10m, 3 in 1h"
@@ -444,9 +437,7 @@ def test_suspended_wins_over_failing_and_the_figures_stay() -> None:
 
 
 async def test_it_is_suspended_with_a_reason_and_resumed(mail: Mail) -> None:
-    """The plan says who takes over; then the row says since when, by whom and why; S resumes. A
-    transport that only metrics know cannot be suspended.
-    """
+    """Plan, row and result say who takes over; one that only metrics know cannot be suspended."""
     async with mail.screen("S", on="postfix") as operator:
         await operator.sees("mail uses curl, the next", "3 tasks that send mail are pending")
         await operator.sees("spooldeck mail suspend postfix", "y to suspend postfix")
@@ -531,9 +522,7 @@ HANGS = "import time; print('connecting', flush=True); time.sleep(60)"
 
 
 async def test_a_test_mail_shows_what_its_command_says(mail: Mail) -> None:
-    """It goes to the configured recipient, by the transport under the cursor and no other; with
-    that transport suspended as well, and only once.
-    """
+    """By the transport under the cursor and no other, though it is suspended, and only once."""
     await mail.suspend("postfix", 0, "")
     async with mail.screen("M", on="postfix") as operator:
         await operator.sees(
@@ -552,9 +541,7 @@ async def test_a_test_mail_shows_what_its_command_says(mail: Mail) -> None:
 
 
 async def test_another_address_is_named(mail: Mail) -> None:
-    """Without a configured recipient it is asked for, and used again for the next mail; what is no
-    address is not taken. An exit code decides how it ended, and what the command said is inert.
-    """
+    """It is asked for and kept; the exit code decides, and what the command said is inert."""
     mail.room.recipient = ""
     async with mail.screen("M", on="postfix", program=FAILS) as operator:
         await operator.opens(AskScreen, *"eva", "enter")

@@ -128,8 +128,7 @@ def deliveries(tmp_path: Path) -> Iterator[Deliveries]:
 
 
 async def test_each_destination_is_a_row_with_its_tasks(deliveries: Deliveries) -> None:
-    """What needs an operator is first; each row has state, tasks, ages and the reason; details have
-    the codes and the keys' fingerprints, and Tab leads to them."""
+    """The worst first, with tasks, ages and reason; details have codes and fingerprints."""
     async with deliveries.screen(DOWN, size=(120, 40)) as operator:
         await operator.until(lambda: "REFUSED 2, other 1" in operator.rows)  # the tasks are counted
         first, *rows = [line.replace("!", " ").split() for line in operator.rows.splitlines()]
@@ -285,8 +284,7 @@ def config(deliveries: Deliveries, tmp_path: Path, root: str) -> list[str]:
 def test_destinations_are_listed(
     deliveries: Deliveries, config: list[str], spooldeck: Run, root: str
 ) -> None:
-    """Exit 1 if one is unhealthy; a delivery counts for the destination in its payload. The screen
-    has 200 rows and names this command; the command has one for each."""
+    """All of them, with the tasks that name them in their payload; exit 1 if one is unhealthy."""
     payload = Path(root, "mailspool", "request.json")
     payload.parent.mkdir(exist_ok=True)
     payload.write_text(json.dumps({"url": f"{DOWN}/in", "method": "POST"}))
@@ -359,8 +357,7 @@ def test_a_wrong_change_is_refused(
 def test_an_unreadable_registry_is_not_an_empty_one(
     tmp_path: Path, config: list[str], root: str, spooldeck: Run
 ) -> None:
-    """The reason is the only line: standard output does not say that nothing was delivered. Without
-    a registry the line names the setting, also if nothing is delivered at the place."""
+    """The reason is the only line; without a registry the line names the setting."""
     (tmp_path / "destinations.db").write_bytes(b"no database\n" * 200)
     (tmp_path / "idle.yaml").write_text(f"destinations: sqlite://{tmp_path}/none.db\n")
     for words, code, out, error in (

@@ -203,8 +203,7 @@ def test_whole_mails_are_those_of_the_golden_files(name: str, mail: Mail) -> Non
 
 
 def test_headers_have_the_given_values() -> None:
-    """From, Date in UTC, Message-ID by the spool's id without colons, and Auto-Submitted; a long
-    host name in Message-ID and address is neither encoded nor folded."""
+    """Sender, date in UTC, Message-ID by the spool's id; a long host name stays whole."""
     mail = made(settings=PLAIN._replace(sender="alerts@example.net", from_name='A "B" <c>, d'))
     message = read(mail)
     (sender,) = addresses(message, "From")

@@ -67,8 +67,7 @@ def names(folder: str | Path) -> list[str]:
 
 
 def test_a_mail_is_kept_as_the_contract_has_it(spool: MailSpool) -> None:
-    """The folder of a mail has the real program's meta.sh, but for the name of the body, and its
-    body, byte for byte; and a mark until the task is made."""
+    """Its files are the real program's, byte for byte; a mark is there until the task is made."""
     meta = spool.store_mail(THEIRS, "admin@example.com", SUBJECT, Content("text body", html=False))
     folder = Path(spool.folder, THEIRS)
     assert names(folder) == ["body.txt", "meta.sh", "queuing"]
@@ -111,8 +110,7 @@ def shell(meta: str) -> list[str]:
     "\u00e9\\$(touch ran)", "x" * 5000,
 ], spool=a_spool)  # fmt: skip
 def test_a_shell_reads_the_values_that_we_read(spool: MailSpool, subject: str) -> None:
-    """A bash that sources meta.sh gets the same values; a subject that a shell of another
-    locale would run, or that looks like an encoded header, in the form of a header."""
+    """Sourced by bash, meta.sh gives the same values; a risky subject is in header form."""
     mail = kept(spool, subject=subject)
     to, seen, body, created = shell(mail.meta)
     assert mail.subject == subject
@@ -133,8 +131,7 @@ def test_a_subject_is_one_line_of_limited_length(spool: MailSpool) -> None:
 
 
 def test_a_mail_has_a_plain_and_unique_name(spool: MailSpool) -> None:
-    """A new id has the UTC time and eight random digits; any odd name is refused unwritten, and a
-    second mail of the same name, of which nothing is left."""
+    """UTC time and eight random digits; an odd name or a second mail of one name is refused."""
     for id in ("", "mail-", "mail-a/b", "../mail-1", "x", "mail-\n", "mail-\u00e9"):
         with pytest.raises(BadMail, match="not a mail id"):
             spool.store_mail(id, "admin@example.com", SUBJECT, Content("text", html=False))
@@ -308,8 +305,7 @@ def test_a_task_may_name_a_mail_of_this_spool_only(spool: MailSpool, meta: str) 
 
 
 def test_no_link_to_a_folder_is_entered(spool: MailSpool, tmp_path: Path) -> None:
-    """Below the data folder no link is followed, neither to write nor to read; a file in place of
-    the folder of a mail is not entered."""
+    """Neither to write nor to read, nor a file in place of the folder of a mail."""
     elsewhere = tmp_path / "elsewhere"
     theirs(spool).rename(elsewhere)
     Path(spool.folder, THEIRS).symlink_to(elsewhere)
@@ -344,8 +340,7 @@ def test_a_mail_of_a_stranger_is_not_sent(spool: MailSpool, name: str) -> None:
     (None, '[ALERT] "quoted" $(touch /tmp/pwned) `id`'),
 ], spool=a_spool)  # fmt: skip
 def test_a_subject_is_one_inert_line(spool: MailSpool, stored: str | None, subject: str) -> None:
-    """The real program escapes nothing in its meta.sh, and writes a line break as it is; a subject
-    with another program's encoding, or a damaged one, is read as it is."""
+    """What the real program did not escape, or encoded in another way, is read as it is."""
     hostile = HOSTILE.replace("mail-2026-11-20T09:46:05Z-f04bb936", THEIRS)
     meta = theirs(spool) / "meta.sh"
     meta.write_text(hostile if stored is None else META.replace(SUBJECT, stored))
@@ -367,8 +362,7 @@ def test_a_mail_names_the_domain_of_its_recipients(to: str, domain: str) -> None
 
 
 def test_an_attempt_leaves_its_mark_until_its_end(spool: MailSpool) -> None:
-    """A begun attempt is marked, a failed one is not, an accepted one is sent for good. A mail may
-    be kept with a doubt; an attempt that fails restores it."""
+    """A failed one restores a former doubt, or leaves none; an accepted one is sent for good."""
     mail = kept(spool)
     for name in ("curl", "msmtp"):
         spool.mark_trying(mail, name, NOW + 1)
@@ -395,8 +389,7 @@ def test_an_attempt_leaves_its_mark_until_its_end(spool: MailSpool) -> None:
 
 @each("content", [b"", b"\0", b"$(touch ran)\n", b'SINCE="soon"\n', b"x" * 100], spool=a_spool)
 def test_a_mark_counts_with_any_content(spool: MailSpool, content: bytes) -> None:
-    """A damaged mark is a mark, with the time of its file; a refusal is written with the mail, and
-    is removed when it is taken."""
+    """A damaged one has the time of its file; a refusal is removed when it is taken."""
     mail = kept(spool)
     mark = Path(mail.folder, "trying")
     mark.write_bytes(content)
@@ -447,8 +440,7 @@ def test_a_spool_that_was_never_made_is_empty(spool: MailSpool) -> None:
 
 
 def test_waiting_mails_are_counted(spool: MailSpool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sent mails, files, and folders that are empty or incomplete do not count; no file of a mail
-    is opened."""
+    """Sent, empty, incomplete and odd ones do not count; no file of a mail is opened."""
     for n in range(60):
         kept(spool, f"mail-20261120T100000Z-{n:08x}")
     kept(spool, "mail-2026-11-20T09:00:00Z-0000000b")
@@ -470,8 +462,7 @@ def test_waiting_mails_are_counted(spool: MailSpool, monkeypatch: pytest.MonkeyP
 
 
 def test_sweeping_removes_old_remains(spool: MailSpool) -> None:
-    """Mails sent long ago, incomplete and empty folders are removed after a while, not before; a
-    foreign folder within that of a mail stays, with the folder of the mail."""
+    """Sent, empty and incomplete ones after a while; a foreign folder within a mail stays."""
     ids = {kind: f"mail-20261120T100000Z-{kind}" for kind in ("empty", "fixed", "now", "sent")}
     waits = kept(spool, "mail-20261120T100000Z-waits").id
     for kind in ("fixed", "now", "sent"):

@@ -61,8 +61,7 @@ def failed(words: str, task: str = "inline") -> str:
 
 
 def test_one_send_is_one_attempt(tmp_path: Path) -> None:
-    """`send` asks a transport once, waits for nothing and keeps nothing; log and metrics have the
-    success or failure in the contract's words."""
+    """It waits for nothing and keeps nothing; log and metrics have the contract's words."""
     parts = SenderParts(tmp_path, transport := Recorder(None, busy("connect_timeout")))
     sent = parts.post().send("the disk is full", subject="Disk")
     (mail,) = transport.accepted
@@ -131,8 +130,7 @@ def test_a_bad_recipient_is_not_tried_and_kept(tmp_path: Path, recipient: str) -
     ("\u00e4" * 50_001, "100,002 bytes of text", "\u00e4" * 50_000),
 ])  # fmt: skip
 def test_a_content_not_sent_is_kept(tmp_path: Path, content: str, why: str, kept: str) -> None:
-    """An empty content is sent, and a long one that fits; a file that is not allowed is kept by its
-    path, a text above the limit with its first bytes, and refused."""
+    """A wrong file by its path, a text above the limit by its first bytes; others are sent."""
     parts = SenderParts(tmp_path, transport := Recorder(), max_file_size=100_000)
     ended = parts.send(content, subject="Disk")
     assert ended.sent is not ended.permanent is bool(why)
@@ -172,8 +170,7 @@ def test_a_lost_mail_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_spooled_mail_to_a_list_is_divided(tmp_path: Path) -> None:
-    """A mail that the other program spooled to several recipients goes to the first; each other
-    one gets a mail with the same content, marked for a task, also if a kill came in between."""
+    """Each other recipient gets a mail of its own, also if a kill came in between."""
     parts = SenderParts(tmp_path, transport := Recorder())
     payload = Path(spooled(tmp_path, "one\ntwo", "a@example.com", "S"))
     to = "a@example.com, b@example.com,c@example.org"
@@ -193,9 +190,7 @@ def test_a_spooled_mail_to_a_list_is_divided(tmp_path: Path) -> None:
 def test_a_divided_mail_reaches_each_recipient_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: str
 ) -> None:
-    """After a kill between the new mails and the end of the division, a worker does not send them
-    before the list, named or configured, is divided again; that of an earlier list is unharmed.
-    """
+    """After a kill no part is sent before the list is divided again; an earlier one is unharmed."""
     parts = SenderParts(tmp_path, transport := Recorder(), recipient=LIST)
     payload = spooled(tmp_path, "one", "a@example.com", "S")
     spool, mail = parts.spool, parts.spool.read(payload)
@@ -218,8 +213,7 @@ def test_a_divided_mail_reaches_each_recipient_once(
 
 
 def test_a_mail_is_stored_before_the_first_pause(tmp_path: Path) -> None:
-    """While its sender waits or tries again, the mail is in the spool, with the mark of a running
-    or unclear attempt, and locked: no other process makes a task. Sent, it is gone."""
+    """Between attempts it is in the spool, marked and locked, without a task; sent, it is gone."""
     parts = SenderParts(tmp_path, transport := Recorder(busy("timeout"), busy(), None))
     marks_at: list[tuple[set[str], float]] = []
 
@@ -393,8 +387,7 @@ def test_without_a_transport_a_mail_is_spooled_without_an_attempt(
 
 
 def test_a_suspension_is_checked_right_before_each_attempt(tmp_path: Path) -> None:
-    """A transport suspended after it was chosen is not asked, and nothing is marked; one suspended
-    between two attempts is not asked again, and both reasons are reported."""
+    """One suspended after it was chosen, or between two attempts, is not asked."""
     why, payload = "sendmail suspended by root@web1", spooled(tmp_path)
     parts = SenderParts(tmp_path, transport := Recorder())
 
@@ -463,8 +456,7 @@ def test_without_a_queue_a_mail_stays_in_the_spool(tmp_path: Path) -> None:
 
 
 def test_only_one_transport_is_tried(tmp_path: Path) -> None:
-    """The first that is available gets all attempts; a suspended one is skipped, and if the list of
-    suspended transports cannot be read, none is used."""
+    """The first that is available and not suspended; none if suspensions cannot be read."""
     first, second = Recorder(busy(), name="postfix"), Recorder(name="msmtp")
     parts, payload = SenderParts(tmp_path, first, second), spooled(tmp_path)
     parts.send()
@@ -643,8 +635,7 @@ def test_mails_that_wait_for_one_domain_return_one_by_one(tmp_path: Path) -> Non
 
 
 def test_an_empty_bucket_of_the_transport_shuts_the_gate(tmp_path: Path) -> None:
-    """Without a token `shut` gives the reason and its end; a suspension has no known end. The
-    caller does not wait: the mail is spooled and no failure counts."""
+    """The gate has a reason and an end; a mail is spooled without a wait and without a failure."""
     parts = SenderParts(tmp_path, transport := Recorder(), rates={"sendmail": Rate(60, 1)})
     post = parts.limited_post()
     assert post.blocking_reason()[0] == ""

@@ -105,9 +105,7 @@ def commands(server: Server, word: str) -> list[str]:
 
 
 def test_a_mail_arrives_byte_for_byte() -> None:
-    """The server has the text that was put into wire form, without the dots that SMTP adds; every
-    byte from 0 to 255 goes through, announced as 8-bit. Wherever one piece of a mail ends and the
-    next begins, nothing is lost there and nothing added."""
+    """In any piece, without the dots that SMTP adds; every byte goes through, as 8-bit."""
     texts = [(HEADERS + "\n" + body).encode() for body in BODIES]
     texts.append(b"Subject: x\n\n" + bytes(c for c in range(256) if c not in b"\r\n") + b"\n")
     pieces = []
@@ -311,8 +309,7 @@ def test_a_login_has_any_characters(tmp_path: Path, pem: Certificate) -> None:
 
 
 def test_a_login_that_fails_is_reported_without_the_password(tmp_path: Path) -> None:
-    """A wrong password, none that can be read, and a server that wants one: all can be mended. To
-    another host a login needs encryption and a certificate that is believed."""
+    """All can be mended; to another host a login needs verified encryption."""
     login: dict[str, Any] = {"user": "me", "password_file": secret_file(tmp_path)}
     with Server(logins={"me": "another"}, login_needed=True) as server:
         wrong = failure(Failed, server, **login)
@@ -501,8 +498,7 @@ AGAIN = [*HELLO, *ONE_MAIL, "MAIL", *HELLO, *ONE_MAIL, *ONE_MAIL, "QUIT"]
 def test_mails_share_a_connection(
     monkeypatch: pytest.MonkeyPatch, script: Script, most: int, commands: list[str]
 ) -> None:
-    """Several are sent after one EHLO, a limited number, until QUIT. If the server closes a kept
-    connection or refuses MAIL on it, the mail goes over a new one, uncounted."""
+    """A limited number after one EHLO; one that is lost or refuses MAIL is replaced, uncounted."""
     monkeypatch.setattr(smtp_client, "MAILS_PER_CONNECTION", most)
     with Server(**script) as server:
         send_over_one(server)

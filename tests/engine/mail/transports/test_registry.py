@@ -227,8 +227,7 @@ def test_each_unused_transport_has_a_reason(machine: Machine) -> None:
 def test_a_daemon_is_a_live_process_here(
     machine: Machine, daemon: str, process: dict[str, Any], name: str
 ) -> None:
-    """A zombie and a process in a container are no running daemon. Without access to the lock of
-    Postfix a `master` process of root counts; any user can name one so."""
+    """No zombie, none in a container; without the lock of Postfix a `master` of root counts."""
     if daemon == "master":
         machine.runs_hidden_postfix()
     else:

@@ -165,8 +165,7 @@ READS = "cat > /dev/null\n"
     ("exec sleep 600", "timeout"),
 ], place=Place)  # fmt: skip
 def test_a_failure_has_its_word(place: Place, name: str, script: str, word: str) -> None:
-    """Output and status of the program give the word; status 0 is no success if the program did not
-    read the mail, of any size, and an attempt takes at most `max_time` seconds."""
+    """By output and status; status 0 is none if the mail was read, within `max_time` seconds."""
     seconds = 0.2 if word == "timeout" else 30
     transport = place.transport(name, f"#!/bin/sh\n{script}\n", seconds)
     for size in (1, 1000, 1_000_000) if word.endswith("not_read") else (1,):

@@ -245,8 +245,7 @@ def children(parent: int) -> Iterator[Path]:
 
 
 def test_a_running_curl_does_not_show_the_password(pem: Certificate, monkeypatch: Any) -> None:
-    """Command line, environment and files of a running curl have no password, no address and no
-    word of the mail, though our own environment has the password."""
+    """Its command line, environment and files have neither that, nor address, nor mail."""
     monkeypatch.setenv("NFTBAN_SMTP_PASS", SECRET)
     outcome: list[NotSent] = []
     done = threading.Event()
