@@ -34,16 +34,20 @@ def record(second: int, reason: str, transport: str = "curl", result: str = "fai
     return json.dumps(fields | told).encode() + b"\n"
 
 
-ODD = st.characters(categories=["Cs", "Cc", "Cf", "Po"])
-ANY = st.text(max_size=300) | st.text(ODD, max_size=300)
+ANY = st.text(max_size=300)
+ANY |= st.text(st.characters(categories=["Cs", "Cc", "Cf", "Po"]), max_size=300)
 """Any text: controls, quotes and lone surrogates are in it, and it may be too long."""
-
-MOMENTS = st.floats(0, 4e9)
-"""Epoch seconds of a century and more."""
 
 
 @given(
-    st.builds(Delivery, MOMENTS, ANY, ANY, st.sampled_from([SUCCESS, FAILED, SPOOLED]) | ANY, ANY)
+    st.builds(
+        Delivery,
+        st.floats(0, 4e9),
+        ANY,
+        ANY,
+        st.sampled_from([SUCCESS, FAILED, SPOOLED]) | ANY,
+        ANY,
+    )
 )
 def test_what_is_written_is_what_is_read(told: Delivery) -> None:
     """With any outcome of a mail, its line is one, safe to show, and says the same when read."""

@@ -48,7 +48,6 @@ from tests.examples import examples
 from tests.open_files import open_files
 from tests.tables import each
 
-DAY = "2026-11-20"
 NOON = 1_795_176_000.0
 """2026-11-20 12:00:00Z."""
 

@@ -91,7 +91,9 @@ def test_only_the_answer_to_the_data_accepts_a_mail(output: str, accepted: bool)
 
 POSTDROP = b"postdrop: warning: mail_queue_enter: create file maildrop/70.7: "
 LATE = "timeout after 30 s"
-ENDED: list[tuple[str, ProgramResult, str, str]] = [
+
+
+@each(("name", "ran", "word", "text"), [
     # a program, what it left, the word, how the text begins
     # Postfix's postdrop repeats its error until it is ended: the mail was not accepted.
     *(("postfix", result(None, POSTDROP + error, LATE), word,
@@ -133,10 +135,7 @@ ENDED: list[tuple[str, ProgramResult, str, str]] = [
     ("exim", result(-15, end="stopped"), "unavailable_stopped", "exim was stopped"),
     ("exim", result(-9, end=LATE, unread=True), "timeout", "exim did not end within 30 s"),
     ("exim", result(None, end="stopped", unread=True), "unavailable_stopped", "exim was stopped"),
-]  # fmt: skip
-
-
-@each(("name", "ran", "word", "text"), ENDED)
+])  # fmt: skip
 def test_a_failed_program_has_its_word(name: str, ran: ProgramResult, word: str, text: str) -> None:
     """Status 0 is success if the mail was read; else output and status give the word."""
     program = failure_reasons.classify_program_failure

@@ -44,7 +44,9 @@ OLD = task_id(NOW - 30)
 RETRIED = task_id(NOW - 500)
 DEAD = task_id(NOW - 400)
 Lines: TypeAlias = list[tuple[float, str]]
-RUNS: list[tuple[str, Lines, tuple[float | None, ...]]] = [
+
+
+@each(("told", "lines", "figures"), [
     # what is told; lines of a log; then of its kind: runs in ten minutes, share of failures,
     # p50 and p95 of the wait, p50 and p95 of the run
     ("a first attempt: the wait begins with the creation in the id, and ends with the claim",
@@ -81,10 +83,7 @@ RUNS: list[tuple[str, Lines, tuple[float | None, ...]]] = [
       (-5, "MAIL_SEND_RESULT task_id=a status=success transport=curl attempt=1"),
       (-4, "Task completed: a (mail_send)")],
      (1, 0, None, None, 5, 5)),
-]  # fmt: skip
-
-
-@each(("told", "lines", "figures"), RUNS)
+])  # fmt: skip
 def test_wait_and_run_are_known(told: str, lines: Lines, figures: tuple[float | None, ...]) -> None:
     """A wait ends with a claim, a run with its result; what is not known has a reason."""
     one = only(metered(*lines))

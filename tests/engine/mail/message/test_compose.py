@@ -185,12 +185,10 @@ def test_another_process_makes_the_same_bytes() -> None:
     assert output_elsewhere(script) == made(TEXT, "x", HTML).data
 
 
-GESTÖRT = "[ALERT] Dienst gestört: Größe\tüber 90 % 🚨"
-
-
 @each(("name", "mail"), [
     ("text", made(TEXT, "[ALERT] Service failed", PLAIN)),
-    ("text-in-page", made(TEXT, GESTÖRT, HTML._replace(company="A & B"))),
+    ("text-in-page", made(TEXT, "[ALERT] Dienst gestört: Größe\tüber 90 % 🚨",
+                          HTML._replace(company="A & B"))),
     ("page", made(Content(PAGE, html=True), "Daily report", HTML)),
     ("page-as-text", made(Content(PAGE, html=True), "Daily report", PLAIN)),
 ])  # fmt: skip

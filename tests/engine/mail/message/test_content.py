@@ -25,8 +25,6 @@ from engine.mail.model import BadMail
 from tests.engine.task_builders import ROOT
 from tests.tables import each
 
-OTHER_UID = 65534
-
 
 class Allowed:
     """A folder that may be mailed from, and the folder above it."""
@@ -99,15 +97,14 @@ def test_text_and_files_have_a_limit_in_bytes(allowed: Allowed) -> None:
     assert "100 bytes, expected at most 99" in allowed.refusal(path, limit=99)
 
 
-PLAINLY, OUTSIDE = "expected a path without", "outside the folders allowed for mail (FOLDER)"
 LINK = "a symbolic link, not followed"
 
 
 @each(("path", "why"), [
-    *((f"FOLDER/{path}", PLAINLY) for path in (
+    *((f"FOLDER/{path}", "expected a path without") for path in (
         "../secret", "a/../../secret", "./a.txt", "/a.txt", "a/",
     )),
-    *((path, OUTSIDE) for path in (
+    *((path, "outside the folders allowed for mail (FOLDER)") for path in (
         "/etc/passwd", "/etc", "/", "//etc/passwd", "FOLDER-evil/x", "FOLDER",
     )),
     ("FOLDER/last", LINK), ("FOLDER/dangling", LINK),
@@ -205,7 +202,7 @@ def test_an_unreadable_file_is_refused() -> None:
             path.write_text("secret")
         secret.chmod(0)
         closed.chmod(0)
-        uid = OTHER_UID if os.geteuid() == 0 else 0
+        uid = 65534 if os.geteuid() == 0 else 0
         argv = [sys.executable, "-P", "-c", DROPPED, str(uid), str(folder / "data")]
         argv += [str(secret), str(closed / "file")]
         env = os.environ | {"PYTHONPATH": str(ROOT)}

@@ -232,7 +232,9 @@ def _linked(path: Path) -> None:
 
 
 BESIDE = "expected body.html or body.txt"
-BAD: list[tuple[Harm, str]] = [
+
+
+@each(("harm", "why"), [
     (lambda folder: (folder / "meta.sh").unlink(), "Mail payload file not found: {meta}"),
     (lambda folder: (folder / "body.txt").unlink(),
      "Mail body file not found: /var/lib/nftban/mailspool/{id}/body.html"),
@@ -258,10 +260,7 @@ BAD: list[tuple[Harm, str]] = [
     (_body(f"/x/{THEIRS}/meta.sh"), BESIDE),
     (lambda folder: (folder / "meta.sh").chmod(0o666), "writable by all users"),
     (lambda folder: _linked(folder / "sent"), "sent: a symbolic link"),
-]  # fmt: skip
-
-
-@each(("harm", "why"), BAD, spool=a_spool)
+], spool=a_spool)  # fmt: skip
 def test_a_broken_mail_is_refused_in_one_line(
     spool: MailSpool, harm: Harm, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -195,7 +195,9 @@ def test_4xx_is_tried_again_and_5xx_is_not(stage: str) -> None:
 
 MANY = encode_wire(b"Subject: x\n\n" + (b"y" * 70 + b"\n") * 200_000)
 IN_DOUBT = "in doubt: it may have been accepted"
-BROKEN: list[tuple[Script, dict[str, Any], str]] = [
+
+
+@each(("answers", "settings", "error"), [
     # answers of the server, settings, error
     *((dict.fromkeys([stage, "helo"], "554 5.3.2 closed"), {}, "unavailable_554: 554 5.3.2 closed")
       for stage in ("greeting", "ehlo")),
@@ -209,10 +211,7 @@ BROKEN: list[tuple[Script, dict[str, Any], str]] = [
       for stage in ("greeting", "ehlo", "mail", "rcpt")),
     *(({"body": answer}, {}, f"connect_protocol: {IN_DOUBT}: {answer}")
       for answer in ("300 go on", "354 go on", "399 what")),
-]  # fmt: skip
-
-
-@each(("answers", "settings", "error"), BROKEN)
+])  # fmt: skip
 def test_a_broken_connection_leaves_a_doubt_only_after_the_last_dot(
     answers: Script, settings: dict[str, Any], error: str
 ) -> None:

@@ -33,8 +33,6 @@ QUEUE = "active bounce corrupt defer deferred flush hold incoming private saved 
 SHARED = (("maildrop", 0o1730, "postdrop"), ("public", 0o2710, "postdrop"))
 """Those of its group, with their modes."""
 
-SIZE_LIMIT_BYTES = 50_000
-
 
 class NullClient:
     """A Postfix that takes mail by its sendmail and hands it to one relay; it is started without
@@ -47,7 +45,7 @@ class NullClient:
         self._config.mkdir()
         (self._config / "master.cf").write_text(MASTER_CF)
         self._settings = {
-            **{"compatibility_level": "3.6", "message_size_limit": SIZE_LIMIT_BYTES},
+            **{"compatibility_level": "3.6", "message_size_limit": 50_000},
             **{"queue_directory": folder / "queue", "data_directory": folder / "data"},
             **{"myhostname": "here.example.org", "mydestination": "", "inet_protocols": "ipv4"},
             **{"inet_interfaces": "loopback-only", "smtp_dns_support_level": "disabled"},

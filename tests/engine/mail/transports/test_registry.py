@@ -21,9 +21,6 @@ from tests.mail_sender import Recorder
 from tests.programs import needs_root
 from tests.tables import each
 
-TRAP = '#!/bin/sh\necho "$0" >> {folder}/run\n'
-"""A program that records that it was run."""
-
 POSTFIX = ("/usr/sbin/postfix", "/usr/sbin/sendmail", "/etc/postfix/main.cf", "Postfix")
 SENDMAIL = ("/usr/sbin/sendmail", "sendmail")
 EXIM4 = ("/usr/sbin/exim4", "/usr/sbin/sendmail", "exim4")
@@ -49,7 +46,7 @@ class Machine:
                 self.process(thing)
             else:
                 path = self.file(thing)
-                path.write_text(TRAP.format(folder=self.folder))
+                path.write_text(f'#!/bin/sh\necho "$0" >> {self.folder}/run\n')
                 path.chmod(0o755 if "bin/" in thing or "lib/" in thing else 0o644)
 
     def file(self, path: str) -> Path:

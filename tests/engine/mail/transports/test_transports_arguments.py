@@ -104,7 +104,7 @@ def test_exim_is_known_behind_the_name_sendmail(tmp_path: Path) -> None:
     assert (failure.value.word, str(failure.value)) == ("rejected_too_large", "message too big")
 
 
-HOSTILE = (
+@each("address", (
     "", "-C/tmp/evil", "-oQ/tmp@example.com", "-bd", "-bd@example.com",
     "b@example.com\nBcc: evil@example.net", "b@example.com\r\nRCPT TO:<evil@example.net>",
     "b@example.com> NOTIFY=NEVER", "b@example.com evil@example.net",
@@ -113,10 +113,7 @@ HOSTILE = (
     "~root", '"a b"@example.com', "<b@example.com>", "$(id)@example.com", "`id`",
     ":include:/etc/passwd", "|/bin/sh@example.com", "/etc/passwd@example.com",
     "\u00e4@example.com", "\u0661@example.com",
-)  # fmt: skip
-
-
-@each("address", HOSTILE)
+))  # fmt: skip
 @each("name", ["sendmail", "mailx"], place=Place)
 def test_no_program_gets_a_hostile_address(place: Place, name: str, address: str) -> None:
     """Option, list, file or command: refused for good, as recipient and as sender, in one line."""
