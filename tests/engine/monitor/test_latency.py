@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -47,49 +47,49 @@ Lines: TypeAlias = list[tuple[float, str]]
 
 
 @each(("told", "lines", "figures"), [
-    # what is told; lines of a log; then of its kind: runs in ten minutes, share of failures,
+    # what is told; lines of a log; then its kind: runs in ten minutes, share of failures,
     # p50 and p95 of the wait, p50 and p95 of the run
     ("a first attempt: the wait begins with the creation in the id, and ends with the claim",
      [(-30, f"Task queued: {OLD} (report)"), (-18, f"Processing task: {OLD} (report: x)"),
       (-14, f"Task completed: {OLD} (report)")],
-     (1, 0, 12, 12, 4, 4)),
+     ("report", 1, 0, 12, 12, 4, 4)),
     ("the id has no time: the wait is that which the worker wrote",
      [(-60, "Processing task: 7-user (user: to a), waited 12.5s"),
       (-59, "Task completed: 7-user (user)")],
-     (1, 0, 12.5, 12.5, 1, 1)),
+     ("user", 1, 0, 12.5, 12.5, 1, 1)),
     ("such words at the end of a description do not count",
      [(-50, "Processing task: a-1 (mail: x), waited 7s)"), (-49, "Task completed: a-1 (mail)")],
-     (1, 0, None, None, 1, 1)),
+     ("mail", 1, 0, None, None, 1, 1)),
     ("a retry waits since the end of the backoff; one attempt counts once, though two lines fail",
      [(-500, f"Processing task: {RETRIED} (report: x)"),
       (-496, f"Task failed: {RETRIED} (report): busy"),
       (-496, f"Task {RETRIED} failed (attempt 1/3), retry in 120s"),
       (-370, f"Processing task: {RETRIED} (report: x)"),
       (-368, f"Task completed: {RETRIED} (report)")],
-     (2, 0.5, 0, 6, 2, 4)),
+     ("report", 2, 0.5, 0, 6, 2, 4)),
     ("a claim released without an attempt is no run; the next one ends the wait since then",
      [(-60, "Processing task: a-1 (mail_send: x)"),
       (-60, "Task a-1 waits: no token for domain example.com"),
       (-50, "Processing task: a-1 (mail_send: x)"), (-49, "Task completed: a-1 (mail_send)")],
-     (1, 0, 10, 10, 1, 1)),
+     ("mail_send", 1, 0, 10, 10, 1, 1)),
     ("a dead task that runs again has no known wait: a replay writes no line",
      [(-390, f"Processing task: {DEAD} (report)"),
       (-389, f"Task {DEAD} exhausted retries (3/3), moving to DLQ"),
       (-9, f"Processing task: {DEAD} (report)"), (-8, f"Task completed: {DEAD} (report)")],
-     (2, 0.5, 10, 10, 1, 1)),
+     ("report", 2, 0.5, 10, 10, 1, 1)),
     ("the lines about the sending of a mail are not those of its task's run",
      [(-9, "Processing task: a (mail_send)"),
       (-8, "MAIL_SEND_ATTEMPT task_id=a attempt=1 transport=curl to=admin@..."),
       (-5, "MAIL_SEND_RESULT task_id=a status=success transport=curl attempt=1"),
       (-4, "Task completed: a (mail_send)")],
-     (1, 0, None, None, 5, 5)),
+     ("mail_send", 1, 0, None, None, 5, 5)),
 ])  # fmt: skip
-def test_wait_and_run_are_known(told: str, lines: Lines, figures: tuple[float | None, ...]) -> None:
+def test_wait_and_run_are_known(told: str, lines: Lines, figures: tuple[Any, ...]) -> None:
     """A wait ends with a claim, a run with its result; what is not known has a reason."""
     one = only(metered(*lines))
     assert one.per_minute is not None
-    assert (round(one.per_minute * 10), *one[2:7]) == figures
-    assert one.unknown == (latency.NO_DUE if figures[2] is None else "")
+    assert (one.kind, round(one.per_minute * 10), *one[2:7]) == figures
+    assert one.unknown == (latency.NO_DUE if figures[3] is None else "")
     assert one.source == latency.LOG
 
 
