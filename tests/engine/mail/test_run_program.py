@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.mail.model import NotSent
+from engine.mail.model import NotSent, Reason
 from engine.mail.run_program import run
 from engine.mail.transports.installed import System
 from engine.system import users
@@ -162,6 +162,7 @@ def test_a_program_that_cannot_be_started_is_unavailable(program: Make, tmp_path
     for path in (tmp_path / "missing", plain, executable, tmp_path):
         with pytest.raises(NotSent, match=f"cannot start {path}: ") as failure:
             ran(str(path), SMALL)
+        assert failure.value.reason is Reason.UNAVAILABLE
         assert (failure.value.word, failure.value.permanent) == ("unavailable_not_started", False)
     with pytest.raises(NotSent) as failure:
         run([program("true"), "x" * 200_000], SMALL, 5, never)

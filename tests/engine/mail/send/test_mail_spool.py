@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,9 +86,8 @@ def test_a_kept_mail_is_read_back(spool: MailSpool) -> None:
     """Recipient, subject, body, kind and time are the given ones; a longer body is refused."""
     mail = kept(spool, html=True)
     folder = f"{spool.folder}/{ID}"
-    told = {"subject": SUBJECT, "body": f"{folder}/body.html", "html": True, "created": NOW}
-    assert mail._asdict().items() >= told.items()
-    assert mail[:4] == (ID, folder, f"{folder}/meta.sh", "admin@example.com")
+    told: dict[str, Any] = {"body": f"{folder}/body.html", "html": True, "created": NOW}
+    assert mail == Spooled(ID, folder, f"{folder}/meta.sh", "admin@example.com", SUBJECT, **told)
     assert spool.body(mail, 10) == b"text body\n"
     with pytest.raises(BadMail, match="10 bytes, expected at most 9"):
         spool.body(mail, 9)

@@ -552,13 +552,13 @@ def test_one_thread_watches_all_attempts_of_a_handler() -> None:
 
 
 def send_to_all(
-    server: Server, people: list[smtp_client.WireRecipient], **how: Any
+    server: Server, people: list[smtp_client.WireRecipient], sender: str, **how: Any
 ) -> smtp_client.ServerAnswer:
     """Send a mail to several recipients in one transaction."""
     how |= {"to": SmtpDestination(HOST, server.port), "cancelled": lambda: False}
     with closing(smtp_client.Connections()) as connections:
         how["connections"] = connections
-        return smtp_client.send_to_all("s@d.example", people, io.BytesIO(MAIL), **how)
+        return smtp_client.send_to_all(sender, people, io.BytesIO(MAIL), **how)
 
 
 def test_several_recipients_get_one_mail_and_each_refusal_is_known() -> None:
@@ -568,7 +568,7 @@ def test_several_recipients_get_one_mail_and_each_refusal_is_known() -> None:
     addresses = ("a@d.example", "no address", "b@d.example", "c@d.example")
     people = [smtp_client.WireRecipient(one, "NOTIFY=SUCCESS") for one in addresses]
     with Server(rcpt=["", "450 4.2.1 later", "550 5.1.1 unknown"]) as server:
-        answer = send_to_all(server, people, notify="RET=HDRS")
+        answer = send_to_all(server, people, "s@d.example", notify="RET=HDRS")
     (mail,) = server.mails
     assert (mail.recipients, answer.reply) == (("a@d.example",), "250 2.0.0 accepted")
     refusals = [getattr(one, "word", type(one).__name__) for one in answer.refusals]
@@ -576,7 +576,7 @@ def test_several_recipients_get_one_mail_and_each_refusal_is_known() -> None:
     assert not answer.notifies
     assert not any("NOTIFY" in one or "RET" in one for one in server.commands)
     with Server(rcpt="550 5.1.1 unknown") as server:
-        answer = send_to_all(server, people[2:])
+        answer = send_to_all(server, people[2:], "")
     assert (answer.reply, len(answer.refusals)) == ("", 2)
     assert all(isinstance(one, NotSent) and one.permanent for one in answer.refusals)
     assert not commands(server, "DATA")
