@@ -13,6 +13,7 @@ import pytest
 
 from engine.logs.log_line import LogLine, SharedLog, format_log_line, parse_head, parse_log_line
 from engine.logs.recent_lines import RecentLines
+from tests.engine.logs.test_merged_log import add
 from tests.engine.task_builders import GOLDEN
 from tests.tables import each
 
@@ -48,12 +49,6 @@ def follow(log: Path) -> Iterator[Follow]:
     yield start
     for tail in tails:
         tail.close()
-
-
-def add(log: Path, text: str | bytes) -> None:
-    """Append to a log, as another process does."""
-    with log.open("ab") as file:
-        file.write(text.encode() if isinstance(text, str) else text)
 
 
 def texts(lines: list[LogLine]) -> list[str]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
-import lzma
 import os
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -17,9 +14,7 @@ from engine.logs.merged_log import END, MergedLog, find_mentions
 from engine.logs.recent_lines import RecentLines
 from engine.logs.rotated_log import RotatedLog, rotated_names
 from tests.engine.logs.test_merged_log import NOON, found_at, line, scanned, texts
-
-PACKERS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".bz2": bz2.compress}
-PACKERS |= {"": bytes, ".xz": lzma.compress}
+from tests.engine.logs.test_unpacked_file import PACKERS
 
 
 def pages(path: Path, since: float = NO_TIME) -> tuple[list[str], dict[str, str]]:
@@ -36,8 +31,8 @@ def write_files(folder: Path, names: list[str], lines: int = 20) -> list[str]:
     for name in names:
         data = "".join(line(n, f"line {n}") for n in range(number, number + lines))
         number += lines
-        suffix = next((each for each in PACKERS if each and name.endswith(each)), "")
-        (folder / name).write_bytes(PACKERS[suffix](data.encode()))
+        pack = next((pack for suffix, pack in PACKERS.items() if name.endswith(suffix)), bytes)
+        (folder / name).write_bytes(pack(data.encode()))
         os.utime(folder / name, (NOON + number, NOON + number))
     return [f"line {n}" for n in range(number)]
 
@@ -49,7 +44,9 @@ def write_files(folder: Path, names: list[str], lines: int = 20) -> list[str]:
     ["queue.log.1.gz"],
 ])  # fmt: skip
 def test_rotated_files_are_read_back_in_order(tmp_path: Path, names: list[str]) -> None:
-    """By their numbers or dates, with any compression; other names are other files."""
+    """By their numbers or dates, with any compression; other names are other files, and a log that
+    is not configured has none."""
+    assert rotated_names("") == []
     expected = write_files(tmp_path, names)
     for other in (".bak", ".1.gz.tmp", "s.1", "."):
         (tmp_path / f"queue.log{other}").write_text(line(9, "other"))
@@ -175,8 +172,3 @@ def test_a_file_that_was_read_and_removed_is_closed(tmp_path: Path) -> None:
         assert not [fd for fd in opened if str(fd.readlink()).startswith(f"{log} (deleted)")]
         assert recent.poll(NOON) == []
         assert recent.since == float("-inf")
-
-
-def test_names_of_no_log_are_none() -> None:
-    """A log that is not configured has no rotated files."""
-    assert rotated_names("") == []
