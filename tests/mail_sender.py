@@ -66,6 +66,10 @@ class Recorder:
         self.accepted.append(mail)
         self.after()
 
+    def recipients(self) -> list[str]:
+        """The recipients of the accepted mails."""
+        return [mail.recipient for mail in self.accepted]
+
 
 class SenderParts:
     """The parts of a sender, in one folder."""
@@ -73,11 +77,9 @@ class SenderParts:
     def __init__(self, root: Path, *transports: Transport, **settings: Any) -> None:
         self.root = root
         self.now = NOW
-        self.settings = MailSettings(
-            recipient="admin@example.com",
-            allowed_paths=(str(root),),
-            delivery_log=f"{root}/mail/delivery.jsonl",
-        )._replace(**settings)
+        deliveries = f"{root}/mail/delivery.jsonl"
+        usual = MailSettings(recipient="admin@example.com", allowed_paths=(str(root),))
+        self.settings = usual._replace(**{"delivery_log": deliveries, **settings})
         self.spool = MailSpool(f"{root}/mailspool", str(root), self.clock)
         self.complaints: list[str] = []
         self.pauses: list[float] = []
@@ -85,11 +87,9 @@ class SenderParts:
         """Called during each pause."""
         self.queued: list[tuple[str, str]] = []
         self.suspensions = Suspensions(f"{root}/suspended", str(root))
-        metrics, counters = f"{root}/metrics/mail.prom", f"{root}/metrics/counters"
-        deliveries = self.settings.delivery_log
-        places = DeliveryPaths(
-            f"{root}/log/mail.log", metrics, counters, deliveries, root=str(root)
-        )
+        names = ("log/mail.log", "metrics/mail.prom", "metrics/counters")
+        log, prom, counters = (f"{root}/{name}" for name in names)
+        places = DeliveryPaths(log, prom, counters, self.settings.delivery_log, root=str(root))
         self.ledger = Ledger(places, self.complaints.append, self.clock)
         self._transports: Mapping[str, Transport] = {each.name: each for each in transports}
 
@@ -100,18 +100,9 @@ class SenderParts:
     def post(self, limits: TokenBuckets | None = None) -> Sender:
         """A new sender."""
         registry = TransportRegistry(self.settings, self._transports)
-        return Sender(
-            self.settings,
-            HOST,
-            self.spool,
-            self.ledger,
-            registry,
-            suspensions=self.suspensions.read,
-            limits=limits,
-            clock=self.clock,
-            pause=self.pause,
-            complain=self.complaints.append,
-        )
+        hooks: dict[str, Any] = {"clock": self.clock, "pause": self.pause, "limits": limits}
+        hooks |= {"suspensions": self.suspensions.read, "complain": self.complaints.append}
+        return Sender(self.settings, HOST, self.spool, self.ledger, registry, **hooks)
 
     def limited_post(self) -> Sender:
         """A new sender with the token buckets that the settings ask for."""
@@ -158,13 +149,11 @@ class SenderParts:
         (value,) = [line.rpartition(" ")[2] for line in lines if line.startswith(f"{name} ")]
         return int(value)
 
-    def counts(self) -> tuple[int, int, int]:
+    def counts(self) -> tuple[int, ...]:
         """The published attempts, successes and failures of sendmail."""
-        attempts, success, failures = (
-            self.metric(f'nftban_mail_send_{name}_total{{transport="sendmail"}}')
-            for name in ("attempts", "success", "failures")
-        )
-        return attempts, success, failures
+        words = ("attempts", "success", "failures")
+        names = [f'nftban_mail_send_{word}_total{{transport="sendmail"}}' for word in words]
+        return tuple(self.metric(name) for name in names)
 
 
 def spooled(root: Path, content: str = "the disk is full", to: str = "", subject: str = "") -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from engine.config.mail_config import METHODS
 from engine.mail.send.suspensions import Suspensions
@@ -40,10 +41,8 @@ class PlaceTransports:
         allowed = (self.forced,) if self.forced else METHODS
         usable = [name for name in allowed if name in self.installed and name not in stopped]
         why_not = {n: f"no {n} is installed" for n in METHODS if n not in self.installed}
-        chosen = usable[0] if usable else ""
-        return MailRoutes(
-            METHODS, chosen, why_not, stopped=stopped, forced=self.forced, recipient=self.recipient
-        )
+        own: dict[str, Any] = {"forced": self.forced, "recipient": self.recipient}
+        return MailRoutes(METHODS, usable[0] if usable else "", why_not, stopped=stopped, **own)
 
     def stopped(self) -> Mapping[str, TransportSuspension]:
         """Those that are suspended."""
@@ -72,12 +71,6 @@ class PlaceTransports:
 
     def place_mail(self, program: str = SAYS) -> PlaceMail:
         """What a place is handed; `program` is the program in place of a test mail."""
-        return PlaceMail(
-            self.stopped,
-            self.routes,
-            self.suspend,
-            resume=self.resume,
-            records=lambda: (str(self.records), 500),
-            backlog=self.look,
-            test_command=(sys.executable, "-c", program),
-        )
+        more: dict[str, Any] = {"records": lambda: (str(self.records), 500), "backlog": self.look}
+        more["test_command"] = (sys.executable, "-c", program)
+        return PlaceMail(self.stopped, self.routes, self.suspend, resume=self.resume, **more)

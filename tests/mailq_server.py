@@ -27,20 +27,20 @@ NOW = 1_795_168_178.0
 
 def waiting_job(path: str, host: str, **values: object) -> JobView:
     """A job of the channel smtp that failed once and waits."""
-    job = JobView(
-        path,
-        "smtp",
-        host,
-        offsets=(169,),
-        message="<smtp connect: Connection timed out>",
-        wait=JobWait.RETRY,
-        wakeup=NOW + 60,
-        expires_at=NOW + 255_600,
-        attempts=1,
-        error_address="alice@local.test",
-        fed_at=NOW - 30,
-    )
+    job = JobView(path, "smtp", host, (169,), "<smtp connect: Connection timed out>")
+    job = job._replace(wait=JobWait.RETRY, wakeup=NOW + 60, expires_at=NOW + 255_600, attempts=1)
+    job = job._replace(error_address="alice@local.test", fed_at=NOW - 30)
     return job._replace(**values)  # type: ignore[arg-type]
+
+
+TOTALS = TotalsView(
+    0, 0, 0, 0, 0, uptime=76, messages_in=0, messages_out=0, messages_stored=(0, 0),
+    recipients_in=9, recipients_out=0, recipients_stored=(9, 9),
+)  # fmt: skip
+GROUP = GroupView(
+    "", "*", (), (0, 0), 0, agents=(0, 0), idle=(0, 0), max_agents=20, overfeed=3,
+    max_thread_agents=1,
+)  # fmt: skip
 
 
 SAMPLE_JOBS = (
@@ -62,64 +62,31 @@ class SampleQueue:
         self.asked: list[str] = []
         self._view: SchedulerView | None = None
 
+    def _thread(self, channel: str, host: str, jobs: Sequence[JobView]) -> ThreadView:
+        running = [job for job in jobs if job.wait is JobWait.RUNNING]
+        agents = [AgentView(job.pid, self.now, job.fed_at, 1, "STUFF") for job in running]
+        recipients = sum(len(job.offsets) for job in jobs)
+        attempts = sum(job.attempts or 0 for job in jobs)
+        thread = ThreadView(
+            channel, host, len(jobs), recipients, attempts, oldest_at=self.now - 120
+        )
+        return thread._replace(agents=tuple(agents), wakeup=jobs[0].wakeup)
+
     def view(self, *, with_jobs: bool) -> SchedulerView:
         """All threads of one clause for each channel."""
-        threads: dict[tuple[str, str], list[JobView]] = {}
-        for job in self.all_jobs:
-            threads.setdefault((job.channel, job.host), []).append(job)
+        keys = dict.fromkeys((job.channel, job.host) for job in self.all_jobs)
+        threads = [self._thread(*key, self.jobs(*key)) for key in keys]
         groups = []
-        for channel in sorted({channel for channel, _ in threads}):
-            own = [
-                ThreadView(
-                    *key,
-                    len(jobs),
-                    sum(len(job.offsets) for job in jobs),
-                    sum(job.attempts or 0 for job in jobs),
-                    self.now - 120,
-                    agents=tuple(
-                        AgentView(job.pid, self.now, job.fed_at, 1, "STUFF")
-                        for job in jobs
-                        if job.wait is JobWait.RUNNING
-                    ),
-                    wakeup=jobs[0].wakeup,
-                )
-                for key, jobs in threads.items()
-                if key[0] == channel
-            ]
-            count, jobs_here = len(own), sum(thread.jobs for thread in own)
-            none = (0, 0)
-            groups.append(
-                GroupView(
-                    channel,
-                    "*",
-                    tuple(own),
-                    thread_count=(count, count),
-                    messages=jobs_here,
-                    agents=none,
-                    idle=none,
-                    max_agents=20,
-                    overfeed=3,
-                    max_thread_agents=1,
-                )
-            )
-        amount = len({job.path for job in self.all_jobs})
-        totals = TotalsView(
-            0,
-            0,
-            amount,
-            threads=len(threads),
-            recipients=len(self.all_jobs),
-            uptime=76,
-            messages_in=amount,
-            messages_out=0,
-            messages_stored=(amount, amount),
-            recipients_in=9,
-            recipients_out=0,
-            recipients_stored=(9, 9),
-        )
-        new = SchedulerView(
-            self.now, tuple(groups), totals, tuple(self.all_jobs) if with_jobs else ()
-        )
+        for channel in sorted({channel for channel, _ in keys}):
+            own = tuple(thread for thread in threads if thread.channel == channel)
+            counts, jobs = (len(own), len(own)), sum(thread.jobs for thread in own)
+            group = GROUP._replace(channel=channel, threads=own, thread_count=counts)
+            groups.append(group._replace(messages=jobs))
+        amount, recipients = len({job.path for job in self.all_jobs}), len(self.all_jobs)
+        totals = TOTALS._replace(messages=amount, threads=len(threads), recipients=recipients)
+        totals = totals._replace(messages_in=amount, messages_stored=(amount, amount))
+        jobs_shown = tuple(self.all_jobs) if with_jobs else ()
+        new = SchedulerView(self.now, tuple(groups), totals, jobs_shown)
         if self._view != new:
             self._view = new
         return self._view or new
@@ -135,14 +102,11 @@ class SampleQueue:
     def etrn(self, host: str) -> bool:
         """Make the jobs of a host due."""
         self.asked.append(f"ETRN {host}")
-        return self._change(
-            [
-                job._replace(wait=JobWait.INACTIVE, wakeup=None, fed_at=job.fed_at + 1)
-                if job.host == host
-                else job
-                for job in self.all_jobs
-            ]
-        )
+        due = {"wait": JobWait.INACTIVE, "wakeup": None}
+        return self._change([
+            job._replace(fed_at=job.fed_at + 1, **due) if job.host == host else job  # type: ignore[arg-type]
+            for job in self.all_jobs
+        ])  # fmt: skip
 
     def kill_message(self, name: str) -> str:
         """Remove a message from all threads."""

@@ -48,16 +48,15 @@ class Certificate(NamedTuple):
 
 
 class Received(NamedTuple):
-    """A mail as it came over the wire."""
+    """A mail as it came over the wire: `data` has headers and body with CRLF, without the dots that
+    SMTP adds; `login` is the user, "" without a login."""
 
     helo: str
     sender: str
     recipients: tuple[str, ...]
     data: bytes
-    """Headers and body with CRLF, without the dots that SMTP adds."""
     tls: bool
     login: str
-    """The user; "" without a login."""
 
 
 class Server:
@@ -89,12 +88,10 @@ class Server:
         """All commands, in order."""
         self.connections = 0
         self.stalled = threading.Event()
+        self.logins, self.login_needed = dict(logins or {}), login_needed
         self._came = threading.Condition()
-        self.logins = dict(logins or {})
-        self.login_needed = login_needed
         self._script = {k: v if isinstance(v, str) else list(v) for k, v in script.items()}
-        self._smtps = smtps
-        self._tls = None if tls is None else _context(tls)
+        self._smtps, self._tls = smtps, None if tls is None else _context(tls)
         self._open: list[asyncio.BaseTransport] = []
         self._ready = threading.Event()
         self._failure: BaseException | None = None
@@ -136,6 +133,29 @@ class Server:
         self.connections += 1
         self._open.append(transport)
 
+    async def handle_EHLO(
+        self, server: SMTP, session: Session, envelope: Envelope, name: str, answers: list[str]
+    ) -> list[str]:
+        """Answer EHLO; a hook of aiosmtpd."""
+        session.host_name = name
+        return answers if self.logins else [a for a in answers if a.strip() != "250-AUTH"]
+
+    async def handle_DATA(self, server: _Connection, session: Session, envelope: Envelope) -> str:
+        """Keep a mail, and answer; a hook of aiosmtpd."""
+        assert isinstance(envelope.original_content, bytes)
+        login = session.auth_data.login.decode() if session.auth_data else ""
+        names = session.host_name or "", envelope.mail_from or "", tuple(envelope.rcpt_tos)
+        is_tls = session.ssl is not None or self._smtps
+        mail = Received(*names, envelope.original_content, tls=is_tls, login=login)
+        answer = self.next("body") or "250 2.0.0 accepted"
+        self.came(mail, accepted=answer.startswith("2"))
+        await server.odd(answer)
+        return answer
+
+    async def handle_exception(self, error: Exception) -> str:
+        """Answer an error of this server; a hook of aiosmtpd."""
+        return f"421 4.3.0 {type(error).__name__}"
+
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
@@ -162,8 +182,7 @@ class Server:
         self._open.clear()
 
     def _connection(self) -> SMTP:
-        starttls = None if self._smtps else self._tls
-        return _Connection(self, tls_context=starttls, loop=self._loop)
+        return _Connection(self, tls_context=None if self._smtps else self._tls, loop=self._loop)
 
 
 _Hook = Callable[[str | None], Awaitable[None]]
@@ -176,16 +195,10 @@ class _Connection(SMTP):
     def __init__(self, server: Server, **how: Any) -> None:
         self._of = server
         self._greeted = False
-        super().__init__(
-            _Keeper(server),
-            hostname="mx.example.org",
-            ident="scripted",
-            data_size_limit=None,
-            auth_require_tls=False,
-            authenticator=self._login,
-            auth_exclude_mechanism=() if server.logins else ("LOGIN", "PLAIN"),
-            **how,
-        )
+        how |= {"hostname": "mx.example.org", "ident": "scripted", "data_size_limit": None}
+        how |= {"auth_require_tls": False, "authenticator": self._login}
+        how["auth_exclude_mechanism"] = () if server.logins else ("LOGIN", "PLAIN")
+        super().__init__(server, **how)
         methods = cast(dict[str, _Hook], self._smtp_methods)
         for command, usual in list(methods.items()):
             methods[command] = self._scripted(command, usual)
@@ -196,50 +209,40 @@ class _Connection(SMTP):
         super().connection_made(transport)
 
     async def push(self, status: AnyStr) -> None:
-        if self._greeted:
-            await super().push(status)
-            return
+        greeting = "" if self._greeted else self._of.next("greeting")
         self._greeted = True
-        greeting = self._of.next("greeting")
-        if await self.odd(greeting):
-            return
-        if greeting:
-            await super().push(greeting)
-        else:
-            await super().push(status)
+        await self.odd(greeting)
+        await (super().push(greeting) if greeting else super().push(status))
 
-    async def odd(self, answer: str) -> bool:
-        """Carry out DROP or STALL, which does not return; False for another answer."""
-        if answer not in (DROP, STALL):
-            return False
+    async def odd(self, answer: str) -> None:
+        """Carry out DROP or STALL, which does not return; nothing for another answer."""
         if answer == STALL:
             self._of.stalled.set()
-        elif self.transport is not None:
+        elif answer == DROP and self.transport is not None:
             cast(asyncio.WriteTransport, self.transport).abort()
-        # Until the connection is lost: that cancels any wait here.
-        await asyncio.get_running_loop().create_future()
-        return True
+        if answer in (DROP, STALL):
+            # Until the connection is lost: that cancels any wait here.
+            await asyncio.get_running_loop().create_future()
 
     def _scripted(self, command: str, usual: _Hook) -> _Hook:
         async def hook(arg: str | None) -> None:
             self._of.commands.append(command if arg is None else f"{command} {arg}")
             answer = self._of.next(command.lower())
-            if await self.odd(answer):
-                return
+            await self.odd(answer)
             if answer == CUT:
                 await self.push("354 go on")
                 await self._reader.readline()
                 await self.odd(DROP)
             elif answer:
                 await self.push(answer)
-            elif command == "MAIL" and self._of.login_needed and not self._logged_in():
+            elif command == "MAIL" and self._of.login_needed and not self._is_logged_in():
                 await self.push("530 5.7.0 Authentication required")
             else:
                 await usual(arg)
 
         return hook
 
-    def _logged_in(self) -> bool:
+    def _is_logged_in(self) -> bool:
         return self.session is not None and self.session.authenticated is True
 
     def _login(
@@ -249,38 +252,6 @@ class _Connection(SMTP):
         if self._of.logins.get(data.login.decode()) == data.password.decode():
             return AuthResult(success=True, auth_data=data)
         return AuthResult(success=False, handled=False)
-
-
-class _Keeper:
-    """The handler of aiosmtpd for whole mails."""
-
-    def __init__(self, server: Server) -> None:
-        self._of = server
-
-    async def handle_EHLO(
-        self, server: SMTP, session: Session, envelope: Envelope, name: str, answers: list[str]
-    ) -> list[str]:
-        session.host_name = name
-        return answers if self._of.logins else [a for a in answers if a.strip() != "250-AUTH"]
-
-    async def handle_DATA(self, server: _Connection, session: Session, envelope: Envelope) -> str:
-        assert isinstance(envelope.original_content, bytes)
-        login = session.auth_data.login.decode() if session.auth_data else ""
-        mail = Received(
-            session.host_name or "",
-            envelope.mail_from or "",
-            tuple(envelope.rcpt_tos),
-            envelope.original_content,
-            tls=session.ssl is not None or self._of._smtps,
-            login=login,
-        )
-        answer = self._of.next("body") or "250 2.0.0 accepted"
-        self._of.came(mail, accepted=answer.startswith("2"))
-        await server.odd(answer)
-        return answer
-
-    async def handle_exception(self, error: Exception) -> str:
-        return f"421 4.3.0 {type(error).__name__}"
 
 
 def _unheard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -320,9 +291,7 @@ def refusing() -> Iterator[int]:
 @contextlib.contextmanager
 def silent() -> Iterator[int]:
     """A port that accepts connections and sends nothing."""
-    with socket.socket() as listening:
-        listening.bind((HOST, 0))
-        listening.listen()
+    with socket.create_server((HOST, 0)) as listening:
         yield listening.getsockname()[1]
 
 
@@ -330,9 +299,7 @@ def silent() -> Iterator[int]:
 def swallowing() -> Iterator[int]:
     """A port that drops each connection attempt, as if packets were lost."""
     with contextlib.ExitStack() as stack:
-        listening = stack.enter_context(socket.socket())
-        listening.bind((HOST, 0))
-        listening.listen(0)
+        listening = stack.enter_context(socket.create_server((HOST, 0), backlog=0))
         # Once its queue is full, Linux drops what comes; no process ever takes one out of it.
         for _ in range(4):
             waiting = stack.enter_context(socket.socket())

@@ -4,14 +4,18 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from math import inf
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
 from engine.logs.log_line import LogLine, SharedLog, format_log_line, parse_head, parse_log_line
 from engine.logs.recent_lines import RecentLines
+from tests.engine.logs.test_merged_log import add
 from tests.engine.task_builders import GOLDEN
+from tests.tables import each
 
 
 @pytest.fixture(autouse=True)
@@ -30,8 +34,11 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "some.log"
 
 
+Follow: TypeAlias = Callable[..., RecentLines]
+
+
 @pytest.fixture
-def follow(log: Path) -> Iterator[Callable[..., RecentLines]]:
+def follow(log: Path) -> Iterator[Follow]:
     """Follow the log from some bytes before its end on; it is closed in the end."""
     tails: list[RecentLines] = []
 
@@ -42,12 +49,6 @@ def follow(log: Path) -> Iterator[Callable[..., RecentLines]]:
     yield start
     for tail in tails:
         tail.close()
-
-
-def add(log: Path, text: str | bytes) -> None:
-    """Append to a log, as another process does."""
-    with log.open("ab") as file:
-        file.write(text.encode() if isinstance(text, str) else text)
 
 
 def texts(lines: list[LogLine]) -> list[str]:
@@ -85,35 +86,18 @@ READ: dict[bytes, LogLine] = {
     b'{"event":"x","reg":[1],"type":"a"}': of(None, "", "x reg=[1] type=a"),
 }  # fmt: skip
 ONLY_TEXT = [
-    b"[2026-13-01 00:00:00] [INFO] x",
-    b"[2026-07-01 25:00:00] [INFO] x",
-    b"[",
-    b"",
-    b"{",
-    b"[2026-07-01 00:00:00] INFO x",
-    b"[2026-07-01 00:00:00] [IN FO] x",
-    b"{1: 2}",
-    b"[2026-07-01T00:00:00] [INFO] x",
-    "[٢٠٢٦-07-01 00:00:00] [INFO] x".encode(),
-    b"20261320094115 x",
-    b"20261120094115",
-    b"2026112009411 x",
-    b"20261120094199 x",
-    b"Nov 20 09:41:15",
-    b"Nov 31 25:41:15 host x",
-    b"Nox 20 09:41:15 host x",
-    b"2026-11-20 09:41:75 x",
-    b"2026-13-20T09:41:15+00:00 x",
-    b"1795167675 x",
-    b'{"event":"failed","run":"r","pi',
-    b'{"time": ' + b"9" * 5000 + b"}",
-    b'{"a": ' + b"[" * 60000,
-]
+    b"[2026-13-01 00:00:00] [INFO] x", b"[2026-07-01 25:00:00] [INFO] x", b"[", b"", b"{",
+    b"[2026-07-01 00:00:00] INFO x", b"[2026-07-01 00:00:00] [IN FO] x", b"{1: 2}",
+    b"[2026-07-01T00:00:00] [INFO] x", "[٢٠٢٦-07-01 00:00:00] [INFO] x".encode(),
+    b"20261320094115 x", b"20261120094115", b"2026112009411 x", b"20261120094199 x",
+    b"Nov 20 09:41:15", b"Nov 31 25:41:15 host x", b"Nox 20 09:41:15 host x",
+    b"2026-11-20 09:41:75 x", b"2026-13-20T09:41:15+00:00 x", b"1795167675 x",
+    b'{"event":"failed","run":"r","pi', b'{"time": ' + b"9" * 5000 + b"}", b'{"a": ' + b"[" * 60000,
+]  # fmt: skip
 
 
 def test_a_line_is_read_as_what_it_is() -> None:
-    """Lines of the contract and of JSON give time and level; all others are only text. No text that
-    we write ends its line, or acts on a terminal."""
+    """Lines of the contract and of JSON give time and level; all others are only text."""
     assert {raw: parse_log_line(raw, "log") for raw in READ} == READ
     for raw in ONLY_TEXT:
         assert parse_log_line(raw, "log") == of(None, "", raw.decode())
@@ -122,40 +106,31 @@ def test_a_line_is_read_as_what_it_is() -> None:
     )
 
 
-HEADS = [
+@each(("text", "when", "rest"), [
     ("2026-11-20T09:41:15.063221+00:00 host a[3]: x", 1795167675.063221, "host a[3]: x"),
     ("2026-11-20T04:41:15-05:00 host x", 1795167675.0, "host x"),
-    ("2026-11-20T09:41:15Z x", 1795167675.0, "x"),
-    ("2026-11-20 04:41:15 x", 1795167675.0, "x"),
+    ("2026-11-20T09:41:15Z x", 1795167675.0, "x"), ("2026-11-20 04:41:15 x", 1795167675.0, "x"),
     ("2026-11-20 04:41:15.250 x", 1795167675.25, "x"),
     ("2026-11-20 10:41:15 +0100 x", 1795167675.0, "x"),
     ("1795167675.063221 host x", 1795167675.063221, "host x"),
     ("Nov 20 04:41:15 host x", 1795167675.0, "host x"),
     ("Jan  7 04:41:15 host x", 1767778875.0, "host x"),
-]
-
-
-@pytest.mark.parametrize(("text", "when", "rest"), HEADS)
+])  # fmt: skip
 def test_heads_of_syslog_journal_and_bare_times_are_read(text: str, when: float, rest: str) -> None:
     """Heads with a zone give that time; those without one are local times."""
     line = parse_log_line(text.encode(), "log", None, 1795170000.0)
-
     assert line.when == pytest.approx(when)
     assert (line.level, line.text) == ("", rest)
 
 
-def test_a_head_without_a_year_is_of_the_last_one_before_the_file_was_written() -> None:
-    """A month that comes after the last write is of the year before, 29 February of a leap year; a
-    day more is left to clocks and zones."""
-    written = 1767778875.0  # 2026-01-07 04:41:15
-
-    def year(stamp: str) -> int:
-        head = parse_head(f"{stamp} host x", None, written)
-        return 0 if head is None else time.localtime(head[0]).tm_year
-
-    assert (year("Jan  7 04:41:15"), year("Jan  8 04:41:15")) == (2026, 2026)
-    assert (year("Jan  9 04:41:15"), year("Dec 31 23:59:59")) == (2025, 2025)
-    assert year("Feb 29 00:00:01") == 2024
+@each(("stamp", "year"), [
+    ("Jan  7 04:41:15", 2026), ("Jan  8 04:41:15", 2026), ("Jan  9 04:41:15", 2025),
+    ("Dec 31 23:59:59", 2025), ("Feb 29 00:00:01", 2024),
+])  # fmt: skip
+def test_a_head_without_a_year_is_of_the_year_of_the_last_write(stamp: str, year: int) -> None:
+    """A month after the last write is of the year before; a day more is left to clocks, zones."""
+    head = parse_head(f"{stamp} host x", None, 1767778875.0)  # 2026-01-07 04:41:15
+    assert head is not None and time.localtime(head[0]).tm_year == year
 
 
 def test_the_real_programs_logs_are_understood() -> None:
@@ -172,54 +147,38 @@ def test_the_real_programs_logs_are_understood() -> None:
     assert f"transport={json.loads(raw)['transport']}" in line.text
 
 
-def test_new_lines_come_once(log: Path, follow: Callable[..., RecentLines]) -> None:
-    """The old lines come first, then the added ones, each in one poll only; a line is whole when it
-    comes, even when it was cut inside a character. Of a renamed log the rest comes before the new
-    file, a torn line at its end as it is."""
+def test_new_lines_come_once(log: Path, follow: Follow) -> None:
+    """Old lines first, then each added one once it is whole; of a renamed log the rest first."""
     add(log, "one\ntwo\n")
-    tail = follow()
+    tail, name = follow(), "Gr\u00fc\u00dfe\n".encode()
     for added, expected in (
-        (b"", ["one", "two"]),
-        (b"", []),
-        (b"three\n\nfour\n", ["three", "", "four"]),
-        (b"", []),
-        ("Gr\u00fc\u00dfe\n".encode()[:3], []),
-        ("Gr\u00fc\u00dfe\n".encode()[3:], ["Gr\u00fc\u00dfe"]),
-    ):
+        (b"", ["one", "two"]), (b"", []), (b"three\n\nfour\n", ["three", "", "four"]), (b"", []),
+        (name[:3], []), (name[3:], ["Gr\u00fc\u00dfe"]),
+    ):  # fmt: skip
         add(log, added)
         assert texts(tail.poll(0.0)) == expected
     add(log, "two\ntorn")
     log.rename(log.with_suffix(".1"))
     assert texts(tail.poll(0.0)) == ["two"]
-    add(log, "three\n")
-    assert texts(tail.poll(0.0)) == ["torn", "three"]
-    add(log, "four\n")
-    assert texts(tail.poll(0.0)) == ["four"]
+    for added, expected in ((b"three\n", ["torn", "three"]), (b"four\n", ["four"])):
+        add(log, added)
+        assert texts(tail.poll(0.0)) == expected
 
 
-def test_only_the_end_of_a_long_log_is_shown(log: Path, follow: Callable[..., RecentLines]) -> None:
+def test_only_the_end_of_a_long_log_is_shown(log: Path, follow: Follow) -> None:
     """The backlog begins with a whole line; however large the log, little of it is read."""
     add(log, "aaaa\nbbbb\ncccc\n")
-    for size, lines in (
-        (10, ["bbbb", "cccc"]),
-        (9, ["cccc"]),
-        (0, []),
-        (99, ["aaaa", "bbbb", "cccc"]),
-    ):
-        assert texts(follow(size).poll(0.0)) == lines
-    with log.open("wb") as file:
-        file.truncate(1 << 30)
-        file.seek(1 << 30)
-        file.write(b"\nthe end\n")
+    lines = ["aaaa", "bbbb", "cccc"]
+    for size, shown in ((10, lines[1:]), (9, lines[2:]), (0, []), (99, lines)):
+        assert texts(follow(size).poll(0.0)) == shown
+    os.truncate(log, 1 << 30)
+    add(log, "\nthe end\n")
     assert texts(follow().poll(0.0)) == ["the end"]
 
 
 @pytest.mark.parametrize("again", [b"", b"six\nten\n", b"three\nfour\nfive\n"])
-def test_a_log_that_is_emptied_is_followed(
-    log: Path, follow: Callable[..., RecentLines], again: bytes
-) -> None:
-    """Copied away and truncated, it goes on from its new beginning, also when it has grown beyond
-    where we were: what was before that place has changed. A line without its end is lost."""
+def test_a_log_that_is_emptied_is_followed(log: Path, follow: Follow, again: bytes) -> None:
+    """Truncated, it goes on from its new beginning, also when it has grown beyond where we were."""
     add(log, "one\ntwo\n" if again else "one\ntorn")
     tail = follow()
     tail.poll(0.0)
@@ -231,9 +190,7 @@ def test_a_log_that_is_emptied_is_followed(
     assert texts(tail.poll(0.0)) == ["two"]
 
 
-def test_a_writer_that_keeps_its_place_is_followed(
-    log: Path, follow: Callable[..., RecentLines]
-) -> None:
+def test_a_writer_that_keeps_its_place_is_followed(log: Path, follow: Follow) -> None:
     """After a truncation its next line is behind a hole of NULs, which is no part of its text."""
     with log.open("w") as file:
         file.write("one\n" * 50_000)
@@ -246,11 +203,8 @@ def test_a_writer_that_keeps_its_place_is_followed(
     assert (line.when, line.text) == (1782878400.0, "two ... 200,000 bytes more")
 
 
-def test_a_log_that_comes_later_is_read_whole(
-    log: Path, tmp_path: Path, follow: Callable[..., RecentLines]
-) -> None:
-    """A log, or its folder, need not be there yet, and may be replaced; what comes is all new,
-    invalid UTF-8 and NUL bytes included."""
+def test_a_log_that_comes_later_is_read_whole(log: Path, tmp_path: Path, follow: Follow) -> None:
+    """A log, or its folder, may come later and be replaced; what comes is new, with any bytes."""
     tail = follow(0)
     assert tail.poll(0.0) == []
     add(log, b"a\xff\x00b\n[2026-07-01 00:00:00] [INFO] \xc3\n")
@@ -264,9 +218,8 @@ def test_a_log_that_comes_later_is_read_whole(
     late.close()
 
 
-def test_a_poll_is_bounded(log: Path, follow: Callable[..., RecentLines]) -> None:
-    """A megabyte without an end comes as one line of bounded length, and the next line is whole;
-    the limit itself is not cut. However much was added, a poll brings a bounded part of it."""
+def test_a_poll_is_bounded(log: Path, follow: Follow) -> None:
+    """A megabyte without an end is one line of bounded length; a poll brings a bounded part."""
     tail = follow()
     tail.poll(0.0)
     add(log, b"x" * (1 << 20) + b"\nnext\n" + b"y" * 65536 + b"\n")
@@ -280,25 +233,22 @@ def test_a_poll_is_bounded(log: Path, follow: Callable[..., RecentLines]) -> Non
     assert sum(counts) == 80_000
 
 
-def test_a_log_that_cannot_be_followed_loses_nothing(
-    log: Path, follow: Callable[..., RecentLines]
-) -> None:
+def test_a_log_that_cannot_be_followed_loses_nothing(log: Path, follow: Follow) -> None:
     """The lines before the rotation come; that the new log is none is said by the next poll."""
     add(log, "one\n")
-    tail = follow()
+    tail, old = follow(), log.with_suffix(".1")
 
     def refused() -> None:
-        assert tail.poll(0.0) == []
-        assert tail.problem == "expected a regular file"
+        assert (tail.poll(0.0), tail.problem) == ([], "expected a regular file")
 
-    log.rename(log.with_suffix(".1"))
+    log.rename(old)
     log.mkdir()
     refused()
     log.rmdir()
-    log.with_suffix(".1").rename(log)
+    old.rename(log)
     assert texts(tail.poll(0.0)) == ["one"]
     add(log, "two\ntorn")
-    log.rename(log.with_suffix(".1"))
+    log.rename(old)
     log.mkdir()
     assert texts(tail.poll(0.0)) == ["two", "torn"]
     refused()
@@ -307,17 +257,14 @@ def test_a_log_that_cannot_be_followed_loses_nothing(
     assert texts(tail.poll(0.0)) == ["three"]
 
 
-def test_lines_of_another_database_in_a_shared_log_are_skipped(log: Path) -> None:
+def test_lines_of_another_database_in_a_shared_log_are_skipped(log: Path, follow: Follow) -> None:
     """Two write there of a task 7-user each: one of them is followed, with all that names none."""
     add(log, '{"event": "sent", "reg": 7, "type": "user", "db": "/b.db"}\n')
     add(log, '{"event": "failed", "reg": 7, "type": "user", "db": "/a.db"}\n')
     add(log, '{"event": "noted"}\nplain words, db=/b.db\n{"event": "torn", "db": "/b.db')
-    tail = RecentLines(SharedLog(str(log), "/a.db"))
-    all_of_it = RecentLines(str(log))
-    polled, whole = tail.poll(0.0), all_of_it.poll(0.0)
-    assert texts(polled) == ["failed 7-user db=/a.db", "noted", "plain words, db=/b.db"]
-    assert texts(whole) == ["sent 7-user db=/b.db", *texts(polled)]
-    add(log, '"}\n{"event": "sent", "db": "/a.db"}\n')
-    assert texts(tail.poll(0.0)) == ["sent db=/a.db"]
-    for one in (tail, all_of_it):
-        one.close()
+    with closing(RecentLines(SharedLog(str(log), "/a.db"))) as tail:
+        polled, whole = tail.poll(0.0), follow().poll(0.0)
+        assert texts(polled) == ["failed 7-user db=/a.db", "noted", "plain words, db=/b.db"]
+        assert texts(whole) == ["sent 7-user db=/b.db", *texts(polled)]
+        add(log, '"}\n{"event": "sent", "db": "/a.db"}\n')
+        assert texts(tail.poll(0.0)) == ["sent db=/a.db"]

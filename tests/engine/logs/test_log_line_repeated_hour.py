@@ -6,16 +6,20 @@ import calendar
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from math import inf
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
 from engine.logs.line_counts import LineRates
 from engine.logs.log_line import format_log_line, parse_local_time
-from engine.logs.merged_log import BEGIN, END, LineScan, MergedLog, run_to_end
+from engine.logs.merged_log import BEGIN, END, MergedLog, run_to_end
 from engine.logs.recent_lines import RecentLines
 from engine.text.time_expressions import Clock, parse_time
+from tests.engine.logs.test_merged_log import scanned
+from tests.tables import each
 
 SET_BACK = float(calendar.timegm((2026, 10, 25, 1, 0, 0)))
 """In Berlin the clocks are set back from 03:00 to 02:00."""
@@ -33,7 +37,8 @@ def _json_line(level: str, text: str, now: float) -> bytes:
     return json.dumps({"time": stamp, "msg": text}).encode() + b"\n"
 
 
-FORMS = [format_log_line, _scheduler_line, _json_line]
+Form: TypeAlias = Callable[[str, str, float], bytes]
+FORMS: list[Form] = [format_log_line, _scheduler_line, _json_line]
 
 
 @pytest.fixture(autouse=True)
@@ -46,52 +51,42 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-def _write_log(path: Path, form: Callable[[str, str, float], bytes]) -> str:
+def _write_log(path: Path, form: Form) -> str:
     path.write_bytes(b"".join(form("INFO", f"{when:.0f} {'x' * 80}", when) for when in TIMES))
     return str(path)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("begin", [0, 700, 1300, 2100])
+@each("begin", [0, 700, 1300, 2100])
+@each("form", FORMS)
 def test_a_tail_that_starts_anywhere_knows_the_second_half(
-    tmp_path: Path, form: Callable[[str, str, float], bytes], begin: int
+    tmp_path: Path, form: Form, begin: int
 ) -> None:
     """A line has the time at which it was written, wherever in the hour the tail starts."""
     path = _write_log(tmp_path / "log", form)
     size = sum(len(form("INFO", f"{when:.0f} {'x' * 80}", when)) for when in TIMES[begin:])
-    tail = RecentLines(path, inf, size)
-    assert [line.when for line in tail.poll(0.0)] == TIMES[begin:]
-    tail.close()
+    with closing(RecentLines(path, inf, size)) as tail:
+        assert [line.when for line in tail.poll(0.0)] == TIMES[begin:]
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("forward", [True, False])
-def test_a_page_of_a_log_knows_the_second_half(
-    tmp_path: Path, form: Callable[[str, str, float], bytes], forward: bool
-) -> None:
+@each("forward", [True, False])
+@each("form", FORMS)
+def test_a_page_of_a_log_knows_the_second_half(tmp_path: Path, form: Form, forward: bool) -> None:
     """Read forward or backward, a line has its own time, and is sorted by it."""
-    book = MergedLog([_write_log(tmp_path / "log", form)], 4096)
-    book.refresh()
-    scan = LineScan(book, BEGIN if forward else END, want=len(TIMES), forward=forward)
-    run_to_end(scan)
-    assert [entry.line.when for entry in scan.entries] == TIMES
-    assert [entry.key[0] for entry in scan.entries] == TIMES
-    book.close()
+    with closing(MergedLog([_write_log(tmp_path / "log", form)], 4096)) as book:
+        book.refresh()
+        scan = scanned(book, BEGIN if forward else END, want=len(TIMES), forward=forward)
+        assert [entry.line.when for entry in scan.entries] == TIMES
+        assert [entry.key[0] for entry in scan.entries] == TIMES
 
 
-@pytest.mark.parametrize(
-    ("seconds", "before", "expected"),
-    [
-        (600, 600 - 3540, 600 - 3600),  # nothing is certain: the first one
-        (2400, 600, 2400),  # half an hour of silence in the second half
-        (590, 600, 590),  # another writer was faster
-        (-3010, -3000, -3010),
-        (600, 7200, 600),
-    ],
-)
-def test_a_time_is_not_before_that_of_the_line_before(
-    seconds: int, before: int, expected: int
-) -> None:
+@pytest.mark.parametrize(("seconds", "before", "expected"), [
+    (600, 600 - 3540, 600 - 3600),  # nothing is certain: the first one
+    (2400, 600, 2400),  # half an hour of silence in the second half
+    (590, 600, 590),  # another writer was faster
+    (-3010, -3000, -3010),
+    (600, 7200, 600),
+])  # fmt: skip
+def test_no_time_is_before_that_of_the_last_line(seconds: int, before: int, expected: int) -> None:
     """Of the two times, the first that is at most a minute before; the second if none is."""
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(SET_BACK + seconds))
     assert parse_local_time(stamp, SET_BACK + before) == SET_BACK + expected
@@ -99,22 +94,20 @@ def test_a_time_is_not_before_that_of_the_line_before(
 
 def test_the_last_hour_ends_in_the_second_half(tmp_path: Path) -> None:
     """In the second half, the lines of the last hour are those that were written in it."""
-    recent = RecentLines(_write_log(tmp_path / "log", format_log_line))
-    now = TIMES[-1]
-    lines = recent.poll(now)
-    assert recent.since == now - 3600
-    assert [line.when for line in lines if line.when and line.when >= now - 3600] == TIMES[-721:]
-    recent.close()
+    now, path = TIMES[-1], _write_log(tmp_path / "log", format_log_line)
+    with closing(RecentLines(path)) as recent:
+        times = [line.when for line in recent.poll(now)]
+        assert recent.since == now - 3600
+    assert [when for when in times if when and when >= now - 3600] == TIMES[-721:]
 
 
 def test_lines_of_both_halves_are_counted_apart(tmp_path: Path) -> None:
     """A histogram over the repeated hour has as many lines in its first as in its second half."""
-    book = MergedLog([_write_log(tmp_path / "log", format_log_line)], 4096)
-    book.refresh()
-    rates = LineRates(book, TIMES[0])
-    run_to_end(rates)
-    assert [part.lines for part in rates.parts(6, TIMES[0], TIMES[-1] + 5)] == [360] * 6
-    book.close()
+    with closing(MergedLog([_write_log(tmp_path / "log", format_log_line)], 4096)) as book:
+        book.refresh()
+        rates = LineRates(book, TIMES[0])
+        run_to_end(rates)
+        assert [part.lines for part in rates.parts(6, TIMES[0], TIMES[-1] + 5)] == [360] * 6
 
 
 @pytest.mark.parametrize(("now", "expected"), [(-1500, -1800), (900, -1800), (2100, 1800)])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -45,8 +46,8 @@ from engine.logs.merged_log import (
 from engine.logs.rotated_log import NO_LOG_FILE
 from tests.examples import examples
 from tests.open_files import open_files
+from tests.tables import each
 
-DAY = "2026-11-20"
 NOON = 1_795_176_000.0
 """2026-11-20 12:00:00Z."""
 
@@ -78,6 +79,13 @@ def a_book(
             book.close()
 
 
+def scanned(book: MergedLog, mark: LogPosition, **how: Any) -> LineScan:
+    """A scan from a place, run to its end."""
+    scan = LineScan(book, mark, **how)
+    run_to_end(scan)
+    return scan
+
+
 def paged(
     book: MergedLog,
     mark: LogPosition,
@@ -87,14 +95,28 @@ def paged(
 ) -> list[FileEntry]:
     """All the lines in a direction, page by page, in the order of the book."""
     file_entries: list[FileEntry] = []
+    how: dict[str, Any] = {"sieve": through, "want": page, "forward": forward, "step_cells": 2}
     while True:
-        scan = LineScan(book, mark, through, page, forward, step_cells=2)
-        run_to_end(scan)
+        scan = scanned(book, mark, **how)
         assert scan.exhausted or len(scan.found) == page
         file_entries = [*file_entries, *scan.entries] if forward else [*scan.entries, *file_entries]
         mark = scan.reached
         if scan.exhausted:
             return file_entries
+
+
+def both_ways(book: MergedLog, page: int = 3, through: LineFilter = ALL_LINES) -> list[FileEntry]:
+    """All the lines, which are the same from either end."""
+    down = paged(book, BEGIN, True, page, through)
+    assert paged(book, END, False, page, through) == down
+    return down
+
+
+def found_at(book: MergedLog, second: float, **how: Any) -> TimeSearch:
+    """A search for a time, so many seconds after noon, run to its end."""
+    search = TimeSearch(book, NOON + second, **how)
+    run_to_end(search)
+    return search
 
 
 def texts(entries: Sequence[FileEntry]) -> list[str]:
@@ -138,6 +160,11 @@ def put_in_order(log: Sequence[Said]) -> list[Said]:
     return [(None if at is None else next(times), word, n) for at, word, n in log]
 
 
+def matching(entries: Iterable[FileEntry], through: LineFilter) -> list[FileEntry]:
+    """Those that a filter leaves."""
+    return [entry for entry in entries if through.is_match(entry.rank, entry.line.text)]
+
+
 @given(
     logs, st.integers(1, 7), st.integers(-5, 45), st.booleans(), st.none() | st.integers(64, 200)
 )
@@ -145,22 +172,14 @@ def put_in_order(log: Sequence[Said]) -> list[Said]:
 def test_one_order_from_everywhere(
     all_of: list[list[Said]], page: int, second: int, torn: bool, cell: int | None
 ) -> None:
-    """Paging down from the beginning, up from the end, and both ways from a time give the same
-    sequence as a plain merge of all lines, with any times; where the times of each log are in
-    order, it does not depend on the size of the cells that are read."""
+    """From either end and from a time, with any times, the order is that of a plain merge."""
     if cell is not None:
         all_of = [put_in_order(log) for log in all_of]
-    contents = [written(log) for log in all_of]
-    if torn:
-        contents = [text.removesuffix("\n") for text in contents]
+    contents = [written(log).removesuffix("\n" if torn else "") for log in all_of]
     with a_book(*contents, cell=cell or log_file.CELL_BYTES) as (book, _):
-        seek = TimeSearch(book, NOON + second)
-        run_to_end(seek)
+        at = found_at(book, second).position
         down, up = paged(book, BEGIN, True, page), paged(book, END, False, page)
-        before, after = (
-            paged(book, seek.position, False, page),
-            paged(book, seek.position, True, page),
-        )
+        before, after = paged(book, at, False, page), paged(book, at, True, page)
     kept = cell and cell - len(stamp(0)) - 8
     expected = [text[:kept] for text in plain_merge(all_of)]
     for found in (down, up, before + after):
@@ -171,15 +190,12 @@ def test_one_order_from_everywhere(
 
 @given(logs, st.integers(64, 200), st.integers(-5, 45))
 @examples(60)
-def test_a_clock_that_was_set_back_loses_no_line(
-    all_of: list[list[Said]], cell: int, second: int
-) -> None:
+def test_a_clock_set_back_loses_no_line(all_of: list[list[Said]], cell: int, second: int) -> None:
     """However far times go back, each log keeps its order, and each line comes once."""
     with a_book(*(written(log) for log in all_of), cell=cell) as (book, _):
-        seek = TimeSearch(book, NOON + second)
-        run_to_end(seek)
+        at = found_at(book, second).position
         down, up = paged(book, BEGIN, True), paged(book, END, False)
-        around = paged(book, seek.position, False) + paged(book, seek.position, True)
+        around = paged(book, at, False) + paged(book, at, True)
         files = [file.number for file in book.files]
     for page in (down, up, around):
         for file, log in zip(files, all_of, strict=True):
@@ -190,19 +206,12 @@ def test_a_clock_that_was_set_back_loses_no_line(
 
 @given(logs, st.sampled_from(["x", "!y", "xx|zz", "~^1", "x | yyy !z"]), st.integers(64, 400))
 @examples(60)
-def test_a_filter_leaves_out_and_changes_nothing_else(
-    all_of: list[list[Said]], words: str, cell: int
-) -> None:
-    """What a filter leaves is what is left of the whole book, in both directions, and its count is
-    that of the tally."""
+def test_a_filter_only_leaves_lines_out(all_of: list[list[Said]], words: str, cell: int) -> None:
+    """What it leaves is the same in both directions, and as many lines as the tally counts."""
     through = parse_line_filter(words)
     with a_book(*(written(put_in_order(log)) for log in all_of), cell=cell) as (book, _):
         for forward, mark in ((True, BEGIN), (False, END)):
-            expected = [
-                entry
-                for entry in paged(book, mark, forward)
-                if through.is_match(entry.rank, entry.line.text)
-            ]
+            expected = matching(paged(book, mark, forward), through)
             assert paged(book, mark, forward, through=through) == expected
         tally = LogCounts(book, through, step_cells=2)
         run_to_end(tally)
@@ -214,18 +223,12 @@ phrases = st.sampled_from(
 )
 levels = st.sampled_from(["DEBUG", "INFO", "SUCCESS", "WARN", "Error", "FATAL"])
 searches = ["", "error", "unk", "550|a", "error 550 | x", "!error", "~err", "2026-11", "]"]
-others = [
-    "x\n",
-    "\n",
-    "[x] [INFO] y\n",
-    "[2026-01-07 12:01:02] INFO\n",
-    "[2026-01-07 12:01:02] [] a\n",
-    *(f"[{time}] [INFO] a\n" for time in ("2026-13-07 12:01:02", "2026-00-07 12:01:02")),
-    *(f"[{time}] [INFO] a\n" for time in ("2026-01-32 12:01:02", "1026-01-07 12:01:02")),
-    *(f"[{time}] [INFO] a\n" for time in ("2026-01-07 24:01:02", "2026-01-07 12:60:02")),
-    "[2026-01-07 12:01:61] [INFO] a\n",
-    "[2026-01-07 12:01:02] [IN-FO] a\n",
-]
+WHEN = "[2026-01-07 12:01:02]"
+others = ["x\n", "\n", "[x] [INFO] y\n", f"{WHEN} INFO\n", f"{WHEN} [] a\n", f"{WHEN} [IN-FO] a\n"]
+others += [f"[{time}] [INFO] a\n" for time in (
+    "2026-13-07 12:01:02", "2026-00-07 12:01:02", "2026-01-32 12:01:02", "1026-01-07 12:01:02",
+    "2026-01-07 24:01:02", "2026-01-07 12:60:02", "2026-01-07 12:01:61",
+)]  # fmt: skip
 
 
 @examples(200)
@@ -234,21 +237,16 @@ others = [
     st.sampled_from(searches),
     st.integers(0, 3),
 )
-def test_a_search_in_bytes_finds_what_parsing_finds(
-    said: list[tuple[int, str, str]], words: str, level: int
-) -> None:
+def test_bytes_are_searched_alike(said: list[tuple[int, str, str]], words: str, level: int) -> None:
     """Lines in the contract's format are matched without parsing each, with the same result."""
     through = parse_line_filter(words, level)
     lines = [line(at, text, name).encode() for at, name, text in said]
-    data = b"".join(lines)
-    begins = accumulate(map(len, lines), initial=0)
+    data, expected, begin = b"".join(lines), [], 0
     assert has_only_contract_lines(data)
-    expected = [
-        begin
-        for begin, raw in zip(begins, lines, strict=False)
-        for parsed in [parse_log_line(raw, "")]
-        if through.is_match(level_rank(parsed.level), parsed.text)
-    ]
+    for raw in lines:
+        parsed = parse_log_line(raw, "")
+        expected += [begin] * through.is_match(level_rank(parsed.level), parsed.text)
+        begin += len(raw)
     assert list(matching_lines(data, through)) == expected
 
 
@@ -263,8 +261,7 @@ def test_a_search_in_bytes_finds_what_parsing_finds(
 def test_few_matches_are_parsed_alone(
     said: list[tuple[int, str, str] | str], words: str, cell: int
 ) -> None:
-    """The matches in a cell have the keys, texts and ends that they have when all its lines are
-    parsed, also when times are not in order, and when the cell before has none."""
+    """They have the keys, texts and ends that they have when all lines of a cell are parsed."""
     sieve = parse_line_filter(words)
     text = "".join(
         one if isinstance(one, str) else line(one[0], "needle" if n % 7 == 3 else one[2], one[1])
@@ -273,18 +270,11 @@ def test_few_matches_are_parsed_alone(
     with a_book(text, cell=cell) as (book, _):
         for file in book.files:
             for number in range(file.cell_count):
-                file_entries = matching_entries(file, number, sieve)
-                entries = [
-                    entry for entry in file_entries if sieve.is_match(entry.rank, entry.line.text)
-                ]
-                assert entries == [
-                    entry
-                    for entry in file.entries(number)
-                    if sieve.is_match(entry.rank, entry.line.text)
-                ]
+                entries = matching(matching_entries(file, number, sieve), sieve)
+                assert entries == matching(file.entries(number), sieve)
 
 
-@pytest.mark.parametrize("other", others)
+@each("other", others)
 def test_a_line_in_another_format_is_parsed(other: str) -> None:
     """One line without a time and a level of its own, and all lines of its cell are parsed."""
     for text in (line(1, "a") + other + line(2, "b"), other + line(1, "a"), line(1, "a") + other):
@@ -292,31 +282,24 @@ def test_a_line_in_another_format_is_parsed(other: str) -> None:
 
 
 def test_a_traceback_belongs_to_its_line() -> None:
-    """Lines without a time stay behind their line, however the book is read, and share its level;
-    another log's lines of the same second do not come between."""
+    """Lines without a time stay behind their line, in any direction, and share its level."""
     fault = line(5, "failed", "ERROR") + "Traceback:\n" + "  boom\n" * 30
     with a_book(fault, line(5, "other"), cell=64) as (book, _):
-        down, up = texts(paged(book, BEGIN, True)), texts(paged(book, END, False))
+        found = texts(both_ways(book))
         errors = texts(paged(book, END, False, through=LineFilter(WARN)))
-    assert down == up == ["failed", "Traceback:", *["  boom"] * 30, "other"]
-    assert errors == down[:-1]
+    assert found == ["failed", "Traceback:", *["  boom"] * 30, "other"]
+    assert errors == found[:-1]
 
 
 def test_a_time_is_found_in_a_log_that_is_not_in_order() -> None:
-    """Where times go back, a jump reads all of it, with progress, for the first line that is not
-    before."""
+    """Where times go back, a jump reads all of it for the first line that is not before."""
     seconds = [*range(0, 300, 10), *range(100, 700, 10), *range(90, 900, 10)]
     log = "".join(line(second, f"{n}") for n, second in enumerate(seconds))
     with a_book(log, cell=64) as (book, _):
-        seek = TimeSearch(book, NOON + 100, step_cells=4)
-        run_to_end(seek)
-        scan = LineScan(book, seek.position)
-        run_to_end(scan)
-        beyond = TimeSearch(book, NOON + 1000)
-        run_to_end(beyond)
-        assert paged(book, beyond.position, True) == []
-    assert texts(scan.found) == [str(seconds.index(100))]
-    assert seek.total > 0
+        seek = found_at(book, 100, step_cells=4)
+        assert texts(scanned(book, seek.position).found) == [str(seconds.index(100))]
+        assert seek.total > 0
+        assert paged(book, found_at(book, 1000).position, True) == []
 
 
 # What happens to logs
@@ -325,45 +308,34 @@ def test_a_time_is_found_in_a_log_that_is_not_in_order() -> None:
 def fresh(book: MergedLog, mark: LogPosition) -> tuple[list[FileEntry], LogPosition]:
     """What has come behind a place, and the place behind that."""
     book.refresh()
-    scan = LineScan(book, mark, want=1000)
-    run_to_end(scan)
+    scan = scanned(book, mark, want=1000)
     return scan.entries, scan.reached
 
 
 def the_end(book: MergedLog) -> LogPosition:
     """The place behind all there is now, that stays where it is."""
-    scan = LineScan(book, END, want=1)
-    run_to_end(scan)
-    return scan.reached
+    return scanned(book, END, want=1).reached
 
 
 def test_a_torn_line_is_shown_torn_and_then_whole() -> None:
-    """The beginning of a line is shown as such; when its end comes it is the same line, once, and
-    a filter judges it by the whole."""
+    """When its end comes it is the same line, once, and a filter judges it by the whole."""
     with a_book(line(1, "a") + "[2026-11-20 12:") as (book, (path,)):
-        warnings = LineScan(book, BEGIN, LineFilter(WARN), want=10)
-        run_to_end(warnings)
-        mark = LogPosition(BEGIN.key)
-        (a, torn), mark = fresh(book, mark)
+        warnings = scanned(book, BEGIN, sieve=LineFilter(WARN), want=10)
+        (a, torn), mark = fresh(book, LogPosition(BEGIN.key))
         add(path, "00:02] [WARN] b\n" + line(3, "c"))
         later, mark = fresh(book, mark)
         again, _ = fresh(book, mark)
         up = paged(book, END, False)
-        more = LineScan(book, warnings.reached, LineFilter(WARN), want=10)
-        run_to_end(more)
-
+        more = scanned(book, warnings.reached, sieve=LineFilter(WARN), want=10)
     assert (a.is_torn, torn.is_torn) == (False, True)
     assert [(entry.line.text, entry.is_torn) for entry in later] == [("b", False), ("c", False)]
-    assert later[0].key[1:] == torn.key[1:]
-    assert later[0].rank == WARN
-    assert again == []
+    assert (later[0].key[1:], later[0].rank, again) == (torn.key[1:], WARN, [])
     assert texts(up) == ["a", "b", "c"]
     assert (texts(warnings.found), texts(more.found)) == ([], ["b"])
 
 
 def test_rotation_goes_on_with_the_new_file() -> None:
-    """After a rename the new file is followed from its beginning, the old one stays readable, and
-    lines that its writer still adds come, too. Files that were rotated long ago are closed."""
+    """The new file is followed, the old one stays readable, and long rotated files are closed."""
     for late in ([], ["late"]):
         with a_book(line(1, "a")) as (book, (path,)):
             mark = the_end(book)
@@ -380,18 +352,6 @@ def test_rotation_goes_on_with_the_new_file() -> None:
             book.refresh()
         assert texts(paged(book, BEGIN, True)) == ["7", "8", "9"]
         assert len(book.files) == 3
-
-
-def test_a_log_that_was_emptied_is_read_again() -> None:
-    """After copytruncate the old lines are gone, also when the log has grown beyond them since."""
-    for content in (line(3, "c"), "".join(line(3, f"c{n}") for n in range(20))):
-        with a_book(line(1, "a") + line(2, "b")) as (book, (path,)):
-            mark = the_end(book)
-            os.truncate(path, 0)
-            add(path, content)
-            page, _ = fresh(book, mark)
-            assert "".join(line(3, text) for text in texts(page)) == content
-            assert texts(paged(book, END, False)) == texts(page)
 
 
 def test_a_closed_book_holds_no_file_open() -> None:
@@ -421,8 +381,7 @@ def test_a_scan_outlives_a_truncation() -> None:
 
 
 def test_logs_that_come_and_go_are_named(tmp_path: Path) -> None:
-    """A path that is no file, is not there, or was removed has its reason; a log that comes later
-    is read from its beginning."""
+    """A path that is no file, not there or removed has its reason; a later log is read whole."""
     path, folder, later = (tmp_path / name for name in ("a.log", "folder", "later"))
     path.write_text(line(1, "a"))
     folder.mkdir()
@@ -454,49 +413,39 @@ def test_logs_that_come_and_go_are_named(tmp_path: Path) -> None:
 
 
 def test_a_line_of_megabytes_is_cut_and_says_by_how_much() -> None:
-    """Of a long line its beginning is kept; the lines behind it are not lost, and the hidden bytes
-    are counted. A writer that keeps its place when its log is emptied leaves NULs before its next
-    line: the line is read and searched, and the NULs are counted as hidden."""
+    """Its beginning is kept, as what is behind NULs; hidden bytes are counted, no line is lost."""
     with a_book(line(1, "a") + line(2, "y" * 1_000_000) + line(3, "b")) as (book, _):
-        down, up = paged(book, BEGIN, True), paged(book, END, False)
-        before = LineScan(book, LogPosition(down[2].key), want=1, forward=False)
-        run_to_end(before)
-    assert down == up
-    assert [len(text) for text in texts(down)] == [1, log_file.CELL_BYTES - 29, 1]
-    assert down[1].hidden_bytes == 1_000_000 + 29 - log_file.CELL_BYTES
-    assert before.found == [down[1]]
+        found = both_ways(book)
+        before = scanned(book, LogPosition(found[2].key), want=1, forward=False)
+    assert before.found == [found[1]]
+    assert [len(text) for text in texts(found)] == [1, log_file.CELL_BYTES - 29, 1]
+    assert found[1].hidden_bytes == 1_000_000 + 29 - log_file.CELL_BYTES
     hole = b"\0" * 300_000
     with a_book(hole + line(1, "found me").encode() + line(2, "b").encode()) as (book, _):
-        down = paged(book, BEGIN, True)
+        found = paged(book, BEGIN, True)
         assert texts(paged(book, END, False, through=lines_containing("FOUND"))) == ["found me"]
-    assert texts(down) == ["found me", "b"]
-    assert (down[0].hidden_bytes, down[0].line.when) == (300_000, NOON + 1)
+    assert texts(found) == ["found me", "b"]
+    assert (found[0].hidden_bytes, found[0].line.when) == (300_000, NOON + 1)
 
 
-@pytest.mark.parametrize("words", ["", "FOUND"])
-def test_the_hole_of_a_truncated_log_is_not_read(
-    monkeypatch: pytest.MonkeyPatch, words: str
-) -> None:
-    """A writer that keeps its place leaves a hole of gigabytes in a log that was emptied: the
-    lines before and behind it are shown, searched too, without reading its NULs."""
-    first, last = line(1, "found me"), line(2, "b") + line(3, "found you")
-    with a_book(first) as (book, (path,)):
+@each("words", ["", "FOUND"])
+def test_a_hole_of_a_truncated_log_is_not_read(monkeypatch: pytest.MonkeyPatch, words: str) -> None:
+    """The lines before and behind gigabytes of NULs are shown and searched without reading them."""
+    read: list[int] = []
+    pread = os.pread
+
+    def noted(fd: int, size: int, at: int) -> bytes:
+        read.append(size)
+        return pread(fd, size, at)
+
+    with a_book(line(1, "found me")) as (book, (path,)):
         with path.open("r+b") as file:
             file.seek(256 << 20)
-            file.write(last.encode())
+            file.write((line(2, "b") + line(3, "found you")).encode())
         book.refresh()
-        read: list[int] = []
-        pread = os.pread
-
-        def noted(fd: int, size: int, at: int) -> bytes:
-            read.append(size)
-            return pread(fd, size, at)
-
         monkeypatch.setattr(os, "pread", noted)
-        through = lines_containing(words) if words else ALL_LINES
-        down = texts(paged(book, BEGIN, True, through=through))
-        up = texts(paged(book, END, False, through=through))
-    assert down == up == [t for t in ("found me", "b", "found you") if words.lower() in t]
+        found = texts(both_ways(book, through=lines_containing(words) if words else ALL_LINES))
+    assert found == [text for text in ("found me", "b", "found you") if words.lower() in text]
     assert sum(read) < 16 << 20
 
 
@@ -509,15 +458,13 @@ def test_binary_data_is_lines_like_any_other(logs: list[bytes], cell: int) -> No
         files = [file.number for file in book.files]
     for file, data in zip(files, logs, strict=True):
         begins = [0, *(n + 1 for n, byte in enumerate(data) if byte == 10)]
+        begins = [at for at in begins if at < len(data)]
+        is_torn = bool(data) and not data.endswith(b"\n")
         for page in (down, up):
             own = [entry for entry in page if entry.key[1] == file]
-            assert [entry.key[2] for entry in own] == [at for at in begins if at < len(data)]
-            assert [entry.end_offset for entry in own] == [*[e.key[2] for e in own[1:]], len(data)][
-                : len(own)
-            ]
-            assert [entry.is_torn for entry in own if entry.is_torn] == [True] * (
-                bool(data) and not data.endswith(b"\n")
-            )
+            assert [entry.key[2] for entry in own] == begins
+            assert [entry.end_offset for entry in own] == [*begins, len(data)][1:]
+            assert [entry.is_torn for entry in own if entry.is_torn] == [True] * is_torn
 
 
 # Long work
@@ -529,12 +476,10 @@ def a_long_log(lines: int = 3000) -> str:
 
 
 def test_a_search_reads_a_bounded_step_at_a_time() -> None:
-    """No step reads more than it may, and grows only so far while nothing is found; how far it has
-    come is known all the time. To open at the end reads only the end, however long the log."""
+    """Steps grow only so far, and progress is known; to open at the end reads only the end."""
     with a_book(a_long_log(), cell=1024) as (book, _):
         (file,) = book.files
-        end = LineScan(book, END, want=10, forward=False)
-        run_to_end(end)
+        end = scanned(book, END, want=10, forward=False)
         assert texts(end.entries) == [f"hay {n}" for n in range(2990, 3000)]
         assert end.read <= 2 * 1024
         assert min(cell for _, cell in file._cells) >= file.cell_count - 3
@@ -546,15 +491,13 @@ def test_a_search_reads_a_bounded_step_at_a_time() -> None:
             seen.append(scan.read)
         steps = [after - before for before, after in pairwise(seen)]
         assert texts(scan.found) == ["needle"]
-        assert steps[1] > steps[0]
-        assert max(steps) <= MAX_STRIDE * 4 * 1024
+        assert steps[1] > steps[0] and max(steps) <= MAX_STRIDE * 4 * 1024
         assert len(steps) <= book.size // (MAX_STRIDE * 4 * 1024) + 5
         assert scan.total == book.size
 
 
 def test_a_tally_goes_on_where_logs_grow() -> None:
-    """What was counted is not counted again, and a torn line counts when its end comes; a tally
-    from a place on counts what has come behind it, in every log, also in a new one."""
+    """Nothing is counted twice, a torn line at its end; from a place on, only what came behind."""
     with a_book(a_long_log() + "[2026-11", line(1, "b"), cell=1024) as (book, (path, second)):
         tally = LogCounts(book, lines_containing("hay"), step_cells=4)
         run_to_end(tally)
@@ -575,8 +518,7 @@ def test_a_tally_goes_on_where_logs_grow() -> None:
 
 
 def test_the_lines_that_mention_a_task() -> None:
-    """They come from all logs, the last ones, in the order of time; what cannot be read is said. No
-    more is read than was allowed, and it is said that there may be more."""
+    """The last ones of all logs, by time, within a limit; what is missing or unread is said."""
     log = "".join(line(n, f"task T-{n % 5}") for n in range(100))
     with a_book(log, line(50, "T-3 sent"), a_long_log(), cell=1024) as (_, paths):
         *both, long = map(str, paths)
@@ -600,36 +542,25 @@ def test_the_lines_that_mention_a_task() -> None:
 
 WORDS: dict[str, tuple[str, str | None]] = {
     # typed: what fits, and what does not
-    "421 gmail": ("421 at GMAIL", "421 at yahoo"),
-    "421|lock": ("a lock", "a log"),
-    "gmail 421|lock": ("gmail lock", "lock"),
-    "a b | c": ("xc", "a"),
-    "!healthz": ("other", "GET /healthz"),
-    '"try again"': ("then try again", "again try"),
-    "~^task-\\d+$": ("task-12", "a task-12"),
-    "/t.sk \\d/": ("Task 7", "tusk"),
-    "/var/log": ("in /var/log/x", "in var"),
-    "/var/log/": ("at var/log", "at var"),
-    "log/": ("a log/b", "log"),
-    "!~^a": ("ba", "ab"),
-    "": ("anything", None),
-}
+    "421 gmail": ("421 at GMAIL", "421 at yahoo"), "421|lock": ("a lock", "a log"),
+    "gmail 421|lock": ("gmail lock", "lock"), "a b | c": ("xc", "a"),
+    "!healthz": ("other", "GET /healthz"), '"try again"': ("then try again", "again try"),
+    "~^task-\\d+$": ("task-12", "a task-12"), "/t.sk \\d/": ("Task 7", "tusk"),
+    "/var/log": ("in /var/log/x", "in var"), "/var/log/": ("at var/log", "at var"),
+    "log/": ("a log/b", "log"), "!~^a": ("ba", "ab"), "": ("anything", None),
+}  # fmt: skip
 
 
 def test_words_are_a_filter() -> None:
-    """Words are AND, `|` is or, `!` is not, quotes and regular expressions are one word; what means
-    nothing is refused, with the place and what was expected."""
+    """AND by blanks, OR by `|`, NOT by `!`; what means nothing is refused, with its place."""
     for words, (fits, fails) in WORDS.items():
         through = parse_line_filter(words)
         assert through.is_match(1, fits), words
         assert fails is None or not through.is_match(1, fails), words
     for words, at, message in (
-        ("~(", 1, "invalid pattern"),
-        ('a "b', 2, 'expected a closing "'),
-        ("a |", 2, "both sides"),
-        ("| a", 0, "both sides"),
-        ("!", 1, "expected a word"),
-    ):
+        ("~(", 1, "invalid pattern"), ('a "b', 2, 'expected a closing "'),
+        ("a |", 2, "both sides"), ("| a", 0, "both sides"), ("!", 1, "expected a word"),
+    ):  # fmt: skip
         with pytest.raises(BadWords, match=message) as refused:
             parse_line_filter(words)
         assert refused.value.at == at
@@ -644,8 +575,7 @@ TIMES = {
 
 
 def test_times_as_they_are_typed() -> None:
-    """A time of day is the last one that has been; others mean themselves; any other text is
-    refused, with the expected form."""
+    """A time of day is the last one that has been; others mean themselves, or are refused."""
     assert {text: parse_typed_time(text, NOON) - NOON for text in TIMES} == TIMES
     for text in ("", "25:00", "noon", "-m", "12", "12:60"):
         with pytest.raises(ValueError, match="expected"):
@@ -653,29 +583,20 @@ def test_times_as_they_are_typed() -> None:
 
 
 def test_a_task_is_not_taken_for_one_whose_name_ends_alike(tmp_path: Path) -> None:
-    """Ids without a fixed length hold one another, some differ by case alone; a line of JSON names
-    a task by its parts."""
+    """Ids hold one another, or differ by case alone; a line of JSON names a task by its parts."""
     path = tmp_path / "log"
-    path.write_text(
-        '{"ts":"2026-11-20T12:00:00Z","event":"claimed","reg":17,"type":"user"}\n'
-        '{"ts":"2026-11-20T12:00:01Z","event":"claimed","reg":7,"type":"user"}\n'
-        '{"ts":"2026-11-20T12:00:02Z","event":"claimed","reg":7,"type":"users"}\n'
-        "[2026-11-20 12:00:03] [INFO] Task completed: 7-user (user)\n"
-        "[2026-11-20 12:00:04] [INFO] Task completed: 17-user (user)\n"
-        "[2026-11-20 12:00:05] [INFO] Task completed: 7-User (user)\n"
-    )
+    claimed = '{"ts":"2026-11-20T12:00:00Z","event":"claimed","reg":%d,"type":"%s"}\n'
+    completed = [f"Task completed: {id} (user)" for id in ("7-user", "17-user", "7-User")]
+    records = [claimed % task for task in ((17, "user"), (7, "user"), (7, "users"))]
+    path.write_text("".join([*records, *(line(3, text) for text in completed)]))
     mentions = find_mentions([str(path)], "7-user", 10)
-    texts = {line.text for line in mentions.lines}
-    assert texts == {"claimed 7-user", "Task completed: 7-user (user)"}
-    assert not lines_naming_task("7-user").may_match(
-        b"[2026-11-20 12:00:03] [INFO] Task queued: 8-user\n"
-    )
-    assert lines_naming_task("7-user").may_match(
-        b"[2026-11-20 12:00:03] [INFO] Task queued: 17-user\n"
-    )
+    assert {line.text for line in mentions.lines} == {"claimed 7-user", completed[0]}
+    may_match = lines_naming_task("7-user").may_match
+    queued = [line(3, f"Task queued: {id}-user").encode() for id in (8, 17)]
+    assert [may_match(raw) for raw in queued] == [False, True]
 
 
-@pytest.mark.parametrize("cell", [100, log_file.CELL_BYTES])
+@each("cell", [100, log_file.CELL_BYTES])
 def test_a_shared_log_is_read_for_one_database(tmp_path: Path, cell: int) -> None:
     """What is said of another one's tasks is no line of the book: not shown, found nor counted."""
     log = tmp_path / "mail-queue.log"
@@ -686,14 +607,13 @@ def test_a_shared_log_is_read_for_one_database(tmp_path: Path, cell: int) -> Non
     for through in (ALL_LINES, parse_line_filter("sent"), lines_naming_task("7-user")):
         tally = LogCounts(book, through)
         run_to_end(tally)
-        assert len(paged(book, BEGIN, True, through=through)) == 20
-        assert len(paged(book, END, False, through=through)) == 20
         assert (tally.lines, tally.matching) == (20, 20)
+        assert len(both_ways(book, through=through)) == 20
     assert len(find_mentions([SharedLog(str(log), "/b.db")], "7-user", 99).lines) == 40
     book.close()
 
 
-@pytest.mark.parametrize(("garbage", "parsed_at_most"), [(b"[x\n", 40), (b"{\n", 40 * 50)])
+@each(("garbage", "parsed_at_most"), [(b"[x\n", 40), (b"{\n", 40 * 50)])
 def test_garbage_before_a_line_is_searched_only_so_far(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, garbage: bytes, parsed_at_most: int
 ) -> None:
@@ -708,8 +628,7 @@ def test_garbage_before_a_line_is_searched_only_so_far(
         return real(raw, source)
 
     monkeypatch.setattr(log_file, "parse_log_line", counting)
-    cache = log_file.FileCache(100)
-    file = log_file.LogFile(str(path), 0, os.open(path, os.O_RDONLY), cache)
+    file = log_file.LogFile(str(path), 0, os.open(path, os.O_RDONLY), log_file.FileCache(100))
     file.check_growth()
     entries = file.entries(file.cell_count - 1)
     file.close()
@@ -719,9 +638,7 @@ def test_garbage_before_a_line_is_searched_only_so_far(
 
 @pytest.mark.parametrize("cell", [100, log_file.CELL_BYTES])
 def test_lines_are_counted_by_their_second(cell: int) -> None:
-    """Lines and errors of a period are in the part of their time; the count goes on as logs grow,
-    and a line without a newline counts once it is whole.
-    """
+    """Lines and errors are in the part of their time as logs grow; a torn line once it is whole."""
     lines = [line(second, "x", "ERROR" if second % 10 == 0 else "INFO") for second in range(100)]
     with a_book("".join(lines[:80]), line(5, "other"), cell=cell) as (book, paths):
         rates = LineRates(book, NOON + 20)

@@ -7,17 +7,18 @@ import gzip
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.formats.zgb.log import find_lines
-from engine.logs.merged_log import BEGIN, END, LineScan, MergedLog, run_to_end
+from engine.logs.merged_log import BEGIN, END, MergedLog
 from engine.logs.recent_lines import RecentLines
+from tests.engine.logs.test_merged_log import scanned
 from tests.examples import examples
 
 KEPT_FILES = 3
@@ -186,23 +187,17 @@ class WrittenLog:
         self.was_truncated = False
 
 
-ACTIONS: dict[str, Callable[[WrittenLog, int], None]] = {
-    "write": WrittenLog.write,
-    "tear": WrittenLog.tear,
-    "rotate": WrittenLog.rotate,
-    "write late": WrittenLog.write_late,
-    "move": WrittenLog.move,
-    "copy and truncate": WrittenLog.copy_and_truncate,
-    "compress": WrittenLog.compress,
-    "truncate": WrittenLog.truncate,
-    "delete": WrittenLog.delete,
-}
+ACTIONS = {
+    action.__name__.replace("_", " "): action
+    for action in (
+        WrittenLog.write, WrittenLog.tear, WrittenLog.rotate, WrittenLog.write_late,
+        WrittenLog.move, WrittenLog.copy_and_truncate, WrittenLog.compress, WrittenLog.truncate,
+        WrittenLog.delete,
+    )
+}  # fmt: skip
 Read = Callable[[], list[str]]
-steps = st.lists(
-    st.tuples(st.sampled_from(["write", "read", *ACTIONS]), st.sampled_from([0, 3, 80, 60_000])),
-    min_size=15,
-    max_size=40,
-)
+step = st.tuples(st.sampled_from(["write", "read", *ACTIONS]), st.sampled_from([0, 3, 80, 60_000]))
+steps = st.lists(step, min_size=15, max_size=40)
 
 
 Reader = Callable[[str], AbstractContextManager[Read]]
@@ -211,38 +206,33 @@ Reader = Callable[[str], AbstractContextManager[Read]]
 @contextmanager
 def recent_reads(path: str) -> Iterator[Read]:
     """New lines by polls of the last hour."""
-    recent = RecentLines(path)
-    yield lambda: [line.text for _ in range(9) for line in recent.poll(0.0)]
-    recent.close()
+    with closing(RecentLines(path)) as recent:
+        yield lambda: [line.text for _ in range(9) for line in recent.poll(0.0)]
 
 
 @contextmanager
 def scan_reads(path: str) -> Iterator[Read]:
     """New lines by scans from the last position."""
-    book = MergedLog([path])
-    book.refresh()
-    positions = [book.end_position()]
-
-    def read() -> list[str]:
+    with closing(MergedLog([path])) as book:
         book.refresh()
-        scan = LineScan(book, positions[-1], want=1000)
-        run_to_end(scan)
-        positions.append(scan.reached)
-        return [entry.line.text for entry in scan.entries if not entry.is_torn]
+        positions = [book.end_position()]
 
-    yield read
-    book.close()
+        def read() -> list[str]:
+            book.refresh()
+            scan = scanned(book, positions[-1], want=1000)
+            positions.append(scan.reached)
+            return [entry.line.text for entry in scan.entries if not entry.is_torn]
+
+        yield read
 
 
 @pytest.mark.parametrize("reader", [recent_reads, scan_reads])
 @given(steps=steps)
+@example(steps=[("write", 3), ("read", 0), ("truncate", 0), ("write", 3)])
+@example(steps=[("write", 3), ("read", 0), ("truncate", 0), *[("write", 3)] * 20])
 @examples(60)
-def test_each_new_line_comes_once_and_in_order(
-    reader: Reader, steps: list[tuple[str, int]]
-) -> None:
-    """Written, rotated, copied, compressed, emptied and removed in any order, a log that is
-    followed brings each line once, in order; only what was emptied or removed between two reads is
-    lost."""
+def test_each_new_line_comes_once_in_order(reader: Reader, steps: list[tuple[str, int]]) -> None:
+    """Only what was emptied or removed between two reads of a followed log is lost."""
     with TemporaryDirectory() as folder:
         log = WrittenLog(folder)
         with reader(str(log.path)) as read:
@@ -261,8 +251,7 @@ def test_each_new_line_comes_once_and_in_order(
 @given(steps=steps)
 @examples(40)
 def test_pages_of_a_log_have_each_line_once_and_in_order(steps: list[tuple[str, int]]) -> None:
-    """Read from both ends by a reader that keeps its files open, the pages are the same, and have
-    every line of the file that has the name now."""
+    """From both ends the pages are the same, and have every line of the file of that name now."""
     with TemporaryDirectory() as folder:
         log = WrittenLog(folder)
         book = MergedLog([str(log.path)], cell=1024)
@@ -275,22 +264,18 @@ def test_pages_of_a_log_have_each_line_once_and_in_order(steps: list[tuple[str, 
                 book = MergedLog([str(log.path)], cell=1024)
             log.check([*log.owed, *log.in_current])
             book.refresh()
-            pages = []
-            for mark, forward in ((END, False), (BEGIN, True)):
-                scan = LineScan(book, mark, want=1000, forward=forward)
-                run_to_end(scan)
-                pages.append([e.line.text for e in scan.entries if not e.is_torn])
-            assert pages[0] == pages[1] == sorted(set(pages[0]))
+            scans = [scanned(book, mark, want=1000, forward=mark is BEGIN) for mark in (END, BEGIN)]
+            up, down = ([e.line.text for e in scan.entries if not e.is_torn] for scan in scans)
+            assert up == down == sorted(set(up))
             here = log.present_lines()
-            assert [text for text in pages[0] if text in here] == here
+            assert [text for text in up if text in here] == here
         book.close()
 
 
 @given(steps=steps)
 @examples(40)
 def test_a_search_through_a_log_finds_each_line_once(steps: list[tuple[str, int]]) -> None:
-    """A reader that opens its files for one search brings the lines of the rotated file and of the
-    present one, in order."""
+    """One search brings the lines of the rotated file and of the present one, in order."""
     with TemporaryDirectory() as folder:
         log = WrittenLog(folder)
         for action, size in steps:

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
-import lzma
 import os
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from engine.logs.log_file import NO_TIME, FileCache
-from engine.logs.merged_log import END, LineScan, MergedLog, TimeSearch, find_mentions, run_to_end
+from engine.logs.merged_log import END, MergedLog, find_mentions
 from engine.logs.recent_lines import RecentLines
 from engine.logs.rotated_log import RotatedLog, rotated_names
-from tests.engine.logs.test_merged_log import NOON, line, texts
-
-PACKERS: dict[str, Callable[[bytes], bytes]] = {
-    "": bytes,
-    ".gz": gzip.compress,
-    ".bz2": bz2.compress,
-    ".xz": lzma.compress,
-}
+from tests.engine.logs.test_merged_log import NOON, found_at, line, scanned, texts
+from tests.engine.logs.test_unpacked_file import PACKERS
 
 
 def pages(path: Path, since: float = NO_TIME) -> tuple[list[str], dict[str, str]]:
     """The texts of all lines, read from the end, and the troubles."""
     with closing(MergedLog([str(path)], cell=256)) as book:
         book.refresh()
-        scan = LineScan(book, END, want=10_000, forward=False, since=since)
-        run_to_end(scan)
+        scan = scanned(book, END, want=10_000, forward=False, since=since)
         return texts(scan.entries), book.troubles
 
 
@@ -41,81 +31,62 @@ def write_files(folder: Path, names: list[str], lines: int = 20) -> list[str]:
     for name in names:
         data = "".join(line(n, f"line {n}") for n in range(number, number + lines))
         number += lines
-        suffix = next((each for each in PACKERS if each and name.endswith(each)), "")
-        (folder / name).write_bytes(PACKERS[suffix](data.encode()))
+        pack = next((pack for suffix, pack in PACKERS.items() if name.endswith(suffix)), bytes)
+        (folder / name).write_bytes(pack(data.encode()))
         os.utime(folder / name, (NOON + number, NOON + number))
     return [f"line {n}" for n in range(number)]
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ["queue.log.10.gz", "queue.log.2.xz", "queue.log.1", "queue.log"],
-        ["queue.log-20261113.gz", "queue.log-20261120.bz2", "queue.log-20261120-1", "queue.log"],
-        ["queue.log-20261113", "queue.log.2.gz", "queue.log.1.gz", "queue.log"],
-        ["queue.log.1.gz"],
-    ],
-)
+@pytest.mark.parametrize("names", [
+    ["queue.log.10.gz", "queue.log.2.xz", "queue.log.1", "queue.log"],
+    ["queue.log-20261113.gz", "queue.log-20261120.bz2", "queue.log-20261120-1", "queue.log"],
+    ["queue.log-20261113", "queue.log.2.gz", "queue.log.1.gz", "queue.log"],
+    ["queue.log.1.gz"],
+])  # fmt: skip
 def test_rotated_files_are_read_back_in_order(tmp_path: Path, names: list[str]) -> None:
-    """By their numbers or dates, with any compression; other names are other files."""
+    """By their numbers or dates, with any compression; other names are other files, and a log that
+    is not configured has none."""
+    assert rotated_names("") == []
     expected = write_files(tmp_path, names)
-    for other in (
-        "queue.log.bak",
-        "queue.log.1.gz.tmp",
-        "queue.logs.1",
-        "queue.log.",
-        "xqueue.log.1",
-    ):
-        (tmp_path / other).write_text(line(9, "other"))
+    for other in (".bak", ".1.gz.tmp", "s.1", "."):
+        (tmp_path / f"queue.log{other}").write_text(line(9, "other"))
+    (tmp_path / "xqueue.log.1").write_text(line(9, "other"))
     assert pages(tmp_path / "queue.log")[0] == expected
 
 
 def test_a_file_that_is_being_compressed_is_read_once(tmp_path: Path) -> None:
-    """While both files exist, and when the original that is open has gone since."""
-    log = tmp_path / "queue.log"
+    """While both files exist, or the original has gone; so is a copy that is being made."""
+    log, last, packed = (tmp_path / f"queue.log{end}" for end in ("", ".1", ".1.gz"))
     expected = write_files(tmp_path, ["queue.log.2", "queue.log.1", "queue.log"])
-    whole = gzip.compress((tmp_path / "queue.log.1").read_bytes())
-    (tmp_path / "queue.log.1.gz").write_bytes(whole[:40])
+    whole = gzip.compress(last.read_bytes())
+    packed.write_bytes(whole[:40])
     assert pages(log) == (expected, {})
-
     with closing(MergedLog([str(log)])) as book:
         book.refresh()
-        last = LineScan(book, END, want=30, forward=False)
-        run_to_end(last)
-        (tmp_path / "queue.log.1.gz").write_bytes(whole)
-        (tmp_path / "queue.log.1").unlink()
-        rest = LineScan(book, last.reached, want=1000, forward=False)
-        run_to_end(rest)
-    assert texts([*rest.entries, *last.entries]) == expected
+        end = scanned(book, END, want=30, forward=False)
+        packed.write_bytes(whole)
+        last.unlink()
+        rest = scanned(book, end.reached, want=1000, forward=False)
+    assert texts([*rest.entries, *end.entries]) == expected
+    packed.unlink()
+    (tmp_path / "queue.log.2").unlink()
+    last.write_bytes(log.read_bytes()[:200])
+    assert pages(log)[0] == expected[40:]
 
 
-def test_a_copy_that_is_being_made_is_no_other_file(tmp_path: Path) -> None:
-    """Before the log is emptied, the copy has the same lines."""
-    log = tmp_path / "queue.log"
-    expected = write_files(tmp_path, ["queue.log"])
-    (tmp_path / "queue.log.1").write_bytes(log.read_bytes()[:200])
-    assert pages(log)[0] == expected
-
-
-def test_no_older_file_is_opened_than_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_older_file_is_opened_than_is_asked_for(tmp_path: Path) -> None:
     """A file that was last written before the time is not read; of the lines on screen neither."""
     log = tmp_path / "queue.log"
-    expected = write_files(
-        tmp_path, ["queue.log.3.gz", "queue.log.2.gz", "queue.log.1", "queue.log"]
-    )
+    names = ["queue.log.3.gz", "queue.log.2.gz", "queue.log.1", "queue.log"]
+    expected = write_files(tmp_path, names)
     assert pages(log, NOON + 100)[0] == expected[20:]
     with closing(MergedLog([str(log)])) as book:
         book.refresh()
-        run_to_end(LineScan(book, END, want=15, forward=False))
+        scanned(book, END, want=15, forward=False)
         assert len(book.files) == 1
-        search = TimeSearch(book, NOON + 25)
-        run_to_end(search)
+        search = found_at(book, 25)
         assert len(book.files) == 3
-        scan = LineScan(book, search.position)
-        run_to_end(scan)
-    assert texts(scan.found) == ["line 25"]
+        assert texts(scanned(book, search.position).found) == ["line 25"]
 
 
 def test_a_damaged_file_is_named_and_read_as_far_as_possible(tmp_path: Path) -> None:
@@ -140,8 +111,7 @@ def test_the_lines_of_a_task_are_found_in_rotated_files(tmp_path: Path) -> None:
 
 def test_the_last_hour_begins_in_a_rotated_file(tmp_path: Path) -> None:
     """All its lines come, and it is known that none is missing."""
-    names = ["queue.log.2.gz", "queue.log.1.gz", "queue.log"]
-    expected = write_files(tmp_path, names)
+    expected = write_files(tmp_path, ["queue.log.2.gz", "queue.log.1.gz", "queue.log"])
     with closing(RecentLines(str(tmp_path / "queue.log"), reach=30)) as recent:
         lines = [each.text for each in recent.poll(NOON + 60)]
         assert recent.since == NOON + 30
@@ -150,8 +120,7 @@ def test_the_last_hour_begins_in_a_rotated_file(tmp_path: Path) -> None:
 
 
 def test_lines_that_were_lost_are_known(tmp_path: Path) -> None:
-    """After a file was emptied before it was read to its end, lines are known to be whole from
-    then on only."""
+    """After a file was emptied before it was read, lines are known whole from then on only."""
     log = tmp_path / "queue.log"
     log.write_text(line(0, "a"))
     with closing(RecentLines(str(log))) as recent:
@@ -172,20 +141,12 @@ def test_a_line_is_continued_by_the_next_file(tmp_path: Path) -> None:
     assert pages(log)[0] == ["failed", "Traceback:", "  boom", "next"]
 
 
-@contextmanager
-def followed(path: Path) -> Iterator[RotatedLog]:
-    """The files of a log, followed with little memory."""
-    log = RotatedLog(str(path), FileCache(256))
-    log.refresh()
-    yield log
-    log.close()
-
-
 def test_files_between_two_refreshes_are_not_missed(tmp_path: Path) -> None:
     """Rotated twice, once compressed: the files come in the order of their lines."""
     log = tmp_path / "queue.log"
     log.write_text(line(1, "a"))
-    with followed(log) as rotated:
+    with closing(RotatedLog(str(log), FileCache(256))) as rotated:
+        rotated.refresh()
         (tmp_path / "queue.log.2.gz").write_bytes(gzip.compress(line(2, "b").encode()))
         log.rename(tmp_path / "queue.log.3")
         (tmp_path / "queue.log.1").write_text(line(3, "c"))
@@ -211,8 +172,3 @@ def test_a_file_that_was_read_and_removed_is_closed(tmp_path: Path) -> None:
         assert not [fd for fd in opened if str(fd.readlink()).startswith(f"{log} (deleted)")]
         assert recent.poll(NOON) == []
         assert recent.since == float("-inf")
-
-
-def test_names_of_no_log_are_none() -> None:
-    """A log that is not configured has no rotated files."""
-    assert rotated_names("") == []

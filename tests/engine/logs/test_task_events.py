@@ -60,53 +60,23 @@ LINES: dict[str, tuple[Any, ...]] = {
     f"Outcome of {ID} cannot be stored: full": (EventKind.UNSETTLED, ID, KIND, "full"),
     f"Task {ID} is not where it was claimed; left alone": (EventKind.UNSETTLED, ID, KIND),
     f"Task {ID} waits: no token for domain a.com": (EventKind.PUT_OFF, ID, KIND),
-    f"{MAIL[0]} task_id=inline attempt=2 transport=sendmail to=admin@...": (
-        EventKind.STARTED,
-        "",
-        "mail_send",
-        "",
-        "sendmail",
-        2,
-    ),
-    f"{MAIL[0]} failed attempt=2/3 error=send_failed_rc_1": (
-        EventKind.FAILED,
-        "",
-        "mail_send",
-        "send_failed_rc_1",
-        "?",
-        2,
-    ),
-    f"{MAIL[1]} task_id=inline status=success transport=postfix attempt=1": (
-        EventKind.SUCCEEDED,
-        "",
-        "mail_send",
-        "",
-        "postfix",
-    ),
-    f"{MAIL[1]} task_id=inline status=failed transport=curl retries=3 last_error=x y": (
-        EventKind.BURIED,
-        "",
-        "mail_send",
-        "x y",
-        "curl",
-        3,
-    ),
-    f"{MAIL[1]} task_id={ID} status=failed transport=curl retries=3 last_error=x": (
-        EventKind.FAILED,
-        ID,
-        KIND,
-        "x",
-        "curl",
-        3,
-    ),
+    f"{MAIL[0]} task_id=inline attempt=2 transport=sendmail to=admin@...":
+     (EventKind.STARTED, "", "mail_send", "", "sendmail", 2),
+    f"{MAIL[0]} failed attempt=2/3 error=send_failed_rc_1":
+     (EventKind.FAILED, "", "mail_send", "send_failed_rc_1", "?", 2),
+    f"{MAIL[1]} task_id=inline status=success transport=postfix attempt=1":
+     (EventKind.SUCCEEDED, "", "mail_send", "", "postfix"),
+    f"{MAIL[1]} task_id=inline status=failed transport=curl retries=3 last_error=x y":
+     (EventKind.BURIED, "", "mail_send", "x y", "curl", 3),
+    f"{MAIL[1]} task_id={ID} status=failed transport=curl retries=3 last_error=x":
+     (EventKind.FAILED, ID, KIND, "x", "curl", 3),
     f"Mail spooled to queue: {ID} (recipient: a@...)": (EventKind.QUEUED, ID, KIND),
     NO_MAIL: (EventKind.BURIED, "", "mail_send", NO_MAIL, "none"),
-}
+}  # fmt: skip
 
 
 def test_a_line_that_names_a_task_is_an_event() -> None:
-    """A line of the contract's program, or of ours, is an event of a task; a line of no task is no
-    event, with any quoted text."""
+    """A line of the contract's program or ours is an event; one of no task, or a quote, is none."""
     for text, expected in LINES.items():
         rest: tuple[Any, ...] = ("", "", "", "", None)
         what, id, kind, error, transport, attempt = expected + rest[len(expected) - 1 :]
@@ -120,18 +90,11 @@ def test_a_line_that_names_a_task_is_an_event() -> None:
 
 
 OTHERS = [
-    "",
-    "Executing: geoban apply",
-    "Queue processor completed in 0s",
-    "Retrying in 5s...",
-    "No eligible tasks (1 pending, waiting for backoff)",
-    "Purged 1 DLQ tasks older than 7 days",
-    "Task",
-    "Task failed: ",
-    "Task bob said hello",
-    "he said: Task completed: t7 (x)",
+    "", "Executing: geoban apply", "Queue processor completed in 0s", "Retrying in 5s...",
+    "No eligible tasks (1 pending, waiting for backoff)", "Purged 1 DLQ tasks older than 7 days",
+    "Task", "Task failed: ", "Task bob said hello", "he said: Task completed: t7 (x)",
     "transport=x",
-]
+]  # fmt: skip
 
 
 def test_the_real_programs_logs_are_understood() -> None:
@@ -148,30 +111,22 @@ def test_the_real_programs_logs_are_understood() -> None:
     failed = [e for e in whole if e.what is EventKind.FAILED]
     assert [e.transport for e in failed] == ["sendmail"] * 6
     assert {e.mark for e in failed} == {failed[0].mark}
-    assert [
-        task_event for line in lines for task_event in task_events.read_events([line], known)
-    ] == whole
+    pieces = [event for line in lines for event in task_events.read_events([line], known)]
+    assert pieces == whole
 
     records = list(task_events.read_events(golden("delivery.jsonl")))
-    assert [(e.what, e.transport, e.error) for e in records] == [
-        (EventKind.SUCCEEDED, "sendmail", ""),
-        *[(EventKind.BURIED, "sendmail", "send_failed_rc_1")] * 2,
-    ]
+    failed_twice = [(EventKind.BURIED, "sendmail", "send_failed_rc_1")] * 2
+    told = [(event.what, event.transport, event.error) for event in records]
+    assert told == [(EventKind.SUCCEEDED, "sendmail", ""), *failed_twice]
 
 
 def test_the_golden_history_has_its_attempts() -> None:
-    """Three runs failed with one error; after a retry by hand one more run, counted from one,
-    succeeded."""
+    """Three runs failed with one error; after a retry by hand one more run succeeded."""
     ident = "20261120T094115Z-geoban_apply-c2c41696"
-    tries = task_events.task_attempts(
-        task_events.task_history(task_events.read_events(golden("queue.log")), ident)
-    )
-    outcomes = [
-        (1, EventKind.WAITS),
-        (2, EventKind.WAITS),
-        (3, EventKind.BURIED),
-        (1, EventKind.SUCCEEDED),
-    ]
+    history = task_events.task_history(task_events.read_events(golden("queue.log")), ident)
+    tries = task_events.task_attempts(history)
+    what = (EventKind.WAITS, EventKind.WAITS, EventKind.BURIED, EventKind.SUCCEEDED)
+    outcomes = [*zip((1, 2, 3, 1), what, strict=True)]
     assert [(t.number, t.outcome) for t in tries] == outcomes
     assert all(t.began is not None and t.ended is not None for t in tries)
     assert {t.error[:10] for t in tries} == {"Error: set", ""}
@@ -197,34 +152,24 @@ COURSES: list[tuple[Course, list[Attempt]]] = [
     ([(EventKind.QUEUED, 0)], []),
     ([(STARTED, 0)], [OPEN]),
     # its worker died, and the next one found it
-    (
-        [(STARTED, 0), (EventKind.RECOVERED, 9), (STARTED, 9)],
-        [Attempt(1, NOW, NOW + 9, EventKind.RECOVERED), Attempt(2, NOW + 9, None, None)],
-    ),
+    ([(STARTED, 0), (EventKind.RECOVERED, 9), (STARTED, 9)],
+     [Attempt(1, NOW, NOW + 9, EventKind.RECOVERED), Attempt(2, NOW + 9, None, None)]),
     # it was not attempted
-    (
-        [(STARTED, 0), (FAILED, 1), (STARTED, 60), (PUT_OFF, 60), (STARTED, 90)],
-        [Attempt(1, NOW, NOW + 1, FAILED), Attempt(2, NOW + 90, None, None)],
-    ),
+    ([(STARTED, 0), (FAILED, 1), (STARTED, 60), (PUT_OFF, 60), (STARTED, 90)],
+     [Attempt(1, NOW, NOW + 1, FAILED), Attempt(2, NOW + 90, None, None)]),
     ([(PUT_OFF, 0)], []),
     # no line has its end
     ([(STARTED, 0), (STARTED, 9)], [OPEN, Attempt(2, NOW + 9, None, None)]),
     # the log begins in the middle of it
-    (
-        [an_event(FAILED, error="no"), an_event(EventKind.WAITS, attempt=2)],
-        [Attempt(2, None, NOW, EventKind.WAITS, "no")],
-    ),
+    ([an_event(FAILED, error="no"), an_event(EventKind.WAITS, attempt=2)],
+     [Attempt(2, None, NOW, EventKind.WAITS, "no")]),
     ([an_event(EventKind.WAITS, attempt=2)], []),
     # the mail log has the same run
-    (
-        [(STARTED, 0), *MAILED, an_event(FAILED, NOW + 1, error="no")],
-        [Attempt(1, NOW, NOW + 1, FAILED, "no")],
-    ),
-    (
-        [an_event(STARTED, None, "curl", attempt=3), an_event(EventKind.SUCCEEDED, None, "curl")],
-        [Attempt(3, None, None, EventKind.SUCCEEDED)],
-    ),
-]
+    ([(STARTED, 0), *MAILED, an_event(FAILED, NOW + 1, error="no")],
+     [Attempt(1, NOW, NOW + 1, FAILED, "no")]),
+    ([an_event(STARTED, None, "curl", attempt=3), an_event(EventKind.SUCCEEDED, None, "curl")],
+     [Attempt(3, None, None, EventKind.SUCCEEDED)]),
+]  # fmt: skip
 
 
 def test_attempts_are_the_sum_of_the_lines() -> None:
@@ -238,17 +183,10 @@ def test_attempts_are_the_sum_of_the_lines() -> None:
 
 def test_a_history_is_in_the_order_of_time() -> None:
     """Two logs are read one after the other; an undated line stays behind the one before it."""
-    events = [
-        an_event(EventKind.STARTED, NOW + 5),
-        an_event(EventKind.FAILED, None),
-        an_event(EventKind.STARTED, NOW, id="other"),
-        an_event(EventKind.QUEUED, NOW),
-    ]
-    assert [e.what for e in task_events.task_history(events, "t")] == [
-        EventKind.QUEUED,
-        EventKind.STARTED,
-        EventKind.FAILED,
-    ]
+    events = [an_event(STARTED, NOW + 5), an_event(FAILED, None)]
+    events += [an_event(STARTED, NOW, id="other"), an_event(EventKind.QUEUED, NOW)]
+    order = [event.what for event in task_events.task_history(events, "t")]
+    assert order == [EventKind.QUEUED, STARTED, FAILED]
 
 
 def test_our_own_worker_is_understood() -> None:
@@ -287,11 +225,8 @@ def test_our_own_worker_is_understood() -> None:
 
 def test_an_id_names_its_kind() -> None:
     """The contract's ids hold the kind; others say nothing of it."""
-    kinds = {
-        ID: "geoban_apply",
-        "20261120T094121Z-my-own-kind-4711": "my-own-kind",
-        **dict.fromkeys(("20261120T094121Z--c2c41696", "7QK2M9XA", ""), ""),
-    }
+    kinds = {ID: "geoban_apply", "20261120T094121Z-my-own-kind-4711": "my-own-kind"}
+    kinds |= dict.fromkeys(("20261120T094121Z--c2c41696", "7QK2M9XA", ""), "")
     assert {id: task_events.kind_of(id) for id in kinds} == kinds
 
 

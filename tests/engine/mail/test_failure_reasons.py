@@ -28,14 +28,19 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "mail" / "outputs.yaml"
 LEFT = [Left(**left) for left in yaml.safe_load(GOLDEN.read_text())]
 
 
+def result(
+    status: int | None, output: bytes = b"", end: str = "", unread: bool = False
+) -> ProgramResult:
+    """What a program left behind that read the mail, unless it is `unread`."""
+    return ProgramResult(status, output, end, unread)
+
+
 def judged(left: Left) -> NotSent:
     """Why the mail was not sent, by what was left."""
     output = left.output.encode()
     if left.program == "curl":
         return failure_reasons.classify_curl_failure(left.status, output)
-    failure = failure_reasons.classify_program_failure(
-        left.program, ProgramResult(left.status, output, end_reason="", has_unread_input=False)
-    )
+    failure = failure_reasons.classify_program_failure(left.program, result(left.status, output))
     assert failure
     return failure
 
@@ -73,21 +78,6 @@ def test_the_words_of_the_server_are_reported() -> None:
     assert len(str(failure_reasons.classify_curl_failure(64, b"curl: (64) " + b"x" * 500))) == 200
 
 
-@each(("error", "word"), [
-    ("Permission denied", "unavailable_permission"),
-    ("No space left on device", "unavailable_no_space"),
-    ("Read-only file system", "unavailable_cannot_write"),
-])  # fmt: skip
-def test_a_program_that_could_not_store_a_mail_leaves_no_doubt(error: str, word: str) -> None:
-    """Postfix's postdrop repeats its error until it is ended: the mail was not accepted."""
-    line = f"postdrop: warning: mail_queue_enter: create file maildrop/70.7: {error}\n"
-    ended = ProgramResult(None, line.encode(), "timeout after 30 s", False)
-    failure = failure_reasons.classify_program_failure("postfix", ended)
-    assert failure
-    assert (failure.word, failure.may_be_accepted, failure.permanent) == (word, False, False)
-    assert str(failure).startswith("postfix did not end within 30 s: postdrop: warning")
-
-
 @each(("output", "accepted"), [
     ("250 ok\n354 go\n250-2.0.0 queued\n250 as 7\n", True), ("354 go\r\n250\r\n", True),
     ("354 go\n250 ok\n421 bye\n", True), ("354 go\n451 no\n250 reset\n", False),
@@ -99,31 +89,28 @@ def test_only_the_answer_to_the_data_accepts_a_mail(output: str, accepted: bool)
     assert failure_reasons.has_accepted_mail(output.encode()) is accepted
 
 
-@each(("status", "word", "permanent"), [
-    (64, "unavailable_usage", False), (65, "rejected_data", True),
-    (67, "rejected_unknown_user", True), (68, "dns_not_found", False),
-    (69, "unavailable_service", False), (75, "unavailable_for_now", False),
-    (76, "connect_protocol", False), (77, "unavailable_permission", False),
-    (78, "unavailable_configuration", False), (1, "unavailable_status_1", False),
-    (127, "unavailable_status_127", False), (-9, "unavailable_signal_9", False),
-    (None, "unavailable_no_status", False),
-])  # fmt: skip
-def test_a_silent_program_is_judged_by_status(
-    status: int | None, word: str, permanent: bool
-) -> None:
-    """The statuses are those of sysexits.h; any other is a transport that does not work."""
-    failure = failure_reasons.classify_program_failure(
-        "sendmail", ProgramResult(status, b"", "", False)
-    )
-    assert failure
-    assert (failure.word, failure.permanent) == (word, permanent)
-    assert str(failure).startswith("sendmail ended")
+POSTDROP = b"postdrop: warning: mail_queue_enter: create file maildrop/70.7: "
+LATE = "timeout after 30 s"
 
 
-@each(
-    ("output", "word"),
-    [
-        # Exim 4 and Postfix, as their documentation quotes them.
+@each(("name", "ran", "word", "text"), [
+    # a program, what it left, the word, how the text begins
+    # Postfix's postdrop repeats its error until it is ended: the mail was not accepted.
+    *(("postfix", result(None, POSTDROP + error, LATE), word,
+       "postfix did not end within 30 s: postdrop: warning") for error, word in (
+        (b"Permission denied\n", "unavailable_permission"),
+        (b"No space left on device\n", "unavailable_no_space"),
+        (b"Read-only file system\n", "unavailable_cannot_write"))),
+    # Without words the statuses of sysexits.h count; any other is a transport that does not work.
+    *(("sendmail", result(status), word, "sendmail ended") for status, word in (
+        (64, "unavailable_usage"), (65, "rejected_data"), (67, "rejected_unknown_user"),
+        (68, "dns_not_found"), (69, "unavailable_service"), (75, "unavailable_for_now"),
+        (76, "connect_protocol"), (77, "unavailable_permission"),
+        (78, "unavailable_configuration"), (1, "unavailable_status_1"),
+        (127, "unavailable_status_127"), (-9, "unavailable_signal_9"),
+        (None, "unavailable_no_status"))),
+    # Exim 4 and Postfix, as their documentation quotes them.
+    *(("exim", result(1, output), word, "") for output, word in (
         (b"LOG: MAIN\n  SMTP error from remote mail server after RCPT TO:<x@example.com>: "
          b"host mx.example.com [203.0.113.25]: 550 5.1.1 unknown", "rejected_550"),
         (b"SMTP error from remote mail server after MAIL FROM:<x@example.com> SIZE=1500: "
@@ -140,49 +127,36 @@ def test_a_silent_program_is_judged_by_status(
         (b"write error: No space left on device", "unavailable_no_space"),
         # No answers of a server, though three digits are there.
         (b"cannot connect to 127.0.0.1, port 587: gave up after 500 ms", "connect_failed"),
-        (b"sendmail: 450 bytes were written", "unavailable_status_1"),
-    ],
-)  # fmt: skip
-def test_words_of_other_programs_are_understood(output: bytes, word: str) -> None:
-    """Answers and phrases are found in the words of programs that are not run here."""
-    failure = failure_reasons.classify_program_failure("exim", ProgramResult(1, output, "", False))
-    assert failure and failure.word == word
-
-
-def test_a_program_must_read_the_mail_and_end_by_itself() -> None:
-    """Status 0 is success if the mail was read; a timeout or a stop leaves a doubt, read or not."""
+        (b"sendmail: 450 bytes were written", "unavailable_status_1"))),
+    # A timeout or a stop leaves a doubt, read or not.
+    ("mailx", result(0, b"bye", unread=True), "unavailable_not_read",
+     "mailx ended with status 0 without reading the mail: bye"),
+    ("exim", result(-15, b"250 ok", LATE), "timeout", "exim did not end within 30 s: 250 ok"),
+    ("exim", result(-15, end="stopped"), "unavailable_stopped", "exim was stopped"),
+    ("exim", result(-9, end=LATE, unread=True), "timeout", "exim did not end within 30 s"),
+    ("exim", result(None, end="stopped", unread=True), "unavailable_stopped", "exim was stopped"),
+])  # fmt: skip
+def test_a_failed_program_has_its_word(name: str, ran: ProgramResult, word: str, text: str) -> None:
+    """Status 0 is success if the mail was read; else output and status give the word."""
     program = failure_reasons.classify_program_failure
-    assert program("sendmail", ProgramResult(0, b"warning: 550 5.0.0 x", "", False)) is None
-    for name, ran, word, words in (
-        ("mailx", ProgramResult(0, b"bye", "", True), "unavailable_not_read",
-         "mailx ended with status 0 without reading the mail: bye"),
-        ("exim", ProgramResult(-15, b"250 ok", "timeout after 30 s", False), "timeout",
-         "exim did not end within 30 s: 250 ok"),
-        ("exim", ProgramResult(-15, b"", "stopped", False), "unavailable_stopped", "exim was "
-        "stopped"),
-        ("exim", ProgramResult(-9, b"", "timeout after 3 s", True), "timeout",
-         "exim did not end within 3 s"),
-        ("exim", ProgramResult(None, b"", "stopped", True), "unavailable_stopped", "exim was "
-        "stopped"),
-    ):  # fmt: skip
-        failure = program(name, ran)
-        assert failure
-        assert (failure.word, str(failure), failure.permanent) == (word, words, False)
-        assert failure.reason == word.partition("_")[0]
-        assert failure.may_be_accepted == bool(ran.end_reason)
+    failure = program(name, ran)
+    assert failure
+    assert (failure.word, failure.permanent) == (word, word.startswith("rejected"))
+    assert failure.reason == word.partition("_")[0]
+    assert str(failure).startswith(text)
+    if ran.end_reason or ran.has_unread_input:
+        assert failure.may_be_accepted == (word in ("timeout", "unavailable_stopped"))
+    assert program("sendmail", result(0, b"warning: 550 5.0.0 x")) is None
 
 
-@each(
-    ("code", "output", "word"),
-    [
-        (28, b"250 x\r\n\nspooldeck uploaded 0\ncurl: (28) Timeout\n", "timeout_before_data"),
-        (28, b"354 go\r\n\nspooldeck uploaded 0\ncurl: (28) Timeout\n", "timeout"),
-        (28, b"\nspooldeck uploaded 54\ncurl: (28) Timeout\n", "timeout"),
-        (28, b"curl: (28) Timeout\n", "timeout"),
-        (56, b"\nspooldeck uploaded 0\ncurl: (56) lost\n", "connect_lost_before_data"),
-        (27, b"\nspooldeck uploaded 0\ncurl: (27) no memory\n", "unavailable_memory"),
-    ],
-)  # fmt: skip
+@each(("code", "output", "word"), [
+    (28, b"250 x\r\n\nspooldeck uploaded 0\ncurl: (28) Timeout\n", "timeout_before_data"),
+    (28, b"354 go\r\n\nspooldeck uploaded 0\ncurl: (28) Timeout\n", "timeout"),
+    (28, b"\nspooldeck uploaded 54\ncurl: (28) Timeout\n", "timeout"),
+    (28, b"curl: (28) Timeout\n", "timeout"),
+    (56, b"\nspooldeck uploaded 0\ncurl: (56) lost\n", "connect_lost_before_data"),
+    (27, b"\nspooldeck uploaded 0\ncurl: (27) no memory\n", "unavailable_memory"),
+])  # fmt: skip
 def test_a_mail_that_never_left_curl_is_in_no_doubt(code: int, output: bytes, word: str) -> None:
     """Without doubt is a mail of which curl reports 0 bytes sent and the server no 354."""
     failure = failure_reasons.classify_curl_failure(code, output)
@@ -207,9 +181,7 @@ def test_any_output_is_judged(status: int, output: bytes) -> None:
     """Any output gives one word, one printable line and no exception."""
     for failure in (
         failure_reasons.classify_curl_failure(status, output),
-        failure_reasons.classify_program_failure(
-            "exim", ProgramResult(status or 1, output, "", False)
-        ),
+        failure_reasons.classify_program_failure("exim", result(status or 1, output)),
     ):
         assert failure
         assert re.fullmatch("[a-z0-9_.]{1,40}", failure.word)

@@ -27,8 +27,7 @@ HOSTS = """\
     )),
 ])  # fmt: skip
 def test_name_of_the_host(tmp_path: Path, name: str, hosts: str, mailname: str, full: str) -> None:
-    """The full name is that of the kernel, of /etc/hosts, of /etc/mailname, the short one, or, if
-    no address can have it, localhost."""
+    """That of the kernel, /etc/hosts, /etc/mailname, the short one, or, if unfit, localhost."""
     (tmp_path / "hosts").write_text(hosts)
     (tmp_path / "mailname").write_text(mailname)
     assert full_name(name, str(tmp_path)) == full

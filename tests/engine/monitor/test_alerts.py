@@ -138,65 +138,43 @@ INLINE = a_way(0, 4, NO_TRANSPORT)
 
 TABLE = [
     # a place, and its only alert: how urgent, its rule, its words, and what it leads to
-    (
-        a_sight(unavailable=f"/srv/spool: {DENIED}", counts=tasks(dead=99)),
-        f"CRIT unreadable: cannot be read: {DENIED} -> queue",
-    ),
-    (
-        a_sight(lock=STUCK),
-        "CRIT stuck lock: lock STUCK 47m, PID 4711 -> lock",
-    ),
+    (a_sight(unavailable=f"/srv/spool: {DENIED}", counts=tasks(dead=99)),
+     f"CRIT unreadable: cannot be read: {DENIED} -> queue"),
+    (a_sight(lock=STUCK), "CRIT stuck lock: lock STUCK 47m, PID 4711 -> lock"),
     (a_sight(lock=STALE), "WARN stale lock: stale lock: PID 4711 is gone -> lock"),
     (a_sight(lock=UNKNOWN), f"WARN unknown lock: lock holder unknown: {DENIED} -> lock"),
     (a_sight(lock=HELD, counts=tasks(active=3)), ""),
-    (
-        a_sight(counts=tasks(active=3)),
-        "WARN in work without a worker: 3 tasks in work, but no worker running -> state active",
-    ),
+    (a_sight(counts=tasks(active=3)),
+     "WARN in work without a worker: 3 tasks in work, but no worker running -> state active"),
     (a_sight(counts=tasks(active=3), active=0), ""),
     (a_sight(counts=tasks(dead=10)), ""),
-    (
-        a_sight(counts=tasks(dead=11)),
-        "WARN dead tasks: 11 dead (limit 10) -> state dead",
-    ),
+    (a_sight(counts=tasks(dead=11)), "WARN dead tasks: 11 dead (limit 10) -> state dead"),
     (a_sight(dead_growth=Growth(9, 600)), ""),
-    (
-        a_sight(counts=tasks(dead=114), dead_growth=Growth(34, 600), dead_clusters=5),
-        "WARN dead tasks: 114 dead in 5 clusters, +34 in 10m -> state dead",
-    ),
+    (a_sight(counts=tasks(dead=114), dead_growth=Growth(34, 600), dead_clusters=5),
+     "WARN dead tasks: 114 dead in 5 clusters, +34 in 10m -> state dead"),
     (a_sight(counts=tasks(dead=11), dead_clusters=1), "11 dead in 1 cluster (limit 10)"),
-    (
-        a_sight(counts=tasks(dead=10), dead_growth=Growth(10, 600)),
-        "WARN more dead tasks: 10 dead, +10 in 10m -> state dead",
-    ),
+    (a_sight(counts=tasks(dead=10), dead_growth=Growth(10, 600)),
+     "WARN more dead tasks: 10 dead, +10 in 10m -> state dead"),
     (a_sight(dead_growth=Growth(-212, 600)), ""),
     (a_sight(counts=tasks(dead=20), dead_growth=Growth(2, 25)), "20 dead, +2 in 25s"),
     (a_sight(counts=tasks(dead=20), dead_growth=Growth(2, 170)), "20 dead, +2 in 2m"),
     (a_sight(problems=1), "WARN problems: 1 problem -> problems"),
     (a_sight(problems=1204), "WARN problems: 1,204 problems -> problems"),
     (a_sight(problems=1, is_scanned=False), "WARN problems: 1+ problems -> problems"),
-    (
-        a_sight(largest_share=LargestShare("sender", "newsletter@shop", 14_095, 20_030)),
-        "WARN most mail of one sender: newsletter@shop: 14,095 of 20,030"
-        " -> groups pending sender=newsletter@shop",
-    ),
-    (
-        a_sight(largest_share=LargestShare("account", "ann", 501, 501)),
-        "account ann: 501 of 501 -> groups pending account=ann",
-    ),
-    (
-        a_sight(largest_share=LargestShare("account", "ann", 400, 601, is_partial=True)),
-        "account ann: 400+ of 601",
-    ),
+    (a_sight(largest_share=LargestShare("sender", "newsletter@shop", 14_095, 20_030)),
+     "WARN most mail of one sender: newsletter@shop: 14,095 of 20,030"
+     " -> groups pending sender=newsletter@shop"),
+    (a_sight(largest_share=LargestShare("account", "ann", 501, 501)),
+     "account ann: 501 of 501 -> groups pending account=ann"),
+    (a_sight(largest_share=LargestShare("account", "ann", 400, 601, is_partial=True)),
+     "account ann: 400+ of 601"),
     (a_sight(largest_share=LargestShare("sender", "a@b", 500, 500)), ""),
     (a_sight(largest_share=LargestShare("sender", "a@b", 300, 600)), ""),
     (a_sight(largest_share=LargestShare("sender", "a@b", 600, 600), is_scanned=False), ""),
     (a_sight(largest_share=LargestShare("sender", "a" * 40, 501, 501)), f"{'a' * 29}...: 501 of"),
     (a_sight(oldest=NOW - 3600), ""),
-    (
-        a_sight(oldest=NOW - 7980),
-        "WARN an old task: oldest in pending for 2h13m (over 1h00m) -> state pending",
-    ),
+    (a_sight(oldest=NOW - 7980),
+     "WARN an old task: oldest in pending for 2h13m (over 1h00m) -> state pending"),
     (due(14), ""),
     (due(16), f"{NONE_RUNS}nothing has run for 16m, 12 tasks are due -> state pending"),
     (due(16, last_run=NOW - 600), ""),
@@ -225,10 +203,8 @@ TABLE = [
     (after(901, 3600.0), NO_RUN),
     (unserved(oldest_due=NOW - 9999), "nothing has run for 2h46m, 12 tasks are due"),
     (a_sight(transports=[a_way(10, 9)]), ""),
-    (
-        a_sight(transports=[a_way(8, 13)]),
-        "WARN a failing transport: curl failed 62% of 21 mails in 10m -> transports curl",
-    ),
+    (a_sight(transports=[a_way(8, 13)]),
+     "WARN a failing transport: curl failed 62% of 21 mails in 10m -> transports curl"),
     (a_sight(transports=[a_way(0, 0)]), ""),
     (a_sight(transports=[a_way(0, 4)]), ""),
     (a_sight(transports=[a_way(0, 5)]), "curl failed 100% of 5 mails in 10m"),
@@ -236,136 +212,81 @@ TABLE = [
     (mail("curl", selected="curl", stopped={}), ""),
     (mail("curl", why_not={"curl": "no relay"}, stopped={}), ""),
     (mail("curl", unknown=DENIED), ""),
-    (
-        mail(unknown="suspended: not JSON", blocked=True, stopped={}),
-        f"no mail is sent: suspensions unreadable: {FULL} -> transports",
-    ),
-    (
-        mail("curl", "mailx", selected="mailx"),
-        f"{SUSPENDED}: the relay is moved -> transports curl",
-    ),
+    (mail(unknown="suspended: not JSON", blocked=True, stopped={}),
+     f"no mail is sent: suspensions unreadable: {FULL} -> transports"),
+    (mail("curl", "mailx", selected="mailx"),
+     f"{SUSPENDED}: the relay is moved -> transports curl"),
     (mail("curl"), f"{SUSPENDED}, mail waits: the relay "),
-    (
-        deliveries(Destination(PEER, healthy=False, reason="REFUSED", since=NOW - 720), waiting=9),
-        "WARN an unhealthy destination: "
-        f"{SHORT} unhealthy 12m: REFUSED, 9 wait -> transports {PEER}",
-    ),
-    (
-        deliveries(Destination(PEER, since=NOW - 60), failed={"TIMEOUT": 200, "HTTP_404": 3}),
-        "WARN failed tasks that can be sent again: "
-        f"{SHORT} is back: 200 failed can be sent -> transports {PEER}",
-    ),
+    (deliveries(Destination(PEER, healthy=False, reason="REFUSED", since=NOW - 720), waiting=9),
+     "WARN an unhealthy destination: "
+     f"{SHORT} unhealthy 12m: REFUSED, 9 wait -> transports {PEER}"),
+    (deliveries(Destination(PEER, since=NOW - 60), failed={"TIMEOUT": 200, "HTTP_404": 3}),
+     "WARN failed tasks that can be sent again: "
+     f"{SHORT} is back: 200 failed can be sent -> transports {PEER}"),
     (deliveries(Destination(PEER, since=NOW - 60), failed={"HTTP_404": 3, "BAD_DATA": 1}), ""),
     (deliveries(Destination(PEER), failed={"REFUSED": 3}), ""),
     (deliveries(Destination(PEER, "spam", NOW, healthy=False, reason="DNS")), ""),
     (a_sight(transports=[INLINE]), "no transport available for 4 mails in 10m"),
     (a_sight(transports=[INLINE._replace(settled=True)]), ""),
-    (
-        a_sight(orphaned_mails=1),
-        "WARN mail without a task: 1 spooled mail has no task: see `mail spool list` -> transports",
-    ),
+    (a_sight(orphaned_mails=1),
+     "WARN mail without a task: 1 spooled mail has no task: see `mail spool list` -> transports"),
     (a_sight(orphaned_mails=3000), "3,000 spooled mails have no task"),
-    (
-        a_sight(
-            refusals=Refusals(
-                [
-                    Failure(NOW - 60, "rejected_bad_mail", "'root@...' has a domain"),
-                    Failure(NOW - 86_399, "lost"),
-                    Failure(NOW - 86_401, "lost"),
-                ],
-                since=NOW - 86_401,
-            )
-        ),
-        "WARN refused mail: 2 mails refused or lost in a day: 'root@...'",
-    ),
+    (a_sight(refusals=Refusals([Failure(NOW - 60, "rejected_bad_mail", "'root@...' has a domain"),
+     Failure(NOW - 86_399, "lost"), Failure(NOW - 86_401, "lost")], since=NOW - 86_401)),
+     "WARN refused mail: 2 mails refused or lost in a day: 'root@...'"),
     (a_sight(refusals=Refusals([Failure(NOW - 86_401, "lost")])), ""),
-    (
-        a_sight(refusals=Refusals([Failure(NOW - 60, "lost")], since=NOW - 3600)),
-        "WARN refused mail: 1+ mails refused or lost in a day: lost",
-    ),
-    (
-        a_sight(warnings=("nothing has run here for 3m",)),
-        "WARN a warning of the queue: nothing has run here for 3m -> controls nothing has run",
-    ),
-    (
-        a_sight(
-            lock=None, stopped="the mailer is stopped", counts=tasks(pending=340, active=5, held=9)
-        ),
-        "CRIT nothing runs: the mailer is stopped: 345 wait -> workers",
-    ),
-    (
-        a_sight(
-            lock=None, stopped="the mailer is stopped", counts=tasks(pending=3), complete=False
-        ),
-        "CRIT nothing runs: the mailer is stopped: 3+ wait -> workers",
-    ),
-    (
-        a_sight(lock=None, stopped="the mailer is stopped"),
-        "CRIT nothing runs: the mailer is stopped",
-    ),
-    (
-        a_sight(lock=None, stopped="the mailer is stopped", unavailable="gone"),
-        "CRIT unreadable: cannot be",
-    ),
+    (a_sight(refusals=Refusals([Failure(NOW - 60, "lost")], since=NOW - 3600)),
+     "WARN refused mail: 1+ mails refused or lost in a day: lost"),
+    (a_sight(warnings=("nothing has run here for 3m",)),
+     "WARN a warning of the queue: nothing has run here for 3m -> controls nothing has run"),
+    (a_sight(lock=None, stopped="the mailer is stopped",
+     counts=tasks(pending=340, active=5, held=9)),
+     "CRIT nothing runs: the mailer is stopped: 345 wait -> workers"),
+    (a_sight(lock=None, stopped="the mailer is stopped", counts=tasks(pending=3), complete=False),
+     "CRIT nothing runs: the mailer is stopped: 3+ wait -> workers"),
+    (a_sight(lock=None, stopped="the mailer is stopped"),
+     "CRIT nothing runs: the mailer is stopped"),
+    (a_sight(lock=None, stopped="the mailer is stopped", unavailable="gone"),
+     "CRIT unreadable: cannot be"),
     (due(600, lock=None, stopped=""), ""),
     (a_sight(warnings=("twice", "twice")), "WARN a warning of the queue: twice -> controls twice"),
-    (
-        a_sight(warnings=("5 frozen",), warned_states={"5 frozen": State.HELD}),
-        "WARN a warning of the queue: 5 frozen -> state held",
-    ),
+    (a_sight(warnings=("5 frozen",), warned_states={"5 frozen": State.HELD}),
+     "WARN a warning of the queue: 5 frozen -> state held"),
     (a_sight(queue=prom(pending=5), counts=tasks(pending=7)), ""),
-    (
-        a_sight(queue=prom(pending=12), earlier_counts=BEFORE),
-        "WARN metrics that contradict: queue.prom differs: pending 12, counted 40 -> queue",
-    ),
+    (a_sight(queue=prom(pending=12), earlier_counts=BEFORE),
+     "WARN metrics that contradict: queue.prom differs: pending 12, counted 40 -> queue"),
     (a_sight(queue=prom(pending=40), earlier_counts=BEFORE), ""),
     (a_sight(queue=prom(age=9999)), ""),
-    (
-        a_sight(queue=prom(age=1200), counts=tasks(pending=1)),
-        "WARN old metrics: queue.prom not written for 20m -> queue",
-    ),
+    (a_sight(queue=prom(age=1200), counts=tasks(pending=1)),
+     "WARN old metrics: queue.prom not written for 20m -> queue"),
     (due(99, queue=prom(age=1200, ran=1200), counts=tasks(pending=12)), "CRIT nothing runs"),
     (a_sight(queue=DENIED), f"WARN unreadable metrics: queue.prom: {DENIED} -> queue"),
     (a_sight(queue="No such file or directory"), ""),
     (a_sight(unfinished=[CUT]), "WARN an interrupted operation: replay of"),
     (blocked(900), ""),
-    (
-        blocked(2580),
-        "WARN tasks that no worker can run: 3 feeds_sync due for 43m: no handler: see `doctor` "
-        "-> state pending",
-    ),
+    (blocked(2580),
+     "WARN tasks that no worker can run: 3 feeds_sync due for 43m: no handler: see `doctor` "
+     "-> state pending"),
     (a_sight(free_tasks={"/srv": 100}), ""),
-    (
-        a_sight(free_tasks={"/srv": 99}),
-        f"CRIT a full disk: disk full: room for 99 tasks: {FULL} -> queue",
-    ),
+    (a_sight(free_tasks={"/srv": 99}),
+     f"CRIT a full disk: disk full: room for 99 tasks: {FULL} -> queue"),
     (a_sight(free_tasks={"/srv": 0}), f"disk full: room for no task: {FULL}"),
     (a_sight(free_tasks={"/srv": 500, "/var/log": 0}), f"disk full: /var/log: {FULL}"),
     (a_sight(limits=[LimitUse("queue", 8_999, 10_000, "pending")]), ""),
-    (
-        a_sight(limits=[LimitUse("queue", 9_999, 10_000, "pending", State.PENDING)]),
-        "WARN a full limit: queue 99% full: 9,999 of 10,000 pending -> state pending",
-    ),
-    (
-        a_sight(limits=[LimitUse("queue", 10_000, 10_000, "pending", State.PENDING)]),
-        "CRIT a full limit: queue full: 10,000 of 10,000 pending -> state pending",
-    ),
-    (
-        a_sight(limits=[LimitUse("open files of PID 77", 1000, 1024)]),
-        "WARN a full limit: open files of PID 77 97% full: 1,000 of 1,024 -> queue",
-    ),
-    (
-        a_sight(clock_step="clock set back by 3h00m before 2026-11-20 09:42:08Z"),
-        "WARN a clock that was set: clock set back by 3h00m before 2026-11-20 09:42:08Z -> queue",
-    ),
-    (
-        a_sight(lacks=[("report", "cannot start x: Too many open files", NOW - 60)]),
-        "WARN workers that lack something: report not tried: cannot start x: Too many open files"
-        " -> workers",
-    ),
+    (a_sight(limits=[LimitUse("queue", 9_999, 10_000, "pending", State.PENDING)]),
+     "WARN a full limit: queue 99% full: 9,999 of 10,000 pending -> state pending"),
+    (a_sight(limits=[LimitUse("queue", 10_000, 10_000, "pending", State.PENDING)]),
+     "CRIT a full limit: queue full: 10,000 of 10,000 pending -> state pending"),
+    (a_sight(limits=[LimitUse("open files of PID 77", 1000, 1024)]),
+     "WARN a full limit: open files of PID 77 97% full: 1,000 of 1,024 -> queue"),
+    (a_sight(clock_step="clock set back by 3h00m before 2026-11-20 09:42:08Z"),
+     "WARN a clock that was set: clock set back by 3h00m before 2026-11-20 09:42:08Z -> queue"),
+    (a_sight(lacks=[("report", "cannot start x: Too many open files", NOW - 60)]),
+     "WARN workers that lack something: report not tried: cannot start x: Too many open files"
+     " -> workers"),
     (unserved(is_sample=True), "no worker running, 12+ tasks are due"),
     (NOTHING_KNOWN._replace(name="/srv/spool"), ""),
-]
+]  # fmt: skip
 
 
 def told(alert: Alert) -> str:
@@ -374,10 +295,15 @@ def told(alert: Alert) -> str:
     return f"{alert.level} {alert.kind}: {alert.text} -> {goal}"
 
 
+def found(inputs: AlertInputs, *limits: float) -> list[Alert]:
+    """The alerts of a place, with these limits."""
+    return [*find_alerts(inputs, NOW, Thresholds(*limits))]  # type: ignore[arg-type]
+
+
 @each(("alert_inputs", "expected"), TABLE)
 def test_each_rule(alert_inputs: AlertInputs, expected: str) -> None:
     """One fault is one alert, and without a fault there is none."""
-    got = find_alerts(alert_inputs, NOW, Thresholds())
+    got = found(alert_inputs)
     assert len(got) == bool(expected)
     assert all(expected in told(alert) for alert in got)
     assert all(alert.target.place == "/srv/spool" for alert in got)
@@ -391,12 +317,8 @@ def test_every_sort_of_alert_is_in_the_table() -> None:
 
 def test_the_most_urgent_comes_first() -> None:
     """A fault that stops everything is above one that may wait, in any order of the rules."""
-    growing = {
-        "counts": tasks(dead=99, active=1),
-        "dead_growth": Growth(50, 600),
-        "transports": [a_way(0, 5)],
-    }
-    got = find_alerts(due(99, problems=3, lock=STALE, **growing), NOW, Thresholds())
+    dead = {"counts": tasks(dead=99, active=1), "dead_growth": Growth(50, 600)}
+    got = found(due(99, problems=3, lock=STALE, transports=[a_way(0, 5)], **dead))
     assert [alert.level for alert in got] == [Level.CRIT, *[Level.WARN] * 5]
     assert [alert.kind for alert in got[:2]] == [AlertKind.IDLE, AlertKind.STALE]
 
@@ -405,33 +327,22 @@ def test_limits_are_the_operator_s() -> None:
     """Each number that is set decides its own rule."""
     counted = {"counts": tasks(dead=3), "dead_growth": Growth(2, 600), "transports": [a_way(9, 1)]}
     inputs = due(10, oldest=NOW - 600, **counted)
-    assert find_alerts(inputs, NOW, Thresholds()) == ()
-    assert [a.kind for a in find_alerts(inputs, NOW, Thresholds(2, 2, 300, 5, 0.1))] == [
-        AlertKind.IDLE,
-        AlertKind.DEAD,
-        AlertKind.OLDEST,
-        AlertKind.TRANSPORT,
-    ]
-    grown = find_alerts(inputs, NOW, Thresholds(3, 2, 300, 5, 0.1))
-    assert [alert.kind for alert in grown][1] is AlertKind.GROWING
+    assert found(inputs) == []
+    kinds = [AlertKind.IDLE, AlertKind.DEAD, AlertKind.OLDEST, AlertKind.TRANSPORT]
+    assert [alert.kind for alert in found(inputs, 2, 2, 300, 5, 0.1)] == kinds
+    assert found(inputs, 3, 2, 300, 5, 0.1)[1].kind is AlertKind.GROWING
 
 
 def test_any_alert_stays_one_safe_line() -> None:
     """Foreign text cannot act on a terminal, nor push a line out of its place."""
     lock = LockEvidence(Verdict.UNKNOWN, reason=HOSTILE)
     gone = a_sight(unavailable=HOSTILE, lock=lock, queue=HOSTILE)
-    alert_inputs = a_sight(lock=lock, transports=[a_way(0, 5, HOSTILE)], queue=HOSTILE)
-    got = [*find_alerts(gone, NOW, Thresholds()), *find_alerts(alert_inputs, NOW, Thresholds())]
-    assert {alert.kind for alert in got} >= {
-        AlertKind.UNREADABLE,
-        AlertKind.UNKNOWN_LOCK,
-        AlertKind.TRANSPORT,
-    }
-    assert [alert.kind for alert in got].count(
-        AlertKind.UNKNOWN_LOCK
-    ) == 1  # not of what is not there
+    got = found(gone) + found(a_sight(lock=lock, transports=[a_way(0, 5, HOSTILE)], queue=HOSTILE))
+    kinds = [alert.kind for alert in got]
+    assert {*kinds} >= {AlertKind.UNREADABLE, AlertKind.TRANSPORT}
+    assert kinds.count(AlertKind.UNKNOWN_LOCK) == 1  # not of what is not there
     assert all(alert.text.isprintable() and len(alert.text) <= MAX_TEXT_LENGTH for alert in got)
-    assert Goal("/srv/spool", Where.TRANSPORTS, None, HOSTILE) in [a.target for a in got]
+    assert Goal("/srv/spool", Where.TRANSPORTS, None, HOSTILE) in [alert.target for alert in got]
 
 
 def write_task(root: Path, state: str, number: int, age: float = 0, due_in: float = -1) -> Path:
@@ -481,10 +392,9 @@ def much_is_wrong(root: Path) -> None:
     shift = NOW - time.time()
     lines = [attempt(shift + 60, "curl") + given_up(shift + 59, "421 later", "curl")] * 5
     text = "No mail system available, spooling for later"
-    (root / "log").mkdir(exist_ok=True)
-    (root / "log" / "mail.log").write_text("".join(lines))
-    with (root / "log" / "mail.log").open("ab") as log:
-        log.write(format_log_line("ERROR", text, time.time() - 30))
+    log = root / "log" / "mail.log"
+    log.parent.mkdir(exist_ok=True)
+    log.write_bytes("".join(lines).encode() + format_log_line("ERROR", text, time.time() - 30))
     write_metrics(root, 7)
 
 
@@ -512,26 +422,17 @@ def a_new_task(root: Path) -> None:
     write_task(root, "pending", 1)
 
 
-MUCH = (
-    "1 task in work, but no worker running",
-    "11 dead (limit 10)",
-    "1 problem",
-    "stale lock: PID",
-    "curl failed 100% of 5 mails in 10m",
-    "no transport available for 1 mail in 10m",
-    "queue.prom differs: pending 7, counted 0",
-)
-SPOOLS: list[tuple[Callable[[Path], object], tuple[str, ...]]] = [
-    (lambda root: None, ()),
-    (a_new_task, ()),
-    (much_is_wrong, MUCH),
+@each(("spoil", "expected"), [
+    (lambda root: None, ()), (a_new_task, ()),
+    (much_is_wrong, (
+        "1 task in work, but no worker running", "11 dead (limit 10)", "1 problem",
+        "stale lock: PID", "curl failed 100% of 5 mails in 10m",
+        "no transport available for 1 mail in 10m", "queue.prom differs: pending 7, counted 0",
+    )),
     (nothing_ran, ("nothing has run for 31m",)),
     (nothing_was_written, ("oldest in pending for 2h01m", "queue.prom not written for 31m")),
     (metrics_are_none, ("queue.prom: cannot parse",)),
-]
-
-
-@each(("spoil", "expected"), SPOOLS)
+])  # fmt: skip
 def test_alerts_of_a_spool_on_disk(
     tmp_path: Path, spoil: Callable[[Path], object], expected: tuple[str, ...]
 ) -> None:
@@ -556,7 +457,6 @@ class Follower:
         self.room = PlaceTransports(root, self.clock)
         place = disk_place(root, clock=self.clock)._replace(mail=self.room.place_mail())
         self.live = PlaceSession(place, self.clock)
-
         self.step = 1
         """Seconds from one reading to the next, by its clock."""
 
@@ -573,6 +473,11 @@ class Follower:
         await asyncio.gather(self._following, return_exceptions=True)
         await self.live.close(keep_worker=False)
 
+    async def scan(self) -> None:
+        """Read the tasks and the mail spool again."""
+        await self.live.inspector.scan_now()
+        await self.live.query_backlog()
+
     async def until(self, what: AlertKind, is_expected: bool = True) -> Alert | None:
         """Look until there is such an alert, or is none any more."""
         for _ in range(1000):
@@ -584,10 +489,7 @@ class Follower:
 
 
 async def test_dead_tasks_that_come_are_noticed(tmp_path: Path) -> None:
-    """Ten tasks that die while the console runs are a growing dead-letter queue, not a full one.
-
-    Those that had died before are not counted in.
-    """
+    """Ten that die while the console runs are growth; those dead before are not counted in."""
     async with Follower(tmp_path) as place:
         await place.until(AlertKind.GROWING, is_expected=False)
         while place.live.flow.growth(State.DEAD, place.clock.now) is None:
@@ -595,31 +497,24 @@ async def test_dead_tasks_that_come_are_noticed(tmp_path: Path) -> None:
         for number in range(10):
             write_task(tmp_path, "dlq", number)
         alert = await place.until(AlertKind.GROWING)
-        assert alert is not None
-        assert re.fullmatch(r"10 dead, \+10 in \S+", alert.text)
+        assert alert is not None and re.fullmatch(r"10 dead, \+10 in \S+", alert.text)
         assert alert.target == Goal(str(tmp_path), Where.STATE, State.DEAD)
         assert AlertKind.DEAD not in [alert.kind for alert in place.live.alerts]
 
 
 async def test_mail_that_no_task_sends_is_noticed(tmp_path: Path) -> None:
-    """Two mails lie in the spool for longer than a sender takes to queue a task, until
-    there are tasks, in any state."""
+    """Mails older than a sender needs to queue a task, until there are tasks, in any state."""
     async with Follower(tmp_path) as place:
         place.room.heap = MailBacklog(2, 3600)
         while place.live.readings.sending.backlog != place.room.heap:
             await place.live.wait_for_readings()
         place.clock.now += 40
-        await place.live.inspector.scan_now()
-        await place.live.query_backlog()
-
+        await place.scan()
         alert = await place.until(AlertKind.LOST)
-        assert alert is not None
-        assert alert.text.startswith("2 spooled mails have no task")
-
+        assert alert is not None and alert.text.startswith("2 spooled mails have no task")
         for number, state in enumerate((State.PENDING, State.DEAD)):
             put_file(tmp_path, a_task(number, state, kind="mail_send"))
-        await place.live.inspector.scan_now()
-        await place.live.query_backlog()
+        await place.scan()
         await place.until(AlertKind.LOST, is_expected=False)
 
 

@@ -24,14 +24,8 @@ from tests.engine.task_builders import log_line
 NOW = 1_795_167_728.0
 a_line = partial(log_line, when=NOW - 60)
 ID = "20261120T022011Z-mail_send-7c01d2ab"
-STUCK = LockEvidence(
-    Verdict.STUCK,
-    4711,
-    NOW - 2820,
-    2820.0,
-    "PID 4711 is alive, no heartbeat",
-    holders=(4711,),
-)
+ALIVE = "PID 4711 is alive, no heartbeat"
+STUCK = LockEvidence(Verdict.STUCK, 4711, NOW - 2820, 2820.0, ALIVE, holders=(4711,))
 ASLEEP = ProcessStats(4711, 100.0, state="S", waits="do_wait", io_bytes=(0, 0))
 STILL, BUSY = ProcessDelta(5.0, 0.0, 0), ProcessDelta(5.0, 3.2, 0)
 
@@ -42,11 +36,11 @@ UNPROVEN = LockEvidence(Verdict.STALE, reason="it names no process", is_proven=F
 VERDICTS: tuple[tuple[LockEvidence, ProcessStats | None, ProcessDelta | None, str, str], ...] = (
     (STUCK, ASLEEP, STILL, "sure", "alive, no heartbeat for 47m; idle: hung in do_wait"),
     (STUCK, ASLEEP, BUSY, "doubtful", "but it works: 3.20 s of CPU"),
-    (STUCK, ASLEEP, None, "likely", "PID 4711 is alive, no heartbeat"),
+    (STUCK, ASLEEP, None, "likely", ALIVE),
     (STUCK, ASLEEP, ProcessDelta(5.0, 0.0, None), "likely", "no CPU used"),
     (STUCK, ASLEEP._replace(state="T"), BUSY, "sure", "is stopped by a signal"),
     (STUCK, ASLEEP._replace(state="D"), None, "sure", "waits for a disk or a server"),
-    (STUCK, None, None, "likely", "PID 4711 is alive, no heartbeat"),
+    (STUCK, None, None, "likely", ALIVE),
     (STUCK._replace(is_proven=False), ASLEEP, STILL, "likely", "idle: hung"),
     (STUCK._replace(signal_refusal="PID 4711 is this process"), ASLEEP, STILL, "doubtful",
      "no process is signalled: PID 4711 is this process"),
@@ -76,21 +70,16 @@ def test_a_verdict_with_its_certainty() -> None:
 
 RESULT = f"MAIL_SEND_RESULT task_id={ID} status"
 ACCEPTED = [
-    f"{RESULT}=success transport=postfix retries=0",
-    f"Task completed: {ID} (mail_send)",
-    f"{ID}: 250 2.0.0 Ok: queued as 4F2A",
-    f"{ID} message accepted for delivery",
+    f"{RESULT}=success transport=postfix retries=0", f"Task completed: {ID} (mail_send)",
+    f"{ID}: 250 2.0.0 Ok: queued as 4F2A", f"{ID} message accepted for delivery",
     f"{ID} sent to mx7.example.net",
-]
+]  # fmt: skip
 NOT_ACCEPTED = [
     f"{RESULT}=failed transport=curl retries=1 last_error=250 no",
     f"Task failed: {ID} (mail_send): not sent",
-    f"Processing task: {ID} (mail_send: 250 mails to be sent)",
-    f"{ID} was not accepted",
-    f"{ID} 421 4.7.0 try again later",
-    f"{ID} could not be delivered",
-    f"{ID} asked for 2500 bytes",
-]
+    f"Processing task: {ID} (mail_send: 250 mails to be sent)", f"{ID} was not accepted",
+    f"{ID} 421 4.7.0 try again later", f"{ID} could not be delivered", f"{ID} asked for 2500 bytes",
+]  # fmt: skip
 
 
 def test_a_line_says_that_a_mail_was_accepted() -> None:
@@ -100,21 +89,12 @@ def test_a_line_says_that_a_mail_was_accepted() -> None:
 
 
 def test_once_accepted_a_repeat_is_a_duplicate() -> None:
-    """With any later line of a log, a task that was accepted once is to be held, and the line is
-    quoted. Where no log says that it was done, it is given back; where none can be read, it is not
-    known."""
-    lines = [
-        a_line(f"{ID}: 250 2.0.0 Ok", when=NOW - 2700),
-        a_line(f"{ID}: connection lost", when=NOW - 2600),
-        a_line("another: 421 later", when=NOW - 60),
-    ]
-    log_summary = summarize_task_log(lines, ID)
-    assert (log_summary.last, log_summary.accepted, log_summary.advice) == (
-        lines[1],
-        lines[0],
-        "hold",
-    )
-    words = describe_task_log(log_summary, NOW)
+    """It is held, and the line quoted; else given back, or unknown if no log can be read."""
+    accepted = a_line(f"{ID}: 250 2.0.0 Ok", when=NOW - 2700)
+    lost = a_line(f"{ID}: connection lost", when=NOW - 2600)
+    summary = summarize_task_log([accepted, lost, a_line("another: 421 later")], ID)
+    assert (summary.last, summary.accepted, summary.advice) == (lost, accepted, "hold")
+    words = describe_task_log(summary, NOW)
     assert words.startswith(f'"{ID}: 250 2.0.0 Ok" at 08:57:08Z (45m ago)')
     assert words.endswith("a repeat would be a duplicate")
     red = describe_task_log(summarize_task_log([a_line(f"{ID} \x1b[31mred")], ID), NOW)
@@ -122,12 +102,10 @@ def test_once_accepted_a_repeat_is_a_duplicate() -> None:
 
     assert summarize_task_log([], ID).advice == "release"
     assert describe_task_log(summarize_task_log([], ID), NOW).startswith("no log line mentions it")
-    assert "the last log line: no record" in describe_task_log(
-        summarize_task_log([a_line(f"{ID} begun")], ID), NOW
-    )
-    assert describe_task_log(TaskLogSummary(unknown="EACCES"), NOW).startswith(
-        "? EACCES: unknown whether a repeat"
-    )
+    begun = describe_task_log(summarize_task_log([a_line(f"{ID} begun")], ID), NOW)
+    assert "the last log line: no record" in begun
+    unknown = describe_task_log(TaskLogSummary(unknown="EACCES"), NOW)
+    assert unknown.startswith("? EACCES: unknown whether a repeat")
 
 
 def a_run(when: float, text: str = "Processing task: {} (mail_send)") -> task_events.TaskEvent:
@@ -138,8 +116,7 @@ def a_run(when: float, text: str = "Processing task: {} (mail_send)") -> task_ev
 
 
 def test_how_long_it_would_take() -> None:
-    """The waiting tasks at the rate of the ten minutes before the last heartbeat; slow ones by
-    the minute. Without half a minute of that time there is no rate, and that is said."""
+    """At the rate before the last heartbeat; without half a minute of that there is no rate."""
     silent = NOW - 2820
     before = [a_run(silent - second) for second in range(590, 0, -10)]
     mail = [a_run(silent - 5, "MAIL_SEND_ATTEMPT task_id={} attempt=1 transport=postfix")]

@@ -11,8 +11,7 @@ TEN, NONE = {State.DEAD: 10}, {State.DEAD: 0}
 
 
 def test_a_count_after_a_change_is_not_of_the_files_time() -> None:
-    """Ten dead tasks were purged a second after the file was written: our count of none, which
-    follows, contradicts nothing; one from before the purge is still compared."""
+    """Our count after a purge contradicts nothing; one from before the purge is compared."""
     file = Samples({}, WRITTEN)
     purged = Rest(WRITTEN + 1, WRITTEN + 2)
     before, after = (WRITTEN + 0.5, TEN), (WRITTEN + 1.5, NONE)

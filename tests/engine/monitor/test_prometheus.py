@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -14,16 +15,18 @@ from engine.monitor import prometheus
 from engine.monitor.prometheus import BadMetrics, CounterFiles, QueueGauges, Samples
 from engine.system import files
 from tests.engine.task_builders import GOLDEN
+from tests.tables import each
+
+Said: TypeAlias = Callable[[str | bytes], Samples]
 
 
 @pytest.fixture
-def said(tmp_path: Path) -> Callable[[str | bytes], Samples]:
+def said(tmp_path: Path) -> Said:
     """Read metrics from their text."""
 
     def read(text: str | bytes) -> Samples:
-        path = tmp_path / "some.prom"
-        path.write_bytes(text.encode() if isinstance(text, str) else text)
-        return prometheus.read_metrics(str(path))
+        (tmp_path / "some.prom").write_bytes(text.encode() if isinstance(text, str) else text)
+        return prometheus.read_metrics(str(tmp_path / "some.prom"))
 
     return read
 
@@ -31,48 +34,38 @@ def said(tmp_path: Path) -> Callable[[str | bytes], Samples]:
 AFTER_DLQ = {"processed_total": 1, "failed_total": 3, "retries_total": 2, "dlq_total": 1}
 
 
-@pytest.mark.parametrize(
-    ("name", "gauges", "counters", "now"),
-    [
-        ("after-one-success", QueueGauges(1, 0, 0, 6.9), {"processed_total": 1}, 1795167681.5),
-        ("after-dlq", QueueGauges(0, 0, 1), AFTER_DLQ, 1795167683),
-    ],
-)
+@each(("name", "gauges", "counters", "now"), [
+    ("after-one-success", QueueGauges(1, 0, 0, 6.9), {"processed_total": 1}, 1795167681.5),
+    ("after-dlq", QueueGauges(0, 0, 1), AFTER_DLQ, 1795167683),
+])  # fmt: skip
 def test_queue_metrics_are_those_of_the_real_program(
     tmp_path: Path, name: str, gauges: QueueGauges, counters: dict[str, int], now: float
 ) -> None:
-    """The text is byte for byte that of the real program in the same situation; it can be read
-    back, with the time of the file."""
-    text = prometheus.render_queue(gauges, counters, now)
+    """Byte for byte those of the real program; read back, they have the time of the file."""
+    text, path = prometheus.render_queue(gauges, counters, now), str(tmp_path / "queue.prom")
     assert text == (GOLDEN / f"queue.{name}.prom").read_bytes()
-    path = str(tmp_path / "queue.prom")
     files.replace_file(path, text)
     os.utime(path, (5, 1000.25))
     got = prometheus.read_metrics(path)
-    assert got.get("nftban_queue_tasks_pending") == gauges.pending
-    assert got.get("nftban_queue_dlq_total") == counters.get("dlq_total", 0)
-    assert got.get("nftban_queue_last_run_timestamp") == int(now)
+    metrics = ("tasks_pending", "dlq_total", "last_run_timestamp")
+    values = [got.get(f"nftban_queue_{metric}") for metric in metrics]
+    assert values == [gauges.pending, counters.get("dlq_total", 0), int(now)]
     assert got.modified == 1000.25
 
 
-@pytest.mark.parametrize(
-    ("name", "failures", "last"), [("success", 0, 0), ("failure", 1, 1795167962)]
-)
+@each(("name", "failures", "last"), [("success", 0, 0), ("failure", 1, 1795167962)])
 def test_the_real_programs_mail_metrics_are_read(name: str, failures: int, last: int) -> None:
     """Metrics with labels are found by their labels, and only by all of them."""
     got = prometheus.read_metrics(str(GOLDEN / f"mail.after-{name}.prom"))
-    assert got.get("nftban_mail_send_failures_total", transport="sendmail") == failures
+    failed = "nftban_mail_send_failures_total"
+    assert got.get(failed, transport="sendmail") == failures
     assert got.get("nftban_mail_last_failure_timestamp") == last
-    assert got.get("nftban_mail_send_failures_total", transport="pigeon") is None
-    assert got.get("nftban_mail_send_failures_total") is None
+    assert got.get(failed, transport="pigeon") is got.get(failed) is None
     assert len(got.values) == 23
 
 
-def test_a_label_names_the_place_in_each_sample(
-    said: Callable[[str | bytes], Samples], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Files of several places in one folder differ in each sample; they are read without the
-    label, by the quick way as by the library."""
+def test_a_label_names_the_place_of_samples(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of several places differ in each sample; they are read without the label."""
     plain = prometheus.render_queue(QueueGauges(1, 0, 0), {}, 5)
     mail = (GOLDEN / "mail.after-success.prom").read_bytes()
     for text in (plain, mail):
@@ -88,23 +81,18 @@ def test_a_label_names_the_place_in_each_sample(
 
 
 FORMS = {
-    "a 3": (("a", ()), 3.0),
-    "a 3.0": (("a", ()), 3.0),
-    "a 1e3": (("a", ()), 1000.0),
-    "a -0.5 1700000000000": (("a", ()), -0.5),
-    "a +Inf": (("a", ()), math.inf),
-    "  a\t7 ": (("a", ()), 7.0),
-    "a 1\r": (("a", ()), 1.0),
+    "a 3": (("a", ()), 3.0), "a 3.0": (("a", ()), 3.0), "a 1e3": (("a", ()), 1000.0),
+    "a -0.5 1700000000000": (("a", ()), -0.5), "a +Inf": (("a", ()), math.inf),
+    "  a\t7 ": (("a", ()), 7.0), "a 1\r": (("a", ()), 1.0),
     'a{z="1",b="2"} 1': (("a", (("b", "2"), ("z", "1"))), 1.0),
     'a{b="x\\"y\\\\z\\nq"} 1': (("a", (("b", 'x"y\\z\nq'),)), 1.0),
     'a{b="}#{ "} 1': (("a", (("b", "}#{ "),)), 1.0),
-    'a{b="Grüße"} 1': (("a", (("b", "Grüße"),)), 1.0),
-    "# TYPE a counter\na 1": (("a", ()), 1.0),
+    'a{b="Grüße"} 1': (("a", (("b", "Grüße"),)), 1.0), "# TYPE a counter\na 1": (("a", ()), 1.0),
     "# TYPE a nonsense\n#\na 1\na 2": (("a", ()), 2.0),
-}
+}  # fmt: skip
 
 
-def test_every_form_of_a_number_is_read(said: Callable[[str | bytes], Samples]) -> None:
+def test_every_form_of_a_number_is_read(said: Said) -> None:
     """Numbers, labels and escapes mean what the format says; names stay as they are."""
     for line, (key, value) in FORMS.items():
         assert said(line + "\n").values == {key: value}
@@ -121,10 +109,9 @@ REFUSED: dict[str | bytes, str] = {
 
 
 def test_simple_samples_have_the_values_of_the_library(
-    said: Callable[[str | bytes], Samples], monkeypatch: pytest.MonkeyPatch
+    said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Samples with plain numbers and at most one label are read without the library, to the same
-    values; any other line is read by it."""
+    """Plain numbers with at most one label are read without the library; others by it."""
     text = 'a_total 3\nb{way="curl"} 1.25\nb{way="ü {}"} 0\nb{way="curl"} 2\nbig 123456789012345\n'
     ours = said(text).values
     by_library = dict(said(f"{text}odd +Inf\n").values)
@@ -136,48 +123,41 @@ def test_simple_samples_have_the_values_of_the_library(
         said("a 1e400\n")
 
 
-def test_a_file_without_metrics_is_refused(
-    said: Callable[[str | bytes], Samples], tmp_path: Path
-) -> None:
-    """A file in another format is refused with the line, in text that is safe to show; a FIFO is
-    not waited for, and a file that was never written is an ordinary error."""
+def test_a_file_without_metrics_is_refused(said: Said, tmp_path: Path) -> None:
+    """With its line, safe to show; a FIFO is not waited for, a missing file an ordinary error."""
     for text, what in REFUSED.items():
         with pytest.raises(BadMetrics) as refused:
             said(text)
-        assert what in str(refused.value)
-        assert "some.prom: " in str(refused.value)
-        assert str(refused.value).isprintable()
+        message = str(refused.value)
+        assert what in message and "some.prom: " in message and message.isprintable()
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BadMetrics, match="expected a file"):
         prometheus.read_metrics(str(tmp_path / "pipe"))
     with pytest.raises(FileNotFoundError):
         prometheus.read_metrics(str(tmp_path / "none.prom"))
+    run, dead = "nftban_queue_last_run_timestamp", "nftban_queue_tasks_dlq"
     for value in ("NaN", "+Inf", "-Inf"):
-        samples = said(f"nftban_queue_last_run_timestamp {value}\nnftban_queue_tasks_dlq 3\n")
-        assert samples.get("nftban_queue_last_run_timestamp") is None
-        assert samples.get("nftban_queue_tasks_dlq") == 3
+        samples = said(f"{run} {value}\n{dead} 3\n")
+        assert (samples.get(run), samples.get(dead)) == (None, 3)
 
 
 def test_a_counter_is_a_decimal_in_a_file(tmp_path: Path) -> None:
     """Counting makes the folder, the file and its lock file, as the real program does."""
-    counters = CounterFiles(str(tmp_path / "metrics" / "counters"))
+    folder = tmp_path / "metrics" / "counters"
+    counters = CounterFiles(str(folder))
     assert counters.read("processed_total") == 0
-    assert counters.add("processed_total", 0) == 0
-    assert counters.add("processed_total", 9) == 9
-    assert counters.add("processed_total") == 10
+    assert [counters.add("processed_total", *more) for more in ((0,), (9,), ())] == [0, 9, 10]
     assert counters.read("processed_total") == 10
-    made = {p.name: p.read_text() for p in (tmp_path / "metrics" / "counters").iterdir()}
+    made = {path.name: path.read_text() for path in folder.iterdir()}
     assert made == {"processed_total": "10\n", "processed_total.lock": ""}
 
 
 def test_a_damaged_counter_counts_from_nothing(tmp_path: Path) -> None:
-    """A text that is no number is 0, and the next count mends it; a link in place of a counter is
-    not followed."""
+    """A text that is no number is 0, the next count mends it, and no link is followed."""
     counters = CounterFiles(str(tmp_path))
     for content in (b"", b"abc\n", b"\xff\xfe", b"-5\n", b"1 2\n", b"9" * 400, b"1.5", b"0x10\n"):
         (tmp_path / "n").write_bytes(content)
-        assert counters.read("n") == 0
-        assert counters.add("n", 3) == 3
+        assert (counters.read("n"), counters.add("n", 3)) == (0, 3)
         assert (tmp_path / "n").read_bytes() == b"3\n"
     (tmp_path / "victim").write_text("41\n")
     (tmp_path / "link").symlink_to("victim")

@@ -32,7 +32,7 @@ from engine.monitor.sample_codec import (
     encode_sample,
     make_sample,
 )
-from engine.monitor.transport_health import CountWindow, DeliveryCounts, TransportHealth
+from engine.monitor.transport_health import WINDOWS, CountWindow, DeliveryCounts, TransportHealth
 from tests.recorder_samples import NOTHING_KNOWN, NOW, a_sample, a_way, an_alert
 
 
@@ -44,43 +44,31 @@ def test_a_moment_comes_back_as_it_was() -> None:
     again = decode_sample(encode_sample(sample), "mail.out")
     assert again._replace(transports=()) == sample._replace(transports=())
     (transport,), (before,) = again.transports, sample.transports
-    assert transport[:2] == before[:2]
-    assert transport.last_success == before.last_success
+    assert (*transport[:2], transport.last_success) == (*before[:2], before.last_success)
     assert [w.tally for w in transport.windows] == [w.tally for w in before.windows]
-    assert (
-        decode_sample(encode_sample(sample), "/srv/mail.out").alerts[0].target.place
-        == "/srv/mail.out"
-    )
-    refused = (a_way("sendmail")._replace(totals=DeliveryCounts(17, 10, 7, 6)),)
-    fine = sample._replace(
-        transports=refused,
-        finer={"retry": (State.PENDING, 4), "chunk": (State.ACTIVE, 0)},
-        lease_workers=2,
-        gone_failures=3,
-    )
+    renamed = decode_sample(encode_sample(sample), "/srv/mail.out")
+    assert renamed.alerts[0].target.place == "/srv/mail.out"
+    totals = DeliveryCounts(17, 10, 7, 6)
+    finer = {"retry": (State.PENDING, 4), "chunk": (State.ACTIVE, 0)}
+    fine = sample._replace(finer=finer, lease_workers=2, gone_failures=3)
+    fine = fine._replace(transports=(a_way("sendmail")._replace(totals=totals),))
     again = decode_sample(encode_sample(fine), "mail.out")
     assert again._replace(transports=()) == fine._replace(transports=())
-    assert again.transports[0].totals == DeliveryCounts(17, 10, 7, 6)
+    assert again.transports[0].totals == totals
     unread = NOTHING_KNOWN._replace(name="x", unavailable="No such file")
     lost = make_sample(unread, RecordedSample(NOW, "a console", tokens="no limits file"))
     assert decode_sample(encode_sample(lost), "x") == lost
 
 
-@given(
-    st.lists(st.text(max_size=200), max_size=30),
-    st.lists(st.text(max_size=200), max_size=30),
-    st.text(max_size=300),
-    st.integers(0, 10**12),
-)
-def test_a_moment_is_never_larger_than_its_bound(
-    ways: list[str], alerts: list[str], words: str, number: int
-) -> None:
+NAMES = st.lists(st.text(max_size=200), max_size=30)
+
+
+@given(NAMES, NAMES, st.text(max_size=300), st.integers(0, 10**12))
+def test_a_moment_is_bounded(ways: list[str], alerts: list[str], words: str, number: int) -> None:
     """With any names and words, it fits, its counts stay, and it can be read again."""
-    sample = a_sample(
-        pending=number,
+    sample = a_sample(pending=number, unavailable=words)._replace(
         transports=tuple(a_way(name) for name in ways),
         alerts=tuple(an_alert(text) for text in alerts),
-        unavailable=words,
         tokens=tuple(BucketState(name, 1, 5, None) for name in ways),
     )
     data = encode_sample(sample)
@@ -104,34 +92,20 @@ def packed(row: Any) -> bytes:
 
 
 SPOILT: list[tuple[int, Any]] = [
-    (0, 2),
-    (1, "soon"),
-    (1, float("nan")),
-    (1, 10**400),
-    (7, [1e300, None, None]),
-    (8, [0.0, 10**4299]),
-    (2, 7),
-    (3, [["pending", "pending", -1]]),
-    (3, [["elsewhere", "x", 1]]),
-    (3, [["pending", "pending", True]]),
-    (6, 1 << 60),
-    (7, [None, None]),
+    (0, 2), (1, "soon"), (1, float("nan")), (1, 10**400), (7, [1e300, None, None]),
+    (8, [0.0, 10**4299]), (2, 7), (3, [["pending", "pending", -1]]), (3, [["elsewhere", "x", 1]]),
+    (3, [["pending", "pending", True]]), (6, 1 << 60), (7, [None, None]),
     (7, [None, None, None, 1, 0, [], 0]),
     (7, [None, None, None, 1, 0, [["retry", "elsewhere", 1]]]),
-    (7, [None, None, None, 1, 0, [["retry", "pending", -1]]]),
-    (8, [0.1]),
-    (9, ["free", "x", None, 0, ""]),
-    (10, [["LOUD", "an old task", "", None, "queue", None, ""]]),
-    (11, [["postfix", [1, -2], None, None, []]]),
-    (12, [["", 1]]),
-    (12, 5),
-]
+    (7, [None, None, None, 1, 0, [["retry", "pending", -1]]]), (8, [0.1]),
+    (9, ["free", "x", None, 0, ""]), (10, [["LOUD", "an old task", "", None, "queue", None, ""]]),
+    (11, [["postfix", [1, -2], None, None, []]]), (12, [["", 1]]), (12, 5),
+]  # fmt: skip
 """A field of a moment, and what is written into it."""
 
 
 def test_a_moment_with_a_field_that_cannot_be_is_refused() -> None:
-    """One that is right in all but one field is not believed at all; bytes that unpack to megabytes
-    cost no more than a moment does."""
+    """One wrong field is enough; bytes that unpack to megabytes cost no more than a moment."""
     inflate = zlib.decompressobj(wbits=-15, zdict=_USUAL)
     row = json.loads(inflate.decompress(encode_sample(a_sample())))
     assert decode_sample(packed(row), "x")
@@ -143,15 +117,14 @@ def test_a_moment_with_a_field_that_cannot_be_is_refused() -> None:
         decode_sample(packed([1, " " * (8 << 20)])[:MAX_SAMPLE_BYTES], "x")
 
 
+def moment(seconds: float, **fields: Any) -> EncodedSample:
+    """A moment so many seconds from now."""
+    return EncodedSample(NOW + seconds, encode_sample(a_sample(NOW + seconds, **fields)))
+
+
 def a_tape(*seconds: float) -> RecordedHistory:
     """Moments so many seconds from now, each with as many tasks waiting."""
-    return RecordedHistory(
-        [
-            EncodedSample(NOW + s, encode_sample(a_sample(NOW + s, pending=int(abs(s)))))
-            for s in seconds
-        ],
-        "x",
-    )
+    return RecordedHistory([moment(s, pending=int(abs(s))) for s in seconds], "x")
 
 
 def test_the_state_at_a_moment() -> None:
@@ -183,17 +156,12 @@ def test_the_state_at_a_moment() -> None:
     assert history.flow_until(NOW).sparkline(NOW, 9) == (None,) * 9
     assert RecordedHistory((), "x").at(NOW) == MissingSpan(None, None)
     assert step_time([RecordedHistory((), "x")], NOW, -FINE_STEP_SECONDS) is None
-    assert [step_seconds(run) for run in (1, FINE_STEPS - 1, FINE_STEPS, 500)] == [
-        FINE_STEP_SECONDS,
-        FINE_STEP_SECONDS,
-        COARSE_STEP_SECONDS,
-        COARSE_STEP_SECONDS,
-    ]
+    steps = [step_seconds(run) for run in (1, FINE_STEPS - 1, FINE_STEPS, 500)]
+    assert steps == [FINE_STEP_SECONDS] * 2 + [COARSE_STEP_SECONDS] * 2
 
 
 def test_a_gap_is_passed_in_two_steps() -> None:
-    """Into it and out of it at its other end, back and on again. A stretch of which any place has a
-    sample is no gap for the others to jump over."""
+    """Into it and out of its other end, unless another place has a sample there."""
     history, when = a_tape(-1000, -30, -20, -10), NOW - 20
     back, on = [], []
     while (sample := step_time([history], when, -FINE_STEP_SECONDS)) is not None:
@@ -204,9 +172,7 @@ def test_a_gap_is_passed_in_two_steps() -> None:
         on.append(when - NOW)
     assert back == [-30, -40, -1000]
     assert on == [-990, -980, -970, -30, -20, -10, 0]
-    assert isinstance(history.at(NOW - 40), MissingSpan) and isinstance(
-        history.at(NOW - 970), MissingSpan
-    )
+    assert all(isinstance(history.at(NOW - ago), MissingSpan) for ago in (40, 970))
 
     quiet, busy = a_tape(-100), a_tape(-50, -40, -30)
     assert step_time([quiet, busy], NOW - 30, -FINE_STEP_SECONDS) == NOW - 40
@@ -237,16 +203,11 @@ def test_rates_come_from_the_samples_before() -> None:
     assert past.drain(NOW - 300).text == "5m"
     spark = past.sparkline(NOW - 300, 20)
     assert spark[-1] is not None and spark[0] is None
-
-    def a_moment(seconds: float, sent: int, failed: int) -> EncodedSample:
-        totals = DeliveryCounts(sent + failed, sent, failed)
-        windows = (CountWindow("1m", 60.0), CountWindow("10m", 600.0), CountWindow("1h", 3600.0))
-        transport_health = TransportHealth("postfix", totals, windows)
-        return EncodedSample(
-            NOW + seconds, encode_sample(a_sample(NOW + seconds, transports=(transport_health,)))
-        )
-
-    history = RecordedHistory([a_moment(-600, 100, 3), a_moment(0, 140, 8)], "x")
+    windows = tuple(CountWindow(*shape) for shape in WINDOWS)
+    moments = []
+    for seconds, totals in ((-600, DeliveryCounts(103, 100, 3)), (0, DeliveryCounts(148, 140, 8))):
+        moments.append(moment(seconds, transports=(TransportHealth("postfix", totals, windows),)))
+    history = RecordedHistory(moments, "x")
     sample = history.at(NOW)
     assert isinstance(sample, RecordedSample)
     (transport,) = history.transports(sample)

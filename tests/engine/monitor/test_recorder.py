@@ -35,11 +35,12 @@ from engine.monitor.recorder import (
     read_samples,
     slot_number,
 )
-from engine.monitor.sample_codec import MAX_SAMPLE_BYTES, decode_sample
+from engine.monitor.sample_codec import MAX_SAMPLE_BYTES, RecordedSample, decode_sample
 from tests.engine.task_builders import ROOT
 from tests.examples import examples
 from tests.recorder_samples import NOW, a_sample, a_spot
 from tests.sqlite_hot_journals import plant
+from tests.tables import each
 
 ALWAYS = (0.0, 4e9)
 
@@ -57,27 +58,31 @@ def pending(location: RecorderLocation) -> list[int]:
     ]
 
 
+def the_sample(number: int) -> RecordedSample:
+    """The moment of this number: so many tasks wait."""
+    return a_sample(NOW + SAMPLE_INTERVAL_SECONDS * number, number)
+
+
+def role(recorder: Recorder, number: int) -> Role:
+    """What a recorder is when it is given the moment of this number."""
+    return recorder.write(the_sample(number)).role
+
+
 def test_one_process_records_and_all_read(spot: RecorderLocation) -> None:
-    """While the recorder goes on, and when it has ended, each moment is there in its order. Another
-    one watches, and takes over with its next moment when the first has ended."""
+    """Each moment is there in its order; another process watches, and takes over at the end."""
     first, second = Recorder(spot), Recorder(spot)
     for number in (2, 0, 1):
-        assert (
-            first.write(a_sample(NOW + SAMPLE_INTERVAL_SECONDS * number, number)).role
-            is Role.RECORDS
-        )
+        assert role(first, number) is Role.RECORDS
         assert len(read_samples(spot, *ALWAYS)) > 0
-    assert second.write(a_sample(NOW + 3 * SAMPLE_INTERVAL_SECONDS, 3)).role is Role.WATCHES
+    assert role(second, 3) is Role.WATCHES
     first.close()
     assert pending(spot) == [0, 1, 2]
     assert [m.at for m in read_samples(spot, NOW + 5, NOW + 10)] == [NOW + 10]
-    assert second.write(a_sample(NOW + 4 * SAMPLE_INTERVAL_SECONDS, 4)).role is Role.RECORDS
-    assert first.write(a_sample(NOW + 5 * SAMPLE_INTERVAL_SECONDS, 5)).role is Role.WATCHES
+    assert (role(second, 4), role(first, 5)) == (Role.RECORDS, Role.WATCHES)
     second.close()
     assert pending(spot) == [0, 1, 2, 4]
     ring = Path(spot.folder, RING_FILE)
-    assert stat.S_IMODE(ring.stat().st_mode) == 0o640
-    assert stat.S_IMODE(ring.parent.stat().st_mode) == 0o750
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (ring, ring.parent)] == [0o640, 0o750]
 
 
 @examples(20)
@@ -86,17 +91,15 @@ def test_a_slot_holds_one_moment_with_any_clock(times: list[float]) -> None:
     """Of the moments of one slot the last one written stays; nothing else is lost or added."""
     with tempfile.TemporaryDirectory() as folder:
         location = a_spot(Path(folder))
-        writer = Recorder(location)
-        with closing(writer):
+        with closing(Recorder(location)) as writer:
             for when in times:
                 assert writer.write(a_sample(when)).role is Role.RECORDS
         left = {slot_number(when): when for when in times}
         assert [m.at for m in read_samples(location, *ALWAYS)] == sorted(left.values())
     for when in times:
+        begin = SAMPLE_INTERVAL_SECONDS * (when // SAMPLE_INTERVAL_SECONDS)
         assert 0 <= slot_number(when) < SLOTS
-        assert slot_number(
-            SAMPLE_INTERVAL_SECONDS * (when // SAMPLE_INTERVAL_SECONDS) + DAY_SECONDS
-        ) == slot_number(SAMPLE_INTERVAL_SECONDS * (when // SAMPLE_INTERVAL_SECONDS))
+        assert slot_number(begin + DAY_SECONDS) == slot_number(begin)
 
 
 @pytest.mark.deep
@@ -138,16 +141,14 @@ def written(process: subprocess.Popen[str], amount: int) -> int:
 @pytest.mark.parametrize("after", [7, pytest.param(30, marks=pytest.mark.deep)])
 def test_when_one_is_killed_another_takes_over(tmp_path: Path, after: int) -> None:
     """Killed wherever it was, all that it had written is there, and the other goes on from it."""
-    location, recorder = a_spot(tmp_path), None
-    with another(tmp_path) as process:
+    location = a_spot(tmp_path)
+    sample = a_sample(NOW - SAMPLE_INTERVAL_SECONDS, 999)
+    with another(tmp_path) as process, closing(Recorder(location)) as recorder:
         last = written(process, after)
-        recorder = Recorder(location)
-        assert recorder.write(a_sample(NOW - SAMPLE_INTERVAL_SECONDS, 999)).role is Role.WATCHES
+        assert recorder.write(sample).role is Role.WATCHES
         process.send_signal(signal.SIGKILL)
         process.wait()
-        result = recorder.write(a_sample(NOW - SAMPLE_INTERVAL_SECONDS, 999))
-        recorder.close()
-    assert result == (Role.RECORDS, "")
+        assert recorder.write(sample) == (Role.RECORDS, "")
     assert pending(location)[: last + 2] == [999, *range(last + 1)]
 
 
@@ -167,15 +168,10 @@ def test_reading_never_sees_half_of_a_moment(tmp_path: Path) -> None:
 
 def a_database(path: Path, *orders: str) -> None:
     """A database like ours, and what else is done to it."""
+    numbers = f"application_id={recorder.APPLICATION_ID}", f"user_version={recorder.SCHEMA_VERSION}"
+    ours = "PRAGMA page_size=512", recorder._TABLE, recorder._INDEX
     with closing(sqlite3.connect(path)) as file:
-        for order in (
-            "PRAGMA page_size=512",
-            recorder._TABLE,
-            recorder._INDEX,
-            f"PRAGMA application_id={recorder.APPLICATION_ID}",
-            f"PRAGMA user_version={recorder.SCHEMA_VERSION}",
-            *orders,
-        ):
+        for order in (*ours, *(f"PRAGMA {number}" for number in numbers), *orders):
             file.execute(order)
         file.commit()
 
@@ -201,39 +197,29 @@ def foreign(path: Path) -> None:
         file.execute("CREATE TABLE mail_queue(id)")
 
 
-SPOILT: dict[str, Callable[[Path], object]] = {
-    "garbage": lambda path: path.write_bytes(b"no database\n" * 1000),
-    "torn": torn,
-    "foreign": foreign,
-    "trapped": lambda path: a_database(path, TRIGGER),
-    "linked": lambda path: path.symlink_to("theirs"),
-    "a folder": Path.mkdir,
-    "a fifo": os.mkfifo,
-    "huge": huge,
-}
-
-
-@pytest.mark.parametrize("spoil", SPOILT)
-def test_a_file_that_is_not_ours_is_quarantined(spot: RecorderLocation, spoil: str) -> None:
+@each("spoil", [
+    lambda path: path.write_bytes(b"no database\n" * 1000), torn, foreign, huge,
+    lambda path: a_database(path, TRIGGER), lambda path: path.symlink_to("theirs"),
+    Path.mkdir, os.mkfifo,
+], spot=a_spot)  # fmt: skip
+def test_a_bad_file_is_quarantined(spot: RecorderLocation, spoil: Callable[[Path], object]) -> None:
     """It is refused by who reads, and renewed by who writes, with one line; no link is followed."""
     folder = Path(spot.folder)
     folder.mkdir(parents=True)
     (folder / "theirs").write_bytes(b"")
-    SPOILT[spoil](folder / RING_FILE)
+    spoil(folder / RING_FILE)
     before = os.lstat(folder / RING_FILE).st_ino
 
     with pytest.raises(UnreadableRecording):
         read_samples(spot, *ALWAYS)
     with closing(Recorder(spot)) as writer:
-        result = writer.write(a_sample(pending=7))
-        again = writer.write(a_sample(NOW + SAMPLE_INTERVAL_SECONDS, pending=8))
+        result, again = writer.write(the_sample(0)), writer.write(the_sample(1))
 
-    assert result.role is Role.RECORDS
+    assert (result.role, again) == (Role.RECORDS, (Role.RECORDS, ""))
     assert result.message.startswith(f"{spot.folder}/{RING_FILE}: ")
     assert result.message.endswith(f"; quarantined as {QUARANTINED_RING}, new recording started")
     assert "\n" not in result.message
-    assert again == (Role.RECORDS, "")
-    assert pending(spot) == [7, 8]
+    assert pending(spot) == [0, 1]
     assert os.lstat(folder / QUARANTINED_RING).st_ino == before
     assert (folder / "theirs").read_bytes() == b""
 
@@ -254,20 +240,19 @@ def test_a_folder_that_is_a_link_is_refused(spot: RecorderLocation, tmp_path: Pa
 
 
 def test_a_folder_that_is_lost_is_made_again(spot: RecorderLocation, tmp_path: Path) -> None:
-    """To read makes nothing; a recorder notices that its folder was removed, and begins again.
-    While the whole spool is lost nothing is recorded, with one line, and then it goes on."""
+    """By a recorder, not by a reader; while the whole spool is lost, one line says so."""
     with pytest.raises(UnreadableRecording, match="no recording yet"):
         read_samples(spot, *ALWAYS)
     assert not Path(spot.folder).parent.exists()
     queue, away = tmp_path / "queue", tmp_path / "away"
     with closing(Recorder(spot)) as writer:
-        writer.write(a_sample(NOW))
+        writer.write(the_sample(0))
         shutil.rmtree(Path(spot.folder).parent)
-        assert writer.write(a_sample(NOW + SAMPLE_INTERVAL_SECONDS, 1)).role is Role.RECORDS
+        assert role(writer, 1) is Role.RECORDS
         queue.rename(away)
-        lost = writer.write(a_sample(NOW + 2 * SAMPLE_INTERVAL_SECONDS, 2))
+        lost = writer.write(the_sample(2))
         away.rename(queue)
-        assert writer.write(a_sample(NOW + 3 * SAMPLE_INTERVAL_SECONDS, 3)).role is Role.RECORDS
+        assert role(writer, 3) is Role.RECORDS
     assert lost == (Role.IDLE, "recording not possible from here: No such file or directory")
     assert pending(spot) == [1, 3]
 
@@ -285,9 +270,7 @@ def foreign_spot() -> Iterator[RecorderLocation]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root is redirected by others")
-def test_a_journal_planted_beside_the_recording_removes_nothing_of_root(
-    foreign_spot: RecorderLocation, tmp_path: Path
-) -> None:
+def test_a_planted_journal_removes_nothing(foreign_spot: RecorderLocation, tmp_path: Path) -> None:
     """Root records and reads with the rights of the owner, to the end of the connection."""
     victim, ring = tmp_path / "victim", Path(foreign_spot.folder, "ring.db")
     victim.write_text("kept")
@@ -305,9 +288,7 @@ def test_a_journal_planted_beside_the_recording_removes_nothing_of_root(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root is led astray by others")
-def test_root_records_as_the_owner_of_the_spool(
-    foreign_spot: RecorderLocation, tmp_path: Path
-) -> None:
+def test_root_records_as_the_spools_owner(foreign_spot: RecorderLocation, tmp_path: Path) -> None:
     """The owner gets all files, and where only root could write nothing is written."""
     with closing(Recorder(foreign_spot)) as writer:
         assert writer.write(a_sample()).role is Role.RECORDS

@@ -16,7 +16,6 @@ from engine.monitor.recurrence import (
     RECENT_SECONDS,
     ErrorGroup,
     Recurrence,
-    StillHappens,
     check_recurrences,
 )
 from engine.text.error_pattern import fold_error, pattern_name
@@ -74,7 +73,7 @@ def told(*lines: LogLine) -> list[TaskEvent]:
     return list(task_events.read_events(lines))
 
 
-ONE, TWO = an_id(), an_id()
+ONE, TWO, *TEN = (an_id() for _ in range(12))
 SENT = "MAIL_SEND_RESULT task_id=inline status=success transport={} attempt=1"
 REFUSED = (
     f"MAIL_SEND_RESULT task_id=inline status=failed transport=curl retries=3 last_error={LATER}"
@@ -142,6 +141,29 @@ CASES: list[tuple[Errors, list[LogLine], str, str]] = [
     (Errors(), [failed(-0.5, ONE)], "yes", "last seen just now | 1 failure | in that time"),
     (Errors(last=NOW - 900), [LogLine(None, "", f"Task completed: {ONE} (mail_send)", "x")], "?",
      f"{NONE_TOLD} | last seen 15m ago"),
+    # other numbers, hosts and ids in a log are the same error as the spool's
+    (Errors(mark=pattern_name(fold_error("connect_timeout mx7.example.net 25"))),
+     [failed(1, ONE, "connect_timeout mx31.example.org 587")], "yes",
+     "last seen 1m ago | 1 failure | in that time"),
+    # a mail without a task hides its domain in the log; it was sent the same way
+    (Errors(kinds=(), destinations=("a.test",)),
+     [failed(40, ONE), *(line(n / 9, SENT.format("curl"), "mail.log") for n in range(9, 19))],
+     "no (40m)", f"{SEEN_40} | 10 new tasks succeeded | in that time"),
+    # a mail that both logs saw sent counts once, by the transport that one of them names
+    *((Errors(), [line(40, REFUSED.replace("inline", ONE), "mail.log"), failed(40, ONE),
+       *(line(3, SENT.format("curl").replace("inline", id), "mail.log") for id in TEN[:number]),
+       *(done(3, id) for id in TEN[:number])], words, f"{SEEN_40} | {evidence}")
+      for number, words, evidence in (
+        (9, "?", "9 new mail_send succeeded since | in that time | not sure yet"),
+        (10, "no (40m)", "10 new mail_send succeeded since | in that time"))),
+    # and went another way, though the queue's log names none
+    (Errors(), [*MAILED, *(line(3, SENT.format("postfix").replace("inline", id), "mail.log")
+                           for id in TEN), *(done(3, id) for id in TEN)],
+     "?", f"{SEEN_40} | {NONE_ENDED} | {LASTED} 1 of 1"),
+    # what goes on now is not known any more once nothing has been heard of it for long
+    (Errors(), [failed(RECENT_SECONDS / 60, ONE)], "yes", "last seen 10m ago | in that time"),
+    (Errors(), [failed(RECENT_SECONDS / 60 + 1, ONE)], "?",
+     f"last seen | {NONE_ENDED} | in that time"),
     # what a log says of a task is safe to show
     (Errors(kinds=(ESCAPED,)), [failed(40, ONE), failed(1, TWO, "boom", kind=ESCAPED)], "?",
      f"{SEEN_40} | 1 other error since | in that time"),
@@ -184,18 +206,8 @@ def test_successes_count_only_for_the_destinations_of_the_error() -> None:
         assert (not_counted in now.evidence) == (words == "?")
 
 
-def test_a_mail_without_a_task_counts_for_each_destination() -> None:
-    """Its log line hides the domain; it was sent the same way."""
-    sent = "MAIL_SEND_RESULT task_id=inline status=success transport=curl"
-    events = told(failed(40, ONE), *(line(5 + n / 100, sent, "mail.log") for n in range(10)))
-
-    (now,) = check_recurrences([Errors(kinds=(), destinations=("a.test",))], events, NOW)
-    assert now.text == "no (40m)"
-
-
 def test_an_unhealthy_destination_means_that_its_error_still_happens() -> None:
-    """However many tasks succeeded, and however old the failure in the log is: yes, with the reason
-    of the registry; a healthy destination changes nothing."""
+    """With any successes and times in the logs; a healthy destination changes nothing."""
     events = told(failed(59, ONE), *(done(5, an_id()) for _ in range(63)))
     ill = Destination(
         PEER, healthy=False, reason="REFUSED", since=NOW - 3600, probes=5, last_failure=NOW - 7
@@ -211,22 +223,18 @@ def test_an_unhealthy_destination_means_that_its_error_still_happens() -> None:
     assert now.text == "?"
 
 
-@pytest.mark.parametrize(
-    ("since", "names", "words"),
-    [
-        ([9.0], (PEER,), "no (40m)"),
-        ([9.0, 5.0], (PEER, OTHER), "no (40m)"),
-        ([41.0], (PEER,), "?"),
-        ([None], (PEER,), "?"),
-        ([9.0], (PEER, OTHER), "?"),
-        ([9.0, 41.0], (PEER, OTHER), "?"),
-    ],
-)
+@pytest.mark.parametrize(("since", "names", "words"), [
+    ([9.0], (PEER,), "no (40m)"),
+    ([9.0, 5.0], (PEER, OTHER), "no (40m)"),
+    ([41.0], (PEER,), "?"),
+    ([None], (PEER,), "?"),
+    ([9.0], (PEER, OTHER), "?"),
+    ([9.0, 41.0], (PEER, OTHER), "?"),
+])  # fmt: skip
 def test_destinations_that_became_healthy_end_their_error(
     since: list[float | None], names: tuple[str, ...], words: str
 ) -> None:
-    """By a probe or a delivery since the error was last seen: all its destinations, each known to
-    the registry. Then no success in the logs is needed."""
+    """All of them since the error was last seen; then no success in the logs is needed."""
     registry = [
         Destination(name, since=None if minutes is None else NOW - 60 * minutes)
         for name, minutes in zip(names, since, strict=False)
@@ -246,46 +254,11 @@ def test_many_clusters_are_answered_at_once() -> None:
     ]
 
 
-def test_two_logs_with_one_success() -> None:
-    """A mail that both logs saw sent counts once, by the transport that one of them names."""
-    ids = [an_id() for _ in range(10)]
-    refused = line(40, REFUSED.replace("inline", ONE), "mail.log")
-    sent = [line(3, SENT.format("curl").replace("inline", id), "mail.log") for id in ids]
-    for number in (9, 10):
-        log = told(refused, failed(40, ONE), *sent[:number], *(done(3, id) for id in ids[:number]))
-        now = check_recurrence(Errors(), log, NOW)
-        assert f"{number} new mail_send succeeded since" in now.evidence
-        assert now.text == ("no (40m)" if number == 10 else "?")
-
-
-def test_an_error_in_its_stored_form_is_the_same() -> None:
-    """Other numbers, hosts and ids in a log are the same error as the spool's."""
-    errors = Errors(mark=pattern_name(fold_error("connect_timeout mx7.example.net 25")))
-    now = check_recurrence(
-        errors, told(failed(1, ONE, "connect_timeout mx31.example.org 587")), NOW
-    )
-    assert now.answer is StillHappens.YES
-
-
-def test_the_answer_ages() -> None:
-    """What goes on now is not known any more once nothing has been heard of it for long."""
-    log = told(failed(1, ONE))
-    answers = [
-        check_recurrence(Errors(), log, NOW + later).text
-        for later in (0, RECENT_SECONDS - 60, RECENT_SECONDS)
-    ]
-    assert answers == ["yes", "yes", "?"]
-
-
-LINES = st.lists(
-    st.builds(
-        lambda make, minutes, number: make(minutes, f"20261120T094115Z-mail_send-{number:08x}"),
-        st.sampled_from([begun, failed, done]),
-        st.floats(-10, 1e4),
-        st.integers(0, 5),
-    ),
-    max_size=30,
+LINE = st.builds(
+    lambda make, minutes, id: make(minutes, id),
+    *(st.sampled_from([begun, failed, done]), st.floats(-10, 1e4), st.sampled_from(TEN[:6])),
 )
+LINES = st.lists(LINE, max_size=30)
 
 
 @given(LINES, st.floats(0, 2e9) | st.none())

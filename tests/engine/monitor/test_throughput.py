@@ -28,8 +28,7 @@ def a_flow(
 
 
 def test_rates_are_those_of_the_last_minute() -> None:
-    """What came and left in a minute, a second; nothing is said before there is a history, nor of
-    now by what was seen an hour ago."""
+    """Nothing is said before there is a history, nor of now by what was seen an hour ago."""
     assert a_flow(0, 1000).rates(NOW) is None
     assert a_flow(2, 1000, 5, 5).rates(NOW) is None
     assert a_flow(60, 1000, 9, 7).rates(NOW) == Rates(9, 7)
@@ -44,15 +43,10 @@ def test_rates_are_those_of_the_last_minute() -> None:
 def test_a_recording_before_the_first_sample_fills_the_history(is_recorded_first: bool) -> None:
     """Growth, rates and backlog of ten minutes are those of the recording right after the start, in
     any order in which the two are known; after a longer gap only what was seen since counts."""
-    recorded = [
-        Sample(
-            NOW + second,
-            2 * second,
-            second,
-            {State.PENDING: 700 + second, State.DEAD: 58 + second // 10},
-        )
-        for second in range(-600, 0, 10)
-    ]
+    recorded = []
+    for second in range(-600, 0, 10):
+        counts = {State.PENDING: 700 + second, State.DEAD: 58 + second // 10}
+        recorded.append(Sample(NOW + second, 2 * second, second, counts))
     for gap, grown, rates in ((0, 60, Rates(2, 1)), (40, 0, None)):
         flow = FlowHistory()
         if is_recorded_first:
@@ -71,8 +65,7 @@ def test_a_recording_before_the_first_sample_fills_the_history(is_recorded_first
 
 
 def test_a_counter_that_begins_again_loses_nothing() -> None:
-    """After a restart of a counter at 0, its new counts are added to those before; after a clock
-    was set back, nothing is known of the time that comes a second time."""
+    """New counts are added; after a clock was set back, the repeated time is unknown."""
     flow = FlowHistory()
     for second, arrived in enumerate((100, 110, 4, 14)):
         flow.add(NOW + 10 * second, arrived, 0, {})
@@ -108,8 +101,7 @@ def test_a_task_that_begins_or_is_done_shows_that_something_runs() -> None:
 
 
 def test_failed_tasks_that_leave_have_died() -> None:
-    """Growth of the dead-letter queue and failed tasks that were removed count together; while the
-    latter are unknown, so is the rate. What failed before the first sample does not count."""
+    """Growth of the dead and removed failures count together; an unknown part is unknown."""
     flow = FlowHistory()
     for second in range(11):
         flow.add(NOW + second, 0, 0, {State.DEAD: second}, 500 + 2 * second)
@@ -155,9 +147,7 @@ def test_a_backlog_drains_grows_or_stays() -> None:
 
 
 def test_a_backlog_that_has_begun_to_grow_has_no_time() -> None:
-    """Once as many tasks come in a minute as leave it, the backlog grows, although over the longer
-    window of its slope it became smaller; tasks that die leave it, too.
-    """
+    """Once more come in a minute than leave, it grows, with any slope; the dead leave, too."""
     flow, dying = FlowHistory(), FlowHistory()
     for second in range(121):
         left = 5 * min(second, 50) + max(0, second - 50)
@@ -205,8 +195,7 @@ def test_it_stays_small_and_answers_every_question(steps: list[tuple[float, int]
 
 
 def test_a_duration_fits_six_cells() -> None:
-    """A duration fits a narrow column; a rough one has no seconds from a minute on, so that it does
-    not change with each second."""
+    """It fits a narrow column; a rough one has no seconds from a minute on."""
     spelled = {0: "0s", 3.2: "3s", 102: "1m42s", 59.6: "1m00s", 4620: "1h17m", 525_600: "6d02h"}
     spelled |= {1e12: "99999d", -5: "0s"}
     rough = {0: "0s", 59: "59s", 59.9: "59s", 60: "1m", 119: "1m", 2820: "47m", 7980: "2h13m"}

@@ -16,6 +16,7 @@ from engine.monitor.mail_monitor import MAX_ERROR_PATTERNS, TransportMonitor, pa
 from engine.monitor.metrics_check import MetricsReading
 from engine.monitor.transport_health import (
     MAX_TRANSPORTS,
+    WINDOWS,
     CountWindow,
     DeliveryCounts,
     Health,
@@ -27,6 +28,7 @@ from engine.monitor.transport_health import (
     find_mail_log,
     mark_explained,
 )
+from tests.tables import each
 
 NOW = 1_795_167_600.0
 
@@ -89,12 +91,22 @@ class MailFiles:
         with self.log.open("a") as log:
             log.writelines(lines)
 
+    def rotate(self, ago: float) -> None:
+        """Rotate a log away that cannot be read, written so many seconds before NOW."""
+        old = self.log.with_suffix(".log.1")
+        old.mkdir()  # no file
+        os.utime(old, (NOW - ago, NOW - ago))
+
     def look(self, ago: float = 0) -> MailHealth:
         """What is known so many seconds before NOW."""
         mail: MetricsReading = (
             prometheus.read_metrics(str(self.prom)) if self.prom.exists() else "not there"
         )
         return self.transports.poll(mail, NOW - ago)
+
+    def each(self, ago: float = 0) -> dict[str, TransportHealth]:
+        """The transports by their names."""
+        return {transport.name: transport for transport in self.look(ago).transports}
 
     def one(self, ago: float = 0) -> TransportHealth:
         """The only transport there is."""
@@ -110,6 +122,9 @@ def mail_files(tmp_path: Path) -> Iterator[MailFiles]:
     made.transports.close()
 
 
+ONE = DeliveryCounts(1, 1, 0)
+
+
 def tallies(transport: TransportHealth) -> tuple[DeliveryCounts | None, ...]:
     """What is known of a minute, ten and an hour."""
     return tuple(window.tally for window in transport.windows)
@@ -121,11 +136,7 @@ def test_right_after_the_start_the_windows_are_known_from_the_log(mail_files: Ma
     mail_files.say(attempt(1800), given_up(1799, "send_failed_rc_1"))
     mail_files.say(attempt(300), sent(300), attempt(30), sent(29))
     transport = mail_files.one()
-    assert tallies(transport) == (
-        DeliveryCounts(1, 1, 0),
-        DeliveryCounts(2, 2, 0),
-        DeliveryCounts(3, 2, 1),
-    )
+    assert tallies(transport) == (ONE, DeliveryCounts(2, 2, 0), DeliveryCounts(3, 2, 1))
     assert {window.source for window in transport.windows} == {Source.LOG}
     assert transport.windows[2].share == pytest.approx(1 / 3)
     assert transport.windows[0].rate == pytest.approx(1 / 60)
@@ -134,31 +145,23 @@ def test_right_after_the_start_the_windows_are_known_from_the_log(mail_files: Ma
 
 
 def test_a_rotated_log_is_known_from_then_on(mail_files: MailFiles) -> None:
-    """Of a rotated file that cannot be read nothing is guessed, and it says for how long it is
-    known."""
+    """Of a rotated file that cannot be read nothing is guessed; the known time is said."""
     mail_files.say(attempt(100), sent(100))
-    old = mail_files.log.with_suffix(".log.1")
-    old.mkdir()
-    os.utime(old, (NOW - 800, NOW - 800))
+    mail_files.rotate(800)
     transport = mail_files.one()
-    assert tallies(transport) == (DeliveryCounts(), DeliveryCounts(1, 1, 0), None)
+    assert tallies(transport) == (DeliveryCounts(), ONE, None)
     assert transport.windows[2].reason == "mail.log: only 13m of data; mail.prom: not there"
     assert transport.windows[2].share is None
 
 
-def test_the_rotated_log_is_counted(mail_files: MailFiles) -> None:
-    """The last hour begins in it."""
-    mail_files.say(attempt(100), sent(100))
-    mail_files.log.with_suffix(".log.1").write_text(attempt(900))
-    assert tallies(mail_files.one())[1:] == (DeliveryCounts(1, 1, 0), DeliveryCounts(2, 1, 0))
-
-
-def test_a_log_that_rotates_while_it_is_followed_loses_nothing(mail_files: MailFiles) -> None:
-    """Renamed or emptied in place, the lines before and after both count."""
+def test_a_log_that_rotates_loses_nothing(mail_files: MailFiles) -> None:
+    """The hour begins in the rotated file; renamed or emptied, lines before and after count."""
+    old = mail_files.log.with_suffix(".log.1")
+    old.write_text(attempt(1900))
     mail_files.say(attempt(500), sent(500))
-    assert tallies(mail_files.one(400))[1] == DeliveryCounts(1, 1, 0)
+    assert tallies(mail_files.one(400))[1:] == (ONE, DeliveryCounts(2, 1, 0))
     mail_files.say(attempt(390), sent(390))
-    mail_files.log.rename(mail_files.log.with_suffix(".log.1"))
+    mail_files.log.rename(old)
     mail_files.say(attempt(380), sent(380))
     assert tallies(mail_files.one(300))[1] == DeliveryCounts(3, 3, 0)
     mail_files.log.write_text(attempt(290))
@@ -167,16 +170,15 @@ def test_a_log_that_rotates_while_it_is_followed_loses_nothing(mail_files: MailF
 
 def test_a_log_that_comes_later_is_known_from_the_first_scan_on(mail_files: MailFiles) -> None:
     """Without a log there is nothing to say but why; once it is there, every line of it counts."""
-    assert mail_files.look(700).transports == ()
-    (source, _) = mail_files.look(700).sources
-    assert source.problem == "No such file or directory"
+    health = mail_files.look(700)
+    assert (health.transports, health.sources[0].problem) == ((), "No such file or directory")
     os.mkfifo(mail_files.log)
     assert "expected a regular file" in mail_files.look(700).sources[0].problem
     mail_files.log.unlink()
     assert mail_files.look(700).sources[0].problem
     mail_files.say(attempt(60, "curl"), sent(60, "curl"))
     transport = mail_files.one()
-    assert tallies(transport) == (DeliveryCounts(1, 1, 0), DeliveryCounts(1, 1, 0), None)
+    assert tallies(transport) == (ONE, ONE, None)
     assert "only 11m of data" in transport.windows[2].reason
 
 
@@ -184,9 +186,8 @@ def test_a_day_of_log_is_read_only_as_far_as_an_hour_goes(mail_files: MailFiles)
     """However long the log, no more of it than the last hour goes through our hands."""
     mail_files.say(*(attempt(86_400 - n) for n in range(0, 82_000, 4)), attempt(3000), sent(3000))
     before = os.times().user
-    transport = mail_files.one()
-    assert tallies(transport)[2] == DeliveryCounts(1, 1, 0)
-    assert transport.windows[2].source is Source.LOG
+    window = mail_files.one().windows[2]
+    assert (window.tally, window.source) == (ONE, Source.LOG)
     assert mail_files.log.stat().st_size > 2_000_000
     assert os.times().user - before < 2
 
@@ -209,8 +210,7 @@ def test_counters_that_are_watched_say_what_happened_since(mail_files: MailFiles
 
 
 def test_counters_that_go_back_to_zero_are_counted_on(mail_files: MailFiles) -> None:
-    """What a counter says after it began again is added to what it said before;
-    NaN and infinite totals count as 0."""
+    """New counts are added to those before; NaN and infinite totals count as 0."""
     for ago, figures in ((60, (100, 90, 10)), (40, (108, 96, 12)), (20, (3, 2, 1)), (0, (5, 3, 2))):
         mail_files.write_metrics(ago, prom({"curl": figures}))
         transport = mail_files.one(ago)
@@ -223,36 +223,29 @@ def test_counters_that_go_back_to_zero_are_counted_on(mail_files: MailFiles) -> 
 
 def test_old_metrics_say_nothing_of_now(mail_files: MailFiles) -> None:
     """A window that ended before the file was written is not known, and it says so."""
-    for ago in (1300, 700):
-        mail_files.write_metrics(ago, prom({"curl": (ago, 0, 0)}))
-        mail_files.one(ago)
-    transport = mail_files.one()
+    for ago in (1300, 700, 0):
+        if ago:
+            mail_files.write_metrics(ago, prom({"curl": (ago, 0, 0)}))
+        transport = mail_files.one(ago)
     assert tallies(transport) == (None, None, None)
     assert "mail.prom: not written for 11m" in transport.windows[1].reason
     assert transport.health(0.5) is Health.UNKNOWN
 
 
 def test_metrics_count_where_the_log_is_silent(mail_files: MailFiles) -> None:
-    """A transport that the log never names is known by its counters, though the log is there; the
-    file's time of the last success belongs to the one transport that ever sent."""
+    """A transport that the log never names has its counters, and the last success if alone."""
     mail_files.write_metrics(620, prom({"curl": (4, 0, 4), "postfix": (9, 9, 0)}, int(NOW) - 1500))
-    last_successes = {
-        transport.name: transport.last_success for transport in mail_files.look(610).transports
-    }
-    assert last_successes == {"curl": None, "postfix": NOW - 1500}
+    last = {name: transport.last_success for name, transport in mail_files.each(610).items()}
+    assert last == {"curl": None, "postfix": NOW - 1500}
     mail_files.write_metrics(610, prom({"curl": (10, 10, 0), "postfix": (11, 11, 0)}))
     mail_files.look(610)
     mail_files.say(attempt(100), sent(100))
     mail_files.write_metrics(5, prom({"curl": (14, 10, 4), "postfix": (19, 19, 0)}))
-    windows = {transport.name: transport.windows[1] for transport in mail_files.look().transports}
-    assert (windows["curl"].tally, windows["curl"].source) == (
-        DeliveryCounts(4, 0, 4),
-        Source.METRICS,
-    )
-    assert (windows["postfix"].tally, windows["postfix"].source) == (
-        DeliveryCounts(1, 1, 0),
-        Source.LOG,
-    )
+    windows = {name: transport.windows[1] for name, transport in mail_files.each().items()}
+    assert {name: (window.tally, window.source) for name, window in windows.items()} == {
+        "curl": (DeliveryCounts(4, 0, 4), Source.METRICS),
+        "postfix": (ONE, Source.LOG),
+    }
 
 
 def test_errors_are_reported_by_their_kind(mail_files: MailFiles) -> None:
@@ -261,43 +254,38 @@ def test_errors_are_reported_by_their_kind(mail_files: MailFiles) -> None:
     mail_files.say(attempt(90, number=2), missed(89, "connect_timeout mx8.example.org 587", 2))
     mail_files.say(given_up(88, "connect_timeout mx8.example.org 587"))
     mail_files.say(attempt(80, "curl"), given_up(79, "550 5.1.1 user unknown", "curl"))
-    transports = {transport.name: transport for transport in mail_files.look().transports}
+    transports = mail_files.each()
     (timeout,) = transports["postfix"].faults
     assert (timeout.times, timeout.first, timeout.last) == (2, NOW - 99, NOW - 89)
     assert timeout.pattern == "connect_timeout <host> #"
     assert timeout.example == "connect_timeout mx8.example.org 587"
     assert transports["postfix"].windows[2].tally == DeliveryCounts(2, 0, 1)
     assert [fault.pattern for fault in transports["curl"].faults] == ["550 5.1.1 user unknown"]
-    later = {transport.name: transport for transport in mail_files.look(-3700).transports}[
-        "postfix"
-    ]
+    later = mail_files.each(-3700)["postfix"]
     assert (later.faults, later.health(0.5)) == ((), Health.IDLE)
 
 
-def test_a_transport_fails_by_its_share() -> None:
-    """Judged by the ten minutes, or the hour, in which mails last came to an end, once five have;
-    mails to bad addresses count as done."""
-    for recent, hour, health in (
-        (DeliveryCounts(4, 3, 1), DeliveryCounts(9, 0, 9), Health.OK),
-        (DeliveryCounts(6, 3, 3), DeliveryCounts(9, 9, 3), Health.FAILING),
-        (DeliveryCounts(4, 2, 2), DeliveryCounts(9, 9, 2), Health.FEW),
-        (DeliveryCounts(1, 0, 1), DeliveryCounts(9, 2, 5), Health.FAILING),
-        (DeliveryCounts(), DeliveryCounts(3, 0, 1), Health.FEW),
-        (DeliveryCounts(), DeliveryCounts(9, 0, 9), Health.FAILING),
-        (DeliveryCounts(9, 0, 9, 5), None, Health.OK),
-        (DeliveryCounts(9, 0, 9, 4), None, Health.FAILING),
-        (DeliveryCounts(), DeliveryCounts(3, 1, 0), Health.OK),
-        (DeliveryCounts(2, 0, 0), DeliveryCounts(2, 0, 0), Health.IDLE),
-        (DeliveryCounts(), None, Health.IDLE),
-        (None, None, Health.UNKNOWN),
-        (None, DeliveryCounts(), Health.IDLE),
-    ):
-        windows = (
-            CountWindow("1m", 60),
-            CountWindow("10m", 600, recent),
-            CountWindow("1h", 3600, hour),
-        )
-        assert TransportHealth("x", None, windows).health(0.5) is health, (recent, hour)
+@each(("recent", "hour", "health"), [
+    (DeliveryCounts(4, 3, 1), DeliveryCounts(9, 0, 9), Health.OK),
+    (DeliveryCounts(6, 3, 3), DeliveryCounts(9, 9, 3), Health.FAILING),
+    (DeliveryCounts(4, 2, 2), DeliveryCounts(9, 9, 2), Health.FEW),
+    (DeliveryCounts(1, 0, 1), DeliveryCounts(9, 2, 5), Health.FAILING),
+    (DeliveryCounts(), DeliveryCounts(3, 0, 1), Health.FEW),
+    (DeliveryCounts(), DeliveryCounts(9, 0, 9), Health.FAILING),
+    (DeliveryCounts(9, 0, 9, 5), None, Health.OK),
+    (DeliveryCounts(9, 0, 9, 4), None, Health.FAILING),
+    (DeliveryCounts(), DeliveryCounts(3, 1, 0), Health.OK),
+    (DeliveryCounts(2, 0, 0), DeliveryCounts(2, 0, 0), Health.IDLE),
+    (DeliveryCounts(), None, Health.IDLE),
+    (None, None, Health.UNKNOWN),
+    (None, DeliveryCounts(), Health.IDLE),
+])  # fmt: skip
+def test_a_transport_fails_by_its_share(
+    recent: DeliveryCounts | None, hour: DeliveryCounts | None, health: Health
+) -> None:
+    """Of ten minutes, or the hour, in which five mails ended; bad addresses count as done."""
+    windows = [CountWindow(*shape, tally) for shape, tally in zip(WINDOWS, (None, recent, hour))]  # noqa: B905
+    assert TransportHealth("x", None, tuple(windows)).health(0.5) is health
 
 
 def test_a_line_says_what_it_says() -> None:
@@ -308,15 +296,13 @@ def test_a_line_says_what_it_says() -> None:
         (missed(0, "rc 1 = bad"), ("", DeliveryCounts(), "rc 1 = bad")),
         (sent(0, "curl"), ("curl", DeliveryCounts(0, 1), "")),
         (given_up(0, "rc 1 = bad", "curl"), ("curl", DeliveryCounts(0, 0, 1), "rc 1 = bad")),
-        (
-            given_up(0, "550 5.1.1 user unknown", "curl"),
-            ("curl", DeliveryCounts(0, 0, 1, 1), "550 5.1.1 user unknown"),
-        ),
+        (given_up(0, "550 5.1.1 user unknown", "curl"),
+         ("curl", DeliveryCounts(0, 0, 1, 1), "550 5.1.1 user unknown")),
         (line(0, "ERROR", nowhere), ("none", DeliveryCounts(0, 0, 1), nowhere)),
         (line(0, "INFO", "Mail spooled to queue: 20261120T094604Z-mail_send-2f72c807"), None),
         (line(0, "INFO", "Processing task: 20261120T094604Z-mail_send-2f72c807 (x)"), None),
         ("\n", None),
-    ):
+    ):  # fmt: skip
         mail_event = parse_mail_event(parse_log_line(text.encode(), "mail.log"))
         assert (mail_event and mail_event[:3]) == parts
     assert find_mail_log(["/l/queue.log", "/l/mail.log"]) == "/l/mail.log"
@@ -337,12 +323,9 @@ def test_the_sparkline_has_the_attempts_of_ten_minutes(mail_files: MailFiles) ->
     """A cell is a minute of attempts; before the log is known a cell is None."""
     mail_files.say(attempt(61), attempt(59), attempt(1))
     os.utime(mail_files.log, (NOW, NOW))
-    old = mail_files.log.with_suffix(".log.1")
-    old.mkdir()  # no file: it cannot be read
-    os.utime(old, (NOW - 250, NOW - 250))
+    mail_files.rotate(250)
     last = mail_files.one(0.5).minutes[-10:]
-    tried = [counts and counts.attempts for counts in last]
-    assert tried == [*[None] * 5, 0, 0, 0, 1, 2]
+    assert [counts and counts.attempts for counts in last] == [*[None] * 5, 0, 0, 0, 1, 2]
 
 
 def test_ever_more_names_do_no_harm(mail_files: MailFiles) -> None:
@@ -370,32 +353,25 @@ def test_hostile_lines_are_no_more_than_lines(mail_files: MailFiles) -> None:
         + b"MAIL_SEND_RESULT task_id=x status=success transport=late attempt=1\n"
     )
     mail_files.write_metrics(0, prom({red: (1, 0, 1)}) + "nftban_x NaN\n")
-    transports = {transport.name: transport for transport in mail_files.look().transports}
+    transports = mail_files.each()
     assert set(transports) == {red, "future", "late"}
     assert len(transports[red].faults[0].example) <= 200
     assert transports["late"].last_success == NOW - 19
     assert (transports["future"].windows[0].tally or DeliveryCounts()).attempts == 1
 
 
-def test_mail_that_found_no_transport_is_news_while_it_is_not_known_why() -> None:
-    """A suspension explains it, and a transport that is there again ends it; one that fails
-    is failing until it is suspended."""
-    window = CountWindow("10m", 600, DeliveryCounts(5, 0, 5))
-    recent = (CountWindow("1m", 60), window, CountWindow("1h", 3600))
-    mail_health = MailHealth(
-        (TransportHealth(NO_TRANSPORT, None, recent), TransportHealth("curl", None, recent))
-    )
-    for routes, health in (
-        (None, Health.FAILING),
-        (MailRoutes(("curl",), unknown="Permission denied"), Health.FAILING),
-        (MailRoutes(("curl",), why_not={"curl": "no relay"}), Health.FAILING),
-        (
-            MailRoutes(("curl",), stopped={"curl": TransportSuspension("curl", NOW, "ana")}),
-            Health.OVER,
-        ),
-        (MailRoutes(("curl",), "curl"), Health.OVER),
-    ):
-        without_transport, curl = mark_explained(mail_health, routes).transports
-        assert without_transport.health(0.5) is health, routes
-        stopped = routes is not None and "curl" in routes.stopped
-        assert curl.health(0.5) is (Health.SUSPENDED if stopped else Health.FAILING)
+@each(("routes", "health"), [
+    (None, Health.FAILING),
+    (MailRoutes(("curl",), unknown="Permission denied"), Health.FAILING),
+    (MailRoutes(("curl",), why_not={"curl": "no relay"}), Health.FAILING),
+    (MailRoutes(("curl",), stopped={"curl": TransportSuspension("curl", NOW, "ana")}), Health.OVER),
+    (MailRoutes(("curl",), "curl"), Health.OVER),
+])  # fmt: skip
+def test_mail_without_a_transport_is_explained(routes: MailRoutes | None, health: Health) -> None:
+    """A suspension explains it, and a transport that is there again ends it."""
+    recent = tuple(CountWindow(*shape, DeliveryCounts(5, 0, 5)) for shape in WINDOWS)
+    failing = [TransportHealth(name, None, recent) for name in (NO_TRANSPORT, "curl")]
+    without_transport, curl = mark_explained(MailHealth(tuple(failing)), routes).transports
+    assert without_transport.health(0.5) is health
+    stopped = routes is not None and "curl" in routes.stopped
+    assert curl.health(0.5) is (Health.SUSPENDED if stopped else Health.FAILING)

@@ -75,27 +75,14 @@ def test_enter_opens_only_an_error_with_a_time() -> None:
     assert screen.targets == [Target(keys.LOG, at=60.0, line="421 later")]
 
 
-@pytest.mark.parametrize(
-    ("cursor", "refusals"),
-    [
-        (RowCursor(), {"enter": "nothing to open", "t": "no transport here"}),
-        (RowCursor(has_left=True), {"enter": ROW_HAS_LEFT, "t": ROW_HAS_LEFT, "R": ROW_HAS_LEFT}),
-        (
-            RowCursor("curl"),
-            {
-                "enter": "no recorded errors",
-                "S": "no mail transports here",
-                "M": "no mail transports here",
-                "O": "no destination here",
-                "R": "no destination here",
-            },
-        ),
-        (RowCursor(PEER), {"R": "retry: no retry from dead here"}),
-    ],
-)
-def test_a_key_of_the_transports_says_why_it_is_refused(
-    cursor: RowCursor, refusals: dict[str, str]
-) -> None:
+@pytest.mark.parametrize(("cursor", "refusals"), [
+    (RowCursor(), {"enter": "nothing to open", "t": "no transport here"}),
+    (RowCursor(has_left=True), {"enter": ROW_HAS_LEFT, "t": ROW_HAS_LEFT, "R": ROW_HAS_LEFT}),
+    (RowCursor("curl"), {"enter": "no recorded errors", "S": "no mail transports here",
+     "M": "no mail transports here", "O": "no destination here", "R": "no destination here"}),
+    (RowCursor(PEER), {"R": "retry: no retry from dead here"}),
+])  # fmt: skip
+def test_a_refused_key_says_why(cursor: RowCursor, refusals: dict[str, str]) -> None:
     """For a row that left, a transport without errors, and what the place does not have."""
     clock, screen = Clock(), AskedRowsScreen()
     parts = TransportParts(a_session(clock), a_context(clock), screen, "")
@@ -105,9 +92,7 @@ def test_a_key_of_the_transports_says_why_it_is_refused(
 
 
 def test_the_keys_are_those_of_the_row_under_the_cursor() -> None:
-    """A destination has no test mail and no log, a transport no probe; a console that changes
-    nothing has no keys that do.
-    """
+    """A row has the keys that can act on it; a read-only console has none that change."""
     clock, screen = Clock(), AskedRowsScreen()
     parts = TransportParts(a_session(clock), a_context(clock), screen, "")
     mine = {"trial", "log", "probe", "plan('retry')", "suspend", "arm"}

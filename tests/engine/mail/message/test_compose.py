@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import email
 import email.policy
-import os
-import subprocess
-import sys
+import re
 import unicodedata
 from email.header import decode_header, make_header
 from email.headerregistry import Address, AddressHeader
 from email.message import EmailMessage
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import example, given
@@ -25,6 +23,7 @@ from engine.mail.message.compose import MAX_SUBJECT_LENGTH, compose_mail
 from engine.mail.message.content import Content
 from engine.mail.model import BadMail, Mail
 from engine.text.html_text import html_to_text
+from tests.engine.mail.message.other_process import output_elsewhere
 from tests.tables import each
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "mail"
@@ -64,14 +63,12 @@ def made(
     subject: str = "Hello",
     settings: MailSettings = PLAIN,
     recipient: str = TO,
-    *,
-    id: str = ID,
-    host: Host = HOST,
-    now: float = NOW,
+    **more: Any,
 ) -> Mail:
     """Compose a mail; the defaults are those of most tests."""
     content = Content(raw, html=False) if isinstance(raw, str) else raw
-    return compose_mail(content, recipient, subject, settings=settings, host=host, now=now, id=id)
+    facts = {"settings": settings, "host": HOST, "now": NOW, "id": ID, **more}
+    return compose_mail(content, recipient, subject, **facts)
 
 
 def read(mail: Mail) -> Message:
@@ -104,16 +101,13 @@ def cleaned(text: str) -> str:
 
 def lines_of(text: str) -> str:
     """The text as it is read: LF after each line, no lone surrogate."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    text = "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
+    text = re.sub("[\ud800-\udfff]", "\ufffd", re.sub("\r\n?", "\n", text))
     return text if text.endswith("\n") else text + "\n"
 
 
 def assert_well_formed(mail: Mail) -> None:
     """Check the rules that every transport relies on."""
-    assert mail.data.isascii()
-    assert b"\r" not in mail.data
-    assert b"\0" not in mail.data
+    assert mail.data.isascii() and not set(b"\r\0") & set(mail.data)
     assert mail.data.endswith(b"\n")
     assert max(map(len, mail.data.split(b"\n"))) <= 998
     assert mail.subject.isascii() and mail.subject.isprintable()
@@ -124,40 +118,13 @@ HEADERS = ("From", "To", "Subject", "Date", "Message-ID", "Auto-Submitted", "MIM
 
 ANY_TEXT = st.text(
     st.characters() | st.sampled_from('\r\n\0\x1b\x85\u2028\u202e\ud800 .=?-~<>@"\\{}')
-) | st.sampled_from(
-    [
-        "=?utf-8?q?x?=",
-        "a\r\nBcc: evil@example.com",
-        "\r\n.\r\n",
-        "\n\nbody",
-        "x" * 3000,
-        "é" * 700,
-        " lead",
-        "trail ",
-        "a  b",
-        "\t",
-        "{SUBJECT}",
-        "--=_0_",
-        "From x",
-        "🚨" * 40,
-    ]
-)
+) | st.sampled_from([
+    "=?utf-8?q?x?=", "a\r\nBcc: evil@example.com", "\r\n.\r\n", "\n\nbody", "x" * 3000, "é" * 700,
+    " lead", "trail ", "a  b", "\t", "{SUBJECT}", "--=_0_", "From x", "🚨" * 40,
+])  # fmt: skip
 
 
-def cut(subject: str) -> str:
-    """As much of a subject as is sent."""
-    return (
-        subject if len(subject) <= MAX_SUBJECT_LENGTH else f"{subject[: MAX_SUBJECT_LENGTH - 3]}..."
-    )
-
-
-@given(
-    subject=ANY_TEXT,
-    name=ANY_TEXT,
-    body=ANY_TEXT,
-    html=st.booleans(),
-    markup=st.booleans(),
-)
+@given(ANY_TEXT, ANY_TEXT, ANY_TEXT, st.booleans(), st.booleans())
 @example("Hi", "N", ("x" * 75 + "\n") * 20 + "\x0b\x0c\x1c\x1e\x7f\x80", True, False)
 @example("Hi", "N", "\n.\n..\n", False, False)
 @example("Hi", "N", "", False, True)
@@ -167,19 +134,18 @@ def test_mails_are_read_back(subject: str, name: str, body: str, html: bool, mar
     mail = made(Content(body, html=markup), subject, settings)
     assert_well_formed(mail)
     message = read(mail)
-    for header in HEADERS:
-        assert len(message.get_all(header, [])) == 1
-    further = {key.lower() for key in message} - {h.lower() for h in HEADERS}
+    assert [len(message.get_all(header, [])) for header in HEADERS] == [1] * len(HEADERS)
+    further = {key.lower() for key in message} - {header.lower() for header in HEADERS}
     assert further <= {"content-type", "content-transfer-encoding"}
-    if cleaned(subject).strip():
-        assert message["Subject"] == cut(cleaned(subject))
-    else:
-        assert message["Subject"] == "[NFTBan] Report from host.example.org"
+    shown = cleaned(subject)
+    if len(shown) > MAX_SUBJECT_LENGTH:
+        shown = f"{shown[: MAX_SUBJECT_LENGTH - 3]}..."
+    default = "[NFTBan] Report from host.example.org"
+    assert message["Subject"] == (shown if cleaned(subject).strip() else default)
     assert [a.addr_spec for a in addresses(message, "From")] == ["nftban@host.example.org"]
     assert [a.addr_spec for a in addresses(message, "To")] == [TO]
     assert part(message, "text/plain") == mail.text
-    if not markup:
-        assert mail.text == lines_of(body)
+    assert markup or mail.text == lines_of(body)
     assert (message.get_content_type() == "multipart/alternative") == html
 
 
@@ -216,18 +182,13 @@ def test_another_process_makes_the_same_bytes() -> None:
         "import sys; from tests.engine.mail.message.test_compose import *; "
         "sys.stdout.buffer.write(made(TEXT, 'x', HTML).data)"
     )
-    other = {"TZ": "Asia/Tokyo", "PYTHONHASHSEED": "7", "PYTHONPATH": str(GOLDEN.parents[2])}
-    argv = [sys.executable, "-P", "-c", script]
-    done = subprocess.run(argv, capture_output=True, check=True, env=os.environ | other)
-    assert done.stdout == made(TEXT, "x", HTML).data
-
-
-GESTÖRT = "[ALERT] Dienst gestört: Größe\tüber 90 % 🚨"
+    assert output_elsewhere(script) == made(TEXT, "x", HTML).data
 
 
 @each(("name", "mail"), [
     ("text", made(TEXT, "[ALERT] Service failed", PLAIN)),
-    ("text-in-page", made(TEXT, GESTÖRT, HTML._replace(company="A & B"))),
+    ("text-in-page", made(TEXT, "[ALERT] Dienst gestört: Größe\tüber 90 % 🚨",
+                          HTML._replace(company="A & B"))),
     ("page", made(Content(PAGE, html=True), "Daily report", HTML)),
     ("page-as-text", made(Content(PAGE, html=True), "Daily report", PLAIN)),
 ])  # fmt: skip
@@ -240,25 +201,20 @@ def test_whole_mails_are_those_of_the_golden_files(name: str, mail: Mail) -> Non
 
 
 def test_headers_have_the_given_values() -> None:
-    """From, Date in UTC, Message-ID by the spool's id without colons, and Auto-Submitted."""
+    """Sender, date in UTC, Message-ID by the spool's id; a long host name stays whole."""
     mail = made(settings=PLAIN._replace(sender="alerts@example.net", from_name='A "B" <c>, d'))
     message = read(mail)
     (sender,) = addresses(message, "From")
     assert (sender.display_name, sender.addr_spec) == ('A "B" <c>, d', "alerts@example.net")
+    assert (mail.id, mail.sender, mail.recipient) == (ID, "alerts@example.net", TO)
     assert message["Date"] == "Wed, 07 Jan 2026 12:01:02 +0000"
     assert message["Message-ID"] == f"<{ID}@host.example.org>"
     assert message["Auto-Submitted"] == "auto-generated"
-    assert (mail.id, mail.sender, mail.recipient) == (ID, "alerts@example.net", TO)
     message = read(made(id="mail-2026-11-20T09:46:04Z-a96ebf3e"))
     assert message["Message-ID"] == "<mail-2026-11-20T09-46-04Z-a96ebf3e@host.example.org>"
-
-
-def test_a_long_host_stays_whole() -> None:
-    """A long host name in Message-ID and address is neither encoded nor folded."""
     host = Host(f"{'a' * 60}.{'b' * 60}.example.org")
-    mail = made(host=host)
-    assert f"<{ID}@{host.name}>".encode() in mail.data
-    assert f"<nftban@{host.name}>".encode() in mail.data
+    for address in (f"<{ID}@{host.name}>", f"<nftban@{host.name}>"):
+        assert address.encode() in made(host=host).data
 
 
 @each(("subject", "override", "prefix", "read_as"), [
@@ -267,16 +223,11 @@ def test_a_long_host_stays_whole() -> None:
     ("", "", "", "Report from host.example.org"),
 ])  # fmt: skip
 def test_the_given_subject_is_used(subject: str, override: str, prefix: str, read_as: str) -> None:
-    """Only a mail without a subject has that of the settings."""
+    """Only a mail without one has that of the settings; outside of the mail it is one line."""
     settings = PLAIN._replace(subject=override, subject_prefix=prefix)
     assert read(made(subject=subject, settings=settings))["Subject"] == read_as
-
-
-def test_the_subject_for_transports_is_one_ascii_line() -> None:
-    """The subject outside of the mail is encoded if it must be, and unfolded."""
     long = "word " * 60 + "end"
-    assert made(subject=long).subject == long
-    assert made(subject="é").subject == "=?utf-8?b?w6k=?="
+    assert [made(subject=one).subject for one in (long, "é")] == [long, "=?utf-8?b?w6k=?="]
 
 
 @given(ANY_TEXT)
@@ -291,8 +242,7 @@ def test_a_header_is_of_short_lines(text: str) -> None:
 
 
 def test_bad_values_are_refused() -> None:
-    """A time beyond the calendar, a sender that is no address and, in strict mode, a recipient
-    without a domain."""
+    """A time beyond the calendar, a wrong sender and, if strict, a recipient without a domain."""
     for now in (float("nan"), float("inf"), 1e18, -1e18):
         with pytest.raises(BadMail, match="expected seconds since 1970"):
             made(now=now)
@@ -336,35 +286,22 @@ def test_text_in_a_page_is_escaped() -> None:
 def test_a_page_has_a_readable_plain_part() -> None:
     """Links are kept as text, scripts and styles are not; a whole document is sent unwrapped."""
     message = read(made(Content(PAGE, html=True), settings=HTML))
+    banned = "see the list (https://example.com/list?a=1&b=2) or https://example.com/."
     assert part(message, "text/plain") == (
-        "Daily report\n\n"
-        "3 addresses were banned, see the list (https://example.com/list?a=1&b=2) "
-        "or https://example.com/.\n\n"
-        "192.0.2.1\n\n192.0.2.2 <unknown>\n\n"
+        f"Daily report\n\n3 addresses were banned, {banned}\n\n192.0.2.1\n\n192.0.2.2 <unknown>\n\n"
         "2026-01-07 is today, {SUBJECT} stays.\n"
     )
     assert PAGE.replace("{DATE}", "2026-01-07") in part(message, "text/html")
     page = "<!-- x --><!DOCTYPE html>\r\n<html><body>{DATE}</body></html>"
-    assert part(read(made(Content(page, html=True), settings=HTML)), "text/html") == (
-        "<!-- x --><!DOCTYPE html>\n<html><body>2026-01-07</body></html>\n"
-    )
+    sent = part(read(made(Content(page, html=True), settings=HTML)), "text/html")
+    assert sent == "<!-- x --><!DOCTYPE html>\n<html><body>2026-01-07</body></html>\n"
 
 
 def test_a_template_may_name_the_transport(tmp_path: Path) -> None:
     """The placeholders of transport, sender and version work in an installed template."""
     (tmp_path / "header_default.html").write_text("[{MAIL_SYSTEM}|{SENDER}|{MAIL_RECIPIENT}]")
     (tmp_path / "footer_default.html").write_text("{NFTBAN_VERSION}")
-    settings = HTML._replace(templates=str(tmp_path))
-    mail = compose_mail(
-        Content("x", html=False),
-        TO,
-        "S",
-        settings=settings,
-        host=HOST,
-        now=NOW,
-        id=ID,
-        transport="msmtp",
-    )
+    mail = made("x", settings=HTML._replace(templates=str(tmp_path)), transport="msmtp")
     page = part(read(mail), "text/html")
     assert page.startswith("[msmtp|nftban@host.example.org|admin@example.com]<pre")
     assert "</pre>\nspooldeck" in page
@@ -375,21 +312,14 @@ def test_a_logo_goes_with_the_page(tmp_path: Path) -> None:
     data = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
     (tmp_path / "logo.png").write_bytes(data)
     settings = HTML._replace(logo=f"{tmp_path}/logo.png", company="A & B")
-
     mail = made(settings=settings)
-
     assert mail == made(settings=settings)
     assert_well_formed(mail)
     message = read(mail)
-    assert [p.get_content_type() for p in message.walk()] == [
-        "multipart/alternative",
-        "text/plain",
-        "multipart/related",
-        "text/html",
-        "image/png",
-    ]
-    (picture,) = (p for p in message.walk() if p.get_content_type() == "image/png")
-    assert picture.get_content() == data
+    kinds = "multipart/alternative text/plain multipart/related text/html image/png"
+    *parts, picture = message.walk()
+    assert " ".join(p.get_content_type() for p in (*parts, picture)) == kinds
+    assert isinstance(picture, EmailMessage) and picture.get_content() == data
     assert picture["Content-ID"] == "<logo@spooldeck.invalid>"
     assert '<img src="cid:logo@spooldeck.invalid" alt="A &amp; B"' in part(message, "text/html")
 

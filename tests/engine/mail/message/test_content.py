@@ -22,9 +22,8 @@ from engine.mail.message.content import (
     looks_like_html,
 )
 from engine.mail.model import BadMail
+from tests.engine.task_builders import ROOT
 from tests.tables import each
-
-OTHER_UID = 65534
 
 
 class Allowed:
@@ -98,57 +97,48 @@ def test_text_and_files_have_a_limit_in_bytes(allowed: Allowed) -> None:
     assert "100 bytes, expected at most 99" in allowed.refusal(path, limit=99)
 
 
-def test_a_file_elsewhere_is_refused(allowed: Allowed) -> None:
-    """A file outside of the allowed folders is refused, also if the folder's name begins alike;
-    without allowed folders each file is outside."""
-    evil = allowed.above / "data-evil"
+LINK = "a symbolic link, not followed"
+
+
+@each(("path", "why"), [
+    *((f"FOLDER/{path}", "expected a path without") for path in (
+        "../secret", "a/../../secret", "./a.txt", "/a.txt", "a/",
+    )),
+    *((path, "outside the folders allowed for mail (FOLDER)") for path in (
+        "/etc/passwd", "/etc", "/", "//etc/passwd", "FOLDER-evil/x", "FOLDER",
+    )),
+    ("FOLDER/last", LINK), ("FOLDER/dangling", LINK),
+    ("FOLDER/middle/secret", "middle/secret: a symbolic link"),
+    ("FOLDER/harmless", "second hard link"),
+    ("FOLDER/missing.txt", "No such file or directory"),
+    ("FOLDER/no/missing.txt", "No such file or directory"),
+    *((f"FOLDER/{path}", "not a regular file") for path in ("fifo", "folder", "socket")),
+], allowed=Allowed)  # fmt: skip
+def test_a_file_that_may_not_be_mailed_is_refused(allowed: Allowed, path: str, why: str) -> None:
+    """A path is written plainly and is inside of an allowed folder, also if a name begins alike; no
+    link is followed, nor a hard link of any user; no special file is waited for, and a missing
+    report is no text."""
+    folder, evil = allowed.folder, allowed.above / "data-evil"
     evil.mkdir()
-    (evil / "x").write_text("secret")
-    for path in ("/etc/passwd", "/etc", "/", "//etc/passwd", evil / "x", allowed.folder):
-        line = allowed.refusal(path)
-        assert f"outside the folders allowed for mail ({allowed.folder})" in line
+    for secret in (allowed.above / "secret", evil / "x"):
+        secret.write_text("secret")
+    allowed.file("a.txt")
+    for name, target in (("last", evil / "x"), ("middle", evil), ("dangling", evil / "missing")):
+        (folder / name).symlink_to(target)
+    os.link(evil / "x", folder / "harmless")
+    folder.chmod(0o777)
+    os.mkfifo(folder / "fifo")
+    (folder / "folder").mkdir()
+    with socket.socket(socket.AF_UNIX) as special:
+        special.bind(f"{folder}/socket")
+    line = allowed.refusal(path.replace("FOLDER", str(folder)))
+    assert why.replace("FOLDER", str(folder)) in line
+
+
+def test_without_allowed_folders_each_file_is_outside(allowed: Allowed) -> None:
+    """The refusal says that there are none; a device is refused in a folder that is allowed."""
     with pytest.raises(BadMail, match=r"\(none\)"):
         load_content(allowed.file("a.txt"), MailSettings())
-
-
-@each("detour", ["../secret", "a/../../secret", "./a.txt", "/a.txt", "a/"], allowed=Allowed)
-def test_a_path_is_written_plainly(detour: str, allowed: Allowed) -> None:
-    """A path with `..`, `.` or a double slash is refused."""
-    (allowed.above / "secret").write_text("secret")
-    allowed.file("a.txt")
-    assert "expected a path without" in allowed.refusal(f"{allowed.folder}/{detour}")
-
-
-def test_a_link_or_a_missing_file_is_refused(allowed: Allowed) -> None:
-    """No link is followed, nor a hard link that any user may have made, and a missing report
-    is no text."""
-    outside = allowed.above / "outside"
-    outside.mkdir()
-    (outside / "secret").write_text("secret")
-    (allowed.folder / "last").symlink_to(outside / "secret")
-    (allowed.folder / "middle").symlink_to(outside)
-    (allowed.folder / "dangling").symlink_to(outside / "missing")
-    os.link(outside / "secret", allowed.folder / "harmless")
-    allowed.folder.chmod(0o777)
-    for name, why in (
-        ("last", "a symbolic link, not followed"),
-        ("dangling", "a symbolic link, not followed"),
-        ("middle/secret", "middle/secret: a symbolic link"),
-        ("harmless", "second hard link"),
-        ("missing.txt", "No such file or directory"),
-        ("no/missing.txt", "No such file or directory"),
-    ):
-        assert why in allowed.refusal(allowed.folder / name)
-
-
-def test_special_files_are_refused_without_a_wait(allowed: Allowed) -> None:
-    """A FIFO without a writer, a socket, a folder and devices are refused."""
-    os.mkfifo(allowed.folder / "fifo")
-    (allowed.folder / "folder").mkdir()
-    with socket.socket(socket.AF_UNIX) as name:
-        name.bind(f"{allowed.folder}/socket")
-    for path in ("fifo", "folder", "socket"):
-        assert "not a regular file" in allowed.refusal(allowed.folder / path)
     for path in ("/dev/zero", "/dev/full", "/dev/null"):
         with pytest.raises(BadMail, match=f"content {path}: not a regular file"):
             load_content(path, MailSettings(allowed_paths=("/dev",)))
@@ -202,7 +192,7 @@ for path in sys.argv[3:]:
 
 
 def test_an_unreadable_file_is_refused() -> None:
-    """A file without permission is refused, and so is one in a folder that is closed to us."""
+    """A file without permission is refused, and so is one in a folder closed to us."""
     with tempfile.TemporaryDirectory(prefix="spooldeck-test-") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -212,16 +202,11 @@ def test_an_unreadable_file_is_refused() -> None:
             path.write_text("secret")
         secret.chmod(0)
         closed.chmod(0)
-        uid = OTHER_UID if os.geteuid() == 0 else 0
+        uid = 65534 if os.geteuid() == 0 else 0
         argv = [sys.executable, "-P", "-c", DROPPED, str(uid), str(folder / "data")]
-        env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[4])}
-        asked = subprocess.run(
-            [*argv, str(secret), str(closed / "file")],
-            capture_output=True,
-            text=True,
-            check=True,
-            env=env,
-        )
+        argv += [str(secret), str(closed / "file")]
+        env = os.environ | {"PYTHONPATH": str(ROOT)}
+        asked = subprocess.run(argv, capture_output=True, text=True, check=True, env=env)
         closed.chmod(0o755)
     first, second = asked.stdout.splitlines()
     assert first == f"content {secret}: Permission denied, expected a file that can be read"
@@ -231,13 +216,13 @@ def test_an_unreadable_file_is_refused() -> None:
 # ---- bytes
 
 
-def test_any_bytes_of_a_file_become_text(allowed: Allowed) -> None:
+@each(("data", "text"), [
+    (b"caf\xe9 \xff\n", "caf\ufffd \ufffd\n"), (b"a\0b\r\n", "a\0b\r\n"),
+    (b"\xef\xbb\xbfabc", "abc"), (b"", ""),
+], allowed=Allowed)  # fmt: skip
+def test_any_bytes_of_a_file_become_text(allowed: Allowed, data: bytes, text: str) -> None:
     """Invalid UTF-8 becomes U+FFFD, a NUL stays, a byte order mark goes; an empty file is sent."""
-    settings = allowed.settings()
-    assert load_content(allowed.file("a", b"caf\xe9 \xff\n"), settings).text == "caf\ufffd \ufffd\n"
-    assert load_content(allowed.file("b", b"a\0b\r\n"), settings).text == "a\0b\r\n"
-    assert load_content(allowed.file("c", b"\xef\xbb\xbfabc"), settings).text == "abc"
-    assert load_content(allowed.file("d", b""), settings).text == ""
+    assert load_content(allowed.file("a", data), allowed.settings()).text == text
 
 
 @for_any(st.binary(), st.booleans())
@@ -275,16 +260,17 @@ def test_text_that_quotes_markup_is_text(text: str) -> None:
     assert not is_one_line_of_html(text)
 
 
-def test_words_and_files_are_markup_by_different_rules(allowed: Allowed) -> None:
+@each(("name", "text", "html"), [
+    *((name, text, not name) for name in ("", "c.txt") for text in (
+        "Hello <b>world</b>", "3 banned<br/>see <code>nft list</code> now\n",
+    )),
+    ("a.html", "Hello <b>world</b>", True), ("b.HTM", "x<br>", True), ("c.txt", "<p>x</p>", True),
+    ("e.html", "one\ntwo\n", False),
+], allowed=Allowed)  # fmt: skip
+def test_words_and_files_have_own_rules(allowed: Allowed, name: str, text: str, html: bool) -> None:
     """One line of words with tags is a fragment of HTML; a file needs a name or a first tag."""
-    settings = allowed.settings()
-    for text in ("Hello <b>world</b>", "3 banned<br/>see <code>nft list</code> now\n"):
-        assert load_content(text, settings).html
-        assert not load_content(allowed.file("c.txt", text.encode()), settings).html
-    assert load_content(allowed.file("a.html", b"Hello <b>world</b>"), settings).html
-    assert load_content(allowed.file("b.HTM", b"x<br>"), settings).html
-    assert load_content(allowed.file("c.txt", b"<p>x</p>"), settings).html
-    assert not load_content(allowed.file("e.html", b"one\ntwo\n"), settings).html
+    content = allowed.file(name, text.encode()) if name else text
+    assert load_content(content, allowed.settings()).html is html
 
 
 @for_any(st.text(st.sampled_from("<p>/ba x\n!-\ufeff")))

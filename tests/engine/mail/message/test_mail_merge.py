@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,13 @@ from engine.mail.message.mail_merge import (
     placeholder_names,
 )
 from engine.mail.model import BadMail
+from tests.tables import each
 
 VALUES = {"name": 'Hans <b>"&"', "number": "7", "note": "one\r\ntwo\x1b[2J", "größe": "XL"}
 
 
 def test_values_are_filled_into_a_text() -> None:
-    """Values keep their lines, lose control characters, and are not searched themselves; a
-    subject stays one line."""
+    """Values keep lines, lose control characters and are not searched; a subject is one line."""
     letter = Content("Hallo {name} ({größe}),\n{note}\n", html=False)
     merged, subject = merge_values(letter, "Nr. {number}", VALUES)
     assert merged.text == 'Hallo Hans <b>"&" (XL),\none\ntwo\ufffd[2J\n'
@@ -59,34 +60,28 @@ def test_a_letter_without_a_value_is_refused() -> None:
     assert describe_missing_values("{a}", frozenset("a")) == ""
 
 
-def test_a_letter_is_html_by_its_name_or_by_how_it_begins(tmp_path: Path) -> None:
+@each(("name", "text", "html"), [
+    ("a.html", "Hallo <b>{name}</b>", True), ("b.txt", "<p>Hallo</p>", True),
+    ("c.txt", "Hallo <b>", False),
+])  # fmt: skip
+def test_a_letter_is_html_by_name_or_tag(tmp_path: Path, name: str, text: str, html: bool) -> None:
     """The name or the first tag makes a letter HTML."""
-    for name, text, html in (
-        ("a.html", "Hallo <b>{name}</b>", True),
-        ("b.txt", "<p>Hallo</p>", True),
-        ("c.txt", "Hallo <b>", False),
-    ):
-        path = tmp_path / name
-        path.write_text(text)
-        assert load_merge_template(str(path)) == Content(text, html, str(path))
+    path = tmp_path / name
+    path.write_text(text)
+    assert load_merge_template(str(path)) == Content(text, html, str(path))
 
 
-def test_a_file_that_is_no_letter_is_refused_with_its_path(tmp_path: Path) -> None:
+@each(("make", "words"), [
+    (lambda path: None, "No such file"),
+    (lambda path: path.write_text(" \n"), "it is empty"),
+    (lambda path: path.symlink_to("/etc/passwd"), "a symbolic link"),
+    (Path.mkdir, ""), (os.mkfifo, ""),
+    (lambda path: path.write_bytes("Grüße".encode("latin-1")), "not UTF-8 at byte 2"),
+])  # fmt: skip
+def test_a_bad_file_is_refused(tmp_path: Path, make: Callable[[Path], object], words: str) -> None:
     """A missing or empty file, a link, a folder, a FIFO and bytes that are not UTF-8."""
-    (tmp_path / "empty").write_text(" \n")
-    (tmp_path / "link").symlink_to(tmp_path / "empty")
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "latin").write_bytes("Grüße".encode("latin-1"))
-    os.mkfifo(tmp_path / "pipe")
-    for name, words in (
-        ("missing", "No such file"),
-        ("empty", "it is empty"),
-        ("link", "a symbolic link"),
-        ("folder", ""),
-        ("pipe", ""),
-        ("latin", "not UTF-8 at byte 2"),
-    ):
-        with pytest.raises(BadMail) as caught:
-            load_merge_template(str(tmp_path / name))
-        assert str(caught.value).startswith(f"template {tmp_path / name}: ")
-        assert words in str(caught.value)
+    make(path := tmp_path / "letter")
+    with pytest.raises(BadMail) as caught:
+        load_merge_template(str(path))
+    assert str(caught.value).startswith(f"template {path}: ")
+    assert words in str(caught.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from engine.config.mail_config import MailSettings
@@ -15,22 +16,21 @@ PNG = b"\x89PNG\r\n\x1a\n and so on"
 ALL = " ".join(f"{name}={{{name}}}" for name in PLACEHOLDER_NAMES)
 
 
-def settings(folder: Path, **more: str) -> MailSettings:
-    """Settings with a folder of templates."""
-    return MailSettings(templates=str(folder))._replace(**more)  # type: ignore[arg-type]
+def load(folder: Path, **more: str) -> template.Template:
+    """The template of a folder."""
+    settings = MailSettings(templates=str(folder))._replace(**more)  # type: ignore[arg-type]
+    return template.load_page_template(settings)
 
 
 def test_an_installed_template_replaces_ours(tmp_path: Path) -> None:
     """Header and footer are replaced each by its own file."""
     ours = template.Template()
-    assert template.load_page_template(settings(tmp_path / "missing")) == ours
+    assert load(tmp_path / "missing") == ours
     (tmp_path / "header_default.html").write_text("<body>ä {HOSTNAME}:")
-    found = template.load_page_template(settings(tmp_path))
+    found = load(tmp_path)
     assert (found.header, found.footer) == ("<body>ä {HOSTNAME}:", ours.footer)
     (tmp_path / "footer_default.html").write_text(":{DATE}</body>")
-    page = template.load_page_template(settings(tmp_path)).wrap_body(
-        "x", {"HOSTNAME": "h", "DATE": "d"}
-    )
+    page = load(tmp_path).wrap_body("x", {"HOSTNAME": "h", "DATE": "d"})
     assert page == "<body>ä h:x:d</body>"
 
 
@@ -63,40 +63,30 @@ def test_what_is_not_known_leaves_no_empty_marks() -> None:
 
 def test_placeholders_in_the_content_are_replaced_once() -> None:
     """Markup gets escaped values, text plain ones; a value is not searched, SUBJECT stays."""
-    values = dict.fromkeys(PLACEHOLDER_NAMES, "") | {
-        "HOSTNAME": "a <b> {DATE}",
-        "VERSION_HTML": "v<1",
-    }
-    content = "{HOSTNAME} {SUBJECT} {x} {VERSION_HTML}"
     filled = template.Template().fill_placeholders
+    values = dict.fromkeys(PLACEHOLDER_NAMES, "")
+    values |= {"HOSTNAME": "a <b> {DATE}", "VERSION_HTML": "v<1"}
+    content = "{HOSTNAME} {SUBJECT} {x} {VERSION_HTML}"
     page = "a &lt;b&gt; {DATE} {SUBJECT} {x} <span>v&lt;1</span>"
     assert filled(content, values, html=True) == page
     assert filled(content, values, html=False) == "a <b> {DATE} {SUBJECT} {x} v<1"
 
 
-def test_an_unusable_template_is_reported_and_ours_is_used(tmp_path: Path) -> None:
+@each(("name", "make", "why"), [
+    ("header", os.mkfifo, "not a regular file"),
+    ("footer", lambda path: path.write_bytes(b"abc\xff"), "not UTF-8 at byte 3"),
+    ("header", lambda path: path.symlink_to("/etc/passwd"), "a symbolic link"),
+    ("footer", lambda path: path.write_bytes(b"x" * (template.MAX_PART_BYTES + 1)),
+     "262,145 bytes, expected at most 262,144"),
+])  # fmt: skip
+def test_an_unusable_template_is_reported_and_ours_is_used(
+    tmp_path: Path, name: str, make: Callable[[Path], object], why: str
+) -> None:
     """A FIFO, invalid UTF-8, a link and a file of too many bytes are reported."""
-    header, footer = tmp_path / "header_default.html", tmp_path / "footer_default.html"
-    os.mkfifo(header)
-    footer.write_bytes(b"abc\xff")
-    first = template.load_page_template(settings(tmp_path))
-    header.unlink()
-    header.symlink_to("/etc/passwd")
-    footer.write_bytes(b"x" * (template.MAX_PART_BYTES + 1))
-    second = template.load_page_template(settings(tmp_path))
-
-    ours = template.Template()
-    for found in (first, second):
-        assert (found.header, found.footer) == (ours.header, ours.footer)
-    assert first.unused_files == (
-        f"mail template {header}: not a regular file; the built-in one is used",
-        f"mail template {footer}: not UTF-8 at byte 3; the built-in one is used",
-    )
-    assert second.unused_files == (
-        f"mail template {header}: a symbolic link; the built-in one is used",
-        f"mail template {footer}: 262,145 bytes, expected at most 262,144; "
-        "the built-in one is used",
-    )
+    make(path := tmp_path / f"{name}_default.html")
+    found, ours = load(tmp_path), template.Template()
+    assert (found.header, found.footer) == (ours.header, ours.footer)
+    assert found.unused_files == (f"mail template {path}: {why}; the built-in one is used",)
 
 
 @each(("logo", "taken"), [
@@ -108,24 +98,22 @@ def test_an_unusable_template_is_reported_and_ours_is_used(tmp_path: Path) -> No
 ])  # fmt: skip
 def test_a_logo_of_the_web_has_an_http_address(logo: str, taken: bool, tmp_path: Path) -> None:
     """Other addresses are omitted and reported."""
-    found = template.load_page_template(settings(tmp_path, logo=logo))
+    found = load(tmp_path, logo=logo)
     assert (found.logo, found.picture) == (logo if taken else "", None)
     assert len(found.unused_files) == (not taken)
 
 
-def test_a_picture_on_disk_goes_with_the_mail(tmp_path: Path) -> None:
+@each(("data", "why"), [
+    (PNG, ""), (b"\xff\xd8\xff\xe0", ""), (b"GIF89a", ""),
+    (b"root:x:0:0", "not a PNG, JPEG or GIF picture"), (None, "No such file or directory"),
+])  # fmt: skip
+def test_a_picture_on_disk_goes_with_the_mail(tmp_path: Path, data: bytes | None, why: str) -> None:
     """A PNG, JPEG or GIF is attached; another or a missing file is omitted and reported."""
     path = tmp_path / "logo"
-    for data in (PNG, b"\xff\xd8\xff\xe0", b"GIF89a"):
+    if data is not None:
         path.write_bytes(data)
-        found = template.load_page_template(settings(tmp_path, logo=str(path)))
-        assert found.logo == "cid:logo@spooldeck.invalid"
-        assert found.picture is not None and found.picture.data == data
-    path.write_text("root:x:0:0")
-    for file, why in (
-        (path, "not a PNG, JPEG or GIF picture"),
-        (tmp_path / "missing", "No such file or directory"),
-    ):
-        found = template.load_page_template(settings(tmp_path, logo=str(file)))
-        assert found.unused_files == (f"mail logo {file}: {why}; mail is sent without it",)
-        assert found.logo == ""
+    found = load(tmp_path, logo=str(path))
+    told = (f"mail logo {path}: {why}; mail is sent without it",) if why else ()
+    assert found.unused_files == told
+    assert found.logo == ("" if why else "cid:logo@spooldeck.invalid")
+    assert why or (found.picture is not None and found.picture.data == data)

@@ -15,7 +15,7 @@ from engine import verbs
 from engine.formats.nftban.store import NftbanStore, SpoolFolders, make_spool
 from engine.mail.message.content import Content
 from engine.mail.send import queuing, spool_entry
-from engine.mail.send.mail_spool import MailSpool
+from engine.mail.send.mail_spool import MailSpool, Spooled
 from engine.mail.send.queuing import QUEUING_SECONDS, queue_unqueued
 from engine.model import State
 from engine.store import StoreError
@@ -25,10 +25,8 @@ class Place:
     """A mail spool, and the queue beside it."""
 
     def __init__(self, root: Path) -> None:
-        queue = f"{root}/queue"
-        self.tasks = SpoolFolders(
-            f"{queue}/pending", f"{queue}/work", f"{queue}/dlq", f"{root}/mailspool"
-        )
+        pending, work, dlq = (f"{root}/queue/{name}" for name in ("pending", "work", "dlq"))
+        self.tasks = SpoolFolders(pending, work, dlq, f"{root}/mailspool")
         make_spool(self.tasks)
         self.spool = MailSpool(f"{root}/mailspool")
         self.store = NftbanStore(self.tasks)
@@ -44,13 +42,9 @@ class Place:
         task = verbs.enqueue("mail_send", 1.0, "00000001", "", self.spool.meta_path(ident))
         self.store.swap(None, task)
 
-    def accept(self, ident: str) -> None:
-        """Mark a mail as sent."""
-        self.spool.mark_sent(self.spool.read(self.spool.meta_path(ident)), "curl", time.time())
-
-    def is_marked(self, ident: str) -> bool:
-        """True if the mail still has the mark that its task is to be made."""
-        return self.spool.read(self.spool.meta_path(ident)).queuing
+    def read(self, ident: str) -> Spooled:
+        """A mail as it is in the spool."""
+        return self.spool.read(self.spool.meta_path(ident))
 
     def make_missing_tasks(
         self, seconds: float = 3600, store: NftbanStore | None = None
@@ -63,9 +57,8 @@ class Place:
             store.swap(None, task)
             return task.id
 
-        return list(
-            queue_unqueued(self.spool, time.time() + seconds, store.find_named_payloads, enqueue)
-        )
+        now = time.time() + seconds
+        return list(queue_unqueued(self.spool, now, store.find_named_payloads, enqueue))
 
 
 @pytest.fixture
@@ -92,9 +85,9 @@ def test_a_mail_that_has_or_had_its_task_gets_no_other(place: Place) -> None:
     named, done, sent = (place.keep() for _ in range(3))
     place.add(named)
     place.spool.mark_queued(done)
-    place.accept(sent)
+    place.spool.mark_sent(place.read(sent), "curl", time.time())
     assert place.make_missing_tasks() == []
-    assert not place.is_marked(named)
+    assert not place.read(named).queuing
 
 
 def test_two_housekeepers_make_one_task_per_mail(place: Place) -> None:
@@ -116,18 +109,15 @@ def test_two_housekeepers_make_one_task_per_mail(place: Place) -> None:
     assert len(lines) == place.store.count_tasks()[State.PENDING] == 5
 
 
-def test_mails_without_need_do_not_block_others(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mails_without_need_block_no_others(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken, sent and locked mails are skipped, and a sent one loses its mark."""
     monkeypatch.setattr(queuing, "MAX_MAILS_PER_CALL", 1)
     broken, sent, locked, ident = sorted(place.keep() for _ in range(4))
     Path(place.spool.meta_path(broken)).unlink()
-    place.accept(sent)
+    place.spool.mark_sent(place.read(sent), "curl", time.time())
     with place.spool.lock_mail(locked):
         (line,) = place.make_missing_tasks()
-    assert ident in line
-    assert not place.is_marked(sent)
+    assert ident in line and not place.read(sent).queuing
 
 
 def test_a_full_queue_still_clears_the_marks_of_mails_with_a_task(place: Place) -> None:
@@ -138,6 +128,7 @@ def test_a_full_queue_still_clears_the_marks_of_mails_with_a_task(place: Place) 
     def full(description: str, payload: str) -> str:
         raise StoreError("the queue is full")
 
+    payloads = place.store.find_named_payloads
     with pytest.raises(StoreError):
-        list(queue_unqueued(place.spool, time.time() + 3600, place.store.find_named_payloads, full))
-    assert not place.is_marked(named)
+        list(queue_unqueued(place.spool, time.time() + 3600, payloads, full))
+    assert not place.read(named).queuing

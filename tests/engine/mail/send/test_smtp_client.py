@@ -10,7 +10,7 @@ import itertools
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -36,18 +36,19 @@ from tests.smtp_server import (
     STALL,
     Certificate,
     Server,
-    certificate,
     refusing,
     silent,
     swallowing,
 )
+from tests.tables import each
 
 TASK = Task("e7b1", "mail", State.ACTIVE, 1_795_170_000.0)
 SENDER, RECIPIENT = "us@example.org", "admin@example.com"
 MAIL = encode_wire(b"Subject: x\n\ntext\n")
 SECRET = "s3cret of café"
 
-Send: TypeAlias = Callable[..., None]
+Script: TypeAlias = dict[str, Any]
+"""Answers of a server by their stage."""
 
 
 def send(
@@ -83,61 +84,55 @@ def secret_file(folder: Path, secret: str = SECRET, mode: int = 0o600) -> str:
     return str(path)
 
 
-@pytest.fixture
-def pem(tmp_path: Path) -> Certificate:
-    """The certificate of a server on this host."""
-    return certificate(tmp_path / "pem")
+def a_letter(contents: io.BytesIO | None = None, sender: str = SENDER) -> WireMessage:
+    """A mail to the usual recipient."""
+    return WireMessage(sender, RECIPIENT, contents or io.BytesIO(MAIL))
+
+
+def handler_of(server: Server | int, *letters: WireMessage) -> closing[SmtpSend]:
+    """A handler that sends these mails to a server on this host."""
+    messages, port = list(letters), server if isinstance(server, int) else server.port
+    to = SmtpDestination(HOST, port)
+    return closing(SmtpSend(lambda task: messages.pop(0), to))
+
+
+def commands(server: Server, word: str) -> list[str]:
+    """The commands that begin with a word."""
+    return [line for line in server.commands if line.upper().startswith(word)]
 
 
 # ---- what arrives
 
 
 def test_a_mail_arrives_byte_for_byte() -> None:
-    """The server has the text that was put into wire form, without the dots that SMTP adds; every
-    byte from 0 to 255 goes through, announced as 8-bit. Wherever one piece of a mail ends and the
-    next begins, nothing is lost there and nothing added."""
+    """In any piece, without the dots that SMTP adds; every byte goes through, as 8-bit."""
     texts = [(HEADERS + "\n" + body).encode() for body in BODIES]
     texts.append(b"Subject: x\n\n" + bytes(c for c in range(256) if c not in b"\r\n") + b"\n")
-    with Server() as server:
-        for text in texts:
-            send(server, encode_wire(text))
-    assert [mail.data for mail in server.mails] == [t.replace(b"\n", b"\r\n") for t in texts]
-    assert {mail[:3] for mail in server.mails} == {("here.example.org", SENDER, (RECIPIENT,))}
-    assert any(line.endswith("BODY=8BITMIME") for line in server.commands)
-
     pieces = []
-    for size in (
-        CHUNK_BYTES - 3,
-        CHUNK_BYTES - 2,
-        CHUNK_BYTES - 1,
-        CHUNK_BYTES,
-        3 * CHUNK_BYTES + 1,
-    ):
+    for size in (*(CHUNK_BYTES - n for n in (3, 2, 1, 0)), 3 * CHUNK_BYTES + 1):
         lines = b"Subject: x\r\n\r\n" + b"..\r\n" * (size // 4 - 10)
         pieces.append(lines + b"x" * (size - len(lines) - 5) + b"\r\n.\r\n")
         assert len(pieces[-1]) == size
     with Server() as server:
-        for contents in pieces:
+        for contents in (*map(encode_wire, texts), *pieces):
             send(server, contents)
-    assert [mail.data for mail in server.mails] == [unwired(contents) for contents in pieces]
+    expected = [*(text.replace(b"\n", b"\r\n") for text in texts), *map(unwired, pieces)]
+    assert [mail.data for mail in server.mails] == expected
+    assert {mail[:3] for mail in server.mails} == {("here.example.org", SENDER, (RECIPIENT,))}
+    assert any(line.endswith("BODY=8BITMIME") for line in server.commands)
 
 
 def test_the_null_sender_and_odd_addresses_arrive_as_they_are_written() -> None:
     """A bounce has the null sender; quotes and the address of a host stay what they are."""
+    addresses = ['"q uo\\"te"@[192.0.2.7]', "x@[IPv6:2001:db8::1]", "postmaster"]
     with Server() as server:
-        send(server, sender="<>")
-        send(server, sender="")
-        send(server, recipient='"q uo\\"te"@[192.0.2.7]')
-        send(server, recipient="x@[IPv6:2001:db8::1]")
-        send(server, recipient="postmaster")
-    mails = [line for line in server.commands if line.startswith("MAIL")]
-    rcpts = [line.partition(" ")[2] for line in server.commands if line.startswith("RCPT")]
-    assert [line.startswith("MAIL FROM:<>") for line in mails] == [True, True, False, False, False]
-    assert rcpts[2:] == [
-        'TO:<"q uo\\"te"@[192.0.2.7]>',
-        "TO:<x@[IPv6:2001:db8::1]>",
-        "TO:<postmaster>",
-    ]
+        for sender in ("<>", ""):
+            send(server, sender=sender)
+        for address in addresses:
+            send(server, recipient=address)
+    null = [line.startswith("MAIL FROM:<>") for line in commands(server, "MAIL")]
+    assert null == [True, True, False, False, False]
+    assert commands(server, "RCPT")[2:] == [f"RCPT TO:<{address}>" for address in addresses]
 
 
 # ---- what is never sent
@@ -164,15 +159,14 @@ def test_a_mail_that_could_smuggle_reaches_no_server() -> None:
     command or becomes another address on its way, and the null path as a recipient are refused
     before any server is called. Only what is before the @ needs a server that takes more than
     ASCII."""
+    wrong = [({"recipient": one}, "is ambiguous in a host name") for one in LOOKALIKES]
+    for field in ("sender", "recipient"):
+        wrong += [({field: address}, "not a valid SMTP address") for address in NO_ADDRESS]
     with Server() as server:
         for contents in NOT_WIRE:
             assert failure(Fatal, server, contents).startswith("not in wire form")
-        for address in NO_ADDRESS:
-            assert "not a valid SMTP address" in failure(Fatal, server, sender=address)
-            assert "not a valid SMTP address" in failure(Fatal, server, recipient=address)
-        for address in LOOKALIKES:
-            assert "is ambiguous in a host name" in failure(Fatal, server, recipient=address)
-        assert "no recipient" in failure(Fatal, server, recipient="<>")
+        for fields, why in (*wrong, ({"recipient": "<>"}, "no recipient")):
+            assert why in failure(Fatal, server, **fields)
         assert server.connections == 0
     assert smtp_path("user@élégance.fr") == "<user@xn--lgance-9uab.fr>"
     with pytest.raises(BadMail):
@@ -182,77 +176,66 @@ def test_a_mail_that_could_smuggle_reaches_no_server() -> None:
 # ---- what the server says
 
 
-def test_4xx_is_tried_again_and_5xx_is_not() -> None:
-    """4xx fails the attempt, 5xx the mail, at every stage; the words are the server's, and equal
-    words behind two codes are two errors, with the codes in their patterns."""
-    for stage in ("mail", "rcpt", "data", "body"):
-        later = ["450 4.2.0 not now, u7", "452 4.2.0 not now, u8"]
-        answers: dict[str, Any] = {stage: [*later, "550 5.1.1 no such user"]}
-        with Server(**answers) as server:
-            busy, full = failure(Failed, server), failure(Failed, server)
-            never = failure(Fatal, server)
-            send(server)
-        assert busy.startswith("unavailable_450: 450 4.2.0 not now, u7")
-        assert never.startswith("rejected_550: 550 5.1.1 no such user")
-        assert len(server.mails) == 1
-        assert [reply_code(busy), reply_code(full)] == ["450", "452"]
-        assert fold_error(busy).startswith("unavailable_450: 450 4.2.0 not now, u# - ")
-        assert pattern_name(fold_error(busy)) != pattern_name(fold_error(full))
-
-
-def test_a_refusal_before_the_mail_is_about_the_server() -> None:
-    """An operator can mend it: the mail is tried again. A server that only does not know EHLO is
-    greeted by HELO."""
-    for stage in ("greeting", "ehlo"):
-        answers: dict[str, Any] = dict.fromkeys([stage, "helo"], "554 5.3.2 closed")
-        with Server(**answers) as server:
-            assert failure(Failed, server).startswith("unavailable_554: 554 5.3.2 closed")
-    with Server(ehlo="502 5.5.1 what?") as server:
+@each("stage", ["mail", "rcpt", "data", "body"])
+def test_4xx_is_tried_again_and_5xx_is_not(stage: str) -> None:
+    """4xx fails the attempt, 5xx the mail; equal words behind two codes are two errors."""
+    answers = ["450 4.2.0 not now, u7", "452 4.2.0 not now, u8", "550 5.1.1 no such user"]
+    script: Script = {stage: answers}
+    with Server(**script) as server:
+        busy, full = failure(Failed, server), failure(Failed, server)
+        never = failure(Fatal, server)
         send(server)
-    assert server.mails[0].helo == "here.example.org"
+    assert busy.startswith("unavailable_450: 450 4.2.0 not now, u7")
+    assert never.startswith("rejected_550: 550 5.1.1 no such user")
+    assert len(server.mails) == 1
+    assert [reply_code(busy), reply_code(full)] == ["450", "452"]
+    assert fold_error(busy).startswith("unavailable_450: 450 4.2.0 not now, u# - ")
+    assert pattern_name(fold_error(busy)) != pattern_name(fold_error(full))
 
 
 MANY = encode_wire(b"Subject: x\n\n" + (b"y" * 70 + b"\n") * 200_000)
 IN_DOUBT = "in doubt: it may have been accepted"
-BROKEN: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+
+
+@each(("answers", "settings", "error"), [
     # answers of the server, settings, error
+    *((dict.fromkeys([stage, "helo"], "554 5.3.2 closed"), {}, "unavailable_554: 554 5.3.2 closed")
+      for stage in ("greeting", "ehlo")),
     *(({stage: DROP}, {}, "connect_lost: ") for stage in ("greeting", "ehlo", "mail", "rcpt")),
     ({"data": DROP}, {}, "connect_lost: "),
     ({"data": CUT}, {"contents": MANY}, "connect_lost: "),
     ({"body": DROP}, {}, f"connect_lost: {IN_DOUBT}"),
     ({"rcpt": STALL}, {"timeout": 0.3}, "timeout: "),
     ({"body": STALL}, {"timeout": 0.3}, f"timeout: {IN_DOUBT}"),
-    *(
-        (dict.fromkeys([stage, "helo"], "354 go on"), {}, "connect_protocol: ")
-        for stage in ("greeting", "ehlo", "mail", "rcpt")
-    ),
-    *(
-        ({"body": answer}, {}, f"connect_protocol: {IN_DOUBT}")
-        for answer in ("300 go on", "354 go on", "399 what")
-    ),
-]
+    *((dict.fromkeys([stage, "helo"], "354 go on"), {}, "connect_protocol: ")
+      for stage in ("greeting", "ehlo", "mail", "rcpt")),
+    *(({"body": answer}, {}, f"connect_protocol: {IN_DOUBT}: {answer}")
+      for answer in ("300 go on", "354 go on", "399 what")),
+])  # fmt: skip
+def test_a_broken_connection_leaves_a_doubt_only_after_the_last_dot(
+    answers: Script, settings: dict[str, Any], error: str
+) -> None:
+    """Before the line that ends the mail no server can have taken it: it is tried again, a refusal
+    of the client too. After it only 2xx says that the mail was accepted: a lost connection, an
+    answer that never comes or makes no sense is in doubt."""
+    with Server(**answers) as server:
+        error_text = failure(Failed, server, **settings)
+    assert error_text.startswith(error)
+    assert ("doubt" in error_text) == ("doubt" in error)
+    assert "doubt" in error or server.mails == server.refused == []
 
 
-def test_a_broken_connection_leaves_a_doubt_only_after_the_last_dot() -> None:
-    """Before the line that ends the mail no server can have taken it: it is tried again. After it
-    the server has all of it, and only 2xx says that it was accepted: a lost connection, an answer
-    that never comes or makes no sense is in doubt."""
-    for answers, settings, error in BROKEN:
-        with Server(**answers) as server:
-            error_text = failure(Failed, server, **settings)
-        assert error_text.startswith(error), (answers, error_text)
-        if IN_DOUBT not in error:
-            assert "doubt" not in error_text
-            assert server.mails == server.refused == []
-        elif "protocol" in error:
-            assert answers["body"][:3] in error_text
+def test_any_odd_answer_to_the_mail_is_a_doubt_and_none_to_quit() -> None:
+    """Words without a code are a doubt; HELO follows EHLO, and no answer to QUIT undoes a yes."""
     with listening(lambda line: b"250 ok\r\n" if line != b".\r\n" else b"hello\r\n") as (port, _):
         assert failure(Failed, port).startswith("connect_protocol: in doubt")
+    with Server(ehlo="502 5.5.1 what?", quit=DROP) as server:
+        send(server)
+    assert [mail.helo for mail in server.mails] == ["here.example.org"]
 
 
 def test_a_server_that_dribbles_is_left_in_time() -> None:
-    """A line now and then, of an answer that never ends, keeps each step alive, and not the
-    attempt."""
+    """Lines of an answer that never ends keep each step alive, and not the attempt."""
     over = threading.Event()
 
     def dribble(connection: socket.socket) -> None:
@@ -275,23 +258,16 @@ def test_a_cancelled_attempt_ends_now() -> None:
     assert error_text.startswith("unavailable_stopped: it was stopped - DATA")
 
 
-def test_an_accepted_mail_is_sent_after_any_later_error() -> None:
-    """No answer of the server to QUIT undoes its yes."""
-    with Server(quit=DROP) as server:
-        send(server)
-    assert len(server.mails) == 1
-
-
 def test_a_host_without_a_server_is_tried_again() -> None:
     """Refused, unknown, silent: each is a failure, told apart by its word."""
-    with refusing() as port:
-        assert failure(Failed, port).startswith("connect_refused: ")
-    with silent() as port:
-        assert failure(Failed, port, timeout=0.2).startswith("timeout: ")
-    with swallowing() as port:
-        assert failure(Failed, port, connect_timeout=0.2).startswith("connect_timeout: ")
-    error_text = failure(Failed, 25, host="nowhere.invalid", tls="none")
-    assert error_text.startswith("dns_not_found: ")
+    with refusing() as refused, silent() as mute, swallowing() as lost:
+        for port, how, word in (
+            (refused, {}, "connect_refused: "),
+            (mute, {"timeout": 0.2}, "timeout: "),
+            (lost, {"connect_timeout": 0.2}, "connect_timeout: "),
+            (25, {"host": "nowhere.invalid", "tls": "none"}, "dns_not_found: "),
+        ):
+            assert failure(Failed, port, **how).startswith(word)
 
 
 # ---- encryption and logins
@@ -307,18 +283,16 @@ def test_a_mail_is_encrypted_unless_disabled(pem: Certificate, tmp_path: Path) -
     for tls in ("required", "wrapped"):
         with Server(tls=pem, smtps=tls == "wrapped") as server:
             assert failure(Failed, server, tls=tls).startswith("tls_certificate: ")
-            assert not [line for line in server.commands if line.startswith("MAIL")]
+            assert not commands(server, "MAIL")
             send(server, tls=tls, ca_file=pem.cert)
         assert server.mails[0].tls
     with Server() as server:
         assert failure(Failed, server, tls="required").startswith("tls_missing: ")
-        none = str(tmp_path / "none.pem")
-        error_text = failure(Failed, server, tls="wrapped", ca_file=none)
+        error_text = failure(Failed, server, tls="wrapped", ca_file=str(tmp_path / "none.pem"))
         assert error_text.startswith("tls_certificate: cannot use the certificates in ")
         send(server, tls="opportunistic")
-    with Server(tls=pem, starttls="454 4.7.0 not now") as server:
+    with Server(tls=pem, starttls=["454 4.7.0 not now"]) as server:
         assert failure(Failed, server, tls="required").startswith("tls_missing: ")
-    with Server(tls=pem) as server:
         send(server, tls="opportunistic")
         send(server, tls="none")
     assert [mail.tls for mail in server.mails] == [True, False]
@@ -334,24 +308,21 @@ def test_a_login_has_any_characters(tmp_path: Path, pem: Certificate) -> None:
 
 
 def test_a_login_that_fails_is_reported_without_the_password(tmp_path: Path) -> None:
-    """A wrong password, none that can be read, and a server that wants one: all can be mended. To
-    another host a login needs encryption and a certificate that is believed."""
-    path = secret_file(tmp_path)
+    """All can be mended; to another host a login needs verified encryption."""
+    login: dict[str, Any] = {"user": "me", "password_file": secret_file(tmp_path)}
     with Server(logins={"me": "another"}, login_needed=True) as server:
-        wrong = failure(Failed, server, user="me", password_file=path)
+        wrong = failure(Failed, server, **login)
         assert wrong.startswith("auth_535: ") and SECRET not in wrong
         assert failure(Failed, server).startswith("auth_530: ")
         secret_file(tmp_path, mode=0o644)
-        error_text = failure(Failed, server, user="me", password_file=path)
+        error_text = failure(Failed, server, **login)
         assert error_text.startswith("auth_password_file: ") and "0600" in error_text
     secret_file(tmp_path, "plain")
     with Server() as server:
-        error_text = failure(Failed, server, user="me", password_file=path)
-        assert error_text.startswith("auth_missing: ")
+        assert failure(Failed, server, **login).startswith("auth_missing: ")
     for tls in ("none", "opportunistic"):
-        to = SmtpDestination("relay.example.org", tls=tls, user="me", password_file=path)
-        assert "without TLS" in to.fault
-    error_text = failure(Failed, 25, host="192.0.2.1", tls="none", user="me", password_file=path)
+        assert "without TLS" in SmtpDestination("relay.example.org", tls=tls, **login).fault
+    error_text = failure(Failed, 25, host="192.0.2.1", tls="none", **login)
     assert error_text.startswith("unavailable_configuration: ")
 
 
@@ -414,11 +385,10 @@ def test_the_bytes_behind_data_are_those_of_the_contents() -> None:
 
 
 def test_a_small_mail_waits_for_no_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Body and end line come in one segment, and Nagle is off: no delayed ACK of a server costs
-    40 ms a mail."""
+    """Body and end come in one segment, without Nagle: no delayed ACK costs 40 ms a mail."""
     first: list[bytes] = []
-    connected = smtp_client._SmtpSession._connect
     delays: list[int] = []
+    connected = smtp_client._SmtpSession._connect
 
     def spied(session: smtp_client._SmtpSession) -> tuple[socket.socket, socket.socket]:
         connection, wire = connected(session)
@@ -428,11 +398,10 @@ def test_a_small_mail_waits_for_no_acknowledgement(monkeypatch: pytest.MonkeyPat
     def serve(connection: socket.socket) -> None:
         connection.sendall(b"220 raw\r\n")
         while line := connection.recv(CHUNK_BYTES):
-            data = line.upper().startswith(b"DATA")
-            connection.sendall(b"354 go on\r\n" if data else b"250 ok\r\n")
-            if data:
+            if line.upper().startswith(b"DATA"):
+                connection.sendall(b"354 go on\r\n")
                 first.append(connection.recv(CHUNK_BYTES))
-                connection.sendall(b"250 ok\r\n")
+            connection.sendall(b"250 ok\r\n")
 
     monkeypatch.setattr(smtp_client._SmtpSession, "_connect", spied)
     with serving(serve) as port:
@@ -441,8 +410,7 @@ def test_a_small_mail_waits_for_no_acknowledgement(monkeypatch: pytest.MonkeyPat
 
 
 def test_text_beyond_ascii_needs_a_server_that_takes_it() -> None:
-    """To any other the mail can never go, and the missing extension is named; addresses go as UTF-8
-    where that is offered."""
+    """To any other the mail can never go; addresses go as UTF-8 where that is offered."""
     with listening(offering()) as (port, received):
         assert "8BITMIME" in failure(Fatal, port, encode_wire(b"Subject: x\n\n\xff\n"))
     assert not [line for line in received if line.startswith(b"MAIL")]
@@ -469,7 +437,7 @@ def test_unreadable_contents_are_no_failure_of_the_mail() -> None:
             return super().read(size)
 
     for good in (0, 2):
-        letter = WireMessage(SENDER, RECIPIENT, Failing(good))
+        letter = a_letter(Failing(good))
         with Server() as server, pytest.raises(Postponed, match="Input/output error") as caught:
             handler = SmtpSend(lambda task: letter, SmtpDestination(HOST, server.port), lambda: 7.0)  # noqa: B023
             handler(TASK, Context())
@@ -486,11 +454,10 @@ def test_contents_that_shrink_are_broken_off() -> None:
             self.truncate(20)
             return super().seek(offset, whence)
 
-    letter = WireMessage(
-        SENDER, RECIPIENT, Shrinking(encode_wire(b"Subject: x\n\n" + b"text\n" * 20))
-    )
-    with Server() as server, pytest.raises(Failed, match="shorter"):
-        SmtpSend(lambda task: letter, SmtpDestination(HOST, server.port))(TASK, Context())
+    letter = a_letter(Shrinking(encode_wire(b"Subject: x\n\n" + b"text\n" * 20)))
+    failing = pytest.raises(Failed, match="shorter")
+    with Server() as server, handler_of(server, letter) as handler, failing:
+        handler(TASK, Context())
     assert server.mails == server.refused == []
     assert letter.contents.closed
 
@@ -505,59 +472,45 @@ def test_a_worker_without_descriptors_makes_no_attempt() -> None:
     assert len(server.mails) == 1
 
 
-def send_over_one(server: Server, senders: list[str]) -> None:
-    """Send a mail from each by one handler, one after the other."""
-    messages = [WireMessage(sender, RECIPIENT, io.BytesIO(MAIL)) for sender in senders]
-    to = SmtpDestination(HOST, server.port)
-    with closing(SmtpSend(lambda task: messages.pop(0), to)) as handler:
-        for _ in senders:
-            handler(TASK, Context())
-
-
 SENDERS = ["a@example.org", "b@example.org", "c@example.org"]
 
 
-def test_mails_share_a_connection() -> None:
-    """One greeting and one EHLO serve several mails, and QUIT ends the connection."""
-    with Server() as server:
-        send_over_one(server, SENDERS)
-    assert [mail.sender for mail in server.mails] == SENDERS
-    words = [line.split()[0].upper() for line in server.commands]
-    assert words == ["EHLO", *["MAIL", "RCPT", "DATA"] * 3, "QUIT"] and server.connections == 1
+def send_over_one(server: Server, fails_at: int | None = None) -> None:
+    """Send a mail from each sender by one handler, one after the other."""
+    with handler_of(server, *(a_letter(sender=sender) for sender in SENDERS)) as handler:
+        for number in range(len(SENDERS)):
+            with pytest.raises(Fatal) if number == fails_at else nullcontext():
+                handler(TASK, Context())
 
 
-@pytest.mark.parametrize("answer", [DROP, "421 4.3.2 closing", "452 4.3.1 no more mails here"])
-def test_a_kept_connection_that_takes_no_mail_is_replaced(answer: str) -> None:
-    """If the server closes it or refuses MAIL on it, the mail goes over a new one, uncounted."""
-    with Server(mail=["", answer]) as server:
-        send_over_one(server, SENDERS)
+HELLO, ONE_MAIL = ["EHLO"], ["MAIL", "RCPT", "DATA"]
+AGAIN = [*HELLO, *ONE_MAIL, "MAIL", *HELLO, *ONE_MAIL, *ONE_MAIL, "QUIT"]
+
+
+@each(("script", "most", "commands"), [
+    ({}, 9, [*HELLO, *ONE_MAIL * 3, "QUIT"]),
+    ({}, 2, [*HELLO, *ONE_MAIL * 2, "QUIT", *HELLO, *ONE_MAIL, "QUIT"]),
+    *(({"mail": ["", answer]}, 9, AGAIN) for answer in (
+        DROP, "421 4.3.2 closing", "452 4.3.1 no more mails here",
+    )),
+])  # fmt: skip
+def test_mails_share_a_connection(
+    monkeypatch: pytest.MonkeyPatch, script: Script, most: int, commands: list[str]
+) -> None:
+    """A limited number after one EHLO; one that is lost or refuses MAIL is replaced, uncounted."""
+    monkeypatch.setattr(smtp_client, "MAILS_PER_CONNECTION", most)
+    with Server(**script) as server:
+        send_over_one(server)
     assert [mail.sender for mail in server.mails] == SENDERS
-    assert server.connections == 2
+    assert [line.split()[0].upper() for line in server.commands] == commands
+    assert server.connections == commands.count("EHLO")
 
 
 def test_a_refused_mail_ends_its_connection() -> None:
     """The next mail begins on a new connection: no reply is mistaken for one to another mail."""
-    messages = [WireMessage(sender, RECIPIENT, io.BytesIO(MAIL)) for sender in SENDERS]
     with Server(rcpt=["", "550 5.1.1 unknown"]) as server:
-        to = SmtpDestination(HOST, server.port)
-        with closing(SmtpSend(lambda task: messages.pop(0), to)) as handler:
-            handler(TASK, Context())
-            with pytest.raises(Fatal):
-                handler(TASK, Context())
-            handler(TASK, Context())
-    assert (server.connections, len(server.mails)) == (2, 2)
-    assert sum(line.upper().startswith("MAIL") for line in server.commands) == 3
-
-
-def test_a_connection_is_used_for_a_limited_number_of_mails(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """After the last one it is closed with QUIT."""
-    monkeypatch.setattr(smtp_client, "MAILS_PER_CONNECTION", 2)
-    with Server() as server:
-        send_over_one(server, SENDERS)
-    assert server.connections == 2
-    assert [line.upper() for line in server.commands].count("QUIT") == 2
+        send_over_one(server, fails_at=1)
+    assert (server.connections, len(server.mails), len(commands(server, "MAIL"))) == (2, 2, 3)
 
 
 def test_an_unused_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -570,11 +523,7 @@ def test_an_unused_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None
             ended.set()
         return b"250 ok\r\n"
 
-    with listening(answer) as (port, _):
-        handler = SmtpSend(
-            lambda task: WireMessage(SENDER, RECIPIENT, io.BytesIO(MAIL)),
-            SmtpDestination(HOST, port),
-        )
+    with listening(answer) as (port, _), handler_of(port, a_letter()) as handler:
         handler(TASK, Context())
         assert ended.wait(60)
 
@@ -593,9 +542,7 @@ def test_one_thread_watches_all_attempts_of_a_handler() -> None:
             handler(TASK, Context(is_cancelled=cancelled))
         failures.append(caught.value)
 
-    with Server(greeting=STALL) as server:
-        to = SmtpDestination(HOST, server.port)
-        handler = SmtpSend(lambda task: WireMessage(SENDER, RECIPIENT, io.BytesIO(MAIL)), to)
+    with Server(greeting=STALL) as server, handler_of(server, a_letter(), a_letter()) as handler:
         threads = [threading.Thread(target=attempt) for _ in range(2)]
         for thread in threads:
             thread.start()
@@ -604,54 +551,35 @@ def test_one_thread_watches_all_attempts_of_a_handler() -> None:
     assert len(failures) == 2 and len(asked) == 1
 
 
+def send_to_all(
+    server: Server, people: list[smtp_client.WireRecipient], sender: str, **how: Any
+) -> smtp_client.ServerAnswer:
+    """Send a mail to several recipients in one transaction."""
+    how |= {"to": SmtpDestination(HOST, server.port), "cancelled": lambda: False}
+    with closing(smtp_client.Connections()) as connections:
+        how["connections"] = connections
+        return smtp_client.send_to_all(sender, people, io.BytesIO(MAIL), **how)
+
+
 def test_several_recipients_get_one_mail_and_each_refusal_is_known() -> None:
     """In one transaction each recipient is accepted or refused; a bad address is never sent, and
-    parameters for notifications only to a server that offers DSN."""
+    parameters for notifications only to a server that offers DSN. If all are refused, no DATA is
+    sent."""
     addresses = ("a@d.example", "no address", "b@d.example", "c@d.example")
     people = [smtp_client.WireRecipient(one, "NOTIFY=SUCCESS") for one in addresses]
-    connections = smtp_client.Connections()
     with Server(rcpt=["", "450 4.2.1 later", "550 5.1.1 unknown"]) as server:
-        to = SmtpDestination("127.0.0.1", server.port)
-        answer = smtp_client.send_to_all(
-            "s@d.example",
-            people,
-            io.BytesIO(MAIL),
-            to=to,
-            cancelled=lambda: False,
-            connections=connections,
-            notify="RET=HDRS",
-        )
-        connections.close()
-
+        answer = send_to_all(server, people, "s@d.example", notify="RET=HDRS")
     (mail,) = server.mails
     assert (mail.recipients, answer.reply) == (("a@d.example",), "250 2.0.0 accepted")
-    assert [getattr(one, "word", type(one).__name__) for one in answer.refusals] == [
-        "NoneType",
-        "BadMail",
-        "unavailable_450",
-        "rejected_550",
-    ]
+    refusals = [getattr(one, "word", type(one).__name__) for one in answer.refusals]
+    assert refusals == ["NoneType", "BadMail", "unavailable_450", "rejected_550"]
     assert not answer.notifies
     assert not any("NOTIFY" in one or "RET" in one for one in server.commands)
-
-
-def test_a_server_that_refuses_all_recipients_gets_no_mail() -> None:
-    """No DATA is sent; each refusal is known."""
-    people = [smtp_client.WireRecipient(one) for one in ("a@d.example", "b@d.example")]
     with Server(rcpt="550 5.1.1 unknown") as server:
-        to = SmtpDestination("127.0.0.1", server.port)
-        answer = smtp_client.send_to_all(
-            "",
-            people,
-            io.BytesIO(MAIL),
-            to=to,
-            cancelled=lambda: False,
-            connections=smtp_client.Connections(),
-        )
-
+        answer = send_to_all(server, people[2:], "")
     assert (answer.reply, len(answer.refusals)) == ("", 2)
     assert all(isinstance(one, NotSent) and one.permanent for one in answer.refusals)
-    assert not any(one.startswith("DATA") for one in server.commands)
+    assert not commands(server, "DATA")
 
 
 # ---- an answer without end
@@ -659,51 +587,35 @@ def test_a_server_that_refuses_all_recipients_gets_no_mail() -> None:
 
 @contextmanager
 def endless(answers: int, line: bytes) -> Iterator[int]:
-    """A server that answers so many commands, and then one with a line that it repeats for ever;
-    after DATA the whole mail is one command."""
-    listener = socket.create_server((HOST, 0))
+    """A server that answers so many commands, and then repeats a line for ever."""
+    replies = [b"220 x\r\n", *[b"250 x\r\n"] * 3, b"354 x\r\n"][:answers]
 
-    def run() -> None:
-        connection, _ = listener.accept()
-        with connection, connection.makefile("rb") as commands, suppress(OSError):
-            for reply in [b"220 x\r\n", b"250 x\r\n", *[b"250 x\r\n"] * 2, b"354 x\r\n"][:answers]:
+    def serve(connection: socket.socket) -> None:
+        with connection.makefile("rb") as received:
+            for reply in replies:
                 connection.sendall(reply)
-                commands.readline()
-            if answers == 5:
-                while commands.readline() != b".\r\n":
-                    pass
+                received.readline()
+            while answers == 5 and received.readline() != b".\r\n":
+                pass
             while True:
                 connection.sendall(line * 100)
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        listener.close()
-        thread.join(10)
-        assert not thread.is_alive()
+    with serving(serve) as port:
+        yield port
 
 
-LINES = {"lines": b"250-x\r\n", "bytes": b"250-" + b"y" * 900 + b"\r\n", "line": b"z" * 1000}
-
-
-@pytest.mark.parametrize("line", LINES)
-@pytest.mark.parametrize("answers", range(6))
-def test_an_answer_without_end_is_a_failure(answers: int, line: str) -> None:
-    """At any stage lines without end, and a line without end, end the attempt within the limits of
-    an answer; after the whole mail it may have been accepted."""
-    with endless(answers, LINES[line]) as port, pytest.raises(Failed) as caught:
-        send(port, tls="none")
-
-    message = str(caught.value)
+@each("line", [b"250-x\r\n", b"250-" + b"y" * 900 + b"\r\n", b"z" * 1000])
+@each("answers", range(6))
+def test_an_answer_without_end_is_a_failure(answers: int, line: bytes) -> None:
+    """At any stage; after the whole mail it may have been accepted."""
+    with endless(answers, line) as port:
+        message = failure(Failed, port, tls="none")
     assert "answer of more than" in message or "Line too long" in message
     assert ("it may have been accepted" in message) is (answers == 5)
 
 
 def test_an_answer_by_smtp_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that sends a line now and then is at an end when the time of an answer is over; here
-    each wait is taken for 200 of 300 seconds."""
+    """A line now and then does not prolong an answer; each wait is taken for 200 of 300 s."""
     ticks = (200.0 * n for n in itertools.count())
     slow = functools.partial(AnswerLimit, clock=lambda: next(ticks))
     monkeypatch.setattr(smtp_client, "AnswerLimit", slow)

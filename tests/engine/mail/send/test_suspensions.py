@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,8 +33,7 @@ def opened(path: Path) -> Suspensions:
 
 
 def test_a_suspension_is_seen_by_all_processes(path: Path) -> None:
-    """Each process reads who, when and why until it is resumed; the first operator stays named,
-    and the file is JSON that other users cannot write."""
+    """Who, when and why are read until it is resumed; the first operator stays named."""
     first, theirs = opened(path), opened(path)
     assert theirs.read() == {}
     assert first.suspend("curl", NOW, "op", 'Wartung "über\n$(id)"')
@@ -82,21 +82,18 @@ def test_a_damaged_file_stops_all_mail_and_is_kept(path: Path, content: bytes) -
     assert path.read_bytes() == content
 
 
-def test_a_file_of_another_kind_or_of_any_user_is_not_believed(tmp_path: Path) -> None:
+@each("make", [
+    Path.mkdir, lambda path: path.symlink_to("/dev/null"), os.mkfifo,
+    lambda path: opened(path).suspend("curl", NOW, "op", "") and path.chmod(0o666),
+], path=suspended_file)  # fmt: skip
+def test_a_file_of_another_kind_or_of_any_user_is_not_believed(
+    path: Path, make: Callable[[Path], object]
+) -> None:
     """A folder, a link, a FIFO and a file that any user may write raise an error."""
-    folder, link, fifo = (suspended_file(tmp_path / str(n)) for n in range(3))
-    for path in (folder, link, fifo):
-        path.parent.mkdir(parents=True)
-    folder.mkdir()
-    link.symlink_to("/dev/null")
-    os.mkfifo(fifo)
-    for path in (folder, link, fifo):
-        with pytest.raises(OSError, match=r"."):
-            opened(path).read()
-    path = suspended_file(tmp_path)
-    opened(path).suspend("curl", NOW, "op", "")
-    path.chmod(0o666)
-    with pytest.raises(ValueError, match="writable by all users"):
+    path.parent.mkdir(parents=True)
+    make(path)
+    error, why = (ValueError, "writable by all users") if path.is_file() else (OSError, ".")
+    with pytest.raises(error, match=why):
         opened(path).read()
 
 

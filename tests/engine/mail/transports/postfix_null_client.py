@@ -28,68 +28,48 @@ postlog   unix-dgram n - n -  1  postlogd
 """
 """The services of a Postfix that only sends; none listens to the network."""
 
-QUEUE = (
-    "active",
-    "bounce",
-    "corrupt",
-    "defer",
-    "deferred",
-    "flush",
-    "hold",
-    "incoming",
-    "private",
-    "saved",
-    "trace",
-)
+QUEUE = "active bounce corrupt defer deferred flush hold incoming private saved trace"
 """The folders that only its own user may enter."""
-
-SIZE_LIMIT_BYTES = 50_000
+SHARED = (("maildrop", 0o1730, "postdrop"), ("public", 0o2710, "postdrop"))
+"""Those of its group, with their modes."""
 
 
 class NullClient:
-    """A Postfix that takes mail by its sendmail and hands it to one relay.
-
-    It is started without `postfix start`, which would check the package for seconds.
-    """
+    """A Postfix that takes mail by its sendmail and hands it to one relay; it is started without
+    `postfix start`, which would check the package for seconds."""
 
     def __init__(self, folder: Path) -> None:
         needs_root("Postfix starts as root")
-        postconf, sendmail = needs("postconf"), needs("sendmail")
+        self._postconf, sendmail = needs("postconf"), needs("sendmail")
         self._config, self._log = folder / "etc", folder / "log"
         self._config.mkdir()
         (self._config / "master.cf").write_text(MASTER_CF)
         self._settings = {
-            **{"compatibility_level": "3.6", "message_size_limit": SIZE_LIMIT_BYTES},
+            **{"compatibility_level": "3.6", "message_size_limit": 50_000},
             **{"queue_directory": folder / "queue", "data_directory": folder / "data"},
             **{"myhostname": "here.example.org", "mydestination": "", "inet_protocols": "ipv4"},
             **{"inet_interfaces": "loopback-only", "smtp_dns_support_level": "disabled"},
             **{"alias_maps": "", "alias_database": "", "local_transport": "error:no local mail"},
             **{"maillog_file": self._log, "maillog_file_prefixes": folder},
         }
-        self._make_queue(folder / "queue")
+        # The folders of a queue as Postfix makes them (postfix-files).
+        queue = folder / "queue"
+        for path in (queue, queue / "pid"):
+            path.mkdir()
+        private = [(name, 0o700, "postfix") for name in QUEUE.split()]
+        for name, mode, group in (*private, *SHARED):
+            (queue / name).mkdir()
+            shutil.chown(queue / name, "postfix", group)
+            (queue / name).chmod(mode)
         (folder / "data").mkdir()
         shutil.chown(folder / "data", "postfix", "postfix")
         self._process: subprocess.Popen[bytes] | None = None
-        self._postconf = postconf
         self.root = str(folder)
         """The root folder in which etc/postfix/main.cf names its queue."""
         (self._config / "postfix").mkdir()
         (self._config / "postfix/main.cf").write_text("queue_directory = /queue\n")
         self.sendmail = a_script(folder / "sendmail", f'exec {sendmail} -C {self._config} "$@"')
         """Its sendmail program."""
-
-    @staticmethod
-    def _make_queue(queue: Path) -> None:
-        """Make the folders of a queue as Postfix does (postfix-files)."""
-        for name in ("", "pid"):
-            (queue / name).mkdir()
-        for name in QUEUE:
-            (queue / name).mkdir(mode=0o700)
-            shutil.chown(queue / name, "postfix", "postfix")
-        for name, mode in (("maildrop", 0o1730), ("public", 0o2710)):
-            (queue / name).mkdir()
-            shutil.chown(queue / name, "postfix", "postdrop")
-            (queue / name).chmod(mode)
 
     def start(self, port: int) -> None:
         """Start it, in the foreground of a session of its own."""
