@@ -96,10 +96,8 @@ async def test_a_file_system_that_hangs_is_seen_and_delays_nothing(
             await operator.sees("no answer for ")
             await asyncio.to_thread(write_task, tmp_path / "well", "dlq", 1)
             await operator.until(lambda: "dead 1+ " in operator.line("top-line"))
-            await operator.press("2")
-            await operator.opens(QueueScreen)
-            await operator.press("escape")
-            await operator.opens(OverviewScreen)
+            await operator.opens(QueueScreen, "2")
+            await operator.opens(OverviewScreen, "escape")
         finally:
             await asyncio.to_thread(stack.close)
         await operator.until(lambda: "dead 1 " in operator.line("top-line"))
