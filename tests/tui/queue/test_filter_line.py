@@ -24,13 +24,13 @@ from tests.console_places import (
     disk_place,
     make_spool,
     put_file,
-    queue_of,
     some_tasks,
     task_list,
 )
 from tests.nftban_queues import Run
 from tui.groups.screen import ClustersScreen
 from tui.plan.screen import PlanScreen
+from tui.queue.filter_line import FilterLine
 from tui.queue.filter_text import FilterText
 from tui.screens.target import Target
 from tui.text import keys
@@ -43,11 +43,11 @@ class FilterOperator(ConsoleOperator):
     @property
     def filter(self) -> FilterText:
         """What is typed into the line."""
-        return queue_of(self.console).parts.filter
+        return self.queue.parts.filter
 
     def asks(self, text: str) -> None:
         """Open the list with a filter, as another screen does."""
-        queue_of(self.console).aim(Target(keys.LIST, filter=text))
+        self.queue.aim(Target(keys.LIST, filter=text))
 
     @property
     def count(self) -> str:
@@ -57,7 +57,12 @@ class FilterOperator(ConsoleOperator):
     @property
     def look(self) -> str:
         """How it is styled."""
-        return queue_of(self.console).query_one("#filter-count", Lines).lines[0][0][1]
+        return self.queue.query_one("#filter-count", Lines).lines[0][0][1]
+
+    async def types_for(self, total: int, text: str) -> None:
+        """Type a text, and wait until so many tasks are left."""
+        await self.types(text)
+        await self.left(total)
 
     async def left(self, total: int) -> None:
         """Wait until so many tasks are left."""
@@ -87,15 +92,12 @@ async def test_the_count_is_live(tmp_path: Path) -> None:
     left, the clause that did it is named beside the count.
     """
     async with filtering(tmp_path) as operator:
-        await operator.types("code=550")
-        await operator.left(4)
+        await operator.types_for(4, "code=550")
         assert operator.count == "4 of 12"
-        await operator.types(" !id:00000007")
-        await operator.left(3)
+        await operator.types_for(3, " !id:00000007")
         put_file(tmp_path, a_task(301, State.DEAD))
         await operator.left(4)
         assert operator.count == "4 of 13"
-
         await operator.types(" tries>9")
         await operator.counts('0 of 13 ("tries>9" matches none; 4 without it)')
 
@@ -127,21 +129,16 @@ async def test_what_is_not_finished_leaves_the_list_as_it_was(tmp_path: Path) ->
     that is deleted again is gone, though the filter is the one of before.
     """
     async with filtering(tmp_path) as operator:
-        await operator.types("code=550")
-        await operator.left(4)
+        await operator.types_for(4, "code=550")
         await operator.types(" fo=")
         assert operator.count.startswith('no field "fo" at 10; known: from to id')
         await operator.press(*["backspace"] * 4)
         await operator.counts("4 of 12")
         await operator.left(4)  # the rows come after the count
-
         await operator.types(" tries>")
         assert operator.count.startswith("expected a value after tries> at 16")
-        assert operator.look == "warn"
-        assert (operator.filter.words, operator.filter.filter.text) == (
-            "code=550 tries>",
-            "code=550",
-        )
+        texts = operator.filter.words, operator.filter.filter.text
+        assert (operator.look, *texts) == ("warn", "code=550 tries>", "code=550")
         await operator.left(4)
         await operator.types("3")
         await operator.counts("4 of 12")
@@ -149,21 +146,23 @@ async def test_what_is_not_finished_leaves_the_list_as_it_was(tmp_path: Path) ->
 
 
 async def test_words_stay_as_they_were_typed(tmp_path: Path) -> None:
-    """Enter keeps what was typed, letter by letter, and Esc clears it; what becomes old enough
-    comes into a list that is filtered by age.
+    """Enter keeps what was typed, letter by letter, and Esc clears it; where nothing is left, that
+    is said in place of the rows; what becomes old enough comes into a list that is filtered by age.
     """
     async with filtering(tmp_path) as operator:
-        await operator.types("  CODE=550   ")
+        rows = task_list(operator.console)
+        await operator.types("  CODE=550 UNKNOWN  ")
         await operator.press("enter")
         await operator.left(4)
-        assert operator.filter.words == "  CODE=550   "
+        assert (operator.filter.words, rows.has_focus) == ("  CODE=550 UNKNOWN  ", True)
         await operator.press("escape")
         await operator.left(12)
         assert not operator.filter.is_open
+        assert not operator.queue.query_one(FilterLine).display
 
         await operator.press("slash")
-        await operator.types("age>1d")
-        await operator.left(0)
+        await operator.types_for(0, "age>1d")
+        assert "0 of 12 tasks match in DLQ: Esc clears the filter" in rows.render_line(2).text
         await operator.press("enter")
         clock_of(operator).now = NOW + 5 * 60 - NOW % 5 + 5
         await operator.left(6)
@@ -182,8 +181,7 @@ async def test_a_filter_is_saved_by_name(tmp_path: Path, monkeypatch: MonkeyPatc
         await operator.press("escape", "escape", "colon", *"save @late", "enter")
         await operator.sees("no filter to save: / opens one")
         await operator.press("slash")
-        await operator.types("code=550")
-        await operator.left(4)
+        await operator.types_for(4, "code=550")
         await operator.press("enter", "colon", *"save @la.te", "enter")
         await operator.sees("not saved: expected a name of letters, digits, - and _")
         await operator.press("colon", *"save @late", "enter")
@@ -192,16 +190,14 @@ async def test_a_filter_is_saved_by_name(tmp_path: Path, monkeypatch: MonkeyPatc
         await operator.press("escape")
         await operator.left(12)
         await operator.press("slash")
-        await operator.types("@late !id:00000007")
-        await operator.left(3)
+        await operator.types_for(3, "@late !id:00000007")
         await operator.counts("3 of 12")
-        assert operator.filter.words == "@late !id:00000007"
-        assert operator.filter.filter.text == "code=550 !id:00000007"
-        copies = {copy.name: copy.text for copy in queue_of(operator.console).copies()}
+        texts = operator.filter.words, operator.filter.filter.text
+        assert texts == ("@late !id:00000007", "code=550 !id:00000007")
+        copies = {copy.name: copy.text for copy in operator.queue.copies()}
         assert any("--filter 'code=550 !id:00000007'" in text for text in copies.values())
 
-        await operator.press("enter", "5")
-        await operator.press("colon", *"save short", "enter")
+        await operator.press("enter", "5", "colon", *"save short", "enter")
         await operator.sees("@short saved: code=550 !id:00000007")
         (tmp_path / "state" / "spooldeck" / "filters.yaml").write_text("late: code=421\n")
         await operator.press("5", "colon", *"filter @late", "enter")
@@ -236,12 +232,11 @@ async def test_an_order_goes_with_a_filter() -> None:
     """What is filtered is ordered as the tab is."""
     memory = a_memory([task._replace(attempts=n) for n, task in enumerate(some_tasks(9, 0, 0))])
     async with an_operator(a_place(memory)) as operator:
-        queue_of(operator.console).action_sort("attempts")
-        queue_of(operator.console).action_sort("attempts")
+        for _ in range(2):
+            operator.queue.action_sort("attempts")
         await operator.press("slash", *"tries", "greater_than_sign", "3")
         rows = task_list(operator.console).rows
         await operator.until(lambda: rows.view.loaded and rows.view.total == 5)
-
         ids = [rows.view.held_ids(0, 4)[at] for at in range(5)]
         assert [memory.tasks["", id].attempts for id in ids] == [8, 7, 6, 5, 4]
 
@@ -253,21 +248,18 @@ FILTERS = ("code=550", "feeds|geoban !state=dlq", "kind~^mail tries>=1 err:timeo
 
 async def test_the_command_line_finds_the_same(tmp_path: Path, spooldeck: Run) -> None:
     """`queue list --filter` prints the tasks that the console shows."""
-    ids_by_filter = {}
+    windows = {}
     async with filtering(tmp_path) as operator:
-        inspector = queue_of(operator.console).session.inspector
+        inspector = operator.queue.session.inspector
         for text in FILTERS:
             query = Query(filter=parse_filter(text, inspector.states, NOW))
-            ids_by_filter[text] = [
-                task.id for task in (await inspector.queries.window(query, 0, 100)).tasks
-            ]
+            windows[text] = await inspector.queries.window(query, 0, 100)
 
-    listed = partial(spooldeck, "--root", tmp_path, "queue", "list", "--json", "--filter")
-    for text in FILTERS:
-        run = listed(text)
+    for text, window in windows.items():
+        run = spooldeck("--root", tmp_path, "queue", "list", "--json", "--filter", text)
         assert run.returncode == 0, run.stderr
         ids = [json.loads(line)["id"] for line in run.stdout.splitlines()]
-        assert sorted(ids) == ids_by_filter[text]
+        assert sorted(ids) == [task.id for task in window.tasks]
         assert 0 < len(ids) < 53
 
 
@@ -285,10 +277,9 @@ def test_the_command_line_knows_saved_filters(tmp_path: Path, spooldeck: Run) ->
     make_spool(root, some_tasks())
     save_filter(environ, "user", "code=550")
     ask = partial(spooldeck, **environ)
-    place = ("--root", str(root))
     commands: tuple[tuple[str, ...], ...] = (
-        (*place, "queue", "list", "--state", "dlq"),
-        (*place, "replay", "--state", "dlq", "--dry-run"),
+        ("--root", str(root), "queue", "list", "--state", "dlq"),
+        ("--root", str(root), "replay", "--state", "dlq", "--dry-run"),
         ("clusters", str(root)),
     )
     for command in commands:

@@ -34,8 +34,7 @@ def test_no_count_of_a_state_is_cut(width: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pending", "words", "row"),
-    [(7, "metrics agree, 2s", ""), (5, "metrics differ", "file 5")],
+    ("pending", "words", "row"), [(7, "metrics agree, 2s", ""), (5, "metrics differ", "file 5")]
 )
 def test_states_show_where_the_metrics_file_differs(pending: int, words: str, row: str) -> None:
     """The frame says whether the metrics file agrees, and a bar gives way to its other value."""

@@ -328,10 +328,7 @@ MAILS: tuple[tuple[dict[str, str], tuple[str, ...]], ...] = (
         {"body_txt": "x", "sent": f'TRANSPORT="postfix"\n{SINCE}'},
         ("mail/sent", "sent by postfix since 09:41:08Z"),
     ),
-    (
-        {"body_txt": "x", "refused": f'WHY="{ERROR}"\n'},
-        ("mail/refused", f"refused: {ERROR}"),
-    ),
+    ({"body_txt": "x", "refused": f'WHY="{ERROR}"\n'}, ("mail/refused", f"refused: {ERROR}")),
     (
         {"body_txt": "x", "sent": ""},
         ("sent (marker not readable: empty: a write was interrupted)",),

@@ -22,10 +22,7 @@ def text_of(line: Line) -> str:
     [
         ((["pending", "dlq"], [None, None], 1, True, 80), ["pending ?", "[DLQ ?]"]),
         ((["pending"], [1204], 0, False, 80), ["pending 1,204+"]),
-        (
-            (["pending", "held"], [5, 0], 0, True, 80, {0: "2 failed"}),
-            ["[pending 5 (2 failed)]"],
-        ),
+        ((["pending", "held"], [5, 0], 0, True, 80, {0: "2 failed"}), ["[pending 5 (2 failed)]"]),
         (
             (
                 ["pending", "work", "held", "dlq", "trash", "problems"],

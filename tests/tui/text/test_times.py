@@ -50,12 +50,7 @@ def test_times_and_rates(show: tuple[Any, ...], words: str) -> None:
 @given(st.floats() | st.sampled_from([1e300, -1e300, float("nan"), float("inf")]))
 def test_any_number_can_be_shown_as_a_time(number: float) -> None:
     """What no clock or calendar holds is shown as `?`, and raises nothing."""
-    shows = [
-        format_minutes,
-        format_age,
-        format_countdown,
-        format_clock,
-    ]
+    shows = [format_minutes, format_age, format_countdown, format_clock]
     shown_as = [show(number) for show in shows]
     shown_as += [format_time_with_age(number, NOW), format_time_with_age(NOW, number)]
     log_line(number, "INFO", "text", 40)

@@ -270,9 +270,7 @@ async def test_rows_are_not_made_again_when_only_more_of_them_arrive() -> None:
         assert app.list._line(1, width) is line
 
 
-async def test_during_the_scan_the_cursor_is_the_first_row(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_during_the_scan_the_cursor_is_the_first_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is found first is at the top by chance: an unmoved cursor is no such task.
 
     A key pressed at the moment when another row comes under it means the one before. Once
