@@ -89,8 +89,7 @@ async def filtering(root: Path) -> AsyncIterator[FilterOperator]:
 
 async def test_the_count_is_live(tmp_path: Path) -> None:
     """With each clause the tasks left are counted, and again when the spool changes; where none is
-    left, the clause that did it is named beside the count.
-    """
+    left, the clause that did it is named beside the count."""
     async with filtering(tmp_path) as operator:
         await operator.types_for(4, "code=550")
         assert operator.count == "4 of 12"
@@ -126,8 +125,7 @@ async def test_recipients_that_were_not_searched_are_counted() -> None:
 
 async def test_what_is_not_finished_leaves_the_list_as_it_was(tmp_path: Path) -> None:
     """Half a clause is an error with its place, in warning; the last whole filter stays. An error
-    that is deleted again is gone, though the filter is the one of before.
-    """
+    that is deleted again is gone, though the filter is the one of before."""
     async with filtering(tmp_path) as operator:
         await operator.types_for(4, "code=550")
         await operator.types(" fo=")
@@ -170,8 +168,7 @@ async def test_words_stay_as_they_were_typed(tmp_path: Path) -> None:
 
 async def test_a_filter_is_saved_by_name(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     """`:save` keeps the filter of the list; `@name` then means it, alone and beside other words, in
-    the filter line and in the palette of another screen. A name without a filter is an error.
-    """
+    the filter line and in the palette of another screen. A name without a filter is an error."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     async with filtering(tmp_path / "spool") as operator:
         await operator.types("@late")
@@ -215,8 +212,7 @@ async def test_text_of_filters_cannot_control_the_terminal(tmp_path: Path) -> No
 
 async def test_clusters_of_the_longest_filter(tmp_path: Path) -> None:
     """`c` on a list with the longest filter shows its clusters and their tasks, and a verb acts on
-    them; Enter, whose list would have a longer filter, says so.
-    """
+    them; Enter, whose list would have a longer filter, says so."""
     async with filtering(tmp_path) as operator:
         operator.asks(f"code=550 !{'x' * 990}")
         await operator.left(4)
@@ -270,8 +266,7 @@ def without_times(text: str) -> str:
 
 def test_the_command_line_knows_saved_filters(tmp_path: Path, spooldeck: Run) -> None:
     """`--filter @name` means the saved filter in each command that has it; a name without one is a
-    usage error of one line, and so is an unusable file.
-    """
+    usage error of one line, and so is an unusable file."""
     environ = {"XDG_STATE_HOME": str(tmp_path / "state")}
     root = tmp_path / "spool"
     make_spool(root, some_tasks())
@@ -305,8 +300,7 @@ def test_the_command_line_knows_saved_filters(tmp_path: Path, spooldeck: Run) ->
 
 def test_queue_list_takes_a_filter_and_a_state(tmp_path: Path, spooldeck: Run) -> None:
     """With --state only tasks there that match are printed; of a bad filter one line says where and
-    what was expected, with nothing in it that a terminal obeys.
-    """
+    what was expected, with nothing in it that a terminal obeys."""
     make_spool(tmp_path, some_tasks())
     listed = partial(spooldeck, "--root", tmp_path, "queue", "list", "--filter")
 

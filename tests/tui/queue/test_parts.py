@@ -108,8 +108,7 @@ async def a_queue(*, read_only: bool = False, places: int = 1) -> AsyncIterator[
 
 def test_each_tab_keeps_its_cursor_and_order() -> None:
     """The tabs are the states and the problems, in a circle; back on a tab, its cursor and its
-    order are those that it had; the same order again is reversed.
-    """
+    order are those that it had; the same order again is reversed."""
     tabs = Tabs(lambda: STATES)
     assert tabs.all == [State.PENDING, State.DEAD, None]
     tabs.sort("attempts", reverses=True)
@@ -168,8 +167,7 @@ def test_an_incomplete_clause_leaves_those_before_it() -> None:
 
 async def test_a_key_is_refused_with_its_reason() -> None:
     """A refused key is grey, says why and what can be done instead, asks for no plan and changes
-    the scope line alone; another state allows it.
-    """
+    the scope line alone; another state allows it."""
     async with a_queue() as queue:
         assert queue.parts.state is State.PENDING
         assert "R" not in queue.hints

@@ -168,8 +168,7 @@ TABS = (
 async def test_keys_move_the_cursor_and_turn_the_tabs() -> None:
     """The motion keys move the cursor, whose task the scope line names; h, l, arrows and digits
     turn the tabs, one for each state with its count and one for problems; each tab keeps its
-    cursor.
-    """
+    cursor."""
     async with a_list(size=(100, 24)) as operator:
         assert operator.line("tabs") == (
             " pending 40    active 1    held 0    dead 12    done 0    trash 0    problems 0"
@@ -201,8 +200,7 @@ DIGITS = {
 @pytest.mark.parametrize("there", deep_but({"1", "enter", "9"}, ("1", "4", "enter", *"ct569")))
 async def test_each_digit_leads_to_one_screen(there: str) -> None:
     """From the overview, the list, a task, clusters, a log and other screens, a digit opens the
-    same screen; Esc closes them all in a few steps.
-    """
+    same screen; Esc closes them all in a few steps."""
     async with a_list() as operator:
         for digit, kind in DIGITS.items():
             await operator.press("2", there, digit)
@@ -225,8 +223,7 @@ async def test_a_queue_without_dead_tasks_leads_to_a_place_that_has_some() -> No
 
 async def test_enter_opens_the_task_and_question_mark_the_help() -> None:
     """Enter shows the task under the cursor, `?` the help, which is moved through; Esc goes back;
-    `r` looks at everything again, and says when it has.
-    """
+    `r` looks at everything again, and says when it has."""
     async with a_list() as operator:
         await operator.press("j")
         task = operator.memory.tasks["", operator.view.cursor.id]
@@ -248,8 +245,7 @@ async def test_enter_opens_the_task_and_question_mark_the_help() -> None:
 
 async def test_problems_are_counted_and_listed(tmp_path: Path) -> None:
     """A file that cannot be read is counted on its tab and listed there with the reason; no verb
-    is for it, and Enter shows all problems in full, which is grey where there is none.
-    """
+    is for it, and Enter shows all problems in full, which is grey where there is none."""
     make_spool(tmp_path, some_tasks())
     async with an_operator(disk_place(tmp_path)) as operator:
         await operator.press("h")
@@ -346,8 +342,7 @@ async def test_a_plan_comes_on_no_other_screen() -> None:
 
 async def test_what_leaves_is_neither_marked_nor_counted() -> None:
     """When a marked task leaves, its mark does, and the operator is told; a row that has left stays
-    on screen for a moment, but is not among all that match.
-    """
+    on screen for a moment, but is not among all that match."""
     async with a_list() as operator:
         await operator.press(DEAD)
         marked = operator.view.cursor.id
@@ -369,8 +364,7 @@ async def test_what_leaves_is_neither_marked_nor_counted() -> None:
 
 async def test_one_reversible_task_is_applied_by_y() -> None:
     """`!` in a plan arms and the plan stays; `y` applies it to the task under the cursor, and Enter
-    does not; Esc closes a plan that did nothing.
-    """
+    does not; Esc closes a plan that did nothing."""
     async with a_list() as operator:
         before = operator.states
         await operator.press(DEAD, "j")
@@ -486,8 +480,7 @@ async def test_read_only_offers_no_verb() -> None:
 
 async def test_arming_ends() -> None:
     """Armed, writes are allowed for 15 minutes, counted down in the header, and after each write
-    for as long again; when they are over, or `!` is pressed once more, it is OBSERVE.
-    """
+    for as long again; when they are over, or `!` is pressed once more, it is OBSERVE."""
     async with a_list() as operator:
         clock = clock_of(operator)
         await operator.press(DEAD, "!")
@@ -533,8 +526,7 @@ async def test_the_hint_says_what_the_arming_key_does(key: str) -> None:
 
 async def test_the_worker_is_started_and_stopped() -> None:
     """`W` plans to start a child in its own session, or to stop it, and `y` does it. With a worker
-    running `q` asks first, on top of the screen, and Esc stays.
-    """
+    running `q` asks first, on top of the screen, and Esc stays."""
     async with a_list(armed=True, worker_command=SLEEPER) as operator:
         pid = await operator.starts_worker()
         await operator.says("worker started")
@@ -562,8 +554,7 @@ async def test_a_worker_that_cannot_start() -> None:
 @pytest.mark.parametrize("key", ["s", "k"])
 async def test_leaving_stops_or_keeps_the_worker(key: str) -> None:
     """Asked before it is left, however often `q` is pressed, the console stops the worker with `s`,
-    and lets it run on with `k`.
-    """
+    and lets it run on with `k`."""
     async with a_list(armed=True, worker_command=SLEEPER) as operator:
         pid = await operator.starts_worker()
         process = operator.queue.session.worker._process
@@ -590,8 +581,7 @@ async def test_leaving_stops_or_keeps_the_worker(key: str) -> None:
 
 async def test_what_changes_on_disk_is_shown(tmp_path: Path) -> None:
     """A task that another process adds or removes appears and disappears by itself; the metrics
-    file has its age, and a warning where it differs from our count; new lines of the log appear.
-    """
+    file has its age, and a warning where it differs from our count; new lines of the log appear."""
     make_spool(tmp_path, some_tasks())
     async with an_operator(disk_place(tmp_path)) as operator:
         rows = task_list(operator.console).rows
@@ -660,8 +650,7 @@ HOSTILE = "[/nope][@click=app.quit]x[/] \x1b[31m\x1b]0;owned\x07\x9b2J\u202e\x00
 
 async def test_hostile_text_is_text(tmp_path: Path) -> None:
     """Markup, escapes and endless lines are text in the list, the log, a plan and each part of the
-    task.
-    """
+    task."""
     task = a_task(1, State.DEAD, error=HOSTILE, description=HOSTILE, destination=HOSTILE)
     log_texts = (
         f"Processing task: {task.id} (x: x)",
@@ -728,8 +717,7 @@ def test_a_console_needs_no_place_on_disk(tmp_path: Path) -> None:
 
 async def test_ctrl_c_cancels_and_twice_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-c ends typing, closes a plan, and on the list leaves when it is pressed again; a tick of
-    the console's clock that comes after that is no error.
-    """
+    the console's clock that comes after that is no error."""
     async with a_list() as operator:
         await operator.press("/", "x", "ctrl+c")
         assert operator.list.has_focus
@@ -796,8 +784,7 @@ async def test_a_size_whose_timer_never_fires_reaches_the_screen() -> None:
 
 async def test_a_former_size_of_the_terminal_changes_nothing() -> None:
     """A screen and a question above it that get a size late keep the terminal's own: else
-    two sizes at once are laid out in turn without end.
-    """
+    two sizes at once are laid out in turn without end."""
     async with a_list() as operator:
         for pressed in ((), (":",)):
             await operator.press(*pressed)

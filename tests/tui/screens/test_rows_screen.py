@@ -75,8 +75,7 @@ async def test_tab_goes_to_the_details_of_a_queue() -> None:
 
 async def test_the_next_task_is_opened_from_a_task() -> None:
     """On a task `]` opens the next row of its list and `[` the previous one; the header has its
-    position; Esc leads back to the row that was shown last.
-    """
+    position; Esc leads back to the row that was shown last."""
     place = a_place(a_memory([a_task(number, State.DEAD) for number in range(3)]))
     async with an_operator(place) as operator:
         queue = await operator.opens(QueueScreen, "4")
@@ -114,8 +113,7 @@ async def test_the_next_lock_is_opened_from_a_lock() -> None:
 
 async def test_a_plan_at_80x24_has_its_stop_rule_and_eight_tasks() -> None:
     """A replay plan shows the stop rule beside its rate, its command on one line, the next step,
-    and at least eight tasks; plain text has the whole command.
-    """
+    and at least eight tasks; plain text has the whole command."""
     dead = [a_task(number, State.DEAD) for number in range(12)]
     place = a_place(a_memory(dead), command=("spooldeck", "--root", "/a/rather/long/path" * 3))
     async with an_operator(place) as operator:
@@ -178,8 +176,7 @@ async def test_the_palette_acts_on_tasks_from_the_overview(
     typed: str, kind: type[Screen[Any]], expected: str
 ) -> None:
     """`:sort age` on the overview opens the list in that order, `:purge` the plan for the row
-    under its cursor.
-    """
+    under its cursor."""
     place = a_place(a_memory([a_task(number, State.PENDING) for number in range(3)]))
     async with an_operator(place, first=keys.OVERVIEW) as operator:
         await operator.press(":")
@@ -251,8 +248,7 @@ class OnePane(App[None]):
 
 async def test_a_size_that_was_read_before_the_layout_reaches_the_pane() -> None:
     """Textual compares the sizes of a layout with those of its last look at the regions: a look
-    between the change of a style and the layout leaves no difference.
-    """
+    between the change of a style and the layout leaves no difference."""
     async with OnePane().run_test(size=(80, 24)) as pilot:
         pane = pilot.app.query_one(NotingPane)
         await until(pilot, lambda: pane.sizes)

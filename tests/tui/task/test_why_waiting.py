@@ -148,8 +148,7 @@ RAN = "last run 20s ago"
 
 async def test_a_due_task_waits_for_a_worker(root: Path) -> None:
     """A due task without a worker: for how long, and when a worker was there last. Older tasks go
-    first, but when no worker ran for a quarter of an hour, that is said, too.
-    """
+    first, but when no worker ran for a quarter of an hour, that is said, too."""
     task, younger = put(root, 1, due=NOW - 2820), put(root, 2)
     async with asking(disk_place(root)) as why:
         free, text = await lock_of(root), "due for 47m, no worker running"
@@ -194,8 +193,7 @@ async def test_backoff_is_shown_with_the_next_reason(root: Path) -> None:
 
 async def test_the_configuration_says_what_a_kind_waits_for(root: Path) -> None:
     """A kind of the contract has no handler until the configuration names one; mail needs a way to
-    be sent by, unless a program sends it.
-    """
+    be sent by, unless a program sends it."""
     for kind, text, expected in (
         ("feeds_sync", "queue: {syslog: ''}\n", "no handler configured for feeds_sync"),
         ("feeds_sync", "handlers: {feeds_sync: {command: [/bin/true]}}\n", f"{UNSEEN}, {RAN}"),
@@ -235,8 +233,7 @@ async def test_an_empty_bucket_keeps_its_kind(root: Path) -> None:
 
 async def test_the_holder_of_the_lock_is_named(root: Path, hold: Callable[[], Child]) -> None:
     """Held by a process, stuck when that gives no heartbeat, stale when it has ended; not named any
-    more once it has released the lock.
-    """
+    more once it has released the lock."""
     task = put(root, 1)
     released = await off(hold)
     async with asking(disk_place(root)) as why:
@@ -305,8 +302,7 @@ def place_of(spool: Path, settings: str) -> Place:
 async def test_mail_without_a_worker_says_what_is_missing(mails: Path) -> None:
     """Where another program's mail is not ours to send, the reason names the setting that a worker
     of ours lacks, and that the other program may send it. With it, while there is an alarm because
-    nothing runs, each due task says so, not the first alone; the alarm is that of the overview.
-    """
+    nothing runs, each due task says so, not the first alone; the alarm is that of the overview."""
     place = await off(place_of, mails, "")
     async with asking(place) as why, following(place) as inspector:
         await inspector.scan_now()
@@ -359,8 +355,7 @@ async def test_a_task_in_work_has_a_worker_or_is_an_orphan(
 
 async def test_dead_held_and_purged_tasks_have_their_reason(root: Path) -> None:
     """Given up on: how long ago, and that only a retry runs it again; held
-    until released, with what would keep it then; purged, and can be restored.
-    """
+    until released, with what would keep it then; purged, and can be restored."""
     dead = put(root, 1, State.DEAD, attempts=3, extra={"dead_since": str(int(NOW - 7980))})
     task = put(root, 2, due=NOW + 60)
     async with asking(disk_place(root)) as why:
@@ -379,8 +374,7 @@ async def test_dead_held_and_purged_tasks_have_their_reason(root: Path) -> None:
 
 async def test_missing_logs_are_named(tmp_path: Path) -> None:
     """Whether a task in work was done already is not known where logs are missing: they are named
-    when a lock is examined.
-    """
+    when a lock is examined."""
     make_spool(tmp_path, [a_task(1, State.ACTIVE)])
     logs = tmp_path / "away" / "queue.log", tmp_path / "away" / "mail.log"
     console = a_console(disk_place(tmp_path)._replace(logs=tuple(map(str, logs))))

@@ -271,8 +271,7 @@ def test_output_that_waits_is_noticed() -> None:
 
 def test_a_terminal_that_stops_reading_delays_nothing_later(tmp_path: Path) -> None:
     """Over SSH, screens that were not read in time are followed by the present one; the refresh
-    stays at 1 s under the budget of a slow link.
-    """
+    stays at 1 s under the budget of a slow link."""
     make_spool(tmp_path, some_tasks(200))
     over_ssh = {"SSH_CONNECTION": "203.0.113.4 50022 10.0.0.2 22"}
     with console("--open", "queue", str(tmp_path), **over_ssh) as terminal:

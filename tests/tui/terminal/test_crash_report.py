@@ -124,8 +124,7 @@ def report_of(
 
 def test_a_report_has_versions_terminal_and_lines_of_code() -> None:
     """Also the kind of a system's error by its number; of each error of a group the name, once; of
-    a thousand lines of code the first and the last.
-    """
+    a thousand lines of code the first and the last."""
     environ = {"TERM": "xterm\x1b[5m", "SSH_TTY": SECRET, "HOME": SECRET}
     made = report_of(lambda: int(SECRET), environ)
     assert made.headline.startswith("ValueError at tests/tui/terminal/test_crash_report.py:")
@@ -189,8 +188,7 @@ def test_where_it_is_kept(tmp_path: Path, environ: Mapping[str, str], folder: st
 
 def test_nothing_is_written_over(tmp_path: Path) -> None:
     """A file or a link that is there already stays as it is, and root writes nothing into the home
-    of the user who called sudo; the report is kept elsewhere.
-    """
+    of the user who called sudo; the report is kept elsewhere."""
     (tmp_path / "spooldeck").mkdir()
     (tmp_path / "spooldeck/crash-20261120T094208Z-1.txt").symlink_to(tmp_path / "planted")
 

@@ -316,8 +316,7 @@ def bursts(pressed: str, seconds: float) -> list[bool]:
 
 def test_what_arrives_faster_than_a_hand_types_is_a_burst() -> None:
     """As many keys as no hand types in a moment are marked, also when they come in several reads;
-    four digits are a burst by themselves, as they would be a plan's count.
-    """
+    four digits are a burst by themselves, as they would be a plan's count."""
     assert bursts("y" * BURST_KEYS, 0.0) == [True] * BURST_KEYS
     assert bursts("y" * (BURST_KEYS - 1), 0.0) == [False] * (BURST_KEYS - 1)
     assert bursts("y" * BURST_KEYS, BURST_SECONDS / BURST_KEYS)[-1]
@@ -346,8 +345,7 @@ def test_a_key_confirms_what_was_on_screen_for_long_enough() -> None:
 
 def test_each_screen_that_confirms_is_guarded() -> None:
     """Each screen with a confirming key refuses one that comes too early; all take their size from
-    the terminal.
-    """
+    the terminal."""
     confirming = ("action_yes", "action_digit", "action_keep")
     names = [m.name for m in walk_packages(tui.__path__, "tui.") if not m.ispkg]
     modules = [import_module(name) for name in names if not name.startswith("tui.cli.")]
@@ -385,8 +383,7 @@ async def test_a_question_before_leaving_is_seen_first(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("pasted", deep_but(["Xy"], ["Xy", "aXyb"]))
 def test_a_paste_on_a_terminal_applies_no_plan(tmp_path: Path, pasted: str) -> None:
     """Keys that a terminal pastes as if they were typed confirm no plan, nor one that they open;
-    they do not disarm either.
-    """
+    they do not disarm either."""
     make_spool(tmp_path, some_tasks())
     trash = tmp_path / "queue/.spooldeck/trash"
     with terminal_with("--open", "queue", str(tmp_path)) as terminal:
@@ -487,8 +484,7 @@ class Noting(SafeApp):
 
 async def test_the_nearest_binding_has_the_key() -> None:
     """A key is for the nearest that binds it, save for a priority binding; letters go into an
-    input; above a question no key acts but its own.
-    """
+    input; above a question no key acts but its own."""
     app = Noting()
     async with app.run_test() as pilot:
         await pilot.pause()

@@ -142,8 +142,7 @@ def test_every_terminal(spool: str, term: str) -> None:
 )
 def test_no_color(spool: str, theme: str, environ: dict[str, str], expected: set[str]) -> None:
     """Under NO_COLOR a theme of 24 bits has no colour on any screen, and neither has mono without
-    it; a NO_COLOR that is set but empty takes no colour away.
-    """
+    it; a NO_COLOR that is set but empty takes no colour away."""
     words = ("--open", "queue", "--theme", theme, spool)
     with console(*words, COLORTERM="truecolor", **environ) as terminal:
         terminal.opens()
@@ -350,8 +349,7 @@ def right(terminal: Terminal, columns: int, rows: int) -> bool:
 @pytest.mark.parametrize("size", [(1, 1), pytest.param((20, 5), marks=pytest.mark.deep)])
 def test_every_size(spool: str, size: tuple[int, int]) -> None:
     """It opens on any size, with any COLUMNS and LINES; after a hundred sizes in a row the
-    screen is that of the last one.
-    """
+    screen is that of the last one."""
     sizes = itertools.islice(itertools.cycle([(20, 5), (1, 1), (200, 60), (60, 15), (80, 24)]), 100)
     with console("--open", "queue", spool, size=size, COLUMNS="200", LINES="60") as terminal:
         terminal.until(lambda: b"\x1b[1;1H" in terminal.said)
@@ -480,8 +478,7 @@ def test_what_hangs_does_not_keep_it(spool: str) -> None:
 def test_input_that_is_no_key_does_nothing(spool: str, tmp_path: Path) -> None:
     """Pasted text, Latin-1 bytes and Ctrl-Z without a shell act on nothing; with --mouse the wheel
     moves; after SIGSTOP and SIGCONT all is painted again. The screen goes to the terminal, not to
-    standard error.
-    """
+    standard error."""
     errors = os.open(tmp_path / "errors", os.O_WRONLY | os.O_CREAT)
     with console("--open", "queue", "--mouse", spool, stderr=errors) as terminal:
         terminal.opens()

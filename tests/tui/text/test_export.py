@@ -35,8 +35,7 @@ def exported(path: Path) -> None:
 
 def test_a_file_holds_every_row_in_full(tmp_path: Path) -> None:
     """CSV has a head and a line a row, JSON lines an object a row, with the same columns; only its
-    owner may read it.
-    """
+    owner may read it."""
     files = csv_file, jsonl = tmp_path / "out.csv", tmp_path / "out.jsonl"
     for path in files:
         exported(path)

@@ -85,8 +85,7 @@ def test_the_help_lists_every_key(screen: str) -> None:
 
 def test_a_search_says_where_else_there_is_such_a_key() -> None:
     """What no key here does is told with the screens where one does it, each key once; where one
-    does it here, the others are not told.
-    """
+    does it here, the others are not told."""
     elsewhere = helped(keys.OVERVIEW, "filter")
     assert elsewhere[0].startswith("─ not here, but in the task list ─")
     (key,) = (key for key in keys_on(keys.LIST) if key.action == FILTER_ACTION)

@@ -64,8 +64,7 @@ def test_columns_move_together_before_one_is_lost() -> None:
 
 def test_a_row_has_its_signs_and_styles() -> None:
     """The margin has the sign of an alarm, a chip ends with its word, a cell may have several runs,
-    and a path keeps its end.
-    """
+    and a path keeps its end."""
 
     def state(row: Row) -> Run | list[Run]:
         return (" DOWN ", "chip-error") if row[2] else [(" OK", "ok"), (" now", "muted")]

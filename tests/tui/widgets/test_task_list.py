@@ -169,8 +169,7 @@ MOVES = (
 
 async def test_moving() -> None:
     """Each motion leads where it says, also among a million tasks, and never beyond an end; only
-    about three pages of them are asked for.
-    """
+    about three pages of them are asked for."""
     async with listed(range(1_000_000)) as app:
         for moves, at in MOVES:
             for move in ("first", *moves):
@@ -274,8 +273,7 @@ async def test_during_the_scan_the_cursor_is_the_first_row(monkeypatch: pytest.M
     """What is found first is at the top by chance: an unmoved cursor is no such task.
 
     A key pressed at the moment when another row comes under it means the one before. Once
-    everything is known the cursor is its task, with any rows above it.
-    """
+    everything is known the cursor is its task, with any rows above it."""
     monkeypatch.setattr("tui.widgets.task_rows.UNSEEN_SECONDS", 60.0)
     async with listed([199], scans=True) as app:
         assert (app.cursor[0], app.list.rows.is_unseen) == (199, False)
@@ -366,8 +364,7 @@ async def test_a_search_shows_its_first_rows_before_they_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The first rows of a search are shown with `?` for their number; a motion to the last row
-    waits for it. Another filter ends the count of the one before.
-    """
+    waits for it. Another filter ends the count of the one before."""
     monkeypatch.setattr("tui.widgets.task_rows.COUNT_REST_SECONDS", 0.0)
     async with listed() as app:
         app.source.may_count.clear()
@@ -389,8 +386,7 @@ async def test_a_search_shows_its_first_rows_before_they_are_counted(
 
 async def test_only_rows_that_change_are_painted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step within the view paints the row it leaves and the row it enters, and no other; a change
-    elsewhere in the store paints none.
-    """
+    elsewhere in the store paints none."""
     async with listed() as app:
         painted: list[int] = []
         monkeypatch.setattr(app.list, "repaint_lines", painted.extend)
@@ -410,8 +406,7 @@ async def test_an_empty_result() -> None:
 
 async def test_a_row_that_leaves_stays_as_a_ghost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without any key too, a row on screen whose task leaves stays where it was, and the next one
-    comes under the cursor only when it goes; then no row is a ghost any more.
-    """
+    comes under the cursor only when it goes; then no row is a ghost any more."""
     monkeypatch.setattr("tui.widgets.task_rows.GHOST_SECONDS", 0.5)
     async with listed() as app:
         await app.changes_to([*range(2), *range(3, 100)])

@@ -50,8 +50,7 @@ def test_a_shipped_theme_has_every_style(name: str) -> None:
 @pytest.mark.parametrize(("name", "least"), [("night", 4.5), ("paper", 4.5), ("high-contrast", 7)])
 def test_every_text_can_be_read(name: str, least: float) -> None:
     """Each look has at least this contrast (WCAG 2) with its ground, on the row under the cursor
-    and on the bar of a confirmation too.
-    """
+    and on the bar of a confirmation too."""
 
     def luminance(colour: RichColor | None) -> float:
         assert colour is not None and colour.triplet is not None
