@@ -210,17 +210,6 @@ async def test_each_digit_leads_to_one_screen(there: str) -> None:
         assert operator.queue.parts.state is State.DEAD
 
 
-async def test_a_queue_without_dead_tasks_leads_to_a_place_that_has_some() -> None:
-    """An empty list of dead tasks says how many other places have, and the key that leads there."""
-    places = a_place(a_memory([])), a_place(a_memory(some_tasks()))
-    async with an_operator(*places) as made:
-        operator = ListOperator(made.console, made.pilot)
-        await operator.press(DEAD)
-        await operator.until(lambda: "no tasks in dead here, 12 at other places" in operator.text)
-        await operator.press("]", "4")
-        await operator.lists(12)
-
-
 async def test_enter_opens_the_task_and_question_mark_the_help() -> None:
     """Enter shows the task under the cursor, `?` the help, which is moved through; Esc goes back;
     `r` looks at everything again, and says when it has."""
@@ -243,9 +232,13 @@ async def test_enter_opens_the_task_and_question_mark_the_help() -> None:
         await operator.says("scanned again")
 
 
-async def test_problems_are_counted_and_listed(tmp_path: Path) -> None:
+async def test_problems_are_counted_and_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file that cannot be read is counted on its tab and listed there with the reason; no verb
-    is for it, and Enter shows all problems in full, which is grey where there is none."""
+    is for it, and Enter shows all problems in full, which is grey where there is none. Of more
+    problems than are listed, the title says how many there are."""
+    monkeypatch.setattr("engine.index.reader.MAX_PROBLEMS", 2)
     make_spool(tmp_path, some_tasks())
     async with an_operator(disk_place(tmp_path)) as operator:
         await operator.press("h")
@@ -261,32 +254,24 @@ async def test_problems_are_counted_and_listed(tmp_path: Path) -> None:
         assert "problems cannot be changed here" in operator.line("scope")
         await operator.opens(ProblemsScreen, "enter")
         await operator.sees("problem 1 of 1", "broken.task", "empty: a write was interrupted")
-
-
-async def test_problems_that_are_not_listed_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of more problems than are listed, the title says how many there are."""
-    monkeypatch.setattr("engine.index.reader.MAX_PROBLEMS", 2)
-    make_spool(tmp_path, some_tasks())
-    for number in range(3):
-        (tmp_path / "queue" / "dlq" / f"broken{number}.task").write_bytes(b"")
-    async with an_operator(disk_place(tmp_path)) as operator:
-        await operator.press("h")
+        await operator.opens(QueueScreen, "escape")
+        for number in range(2):
+            (tmp_path / "queue" / "dlq" / f"broken{number}.task").write_bytes(b"")
         await operator.sees("Problems 2 of 3")
 
 
 async def test_places_are_switched() -> None:
-    """`]` and `[` go round the places; each keeps its tab."""
-    places = (a_place(a_memory(some_tasks())), a_place(a_memory([]), name="/srv/other"))
+    """`]` and `[` go round the places; each keeps its tab. An empty list of dead tasks says how
+    many other places have."""
+    places = a_place(a_memory([])), a_place(a_memory(some_tasks()), name="/srv/other")
     async with an_operator(*places) as operator:
-        await operator.press("l", "]")
-        await operator.until(lambda: "> other" in operator.line("top-line"))
-        assert "(2/2)" in operator.line("top-line")
-
+        await operator.press(DEAD)
+        await operator.sees("no tasks in dead here, 12 at other places")
+        await operator.press("]")
+        await operator.sees("> other", "(2/2)")
         await operator.press("[")
         await operator.until(lambda: "> other" not in operator.line("top-line"))
-        assert queue_of(operator.console).parts.state is State.ACTIVE
+        assert operator.queue.parts.state is State.DEAD
 
 
 # Marks and scope
@@ -360,35 +345,6 @@ async def test_what_leaves_is_neither_marked_nor_counted() -> None:
 
 
 # Plans
-
-
-async def test_one_reversible_task_is_applied_by_y() -> None:
-    """`!` in a plan arms and the plan stays; `y` applies it to the task under the cursor, and Enter
-    does not; Esc closes a plan that did nothing."""
-    async with a_list() as operator:
-        before = operator.states
-        await operator.press(DEAD, "j")
-        id = operator.view.cursor.id
-        await operator.opens(PlanScreen, "R")
-        await operator.opens(QueueScreen, "escape")
-        await operator.opens(PlanScreen, "R")
-        await operator.press("!", "enter")
-        assert operator.states == before
-        await operator.press("y")
-        await operator.sees("1 retried = 1")
-        assert operator.states == before | {id: State.PENDING}
-
-
-async def test_many_are_applied_by_their_count() -> None:
-    """A plan for many asks for their count: the last right digit applies, nothing else does."""
-    async with a_list(armed=True) as operator:
-        await operator.opens(PlanScreen, DEAD, "*", "X")
-        before = operator.states
-        await operator.press("y", "enter", "2", "1", "3", "1", "backspace")
-        assert operator.states == before
-        await operator.press("1", "2")
-        await operator.sees("12 purged = 12")
-        assert sum(state is State.TRASH for state in operator.states.values()) == 12
 
 
 async def test_a_task_that_changed_is_left_alone() -> None:

@@ -12,7 +12,7 @@ from textual.screen import Screen
 
 from engine.model import State
 from engine.replay.progress import Phase, ReplayProgress
-from tests.console_operator import an_operator, words
+from tests.console_operator import ConsoleOperator, an_operator, words
 from tests.console_places import (
     a_memory,
     a_place,
@@ -73,23 +73,29 @@ async def test_tab_goes_to_the_details_of_a_queue() -> None:
         assert parts.rows.view.cursor.id != cursor_id
 
 
+async def open_dead(operator: ConsoleOperator) -> QueueScreen:
+    """Open the list of dead tasks, with the cursor on one."""
+    queue = await operator.opens(QueueScreen, "4")
+    parts = queue.parts
+    await operator.until(lambda: parts.state is State.DEAD and parts.rows.view.task_here)
+    return queue
+
+
 async def test_the_next_task_is_opened_from_a_task() -> None:
     """On a task `]` opens the next row of its list and `[` the previous one; the header has its
     position; Esc leads back to the row that was shown last."""
     place = a_place(a_memory([a_task(number, State.DEAD) for number in range(3)]))
     async with an_operator(place) as operator:
-        queue = await operator.opens(QueueScreen, "4")
-        await operator.until(
-            lambda: queue.parts.state is State.DEAD and queue.parts.rows.view.task_here
-        )
+        queue = await open_dead(operator)
         await operator.opens(TaskScreen, "enter")
         await operator.sees("00000000 row 1 of 3")
-        await operator.press("right_square_bracket")
-        await operator.sees("00000001 row 2 of 3")
-        await operator.press("right_square_bracket", "right_square_bracket")
-        await operator.sees("00000002 row 3 of 3", "no next row in the list")
-        await operator.press("left_square_bracket")
-        await operator.sees("00000001 row 2 of 3")
+        for pressed, *texts in (
+            ("]", "00000001 row 2 of 3"),
+            ("]]", "00000002 row 3 of 3", "no next row in the list"),
+            ("[", "00000001 row 2 of 3"),
+        ):
+            await operator.press(*pressed)
+            await operator.sees(*texts)
         assert await operator.opens(QueueScreen, "escape") is queue
         assert queue.widgets.list.row_words == "row 2 of 3"
 
@@ -111,22 +117,15 @@ async def test_the_next_lock_is_opened_from_a_lock() -> None:
         await operator.sees("two > lock STUCK row 2 of 2")
 
 
-async def test_a_plan_at_80x24_has_its_stop_rule_and_eight_tasks() -> None:
-    """A replay plan shows the stop rule beside its rate, its command on one line, the next step,
-    and at least eight tasks; plain text has the whole command."""
+async def test_a_long_command_takes_one_line_of_a_plan() -> None:
+    """A replay plan has its command on one line, however long; plain text has the whole command."""
     dead = [a_task(number, State.DEAD) for number in range(12)]
     place = a_place(a_memory(dead), command=("spooldeck", "--root", "/a/rather/long/path" * 3))
     async with an_operator(place) as operator:
-        queue = await operator.opens(QueueScreen, "4")
-        await operator.until(
-            lambda: queue.parts.state is State.DEAD and queue.parts.rows.view.task_here
-        )
+        await open_dead(operator)
         plan = await operator.opens(PlanScreen, "asterisk", "R")
-        await operator.sees(
-            "then 2 per second: 6s; stop at 2 x one error (p)", "next type 12 applies it"
-        )
+        await operator.sees("stop at 2 x one error (p)", "next type 12 applies it")
         lines = operator.text.splitlines()
-        assert sum(" canary  " in line or " batch  " in line for line in lines) >= 8
         assert sum("--apply" in line or "/a/rather" in line for line in lines) == 1
         (copy,) = plan.copies()
         assert copy.text.endswith("--apply 12")
@@ -136,10 +135,7 @@ async def test_full_ids_and_a_wide_error_column() -> None:
     """`i` shows whole ids, `w` gives the error the room of the other columns; again: as before."""
     task = a_task(1, State.DEAD)._replace(error="550 5.1.1 " + "no such user " * 3 + "END")
     async with an_operator(a_place(a_memory([task]))) as operator:
-        queue = await operator.opens(QueueScreen, "4")
-        await operator.until(
-            lambda: queue.parts.state is State.DEAD and queue.parts.rows.view.task_here
-        )
+        await open_dead(operator)
 
         def listed() -> str:
             lines = (line for line in operator.text.splitlines() if line.startswith(">"))
@@ -211,10 +207,7 @@ async def test_an_empty_log_and_a_task_that_is_gone_name_the_next_step(tmp_path:
     make_spool(tmp_path, some_tasks(dead=2))
     (tmp_path / "log" / "queue.log").write_text("")
     async with an_operator(disk_place(tmp_path)) as operator:
-        queue = await operator.opens(QueueScreen, "4")
-        await operator.until(
-            lambda: queue.parts.state is State.DEAD and queue.parts.rows.view.task_here
-        )
+        await open_dead(operator)
         await operator.opens(TaskScreen, "enter")
         for path in (tmp_path / "queue" / "dlq").iterdir():
             path.unlink()
