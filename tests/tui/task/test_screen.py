@@ -179,6 +179,9 @@ async def test_the_summary_of_a_dead_task(tmp_path: Path) -> None:
         assert ERROR in copies["row"]
         assert f'"id": "{task.id}"' in copies["JSON"]
         assert copies["command"] == f"spooldeck --root /q queue dlq show {task.id}"
+        # The file of a task that was given up counts retries, one less than the attempts.
+        await operator.pilot.resize_terminal(120, 40)
+        await operator.sees("failed, given up, attempt 4")
 
 
 async def test_a_waiting_task_says_why(tmp_path: Path) -> None:
@@ -199,55 +202,32 @@ async def test_a_waiting_task_says_why(tmp_path: Path) -> None:
         await operator.turns_to("log", "I Processing task")
 
 
-async def test_the_timeline_has_the_attempt_of_the_summary(tmp_path: Path) -> None:
-    """The file of a task that was given up counts retries, one less than the attempts."""
-    dead = a_dead_task()
-    task = dead._replace(attempts=3, extra={**dead.extra, "dead_reason": "max_retries_exceeded"})
-    async with on_task(tmp_path, task, size=(120, 40), max_attempts=lambda task: 4) as operator:
-        await operator.sees("after 4 attempts", "attempts 4 of 4", "failed, given up, attempt 4")
-
-
 async def test_log_lines_of_a_server_elsewhere_are_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They come when the log was copied; if it cannot be copied any more, they are older ones."""
+    """They come when the log was copied; if it cannot be copied any more, they are older ones.
+    Below another screen nothing is copied, until the task is on top again."""
     monkeypatch.setattr(parts, "COPY_SECONDS", 0.0)
-    task, copy, problems = a_dead_task(), tmp_path / "far.log", list[str]()
+    task, copy, problems, fetches = a_dead_task(), tmp_path / "far.log", list[str](), list[str]()
 
     def fetch() -> str:
         copy.write_bytes(format_log_line("INFO", f"{task.id}: sent far away", NOW))
+        fetches.append("")
         return "".join(problems)
 
     log = CopiedLog(str(copy), fetch)
     async with on_task(tmp_path, task, size=(120, 40), log_copy=log) as operator:
-        await operator.sees("sent far away")
-        problems.append("mx2: connection lost")
-        await operator.sees("the server's log is not copied: mx2: connection lost; older lines:")
-
-
-async def test_log_lines_elsewhere_are_not_copied_below_another_screen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are copied again once the task is on top."""
-    monkeypatch.setattr(parts, "COPY_SECONDS", 0.0)
-    task, fetches = a_dead_task(), list[str]()
-
-    def fetch() -> str:
-        fetches.append("")
-        return ""
-
-    copy = CopiedLog(str(tmp_path / "far.log"), fetch)
-    async with on_task(tmp_path, task, size=(120, 40), log_copy=copy) as operator:
         screen = await operator.opens(TaskScreen)
-        await operator.until(lambda: fetches)
+        await operator.sees("sent far away")
         await operator.opens(HelpScreen, "?")
         number = len(fetches)
         for _ in range(5):
             screen.tick()
             await operator.pilot.pause(0.01)
         assert len(fetches) == number
+        problems.append("mx2: connection lost")
         await operator.opens(TaskScreen, "escape")
-        await operator.until(lambda: len(fetches) > number)
+        await operator.sees("the server's log is not copied: mx2: connection lost; older lines:")
 
 
 async def test_a_frame_has_one_countdown_for_one_moment(tmp_path: Path) -> None:
@@ -330,10 +310,8 @@ MAILS: tuple[tuple[dict[str, str], tuple[str, ...]], ...] = (
 HOSTILE_META = (
     ('MAIL_TO="$(touch ran)"\n', 'MAIL_TO="$(touch ran)"'),
     ("MAIL_TO=`touch ran`\n", "expected KEY"),
-    ('MAIL_TO="a@b.example"\nMAIL_TO="c@d.example"\n', "MAIL_TO is repeated"),
     ('MAIL_TO="a@b.example', "no newline at its end"),
     ('MAIL_TO="\x1b[31m"\n', "\ufffd[31m"),
-    ("", "empty"),
 )
 
 

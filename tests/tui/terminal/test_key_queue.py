@@ -77,20 +77,22 @@ def send(pilot: Pilot[None], burst: str) -> None:
 @pytest.fixture(autouse=True)
 def keys_wait_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is, a key waits for what was begun before it."""
-    monkeypatch.setattr(key_queue, "MAX_WAIT_SECONDS", PATIENCE)
-    monkeypatch.setattr(key_queue, "ROWS_TIMEOUT_SECONDS", PATIENCE)
-    monkeypatch.setattr(
-        key_queue, "AWAITED_WORKERS", dict.fromkeys(key_queue.AWAITED_WORKERS, PATIENCE)
-    )
+    for name in ("MAX_WAIT_SECONDS", "ROWS_TIMEOUT_SECONDS"):
+        monkeypatch.setattr(key_queue, name, PATIENCE)
+    patient = dict.fromkeys(key_queue.AWAITED_WORKERS, PATIENCE)
+    monkeypatch.setattr(key_queue, "AWAITED_WORKERS", patient)
 
 
 @asynccontextmanager
-async def opened(*, armed: bool = False) -> AsyncIterator[Pilot[None]]:
-    """A console on a queue in memory."""
-    place = a_place(a_memory(some_tasks()))
-    console = a_console(place, clock=Clock(), start_armed=armed)
+async def opened(
+    root: Path | None = None, *, armed: bool = False, first: str = keys.LIST
+) -> AsyncIterator[Pilot[None]]:
+    """A console on a queue in memory, or on disk."""
+    place = a_place(a_memory(some_tasks())) if root is None else disk_place(root)
+    console = a_console(place, clock=Clock(), start_armed=armed, first=first)
     async with console.run_test(size=(80, 24)) as pilot:
-        await loaded(pilot)
+        if first == keys.LIST:
+            await loaded(pilot)
         await until(pilot, lambda: all(map(is_known, console.sessions)))
         yield pilot
 
@@ -100,16 +102,15 @@ def seen(pilot: Pilot[None]) -> tuple[str, ...]:
     app = pilot.app
     assert isinstance(app, Console)
     show_all(app)
-    for screen in app.screen_stack:
-        for rows in screen.query(TaskList):
-            rows.paint()  # the title says which row it is when it is next painted
+    lists = [rows for screen in app.screen_stack for rows in screen.query(TaskList)]
+    for rows in lists:
+        rows.paint()  # the title says which row it is when it is next painted
     screens = [type(screen).__name__ for screen in app.screen_stack]
-    stack = app.screen_stack
-    lists = [part.rows.view.cursor.id for screen in stack for part in screen.query(TaskList)]
+    ids = [rows.rows.view.cursor.id for rows in lists]
     words = [getattr(widget, "value", "") for widget in app.screen.query("Input")]
     faces = [s for s in app.screen_stack if isinstance(s, BaseScreen)]
     below = screen_text(faces[-1]).partition("\n")[2]  # the first line has the traffic of the wire
-    return (*screens, *lists, *words, below, str(app.focused))
+    return (*screens, *ids, *words, below, str(app.focused))
 
 
 async def at_rest(pilot: Pilot[None]) -> tuple[str, ...]:
@@ -157,13 +158,18 @@ BURSTS = (
 @pytest.mark.parametrize("burst", deep_but(BURSTS[:6], BURSTS))
 async def test_a_burst_is_what_its_keys_are(burst: str) -> None:
     """Keys that come in one read lead to the same screen, row and words as keys one by one."""
-    async with opened() as pilot:
+    slowly, at_once = [await after(burst, is_slow=is_slow) for is_slow in (True, False)]
+    assert slowly == at_once
+
+
+async def after(burst: str, *, is_slow: bool, **place: Any) -> tuple[str, ...]:
+    """The screen after these keys."""
+    async with opened(**place) as pilot:
         for character in burst:
             send(pilot, character)
-            slowly = await at_rest(pilot)
-    async with opened() as pilot:
-        send(pilot, burst)
-        assert await at_rest(pilot) == slowly
+            if is_slow:
+                await at_rest(pilot)
+        return await at_rest(pilot)
 
 
 async def test_keys_wait_for_the_row_that_the_cursor_went_to(
@@ -185,7 +191,6 @@ async def test_keys_wait_for_the_row_that_the_cursor_went_to(
         held = rows.view.loaded
         event.set()
         await at_rest(pilot)
-
         assert not held
         assert (rows.view.cursor.at, rows.view.matching) == (0, 13)
 
@@ -202,19 +207,15 @@ async def test_enter_right_behind_the_tab_opens_its_problems(tmp_path: Path) -> 
     make_spool(tmp_path, some_tasks())
     broken = tmp_path / "queue" / "dlq" / "broken.task"
     await asyncio.to_thread(broken.write_bytes, b"")
-    console = a_console(disk_place(tmp_path), clock=Clock())
-    async with console.run_test(size=(80, 24)) as pilot:
-        await loaded(pilot)
-        slow = threading.Event()
-        asking = asyncio.ensure_future(
-            queue_of(console).session.inspector.queries._windows._lane.run(slow.wait)
-        )
+    async with opened(tmp_path) as pilot:
+        assert isinstance(pilot.app, Console)
+        slow, queries = threading.Event(), queue_of(pilot.app).session.inspector.queries
+        asking = asyncio.ensure_future(queries._windows._lane.run(slow.wait))
         asyncio.get_running_loop().call_later(0.2, slow.set)
         send(pilot, "h\r")
         assert await asking
         await at_rest(pilot)
-
-        assert isinstance(console.screen, ProblemsScreen)
+        assert isinstance(pilot.app.screen, ProblemsScreen)
 
 
 async def test_a_paste_comes_in_its_turn_and_is_no_key() -> None:
@@ -237,20 +238,9 @@ FROM_OVERVIEW = ("7/feeds\rnn", "4oaj", "7&feeds\r", "7@09:41\rj", "2jj4k")
 async def test_a_burst_that_begins_on_the_overview(burst: str, tmp_path: Path) -> None:
     """Through boards, questions and menus each key finds the screen that the last one opened."""
     make_spool(tmp_path, some_tasks())
-    slowly, at_once = [await from_overview(tmp_path, burst, slow) for slow in (True, False)]
+    place: dict[str, Any] = {"root": tmp_path, "first": keys.OVERVIEW}
+    slowly, at_once = [await after(burst, is_slow=is_slow, **place) for is_slow in (True, False)]
     assert slowly == at_once
-
-
-async def from_overview(root: Path, burst: str, slow: bool) -> tuple[str, ...]:
-    """The screen after these keys."""
-    console = a_console(disk_place(root), clock=Clock(), first=keys.OVERVIEW)
-    async with console.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: all(map(is_known, console.sessions)))
-        for character in burst:
-            send(pilot, character)
-            if slow:
-                await at_rest(pilot)
-        return await at_rest(pilot)
 
 
 PTY = {
@@ -274,9 +264,7 @@ def test_a_burst_on_a_terminal(tmp_path: Path, burst: str) -> None:
         terminal.shows(*PTY[burst])
         terminal.send("\x1b")
         terminal.process.terminate()
-
-        assert terminal.end() == 143
-        assert terminal.restored
+        assert (terminal.end(), terminal.restored) == (143, True)
 
 
 def keys_of(*reads: str) -> list[str]:
@@ -328,19 +316,17 @@ def test_what_arrives_faster_than_a_hand_types_is_a_burst() -> None:
 def test_a_key_confirms_what_was_on_screen_for_long_enough() -> None:
     """A key counts from 300 ms after the first paint, the last change, or the next paint."""
     guard = ConfirmGuard()
-    early = [guard.is_early(10.0)]
+    assert guard.is_early(10.0)
     guard.plan_painted(10.0)
     guard.plan_painted(20.0)  # its clock was painted again
-    early += [guard.is_early(9.0), guard.is_early(10.25), guard.is_early(10.5)]
+    assert [guard.is_early(time) for time in (9.0, 10.25, 10.5)] == [True, True, False]
     guard.plan_changed(30.0)
-    early += [guard.is_early(30.25), guard.is_early(30.5)]
+    assert [guard.is_early(time) for time in (30.25, 30.5)] == [True, False]
     guard.plan_hidden()
     guard.plan_changed(40.0)
-    early += [guard.is_early(50.0)]
+    assert guard.is_early(50.0)
     guard.plan_painted(60.0)
-    early += [guard.is_early(60.25), guard.is_early(60.5)]
-
-    assert early == [True, True, True, False, True, False, True, True, False]
+    assert [guard.is_early(time) for time in (60.25, 60.5)] == [True, False]
 
 
 def test_each_screen_that_confirms_is_guarded() -> None:
@@ -356,7 +342,6 @@ def test_each_screen_that_confirms_is_guarded() -> None:
         if isinstance(screen, type) and issubclass(screen, Screen) and "BINDINGS" in vars(screen)
     }
     bound = {screen for screen in screens if any(hasattr(screen, name) for name in confirming)}
-
     assert len(bound) == 4
     assert all(issubclass(screen, ConfirmScreen | QuitScreen) for screen in bound)
     ours = {screen for screen in screens if screen.__module__.startswith("tui.")}
@@ -392,8 +377,7 @@ def test_a_paste_on_a_terminal_applies_no_plan(tmp_path: Path, pasted: str) -> N
         terminal.shows("ARMED")
         terminal.reads()
         terminal.send(pasted)
-        terminal.shows("plan, nothing written yet", TOO_EARLY)
-        terminal.shows("y to purge this task")
+        terminal.shows("plan, nothing written yet", TOO_EARLY, "y to purge this task")
         terminal.until(lambda: TOO_EARLY not in terminal.screen.text)
         terminal.send("!yyyyy")
         terminal.shows(PASTED)
@@ -414,7 +398,7 @@ async def test_a_key_for_a_task_that_just_changed_is_refused(
     monkeypatch.setattr(task_rows, "SEEN_SECONDS", 60.0)
     memory = a_memory(some_tasks())
     async with an_operator(a_place(memory)) as operator:
-        screen = queue_of(operator.console)
+        screen = operator.queue
         await operator.until(lambda: screen.parts.rows.view.task_here is not None)
         task = screen.parts.rows.view.task_here
         assert task is not None and task.state is State.PENDING
@@ -422,7 +406,6 @@ async def test_a_key_for_a_task_that_just_changed_is_refused(
             memory.put(("", task.id), task._replace(description="another"))
         await operator.until(lambda: screen.parts.rows.is_altered)
         await operator.press("X")
-
         assert operator.console.screen is screen
         await operator.sees("changed just now")
 

@@ -121,9 +121,7 @@ def test_every_terminal(spool: str, term: str) -> None:
         terminal.send("j")
         terminal.until(lambda: terminal.screen.lines[-2] != first.split("\n")[-2])
         terminal.send(QUIT)
-
-        assert terminal.end() == 0
-        assert terminal.restored
+        assert (terminal.end(), terminal.restored) == (0, True)
         assert terminal.said.startswith(ENTERS)
         assert not others(terminal.said)
         assert b"\x1b[?1000h" not in terminal.said  # the mouse is used with --mouse only
@@ -150,7 +148,6 @@ def test_no_color(spool: str, theme: str, environ: dict[str, str], expected: set
             terminal.send(keys)
             terminal.shows(text)
         terminal.process.terminate()
-
         assert terminal.end() == 143
         colour_codes = colours(terminal.said)
         assert colour_codes >= expected and bool(colour_codes) == bool(expected)
@@ -170,7 +167,6 @@ def test_a_theme_that_changes_is_painted_again(spool: str, tmp_path: Path) -> No
         terminal.until(lambda: b"38;2;4;5;6" in terminal.said)
         terminal.shows("theme mine.yaml reloaded")
         terminal.send(QUIT)
-
         assert terminal.end() == 0
 
 
@@ -324,7 +320,6 @@ def test_nothing_in_the_data_reaches_the_terminal_raw(hostile: str, lang: dict[s
         terminal.until(lambda: ENTERS in terminal.said.partition(PLAIN)[2])
         terminal.shows(READY)
         terminal.process.terminate()
-
         assert terminal.end() == 143
         assert not others(terminal.said)
         assert not sgr(terminal.said) & {"5", "6", "8"}
@@ -361,7 +356,6 @@ def test_every_size(spool: str, size: tuple[int, int]) -> None:
             terminal.resize(columns, rows)
             terminal.until(lambda at=(columns, rows): right(terminal, *at))  # type: ignore[misc]
         terminal.send(QUIT)
-
         assert terminal.end() == 0
 
 
@@ -389,9 +383,7 @@ def test_ctrl_z_leads_to_the_shell_and_back(spool: str) -> None:
         terminal.send("j" + QUIT)
         terminal.shows("ENDED 0")
         terminal.send("exit\n")
-
-        assert terminal.end() == 0
-        assert terminal.restored
+        assert (terminal.end(), terminal.restored) == (0, True)
 
 
 # Ends
@@ -405,7 +397,6 @@ def test_signals_restore_the_terminal(spool: str, number: signal.Signals, code: 
     with console("--open", "queue", spool) as terminal:
         terminal.shows(READY)
         terminal.process.send_signal(number)
-
         assert terminal.end() == code
         assert LEAVES in terminal.said
         assert terminal.restored
@@ -421,9 +412,7 @@ def test_signals_at_any_instant_of_the_start(spool: str, byte_count: str) -> Non
     with console(spool) as terminal:
         terminal.until(lambda: len(terminal.said) >= int(byte_count))
         terminal.process.send_signal(number)
-
-        assert terminal.end() == code
-        assert terminal.restored
+        assert (terminal.end(), terminal.restored) == (code, True)
 
 
 @pytest.mark.parametrize("where", deep_but([BETWEEN[3]], BETWEEN))
@@ -432,8 +421,7 @@ def test_signals_between_two_steps_of_the_start(spool: str, where: str) -> None:
     number, code = ENDS[BETWEEN.index(where) % len(ENDS)]
     argv = [sys.executable, "-P", "-c", TOLD.format(where=where, number=int(number)), spool]
     with Terminal(argv, {"TERM": "xterm", **UTF8}) as terminal:
-        assert terminal.end() == code
-        assert terminal.restored
+        assert (terminal.end(), terminal.restored) == (code, True)
 
 
 @pytest.mark.parametrize("controlling", [True, pytest.param(False, marks=pytest.mark.deep)])
@@ -467,9 +455,7 @@ def test_what_hangs_does_not_keep_it(spool: str) -> None:
     with Terminal(argv, {"TERM": "xterm", **UTF8}) as terminal:
         terminal.shows(READY)
         terminal.send(QUIT)
-
-        assert terminal.end() == 0
-        assert terminal.restored
+        assert (terminal.end(), terminal.restored) == (0, True)
 
 
 # Keys that are none
