@@ -120,7 +120,6 @@ def test_each_tab_keeps_its_cursor_and_order() -> None:
     assert tabs.order == ("attempts", True)
     tabs.open(tabs.neighbour(-1), cursor_position)
     assert tabs.on_problems
-
     assert not Tabs(dict).on_problems
 
 

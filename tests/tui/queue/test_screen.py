@@ -667,7 +667,6 @@ async def test_every_key_is_pressed_here() -> None:
 def test_a_console_needs_no_place_on_disk(tmp_path: Path) -> None:
     """A console is made without looking at its places: what is wrong with one is shown in it."""
     place = Place(str(tmp_path / "none"), lambda: 1 / 0)  # type: ignore[arg-type, return-value]
-
     assert a_console(place).navigator.queue_screen().session.place is place
 
 

@@ -252,6 +252,5 @@ async def test_a_worker_that_asks_for_the_screen_while_the_console_ends_is_no_cr
 
     async with console.run_test():
         console.run_worker(follow())
-
     assert console.crash is None
     assert reads

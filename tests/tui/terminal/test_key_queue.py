@@ -12,6 +12,7 @@ from pkgutil import walk_packages
 from typing import Any
 
 import pytest
+from pytest import MonkeyPatch
 from textual import events
 from textual._xterm_parser import XTermParser
 from textual.app import ComposeResult
@@ -75,7 +76,7 @@ def send(pilot: Pilot[None], burst: str) -> None:
 
 
 @pytest.fixture(autouse=True)
-def keys_wait_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def keys_wait_long(monkeypatch: MonkeyPatch) -> None:
     """However busy the machine is, a key waits for what was begun before it."""
     for name in ("MAX_WAIT_SECONDS", "ROWS_TIMEOUT_SECONDS"):
         monkeypatch.setattr(key_queue, name, PATIENCE)
@@ -172,9 +173,7 @@ async def after(burst: str, *, is_slow: bool, **place: Any) -> tuple[str, ...]:
         return await at_rest(pilot)
 
 
-async def test_keys_wait_for_the_row_that_the_cursor_went_to(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_keys_wait_for_the_row_that_the_cursor_went_to(monkeypatch: MonkeyPatch) -> None:
     """Where it was not fetched yet, a filter behind it begins at the task, not at a line."""
     async with opened() as pilot:
         assert isinstance(pilot.app, Console)
@@ -349,7 +348,7 @@ def test_each_screen_that_confirms_is_guarded() -> None:
     assert all(issubclass(screen, SizedScreen) for screen in ours)
 
 
-async def test_a_question_before_leaving_is_seen_first(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_question_before_leaving_is_seen_first(monkeypatch: MonkeyPatch) -> None:
     """A key that was typed before the question to leave was painted stops no worker."""
     async with an_operator(a_place(a_memory([]))) as operator:
         answers: list[str | None] = []
@@ -391,9 +390,7 @@ def test_a_paste_on_a_terminal_applies_no_plan(tmp_path: Path, pasted: str) -> N
         terminal.end()
 
 
-async def test_a_key_for_a_task_that_just_changed_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_key_for_a_task_that_just_changed_is_refused(monkeypatch: MonkeyPatch) -> None:
     """A key is not for a task that changed under the cursor a moment before it was pressed."""
     monkeypatch.setattr(task_rows, "SEEN_SECONDS", 60.0)
     memory = a_memory(some_tasks())

@@ -431,7 +431,6 @@ def test_a_line_that_breaks_ends_it(spool: str, controlling: bool) -> None:
     with Terminal(argv, {"TERM": "xterm", **UTF8}, controlling=controlling) as terminal:
         terminal.shows(READY)
         terminal.hang_up()
-
         assert terminal.process.wait(PATIENCE) == 129
 
 
