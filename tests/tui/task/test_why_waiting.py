@@ -125,12 +125,6 @@ def move(root: Path, task: Task, state: State) -> None:
     )
 
 
-def as_file(path: Path, text: str) -> str:
-    """Write a text to a file; its path."""
-    path.write_text(text)
-    return str(path)
-
-
 SENDMAIL = "mail: {method: sendmail, programs: {sendmail: /bin/true}}\n"
 UNSEEN = "due, no worker running"
 RAN = "last run 20s ago"
@@ -183,8 +177,9 @@ async def test_the_configuration_says_what_a_kind_waits_for(root: Path) -> None:
         ("mail_send", SENDMAIL, f"{UNSEEN}, {RAN}"),
         ("mail_send", "handlers: {mail_send: {command: [/bin/true]}}\n", f"{UNSEEN}, {RAN}"),
     ):
-        task = put(root, 1, kind=kind)
-        config = await off(load_config, as_file(root / "spooldeck.yaml", text), {})
+        task, path = put(root, 1, kind=kind), root / "spooldeck.yaml"
+        path.write_text(text)
+        config = await off(load_config, str(path), {})
         setup = await off(setup_for, config, str(root), {})
         shut = await off(lambda: setup.mail.handler().why_closed)  # noqa: B023
         place = disk_place(root)._replace(has_handler=partial(handles_kind, setup))
@@ -261,7 +256,9 @@ def mails(tmp_path: Path) -> Path:
 
 def place_of(spool: Path, settings: str) -> Place:
     """A place as the console gets it with these settings."""
-    config = load_config(as_file(spool.with_suffix(".yaml"), settings), {})
+    path = spool.with_suffix(".yaml")
+    path.write_text(settings)
+    config = load_config(str(path), {})
     (place,) = open_places(setup_for(config, "", {}), [str(spool)])
     return place
 

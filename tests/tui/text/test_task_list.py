@@ -56,7 +56,8 @@ def test_a_row_never_breaks_the_screen(
 
 
 def test_cursor_mark_and_gone_need_no_colour() -> None:
-    """Cursor, mark and a task that has left are told apart without any colour."""
+    """Cursor, mark and a task that has left are told apart without any colour; a row that is kept
+    for a moment says what was done with its task. Of a long id the end is shown."""
     for context, signs in (
         (TaskContext(), "   "),
         (TaskContext(has_cursor=True), "▶  "),
@@ -65,7 +66,9 @@ def test_cursor_mark_and_gone_need_no_colour() -> None:
         (TaskContext(is_gone=True), " ✗ "),
     ):
         row = row_of(a_task(), context)
-        assert row.startswith(signs) and ("left: " in row) is context.is_gone
+        assert row.startswith(f"{signs}c2c41696  ") and ("left: " in row) is context.is_gone
+    row = row_of(a_task(state=State.DEAD), TaskContext(is_gone=True, left="retried by ben"))
+    assert "c2c41696  left: retried by ben (row kept 10s)" in row
 
 
 @pytest.mark.parametrize(
@@ -110,17 +113,6 @@ def test_the_last_run_of_an_exhausted_task_counts(
     """A task that used up its retries has had all its runs, though the last one is not stored."""
     task = a_task(state=state, attempts=attempts, extra={"dead_reason": reason})
     assert count_runs(task, 4) == runs
-
-
-def test_a_row_that_has_left_says_why() -> None:
-    """A ghost row names what was done with its task."""
-    row = row_of(a_task(state=State.DEAD), TaskContext(is_gone=True, left="retried by ben"))
-    assert "c2c41696  left: retried by ben (row kept 10s)" in row
-
-
-def test_an_id_keeps_its_end() -> None:
-    """Ids of one second differ at their end, so of a long one the end is shown."""
-    assert row_of(a_task())[3:13] == "c2c41696  "
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 from textual.app import App, ComposeResult
@@ -39,54 +40,48 @@ def state_of(picker: Picker) -> tuple[str, str, bool]:
     return "".join(row.key for row in picker.rows), picker.key, picker.is_gone
 
 
-async def test_a_row_that_left_goes_after_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cursor is then on the row that took its place."""
-    app = Bench()
-    async with app.run_test(size=(40, 8)):
-        picker = app.query_one(Picker)
-        show(picker, "abc")
-        show(picker, "bc")
-        assert state_of(picker) == ("abc", "", True)
-        monkeypatch.setattr("tui.widgets.picker.GHOST_SECONDS", 0.0)
-        show(picker, "bc")
-        assert state_of(picker) == ("bc", "b", False)
+MOVES = ("down", "up", "last")
 
 
 @pytest.mark.parametrize(
-    ("moves", "after", "rows", "key"),
+    ("steps", "rows", "key"),
     [
-        ((), "dabc", "dabc", "b"),  # it stays on its row wherever that goes
-        ((), "ac", "abc", ""),  # a row that leaves is a ghost in its place
-        ((), "ca", "cba", ""),
-        ((), "", "b", ""),
-        (("down",), "ac", "ac", "c"),  # the ghost goes when the cursor moves
-        (("up",), "ac", "ac", "a"),
-        (("last",), "ac", "ac", "c"),
+        (("abc", "down", "dabc"), "dabc", "b"),  # it stays on its row wherever that goes
+        (("abc", "down", "ac"), "abc", ""),  # a row that leaves is a ghost in its place
+        (("abc", "down", "ca"), "cba", ""),
+        (("abc", "down", ""), "b", ""),
+        (("abc", "down", "ac", "down"), "ac", "c"),  # the ghost goes when the cursor moves
+        (("abc", "down", "ac", "up"), "ac", "a"),
+        (("abc", "down", "ac", "last"), "ac", "c"),
+        (("ab", "b", "ba"), "ba", "a"),  # a ghost that comes back is a row again
     ],
 )
 async def test_a_row_that_leaves_stays_until_the_cursor_moves(
-    moves: Sequence[str], after: str, rows: str, key: str
+    steps: Sequence[str], rows: str, key: str
 ) -> None:
     """No other row gets under the cursor by itself; the next motion starts from the ghost row."""
     app = Bench()
     async with app.run_test(size=(40, 8)):
         picker = app.query_one(Picker)
-        show(picker, "abc")
-        picker.move("down")
-        show(picker, after)
-        for move in moves:
-            picker.move(move)
+        for step in steps:
+            act = picker.move if step in MOVES else partial(show, picker)
+            act(step)
         assert state_of(picker) == (rows, key, key == "")
 
 
-async def test_a_ghost_row_that_comes_back_is_a_row_again() -> None:
-    """A row that returns takes the cursor from its ghost, and there is only one of it."""
+async def test_a_row_that_left_goes_after_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cursor is then on the row that took its place."""
     app = Bench()
     async with app.run_test(size=(40, 8)):
         picker = app.query_one(Picker)
-        for names in ("ab", "b", "ba"):
+        for seconds, names, state in (
+            (60.0, "abc", ("abc", "a", False)),
+            (60.0, "bc", ("abc", "", True)),
+            (0.0, "bc", ("bc", "b", False)),
+        ):
+            monkeypatch.setattr("tui.widgets.picker.GHOST_SECONDS", seconds)
             show(picker, names)
-        assert state_of(picker) == ("ba", "a", False)
+            assert state_of(picker) == state
 
 
 @asynccontextmanager
