@@ -12,6 +12,7 @@ from engine.model import Problem, State, Task
 from engine.text.error_pattern import fold_error, pattern_name
 from tests.console_places import NOW, Clock, a_memory, a_place, some_tasks
 from tests.tui.asked_screen import AskedScreen
+from tui.key_tables import keys_on
 from tui.plan.planning import VerbRequest
 from tui.queue import painters
 from tui.queue.filter_text import FilterText
@@ -270,6 +271,10 @@ async def test_what_writes_is_not_offered_to_read_only(read_only: bool) -> None:
         absent = absent_actions(ROWS, queue.parts)
         writing = {"plan('hold')", "arm", "mark", "note"}
         assert absent & writing == (writing if read_only else set())
+        hints = {key.hint for key in keys_on(keys.LIST, absent)}
+        writing = {"retry", "purge", "arm", "unlock", "mark", "all"}
+        assert hints & writing == (set() if read_only else writing)
+        assert "worker" not in hints
         assert "worker" in absent  # the place has no command for one
         assert "next_place" not in absent
         await queue.press("]")

@@ -7,6 +7,7 @@ import json
 import os
 from contextvars import Context
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,16 +16,7 @@ from engine.index.writer import Writer
 from engine.live import index_sync
 from engine.model import State
 from tests.console_operator import an_operator
-from tests.console_places import (
-    Clock,
-    a_memory,
-    a_place,
-    a_task,
-    disk_place,
-    is_done,
-    queue_of,
-    task_list,
-)
+from tests.console_places import Clock, disk_place, is_done, queue_of, task_list
 from tests.examples import IS_DEEP
 from tests.nftban_queues import Run
 from tests.tui.queue.odd_tasks import CREATED, OddTasks, ident_of, write_odd_tasks
@@ -50,17 +42,17 @@ def odd_tasks(root: str, request: pytest.FixtureRequest) -> OddTasks:
 def test_commands_count_odd_tasks_right(root: str, odd_tasks: OddTasks, spooldeck: Run) -> None:
     """`status`, `queue list`, `clusters` and `overview` show each task once, whole, and each
     problem, however long names and errors are and how many tasks are due in one second."""
-    status = json.loads(spooldeck("--root", root, "status", "--json").stdout)
+
+    def rows(*words: str) -> list[Any]:
+        return [json.loads(line) for line in spooldeck(*words, "--json").stdout.splitlines()]
+
+    (status,) = rows("--root", root, "status")
     assert status["tasks"]["pending"] >= odd_tasks.tasks
-    listed = [
-        json.loads(line)
-        for line in spooldeck("--root", root, "queue", "list", "--json").stdout.splitlines()
-    ]
+    listed = rows("--root", root, "queue", "list")
     assert len({task["id"] for task in listed}) == len(listed) == odd_tasks.tasks
     assert {len(task["error"]) > MAX_TEXT_CHARS for task in listed} == {True, False}
-    clusters = spooldeck("clusters", root, "--json").stdout.splitlines()
-    assert sum(json.loads(line)["count"] for line in clusters) == odd_tasks.tasks
-    overview = json.loads(spooldeck("overview", root, "--json").stdout)
+    assert sum(row["count"] for row in rows("clusters", root)) == odd_tasks.tasks
+    (overview,) = rows("overview", root)
     (place,) = overview["places"]
     assert place["tasks"]["pending"] == odd_tasks.tasks
     assert f"{odd_tasks.broken + odd_tasks.misnamed:,} problems" in json.dumps(overview)
@@ -70,9 +62,8 @@ def test_commands_count_odd_tasks_right(root: str, odd_tasks: OddTasks, spooldec
 async def test_a_console_of_odd_tasks_filters_and_plans(root: str, odd_tasks: OddTasks) -> None:
     """The list opens, a filter finds one task by its host, and a plan of all has each task; rows
     have the beginning of a huge error and its length."""
-    async with an_operator(
-        disk_place(Path(root), clock=Clock(LATER)), clock=Clock(LATER)
-    ) as operator:
+    clock = Clock(LATER)
+    async with an_operator(disk_place(Path(root), clock=clock), clock=clock) as operator:
         list_ = task_list(operator.console)
         inspector = queue_of(operator.console).session.inspector
         latest = inspector.latest
@@ -94,18 +85,6 @@ async def test_a_console_of_odd_tasks_filters_and_plans(root: str, odd_tasks: Od
         await operator.types("mx77.example")
         await operator.until(lambda: list_.rows.view.total == 1)
         await operator.sees("report 77")
-
-
-async def test_each_task_with_its_own_destination() -> None:
-    """Of ten thousand destinations with a task each, the age table names some and sums up the
-    others: none is lost."""
-    tasks = [a_task(n, destination=f"user{n}@host{n}.example.net", due=0.0) for n in range(10_000)]
-    async with an_operator(a_place(a_memory(tasks))) as operator:
-        live = queue_of(operator.console).session
-        query = task_list(operator.console).rows.view.query
-        ages = await live.inspector.tallies.ages(query, "destination", live.clock())
-        assert ages.total.total == len(ages.rows) + ages.others == len(tasks)
-        assert ages.rest.total == ages.others
 
 
 async def test_a_full_disk_for_the_index_is_one_line(

@@ -118,15 +118,6 @@ def test_the_help_lists_what_moved() -> None:
         assert "  u        undo plan, on an operation (was T)" in moved.splitlines()
 
 
-async def test_the_help_leaves_out_what_is_not_offered() -> None:
-    """A console that may only read offers no verb, lock, mark or worker, in help and hints."""
-    console = a_console(a_place(a_memory([])), read_only=True)
-    async with console.run_test():
-        without = console.navigator.queue_screen().without()
-    hints = {key.hint for key in keys_on(keys.LIST, without)}
-    assert not hints & {"retry", "purge", "arm", "worker", "unlock", "mark", "all"}
-
-
 def test_flow_control_is_left_to_the_terminal() -> None:
     """Ctrl-q and Ctrl-s do nothing here, despite the bindings of the terminal library."""
     console = a_console(a_place(a_memory([])))
