@@ -50,9 +50,7 @@ class Asked(AskedScreen[Change]):
         """There is none."""
         return Change.NOTHING
 
-    def next_graph_range(self) -> Change:
-        """There is none."""
-        return Change.NOTHING
+    next_graph_range = switch_pane
 
 
 class Queue:
@@ -61,14 +59,10 @@ class Queue:
     def __init__(self, parts: QueueParts, screen: Asked) -> None:
         self.parts, self.screen = parts, screen
 
-    async def settle(self) -> Change:
+    async def settle(self) -> None:
         """Answer all questions, and read the rows."""
-        change = Change.NOTHING
-        while self.screen.questions:
-            _, ask = self.screen.questions.popitem()
-            change |= await ask()
+        await self.screen.answer()
         await self.parts.rows.read()
-        return change
 
     async def press(self, *pressed: str) -> Change:
         """Press keys; what the last one changed."""
@@ -89,8 +83,10 @@ class Queue:
 
 
 @asynccontextmanager
-async def a_queue(*, read_only: bool = False, places: int = 1) -> AsyncIterator[Queue]:
-    """The parts of a queue in memory with forty pending and twelve dead tasks."""
+async def a_queue(
+    state: State = State.PENDING, *, read_only: bool = False, places: int = 1
+) -> AsyncIterator[Queue]:
+    """The parts of a queue in memory with forty pending and twelve dead tasks, on a tab."""
     clock, screen = Clock(), Asked()
     session = PlaceSession(a_place(a_memory(some_tasks())), clock)
     context = ConsoleContext("mx1", Arming(clock, read_only), clock, places=places)
@@ -102,6 +98,8 @@ async def a_queue(*, read_only: bool = False, places: int = 1) -> AsyncIterator[
         queue = Queue(parts, screen)
         parts.store_changed(session.inspector.latest)
         await queue.settle()
+        if state is not parts.state:
+            await queue.opens(state)
         yield queue
     finally:
         await session.inspector.close()
@@ -174,24 +172,18 @@ async def test_a_key_is_refused_with_its_reason() -> None:
         assert await queue.press("R") == Change.SCOPE
         text = "retry: not from pending; next: X purge, H hold, O promote"
         assert (queue.parts.message.text, queue.screen.plans) == (text, [])
-
         await queue.opens(State.DEAD)
         assert queue.hints["R"] is False
         await queue.press("home", "R")
-        (asked, task), *rest = queue.screen.plans
+        ((asked, task),) = queue.screen.plans
         assert task is not None
-        assert not rest
-        assert (asked.verb, asked.ids, asked.describe_scope(1)) == (
-            "retry",
-            {task.id},
-            f"row {task.id}",
-        )
+        assert (asked.verb, asked.ids) == ("retry", {task.id})
+        assert asked.describe_scope(1) == f"row {task.id}"
 
 
 async def test_a_filter_in_error_refuses_all_that_acts() -> None:
     """Verbs, all and ranges say what is wrong with the filter; help and hints say the same."""
-    async with a_queue() as queue:
-        await queue.opens(State.DEAD)
+    async with a_queue(State.DEAD) as queue:
         queue.parts.filter.take("tris>5")
         wrong = queue.parts.filter.error
         assert wrong.startswith('no field "tris"')
@@ -199,8 +191,7 @@ async def test_a_filter_in_error_refuses_all_that_acts() -> None:
             queue.parts.message.clear()
             await queue.press(key)
             assert queue.parts.message.text == wrong
-        assert not queue.parts.marks.has_all
-        assert queue.parts.rows.view.anchor is None
+        assert (queue.parts.marks.has_all, queue.parts.rows.view.anchor) == (False, None)
         line = painters.scope_line(queue.parts, 240, lock_alarms=False)
         assert f"nothing: {wrong}" in "".join(text for text, _ in line)
         assert set(refusals_of(ROWS, queue.parts).values()) == {wrong}
@@ -212,13 +203,11 @@ async def test_a_filter_in_error_refuses_all_that_acts() -> None:
 
 async def test_marks_that_a_filter_hides_are_in_no_plan() -> None:
     """They are counted as hidden, and a verb gets only the others; without a filter all are."""
-    async with a_queue() as queue:
-        await queue.opens(State.DEAD)
+    async with a_queue(State.DEAD) as queue:
         for _ in range(3):
             assert Change.ROWS in await queue.press("space")
         marked = queue.parts.marks.of(State.DEAD)
         assert (len(marked), queue.parts.scope.marked) == (3, 3)
-
         queue.parts.filter.take("unknown")
         queue.parts.filter_changed()
         await queue.settle()
@@ -226,19 +215,17 @@ async def test_marks_that_a_filter_hides_are_in_no_plan() -> None:
         assert (scope.marked, scope.hidden) == (1, 2)
         await queue.press("R")
         ((asked, task),) = queue.screen.plans
-        assert asked.ids is not None
-        assert (len(asked.ids), task) == (1, None)
-        assert set(asked.ids) < marked
+        ids = set(asked.ids or ())
+        assert (len(ids), task) == (1, None)
+        assert ids < marked
         assert asked.describe_scope(1) == "1 marked, 2 excluded: hidden or gone"
-
         await queue.press("\\")
         assert queue.parts.scope.marked == queue.parts.scope.hidden == 0
 
 
 async def test_a_range_is_marked_by_its_second_key() -> None:
     """Until then nothing is marked and verbs are refused; Esc drops it."""
-    async with a_queue() as queue:
-        await queue.opens(State.DEAD)
+    async with a_queue(State.DEAD) as queue:
         await queue.press("v")
         queue.parts.rows.move("down")
         queue.parts.rows.move("down")
@@ -254,13 +241,11 @@ async def test_a_range_is_marked_by_its_second_key() -> None:
 
 async def test_all_that_match_have_no_ids() -> None:
     """`*` asks for a plan of the query, again of the row; a mark ends it."""
-    async with a_queue() as queue:
-        await queue.opens(State.DEAD)
+    async with a_queue(State.DEAD) as queue:
         await queue.press("*", "R", "*", "R", "*", "space")
         (everything, _), (one, _) = queue.screen.plans
         assert (everything.ids, everything.describe_scope(12)) == (None, "all 12 that match")
-        assert one.ids is not None
-        assert len(one.ids) == 1
+        assert len(one.ids or ()) == 1
         assert not queue.parts.marks.has_all
 
 
@@ -285,9 +270,8 @@ async def test_another_tab_is_opened_for_a_target() -> None:
     """A target opens its state, filter and task; its action is due once, and not much later."""
     async with a_queue() as queue:
         clock, parts = queue.parts.clock, queue.parts
-        parts.pending.set(
-            Target(keys.LIST, state=State.DEAD, filter="code=550", action="x"), clock()
-        )
+        target = Target(keys.LIST, state=State.DEAD, filter="code=550", action="x")
+        parts.pending.set(target, clock())
         assert Change.ALL | Change.FOCUS | Change.FILTER in parts.show_target()
         await queue.settle()
         assert (parts.state, parts.filter.filter.text) == (State.DEAD, "code=550")
@@ -300,10 +284,9 @@ async def test_another_tab_is_opened_for_a_target() -> None:
 
 async def test_a_list_of_one_cluster_leads_to_a_retry_of_all() -> None:
     """Its tasks are grouped already: the next step selects all of them, then retries them."""
-    async with a_queue() as queue, a_queue(read_only=True) as reader:
-        mark = pattern_name(fold_error(some_tasks(0, 0, 1)[0].error))
+    mark = pattern_name(fold_error(some_tasks(0, 0, 1)[0].error))
+    async with a_queue(State.DEAD) as queue, a_queue(State.DEAD, read_only=True) as reader:
         for each in (queue, reader):
-            await each.opens(State.DEAD)
             assert next_step(each.parts, lock_alarms=False)[0] == "c"
             each.parts.filter.replace(f"cluster={mark}")
             each.parts.filter_changed()
