@@ -82,10 +82,6 @@ class ListOperator(ConsoleOperator):
         """What the list shows."""
         return self.list.rows.view
 
-    async def lists(self, total: int) -> None:
-        """Wait until so many tasks are listed."""
-        await self.until(lambda: self.view.total == total)
-
     async def says(self, text: str) -> None:
         """Wait until this is in the line with the scope."""
         await self.until(lambda: text in self.line("scope"))
@@ -518,11 +514,9 @@ async def test_leaving_stops_or_keeps_the_worker(key: str) -> None:
         await operator.opens(QuitScreen, "q", "q", "q")
         assert process.returncode is None
         operator.console.simulate_key(key)
-        for _ in range(int(PATIENCE / 0.01)):  # its pilot cannot be asked any more
-            if operator.console.return_code is not None:
-                break
-            await asyncio.sleep(0.01)
-        assert operator.console.return_code is not None
+        async with asyncio.timeout(PATIENCE):
+            while operator.console.return_code is None:  # noqa: ASYNC110 - its pilot has ended
+                await asyncio.sleep(0.01)
 
     if key == "s":
         assert process.returncode == -signal.SIGTERM
@@ -584,12 +578,10 @@ async def test_the_lock_is_watched() -> None:
     """A stuck lock is said with its age and the reason, and that it is free when it is. At 40x10 a
     free one has no line and a stuck one has; the place, the mode and three columns are there, too.
     """
-    stuck = LockEvidence(Verdict.STUCK, 42, NOW - 2820, 2820, "no heartbeat")
-    evidence = [stuck]
+    evidence = [stuck := LockEvidence(Verdict.STUCK, 42, NOW - 2820, 2820, "no heartbeat")]
     async with a_list(lock=lambda: evidence[-1]) as operator:
         lock = operator.queue.query_one("#lock")
-        for words in ("STUCK 47m", "PID 42", "no heartbeat"):
-            assert words in operator.line("lock")
+        await operator.sees("STUCK 47m", "PID 42", "no heartbeat")
         evidence.append(LockEvidence(Verdict.FREE))
         await operator.until(lambda: "free" in operator.line("lock"))
 
@@ -608,33 +600,24 @@ async def test_hostile_text_is_text(tmp_path: Path) -> None:
     """Markup, escapes and endless lines are text in the list, the log, a plan and each part of the
     task."""
     task = a_task(1, State.DEAD, error=HOSTILE, description=HOSTILE, destination=HOSTILE)
-    log_texts = (
-        f"Processing task: {task.id} (x: x)",
-        f"Task failed: {task.id} (x): {HOSTILE[:999]}",
-    )
-    lines = b"".join(format_log_line("ERROR", text, NOW - 9) for text in log_texts)
-    (tmp_path / "queue.log").write_bytes(lines + HOSTILE[:1000].encode() + b"\n")
-    log = str(tmp_path / "queue.log")
-    async with a_list(a_memory([task]), (120, 40), logs=(log,)) as operator:
+    texts = f"Processing task: {task.id} (x: x)", f"Task failed: {task.id} (x): {HOSTILE[:999]}"
+    lines = b"".join(format_log_line("ERROR", text, NOW - 9) for text in texts)
+    log = tmp_path / "queue.log"
+    log.write_bytes(lines + HOSTILE[:1000].encode() + b"\n")
+    async with a_list(a_memory([task]), (120, 40), logs=(str(log),)) as operator:
         await operator.press(DEAD)
-        await operator.lists(1)
+        await operator.until(lambda: operator.view.total == 1)
         assert "[/nope]" in operator.list.render_line(1).text
         await operator.until(lambda: "nope" in operator.line("log"))
         operator.assert_inert()
         await operator.opens(PlanScreen, "R")
         operator.assert_inert()
         await operator.opens(TaskScreen, "escape", "enter")
-        await operator.until(
-            lambda: "attempts 1 log 2 files 1" in " ".join(operator.line("parts").split())
-        )
-        for part, words in (
-            ("summary", "description"),
-            ("payload", "60,519 bytes"),
-            ("attempts", "failed"),
-            ("log", "Task failed"),
-            ("files", "60,519 bytes"),
-        ):
-            await operator.on_part(part, words)
+        await operator.sees("attempts 1 log 2 files 1")
+        parts = {"summary": "description", "payload": "60,519 bytes", "attempts": "failed"}
+        parts |= {"log": "Task failed", "files": "60,519 bytes"}
+        for part, text in parts.items():
+            await operator.on_part(part, text)
             operator.assert_inert()
             await operator.press("l")
 
@@ -689,8 +672,6 @@ async def test_ctrl_c_cancels_and_twice_leaves(monkeypatch: pytest.MonkeyPatch) 
 
     async with an_operator(a_place(a_memory([])), first=keys.OVERVIEW) as overview:
         await overview.opens(OverviewScreen)
-        (live,) = overview.console.sessions
-        await overview.until(lambda: live.inspector.latest.is_complete)
         await overview.press("ctrl+c")
         await overview.sees("Ctrl-c again: quit")
         await overview.pilot.press("ctrl+c")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from textual.app import App, ComposeResult
+from textual.app import App
 from textual.geometry import Size
 from textual.screen import Screen
 
@@ -45,16 +45,11 @@ async def test_tab_goes_to_the_details_and_back() -> None:
         board = await operator.opens(LocksScreen, "5")
         await operator.until(lambda: board.query_one(LongText).below)
         await operator.press("g")
-        at = operator.picker.key
-
-        await operator.press("tab", "j")
-        assert board.query_one(LongText).top == 1
-        assert board.query_one(LongText).has_class("-focused")
-        assert operator.picker.key == at
-
-        await operator.press("tab", "j")
-        assert operator.picker.key != at
-        assert operator.picker.has_class("-focused")
+        at, details = operator.picker.key, board.query_one(LongText)
+        for scrolls, focused in ((True, details), (False, operator.picker)):
+            await operator.press("tab", "j")
+            assert focused.has_class("-focused")
+            assert (details.top == 1, operator.picker.key == at) == (scrolls, scrolls)
 
 
 async def test_tab_goes_to_the_details_of_a_queue() -> None:
@@ -66,11 +61,9 @@ async def test_tab_goes_to_the_details_of_a_queue() -> None:
         details, parts = screen.query_one("#details", LongText), screen.parts
         await operator.until(lambda: details.lines and parts.rows.view.task_here)
         cursor_id = parts.rows.view.cursor.id
-        await operator.press("tab", "j")
-        assert details.has_focus
-        assert parts.rows.view.cursor.id == cursor_id
-        await operator.press("tab", "j")
-        assert parts.rows.view.cursor.id != cursor_id
+        for scrolls in (True, False):
+            await operator.press("tab", "j")
+            assert (details.has_focus, parts.rows.view.cursor.id == cursor_id) == (scrolls,) * 2
 
 
 async def open_dead(operator: ConsoleOperator) -> QueueScreen:
@@ -231,19 +224,12 @@ class NotingPane(Lines):
         self.sizes.append(self.size)
 
 
-class OnePane(App[None]):
-    """An app with that pane alone."""
-
-    def compose(self) -> ComposeResult:
-        """Compose it."""
-        yield NotingPane()
-
-
 async def test_a_size_that_was_read_before_the_layout_reaches_the_pane() -> None:
     """Textual compares the sizes of a layout with those of its last look at the regions: a look
     between the change of a style and the layout leaves no difference."""
-    async with OnePane().run_test(size=(80, 24)) as pilot:
-        pane = pilot.app.query_one(NotingPane)
+    app, pane = App[None](), NotingPane()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await app.mount(pane)
         await until(pilot, lambda: pane.sizes)
         compositor = pane.screen._compositor
         pane.styles.height = 5

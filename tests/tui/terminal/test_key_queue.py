@@ -413,29 +413,28 @@ async def test_a_key_for_a_task_that_just_changed_is_refused(monkeypatch: Monkey
 class Bound(LongText):
     """Lines with keys of their own."""
 
-    BINDINGS = [Binding("a", "app.note('lines a')"), Binding("ctrl+c", "app.note('lines ctrl+c')")]
+    BINDINGS = [Binding(key, f"app.note('lines {key}')") for key in ("a", "ctrl+c")]
 
 
 class Pane(Screen[None]):
-    """A screen with lines, and with an input."""
+    """A screen with lines, which have the focus, and with an input."""
 
     AUTO_FOCUS = "Bound"
-    BINDINGS = [Binding("a", "app.note('screen a')"), Binding("b", "app.note('screen b')")]
+    BINDINGS = [Binding(key, f"app.note('screen {key}')") for key in "ab"]
 
     def compose(self) -> ComposeResult:
-        """The lines have the focus."""
-        yield Bound()
-        yield Input()
+        """Both."""
+        yield from (Bound(), Input())
 
 
 class Question(ModalScreen[None]):
-    """A question, made of lines, above the screen."""
+    """A question, made of nothing but lines, above the screen."""
 
     AUTO_FOCUS = "LongText"
     BINDINGS = [Binding("a", "app.note('question a')")]
 
     def compose(self) -> ComposeResult:
-        """Nothing but lines."""
+        """The lines."""
         yield LongText()
 
 
@@ -443,19 +442,13 @@ class Noting(SafeApp):
     """An app that writes down what was done."""
 
     BINDINGS = [
-        Binding("b", "note('app b')"),
-        Binding("c", "note('app c')"),
+        *(Binding(key, f"note('app {key}')") for key in "bc"),
         Binding("ctrl+c", "note('app ctrl+c')", priority=True),
     ]
 
     def __init__(self) -> None:
         super().__init__()
         self.done: list[str] = []
-
-    def on_mount(self) -> None:
-        """Begin with the screen."""
-        super().on_mount()
-        self.push_screen(Pane())
 
     def action_note(self, what: str) -> None:
         """Write it down."""
@@ -467,7 +460,7 @@ async def test_the_nearest_binding_has_the_key() -> None:
     input; above a question no key acts but its own."""
     app = Noting()
     async with app.run_test() as pilot:
-        await pilot.pause()
+        await app.push_screen(Pane())
         await pilot.press("a", "b", "c", "ctrl+c", "d")
         assert app.done == ["lines a", "screen b", "app c", "app ctrl+c"]
 
