@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,40 +15,25 @@ from tests.console_places import a_console, a_memory, a_place
 from tui.app import Console
 from tui.confirm.action_screen import ActionScreen
 from tui.key_tables import KEYS, keys_on
-from tui.locks.screen import LockScreen
-from tui.operations.controls_screen import ControlsScreen
-from tui.operations.running_screen import ReplayScreen
-from tui.operations.screen import OperationsScreen, RecordScreen
 from tui.plan.pace_form import PaceScreen
-from tui.plan.screen import PlanScreen
-from tui.queue.problems_screen import ProblemsScreen
-from tui.queue.screen import QueueScreen
+from tui.screens.base import BaseScreen
 from tui.screens.dialogs import QuitScreen
-from tui.screens.help import FILTER_ACTION, HelpScreen, help_lines
-from tui.task.screen import TaskScreen
+from tui.screens.help import FILTER_ACTION, help_lines
 from tui.text import keys
-from tui.transports.screen import FailuresScreen, TransportsScreen
 
+
+def screens_below(kind: type[BaseScreen]) -> Iterator[type[BaseScreen]]:
+    """The classes of all screens of the console."""
+    for screen in kind.__subclasses__():
+        yield screen
+        yield from screens_below(screen)
+
+
+OURS = [screen for screen in screens_below(BaseScreen) if screen.__module__.startswith("tui.")]
+ACTIONS = keys.ABANDON, keys.WORKER, keys.SUSPEND, keys.TEST_MAIL, keys.CONTROL
 SCREENS: dict[str, type[Screen[Any]]] = {
-    keys.LIST: QueueScreen,
-    keys.TASK: TaskScreen,
-    keys.PROBLEMS: ProblemsScreen,
-    keys.PLAN: PlanScreen,
-    keys.LOCK: LockScreen,
-    keys.HELP: HelpScreen,
-    keys.QUIT: QuitScreen,
-    keys.OPERATIONS: OperationsScreen,
-    keys.RUNNING_OPERATION: ReplayScreen,
-    keys.RECORDED_OPERATION: RecordScreen,
-    keys.ABANDON: ActionScreen,
-    keys.WORKER: ActionScreen,
-    keys.PACE: PaceScreen,
-    keys.TRANSPORTS: TransportsScreen,
-    keys.FAILURES: FailuresScreen,
-    keys.SUSPEND: ActionScreen,
-    keys.TEST_MAIL: ActionScreen,
-    keys.CONTROLS: ControlsScreen,
-    keys.CONTROL: ActionScreen,
+    **{screen.KIND: screen for screen in OURS if screen.KIND},
+    **{keys.QUIT: QuitScreen, keys.PACE: PaceScreen, **dict.fromkeys(ACTIONS, ActionScreen)},
 }
 
 
