@@ -15,7 +15,10 @@ from tests.console_places import a_console, a_memory, a_place
 from tui.app import Console
 from tui.confirm.action_screen import ActionScreen
 from tui.key_tables import KEYS, keys_on
+from tui.locks.screen import LockScreen
 from tui.plan.pace_form import PaceScreen
+from tui.plan.screen import PlanScreen
+from tui.queue.problems_screen import ProblemsScreen
 from tui.screens.base import BaseScreen
 from tui.screens.dialogs import QuitScreen
 from tui.screens.help import FILTER_ACTION, help_lines
@@ -33,6 +36,7 @@ OURS = [screen for screen in screens_below(BaseScreen) if screen.__module__.star
 ACTIONS = keys.ABANDON, keys.WORKER, keys.SUSPEND, keys.TEST_MAIL, keys.CONTROL
 SCREENS: dict[str, type[Screen[Any]]] = {
     **{screen.KIND: screen for screen in OURS if screen.KIND},
+    **{keys.PLAN: PlanScreen, keys.LOCK: LockScreen, keys.PROBLEMS: ProblemsScreen},
     **{keys.QUIT: QuitScreen, keys.PACE: PaceScreen, **dict.fromkeys(ACTIONS, ActionScreen)},
 }
 
