@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from contextlib import ExitStack, nullcontext
@@ -61,13 +60,10 @@ async def test_a_hang_is_an_alert_with_its_age_and_ends(
         await operator.opens(OverviewScreen)
         await operator.until(lambda: "dead 15 " in operator.line("top-line"))
         live = operator.console.sessions[0]
-
         answers.clear()
-        await operator.sees("no answer for ")
+        await operator.sees("no answer for ", "dead 3+ ")
         await operator.until(lambda: AlertKind.UNREADABLE in [alert.kind for alert in live.alerts])
-        await operator.until(lambda: "dead 3+ " in operator.line("top-line"))
         assert live.inspector.latest.unavailable
-
         answers.set()
         await operator.until(lambda: "dead 15 " in operator.line("top-line"))
         assert not live.inspector.latest.unavailable
@@ -167,10 +163,8 @@ def test_a_hung_call_delays_no_other_and_not_the_end(answers: threading.Event) -
         found = await asyncio.to_thread(lambda: "answer")
         return [found, *("done" for task in hanging if task.done())]
 
-    began = time.monotonic()
     assert asyncio.run(work()) == ["answer"]
     assert not answers.is_set()
-    assert time.monotonic() - began < 60
 
 
 def test_a_place_that_has_gone_is_not_to_be_made_again(tmp_path: Path) -> None:
