@@ -433,14 +433,14 @@ async def test_arming_ends() -> None:
         await operator.press(DEAD, "!")
         assert "ARMED 15:00" in operator.line("top-line")
         clock.now += 28
-        await operator.until(lambda: "ARMED 14:32" in operator.line("top-line"))
+        await operator.sees("ARMED 14:32")
         await operator.opens(PlanScreen, "R")
         await operator.press("y")
         await operator.sees("1 retried")
         await operator.opens(QueueScreen, "escape")
-        await operator.until(lambda: "ARMED 15:00" in operator.line("top-line"))
+        await operator.sees("ARMED 15:00")
         clock.now += ARMED_SECONDS
-        await operator.until(lambda: "OBSERVE" in operator.line("top-line"))
+        await operator.sees("OBSERVE")
         await operator.press("!", "!")
         assert "OBSERVE" in operator.line("top-line")
 

@@ -30,16 +30,7 @@ from engine.monitor.lock_diagnosis import TaskLogSummary
 from engine.places.place import Place
 from engine.policy import DAY_SECONDS, Rate
 from engine.waiting_reasons import join_reasons
-from tests.console_places import (
-    FOLDERS,
-    NOW,
-    a_console,
-    a_task,
-    disk_place,
-    make_spool,
-    put_file,
-    until,
-)
+from tests.console_places import NOW, a_console, a_task, disk_place, make_spool, put_file, until
 from tests.open_store import open_store
 from tests.recorder_samples import NOTHING_KNOWN
 from tests.tui.workers_with_lock import Child, children
@@ -116,13 +107,6 @@ def put(root: Path, number: int, state: State = State.PENDING, **fields: object)
     task = a_task(4 * number, state, **fields)
     put_file(root, task)
     return task
-
-
-def move(root: Path, task: Task, state: State) -> None:
-    """Another program moves a task's file."""
-    (root / "queue" / FOLDERS[task.state] / f"{task.id}.task").rename(
-        root / "queue" / FOLDERS[state] / f"{task.id}.task"
-    )
 
 
 SENDMAIL = "mail: {method: sendmail, programs: {sendmail: /bin/true}}\n"
@@ -209,8 +193,9 @@ async def test_the_holder_of_the_lock_is_named(root: Path, hold: Callable[[], Ch
     more once it has released the lock. A task in work is being processed, stuck, or an orphan."""
     task, working = put(root, 1), put(root, 2)
     released = await off(hold)
-    move(root, working, State.ACTIVE)
-    lock_file = root / "run" / "queue.lock"
+    queue, lock_file = root / "queue", root / "run" / "queue.lock"
+    name = f"{working.id}.task"
+    (queue / "pending" / name).rename(queue / "work" / name)
     async with asking(disk_place(root)) as why:
 
         async def answers(waiting: str, at_work: str, later: float = 0.0) -> None:

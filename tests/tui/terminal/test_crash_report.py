@@ -30,6 +30,7 @@ SECRET = "SECRET-4711"
 
 PLANTED = f"""
 import sys, threading
+import tui.app, tui.terminal.driver
 from engine.locks import queue_lock
 from tui.cli import main
 from engine.formats.base.format import Setup
@@ -58,15 +59,9 @@ PLANTS = {
     "a worker": ("queue_lock.examine_lock = boom", "engine/formats/nftban/queue_folders.py:"),
     "a thread": ("queue_lock.examine_lock = beside", "<string>:"),
     "the index sync": ("Setup.open_store = boom", "tui/cli/setup/places.py:"),
-    "the terminal": (
-        "import tui.terminal.driver; tui.terminal.driver.Terminal.start_application_mode = boom",
-        "<string>:",
-    ),
+    "the terminal": ("tui.terminal.driver.Terminal.start_application_mode = boom", "<string>:"),
     "the first screen": ("QueueScreen.__init__ = boom", "tui/"),
-    "the beginning": (
-        "import tui.app; tui.app.Console.__init__ = boom",
-        "tui/cli/open_console.py:",
-    ),
+    "the beginning": ("tui.app.Console.__init__ = boom", "tui/cli/open_console.py:"),
 }
 """What is planted, and the last file of ours in the traceback."""
 

@@ -85,12 +85,10 @@ def keys_wait_long(monkeypatch: MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def opened(
-    root: Path | None = None, *, armed: bool = False, first: str = keys.LIST
-) -> AsyncIterator[Pilot[None]]:
+async def opened(root: Path | None = None, *, first: str = keys.LIST) -> AsyncIterator[Pilot[None]]:
     """A console on a queue in memory, or on disk."""
     place = a_place(a_memory(some_tasks())) if root is None else disk_place(root)
-    console = a_console(place, clock=Clock(), start_armed=armed, first=first)
+    console = a_console(place, clock=Clock(), first=first)
     async with console.run_test(size=(80, 24)) as pilot:
         if first == keys.LIST:
             await loaded(pilot)
@@ -192,13 +190,6 @@ async def test_keys_wait_for_the_row_that_the_cursor_went_to(monkeypatch: Monkey
         await at_rest(pilot)
         assert not held
         assert (rows.view.cursor.at, rows.view.matching) == (0, 13)
-
-
-async def test_keys_behind_a_plan_are_the_plans() -> None:
-    """Keys typed right behind a verb act on its plan: the list does not get them."""
-    async with opened(armed=True) as pilot:
-        send(pilot, "4R?\x1b")
-        assert (await at_rest(pilot))[:3] == ("Screen", "QueueScreen", "PlanScreen")
 
 
 async def test_enter_right_behind_the_tab_opens_its_problems(tmp_path: Path) -> None:
