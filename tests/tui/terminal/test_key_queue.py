@@ -18,14 +18,13 @@ from textual._xterm_parser import XTermParser
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.events import Key
-from textual.pilot import Pilot
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Input
 
 import tui
 from engine.index.schema import Window
 from engine.model import State
-from tests.console_operator import an_operator
+from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import (
     PATIENCE,
     Clock,
@@ -37,7 +36,6 @@ from tests.console_places import (
     is_known,
     loaded,
     make_spool,
-    queue_of,
     show_all,
     some_tasks,
     until,
@@ -67,12 +65,12 @@ SIGNS = {"/": "slash", ":": "colon", "?": "question_mark", ">": "greater_than_si
 SIGNS |= {"=": "equals_sign", "&": "ampersand", "@": "at", "*": "asterisk"}
 
 
-def send(pilot: Pilot[None], burst: str) -> None:
+def send(operator: ConsoleOperator, burst: str) -> None:
     """Let the keys arrive in one read, each as the terminal's parser would make it."""
     for character in burst:
         name = NAMED.get(character) or SIGNS.get(character) or character
         text = None if character in NAMED and character != " " else character
-        pilot.app.post_message(Key(name, text))
+        operator.console.post_message(Key(name, text))
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +83,9 @@ def keys_wait_long(monkeypatch: MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def opened(root: Path | None = None, *, first: str = keys.LIST) -> AsyncIterator[Pilot[None]]:
+async def opened(
+    root: Path | None = None, *, first: str = keys.LIST
+) -> AsyncIterator[ConsoleOperator]:
     """A console on a queue in memory, or on disk."""
     place = a_place(a_memory(some_tasks())) if root is None else disk_place(root)
     console = a_console(place, clock=Clock(), first=first)
@@ -93,13 +93,11 @@ async def opened(root: Path | None = None, *, first: str = keys.LIST) -> AsyncIt
         if first == keys.LIST:
             await loaded(pilot)
         await until(pilot, lambda: all(map(is_known, console.sessions)))
-        yield pilot
+        yield ConsoleOperator(console, pilot)
 
 
-def seen(pilot: Pilot[None]) -> tuple[str, ...]:
+def seen(app: Console) -> tuple[str, ...]:
     """The screens, the row of the cursor, the typed words and the focus."""
-    app = pilot.app
-    assert isinstance(app, Console)
     show_all(app)
     lists = [rows for screen in app.screen_stack for rows in screen.query(TaskList)]
     for rows in lists:
@@ -112,12 +110,10 @@ def seen(pilot: Pilot[None]) -> tuple[str, ...]:
     return (*screens, *ids, *words, below, str(app.focused))
 
 
-async def at_rest(pilot: Pilot[None]) -> tuple[str, ...]:
+async def at_rest(operator: ConsoleOperator) -> tuple[str, ...]:
     """The same once nothing changes there any more."""
-    app = pilot.app
-    assert isinstance(app, Console)
-    before: tuple[str, ...] = ()
-    now = seen(pilot)
+    app, pilot = operator.console, operator.pilot
+    before, now = tuple[str, ...](), seen(app)
 
     def is_read() -> bool:
         plans = [screen.facts for screen in app.screen_stack if isinstance(screen, PlanScreen)]
@@ -127,7 +123,7 @@ async def at_rest(pilot: Pilot[None]) -> tuple[str, ...]:
         await pilot.pause()
         await until(pilot, lambda: is_done(app) and is_read(), lambda: screen_text(app.screen))
         await pilot.pause()
-        before, now = now, seen(pilot)
+        before, now = now, seen(app)
     return now
 
 
@@ -163,19 +159,18 @@ async def test_a_burst_is_what_its_keys_are(burst: str) -> None:
 
 async def after(burst: str, *, is_slow: bool, **place: Any) -> tuple[str, ...]:
     """The screen after these keys."""
-    async with opened(**place) as pilot:
+    async with opened(**place) as operator:
         for character in burst:
-            send(pilot, character)
+            send(operator, character)
             if is_slow:
-                await at_rest(pilot)
-        return await at_rest(pilot)
+                await at_rest(operator)
+        return await at_rest(operator)
 
 
 async def test_keys_wait_for_the_row_that_the_cursor_went_to(monkeypatch: MonkeyPatch) -> None:
     """Where it was not fetched yet, a filter behind it begins at the task, not at a line."""
-    async with opened() as pilot:
-        assert isinstance(pilot.app, Console)
-        rows = queue_of(pilot.app).parts.rows
+    async with opened() as operator:
+        rows = operator.queue.parts.rows
         window, event = rows._source.window, asyncio.Event()
 
         async def late(*asked: Any, **how: Any) -> Window:
@@ -183,11 +178,11 @@ async def test_keys_wait_for_the_row_that_the_cursor_went_to(monkeypatch: Monkey
             return await window(*asked, **how)
 
         monkeypatch.setattr(rows._source, "window", late)
-        send(pilot, "G/feeds\rk")
-        await until(pilot, lambda: rows.view.cursor.at == rows.view.total - 1)
+        send(operator, "G/feeds\rk")
+        await until(operator.pilot, lambda: rows.view.cursor.at == rows.view.total - 1)
         held = rows.view.loaded
         event.set()
-        await at_rest(pilot)
+        await at_rest(operator)
         assert not held
         assert (rows.view.cursor.at, rows.view.matching) == (0, 13)
 
@@ -197,28 +192,27 @@ async def test_enter_right_behind_the_tab_opens_its_problems(tmp_path: Path) -> 
     make_spool(tmp_path, some_tasks())
     broken = tmp_path / "queue" / "dlq" / "broken.task"
     await asyncio.to_thread(broken.write_bytes, b"")
-    async with opened(tmp_path) as pilot:
-        assert isinstance(pilot.app, Console)
-        slow, queries = threading.Event(), queue_of(pilot.app).session.inspector.queries
+    async with opened(tmp_path) as operator:
+        slow, queries = threading.Event(), operator.queue.session.inspector.queries
         asking = asyncio.ensure_future(queries._windows._lane.run(slow.wait))
         asyncio.get_running_loop().call_later(0.2, slow.set)
-        send(pilot, "h\r")
+        send(operator, "h\r")
         assert await asking
-        await at_rest(pilot)
-        assert isinstance(pilot.app.screen, ProblemsScreen)
+        await at_rest(operator)
+        assert isinstance(operator.console.screen, ProblemsScreen)
 
 
 async def test_a_paste_comes_in_its_turn_and_is_no_key() -> None:
     """What is pasted right behind `/` is the filter; on the list a paste does nothing."""
-    async with opened() as pilot:
-        before = await at_rest(pilot)
-        pilot.app.post_message(events.Paste("Xq4"))
-        assert await at_rest(pilot) == before
-        send(pilot, "/")
-        pilot.app.post_message(events.Paste("Xq4"))
-        send(pilot, "5")
-        await at_rest(pilot)
-        assert pilot.app.screen.query_one(Input).value == "Xq45"
+    async with opened() as operator:
+        before = await at_rest(operator)
+        operator.console.post_message(events.Paste("Xq4"))
+        assert await at_rest(operator) == before
+        send(operator, "/")
+        operator.console.post_message(events.Paste("Xq4"))
+        send(operator, "5")
+        await at_rest(operator)
+        assert operator.console.screen.query_one(Input).value == "Xq45"
 
 
 FROM_OVERVIEW = ("7/feeds\rnn", "4oaj", "7&feeds\r", "7@09:41\rj", "2jj4k")
