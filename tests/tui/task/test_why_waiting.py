@@ -118,13 +118,14 @@ async def test_a_due_task_waits_for_a_worker(root: Path) -> None:
     """A due task without a worker: for how long, and when a worker was there last. Older tasks go
     first, also when it is due later, but when no worker ran for a quarter of an hour, that is said,
     too."""
-    task, younger, later = put(root, 1, due=NOW - 2820), put(root, 2), put(root, 3, due=NOW + 240)
+    task, younger, later = put(root, 1, due=NOW - 2820), put(root, 2), put(root, 4, due=NOW + 240)
+    put(root, 3, due=NOW + 120)
     async with asking(disk_place(root)) as why:
         free, text = await lock_of(root), "due for 47m, no worker running"
         assert await why(task, lock=free) == f"{text}: lock is free, {RAN}"
         assert await why(younger, lock=free) == "1 older task first"
         backoff = "backoff until 09:46:08Z (in 4m)"
-        assert await why(later, lock=free) == f"{backoff}; then 2 older tasks first"
+        assert await why(later, lock=free) == f"{backoff}; then 3 older tasks first"
         assert await why(younger, NOW + 2820, lock=free) == (
             f"1 older task first; {UNSEEN}: lock is free, last run 47m ago"
         )
