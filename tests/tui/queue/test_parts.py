@@ -221,6 +221,10 @@ async def test_marks_that_a_filter_hides_are_in_no_plan() -> None:
         assert asked.describe_scope(1) == "1 marked, 2 excluded: hidden or gone"
         await queue.press("\\")
         assert queue.parts.scope.marked == queue.parts.scope.hidden == 0
+        await queue.press("space")
+        queue.parts.rows.move("up")
+        await queue.press("space")  # takes the mark away again
+        assert queue.parts.scope.marked == 0
 
 
 async def test_a_range_is_marked_by_its_second_key() -> None:
