@@ -34,7 +34,6 @@ from tests.console_places import (
     is_done,
     make_spool,
     put_file,
-    queue_of,
     some_tasks,
     task_list,
 )
@@ -90,16 +89,6 @@ class ListOperator(ConsoleOperator):
     def scope(self) -> str:
         """What a key would act on."""
         return self.line("scope").partition("acts on ")[2].rstrip()
-
-    @property
-    def planned(self) -> set[str]:
-        """The ids of the tasks in the plan on top."""
-        return {row.key for row in self.picker.rows}
-
-    @property
-    def states(self) -> dict[str, State]:
-        """The state of each task."""
-        return {task.id: task.state for task in self.memory.tasks.values()}
 
     def hints(self, words: str) -> bool:
         """Whether these are a hint, in full."""
@@ -278,7 +267,7 @@ async def test_hidden_marks_are_in_no_plan() -> None:
         operator.queue.action_key("X")
         await operator.opens(PlanScreen)
         await operator.sees("1 marked, 2 excluded: hidden or gone")
-        assert len(operator.planned) == 1
+        assert len(operator.picker.rows) == 1
 
 
 @pytest.mark.parametrize("what", ["explain_filter", "check_marks"])
@@ -300,7 +289,7 @@ async def test_a_range_marks_what_was_painted() -> None:
         operator.remove(victim)
         await operator.until(lambda: victim in operator.view.departed)
         await operator.opens(PlanScreen, "v", "H")
-        assert operator.planned == set(painted)
+        assert {row.key for row in operator.picker.rows} == set(painted)
 
 
 async def test_a_plan_comes_on_no_other_screen() -> None:
@@ -348,7 +337,7 @@ async def test_a_task_that_changed_is_left_alone() -> None:
         await operator.sees("1 skipped, changed since: changed")
         await operator.press("y")
         await operator.sees("1 retried + 1 skipped = 2")
-        assert operator.states[rival] is State.DEAD
+        assert operator.memory.tasks["", rival].state is State.DEAD
 
 
 async def test_a_store_that_cannot_be_opened_to_act() -> None:
@@ -407,7 +396,7 @@ async def test_a_barred_task_has_grey_keys_and_stays() -> None:
         await operator.sees("1 excluded: its parent runs", "sent as a request: the server decides")
         await operator.press("1", "1")
         await operator.sees("11 held", "1 excluded", "asked for 11; the server decides")
-        assert operator.states[guarded_id] is State.DEAD
+        assert memory.tasks["", guarded_id].state is State.DEAD
 
 
 async def test_read_only_offers_no_verb() -> None:
@@ -416,7 +405,7 @@ async def test_read_only_offers_no_verb() -> None:
         await operator.press(DEAD)
         await operator.until(lambda: "retry" not in operator.line("hints"))
         for key in ("R", "X", "!", "W"):
-            queue_of(operator.console).say("")
+            operator.queue.say("")
             await operator.press(key)
             assert "read only" in operator.line("scope")
         assert "READ ONLY" in operator.line("top-line")
@@ -695,7 +684,7 @@ async def test_a_queue_is_opened_again() -> None:
         for _ in range(3):
             await operator.opens(QueueScreen, "4")
             await operator.until(lambda: "row " in operator.text)
-            assert queue_of(operator.console).parts.state is State.DEAD
+            assert operator.queue.parts.state is State.DEAD
             await operator.press("j")
             await operator.until(
                 lambda: task_list(operator.console).rows.view.cursor.id[-8:] in operator.text
