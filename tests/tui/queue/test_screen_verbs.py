@@ -124,7 +124,9 @@ class Night(ConsoleOperator):
 
     async def work(self) -> None:
         """One of the things that one does between two verbs."""
-        if self.queue.parts.filter.error:  # two were typed into one another
+        parts = self.queue.parts
+        # Two were typed into one another, or no verb has a task.
+        if parts.filter.error or (parts.filter.filter.text and not parts.rows.view.total):
             await self.press("escape")
         one = self.chance.choice
         # Without a range or a filter Esc leaves the screen.

@@ -23,8 +23,17 @@ WIDTH, ROWS = 24, 3
 STYLES = [
     Style.parse(words)
     for words in (
-        *("", "white on black", "#d5dbe5 on #10141b", "#d5dbe5 on #22324a", "color(200)"),
-        *("bold red", "bold dim", "underline on blue", "reverse", "strike bright_cyan", "overline"),
+        "",
+        "white on black",
+        "#d5dbe5 on #10141b",
+        "#d5dbe5 on #22324a",
+        "color(200)",
+        "bold red",
+        "bold dim",
+        "underline on blue",
+        "reverse",
+        "strike bright_cyan",
+        "overline",
     )
 ]
 LINES = ("underline", "reverse", "strike", "overline")
