@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 
 from engine.formats.base.memory import MemoryTasks
 from engine.model import State, Task
-from tests.console_operator import ConsoleOperator
+from tests.console_operator import ConsoleOperator, words
 from tests.console_places import (
     PATIENCE,
     Clock,
@@ -23,6 +23,7 @@ from tests.console_places import (
     a_place,
     a_task,
     loaded,
+    queue_of,
     task_list,
     until,
 )
@@ -31,6 +32,7 @@ from tui.app import Console
 from tui.plan.screen import PlanScreen
 from tui.terminal.clipboard import screen_text
 from tui.terminal.safe_app import SafeApp
+from tui.text.hints import scope_words
 from tui.text.task_list import short_id
 
 SIZE = (100, 60)
@@ -67,6 +69,8 @@ def seen(console: Console) -> Seen:
     lines = screen_text(console.screen).splitlines()
     rows = [match.groups() for line in lines if (match := ROW.match(line))]
     scope = next((line.partition(SCOPE)[2] for line in lines if SCOPE in line), "")
+    if not scope:  # a long message has its place
+        scope = words([scope_words(queue_of(console).parts.scope)])
     return Seen(
         next((id for cursor, sign, id in rows if cursor == ">" and sign != "x"), ""),
         frozenset(id for _, sign, id in rows if sign == "*"),
