@@ -35,13 +35,15 @@ from tui.task.screen import TaskScreen
 from tui.text import keys
 from tui.widgets.line_widgets import Lines, LongText
 
+PLACES = [
+    a_place(a_memory(some_tasks()), name=name, lock=a_stuck_lock, recovery_command=("true",))
+    for name in ("one", "two")
+]
+
 
 async def test_tab_goes_to_the_details_and_back() -> None:
     """After Tab, j scrolls the details, whose title is the focused one; Tab returns to the rows."""
-    places = [
-        a_place(a_memory(some_tasks()), name=name, lock=a_stuck_lock) for name in ("one", "two")
-    ]
-    async with an_operator(*places, first=keys.OVERVIEW, size=(80, 16)) as operator:
+    async with an_operator(*PLACES, first=keys.OVERVIEW, size=(80, 16)) as operator:
         board = await operator.opens(LocksScreen, "5")
         await operator.until(lambda: board.query_one(LongText).below)
         await operator.press("g")
@@ -95,14 +97,10 @@ async def test_the_next_task_is_opened_from_a_task() -> None:
 
 async def test_the_next_lock_is_opened_from_a_lock() -> None:
     """On a lock `]` opens the next one of the list of locks."""
-    places = [
-        a_place(a_memory(some_tasks()), name=name, lock=a_stuck_lock, recovery_command=("true",))
-        for name in ("one", "two")
-    ]
-    async with an_operator(*places, first=keys.OVERVIEW) as operator:
+    async with an_operator(*PLACES, first=keys.OVERVIEW) as operator:
         await operator.opens(LocksScreen, "5")
         # The cursor is on the lock that was examined first, which may be either.
-        await operator.until(lambda: operator.rows.count("STUCK") == len(places))
+        await operator.until(lambda: operator.rows.count("STUCK") == len(PLACES))
         operator.picker.select_key("1")
         await operator.opens(LockScreen, "enter")
         await operator.sees("one > lock STUCK row 1 of 2")
