@@ -22,7 +22,7 @@ from engine.model import LockEvidence
 from engine.monitor.alerts import AlertKind
 from engine.store import Unavailable
 from tests.console_operator import an_operator
-from tests.console_places import a_memory, a_place, free, make_spool, some_tasks
+from tests.console_places import free, make_spool, some_tasks
 from tests.engine.monitor.test_alerts import write_task
 from tests.tui.session.hanging_mount import can_mount, hanging_mount
 from tui.cli.setup import places as opening
@@ -31,7 +31,9 @@ from tui.queue.screen import QueueScreen
 from tui.session import place_session
 from tui.text import keys
 
-NO_FUSE = "no FUSE, or no right to mount"
+NO_FUSE = pytest.mark.skipif(not can_mount(), reason="no FUSE, or no right to mount")
+IS_REAL = [False, pytest.param(True, marks=NO_FUSE)]
+"""Whether a call of ours waits, or each one in a real file system."""
 
 
 @pytest.fixture
@@ -42,33 +44,6 @@ def answers() -> Iterator[threading.Event]:
     event.set()
 
 
-async def test_a_hang_is_an_alert_with_its_age_and_ends(
-    answers: threading.Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While a read hangs, the place has no numbers but the reason with the seconds, in its row, as
-    an alert and in the totals; once it answers, the numbers are back."""
-    monkeypatch.setattr(place_session, "HANG_SECONDS", 0.2)
-    answers.set()
-
-    def lock() -> LockEvidence:
-        answers.wait()
-        return free()
-
-    hung = a_place(a_memory(some_tasks()), name="hung", lock=lock)
-    place = a_place(a_memory(some_tasks(dead=3)), name="well", lock=free)
-    async with an_operator(hung, place, first=keys.OVERVIEW, size=(120, 40)) as operator:
-        await operator.opens(OverviewScreen)
-        await operator.until(lambda: "dead 15 " in operator.line("top-line"))
-        live = operator.console.sessions[0]
-        answers.clear()
-        await operator.sees("no answer for ", "dead 3+ ")
-        await operator.until(lambda: AlertKind.UNREADABLE in [alert.kind for alert in live.alerts])
-        assert live.inspector.latest.unavailable
-        answers.set()
-        await operator.until(lambda: "dead 15 " in operator.line("top-line"))
-        assert not live.inspector.latest.unavailable
-
-
 def spools(root: Path, *names: str) -> tuple[Setup, list[str]]:
     """Spools without tasks, and what opens the last of them."""
     paths = [str(root / name) for name in names]
@@ -77,35 +52,48 @@ def spools(root: Path, *names: str) -> tuple[Setup, list[str]]:
     return setup_for(queue_config.load_config(None, {}), paths[-1], os.environ), paths
 
 
-@pytest.mark.skipif(not can_mount(), reason=NO_FUSE)
-async def test_a_file_system_that_hangs_is_seen_and_delays_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_real", IS_REAL)
+async def test_a_place_that_hangs_is_seen_and_delays_nothing(
+    tmp_path: Path, answers: threading.Event, monkeypatch: pytest.MonkeyPatch, is_real: bool
 ) -> None:
-    """While each call on the folder of one place waits in the kernel, its row has the reason with
-    the seconds, tasks of another place come and its screen opens; then the place is back."""
+    """While a read hangs, or each call on the folder of a place waits in the kernel, that place has
+    no numbers but the reason with the seconds, in its row, as an alert and in the totals; tasks of
+    another place come and its screen opens. Once it answers, the numbers are back."""
     monkeypatch.setattr(place_session, "HANG_SECONDS", 0.2)
     setup, names = await asyncio.to_thread(spools, tmp_path, "hung", "well")
-    places = await asyncio.to_thread(opening.make_places, setup, names)
-    stack = ExitStack()
+    await asyncio.to_thread(make_spool, tmp_path / "hung", some_tasks())
+    hung, well = await asyncio.to_thread(opening.make_places, setup, names)
+    answers.set()
+
+    def lock() -> LockEvidence:
+        answers.wait()
+        return free()
+
+    places, stack = (hung._replace(lock=lock), well), ExitStack()
     async with an_operator(*places, first=keys.OVERVIEW, size=(120, 40)) as operator:
         await operator.opens(OverviewScreen)
-        await operator.until(lambda: all(each.has_readings for each in operator.console.sessions))
-        await asyncio.to_thread(stack.enter_context, hanging_mount(tmp_path / "hung"))
+        await operator.until(lambda: "dead 12 " in operator.line("top-line"))
+        live = operator.console.sessions[0]
+        if is_real:
+            await asyncio.to_thread(stack.enter_context, hanging_mount(tmp_path / "hung"))
+        else:
+            answers.clear()
         try:
             await operator.sees("no answer for ")
             await asyncio.to_thread(write_task, tmp_path / "well", "dlq", 1)
             await operator.until(lambda: "dead 1+ " in operator.line("top-line"))
+            await operator.until(lambda: AlertKind.UNREADABLE in [a.kind for a in live.alerts])
+            assert live.inspector.latest.unavailable
             await operator.opens(QueueScreen, "2")
             await operator.opens(OverviewScreen, "escape")
         finally:
+            answers.set()
             await asyncio.to_thread(stack.close)
-        await operator.until(lambda: "dead 1 " in operator.line("top-line"))
+        await operator.until(lambda: "dead 13 " in operator.line("top-line"))
+        assert not live.inspector.latest.unavailable
 
 
-@pytest.mark.parametrize(
-    "is_real",
-    [False, pytest.param(True, marks=pytest.mark.skipif(not can_mount(), reason=NO_FUSE))],
-)
+@pytest.mark.parametrize("is_real", IS_REAL)
 def test_a_hung_place_delays_no_other_at_the_start(
     tmp_path: Path, answers: threading.Event, monkeypatch: pytest.MonkeyPatch, is_real: bool
 ) -> None:
