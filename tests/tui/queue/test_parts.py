@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import inf
 
 import pytest
 
@@ -18,7 +19,7 @@ from tui.queue import painters
 from tui.queue.filter_text import FilterText
 from tui.queue.keys import ROWS
 from tui.queue.painters import next_step
-from tui.queue.parts import Change, Marks, QueueParts
+from tui.queue.parts import CURSOR_JUST_MOVED, Change, Marks, QueueParts
 from tui.queue.tabs import Tabs
 from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.key_rows import absent_actions, hints_of, press, refusals_of
@@ -165,7 +166,8 @@ def test_an_incomplete_clause_leaves_those_before_it() -> None:
 
 async def test_a_key_is_refused_with_its_reason() -> None:
     """A refused key is grey, says why and what can be done instead, asks for no plan and changes
-    the scope line alone; another state allows it."""
+    the scope line alone; another state allows it, but not when another task has just come under
+    the cursor, or its task has left."""
     async with a_queue() as queue:
         assert queue.parts.state is State.PENDING
         assert "R" not in queue.hints
@@ -179,6 +181,15 @@ async def test_a_key_is_refused_with_its_reason() -> None:
         assert task is not None
         assert (asked.verb, asked.ids) == ("retry", {task.id})
         assert asked.describe_scope(1) == f"row {task.id}"
+        view = queue.parts.rows.view
+        for changed, text in (
+            (view._replace(cursor_moved_at=inf), CURSOR_JUST_MOVED),
+            (view._replace(departed={task.id: ""}), "the task under the cursor is gone"),
+        ):
+            queue.parts.rows.view = changed
+            await queue.press("R")
+            assert text in queue.parts.message.text
+        assert len(queue.screen.plans) == 1
 
 
 async def test_a_filter_in_error_refuses_all_that_acts() -> None:

@@ -25,6 +25,7 @@ STYLES = [
     for words in (
         "",
         "white on black",
+        "default on blue",
         "#d5dbe5 on #10141b",
         "#d5dbe5 on #22324a",
         "color(200)",
@@ -117,7 +118,7 @@ def sent_after(before: Row, after: Row) -> str:
     return screen.advance(frame_of([after, [], []]), ColorSystem.TRUECOLOR)
 
 
-A, B, CURSOR = STYLES[2], STYLES[5], STYLES[3]
+A, B, CURSOR = STYLES[3], STYLES[6], STYLES[4]
 
 
 @pytest.mark.parametrize(
