@@ -15,6 +15,7 @@ from engine.config.saved_filters import save_filter
 from engine.index.filter_language import parse_filter
 from engine.index.schema import Query
 from engine.model import State
+from engine.places.place import Place
 from tests.console_operator import ConsoleOperator, an_operator, clock_of
 from tests.console_places import (
     NOW,
@@ -24,13 +25,13 @@ from tests.console_places import (
     disk_place,
     make_spool,
     put_file,
-    queue_of,
     some_tasks,
     task_list,
 )
 from tests.nftban_queues import Run
 from tui.groups.screen import ClustersScreen
 from tui.plan.screen import PlanScreen
+from tui.queue.filter_line import FilterLine
 from tui.queue.filter_text import FilterText
 from tui.screens.target import Target
 from tui.text import keys
@@ -43,21 +44,21 @@ class FilterOperator(ConsoleOperator):
     @property
     def filter(self) -> FilterText:
         """What is typed into the line."""
-        return queue_of(self.console).parts.filter
+        return self.queue.parts.filter
 
     def asks(self, text: str) -> None:
         """Open the list with a filter, as another screen does."""
-        queue_of(self.console).aim(Target(keys.LIST, filter=text))
+        self.queue.aim(Target(keys.LIST, filter=text))
 
     @property
     def count(self) -> str:
         """What is shown behind the words."""
         return self.line("filter-count").strip()
 
-    @property
-    def look(self) -> str:
-        """How it is styled."""
-        return queue_of(self.console).query_one("#filter-count", Lines).lines[0][0][1]
+    async def types_for(self, total: int, text: str) -> None:
+        """Type a text, and wait until so many tasks are left."""
+        await self.types(text)
+        await self.left(total)
 
     async def left(self, total: int) -> None:
         """Wait until so many tasks are left."""
@@ -71,31 +72,31 @@ class FilterOperator(ConsoleOperator):
 
 
 @asynccontextmanager
-async def filtering(root: Path) -> AsyncIterator[FilterOperator]:
-    """A console on a spool with twelve dead tasks, ready to be typed into."""
-    make_spool(root, some_tasks())
-    async with an_operator(disk_place(root, "here")) as made:
+async def filtering(
+    place: Place | Path, tab: str = "4", tasks: int = 12
+) -> AsyncIterator[FilterOperator]:
+    """A console on a spool with twelve dead tasks, or on a place, ready to be typed into."""
+    if isinstance(place, Path):
+        make_spool(place, some_tasks())
+        place = disk_place(place, "here")
+    async with an_operator(place) as made:
         operator = FilterOperator(made.console, made.pilot)
-        await operator.press("4")
-        await operator.left(12)
+        await operator.press(tab)
+        await operator.left(tasks)
         await operator.press("slash")
         yield operator
 
 
 async def test_the_count_is_live(tmp_path: Path) -> None:
     """With each clause the tasks left are counted, and again when the spool changes; where none is
-    left, the clause that did it is named beside the count.
-    """
+    left, the clause that did it is named beside the count."""
     async with filtering(tmp_path) as operator:
-        await operator.types("code=550")
-        await operator.left(4)
+        await operator.types_for(4, "code=550")
         assert operator.count == "4 of 12"
-        await operator.types(" !id:00000007")
-        await operator.left(3)
+        await operator.types_for(3, " !id:00000007")
         put_file(tmp_path, a_task(301, State.DEAD))
         await operator.left(4)
         assert operator.count == "4 of 13"
-
         await operator.types(" tries>9")
         await operator.counts('0 of 13 ("tries>9" matches none; 4 without it)')
 
@@ -106,64 +107,49 @@ async def test_recipients_that_were_not_searched_are_counted() -> None:
     many = tuple(f"user{number:05}@b.example" for number in range(5_240))
     mail = {"sender": "a@b", "recipients": many, "destination": many[0]}
     tasks = [a_task(1)._replace(**mail), a_task(2)]  # type: ignore[arg-type]
-    async with an_operator(a_place(a_memory(tasks)), first=keys.LIST) as made:
-        operator = FilterOperator(made.console, made.pilot)
-        await operator.press("2")
-        await operator.left(2)
-        await operator.press("slash")
+    searched = "searched 3,276 of 5,240 recipients"
+    async with filtering(a_place(a_memory(tasks)), "2", 2) as operator:
         await operator.types("to:user00")
-        await operator.counts("1 of 2  searched 3,276 of 5,240 recipients")
+        await operator.counts(f"1 of 2  {searched}")
         await operator.types("9999")
-        await operator.counts(
-            '0 of 2 ("to:user009999" matches none; 2 without it; '
-            "searched 3,276 of 5,240 recipients)"
-        )
+        await operator.counts(f'0 of 2 ("to:user009999" matches none; 2 without it; {searched})')
         operator.asks("from=a@b")
         await operator.counts("1 of 2")
 
 
 async def test_what_is_not_finished_leaves_the_list_as_it_was(tmp_path: Path) -> None:
-    """Half a clause is an error with its place, in warning; the last whole filter stays. An error
-    that is deleted again is gone, though the filter is the one of before.
-    """
+    """Half a clause is an error with its place, in warning; the last whole filter stays."""
     async with filtering(tmp_path) as operator:
-        await operator.types("code=550")
-        await operator.left(4)
-        await operator.types(" fo=")
-        assert operator.count.startswith('no field "fo" at 10; known: from to id')
-        await operator.press(*["backspace"] * 4)
-        await operator.counts("4 of 12")
-        await operator.left(4)  # the rows come after the count
-
+        await operator.types_for(4, "code=550")
         await operator.types(" tries>")
         assert operator.count.startswith("expected a value after tries> at 16")
-        assert operator.look == "warn"
-        assert (operator.filter.words, operator.filter.filter.text) == (
-            "code=550 tries>",
-            "code=550",
-        )
+        texts = operator.filter.words, operator.filter.filter.text
+        count = operator.queue.query_one("#filter-count", Lines)
+        assert (count.lines[0][0][1], *texts) == ("warn", "code=550 tries>", "code=550")
         await operator.left(4)
         await operator.types("3")
         await operator.counts("4 of 12")
-        assert operator.look == "strong"
+        assert count.lines[0][0][1] == "strong"
 
 
 async def test_words_stay_as_they_were_typed(tmp_path: Path) -> None:
-    """Enter keeps what was typed, letter by letter, and Esc clears it; what becomes old enough
-    comes into a list that is filtered by age.
+    """Enter keeps what was typed, letter by letter, and Esc clears it; where nothing is left, that
+    is said in place of the rows; what becomes old enough comes into a list that is filtered by age.
     """
     async with filtering(tmp_path) as operator:
-        await operator.types("  CODE=550   ")
+        rows = task_list(operator.console)
+        await operator.types("  CODE=550 UNKNOWN  ")
         await operator.press("enter")
         await operator.left(4)
-        assert operator.filter.words == "  CODE=550   "
+        assert (operator.filter.words, rows.has_focus) == ("  CODE=550 UNKNOWN  ", True)
         await operator.press("escape")
         await operator.left(12)
         assert not operator.filter.is_open
+        assert not operator.queue.query_one(FilterLine).display
 
         await operator.press("slash")
-        await operator.types("age>1d")
-        await operator.left(0)
+        await operator.types_for(0, "age>1d")
+        assert "0 of 12 tasks match in DLQ: Esc clears the filter" in rows.render_line(2).text
         await operator.press("enter")
         clock_of(operator).now = NOW + 5 * 60 - NOW % 5 + 5
         await operator.left(6)
@@ -171,19 +157,15 @@ async def test_words_stay_as_they_were_typed(tmp_path: Path) -> None:
 
 async def test_a_filter_is_saved_by_name(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     """`:save` keeps the filter of the list; `@name` then means it, alone and beside other words, in
-    the filter line and in the palette of another screen. A name without a filter is an error.
-    """
+    the filter line and in the palette of another screen. A name without a filter is an error."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     async with filtering(tmp_path / "spool") as operator:
         await operator.types("@late")
-        await operator.until(
-            lambda: operator.count.startswith("@late at 1: no such saved filter; :save")
-        )
+        await operator.sees("@late at 1: no such saved filter; :save")
         await operator.press("escape", "escape", "colon", *"save @late", "enter")
         await operator.sees("no filter to save: / opens one")
         await operator.press("slash")
-        await operator.types("code=550")
-        await operator.left(4)
+        await operator.types_for(4, "code=550")
         await operator.press("enter", "colon", *"save @la.te", "enter")
         await operator.sees("not saved: expected a name of letters, digits, - and _")
         await operator.press("colon", *"save @late", "enter")
@@ -192,16 +174,14 @@ async def test_a_filter_is_saved_by_name(tmp_path: Path, monkeypatch: MonkeyPatc
         await operator.press("escape")
         await operator.left(12)
         await operator.press("slash")
-        await operator.types("@late !id:00000007")
-        await operator.left(3)
+        await operator.types_for(3, "@late !id:00000007")
         await operator.counts("3 of 12")
-        assert operator.filter.words == "@late !id:00000007"
-        assert operator.filter.filter.text == "code=550 !id:00000007"
-        copies = {copy.name: copy.text for copy in queue_of(operator.console).copies()}
+        texts = operator.filter.words, operator.filter.filter.text
+        assert texts == ("@late !id:00000007", "code=550 !id:00000007")
+        copies = {copy.name: copy.text for copy in operator.queue.copies()}
         assert any("--filter 'code=550 !id:00000007'" in text for text in copies.values())
 
-        await operator.press("enter", "5")
-        await operator.press("colon", *"save short", "enter")
+        await operator.press("enter", "5", "colon", *"save short", "enter")
         await operator.sees("@short saved: code=550 !id:00000007")
         (tmp_path / "state" / "spooldeck" / "filters.yaml").write_text("late: code=421\n")
         await operator.press("5", "colon", *"filter @late", "enter")
@@ -214,13 +194,12 @@ async def test_text_of_filters_cannot_control_the_terminal(tmp_path: Path) -> No
         operator.asks("dest=\x9b31m")
         await operator.counts('0 of 12 ("dest=\ufffd31m" matches none; 12 without it)')
         operator.asks("@\x9b31m")
-        await operator.until(lambda: operator.count.startswith("@\ufffd31m at 1: "))
+        await operator.sees("@\ufffd31m at 1: ")
 
 
 async def test_clusters_of_the_longest_filter(tmp_path: Path) -> None:
     """`c` on a list with the longest filter shows its clusters and their tasks, and a verb acts on
-    them; Enter, whose list would have a longer filter, says so.
-    """
+    them; Enter, whose list would have a longer filter, says so."""
     async with filtering(tmp_path) as operator:
         operator.asks(f"code=550 !{'x' * 990}")
         await operator.left(4)
@@ -235,14 +214,12 @@ async def test_clusters_of_the_longest_filter(tmp_path: Path) -> None:
 async def test_an_order_goes_with_a_filter() -> None:
     """What is filtered is ordered as the tab is."""
     memory = a_memory([task._replace(attempts=n) for n, task in enumerate(some_tasks(9, 0, 0))])
-    async with an_operator(a_place(memory)) as operator:
-        queue_of(operator.console).action_sort("attempts")
-        queue_of(operator.console).action_sort("attempts")
-        await operator.press("slash", *"tries", "greater_than_sign", "3")
-        rows = task_list(operator.console).rows
-        await operator.until(lambda: rows.view.loaded and rows.view.total == 5)
-
-        ids = [rows.view.held_ids(0, 4)[at] for at in range(5)]
+    async with filtering(a_place(memory), "2", 9) as operator:
+        for _ in range(2):
+            operator.queue.action_sort("attempts")
+        await operator.types_for(5, "tries>3")
+        held = task_list(operator.console).rows.view.held_ids(0, 4)
+        ids = [held[at] for at in range(5)]
         assert [memory.tasks["", id].attempts for id in ids] == [8, 7, 6, 5, 4]
 
 
@@ -252,23 +229,27 @@ FILTERS = ("code=550", "feeds|geoban !state=dlq", "kind~^mail tries>=1 err:timeo
 
 
 async def test_the_command_line_finds_the_same(tmp_path: Path, spooldeck: Run) -> None:
-    """`queue list --filter` prints the tasks that the console shows."""
-    ids_by_filter = {}
+    """`queue list --filter` prints the tasks that the console shows; of a bad filter one line says
+    where and what was expected, with nothing in it that a terminal obeys."""
+    windows = {}
     async with filtering(tmp_path) as operator:
-        inspector = queue_of(operator.console).session.inspector
+        inspector = operator.queue.session.inspector
         for text in FILTERS:
             query = Query(filter=parse_filter(text, inspector.states, NOW))
-            ids_by_filter[text] = [
-                task.id for task in (await inspector.queries.window(query, 0, 100)).tasks
-            ]
+            windows[text] = await inspector.queries.window(query, 0, 100)
 
-    listed = partial(spooldeck, "--root", tmp_path, "queue", "list", "--json", "--filter")
-    for text in FILTERS:
-        run = listed(text)
+    for text, window in windows.items():
+        run = spooldeck("--root", tmp_path, "queue", "list", "--json", "--filter", text)
         assert run.returncode == 0, run.stderr
         ids = [json.loads(line)["id"] for line in run.stdout.splitlines()]
-        assert sorted(ids) == ids_by_filter[text]
+        assert sorted(ids) == [task.id for task in window.tasks]
         assert 0 < len(ids) < 53
+
+    for text in ("code=550 fo=1", "age>", '"\x1b[31m', "state=nowhere"):
+        run = spooldeck("--root", tmp_path, "queue", "list", "--filter", text)
+        assert (run.returncode, run.stdout) == (64, "")
+        assert re.fullmatch(r".*--filter: .*( at |expected).*\n", run.stderr)
+        assert "\x1b" not in run.stderr
 
 
 def without_times(text: str) -> str:
@@ -277,23 +258,21 @@ def without_times(text: str) -> str:
 
 
 def test_the_command_line_knows_saved_filters(tmp_path: Path, spooldeck: Run) -> None:
-    """`--filter @name` means the saved filter in each command that has it; a name without one is a
-    usage error of one line, and so is an unusable file.
-    """
+    """`--filter @name` means the saved filter in each command that has it, among the tasks of the
+    state that is named; a name without one is a usage error of one line, and so is an unusable
+    file."""
     environ = {"XDG_STATE_HOME": str(tmp_path / "state")}
     root = tmp_path / "spool"
     make_spool(root, some_tasks())
     save_filter(environ, "user", "code=550")
-    ask = partial(spooldeck, **environ)
-    place = ("--root", str(root))
-    commands: tuple[tuple[str, ...], ...] = (
-        (*place, "queue", "list", "--state", "dlq"),
-        (*place, "replay", "--state", "dlq", "--dry-run"),
-        ("clusters", str(root)),
-    )
+    ask = partial(spooldeck, "--root", root, **environ)
+    listing = ("queue", "list", "--state", "dlq")
+    commands = (listing, ("replay", "--state", "dlq", "--dry-run"), ("clusters",))
     for command in commands:
         ended = ask(*command, "--filter", "@user")
         assert ended.stderr == ""
+        if command is listing:
+            assert [line.split(" | ")[0] for line in ended.stdout.splitlines()] == ["dlq"] * 4
         same = ended.stdout.replace("--filter @user", "--filter code=550")
         assert without_times(same) == without_times(ask(*command, "--filter", "code=550").stdout)
         assert ended.stdout != ask(*command).stdout
@@ -305,28 +284,7 @@ def test_the_command_line_knows_saved_filters(tmp_path: Path, spooldeck: Run) ->
     path.write_text("- no\n")
     for command in commands:
         ended = ask(*command, "--filter", "@user")
-        assert ended.returncode == 64
+        assert (ended.returncode, ended.stderr.count("\n")) == (64, 1)
         assert f"@user at 1: {path}: expected lines such as name:" in ended.stderr
-        assert ended.stderr.count("\n") == 1
         ended = ask(*command, "--filter", "@\x1bc")
         assert "--filter: @\ufffdc at 1: " in ended.stderr
-
-
-def test_queue_list_takes_a_filter_and_a_state(tmp_path: Path, spooldeck: Run) -> None:
-    """With --state only tasks there that match are printed; of a bad filter one line says where and
-    what was expected, with nothing in it that a terminal obeys.
-    """
-    make_spool(tmp_path, some_tasks())
-    listed = partial(spooldeck, "--root", tmp_path, "queue", "list", "--filter")
-
-    run = listed("code=550", "--state", "dlq")
-    assert len(run.stdout.splitlines()) == 4
-    assert all(line.startswith("dlq | ") for line in run.stdout.splitlines())
-
-    for text in ("code=550 fo=1", "age>", '"\x1b[31m', "state=nowhere"):
-        run = listed(text)
-        assert (run.returncode, run.stdout) == (64, "")
-        (line,) = run.stderr.splitlines()
-        assert "--filter: " in line
-        assert " at " in line or "expected" in line
-        assert "\x1b" not in line

@@ -10,17 +10,10 @@ import pytest
 from engine.model import State
 from engine.monitor.metrics_check import GAUGES, OwnCounts
 from engine.monitor.prometheus import Samples
+from tests.console_operator import words
+from tests.console_places import NOW
 from tui.queue import painters
-from tui.text.lines import Line
-
-NOW = 1_795_167_728.0
-"""2026-11-20 09:42:08Z."""
-
-
-def text_of(line: Line) -> str:
-    """The line without its looks."""
-    return "".join(text for text, _ in line)
-
+from tui.text.lines import width_of
 
 STATES = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
 
@@ -29,21 +22,20 @@ STATES = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
 def test_no_count_of_a_state_is_cut(width: int) -> None:
     """At no width is a part of a number shown for the number."""
     own_counts = OwnCounts(STATES, dict.fromkeys(STATES, 31_753), True)
-    lines = [text_of(line) for line in painters.state_lines(None, own_counts, True, width)]
-    assert all(len(line) == width and "31,753" in line for line in lines)
+    lines = painters.state_lines(None, own_counts, True, width)
+    assert all(width_of(line) == width and "31,753" in words([line]) for line in lines)
 
 
 @pytest.mark.parametrize(
-    ("pending", "words", "row"),
-    [(7, "metrics agree, 2s", ""), (5, "metrics differ", "file 5")],
+    ("pending", "text", "row"), [(7, "metrics agree, 2s", ""), (5, "metrics differ", "file 5")]
 )
-def test_states_show_where_the_metrics_file_differs(pending: int, words: str, row: str) -> None:
+def test_states_show_where_the_metrics_file_differs(pending: int, text: str, row: str) -> None:
     """The frame says whether the metrics file agrees, and a bar gives way to its other value."""
     own_counts = OwnCounts(STATES, {State.PENDING: 7}, True)
     samples = Samples({(GAUGES[State.PENDING], ()): float(pending)}, NOW - 2)
     first, *_ = painters.state_lines(samples, own_counts, True, 40)
-    assert painters.metrics_run(samples, own_counts, NOW)[0] == words
-    assert row in text_of(first)
+    assert painters.metrics_run(samples, own_counts, NOW)[0] == text
+    assert row in words([first])
 
 
 def test_a_queue_without_a_metrics_file_says_who_writes_it() -> None:
@@ -59,5 +51,5 @@ def test_a_queue_without_a_metrics_file_says_who_writes_it() -> None:
 def test_the_facts_of_a_queue_take_few_lines() -> None:
     """Below the bars are the first facts of a queue, one on a line."""
     facts = [(f"fact {n}", "x" * 50) for n in range(9)]
-    lines = [text_of(line) for line in painters.fact_rows(facts, 30)]
-    assert len(lines) == painters.MAX_FACTS and all(len(line) == 30 for line in lines)
+    lines = painters.fact_rows(facts, 30)
+    assert list(map(width_of, lines)) == [30] * painters.MAX_FACTS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import inf
 
 import pytest
 
@@ -12,12 +13,13 @@ from engine.model import Problem, State, Task
 from engine.text.error_pattern import fold_error, pattern_name
 from tests.console_places import NOW, Clock, a_memory, a_place, some_tasks
 from tests.tui.asked_screen import AskedScreen
+from tui.key_tables import keys_on
 from tui.plan.planning import VerbRequest
 from tui.queue import painters
 from tui.queue.filter_text import FilterText
 from tui.queue.keys import ROWS
 from tui.queue.painters import next_step
-from tui.queue.parts import Change, Marks, QueueParts
+from tui.queue.parts import CURSOR_JUST_MOVED, Change, Marks, QueueParts
 from tui.queue.tabs import Tabs
 from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.key_rows import absent_actions, hints_of, press, refusals_of
@@ -49,9 +51,7 @@ class Asked(AskedScreen[Change]):
         """There is none."""
         return Change.NOTHING
 
-    def next_graph_range(self) -> Change:
-        """There is none."""
-        return Change.NOTHING
+    next_graph_range = switch_pane
 
 
 class Queue:
@@ -60,14 +60,10 @@ class Queue:
     def __init__(self, parts: QueueParts, screen: Asked) -> None:
         self.parts, self.screen = parts, screen
 
-    async def settle(self) -> Change:
+    async def settle(self) -> None:
         """Answer all questions, and read the rows."""
-        change = Change.NOTHING
-        while self.screen.questions:
-            _, ask = self.screen.questions.popitem()
-            change |= await ask()
+        await self.screen.answer()
         await self.parts.rows.read()
-        return change
 
     async def press(self, *pressed: str) -> Change:
         """Press keys; what the last one changed."""
@@ -88,8 +84,10 @@ class Queue:
 
 
 @asynccontextmanager
-async def a_queue(*, read_only: bool = False, places: int = 1) -> AsyncIterator[Queue]:
-    """The parts of a queue in memory with forty pending and twelve dead tasks."""
+async def a_queue(
+    state: State = State.PENDING, *, read_only: bool = False, places: int = 1
+) -> AsyncIterator[Queue]:
+    """The parts of a queue in memory with forty pending and twelve dead tasks, on a tab."""
     clock, screen = Clock(), Asked()
     session = PlaceSession(a_place(a_memory(some_tasks())), clock)
     context = ConsoleContext("mx1", Arming(clock, read_only), clock, places=places)
@@ -101,6 +99,8 @@ async def a_queue(*, read_only: bool = False, places: int = 1) -> AsyncIterator[
         queue = Queue(parts, screen)
         parts.store_changed(session.inspector.latest)
         await queue.settle()
+        if state is not parts.state:
+            await queue.opens(state)
         yield queue
     finally:
         await session.inspector.close()
@@ -108,8 +108,7 @@ async def a_queue(*, read_only: bool = False, places: int = 1) -> AsyncIterator[
 
 def test_each_tab_keeps_its_cursor_and_order() -> None:
     """The tabs are the states and the problems, in a circle; back on a tab, its cursor and its
-    order are those that it had; the same order again is reversed.
-    """
+    order are those that it had; the same order again is reversed."""
     tabs = Tabs(lambda: STATES)
     assert tabs.all == [State.PENDING, State.DEAD, None]
     tabs.sort("attempts", reverses=True)
@@ -121,7 +120,6 @@ def test_each_tab_keeps_its_cursor_and_order() -> None:
     assert tabs.order == ("attempts", True)
     tabs.open(tabs.neighbour(-1), cursor_position)
     assert tabs.on_problems
-
     assert not Tabs(dict).on_problems
 
 
@@ -168,32 +166,35 @@ def test_an_incomplete_clause_leaves_those_before_it() -> None:
 
 async def test_a_key_is_refused_with_its_reason() -> None:
     """A refused key is grey, says why and what can be done instead, asks for no plan and changes
-    the scope line alone; another state allows it.
-    """
+    the scope line alone; another state allows it, but not when another task has just come under
+    the cursor, or its task has left."""
     async with a_queue() as queue:
         assert queue.parts.state is State.PENDING
         assert "R" not in queue.hints
         assert await queue.press("R") == Change.SCOPE
         text = "retry: not from pending; next: X purge, H hold, O promote"
         assert (queue.parts.message.text, queue.screen.plans) == (text, [])
-
         await queue.opens(State.DEAD)
         assert queue.hints["R"] is False
         await queue.press("home", "R")
-        (asked, task), *rest = queue.screen.plans
+        ((asked, task),) = queue.screen.plans
         assert task is not None
-        assert not rest
-        assert (asked.verb, asked.ids, asked.describe_scope(1)) == (
-            "retry",
-            {task.id},
-            f"row {task.id}",
-        )
+        assert (asked.verb, asked.ids) == ("retry", {task.id})
+        assert asked.describe_scope(1) == f"row {task.id}"
+        view = queue.parts.rows.view
+        for changed, text in (
+            (view._replace(cursor_moved_at=inf), CURSOR_JUST_MOVED),
+            (view._replace(departed={task.id: ""}), "the task under the cursor is gone"),
+        ):
+            queue.parts.rows.view = changed
+            await queue.press("R")
+            assert text in queue.parts.message.text
+        assert len(queue.screen.plans) == 1
 
 
 async def test_a_filter_in_error_refuses_all_that_acts() -> None:
     """Verbs, all and ranges say what is wrong with the filter; help and hints say the same."""
-    async with a_queue() as queue:
-        await queue.opens(State.DEAD)
+    async with a_queue(State.DEAD) as queue:
         queue.parts.filter.take("tris>5")
         wrong = queue.parts.filter.error
         assert wrong.startswith('no field "tris"')
@@ -201,8 +202,7 @@ async def test_a_filter_in_error_refuses_all_that_acts() -> None:
             queue.parts.message.clear()
             await queue.press(key)
             assert queue.parts.message.text == wrong
-        assert not queue.parts.marks.has_all
-        assert queue.parts.rows.view.anchor is None
+        assert (queue.parts.marks.has_all, queue.parts.rows.view.anchor) == (False, None)
         line = painters.scope_line(queue.parts, 240, lock_alarms=False)
         assert f"nothing: {wrong}" in "".join(text for text, _ in line)
         assert set(refusals_of(ROWS, queue.parts).values()) == {wrong}
@@ -214,13 +214,11 @@ async def test_a_filter_in_error_refuses_all_that_acts() -> None:
 
 async def test_marks_that_a_filter_hides_are_in_no_plan() -> None:
     """They are counted as hidden, and a verb gets only the others; without a filter all are."""
-    async with a_queue() as queue:
-        await queue.opens(State.DEAD)
+    async with a_queue(State.DEAD) as queue:
         for _ in range(3):
             assert Change.ROWS in await queue.press("space")
         marked = queue.parts.marks.of(State.DEAD)
         assert (len(marked), queue.parts.scope.marked) == (3, 3)
-
         queue.parts.filter.take("unknown")
         queue.parts.filter_changed()
         await queue.settle()
@@ -228,19 +226,21 @@ async def test_marks_that_a_filter_hides_are_in_no_plan() -> None:
         assert (scope.marked, scope.hidden) == (1, 2)
         await queue.press("R")
         ((asked, task),) = queue.screen.plans
-        assert asked.ids is not None
-        assert (len(asked.ids), task) == (1, None)
-        assert set(asked.ids) < marked
+        ids = set(asked.ids or ())
+        assert (len(ids), task) == (1, None)
+        assert ids < marked
         assert asked.describe_scope(1) == "1 marked, 2 excluded: hidden or gone"
-
         await queue.press("\\")
         assert queue.parts.scope.marked == queue.parts.scope.hidden == 0
+        await queue.press("space")
+        queue.parts.rows.move("up")
+        await queue.press("space")  # takes the mark away again
+        assert queue.parts.scope.marked == 0
 
 
 async def test_a_range_is_marked_by_its_second_key() -> None:
     """Until then nothing is marked and verbs are refused; Esc drops it."""
-    async with a_queue() as queue:
-        await queue.opens(State.DEAD)
+    async with a_queue(State.DEAD) as queue:
         await queue.press("v")
         queue.parts.rows.move("down")
         queue.parts.rows.move("down")
@@ -256,13 +256,11 @@ async def test_a_range_is_marked_by_its_second_key() -> None:
 
 async def test_all_that_match_have_no_ids() -> None:
     """`*` asks for a plan of the query, again of the row; a mark ends it."""
-    async with a_queue() as queue:
-        await queue.opens(State.DEAD)
+    async with a_queue(State.DEAD) as queue:
         await queue.press("*", "R", "*", "R", "*", "space")
         (everything, _), (one, _) = queue.screen.plans
         assert (everything.ids, everything.describe_scope(12)) == (None, "all 12 that match")
-        assert one.ids is not None
-        assert len(one.ids) == 1
+        assert len(one.ids or ()) == 1
         assert not queue.parts.marks.has_all
 
 
@@ -273,6 +271,10 @@ async def test_what_writes_is_not_offered_to_read_only(read_only: bool) -> None:
         absent = absent_actions(ROWS, queue.parts)
         writing = {"plan('hold')", "arm", "mark", "note"}
         assert absent & writing == (writing if read_only else set())
+        hints = {key.hint for key in keys_on(keys.LIST, absent)}
+        writing = {"retry", "purge", "arm", "unlock", "mark", "all"}
+        assert hints & writing == (set() if read_only else writing)
+        assert "worker" not in hints
         assert "worker" in absent  # the place has no command for one
         assert "next_place" not in absent
         await queue.press("]")
@@ -283,9 +285,8 @@ async def test_another_tab_is_opened_for_a_target() -> None:
     """A target opens its state, filter and task; its action is due once, and not much later."""
     async with a_queue() as queue:
         clock, parts = queue.parts.clock, queue.parts
-        parts.pending.set(
-            Target(keys.LIST, state=State.DEAD, filter="code=550", action="x"), clock()
-        )
+        target = Target(keys.LIST, state=State.DEAD, filter="code=550", action="x")
+        parts.pending.set(target, clock())
         assert Change.ALL | Change.FOCUS | Change.FILTER in parts.show_target()
         await queue.settle()
         assert (parts.state, parts.filter.filter.text) == (State.DEAD, "code=550")
@@ -298,10 +299,9 @@ async def test_another_tab_is_opened_for_a_target() -> None:
 
 async def test_a_list_of_one_cluster_leads_to_a_retry_of_all() -> None:
     """Its tasks are grouped already: the next step selects all of them, then retries them."""
-    async with a_queue() as queue, a_queue(read_only=True) as reader:
-        mark = pattern_name(fold_error(some_tasks(0, 0, 1)[0].error))
+    mark = pattern_name(fold_error(some_tasks(0, 0, 1)[0].error))
+    async with a_queue(State.DEAD) as queue, a_queue(State.DEAD, read_only=True) as reader:
         for each in (queue, reader):
-            await each.opens(State.DEAD)
             assert next_step(each.parts, lock_alarms=False)[0] == "c"
             each.parts.filter.replace(f"cluster={mark}")
             each.parts.filter_changed()

@@ -14,6 +14,7 @@ from textual.pilot import Pilot
 
 from engine.formats.base.memory import MemoryTasks
 from engine.model import State, Task
+from tests.console_operator import ConsoleOperator, words
 from tests.console_places import (
     PATIENCE,
     Clock,
@@ -31,6 +32,7 @@ from tui.app import Console
 from tui.plan.screen import PlanScreen
 from tui.terminal.clipboard import screen_text
 from tui.terminal.safe_app import SafeApp
+from tui.text.hints import scope_words
 from tui.text.task_list import short_id
 
 SIZE = (100, 60)
@@ -67,6 +69,8 @@ def seen(console: Console) -> Seen:
     lines = screen_text(console.screen).splitlines()
     rows = [match.groups() for line in lines if (match := ROW.match(line))]
     scope = next((line.partition(SCOPE)[2] for line in lines if SCOPE in line), "")
+    if not scope:  # a long message has its place
+        scope = words([scope_words(queue_of(console).parts.scope)])
     return Seen(
         next((id for cursor, sign, id in rows if cursor == ">" and sign != "x"), ""),
         frozenset(id for _, sign, id in rows if sign == "*"),
@@ -74,61 +78,46 @@ def seen(console: Console) -> Seen:
     )
 
 
-class Night:
+class Night(ConsoleOperator):
     """An operator who types, and a queue that does not wait for that."""
 
     def __init__(
         self, console: Console, pilot: Pilot[None], memory: MemoryTasks, seed: int
     ) -> None:
-        self.console, self.pilot, self.memory = console, pilot, memory
-        self.chance = random.Random(seed)
+        super().__init__(console, pilot)
+        self.memory, self.chance = memory, random.Random(seed)
         self.number = 100
         self.planned = self.refused = 0
         self.painted: Seen | None = None
         """The list as it was painted when the key of the verb was handled."""
 
-    # Changes from outside
-
     def meddle(self) -> None:
         """Add, remove, move or change tasks, without waiting until that is on screen."""
         with self.memory.condition:
             for _ in range(self.chance.randint(1, 3)):
-                self.chance.choice((self._add, self._remove, self._move, self._change))()
+                self._meddle_once(sorted(self.memory.tasks.values(), key=lambda task: task.id))
 
-    def _put(self, task: Task | None, id: str) -> None:
-        self.memory.put(("", id), task)
-
-    def _any(self) -> Task:
-        return self.chance.choice(sorted(self.memory.tasks.values(), key=lambda task: task.id))
-
-    def _add(self) -> None:
-        if len(self.memory.tasks) < 45:
+    def _meddle_once(self, tasks: list[Task]) -> None:
+        chance, task = self.chance, self.chance.choice(tasks)
+        act, new = chance.choice(("add", "remove", "move", "change")), None
+        if (act == "add" and len(tasks) >= 45) or (act == "remove" and len(tasks) <= 8):
+            return
+        if act == "add":
             self.number += 1
-            at = self.chance.randint(0, 1000) * 1000 + self.number
-            task = a_task(at, self.chance.choice((State.PENDING, State.DEAD)))
-            self._put(task, task.id)
-
-    def _remove(self) -> None:
-        if len(self.memory.tasks) > 8:
-            self._put(None, self._any().id)
-
-    def _move(self) -> None:
-        task = self._any()
-        state = State.DEAD if task.state is State.PENDING else State.PENDING
-        extra = {"dead_since": "1795160000"} if state is State.DEAD else {}
-        self._put(task._replace(state=state, extra=extra), task.id)
-
-    def _change(self) -> None:
-        task = self._any()
-        words = self.chance.choice(("421 again", "user unknown", "mail", "feeds"))
-        self._put(task._replace(error=words, attempts=(task.attempts or 0) + 1), task.id)
-
-    # What the operator does
+            at = chance.randint(0, 1000) * 1000 + self.number
+            task = new = a_task(at, chance.choice((State.PENDING, State.DEAD)))
+        elif act == "move":
+            state = State.DEAD if task.state is State.PENDING else State.PENDING
+            extra = {"dead_since": "1795160000"} if state is State.DEAD else {}
+            new = task._replace(state=state, extra=extra)
+        elif act == "change":
+            words = chance.choice(("421 again", "user unknown", "mail", "feeds"))
+            new = task._replace(error=words, attempts=(task.attempts or 0) + 1)
+        self.memory.put(("", task.id), new)
 
     async def press(self, *pressed: str) -> None:
         """Press keys; only sometimes wait until what they lead to is there."""
-        for key in pressed:
-            await self.pilot.press(key)
+        await super().press(*pressed)
         if self.chance.random() < 0.5:
             await self.rest()
 
@@ -139,32 +128,30 @@ class Night:
 
     async def work(self) -> None:
         """One of the things that one does between two verbs."""
-        if queue_of(self.console).parts.filter.error:  # two were typed into one another
+        parts = self.queue.parts
+        # Two were typed into one another, or no verb has a task.
+        if parts.filter.error or (parts.filter.filter.text and not parts.rows.view.total):
             await self.press("escape")
         one = self.chance.choice
+        # Without a range or a filter Esc leaves the screen.
+        clears = [("escape",)] if "/ filter" in self.text else []
         key_groups: Sequence[Sequence[str]] = (
             *((one("jkjjgG"),) for _ in range(6)),
             *(("space",) for _ in range(3)),
             ("v", *one(("jj", "kk", "jjj")), "v"),
             ("v", "j"),
-            ("escape",),
+            *clears,
             ("*",),
             ("\\",),
             (one(tuple(TABS)),),
             ("o", one(LETTERS)),
             ("/", *one(WORDS), "enter"),
         )
-        pressed = one(key_groups)
-        bare = pressed == ("escape",) and not self._has_something_to_clear()
-        if not bare:  # without a range or a filter Esc leaves the screen
-            await self.press(*pressed)
-
-    def _has_something_to_clear(self) -> bool:
-        return "/ filter" in screen_text(self.console.screen)
+        await self.press(*one(key_groups))
 
     async def act(self, verb: str) -> None:
         """Press a verb, and compare the plan with what was on screen."""
-        screen = queue_of(self.console)
+        screen = self.queue
         await self.pilot.press(verb)
         await until(self.pilot, lambda: not any(w.group == "plan" for w in screen.workers))
         before, plan_screen = self.painted, self.console.screen
@@ -185,7 +172,7 @@ class Night:
             ids &= await screen.session.inspector.queries.matching_ids(screen.parts.query, ids)
         missed = (before.meant - planned) & set(map(short_id, ids))
         assert not missed or before.scope.startswith("all"), before
-        await self._end_of(frozenset(rows))
+        await self._end_of(plan_screen, frozenset(rows))
 
     async def _apply(self, screen: PlanScreen) -> None:
         """Type what it asks for, as often as what it asks for changes; not where that is a replay,
@@ -194,17 +181,15 @@ class Night:
         facts = screen.facts
         while screen.report is None and facts.amount and facts.pace is None:
             assert self.console.is_running, "the console has crashed"  # it would take keys forever
-            assert time.monotonic() < deadline, f"not applied\n{screen_text(screen)}"
+            assert time.monotonic() < deadline, f"not applied\n{self.text}"
             if screen.is_open:
                 await self.pilot.press(*(screen.expected_digits or "y"))
             await self.pilot.pause()
 
-    async def _end_of(self, planned: frozenset[str]) -> None:
+    async def _end_of(self, screen: PlanScreen, planned: frozenset[str]) -> None:
         """Drop the plan or apply it: nothing else than what it names has moved then."""
         if planned and self.chance.random() < 0.5:
             before = {task.id: task.state for task in self.memory.tasks.values()}
-            screen = self.console.screen
-            assert isinstance(screen, PlanScreen)
             await self._apply(screen)
             after = {task.id: task.state for task in self.memory.tasks.values()}
             assert {id for id in before if after.get(id) is not before[id]} <= planned
@@ -241,7 +226,6 @@ async def test_a_plan_is_for_what_was_painted(seed: str, monkeypatch: pytest.Mon
             night.meddle()
             if night.chance.random() < 0.3:
                 clock.now += night.chance.choice((1, 6))
-                queue_of(console).tick()
+                night.queue.tick()
             await night.act(night.chance.choice("XXR"))
-
     assert night.planned >= 3, (night.planned, night.refused)

@@ -32,8 +32,7 @@ ROWS: tuple[KeyRow[Lamp, str], ...] = (
 
 def test_a_refused_key_says_why_and_what_else() -> None:
     """Refused, it does nothing but say so, with the advice; else it does what it does, with the
-    pressed key, and returns what that changed.
-    """
+    pressed key, and returns what that changed."""
     lines: list[str] = []
 
     def say(text: str) -> str:
@@ -50,8 +49,7 @@ def test_a_refused_key_says_why_and_what_else() -> None:
 
 def test_a_hint_is_grey_where_its_key_is_refused() -> None:
     """A grey hint is dropped first on a narrow screen, unless it is to stay; a key without a label
-    has no hint, and one that is absent none either.
-    """
+    has no hint, and one that is absent none either."""
     broken, lit = {"on": False, "whole": False}, {"on": True, "whole": True}
     hints = (
         Hint("0 1", "on or off", True, True),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from engine.destinations.destination import Destination
-from engine.formats.base.memory import MemoryStore
+from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.model import Lease, LockEvidence, State, Task
 from engine.places.place import Place, PlaceDestinations
 from engine.store import Control
@@ -48,25 +48,28 @@ def _workers() -> Scene:
 
 def _owners() -> Scene:
     """Workers with names: one that runs longer comes; then the claim of the second is gone."""
-    claimed = [_claimed(number, f"vm-{number}") for number in (1, 2, 3)]
+    first, *claimed = [
+        a_task(n, State.ACTIVE, lease=Lease(f"vm-{n}", NOW - 60 + n)) for n in range(4)
+    ]
     memory = a_memory(claimed)
+    return Scene(
+        [a_place(memory, lock=None, has_leases=True)],
+        Target(keys.WORKERS),
+        change=lambda: _put(memory, first),
+        leave=lambda: _remove(memory, claimed[1]),
+    )
 
-    def change() -> None:
-        with memory.condition:
-            task = _claimed(0, "vm-0")
+
+def _put(memory: MemoryTasks, *tasks: Task) -> None:
+    with memory.condition:
+        for task in tasks:
             memory.put((task.queue, task.id), task)
 
-    def leave() -> None:
-        with memory.condition:
-            memory.put((claimed[1].queue, claimed[1].id), None)
 
-    place = a_place(memory, lock=None, has_leases=True)
-    return Scene([place], Target(keys.WORKERS), change, leave)
-
-
-def _claimed(number: int, owner: str) -> Task:
-    """A task that runs: the lower its number, the longer."""
-    return a_task(number, State.ACTIVE, lease=Lease(owner, NOW - 60 + number))
+def _remove(memory: MemoryTasks, *tasks: Task) -> None:
+    with memory.condition:
+        for task in tasks:
+            memory.put((task.queue, task.id), None)
 
 
 def _controls() -> Scene:
@@ -83,16 +86,11 @@ def _controls() -> Scene:
         others = dict(controls)
         controls.clear()
         controls.update({"first": Control("does first", ""), **dict(reversed(others.items()))})
-        _touch()
+        _put(memory, a_task(2))  # the console looks again
 
     def leave() -> None:
         del controls["middle"]
-        _touch()
-
-    def _touch() -> None:
-        with memory.condition:
-            task = a_task(2 + len(controls))
-            memory.put((task.queue, task.id), task)
+        _put(memory, a_task(3))
 
     place = a_place(memory)._replace(open=open_store)
     return Scene([place], Target(keys.CONTROLS), change, leave)
@@ -100,55 +98,38 @@ def _controls() -> Scene:
 
 def _groups() -> Scene:
     """Another group grows past it; then its tasks leave."""
-    tasks = [
-        a_task(n, kind=kind) for n, kind in enumerate(("big", "big", "big", "mid", "mid", "low"))
-    ]
-    memory = a_memory(tasks)
-
-    def change() -> None:
-        with memory.condition:
-            for number in range(10, 15):
-                task = a_task(number, kind="low")
-                memory.put((task.queue, task.id), task)
-
-    def leave() -> None:
-        with memory.condition:
-            for task in tasks[3:5]:
-                memory.put((task.queue, task.id), None)
-
-    return Scene([a_place(memory)], Target(keys.GROUPS), change, leave)
+    kinds = ["big"] * 3 + ["mid"] * 2 + ["low"] * 6
+    tasks = [a_task(n, kind=kind) for n, kind in enumerate(kinds)]
+    memory = a_memory(tasks[:6])
+    return Scene(
+        [a_place(memory)],
+        Target(keys.GROUPS),
+        change=lambda: _put(memory, *tasks[6:]),
+        leave=lambda: _remove(memory, *tasks[3:5]),
+    )
 
 
 def _destinations() -> Scene:
     """One that is unhealthy comes first; then it is forgotten."""
     found = [Destination(f"https://{name}.example", rev=1) for name in ("a", "b", "c")]
-
-    def change() -> None:
-        found.insert(0, Destination("https://new.example", healthy=False, reason="REFUSED", rev=1))
-
-    def leave() -> None:
-        del found[2]
-
+    new = Destination("https://new.example", healthy=False, reason="REFUSED", rev=1)
     watched = PlaceDestinations(lambda: list(found), lambda *_: "", lambda: None)
-    place = a_place(a_memory([a_task(1, State.DEAD)]), destinations=watched)
-    return Scene([place], Target(keys.TRANSPORTS), change, leave)
+    return Scene(
+        [a_place(a_memory([a_task(1, State.DEAD)]), destinations=watched)],
+        Target(keys.TRANSPORTS),
+        change=lambda: found.insert(0, new),
+        leave=lambda: found.remove(found[2]),
+    )
 
 
-SCENES = {
-    "locks": _locks,
-    "workers": _workers,
-    "owners": _owners,
-    "controls": _controls,
-    "groups": _groups,
-    "destinations": _destinations,
-}
+SCENES = (_locks, _workers, _owners, _controls, _groups, _destinations)
 
 
-@pytest.mark.parametrize("name", SCENES)
-async def test_the_cursor_stays_on_its_row(name: str) -> None:
+@pytest.mark.parametrize("make_scene", SCENES)
+async def test_the_cursor_stays_on_its_row(make_scene: Callable[[], Scene]) -> None:
     """A row that comes before it, and another order, take no cursor along; a row that leaves is
     shown as gone, and no other row gets its cursor."""
-    scene = SCENES[name]()
+    scene = make_scene()
     async with an_operator(*scene.places, size=(100, 30), clock=lambda: NOW) as operator:
         operator.console.navigator.goto(scene.target)
         await operator.until(lambda: len(_keys(operator)) >= 2)
@@ -166,6 +147,5 @@ async def test_the_cursor_stays_on_its_row(name: str) -> None:
 
 def _keys(operator: ConsoleOperator) -> list[str]:
     """The keys of the rows, in order; none before the screen has its rows."""
-    return (
-        [row.key for row in operator.picker.rows] if operator.console.screen.query("#rows") else []
-    )
+    is_there = operator.console.screen.query("#rows")
+    return [row.key for row in operator.picker.rows] if is_there else []

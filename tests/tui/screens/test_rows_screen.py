@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from textual.app import App, ComposeResult
+from textual.app import App
 from textual.geometry import Size
 from textual.screen import Screen
 
 from engine.model import State
 from engine.replay.progress import Phase, ReplayProgress
-from tests.console_operator import an_operator, words
+from tests.console_operator import ConsoleOperator, an_operator, words
 from tests.console_places import (
     a_memory,
     a_place,
@@ -35,26 +35,23 @@ from tui.task.screen import TaskScreen
 from tui.text import keys
 from tui.widgets.line_widgets import Lines, LongText
 
+PLACES = [
+    a_place(a_memory(some_tasks()), name=name, lock=a_stuck_lock, recovery_command=("true",))
+    for name in ("one", "two")
+]
+
 
 async def test_tab_goes_to_the_details_and_back() -> None:
     """After Tab, j scrolls the details, whose title is the focused one; Tab returns to the rows."""
-    places = [
-        a_place(a_memory(some_tasks()), name=name, lock=a_stuck_lock) for name in ("one", "two")
-    ]
-    async with an_operator(*places, first=keys.OVERVIEW, size=(80, 16)) as operator:
+    async with an_operator(*PLACES, first=keys.OVERVIEW, size=(80, 16)) as operator:
         board = await operator.opens(LocksScreen, "5")
         await operator.until(lambda: board.query_one(LongText).below)
         await operator.press("g")
-        at = operator.picker.key
-
-        await operator.press("tab", "j")
-        assert board.query_one(LongText).top == 1
-        assert board.query_one(LongText).has_class("-focused")
-        assert operator.picker.key == at
-
-        await operator.press("tab", "j")
-        assert operator.picker.key != at
-        assert operator.picker.has_class("-focused")
+        at, details = operator.picker.key, board.query_one(LongText)
+        for scrolls, focused in ((True, details), (False, operator.picker)):
+            await operator.press("tab", "j")
+            assert focused.has_class("-focused")
+            assert (details.top == 1, operator.picker.key == at) == (scrolls, scrolls)
 
 
 async def test_tab_goes_to_the_details_of_a_queue() -> None:
@@ -66,45 +63,44 @@ async def test_tab_goes_to_the_details_of_a_queue() -> None:
         details, parts = screen.query_one("#details", LongText), screen.parts
         await operator.until(lambda: details.lines and parts.rows.view.task_here)
         cursor_id = parts.rows.view.cursor.id
-        await operator.press("tab", "j")
-        assert details.has_focus
-        assert parts.rows.view.cursor.id == cursor_id
-        await operator.press("tab", "j")
-        assert parts.rows.view.cursor.id != cursor_id
+        for scrolls in (True, False):
+            await operator.press("tab", "j")
+            assert (details.has_focus, parts.rows.view.cursor.id == cursor_id) == (scrolls,) * 2
+
+
+async def open_dead(operator: ConsoleOperator) -> QueueScreen:
+    """Open the list of dead tasks, with the cursor on one."""
+    queue = await operator.opens(QueueScreen, "4")
+    parts = queue.parts
+    await operator.until(lambda: parts.state is State.DEAD and parts.rows.view.task_here)
+    return queue
 
 
 async def test_the_next_task_is_opened_from_a_task() -> None:
     """On a task `]` opens the next row of its list and `[` the previous one; the header has its
-    position; Esc leads back to the row that was shown last.
-    """
+    position; Esc leads back to the row that was shown last."""
     place = a_place(a_memory([a_task(number, State.DEAD) for number in range(3)]))
     async with an_operator(place) as operator:
-        queue = await operator.opens(QueueScreen, "4")
-        await operator.until(
-            lambda: queue.parts.state is State.DEAD and queue.parts.rows.view.task_here
-        )
+        queue = await open_dead(operator)
         await operator.opens(TaskScreen, "enter")
         await operator.sees("00000000 row 1 of 3")
-        await operator.press("right_square_bracket")
-        await operator.sees("00000001 row 2 of 3")
-        await operator.press("right_square_bracket", "right_square_bracket")
-        await operator.sees("00000002 row 3 of 3", "no next row in the list")
-        await operator.press("left_square_bracket")
-        await operator.sees("00000001 row 2 of 3")
+        for pressed, *texts in (
+            ("]", "00000001 row 2 of 3"),
+            ("]]", "00000002 row 3 of 3", "no next row in the list"),
+            ("[", "00000001 row 2 of 3"),
+        ):
+            await operator.press(*pressed)
+            await operator.sees(*texts)
         assert await operator.opens(QueueScreen, "escape") is queue
         assert queue.widgets.list.row_words == "row 2 of 3"
 
 
 async def test_the_next_lock_is_opened_from_a_lock() -> None:
     """On a lock `]` opens the next one of the list of locks."""
-    places = [
-        a_place(a_memory(some_tasks()), name=name, lock=a_stuck_lock, recovery_command=("true",))
-        for name in ("one", "two")
-    ]
-    async with an_operator(*places, first=keys.OVERVIEW) as operator:
+    async with an_operator(*PLACES, first=keys.OVERVIEW) as operator:
         await operator.opens(LocksScreen, "5")
         # The cursor is on the lock that was examined first, which may be either.
-        await operator.until(lambda: operator.rows.count("STUCK") == len(places))
+        await operator.until(lambda: operator.rows.count("STUCK") == len(PLACES))
         operator.picker.select_key("1")
         await operator.opens(LockScreen, "enter")
         await operator.sees("one > lock STUCK row 1 of 2")
@@ -112,23 +108,15 @@ async def test_the_next_lock_is_opened_from_a_lock() -> None:
         await operator.sees("two > lock STUCK row 2 of 2")
 
 
-async def test_a_plan_at_80x24_has_its_stop_rule_and_eight_tasks() -> None:
-    """A replay plan shows the stop rule beside its rate, its command on one line, the next step,
-    and at least eight tasks; plain text has the whole command.
-    """
+async def test_a_long_command_takes_one_line_of_a_plan() -> None:
+    """A replay plan has its command on one line, however long; plain text has the whole command."""
     dead = [a_task(number, State.DEAD) for number in range(12)]
     place = a_place(a_memory(dead), command=("spooldeck", "--root", "/a/rather/long/path" * 3))
     async with an_operator(place) as operator:
-        queue = await operator.opens(QueueScreen, "4")
-        await operator.until(
-            lambda: queue.parts.state is State.DEAD and queue.parts.rows.view.task_here
-        )
+        await open_dead(operator)
         plan = await operator.opens(PlanScreen, "asterisk", "R")
-        await operator.sees(
-            "then 2 per second: 6s; stop at 2 x one error (p)", "next type 12 applies it"
-        )
+        await operator.sees("stop at 2 x one error (p)", "next type 12 applies it")
         lines = operator.text.splitlines()
-        assert sum(" canary  " in line or " batch  " in line for line in lines) >= 8
         assert sum("--apply" in line or "/a/rather" in line for line in lines) == 1
         (copy,) = plan.copies()
         assert copy.text.endswith("--apply 12")
@@ -138,10 +126,7 @@ async def test_full_ids_and_a_wide_error_column() -> None:
     """`i` shows whole ids, `w` gives the error the room of the other columns; again: as before."""
     task = a_task(1, State.DEAD)._replace(error="550 5.1.1 " + "no such user " * 3 + "END")
     async with an_operator(a_place(a_memory([task]))) as operator:
-        queue = await operator.opens(QueueScreen, "4")
-        await operator.until(
-            lambda: queue.parts.state is State.DEAD and queue.parts.rows.view.task_here
-        )
+        await open_dead(operator)
 
         def listed() -> str:
             lines = (line for line in operator.text.splitlines() if line.startswith(">"))
@@ -178,8 +163,7 @@ async def test_the_palette_acts_on_tasks_from_the_overview(
     typed: str, kind: type[Screen[Any]], expected: str
 ) -> None:
     """`:sort age` on the overview opens the list in that order, `:purge` the plan for the row
-    under its cursor.
-    """
+    under its cursor."""
     place = a_place(a_memory([a_task(number, State.PENDING) for number in range(3)]))
     async with an_operator(place, first=keys.OVERVIEW) as operator:
         await operator.press(":")
@@ -214,10 +198,7 @@ async def test_an_empty_log_and_a_task_that_is_gone_name_the_next_step(tmp_path:
     make_spool(tmp_path, some_tasks(dead=2))
     (tmp_path / "log" / "queue.log").write_text("")
     async with an_operator(disk_place(tmp_path)) as operator:
-        queue = await operator.opens(QueueScreen, "4")
-        await operator.until(
-            lambda: queue.parts.state is State.DEAD and queue.parts.rows.view.task_here
-        )
+        await open_dead(operator)
         await operator.opens(TaskScreen, "enter")
         for path in (tmp_path / "queue" / "dlq").iterdir():
             path.unlink()
@@ -241,20 +222,12 @@ class NotingPane(Lines):
         self.sizes.append(self.size)
 
 
-class OnePane(App[None]):
-    """An app with that pane alone."""
-
-    def compose(self) -> ComposeResult:
-        """Compose it."""
-        yield NotingPane()
-
-
 async def test_a_size_that_was_read_before_the_layout_reaches_the_pane() -> None:
     """Textual compares the sizes of a layout with those of its last look at the regions: a look
-    between the change of a style and the layout leaves no difference.
-    """
-    async with OnePane().run_test(size=(80, 24)) as pilot:
-        pane = pilot.app.query_one(NotingPane)
+    between the change of a style and the layout leaves no difference."""
+    app, pane = App[None](), NotingPane()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await app.mount(pane)
         await until(pilot, lambda: pane.sizes)
         compositor = pane.screen._compositor
         pane.styles.height = 5

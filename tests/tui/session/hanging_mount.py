@@ -1,8 +1,7 @@
 """A file system that never answers: a FUSE mount whose server replies to the first request alone.
 
 Run as a program it is the server: the end of its standard input ends the mount, and with it each
-call that waits there.
-"""
+call that waits there."""
 
 from __future__ import annotations
 

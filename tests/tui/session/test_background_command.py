@@ -19,9 +19,7 @@ def test_an_end_is_reported_once_while_the_worker_is_released(attempt: int) -> N
     """While one thread stops it others ask how it ended: none fails, at most one is told."""
     worker = WorkerProcess(SLEEPS)
     worker.start()
-    end_lines: list[str] = []
-    failures: list[BaseException] = []
-    is_over = threading.Event()
+    end_lines, failures, is_over = list[str](), list[BaseException](), threading.Event()
 
     def look() -> None:
         try:
@@ -38,7 +36,7 @@ def test_an_end_is_reported_once_while_the_worker_is_released(attempt: int) -> N
     for thread in looking:
         thread.join()
     assert (failures, worker.pid) == ([], None)
-    assert len([end for end in end_lines if end]) <= 1
+    assert sum(map(bool, end_lines)) <= 1
 
 
 def test_the_end_has_the_last_line_of_its_errors() -> None:

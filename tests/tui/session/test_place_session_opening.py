@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from itertools import count
 from pathlib import Path
 
@@ -43,6 +42,24 @@ async def followed(
         await live.close(keep_worker=False)
 
 
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A spool with tasks."""
+    make_spool(tmp_path, some_tasks())
+    return disk_place(tmp_path)
+
+
+def add(place: Place) -> None:
+    """Another process adds a task."""
+    with closing(place.open()) as store:
+        store.swap(None, verbs.enqueue("report", time.time(), "00000abc"))
+
+
+def count_of(live: PlaceSession) -> int:
+    """The number of tasks at the last count."""
+    return sum(live.count_samples[-1][1].values())
+
+
 def test_places_take_turns_in_a_period() -> None:
     """Places have four turns in the first second of a period of 5 s, the same for each fourth."""
     for now in (100.0, 101.5, 104.875):
@@ -52,30 +69,26 @@ def test_places_take_turns_in_a_period() -> None:
         assert turns[:16] == turns[4:]
 
 
-async def test_tasks_are_known_before_the_lock_is_examined(tmp_path: Path) -> None:
+async def test_tasks_are_known_before_the_lock_is_examined(place: Place) -> None:
     """The first scan of lock, figures and logs is made when there are tasks to show."""
-    make_spool(tmp_path, some_tasks())
     known: list[bool] = []
-    lives: list[PlaceSession] = []
 
     def look() -> LockEvidence:
-        known.append(any(lives[0].inspector.latest.counts.values()))
+        known.append(any(live.inspector.latest.counts.values()))
         return LockEvidence(Verdict.FREE)
 
-    async with followed(disk_place(tmp_path)._replace(lock=look)) as live:
-        lives.append(live)
+    async with followed(place._replace(lock=look)) as live:
         await asyncio.wait_for(live.wait_for_readings(), PATIENCE)
     assert known[0]
 
 
 @pytest.mark.parametrize("hangs", [False, True])
 async def test_without_tasks_the_rest_is_examined(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: bool
+    place: Place, monkeypatch: pytest.MonkeyPatch, hangs: bool
 ) -> None:
     """A place that cannot be reached, or whose disk hangs, has its lock and logs examined."""
     monkeypatch.setattr(live_module, "FIRST_TASKS_SECONDS", 0.01)
-    make_spool(tmp_path, some_tasks())
-    place, moved = disk_place(tmp_path), threading.Event()
+    moved = threading.Event()
 
     def fail() -> Store:
         if not hangs:
@@ -96,10 +109,9 @@ async def eventually(true: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_a_place_that_is_not_open_is_read_less_often(tmp_path: Path) -> None:
+async def test_a_place_that_is_not_open_is_read_less_often(place: Place) -> None:
     """Its tasks are counted each time, also new ones; lock, metrics and logs are read only when
     that is due, a caller waits for it, or the place is opened."""
-    make_spool(tmp_path, some_tasks())
     reads, shown = 0, False
 
     def look() -> LockEvidence:
@@ -107,23 +119,17 @@ async def test_a_place_that_is_not_open_is_read_less_often(tmp_path: Path) -> No
         reads += 1
         return LockEvidence(Verdict.FREE)
 
-    def add() -> None:
-        with contextlib.closing(place.open()) as store:
-            store.swap(None, verbs.enqueue("report", time.time(), "00000abc"))
-
-    place = disk_place(tmp_path)._replace(lock=look)
+    place = place._replace(lock=look)
     async with asyncio.timeout(PATIENCE), followed(place, lambda: shown) as live:
         await eventually(lambda: len(live.count_samples) >= 5)
-        unopened = reads
-        before = sum(live.count_samples[-1][1].values())
-        await asyncio.to_thread(add)
-        await eventually(lambda: sum(live.count_samples[-1][1].values()) > before)
+        unopened, before = reads, count_of(live)
+        await asyncio.to_thread(add, place)
+        await eventually(lambda: count_of(live) > before)
         await live.wait_for_readings()
         waited = reads
         shown = True
         await eventually(lambda: reads >= waited + 3)
-    assert unopened <= 2
-    assert waited >= 2
+    assert unopened <= 2 <= waited
 
 
 async def test_tasks_of_another_folder_in_its_place_have_not_come(tmp_path: Path) -> None:
@@ -136,10 +142,10 @@ async def test_tasks_of_another_folder_in_its_place_have_not_come(tmp_path: Path
     place = disk_place(root)._replace(location=str(root))
     async with asyncio.timeout(PATIENCE), followed(place, clock=lambda: next(ticks) / 2) as live:
         await eventually(lambda: len(live.count_samples) >= 5)
-        few = sum(live.count_samples[-1][1].values())
+        few = count_of(live)
         root.rename(tmp_path / "before")
         other.rename(root)
-        await eventually(lambda: bool(live.count_samples) and _count(live) > few)
+        await eventually(lambda: bool(live.count_samples) and count_of(live) > few)
         seen = live.flow.rates(live.clock())
         while seen is None:
             await asyncio.sleep(0.01)
@@ -147,25 +153,16 @@ async def test_tasks_of_another_folder_in_its_place_have_not_come(tmp_path: Path
     assert seen == Rates(0.0, 0.0)
 
 
-def _count(live: PlaceSession) -> int:
-    return sum(live.count_samples[-1][1].values())
-
-
 @pytest.mark.parametrize("is_watched", [True, False])
 async def test_a_quiet_place_is_read_less_often_where_changes_are_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_watched: bool
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch, is_watched: bool
 ) -> None:
     """Without changes of its tasks it is read at the longer interval, but not on a file system of
     another host; after a change at the shorter one."""
     monkeypatch.setattr(live_module, "HIDDEN_READ_SECONDS", 0.01)
     monkeypatch.setattr(live_module, "QUIET_READ_SECONDS", 1000.0)
     monkeypatch.setattr(mounts, "may_hang", lambda path: not is_watched)
-    make_spool(tmp_path, some_tasks())
-    place, turns = disk_place(tmp_path)._replace(location=str(tmp_path)), 0
-
-    def add() -> None:
-        with contextlib.closing(place.open()) as store:
-            store.swap(None, verbs.enqueue("report", time.time(), "00000abc"))
+    place, turns = place._replace(location=str(tmp_path)), 0
 
     def take_turn() -> bool:
         nonlocal turns
@@ -181,5 +178,5 @@ async def test_a_quiet_place_is_read_less_often_where_changes_are_reported(
             await eventually(lambda: turns >= enough)
             assert live.readings is before
             assert live.inspector.latest.generation == generation
-            await asyncio.to_thread(add)
+            await asyncio.to_thread(add, place)
         await eventually(lambda: live.readings is not before)

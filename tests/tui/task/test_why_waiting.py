@@ -14,7 +14,6 @@ from unittest.mock import patch
 
 import pytest
 
-from engine import verbs
 from engine.config.queue_config import load_config
 from engine.formats.kannader.store import KannaderStore
 from engine.formats.kannader.store import make_spool as make_empty_spool
@@ -31,16 +30,7 @@ from engine.monitor.lock_diagnosis import TaskLogSummary
 from engine.places.place import Place
 from engine.policy import DAY_SECONDS, Rate
 from engine.waiting_reasons import join_reasons
-from tests.console_places import (
-    FOLDERS,
-    NOW,
-    a_console,
-    a_task,
-    disk_place,
-    make_spool,
-    put_file,
-    until,
-)
+from tests.console_places import NOW, a_console, a_task, disk_place, make_spool, put_file, until
 from tests.open_store import open_store
 from tests.recorder_samples import NOTHING_KNOWN
 from tests.tui.workers_with_lock import Child, children
@@ -60,8 +50,6 @@ print("released", flush=True)
 """A worker that has the lock, until it gets a line."""
 
 off = asyncio.to_thread
-
-
 Ask = Callable[..., Awaitable[str]]
 
 
@@ -121,26 +109,6 @@ def put(root: Path, number: int, state: State = State.PENDING, **fields: object)
     return task
 
 
-def move(root: Path, task: Task, state: State) -> None:
-    """Another program moves a task's file."""
-    (root / "queue" / FOLDERS[task.state] / f"{task.id}.task").rename(
-        root / "queue" / FOLDERS[state] / f"{task.id}.task"
-    )
-
-
-def swapped(root: Path, task: Task, change: Callable[[Task, float], Task | None]) -> None:
-    """An operator does something to a task, as the store has it."""
-    with closing(open_store(str(root), lambda: NOW)) as store:
-        stored_task = next(t for t in store.scan() if isinstance(t, Task) and t.id == task.id)
-        store.swap(stored_task, change(stored_task, NOW))
-
-
-def as_file(path: Path, text: str) -> str:
-    """Write a text to a file; its path."""
-    path.write_text(text)
-    return str(path)
-
-
 SENDMAIL = "mail: {method: sendmail, programs: {sendmail: /bin/true}}\n"
 UNSEEN = "due, no worker running"
 RAN = "last run 20s ago"
@@ -148,13 +116,16 @@ RAN = "last run 20s ago"
 
 async def test_a_due_task_waits_for_a_worker(root: Path) -> None:
     """A due task without a worker: for how long, and when a worker was there last. Older tasks go
-    first, but when no worker ran for a quarter of an hour, that is said, too.
-    """
-    task, younger = put(root, 1, due=NOW - 2820), put(root, 2)
+    first, also when it is due later, but when no worker ran for a quarter of an hour, that is said,
+    too."""
+    task, younger, later = put(root, 1, due=NOW - 2820), put(root, 2), put(root, 4, due=NOW + 240)
+    put(root, 3, due=NOW + 120)
     async with asking(disk_place(root)) as why:
         free, text = await lock_of(root), "due for 47m, no worker running"
         assert await why(task, lock=free) == f"{text}: lock is free, {RAN}"
         assert await why(younger, lock=free) == "1 older task first"
+        backoff = "backoff until 09:46:08Z (in 4m)"
+        assert await why(later, lock=free) == f"{backoff}; then 3 older tasks first"
         assert await why(younger, NOW + 2820, lock=free) == (
             f"1 older task first; {UNSEEN}: lock is free, last run 47m ago"
         )
@@ -181,21 +152,9 @@ async def test_tasks_ahead_are_those_that_are_claimed_first(root: Path) -> None:
     assert [counts[name] for name in claimed[1:]] == ["1", "2", "3"]
 
 
-async def test_backoff_is_shown_with_the_next_reason(root: Path) -> None:
-    """A task that waits to be tried again, of a kind without a handler, has both reasons."""
-    task = put(root, 1, due=NOW + 240)
-    none = f"no handler configured for {task.kind}"
-    async with asking(disk_place(root)._replace(has_handler=lambda kind: False)) as why:
-        assert await why(task) == f"backoff until 09:46:08Z (in 4m); {none}"
-        assert await why(task, NOW + 240) == none
-        put_file(root, a_task(4, due=NOW + 7980))
-        assert await why(task) == f"backoff until 11:55:08Z (in 2h13m); {none}"
-
-
 async def test_the_configuration_says_what_a_kind_waits_for(root: Path) -> None:
     """A kind of the contract has no handler until the configuration names one; mail needs a way to
-    be sent by, unless a program sends it.
-    """
+    be sent by, unless a program sends it."""
     for kind, text, expected in (
         ("feeds_sync", "queue: {syslog: ''}\n", "no handler configured for feeds_sync"),
         ("feeds_sync", "handlers: {feeds_sync: {command: [/bin/true]}}\n", f"{UNSEEN}, {RAN}"),
@@ -203,13 +162,13 @@ async def test_the_configuration_says_what_a_kind_waits_for(root: Path) -> None:
         ("mail_send", SENDMAIL, f"{UNSEEN}, {RAN}"),
         ("mail_send", "handlers: {mail_send: {command: [/bin/true]}}\n", f"{UNSEEN}, {RAN}"),
     ):
-        task = put(root, 1, kind=kind)
-        config = await off(load_config, as_file(root / "spooldeck.yaml", text), {})
+        task, path = put(root, 1, kind=kind), root / "spooldeck.yaml"
+        path.write_text(text)
+        config = await off(load_config, str(path), {})
         setup = await off(setup_for, config, str(root), {})
         shut = await off(lambda: setup.mail.handler().why_closed)  # noqa: B023
-        async with asking(
-            disk_place(root)._replace(has_handler=partial(handles_kind, setup), claim_obstacle=shut)
-        ) as why:
+        place = disk_place(root)._replace(has_handler=partial(handles_kind, setup))
+        async with asking(place._replace(claim_obstacle=shut)) as why:
             reasons = await why(task)
         assert reasons == expected or (expected.endswith(":") and reasons.startswith(expected))
 
@@ -217,17 +176,14 @@ async def test_the_configuration_says_what_a_kind_waits_for(root: Path) -> None:
 async def test_an_empty_bucket_keeps_its_kind(root: Path) -> None:
     """An empty bucket keeps its kind, and says when the next token comes; others go on."""
     mail, other = put(root, 1, kind="mail_send"), put(root, 2, kind="report")
-    now = [NOW]
-    tokens = root / "metrics" / "tokens"
+    now, tokens = [NOW], root / "metrics" / "tokens"
     buckets = TokenBuckets(str(tokens), {"mail_send": Rate(60, 1)}, lambda: now[0], str(root))
     assert await off(buckets.spend, "mail_send")
     async with asking(disk_place(root)._replace(token_at=buckets.token_at)) as why:
         assert await why(mail) == "no token until 09:43:08Z (in 1m)"
         assert (await why(other)).startswith("1 older task first")
-
         now[0] += 60
         assert (await why(mail, now[0])).startswith(UNSEEN)
-
         tokens.unlink()
         tokens.mkdir()
         assert "rate limit unknown" in await why(mail)
@@ -235,51 +191,40 @@ async def test_an_empty_bucket_keeps_its_kind(root: Path) -> None:
 
 async def test_the_holder_of_the_lock_is_named(root: Path, hold: Callable[[], Child]) -> None:
     """Held by a process, stuck when that gives no heartbeat, stale when it has ended; not named any
-    more once it has released the lock.
-    """
-    task = put(root, 1)
+    more once it has released the lock. A task in work is being processed, stuck, or an orphan."""
+    task, working = put(root, 1), put(root, 2)
     released = await off(hold)
+    queue, lock_file = root / "queue", root / "run" / "queue.lock"
+    name = f"{working.id}.task"
+    (queue / "pending" / name).rename(queue / "work" / name)
     async with asking(disk_place(root)) as why:
-        reasons = await why(task, lock=await lock_of(root))
-        sign = r"last heartbeat [0-9]+s ago"
-        assert re.fullmatch(f"next in line; lock held by PID {released.pid}, {sign}", reasons)
+
+        async def answers(waiting: str, at_work: str, later: float = 0.0) -> None:
+            lock, now = await lock_of(root, later), time.time() + later
+            assert re.fullmatch(waiting, await why(task, NOW, lock))
+            assert re.fullmatch(at_work, await why(working, now, lock))
+
+        sign, pid = r"last heartbeat [0-9]+s ago", released.pid
+        held = f"next in line; lock held by PID {pid}, {sign}"
+        await answers(held, f"being processed by PID {pid} for [0-9]+s")
         assert released.communicate("\n")[0] == "released\n"
-        assert await why(task, lock=await lock_of(root)) == f"{UNSEEN}: lock is free, {RAN}"
+        again = "; the next worker counts a failed attempt and requeues it"
+        orphaned = r"claimed [0-9]+s ago" + again
+        await answers(f"{UNSEEN}: lock is free, {RAN}", f"orphaned: lock is free, {orphaned}")
 
         holder = await off(hold)
-        reasons = await why(task, lock=await lock_of(root, later=2820))
-        assert reasons == f"lock is stuck: no heartbeat from PID {holder.pid} for 47m"
+        stuck = f"lock is stuck: no heartbeat from PID {holder.pid} for 47m"
+        await answers(stuck, f"{stuck}, claimed 4.*", later=2820)
         holder.kill()
         holder.communicate()
-        reasons = await why(task, lock=await lock_of(root))
-        assert reasons == f"lock is stale: PID {holder.pid} is gone; the next worker takes it over"
+        gone = f"PID {holder.pid} is gone"
+        stale = f"lock is stale: {gone}; the next worker takes it over"
+        await answers(stale, f"orphaned: {gone}, {orphaned}")
 
-        (root / "run" / "queue.lock").unlink()
-        (root / "run" / "queue.lock").mkdir()
-        reasons = await why(task, lock=await lock_of(root))
-        assert reasons.startswith("lock state unknown: ")
-        assert "expected a regular file" in reasons
-
-
-async def test_older_tasks_are_counted(root: Path, hold: Callable[[], Child]) -> None:
-    """Every due task of a lower id comes first; those that wait or are of a higher id do not."""
-    older = [put(root, number) for number in range(700)]
-    task = put(root, 800)
-    put(root, 801)
-    put(root, 750, due=NOW + 60)
-    holder = await off(hold)
-    async with asking(disk_place(root)) as why:
-        reasons = await why(task, lock=await lock_of(root))
-        assert reasons.startswith(f"700 older tasks first; lock held by PID {holder.pid}, last")
-
-        for gone in older[1:]:
-            move(root, gone, State.DEAD)
-        reasons = await why(task, lock=await lock_of(root))
-        assert reasons.startswith("1 older task first; lock")
-        move(root, older[0], State.DEAD)
-        assert (await why(task, lock=await lock_of(root))).startswith("next in line; lock")
-        reasons = await why(task, NOW + 60, await lock_of(root))
-        assert reasons.startswith("1 older task first; lock")
+        lock_file.unlink()
+        lock_file.mkdir()
+        unknown = "lock state unknown: .*expected a regular file.*"
+        await answers(unknown, unknown)
 
 
 @pytest.fixture
@@ -297,7 +242,9 @@ def mails(tmp_path: Path) -> Path:
 
 def place_of(spool: Path, settings: str) -> Place:
     """A place as the console gets it with these settings."""
-    config = load_config(as_file(spool.with_suffix(".yaml"), settings), {})
+    path = spool.with_suffix(".yaml")
+    path.write_text(settings)
+    config = load_config(str(path), {})
     (place,) = open_places(setup_for(config, "", {}), [str(spool)])
     return place
 
@@ -305,8 +252,7 @@ def place_of(spool: Path, settings: str) -> Place:
 async def test_mail_without_a_worker_says_what_is_missing(mails: Path) -> None:
     """Where another program's mail is not ours to send, the reason names the setting that a worker
     of ours lacks, and that the other program may send it. With it, while there is an alarm because
-    nothing runs, each due task says so, not the first alone; the alarm is that of the overview.
-    """
+    nothing runs, each due task says so, not the first alone; the alarm is that of the overview."""
     place = await off(place_of, mails, "")
     async with asking(place) as why, following(place) as inspector:
         await inspector.scan_now()
@@ -328,59 +274,9 @@ async def test_mail_without_a_worker_says_what_is_missing(mails: Path) -> None:
             assert list(why_lines) == ["due for 2d00h, no worker running"]
 
 
-async def test_a_task_in_work_has_a_worker_or_is_an_orphan(
-    root: Path, hold: Callable[[], Child]
-) -> None:
-    """While its worker lives, it is being processed; once that is gone, it is an orphan."""
-    task = put(root, 1)
-    holder = await off(hold)
-    move(root, task, State.ACTIVE)
-    now = time.time()
-    async with asking(disk_place(root)) as why:
-        reasons = await why(task, now, await lock_of(root))
-        assert re.fullmatch(f"being processed by PID {holder.pid} for [0-9]+s", reasons)
-
-        reasons = await why(task, now + 2820, await lock_of(root, later=2820))
-        stuck = f"lock is stuck: no heartbeat from PID {holder.pid} for 47m"
-        assert reasons.startswith(f"{stuck}, claimed 4")
-
-        holder.kill()
-        holder.communicate()
-        reasons = await why(task, now + 60, await lock_of(root))
-        assert re.fullmatch(
-            f"orphaned: PID {holder.pid} is gone, claimed (59s|1m) ago; "
-            "the next worker counts a failed attempt and requeues it",
-            reasons,
-        )
-
-        (root / "run" / "queue.lock").unlink()
-        assert "lock is free" in await why(task, now, await lock_of(root))
-
-
-async def test_dead_held_and_purged_tasks_have_their_reason(root: Path) -> None:
-    """Given up on: how long ago, and that only a retry runs it again; held
-    until released, with what would keep it then; purged, and can be restored.
-    """
-    dead = put(root, 1, State.DEAD, attempts=3, extra={"dead_since": str(int(NOW - 7980))})
-    task = put(root, 2, due=NOW + 60)
-    async with asking(disk_place(root)) as why:
-        assert await why(dead) == (
-            "given up 2h13m ago (max_retries_exceeded); stays here until retried (attempts reset)"
-        )
-        await off(swapped, root, dead, verbs.retry)
-        assert await why(dead) == f"{UNSEEN}, {RAN}"
-        await off(swapped, root, task, verbs.hold)
-        assert await why(task) == (
-            "held by an operator until released; backoff until 09:43:08Z (in 1m)"
-        )
-        await off(swapped, root, task, verbs.purge)
-        assert await why(task) == ("purged by an operator: not taken until restored")
-
-
 async def test_missing_logs_are_named(tmp_path: Path) -> None:
     """Whether a task in work was done already is not known where logs are missing: they are named
-    when a lock is examined.
-    """
+    when a lock is examined."""
     make_spool(tmp_path, [a_task(1, State.ACTIVE)])
     logs = tmp_path / "away" / "queue.log", tmp_path / "away" / "mail.log"
     console = a_console(disk_place(tmp_path)._replace(logs=tuple(map(str, logs))))

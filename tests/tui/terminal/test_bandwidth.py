@@ -7,7 +7,10 @@ import os
 import pty
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,10 +53,12 @@ class Line:
             self.written += size
             self.wire.measure()
 
-    def paintings(self, count: int, size: int) -> None:
-        """Let seconds go by in which the console paints so much whenever the pace lets it."""
+    def paintings(self, count: int, size: int) -> bool:
+        """Let seconds go by in which the console paints so much whenever the pace lets it; whether
+        it does not paint in the next one."""
         for _ in range(count):
             self.seconds(1, 0 if self.wire.skips_repaint else size)
+        return self.wire.skips_repaint
 
 
 @pytest.mark.parametrize(
@@ -108,27 +113,25 @@ def test_only_ssh_and_an_option_limit_the_bytes(
 def test_a_fast_link_has_no_budget() -> None:
     """Over SSH the budget applies once output had to wait, until a minute after the last wait."""
     line = Line(only_if_slow=True)
-    line.seconds(3 * IDLE_SAMPLES, 9000)
-    assert line.wire.period == PERIODS_SECONDS[0]
-    line.wait = OutputWait(0.0, 0.25)
-    line.seconds(1, 9000)
-    line.wait = OutputWait(0.0, 0.15)
-    line.seconds(3 * IDLE_SAMPLES, 9000)
-    assert line.wire.period == PERIODS_SECONDS[-1]
-    line.seconds(round(SLOW_LINK_SECONDS), 9000)
-    assert line.wire.period == PERIODS_SECONDS[0]
+    for longest, seconds, pace in (
+        (0.0, 3 * IDLE_SAMPLES, 0),
+        (0.25, 1, 1),
+        (0.15, 3 * IDLE_SAMPLES, -1),
+        (0.15, round(SLOW_LINK_SECONDS), 0),
+    ):
+        line.wait = OutputWait(0.0, longest)
+        line.seconds(seconds, 9000)
+        assert line.wire.period == PERIODS_SECONDS[pace], (longest, seconds)
 
 
 def test_while_output_waits_no_frame_is_painted() -> None:
     """Another frame would wait behind it, also one of a running operation."""
     line = Line()
     line.operating = True
-    line.wait = OutputWait(3.0, 3.0)
-    line.seconds(1, 0)
-    assert line.wire.skips_repaint
-    line.wait = OutputWait(0.0, 3.0)
-    line.seconds(1, 900)
-    assert not line.wire.skips_repaint
+    for now, size in ((3.0, 0), (0.0, 900)):
+        line.wait = OutputWait(now, 3.0)
+        line.seconds(1, size)
+        assert line.wire.skips_repaint is (now > 0)
 
 
 def test_over_budget_it_slows_down_and_says_so() -> None:
@@ -137,11 +140,8 @@ def test_over_budget_it_slows_down_and_says_so() -> None:
     assert line.wire.describe_rate() == "0.0kB/s"
     line.seconds(IDLE_SAMPLES + 2, 1400)
     assert line.wire.describe_rate() == "1.4kB/s, refresh 2s"
-    still = []
-    for _ in range(4):
-        line.paintings(1, 1400)
-        still.append(line.wire.skips_repaint)
-    assert still in ([True, False] * 2, [False, True] * 2)
+    first, *still = [line.paintings(1, 1400) for _ in range(4)]
+    assert still == [not first, first, not first]
 
     line.seconds(3 * IDLE_SAMPLES, 9000)
     assert line.wire.period == PERIODS_SECONDS[-1]
@@ -151,10 +151,9 @@ def test_over_budget_it_slows_down_and_says_so() -> None:
         line.seconds(1, 90)
     assert all(repainted)
     line.operating = False
-    assert line.wire.period == PERIODS_SECONDS[-1]
-
-    line.seconds(3 * IDLE_SAMPLES, 9000)
-    assert line.wire.period == PERIODS_SECONDS[-1]
+    for seconds in (0, 3 * IDLE_SAMPLES):
+        line.seconds(seconds, 9000)
+        assert line.wire.period == PERIODS_SECONDS[-1]
     line.seconds(3 * IDLE_SAMPLES, 90)
     assert line.wire.describe_rate() == "0.1kB/s"
 
@@ -173,24 +172,27 @@ def test_answers_to_keys_and_time_away_slow_nothing_down() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "size", "most"),
-    [
-        ("j", (80, 24), 500),
-        ("j", (120, 40), 600),
-        ("\x1b[6~", (80, 24), 3000),
-        ("\x1b[6~", (120, 40), 6000),
-    ],
-    ids=["cursor 80x24", "cursor 120x40", "page 80x24", "page 120x40"],
+    ("size", "costs"),
+    [((80, 24), {"j": 500, "\x1b[6~": 3000}), ((120, 40), {"j": 600, "\x1b[6~": 6000})],
+    ids=["80x24", "120x40"],
 )
 def test_a_key_is_answered_in_few_bytes(
-    tmp_path: Path, key: str, size: tuple[int, int], most: int
+    tmp_path: Path, size: tuple[int, int], costs: dict[str, int]
 ) -> None:
     """A move of the cursor and a page cost no more of a slow line than what changes on screen."""
-    make_spool(tmp_path, some_tasks(200))
-    with console("--open", "queue", str(tmp_path), size=size) as terminal:
+    with on_queue(tmp_path, size=size) as terminal:
+        for key, most in costs.items():
+            # Once a second more is painted.
+            assert min(answer(terminal, key) for _ in range(6)) <= most, key
+
+
+@contextmanager
+def on_queue(root: Path, **options: Any) -> Iterator[Terminal]:
+    """The list of a queue with 200 tasks, on a terminal."""
+    make_spool(root, some_tasks(200))
+    with console("--open", "queue", str(root), **options) as terminal:
         terminal.shows("acts on ", "row 1 of 200")
-        least = min(answer(terminal, key) for _ in range(6))  # once a second more is painted
-    assert least <= most
+        yield terminal
 
 
 def answer(terminal: Terminal, key: str) -> int:
@@ -271,12 +273,8 @@ def test_output_that_waits_is_noticed() -> None:
 
 def test_a_terminal_that_stops_reading_delays_nothing_later(tmp_path: Path) -> None:
     """Over SSH, screens that were not read in time are followed by the present one; the refresh
-    stays at 1 s under the budget of a slow link.
-    """
-    make_spool(tmp_path, some_tasks(200))
-    over_ssh = {"SSH_CONNECTION": "203.0.113.4 50022 10.0.0.2 22"}
-    with console("--open", "queue", str(tmp_path), **over_ssh) as terminal:
-        terminal.shows("acts on", "row 1 of 200")
+    stays at 1 s under the budget of a slow link."""
+    with on_queue(tmp_path, SSH_CONNECTION="203.0.113.4 50022 10.0.0.2 22") as terminal:
         for _ in range(3):
             terminal.send("\x0c" * 8)  # a whole screen each, unread
             time.sleep(0.5)
@@ -300,9 +298,7 @@ def test_over_budget_the_header_shows_the_refresh(tmp_path: Path) -> None:
 
 def test_ctrl_l_sends_the_whole_screen(tmp_path: Path) -> None:
     """After another program has written over the screen, Ctrl-l brings it back."""
-    make_spool(tmp_path, some_tasks(200))
-    with console("--open", "queue", str(tmp_path)) as terminal:
-        terminal.shows("acts on", "row 1 of 200")
+    with on_queue(tmp_path) as terminal:
         terminal.screen.feed("\x1b[2J\x1b[5;1HBroadcast message")
 
         def undisturbed() -> str:

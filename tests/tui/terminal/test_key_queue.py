@@ -12,19 +12,19 @@ from pkgutil import walk_packages
 from typing import Any
 
 import pytest
+from pytest import MonkeyPatch
 from textual import events
 from textual._xterm_parser import XTermParser
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.events import Key
-from textual.pilot import Pilot
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Input
 
 import tui
 from engine.index.schema import Window
 from engine.model import State
-from tests.console_operator import an_operator
+from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import (
     PATIENCE,
     Clock,
@@ -36,7 +36,6 @@ from tests.console_places import (
     is_known,
     loaded,
     make_spool,
-    queue_of,
     show_all,
     some_tasks,
     until,
@@ -73,58 +72,55 @@ SIGNS = {"/": "slash", ":": "colon", "?": "question_mark", ">": "greater_than_si
 SIGNS |= {"=": "equals_sign", "&": "ampersand", "@": "at", "*": "asterisk"}
 
 
-def send(pilot: Pilot[None], burst: str) -> None:
+def send(operator: ConsoleOperator, burst: str) -> None:
     """Let the keys arrive in one read, each as the terminal's parser would make it."""
     for character in burst:
         name = NAMED.get(character) or SIGNS.get(character) or character
         text = None if character in NAMED and character != " " else character
-        pilot.app.post_message(Key(name, text))
+        operator.console.post_message(Key(name, text))
 
 
 @pytest.fixture(autouse=True)
-def keys_wait_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def keys_wait_long(monkeypatch: MonkeyPatch) -> None:
     """However busy the machine is, a key waits for what was begun before it."""
-    monkeypatch.setattr(key_queue, "MAX_WAIT_SECONDS", PATIENCE)
-    monkeypatch.setattr(key_queue, "ROWS_TIMEOUT_SECONDS", PATIENCE)
-    monkeypatch.setattr(
-        key_queue, "AWAITED_WORKERS", dict.fromkeys(key_queue.AWAITED_WORKERS, PATIENCE)
-    )
+    for name in ("MAX_WAIT_SECONDS", "ROWS_TIMEOUT_SECONDS"):
+        monkeypatch.setattr(key_queue, name, PATIENCE)
+    patient = dict.fromkeys(key_queue.AWAITED_WORKERS, PATIENCE)
+    monkeypatch.setattr(key_queue, "AWAITED_WORKERS", patient)
 
 
 @asynccontextmanager
-async def opened(*, armed: bool = False) -> AsyncIterator[Pilot[None]]:
-    """A console on a queue in memory."""
-    place = a_place(a_memory(some_tasks()))
-    console = a_console(place, clock=Clock(), start_armed=armed)
+async def opened(
+    root: Path | None = None, *, first: str = keys.LIST
+) -> AsyncIterator[ConsoleOperator]:
+    """A console on a queue in memory, or on disk."""
+    place = a_place(a_memory(some_tasks())) if root is None else disk_place(root)
+    console = a_console(place, clock=Clock(), first=first)
     async with console.run_test(size=(80, 24)) as pilot:
-        await loaded(pilot)
+        if first == keys.LIST:
+            await loaded(pilot)
         await until(pilot, lambda: all(map(is_known, console.sessions)))
-        yield pilot
+        yield ConsoleOperator(console, pilot)
 
 
-def seen(pilot: Pilot[None]) -> tuple[str, ...]:
+def seen(app: Console) -> tuple[str, ...]:
     """The screens, the row of the cursor, the typed words and the focus."""
-    app = pilot.app
-    assert isinstance(app, Console)
     show_all(app)
-    for screen in app.screen_stack:
-        for rows in screen.query(TaskList):
-            rows.paint()  # the title says which row it is when it is next painted
+    lists = [rows for screen in app.screen_stack for rows in screen.query(TaskList)]
+    for rows in lists:
+        rows.paint()  # the title says which row it is when it is next painted
     screens = [type(screen).__name__ for screen in app.screen_stack]
-    stack = app.screen_stack
-    lists = [part.rows.view.cursor.id for screen in stack for part in screen.query(TaskList)]
+    ids = [rows.rows.view.cursor.id for rows in lists]
     words = [getattr(widget, "value", "") for widget in app.screen.query("Input")]
     faces = [s for s in app.screen_stack if isinstance(s, BaseScreen)]
     below = screen_text(faces[-1]).partition("\n")[2]  # the first line has the traffic of the wire
-    return (*screens, *lists, *words, below, str(app.focused))
+    return (*screens, *ids, *words, below, str(app.focused))
 
 
-async def at_rest(pilot: Pilot[None]) -> tuple[str, ...]:
+async def at_rest(operator: ConsoleOperator) -> tuple[str, ...]:
     """The same once nothing changes there any more."""
-    app = pilot.app
-    assert isinstance(app, Console)
-    before: tuple[str, ...] = ()
-    now = seen(pilot)
+    app, pilot = operator.console, operator.pilot
+    before, now = tuple[str, ...](), seen(app)
 
     def is_read() -> bool:
         plans = [screen.facts for screen in app.screen_stack if isinstance(screen, PlanScreen)]
@@ -134,7 +130,7 @@ async def at_rest(pilot: Pilot[None]) -> tuple[str, ...]:
         await pilot.pause()
         await until(pilot, lambda: is_done(app) and is_read(), lambda: screen_text(app.screen))
         await pilot.pause()
-        before, now = now, seen(pilot)
+        before, now = now, seen(app)
     return now
 
 
@@ -164,22 +160,24 @@ BURSTS = (
 @pytest.mark.parametrize("burst", deep_but(BURSTS[:6], BURSTS))
 async def test_a_burst_is_what_its_keys_are(burst: str) -> None:
     """Keys that come in one read lead to the same screen, row and words as keys one by one."""
-    async with opened() as pilot:
+    slowly, at_once = [await after(burst, is_slow=is_slow) for is_slow in (True, False)]
+    assert slowly == at_once
+
+
+async def after(burst: str, *, is_slow: bool, **place: Any) -> tuple[str, ...]:
+    """The screen after these keys."""
+    async with opened(**place) as operator:
         for character in burst:
-            send(pilot, character)
-            slowly = await at_rest(pilot)
-    async with opened() as pilot:
-        send(pilot, burst)
-        assert await at_rest(pilot) == slowly
+            send(operator, character)
+            if is_slow:
+                await at_rest(operator)
+        return await at_rest(operator)
 
 
-async def test_keys_wait_for_the_row_that_the_cursor_went_to(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_keys_wait_for_the_row_that_the_cursor_went_to(monkeypatch: MonkeyPatch) -> None:
     """Where it was not fetched yet, a filter behind it begins at the task, not at a line."""
-    async with opened() as pilot:
-        assert isinstance(pilot.app, Console)
-        rows = queue_of(pilot.app).parts.rows
+    async with opened() as operator:
+        rows = operator.queue.parts.rows
         window, event = rows._source.window, asyncio.Event()
 
         async def late(*asked: Any, **how: Any) -> Window:
@@ -187,21 +185,13 @@ async def test_keys_wait_for_the_row_that_the_cursor_went_to(
             return await window(*asked, **how)
 
         monkeypatch.setattr(rows._source, "window", late)
-        send(pilot, "G/feeds\rk")
-        await until(pilot, lambda: rows.view.cursor.at == rows.view.total - 1)
+        send(operator, "G/feeds\rk")
+        await until(operator.pilot, lambda: rows.view.cursor.at == rows.view.total - 1)
         held = rows.view.loaded
         event.set()
-        await at_rest(pilot)
-
+        await at_rest(operator)
         assert not held
         assert (rows.view.cursor.at, rows.view.matching) == (0, 13)
-
-
-async def test_keys_behind_a_plan_are_the_plans() -> None:
-    """Keys typed right behind a verb act on its plan: the list does not get them."""
-    async with opened(armed=True) as pilot:
-        send(pilot, "4R?\x1b")
-        assert (await at_rest(pilot))[:3] == ("Screen", "QueueScreen", "PlanScreen")
 
 
 async def test_enter_right_behind_the_tab_opens_its_problems(tmp_path: Path) -> None:
@@ -209,32 +199,27 @@ async def test_enter_right_behind_the_tab_opens_its_problems(tmp_path: Path) -> 
     make_spool(tmp_path, some_tasks())
     broken = tmp_path / "queue" / "dlq" / "broken.task"
     await asyncio.to_thread(broken.write_bytes, b"")
-    console = a_console(disk_place(tmp_path), clock=Clock())
-    async with console.run_test(size=(80, 24)) as pilot:
-        await loaded(pilot)
-        slow = threading.Event()
-        asking = asyncio.ensure_future(
-            queue_of(console).session.inspector.queries._windows._lane.run(slow.wait)
-        )
+    async with opened(tmp_path) as operator:
+        slow, queries = threading.Event(), operator.queue.session.inspector.queries
+        asking = asyncio.ensure_future(queries._windows._lane.run(slow.wait))
         asyncio.get_running_loop().call_later(0.2, slow.set)
-        send(pilot, "h\r")
+        send(operator, "h\r")
         assert await asking
-        await at_rest(pilot)
-
-        assert isinstance(console.screen, ProblemsScreen)
+        await at_rest(operator)
+        assert isinstance(operator.console.screen, ProblemsScreen)
 
 
 async def test_a_paste_comes_in_its_turn_and_is_no_key() -> None:
     """What is pasted right behind `/` is the filter; on the list a paste does nothing."""
-    async with opened() as pilot:
-        before = await at_rest(pilot)
-        pilot.app.post_message(events.Paste("Xq4"))
-        assert await at_rest(pilot) == before
-        send(pilot, "/")
-        pilot.app.post_message(events.Paste("Xq4"))
-        send(pilot, "5")
-        await at_rest(pilot)
-        assert pilot.app.screen.query_one(Input).value == "Xq45"
+    async with opened() as operator:
+        before = await at_rest(operator)
+        operator.console.post_message(events.Paste("Xq4"))
+        assert await at_rest(operator) == before
+        send(operator, "/")
+        operator.console.post_message(events.Paste("Xq4"))
+        send(operator, "5")
+        await at_rest(operator)
+        assert operator.console.screen.query_one(Input).value == "Xq45"
 
 
 FROM_OVERVIEW = ("7/feeds\rnn", "4oaj", "7&feeds\r", "7@09:41\rj", "2jj4k")
@@ -244,20 +229,9 @@ FROM_OVERVIEW = ("7/feeds\rnn", "4oaj", "7&feeds\r", "7@09:41\rj", "2jj4k")
 async def test_a_burst_that_begins_on_the_overview(burst: str, tmp_path: Path) -> None:
     """Through boards, questions and menus each key finds the screen that the last one opened."""
     make_spool(tmp_path, some_tasks())
-    slowly, at_once = [await from_overview(tmp_path, burst, slow) for slow in (True, False)]
+    place: dict[str, Any] = {"root": tmp_path, "first": keys.OVERVIEW}
+    slowly, at_once = [await after(burst, is_slow=is_slow, **place) for is_slow in (True, False)]
     assert slowly == at_once
-
-
-async def from_overview(root: Path, burst: str, slow: bool) -> tuple[str, ...]:
-    """The screen after these keys."""
-    console = a_console(disk_place(root), clock=Clock(), first=keys.OVERVIEW)
-    async with console.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: all(map(is_known, console.sessions)))
-        for character in burst:
-            send(pilot, character)
-            if slow:
-                await at_rest(pilot)
-        return await at_rest(pilot)
 
 
 PTY = {
@@ -281,9 +255,7 @@ def test_a_burst_on_a_terminal(tmp_path: Path, burst: str) -> None:
         terminal.shows(*PTY[burst])
         terminal.send("\x1b")
         terminal.process.terminate()
-
-        assert terminal.end() == 143
-        assert terminal.restored
+        assert (terminal.end(), terminal.restored) == (143, True)
 
 
 def keys_of(*reads: str) -> list[str]:
@@ -340,8 +312,7 @@ def bursts(pressed: str, seconds: float) -> list[bool]:
 
 def test_what_arrives_faster_than_a_hand_types_is_a_burst() -> None:
     """As many keys as no hand types in a moment are marked, also when they come in several reads;
-    four digits are a burst by themselves, as they would be a plan's count.
-    """
+    four digits are a burst by themselves, as they would be a plan's count."""
     assert bursts("y" * BURST_KEYS, 0.0) == [True] * BURST_KEYS
     assert bursts("y" * (BURST_KEYS - 1), 0.0) == [False] * (BURST_KEYS - 1)
     assert bursts("y" * BURST_KEYS, BURST_SECONDS / BURST_KEYS)[-1]
@@ -353,25 +324,22 @@ def test_what_arrives_faster_than_a_hand_types_is_a_burst() -> None:
 def test_a_key_confirms_what_was_on_screen_for_long_enough() -> None:
     """A key counts from 300 ms after the first paint, the last change, or the next paint."""
     guard = ConfirmGuard()
-    early = [guard.is_early(10.0)]
+    assert guard.is_early(10.0)
     guard.plan_painted(10.0)
     guard.plan_painted(20.0)  # its clock was painted again
-    early += [guard.is_early(9.0), guard.is_early(10.25), guard.is_early(10.5)]
+    assert [guard.is_early(time) for time in (9.0, 10.25, 10.5)] == [True, True, False]
     guard.plan_changed(30.0)
-    early += [guard.is_early(30.25), guard.is_early(30.5)]
+    assert [guard.is_early(time) for time in (30.25, 30.5)] == [True, False]
     guard.plan_hidden()
     guard.plan_changed(40.0)
-    early += [guard.is_early(50.0)]
+    assert guard.is_early(50.0)
     guard.plan_painted(60.0)
-    early += [guard.is_early(60.25), guard.is_early(60.5)]
-
-    assert early == [True, True, True, False, True, False, True, True, False]
+    assert [guard.is_early(time) for time in (60.25, 60.5)] == [True, False]
 
 
 def test_each_screen_that_confirms_is_guarded() -> None:
     """Each screen with a confirming key refuses one that comes too early; all take their size from
-    the terminal.
-    """
+    the terminal."""
     confirming = ("action_yes", "action_digit", "action_keep")
     names = [m.name for m in walk_packages(tui.__path__, "tui.") if not m.ispkg]
     modules = [import_module(name) for name in names if not name.startswith("tui.cli.")]
@@ -382,7 +350,6 @@ def test_each_screen_that_confirms_is_guarded() -> None:
         if isinstance(screen, type) and issubclass(screen, Screen) and "BINDINGS" in vars(screen)
     }
     bound = {screen for screen in screens if any(hasattr(screen, name) for name in confirming)}
-
     assert len(bound) == 4
     assert all(issubclass(screen, ConfirmScreen | QuitScreen) for screen in bound)
     ours = {screen for screen in screens if screen.__module__.startswith("tui.")}
@@ -390,7 +357,7 @@ def test_each_screen_that_confirms_is_guarded() -> None:
     assert all(issubclass(screen, SizedScreen) for screen in ours)
 
 
-async def test_a_question_before_leaving_is_seen_first(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_question_before_leaving_is_seen_first(monkeypatch: MonkeyPatch) -> None:
     """A key that was typed before the question to leave was painted stops no worker."""
     async with an_operator(a_place(a_memory([]))) as operator:
         answers: list[str | None] = []
@@ -409,8 +376,7 @@ async def test_a_question_before_leaving_is_seen_first(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("pasted", deep_but(["Xy"], ["Xy", "aXyb"]))
 def test_a_paste_on_a_terminal_applies_no_plan(tmp_path: Path, pasted: str) -> None:
     """Keys that a terminal pastes as if they were typed confirm no plan, nor one that they open;
-    they do not disarm either.
-    """
+    they do not disarm either."""
     make_spool(tmp_path, some_tasks())
     trash = tmp_path / "queue/.spooldeck/trash"
     with terminal_with("--open", "queue", str(tmp_path)) as terminal:
@@ -419,8 +385,7 @@ def test_a_paste_on_a_terminal_applies_no_plan(tmp_path: Path, pasted: str) -> N
         terminal.shows("ARMED")
         terminal.reads()
         terminal.send(pasted)
-        terminal.shows("plan, nothing written yet", TOO_EARLY)
-        terminal.shows("y to purge this task")
+        terminal.shows("plan, nothing written yet", TOO_EARLY, "y to purge this task")
         terminal.until(lambda: TOO_EARLY not in terminal.screen.text)
         terminal.send("!yyyyy")
         terminal.shows(PASTED)
@@ -434,14 +399,12 @@ def test_a_paste_on_a_terminal_applies_no_plan(tmp_path: Path, pasted: str) -> N
         terminal.end()
 
 
-async def test_a_key_for_a_task_that_just_changed_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_key_for_a_task_that_just_changed_is_refused(monkeypatch: MonkeyPatch) -> None:
     """A key is not for a task that changed under the cursor a moment before it was pressed."""
     monkeypatch.setattr(task_rows, "SEEN_SECONDS", 60.0)
     memory = a_memory(some_tasks())
     async with an_operator(a_place(memory)) as operator:
-        screen = queue_of(operator.console)
+        screen = operator.queue
         await operator.until(lambda: screen.parts.rows.view.task_here is not None)
         task = screen.parts.rows.view.task_here
         assert task is not None and task.state is State.PENDING
@@ -449,7 +412,6 @@ async def test_a_key_for_a_task_that_just_changed_is_refused(
             memory.put(("", task.id), task._replace(description="another"))
         await operator.until(lambda: screen.parts.rows.is_altered)
         await operator.press("X")
-
         assert operator.console.screen is screen
         await operator.sees("changed just now")
 
@@ -460,29 +422,28 @@ async def test_a_key_for_a_task_that_just_changed_is_refused(
 class Bound(LongText):
     """Lines with keys of their own."""
 
-    BINDINGS = [Binding("a", "app.note('lines a')"), Binding("ctrl+c", "app.note('lines ctrl+c')")]
+    BINDINGS = [Binding(key, f"app.note('lines {key}')") for key in ("a", "ctrl+c")]
 
 
 class Pane(Screen[None]):
-    """A screen with lines, and with an input."""
+    """A screen with lines, which have the focus, and with an input."""
 
     AUTO_FOCUS = "Bound"
-    BINDINGS = [Binding("a", "app.note('screen a')"), Binding("b", "app.note('screen b')")]
+    BINDINGS = [Binding(key, f"app.note('screen {key}')") for key in "ab"]
 
     def compose(self) -> ComposeResult:
-        """The lines have the focus."""
-        yield Bound()
-        yield Input()
+        """Both."""
+        yield from (Bound(), Input())
 
 
 class Question(ModalScreen[None]):
-    """A question, made of lines, above the screen."""
+    """A question, made of nothing but lines, above the screen."""
 
     AUTO_FOCUS = "LongText"
     BINDINGS = [Binding("a", "app.note('question a')")]
 
     def compose(self) -> ComposeResult:
-        """Nothing but lines."""
+        """The lines."""
         yield LongText()
 
 
@@ -490,19 +451,13 @@ class Noting(SafeApp):
     """An app that writes down what was done."""
 
     BINDINGS = [
-        Binding("b", "note('app b')"),
-        Binding("c", "note('app c')"),
+        *(Binding(key, f"note('app {key}')") for key in "bc"),
         Binding("ctrl+c", "note('app ctrl+c')", priority=True),
     ]
 
     def __init__(self) -> None:
         super().__init__()
         self.done: list[str] = []
-
-    def on_mount(self) -> None:
-        """Begin with the screen."""
-        super().on_mount()
-        self.push_screen(Pane())
 
     def action_note(self, what: str) -> None:
         """Write it down."""
@@ -511,11 +466,10 @@ class Noting(SafeApp):
 
 async def test_the_nearest_binding_has_the_key() -> None:
     """A key is for the nearest that binds it, save for a priority binding; letters go into an
-    input; above a question no key acts but its own.
-    """
+    input; above a question no key acts but its own."""
     app = Noting()
     async with app.run_test() as pilot:
-        await pilot.pause()
+        await app.push_screen(Pane())
         await pilot.press("a", "b", "c", "ctrl+c", "d")
         assert app.done == ["lines a", "screen b", "app c", "app ctrl+c"]
 

@@ -8,7 +8,8 @@ from textual.pilot import Pilot
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tests.console_places import a_console, a_memory, a_place, loaded, some_tasks
+from tests.console_operator import an_operator
+from tests.console_places import a_memory, a_place, some_tasks
 from tui.terminal.render_cache import CachedLines
 
 
@@ -33,12 +34,10 @@ async def strips_differ(pilot: Pilot[None]) -> list[str]:
 @pytest.mark.parametrize("theme", ["paper", "mono"])
 async def test_kept_lines_are_those_of_now(theme: str) -> None:
     """After keys, another size, another theme: each widget's kept lines are what it would paint."""
-    console = a_console(a_place(a_memory(some_tasks())))
-    async with console.run_test(size=(80, 24)) as pilot:
-        await loaded(pilot)
-        assert any(
-            isinstance(w._styles_cache, CachedLines) for w in console.screen.walk_children(Widget)
-        )
+    async with an_operator(a_place(a_memory(some_tasks()))) as operator:
+        console, pilot = operator.console, operator.pilot
+        parts = console.screen.walk_children(Widget)
+        assert any(isinstance(part._styles_cache, CachedLines) for part in parts)
         for pressed in ("j", "pagedown", "space", "4", "v", "j", "h", "2"):
             await pilot.press(pressed)
             assert await strips_differ(pilot) == [], pressed

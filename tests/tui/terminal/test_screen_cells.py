@@ -8,7 +8,7 @@ from typing import TypeAlias
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.cells import cell_len, get_character_cell_size
+from rich.cells import get_character_cell_size
 from rich.color import ColorSystem
 from rich.segment import Segment
 from rich.style import Style
@@ -16,7 +16,8 @@ from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.geometry import Region
 from textual.strip import Strip
 
-from tui.terminal.screen_cells import CellStyle, ScreenCells, parse_codes
+from tests.pseudo_terminals import Screen
+from tui.terminal.screen_cells import ScreenCells
 
 WIDTH, ROWS = 24, 3
 STYLES = [
@@ -24,6 +25,7 @@ STYLES = [
     for words in (
         "",
         "white on black",
+        "default on blue",
         "#d5dbe5 on #10141b",
         "#d5dbe5 on #22324a",
         "color(200)",
@@ -35,13 +37,13 @@ STYLES = [
         "overline",
     )
 ]
-OFF = {"22": "12", "23": "3", "24": "4", "25": "5", "27": "7", "29": "9"}
-"""The attributes that a code ends."""
+LINES = ("underline", "reverse", "strike", "overline")
+"""What is seen of a blank, too."""
 
-TOKEN = re.compile(r"\x1b\[([\d;]*)([HGm])|\r\n|[^\x1b\r\n]")
+KNOWN = re.compile(r"(\x1b\[[\d;]*[HGm]|\r\n|[^\x1b\r\n])*")
 
 Row: TypeAlias = list[tuple[str, Style]]
-Shown: TypeAlias = tuple[str, CellStyle]
+Cells: TypeAlias = dict[tuple[int, int], object]
 
 ROW = st.lists(
     st.tuples(st.text(alphabet="ab  ▶⠒é字", max_size=9), st.sampled_from(STYLES)), max_size=5
@@ -59,70 +61,45 @@ def frame_of(rows: list[Row]) -> LayoutUpdate:
     return LayoutUpdate([[strip_of(row)] for row in rows], Region(0, 0, WIDTH, ROWS))
 
 
-def visible(text: str, style: CellStyle) -> Shown:
+def visible(text: str, style: Style) -> tuple[object, ...]:
     """What one sees: of a blank without lines through it only the ground."""
-    plain = text == " " and style.attributes.isdisjoint({"4", "7", "9", "53"})
-    return (text, CellStyle(ground=style.ground) if plain else style)
+    looks = {name for name in ("bold", "dim", *LINES) if getattr(style, name)}
+    front, ground = (
+        None if colour is None or colour.is_default else colour.get_ansi_codes()
+        for colour in (style.color, style.bgcolor)
+    )
+    is_plain = text == " " and looks.isdisjoint(LINES)
+    return (text, ground) if is_plain else (text, ground, front, looks)
 
 
-def wanted(rows: list[Row]) -> dict[tuple[int, int], Shown]:
+def wanted(rows: list[Row]) -> Cells:
     """What each cell is to show; the second half of a wide character shows nothing."""
-    cells: dict[tuple[int, int], Shown] = {}
+    cells: Cells = {}
     for y, row in enumerate(rows):
         x = 0
         for text, style, _ in strip_of(row):
-            cell_style = parse_codes(Strip.render_ansi(style or Style(), ColorSystem.TRUECOLOR))
             for character in text:
-                cells[y, x] = visible(character, cell_style)
+                cells[y, x] = visible(character, style or Style())
                 x += get_character_cell_size(character)
     return cells
 
 
-class Emulator:
-    """A terminal that understands what is sent to it, and nothing else."""
+class Emulator(Screen):
+    """A terminal that is sent nothing else than text, styles and jumps within its size."""
 
     def __init__(self) -> None:
-        self.cells: dict[tuple[int, int], Shown] = {}
-        self.style = CellStyle(frozenset({"7"}), "35", "46")
+        super().__init__(WIDTH, ROWS)
+        super().feed("\x1b[7;35;46m")
 
-    def feed(self, sent: str) -> None:
+    def feed(self, text: str) -> None:
         """Show that."""
-        y = x = at = 0
-        while at < len(sent):
-            token = TOKEN.match(sent, at)
-            assert token, sent[at:]
-            at = token.end()
-            codes, final = token[1], token[2]
-            if final == "m":
-                self.turn(codes)
-            elif final == "H":
-                y, x = (int(each) - 1 for each in codes.split(";"))
-            elif final == "G":
-                x = int(codes) - 1
-            elif token[0] == "\r\n":
-                y, x = y + 1, 0
-            else:
-                for half in range(1, cell_len(token[0])):
-                    self.cells.pop((y, x + half), None)
-                self.cells[y, x] = visible(token[0], self.style)
-                x += cell_len(token[0])
-                assert x <= WIDTH and y < ROWS
+        assert KNOWN.fullmatch(text), text
+        super().feed(text)
 
-    def turn(self, codes: str) -> None:
-        """Change the style in force, as SGR does."""
-        for attributes, front, ground in map(parse_codes, re.findall(_ONE_CODE, codes)):
-            ended = {each for code in attributes for each in OFF.get(code, "")}
-            kept = frozenset() if "0" in attributes else self.style.attributes - ended
-            style = CellStyle() if "0" in attributes else self.style
-            begun = attributes - OFF.keys() - {"0"}
-            self.style = CellStyle(kept | begun, front or style.front, ground or style.ground)
-        if "39" in codes.split(";"):
-            self.style = self.style._replace(front="")
-        if "49" in codes.split(";"):
-            self.style = self.style._replace(ground="")
-
-
-_ONE_CODE = r"[34]8;2;\d+;\d+;\d+|[34]8;5;\d+|\d+"
+    @property
+    def cells(self) -> Cells:
+        """What each cell shows."""
+        return {at: visible(*cell) for at, cell in self._cells.items() if cell[0]}
 
 
 @given(st.lists(FRAME, min_size=1, max_size=4))
@@ -141,7 +118,7 @@ def sent_after(before: Row, after: Row) -> str:
     return screen.advance(frame_of([after, [], []]), ColorSystem.TRUECOLOR)
 
 
-A, B, CURSOR = STYLES[2], STYLES[5], STYLES[3]
+A, B, CURSOR = STYLES[3], STYLES[6], STYLES[4]
 
 
 @pytest.mark.parametrize(

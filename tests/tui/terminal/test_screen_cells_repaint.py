@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -13,18 +12,24 @@ from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widget import Widget
 
-import tui
 from tests.console_operator import an_operator
 from tests.console_places import a_memory, a_place
 from tui.terminal.safe_app import SafeApp
 from tui.terminal.screen_cells import _pieces
 from tui.terminal.sized_screen import SizedScreen
 from tui.text.frames import Frame
+from tui.text.lines import Line
 from tui.text.table import Choice
 from tui.widgets.line_widgets import Lines
 from tui.widgets.picker import Picker
 
 SIZES = ((60, 15), (80, 24), (100, 30), (110, 34), (120, 40), (200, 60))
+
+
+def rows_of(name: str, numbers: random.Random, most: int) -> list[Line]:
+    """A random number of lines."""
+    count = numbers.randrange(most)
+    return [((f"{name} {n} {numbers.randrange(3)}", ""),) for n in range(count)]
 
 
 class Panes(SizedScreen[None]):
@@ -33,12 +38,12 @@ class Panes(SizedScreen[None]):
     def compose(self) -> ComposeResult:
         """Panes whose height follows their lines, around a list that takes the rest."""
         yield Lines(id="top-line")
-        yield Lines(id="state", classes="pane")
-        yield Lines(id="steps", classes="pane")
+        for name in ("state", "steps"):
+            yield Lines(id=name, classes="pane")
         yield Picker(id="rows")
         yield Lines(id="flow", classes="pane")
-        yield Lines(id="word")
-        yield Lines(id="hints")
+        for name in ("word", "hints"):
+            yield Lines(id=name)
 
     def show(self, numbers: random.Random) -> None:
         """A random state: other lines, other heights, panes that come and go."""
@@ -46,17 +51,12 @@ class Panes(SizedScreen[None]):
             self.query_one(f"#{name}", Lines).show([((f"{name} {numbers.random()}", ""),)])
         for name in ("state", "steps", "flow"):
             pane = self.query_one(f"#{name}", Lines)
-            lines = [
-                ((f"{name} {n} {numbers.randrange(3)}", ""),) for n in range(numbers.randrange(7))
-            ]
+            lines = rows_of(name, numbers, 7)
             pane.display = bool(lines)
             pane.show(lines)
             pane.show_frame(Frame(name, amount=f"{numbers.randrange(3)}"))
         picker = self.query_one(Picker)
-        rows = [
-            Choice(f"{n}", ((f"row {n} {numbers.randrange(3)}", ""),))
-            for n in range(numbers.randrange(40))
-        ]
+        rows = [Choice(f"{n}", line) for n, line in enumerate(rows_of("row", numbers, 40))]
         picker.show_rows(rows, [(("HEAD", ""),)] if numbers.randrange(2) else [])
         picker.show_frame(Frame("Results", amount=f"{len(rows)}"))
 
@@ -77,8 +77,13 @@ class Shown:
 
     def lines(self) -> list[str]:
         """The screen, line by line."""
-        width, height = self._app.size
-        return ["".join(self.cells.get((y, x), " ") for x in range(width)) for y in range(height)]
+        return lines_of(self.cells, self._app)
+
+
+def lines_of(cells: Mapping[tuple[int, int], str], app: SafeApp) -> list[str]:
+    """The characters of all cells, line by line."""
+    width, height = app.size
+    return ["".join(cells.get((y, x), " ") for x in range(width)) for y in range(height)]
 
 
 def put(cells: dict[tuple[int, int], str], update: ChopsUpdate | LayoutUpdate) -> None:
@@ -96,8 +101,7 @@ def whole(app: SafeApp) -> list[str]:
     update = screen._compositor.render_update(full=True)
     assert isinstance(update, LayoutUpdate)
     put(cells, update)
-    width, height = app.size
-    return ["".join(cells.get((y, x), " ") for x in range(width)) for y in range(height)]
+    return lines_of(cells, app)
 
 
 DEEP = [pytest.param(seed, 60, marks=pytest.mark.deep) for seed in range(2, 12)]
@@ -119,18 +123,3 @@ async def test_random_states_at_random_sizes_equal_a_full_repaint(seed: int, sta
             await operator.pilot.pause()
             # A frame may come some milliseconds after the last layout; nothing else paints here.
             await operator.until(lambda: screen_cells.lines() == whole(operator.console))
-
-
-def test_every_screen_is_painted_so() -> None:
-    """All screens of the console share the base whose layouts are painted."""
-    for module in pkgutil.walk_packages(tui.__path__, "tui."):
-        if not module.name.startswith(("tui.cli", "tui.packaging")):
-            importlib.import_module(module.name)
-    waiting: list[type] = [Screen]
-    classes: set[type] = set()
-    while waiting:
-        classes.add(here := waiting.pop())
-        waiting += here.__subclasses__()
-    ours = [one for one in classes if one.__module__.startswith("tui.")]
-    assert len(ours) > 20
-    assert [one for one in ours if not issubclass(one, SizedScreen)] == []

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.model import Lease, State
+from engine.model import Lease, State, Task
 from tests.console_places import NOW, a_task
 from tui.terminal.clipboard import (
     DEFAULT_LIMIT_BYTES,
@@ -35,19 +35,18 @@ def exported(path: Path) -> None:
 
 def test_a_file_holds_every_row_in_full(tmp_path: Path) -> None:
     """CSV has a head and a line a row, JSON lines an object a row, with the same columns; only its
-    owner may read it.
-    """
-    csv_file, jsonl = tmp_path / "out.csv", tmp_path / "out.jsonl"
-    exported(csv_file)
-    exported(jsonl)
+    owner may read it."""
+    files = csv_file, jsonl = tmp_path / "out.csv", tmp_path / "out.jsonl"
+    for path in files:
+        exported(path)
     with csv_file.open(newline="") as text:
         read = [(row["id"], row["error"]) for row in csv.DictReader(text)]
     assert read == [(row["id"], row["error"]) for row in ROWS]
     assert [json.loads(line) for line in jsonl.read_text().splitlines()] == [
         {name: row[name] for name in task_row.ROW_FIELDS} for row in ROWS
     ]
-    assert {*tmp_path.iterdir()} == {csv_file, jsonl}
-    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+    modes = {path: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(files, 0o600)
 
 
 def test_no_cell_is_a_formula() -> None:
@@ -97,17 +96,9 @@ def test_paths(tmp_path: Path) -> None:
     assert (tmp_path / ".csv").read_text().startswith("id,")
 
 
-def test_what_has_no_age_is_null() -> None:
-    """A task of unknown creation has none for a program either."""
-    row = task_row.task_row(a_task(1)._replace(created=0.0), "pending")
-    assert row["created"] is None
-    assert task_row.csv_lines([row], ["id", "created"]).strip().endswith(",")
-
-
 def test_a_cell_is_read_like_its_json() -> None:
     """Lists, objects and flags in a CSV file are written as JSON; an empty list is empty."""
     line = task_row.csv_lines([{"a": ["x", 1], "b": True, "c": [], "d": {"k": None}}], "abcd")
-
     assert next(csv.reader([line.strip()])) == ['["x", 1]', "true", "", '{"k": null}']
 
 
@@ -122,10 +113,8 @@ def test_a_copy_is_sent_to_the_terminal_encoded(text: str) -> None:
 
 def test_a_copy_inside_tmux_is_sent_twice() -> None:
     """tmux gets it for its own clipboard, and to be handed on with each escape doubled."""
-    plain, rendered = (
-        osc52_sequence("abc", {}),
-        osc52_sequence("abc", {"TMUX": "/tmp/tmux-0/default,1,0"}),
-    )
+    plain = osc52_sequence("abc", {})
+    rendered = osc52_sequence("abc", {"TMUX": "/tmp/tmux-0/default,1,0"})
     assert rendered == plain + "\x1bPtmux;" + plain.replace("\x1b", "\x1b\x1b") + "\x1b\\"
 
 
@@ -140,20 +129,26 @@ def test_a_copy_beyond_the_cap_is_refused(limit: str, longest: int) -> None:
         osc52_sequence("a" * (longest + 3), {LIMIT_VARIABLE: limit})
 
 
-def test_times_are_readable_and_in_seconds() -> None:
-    """An exported dead task has its times in epoch seconds and in RFC 3339, also of its death."""
-    dead = a_task(1, State.DEAD)._replace(created=NOW - 60, extra={"dead_since": str(int(NOW))})
-    row = task_row.task_row(dead, "dlq")
-    assert (row["created"], row["created_at"]) == (NOW - 60, "2026-11-20T09:41:08Z")
-    assert (row["since"], row["since_at"]) == (NOW, "2026-11-20T09:42:08Z")
-    line = task_row.csv_lines([row], ("since_at", "id"))
-    assert line.strip() == f"2026-11-20T09:42:08Z,{dead.id}"
+DIED = str(int(NOW))
 
 
-def test_an_unknown_begin_of_a_claim_is_empty() -> None:
-    """A claim whose begin its store does not know has no time, not that of 1970."""
-    claimed = a_task(1)._replace(state=State.ACTIVE, lease=Lease("PID 8", 0.0))
-
-    row = task_row.task_row(claimed, "delivering")
-
-    assert (row["since"], row["since_at"]) == (None, None)
+@pytest.mark.parametrize(
+    ("task", "times"),
+    [
+        (
+            a_task(1, State.DEAD, created=NOW - 60, extra={"dead_since": DIED}),
+            {"created": NOW - 60, "created_at": "2026-11-20T09:41:08Z"}
+            | {"since": NOW, "since_at": "2026-11-20T09:42:08Z"},
+        ),
+        (a_task(1, created=0.0), {"created_at": None, "created": None}),
+        # A claim whose begin its store does not know.
+        (a_task(1, State.ACTIVE, lease=Lease("PID 8", 0.0)), {"since": None, "since_at": None}),
+    ],
+)
+def test_times_are_readable_and_in_seconds(task: Task, times: dict[str, object]) -> None:
+    """An exported task has its times in epoch seconds and in RFC 3339, also of its death; one that
+    is not known is null, or empty, and not that of 1970."""
+    row = task_row.task_row(task, "any state")
+    assert {name: row[name] for name in times} == times
+    *_, last = times
+    assert task_row.csv_lines([row], ("id", last)).strip() == f"{task.id},{times[last] or ''}"

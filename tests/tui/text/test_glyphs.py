@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tests.console_places import a_console, a_memory, a_place, loaded, some_tasks, task_list
 from tui.text import glyphs
 
 
@@ -46,16 +45,3 @@ def test_ascii_keeps_every_column(text: str) -> None:
     assert plain.isascii()
     assert len(plain) == sum(cell_len(character) for character in text)
     assert all(c.translate(glyphs.ASCII) == c for c in text if c.isascii())
-
-
-@pytest.mark.parametrize(
-    ("choice", "start"), [(glyphs.ASCII, ">* 0"), (glyphs.UTF8, "▶● 0")], ids=["ASCII", "UTF-8"]
-)
-async def test_rows_are_painted_with_the_signs_chosen(choice: glyphs.Glyphs, start: str) -> None:
-    """Cursor, mark and cut are painted with what the console was given."""
-    console = a_console(a_place(a_memory(some_tasks())), glyphs=choice)
-    async with console.run_test(size=(80, 24)) as pilot:
-        await loaded(pilot)
-        await pilot.press("space", "k")
-        await pilot.pause()
-        assert task_list(console).render_line(1).text.startswith(start)

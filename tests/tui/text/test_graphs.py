@@ -33,8 +33,7 @@ def test_the_maximum_includes_the_present_backlog(
 
 def test_the_printed_rates_are_over_one_time() -> None:
     """The legend prints `in`, `out` and `died` over the time of the table, not of the last step,
-    and the axis reaches the largest of them.
-    """
+    and the axis reaches the largest of them."""
     series = FlowSeries((1.0, 0.0), (1.0, 0.0), (1.0, 0.0), (None, None))
     latest = LatestFlow(Rates(2.1, 2.5), 0.4, 46)
     head, top, *_ = words(flow_graph(series, 60, 10, latest)).splitlines()

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tests.console_operator import words
 from tui.text.hints import Scope, hint_lines, next_line, scope_words, with_message
 from tui.text.keys import Hint
-from tui.text.lines import Line
-
-
-def text_of(line: Line) -> str:
-    """The line without its looks."""
-    return "".join(text for text, _ in line)
+from tui.text.lines import width_of
 
 
 @pytest.mark.parametrize(
-    ("scope", "words"),
+    ("scope", "text"),
     [
         (Scope("X", matching="318"), "X"),
         (Scope("20261120T091815Z-mail_send-a1240c23"), "a1240c23"),
@@ -28,22 +24,24 @@ def text_of(line: Line) -> str:
         (Scope(), "nothing"),
     ],
 )
-def test_the_scope_says_what_would_be_acted_on(scope: Scope, words: str) -> None:
+def test_the_scope_says_what_would_be_acted_on(scope: Scope, text: str) -> None:
     """The line above the hints names exactly what a verb would act on now."""
-    line = text_of(next_line("c", "groups these errors", scope_words(scope), 80))
-    assert line.endswith(f" acts on {words} ") and len(line) == 80
+    line = next_line("c", "groups these errors", scope_words(scope), 80)
+    assert words([line]).endswith(f" acts on {text}") and width_of(line) == 80
 
 
 def test_a_message_leaves_what_a_key_acts_on() -> None:
     """It takes the place of the next step, and of the whole line only if there is no room."""
     line, text = next_line("c", "groups these errors", "flowing", 60), "ARMED for 15 minutes"
-    beside = text_of(with_message(((text, "warn"),), line, 60))
-    assert (beside.split("  ")[0], beside[-17:]) == (text, " acts on flowing ")
-    assert text_of(with_message(((text, "warn"),), line, 30)).rstrip() == text
-    assert text_of(with_message(((text, "warn"),), (), 60)).rstrip() == text
+    message = ((text, "warn"),)
+    beside = words([with_message(message, line, 60)])
+    assert (beside.split("  ")[0], beside[-16:]) == (text, " acts on flowing")
+    assert words([with_message(message, line, 30)]) == text
+    assert words([with_message(message, (), 60)]) == text
 
 
 def test_hints_that_do_not_fit_are_left_to_the_help() -> None:
     """Hints are never cut within a word; the last two, help and back, always stay."""
     (line,) = hint_lines([Hint(f"k{n}", "something") for n in range(20)], 46)
-    assert text_of(line) == " k0 something  k18 something  k19 something   "
+    assert words([line]) == " k0 something  k18 something  k19 something"
+    assert width_of(line) == 46

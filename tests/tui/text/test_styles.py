@@ -36,10 +36,7 @@ def meanings() -> Iterator[tuple[str, list[Line]]]:
     shape = task_columns(State.PENDING, WIDTH)
     places = [(False,) * 3, (True, False, False), (False, True, False), (True, True, False)]
     places += [(False, False, True), (True, False, True)]
-    yield (
-        "rows",
-        [task_line(a_task(1), shape, NOW, TaskContext(*p), WIDTH) for p in places],
-    )
+    yield ("rows", [task_line(a_task(1), shape, NOW, TaskContext(*p), WIDTH) for p in places])
 
     names, ones = [str(state) for state in State], [1] * len(State)
     yield "tabs", [tab_line(names, ones, n, True, WIDTH) for n in range(len(names))]

@@ -6,7 +6,8 @@ from typing import TypeAlias
 
 import pytest
 
-from tui.text.lines import Line, Run, width_of
+from tests.console_operator import words
+from tui.text.lines import Run, width_of
 from tui.text.table import REST, Column, Table, alarm_sign
 
 Row: TypeAlias = tuple[str, int, str]
@@ -19,16 +20,11 @@ NUMBER: Column[Row] = Column("N", 5, lambda row: (f"{row[1]:,}", ""), right=True
 WHY: Column[Row] = Column("WHY", 6, lambda row: (row[2], "muted"), grows=REST)
 
 
-def text_of(line: Line) -> str:
-    """The line without its styles."""
-    return "".join(text for text, _ in line)
-
-
 def drawn(table: Table[Row], width: int) -> list[str]:
     """The titles and the rows, without the margin and the blanks at the ends."""
     head, lines = table.lines(ROWS, width)
     assert {width_of(line) for line in (head, *lines)} == {width}
-    return [text_of(line)[3:].rstrip() for line in (head, *lines)]
+    return [words([line])[3:] for line in (head, *lines)]
 
 
 def test_a_column_is_as_wide_as_its_longest_cell_and_one_takes_the_rest() -> None:
@@ -68,8 +64,7 @@ def test_columns_move_together_before_one_is_lost() -> None:
 
 def test_a_row_has_its_signs_and_styles() -> None:
     """The margin has the sign of an alarm, a chip ends with its word, a cell may have several runs,
-    and a path keeps its end.
-    """
+    and a path keeps its end."""
 
     def state(row: Row) -> Run | list[Run]:
         return (" DOWN ", "chip-error") if row[2] else [(" OK", "ok"), (" now", "muted")]
@@ -77,14 +72,14 @@ def test_a_row_has_its_signs_and_styles() -> None:
     columns = (NAME._replace(width=4, most=0, keeps_end=True), Column("STATE", 9, state))
     table = Table(columns, margin=lambda row: alarm_sign(bool(row[2]))).fitted(ROWS, 30)
     mail, geoban = (table.line(row, 30) for row in ROWS)
-    assert text_of(mail).startswith(" ! mail   DOWN ")
+    assert words([mail]).startswith(" ! mail   DOWN")
     assert (" DOWN ", "chip-error") in mail
-    assert text_of(geoban).startswith("   …ban   OK now")
+    assert words([geoban]).startswith("   …ban   OK now")
     assert {(" OK", "ok"), (" now", "muted")} <= {(text.rstrip(), look) for text, look in geoban}
 
 
 def test_a_table_without_rows_has_its_titles() -> None:
     """No row is needed to know the widths; the cells used by a line are counted without blanks."""
     table = Table((NAME, NUMBER)).fitted((), 40)
-    assert text_of(table.titles(40)).rstrip() == "   NAME      N"
+    assert words([table.titles(40)]) == "   NAME      N"
     assert table.cells == len("   NAME      N")

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from engine.model import ALL_RECIPIENTS_KEY, ATTEMPTS_ALLOWED_KEY, NULL_SENDER, State, Task
+from engine.model import ALL_RECIPIENTS_KEY, ATTEMPTS_ALLOWED_KEY, NULL_SENDER, State
+from tests.console_places import NOW
+from tests.tui.text.test_task_list import a_task
 from tui.text.task_fields import task_fields
-
-NOW = 1_795_167_728.0
-"""2026-11-20 09:42:08Z."""
-
-
-def a_task(**fields: object) -> Task:
-    """A task of which only what is named matters."""
-    task = Task("20261120T094115Z-mail_send-c2c41696", "mail_send", State.PENDING, NOW - 3600)
-    return task._replace(**fields)  # type: ignore[arg-type]
 
 
 def test_the_fields_of_a_task() -> None:

@@ -7,7 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.model import Lease, State, Task
-from tui.text.lines import Line, width_of
+from tests.console_operator import words
+from tests.console_places import NOW
+from tests.tui.text.test_lines import FOREIGN
+from tui.text.lines import width_of
 from tui.text.log_line import shorten_ids
 from tui.text.task_fields import task_fields
 from tui.text.task_list import (
@@ -20,9 +23,6 @@ from tui.text.task_list import (
     task_line,
 )
 
-NOW = 1_795_167_728.0
-"""2026-11-20 09:42:08Z."""
-
 
 def a_task(**fields: object) -> Task:
     """A task of which only what is named matters."""
@@ -30,14 +30,10 @@ def a_task(**fields: object) -> Task:
     return task._replace(**fields)  # type: ignore[arg-type]
 
 
-def text_of(line: Line) -> str:
-    """The line without its looks."""
+def row_of(task: Task, context: TaskContext | None = None) -> str:
+    """The row of a task in a list of 80 cells."""
+    line = task_line(task, task_columns(task.state, 80), NOW, context or TaskContext(), 80)
     return "".join(text for text, _ in line)
-
-
-FOREIGN = st.text(
-    st.characters(exclude_categories=["Cs"]) | st.sampled_from("\x1b\x9b\u202e\x00\n\r\t[]漢😀")
-)
 
 
 @given(
@@ -54,30 +50,29 @@ def test_a_row_never_breaks_the_screen(
 ) -> None:
     """For any task, its row is printable and no wider than the screen."""
     task = a_task(id=id, error=error, description=error, kind=id, state=state)
-    shape = task_columns(state, width)
-    row = task_line(task, shape, NOW, TaskContext(cursor, marked, gone), width)
-    assert text_of(row).isprintable()
+    row = task_line(task, task_columns(state, width), NOW, TaskContext(cursor, marked, gone), width)
+    assert all(text.isprintable() for text, _ in row)
     assert width_of(row) == width
 
 
 def test_cursor_mark_and_gone_need_no_colour() -> None:
-    """Cursor, mark and a task that has left are told apart without any colour."""
-    shape = task_columns(State.PENDING, 80)
-    for place, glyph_text in (
-        ((), "   "),
-        (("has_cursor",), "▶  "),
-        (("is_marked",), " ● "),
-        (("has_cursor", "is_marked"), "▶● "),
-        (("is_gone",), " ✗ "),
+    """Cursor, mark and a task that has left are told apart without any colour; a row that is kept
+    for a moment says what was done with its task. Of a long id the end is shown."""
+    for context, signs in (
+        (TaskContext(), "   "),
+        (TaskContext(has_cursor=True), "▶  "),
+        (TaskContext(is_marked=True), " ● "),
+        (TaskContext(has_cursor=True, is_marked=True), "▶● "),
+        (TaskContext(is_gone=True), " ✗ "),
     ):
-        named = TaskContext()._asdict() | dict.fromkeys(place, True)
-        where = TaskContext(**named)
-        row = text_of(task_line(a_task(), shape, NOW, where, 80))
-        assert row.startswith(glyph_text) and ("left: " in row) is ("is_gone" in place)
+        row = row_of(a_task(), context)
+        assert row.startswith(f"{signs}c2c41696  ") and ("left: " in row) is context.is_gone
+    row = row_of(a_task(state=State.DEAD), TaskContext(is_gone=True, left="retried by ben"))
+    assert "c2c41696  left: retried by ben (row kept 10s)" in row
 
 
 @pytest.mark.parametrize(
-    ("task", "words"),
+    ("task", "text"),
     [
         (a_task(due=0.0), "ready"),
         (a_task(due=NOW + 200), "in 3m"),
@@ -87,18 +82,17 @@ def test_cursor_mark_and_gone_need_no_colour() -> None:
         (a_task(state=State.DEAD), "?"),
     ],
 )
-def test_each_state_has_its_own_time(task: Task, words: str) -> None:
+def test_each_state_has_its_own_time(task: Task, text: str) -> None:
     """A waiting task says when it is due, a working one for how long, a dead one since when."""
-    shape = task_columns(task.state, 80)
-    row = task_line(task, shape, NOW, TaskContext(), 80)
-    assert shape[4].cell(ListedTask(task, NOW))[0] == words and f" {words}  " in text_of(row)
+    due = task_columns(task.state, 80)[4]
+    assert due.cell(ListedTask(task, NOW))[0] == text and f" {text}  " in row_of(task)
 
 
-@pytest.mark.parametrize(("limit", "words"), [(None, "2"), (3, "2/3")])
-def test_attempts_have_their_limit(limit: int | None, words: str) -> None:
+@pytest.mark.parametrize(("limit", "text"), [(None, "2"), (3, "2/3")])
+def test_attempts_have_their_limit(limit: int | None, text: str) -> None:
     """The attempts of a task are shown with their maximum, if that is known."""
     shape = task_columns(State.DEAD, 80, limit=lambda task: limit)
-    assert shape[3].cell(ListedTask(a_task(attempts=2), NOW))[0] == words
+    assert shape[3].cell(ListedTask(a_task(attempts=2), NOW))[0] == text
 
 
 @pytest.mark.parametrize(
@@ -119,19 +113,6 @@ def test_the_last_run_of_an_exhausted_task_counts(
     """A task that used up its retries has had all its runs, though the last one is not stored."""
     task = a_task(state=state, attempts=attempts, extra={"dead_reason": reason})
     assert count_runs(task, 4) == runs
-
-
-def test_a_row_that_has_left_says_why() -> None:
-    """A ghost row names what was done with its task."""
-    shape, where = task_columns(State.DEAD, 80), TaskContext(is_gone=True)
-    row = task_line(a_task(), shape, NOW, where._replace(left="retried by ben"), 80)
-    assert "c2c41696  left: retried by ben (row kept 10s)" in text_of(row)
-
-
-def test_an_id_keeps_its_end() -> None:
-    """Ids of one second differ at their end, so of a long one the end is shown."""
-    row = task_line(a_task(), task_columns(State.PENDING, 80), NOW, TaskContext(), 80)
-    assert text_of(row)[3:13] == "c2c41696  "
 
 
 @pytest.mark.parametrize(
@@ -161,21 +142,18 @@ def test_a_short_id_is_shown_in_full(idents: tuple[str, ...], cells: int) -> Non
     ],
 )
 def test_an_id_is_shortened_where_its_end_tells_it_apart(ident: str, text: str) -> None:
-    """Ids that end in hexadecimal digits are shortened in lists and in log lines; names are not."""
+    """Ids that end in hexadecimal digits are shortened in lists and in log lines; names are not. Of
+    a long queue's job the number is shown, not the last letters of the queue with it."""
     assert short_id(ident) == text
     assert shorten_ids(f"Task {ident} failed") == f"Task {text} failed"
-
-
-def test_a_short_id_has_no_part_of_the_name_of_its_queue() -> None:
-    """Of a long queue's job the number is shown, not the last letters of the queue with it."""
     assert short_id("federation-delivery/1004") == "1004"
 
 
 def test_what_has_no_age_is_unknown() -> None:
     """The age of a task of unknown creation is `?` wherever it is shown."""
-    task, shape = a_task(created=0.0), task_columns(State.PENDING, 80)
-    row = text_of(task_line(task, shape, NOW, TaskContext(), 80)).split()
-    assert row[2] == task_columns(State.TRASH, 40)[1].cell(ListedTask(task, NOW))[0] == "?"
+    task = a_task(created=0.0)
+    cell = task_columns(State.TRASH, 40)[1].cell(ListedTask(task, NOW))[0]
+    assert row_of(task).split()[2] == cell == "?"
     assert dict(task_fields(task, {}, NOW))["created"] == "?"
 
 
@@ -192,10 +170,9 @@ def test_a_list_of_mail_has_its_addresses(state: State, width: int) -> None:
         recipients=("bob.the.builder@far.example", "b@c", "c@d"),
     )
     shape = task_columns(state, width, longest=11, worded=True, mailed=True)
-    row = text_of(task_line(task, shape, NOW, TaskContext(), width))
+    line = task_line(task, shape, NOW, TaskContext(), width)
+    row = words([line])
     assert {"FROM", "TO"} <= {column.title for column in shape}
-    assert len(row) == width
-    assert "ana@a" in row
-    assert " +2 " in row
-    assert "450" in row
+    assert width_of(line) == width
+    assert all(text in row for text in ("ana@a", " +2 ", "450"))
     assert ("mail" in row) == (width >= 130)

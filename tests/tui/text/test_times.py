@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.text.figure import UNKNOWN
+from tests.console_places import NOW
 from tui.text.log_line import log_line
 from tui.text.times import (
     format_age,
@@ -17,9 +18,6 @@ from tui.text.times import (
     format_minutes,
     format_time_with_age,
 )
-
-NOW = 1_795_167_728.0
-"""2026-11-20 09:42:08Z."""
 
 
 @pytest.mark.parametrize(
@@ -50,12 +48,7 @@ def test_times_and_rates(show: tuple[Any, ...], words: str) -> None:
 @given(st.floats() | st.sampled_from([1e300, -1e300, float("nan"), float("inf")]))
 def test_any_number_can_be_shown_as_a_time(number: float) -> None:
     """What no clock or calendar holds is shown as `?`, and raises nothing."""
-    shows = [
-        format_minutes,
-        format_age,
-        format_countdown,
-        format_clock,
-    ]
+    shows = (format_minutes, format_age, format_countdown, format_clock)
     shown_as = [show(number) for show in shows]
     shown_as += [format_time_with_age(number, NOW), format_time_with_age(NOW, number)]
     log_line(number, "INFO", "text", 40)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
 from textual.app import App, ComposeResult
@@ -13,27 +14,25 @@ from engine.index.filter_language import parse_filter
 from engine.index.schema import Query, Window
 from engine.model import State, Task
 from tests.console_places import NOW, Clock, a_task
-from tui.widgets.list_view import CursorPosition
+from tui.widgets.list_view import CursorPosition, ListView
 from tui.widgets.task_list import TaskList
 from tui.widgets.task_rows import HOLD_SECONDS, TaskRows
-
-pytestmark = pytest.mark.usefixtures("no_ghosts")
 
 HEIGHT = 10
 """Rows on screen, besides the titles."""
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def no_ghosts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that leave are gone as soon as the order is not held."""
     monkeypatch.setattr("tui.widgets.task_rows.GHOST_SECONDS", 0.0)
 
 
 class Numbers:
-    """A result of so many tasks that are made when they are asked for."""
+    """A result of tasks that are made when they are asked for."""
 
-    def __init__(self, amount: int) -> None:
-        self.numbers: Sequence[int] = range(amount)
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self.numbers = numbers
         self.asked: list[tuple[int, int]] = []
         self.may_count = asyncio.Event()
         self.may_count.set()
@@ -47,11 +46,9 @@ class Numbers:
         if query.filter and counts:
             await self.may_count.wait()
         elif query.filter and len(stored_tasks) > size:
-            return Window(
-                tuple(a_task(n) for n in stored_tasks[:size]), 0, size, 0, is_counted=False
-            )
+            return Window(tuple(map(a_task, stored_tasks[:size])), 0, size, 0, is_counted=False)
         start = max(0, min(start, len(stored_tasks) - size))
-        tasks = tuple(a_task(n) for n in stored_tasks[start : start + size])
+        tasks = tuple(map(a_task, stored_tasks[start : start + size]))
         self._flow_on()
         return Window(tasks, start, len(stored_tasks), 0)
 
@@ -76,15 +73,18 @@ class Numbers:
         return [n for n in self.numbers if query.filter.text in a_task(n).id]
 
 
-class Bare(App[None]):
-    """Nothing but a list."""
+class Listed(App[None]):
+    """Nothing but a list, with its rows and its clock."""
 
     CSS = f"TaskList {{ height: {HEIGHT + 1}; }}"
+    pilot: Pilot[None]
 
-    def __init__(self, rows: Numbers, clock: Clock) -> None:
+    def __init__(self, numbers: Sequence[int]) -> None:
         super().__init__()
-        self.list = TaskList(TaskRows(rows, clock), clock)
-        self.said: list[str] = []
+        self.source, self.clock = Numbers(numbers), Clock()
+        self.list = TaskList(TaskRows(self.source, self.clock), self.clock)
+        self.vanished: list[int] = []
+        """The tasks that were reported to have left."""
 
     def compose(self) -> ComposeResult:
         """The list."""
@@ -96,52 +96,62 @@ class Bare(App[None]):
 
     def on_task_list_vanished(self, event: TaskList.Vanished) -> None:
         """Remember it."""
-        self.said.append(event.id)
+        self.vanished.append(int(event.id[-8:], 16))
 
-
-class Held:
-    """A list under test, with its rows and its clock."""
-
-    def __init__(self, amount: int) -> None:
-        self.rows, self.clock = Numbers(amount), Clock()
-        self.app = Bare(self.rows, self.clock)
-        self.list = self.app.list
-
-    async def ready(self, pilot: Pilot[None]) -> None:
-        """Until it shows what it was asked for."""
-        self.list.rows.show_query(Query(State.PENDING), CursorPosition())
-        await self.rest(pilot)
-
-    async def rest(self, pilot: Pilot[None]) -> None:
+    async def rest(self) -> None:
         """Until nothing is being fetched."""
         for _ in range(5):
-            await pilot.pause()
+            await self.pilot.pause()
 
-    async def hands_rest(self, pilot: Pilot[None]) -> None:
+    async def show(self, words: str = "", cursor: CursorPosition | None = None) -> None:
+        """Show what matches these words."""
+        self.list.rows.show_query(Query(State.PENDING, parse_filter(words)), cursor)
+        await self.rest()
+
+    async def moves(self, *moves: str) -> None:
+        """Move the cursor, without a rest between two motions."""
+        for move in moves:
+            self.list.move(move)
+        await self.rest()
+
+    async def changes_to(self, numbers: Sequence[int]) -> None:
+        """Another process adds or removes tasks."""
+        self.source.numbers = numbers
+        self.list.rows.store_changed()
+        await self.rest()
+
+    async def hands_rest(self) -> None:
         """Until the order is no longer held."""
         self.clock.now += HOLD_SECONDS + 1
         self.list.tick(self.clock.now)
-        await self.rest(pilot)
-
-    def watch_paint(self) -> list[int]:
-        """The lines that are painted from now on."""
-        painted: list[int] = []
-        setattr(self.list, "repaint_lines", painted.extend)  # noqa: B010 - a method, watched
-        return painted
+        await self.rest()
 
     @property
-    def number(self) -> int:
-        """Which task the cursor is on."""
-        return int(self.list.rows.view.cursor.id[-8:], 16)
+    def view(self) -> ListView:
+        """What the list shows."""
+        return self.list.rows.view
 
     @property
-    def line(self) -> int:
-        """On which row of the screen the cursor is."""
-        return self.list.rows.view.cursor.at - self.list.rows.view.cursor.top
+    def cursor(self) -> tuple[int, int, int]:
+        """The task under the cursor, its place in the result, and its row on the screen."""
+        cursor = self.view.cursor
+        return int(cursor.id[-8:], 16), cursor.at, cursor.at - cursor.top
 
     def row(self, y: int) -> str:
         """The text of a row of the screen."""
         return self.list.render_line(y + 1).text
+
+
+@asynccontextmanager
+async def listed(
+    numbers: Sequence[int] = range(100), *, scans: bool = False
+) -> AsyncIterator[Listed]:
+    """A list of these tasks once it shows them, during the first scan or after it."""
+    app = Listed(numbers)
+    async with app.run_test() as app.pilot:
+        app.list.rows.is_first_scan = scans
+        await app.show(cursor=CursorPosition())
+        yield app
 
 
 MOVES = (
@@ -159,31 +169,22 @@ MOVES = (
 
 async def test_moving() -> None:
     """Each motion leads where it says, also among a million tasks, and never beyond an end; only
-    about three pages of them are asked for.
-    """
-    held = Held(1_000_000)
-    async with held.app.run_test() as pilot:
-        await held.ready(pilot)
+    about three pages of them are asked for."""
+    async with listed(range(1_000_000)) as app:
         for moves, at in MOVES:
             for move in ("first", *moves):
-                held.list.move(move)
-                await held.rest(pilot)
-            assert (held.list.rows.view.cursor.at, held.number) == (at, at), moves
-            assert f"{at:08x}" in held.row(held.line)
-
-        assert max(size for _, size in held.rows.asked) == 3 * HEIGHT
+                await app.moves(move)
+            assert app.cursor[:2] == (at, at), moves
+            assert f"{at:08x}" in app.row(app.cursor[2])
+        assert max(size for _, size in app.source.asked) == 3 * HEIGHT
 
 
 async def test_a_list_that_is_opened_on_a_task_that_has_left_says_so() -> None:
     """The cursor is on another row then, and the id of the task is reported, once."""
-    held = Held(3)
-    async with held.app.run_test() as pilot:
-        held.list.rows.show_query(Query(State.PENDING), CursorPosition(id=a_task(7).id))
-        await held.rest(pilot)
-        assert (held.app.said, held.number) == ([a_task(7).id], 0)
-        held.list.rows.show_query(Query(State.PENDING), CursorPosition(id=a_task(2).id))
-        await held.rest(pilot)
-        assert (held.app.said, held.number) == ([a_task(7).id], 2)
+    async with listed(range(3)) as app:
+        for number, cursor in ((7, 0), (2, 2)):
+            await app.show(cursor=CursorPosition(id=a_task(number).id))
+            assert (app.vanished, app.cursor[0]) == ([7], cursor)
 
 
 async def test_before_the_first_motion_the_cursor_passes_rows_that_left(
@@ -191,77 +192,55 @@ async def test_before_the_first_motion_the_cursor_passes_rows_that_left(
 ) -> None:
     """They stay on screen for their time, but a busy list has a cursor on a task that is there."""
     monkeypatch.setattr("tui.widgets.task_rows.GHOST_SECONDS", 60.0)
-    held = Held(9)
-    async with held.app.run_test() as pilot:
-        await held.ready(pilot)
-        held.rows.numbers = range(2, 9)
-        held.list.rows.store_changed()
-        await held.rest(pilot)
-        assert (held.number, held.line) == (2, 2)
-        assert "left" in held.row(0) and "left" in held.row(1)
+    async with listed(range(9)) as app:
+        await app.changes_to(range(2, 9))
+        assert app.cursor == (2, 2, 2)
+        assert "left" in app.row(0) and "left" in app.row(1)
 
 
 async def test_the_view_jumps_at_its_edge() -> None:
     """At the last row the view goes on by a third of a page, so that the next steps need none."""
-    held = Held(100)
-    async with held.app.run_test() as pilot:
-        await held.ready(pilot)
-        for _ in range(HEIGHT):
-            held.list.move("down")
-        await held.rest(pilot)
-
-        assert held.list.rows.view.cursor.at == HEIGHT
-        assert held.list.rows.view.cursor.top == HEIGHT // 3
+    async with listed() as app:
+        await app.moves(*["down"] * HEIGHT)
+        assert (app.view.cursor.at, app.view.cursor.top) == (HEIGHT, HEIGHT // 3)
 
 
-async def test_the_cursor_is_a_task() -> None:
-    """Tasks that come before it move the cursor's place, neither its task nor its row on screen."""
-    held = Held(100)
-    async with held.app.run_test() as pilot:
-        held.rows.numbers = range(20, 100)
-        await held.ready(pilot)
-        for _ in range(5):
-            held.list.move("down")
-        await held.hands_rest(pilot)
-
-        held.rows.numbers = range(100)
-        held.list.rows.store_changed()
-        await held.rest(pilot)
-
-        assert (held.number, held.list.rows.view.cursor.at, held.line) == (25, 25, 5)
-
-
-async def test_a_task_that_leaves_hands_the_cursor_on() -> None:
-    """When the task under the cursor leaves, the cursor is on its neighbour, and that is said."""
-    held = Held(100)
-    async with held.app.run_test() as pilot:
-        await held.ready(pilot)
-        held.list.move("down")
-        await held.hands_rest(pilot)
-
-        held.rows.numbers = [0, *range(2, 100)]
-        held.list.rows.store_changed()
-        await held.rest(pilot)
-
-        assert held.number == 2
-        assert held.app.said == [a_task(1).id]
+@pytest.mark.parametrize(
+    ("before", "downs", "changes", "cursor", "vanished"),
+    [
+        # Tasks that come before it move its place, neither its task nor its row on screen.
+        (range(20, 100), 5, [range(100)], (25, 25, 5), []),
+        # It leaves: the cursor is on its neighbour, and that is said.
+        (range(100), 1, [[0, *range(2, 100)]], (2, 1, 1), [1]),
+        # On a queue that flows, tasks leave under a cursor that was not put there: no word of it.
+        (range(100), 0, [range(first, 100) for first in (1, 2, 3)], (3, 0, 0), []),
+    ],
+)
+async def test_the_cursor_is_a_task(
+    before: Sequence[int],
+    downs: int,
+    changes: list[Sequence[int]],
+    cursor: tuple[int, int, int],
+    vanished: list[int],
+) -> None:
+    """Where tasks come and go, the cursor stays on its task, or is handed on aloud."""
+    async with listed(before) as app:
+        if downs:
+            await app.moves(*["down"] * downs)
+            await app.hands_rest()
+        for numbers in changes:
+            await app.changes_to(numbers)
+        assert (app.cursor, app.vanished) == (cursor, vanished)
 
 
 async def test_the_cursor_stays_on_its_task_after_any_change_between_two_queries() -> None:
     """Tasks that come while its place is looked for do not push the cursor to a neighbour."""
-    held = Held(0)
-    held.rows.numbers = range(100, 200)
-    async with held.app.run_test(size=(80, HEIGHT + 1)) as pilot:
-        await held.ready(pilot)
-        for _ in range(5):
-            held.list.move("down")
-        await held.rest(pilot)
-        held.rows.numbers = range(40, 200)
-        held.rows.flow = (range(first, 200) for first in range(39, 29, -1))
-        held.list.rows.store_changed()
-        await held.hands_rest(pilot)
-
-        assert (held.number, held.app.said) == (105, [])
+    async with listed(range(100, 200)) as app:
+        await app.moves(*["down"] * 5)
+        app.source.flow = (range(first, 200) for first in range(39, 29, -1))
+        await app.changes_to(range(40, 200))
+        await app.hands_rest()
+        assert (app.cursor[0], app.vanished) == (105, [])
 
 
 async def test_a_cursor_whose_task_cannot_be_found_again_is_handed_on_aloud(
@@ -269,85 +248,46 @@ async def test_a_cursor_whose_task_cannot_be_found_again_is_handed_on_aloud(
 ) -> None:
     """Where the result changes too fast to find the task in it, no key is for another one."""
     monkeypatch.setattr("tui.widgets.task_rows.UNSEEN_SECONDS", 60.0)
-    held = Held(100)
-    async with held.app.run_test(size=(80, HEIGHT + 1)) as pilot:
-        await held.ready(pilot)
-        held.list.move("down")
-        await held.rest(pilot)
+    async with listed() as app:
+        await app.moves("down")
         # Wherever it is said to stand, it is never in the window that is fetched then.
         ranges = [range(200, 300), range(-400, 100)]
-        held.rows.numbers = ranges[0]
-        held.rows.flow = (ranges[n % 2] for n in range(6))
-        held.list.rows.store_changed()
-        await held.hands_rest(pilot)
-
-        assert held.number != 1
-        assert held.app.said == [a_task(1).id]
-        assert held.list.rows.is_unseen
-
-
-async def test_an_unmoved_cursor_stays_at_the_top() -> None:
-    """On a queue that flows, tasks leave under a cursor that was not put there: no word of it."""
-    held = Held(100)
-    async with held.app.run_test() as pilot:
-        await held.ready(pilot)
-        for first in range(1, 4):
-            held.rows.numbers = range(first, 100)
-            held.list.rows.store_changed()
-            await held.rest(pilot)
-
-        assert held.number == 3
-        assert held.app.said == []
+        app.source.flow = (ranges[n % 2] for n in range(6))
+        await app.changes_to(ranges[0])
+        await app.hands_rest()
+        assert app.cursor[0] != 1
+        assert (app.vanished, app.list.rows.is_unseen) == ([1], True)
 
 
 async def test_rows_are_not_made_again_when_only_more_of_them_arrive() -> None:
     """Their columns are the same as long as nothing has another width."""
-    held = Held(200)
-    async with held.app.run_test() as pilot:
-        await held.ready(pilot)
-        width = held.list.size.width
-        columns, line = held.list._shape(width), held.list._line(1, width)
-        held.list.rows.store_changed()
-        await held.rest(pilot)
-        assert held.list._shape(width) is columns
-        assert held.list._line(1, width) is line
+    async with listed(range(200)) as app:
+        width = app.list.size.width
+        columns, line = app.list._shape(width), app.list._line(1, width)
+        await app.changes_to(range(200))
+        assert app.list._shape(width) is columns
+        assert app.list._line(1, width) is line
 
 
-async def test_during_the_scan_the_cursor_is_the_first_row(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_during_the_scan_the_cursor_is_the_first_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is found first is at the top by chance: an unmoved cursor is no such task.
 
     A key pressed at the moment when another row comes under it means the one before. Once
-    everything is known the cursor is its task, with any rows above it.
-    """
+    everything is known the cursor is its task, with any rows above it."""
     monkeypatch.setattr("tui.widgets.task_rows.UNSEEN_SECONDS", 60.0)
-    held = Held(0)
-    async with held.app.run_test() as pilot:
-        held.list.rows.is_first_scan = True
-        held.rows.numbers = [199]
-        await held.ready(pilot)
-        assert (held.number, held.list.rows.is_unseen) == (199, False)
-
+    async with listed([199], scans=True) as app:
+        assert (app.cursor[0], app.list.rows.is_unseen) == (199, False)
         for first in (150, 30):
-            held.rows.numbers = range(first, 200)
-            held.list.rows.store_changed()
-            await held.rest(pilot)
-            assert (held.number, held.list.rows.view.cursor.at, held.line) == (first, 0, 0)
-            assert held.list.rows.is_unseen
-            assert held.list.rows.view.saved_position == CursorPosition()
+            await app.changes_to(range(first, 200))
+            assert (app.cursor, app.list.rows.is_unseen) == ((first, 0, 0), True)
+            assert app.view.saved_position == CursorPosition()
 
-        held.list.rows.is_first_scan = False
-        held.rows.numbers = range(20, 200)
-        held.list.rows.store_changed()
-        await held.rest(pilot)
-        assert (held.number, held.list.rows.view.cursor.at) == (20, 0)
-
-        held.rows.numbers = range(200)
-        held.list.rows.store_changed()
-        await held.rest(pilot)
-        assert (held.number, held.list.rows.view.cursor.at, held.app.said) == (20, 20, [])
-        assert held.list.rows.view.saved_position == held.list.rows.view.cursor
+        app.list.rows.is_first_scan = False
+        await app.changes_to(range(20, 200))
+        assert app.cursor[:2] == (20, 0)
+        await app.changes_to(range(200))
+        assert (app.cursor[:2], app.vanished) == ((20, 20), [])
+        assert app.view.saved_position == app.view.cursor
 
 
 @pytest.mark.parametrize(
@@ -364,176 +304,117 @@ async def test_a_cursor_that_was_put_on_a_task_stays_there_while_more_is_found(
     put: Callable[[TaskList], None],
 ) -> None:
     """Once a task was meant the cursor is that task, also before everything is known."""
-    held = Held(0)
-    async with held.app.run_test() as pilot:
-        held.list.rows.is_first_scan = True
-        held.rows.numbers = range(100, 200)
-        await held.ready(pilot)
-        put(held.list)
-        await held.hands_rest(pilot)
-        meant = held.number
-
-        held.rows.numbers = range(20, 200)
-        held.list.rows.store_changed()
-        await held.hands_rest(pilot)
-
-        assert (held.number, held.list.rows.view.cursor.at) == (meant, meant - 20)
-        assert (held.app.said, held.list.rows.is_unseen) == ([], False)
-        assert held.list.rows.view.saved_position == held.list.rows.view.cursor
+    async with listed(range(100, 200), scans=True) as app:
+        put(app.list)
+        await app.hands_rest()
+        meant = app.cursor[0]
+        await app.changes_to(range(20, 200))
+        await app.hands_rest()
+        assert app.cursor[:2] == (meant, meant - 20)
+        assert (app.vanished, app.list.rows.is_unseen) == ([], False)
+        assert app.view.saved_position == app.view.cursor
 
 
 async def test_the_order_is_held_while_hands_move() -> None:
     """For a moment after a motion no row moves; what came is counted, and what left is a ghost."""
-    held = Held(100)
-    async with held.app.run_test() as pilot:
-        held.rows.numbers = range(20, 100)
-        await held.ready(pilot)
-        held.list.move("down")
-        before = [held.row(y)[3:13] for y in range(HEIGHT)]
+    async with listed(range(20, 100)) as app:
+        await app.moves("down")
+        before = [app.row(y)[3:13] for y in range(HEIGHT)]
+        await app.changes_to([*range(10), 20, *range(22, 100)])
+        assert [app.row(y)[3:13] for y in range(HEIGHT)] == before
+        assert "left: " in app.row(1)
+        assert (app.view.is_gone, app.view.task_here, app.view.fresh) == (True, None, 10)
 
-        held.rows.numbers = [*range(10), 20, *range(22, 100)]
-        held.list.rows.store_changed()
-        await held.rest(pilot)
-
-        assert [held.row(y)[3:13] for y in range(HEIGHT)] == before
-        assert "left: " in held.row(1)
-        assert held.list.rows.view.is_gone
-        assert held.list.rows.view.task_here is None
-        assert held.list.rows.view.fresh == 10
-
-        await held.hands_rest(pilot)
-
-        assert held.number == 22
-        assert not held.list.rows.view.is_gone
+        await app.hands_rest()
+        assert (app.cursor[0], app.view.is_gone) == (22, False)
 
 
 async def test_a_change_is_read_once_while_the_order_is_held() -> None:
     """Keys after it ask for no rows, also near the edge of those that were read."""
-    held = Held(100)
-    async with held.app.run_test() as pilot:
-        await held.ready(pilot)
-        held.list.move("down")
-        held.list.rows.store_changed()
-        await held.rest(pilot)
-        asked = len(held.rows.asked)
+    async with listed() as app:
+        await app.moves("down")
+        await app.changes_to(range(100))
+        asked = len(app.source.asked)
         for _ in range(25):
-            held.list.move("down")
-            await held.rest(pilot)
-
-        assert held.list.rows.view.is_near_edge(HEIGHT)
-        assert len(held.rows.asked) == asked
+            await app.moves("down")
+        assert app.view.is_near_edge(HEIGHT)
+        assert len(app.source.asked) == asked
 
 
 async def test_a_clock_that_is_set_back_holds_nothing_for_long() -> None:
     """The order is held for seconds by the clock, and not at all by one that jumped back."""
-    held = Held(100)
-    async with held.app.run_test() as pilot:
-        await held.ready(pilot)
-        held.list.move("down")
-        held.clock.now -= 86400
-        held.rows.numbers = range(2, 100)
-        held.list.rows.store_changed()
-        await held.rest(pilot)
-
-        assert held.number == 3 or held.number == 2
+    async with listed() as app:
+        await app.moves("down")
+        app.clock.now -= 86400
+        await app.changes_to(range(2, 100))
+        assert app.cursor[0] in (2, 3)
 
 
 async def test_a_filter_keeps_the_cursor_if_it_can() -> None:
     """With other words the cursor stays on its task if that still matches, else goes to the top."""
-    held = Held(100)
-    async with held.app.run_test() as pilot:
-        await held.ready(pilot)
-        for _ in range(0x15):
-            held.list.move("down")
-
-        held.list.rows.show_query(Query(State.PENDING, parse_filter("00000015")))
-        await held.rest(pilot)
-        assert (held.number, held.list.rows.view.total) == (0x15, 1)
-
-        held.list.rows.show_query(Query(State.PENDING, parse_filter("-0000002")))
-        await held.rest(pilot)
-        assert (held.number, held.list.rows.view.total) == (0x20, 16)
-        assert held.app.said == []
+    async with listed() as app:
+        await app.moves(*["down"] * 0x15)
+        for words, number, total in (("00000015", 0x15, 1), ("-0000002", 0x20, 16)):
+            await app.show(words)
+            assert (app.cursor[0], app.view.total) == (number, total)
+        assert app.vanished == []
 
 
 async def test_a_search_shows_its_first_rows_before_they_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The first rows of a search are shown with `?` for their number; a motion to the last row
-    waits for it. Another filter ends the count of the one before.
-    """
+    waits for it. Another filter ends the count of the one before."""
     monkeypatch.setattr("tui.widgets.task_rows.COUNT_REST_SECONDS", 0.0)
-    held = Held(100)
-    async with held.app.run_test() as pilot:
-        await held.ready(pilot)
-        held.rows.may_count.clear()
-        for words, first in (("-000", 0), ("-0000001", 0x10), ("-000000", 0)):
-            held.list.rows.show_query(Query(State.PENDING, parse_filter(words)), CursorPosition())
-            await held.rest(pilot)
-            view = held.list.rows.view
-            is_counted = words == "-0000001"
-            assert (held.number, view.loaded, view.window.is_counted) == (
-                first,
-                True,
-                is_counted,
-            ), words
-            total = "16" if is_counted else "?"
-            assert held.list.row_words == f"row 1 of {total}"
-            assert view.matching_words == total
-        held.list.move("last")
-        held.rows.may_count.set()
-        await held.rest(pilot)
-        assert (held.number, held.list.row_words) == (99, "row 100 of 100")
+    async with listed() as app:
+        app.source.may_count.clear()
+        for words, first, total in (
+            ("-000", 0, "?"),
+            ("-0000001", 0x10, "16"),
+            ("-000000", 0, "?"),
+        ):
+            await app.show(words, CursorPosition())
+            assert (app.cursor[0], app.view.loaded) == (first, True), words
+            assert app.view.window.is_counted is (total != "?"), words
+            assert app.list.row_words == f"row 1 of {total}"
+            assert app.view.matching_words == total
+        app.list.move("last")
+        app.source.may_count.set()
+        await app.rest()
+        assert (app.cursor[0], app.list.row_words) == (99, "row 100 of 100")
 
 
-async def test_only_rows_that_change_are_painted() -> None:
+async def test_only_rows_that_change_are_painted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step within the view paints the row it leaves and the row it enters, and no other; a change
-    elsewhere in the store paints none.
-    """
-    held = Held(100)
-    async with held.app.run_test() as pilot:
-        await held.ready(pilot)
-        painted = held.watch_paint()
-        held.list.rows.store_changed()
-        await held.rest(pilot)
-        held.list.tick(NOW + 1)
+    elsewhere in the store paints none."""
+    async with listed() as app:
+        painted: list[int] = []
+        monkeypatch.setattr(app.list, "repaint_lines", painted.extend)
+        await app.changes_to(range(100))
+        app.list.tick(NOW + 1)
         assert painted == []
-
-        held.list.move("down")
+        app.list.move("down")
         assert sorted(painted) in ([1, 2], [0, 1, 2])
 
 
 async def test_an_empty_result() -> None:
     """Where nothing matches there is no cursor, and no key does harm."""
-    held = Held(0)
-    async with held.app.run_test() as pilot:
-        await held.ready(pilot)
-        for move in ("down", "up", "page_down", "first", "last"):
-            held.list.move(move)
-        await held.rest(pilot)
-
-        assert held.list.rows.view.task_here is None
-        assert held.list.rows.view.cursor == CursorPosition()
+    async with listed([]) as app:
+        await app.moves("down", "up", "page_down", "first", "last")
+        assert (app.view.task_here, app.view.cursor) == (None, CursorPosition())
 
 
 async def test_a_row_that_leaves_stays_as_a_ghost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without any key too, a row on screen whose task leaves stays where it was, and the next one
-    comes under the cursor only when it goes; then no row is a ghost any more.
-    """
+    comes under the cursor only when it goes; then no row is a ghost any more."""
     monkeypatch.setattr("tui.widgets.task_rows.GHOST_SECONDS", 0.5)
-    held = Held(100)
-    async with held.app.run_test() as pilot:
-        await held.ready(pilot)
-        held.rows.numbers = [*range(2), *range(3, 100)]
-        held.list.rows.store_changed()
-        await held.rest(pilot)
-
-        assert "left: " in held.row(2)
-        assert held.list.rows.view.departed.keys() == {a_task(2).id}
+    async with listed() as app:
+        await app.changes_to([*range(2), *range(3, 100)])
+        assert "left: " in app.row(2)
+        assert app.view.departed.keys() == {a_task(2).id}
 
         await asyncio.sleep(0.5)
-        held.list.tick(held.clock.now)
-        await held.rest(pilot)
-
-        assert held.list.rows.view.departed == {}
-        assert held.row(2)[3:11] == a_task(3).id[-8:]
+        app.list.tick(app.clock.now)
+        await app.rest()
+        assert app.view.departed == {}
+        assert app.row(2)[3:11] == a_task(3).id[-8:]

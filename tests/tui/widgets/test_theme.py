@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from itertools import combinations
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from itertools import combinations, product
 from pathlib import Path
 
 import pytest
@@ -12,19 +14,9 @@ from rich.color import Color as RichColor
 from textual.color import Color
 from textual.css.stylesheet import StylesheetParseError
 
-from tests.console_places import (
-    a_console,
-    a_memory,
-    a_place,
-    loaded,
-    queue_of,
-    some_tasks,
-    task_list,
-    until,
-)
-from tui.app import Console
+from tests.console_operator import ConsoleOperator, an_operator
+from tests.console_places import a_memory, a_place, some_tasks, task_list
 from tui.terminal.render_cache import CachedStylesheet
-from tui.text import keys
 from tui.text.styles import mark_words
 from tui.widgets import theme as themes
 
@@ -45,12 +37,8 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_shipped_theme_has_every_style(name: str) -> None:
     """Each look has a colour, a background and a weight; those that mean something else differ."""
     theme = themes.load_theme(name, {}).theme
-    variables = {
-        f"{style_name}-{part}"
-        for style_name in themes.STYLE_NAMES
-        for part in ("color", "background", "text")
-    }
-    assert variables <= set(theme.variables)
+    parts = product(themes.STYLE_NAMES, ("color", "background", "text"))
+    assert {"-".join(part) for part in parts} <= set(theme.variables)
 
     styles = themes.theme_styles(theme)
     apart = ("cursor", "tab", "chip-warn", "error", "warn", "muted", "unknown", "ghost")
@@ -62,8 +50,7 @@ def test_a_shipped_theme_has_every_style(name: str) -> None:
 @pytest.mark.parametrize(("name", "least"), [("night", 4.5), ("paper", 4.5), ("high-contrast", 7)])
 def test_every_text_can_be_read(name: str, least: float) -> None:
     """Each look has at least this contrast (WCAG 2) with its ground, on the row under the cursor
-    and on the bar of a confirmation too.
-    """
+    and on the bar of a confirmation too."""
 
     def luminance(colour: RichColor | None) -> float:
         assert colour is not None and colour.triplet is not None
@@ -87,11 +74,8 @@ def test_without_colours_only_words_stand_out(ground: str) -> None:
 
     assert "".join(text for text, _ in marked) == " ! STUCK ⠤⠤     ?  ⠤⠤"
     plain = bool(styles[ground].reverse)
-    stand_out = {
-        look for look, style in styles.items() if style.underline or bool(style.reverse) != plain
-    }
-    texts = [text for text, style in marked if style in stand_out]
-    assert texts == ["! STUCK", "?"]
+    looks = {name for name, s in styles.items() if s.underline or bool(s.reverse) != plain}
+    assert [text for text, look in marked if look in looks] == ["! STUCK", "?"]
 
 
 @pytest.mark.parametrize(
@@ -109,10 +93,9 @@ def test_the_default_is_the_palette_of_the_terminal() -> None:
     assert themes.theme_names({}) == SHIPPED
     theme = themes.load_theme("", {}).theme
     assert theme.ansi and theme.background == "ansi_default"
-    for old, new in themes.FORMER_NAMES.items():
-        assert (
-            themes.load_theme(old, {}).theme.variables == themes.load_theme(new, {}).theme.variables
-        )
+    for names in themes.FORMER_NAMES.items():
+        old, new = (themes.load_theme(name, {}).theme.variables for name in names)
+        assert old == new
 
 
 @pytest.mark.parametrize("name", ["", *SHIPPED])
@@ -231,90 +214,81 @@ def test_a_file_that_changed_has_another_stamp(own: Path, change: str | None) ->
 # While the console runs
 
 
-def a_dressed(theme: str) -> Console:
+def dressed(theme: str) -> AbstractAsyncContextManager[ConsoleOperator]:
     """A console in that theme, on a queue of an ordinary day."""
-    return a_console(a_place(a_memory(some_tasks())), theme=theme, first=keys.LIST)
+    return an_operator(a_place(a_memory(some_tasks())), theme=theme)
 
 
-def colour_of_cursor(console: Console) -> tuple[str, str]:
+def colours(operator: ConsoleOperator) -> tuple[str, str]:
     """The colours of the row under the cursor as it is painted, and of the screen behind."""
-    style = next(s.style for s in task_list(console).render_line(1) if s.style and s.text.strip())
+    row = task_list(operator.console).render_line(1)
+    style = next(part.style for part in row if part.style and part.text.strip())
     assert style.bgcolor is not None
-    return style.bgcolor.name, console.screen.styles.background.hex.lower()
+    return style.bgcolor.name, operator.console.screen.styles.background.hex.lower()
 
 
-async def test_a_changed_theme_is_shown_and_a_wrong_one_explained(
-    own: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_changed_theme_is_shown_and_a_wrong_one_explained(own: Path) -> None:
     """A changed file is on screen a moment later; a wrong or missing one is reported once."""
-    monkeypatch.setattr("tui.widgets.theme.CHECK_SECONDS", 0.05)
-
-    def look(based_on: str, colour: str) -> str:
-        return f"{{based_on: {based_on}, looks: {{cursor: {{background: '{colour}'}}}}}}"
-
     file = own / "mine.yaml"
 
-    def write(text: str) -> None:
+    def write(based_on: str, colour: str) -> None:
         """Replace the file at once, so that no look finds a half of it."""
+        text = f"{{based_on: {based_on}, looks: {{cursor: {{background: '{colour}'}}}}}}"
         (own / "new").write_text(text)
         (own / "new").replace(file)
 
-    write(look("night", "#010203"))
-    console = a_dressed("mine")
-    async with console.run_test() as pilot:
-        await loaded(pilot)
-        assert colour_of_cursor(console) == ("#010203", "#10141b")
-        write(look("paper", "#040506"))
-        await until(pilot, lambda: "reloaded" in said(console))
-        await pilot.pause()
-        assert colour_of_cursor(console) == ("#040506", "#faf9f5")
+    write("night", "#010203")
+    async with dressed("mine") as operator:
+        assert colours(operator) == ("#010203", "#10141b")
+        write("paper", "#040506")
+        await operator.until(lambda: "reloaded" in said(operator))
+        await operator.pilot.pause()
+        assert colours(operator) == ("#040506", "#faf9f5")
 
-        for words in ("expected a colour", "no such theme"):
-            if words == "no such theme":
-                file.unlink()
-            else:
-                write(look("night", "nocolour"))
-            await until(pilot, lambda words=words: words in said(console))  # type: ignore[misc]
-            assert "theme mine" in said(console)
-            assert await console.theme_loader.reload_if_changed() == ""
-            assert colour_of_cursor(console)[1] == "#faf9f5"
-            write(look("paper", "#070809"))
-            await until(pilot, lambda: colour_of_cursor(console)[0] == "#070809")
-            write(look("paper", "#040506"))
-            await until(pilot, lambda: colour_of_cursor(console)[0] == "#040506")
+        for wrong, words in (
+            (partial(write, "night", "nocolour"), "expected a colour"),
+            (file.unlink, "no such theme"),
+        ):
+            wrong()
+            await operator.until(lambda words=words: words in said(operator))  # type: ignore[misc]
+            assert "theme mine" in said(operator)
+            assert await operator.console.theme_loader.reload_if_changed() == ""
+            assert colours(operator)[1] == "#faf9f5"
+            for colour in ("#070809", "#040506"):
+                write("paper", colour)
+                await operator.until(lambda it=colour: colours(operator)[0] == it)  # type: ignore[misc]
 
 
 async def test_another_theme_is_put_on(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A theme is used when asked for; with an unknown name or NO_COLOR the old one stays."""
-    console = a_dressed("night")
-    async with console.run_test() as pilot:
-        await loaded(pilot)
-        assert await console.theme_loader.use_theme("paper") == "theme paper"
-        await pilot.pause()
-        assert colour_of_cursor(console) == ("#d9e6f2", "#faf9f5")
-        words = await console.theme_loader.use_theme("nowhere")
+    async with dressed("night") as operator:
+        loader = operator.console.theme_loader
+        assert await loader.use_theme("paper") == "theme paper"
+        await operator.pilot.pause()
+        assert colours(operator) == ("#d9e6f2", "#faf9f5")
+        words = await loader.use_theme("nowhere")
         assert words.startswith("theme nowhere: no such theme; available: high-contrast")
         assert words.endswith("; paper unchanged")
-        assert colour_of_cursor(console) == ("#d9e6f2", "#faf9f5")
+        assert colours(operator) == ("#d9e6f2", "#faf9f5")
 
     monkeypatch.setenv("NO_COLOR", "1")
-    console = a_dressed("night")
-    async with console.run_test() as pilot:
-        await loaded(pilot)
-        assert "NO_COLOR is set" in await console.theme_loader.use_theme("paper")
-        assert console.theme_loader.name == "mono"
+    async with dressed("night") as operator:
+        loader = operator.console.theme_loader
+        assert "NO_COLOR is set" in await loader.use_theme("paper")
+        assert loader.name == "mono"
 
 
-def said(console: Console) -> str:
+def said(operator: ConsoleOperator) -> str:
     """The message to the operator on the screen."""
-    return queue_of(console).parts.message.text
+    return operator.queue.parts.message.text
 
 
 # The style sheet
 
 
 def test_the_style_sheet_is_parsed_only_for_new_values() -> None:
-    """The same variables and a new source keep the parsed rules, a new value makes others."""
+    """The same variables and a new source keep the parsed rules, a new value makes others. A source
+    that is no style sheet is refused, and no rule is lost by it."""
     sheet = CachedStylesheet(variables={"look": "#ff0000"})
     sheet.add_source("Label { color: $look; }", ("here", ""))
     (first,) = sheet.rules
@@ -330,15 +304,8 @@ def test_the_style_sheet_is_parsed_only_for_new_values() -> None:
     sheet.set_variables({"look": "#0000ff"})
     sheet.reparse()
     assert [rule.styles.color for rule in sheet.rules] == [Color.parse("#0000ff")] * 2
-
-
-def test_an_error_leaves_the_rules_as_they_were() -> None:
-    """A source that is no style sheet is refused, and no rule is lost by it."""
-    sheet = CachedStylesheet()
-    sheet.add_source("Label { color: red; }", ("here", ""))
-    (first,) = sheet.rules
-    sheet.add_source("Input { colour: red; }", ("there", ""))
+    kept = [*sheet.rules]
+    sheet.add_source("Input { colour: red; }", ("elsewhere", ""))
     with pytest.raises(StylesheetParseError):
         sheet.reparse()
-    (rule,) = sheet.rules
-    assert rule is first
+    assert all(rule is old for rule, old in zip(sheet.rules, kept, strict=True))
