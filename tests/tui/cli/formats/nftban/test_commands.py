@@ -86,8 +86,7 @@ def test_a_batch_of_json_objects_comes_from_a_file(
     root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A line is also a JSON object; each bad one is named by number and does not stop the others;
-    with --json each task is printed as its row.
-    """
+    with --json each task is printed as its row."""
     file = tmp_path / "tasks.jsonl"
     good = '{"kind": "report", "description": "a\\tb"}'
     file.write_text("\n".join([good, *BAD_OBJECTS, "sync\tnow"]))
@@ -165,8 +164,7 @@ def test_a_queue_is_not_taken_for_a_description(
     root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`queue add TYPE PLACE` adds nothing anywhere; behind `--` a description is any text. Behind a
-    description the PLACE may stand without a payload.
-    """
+    description the PLACE may stand without a payload."""
     monkeypatch.setenv("NFTBAN_DATA_DIR", str(tmp_path / "other"))
 
     assert cli.main(["queue", "add", "job", root]) == 64

@@ -30,8 +30,7 @@ def in_a_minute() -> float:
 
 def test_a_problem_says_when_its_file_is_quarantined(root: str) -> None:
     """A worker quarantines a broken task file that is pending, a minute after its last change; not
-    one in another folder. The screen shows since when it is broken.
-    """
+    one in another folder. The screen shows since when it is broken."""
     for word, name in (("pending", TASK.id), ("dlq", TASK.id.replace("1", "2"))):
         Path(root, "queue", word, f"{name}.task").write_bytes(FILE[:50])
     with store_at(root, in_a_minute) as store:

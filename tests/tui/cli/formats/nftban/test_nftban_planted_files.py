@@ -113,8 +113,7 @@ def untouched(secret: Path) -> bool:
 def test_no_file_of_a_queue_is_a_way_to_another(place: Path, secret: Path, plant: Plant) -> None:
     """What is planted in place of a log, a counter or a bucket is neither written to nor waited
     for, and is complained of; the work goes on. In place of the lock of tokens or of the staging
-    directory it is refused.
-    """
+    directory it is refused."""
     counters = place / "metrics" / "counters"
     plant(place / "log" / "queue.log", secret)
     plant(counters / "processed_total", secret)
@@ -196,8 +195,7 @@ def test_what_is_in_place_of_a_folder_is_one_problem(
 
 def test_a_linked_folder_is_not_entered(place: Path, closed: Path) -> None:
     """Root makes and writes nothing behind a link below the data folder; without metrics and a log
-    it works all the same, without a lock it does not.
-    """
+    it works all the same, without a lock it does not."""
     for name in ("metrics", "log", "mailspool", "run"):
         shutil.rmtree(place / name)
         (place / name).symlink_to(closed)
@@ -212,8 +210,7 @@ def test_a_linked_folder_is_not_entered(place: Path, closed: Path) -> None:
 
 def test_a_link_on_the_way_to_a_configured_folder_is_followed(place: Path, closed: Path) -> None:
     """A data folder may be on another disk behind a link, and a configured log folder too; but the
-    log folder itself may be no link.
-    """
+    log folder itself may be no link."""
     alias, parent_alias = place.parent / "alias", place.parent / "way"
     alias.symlink_to(place)
     for name in ("run", "log", "metrics"):
@@ -240,8 +237,7 @@ def test_a_link_on_the_way_to_a_configured_folder_is_followed(place: Path, close
 
 def test_a_queue_that_was_exchanged_since_it_was_opened(place: Path) -> None:
     """Handlers of another user's queue still run as that user, though it is a link to a queue of
-    root by now; root's own queue is not worked on once it is another user's.
-    """
+    root by now; root's own queue is not worked on once it is another user's."""
 
     def a_setup(root: Path) -> Setup:
         loaded = queue_config.load_config(str(place.parent / "some.yaml"), {})

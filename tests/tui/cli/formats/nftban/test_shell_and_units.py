@@ -214,8 +214,7 @@ USAGE = {
 
 def test_each_function_is_one_command(place: Place) -> None:
     """Its words arrive as they are, behind `--` or with NUL; called wrongly it prints its usage and
-    ends with 1, or with 2 where 1 means kept; the caller's variables and options stay.
-    """
+    ends with 1, or with 2 where 1 means kept; the caller's variables and options stay."""
     place.record()
 
     run = place.bash("readonly NFTBAN_SMTP_PASS=secret\n" + "\n".join(CALLS))
@@ -261,8 +260,7 @@ def test_a_batch_ends_when_nothing_is_due(place: Place) -> None:
 def test_the_functions_end_with_codes_of_the_contract(place: Place) -> None:
     """Codes beyond the contract's become 1, of process_next 3, and nothing waits then; 4, added but
     not printed, is no failure; a plain call ends a strict caller. `--root` at shell-init is found
-    from any folder.
-    """
+    from any folder."""
     text = "it's an $odd place"
     place.record("--root", text)
     script = """
@@ -300,8 +298,7 @@ def test_the_functions_end_with_codes_of_the_contract(place: Place) -> None:
 
 def test_a_mail_without_a_program_is_an_alert(place: Place) -> None:
     """If spooldeck is not there, cannot run or takes no such word, the loss of a mail is sent to
-    syslog.
-    """
+    syslog."""
     functions = place.folder / "functions.sh"
     text = place.run("shell-init").stdout
     script = (
@@ -317,8 +314,7 @@ def test_a_mail_without_a_program_is_an_alert(place: Place) -> None:
 
 def test_the_functions_are_always_printed_and_quickly(place: Place) -> None:
     """A wrong or missing configuration leaves no login shell without them, and no screen and no
-    database is loaded for them.
-    """
+    database is loaded for them."""
     (place.folder / "spooldeck.yaml").write_text("queue: {frob: 1}\n")
     broken = {"NFTBAN_DATA_DIR": "nowhere", "NFTBAN_QUEUE_MAX_PENDING": "many"}
     for words in ((), ("--config", "none.yaml")):
@@ -336,8 +332,7 @@ def test_the_functions_are_always_printed_and_quickly(place: Place) -> None:
 
 def test_a_function_takes_a_dash_for_a_text(place: Place) -> None:
     """With --literal the text `-` is not read from standard input, and a subject may begin with
-    dashes.
-    """
+    dashes."""
     needs("curl")
     config = ("--config", place.config, "--root", place.root, "mail")
     with Server() as server:
@@ -375,8 +370,7 @@ VALUES = {
 
 def test_any_text_arrives_cleaned_and_nothing_of_it_runs(place: Place) -> None:
     """Spaces, quotes, substitutions, dashes and newlines are text, for the shell and for us; a
-    function runs the real command from any folder and prints the id.
-    """
+    function runs the real command from any folder and prints the id."""
     for text in VALUES:
         place.queue("add", "--", "report", text)
     stored = [task.description for task in tasks_at(place.root)]
@@ -448,8 +442,7 @@ def test_functions_use_nftbans_queue_with_any_places_configured(place: Place) ->
 
 def test_a_timers_run_logs_as_the_contracts_processor(place: Place) -> None:
     """Its start, its end and why there was nothing to do; each ordinary end is exit 0, a missing
-    data folder keeps its code, so that systemd reports it.
-    """
+    data folder keeps its code, so that systemd reports it."""
     (place.folder / "said").write_text("boom\n")
     codes = [place.queue("process-next", "--timer").returncode]
     place.queue("add", "geoban_apply", "x")
@@ -563,8 +556,7 @@ ODD = "an odd 'place' $HOME %h \"q\" \\x \N{SNOWMAN}; # @user@"
 def test_systemd_finds_nothing_wrong_with_the_units(place: Place, name: str) -> None:
     """`systemd-analyze verify` is silent, wherever the queue and its settings are, and `security`
     gives the service of the timer 3.0 at most; after a boot has emptied /run, `systemd-tmpfiles`
-    makes the folders with their modes.
-    """
+    makes the folders with their modes."""
     if shutil.which("systemd-analyze") is None or shutil.which("systemd-tmpfiles") is None:
         pytest.skip("there is no systemd to ask")
     root = place.folder / name
@@ -679,8 +671,7 @@ def test_a_worker_for_another_users_queue_runs_as_that_user(place: Place) -> Non
 
 def test_the_environment_goes_into_the_unit_but_for_the_password(place: Place) -> None:
     """Variables with folders or with how to send mail would be missing later; the password of a
-    relay is never written, and a warning names where it belongs.
-    """
+    relay is never written, and a warning names where it belongs."""
     (place.folder / "units").mkdir()
     run_dir = f"{place.folder}/run 50%"
     mail = {"NFTBAN_SMTP_USER": "queue", "NFTBAN_SMTP_PASS": "hunter2"}
@@ -747,8 +738,7 @@ def test_no_line_is_lost_when_a_log_is_rotated(place: Place) -> None:
 
 def test_install_units_without_a_folder_or_queue_is_one_line(place: Place) -> None:
     """A missing folder or queue is named, and no file is made; a log that logrotate would take for
-    a pattern gets no snippet.
-    """
+    a pattern gets no snippet."""
     for root, folder, code, message in (
         ("data", "nowhere", 64, "nowhere: expected a folder to write into"),
         ("nowhere", ".", 69, "nowhere: no such folder"),
