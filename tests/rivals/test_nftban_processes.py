@@ -27,8 +27,7 @@ def played(folder: Path, crew: tuple[str, ...]) -> Field:
 
 def test_killed_rivals_lose_no_task(tmp_path: Path) -> None:
     """Nothing is lost, torn or unexpected, no two processes hold the lock together, and only tasks
-    that a killed process had claimed are repeated.
-    """
+    that a killed process had claimed are repeated."""
     counts = played(tmp_path, OURS).count()
     assert counts.broken() == [], f"RIVALS_SEED={SEED}: {counts}"
     assert counts.handled > 20 and counts.kills > 0, f"RIVALS_SEED={SEED}: {counts}"

@@ -74,8 +74,7 @@ def queue(tmp_path: Path) -> Iterator[MailQueue]:
 
 def test_a_delivered_mail_leaves_with_its_task(queue: MailQueue) -> None:
     """After success neither task nor spool folder is left; one whose id and body have the real
-    program's form, metadata that names body.html for a body.txt, is delivered too.
-    """
+    program's form, metadata that names body.html for a body.txt, is delivered too."""
     root = queue.sender_parts.root
     folder = root / "mailspool/mail-2026-11-20T09:46:04Z-a1b2c3d4"
     folder.mkdir(parents=True)

@@ -33,12 +33,11 @@ from tests.nftban_spool import (
     just_before,
     later,
     new_spool,
+    opened,
     put,
     there,
 )
 from tests.store_contents import naming
-
-Opener = Callable[..., NftbanStore]
 
 
 def standing(spool: SpoolFolders) -> list[str]:
@@ -115,13 +114,13 @@ def test_a_lock_is_waited_for_in_pauses(tmp_path: Path) -> None:
         assert 1.0 <= sum(pauses[3:]) < 1.1
 
 
-def test_looking_takes_no_lock(spool: SpoolFolders, open_spool: Opener) -> None:
+def test_looking_takes_no_lock(spool: SpoolFolders) -> None:
     """A lock taken to see whether a process works on a file would make a recovery pass it by."""
     Path(spool.staging_dir).mkdir()
     for number, word in enumerate(("held", "trash")):
         moving = f"D.{a_task(number).id}.pending.{word}.{zlib.crc32(FILE):08x}.1-0-1"
         Path(spool.staging_dir, moving).write_bytes(FILE)
-    store, locks = open_spool(), list[str]()
+    store, locks = opened(spool), list[str]()
     watching = [locks]
 
     def watch(event: str, _: object) -> None:
@@ -195,9 +194,9 @@ def test_no_error_of_the_disk_is_raw(
             assert standing(spool)[0] != ".spooldeck"
 
 
-def test_out_of_descriptors_nothing_is_broken(spool: SpoolFolders, open_spool: Opener) -> None:
+def test_out_of_descriptors_nothing_is_broken(spool: SpoolFolders) -> None:
     """A process that may open no more files says so: no task is refused, moved or lost for it."""
-    store = open_spool(lambda: time.time() + 61)
+    store = opened(spool, lambda: time.time() + 61)
     for number in range(3):
         store.swap(None, a_task(number))
     first_free = os.dup(0)
@@ -232,17 +231,17 @@ def test_out_of_descriptors_nothing_is_broken(spool: SpoolFolders, open_spool: O
 
 
 def test_one_unreadable_file_stops_no_queue(
-    spool: SpoolFolders, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file on a bad block is passed by, stays, and is named once; when no file can be read, that
     is reported. A claim that cannot be confirmed is given back."""
-    store = open_spool()
+    store = opened(spool)
     for number in range(3):
         store.swap(None, a_task(number))
     failing_ids = {a_task(0).id, a_task(1).id}
     read, stat = files.open_guarded, os.stat
 
-    def opened(name: str, folder: int) -> int:
+    def guarded(name: str, folder: int) -> int:
         if name.removesuffix(".task") in failing_ids:
             raise OSError(errno.EIO, "Input/output error")
         return read(name, folder)
@@ -252,7 +251,7 @@ def test_one_unreadable_file_stops_no_queue(
             raise OSError(errno.EIO, "Input/output error")
         return stat(path, *args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(files, "open_guarded", opened)
+    monkeypatch.setattr(files, "open_guarded", guarded)
     assert [task.id for task in store.take(NOW, "me", 9)] == [a_task(2).id]
     with pytest.raises(Unavailable, match="Input/output error"):
         list(store.take(NOW, "me", 9))
@@ -267,11 +266,9 @@ def test_one_unreadable_file_stops_no_queue(
     assert len(list(store.take(NOW, "me", 9))) == 2
 
 
-def test_an_interrupted_change_is_finished_by_the_same_worker(
-    spool: SpoolFolders, open_spool: Opener
-) -> None:
+def test_an_interrupted_change_is_finished_by_the_same_worker(spool: SpoolFolders) -> None:
     """A worker that runs for weeks finishes its own interrupted change."""
-    store = open_spool(durable=True)
+    store = opened(spool, durable=True)
     task = put(store, State.ACTIVE)
     folder, fsync = Path(spool.work).stat().st_ino, files.fsync
     with pytest.MonkeyPatch.context() as patch:
@@ -325,9 +322,7 @@ def test_a_failed_fsync_is_reported(
                 break
 
 
-def test_a_file_written_line_by_line_is_claimed_only_whole(
-    spool: SpoolFolders, open_spool: Opener
-) -> None:
+def test_a_file_written_line_by_line_is_claimed_only_whole(spool: SpoolFolders) -> None:
     """Cut after any of its lines, a young file is neither claimed nor moved nor quarantined; nor is
     a claimed or dead one that is being rewritten; once it is whole, it is what it was."""
     rows = FILE.splitlines(keepends=True)
@@ -335,7 +330,7 @@ def test_a_file_written_line_by_line_is_claimed_only_whole(
     for count in range(len(rows)):
         path.write_bytes(half := b"".join(rows[:count]))
         now = time.time()  # as the file has it
-        store = open_spool(lambda now=now: now)
+        store = opened(spool, partial(float, now))
         assert (list(store.take(now, "me", 1)), store.quarantine_broken()) == ([], []), count
         for stored_task in {
             item.id: item for item in store.scan() if isinstance(item, Task)
@@ -356,7 +351,7 @@ def test_a_file_written_line_by_line_is_claimed_only_whole(
             with path.open("wb") as writer:
                 writer.write(b"".join(rows[:count]))
                 writer.flush()
-                store = open_spool(time.time)
+                store = opened(spool, time.time)
                 tasks = {item.id: item for item in store.scan() if isinstance(item, Task)}
                 moves = [Move(task, change(task)) for task in tasks.values()]
                 assert all(outcome.error for outcome in store.swap_all(moves)), (folder, count)
@@ -365,15 +360,15 @@ def test_a_file_written_line_by_line_is_claimed_only_whole(
         path.unlink()
 
 
-def test_a_torn_file_in_staging_waits_for_a_minute(spool: SpoolFolders, open_spool: Opener) -> None:
+def test_a_torn_file_in_staging_waits_for_a_minute(spool: SpoolFolders) -> None:
     """The real program may be writing it: it goes back only when nothing has changed since."""
     Path(spool.staging_dir).mkdir()
     left = Path(spool.staging_dir, f"D.{IDENT}.pending.held.00000000.1-0-1")
     for data in (b"", FILE[:70], FILE[:-1]):
         left.write_bytes(data)
-        assert open_spool(lambda: time.time() + 59).recover() == []
+        assert opened(spool, lambda: time.time() + 59).recover() == []
         assert standing(spool) == [".spooldeck"]
-        assert open_spool(later).recover()
+        assert opened(spool, later).recover()
         assert standing(spool) == ["pending"]
         Path(spool.pending, NAME).unlink()
 

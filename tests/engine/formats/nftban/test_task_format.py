@@ -3,7 +3,6 @@
 import itertools
 import shutil
 import subprocess
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from engine.system.files import Refused
 from engine.text.safe import contract_error, contract_text
 from engine.work.outcomes import task_after_failure
 from tests.examples import examples
-from tests.nftban_spool import FILE, IDENT, NAME, NOW, new_spool, there
+from tests.nftban_spool import FILE, IDENT, NAME, NOW, new_spool, opened, there
 from tests.store_contents import naming
 
 GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "nftban"
@@ -100,11 +99,11 @@ def test_enqueue_writes_the_golden_file(
         assert store.read(task._replace(rev=rev)) == golden(f"pending-new.{name}.task")
 
 
-def test_a_tasks_life_in_golden_files(open_spool: Callable[..., NftbanStore]) -> None:
+def test_a_tasks_life_in_golden_files(spool: SpoolFolders) -> None:
     """Fails, waits, fails, waits, fails for good, is retried: the golden files, byte for byte."""
     times = iter([0.0, 1_795_167_681.5, 1_795_167_682.5, 1_795_167_683.5, 1_795_167_690.5])
     now = [next(times)]
-    store = open_spool(lambda: now[0])
+    store = opened(spool, lambda: now[0])
     store.swap(None, verbs.enqueue("geoban_apply", CREATED, "c2c41696"))
     held = []
 
@@ -333,13 +332,11 @@ def test_shells_read_what_we_write(shell: str, tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_rewrite_keeps_unknown_fields_and_completes_the_file(
-    spool: SpoolFolders, open_spool: Callable[..., NftbanStore]
-) -> None:
+def test_a_rewrite_keeps_unknown_fields_and_completes_the_file(spool: SpoolFolders) -> None:
     """TASK_* fields outside of the contract are shown, and written again; the four required fields
     are enough to read, and a rewrite writes all eight: the real program dies without them."""
     Path(spool.pending, NAME).write_bytes(FILE + b'TASK_COLOUR="green"\nTASK_SIZE="7"\n')
-    store = open_spool()
+    store = opened(spool)
     (task,) = store.take(2e9, "me", 1)
     store.swap(task, verbs.give_up_task(task, "no", 1))
     assert dict(task.extra) == {"TASK_COLOUR": "green", "TASK_SIZE": "7"}
@@ -480,7 +477,7 @@ def test_a_bad_file_is_refused_with_its_reason() -> None:
         assert reason in str(refusal.value), data
 
 
-def test_what_a_file_may_not_hold_is_not_added(open_spool: Callable[..., NftbanStore]) -> None:
+def test_what_a_file_may_not_hold_is_not_added(spool: SpoolFolders) -> None:
     """A task file is named ID.task; an id, kind or path that would have to be cleaned is refused,
     and nothing is written."""
     for ident in (
@@ -501,7 +498,7 @@ def test_what_a_file_may_not_hold_is_not_added(open_spool: Callable[..., NftbanS
     for name in (*invalid_names, "x" * 161 + ".task"):
         assert task_format.id_in_name(name) is None, name
 
-    store, task = open_spool(), Task(IDENT, "job", State.PENDING, NOW, description="a job")
+    store, task = opened(spool), Task(IDENT, "job", State.PENDING, NOW, description="a job")
     for field, values, reason in (
         ("id", ("../../x", "a.b", ""), "expected letters, digits, _ : -"),
         ("kind", ("Job", "$(id)"), "expected a-z 0-9 _"),
@@ -514,10 +511,10 @@ def test_what_a_file_may_not_hold_is_not_added(open_spool: Callable[..., NftbanS
     assert list(store.scan()) == []
 
 
-def test_text_is_made_plain(open_spool: Callable[..., NftbanStore]) -> None:
+def test_text_is_made_plain(spool: SpoolFolders) -> None:
     """Descriptions are stored in the contract's characters, one for one; of a long error the first
     200 characters are kept, then made plain."""
-    store = open_spool()
+    store = opened(spool)
     for number, (raw, kept) in enumerate(
         (
             ("all in order: a-b_c.d/e 7", "all in order: a-b_c.d/e 7"),
