@@ -50,26 +50,22 @@ def queue(root: Path, spooldeck: Run, tmp_path: Path) -> Queue:
 
 def put_foreign(root: Path, payload: str) -> None:
     """Write a task file as another program does, with any payload."""
-    record = task_format.new_record(Task(IDENT, "report", State.PENDING, 1_795_167_675.0))
-    data = task_format.render_task(record._replace(payload=payload))
-    (root / "queue" / "pending" / f"{IDENT}.task").write_bytes(data)
+    task = Task(IDENT, "report", State.PENDING, 1_795_167_675.0)
+    record = task_format.new_record(task)._replace(payload=payload)
+    path = root / "queue" / "pending" / f"{IDENT}.task"
+    path.write_bytes(task_format.render_task(record))
 
 
-CHARACTERS = "expected letters, digits, space"
 BELOW = "is not a plain path below {root}/mailspool"
+CHARACTERS = "expected letters, digits, space"
 NOT_BELOW = f"{BELOW}: expected the absolute path of a file there"
 MAIL = "{root}/mailspool/mail-1"
 REFUSED = {
-    "/etc/shadow": NOT_BELOW,
-    "{root}/mailspool-old/meta.sh": NOT_BELOW,
-    "meta.sh": NOT_BELOW,
+    **dict.fromkeys(("/etc/shadow", "{root}/mailspool-old/meta.sh", "meta.sh"), NOT_BELOW),
     "{root}/mailspool/../secret": CHARACTERS,
     "{root}/mailspool/./mail-1/meta.sh": CHARACTERS,
     "{root}/mailspool//mail-1/meta.sh": CHARACTERS,
-    f"{MAIL}/caf\xe9.sh": CHARACTERS,
-    f"{MAIL}/meta.sh\n": CHARACTERS,
-    f"{MAIL}/\x1b[2J": CHARACTERS,
-    f"{MAIL}/$(id)": CHARACTERS,
+    **{f"{MAIL}/{name}": CHARACTERS for name in ("caf\xe9.sh", "meta.sh\n", "\x1b[2J", "$(id)")},
     "{root}/mailspool/ln/secret": "is behind ln, a symbolic link or not",
     f"{MAIL}/ln.sh": "is a symbolic link: expected",
     MAIL: "is not a regular file: expected",
@@ -105,22 +101,17 @@ def test_a_handler_gets_the_payload_as_it_was_added(
     """A file of the mail spool is deleted with its task; a missing one starts its handler, too."""
     mail = root / "mailspool" / "mail-1" / "meta.sh"
     gone = [f"{root}/mailspool/mail-1/gone.sh", f"{root}/mailspool/mail-9/meta.sh"]
-
-    codes = [queue("add", "report", "x", str(mail)).returncode]
-    codes.append(queue("process-next", end="exit 0").returncode)
+    assert queue("add", "report", "x", str(mail)).returncode == 0
+    assert queue("process-next", end="exit 0").returncode == 0
     for payload in gone:
         put_foreign(root, payload)
-        codes.append(queue("process-next", end="exit 0").returncode)
-
-    assert codes == [0, 0, 0, 0]
+        assert queue("process-next", end="exit 0").returncode == 0
     assert (tmp_path / "started").read_text().splitlines() == [str(mail), *gone]
     assert not mail.exists()
 
 
 LEADS_ELSEWHERE = {
-    "/etc/shadow": BELOW,
-    "{root}/secret": BELOW,
-    "meta.sh": BELOW,
+    **dict.fromkeys(("/etc/shadow", "{root}/secret", "meta.sh"), BELOW),
     "{root}/mailspool/../secret": BELOW,
     "{root}/mailspool/ln/secret": "is behind ln, a symbolic link or not",
     f"{MAIL}/ln.sh": "is a symbolic link",
@@ -133,7 +124,6 @@ def test_a_payload_outside_the_mail_spool_is_never_run(
 ) -> None:
     """The task is dead with the reason; the file is never touched, not even by a purge."""
     shadow = Path("/etc/shadow").lstat()
-
     for payload, why in LEADS_ELSEWHERE.items():
         named = payload.format(root=root)
         put_foreign(root, named)
@@ -147,7 +137,6 @@ def test_a_payload_outside_the_mail_spool_is_never_run(
             (root / "queue" / "dlq" / f"{IDENT}.task").unlink()
         else:
             assert queue("dlq", "purge", "0").returncode == 0
-
     log = (root / "log" / "queue.log").read_text()
     assert log.count("cannot succeed, moving to DLQ") == len(LEADS_ELSEWHERE)
     assert not (tmp_path / "started").exists()
