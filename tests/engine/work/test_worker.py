@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -182,16 +183,35 @@ def fails(error: BaseException) -> Handler:
     return handler
 
 
+def waits_for(event: threading.Event) -> Handler:
+    """A handler that ends after an event."""
+
+    def handler(task: Task, context: Context) -> None:
+        assert event.wait(PATIENCE)
+
+    return handler
+
+
 # ---- how a task ends
 
 
-def test_handlers_use_as_many_threads_as_run_at_a_time(queue: WorkQueue) -> None:
-    """A handler that starts after another has ended runs on the same thread, in each run."""
+@each("count", [1, 2])
+def test_handlers_use_as_many_threads_as_run_at_a_time(count: int) -> None:
+    """A handler that starts after another has ended runs on the same thread, in each run; when the
+    run ends, the threads end."""
+    queue = WorkQueue()
     for _ in range(2):
-        used = list[int]()
-        queue.fill(3)
-        run = queue.run({"job": lambda task, context: used.append(threading.get_ident())})  # noqa: B023
-        assert (run.done, len(used), len(set(used))) == (3, 3, 1)
+        used, together = set[threading.Thread](), threading.Barrier(count)
+
+        def handler(task: Task, context: Context) -> None:
+            used.add(threading.current_thread())  # noqa: B023
+            together.wait(PATIENCE)  # noqa: B023
+
+        queue.fill(6)
+        assert (queue.run({"job": handler}, concurrency=count).done, len(used)) == (6, count)
+        for thread in used:
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
 
 
 def test_the_thread_of_an_ended_handler_claims_the_next_task(queue: WorkQueue) -> None:
@@ -268,12 +288,8 @@ def test_a_handler_that_ends_after_its_worker_changes_nothing(queue: WorkQueue) 
     after it."""
     queue.fill(2)
     event, written = threading.Event(), iter([None])  # before the handler starts; then it fails
-
-    def waits(task: Task, context: Context) -> None:
-        assert event.wait(PATIENCE)
-
     with pytest.raises(StopIteration):
-        queue.worker({"job": waits}, write_log=lambda: next(written)).process_all()
+        queue.worker({"job": waits_for(event)}, write_log=lambda: next(written)).process_all()
     event.set()
     for thread in threading.enumerate():
         if thread.name == "handlers":
@@ -482,22 +498,6 @@ def test_no_more_run_than_there_is_room_for() -> None:
         assert (run.done, run.failed, handler.most) == (3 * room, 0, {"job": room})
 
 
-def test_threads_are_reused_and_end_with_the_run(queue: WorkQueue) -> None:
-    """As many threads are started as tasks run side by side; when the run ends, they end."""
-    threads, together = set[threading.Thread](), threading.Barrier(2)
-
-    def handler(task: Task, context: Context) -> None:
-        threads.add(threading.current_thread())
-        together.wait(PATIENCE)
-
-    queue.fill(6)
-    assert queue.run({"job": handler}, concurrency=2).done == 6
-    assert len(threads) == 2
-    for thread in threads:
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
-
-
 def test_log_lines_are_written_before_the_handler_starts(queue: WorkQueue) -> None:
     """Lines and counts that are kept back are written before each handler, and at the end."""
     lines, written, counts = list[str](), list[str](), list[str]()
@@ -538,39 +538,27 @@ def test_an_empty_bucket_holds_up_only_its_kind(queue: WorkQueue, tmp_path: Path
     assert (worker.process_all(until_idle=True).done, queue.tasks()) == (4, {})
 
 
-class Contested:
+def contested(error: Exception | None = None) -> Any:
     """Tokens of which another process takes the last one after it was seen."""
+    left = [1]
 
-    def __init__(self, error: Exception | None = None) -> None:
-        self.left, self.error = 1, error
-
-    def is_limited(self, kind: str) -> bool:
-        """Every kind is."""
-        return True
-
-    def ready(self, kind: str) -> bool:
-        """See the last token."""
-        return self.left > 0
-
-    def spend(self, kind: str) -> bool:
-        """Come too late."""
-        self.left = 0
-        if self.error is not None:
-            raise self.error
+    def spend(kind: str) -> bool:
+        left.clear()
+        if error is not None:
+            raise error
         return False
 
-    def token_at(self, kind: str) -> float:
-        """In a minute."""
-        return NOW + 60
+    looks = {"is_limited": lambda kind: True, "ready": lambda kind: bool(left)}
+    return SimpleNamespace(spend=spend, token_at=lambda kind: NOW + 60, **looks)
 
 
 def test_a_token_lost_to_a_rival_costs_no_attempt(queue: WorkQueue) -> None:
     """When another process was faster with the last token, or the buckets cannot be written, the
     task is given back uncounted, and its handler never ran."""
     task, handled = queue.add(), {"job": fails(Failed("ran"))}
-    run = queue.run(handled, limits=Contested())
+    run = queue.run(handled, limits=contested())
     assert (run.done, run.failed, queue.is_unchanged(task)) == (0, 0, True)
-    full = Contested(OSError(28, "No space left on device"))
+    full = contested(OSError(28, "No space left on device"))
     with pytest.raises(OSError, match="No space left"):
         queue.worker(handled, limits=full).process_next()
     assert queue.is_unchanged(task)
@@ -685,9 +673,6 @@ def test_a_hanging_handler_lets_the_lock_grow_old(queue: WorkQueue, tmp_path: Pa
     """While a handler is long past its timeout, its worker does not renew the lock any more."""
     path, release, stamps = tmp_path / "queue.lock", threading.Event(), list[str]()
 
-    def hangs(task: Task, context: Context) -> None:
-        assert release.wait(PATIENCE)
-
     def passes(task: Task, context: Context) -> None:
         queue.clock.now += 5 + HANDLER_GRACE_SECONDS + queue_lock.HEARTBEAT_SECONDS
         stamps.append(path.read_text().split("\n")[1])
@@ -696,7 +681,7 @@ def test_a_hanging_handler_lets_the_lock_grow_old(queue: WorkQueue, tmp_path: Pa
 
     queue.add("hanging")
     queue.fill(3, "passing")
-    handled: dict[str, Handler] = {"hanging": hangs, "passing": passes}
+    handled: dict[str, Handler] = {"hanging": waits_for(release), "passing": passes}
     limits: dict[str, Any] = {"slots": {"passing": 1}, "timeouts": {"hanging": 5.0}}
     with queue_lock.acquire_lock(str(path), 1200.0, queue.clock) as lock:
         assert queue.run(handled, lock=lock, concurrency=2, **limits).done == 4
@@ -787,16 +772,13 @@ def test_a_hanging_handler_loses_its_lease(queue: WorkQueue) -> None:
     """A lease whose handler is long past its timeout is not extended, those of others are."""
     store, release = LeasedStore(queue.memory), threading.Event()
 
-    def hangs(task: Task, context: Context) -> None:
-        assert release.wait(PATIENCE)
-
     def passes(task: Task, context: Context) -> None:
         pass_a_third(queue, worker, store)
         release.set()
 
     for kind in ("hanging", "passing"):
         queue.add(kind)
-    handled: dict[str, Handler] = {"hanging": hangs, "passing": passes}
+    handled: dict[str, Handler] = {"hanging": waits_for(release), "passing": passes}
     worker = queue.worker(handled, store=store, concurrency=2, timeouts={"hanging": 5.0})
     assert worker.process_all(until_idle=True).done == 2
     assert store.asked == [(["passing"], NOW + 400)]
@@ -1306,7 +1288,7 @@ def test_fetched_tasks_keep_the_slots_of_their_kind(queue: WorkQueue) -> None:
 
 def test_fetched_tasks_that_cannot_start_are_given_back(queue: WorkQueue) -> None:
     """Two tasks are fetched, and the start of the first fails: neither stays claimed."""
-    worker = queue.worker({"job": does}, limits=Contested(OSError(28, "No space left")))
+    worker = queue.worker({"job": does}, limits=contested(OSError(28, "No space left")))
     queue.fill(2)
     worker.rescue()  # so that it is not due when the tasks start
     worker._claimer.fetched.extend(queue.store.take(NOW, "the worker", 2))

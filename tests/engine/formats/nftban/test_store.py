@@ -495,19 +495,6 @@ def test_a_new_text_beside_another_of_its_id_is_kept_apart(
     assert (names(spool.pending), names(spool.work)) == ([], [NAME])
 
 
-def test_a_task_that_was_scanned_again_can_be_claimed(spool: SpoolFolders) -> None:
-    """A worker that claims a task that a plan has just looked at stores its outcome meanwhile."""
-    plan, worker = opened(spool), opened(spool)
-    plan.swap(None, a_task())
-    task = there(plan)
-    assert list(plan.verify([(task.id, task.state, task.rev)])) == [task]
-    (claimed,) = worker.take(NOW, "a worker", 1)
-    worker.swap(claimed, verbs.nack(claimed, NOW + 60, "421 later"))
-    (outcome,) = plan.swap_all([Move(task, verbs.hold(task, NOW))])
-    assert isinstance(outcome.error, Gone)
-    assert (there(plan).state, there(plan).attempts) == (State.PENDING, 1)
-
-
 def test_an_outcome_waits_for_the_lock_of_its_file(spool: SpoolFolders) -> None:
     """A claimed task whose file a rival keeps locked is not gone: its outcome can be stored later,
     and as soon as the lock is free."""
