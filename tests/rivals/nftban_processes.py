@@ -423,14 +423,12 @@ def overlaps(lines: Collection[Line]) -> Iterator[str]:
 
 
 def needless(lines: Collection[Line], killed: Mapping[str, int]) -> Iterator[str]:
-    """Yield each repeated task that no killed process may have claimed.
-
-    `killed` has how many tasks each killed process may have claimed.
-    """
-    by: dict[str, list[str]] = {}
+    """Yield each repeated task that no process may have claimed; `killed` has how many tasks each
+    killed one may have."""
+    by: dict[str, list[str]] = defaultdict(list)
     for line in lines:
         if line.event == "ok":
-            by.setdefault(line.task, []).append(line.name)
+            by[line.task].append(line.name)
     claimed = Counter(killed)
     for task, names in by.items():
         for name in names[:-1]:

