@@ -1,7 +1,5 @@
 """Queues in NFTBan's format, for the tests of commands: made, filled and read again."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable, Iterator

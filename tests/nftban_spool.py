@@ -1,7 +1,5 @@
 """A task in a spool folder, its file, and what lies where, for the tests of that format."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

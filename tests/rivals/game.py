@@ -1,7 +1,5 @@
 """What the games of killed processes have in common: roles, kills by a seed, and a result."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

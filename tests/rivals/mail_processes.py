@@ -4,8 +4,6 @@ What was acknowledged arrives at least once. It arrives again only where the log
 may arrive twice.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import sqlite3

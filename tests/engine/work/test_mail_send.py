@@ -1,7 +1,5 @@
 """The `mail_send` handler under a real worker: results for the task and for its mail."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """How the next task of a spool is found: by name, by kind, and by what was learnt before."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """NFTBan's demo places: real queues, a real worker, and nothing lost however the demo ends."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The pieces of a task in a spool folder: shown as far as they are its own, opened nowhere else."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """With the task of a spooled mail goes the mail's folder: all of it, and nothing else."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """Any file put into the queue: refused for its reason, quarantined, and no claim waits."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

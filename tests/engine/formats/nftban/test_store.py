@@ -334,14 +334,14 @@ def test_a_full_scan_reads_a_file_as_a_scan_by_name_does(word: str, spool: Spool
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-@each(
+@pytest.mark.parametrize(
     ("owner", "mode", "has_link", "problem"),
     [
         ((OTHER, OTHER), 0o640, False, "belongs to user"),
         ((0, OTHER), 0o660, False, "is writable by group"),
         ((0, 0), 0o640, True, "has a second hard link"),
     ],
-    spool=new_spool,
+    ids=["owner", "group", "link"],
 )
 def test_a_full_scan_shows_no_task_that_another_user_could_write(
     spool: SpoolFolders, owner: tuple[int, int], mode: int, has_link: bool, problem: str

@@ -1,8 +1,6 @@
 """A disk that refuses, a process that stops, a folder that is replaced: nothing is lost, and
 nothing is said that does not hold."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import itertools

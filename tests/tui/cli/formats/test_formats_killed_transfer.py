@@ -1,7 +1,5 @@
 """Workers killed by SIGKILL in a transfer: what is left, and what the next run does."""
 
-from __future__ import annotations
-
 import os
 import select
 import subprocess

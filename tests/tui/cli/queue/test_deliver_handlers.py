@@ -1,7 +1,5 @@
 """`handlers.KIND.deliver` in the workers of both formats, its configuration and its check."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

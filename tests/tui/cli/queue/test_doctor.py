@@ -1,7 +1,5 @@
 """`spooldeck doctor`: its lines and exit codes, on mounted disks, and that it changes nothing."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

@@ -1,7 +1,5 @@
 """`status` of a place whose server delivers by itself: whether it runs, and what waits for it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The doctor's checks: real places, each made ill in one way, and the finding about it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import subprocess

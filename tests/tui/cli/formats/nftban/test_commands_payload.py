@@ -1,7 +1,5 @@
 """Payload paths: which `queue add` accepts, and which a worker gives to its handler."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from pathlib import Path

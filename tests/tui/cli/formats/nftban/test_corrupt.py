@@ -1,7 +1,5 @@
 """`queue corrupt`, and what a worker logs of the files that it quarantines."""
 
-from __future__ import annotations
-
 import time
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Root works on a queue of an unprivileged user who planted links, FIFOs and folders in it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat
@@ -91,9 +89,6 @@ def folder(path: Path, _: Path) -> None:
     path.mkdir()
 
 
-# ---- files
-
-
 @pytest.mark.parametrize("plant", [hard_link, link, fifo, folder])
 def test_no_file_of_a_queue_is_a_way_to_another(place: Path, secret: Path, plant: Plant) -> None:
     """What is planted in place of a log, a counter or a bucket is neither written to nor waited
@@ -171,9 +166,6 @@ def test_what_is_in_place_of_a_folder_is_one_problem(
     assert list(closed.iterdir()) == []
 
 
-# ---- folders
-
-
 def test_a_linked_folder_is_not_entered(place: Path, closed: Path) -> None:
     """Root makes and writes nothing behind a link below the data folder; without metrics and a log
     it works all the same, without a lock it does not."""
@@ -212,9 +204,6 @@ def test_a_link_on_the_way_to_a_configured_folder_is_followed(place: Path, close
         assert [path.name for path in closed.iterdir()] == ([] if linked else ["queue.log"])
 
 
-# ---- as whom
-
-
 def test_a_queue_that_was_exchanged_since_it_was_opened(place: Path) -> None:
     """Handlers of another user's queue still run as that user, though it is a link to a queue of
     root by now; root's own queue is not worked on once it is another user's."""
@@ -242,9 +231,6 @@ def test_a_queue_that_was_exchanged_since_it_was_opened(place: Path) -> None:
         with pytest.raises(Unavailable, match="belongs to user 65534, but belonged to user 0 when"):
             worker.process_next()
     assert (ran, len(waiting(roots))) == ([], 1)
-
-
-# ---- taken away
 
 
 def test_a_task_that_is_taken_away_while_it_runs_is_no_success(place: Path) -> None:

@@ -1,7 +1,5 @@
 """`queue recover`, and workers that meet a stuck lock."""
 
-from __future__ import annotations
-
 import os
 import pty
 import signal

@@ -1,7 +1,5 @@
 """The drop-in for the contract's engine: shell-init, log, syslog, install-units."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Spooldeck as the first process of a container, in a PID namespace of its own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

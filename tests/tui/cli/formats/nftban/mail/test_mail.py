@@ -3,8 +3,6 @@
 Mail goes by real programs to a real server on loopback.
 """
 
-from __future__ import annotations
-
 import email
 import email.policy
 import io

@@ -1,7 +1,5 @@
 """`spooldeck mail spool`: list, show and retry."""
 
-from __future__ import annotations
-
 import os
 import re
 import time
@@ -31,9 +29,6 @@ def write(place: MailPlace, ident: str, name: str, **values: str) -> None:
 
 
 CURL = {"TRANSPORT": "curl", "SINCE": "1795170000"}
-
-
-# ---- list, show
 
 
 def test_the_list_of_spooled_mails(place: MailPlace) -> None:
@@ -115,9 +110,6 @@ def test_a_broken_mail_is_shown_with_what_to_correct(place: MailPlace) -> None:
     assert f"correct {place.meta(ident)} (" in run.stdout
     assert "no meta" in nometa.stdout and "---- task: none\n" in nometa.stdout
     assert nometa.stdout.endswith(f"then {place.printed} mail spool retry {bare}\n")
-
-
-# ---- retry
 
 
 @each(
