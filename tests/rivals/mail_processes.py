@@ -147,7 +147,7 @@ FORMATS: Mapping[str, Format] = {
         ("zgb", "work", "{at}/q.db"),
         (0,),
         _drain_zgb,
-        _refill_zgb,
+        refill=_refill_zgb,
     ),
     "kannader": Format(
         _make_kannader,

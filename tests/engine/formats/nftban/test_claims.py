@@ -311,7 +311,12 @@ def test_a_hint_in_doubt_is_no_hint(tmp_path: Path) -> None:
                 good(due=10**400),
                 seal(line(hash(state), later, folder_state, 10**400)),
                 seal(plain + " a.task"),
-                *("\udcff" * 9, "9" * 2000, f"{'9' * 5000} " * 9, "1 2", "garbage", ""),
+                "\udcff" * 9,
+                "9" * 2000,
+                f"{'9' * 5000} " * 9,
+                "1 2",
+                "garbage",
+                "",
             )
         ),
     ):

@@ -151,11 +151,9 @@ def test_what_is_written_reads_as_it_was(record: Record) -> None:
     assert (parse_canonical(data) == record) is not bool(record.extra_fields)
 
 
-PIECES = [
-    *(bytes([byte]) for byte in b"\"\\$`\n\r\t\0 #='09-\xff\x7f"),
-    *(b"TASK_ID", b'TASK_RETRIES="1"\n', b'TASK_X="y"\n', b"# said so\n", b'\\"', b"\\$"),
-    *(b"$(id)", b'TASK_DLQ_EPOCH="7"\n', b'TASK_DLQ_REASON="no"\n', "é".encode()),
-]
+CHARACTERS = tuple(bytes([byte]) for byte in b"\"\\$`\n\r\t\0 #='09-\xff\x7f")
+LINES = (b'TASK_RETRIES="1"\n', b'TASK_X="y"\n', b'TASK_DLQ_EPOCH="7"\n', b'TASK_DLQ_REASON="no"\n')
+PIECES = (b"TASK_ID", b"# said so\n", b'\\"', b"\\$", b"$(id)", "é".encode(), *CHARACTERS, *LINES)
 EDITS = st.lists(
     st.tuples(st.integers(0, 400), st.integers(0, 12), st.sampled_from([b"", *PIECES])),
     min_size=1,
@@ -234,12 +232,10 @@ def as_sourced(record: Record) -> list[str]:
     return values if record.dead_since is not None else [*values[:8], "", ""]
 
 
-HOSTILE = [
-    *("$(touch ran)", "`touch ran`", "${HOME}", 'say "no"', "back\\slash", "it's", "a;b&c|d"),
-    *("~", "new\nline", "tab\there", "nul\0", "é ü 中", "\u202eright to left", "\x1b[31mred"),
-    *("!bang", "*", "-n", "$", "\\", '"', "\udcff", "%s %d", "x" * 500, "  two  spaces  "),
-    "#no comment",
-]
+FOR_SHELLS = ("$(touch ran)", "`touch ran`", "${HOME}", "a;b&c|d", "~", "!bang", "*", "-n", "$")
+QUOTES = ('say "no"', "back\\slash", "it's", "\\", '"', "#no comment", "  two  spaces  ", "x" * 500)
+STRANGE = ("new\nline", "tab\there", "nul\0", "é ü 中", "\u202eright to left", "\x1b[31mred")
+HOSTILE = (*FOR_SHELLS, *QUOTES, *STRANGE, "\udcff", "%s %d")
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -116,13 +116,6 @@ def test_a_task_that_cannot_succeed_is_given_up(work: Work) -> None:
     assert len(one.received) == 1
 
 
-def test_data_that_is_no_request_is_given_up(work: Work) -> None:
-    """Nothing is sent."""
-    with peer() as one:
-        assert "BAD_DATA" in work(b"null")
-    assert one.received == []
-
-
 def test_a_payload_outside_the_mail_spool_is_not_read(
     spooldeck: Run, root: str, config: Path, tmp_path: Path
 ) -> None:

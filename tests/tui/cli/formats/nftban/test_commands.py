@@ -13,16 +13,16 @@ from tui import cli
 
 NOW = 1_795_239_223.0
 
-Add: TypeAlias = Callable[..., tuple[int, list[str], str]]
+Add: TypeAlias = Callable[[str, str], tuple[int, list[str], str]]
 
 
 @pytest.fixture
 def add(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Add:
-    """Run `queue add` with a standard input; exit code, printed lines and errors."""
+    """Run `queue add` with a standard input and words; exit code, printed lines and errors."""
 
-    def run(text: str, *words: str) -> tuple[int, list[str], str]:
+    def run(text: str, words: str) -> tuple[int, list[str], str]:
         monkeypatch.setattr("sys.stdin", io.StringIO(text))
-        code = cli.main(["queue", "add", *words])
+        code = cli.main(["queue", "add", *words.split()])
         captured = capsys.readouterr()
         return code, captured.out.splitlines(), captured.err
 
@@ -33,13 +33,13 @@ def test_a_batch_adds_a_task_for_each_line(root: str, add: Add) -> None:
     """Each line is a type, a description and a payload; the ids are printed in the order of the
     lines, and logged. A folder behind --batch is the PLACE; empty lines are skipped."""
     lines = ["report\tdaily", "sync", *(f"job\tnumber {n}" for n in range(250))]
-    code, printed, _ = add("\n".join(lines), "--batch", root)
+    code, printed, _ = add("\n".join(lines), f"--batch {root}")
     added = {task.id: f"{task.kind}\t{task.description}" for task in tasks_at(root, "pending")}
     assert code == 0
     assert [added[ident] for ident in printed] == ["report\tdaily", "sync\tsync", *lines[2:]]
     log = Path(root, "log", "queue.log").read_text()
     assert [line.split("Task queued: ")[1].split()[0] for line in log.splitlines()] == printed
-    code, more, errors = add('\njob\n  {"kind": "job"}\n\n', "--batch", root)
+    code, more, errors = add('\njob\n  {"kind": "job"}\n\n', f"--batch {root}")
     assert (code, errors, len(more)) == (0, "", 2)
     assert ids_at(root, "pending") == {*printed, *more}
 
@@ -49,9 +49,9 @@ def test_tasks_of_one_second_are_claimed_in_the_order_of_their_adds(
 ) -> None:
     """A batch of two kinds within one moment, and a task added after it, run in that order."""
     monkeypatch.setattr("time.time", lambda: NOW)
-    _, added, _ = add("report\nfeed\nreport\nfeed\n" * 25, "--batch", root)
+    _, added, _ = add("report\nfeed\nreport\nfeed\n" * 25, f"--batch {root}")
     monkeypatch.setattr("time.time", lambda: NOW + 0.5)
-    _, last, _ = add("", "alpha", "--root", root)
+    _, last, _ = add("", f"alpha --root {root}")
     with store_at(root, lambda: NOW + 1) as store:
         assert [task.id for task in store.take(NOW + 1, "test", 999)] == added + last
 
@@ -59,17 +59,17 @@ def test_tasks_of_one_second_are_claimed_in_the_order_of_their_adds(
 @pytest.mark.parametrize(
     ("text", "words", "refused", "count"),
     [
-        ("job\nBad Kind\njob\ta\t/etc/passwd\na\tb\tc\td\njob\n", [], [2, 3, 4], 2),
-        ("job\nBad Kind\njob\ta\tb\tc\njob\n", ["-", "--strict"], [2], 1),
+        ("job\nBad Kind\njob\ta\t/etc/passwd\na\tb\tc\td\njob\n", "", [2, 3, 4], 2),
+        ("job\nBad Kind\njob\ta\tb\tc\njob\n", "- --strict", [2], 1),
     ],
     ids=["each is named", "a strict one ends there"],
 )
 def test_a_refused_line_of_a_batch_is_named(
-    root: str, add: Add, text: str, words: list[str], refused: list[int], count: int
+    root: str, add: Add, text: str, words: str, refused: list[int], count: int
 ) -> None:
     """Refused lines are reported with their numbers, in order, and the others are added; with
     --strict no line behind a refused one is."""
-    code, printed, errors = add(text, "--root", root, "--batch", *words)
+    code, printed, errors = add(text, f"--root {root} --batch {words}")
     assert (code, len(printed)) == (64, count)
     named = [line.split(": ")[1] for line in errors.splitlines()]
     assert named[: len(refused)] == [f"line {number}" for number in refused]
@@ -93,7 +93,7 @@ def test_a_batch_of_json_objects_comes_from_a_file(root: str, tmp_path: Path, ad
     with --json each task is printed as its row."""
     file, good = tmp_path / "tasks.jsonl", '{"kind": "report", "description": "a\\tb"}'
     file.write_text("\n".join([good, *BAD_OBJECTS, "sync\tnow"]))
-    code, printed, errors = add("", "--batch", str(file), root, "--json")
+    code, printed, errors = add("", f"--batch {file} {root} --json")
     rows = [(row["kind"], row["description"]) for row in map(json.loads, printed)]
     assert (code, rows) == (64, [("report", "a\tb"), ("sync", "now")])
     for number, (line, why) in enumerate(BAD_OBJECTS.items(), 2):
@@ -106,7 +106,7 @@ def test_a_batch_ends_when_the_queue_is_full(
     """What has room is added and printed; then the exit code is 1 and no more lines are read."""
     monkeypatch.setenv("NFTBAN_QUEUE_MAX_PENDING", "150")
     before = add_task(root)
-    code, printed, errors = add("job\n" * 500, "--batch", root)
+    code, printed, errors = add("job\n" * 500, f"--batch {root}")
     assert (code, errors) == (1, "ERROR: Queue full\n")
     assert {*printed, before.id} == (ids := ids_at(root, "pending"))
     assert len(ids) == 150
@@ -116,8 +116,8 @@ def test_a_batch_ends_when_the_queue_is_full(
 
 def test_a_batch_and_a_type_are_not_added_together(root: str, add: Add) -> None:
     """TYPE beside --batch, or neither, adds nothing and is exit code 64."""
-    for words in (["job", "--batch"], []):
-        code, _, errors = add("job\n", "--root", root, *words)
+    for words in ("job --batch", ""):
+        code, _, errors = add("job\n", f"--root {root} {words}")
         assert (code, "expected either TYPE, or --batch" in errors) == (64, True)
     assert tasks_at(root) == []
 
@@ -129,7 +129,7 @@ def test_a_queue_is_not_taken_for_a_description(
     description the PLACE may stand without a payload."""
     monkeypatch.setenv("NFTBAN_DATA_DIR", str(tmp_path / "other"))
     expected = f"{root} is a queue, not a description: queue add job '' {root}\n"
-    assert add("", "job", root) == (64, [], f"spooldeck: {expected}")
-    assert add("", "--root", root, "--", "job", root)[0] == 0
-    assert add("", "job", "report", root)[0] == 0
+    assert add("", f"job {root}") == (64, [], f"spooldeck: {expected}")
+    assert add("", f"--root {root} -- job {root}")[0] == 0
+    assert add("", f"job report {root}")[0] == 0
     assert {task.description for task in tasks_at(root, "pending")} == {root, "report"}

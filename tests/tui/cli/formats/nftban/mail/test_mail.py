@@ -431,19 +431,27 @@ def test_a_closed_standard_input_is_an_empty_mail(place: MailPlace) -> None:
     assert [read(mail.data)[0]["Subject"] for mail in server.mails] == ["alert"]
 
 
-def test_a_lost_mail_is_reported_to_syslog(place: MailPlace) -> None:
-    """What is neither sent nor kept becomes an alert with its subject, also without a place."""
+def test_a_lost_mail_is_reported_and_in_syslog(place: MailPlace) -> None:
+    """A file in the place of the spool is exit 74 (with --null 79) with the reason, and no task is
+    made. What is neither sent nor kept becomes an alert with its subject, also without a place."""
     place.break_spool()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as syslog:
         syslog.bind(path := str(place.folder / "log"))
         place.config.write_text(f"queue: {{root: {place.root}, syslog: {path}}}\n")
         run = place.mail("send-with-retry", "hello", TO, "disk full")
         line = syslog.recv(4096).decode()
+        null = place.mail("send-with-retry", "--null", stdin=f"{TO}\0full\0hello")
+        syslog.recv(4096)
         place.config.write_text(f"queue: {{root: {place.root}, syslog: {path}, x: 1}}\n")
         place.mail("send-with-retry", "hello", TO, "disk full")
         fault, lost = (syslog.recv(4096).decode() for _ in range(2))
+    assert (run.returncode, run.stdout, place.tasks()) == (74, "", [])
+    assert (null.returncode, null.stderr) == (79, run.stderr)
+    assert run.stderr.startswith("✗ Failed to send email: no_transport_available: ")
+    assert f"; mail to {TO} lost, cannot spool it: " in run.stderr
+    assert f"{place.mails}: mailspool is a symbolic link or not a folder" in run.stderr
+    assert "if the spool is elsewhere, set NFTBAN_MAIL_SPOOL_DIR" in run.stderr
     text = "mail lost, neither sent nor kept: disk full (to a@...): "
-    assert run.returncode == 74
     assert line.startswith("<9>") and f"{text}no_transport_available: " in line
     assert "nftban-queue" in line and text in lost
     assert f"mail is kept in {place.mails} and not sent: " in fault
@@ -611,20 +619,6 @@ def test_on_a_terminal_each_failed_attempt_is_shown(place: MailPlace) -> None:
     assert quiet.stderr.count("\n") == 1
     shown = "spooldeck: attempt {} of 3 by curl failed: connect_refused; again in 0 s"
     assert lines[:-1] == [shown.format(n) for n in (1, 2)]
-
-
-def test_a_mail_that_cannot_be_spooled_is_reported_as_lost(place: MailPlace) -> None:
-    """A file in the place of the spool is exit 74 (with --null 79) with the reason, and no task is
-    made."""
-    place.break_spool()
-    run = place.mail("send-with-retry", "hello", TO)
-    null = place.mail("send-with-retry", "--null", stdin=f"{TO}\0full\0hello")
-    assert (run.returncode, run.stdout, place.tasks()) == (74, "", [])
-    assert (null.returncode, null.stderr) == (79, run.stderr)
-    assert run.stderr.startswith("✗ Failed to send email: no_transport_available: ")
-    assert f"; mail to {TO} lost, cannot spool it: " in run.stderr
-    assert f"{place.mails}: mailspool is a symbolic link or not a folder" in run.stderr
-    assert "if the spool is elsewhere, set NFTBAN_MAIL_SPOOL_DIR" in run.stderr
 
 
 def test_a_permanent_refusal_is_tried_once_and_ends_in_the_dlq(place: MailPlace) -> None:
