@@ -367,33 +367,41 @@ def test_a_task_that_fails_waits_longer_each_time_and_is_given_up(
     ]
 
 
-RETRIED = "failed (attempt 1/4), retry in 60s"
+NO, SLOW = "no such list", "slow down"
+LATER, NOT_YET = "waits: slow down", "waits: no token for _here"
+GIVEN_UP, EXHAUSTED = "cannot succeed, moving to dead", "exhausted retries (4/4), moving to dead"
+RETRIED = "failed (attempt 1/4), retry in {}s"
 ENDS: dict[str, tuple[BaseException | None, int, State, float, int, str, str]] = {
-    # raised, attempts before; state, seconds to wait, attempts, stored error, line of the log
-    "fatal": (Fatal("no such list"), 0, State.DEAD, 0, 0, "no such list",
-     "cannot succeed, moving to dead"),
-    "chosen wait": (Retry(7, "slow down"), 0, State.PENDING, 7, 1, "slow down",
-     "failed (attempt 1/4), retry in 7s"),
-    "fourth failure": (Retry(7, "slow down"), 3, State.DEAD, 0, 3, "slow down",
-     "exhausted retries (4/4), moving to dead"),
-    "made plain": (Failed("admin@example.net said $no\n"), 0, State.PENDING, 60, 1,
-     "admin_example.net said _no", RETRIED),
-    "any error": (ValueError("bad value"), 0, State.PENDING, 60, 1, "ValueError: bad value",
-     RETRIED, ),
-    "of the system": (OSError(28, "No space left"), 0, State.PENDING, 60, 1,
-     "OSError: _Errno 28_ No space left", RETRIED),
-    "exit": (SystemExit(3), 0, State.PENDING, 60, 1, "the handler raised SystemExit: 3", RETRIED,
-     ),
-    "interrupt": (KeyboardInterrupt(), 0, State.PENDING, 60, 1,
-     "the handler raised KeyboardInterrupt", RETRIED),
-    "long": (Failed("x" * 500), 0, State.PENDING, 60, 1, "x" * 200, RETRIED),
-    "empty": (Failed(""), 0, State.PENDING, 60, 1, "", RETRIED),
-    "no handler": (None, 0, State.PENDING, 60, 1, "Unknown task type: job", RETRIED),
-    "not begun": (Postponed(NOW + 90, "no token for $here"), 0, State.PENDING, 90, 0,
-     "waits: no token for _here", "waits: no token for _here"),
-    "not begun, due before now": (Postponed(0.0, "not now"), 0, State.PENDING, 1, 0,
-     "waits: not now", "waits: not now", ),
-}  # fmt: skip
+    "fatal": (Fatal(NO), 0, State.DEAD, 0, 0, NO, GIVEN_UP),
+    "chosen wait": (Retry(7, SLOW), 0, State.PENDING, 7, 1, SLOW, RETRIED.format(7)),
+    "fourth failure": (Retry(7, SLOW), 3, State.DEAD, 0, 3, SLOW, EXHAUSTED),
+    "not begun": (
+        Postponed(NOW + 90, "no token for $here"),
+        0,
+        State.PENDING,
+        90,
+        0,
+        NOT_YET,
+        NOT_YET,
+    ),
+    "due before now": (Postponed(0.0, SLOW), 0, State.PENDING, 1, 0, LATER, LATER),
+}
+"""Raised, attempts before; state, seconds to wait, attempts, stored error, line of the log."""
+MADE_PLAIN: dict[str, tuple[BaseException | None, str]] = {
+    "foreign text": (Failed("admin@example.net said $no\n"), "admin_example.net said _no"),
+    "any error": (ValueError("bad value"), "ValueError: bad value"),
+    "of the system": (OSError(28, "No space left"), "OSError: _Errno 28_ No space left"),
+    "exit": (SystemExit(3), "the handler raised SystemExit: 3"),
+    "interrupt": (KeyboardInterrupt(), "the handler raised KeyboardInterrupt"),
+    "long": (Failed("x" * 500), "x" * 200),
+    "empty": (Failed(""), ""),
+    "no handler": (None, "Unknown task type: job"),
+}
+"""What fails an attempt, which is retried after a minute, and the stored error."""
+ENDS |= {
+    name: (error, 0, State.PENDING, 60, 1, stored, RETRIED.format(60))
+    for name, (error, stored) in MADE_PLAIN.items()
+}
 
 
 @pytest.mark.parametrize("end", ENDS)

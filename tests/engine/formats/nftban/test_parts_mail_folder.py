@@ -34,12 +34,6 @@ def mail(spool: SpoolFolders) -> Path:
     return a_mail(spool)
 
 
-@pytest.fixture
-def unsent(spool: SpoolFolders) -> Path:
-    """A mail in the test's spool that was not sent."""
-    return a_mail(spool, sent=False)
-
-
 def put(
     spool: SpoolFolders, store: NftbanStore, payload: object, state: State = State.ACTIVE
 ) -> Task:
@@ -197,11 +191,12 @@ def test_a_task_that_is_being_moved_keeps_its_mail(spool: SpoolFolders, where: s
 
 
 def test_a_task_that_moves_while_it_is_looked_for_is_found(
-    spool: SpoolFolders, unsent: Path, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Put into a folder that had been listed, from one that was not yet, it is found there."""
     store, rival = opened(spool), opened(spool)
-    task = add(store, unsent / "meta.sh")
+    meta = a_mail(spool, sent=False) / "meta.sh"
+    task = add(store, meta)
     rival.swap(task, task._replace(state=State.TRASH))
     (trashed,) = tasks_in(store, State.TRASH)
     other = add(store, "", 3)
@@ -215,9 +210,9 @@ def test_a_task_that_moves_while_it_is_looked_for_is_found(
 
     monkeypatch.setattr(files, "open_guarded", moved)
 
-    named = store.find_named_payloads([str(unsent / "meta.sh"), "/elsewhere"])
+    named = store.find_named_payloads([str(meta), "/elsewhere"])
 
-    assert list(named) == [str(unsent / "meta.sh")]
+    assert list(named) == [str(meta)]
     assert store.count_tasks()[State.PENDING] == 2
 
 

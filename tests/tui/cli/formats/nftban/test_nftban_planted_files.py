@@ -68,28 +68,18 @@ def waiting(place: Path) -> list[str]:
 Plant = Callable[[Path, Path], object]
 
 
-def hard_link(path: Path, secret: Path) -> None:
-    """Plant another name of a file."""
-    path.hardlink_to(secret)
-
-
-def link(path: Path, secret: Path) -> None:
-    """Plant a symbolic link to a file."""
-    path.symlink_to(secret)
-
-
 def fifo(path: Path, _: Path) -> None:
     """Plant a pipe that no process has open."""
     os.mkfifo(path)
     os.chown(path, OTHER_UID, OTHER_UID)
 
 
-def folder(path: Path, _: Path) -> None:
-    """Plant a folder."""
-    path.mkdir()
+PLANTS: dict[str, Plant] = {"hard link": Path.hardlink_to, "link": Path.symlink_to, "fifo": fifo}
 
 
-@pytest.mark.parametrize("plant", [hard_link, link, fifo, folder])
+@pytest.mark.parametrize(
+    "plant", [*PLANTS.values(), lambda path, _: path.mkdir()], ids=[*PLANTS, "folder"]
+)
 def test_no_file_of_a_queue_is_a_way_to_another(place: Path, secret: Path, plant: Plant) -> None:
     """What is planted in place of a log, a counter or a bucket is neither written to nor waited
     for, and is complained of; the work goes on. In place of the lock of tokens or of the staging
@@ -140,7 +130,7 @@ def test_a_lock_that_is_there_keeps_its_owner(place: Path) -> None:
     assert (as_root(place, "queue", "add", "report"), lock.stat().st_uid) == ((0, ""), OTHER_UID)
 
 
-@pytest.mark.parametrize("plant", [link, lambda path, target: path.touch()], ids=["link", "file"])
+@pytest.mark.parametrize("plant", [Path.symlink_to, lambda path, _: path.touch()])
 def test_what_is_in_place_of_a_folder_is_one_problem(
     place: Path, closed: Path, capsys: pytest.CaptureFixture[str], plant: Plant
 ) -> None:
