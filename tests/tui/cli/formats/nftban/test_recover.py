@@ -4,10 +4,9 @@ import os
 import pty
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -19,8 +18,9 @@ from engine.model import State
 from engine.monitor import prometheus
 from engine.monitor.metrics_check import LAST_RUN
 from tests.command import SECONDS_AHEAD
-from tests.lock_processes import INNOCENT, cli_later, is_unharmed, marked, said, true_claim, written
+from tests.lock_processes import INNOCENT, cli_later, is_unharmed, marked, true_claim, written
 from tests.nftban_queues import Run, add_task, tasks_at
+from tests.rival_processes import running
 
 Child: TypeAlias = subprocess.Popen[str]
 Start: TypeAlias = Callable[..., Child]
@@ -33,7 +33,7 @@ from tests.open_store import open_store
 root = sys.argv[1]
 lock = locks.acquire_lock(root + "/run/queue.lock", 1200.0)
 list(open_store(root).take(time.time(), str(os.getpid()), 1))
-print("held", flush=True)
+print("ready", flush=True)
 sys.stdin.read()
 """
 """A worker that claimed a task and sends no more heartbeats: in half an hour it is stuck."""
@@ -64,19 +64,9 @@ def lock(root: Path) -> Path:
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start a Python program and wait for its first line; it is killed at the end."""
-    children: list[Child] = []
-
-    def starter(code: str, *args: str) -> Child:
-        argv = [sys.executable, "-c", code, *args]
-        children.append(subprocess.Popen(argv, stdin=-1, stdout=-1, text=True))
-        assert said(children[-1]) in ("held", "ready")
-        return children[-1]
-
-    yield starter
-    for child in children:
-        child.kill()
-        child.communicate()
+    """Start a Python program that says that it is ready, and ends with its input at the latest."""
+    with ExitStack() as started:
+        yield lambda code, *args: started.enter_context(running(code, *args))
 
 
 @pytest.fixture
