@@ -26,11 +26,11 @@ from engine.store import Unsupported
 from engine.system.files import Refused
 from engine.text.safe import contract_error, contract_text
 from engine.work.outcomes import task_after_failure
+from tests.engine.task_builders import GOLDEN
 from tests.examples import examples
 from tests.nftban_spool import FILE, IDENT, NAME, NOW, a_task, new_spool, opened, there
 from tests.tables import each
 
-GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "nftban"
 TASKS = sorted(path.stem for path in GOLDEN.glob("*.task"))
 CREATED = 1_795_167_675
 """When the golden tasks were made, epoch seconds."""

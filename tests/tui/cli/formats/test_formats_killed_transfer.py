@@ -3,11 +3,11 @@
 import os
 import select
 import subprocess
-from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 from engine.formats.kannader.settings import KannaderSettings, retry_policy
@@ -25,17 +25,9 @@ from tui.cli.formats.kannader.commands import make_handler
 __all__ = ["place"]
 
 
-def children(pid: int) -> Iterator[int]:
-    """The descendants of a process."""
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        for child in map(int, (thread / "children").read_text().split()):
-            yield child
-            yield from children(child)
-
-
 def killed(worker: subprocess.Popen[str] | subprocess.Popen[bytes]) -> bool:
     """Kill a worker that runs programs; whether all of these end, too."""
-    pidfds = [os.pidfd_open(pid) for pid in children(worker.pid)]
+    pidfds = [os.pidfd_open(p.pid) for p in psutil.Process(worker.pid).children(recursive=True)]
     worker.kill()
     worker.communicate()
     gone = [bool(select.select([fd], [], [], PATIENCE)[0]) for fd in pidfds]
@@ -71,8 +63,7 @@ def test_a_client_of_a_server_ends_with_its_worker(place: MailPlace, name: str) 
     ident = place.spool()
     with place.served(name, body=[STALL]) as server:
         worker = started(place)
-        assert server.stalled.wait(PATIENCE)
-        assert killed(worker)
+        assert server.stalled.wait(PATIENCE) and killed(worker)
         spooled = MailSpool(str(place.mails)).read(place.meta(ident))
         assert (spooled.sent, spooled.trying is not None) == (None, True)
         assert sent_again(place) == len(server.mails) == 1
@@ -116,10 +107,7 @@ def test_a_mail_of_zgb_is_sent_again_with_its_doubt_logged(tmp_path: Path) -> No
         site.make(7)
         site.enqueue(7)
         worker = site.start("zgb", "work", site.path)
-        assert server.stalled.wait(PATIENCE)
-
-        assert killed(worker)
-
+        assert server.stalled.wait(PATIENCE) and killed(worker)
         assert site.jobs() == [("7-user", "sending")]
         for column in ("locked_until", "next_attempt_at"):  # the lease lapses, then the wait
             site.sql(f"UPDATE mail_queue SET {column} = 1")

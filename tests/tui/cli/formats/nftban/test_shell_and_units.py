@@ -17,14 +17,20 @@ from engine import verbs
 from engine.system import files
 from engine.system.command_errors import EX_IOERR
 from tests import command
-from tests.nftban_queues import bury_one, clean_environment, store_at, tasks_at
+from tests.nftban_queues import (
+    COMMAND,
+    GOLDEN,
+    bury_one,
+    clean_environment,
+    masked,
+    store_at,
+    tasks_at,
+)
 from tests.other_users import OTHER_UID, as_user, place_for_all
 from tests.programs import a_script, needs, needs_root
 from tests.smtp_server import Server
 from tests.tui.cli.run_clock_records import record_runs
 
-COMMAND = [sys.executable, "-P", "-m", "spooldeck"]
-GOLDEN = Path(__file__).parents[4] / "golden" / "nftban"
 ONCE, TIMER, WORKER = UNITS = (
     "spooldeck-queue.service",
     "spooldeck-queue.timer",
@@ -146,18 +152,6 @@ def output_of(argv: list[str], **options: Any) -> Done:
 def place(tmp_path: Path) -> Place:
     """A queue made by `init`."""
     return Place(tmp_path)
-
-
-def masked(lines: list[str]) -> list[str]:
-    """Lines without times and random ids."""
-    for pattern, mask in (
-        (r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\]", "[STAMP]"),
-        (r"\d{8}T\d{6}Z-(\w+)-[0-9a-f]{8}", r"TIME-\1-RAND"),
-        (r"completed in \d+s", "completed in Ns"),
-        (r"\d{4}-\d\d-\d\d \d\d:\d\d", "MINUTE"),
-    ):
-        lines = [re.sub(pattern, mask, line) for line in lines]
-    return lines
 
 
 def golden(name: str) -> list[str]:

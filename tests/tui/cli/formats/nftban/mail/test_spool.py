@@ -13,8 +13,9 @@ from engine import verbs
 from engine.formats.nftban.store import NftbanStore
 from engine.model import State
 from engine.system import files
+from tests.nftban_queues import GOLDEN
 from tests.tables import each
-from tests.tui.cli.formats.nftban.mail.test_mail import GOLDEN, TO, MailPlace, place
+from tests.tui.cli.formats.nftban.mail.test_mail import TO, MailPlace, place
 from tui.cli.formats.nftban.mail.retry import BATCH_MAILS
 
 __all__ = ["place"]
