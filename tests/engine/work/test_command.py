@@ -60,9 +60,7 @@ def test_the_data_of_a_task_is_the_input_of_its_program() -> None:
         (f"spool/{'x' * 300}", "it cannot be checked: File name too long"),
     ],
 )
-def test_it_starts_where_nothing_leads_elsewhere(
-    tmp_path: Path, payload: str, refused: str
-) -> None:
+def test_it_starts_if_nothing_leads_elsewhere(tmp_path: Path, payload: str, refused: str) -> None:
     """A handler gets a task without a payload, or with one plainly below the mail spool, be it
     there or not, through no link below the data folder; any other is given up on, and one that the
     system cannot look at waits for another attempt."""
@@ -185,9 +183,7 @@ def test_whom_it_leaves_behind_ends_with_it(status: int, pipe: HeldPipe) -> None
     assert pipe.is_released()
 
 
-def test_a_program_that_cannot_be_followed_is_ended(
-    monkeypatch: pytest.MonkeyPatch, pipe: HeldPipe
-) -> None:
+def test_a_program_not_followed_is_ended(monkeypatch: pytest.MonkeyPatch, pipe: HeldPipe) -> None:
     """Where the system has no descriptor left to wait with, a program is ended, and fails."""
 
     def none_left(pid: int) -> int:
@@ -226,9 +222,7 @@ def told(
     return fields[: len(args)], dict(field.split("=", 1) for field in fields[len(args) :])
 
 
-def test_the_task_is_in_a_clean_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_is_in_a_clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program runs in a session of its own, without input; it finds its task's fields, a fixed
     PATH, its home and time zone, and no secret. A configured variable is set, one without a value
     comes from the worker if set there; the task's own fields cannot be replaced."""

@@ -169,9 +169,7 @@ def run_with(
     return worker.process_all(until_idle=True)
 
 
-def test_a_task_given_up_leaves_where_nothing_dead_is_kept(
-    spool: KannaderStore, clock: Clock
-) -> None:
+def test_a_task_given_up_leaves_where_no_dead_are_kept(spool: KannaderStore, clock: Clock) -> None:
     """It is reported before the store has it, and then nothing of it is left."""
     reported: list[tuple[Task, State]] = []
 
@@ -184,9 +182,7 @@ def test_a_task_given_up_leaves_where_nothing_dead_is_kept(
     assert (run.failed, tasks_in(spool)) == (1, [])
 
 
-def test_a_task_whose_end_cannot_be_reported_stays_claimed(
-    spool: KannaderStore, clock: Clock
-) -> None:
+def test_a_task_whose_end_is_unreported_stays_claimed(spool: KannaderStore, clock: Clock) -> None:
     """Where the report fails, the task is not lost; where the store would refuse its end, nothing
     is reported. Both outcomes are owed."""
 

@@ -159,9 +159,7 @@ def test_a_lack_of_the_worker_is_no_attempt(queue: WorkQueue) -> None:
     assert set(queue.states()) == {State.PENDING}
 
 
-def test_without_a_thread_no_task_is_lost(
-    queue: WorkQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_threads_no_task_is_lost(queue: WorkQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the system makes no thread for a handler, its task goes back without an attempt."""
 
     def refuse(thread: threading.Thread) -> None:
@@ -327,9 +325,7 @@ def test_a_task_that_succeeds_leaves_the_queue(queue: WorkQueue) -> None:
         ({"error": "busy"}, ""),
     ],
 )
-def test_a_start_logs_how_long_the_task_waited_since_it_was_due(
-    changes: dict[str, Any], wait: str
-) -> None:
+def test_a_start_logs_how_long_the_task_was_due(changes: dict[str, Any], wait: str) -> None:
     """In a queue whose ids have no time, the line of a start has the seconds since the creation or
     the due time; nothing for a task that ran before and whose due time was reset."""
     queue = WorkQueue()

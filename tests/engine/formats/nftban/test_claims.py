@@ -126,9 +126,7 @@ def test_an_idle_take_lists_no_unchanged_folder(
     assert (take(92), listed == []) == (0, False)
 
 
-def test_few_waiting_among_many_due_are_not_claimed(
-    spool: SpoolFolders, store: NftbanStore
-) -> None:
+def test_few_waiting_among_many_due_stay(spool: SpoolFolders, store: NftbanStore) -> None:
     """Where no file of a sample waits, all due tasks are claimed and no other."""
     for number in range(100):
         add(store, token=f"{number:08x}")
@@ -189,9 +187,7 @@ def test_one_of_very_many_rewritten_tasks_is_taken_after_seconds(
 
 
 @shared_only
-def test_a_task_rewritten_with_its_old_time_is_found(
-    spool: SpoolFolders, store: NftbanStore
-) -> None:
+def test_a_task_rewritten_with_old_time_is_found(spool: SpoolFolders, store: NftbanStore) -> None:
     """A task whose due time was edited in its file is taken by the next run, also if the editor
     restored size and modification time."""
     add(store)
@@ -207,9 +203,7 @@ def test_a_task_rewritten_with_its_old_time_is_found(
 
 
 @shared_only
-def test_the_age_of_the_queue_is_that_of_its_oldest_task(
-    spool: SpoolFolders, store: NftbanStore
-) -> None:
+def test_the_queue_is_as_old_as_its_oldest_task(spool: SpoolFolders, store: NftbanStore) -> None:
     """The oldest task gives the age, with any id: an id with local time or of a wrong clock,
     a task that failed once, or one that waits and is known by the hint."""
     for created, token, due in ((100, "1", 0.0), (5000, "2", 0.0), (200, "3", NOW + 60)):
@@ -233,9 +227,7 @@ WRONG = [b"", b"\xff" * 2000, b"9" * 5000, b"1 9999999999 0 1 1 1 1 1\n", None]
 
 
 @pytest.mark.parametrize("hint", [*WRONG, seal(f"1 {10**300} 0 1 1 1 1 1").encode()])
-def test_a_wrong_hint_never_hides_a_due_task(
-    spool: SpoolFolders, waiting: Path, hint: bytes | None
-) -> None:
+def test_wrong_hints_hide_no_task(spool: SpoolFolders, waiting: Path, hint: bytes | None) -> None:
     """With any content of the hint file, also a hint of the folder as it was before the last task
     came, a fresh process takes the task that is due."""
     file = Path(spool.staging_dir, "next-due")

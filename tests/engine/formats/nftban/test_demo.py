@@ -90,9 +90,7 @@ def test_killed_at_any_moment_it_has_every_task_under_one_name_or_done(tmp_path:
     end(process)
 
 
-def test_more_tasks_than_a_queue_usually_takes_are_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_tasks_than_usual_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit of pending tasks of the demo's queues is at least the wanted number of tasks."""
     spool = demo_module._spool
     monkeypatch.setattr(demo_module, "_spool", lambda root: spool(root)._replace(max_pending=3))

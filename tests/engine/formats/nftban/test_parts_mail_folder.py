@@ -334,9 +334,7 @@ def test_a_link_above_the_mail_spool_leads_nowhere(spool: SpoolFolders, tmp_path
     assert "symbolic link" in payload.refusal and precious.exists()
 
 
-def test_a_mail_spool_that_no_task_can_name_is_a_problem(
-    spool: SpoolFolders, tmp_path: Path
-) -> None:
+def test_a_mail_spool_no_task_can_name_is_a_problem(spool: SpoolFolders, tmp_path: Path) -> None:
     """With letters in its path that a task file may not hold, no spooled mail gets a task."""
     (problem,) = opened(spool, mail_spool=f"{tmp_path}/Köln/mailspool").scan()
     assert isinstance(problem, Problem) and "no task can name files there" in problem.what

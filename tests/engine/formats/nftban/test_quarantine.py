@@ -332,9 +332,7 @@ REFUSED: list[tuple[bytes, str]] = [
 
 
 @each(("data", "reason"), REFUSED, spool=new_spool)
-def test_a_file_that_shells_read_otherwise_is_quarantined(
-    spool: SpoolFolders, data: bytes, reason: str
-) -> None:
+def test_what_shells_read_otherwise_is_moved(spool: SpoolFolders, data: bytes, reason: str) -> None:
     """Nothing in it is expanded, the reason names line or field, the next task comes in the same
     run, and the file goes out of the way as it is."""
     Path(spool.pending, NAME).write_bytes(data)

@@ -158,9 +158,7 @@ def test_a_spool_is_exclusive_only_on_request(own_spool: SpoolFolders, tmp_path:
     assert make_spool(new, exclusive=True) == [f"{new.staging_dir}/{EXCLUSIVE_MARKER}"]
 
 
-def test_file_times_are_due_times_in_our_own_spool_only(
-    own_spool: SpoolFolders, spool: SpoolFolders
-) -> None:
+def test_only_our_file_times_are_due_times(own_spool: SpoolFolders, spool: SpoolFolders) -> None:
     """In an exclusive spool the file's time is the due time, and a waiting file is not read; in a
     shared one only the text counts and no time is set: the real program reports ages by them."""
     now = float(int(time.time()))
@@ -669,9 +667,7 @@ PAYLOADS = [
 
 
 @each(("named", "goes"), PAYLOADS)
-def test_a_payload_goes_only_from_the_mail_spool(
-    tmp_path: Path, named: str, goes: bool | None
-) -> None:
+def test_only_payloads_in_the_mail_spool_go(tmp_path: Path, named: str, goes: bool | None) -> None:
     """With its task goes a payload plainly below the mail spool, and no other file; without a mail
     spool none."""
     spool, outside = new_spool(tmp_path / "data"), tmp_path / "outside"
@@ -704,7 +700,7 @@ def test_a_payload_goes_only_from_the_mail_spool(
     ],
     spool=new_spool,
 )
-def test_a_payload_stays_as_long_as_its_task(
+def test_a_payload_stays_with_its_task(
     spool: SpoolFolders, start: State, end: State | None
 ) -> None:
     """A payload is removed when its task leaves for good, not before, and not by a worker that

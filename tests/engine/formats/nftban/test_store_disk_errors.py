@@ -155,9 +155,7 @@ def refusing(number: int = errno.EIO, after: int = 0) -> tuple[Callable[[int], N
     ],
     spool=new_spool,
 )
-def test_no_error_of_the_disk_is_raw(
-    spool: SpoolFolders, name: str, state: State, number: int
-) -> None:
+def test_no_disk_error_is_raw(spool: SpoolFolders, name: str, state: State, number: int) -> None:
     """Under any error of a call, add, take, change, finish and recover raise their own errors, and
     the task is there once."""
     if os.geteuid() == 0:
@@ -218,9 +216,7 @@ def test_out_of_descriptors_nothing_is_broken(spool: SpoolFolders) -> None:
     assert len(items) == 4 and all(isinstance(item, Task) for item in items)
 
 
-def test_one_unreadable_file_stops_no_queue(
-    spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bad_block_stops_no_queue(spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file on a bad block is passed by, stays, and is named once; when no file can be read, that
     is reported. A claim that cannot be confirmed is given back."""
     store = opened(spool)

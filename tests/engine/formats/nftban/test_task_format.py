@@ -329,9 +329,7 @@ def test_a_file_that_was_dead_before_dies_again(spool: SpoolFolders, reason: str
     ],
     spool=new_spool,
 )
-def test_what_others_wrote_is_made_plain_when_rewritten(
-    spool: SpoolFolders, field: str, value: str
-) -> None:
+def test_what_others_wrote_is_rewritten_plain(spool: SpoolFolders, field: str, value: str) -> None:
     """A value that needs care to be sourced is left as it is until its file is written again."""
     Path(spool.pending, NAME).write_bytes(data := with_line(field, f'{field}="{value}"'))
     store = opened(spool, time.time)

@@ -120,9 +120,7 @@ def test_a_mail_of_zgb_is_sent_again_with_its_doubt_logged(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("recovers", [False, True])
-def test_a_mail_of_kannader_is_sent_again_with_its_doubt_logged(
-    tmp_path: Path, recovers: bool
-) -> None:
+def test_a_kannader_mail_is_sent_again_with_a_doubt_logged(tmp_path: Path, recovers: bool) -> None:
     """Killed in a transfer, a worker leaves its mail in flight; the worker after the lease logs the
     doubt and sends the mail once."""
     place = Spool(tmp_path)

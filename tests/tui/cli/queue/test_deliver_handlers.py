@@ -240,9 +240,7 @@ def test_a_wrong_setting_is_named(tmp_path: Path, setting: str, error: str) -> N
     assert error in str(refused.value)
 
 
-def test_a_missing_file_of_certificates_ends_the_worker(
-    spooldeck: Run, root: str, config: Path
-) -> None:
+def test_missing_certificates_end_the_worker(spooldeck: Run, root: str, config: Path) -> None:
     """The worker says which setting it is, before it takes a task."""
     config.write_text("handlers: {push: {deliver: {ca_file: none.pem}}}\n")
     ran = spooldeck(*deliver_words(config, root), "work", "--until-idle")
@@ -250,9 +248,7 @@ def test_a_missing_file_of_certificates_ends_the_worker(
     assert re.search("handlers.push.deliver.ca_file: .*No such file or directory", ran.stderr)
 
 
-def test_the_doctor_reports_a_missing_library(
-    config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_doctor_names_a_missing_library(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It names the handler."""
     setup = setup_for(load_config(str(config), {}), "", {})
     assert missing_library(setup) == ""
@@ -261,9 +257,7 @@ def test_the_doctor_reports_a_missing_library(
     assert missing_library(setup._replace(config=setup.config._replace(handlers={}))) == ""
 
 
-def test_the_doctor_counts_a_delivered_kind_as_handled(
-    spooldeck: Run, root: str, config: Path
-) -> None:
+def test_a_delivered_kind_counts_as_handled(spooldeck: Run, root: str, config: Path) -> None:
     """A waiting task of that kind is no finding."""
     base = ("--config", str(config), "--root", root)
     spooldeck(*base, "queue", "add", "push", "x")

@@ -304,9 +304,7 @@ def test_mail_settings_that_cannot_send_are_a_warning(place: Path, doctor: Docto
     assert not any("password_file" in line for line in doctor(relay)[1])
 
 
-def test_the_prefix_of_a_place_is_checked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_places_prefix_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Where the place cannot be opened; a name that the configuration does not have is one line."""
     docker, config = a_docker(tmp_path), tmp_path / "spooldeck.yaml"
     config.write_text(f"via: {{c: [{docker}, exec, mta]}}")

@@ -100,9 +100,7 @@ def test_a_batch_of_json_objects_comes_from_a_file(root: str, tmp_path: Path, ad
         assert f"spooldeck: line {number}: {why}" in errors, line
 
 
-def test_a_batch_ends_when_the_queue_is_full(
-    root: str, add: Add, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_queue_ends_a_batch(root: str, add: Add, monkeypatch: pytest.MonkeyPatch) -> None:
     """What has room is added and printed; then the exit code is 1 and no more lines are read."""
     monkeypatch.setenv("NFTBAN_QUEUE_MAX_PENDING", "150")
     before = add_task(root)

@@ -90,9 +90,7 @@ def test_add_accepts_only_a_regular_file_of_the_mail_spool(root: Path, queue: Qu
     assert [path for path in (root / "queue").rglob("*.task") if not path.is_dir()] == []
 
 
-def test_a_handler_gets_the_payload_as_it_was_added(
-    root: Path, queue: Queue, tmp_path: Path
-) -> None:
+def test_a_handler_gets_the_payload_as_added(root: Path, queue: Queue, tmp_path: Path) -> None:
     """A file of the mail spool is deleted with its task; a missing one starts its handler, too."""
     mail = root / "mailspool" / "mail-1" / "meta.sh"
     gone = [f"{root}/mailspool/mail-1/gone.sh", f"{root}/mailspool/mail-9/meta.sh"]
@@ -113,9 +111,7 @@ LEADS_ELSEWHERE = {
 }
 
 
-def test_a_payload_outside_the_mail_spool_is_never_run(
-    root: Path, queue: Queue, tmp_path: Path
-) -> None:
+def test_a_payload_outside_the_spool_is_never_run(root: Path, queue: Queue, tmp_path: Path) -> None:
     """The task is dead with the reason; the file is never touched, not even by a purge."""
     shadow, words = Path("/etc/shadow").lstat(), itertools.cycle(["process-next", "work"])
     for payload, why in LEADS_ELSEWHERE.items():

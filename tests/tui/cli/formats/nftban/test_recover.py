@@ -103,9 +103,7 @@ def test_a_free_lock_needs_no_recovery(root: Path, recover: Run) -> None:
     assert [path.name for path in (root / "run").iterdir()] == ["queue.lock.spare"]
 
 
-def test_the_task_of_a_killed_worker_comes_back(
-    root: Path, lock: Path, recover: Run, worker: Child
-) -> None:
+def test_a_killed_workers_task_returns(root: Path, lock: Path, recover: Run, worker: Child) -> None:
     """The lock is taken over, the task counts one failed attempt, and the alert's mark goes."""
     identity = queue_lock.examine_lock(str(lock), 1200.0).identity
     written(lock.with_name("queue.lock.alerted"), identity)
@@ -236,9 +234,7 @@ def test_a_torn_file_in_work_is_code_74(root: Path, lock: Path, recover: Run) ->
 
 
 @pytest.mark.parametrize("words", ["process-next", "work --until-idle"])
-def test_a_worker_recovers_a_stuck_lock(
-    root: Path, spooldeck: Run, worker: Child, words: str
-) -> None:
+def test_workers_free_a_stuck_lock(root: Path, spooldeck: Run, worker: Child, words: str) -> None:
     """The next worker ends the stuck one, gives its task back and works on in the same call."""
     run = spooldeck("--root", root, "queue", *words.split(), **LATER)
     assert run.returncode in (0, 1, 3), run.stderr
@@ -249,9 +245,7 @@ def test_a_worker_recovers_a_stuck_lock(
     assert (root / "metrics" / "counters" / "lock_recoveries_total").read_text() == "1\n"
 
 
-def test_each_stuck_lock_has_one_alert(
-    root: Path, lock: Path, spooldeck: Run, start: Start
-) -> None:
+def test_a_stuck_lock_has_one_alert(root: Path, lock: Path, spooldeck: Run, start: Start) -> None:
     """However often workers meet a stuck lock that must stay, the log has one alert of it."""
     words = ("--root", root, "queue", "process-next")
     for times in (3, 2):

@@ -496,9 +496,7 @@ SECRET = "redis://user:secret@host/0"
     ],
     place=MailPlace,
 )
-def test_only_texts_of_a_mail_may_have_a_password(
-    place: MailPlace, words: str, is_refused: bool
-) -> None:
+def test_only_mail_texts_may_have_passwords(place: MailPlace, words: str, is_refused: bool) -> None:
     """In content, recipient and subject a URL with a password is text; elsewhere it names a place:
     it is refused and not repeated."""
     run = place.mail(*words.split())
@@ -527,9 +525,7 @@ def test_a_lost_mail_of_a_list_hides_no_other_result(place: MailPlace) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_wait_and_the_mail_is_spooled(
-    place: MailPlace, number: signal.Signals
-) -> None:
+def test_after_a_signal_the_mail_is_spooled(place: MailPlace, number: signal.Signals) -> None:
     """Interrupted between two attempts, `send-with-retry` spools and queues the mail."""
     place.environ["NFTBAN_MAIL_RETRY_BACKOFF"] = "3600"
     # A test process started in the background ignores SIGINT.
@@ -732,9 +728,7 @@ def test_mail_status(place: MailPlace) -> None:
     ],
     place=MailPlace,
 )
-def test_mail_status_names_a_wrong_address(
-    place: MailPlace, name: str, value: str, line: str
-) -> None:
+def test_status_names_a_wrong_address(place: MailPlace, name: str, value: str, line: str) -> None:
     """With a wrong address it is exit 2, with any transport installed."""
     place.environ["NFTBAN_SENDER" if name == "SENDER" else "NFTBAN_MAIL_RECIPIENT"] = value
     with place.served():
@@ -967,9 +961,7 @@ SHELL = 'eval "$(</dev/stdin)" >/dev/null 2>&1; echo $NFTBAN_MAIL_ENABLED,$NFTBA
         "A=1\u2028# x\nNFTBAN_MAIL_ENABLED=NO\n",
     ],
 )
-def test_mail_setup_appends_to_a_file_of_shell_code(
-    place: MailPlace, local: Path, before: str
-) -> None:
+def test_mail_setup_appends_to_shell_code(place: MailPlace, local: Path, before: str) -> None:
     """Each line stays, the new lines are last and count for bash; the same again adds nothing."""
     local.write_bytes(before.encode())
     codes, files = [], []

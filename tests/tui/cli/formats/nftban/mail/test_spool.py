@@ -303,9 +303,7 @@ def test_retry_all(place: MailPlace) -> None:
     assert {task.state for task in place.tasks()} == {State.PENDING}
 
 
-def test_many_mails_are_queued_with_few_scans(
-    place: MailPlace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_mails_need_few_scans(place: MailPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tasks are read once for each group of mails, not for each mail."""
     asked: list[int] = []
     real = NftbanStore.find_named_payloads
