@@ -282,8 +282,7 @@ def test_after_an_error_no_handlers_thread_goes_on(queue: WorkQueue) -> None:
 
 
 def test_a_handler_that_ends_after_its_worker_changes_nothing(queue: WorkQueue) -> None:
-    """The outcome of a handler that a failed run left behind is not stored, and nothing is claimed
-    after it."""
+    """The outcome of a handler left behind by a failed run is not stored, and nothing is claimed."""
     queue.fill(2)
     event, written = threading.Event(), iter([None])  # before the handler starts; then it fails
     with pytest.raises(StopIteration):
@@ -493,8 +492,7 @@ def test_a_contract_kind_never_runs_beside_itself() -> None:
 
 
 def test_no_more_run_than_there_is_room_for() -> None:
-    """Tasks run side by side up to the concurrency, of a kind with fewer slots up to those, and
-    never beyond."""
+    """Tasks run side by side up to the concurrency and the slots of their kind, never beyond."""
     for concurrency, slots, room in ((3, {}, 3), (4, {"job": 2}, 2)):
         queue, handler = WorkQueue(), Together(room)
         queue.fill(3 * room)
@@ -529,8 +527,7 @@ def test_log_lines_are_written_before_the_handler_starts(queue: WorkQueue) -> No
 
 
 def test_an_empty_bucket_holds_up_only_its_kind(queue: WorkQueue, tmp_path: Path) -> None:
-    """When one kind has no token left, its tasks wait until there is one, and those of other kinds
-    go on."""
+    """When one kind has no token left, its tasks wait for one, and those of other kinds go on."""
     rates = {"mail": Rate(per_hour=60, burst=1)}
     limits = TokenBuckets(str(tmp_path / "buckets"), rates, queue.clock)
     (_, second), _ = queue.fill(2, "mail"), queue.fill(2, "zebra")

@@ -155,8 +155,7 @@ def test_a_payload_elsewhere_is_not_read(spool: SpoolFolders) -> None:
 
 
 def test_the_first_bytes_of_a_broken_file_can_be_seen(spool: SpoolFolders) -> None:
-    """They are those of the file, in any folder; what has gone, or was never of this spool, has no
-    bytes."""
+    """They are those of the file, in any folder; what has gone, or was never here, has none."""
     data, aside = b"\0\x1b[2J" + b"x" * 10_000, Path(spool.staging_dir, "corrupt")
     Path(spool.dlq, "broken.task").write_bytes(data)
     aside.mkdir(parents=True)

@@ -543,8 +543,7 @@ def test_a_reason_whose_file_never_came_is_removed(
 
 
 def test_what_a_disk_puts_into_each_folder_is_no_problem(spool: SpoolFolders) -> None:
-    """lost+found, snapshots and the files that an NFS client keeps are named nowhere; other names
-    are."""
+    """lost+found, snapshots and the files an NFS client keeps are not named; other names are."""
     for name in ("lost+found", ".snapshot", "@eaDir", ".nfs000000000001", "lost"):
         Path(spool.pending, name).mkdir()
         Path(spool.dlq, name).mkdir()

@@ -462,8 +462,7 @@ DOUBLE = text_of(a_task(description="the double"))
 def test_nothing_comes_back_beside_another_of_its_id(
     late: bool, start: State, end: State, word: str, spool: SpoolFolders
 ) -> None:
-    """A held or trashed task stays there when another file has its id anywhere else, before or
-    during the move."""
+    """A held or trashed task stays if another file has its id, before or during the move."""
     store = opened(spool)
     task = put(store, start)
     folder = Path(spool.staging_dir, {State.HELD: "held", State.TRASH: "trash"}[start])
@@ -668,8 +667,7 @@ PAYLOADS = [
 
 @each(("named", "goes"), PAYLOADS)
 def test_only_payloads_in_the_mail_spool_go(tmp_path: Path, named: str, goes: bool | None) -> None:
-    """With its task goes a payload plainly below the mail spool, and no other file; without a mail
-    spool none."""
+    """With its task goes a payload plainly below the mail spool, if there is one; no other file."""
     spool, outside = new_spool(tmp_path / "data"), tmp_path / "outside"
     mail = Path(spool.mail_spool, "mail-1")
     for folder in (mail, outside):
@@ -703,8 +701,7 @@ def test_only_payloads_in_the_mail_spool_go(tmp_path: Path, named: str, goes: bo
 def test_a_payload_stays_with_its_task(
     spool: SpoolFolders, start: State, end: State | None
 ) -> None:
-    """A payload is removed when its task leaves for good, not before, and not by a worker that
-    lost its claim."""
+    """A payload goes when its task leaves for good, not before, and by no worker without a claim."""
     payload, store = Path(spool.mail_spool, "meta.sh"), opened(spool)
     payload.write_text("precious")
     task, lost = put(store, start, str(payload)), (start, end) == (State.ACTIVE, None)

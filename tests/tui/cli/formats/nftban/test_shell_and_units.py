@@ -277,8 +277,7 @@ def test_the_functions_end_with_codes_of_the_contract(place: Place) -> None:
 
 
 def test_a_mail_without_a_program_is_an_alert(place: Place) -> None:
-    """If spooldeck is not there, cannot run or takes no such word, the loss of a mail is sent to
-    syslog."""
+    """If spooldeck is missing, cannot run or takes no such word, a lost mail is sent to syslog."""
     call = "rc=0; nftban_mail_send_with_retry x y full || rc=$?; echo $rc"
     alert = "-p user.alert -t nftban-queue mail lost, neither sent nor kept: full"
     nowhere = "/nowhere/spooldeck"
@@ -306,8 +305,7 @@ def test_the_functions_are_always_printed_and_quickly(place: Place) -> None:
 
 
 def test_a_function_takes_a_dash_for_a_text(place: Place) -> None:
-    """With --literal the text `-` is not read from standard input, and a subject may begin with
-    dashes."""
+    """With --literal the text `-` is not read from stdin, and a subject may begin with dashes."""
     needs("curl")
     config = ("--config", place.config, "--root", place.root, "mail")
     with Server() as server:

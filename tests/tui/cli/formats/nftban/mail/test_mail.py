@@ -547,8 +547,7 @@ def test_after_a_signal_the_mail_is_spooled(place: MailPlace, number: signal.Sig
 
 
 def test_a_signal_ends_a_pause_before_its_handler_runs() -> None:
-    """A signal that arrives just before a pause, so that its handler runs only after it, ends the
-    pause."""
+    """A signal just before a pause, whose handler runs only after it, ends the pause."""
 
     def hung(*_: object) -> None:
         raise TimeoutError("the pause went on")
@@ -583,8 +582,7 @@ def test_with_a_full_queue_the_mail_is_kept_in_the_spool(place: MailPlace) -> No
 
 @each("words", ["queue process-next", "queue recover"], place=MailPlace)
 def test_a_mail_whose_sender_was_killed_gets_its_task(place: MailPlace, words: str) -> None:
-    """A mail spooled an hour ago by a sender that never made the task is queued by the next run,
-    which logs it."""
+    """A mail spooled by a sender that never made its task is queued and logged by the next run."""
     ident = place.spool(task=False)
     mark = Path(place.meta(ident)).with_name("queuing")
     mark.write_text("SINCE='1'\n")
