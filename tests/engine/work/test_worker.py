@@ -282,7 +282,7 @@ def test_after_an_error_no_handlers_thread_goes_on(queue: WorkQueue) -> None:
 
 
 def test_a_handler_that_ends_after_its_worker_changes_nothing(queue: WorkQueue) -> None:
-    """The outcome of a handler left behind by a failed run is not stored, and nothing is claimed."""
+    """The outcome of a handler left behind by a failed run is not stored, nor anything claimed."""
     queue.fill(2)
     event, written = threading.Event(), iter([None])  # before the handler starts; then it fails
     with pytest.raises(StopIteration):

@@ -701,7 +701,7 @@ def test_only_payloads_in_the_mail_spool_go(tmp_path: Path, named: str, goes: bo
 def test_a_payload_stays_with_its_task(
     spool: SpoolFolders, start: State, end: State | None
 ) -> None:
-    """A payload goes when its task leaves for good, not before, and by no worker without a claim."""
+    """A payload goes when its task leaves for good, not before, and by no worker without claim."""
     payload, store = Path(spool.mail_spool, "meta.sh"), opened(spool)
     payload.write_text("precious")
     task, lost = put(store, start, str(payload)), (start, end) == (State.ACTIVE, None)

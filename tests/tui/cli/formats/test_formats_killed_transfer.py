@@ -58,7 +58,7 @@ def sent_again(place: MailPlace) -> int:
 
 @pytest.mark.parametrize("name", ["curl", "msmtp"])
 def test_a_client_of_a_server_ends_with_its_worker(place: MailPlace, name: str) -> None:
-    """The server accepts no mail of the killed transfer; the next run logs the doubt, sends once."""
+    """The server accepts no mail of the killed transfer; the next run logs the doubt, sends it."""
     ident = place.spool()
     with place.served(name, body=[STALL]) as server:
         worker = started(place)
