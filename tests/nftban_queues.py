@@ -1,9 +1,9 @@
 """Queues in NFTBan's format, for the tests of commands: made, filled and read again."""
 
-from __future__ import annotations
-
 import os
+import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -19,6 +19,10 @@ from tests import command
 from tests.open_store import open_store
 
 Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
+
+COMMAND = [sys.executable, "-P", "-m", "spooldeck"]
+GOLDEN = Path(__file__).parent / "golden" / "nftban"
+"""Files as the contract's own program wrote them."""
 
 WITHOUT_MAIL = {"LC_ALL": "C.UTF-8", "TZ": "UTC", "NFTBAN_MAIL_METHOD": "none"}
 """No mail program of this machine is used."""
@@ -91,6 +95,18 @@ def bury_one(root: str | Path, description: str = "", days_ago: float = 0) -> Ta
     if days_ago:
         file.write_text(file.read_text().replace(died, str(int(int(died) - days_ago * 86400))))
     return dead
+
+
+def masked(lines: list[str]) -> list[str]:
+    """Lines of a log or of an output without times and random ids."""
+    for pattern, mask in (
+        (r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\]", "[STAMP]"),
+        (r"\d{8}T\d{6}Z-(\w+)-[0-9a-f]{8}", r"TIME-\1-RAND"),
+        (r"completed in \d+s", "completed in Ns"),
+        (r"\d{4}-\d\d-\d\d \d\d:\d\d", "MINUTE"),
+    ):
+        lines = [re.sub(pattern, mask, line) for line in lines]
+    return lines
 
 
 def journal_at(root: str | Path) -> Journal:

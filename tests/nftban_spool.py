@@ -1,10 +1,9 @@
 """A task in a spool folder, its file, and what lies where, for the tests of that format."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,12 +29,17 @@ def new_spool(data: Path) -> SpoolFolders:
     )
 
 
-def a_task(number: int = 1, **changes: object) -> Task:
+def opened(
+    spool: SpoolFolders, clock: Callable[[], float] = lambda: NOW, **settings: Any
+) -> NftbanStore:
+    """The store of a spool, with other settings if any are given; each test's end closes it."""
+    return NftbanStore(spool._replace(**settings), clock)
+
+
+def a_task(number: int = 1, **changes: Any) -> Task:
     """A task that is not stored yet; numbers go by the order of names."""
-    task = Task(
-        f"20261120T094115Z-job-{number:08x}", "job", State.PENDING, NOW, description="a job"
-    )
-    return task._replace(**changes)  # type: ignore[arg-type]
+    ident = f"20261120T094115Z-job-{number:08x}"
+    return Task(ident, "job", State.PENDING, NOW, description="a job")._replace(**changes)
 
 
 def text_of(task: Task, dead_since: int | None = None) -> bytes:
@@ -67,6 +71,11 @@ def put(store: NftbanStore, state: State, payload: str = "") -> Task:
     elif state is not State.PENDING:
         store.swap(there(store), there(store)._replace(state=state))
     return there(store)
+
+
+def taken(store: NftbanStore, now: float = NOW, limit: int = 9) -> list[str]:
+    """The ids of what a worker claims."""
+    return [task.id for task in store.take(now, "me", limit)]
 
 
 def names(folder: str | Path) -> list[str]:

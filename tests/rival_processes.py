@@ -47,8 +47,7 @@ while batch := list(store.take(float(sys.argv[2]), "me", 2)):
 
 
 def at_once(count: int, script: str, *words: str) -> list[list[str]]:
-    """What processes say that run a script at the same time: once all are ready, each is told to go
-    by a line."""
+    """What processes say that run a script at the same time: each goes on once all are ready."""
     with ExitStack() as opened:
         rivals = [opened.enter_context(running(script, *words)) for _ in range(count)]
         for rival in rivals:

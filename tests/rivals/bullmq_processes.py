@@ -6,16 +6,14 @@ one list at any end, has run, and ends once the queue is drained.
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from engine.config.place_address import parse_address
 from engine.formats.bullmq.place import parse_place
@@ -26,6 +24,7 @@ from tests.bullmq_operator import apply
 from tests.bullmq_workers import CONFIG
 from tests.node_packages import install
 from tests.redis_server import running_server
+from tests.rivals.game import ROUNDS, Process, Result, churn, spooldeck, start
 
 if TYPE_CHECKING:
     import redis
@@ -33,33 +32,9 @@ if TYPE_CHECKING:
 VERSIONS: Mapping[str, str] = {"bullmq 5 jobs": "5", "bullmq 6 jobs": "6"}
 """By game, the version of BullMQ on Node. Never two on one queue: they pause it in two ways."""
 
-ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(__file__).with_name("node_jobs.cjs")
-ROUNDS = 60
-"""Runs of a worker until everything has to be done."""
 WAITING = ("wait", "paused", "active", "prioritized", "delayed")
 ENDED = ("completed", "failed")
-
-
-class JobCounts(NamedTuple):
-    """The result of a game."""
-
-    acknowledged: int
-    ended: int
-    runs: int
-    kills: int
-    pauses: int
-    lost: tuple[str, ...] = ()
-    """Acknowledged jobs that are in no list, in two, or without content."""
-    unrun: tuple[str, ...] = ()
-    """Completed jobs that no worker ran."""
-    left: int = 0
-
-    def broken(self) -> list[str]:
-        """What should not be."""
-        wrong = [f"lost: {what}" for what in self.lost]
-        wrong += [f"completed and never ran: {job}" for job in self.unrun]
-        return wrong + [f"left: {self.left}"] * bool(self.left)
 
 
 class _Game:
@@ -72,18 +47,17 @@ class _Game:
         (at / "c.yaml").write_text(CONFIG.format(command=shell))
         self.error = (at / "errors").open("ab")
 
-    def node(self, role: str) -> subprocess.Popen[bytes]:
+    def node(self, role: str) -> Process:
         """A process of Node."""
         lines = self._at / ("added" if role == "add" else "ran")
         socket = self._url.removeprefix("redis+unix://").partition("?")[0]
         return self._start(["node", str(SCRIPT), role, socket, str(lines)])
 
-    def ours(self, *words: str) -> subprocess.Popen[bytes]:
+    def ours(self, *words: str) -> Process:
         """A command of ours on the place."""
-        command = [sys.executable, "-P", "-m", "tui.cli", "--config", f"{self._at}/c.yaml"]
-        return self._start([*command, *words, self._url])
+        return self._start(spooldeck(self._at, *words, self._url))
 
-    def operator(self, seed: int) -> subprocess.Popen[bytes]:
+    def operator(self, seed: int) -> Process:
         """An operator of ours, who acts eight times."""
         words = ["-m", "tests.bullmq_operator", self._url, f"{self._at}/journal", str(seed)]
         process = self._start([sys.executable, *words], stdin=subprocess.PIPE)
@@ -92,23 +66,18 @@ class _Game:
         process.stdin.close()
         return process
 
-    def _start(self, words: list[str], stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
-        environment = {
-            **{k: v for k, v in os.environ.items() if not k.startswith("NFTBAN_")},
-            **{"HOME": str(self._at), "XDG_STATE_HOME": str(self._at / "state")},
-            **{"NODE_PATH": str(self._modules), "NODE_NO_WARNINGS": "1"},
-        }
-        return subprocess.Popen(
-            words, env=environment, cwd=ROOT, stdin=stdin, stdout=self.error, stderr=self.error
-        )
+    def _start(self, words: list[str], **more: Any) -> Process:
+        more |= {"NODE_PATH": str(self._modules), "NODE_NO_WARNINGS": "1"}
+        more["XDG_STATE_HOME"] = str(self._at / "state")
+        return start(words, self._at, output=self.error, **more)
 
 
-def play(at: Path, version: str, seed: int, going: Callable[[], bool]) -> JobCounts:
+def play(at: Path, version: str, seed: int, going: Callable[[], bool]) -> Result:
     """One game in an empty folder, with a server of its own."""
-    rng, kills, pauses = random.Random(seed), 0, 0
+    rng = random.Random(seed)
     with running_server() as server, server.client() as client:
         game = _Game(at, server.place(), version)
-        roles: Mapping[str, Callable[[], subprocess.Popen[bytes]]] = {
+        roles: Mapping[str, Callable[[], Process]] = {
             "node 1": lambda: game.node("work"),
             "node 2": lambda: game.node("work"),
             "ours 1": lambda: game.ours("bullmq", "work", "--concurrency", "2"),
@@ -118,22 +87,14 @@ def play(at: Path, version: str, seed: int, going: Callable[[], bool]) -> JobCou
             "operator": lambda: game.operator(rng.getrandbits(32)),
         }
         producer = game.node("add")
-        running: dict[str, subprocess.Popen[bytes]] = {}
-        while going():
-            for role, start in roles.items():
-                if role not in running or running[role].poll() is not None:
-                    pauses += "pause" in role
-                    running[role] = start()
-            time.sleep(rng.uniform(0, 0.2))
-            if rng.random() < 0.05:
-                rng.choice(list(running.values())).kill()
-                kills += 1
-        for process in (producer, *running.values()):
-            process.kill()
-            process.wait()
+        starts = churn(roles, rng, going, 0.05)
+        producer.kill()
+        producer.wait()
         _drain(game, client, at / "journal", server.place())
         game.error.close()
-        return count(client, at, kills, pauses)
+        counts, broken = count(client, at)
+        pauses = starts["our pause"] + starts["pauses of node"]
+        return Result({**counts, "kills": starts["kills"], "pauses": pauses}, broken)
 
 
 def _pause(value: int) -> tuple[str, ...]:
@@ -160,21 +121,16 @@ def _members(client: redis.Redis, name: str) -> list[str]:
     return [str(each) for each in members if not str(each).startswith("0:")]
 
 
-def count(client: redis.Redis, at: Path, kills: int, pauses: int) -> JobCounts:
+def count(client: redis.Redis, at: Path) -> Result:
     """Compare what was acknowledged and what ran with what the server has."""
     added, ran = set((at / "added").read_text().split()), (at / "ran").read_text().split()
     places = Counter(job for name in (*WAITING, *ENDED) for job in _members(client, name))
-    lost = [f"{job} is in {places[job]} lists" for job in sorted(added) if places[job] != 1]
+    left = sum(len(_members(client, name)) for name in WAITING)
+    broken = [f"lost: {job} is in {places[job]} lists" for job in sorted(added) if places[job] != 1]
     gone = (job for job in sorted(added) if not client.hexists(f"bull:mails:{job}", "data"))
-    lost += [f"{job} has no content" for job in gone]
+    broken += [f"lost: {job} has no content" for job in gone]
     unrun = set(_members(client, "completed")) - {each.removeprefix("mails/") for each in ran}
-    return JobCounts(
-        acknowledged=len(added),
-        ended=sum(len(_members(client, name)) for name in ENDED),
-        runs=len(ran),
-        kills=kills,
-        pauses=pauses,
-        lost=tuple(lost),
-        unrun=tuple(sorted(unrun)),
-        left=sum(len(_members(client, name)) for name in WAITING),
-    )
+    broken += [f"completed and never ran: {job}" for job in sorted(unrun)]
+    broken += [f"left: {left}"] * bool(left)
+    ended = sum(len(_members(client, name)) for name in ENDED)
+    return Result({"acknowledged": len(added), "ended": ended, "runs": len(ran)}, broken)

@@ -13,8 +13,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,8 +53,8 @@ class Locale(NamedTuple):
 
 def shells() -> dict[str, tuple[str, ...]]:
     """Those of the known shells that are installed, each by its whole path."""
-    shell_commands = {name: (shutil.which(words[0]), words[1:]) for name, words in WORDS.items()}
-    return {name: (path, *rest) for name, (path, rest) in shell_commands.items() if path}
+    paths = {name: shutil.which(words[0]) for name, words in WORDS.items()}
+    return {name: (path, *WORDS[name][1:]) for name, path in paths.items() if path}
 
 
 def plain_locales() -> list[Locale]:
@@ -162,8 +163,6 @@ NASTY: tuple[bytes, ...] = (
 )  # fmt: skip
 """Bytes that mean something to a shell, a terminal or a decoder."""
 
-CODECS = ("utf-8", "latin-1", "utf-8", "gbk")
-
 
 def hostile(rng: random.Random) -> str:
     """A value as it may come from anywhere: bytes of any kind, decoded in some way."""
@@ -171,7 +170,7 @@ def hostile(rng: random.Random) -> str:
         rng.choice(NASTY) if rng.random() < 0.7 else bytes([rng.randrange(256)])
         for _ in range(rng.randrange(12))
     )
-    codec = rng.choice(CODECS)
+    codec = rng.choice(("utf-8", "latin-1", "utf-8", "gbk"))
     return data.decode(codec, "replace" if codec == "gbk" else "surrogateescape")
 
 
@@ -186,25 +185,19 @@ def a_task(rng: random.Random) -> Task:
     return Task(IDENT, "job", State.PENDING, NOW, description=words, error=error)
 
 
-VERBS: tuple[Callable[[Task], Task], ...] = (
-    lambda task: verbs.nack(task, NOW + 60, task.error + "\\"),
-    lambda task: verbs.give_up_task(task, "$(touch pwned)", 1),
-    lambda task: verbs.retry(task, NOW),
-)
-
-
 def rewritten(text: bytes) -> Iterator[bytes]:
     """A task file that another program wrote, as we write it after each verb; none if refused."""
-    stat = Path("/").stat()
-    try:
+    with suppress(Refused):
         record = task_format.parse_task(text, IDENT)
-    except Refused:
-        return
-    task = task_format.task_from_record(record, State.ACTIVE, stat, None, NOW)
-    for verb in VERBS:
-        after = task_format.change_record(record, task, verb(task), NOW)
-        if after != record:  # a file that says the same is moved, not written again
-            yield task_format.render_task(after)
+        task = task_format.task_from_record(record, State.ACTIVE, Path("/").stat(), None, NOW)
+        for changed in (
+            verbs.nack(task, NOW + 60, task.error + "\\"),
+            verbs.give_up_task(task, "$(touch pwned)", 1),
+            verbs.retry(task, NOW),
+        ):
+            after = task_format.change_record(record, task, changed, NOW)
+            if after != record:  # a file that says the same is moved, not written again
+                yield task_format.render_task(after)
 
 
 TOKENS: tuple[bytes, ...] = (
@@ -255,8 +248,7 @@ def accepted(
 ) -> Iterator[tuple[bytes, list[bytes]]]:
     """Those texts that the reader takes, and what it reads in them under each name."""
     for text in texts:
-        values = parse(text, names)
-        if values is not None:
+        if (values := parse(text, names)) is not None:
             yield text, [values[n].encode() if n in values else UNSET for n in names]
 
 
@@ -267,13 +259,11 @@ def can_read(shell: str, locale: Locale, text: bytes) -> bool:
     """
     if shell != "yash" or (text.isascii() and locale.wide != "shift_jis"):
         return True
-    if locale.wide in ("latin-1", "shift_jis"):
-        return False
     try:
         text.decode(locale.wide)
     except UnicodeDecodeError:
         return False
-    return True
+    return locale.wide not in ("latin-1", "shift_jis")
 
 
 def differences(
@@ -289,15 +279,12 @@ def differences(
     try:
         read = yard.sourced(argv, locale, [text for text, _ in pairs], names)
     except Ran as ran:
-        if len(pairs) == 1:
-            yard.clear()
-            return [f"{ran}; by {pairs[0][0][:400]!r}"]
-        half = len(pairs) // 2
         yard.clear()
-        differing = differences(pairs[:half], names, yard, shell=shell, argv=argv, locale=locale)
-        return differing or differences(
-            pairs[half:], names, yard, shell=shell, argv=argv, locale=locale
-        )
+        if len(pairs) == 1:
+            return [f"{ran}; by {pairs[0][0][:400]!r}"]
+        again = partial(differences, names=names, yard=yard, shell=shell, argv=argv, locale=locale)
+        half = len(pairs) // 2
+        return again(pairs[:half]) or again(pairs[half:])
     return [
         f"{shell} in {locale.name}: {text!r} is {theirs!r}, not {ours!r}"
         for (text, ours), theirs in zip(pairs, read, strict=True)
@@ -332,16 +319,12 @@ Step = Callable[[Yard, str, Sequence[str], Locale], list[str]]
 
 def steps(rng: random.Random, size: int) -> dict[str, tuple[int, Step]]:
     """One slice of everything: how many values or texts each law is held to, and how."""
-    text, read = many(rng, size)
     names = [f"K{n}" for n in range(size)]
-    own_tasks = tasks(rng, max(2, size // 10))
+    own = tasks(rng, max(2, size // 10))
     theirs = list(islice(accepted(iter(lambda: foreign(rng), None)), max(2, size // 4)))
     return {
-        "values written": (size, partial(differences, [(text, read)], names)),
-        "task files written": (
-            len(own_tasks),
-            partial(differences, own_tasks, task_format.FIELDS),
-        ),
+        "values written": (size, partial(differences, [many(rng, size)], names)),
+        "task files written": (len(own), partial(differences, own, task_format.FIELDS)),
         "texts accepted": (len(theirs), partial(differences, theirs, KEYS)),
     }
 
@@ -355,9 +338,8 @@ def run(
     while counted["values written"] < values and not wrong:
         for law, (number, step) in steps(rng, SLICE).items():
             counted[law] += number
-            for name, words in shells().items():
-                for locale in locales:
-                    wrong += step(yard, name, words, locale)
+            for (name, words), locale in product(shells().items(), locales):
+                wrong += step(yard, name, words, locale)
     return counted, wrong
 
 
@@ -367,24 +349,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--values", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 32))
     arguments = parser.parse_args(argv)
-    say = sys.stdout.write
-    with tempfile.TemporaryDirectory(prefix="spooldeck-fuzz-") as temporary:
-        folder = Path(temporary)
-        locales = plain_locales()
+    say, locales = sys.stdout.write, plain_locales()
+    with tempfile.TemporaryDirectory(prefix="spooldeck-fuzz-") as folder:
         for charmap in CHARMAPS:
             try:
-                locales.append(make_locale(charmap, folder))
+                locales.append(make_locale(charmap, Path(folder)))
             except LookupError as error:
                 say(f"without {charmap}: {error}\n")
         names = ", ".join(locale.name for locale in locales)
         say(f"seed {arguments.seed}; {', '.join(shells())}; {names}\n")
         sys.stdout.flush()
-        yard = Yard(folder / "yard")
+        yard = Yard(Path(folder, "yard"))
         counted, wrong = run(yard, locales, random.Random(arguments.seed), arguments.values)
     say(", ".join(f"{number:,} {law}" for law, number in counted.items()))
     say(f": {yard.read:,} variables read by shells, {len(wrong)} texts otherwise than by us\n")
-    for line in wrong:
-        say(f"{line}\n")
+    say("".join(f"{line}\n" for line in wrong))
     return 1 if wrong else 0
 
 

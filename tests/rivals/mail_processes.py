@@ -4,14 +4,9 @@ What was acknowledged arrives at least once. It arrives again only where the log
 may arrive twice.
 """
 
-from __future__ import annotations
-
 import os
 import random
-import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -27,14 +22,12 @@ from engine.formats.nftban.store import SpoolFolders, make_spool
 from engine.formats.zgb.schema import create
 from engine.mail.send.smtp_client import SmtpDestination
 from engine.work.worker import Worker
+from tests.rivals.game import ROUNDS, Process, Result, churn, spooldeck, start
 from tests.smtp_server import HOST, Server
 from tui.cli.formats.kannader.commands import make_handler
 
 MAILS = 5000
 """Mails of one game, at most."""
-
-ROUNDS = 60
-"""Runs of a worker until everything has to be delivered."""
 
 
 class Format(NamedTuple):
@@ -53,23 +46,10 @@ class Format(NamedTuple):
     """Gives what a worker may spend on mails."""
 
 
-def command(at: Path, words: tuple[str, ...], n: int = 0) -> list[str]:
-    """The command line of an entry of the table."""
-    argv = [word.format(n=n, at=at) for word in words]
-    return [sys.executable, "-P", "-m", "tui.cli", "--config", f"{at}/c.yaml", *argv]
-
-
-def start(at: Path, words: tuple[str, ...], n: int = 0) -> subprocess.Popen[bytes]:
+def run(at: Path, words: tuple[str, ...], n: int = 0) -> Process:
     """A command on the place, as a process."""
-    environ = {k: v for k, v in os.environ.items() if not k.startswith("NFTBAN_")}
-    return subprocess.Popen(
-        command(at, words, n),
-        env={**environ, "HOME": str(at), "NFTBAN_MAIL_RETRY_BACKOFF": "0,0,0"},
-        cwd=Path(__file__).parents[2],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    argv = [word.format(n=n, at=at) for word in words]
+    return start(spooldeck(at, *argv), at, NFTBAN_MAIL_RETRY_BACKOFF="0,0,0")
 
 
 def _relay(port: int) -> str:
@@ -91,9 +71,9 @@ def _drain_nftban(at: Path, port: int) -> Iterator[int]:
         draft.unlink()
     for mark in spool.glob("mail-*/queuing"):
         os.utime(mark, (1, 1))
-    start(at, ("--root", "{at}/d", "queue", "recover")).wait()
+    run(at, ("--root", "{at}/d", "queue", "recover")).wait()
     while True:
-        start(at, ("--root", "{at}/d", "queue", "work", "--until-idle")).wait()
+        run(at, ("--root", "{at}/d", "queue", "work", "--until-idle")).wait()
         yield sum(1 for _ in spool.glob("mail-*")) + sum(1 for _ in at.glob("d/queue/*/*.task"))
 
 
@@ -125,7 +105,7 @@ def _drain_zgb(at: Path, port: int) -> Iterator[int]:
             ((left,),) = db.execute("SELECT count(*) FROM mail_queue")
         yield int(left)
         _refill_zgb(at)
-        start(at, ("zgb", "work", "{at}/q.db")).wait()
+        run(at, ("zgb", "work", "{at}/q.db")).wait()
 
 
 def _make_kannader(at: Path, port: int) -> None:
@@ -165,8 +145,8 @@ FORMATS: Mapping[str, Format] = {
         _make_zgb,
         ("zgb", "enqueue", "{n}", "{at}/q.db", "--type", "user"),
         ("zgb", "work", "{at}/q.db"),
-        acknowledged=(0,),
-        drain=_drain_zgb,
+        (0,),
+        _drain_zgb,
         refill=_refill_zgb,
     ),
     "kannader": Format(
@@ -174,10 +154,8 @@ FORMATS: Mapping[str, Format] = {
         (
             "kannader",
             "enqueue",
-            "--from",
-            "a@example.org",
-            "--to",
-            "r{n}@example.org",
+            "--from=a@b.example",
+            "--to=r{n}@example.org",
             "{at}/mail",
             "{at}/s",
         ),
@@ -188,70 +166,45 @@ FORMATS: Mapping[str, Format] = {
 }
 
 
-class MailCounts(NamedTuple):
-    """The result of a game."""
+def play(at: Path, name: str, seed: int, going: Callable[[], bool]) -> Result:
+    """One game in an empty folder: two senders and two workers at a time, killed at random.
 
-    acknowledged: int
-    delivered: int
-    """Mails that arrived, each counted once."""
-    kills: int
-    again: int
-    """Deliveries beyond the first of a mail."""
-    doubts: int
-    """How often a log said that a mail may arrive twice."""
-    lost: tuple[str, ...] = ()
-    """Recipients whose mail was acknowledged and never arrived."""
-    left: int = 0
-
-    def broken(self) -> list[str]:
-        """What should not be."""
-        wrong = [f"lost: {name}" for name in self.lost]
-        wrong += [f"{self.again} arrived again, {self.doubts} doubts"] * (self.again > self.doubts)
-        return wrong + [f"left: {self.left}"] * bool(self.left)
-
-
-def play(at: Path, name: str, seed: int, going: Callable[[], bool]) -> MailCounts:
-    """One game in an empty folder: two senders and two workers at a time, killed at random."""
+    No acknowledged mail may be lost, and none arrive again but for a doubt that a log had before.
+    """
     form, rng = FORMATS[name], random.Random(seed)
     no = ["" if rng.random() < 0.8 else "450 4.2.1 later" for _ in range(MAILS)]
-    acknowledged: set[str] = set()
-    kills = sent = 0
+    acknowledged, numbers, sent = set[str](), dict[int, int](), iter(range(1, MAILS))
+
+    def is_going() -> bool:
+        form.refill(at)
+        return going() and len(numbers) < MAILS - 4
+
+    def send() -> Process:
+        number = next(sent)
+        numbers[(process := run(at, form.add, number)).pid] = number
+        return process
+
+    def note(role: str, process: Process) -> None:
+        if role.startswith("send") and process.returncode in form.acknowledged:
+            acknowledged.add(f"r{numbers[process.pid]}@example.org")
+
+    roles: dict[str, Callable[[], Process]] = {
+        role: partial(run, at, form.work) for role in ("work 1", "work 2")
+    }
     with Server(rcpt=no) as server:
         form.make(at, server.port)
-        running: dict[subprocess.Popen[bytes], str] = {}
-        while going() and sent < MAILS - 1:
-            for process, recipient in list(running.items()):
-                if process.poll() is not None:
-                    del running[process]
-                    if recipient and process.returncode in form.acknowledged:
-                        acknowledged.add(recipient)
-            if sum(not recipient for recipient in running.values()) < 2:
-                running[start(at, form.work)] = ""
-            if sum(bool(recipient) for recipient in running.values()) < 2:
-                sent += 1
-                running[start(at, form.add, sent)] = f"r{sent}@example.org"
-            form.refill(at)
-            time.sleep(rng.uniform(0, 0.2))
-            if running and rng.random() < 0.1:
-                rng.choice(list(running)).send_signal(signal.SIGKILL)
-                kills += 1
-        for process, recipient in running.items():
-            if not recipient:
-                process.kill()
-            if process.wait() in form.acknowledged and recipient:
-                acknowledged.add(recipient)
+        roles |= {"send 1": send, "send 2": send}
+        kills = churn(roles, rng, is_going, 0.1, note)["kills"]
         left = 0
         for left, _ in zip(form.drain(at, server.port), range(ROUNDS), strict=False):
             if not left:
                 break
-        counts = Counter(mail.recipients[0] for mail in server.mails)
-    doubts = sum(
-        path.read_text().count("MAIL_SEND_IN_DOUBT")
-        for log in ("mail.log", "queue.log")
-        for path in at.rglob(log)
-    )
-    lost = tuple(sorted(acknowledged - set(counts)))
-    again = counts.total() - len(counts)
-    return MailCounts(
-        len(acknowledged), len(counts), kills, again=again, doubts=doubts, lost=lost, left=left
-    )
+        arrived = Counter(mail.recipients[0] for mail in server.mails)
+    logs = [path.read_text() for log in ("mail.log", "queue.log") for path in at.rglob(log)]
+    doubts = sum(text.count("MAIL_SEND_IN_DOUBT") for text in logs)
+    again = arrived.total() - len(arrived)
+    broken = [f"lost: {to}" for to in sorted(acknowledged - set(arrived))]
+    broken += [f"{again} arrived again, {doubts} doubts"] * (again > doubts)
+    broken += [f"left: {left}"] * bool(left)
+    counts = {"acknowledged": len(acknowledged), "delivered": len(arrived), "kills": kills}
+    return Result(counts | {"again": again, "doubts": doubts}, broken)

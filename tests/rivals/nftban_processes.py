@@ -12,14 +12,15 @@ import select
 import signal
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from engine import verbs
 from engine.formats.nftban.store import NftbanStore, make_spool
 from engine.model import Move, State, Task
+from tests.rivals.game import Result
 from tests.rivals.rival import MAIL, spool_at
 
 HERE = Path(__file__).parent
@@ -56,19 +57,9 @@ def _command(*words: str) -> Callable[["Field", str], list[str]]:
     return lambda field, name: field.command("queue", *words)
 
 
-IMPATIENT = (sys.executable, "-m", "tests.rivals.impatient_operator")
-RIVAL = (sys.executable, "-m", "tests.rivals.rival")
-
-
 def _rival(role: str) -> Callable[["Field", str], list[str]]:
-    return lambda field, name: [
-        *RIVAL,
-        role,
-        str(field.root),
-        str(field.ledger),
-        name,
-        str(field.rng.getrandbits(32)),
-    ]
+    words = (sys.executable, "-m", "tests.rivals.rival", role)
+    return lambda field, name: [*words, str(field.root), name, str(field.rng.getrandbits(32))]
 
 
 def _standin(word: str, *, named: bool = False) -> Callable[["Field", str], list[str]]:
@@ -83,7 +74,7 @@ ROLES: Mapping[str, Role] = {
     "work": Role(_command("work", "--concurrency", str(CONCURRENCY)), at_risk=CONCURRENCY),
     "next": Role(_command("process-next"), at_risk=1),
     "drain": Role(_command("work", "--until-idle"), at_risk=1),
-    "recover": Role(lambda f, n: [*IMPATIENT, str(f.config), str(f.root), f"{IMPATIENT_SECONDS}"]),
+    "recover": Role(_rival("recover")),
     "retry-all": Role(_command("dlq", "retry-all")),
     "purge": Role(_command("dlq", "purge", "1")),
     # Killed while it rewrites a file in place it loses a task, and that is none of ours.
@@ -100,23 +91,10 @@ BACK: Mapping[State, Callable[[Task], Task]] = {
 }
 """How each task becomes pending in the end."""
 
-OURS = (
-    "produce",
-    "produce",
-    "operate",
-    "add",
-    "work",
-    "work",
-    "next",
-    "next",
-    "retry-all",
-    "purge",
-)
+OURS = (*["produce"] * 2, "operate", "add", *["work"] * 2, *["next"] * 2, "retry-all", "purge")
 """The processes of a game."""
 BESIDE = (*OURS, "standin", "standin", "standin-add", "standin-retry")
 BREAKING = (*OURS, "recover", "recover")
-IMPATIENT_SECONDS = 1
-"""After which operators end the holder of the lock, at work or not; a configuration needs 30."""
 BACKLOG = 100
 """Waiting tasks with which the producers pause."""
 
@@ -140,45 +118,6 @@ class Line(NamedTuple):
     detail: str
 
 
-class Counts(NamedTuple):
-    """The counts of a game; of the fields with a default nothing may be there."""
-
-    tried: int
-    acknowledged: int
-    handled: int
-    recovered: int
-    """Handled without an acknowledgement: their producer was killed first."""
-    kills: int
-    repeated: int
-    may_repeat: int
-    """Tasks that the killed processes may have claimed."""
-    lost: tuple[str, ...] = ()
-    unexpected: tuple[str, ...] = ()
-    """Handled without being added, or under another id."""
-    torn: tuple[str, ...] = ()
-    """Handled with other fields than they were written with."""
-    overlaps: tuple[str, ...] = ()
-    """Two holders of the lock at work at one time."""
-    needless: tuple[str, ...] = ()
-    """Repeated without a kill that explains it."""
-    left: tuple[str, ...] = ()
-    """Files that are left though the queue was drained."""
-    odd: tuple[str, ...] = ()
-    """Exit codes and tracebacks that no command may end with."""
-
-    def __str__(self) -> str:
-        counts = ((k, v if isinstance(v, int) else len(v)) for k, v in self._asdict().items())
-        return ", ".join(f"{key} {count}" for key, count in counts)
-
-    def broken(self, *, shared: bool = False) -> list[str]:
-        """Report broken promises; beside a program that locks nothing out, fewer are made."""
-        alone = () if shared else ("overlaps", "needless", "left")
-        names = ("lost", "unexpected", "torn", "odd", *alone)
-        wrong = [f"{name}: {value}" for name in names for value in getattr(self, name)]
-        # A file that the other program is rewriting looks broken for a moment.
-        return wrong + [f"quarantined: {where}" for where in self.left if "/corrupt/" in where]
-
-
 class Field:
     """One spool, the processes on it and the ledger; all of them end with the block."""
 
@@ -186,8 +125,10 @@ class Field:
     config: Path
 
     def __init__(self, root: Path, seed: int, crew: Collection[str] = OURS) -> None:
-        self.root, self.seed, self.crew = root, seed, crew
-        self.rng = random.Random(seed)
+        self.root, self.crew, self.rng = root, crew, random.Random(seed)
+        self._breaking = "recover" in crew
+        self.is_shared = "standin" in crew
+        """Whether another program, which locks nothing out, is on the field."""
         self.lines: list[Line] = []
         self.events: Counter[str] = Counter()
         self.ledger, self._heal, self._gate = root / "ledger", root / "healed", root / "gate"
@@ -206,7 +147,6 @@ class Field:
             (self.root / "queue" / word).mkdir(parents=True, exist_ok=True)
         (self.root / "run").mkdir()
         self._mail.mkdir()
-        self._breaking = "recover" in self.crew
         self.config.write_text(CONFIG)
         os.mkfifo(self.ledger)
         os.mkfifo(self._gate)
@@ -239,8 +179,8 @@ class Field:
 
     # ---- processes
 
-    def start(self, kind: str) -> Actor:
-        """One more of a kind."""
+    def start(self, kind: str) -> None:
+        """Start one more of a kind."""
         role = ROLES[kind]
         self._started[kind] += 1
         name = f"{kind}-{self._started[kind]}{self.rng.choice('1234567')}"
@@ -262,7 +202,6 @@ class Field:
         actor = Actor(name, role, process, os.pidfd_open(process.pid))
         self._actors[actor.pidfd] = actor
         self._poll.register(actor.pidfd, select.POLLIN)
-        return actor
 
     def _signal(self, pidfd: int, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -275,8 +214,7 @@ class Field:
         os.close(pidfd)
         output, _ = actor.process.communicate()
         status = actor.process.returncode
-        ended = status == -signal.SIGKILL or (self._breaking and status == -signal.SIGTERM)
-        if ended:
+        if status == -signal.SIGKILL or (self._breaking and status == -signal.SIGTERM):
             self._killed[actor.name] = actor.role.at_risk
         elif status not in (0, 1, 2, 3):
             self._odd.append(f"{actor.name}: status {status}")
@@ -368,7 +306,7 @@ class Field:
 
     # ---- the end
 
-    def finish(self) -> Counts:
+    def finish(self) -> Result:
         """End all processes, let one worker handle the rest, and count."""
         for pidfd in list(self._actors):
             actor = self._actors[pidfd]
@@ -412,42 +350,48 @@ class Field:
         store.close()
         return len(tasks)
 
-    def count(self) -> Counts:
-        """Count by the ledger and the spool."""
-        by: dict[str, set[str]] = {}
-        ended: Counter[str] = Counter()
+    def count(self) -> Result:
+        """Count by the ledger and the spool.
+
+        Of a game beside a program that locks nothing out, fewer promises are made.
+        """
+        by: dict[str, set[str]] = defaultdict(set)
         for line in self.lines:
-            by.setdefault(line.event, set()).add(line.task)
-            ended[line.task] += line.event == "ok"
-        none: set[str] = set()
-        tried, acked, begun = (by.get(event, none) for event in ("try", "ack", "begin"))
+            by[line.event].add(line.task)
+        tried, acked, handled = by["try"], by["ack"], by["ok"]
         ids = {line.task: line.detail for line in self.lines if line.event == "ack"}
         others = {
             line.task
             for line in self.lines
             if line.event == "begin" and not line.detail.endswith(f":{ids.get(line.task, '')}")
         }
-        handled = by.get("ok", none)
         standing = dict(self._standing())
-        gone = by.get("expunge", none)
         stderr = (self.root / "stderr").read_text(errors="replace")
         if "Traceback" in stderr:
             self._odd.append(stderr[stderr.index("Traceback") :][:2000])
-        return Counts(
-            tried=len(tried),
-            acknowledged=len(acked),
-            handled=len(handled),
-            recovered=len(handled - acked),
-            kills=len(self._killed),
-            repeated=sum(times - 1 for times in ended.values() if times > 1),
-            may_repeat=sum(self._killed.values()),
-            lost=tuple(sorted(acked - handled - gone - set(standing.values()))),
-            unexpected=tuple(sorted(begun - tried | (others & acked))),
-            torn=tuple(sorted(by.get("torn", none))),
-            overlaps=tuple(overlaps(self.lines)),
-            needless=tuple(needless(self.lines, self._killed)),
-            left=tuple(sorted(standing)),
-            odd=tuple(self._odd),
+        wrong: dict[str, Iterable[str]] = {
+            "lost": acked - handled - by["expunge"] - set(standing.values()),
+            "not added, or under another id": by["begin"] - tried | (others & acked),
+            "with other fields than written": by["torn"],
+            "exit code or traceback": self._odd,
+            # A file that the other program is rewriting looks broken for a moment.
+            "quarantined": (where for where in standing if "/corrupt/" in where),
+        }
+        if not self.is_shared:
+            wrong["two holders of the lock"] = overlaps(self.lines)
+            wrong["repeated without a kill"] = needless(self.lines, self._killed)
+            wrong["left"] = standing
+        counts = {
+            "tried": len(tried),
+            "acknowledged": len(acked),
+            "handled": len(handled),
+            "handled unacknowledged": len(handled - acked),  # their producer was killed first
+            "kills": len(self._killed),
+            "repeated": self.events["ok"] - len(handled),
+            "tasks of killed processes": sum(self._killed.values()),
+        }
+        return Result(
+            counts, [f"{what}: {each}" for what, some in wrong.items() for each in sorted(some)]
         )
 
     def _standing(self) -> Iterator[tuple[str, str]]:
@@ -479,14 +423,12 @@ def overlaps(lines: Collection[Line]) -> Iterator[str]:
 
 
 def needless(lines: Collection[Line], killed: Mapping[str, int]) -> Iterator[str]:
-    """Yield each repeated task that no killed process may have claimed.
-
-    `killed` has how many tasks each killed process may have claimed.
-    """
-    by: dict[str, list[str]] = {}
+    """Yield each repeated task that no process may have claimed; `killed` has how many tasks each
+    killed one may have."""
+    by: dict[str, list[str]] = defaultdict(list)
     for line in lines:
         if line.event == "ok":
-            by.setdefault(line.task, []).append(line.name)
+            by[line.task].append(line.name)
     claimed = Counter(killed)
     for task, names in by.items():
         for name in names[:-1]:

@@ -1,7 +1,8 @@
-"""One rival, in a process of its own: `rival.py produce|operate ROOT LEDGER NAME SEED`.
+"""One rival, in a process of its own: `rival.py produce|operate|recover ROOT NAME SEED`.
 
 Works once for each byte on its standard input and ends with it. What it does, and what of that it
-knows to be done, it says on the ledger, one write a line: `NAME EVENT DESCRIPTION DETAIL`.
+knows to be done, it says on the ledger, one write a line: `NAME EVENT DESCRIPTION DETAIL`. To
+recover, it is an impatient operator, who acts once.
 """
 
 import os
@@ -11,11 +12,14 @@ import time
 from collections.abc import Callable
 
 from engine import verbs
+from engine.config import queue_config
+from engine.formats.known_formats import setup_for
 from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.model import Move, State, Task
 from engine.operations import plans
 from engine.operations.run_plan import run_journaled_plan
 from engine.store import StoreError
+from tui.cli.formats.nftban import recover as recovery
 
 VERBS = ("retry", "promote", "hold", "release", "purge", "restore", "expunge")
 FROM = {
@@ -40,12 +44,10 @@ def spool_at(root: str) -> SpoolFolders:
 class Rival:
     """What all of them have."""
 
-    def __init__(self, root: str, ledger: str, name: str, seed: str) -> None:
-        self.store = NftbanStore(spool_at(root))
-        self.rng = random.Random(seed)
-        self._ledger = os.open(ledger, os.O_RDWR)
-        self._name, self._count = name, 0
-        self._mail = f"{root}/{MAIL}"
+    def __init__(self, root: str, name: str, seed: str) -> None:
+        self.store, self.rng = NftbanStore(spool_at(root)), random.Random(seed)
+        self._ledger = os.open(f"{root}/ledger", os.O_RDWR)
+        self._name, self._count, self._mail = name, 0, f"{root}/{MAIL}"
 
     def say(self, event: str, description: str, detail: str = "-") -> None:
         """One line on the ledger."""
@@ -56,10 +58,8 @@ class Rival:
         tasks = []
         for _ in range(self.rng.choice((1, 1, 2, 5))):
             self._count += 1
-            name = f"{self._name}-{self._count}"
-            token = f"{self.rng.getrandbits(32):08x}"
-            payload = f"{self._mail}/{name}"
-            tasks.append(verbs.enqueue("job", time.time(), token, name, payload))
+            name, token = f"{self._name}-{self._count}", f"{self.rng.getrandbits(32):08x}"
+            tasks.append(verbs.enqueue("job", time.time(), token, name, f"{self._mail}/{name}"))
             self.say("try", name, tasks[-1].id)
         if len(tasks) == 1:
             self.store.swap(None, tasks[0])
@@ -99,16 +99,29 @@ class Rival:
         self.say("did", verb, str(len(some)))
 
 
-def main(role: str, root: str, ledger: str, name: str, seed: str) -> None:
-    """Work once for each byte."""
-    rival = Rival(root, ledger, name, seed)
+def recover(root: str) -> int:
+    """`queue recover --yes`, with a worker that counts as stuck after a second without a heartbeat.
+
+    No configuration may say so little; workers at work are broken, too.
+    """
+    setup = setup_for(queue_config.load_config(f"{root}/spooldeck.yaml", {}), root, {})
+    setup = setup._replace(queue=setup.queue._replace(stuck_threshold=1.0))
+    return recovery.recover(setup, dry_run=False, yes=True, seen="", hold=[], json=False)
+
+
+def main(role: str, root: str, name: str, seed: str) -> int:
+    """Recover once, or work once for each byte."""
+    if role == "recover":
+        return recover(root)
+    rival = Rival(root, name, seed)
     work: Callable[[], None] = {"produce": rival.produce, "operate": rival.operate}[role]
     while os.read(0, 1):
         try:
             work()
         except StoreError as error:
             rival.say("refused", role, type(error).__name__)
+    return 0
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(*sys.argv[1:]))

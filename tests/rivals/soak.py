@@ -12,87 +12,75 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
-from tests.rivals import bullmq_processes
-from tests.rivals.mail_processes import FORMATS, play
-from tests.rivals.nftban_processes import BESIDE, BREAKING, OURS, Counts, Field
+from tests.rivals import bullmq_processes, mail_processes
+from tests.rivals.game import Result
+from tests.rivals.nftban_processes import BESIDE, BREAKING, OURS, Field
 
-GAMES = {
-    "among ourselves": OURS,
-    "beside another program": BESIDE,
-    "with impatient operators": BREAKING,
-}
-MAILS = {f"{name} mail": name for name in FORMATS}
-"""By game, the format whose mails are sent."""
-
+Game: TypeAlias = Callable[[Path, int, Callable[[], bool]], Result]
 GAME = 60.0
 """Seconds of play before a game is drained and counted."""
 
 
-def game(folder: Path, seed: int, crew: tuple[str, ...], seconds: float) -> Counts:
-    """One game, told about every ten seconds; its ledger is left in the folder."""
-    began = reported_at = time.monotonic()
-
-    def going() -> bool:
-        nonlocal reported_at
-        now = time.monotonic()
-        if now - reported_at >= 10:
-            reported_at = now
-            words = ", ".join(f"{event} {n}" for event, n in sorted(field.events.items()))
-            sys.stdout.write(f"  {now - began:4.0f} s: {words}\n")
-            sys.stdout.flush()
-        return now - began < seconds
-
+def play(crew: tuple[str, ...], folder: Path, seed: int, going: Callable[[], bool]) -> Result:
+    """A game on one spool; its ledger is left in the folder."""
     with Field(folder, seed, crew) as field:
         field.play(going)
-        counts = field.finish()
+        result = field.finish()
     (folder / "lines").write_text("".join(f"{' '.join(line)}\n" for line in field.lines))
-    return counts
+    return result
 
 
-def played(folder: Path, seed: int, name: str, seconds: float) -> tuple[object, list[str]]:
-    """The counts of one game, and what they say is broken."""
-    if name in MAILS:
-        end = time.monotonic() + seconds
-        mails = play(folder, MAILS[name], seed, lambda: time.monotonic() < end)
-        return mails, mails.broken()
-    if name in bullmq_processes.VERSIONS:
-        end = time.monotonic() + seconds
-        ran = bullmq_processes.play(
-            folder, bullmq_processes.VERSIONS[name], seed, lambda: time.monotonic() < end
-        )
-        return ran, ran.broken()
-    counts = game(folder, seed, GAMES[name], seconds)
-    return counts, counts.broken(shared="standin" in GAMES[name])
+def named(function: Callable[..., Result], name: str) -> Game:
+    """The game of a format or version."""
+    return lambda folder, seed, going: function(folder, name, seed, going)
+
+
+GAMES: Mapping[str, Game] = {
+    "among ourselves": partial(play, OURS),
+    "beside another program": partial(play, BESIDE),
+    "with impatient operators": partial(play, BREAKING),
+    **{f"{name} mail": named(mail_processes.play, name) for name in mail_processes.FORMATS},
+    **{name: named(bullmq_processes.play, v) for name, v in bullmq_processes.VERSIONS.items()},
+}
+
+
+def is_before(end: float) -> bool:
+    """Whether the time has not come."""
+    return time.monotonic() < end
 
 
 def main() -> int:
     """Play until the time is over, and say what every game came to."""
-    names = [*GAMES, *MAILS, *bullmq_processes.VERSIONS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 32))
-    parser.add_argument("--game", choices=names, help="only this one")
+    parser.add_argument("--game", choices=GAMES, help="only this one")
     arguments = parser.parse_args()
     deadline = time.monotonic() + 60 * arguments.minutes
     games, broken = 0, 0
     while (left := deadline - time.monotonic()) > 5 or not games:
         seed = arguments.seed + games
-        name = arguments.game or names[games % len(names)]
+        name = arguments.game or list(GAMES)[games % len(GAMES)]
         sys.stdout.write(f"seed {seed}, {name}\n")
+        sys.stdout.flush()
         folder = Path(tempfile.mkdtemp(prefix="spooldeck-soak-"))
-        counts, wrong = played(folder, seed, name, min(GAME, left))
-        sys.stdout.write(f"  {counts}\n")
-        for line in wrong:
+        end = time.monotonic() + min(GAME, left)
+        result = GAMES[name](folder, seed, partial(is_before, end))
+        sys.stdout.write(f"  {result}\n")
+        for line in result.broken:
             sys.stdout.write(f"  BROKEN {line}\n")
-        if wrong:
+        if result.broken:
             sys.stdout.write(f"  kept: {folder}\n")
         else:
             shutil.rmtree(folder)
-        games, broken = games + 1, broken + bool(wrong)
+        games, broken = games + 1, broken + bool(result.broken)
     sys.stdout.write(f"{games} games from seed {arguments.seed}, {broken} broken\n")
     return 1 if broken else 0
 

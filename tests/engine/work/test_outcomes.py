@@ -2,8 +2,11 @@
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,12 +16,13 @@ from engine.formats.kannader.store import KannaderStore, make_spool
 from engine.model import Lease, Missing, Problem, State, Task
 from engine.policy import RetryPolicy, contract_retries, retries_of, shipped_retries
 from engine.schedules import exponential
-from engine.store import Gone, Unavailable
+from engine.store import Gone, Store, Unavailable
 from engine.work.handlers import Context, Failed, Fatal
 from engine.work.outcomes import rescue_tasks, task_after_failure
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker, WorkerResult
 from tests.engine.task_builders import NOW, Clock, a_task, tasks_in
+from tests.tables import each
 
 WHY = "worker ended while it ran: PID 4711 is gone"
 
@@ -34,8 +38,7 @@ def test_an_orphan_waits_like_any_failed_task(store: MemoryStore) -> None:
     again, there is nothing to rescue."""
     store.swap(None, a_task(description="the orphan"))
     list(store.take(NOW, "the dead", 1))
-    (outcome,) = rescue_tasks(store, contract_retries(), NOW + 0.7, WHY)
-    again = rescue_tasks(store, contract_retries(), NOW + 0.7, WHY)
+    (outcome,), again = (rescue_tasks(store, contract_retries(), NOW + 0.7, WHY) for _ in "12")
     (task,) = tasks_in(store)
     assert (task.state, task.attempts, task.due) == (State.PENDING, 1, NOW + 60)
     assert (task.error, task.lease, task.description) == (WHY, None, "the orphan")
@@ -73,25 +76,22 @@ def test_only_claimed_tasks_are_rescued(store: MemoryStore) -> None:
 def test_a_task_that_another_finishes_meanwhile_is_left_alone() -> None:
     """A task that moved since the rescue saw it is gone; the others are rescued all the same."""
     memory = MemoryTasks()
-    store, theirs = MemoryStore(memory), MemoryStore(memory)
+    store = MemoryStore(memory)
     for number in (1, 2):
         store.swap(None, a_task(number))
     claimed = list(store.take(NOW, "me", 2))
 
     class Overtaken(MemoryStore):
-        def scan(
-            self, touched: Collection[str] | None = None
-        ) -> Iterator[Task | Missing | Problem]:
-            yield from list(super().scan(touched))
-            theirs.swap(claimed[0], None)
+        def scan(self, *args: Any) -> Iterator[Task | Missing | Problem]:
+            yield from list(super().scan(*args))
+            store.swap(claimed[0], None)
 
     first, second = rescue_tasks(Overtaken(memory), contract_retries(), NOW, WHY)
-    assert isinstance(first.error, Gone)
-    assert second.error is None
+    assert isinstance(first.error, Gone) and second.error is None
     assert [(t.id, t.state) for t in tasks_in(store)] == [(a_task(2).id, State.PENDING)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("attempts", "state", "counted", "due"),
     [
         (None, State.PENDING, 1, NOW + 60),
@@ -109,14 +109,19 @@ def test_the_contracts_table(attempts: int | None, state: State, counted: int, d
     assert (after.state, after.attempts, after.due, after.error) == (state, counted, due, "no")
 
 
+def refuse_edge(store: Store, start: State, end: State, why: str) -> None:
+    """Let a store refuse a change."""
+    edge = store.edges[start, end]._replace(refusal=why)
+    store.edges = {**store.edges, (start, end): edge}
+
+
 @pytest.mark.parametrize("refused", ["another may be doing it", ""])
 def test_a_task_that_may_not_be_given_up_stays_claimed(store: MemoryStore, refused: str) -> None:
     """Where the store leaves a task where it is, the steps before its end are not done either."""
     given_up: list[Task] = []
     store.swap(None, a_task(attempts=3))
     list(store.take(NOW, "the dead", 1))
-    transition = State.ACTIVE, State.DEAD
-    store.edges = {**store.edges, transition: store.edges[transition]._replace(refusal=refused)}
+    refuse_edge(store, State.ACTIVE, State.DEAD, refused)
     (outcome,) = rescue_tasks(store, contract_retries(), NOW, WHY, giving_up=given_up.append)
     (task,) = tasks_in(store)
     assert bool(given_up) is not bool(refused)
@@ -164,9 +169,7 @@ def run_with(
     return worker.process_all(until_idle=True)
 
 
-def test_a_task_given_up_leaves_where_nothing_dead_is_kept(
-    spool: KannaderStore, clock: Clock
-) -> None:
+def test_a_task_given_up_leaves_where_no_dead_are_kept(spool: KannaderStore, clock: Clock) -> None:
     """It is reported before the store has it, and then nothing of it is left."""
     reported: list[tuple[Task, State]] = []
 
@@ -179,9 +182,7 @@ def test_a_task_given_up_leaves_where_nothing_dead_is_kept(
     assert (run.failed, tasks_in(spool)) == (1, [])
 
 
-def test_a_task_whose_end_cannot_be_reported_stays_claimed(
-    spool: KannaderStore, clock: Clock
-) -> None:
+def test_a_task_whose_end_is_unreported_stays_claimed(spool: KannaderStore, clock: Clock) -> None:
     """Where the report fails, the task is not lost; where the store would refuse its end, nothing
     is reported. Both outcomes are owed."""
 
@@ -189,32 +190,22 @@ def test_a_task_whose_end_cannot_be_reported_stays_claimed(
         raise Unavailable("the disk is full")
 
     assert run_with(spool, clock, Fatal("550"), refuse).owed == 1
-    (task,) = tasks_in(spool)
+    (task,), reported = tasks_in(spool), list[Task]()
     assert task.state is State.ACTIVE
-
-    def close_edge() -> None:
-        transition = State.ACTIVE, State.DONE
-        spool.edges = {
-            **spool.edges,
-            transition: spool.edges[transition]._replace(refusal="not writable"),
-        }
-
-    reported: list[Task] = []
     spool.swap(task, verbs.unclaim(task))
-    assert run_with(spool, clock, Fatal("550"), reported.append, close_edge).owed == 1
-    assert reported == []
+    close_edge = partial(refuse_edge, spool, State.ACTIVE, State.DONE, "not writable")
+    run = run_with(spool, clock, Fatal("550"), reported.append, close_edge)
+    assert (run.owed, reported) == (1, [])
 
 
 @pytest.mark.parametrize(("age", "left"), [(5 * DAY - 60, 1), (5 * DAY + 60, 0)])
 def test_age_ends_the_tries(spool: KannaderStore, clock: Clock, age: float, left: int) -> None:
     """A mail that fails is tried again for five days, however often that was, and at least twice; a
     task without a creation time is not given up because of its age."""
-    clock.now += age - 900
-    run_with(spool, clock, Failed("451"))
-    assert len(tasks_in(spool)) == 1
-    clock.now += 900
-    run_with(spool, clock, Failed("451"))
-    assert len(tasks_in(spool)) == left
+    for seconds, count in ((age - 900, 1), (900, left)):
+        clock.now += seconds
+        run_with(spool, clock, Failed("451"))
+        assert len(tasks_in(spool)) == count
     task = Task("1", "mail", State.ACTIVE, 0.0, attempts=3)
     assert POLICY.retry_delay(task, clock.now) == 7_200
     assert POLICY.retry_delay(task._replace(created=clock.now - 6 * DAY), clock.now) is None
@@ -222,14 +213,13 @@ def test_age_ends_the_tries(spool: KannaderStore, clock: Clock, age: float, left
 
 def test_only_a_lapsed_claim_is_rescued(spool: KannaderStore, clock: Clock) -> None:
     """A fresh claim of another worker is left to it; after an hour it counts as failed."""
-    (claimed,) = spool.take(clock.now, "another", 1)
-    rival = KannaderStore(spool._spool.root, clock)
-    run_with(rival, clock, AssertionError("it was taken"))
-    (before,) = tasks_in(rival)
-    clock.now += 3_700
-    run_with(rival, clock, AssertionError("it was taken"))
-    (after,) = tasks_in(rival)
-    rival.close()
+    (claimed,), seen = spool.take(clock.now, "another", 1), list[Task]()
+    with closing(KannaderStore(spool._spool.root, clock)) as rival:
+        for seconds in (0, 3_700):
+            clock.now += seconds
+            run_with(rival, clock, AssertionError("it was taken"))
+            seen += tasks_in(rival)
+    before, after = seen
     assert (before.state, before.rev) == (State.ACTIVE, claimed.rev)
     assert (after.state, after.attempts) == (State.PENDING, 1)
     assert after.due is not None and after.due >= clock.now

@@ -5,9 +5,11 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +22,7 @@ from engine.locks.token_buckets import TokenBuckets
 from engine.model import Edge, Missing, Move, Outcome, Problem, State, Task
 from engine.policy import Rate, RetryPolicy, contract_retries, retries_of, shipped_retries
 from engine.schedules import fixed, stepped
-from engine.store import ClaimFilter, ClaimRules, Gone, Store, Unavailable, accept_all
+from engine.store import ClaimRules, Gone, Store, Unavailable
 from engine.system import files
 from engine.work.claiming import LACK_REPORT_SECONDS, RESCAN_INTERVAL_SECONDS, Claimer, Slots
 from engine.work.handlers import (
@@ -39,6 +41,7 @@ from engine.work.running_tasks import Claim, FinishedTask
 from engine.work.services import WorkerServices
 from engine.work.worker import HANDLER_GRACE_SECONDS, RESCUE_INTERVAL_SECONDS, Worker, WorkerResult
 from tests.engine.task_builders import NOW, Clock, new_spool
+from tests.tables import each
 
 PATIENCE = 60.0
 """Seconds after which a thread that waits for another gives up: never, unless the test fails."""
@@ -48,9 +51,8 @@ class WorkQueue:
     """Tasks in memory, the time, and the log and counters of the workers on these tasks."""
 
     def __init__(self) -> None:
-        self.memory = MemoryTasks()
+        self.memory, self.clock = MemoryTasks(), Clock()
         self.store = MemoryStore(self.memory)
-        self.clock = Clock()
         self.log: list[tuple[str, str]] = []
         self.tallies: Counter[str] = Counter()
 
@@ -65,7 +67,7 @@ class WorkQueue:
         **services: Any,
     ) -> Worker:
         """A worker on these tasks, or on those of another store."""
-        services |= {"log": lambda *line: self.log.append(line)}
+        services = {"log": lambda *line: self.log.append(line), **services}
         services |= {"add_count": lambda name: self.tallies.update([name])}
         return Worker(
             store or MemoryStore(self.memory),
@@ -78,12 +80,19 @@ class WorkQueue:
             clock=self.clock,
         )
 
-    def add(self, kind: str = "job", number: int = 1, **changes: object) -> Task:
+    def run(self, handled: Mapping[str, Handler], **more: Any) -> WorkerResult:
+        """Let a worker do all that is due."""
+        return self.worker(handled, **more).process_all(until_idle=True)
+
+    def add(self, kind: str = "job", number: int = 1, **changes: Any) -> Task:
         """A pending task, as it is seen."""
         task = Task(queue_id(number, kind), kind, State.PENDING, NOW)
-        task = task._replace(description=f"{kind} {number}", **changes)  # type: ignore[arg-type]
-        self.store.swap(None, task)
+        self.store.swap(None, task._replace(description=f"{kind} {number}", **changes))
         return self.now(task)
+
+    def fill(self, count: int, kind: str = "job") -> list[Task]:
+        """So many pending tasks, numbered from 1."""
+        return [self.add(kind, number) for number in range(1, count + 1)]
 
     def now(self, task: Task) -> Task:
         """The task as it is now."""
@@ -91,9 +100,17 @@ class WorkQueue:
         assert isinstance(item, Task)
         return item
 
+    def is_unchanged(self, *tasks: Task) -> bool:
+        """Whether tasks are as they were, but for their revisions."""
+        return all(self.now(task)._replace(rev=task.rev) == task for task in tasks)
+
     def tasks(self) -> dict[str, State]:
         """The state of every task, by id."""
         return {item.id: item.state for item in self.store.scan() if isinstance(item, Task)}
+
+    def states(self) -> list[State]:
+        """The state of every task."""
+        return list(self.tasks().values())
 
     def logged(self, text: str) -> list[str]:
         """The lines of the log that contain a text."""
@@ -118,40 +135,31 @@ def does(task: Task, context: Context) -> None:
 def test_a_lack_of_the_worker_is_no_attempt(queue: WorkQueue) -> None:
     """A task whose handler lacks something goes back unchanged; its kind rests 15 s, then longer,
     while others run; one line and one alert name the lack, and the result has it."""
-    alerts: list[str] = []
-    tried: list[float] = []
+    alerts, tried = list[str](), list[float]()
+    lack = "cannot start x: Resource temporarily unavailable"
 
     def lacks(task: Task, context: Context) -> None:
         tried.append(queue.clock())
-        raise Lacking("cannot start x: Resource temporarily unavailable")
+        raise Lacking(lack)
 
-    tasks = [queue.add("scarce", number) for number in range(3)]
-    other = queue.add("plain", 9)
+    tasks, other = queue.fill(3, "scarce"), queue.add("plain", 9)
     worker = queue.worker({"scarce": lacks, "plain": does}, alert=alerts.append)
-
     run = worker.process_all(until_idle=True)
-    assert (run.done, run.failed, len(tried)) == (1, 0, 1)
-    assert run.lacks == {"scarce": "cannot start x: Resource temporarily unavailable"}
-    assert [queue.now(task)._replace(rev=task.rev) for task in tasks] == tasks
-    assert other.id not in queue.tasks()
+    assert (run.done, run.failed, len(tried), run.lacks) == (1, 0, 1, {"scarce": lack})
+    assert queue.is_unchanged(*tasks) and other.id not in queue.tasks()
     for wait, count in ((14, 1), (2, 2), (29, 2), (2, 3)):
         queue.clock.now += wait
         worker.process_all(until_idle=True)
         assert len(tried) == count, wait
-    assert alerts == [
-        "cannot start x: Resource temporarily unavailable: scarce waits, no attempt is counted"
-    ]
-    line = "Not tried: scarce: cannot start x: Resource temporarily unavailable"
-    assert queue.logged("Not tried") == [line]
+    assert alerts == [f"{lack}: scarce waits, no attempt is counted"]
+    assert queue.logged("Not tried") == [f"Not tried: scarce: {lack}"]
     queue.clock.now += LACK_REPORT_SECONDS
     worker.process_all(until_idle=True)
-    assert queue.logged("Not tried") == [line, line]
-    assert set(queue.tasks().values()) == {State.PENDING}
+    assert queue.logged("Not tried") == [f"Not tried: scarce: {lack}"] * 2
+    assert set(queue.states()) == {State.PENDING}
 
 
-def test_without_a_thread_no_task_is_lost(
-    queue: WorkQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_threads_no_task_is_lost(queue: WorkQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the system makes no thread for a handler, its task goes back without an attempt."""
 
     def refuse(thread: threading.Thread) -> None:
@@ -161,7 +169,7 @@ def test_without_a_thread_no_task_is_lost(
     monkeypatch.setattr(threading.Thread, "start", refuse)
     run = queue.worker({"job": does}).process_next()
     assert run.lacks == {"job": "cannot start a thread: can_t start new thread"}
-    assert queue.now(task)._replace(rev=task.rev) == task
+    assert queue.is_unchanged(task)
 
 
 def fails(error: BaseException) -> Handler:
@@ -173,25 +181,41 @@ def fails(error: BaseException) -> Handler:
     return handler
 
 
+def waits_for(event: threading.Event) -> Handler:
+    """A handler that ends after an event."""
+
+    def handler(task: Task, context: Context) -> None:
+        assert event.wait(PATIENCE)
+
+    return handler
+
+
 # ---- how a task ends
 
 
-def test_handlers_use_as_many_threads_as_run_at_a_time(queue: WorkQueue) -> None:
-    """A handler that starts after another has ended runs on the same thread, in each run."""
+@each("count", [1, 2])
+def test_handlers_use_as_many_threads_as_run_at_a_time(count: int) -> None:
+    """A handler that starts after another has ended runs on the same thread, in each run; when the
+    run ends, the threads end."""
+    queue = WorkQueue()
     for _ in range(2):
-        used = []
-        for number in range(3):
-            queue.add(number=number)
-        worker = queue.worker({"job": lambda task, context: used.append(threading.get_ident())})  # noqa: B023
-        assert worker.process_all(until_idle=True).done == 3
-        assert len(used) == 3 and len(set(used)) == 1
+        used, together = set[threading.Thread](), threading.Barrier(count)
+
+        def handler(task: Task, context: Context) -> None:
+            used.add(threading.current_thread())  # noqa: B023
+            together.wait(PATIENCE)  # noqa: B023
+
+        queue.fill(6)
+        assert (queue.run({"job": handler}, concurrency=count).done, len(used)) == (6, count)
+        for thread in used:
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
 
 
 def test_the_thread_of_an_ended_handler_claims_the_next_task(queue: WorkQueue) -> None:
     """While the worker's thread waits, the thread of a handler stores the outcome and claims the
     next task; what is raised there ends the run."""
-    for number in range(3):
-        queue.add(number=number)
+    queue.fill(3)
     asked: list[str] = []
 
     def gate(kind: str) -> tuple[str, None]:
@@ -201,7 +225,7 @@ def test_the_thread_of_an_ended_handler_claims_the_next_task(queue: WorkQueue) -
         return "", None
 
     with pytest.raises(RuntimeError, match="third"):
-        queue.worker({"job": does}, gate=gate).process_all(until_idle=True)
+        queue.run({"job": does}, gate=gate)
     assert asked == ["MainThread", "handlers", "handlers"]
     assert len(queue.tasks()) == 1
 
@@ -215,14 +239,12 @@ def test_a_free_slot_is_waited_for_by_the_workers_own_thread(
     went_on, looked = threading.Event(), threading.Event()
 
     class Watched(MemoryStore):
-        def take(
-            self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
-        ) -> Iterator[Task]:
+        def take(self, *args: Any) -> Iterator[Task]:
             if threading.current_thread() is not threading.main_thread():
                 went_on.set()
             elif went_on.is_set():
                 looked.set()
-            return super().take(now, owner, limit, wants)
+            return super().take(*args)
 
     def handler(task: Task, context: Context) -> None:
         if task.id == first.id:
@@ -235,15 +257,13 @@ def test_a_free_slot_is_waited_for_by_the_workers_own_thread(
     store.changes = store.changes._replace(rescan_seconds=3600.0)
     worker = queue.worker({"job": handler}, store=store, concurrency=2)
     run = worker.process_all(until_idle=True)
-    assert (run.done, run.failed) == (1, 1)
-    assert queue.now(first).due == NOW + 7
+    assert (run.done, run.failed, queue.now(first).due) == (1, 1, NOW + 7)
 
 
 def test_after_an_error_no_handlers_thread_goes_on(queue: WorkQueue) -> None:
     """What was raised on the thread of a handler ends the run: another handler that ends before the
     worker's own thread goes on claims no task."""
-    for number in range(3):
-        queue.add(number=number)
+    _, _, third = queue.fill(3)
     asked: list[str] = []
 
     def gate(kind: str) -> tuple[str, None]:
@@ -251,47 +271,36 @@ def test_after_an_error_no_handlers_thread_goes_on(queue: WorkQueue) -> None:
         raise RuntimeError("no gate")
 
     worker = queue.worker({"job": does}, gate=gate, concurrency=2)
-    claimed = list(queue.store.take(NOW, "the worker", 2))
+    claims = [Claim(task, NOW) for task in queue.store.take(NOW, "the worker", 2)]
     worker._slots.busy = 2
-    claims = [Claim(task, NOW) for task in claimed]
     worker._leases.claims.update(claims)
     worker._wakes_at = NOW + 30  # it waits
     for claim in claims:
         worker._go_on(FinishedTask(claim, None))
     assert asked == ["job"]
-    assert queue.tasks() == {claimed[1].id: State.ACTIVE, queue_id(2): State.PENDING}
+    assert queue.tasks() == {claims[1].task.id: State.ACTIVE, third.id: State.PENDING}
 
 
 def test_a_handler_that_ends_after_its_worker_changes_nothing(queue: WorkQueue) -> None:
-    """The outcome of a handler that a failed run left behind is not stored, and nothing is claimed
-    after it."""
-    for number in range(2):
-        queue.add(number=number)
-    event = threading.Event()
-
-    def waits(task: Task, context: Context) -> None:
-        assert event.wait(PATIENCE)
-
-    written = iter([None])  # before the handler starts; then it fails
+    """The outcome of a handler left behind by a failed run is not stored, nor anything claimed."""
+    queue.fill(2)
+    event, written = threading.Event(), iter([None])  # before the handler starts; then it fails
     with pytest.raises(StopIteration):
-        queue.worker({"job": waits}, write_log=lambda: next(written)).process_all()
+        queue.worker({"job": waits_for(event)}, write_log=lambda: next(written)).process_all()
     event.set()
     for thread in threading.enumerate():
         if thread.name == "handlers":
             thread.join(PATIENCE)
-    assert sorted(queue.tasks().values()) == [State.ACTIVE, State.PENDING]
+    assert sorted(queue.states()) == [State.ACTIVE, State.PENDING]
 
 
 def test_a_task_that_succeeds_leaves_the_queue(queue: WorkQueue) -> None:
     """The handler gets the task as it was claimed; after it returned the task is gone, counted, and
     logged in the contract's words."""
-    seen = []
-
-    def handler(task: Task, context: Context) -> None:
-        seen.append((task, queue.now(task)))
-
+    seen: list[tuple[Task, Task]] = []
     task = queue.add(payload="/some/where")
-    run = queue.worker({"job": handler}).process_next()
+    handled: dict[str, Handler] = {"job": lambda task, _: seen.append((task, queue.now(task)))}
+    run = queue.worker(handled).process_next()
     ((given, stored),) = seen
     assert given == stored
     assert (given.state, given.payload) == (State.ACTIVE, "/some/where")
@@ -305,7 +314,7 @@ def test_a_task_that_succeeds_leaves_the_queue(queue: WorkQueue) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "wait"),
     [
         ({}, ", waited 42.5s"),
@@ -315,16 +324,13 @@ def test_a_task_that_succeeds_leaves_the_queue(queue: WorkQueue) -> None:
         ({"error": "busy"}, ""),
     ],
 )
-def test_a_start_logs_how_long_the_task_waited_since_it_was_due(
-    queue: WorkQueue, changes: dict[str, Any], wait: str
-) -> None:
+def test_a_start_logs_how_long_the_task_was_due(changes: dict[str, Any], wait: str) -> None:
     """In a queue whose ids have no time, the line of a start has the seconds since the creation or
-    the due time; nothing for a task that ran before and whose due time was reset.
-    """
+    the due time; nothing for a task that ran before and whose due time was reset."""
+    queue = WorkQueue()
     task = queue.add(**changes)
     queue.clock.now = NOW + 42.5
     queue.worker({"job": does}, logs_waits=True).process_next()
-
     assert queue.logged("Processing") == [f"Processing task: {task.id} (job: job 1){wait}"]
 
 
@@ -335,7 +341,7 @@ def test_a_task_that_fails_waits_longer_each_time_and_is_given_up(
     queue: WorkQueue, policy: RetryPolicy, waits: list[int]
 ) -> None:
     """Failures wait as the policy says; the one after the last wait buries. Each counts once."""
-    task = queue.add()
+    task, failures = queue.add(), len(waits) + 1
     worker = queue.worker({"job": fails(Failed("not now"))}, retry=policy)
     for n, wait in enumerate(waits, 1):
         assert worker.process_next().failed == n
@@ -345,10 +351,8 @@ def test_a_task_that_fails_waits_longer_each_time_and_is_given_up(
         assert worker.process_next().failed == n  # not due: passed over
         queue.clock.now += wait
     worker.process_next()
-
-    dead, failures = queue.now(task), len(waits) + 1
-    assert (dead.state, dead.attempts, dead.error) == (State.DEAD, 3, "not now")
-    assert dead.lease is None
+    dead = queue.now(task)
+    assert (dead.state, dead.attempts, dead.error, dead.lease) == (State.DEAD, 3, "not now", None)
     counted = {"failed_total": failures, "retries_total": len(waits), "dlq_total": 1}
     assert queue.tallies == counted
     retries = [f"(attempt {n}/{failures}), retry in {wait}s" for n, wait in enumerate(waits, 1)]
@@ -358,33 +362,41 @@ def test_a_task_that_fails_waits_longer_each_time_and_is_given_up(
     ]
 
 
-RETRIED = "failed (attempt 1/4), retry in 60s"
+NO, SLOW = "no such list", "slow down"
+LATER, NOT_YET = "waits: slow down", "waits: no token for _here"
+GIVEN_UP, EXHAUSTED = "cannot succeed, moving to dead", "exhausted retries (4/4), moving to dead"
+RETRIED = "failed (attempt 1/4), retry in {}s"
 ENDS: dict[str, tuple[BaseException | None, int, State, float, int, str, str]] = {
-    # raised, attempts before; state, seconds to wait, attempts, stored error, line of the log
-    "fatal": (Fatal("no such list"), 0, State.DEAD, 0, 0, "no such list",
-     "cannot succeed, moving to dead"),
-    "chosen wait": (Retry(7, "slow down"), 0, State.PENDING, 7, 1, "slow down",
-     "failed (attempt 1/4), retry in 7s"),
-    "fourth failure": (Retry(7, "slow down"), 3, State.DEAD, 0, 3, "slow down",
-     "exhausted retries (4/4), moving to dead"),
-    "made plain": (Failed("admin@example.net said $no\n"), 0, State.PENDING, 60, 1,
-     "admin_example.net said _no", RETRIED),
-    "any error": (ValueError("bad value"), 0, State.PENDING, 60, 1, "ValueError: bad value",
-     RETRIED, ),
-    "of the system": (OSError(28, "No space left"), 0, State.PENDING, 60, 1,
-     "OSError: _Errno 28_ No space left", RETRIED),
-    "exit": (SystemExit(3), 0, State.PENDING, 60, 1, "the handler raised SystemExit: 3", RETRIED,
-     ),
-    "interrupt": (KeyboardInterrupt(), 0, State.PENDING, 60, 1,
-     "the handler raised KeyboardInterrupt", RETRIED),
-    "long": (Failed("x" * 500), 0, State.PENDING, 60, 1, "x" * 200, RETRIED),
-    "empty": (Failed(""), 0, State.PENDING, 60, 1, "", RETRIED),
-    "no handler": (None, 0, State.PENDING, 60, 1, "Unknown task type: job", RETRIED),
-    "not begun": (Postponed(NOW + 90, "no token for $here"), 0, State.PENDING, 90, 0,
-     "waits: no token for _here", "waits: no token for _here"),
-    "not begun, due before now": (Postponed(0.0, "not now"), 0, State.PENDING, 1, 0,
-     "waits: not now", "waits: not now", ),
-}  # fmt: skip
+    "fatal": (Fatal(NO), 0, State.DEAD, 0, 0, NO, GIVEN_UP),
+    "chosen wait": (Retry(7, SLOW), 0, State.PENDING, 7, 1, SLOW, RETRIED.format(7)),
+    "fourth failure": (Retry(7, SLOW), 3, State.DEAD, 0, 3, SLOW, EXHAUSTED),
+    "not begun": (
+        Postponed(NOW + 90, "no token for $here"),
+        0,
+        State.PENDING,
+        90,
+        0,
+        NOT_YET,
+        NOT_YET,
+    ),
+    "due before now": (Postponed(0.0, SLOW), 0, State.PENDING, 1, 0, LATER, LATER),
+}
+"""Raised, attempts before; state, seconds to wait, attempts, stored error, line of the log."""
+MADE_PLAIN: dict[str, tuple[BaseException | None, str]] = {
+    "foreign text": (Failed("admin@example.net said $no\n"), "admin_example.net said _no"),
+    "any error": (ValueError("bad value"), "ValueError: bad value"),
+    "of the system": (OSError(28, "No space left"), "OSError: _Errno 28_ No space left"),
+    "exit": (SystemExit(3), "the handler raised SystemExit: 3"),
+    "interrupt": (KeyboardInterrupt(), "the handler raised KeyboardInterrupt"),
+    "long": (Failed("x" * 500), "x" * 200),
+    "empty": (Failed(""), ""),
+    "no handler": (None, "Unknown task type: job"),
+}
+"""What fails an attempt, which is retried after a minute, and the stored error."""
+ENDS |= {
+    name: (error, 0, State.PENDING, 60, 1, stored, RETRIED.format(60))
+    for name, (error, stored) in MADE_PLAIN.items()
+}
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -416,9 +428,8 @@ def test_a_task_that_left_meanwhile_is_left_alone(queue: WorkQueue) -> None:
 
     task = queue.add()
     run = queue.worker({"job": handler}).process_next()
-    assert queue.now(task).error == "another's word"
+    assert (queue.now(task).error, queue.tallies) == ("another's word", {})
     assert (run.done, run.failed, run.gone) == (0, 0, 1)
-    assert queue.tallies == {}
     assert queue.logged("alone") == [f"Task {task.id} is not where it was claimed; left alone"]
 
 
@@ -428,16 +439,15 @@ def test_a_task_that_left_meanwhile_is_left_alone(queue: WorkQueue) -> None:
 def test_one_run_does_one_task_and_until_idle_all(queue: WorkQueue) -> None:
     """A timer's run does one task at most, the first in order; working until idle does everything
     that is due, also what was added meanwhile."""
-    later = queue.add(number=9, due=NOW + 1)
+    later, (_, second, third) = queue.add(number=9, due=NOW + 1), queue.fill(3)
 
     def handler(task: Task, context: Context) -> None:
-        if task.id.endswith("3"):
+        if task.id == third.id:
             queue.add(number=4)
 
-    tasks = [queue.add(number=number) for number in (1, 2, 3)]
     assert queue.worker({"job": handler}, concurrency=4).process_next().done == 1
-    assert sorted(queue.tasks()) == [tasks[1].id, tasks[2].id, later.id]
-    assert queue.worker({"job": handler}).process_all(until_idle=True).done == 3
+    assert sorted(queue.tasks()) == [second.id, third.id, later.id]
+    assert queue.run({"job": handler}).done == 3
     assert queue.tasks() == {later.id: State.PENDING}
 
 
@@ -445,10 +455,9 @@ def test_a_contract_kind_without_handler_is_never_claimed() -> None:
     """A kind whose meaning the contract fixes waits for its handler, and holds up no other kind."""
     for kind in sorted(CONTRACT_KINDS):
         queue = WorkQueue()
-        waiting, behind = queue.add(kind), queue.add("zebra")
-        run = queue.worker({"zebra": does}).process_all(until_idle=True)
-        assert queue.now(waiting) == waiting
-        assert behind.id not in queue.tasks()
+        waiting, _ = queue.add(kind), queue.add("zebra")
+        run = queue.run({"zebra": does})
+        assert queue.now(waiting) == waiting and queue.tasks() == {waiting.id: State.PENDING}
         assert run.refused == {kind: "no handler configured"}
 
 
@@ -476,49 +485,24 @@ def test_a_contract_kind_never_runs_beside_itself() -> None:
     its kind only when it is done."""
     for kind in sorted(CONTRACT_KINDS):
         queue, handler = WorkQueue(), Together(4, alone=kind)
-        for number in (1, 2, 3):
-            queue.add(kind, number)
-            queue.add("zebra", number)
-        worker = queue.worker({kind: handler, "zebra": handler}, concurrency=4)
-        run = worker.process_all(until_idle=True)
-        assert (run.done, run.failed) == (6, 0)
-        assert handler.most == {kind: 1, "zebra": 3}
+        for name in (kind, "zebra"):
+            queue.fill(3, name)
+        run = queue.run({kind: handler, "zebra": handler}, concurrency=4)
+        assert (run.done, run.failed, handler.most) == (6, 0, {kind: 1, "zebra": 3})
 
 
 def test_no_more_run_than_there_is_room_for() -> None:
-    """Tasks run side by side up to the concurrency, of a kind with fewer slots up to those, and
-    never beyond."""
+    """Tasks run side by side up to the concurrency and the slots of their kind, never beyond."""
     for concurrency, slots, room in ((3, {}, 3), (4, {"job": 2}, 2)):
         queue, handler = WorkQueue(), Together(room)
-        for number in range(3 * room):
-            queue.add(number=number)
-        worker = queue.worker({"job": handler}, concurrency=concurrency, slots=slots)
-        run = worker.process_all(until_idle=True)
+        queue.fill(3 * room)
+        run = queue.run({"job": handler}, concurrency=concurrency, slots=slots)
         assert (run.done, run.failed, handler.most) == (3 * room, 0, {"job": room})
-
-
-def test_threads_are_reused_and_end_with_the_run(queue: WorkQueue) -> None:
-    """As many threads are started as tasks run side by side; when the run ends, they end."""
-    threads = set()
-    together = threading.Barrier(2)
-
-    def handler(task: Task, context: Context) -> None:
-        threads.add(threading.current_thread())
-        together.wait(PATIENCE)
-
-    for number in range(6):
-        queue.add(number=number)
-    assert queue.worker({"job": handler}, concurrency=2).process_all(until_idle=True).done == 6
-    assert len(threads) == 2
-    for thread in threads:
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
 
 
 def test_log_lines_are_written_before_the_handler_starts(queue: WorkQueue) -> None:
     """Lines and counts that are kept back are written before each handler, and at the end."""
-    lines: list[str] = []
-    written: list[str] = []
+    lines, written, counts = list[str](), list[str](), list[str]()
 
     def write() -> None:
         written.extend(lines)
@@ -527,16 +511,14 @@ def test_log_lines_are_written_before_the_handler_starts(queue: WorkQueue) -> No
     def handler(task: Task, context: Context) -> None:
         assert written[-1] == f"Executing: {task.description}"
 
-    for number in (1, 2):
-        queue.add(number=number)
-    counts = list[str]()
-    services = WorkerServices(
+    queue.fill(2)
+    run = queue.run(
+        {"job": handler},
         log=lambda level, text: lines.append(text),
         write_log=write,
         write_counts=lambda: counts.append(written[-1]),
     )
-    worker = Worker(queue.store, {"job": handler}, contract_retries(), services=services)
-    assert worker.process_all(until_idle=True).done == 2
+    assert run.done == 2
     assert (written[-1], lines) == (f"Task completed: {queue_id(2)} (job)", [])
     assert counts[-1] == written[-1]
 
@@ -545,61 +527,42 @@ def test_log_lines_are_written_before_the_handler_starts(queue: WorkQueue) -> No
 
 
 def test_an_empty_bucket_holds_up_only_its_kind(queue: WorkQueue, tmp_path: Path) -> None:
-    """When one kind has no token left, its tasks wait until there is one, and those of other kinds
-    go on."""
+    """When one kind has no token left, its tasks wait for one, and those of other kinds go on."""
     rates = {"mail": Rate(per_hour=60, burst=1)}
     limits = TokenBuckets(str(tmp_path / "buckets"), rates, queue.clock)
-    for number in (1, 2):
-        queue.add("mail", number)
-        queue.add("zebra", number)
+    (_, second), _ = queue.fill(2, "mail"), queue.fill(2, "zebra")
     worker = queue.worker({"mail": does, "zebra": does}, limits=limits)
     run = worker.process_all(until_idle=True)
-    assert run.done == 3
-    assert list(queue.tasks()) == ["20261120T094115Z-mail-00000002"]
+    assert (run.done, list(queue.tasks())) == (3, [second.id])
     assert (run.refused, run.token_at) == ({"mail": "no token"}, NOW + 60)
     queue.clock.now += 60
-    assert worker.process_all(until_idle=True).done == 4
-    assert queue.tasks() == {}
+    assert (worker.process_all(until_idle=True).done, queue.tasks()) == (4, {})
 
 
-class Contested:
+def contested(error: Exception | None = None) -> Any:
     """Tokens of which another process takes the last one after it was seen."""
+    left = [1]
 
-    def __init__(self, error: Exception | None = None) -> None:
-        self.left, self.error = 1, error
-
-    def is_limited(self, kind: str) -> bool:
-        """Every kind is."""
-        return True
-
-    def ready(self, kind: str) -> bool:
-        """See the last token."""
-        return self.left > 0
-
-    def spend(self, kind: str) -> bool:
-        """Come too late."""
-        self.left = 0
-        if self.error is not None:
-            raise self.error
+    def spend(kind: str) -> bool:
+        left.clear()
+        if error is not None:
+            raise error
         return False
 
-    def token_at(self, kind: str) -> float:
-        """In a minute."""
-        return NOW + 60
+    looks = {"is_limited": lambda kind: True, "ready": lambda kind: bool(left)}
+    return SimpleNamespace(spend=spend, token_at=lambda kind: NOW + 60, **looks)
 
 
 def test_a_token_lost_to_a_rival_costs_no_attempt(queue: WorkQueue) -> None:
     """When another process was faster with the last token, or the buckets cannot be written, the
     task is given back uncounted, and its handler never ran."""
-    task = queue.add()
-    handled = {"job": fails(Failed("ran"))}
-    run = queue.worker(handled, limits=Contested()).process_all(until_idle=True)
-    assert queue.now(task)._replace(rev=task.rev) == task
-    assert (run.done, run.failed) == (0, 0)
-    full = Contested(OSError(28, "No space left on device"))
+    task, handled = queue.add(), {"job": fails(Failed("ran"))}
+    run = queue.run(handled, limits=contested())
+    assert (run.done, run.failed, queue.is_unchanged(task)) == (0, 0, True)
+    full = contested(OSError(28, "No space left on device"))
     with pytest.raises(OSError, match="No space left"):
         queue.worker(handled, limits=full).process_next()
-    assert queue.now(task)._replace(rev=task.rev) == task
+    assert queue.is_unchanged(task)
 
 
 def test_the_error_of_an_attempt_is_not_lost_by_waiting(queue: WorkQueue) -> None:
@@ -613,19 +576,18 @@ def test_the_error_of_an_attempt_is_not_lost_by_waiting(queue: WorkQueue) -> Non
 
 def test_a_run_for_one_task_goes_on_to_one_that_can_be_done(queue: WorkQueue) -> None:
     """A task that a timer's run gives back was not eligible: it does the next that is, no more."""
-    waiting = [queue.add("mail", n) for n in (1, 2)]
-    left = [queue.add("zebra", n) for n in (1, 2)]
+    waiting, (_, left) = queue.fill(2, "mail"), queue.fill(2, "zebra")
     handled = {"mail": fails(Postponed(NOW + 60, "no token")), "zebra": does}
     run = queue.worker(handled).process_next()
     assert (run.done, run.failed, run.refused) == (1, 0, {"mail": "no token"})
     assert [queue.now(task).due for task in waiting] == [NOW + 60, NOW + 60]
-    assert queue.now(left[1]) == left[1]
+    assert queue.now(left) == left
 
 
 def test_a_shut_gate_keeps_its_kind_and_no_other(queue: WorkQueue) -> None:
     """While a kind is not to be claimed, its tasks stay as they are; others are done. It is asked
     once for each scan, however many tasks wait."""
-    waiting, behind = [queue.add("mail", n) for n in range(3)], queue.add("zebra")
+    waiting, behind = queue.fill(3, "mail"), queue.add("zebra")
     asked = Counter[str]()
 
     def gate(kind: str) -> tuple[str, float | None]:
@@ -643,14 +605,11 @@ def test_a_gate_that_says_when_it_opens_is_asked_again_then(queue: WorkQueue) ->
     """A worker scans again at that moment, and not later."""
     queue.add("mail")
     answers = [("no token for transport curl", NOW), ("", None)]
-    shut = queue.worker({"mail": does}, gate=lambda kind: answers[0]).process_all(until_idle=True)
-    worker: Worker = queue.worker(
-        {"mail": lambda task, context: worker.stop()}, gate=lambda kind: answers.pop(0)
-    )
-    assert [(run.done, run.token_at) for run in (shut, worker.process_all())] == [
-        (0, NOW),
-        (1, None),
-    ]
+    shut = queue.run({"mail": does}, gate=lambda kind: answers[0])
+    handled: dict[str, Handler] = {"mail": lambda task, context: worker.stop()}
+    worker: Worker = queue.worker(handled, gate=lambda kind: answers.pop(0))
+    runs = [(run.done, run.token_at) for run in (shut, worker.process_all())]
+    assert runs == [(0, NOW), (1, None)]
 
 
 # ---- the claims of dead workers, and the lock
@@ -662,12 +621,10 @@ def test_orphans_are_rescued_once(queue: WorkQueue, tmp_path: Path) -> None:
     was taken over, the error says from which process."""
     task, last = queue.add(), queue.add(number=2, attempts=3)
     list(queue.store.take(NOW, "the dead", 2))
-    first = queue.worker({"job": does}).process_next()
-    second = queue.worker({"job": does}).process_next()
+    runs = [queue.worker({"job": does}).process_next().done for _ in "12"]
     now = queue.now(task)
-    assert (now.state, now.attempts, now.due) == (State.PENDING, 1, NOW + 60)
+    assert (runs, now.state, now.attempts, now.due) == ([0, 0], State.PENDING, 1, NOW + 60)
     assert now.error.startswith("worker ended while it ran: ")
-    assert (first.done, second.done) == (0, 0)
     assert len(queue.logged("Moving orphaned work task back to pending: ")) == 1
     assert (queue.now(last).state, queue.tallies["dlq_total"]) == (State.DEAD, 1)
     assert queue.logged("moving") == [f"Task {last.id} exhausted retries (4/4), moving to dead"]
@@ -682,20 +639,17 @@ def test_orphans_are_rescued_once(queue: WorkQueue, tmp_path: Path) -> None:
 def test_a_worker_that_lost_its_lock_touches_nothing(queue: WorkQueue, tmp_path: Path) -> None:
     """When the lock was taken away while a handler ran, the outcome is not stored: the holder of
     the lock decides now. The worker ends with an alert; without its lock it claims nothing."""
-    path = tmp_path / "queue.lock"
+    path, (first, second) = tmp_path / "queue.lock", queue.fill(2)
 
     def handler(task: Task, context: Context) -> None:
         path.unlink()
         path.write_text("4711\n0\n")
 
-    first, second = queue.add(number=1), queue.add(number=2)
     with queue_lock.acquire_lock(str(path), 1200.0) as lock:
-        run = queue.worker({"job": handler}, lock=lock).process_all(until_idle=True)
-        again = queue.worker({"job": does}, lock=lock).process_all(until_idle=True)
+        run, again = (queue.run({"job": handle}, lock=lock) for handle in (handler, does))
     assert queue.tasks() == {first.id: State.ACTIVE, second.id: State.PENDING}
     assert "replaced or removed" in run.lost and again.lost
-    assert (run.done, run.failed, again.done) == (0, 0, 0)
-    assert queue.tallies == {}
+    assert (run.done, run.failed, again.done, queue.tallies) == (0, 0, 0, {})
     assert [level for level, text in queue.log if "stopping" in text] == ["ALERT", "ALERT"]
     assert path.read_text() == "4711\n0\n"
 
@@ -703,30 +657,22 @@ def test_a_worker_that_lost_its_lock_touches_nothing(queue: WorkQueue, tmp_path:
 def test_the_lock_is_renewed_while_it_works(queue: WorkQueue, tmp_path: Path) -> None:
     """A worker renews its lock between its tasks, however many there are, and gives handlers the
     lock's descriptor for the programs that they start."""
-    path = tmp_path / "queue.lock"
-    given: list[tuple[str, tuple[int, ...]]] = []
+    path, given = tmp_path / "queue.lock", list[tuple[str, tuple[int, ...]]]()
 
     def handler(task: Task, context: Context) -> None:
         given.append((path.read_text().split("\n")[1], context.kept_fds))
         queue.clock.now += queue_lock.HEARTBEAT_SECONDS
 
-    for number in (1, 2, 3):
-        queue.add(number=number)
+    queue.fill(3)
     with queue_lock.acquire_lock(str(path), 1200.0, queue.clock) as lock:
-        queue.worker({"job": handler}, lock=lock).process_all(until_idle=True)
-        assert given == [
-            (str(int(NOW + n * queue_lock.HEARTBEAT_SECONDS)), (lock.fd,)) for n in range(3)
-        ]
+        queue.run({"job": handler}, lock=lock)
+        times = [str(int(NOW + n * queue_lock.HEARTBEAT_SECONDS)) for n in range(3)]
+        assert given == [(time, (lock.fd,)) for time in times]
 
 
 def test_a_hanging_handler_lets_the_lock_grow_old(queue: WorkQueue, tmp_path: Path) -> None:
     """While a handler is long past its timeout, its worker does not renew the lock any more."""
-    path = tmp_path / "queue.lock"
-    release = threading.Event()
-    stamps: list[str] = []
-
-    def hangs(task: Task, context: Context) -> None:
-        assert release.wait(PATIENCE)
+    path, release, stamps = tmp_path / "queue.lock", threading.Event(), list[str]()
 
     def passes(task: Task, context: Context) -> None:
         queue.clock.now += 5 + HANDLER_GRACE_SECONDS + queue_lock.HEARTBEAT_SECONDS
@@ -735,13 +681,11 @@ def test_a_hanging_handler_lets_the_lock_grow_old(queue: WorkQueue, tmp_path: Pa
             release.set()
 
     queue.add("hanging")
-    for number in (1, 2, 3):
-        queue.add("passing", number)
-    handled: dict[str, Handler] = {"hanging": hangs, "passing": passes}
+    queue.fill(3, "passing")
+    handled: dict[str, Handler] = {"hanging": waits_for(release), "passing": passes}
     limits: dict[str, Any] = {"slots": {"passing": 1}, "timeouts": {"hanging": 5.0}}
     with queue_lock.acquire_lock(str(path), 1200.0, queue.clock) as lock:
-        worker = queue.worker(handled, lock=lock, concurrency=2, **limits)
-        assert worker.process_all(until_idle=True).done == 4
+        assert queue.run(handled, lock=lock, concurrency=2, **limits).done == 4
     assert stamps == [str(int(NOW))] * 3
 
 
@@ -829,16 +773,13 @@ def test_a_hanging_handler_loses_its_lease(queue: WorkQueue) -> None:
     """A lease whose handler is long past its timeout is not extended, those of others are."""
     store, release = LeasedStore(queue.memory), threading.Event()
 
-    def hangs(task: Task, context: Context) -> None:
-        assert release.wait(PATIENCE)
-
     def passes(task: Task, context: Context) -> None:
         pass_a_third(queue, worker, store)
         release.set()
 
-    queue.add("hanging")
-    queue.add("passing")
-    handled: dict[str, Handler] = {"hanging": hangs, "passing": passes}
+    for kind in ("hanging", "passing"):
+        queue.add(kind)
+    handled: dict[str, Handler] = {"hanging": waits_for(release), "passing": passes}
     worker = queue.worker(handled, store=store, concurrency=2, timeouts={"hanging": 5.0})
     assert worker.process_all(until_idle=True).done == 2
     assert store.asked == [(["passing"], NOW + 400)]
@@ -859,42 +800,40 @@ def test_stop_finishes_what_runs_and_a_second_stop_cancels_it(queue: WorkQueue) 
             worker.stop()
             raise Failed("stopped" if context.is_cancelled() else "not cancelled")
 
-    first, second = queue.add(number=1), queue.add(number=2)
+    first, second = queue.fill(2)
     worker = queue.worker({"job": does})
     worker.stop()
     assert worker.process_all() == WorkerResult()
     assert queue.tasks() == {first.id: State.PENDING, second.id: State.PENDING}
-
     worker = queue.worker({"job": lambda task, context: worker.stop()})
     assert worker.process_all() == WorkerResult(done=1)
     assert queue.tasks() == {second.id: State.PENDING}
-
     worker = queue.worker({"job": handler})
     run, now = worker.process_all(), queue.now(second)
     assert (now.state, now.error, now.attempts) == (State.PENDING, "stopped", 1)
     assert (run.done, run.failed) == (0, 1)
 
 
-def started(worker: Worker) -> tuple[threading.Thread, list[WorkerResult]]:
-    """A worker that works on a thread of its own until stopped, and its runs."""
+@contextmanager
+def started(worker: Worker) -> Iterator[list[WorkerResult]]:
+    """A worker works on a thread of its own until the block ends; its runs."""
     runs: list[WorkerResult] = []
     thread = threading.Thread(target=lambda: runs.append(worker.process_all()))
     thread.start()
-    return thread, runs
+    yield runs
+    worker.stop()
+    thread.join(PATIENCE)
 
 
 def test_a_waiting_worker_is_woken_by_a_change(queue: WorkQueue) -> None:
     """A worker with nothing to do waits; when it is notified it scans, and does what came."""
     done = threading.Event()
     worker = queue.worker({"job": lambda task, context: done.set()})
-    thread, runs = started(worker)
-    queue.add()
-    worker.wake()
-    assert done.wait(PATIENCE)
-    worker.stop()
-    thread.join(PATIENCE)
-    assert runs == [WorkerResult(done=1)]
-    assert queue.tasks() == {}
+    with started(worker) as runs:
+        queue.add()
+        worker.wake()
+        assert done.wait(PATIENCE)
+    assert (runs, queue.tasks()) == ([WorkerResult(done=1)], {})
 
 
 def on_disk(folder: Path, clock: Callable[[], float]) -> NftbanStore:
@@ -907,47 +846,39 @@ def on_disk(folder: Path, clock: Callable[[], float]) -> NftbanStore:
 def test_an_unreachable_store_is_waited_for(queue: WorkQueue, tmp_path: Path) -> None:
     """A patient worker logs that its store is away, asks again when it said that it would, however
     often it is notified, and goes on when it is back. A timer's run ends with that error."""
-    store = on_disk(tmp_path, queue.clock)
+    store, pending = on_disk(tmp_path, queue.clock), tmp_path / "queue" / "pending"
     away, done = threading.Event(), threading.Event()
 
-    class WatchedLog(list[tuple[str, str]]):
-        def append(self, line: tuple[str, str]) -> None:
-            super().append(line)
-            if "cannot be reached" in line[1]:
-                away.set()
+    def log(*line: str) -> None:
+        queue.log.append((line[0], line[1]))
+        if "cannot be reached" in line[1]:
+            away.set()
 
-    queue.log = WatchedLog()
-    pending = tmp_path / "queue" / "pending"
     # Housekeeping comes after the scan for orphans and before the first claim.
     vanish = partial(pending.rename, tmp_path / "away")
     handled: dict[str, Handler] = {"job": lambda task, context: done.set()}
-    worker = queue.worker(handled, store=store, apply_retention=vanish)
-
-    thread, runs = started(worker)
-    assert away.wait(PATIENCE)
-    worker.wake()
-    worker.wake()
-    with pytest.raises(Unavailable):
-        WorkQueue().worker(handled, store=store).process_next()
-    (tmp_path / "away").rename(pending)
-    worker.wake()
-    assert not done.is_set()
-    queue.clock.now += 60
-    worker.wake()
-
-    assert done.wait(PATIENCE)
-    worker.stop()
-    thread.join(PATIENCE)
+    worker = queue.worker(handled, store=store, apply_retention=vanish, log=log)
+    with started(worker) as runs:
+        assert away.wait(PATIENCE)
+        worker.wake()
+        worker.wake()
+        with pytest.raises(Unavailable):
+            WorkQueue().worker(handled, store=store).process_next()
+        (tmp_path / "away").rename(pending)
+        worker.wake()
+        assert not done.is_set()
+        queue.clock.now += 60
+        worker.wake()
+        assert done.wait(PATIENCE)
     assert runs[0].done == 1
     (line,) = queue.logged("Queue cannot be reached")
-    assert line.endswith(", retry in 60s")
-    assert queue.logged("Queue is reached again")
+    assert line.endswith(", retry in 60s") and queue.logged("Queue is reached again")
 
 
 class Refusing(MemoryStore):
     """A store whose disk fails: it refuses claims, scans or outcomes, and counts how often."""
 
-    refuses: frozenset[str] = frozenset()
+    refuses: Collection[str] = ()
     asked = 0
     refused: Callable[[], None] = staticmethod(lambda: None)
     """Called at each refusal."""
@@ -958,17 +889,15 @@ class Refusing(MemoryStore):
             self.refused()
             raise Unavailable("Input/output error")
 
-    def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+    def scan(self, *args: Any) -> Iterator[Task | Missing | Problem]:
         """Refused, or as always."""
         self._refuse("look")
-        return super().scan(touched)
+        return super().scan(*args)
 
-    def take(
-        self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
-    ) -> Iterator[Task]:
+    def take(self, *args: Any) -> Iterator[Task]:
         """Refused, or as always."""
         self._refuse("take")
-        return super().take(now, owner, limit, wants)
+        return super().take(*args)
 
     def _swap(self, move: Move) -> str:
         self._refuse(move.old.id if move.old is not None else "")
@@ -989,20 +918,18 @@ def test_a_failing_disk_is_asked_less_and_less_often(queue: WorkQueue, what: str
     round_of = partial(worker._try_claim, 1, patient=True, rests=True)
 
     def refused(waits: Sequence[float]) -> None:
-        store.refuses, store.asked = frozenset({what}), 0
+        store.refuses, store.asked = {what}, 0
         for times, wait in enumerate(waits, 1):
-            assert (round_of(), store.asked) == (0, times)
-            queue.clock.now += wait - 1
-            assert (round_of(), store.asked) == (0, times)
-            queue.clock.now += 1
+            for seconds in (wait - 1, 1):
+                assert (round_of(), store.asked) == (0, times)
+                queue.clock.now += seconds
 
     refused(WAITS)
-    store.refuses = frozenset()
+    store.refuses = ()
     queue.add()
     assert round_of() == 1
     queue.clock.now += RESCUE_INTERVAL_SECONDS
     refused(WAITS[:2])
-
     lines = queue.logged("Queue cannot be reached: Input/output")
     assert [line.rpartition(" ")[2] for line in lines] == [f"{n}s" for n in [*WAITS, *WAITS[:2]]]
     assert len(queue.logged("Queue is reached again")) == 1
@@ -1012,42 +939,37 @@ def test_a_clock_set_back_keeps_no_worker_waiting(queue: WorkQueue) -> None:
     """A store is asked again in a minute, though the clock now shows yesterday; a run until nothing
     is due reports that the store could not be asked."""
     store = Refusing(queue.memory)
+    store.refuses = {"take"}
     worker = queue.worker({"job": does}, store=store)
-    store.refuses = frozenset({"take"})
     worker._try_claim(1, patient=True, rests=True)
     queue.clock.now -= 86400
     worker._try_claim(1, patient=True, rests=True)
     assert store.asked == 2
-    run = queue.worker({"job": does}, store=store).process_all(until_idle=True)
-    assert run.unreachable == "Input/output error"
+    assert queue.run({"job": does}, store=store).unreachable == "Input/output error"
 
 
 def test_a_claim_refused_once_ends_no_run_that_others_go_on_with(queue: WorkQueue) -> None:
     """Until nothing is due: when no task runs any more it scans again, after any refusal."""
     store, refused = Refusing(queue.memory), threading.Event()
-    for number in (1, 2, 3):
-        queue.add(number=number)
+    first, second, _ = queue.fill(3)
 
     def handler(task: Task, context: Context) -> None:
-        if task.id.endswith("1"):
-            queue.clock.now += (
-                RESCAN_INTERVAL_SECONDS  # so that the next claim asks the store again
-            )
-            store.refuses, store.refused = frozenset({"take"}), refused.set
-        elif task.id.endswith("2"):
+        if task.id == first.id:
+            queue.clock.now += RESCAN_INTERVAL_SECONDS  # so that the next claim asks again
+            store.refuses, store.refused = {"take"}, refused.set
+        elif task.id == second.id:
             assert refused.wait(PATIENCE)
-            store.refuses = frozenset()
+            store.refuses = ()
 
-    run = queue.worker({"job": handler}, store=store, concurrency=2).process_all(until_idle=True)
+    run = queue.run({"job": handler}, store=store, concurrency=2)
     assert (run.done, run.unreachable, store.asked) == (3, "", 1)
 
 
 def owing(queue: WorkQueue, count: int) -> tuple[Refusing, Worker, list[Task]]:
     """A worker that owes a store the outcomes of so many tasks that are refused; and those."""
-    store = Refusing(queue.memory)
+    store, tasks = Refusing(queue.memory), queue.fill(count)
     worker = queue.worker({"job": does}, store=store)
-    tasks = [queue.add(number=number) for number in range(1, count + 1)]
-    store.refuses = frozenset(task.id for task in tasks)
+    store.refuses = {task.id for task in tasks}
     for task in store.take(NOW, "the worker", count):
         worker._outcomes.store([Owed(Claim(task, NOW), None, None)], worker._outcomes.swap)
     worker._outcomes.settle_owed(forced=False, logs=True)
@@ -1058,7 +980,7 @@ def test_each_outcome_is_tried_again_for_itself(queue: WorkQueue) -> None:
     """Immediately, then after 60, 120, 240 s; one that is refused for ever holds up no other."""
     store, worker, (first, _) = owing(queue, 2)
     assert store.asked == 4  # both, and both immediately again
-    store.refuses = frozenset({first.id})
+    store.refuses = {first.id}
     for seconds, asked, left in ((59, 4, 2), (1, 5, 1), (119, 5, 1), (1, 6, 1)):
         queue.clock.now += seconds
         worker._outcomes.settle_owed(forced=False, logs=True)
@@ -1068,28 +990,27 @@ def test_each_outcome_is_tried_again_for_itself(queue: WorkQueue) -> None:
     assert waits == ["error", "60s", "120s", "240s"]
 
 
-def test_outcomes_of_tasks_that_end_together_are_stored_together(queue: WorkQueue) -> None:
+def test_outcomes_of_tasks_that_end_together_are_stored_together(
+    queue: WorkQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One group commit has the outcomes of all tasks that finished since the last wake-up; one that
     is refused stays owed, one that another process moved is left alone."""
     store, groups = Refusing(queue.memory), list[list[str]]()
-    worker = queue.worker({"job": does}, store=store)
-    for number in range(1, 5):
-        queue.add(number=number)
+    worker, swap_all = queue.worker({"job": does}, store=store), store.swap_all
+    queue.fill(4)
     done, refused, moved, failed = store.take(NOW, "the worker", 4)
-    store.refuses = frozenset({refused.id})
+    store.refuses = {refused.id}
     queue.store.swap(moved, None)
-    swap_all = store.swap_all
 
     def swaps(moves: Iterable[Move]) -> Iterator[Outcome]:
         group = list(moves)
         groups.append([move.old.id for move in group if move.old is not None])
         return swap_all(group)
 
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(store, "swap_all", swaps)
-        endings = [(task, None) for task in (done, refused, moved)] + [(failed, Failed("no"))]
-        worker._slots.busy = len(endings)
-        worker._settle([FinishedTask(Claim(task, NOW), failure) for task, failure in endings])
+    monkeypatch.setattr(store, "swap_all", swaps)
+    endings = [(task, None) for task in (done, refused, moved)] + [(failed, Failed("no"))]
+    worker._slots.busy = len(endings)
+    worker._settle([FinishedTask(Claim(task, NOW), failure) for task, failure in endings])
     assert groups == [[done.id, refused.id, moved.id, failed.id]]
     assert queue.tasks() == {refused.id: State.ACTIVE, failed.id: State.PENDING}
     assert [one.claim.task.id for one in worker._outcomes.owed] == [refused.id]
@@ -1100,18 +1021,18 @@ def test_a_worker_that_ends_tries_its_outcomes_once_more(queue: WorkQueue) -> No
     """However long an outcome still had to wait: else its task would stay claimed, and be done
     again. So does a run until nothing is due."""
     store, worker, _ = owing(queue, 1)
-    store.refuses = frozenset()
+    store.refuses = ()
     worker.stop()
     worker._work(limit=None, until_idle=False)
     assert queue.tasks() == {}
-    first, *_ = (queue.add(number=number) for number in (1, 2, 3))
-    store.refuses, store.asked = frozenset({first.id}), 0
+    first, _, third = queue.fill(3)
+    store.refuses, store.asked = {first.id}, 0
 
     def handler(task: Task, context: Context) -> None:
-        if task.id.endswith("3"):
-            store.refuses = frozenset()
+        if task.id == third.id:
+            store.refuses = ()
 
-    run = queue.worker({"job": handler}, store=store).process_all(until_idle=True)
+    run = queue.run({"job": handler}, store=store)
     assert (run.done, run.owed, queue.tasks()) == (3, 0, {})
     assert store.asked == 2  # immediately, and once more; then it rested until the end
 
@@ -1129,22 +1050,18 @@ def test_an_outcome_that_cannot_be_stored_is_owed(
         monkeypatch.setattr(files, "unlink", refuse)
 
     run = queue.worker({"job": handler}, store=store).process_next()
-    assert (run.done, run.failed, run.owed) == (0, 0, 1)
-    assert queue.tallies == {}
-    (task,) = store.scan({"work"})
-    assert isinstance(task, Task)
+    assert (run.done, run.failed, run.owed, queue.tallies) == (0, 0, 1, {})
+    assert [type(item) for item in store.scan({"work"})] == [Task]
     assert len(queue.logged("cannot be stored")) == 1
 
 
 def test_housekeeping_comes_once_a_run(queue: WorkQueue) -> None:
     """Each run looks once for tasks that have been dead for too long."""
-    asked: list[str] = []
-    for number in (1, 2, 3):
-        queue.add(number=number)
+    asked, tasks = list[str](), queue.fill(3)
     for _ in range(2):
         queue.worker({"job": does}, apply_retention=partial(asked.append, "retire")).process_next()
     assert asked == ["retire", "retire"]
-    assert queue.tasks() == {"20261120T094115Z-job-00000003": State.PENDING}
+    assert queue.tasks() == {tasks[2].id: State.PENDING}
 
 
 def test_a_kind_has_its_own_retry_policy(queue: WorkQueue) -> None:
@@ -1152,9 +1069,8 @@ def test_a_kind_has_its_own_retry_policy(queue: WorkQueue) -> None:
     those of the queue."""
     policy = contract_retries()._replace(by_kind={"own": stepped([5, 7], limit=2)})
     own, other = queue.add("own", 1), queue.add("job", 2)
-    handled = {"own": fails(Failed("no")), "job": fails(Failed("no"))}
     for wait in (5, 7):
-        queue.worker(handled, retry=policy).process_all(until_idle=True)
+        queue.run(dict.fromkeys(("own", "job"), fails(Failed("no"))), retry=policy)
         assert queue.now(own).due == queue.clock.now + wait
         queue.clock.now += wait
     assert queue.now(other).due == NOW + 60
@@ -1169,32 +1085,24 @@ def test_a_row_is_named_once_the_store_has_the_outcome(queue: WorkQueue) -> None
     named: list[tuple[str, State | None]] = []
 
     def after(task: Task, row: str) -> None:
-        (stored_task,) = queue.store.scan({task.id})
-        named.append((row, stored_task.state if isinstance(stored_task, Task) else None))
+        named.append((row, queue.tasks().get(task.id)))
 
-    def handle(task: Task, context: Context) -> object:
-        return ENDS_WITH_ROW[task.kind](task)
-
-    def lose(task: Task) -> object:
+    def lose(task: Task, context: Context) -> object:
         queue.store.swap(queue.now(task), None)
         return HandlerResult(None, "lost")
 
-    def fail(error: Exception) -> object:
-        raise error
-
-    ENDS_WITH_ROW: dict[str, Callable[[Task], object]] = {
-        "done": lambda task: HandlerResult({"status": 200}, "done"),
-        "fatal": lambda task: fail(Fatal("[HTTP_404] no", row="fatal")),
-        "kept": lambda task: HandlerResult(None, ""),
-        "plain": lambda task: {"status": 200},
-        "fatal kept": lambda task: fail(Fatal("no")),
-        "failed": lambda task: fail(Failed("no")),
+    handled: dict[str, Handler] = {
+        "done": lambda task, context: HandlerResult({"status": 200}, "done"),
+        "fatal": fails(Fatal("[HTTP_404] no", row="fatal")),
+        "kept": lambda task, context: HandlerResult(None, ""),
+        "plain": lambda task, context: {"status": 200},
+        "fatal kept": fails(Fatal("no")),
+        "failed": fails(Failed("no")),
         "lost": lose,
     }
-    for number, kind in enumerate(ENDS_WITH_ROW):
+    for number, kind in enumerate(handled):
         queue.add(kind, number)
-    worker = queue.worker(dict.fromkeys(ENDS_WITH_ROW, handle), after_outcome=after)
-    worker.process_all(until_idle=True)
+    queue.run(handled, after_outcome=after)
     assert sorted(named) == [("done", None), ("fatal", State.DEAD)]
 
 
@@ -1203,27 +1111,20 @@ def test_a_task_has_its_own_retry_policy(queue: WorkQueue) -> None:
     own = retries_of(fixed(0.25, limit=1), is_exact=True)
     queue.store.claim_rules = ClaimRules(lambda task: own if task.kind == "own" else None)
     other, task = queue.add("job", 1), queue.add("own", 2)
+    handled = dict.fromkeys(("own", "job"), fails(Failed("no")))
     queue.clock.now += 0.5
-    handled = {"own": fails(Failed("no")), "job": fails(Failed("no"))}
-
-    def run() -> None:
-        queue.worker(handled, store=queue.store).process_all(until_idle=True)
-
-    run()
+    queue.run(handled, store=queue.store)
     assert (queue.now(task).due, queue.now(task).attempts) == (queue.clock.now + 0.25, 1)
     assert queue.now(other).due == NOW + 60
     queue.clock.now += 1
-    run()
+    queue.run(handled, store=queue.store)
     assert (queue.now(task).state, queue.now(task).attempts) == (State.DEAD, 2)
     assert queue.logged(f"Task {task.id} exhausted retries (2/2)")
 
 
-def test_a_handler_gets_the_data_of_its_kinds(queue: WorkQueue) -> None:
-    """The worker reads it before the handler starts; a task that another process has changed by
-    then is given back and not run."""
-    got: list[tuple[str, bytes | None]] = []
-    changed = [queue.add("job", 2).id]
-    queue.add("other", 3)
+def gone_once(*tasks: Task) -> Callable[[Task], bytes]:
+    """Read the data of tasks; of these ones the first time that they are gone."""
+    changed = {task.id for task in tasks}
 
     def read(task: Task) -> bytes:
         if task.id in changed:
@@ -1231,25 +1132,30 @@ def test_a_handler_gets_the_data_of_its_kinds(queue: WorkQueue) -> None:
             raise Gone(task.id)
         return task.description.encode()
 
+    return read
+
+
+def test_a_handler_gets_the_data_of_its_kinds(queue: WorkQueue) -> None:
+    """The worker reads it before the handler starts; a task that another process has changed by
+    then is given back and not run."""
+    got: list[tuple[str, bytes | None]] = []
+
     def handler(task: Task, context: Context) -> None:
         got.append((task.kind, context.data))
 
-    queue.store.claim_rules = ClaimRules(read_data=read)
-    handled = {"job": handler, "other": handler}
-    worker = queue.worker(handled, store=queue.store, data_kinds={"job"})
-    worker.process_all(until_idle=True)
-    assert (sorted(got), changed) == ([("job", b"job 2"), ("other", None)], [])
+    queue.store.claim_rules = ClaimRules(read_data=gone_once(queue.add("job", 2)))
+    queue.add("other", 3)
+    queue.run({"job": handler, "other": handler}, store=queue.store, data_kinds={"job"})
+    assert sorted(got) == [("job", b"job 2"), ("other", None)]
 
 
 def test_a_finished_task_stays_where_the_store_keeps_it(queue: WorkQueue) -> None:
     """A store with a state for finished tasks keeps them, with their attempt counted."""
     queue.store.claim_rules = ClaimRules(done_state=State.DONE)
-    queue.store.edges = {
-        **queue.store.edges,
-        (State.ACTIVE, State.DONE): Edge(frozenset({"attempts"})),
-    }
+    ending = Edge(frozenset({"attempts"}))
+    queue.store.edges = {**queue.store.edges, (State.ACTIVE, State.DONE): ending}
     task = queue.add()
-    queue.worker({"job": does}, store=queue.store).process_all(until_idle=True)
+    queue.run({"job": does}, store=queue.store)
     assert (queue.now(task).state, queue.now(task).attempts) == (State.DONE, 1)
 
 
@@ -1280,13 +1186,7 @@ def test_a_busy_worker_returns_tasks_of_ended_ones(queue: WorkQueue) -> None:
         if text == f"Moving orphaned work task back to pending: {other.id}":
             returned.set()
 
-    worker = Worker(
-        store,
-        {"ours": handler, "job": handler},
-        contract_retries(),
-        services=WorkerServices(log=log),
-        clock=queue.clock,
-    )
+    worker = queue.worker({"ours": handler, "job": handler}, store=store, log=log)
     assert worker.process_all(until_idle=True).done == 1
     assert (returned.is_set(), queue.now(other).state) == (True, State.PENDING)
 
@@ -1312,28 +1212,6 @@ def test_an_idle_worker_with_a_lock_waits_for_work(
     assert min(waits) > 1
 
 
-def test_a_task_that_was_fetched_before_a_stop_is_run(queue: WorkQueue) -> None:
-    """A store claims the next task together with an outcome, and the worker is stopped in between:
-    that task is run, no other one is claimed, and none stays claimed."""
-    store = MemoryStore(queue.memory)
-    fetched: list[str] = []
-
-    def swap_and_take(
-        moves: Sequence[Move], now: float, owner: str, limit: int, wants: ClaimFilter
-    ) -> tuple[list[Outcome], list[Task]]:
-        outcomes, tasks = list(store.swap_all(moves)), list(store.take(now, owner, limit, wants))
-        fetched.extend(task.id for task in tasks)
-        worker.stop()
-        return outcomes, tasks
-
-    store.claim_rules = ClaimRules(swap_and_take=swap_and_take)
-    tasks = [queue.add(number=number) for number in range(3)]
-    worker = queue.worker({"job": does}, store=store)
-    assert worker.process_all().done == 2
-    assert fetched == [tasks[1].id]
-    assert list(queue.tasks().values()) == [State.PENDING]
-
-
 class Fetching(MemoryStore):
     """Outcomes and the next claims are one step, which is counted; the first ones are refused."""
 
@@ -1343,14 +1221,16 @@ class Fetching(MemoryStore):
         self.fetched: list[list[str]] = []
         self.stored: list[Task | None] = []
         self.claim_rules = ClaimRules(swap_and_take=self._swap_and_take)
+        self.after: Callable[[], None] = lambda: None
+        """Called after each step."""
 
     def _swap_and_take(
-        self, moves: Sequence[Move], now: float, owner: str, limit: int, wants: ClaimFilter
+        self, moves: Sequence[Move], *claim: Any
     ) -> tuple[list[Outcome], list[Task]]:
-        outcomes = list(self.swap_all(moves))
-        tasks = list(self.take(now, owner, limit, wants))
+        outcomes, tasks = list(self.swap_all(moves)), list(self.take(*claim))
         self.fetched.append([task.id for task in tasks])
         self.stored += [move.new for move in moves]
+        self.after()
         return outcomes, tasks
 
     def _swap(self, move: Move) -> str:
@@ -1360,129 +1240,103 @@ class Fetching(MemoryStore):
         return super()._swap(move)
 
 
+def test_a_task_that_was_fetched_before_a_stop_is_run(queue: WorkQueue) -> None:
+    """A store claims the next task together with an outcome, and the worker is stopped in between:
+    that task is run, no other one is claimed, and none stays claimed."""
+    store, tasks = Fetching(queue.memory), queue.fill(3)
+    worker = queue.worker({"job": does}, store=store)
+    store.after = worker.stop
+    assert worker.process_all().done == 2
+    assert [ident for fetched in store.fetched for ident in fetched] == [tasks[1].id]
+    assert queue.states() == [State.PENDING]
+
+
 def test_an_outcome_that_is_tried_again_fetches_no_task(queue: WorkQueue) -> None:
     """At the end of a run an outcome is stored that was refused before; a task that came meanwhile
     is not claimed with it, as no handler would run it."""
-    store = Fetching(queue.memory, refusals=2)
-    task = queue.add(number=1)
+    store, task = Fetching(queue.memory, refusals=2), queue.add(number=1)
 
     def log(level: str, text: str) -> None:
         if text.startswith(f"Task completed: {task.id}"):
             queue.add(number=2)
 
-    services = WorkerServices(log=log)
-    worker = Worker(store, {"job": does}, contract_retries(), services=services, clock=queue.clock)
-    assert worker.process_all(until_idle=True).done == 1
-    assert store.fetched == [[]]
-    assert list(queue.tasks().values()) == [State.PENDING]
+    assert queue.run({"job": does}, store=store, log=log).done == 1
+    assert (store.fetched, queue.states()) == ([[]], [State.PENDING])
 
 
 def test_a_task_given_back_fetches_no_other(queue: WorkQueue) -> None:
     """A task whose data is gone is given back, maybe while others of its lot are not started: no
     task more is claimed with that."""
     store = Fetching(queue.memory)
-    tasks = [queue.add(number=number) for number in range(3)]
-    lacking = [tasks[0].id]
-
-    def read(task: Task) -> bytes:
-        if task.id in lacking:
-            lacking.remove(task.id)
-            raise Gone(task.id)
-        return b""
-
-    store.claim_rules = store.claim_rules._replace(read_data=read)
-    worker = queue.worker({"job": does}, store=store, data_kinds={"job"})
-    assert worker.process_all(until_idle=True).done == 3
+    store.claim_rules = store.claim_rules._replace(read_data=gone_once(queue.fill(3)[0]))
+    assert queue.run({"job": does}, store=store, data_kinds={"job"}).done == 3
     assert store.stored == [None] * 3  # outcomes only
 
 
 def test_fetched_tasks_keep_the_slots_of_their_kind(queue: WorkQueue) -> None:
     """Two tasks end together, and the store asks for two others before either starts: of a kind
     with one slot only one is fetched."""
-    store = Fetching(queue.memory)
-    handled = {"a": does, "b": does}
-    worker = queue.worker(handled, store=store, concurrency=2, slots={"a": 1, "b": 1})
+    store, slots = Fetching(queue.memory), {"a": 1, "b": 1}
+    worker = queue.worker({"a": does, "b": does}, store=store, concurrency=2, slots=slots)
     worker._fetches = True
     queue.add("b", 1)
     claimed = list(store.take(NOW, "the worker", 1))
-    for number in (2, 3):
-        queue.add("a", number)
+    first, _ = queue.fill(2, "a")
     worker._slots.occupy("b")
     worker._settle([FinishedTask(Claim(task, NOW), None) for task in claimed])
-    assert store.fetched == [[queue_id(2, "a")]]
+    assert store.fetched == [[first.id]]
 
 
 def test_fetched_tasks_that_cannot_start_are_given_back(queue: WorkQueue) -> None:
     """Two tasks are fetched, and the start of the first fails: neither stays claimed."""
-    worker = queue.worker({"job": does}, limits=Contested(OSError(28, "No space left")))
-    for number in (1, 2):
-        queue.add(number=number)
+    worker = queue.worker({"job": does}, limits=contested(OSError(28, "No space left")))
+    queue.fill(2)
     worker.rescue()  # so that it is not due when the tasks start
     worker._claimer.fetched.extend(queue.store.take(NOW, "the worker", 2))
     assert worker._try_claim(2, patient=True, rests=True) == 0
-    assert list(queue.tasks().values()) == [State.PENDING] * 2
+    assert queue.states() == [State.PENDING] * 2
 
 
 def test_a_single_run_fetches_no_other_task(queue: WorkQueue) -> None:
     """A timer's run of one task claims none together with its outcome."""
-    store = MemoryStore(queue.memory)
-    store.claim_rules = ClaimRules(swap_and_take=lambda *_: pytest.fail("claims another task"))
-    for number in range(2):
-        queue.add(number=number)
-    assert queue.worker({"job": does}, store=store).process_next().done == 1
-    assert list(queue.tasks().values()) == [State.PENDING]
+    queue.store.claim_rules = ClaimRules(swap_and_take=lambda *_: pytest.fail("claims another"))
+    queue.fill(2)
+    assert queue.worker({"job": does}, store=queue.store).process_next().done == 1
+    assert queue.states() == [State.PENDING]
 
 
 def test_a_store_that_claims_lots_gets_no_more_than_fit(queue: WorkQueue) -> None:
     """It is asked for all tasks of a lot before the first starts: no kind exceeds its slots, and
     none of the worker's limits is exceeded."""
-    asked: list[int] = []
+    asked, handler = list[int](), Together(3)
 
     class Lots(MemoryStore):
-        def take(
-            self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
-        ) -> Iterator[Task]:
+        claim_rules = ClaimRules(claims_lots=True)
+
+        def take(self, now: float, owner: str, limit: int, *wants: Any) -> Iterator[Task]:
             asked.append(limit)
             number = 0
-            while number < limit and wants("job", ""):
+            while number < limit and wants[0]("job", ""):
                 number += 1
             yield from list(super().take(now, owner, number))
 
-    for number in range(9):
-        queue.add(number=number)
-    store = Lots(queue.memory)
-    store.claim_rules = ClaimRules(claims_lots=True)
-    most, running, both, lock = 0, 0, threading.Barrier(3), threading.Lock()
-
-    def handler(task: Task, context: Context) -> None:
-        nonlocal most, running
-        with lock:
-            running += 1
-            most = max(most, running)
-        both.wait(PATIENCE)
-        with lock:
-            running -= 1
-
-    worker = queue.worker({"job": handler}, store=store, concurrency=5, slots={"job": 3})
-    worker.process_all(until_idle=True)
-    assert (most, queue.tasks()) == (3, {})
-    assert max(asked) == 5
+    queue.fill(9)
+    queue.run({"job": handler}, store=Lots(queue.memory), concurrency=5, slots={"job": 3})
+    assert (handler.most, queue.tasks(), max(asked)) == ({"job": 3}, {}, 5)
 
 
 def test_a_run_until_idle_ends_if_its_rate_limits_cannot_be_read() -> None:
     """As it does without tasks, with a line in the log; so has each limit that holds tasks back."""
-    limit_ends = [NOW + 5, NOW + 5, NOW + 9]
+    limit_ends, lines = [NOW + 5, NOW + 5, NOW + 9], list[str]()
 
-    class Limited(MemoryStore):
-        claim_rules = ClaimRules(
-            limit_ends=lambda: limit_ends.pop(0) if limit_ends else unreachable()
-        )
-
-    def unreachable() -> float:
+    def end_of_limit() -> float:
+        if limit_ends:
+            return limit_ends.pop(0)
         raise Unavailable("gone")
 
-    lines: list[str] = []
-    claimer = Claimer(Limited(MemoryTasks()), "me", Slots(1, (), WorkerServices(), lambda: NOW))
+    store = MemoryStore(MemoryTasks())
+    store.claim_rules = ClaimRules(limit_ends=end_of_limit)
+    claimer = Claimer(store, "me", Slots(1, (), WorkerServices(), lambda: NOW))
     limited = [claimer.is_limited(NOW, lambda level, text: lines.append(text)) for _ in range(4)]
     assert limited == [True, True, True, False]
     assert lines == [

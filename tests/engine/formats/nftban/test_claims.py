@@ -1,10 +1,6 @@
 """How the next task of a spool is found: by name, by kind, and by what was learnt before."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +27,18 @@ NOW = 1_795_239_223.0
 @pytest.fixture(params=[False, True], ids=["shared", "exclusive"])
 def spool(tmp_path: Path, request: pytest.FixtureRequest) -> SpoolFolders:
     """A spool; of the two kinds, one has due times as modification times."""
-    queue = tmp_path / "queue"
+    return a_spool(tmp_path, request.param)
+
+
+def a_spool(folder: Path, exclusive: bool = False) -> SpoolFolders:
+    """A new spool."""
+    queue = folder / "queue"
     made = SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq")
-    make_spool(made, exclusive=request.param)
+    make_spool(made, exclusive=exclusive)
     return made
+
+
+shared_only = pytest.mark.parametrize("spool", [False], ids=["shared"], indirect=True)
 
 
 def opened(spool: SpoolFolders, now: float = NOW) -> NftbanStore:
@@ -43,11 +47,9 @@ def opened(spool: SpoolFolders, now: float = NOW) -> NftbanStore:
 
 
 @pytest.fixture
-def store(spool: SpoolFolders) -> Iterator[NftbanStore]:
+def store(spool: SpoolFolders) -> NftbanStore:
     """Its store, at a time of its own."""
-    store = opened(spool)
-    yield store
-    store.close()
+    return opened(spool)
 
 
 def add(store: NftbanStore, kind: str = "report", token: str = "0a0a0a0a") -> None:
@@ -55,18 +57,27 @@ def add(store: NftbanStore, kind: str = "report", token: str = "0a0a0a0a") -> No
     store.swap(None, verbs.enqueue(kind, NOW, token))
 
 
+def defer(store: NftbanStore, seconds: float) -> None:
+    """Let the next task wait."""
+    (task,) = store.take(NOW, "test", 1)
+    store.swap(task, verbs.nack(task, NOW + seconds, "no use"))
+
+
+def edit_due(path: Path, was: int, becomes: int) -> None:
+    """Change the due time in a file as an editor does, which the folder does not show."""
+    path.write_text(path.read_text().replace(str(int(NOW) + was), str(int(NOW) + becomes)))
+
+
 def taken(spool: SpoolFolders, now: float = NOW) -> list[str]:
     """The ids that a fresh process takes."""
-    with closing(opened(spool, now)) as store:
-        return [task.id for task in store.take(now, "test", 9)]
+    return [task.id for task in opened(spool, now).take(now, "test", 9)]
 
 
 @pytest.fixture
 def waiting(spool: SpoolFolders, store: NftbanStore) -> Path:
     """The file of a task that is due in a minute; a fresh process has found nothing due."""
     add(store)
-    (task,) = store.take(NOW, "test", 1)
-    store.swap(task, verbs.nack(task, NOW + 60, "no use"))
+    defer(store, 60)
     (path,) = Path(spool.pending).iterdir()
     due = path.stat().st_mtime
     os.utime(path, (due, NOW + 60 if due > NOW + 30 else NOW - 60))
@@ -80,9 +91,8 @@ def test_a_folder_where_nothing_is_due_is_remembered(
 ) -> None:
     """The next process that finds the files unchanged knows when a task is due, and takes it then;
     a new file makes the hint void."""
-    with closing(opened(spool)) as fresh:
-        assert list(fresh.take(NOW + 1, "test", 1)) == []
-        assert fresh.changes.next_due == NOW + 60
+    fresh = opened(spool)
+    assert (list(fresh.take(NOW + 1, "test", 1)), fresh.changes.next_due) == ([], NOW + 60)
     add(store, token="0b0b0b0b")
     (ident,) = taken(spool, NOW + 1)
     assert ident.endswith("0b0b0b0b")
@@ -95,10 +105,8 @@ def test_an_idle_take_lists_no_unchanged_folder(
     """A worker that found nothing due lists the folders again only after one has changed, when a
     task is due, or after a minute."""
     add(store)
-    (task,) = store.take(NOW, "test", 1)
-    store.swap(task, verbs.nack(task, NOW + 30, "no use"))
-    listed: list[int] = []
-    scandir = os.scandir
+    defer(store, 30)
+    listed, scandir = list[int](), os.scandir
 
     def list_folder(fd: int) -> Any:
         listed.append(fd)
@@ -118,18 +126,16 @@ def test_an_idle_take_lists_no_unchanged_folder(
     assert (take(92), listed == []) == (0, False)
 
 
-def test_few_waiting_among_many_due_are_not_claimed(
-    spool: SpoolFolders, store: NftbanStore
-) -> None:
+def test_few_waiting_among_many_due_stay(spool: SpoolFolders, store: NftbanStore) -> None:
     """Where no file of a sample waits, all due tasks are claimed and no other."""
     for number in range(100):
         add(store, token=f"{number:08x}")
     first, second = store.take(NOW, "test", 2)
     store.swap(first, verbs.unclaim(first))
     store.swap(second, verbs.nack(second, NOW + 60, "no use"))
-    with closing(opened(spool)) as fresh:
-        due = [task.id for task in fresh.take(NOW, "test", 100)]
-        assert fresh.changes.next_due == NOW + 60
+    fresh = opened(spool)
+    due = [task.id for task in fresh.take(NOW, "test", 100)]
+    assert fresh.changes.next_due == NOW + 60
     assert (len(due), due[0], second.id in due) == (99, first.id, False)
 
 
@@ -139,13 +145,13 @@ def test_what_waits_is_counted_by_the_hint(spool: SpoolFolders, waiting: Path) -
     _, checksum, due, written, total, created, folder = hint.read_text().split(maxsplit=6)
     assert (total, created) == ("1", str(int(NOW)))
     hint.write_text(seal(f"{checksum} {due} {written} 7 {created} {folder[:-1]}"))
-    with closing(opened(spool, NOW + 1)) as fresh:
-        assert fresh.count_with_age(NOW + 1)[0][State.PENDING] == 1
-        assert list(fresh.take(NOW + 1, "test", 1)) == []
-        counts, age = fresh.count_with_age(NOW + 1)
-        assert (counts[State.PENDING], age) == (7, 1.0)
-        waiting.rename(waiting.with_suffix(".x"))
-        assert fresh.count_with_age(NOW + 1)[0][State.PENDING] == 0
+    fresh = opened(spool, NOW + 1)
+    assert fresh.count_with_age(NOW + 1)[0][State.PENDING] == 1
+    assert list(fresh.take(NOW + 1, "test", 1)) == []
+    counts, age = fresh.count_with_age(NOW + 1)
+    assert (counts[State.PENDING], age) == (7, 1.0)
+    waiting.rename(waiting.with_suffix(".x"))
+    assert fresh.count_with_age(NOW + 1)[0][State.PENDING] == 0
 
 
 @pytest.mark.parametrize("same_process", [True, False], ids=["worker", "fresh"])
@@ -156,7 +162,7 @@ def test_a_task_rewritten_in_place_is_taken_by_the_next_take(
     does not change, is taken by the next run and by a worker that already knew it."""
     assert list(store.take(NOW + 1, "test", 9)) == []
     folder = waiting.parent.stat().st_ctime_ns
-    waiting.write_text(waiting.read_text().replace(str(int(NOW) + 60), str(int(NOW) - 60)))
+    edit_due(waiting, 60, -60)
     os.utime(waiting, (NOW - 30, NOW - 30))
     assert waiting.parent.stat().st_ctime_ns == folder
     found = [t.id for t in store.take(NOW + 2, "test", 9)] if same_process else taken(spool, NOW)
@@ -168,41 +174,36 @@ def test_one_of_very_many_rewritten_tasks_is_taken_after_seconds(
 ) -> None:
     """Above the number that is checked each time, a task edited in place is taken after five
     seconds, by a fresh process and by a worker."""
-    monkeypatch.setattr("engine.formats.nftban.hint.ALWAYS_CHECKED", 0)
-    monkeypatch.setattr("engine.formats.nftban.claims.ALWAYS_CHECKED", 0)
+    for module in ("hint", "claims"):
+        monkeypatch.setattr(f"engine.formats.nftban.{module}.ALWAYS_CHECKED", 0)
     assert list(store.take(NOW, "test", 9)) == []
-    waiting.write_text(waiting.read_text().replace(str(int(NOW) + 60), str(int(NOW) - 60)))
+    edit_due(waiting, 60, -60)
     os.utime(waiting, (NOW - 30, NOW - 30))
     assert (taken(spool, NOW + 4), list(store.take(NOW + 4, "test", 9))) == ([], [])
-    with closing(opened(spool, NOW + 5)) as fresh:
-        (task,) = fresh.take(NOW + 5, "test", 9)
-        fresh.swap(task, verbs.unclaim(task))
+    fresh = opened(spool, NOW + 5)
+    (task,) = fresh.take(NOW + 5, "test", 9)
+    fresh.swap(task, verbs.unclaim(task))
     assert [task.id for task in store.take(NOW + 5, "test", 9)] == [waiting.stem]
 
 
-@pytest.mark.parametrize("spool", [False], ids=["shared"], indirect=True)
-def test_a_task_rewritten_with_its_old_time_is_found(
-    spool: SpoolFolders, store: NftbanStore
-) -> None:
+@shared_only
+def test_a_task_rewritten_with_old_time_is_found(spool: SpoolFolders, store: NftbanStore) -> None:
     """A task whose due time was edited in its file is taken by the next run, also if the editor
     restored size and modification time."""
     add(store)
-    (task,) = store.take(NOW, "test", 1)
-    store.swap(task, verbs.nack(task, NOW + 5000, "no use"))
+    defer(store, 5000)
     (path,) = Path(spool.pending).iterdir()
     os.utime(path, (NOW - 60, NOW - 60))
     assert taken(spool) == []
-    stat, text = path.stat(), path.read_text()
-    path.write_text(text.replace(str(int(NOW) + 5000), str(int(NOW) - 200)))
+    stat = path.stat()
+    edit_due(path, 5000, -200)
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     assert (path.stat().st_size, path.stat().st_mtime_ns) == (stat.st_size, stat.st_mtime_ns)
     assert taken(spool, NOW + 1) == [path.stem]
 
 
-@pytest.mark.parametrize("spool", [False], ids=["shared"], indirect=True)
-def test_the_age_of_the_queue_is_that_of_its_oldest_task(
-    spool: SpoolFolders, store: NftbanStore
-) -> None:
+@shared_only
+def test_the_queue_is_as_old_as_its_oldest_task(spool: SpoolFolders, store: NftbanStore) -> None:
     """The oldest task gives the age, with any id: an id with local time or of a wrong clock,
     a task that failed once, or one that waits and is known by the hint."""
     for created, token, due in ((100, "1", 0.0), (5000, "2", 0.0), (200, "3", NOW + 60)):
@@ -215,35 +216,23 @@ def test_the_age_of_the_queue_is_that_of_its_oldest_task(
     assert (store.count_with_age(NOW)[1], second.created) == (200, NOW - 100)
     for task in (first, second):
         store.swap(task, None)
-    with closing(opened(spool)) as fresh:
+    for _ in "12":
+        fresh = opened(spool)
         assert list(fresh.take(NOW, "test", 9)) == []
         assert Path(spool.staging_dir, "next-due").exists()
-        assert fresh.count_with_age(NOW)[1] == 200
-    with closing(opened(spool)) as fresh:
-        assert list(fresh.take(NOW, "test", 9)) == []
         assert fresh.count_with_age(NOW) == (store.count_tasks(), 200)
 
 
-@pytest.mark.parametrize(
-    "hint",
-    [
-        b"",
-        b"\xff" * 2000,
-        b"9" * 5000,
-        b"1 9999999999 0 1 1 1 1 1\n",
-        seal(f"1 {10**300} 0 1 1 1 1 1").encode(),
-        None,
-    ],
-)
-def test_a_wrong_hint_never_hides_a_due_task(
-    spool: SpoolFolders, waiting: Path, hint: bytes | None
-) -> None:
+WRONG = [b"", b"\xff" * 2000, b"9" * 5000, b"1 9999999999 0 1 1 1 1 1\n", None]
+
+
+@pytest.mark.parametrize("hint", [*WRONG, seal(f"1 {10**300} 0 1 1 1 1 1").encode()])
+def test_wrong_hints_hide_no_task(spool: SpoolFolders, waiting: Path, hint: bytes | None) -> None:
     """With any content of the hint file, also a hint of the folder as it was before the last task
     came, a fresh process takes the task that is due."""
     file = Path(spool.staging_dir, "next-due")
     stale = file.read_bytes()
-    with closing(opened(spool)) as store:
-        add(store, token="0b0b0b0b")
+    add(opened(spool), token="0b0b0b0b")
     file.write_bytes(stale if hint is None else hint)
     (ident,) = taken(spool, NOW + 1)
     assert ident.endswith("0b0b0b0b")
@@ -251,17 +240,13 @@ def test_a_wrong_hint_never_hides_a_due_task(
 
 @pytest.mark.parametrize("checked", [ALWAYS_CHECKED, 0], ids=["few", "very many"])
 def test_a_name_that_is_also_claimed_voids_the_hint(
-    spool: SpoolFolders,
-    store: NftbanStore,
-    monkeypatch: pytest.MonkeyPatch,
-    waiting: Path,
-    checked: int,
+    spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch, waiting: Path, checked: int
 ) -> None:
     """A due task whose id is also in work/ is passed over, and taken as soon as that one is gone,
     though pending/ has not changed since; also of more files than are checked each time."""
     monkeypatch.setattr("engine.formats.nftban.hint.ALWAYS_CHECKED", checked)
     Path(spool.staging_dir, "next-due").unlink()
-    add(store, token="0b0b0b0b")
+    add(opened(spool), token="0b0b0b0b")
     (due,) = (path for path in waiting.parent.iterdir() if path != waiting)
     other = Path(spool.work, due.name)
     other.write_bytes(due.read_bytes())
@@ -273,17 +258,15 @@ def test_a_name_that_is_also_claimed_voids_the_hint(
 @pytest.mark.parametrize("hours", [9, -5])
 def test_an_older_task_with_a_local_stamp_is_taken_first(tmp_path: Path, hours: int) -> None:
     """The NFTBan program's id has local time; beside it tasks are taken in order of creation."""
-    queue = tmp_path / "queue"
-    shared = SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq")
-    make_spool(shared)
+    store = opened(a_spool(tmp_path))
     ages = {3600: hours * 3600, 1800: 0, 900: hours * 3600, 60: 0}
-    with closing(opened(shared)) as store:
-        for age, offset in ages.items():
-            task = verbs.enqueue("report", NOW - age, f"{age:08x}")
-            named = verbs.enqueue("report", NOW - age + offset, f"{age:08x}")
-            store.swap(None, task._replace(id=named.id))
-            os.utime(queue / "pending" / f"{named.id}.task", (NOW - age, NOW - age))
-        assert [int(NOW - task.created) for task in store.take(NOW, "test", 9)] == list(ages)
+    for age, offset in ages.items():
+        task, named = (
+            verbs.enqueue("report", NOW - age + shift, f"{age:08x}") for shift in (0, offset)
+        )
+        store.swap(None, task._replace(id=named.id))
+        os.utime(tmp_path / "queue/pending" / f"{named.id}.task", (NOW - age, NOW - age))
+    assert [int(NOW - task.created) for task in store.take(NOW, "test", 9)] == list(ages)
 
 
 def test_a_hint_in_doubt_is_no_hint(tmp_path: Path) -> None:
@@ -293,8 +276,7 @@ def test_a_hint_in_doubt_is_no_hint(tmp_path: Path) -> None:
     state = file_state((tmp_path / "a.task").stat())
     folder = os.open(tmp_path, os.O_RDONLY)
     path.touch()
-    folder_state = file_state(os.fstat(folder))
-    hint = NextDue(str(path))
+    folder_state, hint = file_state(os.fstat(folder)), NextDue(str(path))
 
     def line(files: int, due: int, folder: FileState, created: int = 7) -> str:
         return " ".join(map(str, (files, due, int(NOW), 1, created, *folder)))
@@ -302,36 +284,38 @@ def test_a_hint_in_doubt_is_no_hint(tmp_path: Path) -> None:
     def good(files: int = hash(state), due: int = later, folder: FileState = folder_state) -> str:
         return seal(line(files, due, folder))
 
+    plain = line(hash(state), later, folder_state)
     for text, at, is_valid in (
         (good(), NOW, True),
-        (good(1), NOW, False),  # a file was rewritten, the folder is unchanged
         (good(folder=(1, 1, 1)), NOW, True),  # the files are
-        (good(1, folder=(1, 1, 1)), NOW, False),
         (good(), NOW - 1, False),
-        (good(due=int(NOW)), NOW, False),
-        (good()[:-7], NOW, False),
-        (good()[:-1], NOW, False),
-        (good().replace(str(later), str(later + 1)), NOW, False),
-        (line(hash(state), later, folder_state), NOW, False),
-        (good(due=int(NOW) + 7 * 86400 + 1), NOW, False),
-        (good(due=10**400), NOW, False),
-        (seal(line(hash(state), later, folder_state, 10**400)), NOW, False),
-        (seal(line(hash(state), later, folder_state) + " a.task"), NOW, False),
-        ("\udcff" * 9, NOW, False),
-        ("9" * 2000, NOW, False),
-        (f"{'9' * 5000} " * 9, NOW, False),
-        ("1 2", NOW, False),
-        ("garbage", NOW, False),
-        ("", NOW, False),
+        *(
+            (wrong, NOW, False)
+            for wrong in (
+                good(1),  # a file was rewritten, the folder is unchanged
+                good(1, folder=(1, 1, 1)),
+                good(due=int(NOW)),
+                good()[:-7],
+                good()[:-1],
+                good().replace(str(later), str(later + 1)),
+                plain,
+                good(due=int(NOW) + 7 * 86400 + 1),
+                good(due=10**400),
+                seal(line(hash(state), later, folder_state, 10**400)),
+                seal(plain + " a.task"),
+                "\udcff" * 9,
+                "9" * 2000,
+                f"{'9' * 5000} " * 9,
+                "1 2",
+                "garbage",
+                "",
+            )
+        ),
     ):
         path.write_bytes(text.encode(errors="surrogateescape"))
-
         hinted = hint.read(folder, at)
-
-        assert hinted == (
-            PendingHint(later, 1, 7.0, hinted.folder) if is_valid and hinted else None
-        )
         assert bool(hinted) is is_valid, (text, at)
+        assert not hinted or hinted == PendingHint(later, 1, 7.0, hinted.folder)
     os.close(folder)
 
 
@@ -357,8 +341,6 @@ def test_the_line_is_in_the_order_of_names(rows: list[tuple[str, int]], wanted: 
     """For any wanted kinds, theirs come in order, and the others stay."""
     line = sorted((f"20261121T0533{n:02}Z-{kind}-0a0a0a0a.task", n) for kind, n in set(rows))
     waiting = PendingLine(line)
-    claimed = []
-    while (candidate := waiting.next(lambda kind, group: kind in wanted)) is not None:
-        claimed.append(candidate)
+    claimed = list(iter(lambda: waiting.next(lambda kind, group: kind in wanted), None))
     assert claimed == [candidate for candidate in line if kind_of(candidate[0]) in wanted]
     assert len(waiting) == len(line) - len(claimed)

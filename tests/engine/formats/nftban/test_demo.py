@@ -1,7 +1,5 @@
 """NFTBan's demo places: real queues, a real worker, and nothing lost however the demo ends."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -56,13 +54,9 @@ def completed(flowing: Path) -> set[str]:
 
 def names(root: Path) -> Counter[str]:
     """Number of files of each task id anywhere in a spool, withdrawn files included."""
-    counts: Counter[str] = Counter()
-    for path in (root / "queue").rglob("*"):
-        if path.suffix == ".task":
-            counts[path.stem] += 1
-        elif path.name.startswith("D."):
-            counts[path.name.split(".")[1]] += 1
-    return counts
+    files = [*(root / "queue").rglob("*")]
+    withdrawn = (path.name.split(".")[1] for path in files if path.name.startswith("D."))
+    return Counter([*(path.stem for path in files if path.suffix == ".task"), *withdrawn])
 
 
 @pytest.mark.deep
@@ -96,19 +90,17 @@ def test_killed_at_any_moment_it_has_every_task_under_one_name_or_done(tmp_path:
     end(process)
 
 
-def test_more_tasks_than_a_queue_usually_takes_are_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_tasks_than_usual_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit of pending tasks of the demo's queues is at least the wanted number of tasks."""
     spool = demo_module._spool
     monkeypatch.setattr(demo_module, "_spool", lambda root: spool(root)._replace(max_pending=3))
     monkeypatch.setattr(demo_module, "_hang", lambda root: 0)
     sections = demo_module.DemoQueues().make(DemoSettings(str(tmp_path), 40, [], time.time()))
-    made = [
-        len([*(tmp_path / name / "queue/pending").glob("*.task")]) for name in (FLOWING, WEDGED)
-    ]
-    assert made == [20, 12]
-    assert len([*(tmp_path / FLOWING / "queue/dlq").glob("*.task")]) >= 8
+    flowing, wedged, dead = (
+        len([*tmp_path.glob(f"{name}/*.task")])
+        for name in (f"{FLOWING}/queue/pending", f"{WEDGED}/queue/pending", f"{FLOWING}/queue/dlq")
+    )
+    assert (flowing, wedged, dead >= 8) == (20, 12, True)
     assert "max_pending: 40" in sections["queue"]
 
 
@@ -119,18 +111,16 @@ def test_one_spool_flows_and_one_is_stuck(running: tuple[Path, psutil.Process]) 
     demo, process = running
     flowing, wedged = demo / "flowing", demo / "wedged"
     until(lambda: (flowing / "metrics" / "mail.prom").exists(), flowing / "metrics")
-    evidence = queue_lock.examine_lock(
-        str(wedged / "run" / "queue.lock"), STUCK_AFTER_SECONDS, **later(STUCK_AFTER_SECONDS)
-    )
+    lock, seconds = str(wedged / "run" / "queue.lock"), STUCK_AFTER_SECONDS
+    evidence = queue_lock.examine_lock(lock, seconds, **later(seconds))
     assert (evidence.verdict, evidence.signal_refusal) == (Verdict.STUCK, "")
     assert evidence.pid in {child.pid for child in process.children(recursive=True)}
     assert len(list((wedged / "queue" / "work").iterdir())) == 1
     dead = [p.read_text() for p in (flowing / "queue" / "dlq").iterdir()]
     errors = {re.sub(r"\d+", "#", re.findall('LAST_ERROR="(.*)"', text)[0]) for text in dead}
     assert len(errors) == 5
-    assert (
-        queue_lock.examine_lock(str(flowing / "run" / "queue.lock"), 1200.0).verdict is Verdict.HELD
-    )
+    working = queue_lock.examine_lock(str(flowing / "run" / "queue.lock"), 1200.0)
+    assert working.verdict is Verdict.HELD
     assert "mail_send: {command: [/bin/sh, " in (demo / CONFIG_FILE).read_text()
 
 
@@ -147,22 +137,20 @@ def test_the_hanging_process_is_reaped_when_an_operator_ends_it(tmp_path: Path) 
 
 def test_the_mail_counters_agree_with_the_metrics(tmp_path: Path) -> None:
     """Another program that writes mail.prom from the counters writes the numbers of the demo."""
-    (tmp_path / "log").mkdir()
-    (tmp_path / "metrics").mkdir()
-    (tmp_path / "log" / "mail.log").write_text(
+    log, metrics = tmp_path / "log" / "mail.log", tmp_path / "metrics"
+    log.parent.mkdir()
+    metrics.mkdir()
+    log.write_text(
         "[2026-11-20 09:00:00] [INFO] MAIL_SEND_ATTEMPT task_id=a attempt=1 transport=curl to=x\n"
         "[2026-11-20 09:00:01] [INFO] MAIL_SEND_RESULT task_id=a status=success transport=curl\n"
     )
-    metrics_path = str(tmp_path / "metrics" / "mail.prom")
+    prom, records = str(metrics / "mail.prom"), str(tmp_path / "delivery.jsonl")
     publish_mail_metrics(str(tmp_path))
-    first = prometheus.read_metrics(metrics_path)
-    counters, records = str(tmp_path / "metrics" / "counters"), str(tmp_path / "delivery.jsonl")
-    places = DeliveryPaths(str(tmp_path / "log" / "mail.log"), metrics_path, counters, records)
+    first = transport_health.read_totals(prometheus.read_metrics(prom))
+    places = DeliveryPaths(str(log), prom, str(metrics / "counters"), records)
     Ledger(places, pytest.fail).publish("curl", 0, 0.0)
-    assert transport_health.read_totals(
-        prometheus.read_metrics(metrics_path)
-    ) == transport_health.read_totals(first)
-    assert transport_health.read_totals(first)["curl"][:3] == (1, 1, 0)
+    assert transport_health.read_totals(prometheus.read_metrics(prom)) == first
+    assert first["curl"][:3] == (1, 1, 0)
 
 
 ENDS = {

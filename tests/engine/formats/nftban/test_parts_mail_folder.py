@@ -1,26 +1,20 @@
 """With the task of a spooled mail goes the mail's folder: all of it, and nothing else."""
 
-from __future__ import annotations
-
 import itertools
 import os
-from collections.abc import Callable, Collection
-from contextlib import closing
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
 from engine import verbs
-from engine.formats.nftban import task_format
 from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.model import Move, Problem, State, Task
 from engine.system import files
-from tests.nftban_spool import NOW, names, new_spool
-from tests.store_contents import found, naming
-
-Opener = Callable[..., NftbanStore]
-
-IDENT = "20261120T094115Z-mail_send-00000001"
+from tests.engine.formats.nftban.test_parts import IDENT, a_task
+from tests.nftban_spool import NOW, names, new_spool, opened
+from tests.store_contents import found
+from tests.tables import each
 
 
 def a_mail(spool: SpoolFolders, *, sent: bool = True) -> Path:
@@ -40,20 +34,11 @@ def mail(spool: SpoolFolders) -> Path:
     return a_mail(spool)
 
 
-@pytest.fixture
-def unsent(spool: SpoolFolders) -> Path:
-    """A mail in the test's spool that was not sent."""
-    return a_mail(spool, sent=False)
-
-
 def put(
     spool: SpoolFolders, store: NftbanStore, payload: object, state: State = State.ACTIVE
 ) -> Task:
     """A task with any payload, as another program may write it, in a state."""
-    record = task_format.new_record(Task(IDENT, "mail_send", State.PENDING, NOW))
-    path = Path(spool.pending, f"{IDENT}.task")
-    path.write_bytes(task_format.render_task(record._replace(payload=str(payload))))
-    path.chmod(0o640)
+    a_task(spool, payload)
     (task,) = store.take(NOW, "me", 1)
     if state is State.ACTIVE:
         return task
@@ -74,86 +59,72 @@ def leave(store: NftbanStore, *tasks: Task, many: bool = True) -> None:
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_the_folder_goes_with_the_task(tmp_path: Path, many: bool) -> None:
+@each("state", [State.ACTIVE, State.DEAD, State.TRASH], spool=new_spool)
+def test_the_folder_goes_with_the_task(spool: SpoolFolders, state: State, many: bool) -> None:
     """Done, or deleted for good, alone or among many: the body and all marks are gone as well; a
     task whose mail is gone already leaves all the same."""
-    for state in (State.ACTIVE, State.DEAD, State.TRASH):
-        spool = new_spool(tmp_path / state.value)
-        mail = a_mail(spool)
-        with naming(state), closing(NftbanStore(spool, lambda: NOW)) as store:
-            task = put(spool, store, mail / "meta.sh", state)
-            if state is not State.ACTIVE:
-                assert names(mail)[-1] == "sent", "until then it stays"
-            leave(store, task, many=many)
-            assert names(spool.mail_spool) == []
-            leave(store, put(spool, store, mail / "meta.sh"), many=many)
-            assert list(store.scan()) == []
-
-
-def test_what_is_no_plain_file_stays(
-    spool: SpoolFolders, open_spool: Opener, mail: Path, tmp_path: Path
-) -> None:
-    """Links, folders and FIFOs in it are left, and what they lead to; the folder with them."""
-    precious = tmp_path / "precious"
-    precious.mkdir()
-    (precious / "file").write_text("x")
-    (mail / "link").symlink_to(precious)
-    (mail / "link.sh").symlink_to(precious / "file")
-    (mail / "folder").mkdir()
-    (mail / "folder" / "file").write_text("x")
-    os.mkfifo(mail / "fifo")
-    store = open_spool()
-    task = put(spool, store, mail / "meta.sh")
-
-    store.swap(task, None)
-
-    assert {path.name for path in mail.iterdir()} == {"link", "link.sh", "folder", "fifo"}
-    assert (precious / "file").exists()
-    assert (mail / "folder" / "file").exists()
+    mail, store = a_mail(spool), opened(spool)
+    task = put(spool, store, mail / "meta.sh", state)
+    if state is not State.ACTIVE:
+        assert names(mail)[-1] == "sent", "until then it stays"
+    leave(store, task, many=many)
+    assert names(spool.mail_spool) == []
+    leave(store, put(spool, store, mail / "meta.sh"), many=many)
     assert list(store.scan()) == []
 
 
-def test_of_another_payload_the_file_alone_goes(tmp_path: Path) -> None:
+def test_what_is_no_plain_file_stays(spool: SpoolFolders, mail: Path, tmp_path: Path) -> None:
+    """Links, folders and FIFOs in it are left, and what they lead to; the folder with them."""
+    precious = tmp_path / "precious"
+    for folder in (precious, mail / "folder"):
+        folder.mkdir()
+        (folder / "file").write_text("x")
+    (mail / "link").symlink_to(precious)
+    (mail / "link.sh").symlink_to(precious / "file")
+    os.mkfifo(mail / "fifo")
+    store = opened(spool)
+    store.swap(put(spool, store, mail / "meta.sh"), None)
+    assert names(mail) == ["fifo", "folder", "link", "link.sh"]
+    assert (precious / "file").exists() and (mail / "folder" / "file").exists()
+    assert list(store.scan()) == []
+
+
+@each(
+    ("payload", "goes"),
+    [
+        ("{spool}/mail-1/body.txt", "mail-1/body.txt"),
+        ("{spool}/other/meta.sh", "other/meta.sh"),
+        ("{spool}/deep/mail-1/meta.sh", "deep/mail-1/meta.sh"),
+        ("{spool}/meta.sh", "meta.sh"),
+        ("{spool}/mail-link/meta.sh", ""),
+        ("{spool}/mail-1/../mail-1/meta.sh", ""),
+        ("{elsewhere}/mail-1/meta.sh", ""),
+    ],
+)
+def test_of_another_payload_the_file_alone_goes(tmp_path: Path, payload: str, goes: str) -> None:
     """Only meta.sh in a folder of the mail spool itself means a whole mail."""
-    for number, (payload, goes) in enumerate(
-        (
-            ("{spool}/mail-1/body.txt", "mail-1/body.txt"),
-            ("{spool}/other/meta.sh", "other/meta.sh"),
-            ("{spool}/deep/mail-1/meta.sh", "deep/mail-1/meta.sh"),
-            ("{spool}/meta.sh", "meta.sh"),
-            ("{spool}/mail-link/meta.sh", ""),
-            ("{spool}/mail-1/../mail-1/meta.sh", ""),
-            ("{elsewhere}/mail-1/meta.sh", ""),
-        )
-    ):
-        spool = new_spool(tmp_path / str(number) / "data")
-        root, elsewhere = Path(spool.mail_spool), tmp_path / str(number) / "elsewhere"
-        for top in (root, root / "deep", elsewhere):
-            (top / "mail-1").mkdir(parents=True)
-        (root / "other").mkdir()
-        for folder in (*root.glob("*"), root / "deep" / "mail-1", elsewhere / "mail-1"):
-            (folder / "meta.sh").write_text("m")
-            (folder / "body.txt").write_text("b")
-        (root / "meta.sh").write_text("m")
-        (root / "mail-link").symlink_to(elsewhere / "mail-1")
-        before = {path for top in (root, elsewhere) for path in top.rglob("*")}
-        with closing(NftbanStore(spool, lambda: NOW)) as store:
-            store.swap(put(spool, store, payload.format(spool=root, elsewhere=elsewhere)), None)
-
-        after = {path for top in (root, elsewhere) for path in top.rglob("*")}
-        assert before - after == ({root / goes} if goes else set()), payload
+    spool, elsewhere = new_spool(tmp_path / "data"), tmp_path / "elsewhere"
+    root = Path(spool.mail_spool)
+    folders = ("mail-1", "deep/mail-1", "other")
+    for folder in (*(root / name for name in folders), root / "deep", root, elsewhere / "mail-1"):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "meta.sh").write_text("m")
+        (folder / "body.txt").write_text("b")
+    (root / "mail-link").symlink_to(elsewhere / "mail-1")
+    before, store = {*root.rglob("*"), *elsewhere.rglob("*")}, opened(spool)
+    store.swap(put(spool, store, payload.format(spool=root, elsewhere=elsewhere)), None)
+    gone = before - {*root.rglob("*"), *elsewhere.rglob("*")}
+    assert gone == ({root / goes} if goes else set())
 
 
-def test_a_task_weighs_what_would_go_with_it(
-    spool: SpoolFolders, open_spool: Opener, mail: Path
-) -> None:
+def test_a_task_weighs_what_would_go_with_it(spool: SpoolFolders, mail: Path) -> None:
     """Its own file and the plain files of its mail; what would stay does not count, and beside
     another payload nothing does."""
     big = mail.parent / "big"
     big.write_bytes(b"x" * 100_000)
     (mail / "link").symlink_to(big)
     (mail / "folder").mkdir()
-    store = open_spool()
+    store = opened(spool)
     for state in (State.ACTIVE, State.DEAD, State.TRASH):
         task = put(spool, store, mail / "meta.sh", state)
         assert store.size(task) == len(store.read(task)) + len("mbobods"), state
@@ -178,97 +149,97 @@ def tasks_in(store: NftbanStore, state: State) -> list[Task]:
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_a_mail_stays_for_the_other_task_that_names_it(tmp_path: Path, many: bool) -> None:
+@each(
+    ("state", "file"),
+    [*itertools.product((State.DEAD, State.TRASH), ("meta.sh", "body.txt"))],
+    spool=new_spool,
+)
+def test_a_mail_stays_for_the_other_task_that_names_it(
+    spool: SpoolFolders, state: State, file: str, many: bool
+) -> None:
     """A task that is deleted for good takes no unsent mail from another; the last one takes it
     along, be it in one lot with the first."""
-    for state, file in itertools.product((State.DEAD, State.TRASH), ("meta.sh", "body.txt")):
-        spool = new_spool(tmp_path / f"{state.value}{file}")
-        mail = a_mail(spool, sent=False)
-        with naming(state, file), closing(NftbanStore(spool, lambda: NOW)) as store:
-            gone = put(spool, store, mail / file, state)
-            other, before = add(store, mail / "meta.sh"), names(mail)
-            leave(store, gone, many=many)
-            assert names(mail) == before
-            (claimed,) = store.take(NOW, "me", 1)
-            assert claimed.id == other.id
-            leave(store, claimed)
-            assert not mail.exists()
+    mail, store = a_mail(spool, sent=False), opened(spool)
+    gone = put(spool, store, mail / file, state)
+    other, before = add(store, mail / "meta.sh"), names(mail)
+    leave(store, gone, many=many)
+    assert names(mail) == before
+    (claimed,) = store.take(NOW, "me", 1)
+    assert claimed.id == other.id
+    leave(store, claimed)
+    assert not mail.exists()
 
-            mail = a_mail(spool, sent=False)
-            first, second = put(spool, store, mail / "meta.sh", state), add(store, mail / "meta.sh")
-            store.swap(second, second._replace(state=State.TRASH))
-            leave(store, first, found(store, second.id))
-            assert not mail.exists()
+    mail = a_mail(spool, sent=False)
+    first, second = put(spool, store, mail / "meta.sh", state), add(store, mail / "meta.sh")
+    store.swap(second, second._replace(state=State.TRASH))
+    leave(store, first, found(store, second.id))
+    assert not mail.exists()
 
 
-def test_a_task_that_is_being_moved_keeps_its_mail(tmp_path: Path) -> None:
+@each("where", ["D.{}.pending.held.00000000.1-0-1", "T.{}.1-0-1", "twice/{}.1"], spool=new_spool)
+def test_a_task_that_is_being_moved_keeps_its_mail(spool: SpoolFolders, where: str) -> None:
     """One that is being moved, added, or was kept apart is a task as well."""
-    for number, where in enumerate(
-        ("D.{}.pending.held.00000000.1-0-1", "T.{}.1-0-1", "twice/{}.1")
-    ):
-        spool = new_spool(tmp_path / str(number))
-        unsent = a_mail(spool, sent=False)
-        with naming(where), closing(NftbanStore(spool, lambda: NOW)) as store:
-            gone = put(spool, store, unsent / "meta.sh", State.DEAD)
-            other = add(store, unsent / "meta.sh")
-            path = Path(spool.staging_dir, where.format(other.id))
-            path.parent.mkdir(exist_ok=True)
-            Path(spool.pending, f"{other.id}.task").rename(path)
-            store.swap(gone, None)
-            assert (unsent / "meta.sh").exists()
-            named = str(path.relative_to(Path(spool.pending).parent))
-            assert list(store.find_named_payloads([str(unsent / "meta.sh")]).values()) == [named]
+    meta, store = a_mail(spool, sent=False) / "meta.sh", opened(spool)
+    gone, other = put(spool, store, meta, State.DEAD), add(store, meta)
+    path = Path(spool.staging_dir, where.format(other.id))
+    path.parent.mkdir(exist_ok=True)
+    Path(spool.pending, f"{other.id}.task").rename(path)
+    store.swap(gone, None)
+    assert meta.exists()
+    named = str(path.relative_to(Path(spool.pending).parent))
+    assert list(store.find_named_payloads([str(meta)]).values()) == [named]
 
 
 def test_a_task_that_moves_while_it_is_looked_for_is_found(
-    spool: SpoolFolders, open_spool: Opener, unsent: Path, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Put into a folder that had been listed, from one that was not yet, it is found there."""
-    store, rival = open_spool(), open_spool()
-    task = add(store, unsent / "meta.sh")
+    store, rival = opened(spool), opened(spool)
+    meta = a_mail(spool, sent=False) / "meta.sh"
+    task = add(store, meta)
     rival.swap(task, task._replace(state=State.TRASH))
     (trashed,) = tasks_in(store, State.TRASH)
     other = add(store, "", 3)
-    opened = files.open_guarded
+    guarded = files.open_guarded
 
     def moved(name: str, dir_fd: int) -> int:
-        monkeypatch.setattr(files, "open_guarded", opened)
+        monkeypatch.setattr(files, "open_guarded", guarded)
         assert name == f"{other.id}.task", "pending/ comes first"
         rival.swap(trashed, trashed._replace(state=State.PENDING))
-        return opened(name, dir_fd)
+        return guarded(name, dir_fd)
 
     monkeypatch.setattr(files, "open_guarded", moved)
 
-    named = store.find_named_payloads([str(unsent / "meta.sh"), "/elsewhere"])
+    named = store.find_named_payloads([str(meta), "/elsewhere"])
 
-    assert list(named) == [str(unsent / "meta.sh")]
+    assert list(named) == [str(meta)]
     assert store.count_tasks()[State.PENDING] == 2
 
 
 def test_what_is_done_is_removed_without_reading_others(
-    spool: SpoolFolders, open_spool: Opener, mail: Path, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, mail: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An outcome costs the same in a full queue: after a success, and for what is marked as sent,
     no task file of another user is read."""
-    store = open_spool()
+    store = opened(spool)
     dead = put(spool, store, mail / "meta.sh", State.DEAD)
-    folder = mail.with_name("mail-20261120T094604Z-00000000")
-    folder.mkdir()
-    (folder / "meta.sh").write_text("m")
-    add(store, folder / "meta.sh")
+    meta = mail.with_name("mail-20261120T094604Z-00000000") / "meta.sh"
+    meta.parent.mkdir()
+    meta.write_text("m")
+    add(store, meta)
     (done,) = store.take(NOW, "me", 1)
     monkeypatch.setattr(store, "find_named_payloads", None)
-    store.swap(dead, None)
-    store.swap(done, None)
-    assert list(Path(spool.mail_spool).iterdir()) == []
+    for task in (dead, done):
+        store.swap(task, None)
+    assert names(spool.mail_spool) == []
 
 
 def test_many_payloads_are_searched_for_in_one_scan(
-    spool: SpoolFolders, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Deleting many tasks for good reads the queue once; where that is refused, for the lock of our
     folder is held, the tasks leave and their mails stay."""
-    store = open_spool()
+    store = opened(spool)
 
     def trashed(count: int) -> list[Task]:
         for number in range(count):
@@ -303,11 +274,11 @@ def test_many_payloads_are_searched_for_in_one_scan(
 
 @pytest.mark.parametrize("many", [False, True])
 def test_a_power_cut_after_a_delivery_brings_no_mail_back_unmarked(
-    spool: SpoolFolders, open_spool: Opener, mail: Path, many: bool, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, mail: Path, many: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The task's removal is on the disk before its mail goes, and the mail's before its mark goes;
     where the disk does not confirm it, mail and mark stay."""
-    store = open_spool(durable=True)
+    store = opened(spool, durable=True)
     task = put(spool, store, mail / "meta.sh")
     steps: list[str] = []
     unlink, fsync = files.unlink, files.fsync
@@ -335,47 +306,35 @@ def test_a_power_cut_after_a_delivery_brings_no_mail_back_unmarked(
     assert (mail / "sent").exists() and (mail / "meta.sh").exists()
 
 
-def test_a_task_without_a_mail_pays_for_no_fsync(tmp_path: Path) -> None:
-    """What is acknowledged is one unlink, as before."""
-    for number, payload in enumerate(("", "/elsewhere/x", "{}/plain.txt")):
-        spool = new_spool(tmp_path / str(number))._replace(durable=True)
-        plain = Path(spool.mail_spool, "plain.txt")
-        plain.write_text("x")
-        with naming(payload), closing(NftbanStore(spool, lambda: NOW)) as store:
-            task = put(spool, store, payload.format(spool.mail_spool))
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(files, "fsync", None)
-                store.swap(task, None)
-            assert list(store.scan()) == []
-            assert plain.exists() == (payload != "{}/plain.txt")
-
-
-def test_a_link_above_the_mail_spool_leads_nowhere(
-    spool: SpoolFolders, open_spool: Opener, tmp_path: Path
+@each("payload", ["", "/elsewhere/x", "{}/plain.txt"], spool=new_spool)
+def test_a_task_without_a_mail_pays_for_no_fsync(
+    spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch, payload: str
 ) -> None:
+    """What is acknowledged is one unlink, as before."""
+    plain, store = Path(spool.mail_spool, "plain.txt"), opened(spool, durable=True)
+    plain.write_text("x")
+    task = put(spool, store, payload.format(spool.mail_spool))
+    monkeypatch.setattr(files, "fsync", None)
+    store.swap(task, None)
+    assert list(store.scan()) == []
+    assert plain.exists() == (payload != "{}/plain.txt")
+
+
+def test_a_link_above_the_mail_spool_leads_nowhere(spool: SpoolFolders, tmp_path: Path) -> None:
     """The owner of the data folder misleads no process that may delete more than they may."""
-    root, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
-    precious = elsewhere / "spool" / "mail-1"
-    precious.mkdir(parents=True)
-    (precious / "meta.sh").write_text("m")
-    (root / "mail").symlink_to(elsewhere)
-    place = spool._replace(mail_spool=f"{root}/mail/spool", root=str(root))
-    store = NftbanStore(place, lambda: NOW)
+    root, precious = tmp_path / "data", tmp_path / "elsewhere/spool/mail-1/meta.sh"
+    precious.parent.mkdir(parents=True)
+    precious.write_text("m")
+    (root / "mail").symlink_to(tmp_path / "elsewhere")
+    store = opened(spool, mail_spool=f"{root}/mail/spool", root=str(root))
     task = put(spool, store, f"{root}/mail/spool/mail-1/meta.sh")
     assert store.size(task) < 1000
     (_, payload) = store.parts(task)
     store.swap(task, None)
-    store.close()
-    assert "symbolic link" in payload.refusal
-    assert (precious / "meta.sh").exists()
+    assert "symbolic link" in payload.refusal and precious.exists()
 
 
-def test_a_mail_spool_that_no_task_can_name_is_a_problem(
-    spool: SpoolFolders, tmp_path: Path
-) -> None:
+def test_a_mail_spool_no_task_can_name_is_a_problem(spool: SpoolFolders, tmp_path: Path) -> None:
     """With letters in its path that a task file may not hold, no spooled mail gets a task."""
-    store = NftbanStore(spool._replace(mail_spool=f"{tmp_path}/Köln/mailspool"), lambda: NOW)
-    (problem,) = store.scan()
-    store.close()
-    assert isinstance(problem, Problem)
-    assert "no task can name files there" in problem.what
+    (problem,) = opened(spool, mail_spool=f"{tmp_path}/Köln/mailspool").scan()
+    assert isinstance(problem, Problem) and "no task can name files there" in problem.what

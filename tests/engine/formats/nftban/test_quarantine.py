@@ -1,7 +1,5 @@
 """Any file put into the queue: refused for its reason, quarantined, and no claim waits."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket
@@ -9,7 +7,6 @@ import stat
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -34,24 +31,20 @@ from tests.nftban_spool import (
     later,
     names,
     new_spool,
+    opened,
     put,
+    taken,
     there,
     under_way,
 )
 from tests.store_contents import naming, problems_in
-
-Opener = Callable[..., NftbanStore]
+from tests.tables import each
 
 GOOD = Task("20261120T094115Z-job-00000009", "job", State.PENDING, 1_795_170_000.0, description="x")
 """Follows the broken files, and has to be taken all the same."""
 
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make that")
-
-
-def taken(store: NftbanStore, now: float) -> list[str]:
-    """The ids of all that a worker gets."""
-    return [task.id for task in store.take(now, "me", 9)]
 
 
 def _socket(path: Path) -> None:
@@ -103,57 +96,14 @@ ENTRIES: dict[str, tuple[str, Callable[[Path], object], str]] = {
 
 ROOTS = ("endless device", "device without a driver", "disk")
 
-UNTRUSTED: dict[str, tuple[Callable[[Path], object], str]] = {
-    "link to a secret": (lambda path: path.symlink_to("/etc/shadow"), LINK),
-    "dangling link": (lambda path: path.symlink_to("nowhere"), LINK),
-    "link to itself": (lambda path: path.symlink_to(path.name), LINK),
-    "open to all": (_mode(0o646), "is writable by all users, expected mode 640 or less"),
-    "another's": (_mode(0o640, 12345), "belongs to user 12345, expected 0 (as its"),
-}
+UNTRUSTED: list[tuple[Callable[[Path], object], str]] = [
+    (lambda path: path.symlink_to("/etc/shadow"), LINK),
+    (lambda path: path.symlink_to("nowhere"), LINK),
+    (lambda path: path.symlink_to(path.name), LINK),
+    (_mode(0o646), "is writable by all users, expected mode 640 or less"),
+    (_mode(0o640, 12345), "belongs to user 12345, expected 0 (as its"),
+]
 """What is not trusted for its mode, owner or links, and what is said of it."""
-
-
-def quarantine_entry(kind: str, spool: SpoolFolders, store: NftbanStore) -> None:
-    """Have a store meet an entry, quarantine it and describe it."""
-    name, make, reason = ENTRIES[kind]
-    path = Path(spool.pending, name)
-    try:
-        make(path)
-    except PermissionError:
-        pytest.skip("this system forbids devices")
-    was = path.lstat()
-    store.swap(None, GOOD)
-    count: list[int] = []
-
-    problems = problems_in(store)
-    by_name = [item for item in store.scan({name}) if isinstance(item, Problem)]
-    claimed = taken(store, later())
-    messages = store.quarantine_broken(lambda: count.append(1))
-
-    assert [what.startswith(reason) for what in problems.values()] == [True], problems
-    assert [item.what for item in by_name] == list(problems.values())
-    assert (claimed, names(spool.pending)) == ([GOOD.id], [])
-    assert len(messages) == len(count) == 1
-    assert (
-        messages[0].startswith(f"pending/{escape_name(name)}: {reason}")
-        and messages[0].isprintable()
-    )
-    (aside,) = store.list_quarantined()
-    corrupt = Path(spool.staging_dir, "corrupt")
-    assert names(corrupt) == [aside.name, f"{aside.name}.why"]
-    assert re.fullmatch(r"[A-Za-z0-9_:][A-Za-z0-9_:.-]*", aside.name)
-    now = (corrupt / aside.name).lstat()
-    for what in ("st_ino", "st_mode", "st_size", "st_uid"):
-        assert getattr(now, what) == getattr(was, what)
-    assert (aside.former_name, aside.state_word) == (escape_name(name), "pending")
-    assert aside.reason.startswith(reason) and abs(aside.since - later()) < 300
-    ((where, what),) = problems_in(store).items()
-    assert where == f".spooldeck/corrupt/{aside.name}" and what.startswith(reason)
-    # Only for what can go back: a file, which had a task's name.
-    hint = f"; repair it, then run `queue corrupt put-back {aside.name}`"
-    assert what.endswith(hint) == (stat.S_ISREG(was.st_mode) and reason is not NAMING)
-    assert ("put-back" in what) == what.endswith(hint)
-    assert taken(store, later()) == store.quarantine_broken() == []
 
 
 @pytest.mark.parametrize("kinds", ["all else", *(pytest.param(k, marks=needs_root) for k in ROOTS)])
@@ -163,42 +113,76 @@ def test_what_is_no_task_file_is_quarantined(tmp_path: Path, kinds: str) -> None
     chosen = [kind for kind in ENTRIES if kind not in ROOTS] if kinds == "all else" else [kinds]
     for number, kind in enumerate(chosen):
         spool = new_spool(tmp_path / str(number))
-        with naming(kind), closing(NftbanStore(spool, later)) as store:
-            quarantine_entry(kind, spool, store)
+        with naming(kind):
+            quarantine_entry(kind, spool, opened(spool, later))
+
+
+def quarantine_entry(kind: str, spool: SpoolFolders, store: NftbanStore) -> None:
+    """Have a store meet an entry, quarantine it and describe it."""
+    name, make, reason = ENTRIES[kind]
+    path, corrupt = Path(spool.pending, name), Path(spool.staging_dir, "corrupt")
+    try:
+        make(path)
+    except PermissionError:
+        pytest.skip("this system forbids devices")
+    was = path.lstat()
+    store.swap(None, GOOD)
+    count: list[int] = []
+    problems = problems_in(store)
+    by_name = [item.what for item in store.scan({name}) if isinstance(item, Problem)]
+    claimed = taken(store, later())
+    (message,) = store.quarantine_broken(lambda: count.append(1))
+    ((where, what),), (aside,) = problems_in(store).items(), store.list_quarantined()
+    now = (corrupt / aside.name).lstat()
+
+    assert [text.startswith(reason) for text in problems.values()] == [True], problems
+    assert by_name == list(problems.values())
+    assert (claimed, names(spool.pending), count) == ([GOOD.id], [], [1])
+    assert message.startswith(f"pending/{escape_name(name)}: {reason}") and message.isprintable()
+    assert names(corrupt) == [aside.name, f"{aside.name}.why"]
+    assert re.fullmatch(r"[A-Za-z0-9_:][A-Za-z0-9_:.-]*", aside.name)
+    for fact in ("st_ino", "st_mode", "st_size", "st_uid"):
+        assert getattr(now, fact) == getattr(was, fact)
+    assert (aside.former_name, aside.state_word) == (escape_name(name), "pending")
+    assert aside.reason.startswith(reason) and abs(aside.since - later()) < 300
+    assert where == f".spooldeck/corrupt/{aside.name}" and what.startswith(reason)
+    # Only for what can go back: a file, which had a task's name.
+    hint = f"; repair it, then run `queue corrupt put-back {aside.name}`"
+    assert what.endswith(hint) == (stat.S_ISREG(was.st_mode) and reason is not NAMING)
+    assert ("put-back" in what) == what.endswith(hint)
+    assert taken(store, later()) == store.quarantine_broken() == []
 
 
 @needs_root
-def test_what_is_not_trusted_stays_and_is_reported_once(tmp_path: Path) -> None:
+@each(("make", "reason"), UNTRUSTED, spool=new_spool)
+def test_what_is_not_trusted_stays_and_is_reported_once(
+    spool: SpoolFolders, make: Callable[[Path], object], reason: str
+) -> None:
     """Files with a wrong mode, owner or link are never moved: one line for all of a kind has their
     number and the command that corrects them; after it, the tasks are claimed."""
-    for number, (kind, (make, reason)) in enumerate(UNTRUSTED.items()):
-        spool = new_spool(tmp_path / str(number))
-        with naming(kind), closing(NftbanStore(spool, later)) as store:
-            ids = [a_task(n).id for n in range(3)]
-            for ident in ids:
-                make(Path(spool.pending, f"{ident}.task"))
-                if not Path(spool.pending, f"{ident}.task").is_symlink():
-                    data = FILE.replace(IDENT.encode(), ident.encode())
-                    Path(spool.pending, f"{ident}.task").write_bytes(data)
-            assert taken(store, later()) == []
-            (line,) = store.quarantine_broken()
-            assert line.startswith(f"pending/{ids[0]}.task and 2 more: {reason}")
-            assert taken(store, later()) == store.quarantine_broken() == []
-            assert names(spool.pending) == [f"{ident}.task" for ident in ids]
-            assert not Path(spool.staging_dir, "corrupt").exists()
-            if reason is not LINK:
-                command = line.partition("; for all: ")[2]
-                subprocess.run(["sh", "-c", command], check=True)
-                assert taken(store, later()) == ids
+    store, ids = opened(spool, later), [a_task(n).id for n in range(3)]
+    for ident in ids:
+        make(path := Path(spool.pending, f"{ident}.task"))
+        if not path.is_symlink():
+            path.write_bytes(FILE.replace(IDENT.encode(), ident.encode()))
+    assert taken(store, later()) == []
+    (line,) = store.quarantine_broken()
+    assert line.startswith(f"pending/{ids[0]}.task and 2 more: {reason}")
+    assert taken(store, later()) == store.quarantine_broken() == []
+    assert names(spool.pending) == [f"{ident}.task" for ident in ids]
+    assert not Path(spool.staging_dir, "corrupt").exists()
+    if reason is not LINK:
+        subprocess.run(["sh", "-c", line.partition("; for all: ")[2]], check=True)
+        assert taken(store, later()) == ids
 
 
-def test_a_round_of_quarantine_is_bounded(spool: SpoolFolders, open_spool: Opener) -> None:
+def test_a_round_of_quarantine_is_bounded(spool: SpoolFolders) -> None:
     """A round moves at most a hundred files, and none once it is over; the next one goes on, and a
     file that was completed meanwhile is claimed and not moved."""
     broken = [a_task(number).id for number in range(250)]
     for ident in broken:
         Path(spool.pending, f"{ident}.task").write_bytes(b"")
-    store = open_spool(later)
+    store = opened(spool, later)
     assert taken(store, later()) == []
     assert (store.quarantine_broken(is_over=lambda: True), store.has_broken) == ([], True)
     assert (len(store.quarantine_broken()), store.has_broken) == (100, True)
@@ -217,36 +201,32 @@ def test_a_quarantined_name_can_be_read_again() -> None:
     assert text.encode().decode("unicode_escape").encode("latin-1") == os.fsencode(name)
 
 
-def test_what_is_no_task_file_is_never_moved(tmp_path: Path) -> None:
+@each("kind", ["FIFO", "socket", "gigabyte", "empty"], spool=new_spool)
+def test_what_is_no_task_file_is_never_moved(spool: SpoolFolders, kind: str) -> None:
     """A task that was replaced by something else since it was seen is left alone."""
-    kinds = ("FIFO", "socket", "gigabyte", "empty")
-    for number, kind in enumerate(kinds):
-        spool = new_spool(tmp_path / str(number))
-        with naming(kind), closing(NftbanStore(spool, later)) as store:
-            task = put(store, State.PENDING)
-            path = Path(spool.pending, NAME)
-            path.unlink()
-            ENTRIES[kind][1](path)
-            with pytest.raises((Gone, Unavailable)):
-                store.swap(task, verbs.purge(task, NOW))
-            with pytest.raises(Gone):
-                store.read(task)
-            assert names(spool.pending) == [NAME]
-            assert under_way(spool) == []
+    store, path = opened(spool, later), Path(spool.pending, NAME)
+    task = put(store, State.PENDING)
+    path.unlink()
+    ENTRIES[kind][1](path)
+    with pytest.raises((Gone, Unavailable)):
+        store.swap(task, verbs.purge(task, NOW))
+    with pytest.raises(Gone):
+        store.read(task)
+    assert (names(spool.pending), under_way(spool)) == ([NAME], [])
 
 
-def test_what_may_still_be_written_is_left(spool: SpoolFolders, open_spool: Opener) -> None:
+def test_what_may_still_be_written_is_left(spool: SpoolFolders) -> None:
     """The real program writes in place: what changed within the last minute is not quarantined,
     with any modification time, and what it has finished since is claimed."""
     path = Path(spool.pending, NAME)
     for age, moved in ((59.0, False), (61.0, True)):
         path.write_bytes(b"")
         os.utime(path, (0, 0))
-        store = open_spool(lambda age=age: time.time() + age)
+        store = opened(spool, lambda age=age: time.time() + age)  # type: ignore[misc]
         taken(store, later())
         assert (bool(store.quarantine_broken()), path.exists()) == (moved, not moved)
     path.write_bytes(FILE[:100])
-    store = open_spool(later)
+    store = opened(spool, later)
     assert taken(store, later()) == []
     path.write_bytes(FILE)
     assert store.quarantine_broken() == []
@@ -254,12 +234,12 @@ def test_what_may_still_be_written_is_left(spool: SpoolFolders, open_spool: Open
 
 
 def test_a_file_written_during_its_quarantine_goes_back(
-    spool: SpoolFolders, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What another process writes between our check and our move is put back as it is now."""
     path = Path(spool.pending, NAME)
     path.write_bytes(b"")
-    store = open_spool(later)
+    store = opened(spool, later)
     taken(store, later())
     just_before(monkeypatch, lambda: path.write_bytes(FILE))
     assert store.quarantine_broken() == []
@@ -267,7 +247,7 @@ def test_a_file_written_during_its_quarantine_goes_back(
     assert names(Path(spool.staging_dir, "corrupt")) == []
 
 
-def test_a_broken_file_in_work_is_quarantined(spool: SpoolFolders, open_spool: Opener) -> None:
+def test_a_broken_file_in_work_is_quarantined(spool: SpoolFolders) -> None:
     """A file torn in work/ is quarantined; a foreign name there stays, and so does a folder that is
     called like a task, which is reported once."""
     Path(spool.work, NAME).write_bytes(FILE[:60])
@@ -275,7 +255,7 @@ def test_a_broken_file_in_work_is_quarantined(spool: SpoolFolders, open_spool: O
     folder = Path(spool.pending, f"{a_task(3).id}.task")
     folder.mkdir()
     (folder / "kept").write_text("precious")
-    store = open_spool(later)
+    store = opened(spool, later)
     store.swap(None, GOOD)
 
     assert taken(store, later()) == [GOOD.id]
@@ -289,26 +269,26 @@ def test_a_broken_file_in_work_is_quarantined(spool: SpoolFolders, open_spool: O
     assert names(spool.work) == [f"{GOOD.id}.task", "notes"]
 
 
-def test_good_tasks_are_never_quarantined(spool: SpoolFolders, open_spool: Opener) -> None:
+def test_good_tasks_are_never_quarantined(spool: SpoolFolders, tmp_path: Path) -> None:
     """Neither our own claims nor another worker's files in work/ are broken; where every file is
     sound not even a folder is made."""
     Path(spool.work, NAME).write_bytes(FILE)
-    store = open_spool(later)
+    store = opened(spool, later)
     store.swap(None, GOOD)
     for _ in "12":
         taken(store, later())
     assert store.quarantine_broken() == []
     assert names(spool.work) == [NAME, f"{GOOD.id}.task"]
     assert not Path(spool.staging_dir, "corrupt").exists()
-    with closing(NftbanStore(new_spool(Path(spool.pending).parents[2] / "other"), later)) as empty:
-        assert (taken(empty, later()), empty.quarantine_broken()) == ([], [])
+    empty = opened(new_spool(tmp_path / "other"), later)
+    assert (taken(empty, later()), empty.quarantine_broken()) == ([], [])
 
 
-def test_many_broken_files_stop_no_claim(spool: SpoolFolders, open_spool: Opener) -> None:
+def test_many_broken_files_stop_no_claim(spool: SpoolFolders) -> None:
     """Of two with one name to show, each keeps its own; the good one comes between them."""
     for number in range(50):
         Path(spool.pending, f"0\x01{chr(ord('A') + number)}.task").write_bytes(b"")
-    store = open_spool(later)
+    store = opened(spool, later)
     store.swap(None, GOOD)
     assert taken(store, later()) == [GOOD.id]
     assert len(store.quarantine_broken()) == 50
@@ -316,9 +296,7 @@ def test_many_broken_files_stop_no_claim(spool: SpoolFolders, open_spool: Opener
     assert len(problems_in(store)) == 50
 
 
-def test_a_folder_open_to_a_group_takes_its_members_tasks(
-    spool: SpoolFolders, open_spool: Opener
-) -> None:
+def test_a_folder_open_to_a_group_takes_its_members_tasks(spool: SpoolFolders) -> None:
     """In a folder open to a group, a file that carries the group is its members' work; in one open
     to everybody nothing is done, and the command to close it is reported."""
     path = Path(spool.pending, NAME)
@@ -327,9 +305,9 @@ def test_a_folder_open_to_a_group_takes_its_members_tasks(
         Path(spool.pending).chmod(0o770)
         path.write_bytes(FILE)
         os.chown(path, 12345, 4321)
-        assert taken(open_spool(), later()) == [IDENT]
+        assert taken(opened(spool), later()) == [IDENT]
     Path(spool.pending).chmod(0o777)
-    refused = {edge.refusal for edge in open_spool().edges.values()}
+    refused = {edge.refusal for edge in opened(spool).edges.values()}
     remedy = f"use chmod o-w {spool.pending}"
     assert refused == {f"{spool.pending} is writable by all users: {remedy}"}
 
@@ -343,45 +321,33 @@ def with_row(text: str | bytes) -> bytes:
     return FILE.replace(ROW, text if isinstance(text, bytes) else text.encode())
 
 
-REFUSED: dict[str, tuple[bytes, str]] = {
-    "command": (with_row(f'{KEY}="$(id)"'), f"line 3: {KEY} has an unescaped $"),
-    "escape": (with_row(f'{KEY}="\x1b[2J"'), f"line 3: {KEY} has a control character"),
-    "no UTF-8": (with_row(ROW.replace(b"job", b"j\xffb")), "not UTF-8 at byte"),
-    "torn": (FILE[:-1], "no newline at its end: a write was interrupted"),
-    "foreign key": (FILE + b'LD_PRELOAD="/tmp"\n', "line 9: unknown key LD_PRELOAD"),
-}
+REFUSED: list[tuple[bytes, str]] = [
+    (with_row(f'{KEY}="$(id)"'), f"line 3: {KEY} has an unescaped $"),
+    (with_row(f'{KEY}="\x1b[2J"'), f"line 3: {KEY} has a control character"),
+    (with_row(ROW.replace(b"job", b"j\xffb")), "not UTF-8 at byte"),
+    (FILE[:-1], "no newline at its end: a write was interrupted"),
+    (FILE + b'LD_PRELOAD="/tmp"\n', "line 9: unknown key LD_PRELOAD"),
+]
 """What a file says, and what is said of it; the whole list is in the tests of the form."""
 
 
-def test_a_file_that_shells_read_otherwise_is_quarantined(tmp_path: Path) -> None:
+@each(("data", "reason"), REFUSED, spool=new_spool)
+def test_what_shells_read_otherwise_is_moved(spool: SpoolFolders, data: bytes, reason: str) -> None:
     """Nothing in it is expanded, the reason names line or field, the next task comes in the same
     run, and the file goes out of the way as it is."""
-    for kind, (data, reason) in REFUSED.items():
-        spool = new_spool(tmp_path / kind)
-        Path(spool.pending, NAME).write_bytes(data)
-        with naming(kind), closing(NftbanStore(spool, later)) as store:
-            store.swap(None, GOOD)
-
-            problems = problems_in(store)
-            claimed = taken(store, later())
-            messages = store.quarantine_broken()
-
-            assert problems[f"pending/{NAME}"].startswith(reason), problems
-            assert claimed == [GOOD.id]
-            assert len(messages) == 1
-            (aside,) = store.list_quarantined()
-            assert Path(spool.staging_dir, "corrupt", aside.name).read_bytes() == data
-            why = Path(spool.staging_dir, "corrupt", f"{aside.name}.why").read_bytes()
-            assert set(parse_assignments(why, lambda key: True)) == {
-                "CORRUPT_NAME",
-                "CORRUPT_STATE",
-                "CORRUPT_EPOCH",
-                "CORRUPT_BY",
-                "CORRUPT_REASON",
-            }
+    Path(spool.pending, NAME).write_bytes(data)
+    store = opened(spool, later)
+    store.swap(None, GOOD)
+    problems, claimed = problems_in(store), taken(store, later())
+    assert len(store.quarantine_broken()) == 1
+    assert problems[f"pending/{NAME}"].startswith(reason), problems
+    (aside,), corrupt = store.list_quarantined(), Path(spool.staging_dir, "corrupt")
+    assert (claimed, (corrupt / aside.name).read_bytes()) == ([GOOD.id], data)
+    why = parse_assignments((corrupt / f"{aside.name}.why").read_bytes(), lambda key: True)
+    assert set(why) == {f"CORRUPT_{word}" for word in ("NAME", "STATE", "EPOCH", "BY", "REASON")}
 
 
-ACCEPTED: tuple[tuple[bytes, dict[str, object]], ...] = (
+ACCEPTED: list[tuple[bytes, dict[str, object]]] = [
     (b"\n# a comment\n \t\n" + FILE, {"description": "a job"}),
     (with_row(f'{KEY}="v" # why'), {"description": "v"}),
     (with_row(f'{KEY}="\\\\ \\" \\$ \\`"'), {"description": '\\ " $ `'}),
@@ -391,52 +357,51 @@ ACCEPTED: tuple[tuple[bytes, dict[str, object]], ...] = (
     (FILE.replace(b'RETRIES="0"', b'RETRIES="999999999999"'), {"attempts": 999_999_999_999}),
     (FILE.replace(b'PAYLOAD_FILE=""', b'PAYLOAD_FILE="/etc/passwd"'), {"payload": "/etc/passwd"}),
     (FILE.replace(b'PAYLOAD_FILE=""', b'PAYLOAD_FILE="/a/../b"'), {"payload": "/a/../b"}),
-)
+]
 
 
-def test_what_every_shell_reads_alike_is_taken(tmp_path: Path) -> None:
+@each(("data", "values"), ACCEPTED, spool=new_spool)
+def test_what_every_shell_reads_alike_is_taken(
+    spool: SpoolFolders, data: bytes, values: dict[str, object]
+) -> None:
     """All that the contract's form allows is a task, and says what a shell would read; to which
     files it may lead is asked where it is run."""
-    for number, (data, values) in enumerate(ACCEPTED):
-        spool = new_spool(tmp_path / str(number))
-        Path(spool.pending, NAME).write_bytes(data)
-        with naming(values), closing(NftbanStore(spool, later)) as store:
-            (task,) = store.take(later(), "me", 1)
-            assert {key: getattr(task, key) for key in values} == values
-            assert Path(spool.work, NAME).read_bytes() == data
-            assert store.quarantine_broken() == []
+    Path(spool.pending, NAME).write_bytes(data)
+    store = opened(spool, later)
+    (task,) = store.take(later(), "me", 1)
+    assert {key: getattr(task, key) for key in values} == values
+    assert (Path(spool.work, NAME).read_bytes(), store.quarantine_broken()) == (data, [])
 
 
-def test_a_task_that_names_a_file_elsewhere_is_never_run_with_it(tmp_path: Path) -> None:
+@each("payload", ["{}/secret", "{}/data/mailspool/../../secret"])
+def test_a_task_that_names_a_file_elsewhere_is_never_run_with_it(
+    tmp_path: Path, payload: str
+) -> None:
     """It is a task for every reader, but no handler gets it: it dies at once, for that reason, and
     when it leaves for good the file that it names stays."""
-    started = list[Task]()
-    for number, payload in enumerate(("{}/secret", "{}/data/mailspool/../../secret")):
-        root = tmp_path / str(number)
-        spool, secret = new_spool(root / "data"), root / "secret"
-        secret.write_text("precious")
-        named = payload.format(root)
-        Path(spool.pending, NAME).write_bytes(
-            FILE.replace(b'PAYLOAD_FILE=""', f'PAYLOAD_FILE="{named}"'.encode())
-        )
-        with closing(NftbanStore(spool)) as store:
-            handler = guard_payload(lambda task, context: started.append(task), spool.mail_spool)
-            Worker(store, {"job": handler}, contract_retries(60, 240, 3)).process_next()
-            dead = there(store)
-            store.swap(dead, None)
-
-        assert (dead.state, dead.payload) == (State.DEAD, named)
-        assert dead.error.startswith("payload not touched: it is not a plain path below")
-        assert started == []
-        assert secret.read_text() == "precious"
+    spool, secret, named = (
+        new_spool(tmp_path / "data"),
+        tmp_path / "secret",
+        payload.format(tmp_path),
+    )
+    secret.write_text("precious")
+    data = FILE.replace(b'PAYLOAD_FILE=""', f'PAYLOAD_FILE="{named}"'.encode())
+    Path(spool.pending, NAME).write_bytes(data)
+    store, started = opened(spool, time.time), list[Task]()
+    handler = guard_payload(lambda task, context: started.append(task), spool.mail_spool)
+    Worker(store, {"job": handler}, contract_retries(60, 240, 3)).process_next()
+    dead = there(store)
+    store.swap(dead, None)
+    assert (dead.state, dead.payload) == (State.DEAD, named)
+    assert dead.error.startswith("payload not touched: it is not a plain path below")
+    assert (started, secret.read_text()) == ([], "precious")
 
 
-def test_a_payload_elsewhere_is_not_added(spool: SpoolFolders, open_spool: Opener) -> None:
+def test_a_payload_elsewhere_is_not_added(spool: SpoolFolders) -> None:
     """Only a plain path below the mail spool, through existing folders and no links, is taken, even
     of a payload still to be written; of many added together the others are stored."""
     Path(spool.mail_spool, "ln").symlink_to("/etc")
-    store = open_spool()
-    plainly = ("/etc/passwd", "mail-1/meta.sh", "{mail}", "{mail}-old/x")
+    store, plainly = opened(spool), ("/etc/passwd", "mail-1/meta.sh", "{mail}", "{mail}-old/x")
     for number, (broken, message) in enumerate(
         {
             **dict.fromkeys(plainly, "is not a plain path below"),
@@ -456,32 +421,32 @@ def test_a_payload_elsewhere_is_not_added(spool: SpoolFolders, open_spool: Opene
     assert NAME not in names(spool.pending)
     payload = f"{spool.mail_spool}/meta.sh"
     assert not store.has_payload(payload)
-    store.swap(None, Task(IDENT, "job", State.PENDING, 0.0, payload=payload))
+    store.swap(None, a_task(payload=payload))
     assert NAME in names(spool.pending)
 
 
 @pytest.fixture
-def quarantined(spool: SpoolFolders, open_spool: Opener) -> Callable[..., Path]:
+def quarantined(spool: SpoolFolders) -> Callable[..., Path]:
     """Have a torn file quarantined; its path there."""
 
     def aside(word: str = "pending", name: str = NAME) -> Path:
         Path(spool.pending).with_name(word).joinpath(name).write_bytes(b'TASK_ID="')
-        store = open_spool(later)
+        store = opened(spool, later)
         taken(store, later())
-        (messages,) = store.quarantine_broken()
-        return Path(spool.staging_dir, "corrupt", messages.rpartition(" ")[2])
+        (message,) = store.quarantine_broken()
+        return Path(spool.staging_dir, "corrupt", message.rpartition(" ")[2])
 
     return aside
 
 
 @pytest.mark.parametrize("word", ["pending", "work"])
 def test_a_mended_file_is_a_task_again(
-    spool: SpoolFolders, open_spool: Opener, quarantined: Callable[..., Path], word: str
+    spool: SpoolFolders, quarantined: Callable[..., Path], word: str
 ) -> None:
     """A file that is still broken stays, with the line that is wrong; a mended one goes back into
     pending/ under its own name, byte for byte, for its folder's owner, and its reason goes."""
     path = quarantined(word)
-    store = open_spool()
+    store = opened(spool)
     path.write_bytes(FILE.replace(b"a job", b"$(id)"))
     with pytest.raises(Refused, match=r"^line 3: TASK_DESCRIPTION has an unescaped \$"):
         store.restore_quarantined(path.name)
@@ -493,7 +458,7 @@ def test_a_mended_file_is_a_task_again(
     if os.geteuid() == 0:
         for folder in (spool.pending, spool.work, spool.dlq, spool.staging_dir, path.parent):
             os.chown(folder, 65534, 65534)
-    store = open_spool()
+    store = opened(spool)
     assert store.restore_quarantined(path.name) == f"pending/{NAME}"
     back, owner = Path(spool.pending, NAME), Path(spool.pending).stat()
     assert (back.read_bytes(), names(path.parent)) == (FILE, [])
@@ -502,12 +467,12 @@ def test_a_mended_file_is_a_task_again(
 
 
 def test_no_quarantined_file_is_put_over_a_task(
-    open_spool: Opener, quarantined: Callable[..., Path]
+    spool: SpoolFolders, quarantined: Callable[..., Path]
 ) -> None:
     """A task that has taken its id since stays, in any state, and so does the file."""
     path = quarantined()
     path.write_bytes(FILE)
-    store = open_spool()
+    store = opened(spool)
     store.swap(None, a_task())
     for act in (lambda: None, lambda: store.swap(there(store), verbs.hold(there(store), later()))):
         act()
@@ -518,7 +483,7 @@ def test_no_quarantined_file_is_put_over_a_task(
 
 
 def test_only_a_name_in_quarantine_is_put_back(
-    spool: SpoolFolders, open_spool: Opener, quarantined: Callable[..., Path]
+    spool: SpoolFolders, quarantined: Callable[..., Path]
 ) -> None:
     """A name that leads elsewhere, or nowhere, is refused and nothing moves; a file whose own name
     was no task's has none to go back to."""
@@ -530,22 +495,22 @@ def test_only_a_name_in_quarantine_is_put_back(
     for name in (*leading, *strange):
         with naming(name):
             with pytest.raises(Unsupported):
-                open_spool().restore_quarantined(name.format(path.name))
+                opened(spool).restore_quarantined(name.format(path.name))
             assert path.exists() and names(spool.pending) == ["good.task"]
 
     Path(spool.pending, "good.task").unlink()
     other = quarantined(name="a b.task")
     other.write_bytes(FILE)
     with pytest.raises(Refused, match=r"its former name is a b\.task, not named like a task"):
-        open_spool().restore_quarantined(other.name)
+        opened(spool).restore_quarantined(other.name)
     assert other.exists()
 
 
 def test_without_a_sound_reason_a_file_stays_in_quarantine(
-    open_spool: Opener, quarantined: Callable[..., Path], tmp_path: Path
+    spool: SpoolFolders, quarantined: Callable[..., Path], tmp_path: Path
 ) -> None:
     """Where no file records where it came from, the file is listed and stays."""
-    path, store = quarantined(), open_spool()
+    path, store = quarantined(), opened(spool)
     path.write_bytes(FILE)
     why = Path(f"{path}.why")
     content = why.read_bytes()
@@ -564,7 +529,7 @@ def test_without_a_sound_reason_a_file_stays_in_quarantine(
 
 @pytest.mark.parametrize(("age", "locked", "kept"), [(0, 0, 1), (61, 0, 0), (61, 1, 1)])
 def test_a_reason_whose_file_never_came_is_removed(
-    spool: SpoolFolders, open_spool: Opener, age: int, locked: int, kept: int
+    spool: SpoolFolders, age: int, locked: int, kept: int
 ) -> None:
     """Left by a process that ended there, it goes after a minute; one whose flock is held stays."""
     corrupt = Path(spool.staging_dir, "corrupt")
@@ -573,19 +538,15 @@ def test_a_reason_whose_file_never_came_is_removed(
     with (corrupt / "x.pending.1.why").open("rb") as file:
         if locked:
             assert files.claim_flock(file.fileno())
-        open_spool(lambda: time.time() + age).recover()
+        opened(spool, lambda: time.time() + age).recover()
     assert len(names(corrupt)) == kept
 
 
-def test_what_a_disk_puts_into_each_folder_is_no_problem(
-    spool: SpoolFolders, open_spool: Opener
-) -> None:
-    """lost+found, snapshots and the files that an NFS client keeps are named nowhere; other names
-    are."""
-    store = open_spool()
+def test_what_a_disk_puts_into_each_folder_is_no_problem(spool: SpoolFolders) -> None:
+    """lost+found, snapshots and the files an NFS client keeps are not named; other names are."""
     for name in ("lost+found", ".snapshot", "@eaDir", ".nfs000000000001", "lost"):
         Path(spool.pending, name).mkdir()
         Path(spool.dlq, name).mkdir()
-    whole = [problem.where for problem in store.scan() if isinstance(problem, Problem)]
-    single = [f.where for f in store.scan({"lost+found", "lost"}) if isinstance(f, Problem)]
-    assert (set(whole), set(single)) == ({"pending/lost", "dlq/lost"},) * 2
+    for touched in (None, {"lost+found", "lost"}):
+        found = {item.where for item in opened(spool).scan(touched) if isinstance(item, Problem)}
+        assert found == {"pending/lost", "dlq/lost"}

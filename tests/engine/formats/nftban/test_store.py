@@ -8,6 +8,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
@@ -31,25 +32,21 @@ from tests.nftban_spool import (
     just_before,
     names,
     new_spool,
+    opened,
     put,
+    taken,
     text_of,
     there,
     under_way,
 )
 from tests.open_store import open_store
-from tests.store_contents import naming, problems_in
+from tests.store_contents import problems_in
+from tests.tables import each
 from tests.unprivileged_user import as_other_user, other_users_folder
-
-Opener = Callable[..., NftbanStore]
 
 DAY = 86_400.0
 OTHER = 65534
 """A user and a group that are not ours."""
-
-
-def taken(store: NftbanStore, now: float = NOW, limit: int = 9) -> list[str]:
-    """The ids of what a worker claims."""
-    return [task.id for task in store.take(now, "me", limit)]
 
 
 def test_ids_are_stamped_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,9 +60,9 @@ def test_ids_are_stamped_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     assert task_format.id_in_name(task.id + task_format.SUFFIX) == task.id
 
 
-def test_tasks_come_in_the_order_of_their_adds(open_spool: Opener) -> None:
+def test_tasks_come_in_the_order_of_their_adds(spool: SpoolFolders) -> None:
     """Within one second the token decides, which rises with the adds, then the kind."""
-    store = open_spool()
+    store = opened(spool)
     stamps = ("15Z-b-00000000", "15Z-b_c-00000000", "15Z-a-00000001", "15Z-b-0000000a")
     order = [*(f"20261120T0941{end}" for end in (*stamps, "16Z-a-00000000")), "Z", "a_b"]
     for ident in reversed(order):
@@ -73,17 +70,16 @@ def test_tasks_come_in_the_order_of_their_adds(open_spool: Opener) -> None:
     assert taken(store) == order
 
 
-def test_a_full_queue_takes_no_more(open_spool: Opener) -> None:
+def test_a_full_queue_takes_no_more(spool: SpoolFolders) -> None:
     """At its limit a further task is refused as "Queue full" until one has left; a task that
     returns to pending is no new one."""
-    store = open_spool(max_pending=1)
-    dead = put(store, State.DEAD)
-    store = open_spool(max_pending=3)
+    dead = put(opened(spool, max_pending=1), State.DEAD)
+    store = opened(spool, max_pending=3)
     for number in range(3):
         store.swap(None, a_task(number + 10))
     with pytest.raises(Full, match=r"^Queue full$"):
         store.swap(None, a_task(3))
-    list(store.take(NOW, "me", 1))
+    taken(store, limit=1)
     store.swap(None, a_task(3))
     with pytest.raises(Full):
         store.swap(None, a_task(4))
@@ -92,20 +88,18 @@ def test_a_full_queue_takes_no_more(open_spool: Opener) -> None:
     assert store.count_tasks()[State.PENDING] == 4
 
 
-def test_a_lot_fills_the_queue_exactly(open_spool: Opener) -> None:
+def test_a_lot_fills_the_queue_exactly(spool: SpoolFolders) -> None:
     """Of a lot of new tasks as many are taken as there is room for, and the others are refused."""
     for more, room in enumerate((0, 1, 3, 7), 1):
-        store = open_spool(max_pending=room)
+        store = opened(spool, max_pending=room)
         lot = [Move(None, a_task(100 * more + number)) for number in range(20)]
         errors = [type(outcome.error) for outcome in store.swap_all(lot)]
-        assert errors.count(Full) == 20 - room
-        assert store.count_tasks()[State.PENDING] == room
-        list(store.take(NOW, "me", room))
+        assert (errors.count(Full), len(taken(store))) == (20 - room, room)
 
 
-def test_another_process_fills_the_queue_too(open_spool: Opener) -> None:
+def test_another_process_fills_the_queue_too(spool: SpoolFolders) -> None:
     """Room that another instance used up is gone, after any earlier count."""
-    first, theirs = open_spool(max_pending=8), open_spool(max_pending=8)
+    first, theirs = opened(spool, max_pending=8), opened(spool, max_pending=8)
     first.swap(None, a_task(0))
     for number in range(1, 8):
         theirs.swap(None, a_task(number))
@@ -116,26 +110,26 @@ def test_another_process_fills_the_queue_too(open_spool: Opener) -> None:
             store.swap(None, a_task(number))
 
 
-def test_no_task_waits_for_more_than_a_week(spool: SpoolFolders, open_spool: Opener) -> None:
+def test_no_task_waits_for_more_than_a_week(spool: SpoolFolders) -> None:
     """A due time more than 7 days away came from a clock that jumped: the task is due a week after
     its file was written, the file stays as it is, and then it is claimed."""
     now = float(int(time.time())) + 60
     path, clock = Path(spool.pending, NAME), [now]
     for ahead, clamped in ((60.0, False), (7 * DAY, False), (7 * DAY + 1, True), (4e9, True)):
         path.write_bytes(text := text_of(a_task(due=now + ahead)))
-        task = there(open_spool(lambda: now))
+        task = there(opened(spool, lambda: now))
         assert task.due == (path.stat().st_ctime + 7 * DAY if clamped else now + ahead), ahead
         assert path.read_bytes() == text
-    store = open_spool(lambda: clock[0])
+    store = opened(spool, lambda: clock[0])
     assert taken(store, clock[0]) == []
     clock[0] += 7 * DAY
     assert taken(store, clock[0]) == [IDENT]
 
 
-def test_after_a_take_the_next_due_time_is_known(spool: SpoolFolders, open_spool: Opener) -> None:
+def test_after_a_take_the_next_due_time_is_known(spool: SpoolFolders) -> None:
     """After a take the change source has the earliest due time of those that wait; a waiting file
     that the other program rewrote is read again at the next revalidation."""
-    store = open_spool()
+    store = opened(spool)
     for number, ahead in enumerate([0, 90, 30, 60]):
         store.swap(None, a_task(number, due=NOW + ahead))
     assert (len(taken(store)), store.changes.next_due) == (1, NOW + 30)
@@ -149,8 +143,7 @@ def test_after_a_take_the_next_due_time_is_known(spool: SpoolFolders, open_spool
 @pytest.fixture
 def own_spool(tmp_path: Path) -> SpoolFolders:
     """A spool that no other program uses."""
-    queue = tmp_path / "own" / "queue"
-    spool = SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq", durable=False)
+    spool = new_spool(tmp_path / "own")
     make_spool(spool, exclusive=True)
     return spool
 
@@ -165,9 +158,7 @@ def test_a_spool_is_exclusive_only_on_request(own_spool: SpoolFolders, tmp_path:
     assert make_spool(new, exclusive=True) == [f"{new.staging_dir}/{EXCLUSIVE_MARKER}"]
 
 
-def test_file_times_are_due_times_in_our_own_spool_only(
-    own_spool: SpoolFolders, spool: SpoolFolders
-) -> None:
+def test_only_our_file_times_are_due_times(own_spool: SpoolFolders, spool: SpoolFolders) -> None:
     """In an exclusive spool the file's time is the due time, and a waiting file is not read; in a
     shared one only the text counts and no time is set: the real program reports ages by them."""
     now = float(int(time.time()))
@@ -175,41 +166,38 @@ def test_file_times_are_due_times_in_our_own_spool_only(
         path = Path(place.pending, NAME)
         path.write_bytes(text_of(a_task(due=0.0)))
         os.utime(path, (now + 900, now + 900))
-        with closing(NftbanStore(place, lambda: now)) as store:
-            assert taken(store, now) == claimed
-
-            store.swap(None, a_task(2, due=now + 900))
-            path = Path(place.pending, f"{a_task(2).id}.task")
-            assert (path.stat().st_mtime == now + 900) is (place is own_spool)
-            assert (path.stat().st_mtime < now + 800) is (place is spool)
-            path.unlink()
-    with closing(NftbanStore(own_spool, lambda: now)) as store:
-        assert taken(store, now + 899) == []
-        (task,) = store.take(now + 900, "me", 1)
-        store.swap(task, verbs.nack(task, now + 960.5, "failed"))
-        assert Path(own_spool.pending, NAME).stat().st_mtime == now + 961
+        store = opened(place, lambda: now)
+        assert taken(store, now) == claimed
+        store.swap(None, a_task(2, due=now + 900))
+        path = Path(place.pending, f"{a_task(2).id}.task")
+        changed = path.stat().st_mtime
+        assert changed == now + 900 if place is own_spool else changed < now + 800
+        path.unlink()
+    store = opened(own_spool, lambda: now)
+    assert taken(store, now + 899) == []
+    (task,) = store.take(now + 900, "me", 1)
+    store.swap(task, verbs.nack(task, now + 960.5, "failed"))
+    assert Path(own_spool.pending, NAME).stat().st_mtime == now + 961
 
 
 def test_hints_delay_no_due_task(own_spool: SpoolFolders) -> None:
     """A task that was due stays so when the clock is set back; and a take of no tasks remembers
     nothing, so that others still find what is due."""
     now = time.time() + 1
-    with closing(NftbanStore(own_spool)) as first, closing(NftbanStore(own_spool)) as second:
-        first.swap(None, a_task())
-        assert taken(first, now - 3600, 1) == [IDENT]
-        first.swap(None, a_task(3, due=now + 100))
-        assert taken(first, now, 1) == []
-        second.swap(None, a_task(2))
-        assert taken(first, now, 0) == []
-        assert taken(second, now, 1) == [a_task(2).id]
+    first, second = (opened(own_spool, time.time) for _ in "12")
+    first.swap(None, a_task())
+    assert taken(first, now - 3600, 1) == [IDENT]
+    first.swap(None, a_task(3, due=now + 100))
+    assert taken(first, now, 1) == []
+    second.swap(None, a_task(2))
+    assert (taken(first, now, 0), taken(second, now, 1)) == ([], [a_task(2).id])
 
 
-def test_held_and_trashed_files_are_in_our_folder(spool: SpoolFolders, open_spool: Opener) -> None:
+def test_held_and_trashed_files_are_in_our_folder(spool: SpoolFolders) -> None:
     """Held and trashed tasks are stored where the real program does not look, and are counted;
     task files have mode 640 and our folders 750, as the contract asks."""
-    old = os.umask(0)
+    old, store = os.umask(0), opened(spool)
     try:
-        store = open_spool()
         put(store, State.HELD)
         for number in (2, 3):
             store.swap(None, a_task(number))
@@ -218,37 +206,35 @@ def test_held_and_trashed_files_are_in_our_folder(spool: SpoolFolders, open_spoo
     trashed = there(store, a_task(2).id)
     store.swap(trashed, verbs.purge(trashed, NOW))
 
-    queue = Path(spool.pending).parent
-    assert spool.staging_dir == f"{queue}/.spooldeck"
-    assert names(f"{spool.staging_dir}/held") == [NAME]
-    assert names(f"{spool.staging_dir}/trash") == [f"{a_task(2).id}.task"]
+    queue, staging = Path(spool.pending).parent, Path(spool.staging_dir)
+    assert staging == queue / ".spooldeck"
+    assert (names(staging / "held"), names(staging / "trash")) == ([NAME], [f"{trashed.id}.task"])
     assert names(queue) == [".spooldeck", "dlq", "pending", "work"]
     counts = store.count_tasks()
     assert (counts[State.HELD], counts[State.TRASH], counts[State.PENDING]) == (1, 1, 1)
     files = [path for path in queue.rglob("*.task") if path.parent.name != "trash"]
-    assert [path.stat().st_mode & 0o7777 for path in files] == [0o640] * 2
-    for folder in (Path(spool.staging_dir), Path(spool.staging_dir, "held")):
-        assert folder.stat().st_mode & 0o7777 == 0o750
+    modes = [path.stat().st_mode & 0o7777 for path in (*files, staging, staging / "held")]
+    assert modes == [0o640, 0o640, 0o750, 0o750]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_everything_belongs_to_the_folders_owner(spool: SpoolFolders, open_spool: Opener) -> None:
+def test_everything_belongs_to_the_folders_owner(spool: SpoolFolders) -> None:
     """What root makes in another user's spool is theirs: files, folders and the lock."""
     queue = Path(spool.pending).parent
     for folder in (queue, spool.pending, spool.work, spool.dlq):
-        os.chown(folder, 65534, 65534)
-    store = open_spool()
+        os.chown(folder, OTHER, OTHER)
+    store = opened(spool)
     put(store, State.HELD)
     store.swap(None, a_task(2))
     (task,) = store.take(NOW, "me", 1)
     store.swap(task, verbs.give_up_task(task, "no", 1))
     owners = {(path.stat().st_uid, path.stat().st_gid) for path in queue.rglob("*")}
-    assert owners == {(65534, 65534)}
+    assert owners == {(OTHER, OTHER)}
 
 
-def test_no_draft_is_ever_called_a_task(spool: SpoolFolders, open_spool: Opener) -> None:
+def test_no_draft_is_ever_called_a_task(spool: SpoolFolders) -> None:
     """While a file is being written or moved, no name of it ends in .task but its own."""
-    audited_names, store = set[str](), open_spool()
+    audited_names, store = set[str](), opened(spool)
 
     def watch(event: str, args: tuple[object, ...]) -> None:
         # 3: O_WRONLY or O_RDWR
@@ -274,20 +260,20 @@ def test_folders_that_cannot_be_a_spool_are_refused(spool: SpoolFolders) -> None
         replaced(dlq=f"{queue}/"),
     ):
         with pytest.raises(Unavailable, match="needs a folder of its own"):
-            NftbanStore(faulty)
+            opened(faulty)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
         if Path(elsewhere).stat().st_dev == Path(spool.pending).stat().st_dev:
             pytest.skip("no second file system here")
         for faulty in (replaced(work=elsewhere), replaced(pending=elsewhere)):
             with pytest.raises(Unavailable, match="another file system"):
-                NftbanStore(faulty)
+                opened(faulty)
 
 
-def test_one_id_in_two_places_is_a_problem(spool: SpoolFolders, open_spool: Opener) -> None:
+def test_one_id_in_two_places_is_a_problem(spool: SpoolFolders) -> None:
     """A task with files in two folders is a problem, and is not claimed over its other file."""
     for folder in (spool.pending, spool.work):
         Path(folder, NAME).write_bytes(FILE)
-    store = open_spool()
+    store = opened(spool)
     assert problems_in(store) == {f"work/{NAME}": "is in pending and work at the same time"}
     assert [type(item) for item in store.scan({IDENT})] == [Task, Task, Problem]
     assert taken(store) == []
@@ -306,9 +292,7 @@ def test_the_first_names_are_found_in_any_listing(turned: bool) -> None:
 
 
 @pytest.mark.parametrize("word", ["pending", "work", "held", "dlq", "trash"])
-def test_a_full_scan_reads_a_file_as_a_scan_by_name_does(
-    word: str, spool: SpoolFolders, open_spool: Opener
-) -> None:
+def test_a_full_scan_reads_a_file_as_a_scan_by_name_does(word: str, spool: SpoolFolders) -> None:
     """Plain and unusual files, alone and together: both scans return equal tasks and problems; a
     copy that is not named like a task is none."""
     folder = Path(spool.staging_dir if word in ("held", "trash") else Path(spool.pending).parent)
@@ -341,7 +325,7 @@ def test_a_full_scan_reads_a_file_as_a_scan_by_name_does(
     (folder / f"{IDENT}symlink.task").symlink_to(f"{IDENT}plain.task")
     (folder / f"{IDENT}folder.task").mkdir()
     os.mkfifo(folder / f"{IDENT}fifo.task")
-    store = open_spool()
+    store = opened(spool)
     wide, near = list(store.scan()), list(store.scan(names(str(folder))))
     assert sum(isinstance(item, Task) for item in near) == 7
     assert sorted(set(wide), key=str) == sorted(near, key=str)
@@ -358,12 +342,7 @@ def test_a_full_scan_reads_a_file_as_a_scan_by_name_does(
     ids=["owner", "group", "link"],
 )
 def test_a_full_scan_shows_no_task_that_another_user_could_write(
-    spool: SpoolFolders,
-    open_spool: Opener,
-    owner: tuple[int, int],
-    mode: int,
-    has_link: bool,
-    problem: str,
+    spool: SpoolFolders, owner: tuple[int, int], mode: int, has_link: bool, problem: str
 ) -> None:
     """A file in the contract's form that belongs to a user who does not own the spool, that a
     foreign group may write, or that is hard-linked into a folder of all users is a problem, in a
@@ -375,7 +354,7 @@ def test_a_full_scan_shows_no_task_that_another_user_could_write(
     if has_link:
         os.link(path, path.parent.parent / "other name")
         path.parent.chmod(0o1777)
-    store = open_spool()
+    store = opened(spool)
     for items in (set(store.scan()), set(store.scan({IDENT}))):
         (item,) = items
         assert isinstance(item, Problem) and item.what.startswith(problem)
@@ -383,10 +362,10 @@ def test_a_full_scan_shows_no_task_that_another_user_could_write(
 
 @pytest.mark.parametrize(("state", "end"), [(State.ACTIVE, None), (State.PENDING, State.HELD)])
 def test_a_file_rewritten_in_place_is_gone(
-    spool: SpoolFolders, open_spool: Opener, state: State, end: State | None
+    spool: SpoolFolders, state: State, end: State | None
 ) -> None:
     """A file that the other program wrote since we saw it stays as it wrote it."""
-    store = open_spool()
+    store = opened(spool)
     task = put(store, state)
     path = Path(spool.work if state is State.ACTIVE else spool.pending, NAME)
     path.write_bytes(written := text_of(a_task(description="theirs")))
@@ -396,11 +375,11 @@ def test_a_file_rewritten_in_place_is_gone(
 
 
 def test_a_file_replaced_as_we_move_it_is_put_back(
-    spool: SpoolFolders, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file whose flock another process holds is not moved; one that was rewritten between our
     reading and our moving it goes back as it is now."""
-    store = open_spool()
+    store = opened(spool)
     task = put(store, State.PENDING)
     path, written = Path(spool.pending, NAME), text_of(a_task(description="theirs, just now"))
     with path.open("rb") as file:
@@ -416,11 +395,11 @@ def test_a_file_replaced_as_we_move_it_is_put_back(
 
 
 def test_a_file_replaced_as_we_claim_it_is_given_back(
-    spool: SpoolFolders, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that was rewritten between our reading and our claiming it may not be due any more:
     it goes back to pending as it is now."""
-    store = open_spool()
+    store = opened(spool)
     store.swap(None, a_task())
     path, written = Path(spool.pending, NAME), text_of(a_task(due=NOW + 60))
     just_before(monkeypatch, lambda: path.write_bytes(written))
@@ -428,9 +407,9 @@ def test_a_file_replaced_as_we_claim_it_is_given_back(
     assert (path.read_bytes(), names(spool.work)) == (written, [])
 
 
-def test_a_failed_move_leaves_no_draft(spool: SpoolFolders, open_spool: Opener) -> None:
+def test_a_failed_move_leaves_no_draft(spool: SpoolFolders) -> None:
     """What was prepared for a move that did not happen is removed again."""
-    store = open_spool()
+    store = opened(spool)
     dead = put(store, State.DEAD)
     Path(spool.dlq, NAME).rename(Path(spool.pending, NAME))
     for old, new in ((dead, verbs.retry(dead, NOW)), (None, a_task())):
@@ -439,11 +418,9 @@ def test_a_failed_move_leaves_no_draft(spool: SpoolFolders, open_spool: Opener) 
     assert under_way(spool) == []
 
 
-def test_of_two_files_with_one_name_the_other_is_quarantined(
-    spool: SpoolFolders, open_spool: Opener
-) -> None:
+def test_of_two_files_with_one_name_the_other_is_quarantined(spool: SpoolFolders) -> None:
     """A task moved to where its double is replaces nothing: it is kept apart and reported."""
-    store = open_spool()
+    store = opened(spool)
     task = put(store, State.PENDING)
     double = text_of(a_task(description="the double"), int(NOW))
     Path(spool.dlq, NAME).write_bytes(double)
@@ -469,76 +446,68 @@ def before_placing(
     monkeypatch.setattr(store._staging, "_place_all", placed)
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_nothing_comes_back_beside_another_of_its_id(
-    late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A held or trashed task stays there when another file has its id anywhere else, before or
-    during the move; with a new text it is kept apart."""
-    double = text_of(a_task(description="the double"))
-    for number, (start, end, word) in enumerate(
-        (
-            (State.HELD, State.PENDING, "pending"),
-            (State.HELD, State.PENDING, "work"),
-            (State.TRASH, State.PENDING, "dlq"),
-            (State.TRASH, State.DEAD, "pending"),
-            (State.TRASH, State.HELD, "work"),
-        )
-    ):
-        spool = new_spool(tmp_path / str(number))
-        with naming(start, end, word), closing(NftbanStore(spool, lambda: NOW)) as store:
-            task = put(store, start)
-            folder = Path(spool.staging_dir, {State.HELD: "held", State.TRASH: "trash"}[start])
-            other = Path(spool.pending).parent / word / NAME
-            if late:
-                before_placing(store, monkeypatch, partial(other.write_bytes, double))
-            else:
-                other.write_bytes(double)
-            with pytest.raises(Gone, match=f"a task with this id is in {word} already"):
-                store.swap(task, task._replace(state=end))
-            assert ((folder / NAME).read_bytes(), other.read_bytes()) == (FILE, double)
-            assert under_way(spool) == []
+COMEBACKS = [
+    (State.HELD, State.PENDING, "pending"),
+    (State.HELD, State.PENDING, "work"),
+    (State.TRASH, State.PENDING, "dlq"),
+    (State.TRASH, State.DEAD, "pending"),
+    (State.TRASH, State.HELD, "work"),
+]
+"""From where to where a task goes, and where another file has its id."""
+DOUBLE = text_of(a_task(description="the double"))
 
-    spool = new_spool(tmp_path / "rewritten")
-    with closing(NftbanStore(spool, lambda: NOW)) as store:
-        held = put(store, State.HELD)
-        before_placing(store, monkeypatch, lambda: Path(spool.work, NAME).write_bytes(double))
-        with pytest.raises(Gone, match="duplicate id"):
-            store.swap(held, held._replace(state=State.PENDING, due=NOW + 60))
-    (aside,) = names(f"{spool.staging_dir}/twice")
-    assert Path(spool.staging_dir, "twice", aside).read_bytes() == text_of(a_task(due=NOW + 60))
+
+@pytest.mark.parametrize("late", [False, True])
+@each(("start", "end", "word"), COMEBACKS, spool=new_spool)
+def test_nothing_comes_back_beside_another_of_its_id(
+    late: bool, start: State, end: State, word: str, spool: SpoolFolders
+) -> None:
+    """A held or trashed task stays if another file has its id, before or during the move."""
+    store = opened(spool)
+    task = put(store, start)
+    folder = Path(spool.staging_dir, {State.HELD: "held", State.TRASH: "trash"}[start])
+    other = Path(spool.pending).parent / word / NAME
+    with pytest.MonkeyPatch.context() as patch:
+        if late:
+            before_placing(store, patch, partial(other.write_bytes, DOUBLE))
+        else:
+            other.write_bytes(DOUBLE)
+        with pytest.raises(Gone, match=f"a task with this id is in {word} already"):
+            store.swap(task, task._replace(state=end))
+    assert ((folder / NAME).read_bytes(), other.read_bytes()) == (FILE, DOUBLE)
+    assert under_way(spool) == []
+
+
+def test_a_new_text_beside_another_of_its_id_is_kept_apart(
+    spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A held task that goes back with a new text, while another file of its id comes, is kept."""
+    store = opened(spool)
+    held = put(store, State.HELD)
+    before_placing(store, monkeypatch, lambda: Path(spool.work, NAME).write_bytes(DOUBLE))
+    with pytest.raises(Gone, match="duplicate id"):
+        store.swap(held, held._replace(state=State.PENDING, due=NOW + 60))
+    (aside,) = Path(spool.staging_dir, "twice").iterdir()
+    assert aside.read_bytes() == text_of(a_task(due=NOW + 60))
     assert (names(spool.pending), names(spool.work)) == ([], [NAME])
 
 
-def test_a_task_that_was_scanned_again_can_be_claimed(open_spool: Opener) -> None:
-    """A worker that claims a task that a plan has just looked at stores its outcome meanwhile."""
-    plan, worker = open_spool(), open_spool()
-    plan.swap(None, a_task())
-    task = there(plan)
-    assert list(plan.verify([(task.id, task.state, task.rev)])) == [task]
-    (claimed,) = worker.take(NOW, "a worker", 1)
-    worker.swap(claimed, verbs.nack(claimed, NOW + 60, "421 later"))
-    (outcome,) = plan.swap_all([Move(task, verbs.hold(task, NOW))])
-    assert isinstance(outcome.error, Gone)
-    assert (there(plan).state, there(plan).attempts) == (State.PENDING, 1)
-
-
-def test_an_outcome_waits_for_the_lock_of_its_file(spool: SpoolFolders, open_spool: Opener) -> None:
+def test_an_outcome_waits_for_the_lock_of_its_file(spool: SpoolFolders) -> None:
     """A claimed task whose file a rival keeps locked is not gone: its outcome can be stored later,
     and as soon as the lock is free."""
-    open_spool().swap(None, a_task())
-    with closing(NftbanStore(spool, lambda: NOW, patience=0.0)) as store:
-        (claimed,) = store.take(NOW, "a worker", 1)
-        late = verbs.nack(claimed, NOW, "421 later")
-        with Path(spool.work, NAME).open("rb") as rival:
-            fcntl.flock(rival, fcntl.LOCK_EX)
-            with pytest.raises(Unavailable, match="by another process, which may be stopped"):
-                store.swap(claimed, late)
-            assert names(spool.work) == [NAME]
-        store.swap(claimed, late)
-        assert (there(store).state, there(store).attempts) == (State.PENDING, 1)
+    opened(spool).swap(None, a_task())
+    store = NftbanStore(spool, lambda: NOW, patience=0.0)
+    (claimed,) = store.take(NOW, "a worker", 1)
+    late = verbs.nack(claimed, NOW, "421 later")
+    with Path(spool.work, NAME).open("rb") as rival:
+        fcntl.flock(rival, fcntl.LOCK_EX)
+        with pytest.raises(Unavailable, match="by another process, which may be stopped"):
+            store.swap(claimed, late)
+        assert names(spool.work) == [NAME]
+    store.swap(claimed, late)
+    assert (there(store).state, there(store).attempts) == (State.PENDING, 1)
 
-    store = open_spool()
+    store = opened(spool)
     (claimed,) = store.take(NOW, "a worker", 1)
     with Path(spool.work, NAME).open("rb") as rival:
         fcntl.flock(rival, fcntl.LOCK_EX)
@@ -560,8 +529,7 @@ def leave(
     return path
 
 
-DEAD_FILE = text_of(a_task(), dead_since=7)
-LEFT: tuple[tuple[str, str, bool, str, bytes], ...] = (
+LEFT = [
     ("work", "pending", True, "pending", FILE),
     ("work", "pending", False, "work", FILE),
     ("pending", "held", True, ".spooldeck/held", FILE),
@@ -570,33 +538,32 @@ LEFT: tuple[tuple[str, str, bool, str, bytes], ...] = (
     ("work", "dlq", True, "dlq", FILE),
     ("pending", "gone", True, "pending", FILE),
     ("dlq", "pending", False, "pending", FILE),
-    ("dlq", "pending", False, "dlq", DEAD_FILE),
-)
+    ("dlq", "pending", False, "dlq", text_of(a_task(), dead_since=7)),
+]
 """From where to where, whether the file has its new text already, where recovery puts it."""
 
 
-def test_a_committed_move_is_finished_any_other_undone(tmp_path: Path) -> None:
+@each(("start", "end", "fits", "lands", "data"), LEFT, spool=new_spool)
+def test_a_committed_move_is_finished_any_other_undone(
+    spool: SpoolFolders, start: str, end: str, fits: bool, lands: str, data: bytes
+) -> None:
     """An interrupted move is a problem that a scan leaves; recovery finishes it if the file has its
     new text, else it goes back, but never into dlq/ without a time of death."""
-    for number, (start, end, fits, lands, data) in enumerate(LEFT):
-        spool = new_spool(tmp_path / str(number))
-        left = leave(spool, end, start=start, fits=fits, data=data)
-        with naming(start, end, fits), closing(NftbanStore(spool, lambda: NOW)) as store:
-            what = f"interrupted move from {start} to {end}: the next worker finishes it"
-            if end != "gone":
-                assert problems_in(store) == {f".spooldeck/{left.name}": what}
-            assert list(store.scan({IDENT})) == [] and left.exists()
-            lines = store.recover()
-            assert lines == [f"{IDENT}: interrupted move, now in {lands.rpartition('/')[2]}"]
-            assert Path(spool.pending).parent.joinpath(lands, NAME).read_bytes() == data
-            assert not left.exists()
-            assert store.recover() == []
+    left, store = leave(spool, end, start=start, fits=fits, data=data), opened(spool)
+    what = f"interrupted move from {start} to {end}: the next worker finishes it"
+    if end != "gone":
+        assert problems_in(store) == {f".spooldeck/{left.name}": what}
+    assert list(store.scan({IDENT})) == [] and left.exists()
+    lines = store.recover()
+    assert lines == [f"{IDENT}: interrupted move, now in {lands.rpartition('/')[2]}"]
+    assert Path(spool.pending).parent.joinpath(lands, NAME).read_bytes() == data
+    assert (left.exists(), store.recover()) == (False, [])
 
 
-def test_what_a_living_process_moves_is_left_alone(spool: SpoolFolders, open_spool: Opener) -> None:
+def test_what_a_living_process_moves_is_left_alone(spool: SpoolFolders) -> None:
     """A file of a move whose flock is held is in use: not recovered, no problem, not missing."""
     left = leave(spool, "held")
-    store = open_spool()
+    store = opened(spool)
     with left.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert store.recover() == []
@@ -605,22 +572,18 @@ def test_what_a_living_process_moves_is_left_alone(spool: SpoolFolders, open_spo
     assert left.exists()
 
 
-def test_files_of_one_id_are_all_kept(spool: SpoolFolders, open_spool: Opener) -> None:
+def test_files_of_one_id_are_all_kept(spool: SpoolFolders) -> None:
     """However many files have one id, recovery puts none over another, and all are shown."""
     Path(spool.pending, NAME).write_bytes(text_of(a_task(description="in place")))
-    for text, end, start in (
-        ("one", "held", "pending"),
-        ("two", "trash", "pending"),
-        ("three", "pending", "work"),
-    ):
-        leave(spool, end, start=start, data=text_of(a_task(description=text)))
-    store = open_spool()
-    lines = store.recover()
-    assert [line.partition(",")[0] for line in lines] == [f"{IDENT}: duplicate id"] * 3
+    moves = {"one": ("pending", "held"), "two": ("pending", "trash"), "three": ("work", "pending")}
+    texts = {text: text_of(a_task(description=text)) for text in moves}
+    for text, (start, end) in moves.items():
+        leave(spool, end, start=start, data=texts[text])
+    store = opened(spool)
+    assert [line.partition(",")[0] for line in store.recover()] == [f"{IDENT}: duplicate id"] * 3
     contents = {path.read_bytes() for path in Path(spool.staging_dir, "twice").iterdir()}
-    assert contents == {text_of(a_task(description=text)) for text in ("one", "two", "three")}
-    assert there(store).description == "in place"
-    assert len(problems_in(store)) == 3
+    assert contents == set(texts.values())
+    assert (there(store).description, len(problems_in(store))) == ("in place", 3)
     assert store.recover() == []
 
 
@@ -628,7 +591,7 @@ def test_files_of_one_id_are_all_kept(spool: SpoolFolders, open_spool: Opener) -
     ("later", "locked", "kept"), [(0, False, True), (61, False, False), (61, True, True)]
 )
 def test_only_old_drafts_of_the_dead_are_litter(
-    spool: SpoolFolders, open_spool: Opener, later: float, locked: bool, kept: bool
+    spool: SpoolFolders, later: float, locked: bool, kept: bool
 ) -> None:
     """A draft is removed when its writer is gone and it is older than a minute, and only then."""
     Path(spool.staging_dir).mkdir()
@@ -637,13 +600,11 @@ def test_only_old_drafts_of_the_dead_are_litter(
     with draft.open("rb") as file:
         if locked:
             fcntl.flock(file, fcntl.LOCK_EX)
-        assert open_spool(lambda: time.time() + later).recover() == []
+        assert opened(spool, lambda: time.time() + later).recover() == []
     assert draft.exists() is kept
 
 
-def test_foreign_files_in_our_folder_stay(
-    spool: SpoolFolders, open_spool: Opener, tmp_path: Path
-) -> None:
+def test_foreign_files_in_our_folder_stay(spool: SpoolFolders, tmp_path: Path) -> None:
     """What recovery does not know it leaves where it is; a link like a move is not followed."""
     target = tmp_path / "precious"
     target.write_bytes(FILE)
@@ -654,12 +615,12 @@ def test_foreign_files_in_our_folder_stay(
     strange = ("D", "D.x", *moves, "notes", "T", ".hidden", "held.bak")
     for name in strange:
         Path(spool.staging_dir, name).write_bytes(b"?")
-    assert open_spool().recover() == []
+    assert opened(spool).recover() == []
     assert all(Path(spool.staging_dir, name).read_bytes() == b"?" for name in strange)
     assert left.is_symlink() and target.exists()
 
 
-def test_several_recover_at_the_same_time(spool: SpoolFolders, open_spool: Opener) -> None:
+def test_several_recover_at_the_same_time(spool: SpoolFolders) -> None:
     """However many recover together, each leftover is finished once, and in its one place."""
     ids = [a_task(number).id for number in range(60)]
     Path(spool.staging_dir).mkdir()
@@ -667,99 +628,98 @@ def test_several_recover_at_the_same_time(spool: SpoolFolders, open_spool: Opene
         data = text_of(a_task(number))
         name = f"D.{ident}.pending.held.{zlib.crc32(data):08x}.1-0-{number}"
         Path(spool.staging_dir, name).write_bytes(data)
-    stores, start = [open_spool() for _ in range(4)], threading.Barrier(4)
-    lines: list[str] = []
+    start = threading.Barrier(4)
 
-    def recover(store: NftbanStore) -> None:
+    def recover(store: NftbanStore) -> list[str]:
         start.wait(30)
-        lines.extend(store.recover())
+        return store.recover()
 
-    threads = [threading.Thread(target=recover, args=(store,)) for store in stores]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    with ThreadPoolExecutor(4) as pool:
+        found = [*pool.map(recover, [opened(spool) for _ in range(4)])]
     # Where one found another at work on a file, it left it to the other.
-    assert sorted(lines) == [f"{ident}: interrupted move, now in held" for ident in ids]
+    lines = sorted(line for found_lines in found for line in found_lines)
+    assert lines == [f"{ident}: interrupted move, now in held" for ident in ids]
     assert names(f"{spool.staging_dir}/held") == [f"{ident}.task" for ident in ids]
-    assert problems_in(open_spool()) == {}
+    assert problems_in(opened(spool)) == {}
 
 
-PAYLOADS = {
-    "{mails}/mail-1/meta.sh": True,
-    "{outside}/meta.sh": False,
-    "{mails}/mail-1/../../../outside/meta.sh": False,
-    "{mails}/mail-1/../mail-1/meta.sh": False,
-    "{mails}/link/meta.sh": False,
-    "{mails}/mail-1/link.sh": False,
-    "{mails}": False,
-    "{mails}/mail-1": False,
-    "{mails}-evil/meta.sh": False,
-    "{mails}//mail-1/meta.sh": False,
-    "mail-1/meta.sh": False,
-}
-"""A payload as a task names it, and whether it is removed with its task."""
-
-
-def test_a_payload_goes_only_from_the_mail_spool(tmp_path: Path) -> None:
-    """With its task goes a payload plainly below the mail spool, and no other file; without a mail
-    spool none."""
-    for number, (named, goes) in enumerate((*PAYLOADS.items(), ("{mails}/mail-1/meta.sh", None))):
-        spool = new_spool(tmp_path / str(number) / "data")
-        mail, outside = Path(spool.mail_spool, "mail-1"), tmp_path / str(number) / "outside"
-        for folder in (mail, outside):
-            folder.mkdir()
-            (folder / "meta.sh").write_text("precious\n")
-        Path(spool.mail_spool, "link").symlink_to(outside)
-        (mail / "link.sh").symlink_to(outside / "meta.sh")
-        payload = named.format(mails=spool.mail_spool, outside=outside)
-        record = task_format.new_record(a_task())._replace(
-            payload=payload
-        )  # as other programs write it
-        Path(spool.pending, NAME).write_bytes(task_format.render_task(record))
-        known = spool if goes is not None else spool._replace(mail_spool="")
-        with closing(NftbanStore(known, lambda: NOW)) as store:
-            (task,) = store.take(NOW, "me", 1)
-            store.swap(task, None)
-            assert list(store.scan()) == []
-        assert (mail / "meta.sh").exists() is not bool(goes), named
-        assert (outside / "meta.sh").exists(), named
-
-
-def test_a_payload_stays_as_long_as_its_task(tmp_path: Path) -> None:
-    """A payload is removed when its task leaves for good, not before, and not by a worker that
-    lost its claim."""
-    for number, (start, end) in enumerate(
-        (
-            (State.ACTIVE, State.PENDING),
-            (State.ACTIVE, State.DEAD),
-            (State.ACTIVE, None),
-            (State.DEAD, State.TRASH),
-            (State.DEAD, None),
-            (State.TRASH, None),
+PAYLOADS = [
+    ("{mails}/mail-1/meta.sh", True),
+    *(
+        (payload, False)
+        for payload in (
+            "{outside}/meta.sh",
+            "{mails}/mail-1/../../../outside/meta.sh",
+            "{mails}/mail-1/../mail-1/meta.sh",
+            "{mails}/link/meta.sh",
+            "{mails}/mail-1/link.sh",
+            "{mails}",
+            "{mails}/mail-1",
+            "{mails}-evil/meta.sh",
+            "{mails}//mail-1/meta.sh",
+            "mail-1/meta.sh",
         )
-    ):
-        spool = new_spool(tmp_path / str(number))
-        payload = Path(spool.mail_spool, "meta.sh")
-        payload.write_text("precious")
-        with closing(NftbanStore(spool, lambda: NOW)) as store:
-            task = put(store, start, str(payload))
-            lost = (start, end) == (State.ACTIVE, None)
-            if lost:
-                store.swap(task, verbs.unclaim(task))
-            with pytest.raises(Gone) if lost else nullcontext():
-                store.swap(task, None if end is None else task._replace(state=end, lease=None))
-        assert payload.exists() is (lost or end is not None), (start, end)
+    ),
+    ("{mails}/mail-1/meta.sh", None),
+]
+"""A payload as a task names it, and whether it is removed with its task; None: no mail spool."""
 
 
-def test_a_vanished_folder_is_unavailable(spool: SpoolFolders, open_spool: Opener) -> None:
+@each(("named", "goes"), PAYLOADS)
+def test_only_payloads_in_the_mail_spool_go(tmp_path: Path, named: str, goes: bool | None) -> None:
+    """With its task goes a payload plainly below the mail spool, if there is one; no other file."""
+    spool, outside = new_spool(tmp_path / "data"), tmp_path / "outside"
+    mail = Path(spool.mail_spool, "mail-1")
+    for folder in (mail, outside):
+        folder.mkdir()
+        (folder / "meta.sh").write_text("precious\n")
+    Path(spool.mail_spool, "link").symlink_to(outside)
+    (mail / "link.sh").symlink_to(outside / "meta.sh")
+    payload = named.format(mails=spool.mail_spool, outside=outside)
+    record = task_format.new_record(a_task())._replace(payload=payload)  # as others write it
+    Path(spool.pending, NAME).write_bytes(task_format.render_task(record))
+    store = opened(spool if goes is not None else spool._replace(mail_spool=""))
+    (task,) = store.take(NOW, "me", 1)
+    store.swap(task, None)
+    assert list(store.scan()) == []
+    assert (mail / "meta.sh").exists() is not bool(goes)
+    assert (outside / "meta.sh").exists()
+
+
+@each(
+    ("start", "end"),
+    [
+        (State.ACTIVE, State.PENDING),
+        (State.ACTIVE, State.DEAD),
+        (State.ACTIVE, None),  # by a worker that lost its claim
+        (State.DEAD, State.TRASH),
+        (State.DEAD, None),
+        (State.TRASH, None),
+    ],
+    spool=new_spool,
+)
+def test_a_payload_stays_with_its_task(
+    spool: SpoolFolders, start: State, end: State | None
+) -> None:
+    """A payload goes when its task leaves for good, not before, and by no worker without claim."""
+    payload, store = Path(spool.mail_spool, "meta.sh"), opened(spool)
+    payload.write_text("precious")
+    task, lost = put(store, start, str(payload)), (start, end) == (State.ACTIVE, None)
+    if lost:
+        store.swap(task, verbs.unclaim(task))
+    with pytest.raises(Gone) if lost else nullcontext():
+        store.swap(task, None if end is None else task._replace(state=end, lease=None))
+    assert payload.exists() is (lost or end is not None)
+
+
+def test_a_vanished_folder_is_unavailable(spool: SpoolFolders) -> None:
     """When a folder is missing, scanning and taking report it; when it is back, they go on."""
-    store = open_spool()
+    store = opened(spool)
     for word in ("pending", "work", "dlq"):
         folder = Path(spool.pending).parent / word
         folder.rename(f"{folder}.away")
-        acts: list[Callable[[], object]] = [lambda: list(store.scan()), open_spool]
-        acts += [lambda: list(store.take(NOW, "me", 1))] if word != "dlq" else []
+        acts: list[Callable[[], object]] = [lambda: list(store.scan()), lambda: opened(spool)]
+        acts += [lambda: taken(store)] if word != "dlq" else []
         for act in acts:
             with pytest.raises(Unavailable, match=word):
                 act()
@@ -802,47 +762,50 @@ def test_a_spool_that_may_not_be_written_is_shown() -> None:
         place.chmod(0o755)
 
 
-def test_a_scan_by_file_name_finds_the_task(open_spool: Opener) -> None:
+def test_a_scan_by_file_name_finds_the_task(spool: SpoolFolders) -> None:
     """The change source gives file names; the store takes them as it takes ids."""
-    store = open_spool()
+    store = opened(spool)
     task = put(store, State.PENDING)
     assert list(store.scan({NAME})) == [task]
     nowhere = "20261120T094115Z-job-0000000f"
     assert list(store.scan({f"{nowhere}.task"})) == [Missing(nowhere)]
 
 
-def test_counts_and_age(spool: SpoolFolders, open_spool: Opener) -> None:
+def test_counts_and_age(spool: SpoolFolders) -> None:
     """Task files are counted by folder, and the first pending one gives the age of the queue; an
     empty queue has the age 0."""
-    store = open_spool()
+    store = opened(spool)
     counts, age = store.count_with_age(NOW)
     assert (set(counts.values()), age) == ({0}, 0.0)
     for number in range(3):
         store.swap(None, a_task(number, created=NOW - 90 + number))
     Path(spool.pending, "0.task").write_bytes(b"broken\n")
     Path(spool.pending, "README").write_bytes(b"")
-    list(store.take(NOW, "me", 1))
+    taken(store, limit=1)
     counts = store.count_tasks()
     assert (counts[State.PENDING], counts[State.ACTIVE], counts[State.DEAD]) == (3, 1, 0)
-    assert (store.count_with_age(NOW), store.count_with_age(NOW - 500)) == (
-        (counts, 89.0),
-        (counts, 0.0),
-    )
+    ages = [store.count_with_age(now) for now in (NOW, NOW - 500)]
+    assert ages == [(counts, 89.0), (counts, 0.0)]
 
 
-def test_which_dead_have_expired(spool: SpoolFolders, open_spool: Opener) -> None:
-    """A dead task has expired when it died strictly more than so many days ago; one without a time
-    of death never has."""
-    path, store = Path(spool.dlq, NAME), open_spool()
-    for age, days, expired in (
+@each(
+    ("age", "days", "expired"),
+    [
         (7 * DAY, 7, False),
         (7 * DAY + 1, 7, True),
         (0, 0, False),
         (1, 0, True),
         (DAY, 0.5, True),
         (None, 0, False),
-    ):
-        path.write_bytes(text_of(a_task(), None if age is None else int(NOW - age)))
-        assert [task.id for task in store.find_expired(lambda at: NOW - at, days)] == [
-            IDENT
-        ] * expired, (age, days)
+    ],
+    spool=new_spool,
+)
+def test_which_dead_have_expired(
+    spool: SpoolFolders, age: float | None, days: float, expired: bool
+) -> None:
+    """A dead task has expired when it died strictly more than so many days ago; one without a time
+    of death never has."""
+    died = None if age is None else int(NOW - age)
+    Path(spool.dlq, NAME).write_bytes(text_of(a_task(), died))
+    found = opened(spool).find_expired(lambda at: NOW - at, days)
+    assert [task.id for task in found] == [IDENT] * expired

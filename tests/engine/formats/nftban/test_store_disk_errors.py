@@ -1,8 +1,6 @@
 """A disk that refuses, a process that stops, a folder that is replaced: nothing is lost, and
 nothing is said that does not hold."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import itertools
@@ -13,7 +11,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -33,12 +31,12 @@ from tests.nftban_spool import (
     just_before,
     later,
     new_spool,
+    opened,
     put,
+    taken,
     there,
 )
-from tests.store_contents import naming
-
-Opener = Callable[..., NftbanStore]
+from tests.tables import each
 
 
 def standing(spool: SpoolFolders) -> list[str]:
@@ -72,24 +70,20 @@ def stopped_with(path: Path) -> Iterator[None]:
 def test_a_stopped_process_blocks_no_other(spool: SpoolFolders) -> None:
     """A wait for the staging lock lasts as long as it was told, then says so; nothing
     has moved, or recovery knows where it goes."""
-    with closing(NftbanStore(spool, lambda: NOW, patience=0.05)) as store:
-        task = put(store, State.ACTIVE)
-        with stopped_with(Path(spool.staging_dir, ".lock")):
-            held = r"locked for 0\.05 s"
-            with pytest.raises(Unavailable, match=held):
-                store.swap(None, a_task(2))
-            with pytest.raises(Unavailable, match=held):
-                store.swap(task, verbs.nack(task, NOW + 60, "failed"))
-            (outcome,) = store.swap_all([Move(None, a_task(3))])
-            assert isinstance(outcome.error, Unavailable)
-            with pytest.raises(Unavailable):
-                store.recover()
-            assert standing(spool) == [".spooldeck"]
-
-        assert store.recover() == [f"{IDENT}: interrupted move, now in pending"]
-        store.swap(None, a_task(2))
-        assert standing(spool) == ["pending"]
-        assert [t.attempts for t in store.scan({IDENT}) if isinstance(t, Task)] == [1]
+    store = NftbanStore(spool, lambda: NOW, patience=0.05)
+    task = put(store, State.ACTIVE)
+    with stopped_with(Path(spool.staging_dir, ".lock")):
+        for old, new in ((None, a_task(2)), (task, verbs.nack(task, NOW + 60, "failed"))):
+            with pytest.raises(Unavailable, match=r"locked for 0\.05 s"):
+                store.swap(old, new)
+        (outcome,) = store.swap_all([Move(None, a_task(3))])
+        assert isinstance(outcome.error, Unavailable)
+        with pytest.raises(Unavailable):
+            store.recover()
+        assert standing(spool) == [".spooldeck"]
+    assert store.recover() == [f"{IDENT}: interrupted move, now in pending"]
+    store.swap(None, a_task(2))
+    assert (standing(spool), there(store).attempts) == (["pending"], 1)
 
 
 def test_a_lock_is_waited_for_in_pauses(tmp_path: Path) -> None:
@@ -115,13 +109,13 @@ def test_a_lock_is_waited_for_in_pauses(tmp_path: Path) -> None:
         assert 1.0 <= sum(pauses[3:]) < 1.1
 
 
-def test_looking_takes_no_lock(spool: SpoolFolders, open_spool: Opener) -> None:
+def test_looking_takes_no_lock(spool: SpoolFolders) -> None:
     """A lock taken to see whether a process works on a file would make a recovery pass it by."""
     Path(spool.staging_dir).mkdir()
     for number, word in enumerate(("held", "trash")):
         moving = f"D.{a_task(number).id}.pending.{word}.{zlib.crc32(FILE):08x}.1-0-1"
         Path(spool.staging_dir, moving).write_bytes(FILE)
-    store, locks = open_spool(), list[str]()
+    store, locks = opened(spool), list[str]()
     watching = [locks]
 
     def watch(event: str, _: object) -> None:
@@ -130,15 +124,12 @@ def test_looking_takes_no_lock(spool: SpoolFolders, open_spool: Opener) -> None:
                 seen.append(event)
 
     sys.addaudithook(watch)
-
     with Path(spool.staging_dir, moving).open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         locks.clear()
-        problem_paths = [item.where for item in store.scan() if isinstance(item, Problem)]
+        (where,) = (item.where for item in store.scan() if isinstance(item, Problem))
     watching.clear()
-
-    assert locks == []
-    assert len(problem_paths) == 1 and a_task(0).id in problem_paths[0]
+    assert locks == [] and a_task(0).id in where
 
 
 def refusing(number: int = errno.EIO, after: int = 0) -> tuple[Callable[[int], None], list[int]]:
@@ -155,94 +146,86 @@ def refusing(number: int = errno.EIO, after: int = 0) -> tuple[Callable[[int], N
 
 
 @pytest.mark.parametrize("name", ["rename", "write", "unlink", "fsync", "fchown"])
-def test_no_error_of_the_disk_is_raw(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+@each(
+    ("state", "number"),
+    [
+        (state, number)
+        for state in (State.PENDING, State.ACTIVE, State.DEAD)
+        for number in (errno.EIO, errno.EINTR, errno.ENOSPC, errno.EROFS)
+    ],
+    spool=new_spool,
+)
+def test_no_disk_error_is_raw(spool: SpoolFolders, name: str, state: State, number: int) -> None:
     """Under any error of a call, add, take, change, finish and recover raise their own errors, and
     the task is there once."""
-    states = (State.PENDING, State.ACTIVE, State.DEAD)
-    numbers = (errno.EIO, errno.EINTR, errno.ENOSPC, errno.EROFS)
-    for case, (state, number) in enumerate(itertools.product(states, numbers)):
-        spool = new_spool(tmp_path / str(case))
-        if os.geteuid() == 0:
-            for folder in (spool.pending, spool.work, spool.dlq):
-                os.chown(folder, 65534, 65534)  # so that files are given away
-        with (
-            naming(state, errno.errorcode[number]),
-            closing(NftbanStore(spool._replace(durable=True), lambda: NOW)) as store,
-        ):
-            task = put(store, state)
-            trashed = task._replace(state=State.TRASH)
-            new = verbs.give_up_task(task, "no", 1) if state is State.ACTIVE else trashed
-            acts: list[Callable[[], object]] = [
-                partial(store.swap, None, a_task(2)),
-                lambda store=store: list(store.take(NOW, "me", 1)),  # type: ignore[misc]
-                partial(store.swap, task, new),
-                partial(lambda store, move: list(store.swap_all([move])), store, Move(task, new)),
-                store.recover,
-                store.quarantine_broken,
-            ]
-            with monkeypatch.context() as patch:
-                patch.setattr(files, name, refusing(number)[0])
-                for act in acts:
-                    try:
-                        act()
-                    except StoreError as error:
-                        assert isinstance(error, Unavailable | Gone), error
-            assert len(standing(spool)) == 1
-            store.recover()
-            assert len(standing(spool)) == 1
-            assert standing(spool)[0] != ".spooldeck"
+    if os.geteuid() == 0:
+        for folder in (spool.pending, spool.work, spool.dlq):
+            os.chown(folder, 65534, 65534)  # so that files are given away
+    store = opened(spool, durable=True)
+    task = put(store, state)
+    trashed = task._replace(state=State.TRASH)
+    new = verbs.give_up_task(task, "no", 1) if state is State.ACTIVE else trashed
+    acts: list[Callable[[], object]] = [
+        lambda: store.swap(None, a_task(2)),
+        lambda: list(store.take(NOW, "me", 1)),
+        lambda: store.swap(task, new),
+        lambda: list(store.swap_all([Move(task, new)])),
+        store.recover,
+        store.quarantine_broken,
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, name, refusing(number)[0])
+        for act in acts:
+            try:
+                act()
+            except StoreError as error:
+                assert isinstance(error, Unavailable | Gone), error
+    assert len(standing(spool)) == 1
+    store.recover()
+    assert len(standing(spool)) == 1 and standing(spool) != [".spooldeck"]
 
 
-def test_out_of_descriptors_nothing_is_broken(spool: SpoolFolders, open_spool: Opener) -> None:
+def test_out_of_descriptors_nothing_is_broken(spool: SpoolFolders) -> None:
     """A process that may open no more files says so: no task is refused, moved or lost for it."""
-    store = open_spool(lambda: time.time() + 61)
+    store, claimed, errors = opened(spool, later), list[Task](), list[str]()
     for number in range(3):
         store.swap(None, a_task(number))
     first_free = os.dup(0)
     os.close(first_free)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    errors: list[str] = []
-    claimed: list[Task] = []
+    acts: list[Callable[[], object]] = [
+        lambda: claimed.extend(store.take(NOW, "me", 1)),
+        lambda: store.swap(None, a_task(7)),
+        store.recover,
+        store.quarantine_broken,
+    ]
     try:
-        for more in range(6):
+        for more, act in itertools.product(range(6), acts):
             resource.setrlimit(resource.RLIMIT_NOFILE, (first_free + more, hard))
-            for attempt in (
-                lambda: claimed.extend(store.take(NOW, "me", 1)),
-                lambda: store.swap(None, a_task(7)),
-                store.recover,
-                store.quarantine_broken,
-            ):
-                try:
-                    attempt()
-                except Unavailable as error:
-                    errors.append(str(error))
-                except Gone:
-                    continue
+            try:
+                act()
+            except Unavailable as error:
+                errors.append(str(error))
+            except Gone:
+                continue
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
     assert any("Too many open files" in words for words in errors)
-    assert claimed
-    assert not Path(spool.staging_dir, "corrupt").exists()
-    items = list(store.scan())
-    assert not [item for item in items if not isinstance(item, Task)]
-    assert len(set(items)) == 4
+    assert claimed and not Path(spool.staging_dir, "corrupt").exists()
+    items = set(store.scan())
+    assert len(items) == 4 and all(isinstance(item, Task) for item in items)
 
 
-def test_one_unreadable_file_stops_no_queue(
-    spool: SpoolFolders, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bad_block_stops_no_queue(spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file on a bad block is passed by, stays, and is named once; when no file can be read, that
     is reported. A claim that cannot be confirmed is given back."""
-    store = open_spool()
+    store = opened(spool)
     for number in range(3):
         store.swap(None, a_task(number))
     failing_ids = {a_task(0).id, a_task(1).id}
     read, stat = files.open_guarded, os.stat
 
-    def opened(name: str, folder: int) -> int:
+    def guarded(name: str, folder: int) -> int:
         if name.removesuffix(".task") in failing_ids:
             raise OSError(errno.EIO, "Input/output error")
         return read(name, folder)
@@ -252,7 +235,7 @@ def test_one_unreadable_file_stops_no_queue(
             raise OSError(errno.EIO, "Input/output error")
         return stat(path, *args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(files, "open_guarded", opened)
+    monkeypatch.setattr(files, "open_guarded", guarded)
     assert [task.id for task in store.take(NOW, "me", 9)] == [a_task(2).id]
     with pytest.raises(Unavailable, match="Input/output error"):
         list(store.take(NOW, "me", 9))
@@ -268,83 +251,79 @@ def test_one_unreadable_file_stops_no_queue(
 
 
 def test_an_interrupted_change_is_finished_by_the_same_worker(
-    spool: SpoolFolders, open_spool: Opener
+    spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker that runs for weeks finishes its own interrupted change."""
-    store = open_spool(durable=True)
+    store = opened(spool, durable=True)
     task = put(store, State.ACTIVE)
-    folder, fsync = Path(spool.work).stat().st_ino, files.fsync
-    with pytest.MonkeyPatch.context() as patch:
-        fails = refusing()[0]
-        patch.setattr(
-            files, "fsync", lambda fd: (fails if os.fstat(fd).st_ino == folder else fsync)(fd)
-        )
+    folder, fsync, (fails, _) = Path(spool.work).stat().st_ino, files.fsync, refusing()
+
+    def refuse(fd: int) -> None:
+        (fails if os.fstat(fd).st_ino == folder else fsync)(fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "fsync", refuse)
         with pytest.raises(Unavailable, match="interrupted, recovery will finish it"):
             store.swap(task, verbs.nack(task, NOW + 60, "failed"))
     assert standing(spool) == [".spooldeck"]
     assert store.quarantine_broken() == [f"{IDENT}: interrupted move, now in pending"]
-    assert store.quarantine_broken() == []
-    assert standing(spool) == ["pending"]
+    assert (store.quarantine_broken(), standing(spool)) == ([], ["pending"])
 
 
-CHANGES: dict[str, tuple[State | None, Callable[[Task], Task]]] = {
-    "enqueue": (None, lambda task: task),
-    "nack": (State.ACTIVE, lambda task: verbs.nack(task, NOW + 60, "failed")),
-    "edit": (State.PENDING, lambda task: task._replace(description="after")),
-    "hold": (State.PENDING, lambda task: verbs.hold(task, NOW)),
-}
+CHANGES: list[tuple[str, State | None, Callable[[Task], Task]]] = [
+    ("enqueue", None, lambda task: task),
+    ("nack", State.ACTIVE, lambda task: verbs.nack(task, NOW + 60, "failed")),
+    ("edit", State.PENDING, lambda task: task._replace(description="after")),
+    ("hold", State.PENDING, lambda task: verbs.hold(task, NOW)),
+]
 """The state of the task before, and what it becomes."""
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])
+@each(("change", "state", "new"), CHANGES)
 def test_a_failed_fsync_is_reported(
-    together: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    together: bool, tmp_path: Path, change: str, state: State | None, new: Callable[[Task], Task]
 ) -> None:
     """Whichever fsync of a change the disk refuses, the answer is that it is not done."""
-    for change, (state, new) in CHANGES.items():
-        for number in itertools.count(1):
-            spool = new_spool(tmp_path / f"{change}{number}")._replace(durable=True)
-            outcome: Exception | None = None
-            with closing(NftbanStore(spool, lambda: NOW)) as store:
-                old = None if state is None else put(store, state)
-                with monkeypatch.context() as patch:
-                    fails, calls = refusing(after=number)
-                    patch.setattr(files, "fsync", fails)
-                    if together:
-                        (done,) = store.swap_all([Move(old, new(old or a_task()))])
-                        outcome = done.error
-                    else:
-                        try:
-                            store.swap(old, new(old or a_task()))
-                        except Unavailable as refusal:
-                            outcome = refusal
-            assert isinstance(outcome, Unavailable) or outcome is None
-            assert (outcome is None) == (len(calls) < number), (change, number, outcome)
-            if outcome is None:
-                assert number > 2, "at least the file and its folder are synced"
-                break
+    for number in itertools.count(1):
+        store = opened(new_spool(tmp_path / f"{change}{number}"), durable=True)
+        old = None if state is None else put(store, state)
+        outcome: Exception | None = None
+        with pytest.MonkeyPatch.context() as patch:
+            fails, calls = refusing(after=number)
+            patch.setattr(files, "fsync", fails)
+            try:
+                if together:
+                    (done,) = store.swap_all([Move(old, new(old or a_task()))])
+                    outcome = done.error
+                else:
+                    store.swap(old, new(old or a_task()))
+            except Unavailable as refusal:
+                outcome = refusal
+        assert isinstance(outcome, Unavailable) or outcome is None
+        assert (outcome is None) == (len(calls) < number), (change, number, outcome)
+        if outcome is None:
+            assert number > 2, "at least the file and its folder are synced"
+            break
 
 
-def test_a_file_written_line_by_line_is_claimed_only_whole(
-    spool: SpoolFolders, open_spool: Opener
-) -> None:
+def test_a_file_written_line_by_line_is_claimed_only_whole(spool: SpoolFolders) -> None:
     """Cut after any of its lines, a young file is neither claimed nor moved nor quarantined; nor is
     a claimed or dead one that is being rewritten; once it is whole, it is what it was."""
     rows = FILE.splitlines(keepends=True)
+    halves = [b"".join(rows[:count]) for count in range(len(rows))]
     path = Path(spool.pending, NAME)
-    for count in range(len(rows)):
-        path.write_bytes(half := b"".join(rows[:count]))
+    for half in halves:
+        path.write_bytes(half)
         now = time.time()  # as the file has it
-        store = open_spool(lambda now=now: now)
-        assert (list(store.take(now, "me", 1)), store.quarantine_broken()) == ([], []), count
-        for stored_task in {
-            item.id: item for item in store.scan() if isinstance(item, Task)
-        }.values():
+        store = opened(spool, partial(float, now))
+        assert (taken(store, now), store.quarantine_broken()) == ([], []), half
+        for task in {item for item in store.scan() if isinstance(item, Task)}:
             with pytest.raises(Gone):
-                store.swap(stored_task, verbs.hold(stored_task, now))
+                store.swap(task, verbs.hold(task, now))
         assert path.read_bytes() == half
     path.write_bytes(FILE)
-    assert [task.id for task in store.take(time.time(), "me", 1)] == [IDENT]
+    assert taken(store, time.time()) == [IDENT]
 
     changes: tuple[tuple[str, State, Callable[[Task], Task]], ...] = (
         (spool.work, State.ACTIVE, lambda task: verbs.nack(task, 0, "orphan")),
@@ -352,28 +331,28 @@ def test_a_file_written_line_by_line_is_claimed_only_whole(
     )
     for folder, state, change in changes:
         path = Path(folder, NAME)
-        for count in range(len(rows)):
+        for half in halves:
             with path.open("wb") as writer:
-                writer.write(b"".join(rows[:count]))
+                writer.write(half)
                 writer.flush()
-                store = open_spool(time.time)
-                tasks = {item.id: item for item in store.scan() if isinstance(item, Task)}
-                moves = [Move(task, change(task)) for task in tasks.values()]
-                assert all(outcome.error for outcome in store.swap_all(moves)), (folder, count)
+                store = opened(spool, time.time)
+                tasks = {item for item in store.scan() if isinstance(item, Task)}
+                moves = [Move(task, change(task)) for task in tasks]
+                assert all(outcome.error for outcome in store.swap_all(moves)), (folder, half)
             path.write_bytes(FILE)
             assert there(store).state is state
         path.unlink()
 
 
-def test_a_torn_file_in_staging_waits_for_a_minute(spool: SpoolFolders, open_spool: Opener) -> None:
+def test_a_torn_file_in_staging_waits_for_a_minute(spool: SpoolFolders) -> None:
     """The real program may be writing it: it goes back only when nothing has changed since."""
     Path(spool.staging_dir).mkdir()
     left = Path(spool.staging_dir, f"D.{IDENT}.pending.held.00000000.1-0-1")
     for data in (b"", FILE[:70], FILE[:-1]):
         left.write_bytes(data)
-        assert open_spool(lambda: time.time() + 59).recover() == []
+        assert opened(spool, lambda: time.time() + 59).recover() == []
         assert standing(spool) == [".spooldeck"]
-        assert open_spool(later).recover()
+        assert opened(spool, later).recover()
         assert standing(spool) == ["pending"]
         Path(spool.pending, NAME).unlink()
 
@@ -391,44 +370,33 @@ VERBS: dict[str, tuple[State | None, str | None, Callable[[Task], Task | None]]]
 
 @pytest.mark.parametrize("within", [False, True])
 @pytest.mark.parametrize("verb", VERBS)
+@each("word", ["pending", "work", "dlq", ".spooldeck", "all"], spool=new_spool)
 def test_a_verb_works_on_the_folders_of_the_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, within: bool
+    spool: SpoolFolders, verb: str, within: bool, word: str
 ) -> None:
     """A folder replaced before a verb, or within it before its first move: what is reported as done
     is seen by way of the path, else it is reported as not done; the task is there at most once."""
-    for word in ("pending", "work", "dlq", ".spooldeck", "all"):
-        spool = new_spool(tmp_path / word)
-        with naming(word), closing(NftbanStore(spool, lambda: NOW)) as store:
-            replaced_meanwhile(spool, store, verb, word, monkeypatch if within else None)
-
-
-def replaced_meanwhile(
-    spool: SpoolFolders, store: NftbanStore, verb: str, word: str, within: pytest.MonkeyPatch | None
-) -> None:
-    """Carry out a verb while a folder is replaced, and check what has become of the task."""
-    state, goal, new = VERBS[verb]
-    task, queue = a_task() if state is None else put(store, state), Path(spool.pending).parent
+    (state, goal, new), store, queue = VERBS[verb], opened(spool), Path(spool.pending).parent
+    task = a_task() if state is None else put(store, state)
     if state is None:
         store.swap(None, a_task(2))  # everything is open
 
     def replaced() -> None:
         (queue if word == "all" else queue / word).rename(queue.with_name("moved"))
-        for each in ("pending", "work", "dlq") if word == "all" else (word,):
-            (queue / each).mkdir(parents=True)
+        for name in ("pending", "work", "dlq") if word == "all" else (word,):
+            (queue / name).mkdir(parents=True)
 
     answer: object = None
     with pytest.MonkeyPatch.context() as patch, suppress(Unavailable, Gone):
-        if within is None:
-            replaced()
-        else:
+        if within:
             just_before(patch, replaced)
+        else:
+            replaced()
         if verb == "take":
-            answer = list(store.take(NOW, "me", 1))
+            answer = taken(store, limit=1)
         else:
             answer = store.swap(None if state is None else task, new(task))
-
-    with closing(NftbanStore(spool, lambda: NOW)) as other:
-        states = [item.state for item in other.scan({IDENT}) if isinstance(item, Task)]
+    states = [item.state for item in opened(spool).scan({IDENT}) if isinstance(item, Task)]
     if answer and goal is not None:
         assert [store.states[state] for state in states] == [goal]
     every = (*queue.with_name("moved").rglob("*"), *queue.rglob("*"))

@@ -1,15 +1,13 @@
 """Workers killed by SIGKILL in a transfer: what is left, and what the next run does."""
 
-from __future__ import annotations
-
 import os
 import select
 import subprocess
-from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 from engine.formats.kannader.settings import KannaderSettings, retry_policy
@@ -21,23 +19,15 @@ from tests import command
 from tests.mail_queue_commands import PATIENCE, TO, Site, Spool
 from tests.programs import a_script, needs
 from tests.smtp_server import HOST, STALL, Server
-from tests.tui.cli.formats.nftban.mail.test_mail import MailPlace, mail_place
+from tests.tui.cli.formats.nftban.mail.test_mail import MailPlace, place
 from tui.cli.formats.kannader.commands import make_handler
 
-__all__ = ["mail_place"]
-
-
-def children(pid: int) -> Iterator[int]:
-    """The descendants of a process."""
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        for child in map(int, (thread / "children").read_text().split()):
-            yield child
-            yield from children(child)
+__all__ = ["place"]
 
 
 def killed(worker: subprocess.Popen[str] | subprocess.Popen[bytes]) -> bool:
     """Kill a worker that runs programs; whether all of these end, too."""
-    pidfds = [os.pidfd_open(pid) for pid in children(worker.pid)]
+    pidfds = [os.pidfd_open(p.pid) for p in psutil.Process(worker.pid).children(recursive=True)]
     worker.kill()
     worker.communicate()
     gone = [bool(select.select([fd], [], [], PATIENCE)[0]) for fd in pidfds]
@@ -46,76 +36,61 @@ def killed(worker: subprocess.Popen[str] | subprocess.Popen[bytes]) -> bool:
     return len(gone) > 1 and all(gone)
 
 
-def started(mail_place: MailPlace) -> subprocess.Popen[bytes]:
+def started(place: MailPlace) -> subprocess.Popen[bytes]:
     """A worker for one task, in a process of its own."""
-    pipe, words = subprocess.PIPE, mail_place.words("queue", "process-next")
-    return command.Popen(
-        words, env=mail_place.environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe
-    )
+    words, env, null = place.words("queue", "process-next"), place.environ, subprocess.DEVNULL
+    return command.Popen(words, env=env, stdin=null, stdout=-1, stderr=-1)
 
 
 def has_come(fifo: Path) -> bool:
     """Whether a program says through a FIFO that it runs."""
-    fd = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        return bool(select.select([fd], [], [], PATIENCE)[0]) and os.read(fd, 9) == b"\n"
-    finally:
-        os.close(fd)
+    with os.fdopen(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK), "rb", 0) as file:
+        return bool(select.select([file], [], [], PATIENCE)[0]) and file.read(9) == b"\n"
 
 
-def sent_again(mail_place: MailPlace) -> int:
+def sent_again(place: MailPlace) -> int:
     """Deliver what a killed worker left; how often the log says that it may arrive twice."""
-    mail_place.run("queue", "process-next")  # counts the failed attempt
-    mail_place.change("promote")
-    assert mail_place.run("queue", "process-next").returncode == 0
-    assert mail_place.tasks() == []
-    return sum("MAIL_SEND_IN_DOUBT" in line for line in mail_place.lines())
+    place.work()  # counts the failed attempt
+    place.change("promote")
+    assert (place.work().returncode, place.tasks()) == (0, [])
+    return sum("MAIL_SEND_IN_DOUBT" in line for line in place.lines())
 
 
 @pytest.mark.parametrize("name", ["curl", "msmtp"])
-def test_a_client_of_a_server_ends_with_its_worker(mail_place: MailPlace, name: str) -> None:
-    """The server never accepts the mail of the killed transfer; the next run logs the doubt and
-    sends it once.
-    """
-    ident = mail_place.spool()
-    with Server(body=[STALL]) as server:
-        mail_place.goes_by(name, server.port)
-        worker = started(mail_place)
-        assert server.stalled.wait(PATIENCE)
-        assert killed(worker)
-        spooled = MailSpool(f"{mail_place.root}/mailspool").read(mail_place.meta(ident))
+def test_a_client_of_a_server_ends_with_its_worker(place: MailPlace, name: str) -> None:
+    """The server accepts no mail of the killed transfer; the next run logs the doubt, sends it."""
+    ident = place.spool()
+    with place.served(name, body=[STALL]) as server:
+        worker = started(place)
+        assert server.stalled.wait(PATIENCE) and killed(worker)
+        spooled = MailSpool(str(place.mails)).read(place.meta(ident))
         assert (spooled.sent, spooled.trying is not None) == (None, True)
-        assert sent_again(mail_place) == len(server.mails) == 1
+        assert sent_again(place) == len(server.mails) == 1
 
 
 @pytest.mark.parametrize("name", ["sendmail", "exim", "a handler"])
-def test_a_program_ends_with_its_worker(mail_place: MailPlace, name: str) -> None:
+def test_a_program_ends_with_its_worker(place: MailPlace, name: str) -> None:
     """Neither a mail program that had the whole mail, nor the processes of a handler go on; the
-    next run logs the doubt about the mail and sends it once.
-    """
-    folder = mail_place.folder
-    ready, program, accepted = folder / "ready", folder / name, folder / "accepted"
+    next run logs the doubt about the mail and sends it once."""
+    ready, program, accepted = (place.folder / word for word in ("ready", name, "accepted"))
     os.mkfifo(ready)
-    accepts = f"cat > /dev/null; echo yes >> {accepted}"
-    is_mail = name != "a handler"
+    accepts, is_mail = f"cat > /dev/null; echo yes >> {accepted}", name != "a handler"
     if is_mail:
-        mail_place.spool()
+        place.spool()
         a_script(program, f"cat > /dev/null; echo > {ready}; sleep 600; {accepts}")
-        mail_place.config.write_text(f"mail: {{method: {name}, programs: {{{name}: {program}}}}}\n")
-        del mail_place.environ["NFTBAN_MAIL_METHOD"]
+        place.config.write_text(f"mail: {{method: {name}, programs: {{{name}: {program}}}}}\n")
+        del place.environ["NFTBAN_MAIL_METHOD"]
     else:
         a_script(program, f"sleep 600 & echo > {ready}; sleep 600")
-        mail_place.config.write_text(f"handlers: {{job: {{command: ['{program}']}}}}\n")
-        assert mail_place.run("queue", "add", "job").returncode == 0
-    worker = started(mail_place)
+        place.config.write_text(f"handlers: {{job: {{command: ['{program}']}}}}\n")
+        assert place.run("queue", "add", "job").returncode == 0
+    worker = started(place)
     assert has_come(ready)
-
     assert killed(worker)
-
     assert not accepted.exists()
     if is_mail:
         a_script(program, accepts)
-        assert sent_again(mail_place) == 1
+        assert sent_again(place) == 1
         assert accepted.read_text() == "yes\n"
 
 
@@ -131,10 +106,7 @@ def test_a_mail_of_zgb_is_sent_again_with_its_doubt_logged(tmp_path: Path) -> No
         site.make(7)
         site.enqueue(7)
         worker = site.start("zgb", "work", site.path)
-        assert server.stalled.wait(PATIENCE)
-
-        assert killed(worker)
-
+        assert server.stalled.wait(PATIENCE) and killed(worker)
         assert site.jobs() == [("7-user", "sending")]
         for column in ("locked_until", "next_attempt_at"):  # the lease lapses, then the wait
             site.sql(f"UPDATE mail_queue SET {column} = 1")
@@ -147,9 +119,7 @@ def test_a_mail_of_zgb_is_sent_again_with_its_doubt_logged(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("recovers", [False, True])
-def test_a_mail_of_kannader_is_sent_again_with_its_doubt_logged(
-    tmp_path: Path, recovers: bool
-) -> None:
+def test_a_kannader_mail_is_sent_again_with_a_doubt_logged(tmp_path: Path, recovers: bool) -> None:
     """Killed in a transfer, a worker leaves its mail in flight; the worker after the lease logs the
     doubt and sends the mail once."""
     place = Spool(tmp_path)

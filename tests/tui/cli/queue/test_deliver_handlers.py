@@ -1,13 +1,14 @@
 """`handlers.KIND.deliver` in the workers of both formats, its configuration and its check."""
 
-from __future__ import annotations
-
 import json
+import re
 import socket
 import sqlite3
 import subprocess
 import threading
 from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,16 +18,17 @@ import redis
 from engine.config.deliver_config import AllowedPeer, DeliverConfig
 from engine.config.queue_config import ConfigError, load_config
 from engine.formats.known_formats import setup_for
-from engine.model import State, Task
+from engine.model import State
 from tests import command
 from tests.bullmq_jobs import write_waiting
 from tests.http_peers import Peer, answer, peer, silent
-from tests.nftban_queues import Run, clean_environment, store_at
+from tests.nftban_queues import Run, clean_environment, tasks_at
 from tests.redis_server import TestServer
+from tests.tables import each
 from tui.cli.queue import deliver_handlers
 from tui.cli.queue.deliver_handlers import missing_library
 
-Work: TypeAlias = Callable[[Peer, bytes], str]
+Work: TypeAlias = Callable[[bytes], str]
 """Put a request in a queue and run its worker; returns the error of the task, "" if it was done."""
 
 DELIVER = "handlers: {push: {deliver: {allow: [127.0.0.1]}}}\n"
@@ -40,18 +42,27 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def work_on_nftban(spooldeck: Run, root: str, config: Path, data: bytes) -> str:
-    """Add a task with the data as its payload file, and run a worker."""
+def deliver_words(config: Path, root: str) -> tuple[str, ...]:
+    """How a command on the queue begins."""
+    return ("--config", str(config), "--root", root, "queue")
+
+
+def add_request(spooldeck: Run, root: str, config: Path, data: bytes) -> Path:
+    """Add a task with the data as its payload file, which is returned."""
     payload = Path(root, "mailspool", "request.json")
     payload.parent.mkdir(exist_ok=True)
     payload.write_bytes(data)
-    base = ("--config", str(config), "--root", root, "queue")
-    added = spooldeck(*base, "add", "push", "a request", payload)
+    added = spooldeck(*deliver_words(config, root), "add", "push", "a request", payload)
     assert added.returncode == 0, added.stderr
-    ran = spooldeck(*base, "work", "--until-idle")
+    return payload
+
+
+def work_on_nftban(spooldeck: Run, root: str, config: Path, data: bytes) -> str:
+    """Add a task with the data as its payload file, and run a worker."""
+    payload = add_request(spooldeck, root, config, data)
+    ran = spooldeck(*deliver_words(config, root), "work", "--until-idle")
     assert ran.returncode == 0, ran.stderr
-    with store_at(root) as store:
-        left = [task for task in store.scan() if isinstance(task, Task)]
+    left = tasks_at(root)
     assert payload.exists() == bool(left)
     return left[0].error if left else ""
 
@@ -67,15 +78,15 @@ def work_on_bullmq(spooldeck: Run, url: str, config: Path, data: bytes, client: 
 
 
 @pytest.fixture(params=["nftban", "bullmq"])
-def work(request: pytest.FixtureRequest, spooldeck: Run, config: Path, tmp_path: Path) -> Work:
+def work(request: pytest.FixtureRequest, spooldeck: Run, config: Path) -> Work:
     """Run a worker of each format on one request."""
     if request.param == "nftban":
         root = request.getfixturevalue("root")
-        return lambda one, data: work_on_nftban(spooldeck, root, config, data)
+        return partial(work_on_nftban, spooldeck, root, config)
     url = request.getfixturevalue("redis_url")
     server: TestServer = request.getfixturevalue("redis_server")
 
-    def run(one: Peer, data: bytes) -> str:
+    def run(data: bytes) -> str:
         with server.client() as client:
             return work_on_bullmq(spooldeck, url, config, data, client)
 
@@ -91,7 +102,7 @@ def request_for(one: Peer) -> bytes:
 def test_a_task_is_delivered(work: Work) -> None:
     """The peer gets the request, and the task is done."""
     with peer() as one:
-        assert work(one, request_for(one)) == ""
+        assert work(request_for(one)) == ""
     (got,) = one.received
     assert (got.line, got.body, got.headers["x-a"]) == ("POST /in HTTP/1.1", b"text", "b")
 
@@ -99,17 +110,10 @@ def test_a_task_is_delivered(work: Work) -> None:
 def test_a_task_that_cannot_succeed_is_given_up(work: Work) -> None:
     """The error begins with the code; a task file has `_` in place of the brackets."""
     with peer(answer(404)) as one:
-        error = work(one, request_for(one))
-    text = f"HTTP_404] {one.url.removeprefix('http://')}: Not Found"
-    assert error[1:].replace("_ ", "] ", 1) == text
+        error = work(request_for(one))
+        text = f"HTTP_404] {one.url.removeprefix('http://')}: Not Found"
+        assert error[1:].replace("_ ", "] ", 1) == text
     assert len(one.received) == 1
-
-
-def test_data_that_is_no_request_is_given_up(work: Work) -> None:
-    """Nothing is sent."""
-    with peer() as one:
-        assert "BAD_DATA" in work(one, b"null")
-    assert one.received == []
 
 
 def test_a_payload_outside_the_mail_spool_is_not_read(
@@ -118,18 +122,12 @@ def test_a_payload_outside_the_mail_spool_is_not_read(
     """A symbolic link to another file is refused, and the task is dead."""
     secret = tmp_path / "secret.json"
     secret.write_bytes(b'{"url": "http://127.0.0.1/"}')
-    payload = Path(root, "mailspool", "request.json")
-    payload.parent.mkdir(exist_ok=True)
-    payload.write_text("{}")
-    base = ("--config", str(config), "--root", root, "queue")
-    assert spooldeck(*base, "add", "push", "x", payload).returncode == 0
+    payload = add_request(spooldeck, root, config, b"{}")
     payload.unlink()
     payload.symlink_to(secret)
-    spooldeck(*base, "work", "--until-idle")
-    with store_at(root) as store:
-        task = next(each for each in store.scan() if isinstance(each, Task))
-    assert task.state is State.DEAD
-    assert "payload not read" in task.error
+    spooldeck(*deliver_words(config, root), "work", "--until-idle")
+    (task,) = tasks_at(root)
+    assert task.state is State.DEAD and "payload not read" in task.error
 
 
 def test_a_result_is_kept_on_bullmq(
@@ -152,32 +150,25 @@ def test_with_the_breaker_tasks_of_a_dead_peer_wait(
     )
     with peer() as one:
         pass
-    work_on_nftban(spooldeck, root, config, request_for(one))
-    work_on_nftban(spooldeck, root, config, request_for(one))
-    with store_at(root) as store:
-        tasks = {task.id: task for task in store.scan() if isinstance(task, Task)}
-    assert sorted((task.state, task.attempts) for task in tasks.values()) == [
-        (State.PENDING, 0),
-        (State.PENDING, 1),
-    ]
-    (waiting,) = (task for task in tasks.values() if not task.attempts)
+    for _ in range(2):
+        work_on_nftban(spooldeck, root, config, request_for(one))
+    waiting, tried = sorted(tasks_at(root), key=lambda task: task.attempts or 0)
+    assert (waiting.state, waiting.attempts) == (State.PENDING, 0)
+    assert (tried.state, tried.attempts) == (State.PENDING, 1)
     assert waiting.error == f"waits: {one.url} is unhealthy: REFUSED: no probe"
 
 
 def test_the_row_of_a_delivered_task_is_removed(work: Work, config: Path, tmp_path: Path) -> None:
     """The task's data names it in the configured field; the row of another task stays."""
     database = tmp_path / "app.db"
-    with sqlite3.connect(database) as app:
-        app.execute("CREATE TABLE delivery_jobs (id TEXT PRIMARY KEY)")
-        app.execute("INSERT INTO delivery_jobs VALUES ('r1'), ('r2')")
-    app.close()
     table = "{table: delivery_jobs, field: deliveryJobId, database: "
     config.write_text(f"{DELIVER}outbox: {table}'sqlite://{database}'}}\n")
-    with peer() as one:
-        assert work(one, request_for(one)[:-1] + b', "deliveryJobId": "r1"}') == ""
-    with sqlite3.connect(database) as app:
+    with closing(sqlite3.connect(database)) as app, peer() as one:
+        with app:
+            app.execute("CREATE TABLE delivery_jobs (id TEXT PRIMARY KEY)")
+            app.execute("INSERT INTO delivery_jobs VALUES ('r1'), ('r2')")
+        assert work(request_for(one)[:-1] + b', "deliveryJobId": "r1"}') == ""
         assert app.execute("SELECT id FROM delivery_jobs").fetchall() == [("r2",)]
-    app.close()
 
 
 def test_a_request_whose_worker_was_killed_is_sent_again(
@@ -190,20 +181,15 @@ def test_a_request_whose_worker_was_killed_is_sent_again(
         arrived.set()
         silent(sock)
 
+    words, env = [*deliver_words(config, root), "work"], clean_environment(tmp_path)
     with peer(hold) as one:
-        payload = Path(root, "mailspool", "request.json")
-        payload.parent.mkdir(exist_ok=True)
-        payload.write_bytes(request_for(one))
-        base = ("--config", str(config), "--root", root, "queue")
-        spooldeck(*base, "add", "push", "a request", payload)
-        words, env = [*base, "work"], clean_environment(tmp_path)
+        payload = add_request(spooldeck, root, config, request_for(one))
         with command.Popen(words, cwd=tmp_path, env=env, stderr=subprocess.DEVNULL) as killed:
             assert arrived.wait(60)
             killed.kill()
-        ahead = {command.SECONDS_AHEAD: "120"}
-        for _ in range(2):  # one to return the task, one after its wait
-            assert spooldeck(*base, "work", "--until-idle", **ahead).returncode == 0
-            ahead = {command.SECONDS_AHEAD: "480"}
+        for seconds in ("120", "480"):  # one to return the task, one after its wait
+            ahead = {command.SECONDS_AHEAD: seconds}
+            assert spooldeck(*words, "--until-idle", **ahead).returncode == 0
     assert [got.body for got in one.received] == [b"text"] * 2
     assert not payload.exists()
 
@@ -227,7 +213,7 @@ def test_the_settings_of_a_handler(tmp_path: Path) -> None:
     assert (handlers["plain"].deliver, handlers["plain"].timeout) == (DeliverConfig(), 60)
 
 
-@pytest.mark.parametrize(
+@each(
     ("setting", "error"),
     [
         ("push: {deliver: {}, command: [x]}", "push: expected command or deliver, not both"),
@@ -254,20 +240,15 @@ def test_a_wrong_setting_is_named(tmp_path: Path, setting: str, error: str) -> N
     assert error in str(refused.value)
 
 
-def test_a_missing_file_of_certificates_ends_the_worker(
-    spooldeck: Run, root: str, config: Path
-) -> None:
+def test_missing_certificates_end_the_worker(spooldeck: Run, root: str, config: Path) -> None:
     """The worker says which setting it is, before it takes a task."""
     config.write_text("handlers: {push: {deliver: {ca_file: none.pem}}}\n")
-    ran = spooldeck("--config", str(config), "--root", root, "queue", "work", "--until-idle")
+    ran = spooldeck(*deliver_words(config, root), "work", "--until-idle")
     assert ran.returncode == 78
-    assert "handlers.push.deliver.ca_file: " in ran.stderr
-    assert "No such file or directory" in ran.stderr
+    assert re.search("handlers.push.deliver.ca_file: .*No such file or directory", ran.stderr)
 
 
-def test_the_doctor_reports_a_missing_library(
-    config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_doctor_names_a_missing_library(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It names the handler."""
     setup = setup_for(load_config(str(config), {}), "", {})
     assert missing_library(setup) == ""
@@ -276,12 +257,10 @@ def test_the_doctor_reports_a_missing_library(
     assert missing_library(setup._replace(config=setup.config._replace(handlers={}))) == ""
 
 
-def test_the_doctor_counts_a_delivered_kind_as_handled(
-    spooldeck: Run, root: str, config: Path
-) -> None:
+def test_a_delivered_kind_counts_as_handled(spooldeck: Run, root: str, config: Path) -> None:
     """A waiting task of that kind is no finding."""
     base = ("--config", str(config), "--root", root)
     spooldeck(*base, "queue", "add", "push", "x")
     assert "without a handler" not in spooldeck(*base, "doctor").stdout
-    output = spooldeck("--root", root, "doctor").stdout
-    assert "1 task of kind push waits without a handler" in output
+    alone = spooldeck("--root", root, "doctor").stdout
+    assert "1 task of kind push waits without a handler" in alone

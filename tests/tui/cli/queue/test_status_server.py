@@ -1,7 +1,5 @@
 """`status` of a place whose server delivers by itself: whether it runs, and what waits for it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,11 +19,9 @@ def server() -> Iterator[PostfixInstance]:
         yield instance
 
 
-def status(server: PostfixInstance, *words: str) -> tuple[int, str]:
-    """Exit code and standard output of the command."""
-    run = command.run(
-        ["status", *words, str(server.config)], capture_output=True, text=True, check=False
-    )
+def output_of(*words: str) -> tuple[int, str]:
+    """Exit code and standard output of a command, which prints no error."""
+    run = command.run(words, capture_output=True, text=True)
     assert run.stderr == ""
     return run.returncode, run.stdout
 
@@ -33,26 +29,19 @@ def status(server: PostfixInstance, *words: str) -> tuple[int, str]:
 def test_a_server_that_runs_and_one_that_is_stopped(server: PostfixInstance) -> None:
     """Its state is a fact with PID and start; once it is stopped, that is the first alert, with the
     number of waiting messages."""
-    _, running = status(server)
+    place = str(server.config)
+    _, running = output_of("status", place)
     server.stop()
     try:
-        code, stopped = status(server, "--json")
-        _, overview = command_text(server, "overview")
+        code, stopped = output_of("status", "--json", place)
+        _, overview = output_of("overview", place)
     finally:
         server.start()
-
     assert "Postfix delivers: running, PID" in running and "queues    deferred 3" in running
-    row = json.loads(stopped)
-    row = row[0] if isinstance(row, list) else row
-    assert code == 1 and row["attention"][0] == "Postfix is stopped: 3 wait"
-    assert row["facts"]["state"] == "Postfix is stopped: 3 wait" and row["stalled"] is False
-    assert "Postfix is stopped: 3 wait" in overview and "no worker running" not in overview
-
-
-def command_text(server: PostfixInstance, name: str) -> tuple[int, str]:
-    """Exit code and standard output of another command."""
-    run = command.run([name, str(server.config)], capture_output=True, text=True, check=False)
-    return run.returncode, run.stdout
+    row, stops = json.loads(stopped), "Postfix is stopped: 3 wait"
+    assert (code, row["attention"][0], row["facts"]["state"]) == (1, stops, stops)
+    assert row["stalled"] is False
+    assert stops in overview and "no worker running" not in overview
 
 
 def listed(ident: str, sender: str, *reasons: tuple[str, str]) -> str:
@@ -68,41 +57,27 @@ def test_a_planted_listing_harms_no_command(server: PostfixInstance, tmp_path: P
     ids that are none: each mail that can be read is counted, the rest are problems, and no control
     byte is printed."""
     many = [(f"u{n}@many.test", "later") for n in range(20_000)]
+    hostile = ("b\x07@x.test", "450 \x1b]0;x\x07\x9b\u202e")
     good = [
         listed("4EBEB2DA011", "sur\ud800@a.test", ("\ud800@x.test", "\udfff no")),
-        listed(
-            "4EBEB2DA012", "e\x1b[2J\u202e@a.test", ("b\x07@x.test", "450 \x1b]0;x\x07\x9b\u202e")
-        ),
+        listed("4EBEB2DA012", "e\x1b[2J\u202e@a.test", hostile),
         listed("4EBEB2DA013", "ann@a.test", *many),
     ]
-    bad = [
-        *(
-            listed(ident, "q@r")
-            for ident in ("4EBEB 5", "4EBEB2DA014\r", "../../etc/passwd", "ALL")
-        ),
-        good[0][:80],
-        "garbage \x1b[2J",
-        "[" * 100_000,
-        good[2][:30] + "x" * (17 << 20),
-    ]
+    ids = ("4EBEB 5", "4EBEB2DA014\r", "../../etc/passwd", "ALL")
+    bad = [*(listed(ident, "q@r") for ident in ids), good[0][:80], "garbage \x1b[2J"]
+    bad += ["[" * 100_000, good[2][:30] + "x" * (17 << 20)]
     text = "\n".join([*bad[:4], *good, *bad[4:], ""])
     (tmp_path / "listing").write_bytes(text.encode("utf-8", "surrogatepass"))
     script = f'case "$1" in */postqueue) cat {tmp_path}/listing;; *) exec "$@";; esac'
     config = tmp_path / "spooldeck.yaml"
     config.write_text(f"via: {{far: [{a_script(tmp_path / 'far', script)}]}}\n")
-
     printed = {}
     for words in ("status --json", "groups --by sender", "mta ages", "queue list", "overview"):
-        run = command.run(
-            ["--config", str(config), *words.split(), f"postfix://far{server.config}"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert run.stderr == "" and run.returncode in (0, 1)
-        assert not [c for c in run.stdout if (c < " " and c != "\n") or c in "\x7f\x9b\u202e"]
-        printed[words.split()[0]] = run.stdout
-
+        place = f"postfix://far{server.config}"
+        code, output = output_of("--config", str(config), *words.split(), place)
+        assert code in (0, 1)
+        assert not [c for c in output if (c < " " and c != "\n") or c in "\x7f\x9b\u202e"]
+        printed[words.split()[0]] = output
     answer = json.loads(printed["status"])
     assert (answer["tasks"]["deferred"], len(answer["problems"])) == (3, len(bad))
     assert printed["groups"].splitlines()[-1] == "3 tasks by sender, 3 groups"

@@ -1,7 +1,6 @@
 """Payload paths: which `queue add` accepts, and which a worker gives to its handler."""
 
-from __future__ import annotations
-
+import itertools
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +27,6 @@ def root(root: str) -> Path:
     data = Path(root)
     (data / "mailspool/mail-1").mkdir(parents=True)
     (data / "mailspool/mail-1/meta.sh").write_text("a mail\n")
-    (data / "mailspool/mail-1/caf\xe9.sh").touch()
     (data / "secret").write_text("secret\n")
     (data / "mailspool/ln").symlink_to(data)
     (data / "mailspool/mail-1/ln.sh").symlink_to(data / "secret")
@@ -50,34 +48,27 @@ def queue(root: Path, spooldeck: Run, tmp_path: Path) -> Queue:
 
 def put_foreign(root: Path, payload: str) -> None:
     """Write a task file as another program does, with any payload."""
-    record = task_format.new_record(Task(IDENT, "report", State.PENDING, 1_795_167_675.0))
-    data = task_format.render_task(record._replace(payload=payload))
-    (root / "queue" / "pending" / f"{IDENT}.task").write_bytes(data)
+    task = Task(IDENT, "report", State.PENDING, 1_795_167_675.0)
+    record = task_format.new_record(task)._replace(payload=payload)
+    path = root / "queue" / "pending" / f"{IDENT}.task"
+    path.write_bytes(task_format.render_task(record))
 
 
-CHARACTERS = "expected letters, digits, space"
 BELOW = "is not a plain path below {root}/mailspool"
+CHARACTERS = "expected letters, digits, space"
 NOT_BELOW = f"{BELOW}: expected the absolute path of a file there"
 MAIL = "{root}/mailspool/mail-1"
 REFUSED = {
     "/etc/shadow": NOT_BELOW,
-    "{root}/mailspool-old/meta.sh": NOT_BELOW,
-    "meta.sh": NOT_BELOW,
     "{root}/mailspool/../secret": CHARACTERS,
-    "{root}/mailspool/./mail-1/meta.sh": CHARACTERS,
-    "{root}/mailspool//mail-1/meta.sh": CHARACTERS,
-    f"{MAIL}/caf\xe9.sh": CHARACTERS,
-    f"{MAIL}/meta.sh\n": CHARACTERS,
     f"{MAIL}/\x1b[2J": CHARACTERS,
-    f"{MAIL}/$(id)": CHARACTERS,
     "{root}/mailspool/ln/secret": "is behind ln, a symbolic link or not",
-    f"{MAIL}/ln.sh": "is a symbolic link: expected",
     MAIL: "is not a regular file: expected",
-    "{root}/mailspool/mail-9/meta.sh": "cannot be reached: mail-9: No such",
     f"{MAIL}/gone.sh": "no such file, expected",
     "{root}/mailspool/" + "x" * 300: "File name too long: expected",
     "{root}/mailspool/" + "x/" * 2048 + "x": "characters: expected at most 4,096",
 }
+"""Payloads and the reason; all that leads elsewhere is in the tests of the store."""
 
 
 def test_add_accepts_only_a_regular_file_of_the_mail_spool(root: Path, queue: Queue) -> None:
@@ -99,47 +90,36 @@ def test_add_accepts_only_a_regular_file_of_the_mail_spool(root: Path, queue: Qu
     assert [path for path in (root / "queue").rglob("*.task") if not path.is_dir()] == []
 
 
-def test_a_handler_gets_the_payload_as_it_was_added(
-    root: Path, queue: Queue, tmp_path: Path
-) -> None:
+def test_a_handler_gets_the_payload_as_added(root: Path, queue: Queue, tmp_path: Path) -> None:
     """A file of the mail spool is deleted with its task; a missing one starts its handler, too."""
     mail = root / "mailspool" / "mail-1" / "meta.sh"
     gone = [f"{root}/mailspool/mail-1/gone.sh", f"{root}/mailspool/mail-9/meta.sh"]
-
-    codes = [queue("add", "report", "x", str(mail)).returncode]
-    codes.append(queue("process-next", end="exit 0").returncode)
+    assert queue("add", "report", "x", str(mail)).returncode == 0
+    assert queue("process-next", end="exit 0").returncode == 0
     for payload in gone:
         put_foreign(root, payload)
-        codes.append(queue("process-next", end="exit 0").returncode)
-
-    assert codes == [0, 0, 0, 0]
+        assert queue("process-next", end="exit 0").returncode == 0
     assert (tmp_path / "started").read_text().splitlines() == [str(mail), *gone]
     assert not mail.exists()
 
 
 LEADS_ELSEWHERE = {
     "/etc/shadow": BELOW,
-    "{root}/secret": BELOW,
-    "meta.sh": BELOW,
     "{root}/mailspool/../secret": BELOW,
     "{root}/mailspool/ln/secret": "is behind ln, a symbolic link or not",
     f"{MAIL}/ln.sh": "is a symbolic link",
 }
 
 
-@pytest.mark.parametrize("words", ["process-next", "work --until-idle"])
-def test_a_payload_outside_the_mail_spool_is_never_run(
-    root: Path, queue: Queue, tmp_path: Path, words: str
-) -> None:
+def test_a_payload_outside_the_spool_is_never_run(root: Path, queue: Queue, tmp_path: Path) -> None:
     """The task is dead with the reason; the file is never touched, not even by a purge."""
-    shadow = Path("/etc/shadow").lstat()
-
+    shadow, words = Path("/etc/shadow").lstat(), itertools.cycle(["process-next", "work"])
     for payload, why in LEADS_ELSEWHERE.items():
-        named = payload.format(root=root)
+        named, word = payload.format(root=root), next(words)
         put_foreign(root, named)
-        ran = queue(*words.split())
+        ran = queue(word, *["--until-idle"] * (word == "work"))
         (dead,) = tasks_at(root, "dlq")
-        assert ran.returncode == (3 if words == "process-next" else 0), ran.stderr
+        assert ran.returncode == (3 if word == "process-next" else 0), ran.stderr
         assert (dead.id, dead.payload) == (IDENT, named)
         error = contract_error(f"payload not touched: it {why.format(root=root)}")
         assert dead.error[:60] == error[:60]
@@ -147,7 +127,6 @@ def test_a_payload_outside_the_mail_spool_is_never_run(
             (root / "queue" / "dlq" / f"{IDENT}.task").unlink()
         else:
             assert queue("dlq", "purge", "0").returncode == 0
-
     log = (root / "log" / "queue.log").read_text()
     assert log.count("cannot succeed, moving to DLQ") == len(LEADS_ELSEWHERE)
     assert not (tmp_path / "started").exists()

@@ -1,8 +1,7 @@
 """`queue corrupt`, and what a worker logs of the files that it quarantines."""
 
-from __future__ import annotations
-
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,8 +29,7 @@ def in_a_minute() -> float:
 
 def test_a_problem_says_when_its_file_is_quarantined(root: str) -> None:
     """A worker quarantines a broken task file that is pending, a minute after its last change; not
-    one in another folder. The screen shows since when it is broken.
-    """
+    one in another folder. The screen shows since when it is broken."""
     for word, name in (("pending", TASK.id), ("dlq", TASK.id.replace("1", "2"))):
         Path(root, "queue", word, f"{name}.task").write_bytes(FILE[:50])
     with store_at(root, in_a_minute) as store:
@@ -41,7 +39,6 @@ def test_a_problem_says_when_its_file_is_quarantined(root: str) -> None:
         assert (dead.since is not None, dead.quarantined_at) == (True, None)
         list(store.take(changed + 59, "me", 1))
         assert not list(store.list_quarantined())
-
     (row,), titles = problem_rows([pending], changed + 120, 80)
     assert "".join(text for text, _ in titles).split() == ["WHERE", "PROBLEM", "SINCE"]
     assert "".join(text for text, _ in row.line).rstrip().endswith(" 2m")
@@ -50,33 +47,26 @@ def test_a_problem_says_when_its_file_is_quarantined(root: str) -> None:
 def test_quarantined_files_are_listed_and_put_back(root: str, spooldeck: Run) -> None:
     """A line has name, state, time, former name and reason; a file that is still broken, or none,
     is a line and exit 1; mended, it is a task again."""
-    pending = Path(root, "queue", "pending")
-    (pending / f"{TASK.id}.task").write_bytes(FILE[:50])
+    path = Path(root, "queue", "pending", f"{TASK.id}.task")
+    path.write_bytes(FILE[:50])
     with store_at(root, in_a_minute) as store:
         list(store.take(in_a_minute(), "me", 1))
         store.quarantine_broken()
-        (quarantined_file,) = store.list_quarantined()
-    corrupt = ("--root", root, "queue", "corrupt")
-    listed = spooldeck(*corrupt, "list")
-    broken = spooldeck(*corrupt, "put-back", quarantined_file.name, "../../pending/x", "--", "-x")
-    Path(root, "queue", ".spooldeck", "corrupt", quarantined_file.name).write_bytes(FILE)
-    mended = spooldeck(*corrupt, "put-back", quarantined_file.name)
-    empty = spooldeck(*corrupt, "list")
-
+        (name,) = (aside.name for aside in store.list_quarantined())
+    corrupt = partial(spooldeck, "--root", root, "queue", "corrupt")
+    listed = corrupt("list")
+    broken = corrupt("put-back", name, "../../pending/x", "--", "-x")
+    Path(root, "queue", ".spooldeck", "corrupt", name).write_bytes(FILE)
+    mended, empty = corrupt("put-back", name), corrupt("list")
     assert (listed.returncode, listed.stderr) == (0, "")
-    name, word, since, was, reason = listed.stdout.rstrip("\n").split(" | ")
-    assert (name, word, was, reason) == (
-        quarantined_file.name,
-        "pending",
-        f"{TASK.id}.task",
-        REASON,
-    )
+    shown, word, since, was, reason = listed.stdout.rstrip("\n").split(" | ")
+    assert (shown, word, was, reason) == (name, "pending", path.name, REASON)
     assert since.endswith("Z") and since.startswith("20")
     assert (broken.returncode, broken.stdout, broken.stderr.count("\n")) == (1, "", 3)
-    assert broken.stderr.startswith(f"spooldeck: {quarantined_file.name}: not put back: {REASON}\n")
+    assert broken.stderr.startswith(f"spooldeck: {name}: not put back: {REASON}\n")
     assert (mended.returncode, mended.stderr) == (0, "")
-    assert mended.stdout == f"{quarantined_file.name} put back as pending/{TASK.id}.task\n"
-    assert [path.name for path in pending.iterdir()] == [f"{TASK.id}.task"]
+    assert mended.stdout == f"{name} put back as pending/{path.name}\n"
+    assert list(path.parent.iterdir()) == [path]
     assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", "")
 
 
@@ -91,9 +81,7 @@ def test_a_file_that_was_put_back_is_printed_if_the_next_one_fails(
         return f"pending/{name}.task"
 
     monkeypatch.setattr(NftbanStore, "restore_quarantined", restore)
-
     code = main(["--root", root, "queue", "corrupt", "put-back", "1", "2", "3"])
-
     assert (code, capsys.readouterr().out) == (130, "1 put back as pending/1.task\n")
 
 
@@ -115,11 +103,9 @@ def test_a_worker_asks_for_spooled_mail_once_a_second_of_its_clock(root: str) ->
 
 def test_a_worker_logs_and_counts_quarantined_files(root: str) -> None:
     """Each file is one warning in the log and one in `corrupt_total`, but none in `queue.prom`."""
-    loaded = queue_config.load_config(None, {})
-    setup = setup_for(loaded, root, {})
+    setup = setup_for(queue_config.load_config(None, {}), root, {})
     Path(root, "queue", "pending", "0\x1b.task").symlink_to("/etc/shadow")
     Path(root, "queue", "pending", "1.task").mkdir()
-
     with store_at(root, in_a_minute) as store:
         services = worker_services(setup, store)
         for _ in range(2):
@@ -127,7 +113,6 @@ def test_a_worker_logs_and_counts_quarantined_files(root: str) -> None:
             services.quarantine(lambda: False)
             services.publish()
         services.write_log()
-
     lines = Path(setup.log_path).read_text().splitlines()
     assert [line.partition(" [WARN] ")[2].partition(";")[0] for line in lines] == [
         r"Skipped: pending/0\x1b.task: not named like a task: expected ID.task",

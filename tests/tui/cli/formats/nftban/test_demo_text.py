@@ -1,7 +1,5 @@
 """The demo without a terminal, as an operator's commands."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Root works on a queue of an unprivileged user who planted links, FIFOs and folders in it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat
@@ -12,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from engine.config import queue_config
-from engine.formats.base.format import Setup
 from engine.formats.known_formats import setup_for
 from engine.formats.nftban.queue_folders import open_spool
 from engine.model import Task
@@ -68,68 +65,44 @@ def waiting(place: Path) -> list[str]:
     return [path.name for path in (place / "queue" / "pending").iterdir()]
 
 
-def hard_link(path: Path, secret: Path) -> None:
-    """Plant another name of a file."""
-    path.unlink(missing_ok=True)
-    path.hardlink_to(secret)
-
-
-def link(path: Path, secret: Path) -> None:
-    """Plant a symbolic link to a file."""
-    path.unlink(missing_ok=True)
-    path.symlink_to(secret)
+Plant = Callable[[Path, Path], object]
 
 
 def fifo(path: Path, _: Path) -> None:
     """Plant a pipe that no process has open."""
-    path.unlink(missing_ok=True)
     os.mkfifo(path)
     os.chown(path, OTHER_UID, OTHER_UID)
 
 
-def folder(path: Path, _: Path) -> None:
-    """Plant a folder."""
-    path.unlink(missing_ok=True)
-    path.mkdir()
+PLANTS: dict[str, Plant] = {"hard link": Path.hardlink_to, "link": Path.symlink_to, "fifo": fifo}
 
 
-Plant = Callable[[Path, Path], None]
-
-
-def untouched(secret: Path) -> bool:
-    """Whether the secret is what it was, and root's alone."""
-    status_before = secret.stat()
-    return (status_before.st_uid, status_before.st_gid, stat.S_IMODE(status_before.st_mode)) == (
-        0,
-        0,
-        0o600,
-    ) and (secret.read_text() == "7\n")
-
-
-# ---- files
-
-
-@pytest.mark.parametrize("plant", [hard_link, link, fifo, folder])
+@pytest.mark.parametrize(
+    "plant", [*PLANTS.values(), lambda path, _: path.mkdir()], ids=[*PLANTS, "folder"]
+)
 def test_no_file_of_a_queue_is_a_way_to_another(place: Path, secret: Path, plant: Plant) -> None:
     """What is planted in place of a log, a counter or a bucket is neither written to nor waited
     for, and is complained of; the work goes on. In place of the lock of tokens or of the staging
-    directory it is refused.
-    """
+    directory it is refused."""
     counters = place / "metrics" / "counters"
-    plant(place / "log" / "queue.log", secret)
-    plant(counters / "processed_total", secret)
 
+    def put(path: Path) -> None:
+        path.unlink(missing_ok=True)
+        plant(path, secret)
+
+    put(place / "log" / "queue.log")
+    put(counters / "processed_total")
     added, output = as_root(place, "queue", "add", "report")
     done, printed = as_root(place, "queue", "process-next")
     (counters / "processed_total").rename(place.parent / "aside")
-    plant(counters / "processed_total.lock", secret)
+    put(counters / "processed_total.lock")
     again, complaint = as_root(place, "queue", "process-next")
     as_root(place, "queue", "add", "report")
-    plant(place / "run" / "queue.buckets", secret)
+    put(place / "run" / "queue.buckets")
     limited = "handlers: {report: {command: ['true'], rate: {per_hour: 60}}}\n"
     (place.parent / "some.yaml").write_text(limited)
     unlimited, _ = as_root(place, "queue", "process-next")
-    plant(place / "queue" / ".spooldeck" / ".lock", secret)
+    put(place / "queue" / ".spooldeck" / ".lock")
     refused, why = as_root(place, "queue", "add", "report")
 
     assert (added, done, again) == (0, 0, 0)
@@ -140,64 +113,52 @@ def test_no_file_of_a_queue_is_a_way_to_another(place: Path, secret: Path, plant
     assert unlimited not in (0, 1)
     assert refused == 69 and ".lock: " in why
     assert len(waiting(place)) == 1
-    assert untouched(secret)
+    found = secret.stat()
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (0, 0, 0o600)
+    assert secret.read_text() == "7\n"
 
 
 def test_a_lock_that_is_there_keeps_its_owner(place: Path) -> None:
     """Only a lock file that we make is given to the queue's owner; root's own is as good."""
     lock = place / "queue" / ".spooldeck" / ".lock"
     os.chown(lock, 0, 0)
-
-    assert as_root(place, "queue", "add", "report") == (0, "")
-
-    assert lock.stat().st_uid == 0
+    assert (as_root(place, "queue", "add", "report"), lock.stat().st_uid) == ((0, ""), 0)
     os.chown(lock, 12345, 12345)
     code, output = as_root(place, "queue", "add", "report")
     assert code == 69 and "belongs to user 12345" in output
     lock.unlink()
-    assert as_root(place, "queue", "add", "report") == (0, "")
-    assert lock.stat().st_uid == OTHER_UID
+    assert (as_root(place, "queue", "add", "report"), lock.stat().st_uid) == ((0, ""), OTHER_UID)
 
 
-@pytest.mark.parametrize("plant", [link, lambda path, target: path.touch()], ids=["link", "file"])
+@pytest.mark.parametrize("plant", [Path.symlink_to, lambda path, _: path.touch()])
 def test_what_is_in_place_of_a_folder_is_one_problem(
     place: Path, closed: Path, capsys: pytest.CaptureFixture[str], plant: Plant
 ) -> None:
     """Anything else where a folder of the staging directory should be is shown, beside the rest."""
-    staging = place / "queue" / ".spooldeck"
+    staging, aside = place / "queue" / ".spooldeck", place / "aside"
     for name in ("corrupt", "held", "trash", "twice", ""):
         planted = staging / name
-        aside = place / "aside"
         if planted.exists():
             planted.rename(aside)
         plant(planted, closed)
         capsys.readouterr()
-
-        code = main(["--root", str(place), "status"])
-        output = capsys.readouterr().out
+        code, output = main(["--root", str(place), "status"]), capsys.readouterr().out
         listed = main(["--root", str(place), "queue", "corrupt", "list"])
         errors = capsys.readouterr().err
-
         where = f".spooldeck/{name}" if name in ("corrupt", "twice") else name or ".spooldeck"
-        assert (code, listed) == (1, 1), name
+        assert (code, listed, output.count("problem   ")) == (1, 1, 1), name
         assert "pending 1  " in output
-        assert output.count("problem   ") == 1
         assert f"problem   {where}: " in output and "expected a folder" in output
         assert errors.startswith(f"spooldeck: {where}: ") and errors.count("\n") == 1
         planted.unlink()
         if aside.exists():
             aside.rename(planted)
-
     assert list(closed.iterdir()) == []
-
-
-# ---- folders
 
 
 def test_a_linked_folder_is_not_entered(place: Path, closed: Path) -> None:
     """Root makes and writes nothing behind a link below the data folder; without metrics and a log
-    it works all the same, without a lock it does not.
-    """
+    it works all the same, without a lock it does not."""
     for name in ("metrics", "log", "mailspool", "run"):
         shutil.rmtree(place / name)
         (place / name).symlink_to(closed)
@@ -206,14 +167,12 @@ def test_a_linked_folder_is_not_entered(place: Path, closed: Path) -> None:
         code, output = as_root(place, "queue", "process-next")
         assert (added, code == 0) == (0, name != "run")
         assert f"/{name}" in output and "a symbolic link, none is followed" in output
-
     assert (list(closed.iterdir()), closed.stat().st_uid, len(waiting(place))) == ([], 0, 2)
 
 
 def test_a_link_on_the_way_to_a_configured_folder_is_followed(place: Path, closed: Path) -> None:
     """A data folder may be on another disk behind a link, and a configured log folder too; but the
-    log folder itself may be no link.
-    """
+    log folder itself may be no link."""
     alias, parent_alias = place.parent / "alias", place.parent / "way"
     alias.symlink_to(place)
     for name in ("run", "log", "metrics"):
@@ -235,23 +194,14 @@ def test_a_link_on_the_way_to_a_configured_folder_is_followed(place: Path, close
         assert [path.name for path in closed.iterdir()] == ([] if linked else ["queue.log"])
 
 
-# ---- as whom
-
-
 def test_a_queue_that_was_exchanged_since_it_was_opened(place: Path) -> None:
     """Handlers of another user's queue still run as that user, though it is a link to a queue of
-    root by now; root's own queue is not worked on once it is another user's.
-    """
-
-    def a_setup(root: Path) -> Setup:
-        loaded = queue_config.load_config(str(place.parent / "some.yaml"), {})
-        return setup_for(loaded, str(root), {})
-
-    roots = place.parent / "roots"
+    root by now; root's own queue is not worked on once it is another user's."""
+    config, roots = place.parent / "some.yaml", place.parent / "roots"
     assert main(["init", str(roots)]) == 0
-    who = "handlers: {report: {command: [sh, -c, 'id -u; exit 1']}}\n"
-    (place.parent / "some.yaml").write_text(who)
-    theirs, setup = a_setup(place), a_setup(roots)
+    config.write_text("handlers: {report: {command: [sh, -c, 'id -u; exit 1']}}\n")
+    loaded = queue_config.load_config(str(config), {})
+    theirs, setup = (setup_for(loaded, str(root), {}) for root in (place, roots))
     with (
         closing(open_spool(theirs)) as store,
         closing(open_spool(setup)) as own,
@@ -261,9 +211,8 @@ def test_a_queue_that_was_exchanged_since_it_was_opened(place: Path) -> None:
         assert isinstance(task, Task)
         (place / "queue").rename(place / "mine")
         (place / "queue").symlink_to(roots / "queue")
-        by_kind = handlers(theirs, store, end)
         with pytest.raises(Failed, match=f"^{OTHER_UID}$"):
-            by_kind["report"](task, Context())
+            handlers(theirs, store, end)["report"](task, Context())
 
         ran: list[Task] = []
         worker = Worker(own, {"report": lambda task, _: ran.append(task)}, setup.retry_policy())
@@ -274,15 +223,10 @@ def test_a_queue_that_was_exchanged_since_it_was_opened(place: Path) -> None:
     assert (ran, len(waiting(roots))) == ([], 1)
 
 
-# ---- taken away
-
-
 def test_a_task_that_is_taken_away_while_it_runs_is_no_success(place: Path) -> None:
     """`process-next` ends with 3 and reports that the result of the task is unknown."""
     take = f"handlers: {{report: {{command: [sh, -c, 'rm {place}/queue/work/*']}}}}\n"
     (place.parent / "some.yaml").write_text(take)
-
-    code, output = as_root(place, "queue", "process-next")
-
-    assert (code, output) == (3, "spooldeck: another process took the task while it ran\n")
+    lost = "spooldeck: another process took the task while it ran\n"
+    assert as_root(place, "queue", "process-next") == (3, lost)
     assert as_root(place, "queue", "process-next")[0] == 1

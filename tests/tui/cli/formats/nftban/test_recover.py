@@ -1,14 +1,13 @@
 """`queue recover`, and workers that meet a stuck lock."""
 
-from __future__ import annotations
-
 import os
 import pty
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -19,8 +18,9 @@ from engine.model import State
 from engine.monitor import prometheus
 from engine.monitor.metrics_check import LAST_RUN
 from tests.command import SECONDS_AHEAD
-from tests.lock_processes import INNOCENT, cli_later, is_unharmed, marked, said, true_claim, written
+from tests.lock_processes import INNOCENT, cli_later, is_unharmed, marked, true_claim, written
 from tests.nftban_queues import Run, add_task, tasks_at
+from tests.rival_processes import running
 
 Child: TypeAlias = subprocess.Popen[str]
 Start: TypeAlias = Callable[..., Child]
@@ -33,7 +33,7 @@ from tests.open_store import open_store
 root = sys.argv[1]
 lock = locks.acquire_lock(root + "/run/queue.lock", 1200.0)
 list(open_store(root).take(time.time(), str(os.getpid()), 1))
-print("held", flush=True)
+print("ready", flush=True)
 sys.stdin.read()
 """
 """A worker that claimed a task and sends no more heartbeats: in half an hour it is stuck."""
@@ -64,20 +64,9 @@ def lock(root: Path) -> Path:
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start a Python program and wait for its first line; it is killed at the end."""
-    children: list[Child] = []
-
-    def starter(code: str, *args: str) -> Child:
-        pipe = subprocess.PIPE
-        argv = [sys.executable, "-c", code, *args]
-        children.append(subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True))
-        assert said(children[-1]) in ("held", "ready")
-        return children[-1]
-
-    yield starter
-    for child in children:
-        child.kill()
-        child.communicate()
+    """Start a Python program that says that it is ready, and ends with its input at the latest."""
+    with ExitStack() as started:
+        yield lambda code, *args: started.enter_context(running(code, *args))
 
 
 @pytest.fixture
@@ -88,15 +77,14 @@ def worker(start: Start, root: Path) -> Child:
 
 @pytest.fixture
 def recover(root: Path, spooldeck: Run) -> Run:
-    """Run `queue recover` on the queue, now or `DEFERRED_INDEXES`."""
-    place_options = ("--root", root, "queue", "recover")
-    return lambda *words, **more: spooldeck(*place_options, *words, **more)
+    """Run `queue recover` on the queue, now or `LATER`."""
+    return partial(spooldeck, "--root", root, "queue", "recover")
 
 
 def attempts(root: Path) -> Attempts:
     """The attempts of each pending task, and of each in work."""
-    found = [[task.attempts for task in tasks_at(root, word)] for word in ("pending", "work")]
-    return tuple(sorted(counts, key=str) for counts in found)
+    words = ("pending", "work")
+    return tuple(sorted((t.attempts for t in tasks_at(root, word)), key=str) for word in words)
 
 
 def log_of(root: Path) -> list[str]:
@@ -109,27 +97,19 @@ def test_a_free_lock_needs_no_recovery(root: Path, recover: Run) -> None:
     """Nothing to recover is code 0, and no file is made."""
     run = recover()
     assert (run.returncode, run.stderr) == (0, "")
-    assert run.stdout.splitlines() == [
-        "the lock is free: no lock file",
-        "no interrupted moves or claimed tasks",
-        "the lock is free",
-    ]
+    assert run.stdout == (
+        "the lock is free: no lock file\nno interrupted moves or claimed tasks\nthe lock is free\n"
+    )
     assert [path.name for path in (root / "run").iterdir()] == ["queue.lock.spare"]
 
 
-def test_the_task_of_a_killed_worker_comes_back(
-    root: Path, lock: Path, recover: Run, worker: Child
-) -> None:
+def test_a_killed_workers_task_returns(root: Path, lock: Path, recover: Run, worker: Child) -> None:
     """The lock is taken over, the task counts one failed attempt, and the alert's mark goes."""
-    written(
-        lock.with_name("queue.lock.alerted"), queue_lock.examine_lock(str(lock), 1200.0).identity
-    )
+    identity = queue_lock.examine_lock(str(lock), 1200.0).identity
+    written(lock.with_name("queue.lock.alerted"), identity)
     worker.kill()
     worker.wait()
-
-    plan, unchanged = recover("--dry-run"), attempts(root)
-    run = recover()
-
+    plan, unchanged, run = recover("--dry-run"), attempts(root), recover()
     assert (plan.returncode, unchanged, run.returncode) == (0, CLAIMED, 0)
     assert f"take over the lock, release it: PID {worker.pid} is gone" in plan.stdout
     assert "count a failed attempt of" in plan.stdout
@@ -141,21 +121,15 @@ def test_the_task_of_a_killed_worker_comes_back(
 
 def test_a_held_lock_is_code_2(recover: Run, worker: Child) -> None:
     """Its holder and heartbeat are named; so it is for a changed or an unconfirmed lock."""
-    busy = recover("--yes")
-    plan = recover("--dry-run", **LATER)
-    pipe = recover(**LATER)
-    other = [
-        recover("--yes", "--seen", identity, **LATER) for identity in ("1.abc", queue_lock.NO_LOCK)
-    ]
-
+    busy, plan, pipe = recover("--yes"), recover("--dry-run", **LATER), recover(**LATER)
     assert busy.returncode == 2
     assert "is running, last heartbeat 20" in busy.stderr
     assert (plan.returncode, pipe.returncode) == (0, 2)
     for out in (plan.stdout, pipe.stdout):
-        assert f"held by PID {worker.pid}" in out
-        assert f"SIGTERM PID {worker.pid}" in out
+        assert f"held by PID {worker.pid}" in out and f"SIGTERM PID {worker.pid}" in out
     assert "--yes" in pipe.stderr
-    for run in other:
+    for identity in ("1.abc", queue_lock.NO_LOCK):
+        run = recover("--yes", "--seen", identity, **LATER)
         assert (run.returncode, "another process took the lock" in run.stderr) == (2, True)
     assert worker.poll() is None
 
@@ -166,15 +140,11 @@ def test_a_lock_that_is_no_regular_file_is_code_2(
 ) -> None:
     """Every command that needs the lock prints the same line and changes nothing."""
     lock.mkdir() if kind == "folder" else lock.symlink_to("nowhere")
-
+    remedy = f"check and remove it: ls -ld {lock}"
+    line = f"spooldeck: lock unknown: {lock}: expected a regular file; {remedy}\n"
     for words in ("process-next", "work --until-idle", "recover --yes", "recover --dry-run"):
         run = spooldeck("--root", root, "queue", *words.split())
-        assert (run.returncode, run.stdout) == (2, "")
-        assert run.stderr == (
-            f"spooldeck: lock unknown: {lock}: expected a regular file; "
-            f"check and remove it: ls -ld {lock}\n"
-        )
-
+        assert (run.returncode, run.stdout, run.stderr) == (2, "", line)
     assert lock.is_symlink() or lock.is_dir()
     assert attempts(root) == WAITING
 
@@ -229,32 +199,23 @@ def test_the_pid_is_typed_on_a_terminal(root: Path, worker: Child, typed: str) -
     while b"to end it and free the lock:" not in output:
         output += os.read(terminal, 4096)
     assert f"type the PID, {worker.pid},".encode() in output
-
     os.write(terminal, answers[typed].encode())
-    while True:
-        try:
+    with suppress(OSError):
+        while True:
             output += os.read(terminal, 4096)
-        except OSError:
-            break
     os.close(terminal)
-
     _, status = os.waitpid(pid, 0)
     is_right = typed == "the PID"
     assert os.waitstatus_to_exitcode(status) == (0 if is_right else 2), output
     assert (b"nothing was changed" in output) == (not is_right)
-    if is_right:
-        assert worker.wait() == -signal.SIGTERM
-    assert worker.poll() == (-signal.SIGTERM if is_right else None)
+    assert (worker.wait() if is_right else worker.poll()) == (-signal.SIGTERM if is_right else None)
     assert attempts(root) == (GIVEN_BACK if is_right else CLAIMED)
 
 
 def test_a_task_in_work_is_held_on_request(root: Path, recover: Run, worker: Child) -> None:
     """With --hold a task in work is HELD, its attempt counted, and does not run again."""
     (task,) = tasks_at(root, "work")
-
-    planned = recover("--dry-run", "--hold", task.id, **LATER)
-    done = recover("--yes", "--hold", task.id, **LATER)
-
+    planned, done = (recover(word, "--hold", task.id, **LATER) for word in ("--dry-run", "--yes"))
     assert f"hold {task.id}, which no worker runs" in planned.stdout
     assert (done.returncode, worker.wait()) == (0, -signal.SIGTERM)
     assert f"Held: {task.id}, which was active" in done.stdout
@@ -265,19 +226,15 @@ def test_a_task_in_work_is_held_on_request(root: Path, recover: Run, worker: Chi
 
 def test_a_torn_file_in_work_is_code_74(root: Path, lock: Path, recover: Run) -> None:
     """A file too young to be quarantined is named; the lock is free."""
-    (root / "queue/work/20261120T090000Z-report-0000000c.task").write_text("TASK_ID=torn")
+    torn = "work/20261120T090000Z-report-0000000c.task"
+    (root / "queue" / torn).write_text("TASK_ID=torn")
     run = recover()
-    assert run.returncode == 74
-    assert "the lock is free" in run.stdout
-    assert "work/20261120T090000Z-report-0000000c.task" in run.stderr
-    assert "not recovered and not quarantined" in run.stderr
-    assert not lock.exists()
+    assert (run.returncode, "the lock is free" in run.stdout, lock.exists()) == (74, True, False)
+    assert torn in run.stderr and "not recovered and not quarantined" in run.stderr
 
 
 @pytest.mark.parametrize("words", ["process-next", "work --until-idle"])
-def test_a_worker_recovers_a_stuck_lock(
-    root: Path, spooldeck: Run, worker: Child, words: str
-) -> None:
+def test_workers_free_a_stuck_lock(root: Path, spooldeck: Run, worker: Child, words: str) -> None:
     """The next worker ends the stuck one, gives its task back and works on in the same call."""
     run = spooldeck("--root", root, "queue", *words.split(), **LATER)
     assert run.returncode in (0, 1, 3), run.stderr
@@ -288,23 +245,15 @@ def test_a_worker_recovers_a_stuck_lock(
     assert (root / "metrics" / "counters" / "lock_recoveries_total").read_text() == "1\n"
 
 
-def test_each_stuck_lock_has_one_alert(
-    root: Path, lock: Path, spooldeck: Run, start: Start
-) -> None:
+def test_a_stuck_lock_has_one_alert(root: Path, lock: Path, spooldeck: Run, start: Start) -> None:
     """However often workers meet a stuck lock that must stay, the log has one alert of it."""
+    words = ("--root", root, "queue", "process-next")
     for times in (3, 2):
         written(lock, "")
-        forger = start(INNOCENT, str(lock))
-        written(
-            lock, lock_file.format_claim(marked(true_claim(os.getpid()), token=f"{times:016x}"))
-        )
-
-        words = ("--root", root, "queue", "process-next")
-        runs = [spooldeck(*words, **LATER) for _ in range(times)]
-
-        assert [run.returncode for run in runs] == [2] * times
+        forger, claim = start(INNOCENT, str(lock)), true_claim(os.getpid())
+        written(lock, lock_file.format_claim(marked(claim, token=f"{times:016x}")))
+        assert [spooldeck(*words, **LATER).returncode for _ in range(times)] == [2] * times
         assert is_unharmed(forger)
-
     alerts = [line for line in log_of(root) if line.startswith("[ALERT]")]
     assert len(alerts) == 2
     assert all("not taken: " in line for line in alerts)

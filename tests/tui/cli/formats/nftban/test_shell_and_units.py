@@ -1,7 +1,5 @@
 """The drop-in for the contract's engine: shell-init, log, syslog, install-units."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -11,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,14 +17,20 @@ from engine import verbs
 from engine.system import files
 from engine.system.command_errors import EX_IOERR
 from tests import command
-from tests.nftban_queues import bury_one, clean_environment, store_at, tasks_at
+from tests.nftban_queues import (
+    COMMAND,
+    GOLDEN,
+    bury_one,
+    clean_environment,
+    masked,
+    store_at,
+    tasks_at,
+)
 from tests.other_users import OTHER_UID, as_user, place_for_all
 from tests.programs import a_script, needs, needs_root
 from tests.smtp_server import Server
 from tests.tui.cli.run_clock_records import record_runs
 
-COMMAND = [sys.executable, "-P", "-m", "spooldeck"]
-GOLDEN = Path(__file__).parents[4] / "golden" / "nftban"
 ONCE, TIMER, WORKER = UNITS = (
     "spooldeck-queue.service",
     "spooldeck-queue.timer",
@@ -48,9 +53,9 @@ SAID = (
 """Output of the handler of the golden files, before it was cleaned."""
 
 RECORDER = """\
-#!/bin/bash
 printf '%s' "${NFTBAN_SMTP_PASS-}"; printf '<%s>' "$@"
-if [[ ${!#} == --null ]]; then tr '\\0' '|'; fi
+for last; do :; done
+if [ "$last" = --null ]; then tr '\\0' '|'; fi
 printf '\\n'
 exit "${CODE:-0}"
 """
@@ -64,6 +69,7 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.root, self.config = folder, folder / "data", folder / "some.yaml"
+        self.functions, self.log_file = folder / "functions.sh", self.root / "log" / "queue.log"
         self.config.write_text(HANDLERS.format(folder=folder))
         (folder / "said").write_text(SAID)
         self.environ = clean_environment(folder)
@@ -71,9 +77,9 @@ class Place:
 
     def run(self, *words: str | Path, **more: str) -> Done:
         """Run a command in this folder."""
-        more, null = self.environ | more, subprocess.DEVNULL
+        env, null = self.environ | more, subprocess.DEVNULL
         return command.run(
-            words, capture_output=True, text=True, env=more, stdin=null, cwd=self.folder
+            words, capture_output=True, text=True, env=env, stdin=null, cwd=self.folder
         )
 
     def queue(self, *words: str, **more: str) -> Done:
@@ -88,30 +94,26 @@ class Place:
         elsewhere = self.folder / "elsewhere"
         (elsewhere / "tui").mkdir(parents=True, exist_ok=True)
         (elsewhere / "tui" / "__init__.py").write_text("open('pwned', 'w')")
-        functions = self.folder / "functions.sh"
-        if not functions.exists():
-            functions.write_text(self.run("--config", self.config, "shell-init").stdout)
+        if not self.functions.exists():
+            self.functions.write_text(self.run("--config", self.config, "shell-init").stdout)
         # As the contract's own: set by nftban.conf, readonly, and not exported.
         place = f"readonly NFTBAN_DATA_DIR='{self.root}' NFTBAN_RUN_DIR='{self.root}/run'\n"
         place += f"readonly NFTBAN_LOG_DIR='{self.root}/log'\n"
-        strict = f"set -Eeuo pipefail\n. '{functions}'\n"
+        strict = f"set -Eeuo pipefail\n. '{self.functions}'\n"
         argv = ["bash", "-c", strict + place + script, "bash", *words]
-        null = subprocess.DEVNULL
-        done = subprocess.run(
-            argv, capture_output=True, text=True, cwd=elsewhere, env=self.environ, stdin=null
-        )
+        done = output_of(argv, cwd=elsewhere, env=self.environ, stdin=subprocess.DEVNULL)
         assert not (elsewhere / "pwned").exists()
         return done
 
     def record(self, *words: str) -> None:
         """Let the functions run the recorder instead of spooldeck; `words` are for `shell-init`."""
-        recorder = self.folder / "recorder"
-        recorder.write_text(RECORDER)
-        recorder.chmod(0o755)
+        self.replace(shlex.quote(a_script(self.folder / "recorder", RECORDER)), *words)
+
+    def replace(self, program: str, *words: str) -> None:
+        """Let the functions run a program instead of spooldeck; `words` are for `shell-init`."""
         text = self.run(*words, "shell-init").stdout
         assert shlex.join(COMMAND) in text
-        text = text.replace(shlex.join(COMMAND), shlex.quote(str(recorder)))
-        (self.folder / "functions.sh").write_text(text)
+        self.functions.write_text(text.replace(shlex.join(COMMAND), program))
 
     def hurry(self) -> None:
         """Let what waits to be retried be due now."""
@@ -137,26 +139,19 @@ class Place:
 
     @property
     def log(self) -> list[str]:
-        """The lines of its log."""
-        return (self.root / "log" / "queue.log").read_text().splitlines()
+        """The lines of its log, without times and random ids."""
+        return masked(self.log_file.read_text().splitlines())
+
+
+def output_of(argv: list[str], **options: Any) -> Done:
+    """Run another program."""
+    return subprocess.run(argv, capture_output=True, text=True, **options)
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     """A queue made by `init`."""
     return Place(tmp_path)
-
-
-def masked(lines: list[str]) -> list[str]:
-    """Lines without times and random ids."""
-    for pattern, mask in (
-        (r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\]", "[STAMP]"),
-        (r"\d{8}T\d{6}Z-(\w+)-[0-9a-f]{8}", r"TIME-\1-RAND"),
-        (r"completed in \d+s", "completed in Ns"),
-        (r"\d{4}-\d\d-\d\d \d\d:\d\d", "MINUTE"),
-    ):
-        lines = [re.sub(pattern, mask, line) for line in lines]
-    return lines
 
 
 def golden(name: str) -> list[str]:
@@ -197,53 +192,42 @@ CALLS = {
 }
 """What is called, and what of it arrives: the relay's password is for what may send mail."""
 
-ADD = "nftban_queue_add <task_type> [description] [payload_file]"
-RETRY = "nftban_queue_dlq_retry <task_id>"
-PURGE = "nftban_queue_dlq_purge [days]"
-USAGE = {
-    "nftban_queue_add": ADD,
-    "nftban_queue_add ''": ADD,
-    "nftban_queue_dlq_retry": RETRY,
-    "nftban_queue_dlq_retry ''": RETRY,
-    "nftban_queue_dlq_purge --": PURGE,
-    "nftban_queue_dlq_purge 1.5": PURGE,
-    "nftban_mail_send": "nftban_mail_send <content> [recipient]",
-    "nftban_mail_send_with_retry": "nftban_mail_send_with_retry <content> [recipient] [subject]",
-}
+USAGE = [
+    *(("queue_add", word, " <task_type> [description] [payload_file]") for word in ("", "''")),
+    *(("queue_dlq_retry", word, " <task_id>") for word in ("", "''")),
+    *(("queue_dlq_purge", word, " [days]") for word in ("--", "1.5")),
+    ("mail_send", "", " <content> [recipient]"),
+    ("mail_send_with_retry", "", " <content> [recipient] [subject]"),
+]
+"""A function, with which word it is called wrongly, and the words that it expects."""
 
 
 def test_each_function_is_one_command(place: Place) -> None:
     """Its words arrive as they are, behind `--` or with NUL; called wrongly it prints its usage and
-    ends with 1, or with 2 where 1 means kept; the caller's variables and options stay.
-    """
+    ends with 1, or with 2 where 1 means kept; the caller's variables and options stay."""
     place.record()
-
     run = place.bash("readonly NFTBAN_SMTP_PASS=secret\n" + "\n".join(CALLS))
-    usage = place.bash("".join(f"rc=0; {words} || rc=$?; echo $rc\n" for words in USAGE))
+    wrong = [f"nftban_{name} {word}" for name, word, _ in USAGE]
+    usage = place.bash("".join(f"rc=0; {words} || rc=$?; echo $rc\n" for words in wrong))
     traces = place.bash(f"""
         readonly code=mine other=mine days=mine id=mine text=mine
         before=$(set | grep -v ^_=; set +o)
-        . '{place.folder}/functions.sh'
+        . '{place.functions}'
         nftban_queue_count; CODE=64 nftban_queue_dlq_retry none >/dev/null || true
         after=$(set | grep -v ^_=; set +o)
         diff <(echo "$before") <(echo "$after" | grep -v ^before=)
     """)
-
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.splitlines() == list(CALLS.values())
-    assert usage.stderr.splitlines() == [f"Usage: {usage}" for usage in USAGE.values()]
+    assert usage.stderr.splitlines() == [f"Usage: nftban_{name}{words}" for name, _, words in USAGE]
     assert usage.stdout.splitlines() == [*["1"] * (len(USAGE) - 1), "2"]
     assert (traces.stdout, traces.returncode) == ("<queue><count>\n", 0)
 
 
 def test_another_shell_than_bash_goes_on(place: Place) -> None:
     """dash, which is sh on Debian, defines no function, says so, and goes on with its script."""
-    needs("dash")
-    text = place.run("shell-init").stdout
-    script = 'eval "$1"; echo "after $?"'
-    done = subprocess.run(
-        ["dash", "-c", script, "dash", text], capture_output=True, text=True, check=False
-    )
+    script, text = 'eval "$1"; echo "after $?"', place.run("shell-init").stdout
+    done = output_of([needs("dash"), "-c", script, "dash", text])
     assert (done.returncode, done.stdout) == (0, "after 1\n")
     assert done.stderr.startswith("spooldeck: the functions need bash")
 
@@ -261,8 +245,7 @@ def test_a_batch_ends_when_nothing_is_due(place: Place) -> None:
 def test_the_functions_end_with_codes_of_the_contract(place: Place) -> None:
     """Codes beyond the contract's become 1, of process_next 3, and nothing waits then; 4, added but
     not printed, is no failure; a plain call ends a strict caller. `--root` at shell-init is found
-    from any folder.
-    """
+    from any folder."""
     text = "it's an $odd place"
     place.record("--root", text)
     script = """
@@ -284,75 +267,59 @@ def test_the_functions_end_with_codes_of_the_contract(place: Place) -> None:
         nftban_queue_count >/dev/null
         echo not reached
     """
-
     run = place.bash(script.replace("FOLDER", shlex.quote(str(place.folder))))
-
     first, *lines = run.stdout.splitlines()
     assert first == f"<--root><{place.folder}/{text}><queue><count>"
-    codes = ["0 0 1", "1 1 1", "2 2 1", "3 3 1", "0 0 1", "1 3 1", "1 3 1"]
-    codes.append("130 130 1")
-    logged = "-p user.alert -t nftban-queue"
-    alert = logged + " 2"
+    codes = ["0 0 1", "1 1 1", "2 2 1", "3 3 1", "0 0 1", "1 3 1", "1 3 1", "130 130 1"]
+    alert = "-p user.alert -t nftban-queue 2"
     codes += ["0", alert, alert, "1", "0", alert, "2", alert, alert]
-    assert [line.strip() for line in lines] == codes
-    assert run.returncode == 1
+    assert ([line.strip() for line in lines], run.returncode) == (codes, 1)
 
 
 def test_a_mail_without_a_program_is_an_alert(place: Place) -> None:
-    """If spooldeck is not there, cannot run or takes no such word, the loss of a mail is sent to
-    syslog.
-    """
-    functions = place.folder / "functions.sh"
-    text = place.run("shell-init").stdout
-    script = (
-        'logger() { echo "$@"; }; rc=0; nftban_mail_send_with_retry x y full || rc=$?; echo $rc'
-    )
-    for program in ("/nowhere/spooldeck", "/etc/passwd", f"{sys.executable} /nowhere/spooldeck"):
-        functions.write_text(text.replace(shlex.join(COMMAND), program))
-        alert = "-p user.alert -t nftban-queue mail lost, neither sent nor kept: full"
-        assert place.bash(script).stdout.splitlines() == [alert, "2"]
-    functions.write_text(text.replace(shlex.join(COMMAND), f"{shlex.join(COMMAND)} --frob"))
-    assert place.bash(script).stdout.splitlines() == [alert, "2"]
+    """If spooldeck is missing, cannot run or takes no such word, a lost mail is sent to syslog."""
+    call = "rc=0; nftban_mail_send_with_retry x y full || rc=$?; echo $rc"
+    alert = "-p user.alert -t nftban-queue mail lost, neither sent nor kept: full"
+    nowhere = "/nowhere/spooldeck"
+    frob = f"{shlex.join(COMMAND)} --frob"
+    for program in (nowhere, "/etc/passwd", f"{sys.executable} {nowhere}", frob):
+        place.replace(program)
+        done = place.bash('logger() { echo "$@"; }; ' + call)
+        assert done.stdout.splitlines() == [alert, "2"], program
 
 
 def test_the_functions_are_always_printed_and_quickly(place: Place) -> None:
     """A wrong or missing configuration leaves no login shell without them, and no screen and no
-    database is loaded for them.
-    """
+    database is loaded for them."""
     (place.folder / "spooldeck.yaml").write_text("queue: {frob: 1}\n")
     broken = {"NFTBAN_DATA_DIR": "nowhere", "NFTBAN_QUEUE_MAX_PENDING": "many"}
     for words in ((), ("--config", "none.yaml")):
         run = place.run(*words, "shell-init", **broken)
         assert (run.returncode, run.stderr) == (0, "")
         assert "nftban_mail_send_with_retry()" in run.stdout
-
     code = "import sys; from tui.cli import main; main(['shell-init']); print(*sys.modules)"
-    argv = [sys.executable, "-P", "-c", code]
-    run = subprocess.run(argv, capture_output=True, text=True, check=True, cwd="/")
-    loaded = set(run.stdout.splitlines()[-1].split())
-    assert "tui.cli.formats.nftban.shell_and_units" in loaded
-    assert loaded.isdisjoint({"textual", "rich", "sqlite3", "asyncio", "ctypes", "subprocess"})
+    loaded = output_of([sys.executable, "-P", "-c", code], check=True, cwd="/").stdout
+    modules = set(loaded.splitlines()[-1].split())
+    assert "tui.cli.formats.nftban.shell_and_units" in modules
+    assert modules.isdisjoint({"textual", "rich", "sqlite3", "asyncio", "ctypes", "subprocess"})
 
 
 def test_a_function_takes_a_dash_for_a_text(place: Place) -> None:
-    """With --literal the text `-` is not read from standard input, and a subject may begin with
-    dashes.
-    """
+    """With --literal the text `-` is not read from stdin, and a subject may begin with dashes."""
     needs("curl")
     config = ("--config", place.config, "--root", place.root, "mail")
     with Server() as server:
         place.environ |= {"NFTBAN_MAIL_METHOD": "curl", "NFTBAN_SMTP_HOST": "127.0.0.1"}
         place.environ |= {"NFTBAN_SMTP_PORT": str(server.port)}
         sent = [
-            place.run(*config, *words, "--literal", "--", *more)
-            for *words, more in (
-                ("send", ("-", "a@example.com")),
-                ("send-with-retry", ("third", "b@example.com", "--it failed")),
+            place.run(*config, word, "--literal", "--", *more).stdout
+            for word, *more in (
+                ("send", "-", "a@example.com"),
+                ("send-with-retry", "third", "b@example.com", "--it failed"),
             )
         ]
-
     submitted = "✓ Email submitted to transport for: {}@example.com (delivery not confirmed)\n"
-    assert [run.stdout for run in sent] == [submitted.format("a"), submitted.format("b")]
+    assert sent == [submitted.format("a"), submitted.format("b")]
     assert [mail.recipients for mail in server.mails] == [("a@example.com",), ("b@example.com",)]
     assert b"\n-\r\n" in server.mails[0].data
     assert b"Subject: --it failed" in server.mails[1].data
@@ -375,8 +342,7 @@ VALUES = {
 
 def test_any_text_arrives_cleaned_and_nothing_of_it_runs(place: Place) -> None:
     """Spaces, quotes, substitutions, dashes and newlines are text, for the shell and for us; a
-    function runs the real command from any folder and prints the id.
-    """
+    function runs the real command from any folder and prints the id."""
     for text in VALUES:
         place.queue("add", "--", "report", text)
     stored = [task.description for task in tasks_at(place.root)]
@@ -385,7 +351,6 @@ def test_any_text_arrives_cleaned_and_nothing_of_it_runs(place: Place) -> None:
     place.record()
     script = "IFS=', 1a'; for text; do nftban_queue_add report \"$text\"; done"
     passed = place.bash(script, *VALUES)
-
     assert sorted(stored) == sorted(VALUES.values())
     assert [line for line in place.log if not line.isprintable()] == []
     assert (real.stdout, real.stderr) == (f"{task.id}\n", "")
@@ -400,9 +365,7 @@ def test_a_held_lock_is_exit_2_and_quiet(place: Place) -> None:
     """While another process works, `--quiet` prints nothing; the log names the process."""
     lock = place.root / "run" / "queue.lock"
     lock.write_text(f"{os.getpid()}\n{int(lock.parent.stat().st_mtime)}\n")
-
     run = place.queue("process-next", "--quiet")
-
     assert (run.returncode, run.stdout, run.stderr) == (2, "", "")
     assert f"[DEBUG] Queue processor running (PID: {os.getpid()}, age: " in place.log[-1]
 
@@ -421,14 +384,13 @@ def test_the_log_is_the_contracts_line_by_line(place: Place) -> None:
     place.queue("process-next")
     place.queue("add", "bogus_type", "x y")
     place.queue("process-next")
-    place.bury(8)
-    place.bury(6)
-    for days in ("7", "5", "0"):
-        place.queue("dlq", "purge", days)
-
+    for days in (8, 6):
+        place.bury(days)
+    for limit in ("7", "5", "0"):
+        place.queue("dlq", "purge", limit)
     assert masked(listed.splitlines()) == golden("dlq_list.stdout.txt")
     assert masked(retried.splitlines()) == golden("dlq_retry.stdout.txt")
-    assert masked(place.log) == golden("queue.log")
+    assert place.log == golden("queue.log")
 
 
 def test_functions_use_nftbans_queue_with_any_places_configured(place: Place) -> None:
@@ -437,58 +399,50 @@ def test_functions_use_nftbans_queue_with_any_places_configured(place: Place) ->
     place.run("init", other)
     place.config.write_text(f"queue: {{root: {place.root}}}\nplaces: [{other}]\n")
     done = place.bash("nftban_queue_add report; nftban_queue_count")
-    functions = (place.folder / "functions.sh").read_text()
-    script = f"{functions}\nnftban_queue_add report >/dev/null; nftban_queue_count"
-    plain = subprocess.run(
-        ["bash", "-c", script], capture_output=True, text=True, env=place.environ, check=True
-    )
+    script = f". {place.functions}\nnftban_queue_add report >/dev/null; nftban_queue_count"
+    plain = output_of(["bash", "-c", script], env=place.environ, check=True)
     assert (done.stdout.splitlines()[1], plain.stdout) == ("1", "2\n")
     assert tasks_at(str(other), "pending") == []
 
 
 def test_a_timers_run_logs_as_the_contracts_processor(place: Place) -> None:
     """Its start, its end and why there was nothing to do; each ordinary end is exit 0, a missing
-    data folder keeps its code, so that systemd reports it.
-    """
+    data folder keeps its code, so that systemd reports it."""
     (place.folder / "said").write_text("boom\n")
-    codes = [place.queue("process-next", "--timer").returncode]
+
+    def run() -> int:
+        return place.queue("process-next", "--timer").returncode
+
+    codes = [run()]
     place.queue("add", "geoban_apply", "x")
-    codes += [place.queue("process-next", "--timer").returncode for _ in range(2)]
+    codes += [run(), run()]
     (place.folder / "mended").touch()
     place.hurry()
-    codes.append(place.queue("process-next", "--timer").returncode)
-    ours = masked(place.log)
+    codes.append(run())
+    ours = place.log
     shutil.rmtree(place.root)
-    codes.append(place.queue("process-next", "--timer").returncode)
+    assert [*codes, run()] == [0, 0, 0, 0, 69]
 
-    theirs = [
-        line.replace("feeds_sync", "geoban_apply").replace(
-            "Executing: x", "Executing: geoban apply"
-        )
-        for line in golden("queue.processor-run.log")
-    ]
+    theirs = "\n".join(golden("queue.processor-run.log")).replace("feeds_sync", "geoban_apply")
+    lines = theirs.replace("Executing: x", "Executing: geoban apply").splitlines()
     # Theirs answers 1 where a handler failed, and so logs that the task just tried waits.
-    theirs[8] = "[STAMP] [WARN] Task processing returned error (rc=3), retry scheduled"
-    assert ours[: len(theirs)] == theirs
+    lines[8] = "[STAMP] [WARN] Task processing returned error (rc=3), retry scheduled"
+    assert ours[: len(lines)] == lines
     assert ours[-1] == "[STAMP] [INFO] Queue cycle completed successfully"
-    assert codes == [0, 0, 0, 0, 69]
 
 
 def test_a_run_purges_dead_tasks_past_the_retention(place: Place) -> None:
     """They are moved to the trash with every run, if runs have seen their age pass; a line of the
     log has their number."""
-    old = place.bury(8)
-    kept_id = place.bury(6)
+    old, kept_id = place.bury(8), place.bury(6)
     place.queue("process-next")
     assert len(tasks_at(place.root, "dlq")) == 2
-
-    now = time.time()
-    record_runs(place.root / "queue" / ".spooldeck", now - 9 * 86400, now)
+    staging, now = place.root / "queue" / ".spooldeck", time.time()
+    record_runs(staging, now - 9 * 86400, now)
     place.queue("process-next")
-
     assert [task.id for task in tasks_at(place.root, "dlq")] == [kept_id]
-    assert [path.stem for path in (place.root / "queue/.spooldeck/trash").iterdir()] == [old]
-    assert masked(place.log) == ["[STAMP] [INFO] Auto-purged 1 DLQ tasks older than 7 days"]
+    assert [path.stem for path in (staging / "trash").iterdir()] == [old]
+    assert place.log == ["[STAMP] [INFO] Auto-purged 1 DLQ tasks older than 7 days"]
 
 
 def test_a_clock_set_ahead_deletes_nothing(place: Place) -> None:
@@ -499,11 +453,9 @@ def test_a_clock_set_ahead_deletes_nothing(place: Place) -> None:
     record = place.root / "queue" / ".spooldeck" / "run-times"
     at, rest = record.read_text().split(" ", 1)
     record.write_text(f"{float(at) - 8 * 86400} {rest}")
-
     place.queue("process-next")
-
     assert [task.id for task in tasks_at(place.root, "dlq")] == [kept_id]
-    (line,) = masked(place.log)
+    (line,) = place.log
     assert "[WARN] clock set ahead by 8d00h before " in line
     output = place.run("--root", place.root, "doctor").stdout
     assert "clock     clock set ahead by 8d00h before " in output
@@ -511,7 +463,7 @@ def test_a_clock_set_ahead_deletes_nothing(place: Place) -> None:
 
 def test_errors_and_alerts_are_copied_to_syslog(place: Place) -> None:
     """A failure, giving a task up, a full queue: user.error, and user.alert for the move itself."""
-    outputs = []
+    pattern = r"<(\d+)>\w{3} [ \d]\d \d\d:\d\d:\d\d nftban-queue\[\d+\]: (.*)"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as syslog:
         syslog.bind(f"{place.folder}/log.socket")
         syslog.setblocking(False)
@@ -521,16 +473,12 @@ def test_errors_and_alerts_are_copied_to_syslog(place: Place) -> None:
             place.hurry()
         place.queue("add", "report")
         place.queue("add", "full", NFTBAN_QUEUE_MAX_PENDING="1")
-        pattern = r"<(\d+)>\w{3} [ \d]\d \d\d:\d\d:\d\d nftban-queue\[\d+\]: (.*)"
-        for _ in range(6):
-            match = re.fullmatch(pattern, syslog.recv(4096).decode())
-            assert match
-            outputs.append(match.groups())
+        outputs = [re.findall(pattern, syslog.recv(4096).decode())[0] for _ in range(6)]
         with pytest.raises(BlockingIOError):
             syslog.recv(4096)
-
     (task,) = tasks_at(place.root, "dlq")
-    failed = [line.split("] ", 2)[2] for line in place.log if "Task failed" in line]
+    lines = place.log_file.read_text().splitlines()
+    failed = [line.split("] ", 2)[2] for line in lines if "Task failed" in line]
     assert len(failed) == 3
     assert outputs == [
         *(("11", text) for text in failed),
@@ -546,9 +494,7 @@ def test_a_log_that_may_not_be_written_costs_no_task() -> None:
     with place_for_all() as root:
         for path in (root, *(root / "queue").rglob("*"), root / "queue"):
             os.chown(path, OTHER_UID, OTHER_UID)
-
         added = as_user(OTHER_UID, "--root", str(root), "queue", "add", "report", HOME="/")
-
         (task,) = tasks_at(root)
         assert (added.returncode, added.stdout, added.stderr) == (0, f"{task.id}\n", "")
         assert list((root / "log").iterdir()) == []
@@ -563,8 +509,7 @@ ODD = "an odd 'place' $HOME %h \"q\" \\x \N{SNOWMAN}; # @user@"
 def test_systemd_finds_nothing_wrong_with_the_units(place: Place, name: str) -> None:
     """`systemd-analyze verify` is silent, wherever the queue and its settings are, and `security`
     gives the service of the timer 3.0 at most; after a boot has emptied /run, `systemd-tmpfiles`
-    makes the folders with their modes.
-    """
+    makes the folders with their modes."""
     if shutil.which("systemd-analyze") is None or shutil.which("systemd-tmpfiles") is None:
         pytest.skip("there is no systemd to ask")
     root = place.folder / name
@@ -574,14 +519,11 @@ def test_systemd_finds_nothing_wrong_with_the_units(place: Place, name: str) -> 
     units = place.install("handlers: {}", root=root, NFTBAN_LOG_DIR=f"{root}/log")
     shutil.rmtree(root / "queue")
     (root / "run").rmdir()
-
-    argv = ["systemd-analyze", "verify", "--man=no", *(str(units / unit) for unit in UNITS)]
-    verified = subprocess.run(argv, capture_output=True, text=True)
-    argv = ["systemd-analyze", "security", "--offline=yes", "--threshold=30", str(units / ONCE)]
-    secured = subprocess.run(argv, capture_output=True, text=True)
-    argv = ["systemd-tmpfiles", "--create", str(units / "spooldeck.tmpfiles.conf")]
-    made = subprocess.run(argv, capture_output=True, text=True)
-
+    paths = [str(units / unit) for unit in UNITS]
+    verified = output_of(["systemd-analyze", "verify", "--man=no", *paths])
+    argv = ["systemd-analyze", "security", "--offline=yes", "--threshold=30", paths[0]]
+    secured = output_of(argv)
+    made = output_of(["systemd-tmpfiles", "--create", str(units / "spooldeck.tmpfiles.conf")])
     assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
     assert secured.returncode == 0, secured.stdout
     assert (made.returncode, made.stderr) == (0, "")
@@ -596,11 +538,8 @@ def test_the_command_in_a_unit_is_for_this_queue(place: Place) -> None:
     root = place.folder / ODD
     line = setting(place.install(root=root) / ONCE, "ExecStart")
     line = line.replace("%%", "%").replace("$$", "\\$")
-
-    split = subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, text=True)
-    argv = split.stdout.split("\0")[:-1]
+    argv = output_of(["bash", "-c", f"printf '%s\\0' {line}"]).stdout.split("\0")[:-1]
     run = place.run(*argv[len(COMMAND) :])
-
     assert argv[: len(COMMAND)] == COMMAND
     assert (run.returncode, run.stdout) == (0, ""), run.stderr
     assert "Queue processor started" in (root / "log" / "queue.log").read_text()
@@ -612,31 +551,26 @@ def test_the_command_in_a_unit_is_for_this_queue(place: Place) -> None:
 def test_a_stop_waits_for_the_longest_handler(place: Place, timeout: str, stop: str) -> None:
     """No unit cuts short a handler that may still take its time, nor mail that is being sent."""
     handlers = f"handlers: {{a: {{command: [x], timeout: {timeout}}}}}\nmail: {{max_time: 0.2}}\n"
-
     units = place.install(handlers)
-
     assert {setting(units / unit, "TimeoutStopSec") for unit in (ONCE, WORKER)} == {stop}
     assert int(setting(units / ONCE, "TimeoutStartSec")) > int(stop)
 
 
 def test_only_the_folders_of_the_queue_are_writable(place: Place) -> None:
-    """Folders that are configured elsewhere too, but not the data folder itself."""
+    """Folders that are configured elsewhere too, but not the data folder itself. So is that of the
+    registry of destinations, which the worker does not make; the longest request counts for a
+    stop."""
     (place.root / "dlq").mkdir()
     where = f"root: {place.root}, run_dir: {place.folder}/away/run, dlq: {place.root}/dlq"
     unit = place.install(f"queue: {{{where}}}") / ONCE
-
     folder_names = ("dlq", "log", "mail", "mailspool", "metrics", "queue")
     folders = [f"{place.folder}/away/run", *(f"{place.root}/{name}" for name in folder_names)]
     assert setting(unit, "ReadWritePaths").split() == folders
     in_tmp = str(place.folder).startswith(("/tmp/", "/var/tmp/"))
     assert setting(unit, "PrivateTmp") == ("no" if in_tmp else "yes")
 
-
-def test_the_registry_of_destinations_is_writable(place: Place) -> None:
-    """Its folder, which the worker does not make, and the longest request counts for a stop."""
     deliver = "handlers: {a: {deliver: {}, timeout: 100}}\n"
     unit = place.install(f"{deliver}destinations: sqlite:///srv/shared/destinations.db\n") / WORKER
-
     assert "-/srv/shared" in setting(unit, "ReadWritePaths").split()
     assert setting(unit, "TimeoutStopSec") == "135"
 
@@ -645,29 +579,23 @@ def test_a_unit_that_was_written_is_printed_if_another_cannot_be(place: Place) -
     """The second file is a folder: the line of the first one is on standard output."""
     folder = place.folder / "units"
     (folder / TIMER).mkdir(parents=True)
-
     run = place.run("--root", place.root, "install-units", folder)
-
-    assert (run.returncode, run.stderr) == (
-        EX_IOERR,
-        f"spooldeck: {folder}/{TIMER}: Is a directory\n",
-    )
+    error = f"spooldeck: {folder}/{TIMER}: Is a directory\n"
+    assert (run.returncode, run.stderr) == (EX_IOERR, error)
     assert run.stdout == f"wrote {folder}/{ONCE}\n"
 
 
 def test_a_worker_for_another_users_queue_runs_as_that_user(place: Place) -> None:
     """User and group are the spool's, with no capability; another `run_as` takes root."""
     needs_root("only root can give a folder away")
-    os.chown(place.root / "queue" / "pending", 65534, 65534)
+    os.chown(place.root / "queue" / "pending", OTHER_UID, OTHER_UID)
     place.folder.chmod(0o700)
     for folder in ("log", "run"):
         (place.root / folder).mkdir(exist_ok=True)
-
     own = place.install() / WORKER
     again = place.run("--root", str(place.root), "install-units", str(own.parent))
     user, capabilities = setting(own, "User"), setting(own, "CapabilityBoundingSet")
     other = place.install("handlers: {a: {command: [x], run_as: root}}") / WORKER
-
     assert (user, capabilities) == ("nobody", "")
     assert "nobody cannot enter it" in again.stderr
     for folder in ("log", "run"):
@@ -679,16 +607,12 @@ def test_a_worker_for_another_users_queue_runs_as_that_user(place: Place) -> Non
 
 def test_the_environment_goes_into_the_unit_but_for_the_password(place: Place) -> None:
     """Variables with folders or with how to send mail would be missing later; the password of a
-    relay is never written, and a warning names where it belongs.
-    """
-    (place.folder / "units").mkdir()
-    run_dir = f"{place.folder}/run 50%"
-    mail = {"NFTBAN_SMTP_USER": "queue", "NFTBAN_SMTP_PASS": "hunter2"}
-
-    words = ("--root", place.root, "install-units", "units")
-    run = place.run(*words, NFTBAN_RUN_DIR=run_dir, **mail)
-
-    texts = {unit.name: unit.read_text() for unit in (place.folder / "units").iterdir()}
+    relay is never written, and a warning names where it belongs."""
+    (units := place.folder / "units").mkdir()
+    more = {"NFTBAN_SMTP_USER": "queue", "NFTBAN_SMTP_PASS": "hunter2"}
+    more["NFTBAN_RUN_DIR"] = f"{place.folder}/run 50%"
+    run = place.run("--root", place.root, "install-units", "units", **more)
+    texts = {unit.name: unit.read_text() for unit in units.iterdir()}
     assert run.returncode == 0, run.stderr
     assert "hunter2" not in "".join([*texts.values(), run.stdout, run.stderr])
     assert "NFTBAN_SMTP_PASS is not written into the units" in run.stderr
@@ -698,36 +622,29 @@ def test_the_environment_goes_into_the_unit_but_for_the_password(place: Place) -
             "NFTBAN_MAIL_METHOD=none",
             "NFTBAN_SMTP_USER=queue",
         ]
-        writable = setting(place.folder / "units" / unit, "ReadWritePaths")
-        assert f'"{place.folder}/run 50%%"' in writable
+        assert f'"{place.folder}/run 50%%"' in setting(units / unit, "ReadWritePaths")
 
 
 def test_a_unit_for_a_local_mail_program_lets_it_change_its_group(place: Place) -> None:
     """Such a program also writes into its own spool; a relay needs neither."""
     program = a_script(place.folder / "sendmail", "")
-    settings = "mail: {{method: {}, relay: {{host: mx.example.com}}, programs: {{sendmail: {}}}}}"
-    by_name = {}
-    for method in ("sendmail", "curl"):
-        unit = place.install(settings.format(method, program)) / ONCE
+    rest = f"relay: {{host: mx.example.com}}, programs: {{sendmail: {program}}}"
+    for method, expected in {"sendmail": ("no", True), "curl": ("yes", False)}.items():
+        unit = place.install(f"mail: {{method: {method}, {rest}}}") / ONCE
         writable = "/maildrop" in setting(unit, "ReadWritePaths")
-        by_name[method] = (setting(unit, "NoNewPrivileges"), writable)
-
-    assert by_name == {"sendmail": ("no", True), "curl": ("yes", False)}
+        assert (setting(unit, "NoNewPrivileges"), writable) == expected
 
 
 def test_install_units_overwrites_nothing(place: Place) -> None:
     """A second time nothing changes; an edited file stays, with the new one beside it."""
     units = place.install()
-    before = {path.name: path.read_bytes() for path in units.iterdir()}
-    edited = units / TIMER
+    before, edited = {path.name: path.read_bytes() for path in units.iterdir()}, units / TIMER
     edited.write_text("mine")
-
-    again = place.run("--root", str(place.root), "install-units", str(units))
-
+    again = place.run("--root", str(place.root), "install-units", str(units)).stdout.splitlines()
     after = before | {edited.name: b"mine", f"{edited.name}.new": before[edited.name]}
     assert {path.name: path.read_bytes() for path in units.iterdir()} == after
-    assert f"kept {edited}, which differs; wrote {edited}.new" in again.stdout.splitlines()
-    assert len([line for line in again.stdout.splitlines() if "unchanged" in line]) == 4
+    assert f"kept {edited}, which differs; wrote {edited}.new" in again
+    assert len([line for line in again if "unchanged" in line]) == 4
 
 
 def test_no_line_is_lost_when_a_log_is_rotated(place: Place) -> None:
@@ -735,20 +652,18 @@ def test_no_line_is_lost_when_a_log_is_rotated(place: Place) -> None:
     logged before, and has the old one open, writes its next line to the new one."""
     snippet = (place.install() / "spooldeck.logrotate").read_text()
     assert "\n    create\n" in snippet and "copytruncate" not in snippet
-    log = place.root / "log" / "queue.log"
+    log = place.log_file
     files.append(str(log), b"one\n", root=str(place.root))
     assert any(path.samefile(log) for path in Path("/proc/self/fd").iterdir() if path.exists())
-    log.rename(log.with_suffix(".log.1"))
+    old = log.rename(log.with_suffix(".log.1"))
     log.touch()
     files.append(str(log), b"two\n", root=str(place.root))
-    assert log.with_suffix(".log.1").read_bytes().endswith(b"one\n")
-    assert log.read_bytes() == b"two\n"
+    assert old.read_bytes().endswith(b"one\n") and log.read_bytes() == b"two\n"
 
 
 def test_install_units_without_a_folder_or_queue_is_one_line(place: Place) -> None:
     """A missing folder or queue is named, and no file is made; a log that logrotate would take for
-    a pattern gets no snippet.
-    """
+    a pattern gets no snippet."""
     for root, folder, code, message in (
         ("data", "nowhere", 64, "nowhere: expected a folder to write into"),
         ("nowhere", ".", 69, "nowhere: no such folder"),
@@ -757,10 +672,8 @@ def test_install_units_without_a_folder_or_queue_is_one_line(place: Place) -> No
         assert (run.returncode, run.stdout, run.stderr.count("\n")) == (code, "", 1)
         assert message in run.stderr
         assert list(place.folder.glob("spooldeck*")) == []
-
     place.run("init", "data*")
     ended = place.run("--root", "data*", "install-units", ".")
-
     assert "spooldeck.logrotate not written" in ended.stderr
     assert "logrotate" not in ended.stdout  # the next steps name files that exist
     assert not (place.folder / "spooldeck.logrotate").exists()

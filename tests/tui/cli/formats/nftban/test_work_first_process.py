@@ -1,7 +1,5 @@
 """Spooldeck as the first process of a container, in a PID namespace of its own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -31,9 +29,7 @@ def work_as_first(root: str, folder: Path, *scripts: str) -> subprocess.Complete
 
 
 @needs_namespace
-def test_a_worker_that_is_pid_1_reaps_orphans_and_passes_signals_on(
-    tmp_path: Path, root: str
-) -> None:
+def test_a_worker_as_pid_1_reaps_orphans_and_passes_signals_on(tmp_path: Path, root: str) -> None:
     """A process that a task leaves behind is no zombie once it has ended; SIGTERM to PID 1 ends the
     worker after its task, as elsewhere."""
     done = work_as_first(root, tmp_path, ORPHAN, REAPED, "kill -TERM 1\n")
