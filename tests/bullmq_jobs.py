@@ -85,5 +85,6 @@ def restore(store: Store, ident: str, image: bytes, state: State) -> str:
     """Restore a task by its image, as an undo does; its new revision."""
     task = found(store, ident)
     (outcome,) = store.swap_all([Move(task, store.restore_image(task, image, state), image)])
-    assert outcome.error is None, outcome.error
+    if outcome.error:
+        raise outcome.error
     return outcome.rev

@@ -1,151 +1,69 @@
-"""What other programs may leave in the keys of BullMQ: shown as problems, and never lost."""
+"""What other programs may leave in the keys of BullMQ, and peers that are no server: shown as
+problems, and never lost. Damage that a scan only reports is in `tests/conformance/test_damage.py`.
+"""
 
 import functools
 import hashlib
 import itertools
-import math
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import pytest
-import redis
+from redis import Redis
 
-from engine import verbs
 from engine.config.place_address import parse_address
 from engine.formats.bullmq import connection
 from engine.formats.bullmq.place import RedisPlace, parse_place, split_id, task_id
 from engine.formats.bullmq.row import GROUPED
 from engine.formats.bullmq.store import BullmqStore
-from engine.model import Move, Problem, State, Task
+from engine.model import Problem, State
 from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, Unavailable, Unsupported
 from engine.system.answer_limit import AnswerLimit, AnswerTooLong
 from tests.bullmq_jobs import (
     CREATED_MS,
-    NOW,
+    act,
     everything,
+    restore,
     scanned,
     write_failed,
     write_hash,
     write_waiting,
 )
-from tests.redis_server import TestServer
-from tests.store_contents import found
-
-Opener = Callable[..., BullmqStore]
+from tests.engine.formats.bullmq.conftest import Opener
+from tests.store_contents import found, problems_in, tasks_in
 
 
-@pytest.fixture
-def client(redis_server: TestServer, redis_url: str) -> Iterator[redis.Redis]:
-    """Another program's connection to the test's database."""
-    with redis_server.client() as other:
-        yield other
-
-
-def test_a_job_without_data_is_a_problem(client: redis.Redis, open_bullmq: Opener) -> None:
-    """An id in a list whose hash is missing is named with its list; its neighbours are tasks."""
-    write_waiting(client, "1")
-    client.lpush("bull:mails:wait", "2")
-    client.zadd("bull:mails:failed", {"3": 1.0})
-    tasks, problems = scanned(open_bullmq())
-    assert set(tasks) == {"mails/1"}
-    assert problems == {
-        "mails/2": "is in wait, but has no data",
-        "mails/3": "is in failed, but has no data",
-    }
-
-
-def test_a_job_in_no_list_is_a_problem(client: redis.Redis, open_bullmq: Opener) -> None:
-    """A hash that no list and no set has is found by a full scan; other hashes are no jobs."""
-    write_waiting(client, "1")
-    write_hash(client, "bull:mails:2")
-    write_hash(client, "bull:mails:repeat:daily:1795170000000")
-    client.hset("bull:mails:repeat:daily", mapping={"ic": 1, "pattern": "* * * * *"})
-    client.hset("bull:mails:1:processed", "bull:mails:9", "null")
-    client.hset("bull:mails:metrics:completed", "count", 1)
-    tasks, problems = scanned(open_bullmq())
-    assert set(tasks) == {"mails/1"}
-    assert problems == dict.fromkeys(
-        ("bull:mails:2", "bull:mails:repeat:daily:1795170000000"),
-        "a job that is in no list and no set of its queue: control recover puts it back",
-    )
-
-
-def test_a_job_in_a_group_is_not_put_back(client: redis.Redis, open_bullmq: Opener) -> None:
+def test_a_job_in_a_group_is_not_put_back(client: Redis, store: BullmqStore) -> None:
     """A job of BullMQ Pro in a list of its group is named; the control leaves it there."""
     write_waiting(client, "1")
     client.hset("bull:mails:meta", "version", "bullmq:5.34.0")
     write_hash(client, "bull:mails:2", gid="a")
     write_hash(client, "bull:mails:3", opts='{"attempts":1,"group":{"id":"a"}}')
     client.rpush("bull:mails:groups:a", "2", "3")
-    store = open_bullmq()
-    assert scanned(store)[1] == dict.fromkeys(("bull:mails:2", "bull:mails:3"), GROUPED)
+    assert problems_in(store) == dict.fromkeys(("bull:mails:2", "bull:mails:3"), GROUPED)
     assert store.control("recover", "mails") == "mails: 0 jobs are in a list again"
     assert client.lrange("bull:mails:wait", 0, -1) == ["1"]
 
 
-def test_a_job_in_two_places_is_one_task_and_a_problem(
-    client: redis.Redis, open_bullmq: Opener
-) -> None:
-    """The problem names both places."""
-    write_failed(client, "1")
-    client.lpush("bull:mails:wait", "1")
-    items = list(open_bullmq().scan({"mails/1"}))
-    assert [item.state for item in items if isinstance(item, Task)] == [State.DEAD]
-    assert [item.what for item in items if isinstance(item, Problem)] == [
-        "is in failed and wait at the same time"
-    ]
-    assert scanned(open_bullmq())[1] == {"mails/1": "is in failed and wait at the same time"}
-
-
-def test_a_marker_of_an_old_version_is_no_job(client: redis.Redis, open_bullmq: Opener) -> None:
-    """It is neither a task nor a problem, is not counted, and stays where it is."""
-    write_waiting(client, "1")
-    client.rpush("bull:mails:wait", "0:1795170000000")
-    store = open_bullmq()
-    tasks, problems = scanned(store)
-    assert (set(tasks), problems) == ({"mails/1"}, {})
-    assert store.count_tasks()[State.PENDING] == 1
-    assert client.lrange("bull:mails:wait", 0, -1) == ["1", "0:1795170000000"]
-
-
-def test_five_mebibytes_of_data_are_not_read_by_a_scan(
-    client: redis.Redis, open_bullmq: Opener
-) -> None:
+def test_five_mebibytes_of_data_are_not_read_by_a_scan(client: Redis, store: BullmqStore) -> None:
     """The data counts for the revision, is cut when it is read, and survives a purge and its undo
     byte for byte."""
     data = '"' + "x" * (5 << 20) + '"'
     write_failed(client, "1", data=data)
-    store = open_bullmq()
-    before = everything(client)
-    task = found(store, "mails/1")
+    before, task = everything(client), found(store, "mails/1")
     image = store.read(task)
     assert len(image) < 10_000
     assert len(store.read(task, "data")) == MAX_PART_BYTES
     assert store.size(task) > len(data)
-
-    store.swap(task, verbs.retry(task, NOW))
-    running = found(store, task.id)
-    again = store.restore_image(running, image, State.DEAD)
-    (outcome,) = store.swap_all([Move(running, again, image)])
-    assert outcome.error is None
-    after = everything(client)
-    assert after == before
+    act(store, "retry", task.id)
+    restore(store, task.id, image, State.DEAD)
+    assert everything(client) == before
     client.hset("bull:mails:1", "data", "changed")
-    changed = found(store, task.id)
-    (outcome,) = store.swap_all([Move(changed, again, image)])
-    assert isinstance(outcome.error, Unsupported | Gone)
-
-
-def test_control_bytes_are_made_safe(client: redis.Redis, open_bullmq: Opener) -> None:
-    """ESC in a name and a reason reaches no screen."""
-    write_failed(client, "1", name="a\x1b[2Jb", failedReason="no\x1b]0;x\x07\nsecond line")
-    tasks, _ = scanned(open_bullmq())
-    task = tasks["mails/1"]
-    assert all(text.isprintable() for text in (task.group, task.description, task.error))
-    assert "second line" in task.error
+    with pytest.raises((Unsupported, Gone)):
+        restore(store, task.id, image, State.DEAD)
 
 
 ODD_IDS = {
@@ -159,104 +77,54 @@ ODD_IDS = {
 
 
 @pytest.mark.parametrize("verb", ["purge", "retry"])
-def test_odd_ids_are_tasks(client: redis.Redis, open_bullmq: Opener, verb: str) -> None:
+def test_odd_ids_are_tasks(client: Redis, store: BullmqStore, verb: str) -> None:
     """A job whose id is no printable text is a task with a printable id, and no problem; a verb and
     its undo change exactly it."""
     for ident in ODD_IDS:
         write_failed(client, ident)
     assert all(split_id(name) == ("mails", ident) for ident, name in ODD_IDS.items())
-    store, before = open_bullmq(), everything(client)
-    tasks, problems = scanned(store)
-    assert (set(tasks), problems) == ({*ODD_IDS.values()}, {})
-    changed = {}
-    for task in tasks.values():
-        image, part = store.read(task), store.read(task, "data")
-        assert part == b"{}"
-        store.swap(task, getattr(verbs, verb)(task, NOW))
-        changed[task.id] = found(store, task.id), image
     assert task_id("mails", "\udcff") == "mails/%:%DCFF;"  # a byte that is no UTF-8
+    before, (tasks, problems) = everything(client), scanned(store)
+    assert (set(tasks), problems) == ({*ODD_IDS.values()}, {})
+    assert {store.read(task, "data") for task in tasks.values()} == {b"{}"}
+    images = {ident: store.read(task) for ident, task in tasks.items()}
+    for ident in images:
+        act(store, verb, ident)
     assert client.zcard("bull:mails:failed") == 0
-    for now, image in changed.values():
-        again = store.restore_image(now, image, State.DEAD)
-        (outcome,) = store.swap_all([Move(now, again, image)])
-        assert outcome.error is None
+    for ident, image in images.items():
+        restore(store, ident, image, State.DEAD)
     assert everything(client) == before
 
 
-def test_bytes_that_are_no_text_are_shown(client: redis.Redis, open_bullmq: Opener) -> None:
-    """A name that is no UTF-8 is made safe, and the job is still changed as it is."""
-    client.hset("bull:mails:meta", "opts.maxLenEvents", 10000)
-    write_hash(client, "bull:mails:1", failedReason="x")
-    client.hset("bull:mails:1", "name", b"\xff\xfe")
-    client.zadd("bull:mails:failed", {"1": 1.0})
-    store = open_bullmq()
-    task = found(store, "mails/1")
-    assert task.group == "\ufffd\ufffd"
-    store.swap(task, verbs.purge(task, NOW))
-    trashed = found(store, "mails/1")
-    store.swap(trashed, trashed._replace(state=State.DEAD))
+def test_bytes_that_are_no_text_are_shown(client: Redis, store: BullmqStore) -> None:
+    """A name that is no UTF-8, or has control bytes, is made safe, and the job is still changed as
+    it is."""
+    write_failed(client, "1", name=b"\xff\xfe")
+    write_failed(client, "2", name="a\x1b[2Jb", failedReason="no\x1b]0;x\x07\nsecond line")
+    task, other = found(store, "mails/1"), found(store, "mails/2")
+    assert all(text.isprintable() for text in (other.group, other.description, other.error))
+    assert ("second line" in other.error, task.group) == (True, "\ufffd\ufffd")
+    act(store, "purge", task.id)
+    store.swap(trashed := found(store, task.id), trashed._replace(state=State.DEAD))
     client.copy("bull:mails:1", "copy")
     assert client.hstrlen("copy", "name") == 2
-    assert found(store, "mails/1").rev == task.rev
+    assert found(store, task.id).rev == task.rev
 
 
-def test_options_that_are_no_json_are_a_problem(client: redis.Redis, open_bullmq: Opener) -> None:
-    """The job is a task, so that it can be purged, and a problem, because no worker can read it."""
-    write_waiting(client, "1", opts="{not json")
-    store = open_bullmq()
-    tasks, problems = scanned(store)
-    assert problems == {"mails/1": "its options are not JSON: workers cannot read it"}
-    store.swap(tasks["mails/1"], verbs.purge(tasks["mails/1"], NOW))
-    assert scanned(store)[0]["mails/1"].state is State.TRASH
-
-
-@pytest.mark.parametrize("score", [math.inf, -math.inf])
-def test_a_time_that_is_no_number_is_a_problem(
-    client: redis.Redis, open_bullmq: Opener, score: float
-) -> None:
-    """A delayed job with an infinite score has an unknown due time; Redis itself refuses NaN."""
-    write_hash(client, "bull:mails:1", delay=5)
-    client.hset("bull:mails:meta", "opts.maxLenEvents", 10000)
-    client.zadd("bull:mails:delayed", {"1": score})
-    with pytest.raises(redis.ResponseError):
-        client.zadd("bull:mails:delayed", {"2": math.nan})
-    tasks, problems = scanned(open_bullmq())
-    assert tasks["mails/1"].due is None
-    assert problems == {"mails/1": f"its time is '{score}', expected a number"}
-
-
-def test_numbers_that_are_none_are_unknown(client: redis.Redis, open_bullmq: Opener) -> None:
-    """A timestamp, priority or attempt count of another form is no exception."""
-    write_failed(client, "1", timestamp="soon", priority="high", atm="many")
-    task = scanned(open_bullmq())[0]["mails/1"]
-    assert (task.created, task.priority, task.attempts) == (0.0, 0, 0)
-
-
-def test_keys_of_another_type_are_problems(client: redis.Redis, open_bullmq: Opener) -> None:
-    """A string where a list belongs, and one where a job belongs, hide no other job."""
+def test_a_list_of_another_type_refuses_a_change(client: Redis, store: BullmqStore) -> None:
+    """A string where the list of waiting jobs belongs: a job cannot be put there, and stays."""
     write_failed(client, "1")
     client.set("bull:mails:wait", "x")
-    client.zadd("bull:mails:completed", {"2": 1.0})
-    client.set("bull:mails:2", "no hash")
-    store = open_bullmq()
-    tasks, problems = scanned(store)
-    assert set(tasks) == {"mails/1"}
-    assert problems == {
-        "bull:mails:wait": "is no list: BullMQ cannot use it",
-        "mails/2": "its key is no hash",
-    }
-    assert store.count_tasks()[State.PENDING] == 0
+    tasks = tasks_in(store)
     with pytest.raises(Unsupported, match="another type"):
-        store.swap(tasks["mails/1"], verbs.retry(tasks["mails/1"], NOW))
-    assert scanned(store)[0]["mails/1"] == tasks["mails/1"]
+        act(store, "retry", "mails/1")
+    assert tasks_in(store) == tasks
 
 
-def test_a_problem_can_be_previewed(client: redis.Redis, open_bullmq: Opener) -> None:
+def test_a_problem_can_be_previewed(client: Redis, store: BullmqStore) -> None:
     """The start of its key is shown, for any type."""
     write_hash(client, "bull:mails:2", data="y" * 10_000)
-    client.hset("bull:mails:meta", "opts.maxLenEvents", 10000)
     client.set("bull:mails:wait", "x" * 10_000)
-    store = open_bullmq()
     # Servers return the fields of a large hash in different orders.
     for where, start in (("mails/2", rb"[a-zA-Z]+: "), ("bull:mails:wait", b"xxx")):
         problem = store.preview_problem(Problem(where, "odd"))
@@ -266,38 +134,18 @@ def test_a_problem_can_be_previewed(client: redis.Redis, open_bullmq: Opener) ->
         store.preview_problem(Problem("mails/3", "gone"))
 
 
-def test_a_job_that_was_added_again_blocks_the_way_back(
-    client: redis.Redis, open_bullmq: Opener
-) -> None:
+def test_a_job_that_was_added_again_blocks_the_way_back(client: Redis, store: BullmqStore) -> None:
     """A trashed job whose id another program has used again stays in the trash, with the reason."""
     write_failed(client, "1")
-    store = open_bullmq()
-    task = found(store, "mails/1")
-    store.swap(task, verbs.purge(task, NOW))
+    act(store, "purge", "mails/1")
     trashed = found(store, "mails/1")
     write_waiting(client, "1", timestamp=CREATED_MS + 1)
     with pytest.raises(Unsupported, match="another job has this id now"):
         store.swap(trashed, trashed._replace(state=State.DEAD))
     items = list(store.scan({"mails/1"}))
-    assert [item.what for item in items if isinstance(item, Problem)] == [
-        "is in wait and trash at the same time"
-    ]
+    both = ["is in wait and trash at the same time"]
+    assert [item.what for item in items if isinstance(item, Problem)] == both
     assert client.exists("spooldeck:bull:mails:job:1")
-
-
-def test_an_empty_id_hides_no_neighbour(client: redis.Redis, open_bullmq: Opener) -> None:
-    """Between jobs of two queues it is a problem, and each other job is there once."""
-    for queue in ("a", "b"):
-        for number in "12":
-            write_waiting(client, number, queue)
-        client.lpush(f"bull:{queue}:wait", "", "1")
-    items = [item for item in open_bullmq().scan() if isinstance(item, Task)]
-    assert {item.id for item in items} == {"a/1", "a/2", "b/1", "b/2"}
-    problems = scanned(open_bullmq())[1]
-    assert problems == {
-        "a/": "its id is empty",
-        "b/": "its id is empty",
-    }
 
 
 # ---- a server that is none
@@ -354,11 +202,11 @@ def test_a_peer_that_is_no_server_is_one_clear_line(
     assert str(caught.value).isprintable()
 
 
-def test_a_text_may_contain_the_head_of_a_list(client: redis.Redis, open_bullmq: Opener) -> None:
+def test_a_text_may_contain_the_head_of_a_list(client: Redis, store: BullmqStore) -> None:
     """Only heads of lists count, not the same bytes in data."""
     client.set("text", "x\r\n*2147483647\r\n*12345678")
     client.rpush("list", "\r\n*99999999\r\n", "b")
-    link = open_bullmq()._connection
+    link = store._connection
     assert link.call("GET", "text") == "x\r\n*2147483647\r\n*12345678"
     assert link.call("LRANGE", "list", 0, -1) == ["\r\n*99999999\r\n", "b"]
 
@@ -383,16 +231,13 @@ def test_the_head_of_a_long_list_is_found_wherever_the_parts_end(answer: bytes) 
             limited.sendall(b"GET x\r\n")
             cuts = [0, *range(first, len(answer), size), len(answer)]
             parts = [answer[a:b] for a, b in itertools.pairwise(cuts)]
-            assert _is_refused(limited, parts) == HEADS[answer], parts
-
-
-def _is_refused(limited: connection._LimitedSocket, parts: list[bytes]) -> bool:
-    try:
-        for part in parts:
-            limited._check(part)
-    except AnswerTooLong:
-        return True
-    return False
+            is_long = False
+            try:
+                for part in parts:
+                    limited._check(part)
+            except AnswerTooLong:
+                is_long = True
+            assert is_long == HEADS[answer], parts
 
 
 def test_an_answer_is_checked_for_long_lists_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,7 +274,7 @@ def test_an_answer_of_redis_has_one_deadline(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_large_answer_after_the_login_is_read(
-    client: redis.Redis, open_bullmq: Opener, monkeypatch: pytest.MonkeyPatch
+    client: Redis, open_bullmq: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The small limit ends with the login, also when the connection was made again."""
     monkeypatch.setattr(connection, "MAX_LOGIN_BYTES", 1000)
@@ -443,7 +288,7 @@ def test_a_large_answer_after_the_login_is_read(
 
 
 def test_each_answer_of_a_pipeline_has_the_limit_of_its_own(
-    client: redis.Redis, open_bullmq: Opener, monkeypatch: pytest.MonkeyPatch
+    client: Redis, open_bullmq: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many large jobs may be claimed in one pipeline; one answer above the limit is refused."""
     monkeypatch.setattr(connection, "MAX_ANSWER_BYTES", 300_000)
