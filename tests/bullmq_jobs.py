@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.model import Move, Problem, State, Task
+from engine.model import Problem, Task
 from engine.store import Store
-from engine.verbs import VERBS
-from tests.store_contents import found
 
 NOW = 1_795_170_000.0
 CREATED_MS = 1_795_160_000_000
@@ -73,18 +71,3 @@ def scanned(store: Store) -> tuple[dict[str, Task], dict[str, str]]:
     items = list(store.scan())
     tasks = {item.id: item for item in items if isinstance(item, Task)}
     return tasks, {item.where: item.what for item in items if isinstance(item, Problem)}
-
-
-def act(store: Store, verb: str, ident: str, **values: Any) -> str:
-    """Change a task by a verb, as an operator does; its new revision."""
-    task = found(store, ident)
-    return store.swap(task, VERBS[verb].function(task, NOW, **values))
-
-
-def restore(store: Store, ident: str, image: bytes, state: State) -> str:
-    """Restore a task by its image, as an undo does; its new revision."""
-    task = found(store, ident)
-    (outcome,) = store.swap_all([Move(task, store.restore_image(task, image, state), image)])
-    if outcome.error:
-        raise outcome.error
-    return outcome.rev

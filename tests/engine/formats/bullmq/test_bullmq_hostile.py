@@ -24,16 +24,14 @@ from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, Unavailable, Unsup
 from engine.system.answer_limit import AnswerLimit, AnswerTooLong
 from tests.bullmq_jobs import (
     CREATED_MS,
-    act,
     everything,
-    restore,
     scanned,
     write_failed,
     write_hash,
     write_waiting,
 )
 from tests.engine.formats.bullmq.conftest import Opener
-from tests.store_contents import found, problems_in, tasks_in
+from tests.store_contents import act, found, problems_in, restore, tasks_in
 
 
 def test_a_job_in_a_group_is_not_put_back(client: Redis, store: BullmqStore) -> None:

@@ -23,9 +23,7 @@ from engine.store import Control, ControlTarget, Gone, Unsupported
 from tests.bullmq_jobs import (
     CREATED_MS,
     NOW,
-    act,
     everything,
-    restore,
     scanned,
     unmarked,
     write_at,
@@ -34,7 +32,7 @@ from tests.bullmq_jobs import (
     write_waiting,
 )
 from tests.engine.formats.bullmq.conftest import Opener
-from tests.store_contents import found, tasks_in
+from tests.store_contents import act, found, restore, tasks_in
 
 DUE_MS = round(NOW * 1000) + 50_000
 

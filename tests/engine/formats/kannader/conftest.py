@@ -3,11 +3,14 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
 from engine.formats.kannader.store import KannaderStore, make_spool
 from tests.nftban_spool import NOW
+
+Opener: TypeAlias = Callable[..., KannaderStore]
 
 
 @pytest.fixture
@@ -19,7 +22,7 @@ def kannader(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def open_kannader(kannader: Path) -> Iterator[Callable[..., KannaderStore]]:
+def open_kannader(kannader: Path) -> Iterator[Opener]:
     """Open the test's Kannader spool once more, or another one."""
     with ExitStack() as opened:
 
@@ -30,3 +33,9 @@ def open_kannader(kannader: Path) -> Iterator[Callable[..., KannaderStore]]:
             return opened.enter_context(closing(store))
 
         yield opener
+
+
+@pytest.fixture
+def store(open_kannader: Opener) -> KannaderStore:
+    """The test's Kannader spool."""
+    return open_kannader()
