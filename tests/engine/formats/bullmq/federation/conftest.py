@@ -34,16 +34,19 @@ def relay() -> Iterator[Peer]:
 
 @pytest.fixture
 def make_sender(memory_path: Path) -> Iterator[Callable[..., Sender]]:
-    """Makes our side, with a profile and other changes of its parts."""
+    """Makes our side, with a profile, peers that it knows, and other changes of its parts."""
     from tests.federation_sender import Sender
 
     with ExitStack() as ended:
 
-        def make(profile: str = "default", **more: Any) -> Sender:
+        def make(profile: str = "default", *known: Peer, **more: Any) -> Sender:
             folder = memory_path / str(len(list(memory_path.iterdir())))
             folder.mkdir()
             sender = Sender(folder, profile, **more)
             ended.callback(sender.close)
+            for one in known:
+                sender.know(one)
+                one.applied.clear()
             return sender
 
         yield make
@@ -53,3 +56,9 @@ def make_sender(memory_path: Path) -> Iterator[Callable[..., Sender]]:
 def sender(make_sender: Callable[..., Sender]) -> Sender:
     """Our side with the default profile."""
     return make_sender()
+
+
+@pytest.fixture
+def known(make_sender: Callable[..., Sender], peer: Peer) -> Sender:
+    """Our side with the default profile, which knows the peer."""
+    return make_sender("default", peer)
