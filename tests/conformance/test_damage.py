@@ -76,6 +76,19 @@ def _empty_ids(client: Redis) -> None:
         client.lpush(f"bull:{queue}:wait", "", "1")
 
 
+def _two_places(client: Redis) -> None:
+    write_failed(client, "1")
+    client.lpush("bull:mails:wait", "1")
+
+
+def _infinite(score: float) -> Damage:
+    def do(client: Redis) -> None:
+        write_at(client, "delayed", "1", score=score, delay=5)
+
+    problems = {"mails/1": f"its time is '{score}', expected a number"}
+    return Damage(f"a time that is {score}", do, problems, _ONE)
+
+
 _ONE, _FOUR = frozenset({"mails/1"}), frozenset({"a/1", "a/2", "b/1", "b/2"})
 BULLMQ = [
     Damage(
@@ -91,7 +104,7 @@ BULLMQ = [
     ),
     Damage(
         "a job in two places",
-        lambda c: (write_failed(c, "1"), c.lpush("bull:mails:wait", "1")),
+        _two_places,
         {"mails/1": "is in failed and wait at the same time"},
         _ONE,
         _ONE,
@@ -107,15 +120,7 @@ BULLMQ = [
         {"mails/1": "its options are not JSON: workers cannot read it"},
         _ONE,
     ),
-    *(
-        Damage(
-            f"a time that is {score}",
-            lambda c, score=score: write_at(c, "delayed", "1", score=score, delay=5),
-            {"mails/1": f"its time is '{score}', expected a number"},
-            _ONE,
-        )
-        for score in (math.inf, -math.inf)
-    ),
+    *map(_infinite, (math.inf, -math.inf)),
     Damage(
         "numbers that are none",
         lambda c: write_failed(c, "1", timestamp="soon", priority="high", atm="many"),
@@ -243,14 +248,16 @@ NFTBAN = [
     ),
 ]
 _ROW = "INSERT INTO mail_queue (registration_number, mail_type, attempts, next_attempt_at)"
-ZGB = [
-    Damage(
-        f"a row with {values}",
-        lambda db, values=values: db.execute(f"{_ROW} VALUES (1002, 'user', {values})"),
-        {"mail_queue/row 2": ""},
-    )
-    for values in ("'many', 0", "0, 'soon'")
-]
+
+
+def _row(values: str) -> Damage:
+    def do(db: sqlite3.Connection) -> None:
+        db.execute(f"{_ROW} VALUES (1002, 'user', {values})")
+
+    return Damage(f"a row with {values}", do, {"mail_queue/row 2": ""})
+
+
+ZGB = [_row("'many', 0"), _row("0, 'soon'")]
 
 
 # ---- each place, and the rule

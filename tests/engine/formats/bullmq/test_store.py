@@ -198,7 +198,7 @@ def write_five(client: Redis, place: str) -> str:
             write_waiting(client, str(number), timestamp=CREATED_MS + number)
         else:
             score = DUE_MS * 4096 + number if place == "delayed" else number + 2**33
-            fields = {"priority": 2, "failedReason": "why", "atm": 1}
+            fields: dict[str, Any] = {"priority": 2, "failedReason": "why", "atm": 1}
             write_at(client, place, str(number), score=score, **fields)
         client.rpush(f"bull:mails:{number}:logs", "line")
         client.hset(f"bull:mails:{number}:processed", "bull:child:1", "null")
@@ -704,7 +704,7 @@ def test_a_new_job_keeps_the_data_and_options_of_its_image(store: BullmqStore) -
         ({"priority": 2**21 + 1}, "priority"),
     ):
         with pytest.raises(Unsupported, match=message):
-            store.swap(None, first._replace(**change))  # type: ignore[arg-type]
+            store.swap(None, first._replace(**change))
     store.swap(None, first)
     image = store.read(found(store, "mails/a")).replace(b'"data": "{}"', b'"data": "[1]"')
     (outcome,) = store.swap_all([Move(None, first._replace(id="mails/b"), image)])
@@ -803,7 +803,7 @@ def test_a_parent_has_children_and_a_child_its_parent(client: Redis, store: Bull
     write_at(client, "completed", "13", "sums", returnvalue="42")
     client.sadd(f"{parent}:dependencies", "bull:sums:11")
     client.zadd(f"{parent}:unsuccessful", {"bull:sums:12": 1})
-    results = {"bull:sums:13": "42", "bull:sums:14": "1", "other:x:1": "2"}
+    results: Any = {"bull:sums:13": "42", "bull:sums:14": "1", "other:x:1": "2"}
     client.hset(f"{parent}:processed", mapping=results)
     task, child = found(store, "reports/7"), found(store, "sums/11")
     known = store.relatives(task, 100)

@@ -260,12 +260,13 @@ def test_rows_13_and_15_a_follow_is_not_acknowledged(
     assert (decision(sender), peer.posts) == ((False, False), 1)
 
 
+BAD_DECISIONS: tuple[object, ...] = ("yes", 1, [], {})
 REFUSED = ("fatal deleted", (False, False))
 DECISIONS: Mapping[str, tuple[dict[str, object], object, object]] = {
     "accepted": ({"accepted": True}, ("done deleted", (True, False)), None),
     "rejected": ({"accepted": False}, ("done deleted", (False, True)), None),
     # Row 13: `accepted` must be true or false.
-    **{f"{value!r}": ({"accepted": value}, REFUSED, None) for value in ("yes", 1, [], {})},
+    **{f"{value!r}": ({"accepted": value}, REFUSED, None) for value in BAD_DECISIONS},
     # Acknowledged; `sipher` refuses it as row 13.
     "absent": ({"accepted": None}, ("done deleted", (False, True)), REFUSED),
     # `{status, accepted}` has no signature: the follow stays as it is. `sipher`: row 12.
