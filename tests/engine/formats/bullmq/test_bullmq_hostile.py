@@ -152,16 +152,16 @@ def test_a_job_that_was_added_again_blocks_the_way_back(client: Redis, store: Bu
 @contextmanager
 def hostile(script: Sequence[bytes]) -> Iterator[RedisPlace]:
     """A peer that answers the first requests with these bytes, and then repeats the last for ever
-    or until the client closes."""
+    or until the client closes; it closes the connection itself if the last is empty."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def run() -> None:
         link, _ = listener.accept()
         with link, suppress(OSError):
-            for answer in script:
+            for answer in filter(None, script):
                 link.recv(65536)
                 link.sendall(answer)
-            while script:
+            while script[-1]:
                 link.sendall(script[-1])
 
     thread = threading.Thread(target=run, daemon=True)
@@ -174,16 +174,19 @@ def hostile(script: Sequence[bytes]) -> Iterator[RedisPlace]:
         assert not thread.is_alive()
 
 
-HELLO = b"+OK\r\n"
-
+HELLO = [b"+OK\r\n"] * 3
 ANSWERS = {
-    "a bulk before the login": [b"$536870912\r\n" + b"x" * 65536],
-    "a status line without end": [*[HELLO] * 3, b"+" + b"x" * 65536],
-    "a list without end": [*[HELLO] * 3, b"*2147483647\r\n" + b":1\r\n" * 60_000],
-    "a long list in a list": [*[HELLO] * 3, b"*1\r\n$3\r\n*12\r\n*2147483647\r\n"],
-    "lists in lists": [*[HELLO] * 3, b"*1\r\n" * 60_000],
-    "pushes": [*[HELLO] * 3, b">2\r\n$1\r\na\r\n$1\r\nb\r\n" * 4000],
-    "a big number": [*[HELLO] * 3, b":" + b"9" * 5000 + b"\r\n"],
+    "a bulk before the login": ([b"$536870912\r\n" + b"x" * 65536], ""),
+    "a status line without end": ([*HELLO, b"+" + b"x" * 65536], ""),
+    "a list without end": ([*HELLO, b"*2147483647\r\n" + b":1\r\n" * 60_000], ""),
+    "a long list in a list": ([*HELLO, b"*1\r\n$3\r\n*12\r\n*2147483647\r\n"], ""),
+    "lists in lists": ([*HELLO, b"*1\r\n" * 60_000], ""),
+    "pushes": ([*HELLO, b">2\r\n$1\r\na\r\n$1\r\nb\r\n" * 4000], ""),
+    "a big number": ([*HELLO, b":" + b"9" * 5000 + b"\r\n"], ""),
+    "loading": ([b"-LOADING Redis is loading the dataset in memory\r\n"], "still loading its data"),
+    "too many": ([b"-ERR max number of clients reached\r\n"], "max number of clients"),
+    "a cut": ([b"$100\r\ncut in mid-", b""], "not connected"),
+    "another program": ([b"no protocol at all\r\n"], ""),
 }
 
 
@@ -192,12 +195,12 @@ def test_a_peer_that_is_no_server_is_one_clear_line(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An answer without end, too deep or of another protocol is `Unavailable`, within the limits of
-    an answer (here less)."""
+    an answer (here less); so is a refusal or a cut while the connection is opened."""
     monkeypatch.setattr(connection, "MAX_ANSWER_BYTES", 1 << 20)
-    with hostile(ANSWERS[name]) as place, pytest.raises(Unavailable) as caught:
+    script, message = ANSWERS[name]
+    with hostile(script) as place, pytest.raises(Unavailable) as caught:
         connection.Connection(place)
-
-    assert str(caught.value).isprintable()
+    assert message in str(caught.value) and str(caught.value).isprintable()
 
 
 def test_a_text_may_contain_the_head_of_a_list(client: Redis, store: BullmqStore) -> None:
