@@ -12,13 +12,13 @@ import selectors
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-import redis
+from redis import Redis
 
 from engine.config.place_address import parse_address
 from engine.formats.bullmq.image import NewJob
@@ -31,7 +31,6 @@ from engine.operations.plans import RowResult
 from engine.operations.undo import settle_operation
 from tests.bullmq_workers import StartWorker, runs, until
 from tests.engine.formats.bullmq.test_bullmq_node import Node, node
-from tests.redis_server import TestServer
 
 __all__ = ["node"]  # a fixture
 
@@ -141,7 +140,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait(60)
 
 
-def places_of_jobs(client: redis.Redis) -> Counter[str]:
+def places_of_jobs(client: Redis) -> Counter[str]:
     """In how many places each job is; its hash is where its place says, with its own data."""
     counts: Counter[str] = Counter()
     for name, place in PLACES.items():
@@ -155,15 +154,8 @@ def places_of_jobs(client: redis.Redis) -> Counter[str]:
     return counts
 
 
-@pytest.fixture
-def client(redis_server: TestServer, redis_url: str) -> Iterator[redis.Redis]:
-    """Another connection to the test's database."""
-    with redis_server.client() as other:
-        yield other
-
-
 def check(
-    game: Game, client: redis.Redis, stop: Callable[[], object], operators: int, rounds: int
+    game: Game, client: Redis, stop: Callable[[], object], operators: int, rounds: int
 ) -> None:
     """Play with kills, stop the worker, and count: each job is in one place, and ran no more often
     than it was returned."""
@@ -188,7 +180,7 @@ def check(
 
 
 def test_killed_operators_beside_a_worker_lose_no_job(
-    client: redis.Redis, redis_url: str, start: StartWorker, tmp_path: Path
+    client: Redis, redis_url: str, start: StartWorker, tmp_path: Path
 ) -> None:
     """Operators on one queue with a worker of ours, some killed while they change jobs: each job is
     in exactly one place, whole, and runs only as often as the journals say."""
@@ -207,7 +199,7 @@ def test_killed_operators_beside_a_worker_lose_no_job(
 
 @pytest.mark.deep
 def test_killed_operators_beside_a_node_worker_lose_no_job(
-    node: Node, client: redis.Redis, redis_url: str, tmp_path: Path
+    node: Node, client: Redis, redis_url: str, tmp_path: Path
 ) -> None:
     """The same for longer, with a worker of Node."""
     game = Game(redis_url, tmp_path)
