@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,29 +82,35 @@ ANSWERS = """\
 import socket, sys
 server = socket.create_server(("127.0.0.1", 0))
 print(server.getsockname()[1], flush=True)
-server.accept()[0].sendall(b"+PONG\\r\\n")
+server.accept()[0].sendall(sys.argv[1].encode() + b"\\r\\n")
 sys.stdin.read()
 """
+
+
+@contextmanager
+def answering(line: str, **options: Any) -> Iterator[int]:
+    """A program that listens on a port and answers the first connection with a line; the port."""
+    pipe = subprocess.PIPE
+    words = ["python3", "-c", ANSWERS, line]
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, **options) as other:
+        assert other.stdout is not None
+        yield int(other.stdout.readline())
+        other.communicate()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root opens nothing of others")
 def test_root_opens_no_server_of_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any user can listen on the port: it is listed, with the uid, or that the uid is unknown."""
-    words, pipe = ["python3", "-c", ANSWERS], subprocess.PIPE
-    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, user=12345) as other:
-        assert other.stdout is not None
-        port = int(other.stdout.readline())
+    named = "listens there: name its URL to open it as root"
+    with answering("+PONG", user=12345) as port:
         url = f"redis://localhost:{port}"
-        expected = "uid 12345 listens there: name its URL to open it as root"
         assert listening_users(port) == {12345}
-        assert problems(url) == {f"{url}/0": expected}
-        other.communicate()
+        assert problems(url) == {f"{url}/0": f"uid 12345 {named}"}
     assert listening_users(port) == set()
     with running_server("--port", str(port), "--bind", "127.0.0.1"):
         assert problems(url) == {f"{url}/0": "no queue with the prefix bull"}
         monkeypatch.setattr(servers, "listening_users", lambda port: set())
-        expected = "unknown which user listens there: name its URL to open it as root"
-        assert problems(url) == {f"{url}/0": expected}
+        assert problems(url) == {f"{url}/0": f"unknown which user {named}"}
 
 
 def test_a_server_that_never_answers_ends_the_search() -> None:
@@ -118,23 +126,16 @@ def test_what_is_no_server_is_not_found(tmp_path: Path) -> None:
     stale = tmp_path / "stale"
     with closing(socket.socket(socket.AF_UNIX)) as one:
         one.bind(str(stale))
-    program = "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); "
-    program += "print(s.getsockname()[1], flush=True); s.accept()[0].sendall(b'220 mail\\r\\n')"
-    program += "; sys.stdin.read()"
-    words = ["python3", "-c", program]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
-        port = other.stdout.readline().strip()
+    with answering("220 mail") as port:
         for url in (f"redis+unix://{stale}", f"redis+unix://{stale}2", f"redis://localhost:{port}"):
             assert problems(url) == {}
-        other.communicate()
 
 
 @pytest.mark.skipif(not find_server(), reason="no server program")
 def test_a_socket_that_is_closed_to_us_is_found(tmp_path: Path) -> None:
     """As another user: the reason names its owner and group as those who may."""
     with running_server("--unixsocketperm", "700") as server:
-        Path(server.url.removeprefix("redis+unix://")).parent.chmod(0o755)
+        Path(server.socket).parent.chmod(0o755)
 
         def act() -> None:
             assert problems(server.url) in (

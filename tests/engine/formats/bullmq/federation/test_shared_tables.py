@@ -92,9 +92,8 @@ def test_servers_of_the_table_alone_are_listed(shared: Sender, peer: Peer, relay
     assert (listed.origin, listed.healthy, listed.reason) == (relay.url, False, "CONN_REFUSED")
     assert (listed.blocked, listed.rev) == ("in blacklisted_servers: spam", 0)
     assert keys_of(listed) == relay.public
-    assert "only in the application's table" in ACTIONS["probe"].refusal(
-        listed._replace(blocked="")
-    )
+    unblocked = listed._replace(blocked="")
+    assert "only in the application's table" in ACTIONS["probe"].refusal(unblocked)
 
 
 def test_a_key_of_another_server_of_the_table_is_refused(shared: Sender, peer: Peer) -> None:
