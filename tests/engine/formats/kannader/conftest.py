@@ -11,6 +11,21 @@ from engine.formats.kannader.store import KannaderStore, make_spool
 from tests.nftban_spool import NOW
 
 Opener: TypeAlias = Callable[..., KannaderStore]
+DAEMON = """
+import os, sys
+flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
+words = ("data", "queue", "inflight", "cleanup")
+data, queue, inflight, cleanup = [os.open(f"{sys.argv[1]}/{word}", flags) for word in words]
+print("ready", flush=True)
+for line in sys.stdin:
+    try:
+        os.rename(line.strip(), line.strip(), src_dir_fd=queue, dst_dir_fd=inflight)
+    except FileNotFoundError:
+        print("vanished", flush=True)
+    else:
+        print(os.listdir(f"{sys.argv[1]}/inflight/{line.strip()}/.."), flush=True)
+"""
+"""Opens a spool's folders as Kannader does, and sends the mail of each id that it reads."""
 
 
 @pytest.fixture

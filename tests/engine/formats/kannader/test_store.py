@@ -24,7 +24,7 @@ from engine.formats.kannader.store import KannaderStore, make_spool
 from engine.model import Missing, Problem, State, Task
 from engine.store import Gone, Store, Unavailable, Unsupported
 from engine.system import files
-from tests.engine.formats.kannader.conftest import Opener
+from tests.engine.formats.kannader.conftest import DAEMON, Opener
 from tests.engine.sample_mails import unwired
 from tests.open_store import open_store as open_place
 from tests.rival_processes import TAKER, asked, at_once, running
@@ -409,23 +409,6 @@ def test_a_sent_mail_behind_a_foreign_link_is_not_erased(
         store.swap(task, None)
     assert names(kannader / "inflight") == {task.id}
     assert names(tmp_path / "moved") == {"schedule", "metadata"}
-
-
-DAEMON = """
-import os, sys
-flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
-words = ("data", "queue", "inflight", "cleanup")
-data, queue, inflight, cleanup = [os.open(f"{sys.argv[1]}/{word}", flags) for word in words]
-print("ready", flush=True)
-for line in sys.stdin:
-    try:
-        os.rename(line.strip(), line.strip(), src_dir_fd=queue, dst_dir_fd=inflight)
-    except FileNotFoundError:
-        print("vanished", flush=True)
-    else:
-        print(os.listdir(f"{sys.argv[1]}/inflight/{line.strip()}/.."), flush=True)
-"""
-"""Opens a spool's folders as Kannader does, and sends the mail of each id that it reads."""
 
 
 @pytest.fixture

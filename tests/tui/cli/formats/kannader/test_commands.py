@@ -9,7 +9,6 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -45,8 +44,11 @@ from engine.work.metrics_writer import MetricsWriter
 from engine.work.running_tasks import Claim
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker
+from tests.engine.formats.kannader.conftest import DAEMON
 from tests.mail_queue_commands import ALSO, FROM, PATIENCE, TEXT, TO, Spool, names, soon
+from tests.rival_processes import running
 from tests.smtp_server import DROP, HOST, STALL, Server, refusing, silent
+from tests.store_contents import found
 from tests.unprivileged_user import as_other_user, other_users_folder
 from tui.cli.formats.kannader.commands import (
     bounce_handler,
@@ -56,15 +58,6 @@ from tui.cli.formats.kannader.commands import (
 from tui.task import lookup, parts_lines
 
 SEEN = TEXT.replace(b"\n", b"\r\n")
-
-DAEMON = """
-import os, sys
-flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
-kept = [os.open(f"{sys.argv[1]}/{word}", flags) for word in ("queue", "inflight", "cleanup")]
-print("ready", flush=True)
-sys.stdin.readline()
-"""
-"""Holds the folders of a spool as a running Kannader does."""
 
 
 @pytest.fixture
@@ -81,12 +74,8 @@ def warnings_of(place: Spool) -> tuple[str, ...]:
 @pytest.fixture
 def kannader(place: Spool) -> Iterator[int]:
     """The PID of a process that holds the spool's folders as Kannader does."""
-    pipe, argv = subprocess.PIPE, [sys.executable, "-c", DAEMON, str(place.path)]
-    with subprocess.Popen(argv, stdin=pipe, stdout=pipe) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
+    with running(DAEMON, str(place.path)) as process:
         yield process.pid
-        process.communicate(b"\n", timeout=PATIENCE)
 
 
 def has_whole_lines(log: str) -> bool:
@@ -135,9 +124,8 @@ def test_enqueue_wire_keeps_every_byte(place: Spool) -> None:
     """A mail in wire form is stored as it is; one that ends before its last line is refused."""
     words = ("kannader", "enqueue", "--wire", "--from", "<>", "--to", TO, "-", str(place.path))
     content = b"A: 1\r\n\r\nbare\nline and \rreturn\r\n.\r\n"
-    taken = place.run(*words, stdin=content)
     longer = b"A: 1\r\n\r\nfirst\r\n.\r\nMAIL FROM:<x@example.org>\r\n.\r\n"
-    refused = place.run(*words, stdin=longer)
+    taken, refused = (place.run(*words, stdin=data) for data in (content, longer))
     (contents,) = place.path.glob("data/*/contents")
     assert (taken.returncode, refused.returncode, contents.read_bytes()) == (0, 64, content)
     assert "before its end" in refused.stderr
@@ -148,16 +136,12 @@ def test_a_mail_is_shown_decoded_and_raw(place: Spool) -> None:
     place.enqueue(text=b"Subject: =?utf-8?q?caf=C3=A9?=\n\n.x\n.\nbye \x1b[2J\n")
     (task,) = place.tasks()
     with closing(place.store()) as store:
-        opened = [
-            parts_lines.Opened(part, store.read(task, part.name)) for part in store.parts(task)
-        ]
-        stored = next(part.size for part in store.parts(task) if part.is_wire_format)
+        parts = list(store.parts(task))
+        opened = [parts_lines.Opened(part, store.read(task, part.name)) for part in parts]
+    stored = next(part.size for part in parts if part.is_wire_format)
     read, raw = (
-        ["".join(text for text, _ in line).strip() for line in lines]
-        for lines in (
-            parts_lines.payload_lines(opened, 0.0, 80),
-            parts_lines.stored_lines(opened, 0.0, 80),
-        )
+        ["".join(text for text, _ in line).strip() for line in lines(opened, 0.0, 80)]
+        for lines in (parts_lines.payload_lines, parts_lines.stored_lines)
     )
     at = read.index("Subject: café")
     assert f"contents: mail, {stored} bytes" in "\n".join(read)
@@ -182,18 +166,15 @@ def test_each_recipient_gets_the_mail_once(place: Spool) -> None:
         place.work(busy)
 
     counted = prometheus.read_metrics(str(place.path / ".spooldeck" / "metrics" / "queue.prom"))
-    assert {
-        name.removeprefix("nftban_queue_"): value
-        for (name, _), value in counted.values.items()
-        if name not in (LAST_RUN, "nftban_queue_oldest_pending_age_seconds")
-    } == {
+    values = {name.removeprefix("nftban_queue_"): n for (name, _), n in counted.values.items()}
+    assert values.pop("oldest_pending_age_seconds") is not None
+    assert values.pop(LAST_RUN.removeprefix("nftban_queue_")) is not None
+    assert values == {
         **{"tasks_pending": 1, "tasks_working": 0, "tasks_dlq": 0, "dlq_total": 0},
         **{"tasks_processed_total": 2, "tasks_failed_total": 1, "task_retries_total": 1},
     }
-    assert counted.get(LAST_RUN) is not None
     none = place.run("transports", str(place.path))
-    assert (none.returncode, none.stderr) == (0, "")
-    assert none.stdout == "   no mail transports here\n"
+    assert (none.returncode, none.stdout, none.stderr) == (0, "   no mail transports here\n", "")
 
 
 @pytest.mark.parametrize(
@@ -220,10 +201,8 @@ def test_a_failed_mail_waits_for_its_next_attempt(
     (attempt,) = log_findings.attempts
     assert (attempt.number, attempt.outcome) == (1, EventKind.WAITS)
     assert attempt.error.startswith(error.split(":")[0])
-    assert [event.what for event in log_findings.history][:2] == [
-        EventKind.QUEUED,
-        EventKind.STARTED,
-    ]
+    kinds = [event.what for event in log_findings.history]
+    assert kinds[:2] == [EventKind.QUEUED, EventKind.STARTED]
     (failed,) = [event.when for event in log_findings.history if event.what is EventKind.FAILED]
     answer = json.loads(place.run("clusters", str(place.path), "--json").stdout)
     assert (answer["first"], answer["last"]) == (None, failed)
@@ -329,23 +308,23 @@ def test_an_unreadable_mail_is_neither_returned_nor_erased(
 
 def test_contents_of_another_user_are_no_failure_of_the_mail() -> None:
     """A text without read permission is reported, and the mail is not returned."""
+
+    def open_letter() -> None:
+        make_spool(str(folder / "spool"))
+        with closing(KannaderStore(str(folder / "spool"))) as store:
+            store.enqueue(FROM, [TO], [TEXT])
+            (contents,) = folder.glob("spool/data/*/contents")
+            contents.chmod(0)
+            task = claimed(store)
+            with pytest.raises(UnreadableMessage, match="Permission denied"):
+                message_opener(store)(task)
+            with pytest.raises(Unavailable, match="Permission denied"):
+                give_up_by(store, [])(task)
+            assert len(names(folder / "spool" / "data")) == 1
+            contents.chmod(0o600)
+            message_opener(store)(task).contents.close()
+
     with other_users_folder() as folder:
-
-        def open_letter() -> None:
-            make_spool(str(folder / "spool"))
-            with closing(KannaderStore(str(folder / "spool"))) as store:
-                store.enqueue(FROM, [TO], [TEXT])
-                (contents,) = folder.glob("spool/data/*/contents")
-                contents.chmod(0)
-                task = claimed(store)
-                with pytest.raises(UnreadableMessage, match="Permission denied"):
-                    message_opener(store)(task)
-                with pytest.raises(Unavailable, match="Permission denied"):
-                    give_up_by(store, [])(task)
-                assert len(names(folder / "spool" / "data")) == 1
-                contents.chmod(0o600)
-                message_opener(store)(task).contents.close()
-
         as_other_user(open_letter)
 
 
@@ -379,9 +358,8 @@ def test_metrics_are_counted_seldom_if_that_is_slow(
         raise Unavailable("no folder")
 
     setup = place.setup()
-    published = MetricsWriter(
-        setup.queue, setup.counters(), gauges, lambda: 5.0, lambda: next(timer)
-    )
+    parts = (setup.queue, setup.counters(), gauges)
+    published = MetricsWriter(*parts, lambda: 5.0, lambda: next(timer))
     for expected in (1, 1, 2):
         published.write_if_due()
         assert len(counted) == expected
@@ -529,9 +507,6 @@ def test_mails_that_a_kannader_may_be_sending_are_not_returned(
     def clock() -> float:
         return time.time() + 7200
 
-    def log(level: str, text: str) -> None:
-        lines.append(text)
-
     with closing(KannaderStore(str(place.path), clock)) as store:
         for _ in range(own):
             store.enqueue(FROM, [ALSO], [TEXT])
@@ -541,12 +516,12 @@ def test_mails_that_a_kannader_may_be_sending_are_not_returned(
         place.put_in_flight(ident)
         request.getfixturevalue("kannader")
         assert warnings_of(place) == ()
-        giving_up = bounce_handler(store, Host("host.example.org"), log)
-        services = WorkerServices(log=log, before_giving_up=giving_up)
-        worker = Worker(store, {}, retry_policy(KannaderSettings()), services=services, clock=clock)
-        worker._leases.claims.update(
-            Claim(task, clock()) for task in place.tasks() if task.id != ident
+        services = WorkerServices(
+            log=lambda level, text: lines.append(text), before_giving_up=give_up_by(store, [])
         )
+        worker = Worker(store, {}, retry_policy(KannaderSettings()), services=services, clock=clock)
+        claims = [Claim(task, clock()) for task in place.tasks() if task.id != ident]
+        worker._leases.claims.update(claims)
         worker.rescue()
     in_flight = names(place.path / "inflight")
     assert ident in in_flight and len(in_flight) == 1 + own
@@ -571,7 +546,7 @@ def test_doctor_counts_overdue_mails(place: Spool) -> None:
     for address, words in ((TO, f"1 mail is {since} it"), (ALSO, f"2 mails are {since} them")):
         (ident,) = place.enqueue(address)
         with closing(place.store()) as store:
-            (task,) = [each for each in store.scan({ident}) if isinstance(each, Task)]
+            task = found(store, ident)
             store.swap(task, task._replace(due=1000.0))
         code, lines = place.doctor()
         assert (code, any("spooldeck's worker cannot send" in line for line in lines)) == (1, True)
@@ -645,9 +620,8 @@ def test_a_mail_in_cleanup_is_expunged(place: Spool) -> None:
     (place.path / "queue" / ident).rename(place.path / "cleanup" / ident)
     again = place.run("rerun", "--dry-run", str(place.path))
     assert (again.returncode, "not supported" in again.stderr) == (64, True)
-    done = place.run(
-        "expunge", "--state", "cleanup", "--include-all", "--apply", "1", str(place.path)
-    )
+    words = ("expunge", "--state", "cleanup", "--include-all", "--apply", "1")
+    done = place.run(*words, str(place.path))
     assert (done.returncode, done.stderr) == (0, "")
     assert place.is_clean
 
@@ -729,37 +703,23 @@ def settled(**settings: Any) -> KannaderSettings:
 
 def test_each_setting_has_a_default() -> None:
     """Without settings there is no server; the server's settings have the handler's defaults."""
-    assert (
-        settled()
-        == parse_settings(None, ConfigLocation("some.yaml", "stores.kannader"))
-        == KannaderSettings()
-    )
+    none = parse_settings(None, ConfigLocation("some.yaml", "stores.kannader"))
+    assert settled() == none == KannaderSettings()
     assert KannaderSettings().work_refusal and not settled(host="relay.example.org").work_refusal
     to = destination(settled(host="relay.example.org", helo="here.example.org"))
     assert to == SmtpDestination("relay.example.org", helo="here.example.org")
 
 
+WRONG: dict[str, tuple[object, ...]] = {
+    **{"host": ("-x", "a b", "a\r\nb"), "helo": ("a\nb",), "port": (0, 65536)},
+    **{"tls": ("sometimes",), "user": ("me", "a\nb"), "password_file": ("relative",)},
+    **{"max_time": (3300, "1h"), "profile": ("none",), "lifetime": (0,), "concurrency": (0,)},
+    **{"bounce": ("yes",), "unknown": (1,)},
+}
+
+
 @pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("host", "-x"),
-        ("host", "a b"),
-        ("host", "a\r\nb"),
-        ("helo", "a\nb"),
-        ("port", 0),
-        ("port", 65536),
-        ("tls", "sometimes"),
-        ("user", "me"),
-        ("user", "a\nb"),
-        ("password_file", "relative"),
-        ("max_time", 3300),
-        ("max_time", "1h"),
-        ("profile", "none"),
-        ("lifetime", 0),
-        ("concurrency", 0),
-        ("bounce", "yes"),
-        ("unknown", 1),
-    ],
+    ("key", "value"), [(key, value) for key, values in WRONG.items() for value in values]
 )
 def test_a_wrong_setting_is_refused(key: str, value: object) -> None:
     """The error names the file and the key; an attempt must end before others may take the mail."""
