@@ -507,6 +507,9 @@ def test_mails_that_a_kannader_may_be_sending_are_not_returned(
     def clock() -> float:
         return time.time() + 7200
 
+    def log(level: str, text: str) -> None:
+        lines.append(text)
+
     with closing(KannaderStore(str(place.path), clock)) as store:
         for _ in range(own):
             store.enqueue(FROM, [ALSO], [TEXT])
@@ -516,9 +519,8 @@ def test_mails_that_a_kannader_may_be_sending_are_not_returned(
         place.put_in_flight(ident)
         request.getfixturevalue("kannader")
         assert warnings_of(place) == ()
-        services = WorkerServices(
-            log=lambda level, text: lines.append(text), before_giving_up=give_up_by(store, [])
-        )
+        giving_up = bounce_handler(store, Host("host.example.org"), log)
+        services = WorkerServices(log=log, before_giving_up=giving_up)
         worker = Worker(store, {}, retry_policy(KannaderSettings()), services=services, clock=clock)
         claims = [Claim(task, clock()) for task in place.tasks() if task.id != ident]
         worker._leases.claims.update(claims)
