@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from pytest import MonkeyPatch
 
 from engine.config import place_address as addresses
 from engine.config import queue_config
@@ -91,7 +92,7 @@ def shape() -> Shape:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeServer:
+def server(monkeypatch: MonkeyPatch, tmp_path: Path) -> FakeServer:
     """The format in the table, and a server with three tasks."""
     server = FakeServer()
     monkeypatch.setitem(known_formats.FORMATS, "fake", FakeFormat(server))
@@ -268,7 +269,7 @@ def test_a_url_that_cannot_be_used_is_one_line(
 
 
 def test_a_folder_of_the_same_name_is_no_match(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     """A URL is never a path, even with such a file in the working directory."""
     monkeypatch.chdir(tmp_path)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from pytest import MonkeyPatch
 from redis import Redis
 
 from engine.config import place_address, queue_config
@@ -44,7 +45,7 @@ def jobs(client: Redis) -> None:
 
 
 @pytest.fixture
-def own_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def own_state(monkeypatch: MonkeyPatch, tmp_path: Path) -> None:
     """What commands keep for places is in the test's folder."""
     monkeypatch.setattr(place_address, "ROOT_STATE_FOLDER", str(tmp_path / "state" / "spooldeck"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

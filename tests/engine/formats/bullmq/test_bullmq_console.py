@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest import MonkeyPatch
 from redis import Redis
 
 from engine.formats.bullmq import scan
@@ -44,7 +45,7 @@ def set_version(client: Redis, *queues: str) -> None:
 
 
 async def test_counts_are_exact_while_the_first_scan_runs(
-    client: Redis, console_place: Place, monkeypatch: pytest.MonkeyPatch
+    client: Redis, console_place: Place, monkeypatch: MonkeyPatch
 ) -> None:
     """Tabs, table, header and the alert of dead tasks have the server's own counts, without a +,
     while no more than a part of the jobs was read; they follow changes."""
@@ -124,7 +125,7 @@ def test_queues_that_are_not_shown_are_named(
 
 
 async def test_new_queues_and_an_emptied_server_are_seen_soon(
-    client: Redis, console_place: Place, monkeypatch: pytest.MonkeyPatch
+    client: Redis, console_place: Place, monkeypatch: MonkeyPatch
 ) -> None:
     """A queue that another program makes is counted without a full scan being asked for, and no
     alert of it stays once all keys are deleted."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import pytest
+from pytest import MonkeyPatch
 from redis import Redis
 
 from engine.config.place_address import parse_address
@@ -191,9 +192,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_a_peer_that_is_no_server_is_one_clear_line(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_peer_that_is_no_server_is_one_clear_line(name: str, monkeypatch: MonkeyPatch) -> None:
     """An answer without end, too deep or of another protocol is `Unavailable`, within the limits of
     an answer (here less); so is a refusal or a cut while the connection is opened."""
     monkeypatch.setattr(connection, "MAX_ANSWER_BYTES", 1 << 20)
@@ -241,7 +240,7 @@ def test_the_head_of_a_long_list_is_found_wherever_the_parts_end(answer: bytes) 
             assert is_long == HEADS[answer], parts
 
 
-def test_an_answer_is_checked_for_long_lists_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_is_checked_for_long_lists_once(monkeypatch: MonkeyPatch) -> None:
     """However many of its parts may have the head of one: the time grows with its length only."""
     checked = list[int]()
     real = connection._ListHeads.is_long
@@ -265,7 +264,7 @@ def test_an_answer_is_checked_for_long_lists_once(monkeypatch: pytest.MonkeyPatc
     assert sum(checked) == len(head) + 200 * len(part)
 
 
-def test_an_answer_of_redis_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_of_redis_has_one_deadline(monkeypatch: MonkeyPatch) -> None:
     """A peer that sends a byte now and then does not answer when the time of an answer is over."""
     ticks = (20.0 * n for n in itertools.count())
     slow = functools.partial(AnswerLimit, clock=lambda: next(ticks))
@@ -275,7 +274,7 @@ def test_an_answer_of_redis_has_one_deadline(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_large_answer_after_the_login_is_read(
-    client: Redis, open_bullmq: Opener, monkeypatch: pytest.MonkeyPatch
+    client: Redis, open_bullmq: Opener, monkeypatch: MonkeyPatch
 ) -> None:
     """The small limit ends with the login, also when the connection was made again."""
     monkeypatch.setattr(connection, "MAX_LOGIN_BYTES", 1000)
@@ -289,7 +288,7 @@ def test_a_large_answer_after_the_login_is_read(
 
 
 def test_each_answer_of_a_pipeline_has_the_limit_of_its_own(
-    client: Redis, open_bullmq: Opener, monkeypatch: pytest.MonkeyPatch
+    client: Redis, open_bullmq: Opener, monkeypatch: MonkeyPatch
 ) -> None:
     """Many large jobs may be claimed in one pipeline; one answer above the limit is refused."""
     monkeypatch.setattr(connection, "MAX_ANSWER_BYTES", 300_000)

@@ -12,7 +12,7 @@ from engine.formats.bullmq.connection import Connection
 from engine.formats.bullmq.image import NewJob
 from engine.formats.bullmq.store import BullmqStore
 from engine.model import State
-from engine.store import Unsupported
+from engine.store import Store, Unsupported
 from tests.bullmq_jobs import (
     CREATED_MS,
     NOW,
@@ -143,9 +143,7 @@ def test_a_queue_that_bull_has_paused_is_not_changed(client: Redis, store: Bullm
     assert client.exists("bull:mails:wait") == 0
 
 
-def test_delayed_and_stalled_jobs_of_a_paused_list_stay_in_it(
-    client: Redis, store: BullmqStore
-) -> None:
+def test_delayed_and_stalled_jobs_of_a_paused_list_stay_in_it(client: Redis, store: Store) -> None:
     """A delayed job that falls due and a job without its worker are not put into `wait` either."""
     write_waiting(client, "1")
     write_waiting(client, "2")

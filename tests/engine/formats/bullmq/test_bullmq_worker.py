@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from pytest import MonkeyPatch
 from redis import Redis
 
 from engine import verbs
@@ -82,7 +83,7 @@ Start = Callable[..., RunningWorker]
 
 
 @pytest.fixture
-def start(open_bullmq: Opener, monkeypatch: pytest.MonkeyPatch) -> Start:
+def start(open_bullmq: Opener, monkeypatch: MonkeyPatch) -> Start:
     """Make a worker for which no time passes that lets it look again by itself."""
     monkeypatch.setattr(queue_lock, "HEARTBEAT_SECONDS", NEVER)
     monkeypatch.setattr(change_feed, "MARKER_BLOCK_SECONDS", NEVER)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest import MonkeyPatch
 from redis import Redis
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
@@ -178,7 +179,7 @@ def test_certificates_of_files_are_used(server: TestServer, tmp_path: Path) -> N
             pass
 
 
-def test_a_port_without_tls_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_without_tls_is_one_line(monkeypatch: MonkeyPatch) -> None:
     """The handshake has the time of a connect, here less, not that of an answer."""
     monkeypatch.setattr(connection, "CONNECT_TIMEOUT_SECONDS", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -187,7 +188,7 @@ def test_a_port_without_tls_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_place_that_cannot_be_reached_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     """No socket, or one that no server listens on, or no package: with the command for it."""
     for url in (f"redis+unix://{tmp_path}/none", "redis://127.0.0.1:1/0"):

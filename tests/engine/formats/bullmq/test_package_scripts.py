@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pytest import MonkeyPatch
 
 from engine.formats.bullmq import package_scripts
 from engine.formats.bullmq.package_scripts import PACKAGE_SCRIPTS, package_text
@@ -49,7 +50,7 @@ def test_the_package_is_not_imported() -> None:
 
 
 def test_without_the_package_one_line_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: MonkeyPatch, tmp_path: Path
 ) -> None:
     """Unavailable, with the command."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+from pytest import MonkeyPatch
 from redis import Redis
 
 from engine.formats.bullmq.moves import bar_leaving
@@ -178,11 +179,7 @@ def test_our_worker_advances_a_repeatable_job_as_node(
 @pytest.mark.parametrize("program", ["5.81.5", "6.7.0"], indirect=True)
 @pytest.mark.deep
 def test_a_run_that_is_tried_again_adds_no_second_run(
-    program: NodeProgram,
-    client: Redis,
-    store: BullmqStore,
-    repeat: dict[str, object],
-    how: str,
+    program: NodeProgram, client: Redis, store: BullmqStore, repeat: dict[str, object], how: str
 ) -> None:
     """A promoted run fails, is retried before and after the next one has run: the same runs are due
     as with Node's worker alone."""
@@ -279,7 +276,7 @@ def test_odd_options_of_a_run_end_no_worker(client: Redis, open_bullmq: Opener, 
 
 
 @pytest.mark.parametrize("name", [":/etc/localtime", "/etc/localtime", ":UTC"])
-def test_the_zone_of_this_machine_may_be_a_file(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_zone_of_this_machine_may_be_a_file(name: str, monkeypatch: MonkeyPatch) -> None:
     """TZ names a zone or a file, after a colon or not (tzset(3))."""
     monkeypatch.setenv("TZ", name)
     assert next_match("0 * * * *", "", NOON) == NOON + HOUR

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest import MonkeyPatch
 
 from engine.config.place_address import Address
 from engine.formats.base.format import InstalledPlace
@@ -52,7 +53,7 @@ def test_each_database_with_queues_is_a_place() -> None:
     assert not any(one.problem for one in by_address)
 
 
-def test_a_server_without_queues_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_without_queues_is_not_opened(monkeypatch: MonkeyPatch) -> None:
     """It may be a cache; of one with many keys the first are searched, and that is in the text."""
     with running_server() as server:
         server.client().set("page:1", "cached")
@@ -99,7 +100,7 @@ def answering(line: str, **options: Any) -> Iterator[int]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root opens nothing of others")
-def test_root_opens_no_server_of_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_opens_no_server_of_a_user(monkeypatch: MonkeyPatch) -> None:
     """Any user can listen on the port: it is listed, with the uid, or that the uid is unknown."""
     named = "listens there: name its URL to open it as root"
     with answering("+PONG", user=12345) as port:

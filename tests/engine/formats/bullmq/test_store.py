@@ -19,7 +19,7 @@ from engine.formats.bullmq.reading import LONGEST_KEPT_VALUE
 from engine.formats.bullmq.store import BullmqStore
 from engine.model import Move, Relative, State, Task
 from engine.operations import trash
-from engine.store import Control, ControlTarget, Gone, Unsupported
+from engine.store import Control, ControlTarget, Gone, Store, Unsupported
 from tests.bullmq_jobs import (
     CREATED_MS,
     NOW,
@@ -109,9 +109,7 @@ def test_a_sample_of_a_long_queue_reads_a_few_jobs(client: Redis, store: BullmqS
     assert len(ids) == len({*ids}) == hashes_read(client) < 40
 
 
-def test_failed_jobs_of_a_long_queue_are_found_by_the_server(
-    client: Redis, store: BullmqStore
-) -> None:
+def test_failed_jobs_of_a_long_queue_are_found_by_the_server(client: Redis, store: Store) -> None:
     """Jobs with a reason of failure are read in every state, also retried ones that wait; of the
     thousands without one, no row."""
     write_all_places(client)
@@ -535,9 +533,7 @@ def test_finished_jobs_are_removed_by_age_as_bullmq_does(
     assert not any(client.exists(f"bull:mails:{ident}") for ident in {"1", "2", "3"} - {*kept})
 
 
-def test_limits_of_a_queue_are_honoured(
-    client: Redis, store: BullmqStore, open_bullmq: Opener
-) -> None:
+def test_limits_of_a_queue_are_honoured(client: Redis, store: Store, open_bullmq: Opener) -> None:
     """Pause, concurrency and rate are settings of BullMQ that the claim script obeys."""
     for number in "12345":
         write_waiting(client, number)

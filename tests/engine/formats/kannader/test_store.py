@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest import MonkeyPatch
 
 from engine import verbs
 from engine.formats.kannader import mail_format
@@ -144,7 +145,7 @@ def test_recipients_share_one_text(kannader: Path, open_kannader: Opener) -> Non
 
 
 def test_a_failed_enqueue_leaves_nothing(
-    kannader: Path, open_kannader: Opener, monkeypatch: pytest.MonkeyPatch
+    kannader: Path, open_kannader: Opener, monkeypatch: MonkeyPatch
 ) -> None:
     """Nothing is visible before the whole text is there; a text that fails, or a full disk at the
     second link, leaves neither link nor mail."""
@@ -194,7 +195,7 @@ def test_a_mail_that_the_format_cannot_hold_is_refused(
 
 
 def test_the_new_schedule_is_written_before_the_link_moves_back(
-    kannader: Path, store: KannaderStore, monkeypatch: pytest.MonkeyPatch
+    kannader: Path, store: KannaderStore, monkeypatch: MonkeyPatch
 ) -> None:
     """A failed attempt writes a draft, the schedule, then moves the link; `last_attempt` is its
     end."""
@@ -219,7 +220,7 @@ def test_the_new_schedule_is_written_before_the_link_moves_back(
 
 
 def test_fsync_precedes_each_step_that_others_see(
-    kannader: Path, open_kannader: Opener, monkeypatch: pytest.MonkeyPatch
+    kannader: Path, open_kannader: Opener, monkeypatch: MonkeyPatch
 ) -> None:
     """A mail is durable before its link is made or moved, and the link before the call returns."""
     store, calls = open_kannader(durable=True), list[str]()
@@ -324,9 +325,7 @@ def test_what_is_in_the_trash_keeps_its_mail(kannader: Path, open_kannader: Open
     assert float(tasks_in(store)[TO[0]].extra["trash_since"]) > 0
 
 
-def test_a_foreign_file_in_a_mail_is_not_erased(
-    kannader: Path, store: KannaderStore, task: Task
-) -> None:
+def test_a_foreign_file_in_a_mail_is_not_erased(kannader: Path, store: Store, task: Task) -> None:
     """A foreign file beside a recipient's own keeps all of them, and is named until it goes."""
     dest = (kannader / "queue" / task.id).resolve()
     (dest / "README").write_text("precious")
@@ -339,9 +338,7 @@ def test_a_foreign_file_in_a_mail_is_not_erased(
     assert names(kannader / "data") == set()
 
 
-def test_an_unknown_count_of_attempts_is_none(
-    kannader: Path, store: KannaderStore, task: Task
-) -> None:
+def test_an_unknown_count_of_attempts_is_none(kannader: Path, store: Store, task: Task) -> None:
     """After an attempt of the real program the count is unknown, and our own count begins with
     ours; a broken note is reported with the mail, which is claimed all the same."""
     schedule = mail_format.render_schedule(mail_format.MailSchedule(0, 0))
@@ -358,7 +355,7 @@ def test_an_unknown_count_of_attempts_is_none(
 
 
 def test_a_lost_race_against_the_daemon_changes_nothing(
-    kannader: Path, store: KannaderStore, monkeypatch: pytest.MonkeyPatch, task: Task
+    kannader: Path, store: KannaderStore, monkeypatch: MonkeyPatch, task: Task
 ) -> None:
     """A change that finds at the rename that Kannader has the mail restores what was written."""
     act(store, "hold", task.id)

@@ -33,13 +33,13 @@ def relay() -> Iterator[Peer]:
 
 
 @pytest.fixture
-def make_sender(memory_path: Path) -> Iterator[Callable[..., Sender]]:
+def make(memory_path: Path) -> Iterator[Callable[..., Sender]]:
     """Makes our side, with a profile, peers that it knows, and other changes of its parts."""
     from tests.federation_sender import Sender
 
     with ExitStack() as ended:
 
-        def make(profile: str = "default", *known: Peer, **more: Any) -> Sender:
+        def make_one(profile: str = "default", *known: Peer, **more: Any) -> Sender:
             folder = memory_path / str(len(list(memory_path.iterdir())))
             folder.mkdir()
             sender = Sender(folder, profile, **more)
@@ -49,16 +49,16 @@ def make_sender(memory_path: Path) -> Iterator[Callable[..., Sender]]:
                 one.applied.clear()
             return sender
 
-        yield make
+        yield make_one
 
 
 @pytest.fixture
-def sender(make_sender: Callable[..., Sender]) -> Sender:
+def sender(make: Callable[..., Sender]) -> Sender:
     """Our side with the default profile."""
-    return make_sender()
+    return make()
 
 
 @pytest.fixture
-def known(make_sender: Callable[..., Sender], peer: Peer) -> Sender:
+def known(make: Callable[..., Sender], peer: Peer) -> Sender:
     """Our side with the default profile, which knows the peer."""
-    return make_sender("default", peer)
+    return make("default", peer)

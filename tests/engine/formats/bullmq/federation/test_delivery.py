@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from pytest import MonkeyPatch
 
 from engine.formats.bullmq.federation.envelope import encode
 from engine.formats.bullmq.federation.jobs import FOLLOW
@@ -64,10 +65,10 @@ def test_the_payload_is_sent_byte_for_byte(known: Sender, peer: Peer, text: str)
 @pytest.mark.parametrize("shape", ["inline", "wrapped"])
 @BOTH
 def test_an_acknowledgement_is_inline_or_wrapped(
-    make_sender: Make, peer: Peer, profile: str, shape: str
+    make: Make, peer: Peer, profile: str, shape: str
 ) -> None:
     """Both shapes complete a post and a follow."""
-    sender = make_sender(profile, peer)
+    sender = make(profile, peer)
     peer.ack_shape = shape
     add_follow(sender, peer.url)
     assert sender.deliver(peer.url) == Ran("done", "acknowledged", "deleted")
@@ -92,10 +93,10 @@ def test_an_acknowledgement_is_inline_or_wrapped(
 )
 @BOTH
 def test_rows_1_to_3_a_bad_payload_is_given_up(
-    make_sender: Make, peer: Peer, profile: str, payload: str, expected: str
+    make: Make, peer: Peer, profile: str, payload: str, expected: str
 ) -> None:
     """No request is made, and the row is deleted."""
-    ran = make_sender(profile).deliver(peer.url, payload)
+    ran = make(profile).deliver(peer.url, payload)
     assert (ran.kind, ran.row) == ("fatal", "deleted")
     assert ran.text.startswith(f"[BAD_PAYLOAD] {expected}")
     assert (peer.posts, peer.discoveries) == (0, 0)
@@ -118,9 +119,9 @@ def test_data_of_another_form_is_given_up(sender: Sender, peer: Peer, change: An
 
 
 @BOTH
-def test_row_4_a_blocked_server_gets_nothing(make_sender: Make, peer: Peer, profile: str) -> None:
+def test_row_4_a_blocked_server_gets_nothing(make: Make, peer: Peer, profile: str) -> None:
     """The job is given up and its row deleted; after an unblock the same job is delivered."""
-    sender = make_sender(profile, peer)
+    sender = make(profile, peer)
     sender.change(peer.url, blocked="spam")
     blocked = Ran("fatal", f"[BLOCKED] {peer.url} is blocked: spam", "deleted")
     assert (sender.deliver(peer.url), peer.posts) == (blocked, 0)
@@ -144,10 +145,10 @@ def test_row_4_a_blocked_server_gets_nothing(make_sender: Make, peer: Peer, prof
 )
 @BOTH
 def test_row_5_a_failed_discovery_is_tried_again(
-    make_sender: Make, peer: Peer, profile: str, answer: Fault, code: str
+    make: Make, peer: Peer, profile: str, answer: Fault, code: str
 ) -> None:
     """The row stays, no attempt is counted in it, and nothing is registered."""
-    sender = make_sender(profile)
+    sender = make(profile)
     peer.discover_script.append(answer)
     ran = sender.deliver(peer.url)
     assert (outcome(ran), peer.posts) == (f"retry kept [{code}]", 0)
@@ -217,12 +218,12 @@ ANSWERS: Mapping[str, tuple[Fault, str, str]] = {
 @pytest.mark.parametrize("name", ANSWERS)
 @BOTH
 def test_rows_8_to_12_an_answer_that_acknowledges_nothing(
-    make_sender: Make, peer: Peer, profile: str, name: str
+    make: Make, peer: Peer, profile: str, name: str
 ) -> None:
     """One request; the row stays. Only a network error makes the server unhealthy; then its first
     probe is planned in 5 minutes."""
     answer, default, literal = ANSWERS[name]
-    sender = make_sender(profile, peer, timeouts=SHORT if "TIMEOUT" in default else LONG)
+    sender = make(profile, peer, timeouts=SHORT if "TIMEOUT" in default else LONG)
     peer.script.append(answer)
     ran = sender.deliver(peer.url)
     expected = literal if literal and profile == "sipher" else default
@@ -248,11 +249,11 @@ FOLLOWS: Mapping[str, tuple[Fault, str]] = {
 @pytest.mark.parametrize("name", FOLLOWS)
 @BOTH
 def test_rows_13_and_15_a_follow_is_not_acknowledged(
-    make_sender: Make, peer: Peer, profile: str, name: str
+    make: Make, peer: Peer, profile: str, name: str
 ) -> None:
     """An envelope for another key or none, or no signature by the server: given up, the row
     deleted, the follow as it was."""
-    sender = make_sender(profile, peer)
+    sender = make(profile, peer)
     add_follow(sender, peer.url)
     answer, code = FOLLOWS[name]
     peer.script.append(answer)
@@ -282,9 +283,9 @@ DECISIONS: Mapping[str, tuple[dict[str, object], object, object]] = {
 
 @pytest.mark.parametrize("name", DECISIONS)
 @BOTH
-def test_a_decision_is_stored(make_sender: Make, peer: Peer, profile: str, name: str) -> None:
+def test_a_decision_is_stored(make: Make, peer: Peer, profile: str, name: str) -> None:
     """Accepted: `accepted`; rejected: `acknowledged`; what is no decision changes nothing."""
-    sender = make_sender(profile, peer)
+    sender = make(profile, peer)
     answer, default, literal = DECISIONS[name]
     for field, value in answer.items():
         setattr(peer, field, value)
@@ -296,25 +297,25 @@ def test_a_decision_is_stored(make_sender: Make, peer: Peer, profile: str, name:
 
 @BOTH
 def test_a_server_that_did_not_register_us_is_asked_again(
-    make_sender: Make, peer: Peer, profile: str
+    make: Make, peer: Peer, profile: str
 ) -> None:
     """It refuses the delivery with 403, which is tried again, after another REGISTER. A server that
     knows us accepts it in any case."""
-    sender = make_sender(profile)
+    sender = make(profile)
     peer.register_script.extend([status(502), federation_peers.reset])
     for _ in range(2):
         assert outcome(sender.deliver(peer.url)) == "retry kept [HTTP_403]"
     assert sender.deliver(peer.url).kind == "done"
     assert sender.deliver(peer.url, post("2")).kind == "done"
     assert len(peer.registered) == 1
-    other = make_sender(profile)
+    other = make(profile)
     peer.register_script.append(status(502))
     other.deliver(peer.url)
     peer.close()
     assert other.deliver(peer.url).text.startswith("[REFUSED] ")
     assert not other.destination(peer.url).healthy
     peer.open()
-    other = make_sender(profile)
+    other = make(profile)
     peer.known[other.home.url] = other.home.public
     peer.register_script.append(status(502))
     assert other.deliver(peer.url, post("3")).kind == "done"
@@ -329,10 +330,10 @@ def test_a_cancelled_delivery_sends_no_request(sender: Sender, peer: Peer) -> No
 
 
 @BOTH
-def test_a_changed_key_is_refused(make_sender: Make, peer: Peer, profile: str) -> None:
+def test_a_changed_key_is_refused(make: Make, peer: Peer, profile: str) -> None:
     """Discovery finds another signing key than the registered one: nothing is sent, the old key
     stays."""
-    sender = make_sender(profile)
+    sender = make(profile)
     with Peer() as old:
         sender.change(peer.url, extra={SIGNING: old.public.signing})
     ran = sender.deliver(peer.url)
@@ -358,10 +359,10 @@ URLS = [
 
 
 @pytest.mark.parametrize("server", URLS)
-def test_row_6_an_address_that_is_not_allowed_is_refused(make_sender: Make, server: str) -> None:
+def test_row_6_an_address_that_is_not_allowed_is_refused(make: Make, server: str) -> None:
     """No connection is made; given up with its row kept. `sipher`: tried again."""
     for profile, kind in (("default", "fatal"), ("sipher", "retry")):
-        ran = make_sender(profile).deliver(server)
+        ran = make(profile).deliver(server)
         assert outcome(ran) == f"{kind} kept [BLOCKED_URL]"
         assert ran.text.startswith("[BLOCKED_URL] discovery: ")
 
@@ -375,7 +376,7 @@ def test_a_server_that_is_no_origin_is_given_up(sender: Sender, server: str) -> 
 @pytest.mark.parametrize(
     "target", ["http://169.254.169.254/x", "http://user@{host}/x", "file:///etc/passwd"]
 )
-def test_a_target_elsewhere_gets_nothing(make_sender: Make, peer: Peer, target: str) -> None:
+def test_a_target_elsewhere_gets_nothing(make: Make, peer: Peer, target: str) -> None:
     """By default the target must be of the server's origin; in each profile the guard judges it."""
     url = target.format(host=peer.url.removeprefix("http://"))
     by_default = "[BLOCKED_URL]" if "user@" in target else "[BAD_TARGET]"
@@ -383,7 +384,7 @@ def test_a_target_elsewhere_gets_nothing(make_sender: Make, peer: Peer, target: 
         ("default", f"fatal kept {by_default}"),
         ("sipher", "retry kept [BLOCKED_URL]"),
     ):
-        sender = make_sender(profile, peer)
+        sender = make(profile, peer)
         assert outcome(sender.deliver(peer.url, data={"targetUrl": url})) == expected
         assert sender.destination(peer.url).healthy
     assert peer.posts == 0
@@ -410,11 +411,9 @@ def test_a_redirect_to_a_blocked_server_is_not_followed(known: Sender, peer: Pee
 
 
 @BOTH
-def test_row_7_without_own_origin_nothing_is_sent(
-    make_sender: Make, peer: Peer, profile: str
-) -> None:
+def test_row_7_without_own_origin_nothing_is_sent(make: Make, peer: Peer, profile: str) -> None:
     """Given up, the row stays; the attempt was counted before."""
-    sender = make_sender(profile, peer)
+    sender = make(profile, peer)
     sender.parts = sender.parts._replace(origin="")
     assert (outcome(sender.deliver(peer.url)), peer.posts) == ("fatal kept [NO_ORIGIN]", 0)
     assert sender.sql("SELECT attempts FROM delivery_jobs") == [(1,)]
@@ -422,10 +421,10 @@ def test_row_7_without_own_origin_nothing_is_sent(
 
 @pytest.mark.parametrize(("profile", "code"), [("default", "DNS"), ("sipher", "NO_RELAY")])
 def test_row_9_without_a_relay_it_is_tried_again(
-    make_sender: Make, peer: Peer, profile: str, code: str
+    make: Make, peer: Peer, profile: str, code: str
 ) -> None:
     """No other server is known: the error has the code of the direct attempt; not so `sipher`."""
-    sender = make_sender(profile)
+    sender = make(profile)
     server = f"http://{sender.hide()}"
     sender.know(peer, server)
     ran = sender.deliver(server)
@@ -435,22 +434,22 @@ def test_row_9_without_a_relay_it_is_tried_again(
     assert sender.lines == [stranded]
 
 
-def test_retry_after_is_honoured_but_not_by_sipher(make_sender: Make, peer: Peer) -> None:
+def test_retry_after_is_honoured_but_not_by_sipher(make: Make, peer: Peer) -> None:
     """429 with 90 seconds: the next attempt is due then, also by a server that may not know us."""
     busy = status(429, Retry_After="90")
     for profile, after in (("default", 90.0), ("sipher", None)):
         peer.script.append(busy)
-        assert make_sender(profile, peer).deliver(peer.url).after == after
+        assert make(profile, peer).deliver(peer.url).after == after
     peer.register_script.append(status(502))
     peer.script.append(busy)
-    ran = make_sender().deliver(peer.url)
+    ran = make().deliver(peer.url)
     assert (ran.kind, ran.after) == ("retry", 90.0)
 
 
-def test_a_conflict_on_a_repetition_means_applied(make_sender: Make, peer: Peer) -> None:
+def test_a_conflict_on_a_repetition_means_applied(make: Make, peer: Peer) -> None:
     """409 to a second attempt is done; `sipher` tries again, though it was applied."""
     for profile, expected in (("default", ("done", "deleted")), ("sipher", ("retry", "kept"))):
-        sender = make_sender(profile, peer)
+        sender = make(profile, peer)
         peer.script.append(federation_peers.applied_then(503))
         assert sender.deliver(peer.url).kind == "retry"
         assert sender.deliver(peer.url, attempts=1)[:3:2] == expected
@@ -494,31 +493,29 @@ def test_a_conflict_does_not_hide_a_lost_decision(
     assert outcome(deliver_follow(known, peer, attempts=1)) == expected
 
 
-def test_a_method_without_handler_is_given_up(make_sender: Make, peer: Peer) -> None:
+def test_a_method_without_handler_is_given_up(make: Make, peer: Peer) -> None:
     """A peer answers 501 to UNFOLLOW; `sipher` tries it again."""
     for profile, kind in (("default", "fatal"), ("sipher", "retry")):
-        sender = make_sender(profile, peer)
+        sender = make(profile, peer)
         assert sender.deliver(peer.url, {"method": "UNFOLLOW"}).kind == kind
 
 
 @BOTH
-def test_row_14_without_a_signing_key_it_is_given_up(
-    make_sender: Make, peer: Peer, profile: str
-) -> None:
+def test_row_14_without_a_signing_key_it_is_given_up(make: Make, peer: Peer, profile: str) -> None:
     """The registry has only the encryption key: the row stays."""
-    sender = make_sender(profile, peer)
+    sender = make(profile, peer)
     sender.change(peer.url, extra={ENCRYPTION: peer.public.encryption})
     assert (outcome(deliver_follow(sender, peer)), peer.posts) == ("fatal kept [NO_KEY]", 1)
 
 
-def test_a_replayed_acknowledgement_decides_nothing(make_sender: Make, peer: Peer) -> None:
+def test_a_replayed_acknowledgement_decides_nothing(make: Make, peer: Peer) -> None:
     """The peer answers with its earlier acknowledgement of another follow: by default it must be
     of the follow that was sent; `sipher` stores it for the other follow."""
     for profile, kind, row, is_stored in (
         ("default", "fatal", "kept", False),
         ("sipher", "done", "deleted", True),
     ):
-        sender = make_sender(profile, peer)
+        sender = make(profile, peer)
         add_follow(sender, peer.url, "eve", "bob")
         add_follow(sender, peer.url)
         keys = peer.known[sender.home.url]
@@ -531,10 +528,10 @@ def test_a_replayed_acknowledgement_decides_nothing(make_sender: Make, peer: Pee
 @pytest.mark.parametrize("broken", ["registry", "outbox", "key"])
 @BOTH
 def test_row_16_a_database_error_or_a_bad_key_is_tried_again(
-    make_sender: Make, peer: Peer, profile: str, broken: str
+    make: Make, peer: Peer, profile: str, broken: str
 ) -> None:
     """The row stays, nothing was sent."""
-    sender = make_sender(profile, peer)
+    sender = make(profile, peer)
     expected = "[DATABASE] sqlite://"
     if broken == "registry":
         sender.sql("ALTER TABLE destinations RENAME COLUMN healthy TO sane")
@@ -554,7 +551,7 @@ def _raise_locked(key: str, now: float) -> int:
 
 
 def test_a_delivery_does_not_depend_on_the_record_of_health(
-    known: Sender, peer: Peer, monkeypatch: pytest.MonkeyPatch
+    known: Sender, peer: Peer, monkeypatch: MonkeyPatch
 ) -> None:
     """The registry is read-only once the request was sent: an error keeps its code, a success is
     one."""
@@ -572,16 +569,16 @@ def test_a_delivery_does_not_depend_on_the_record_of_health(
 
 @BOTH
 def test_row_17_an_acknowledgement_of_an_unknown_follow_is_ignored(
-    make_sender: Make, peer: Peer, profile: str
+    make: Make, peer: Peer, profile: str
 ) -> None:
     """There is no such row here: done, the row of the outbox is deleted."""
-    ran = deliver_follow(make_sender(profile, peer), peer)
+    ran = deliver_follow(make(profile, peer), peer)
     assert ran == Ran("done", "acknowledged: no such follow here", "deleted")
 
 
-def test_the_tables_may_be_in_postgres(make_sender: Make, peer: Peer, postgres_url: str) -> None:
+def test_the_tables_may_be_in_postgres(make: Make, peer: Peer, postgres_url: str) -> None:
     """Registry, outbox and follows in one database of Postgres."""
-    sender = make_sender(database=postgres_url)
+    sender = make(database=postgres_url)
     add_follow(sender, peer.url)
     assert deliver_follow(sender, peer) == Ran("done", "accepted", "deleted")
     assert decision(sender) == (True, False)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from pytest import MonkeyPatch
 
 from engine.formats.bullmq.federation.envelope import (
     BadEnvelope,
@@ -117,7 +118,7 @@ def test_keys_are_written_and_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("call", ["fsync", "link", "unlink"])
 @pytest.mark.parametrize("number", range(4))
 def test_a_killed_process_leaves_all_keys_or_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+    tmp_path: Path, monkeypatch: MonkeyPatch, call: str, number: int
 ) -> None:
     """Killed before any of these calls: afterwards either the four keys are there, or none, and
     new ones can be made; no half of a pair is ever left."""

@@ -53,11 +53,11 @@ def test_a_probe_has_a_fixed_id_and_leaves_nothing() -> None:
     assert job.options == {"removeOnComplete": True, "removeOnFail": True}
 
 
-def test_a_closed_server_is_unhealthy_and_probed_once(make_sender: Make, peer: Peer) -> None:
+def test_a_closed_server_is_unhealthy_and_probed_once(make: Make, peer: Peer) -> None:
     """Refused: unhealthy, probe 0 in 5 minutes. A second failure starts no second chain; `sipher`
     adds probe 0 again, which is refused only while it is planned."""
     for profile, probes in (("default", 1), ("sipher", 2)):
-        sender = make_sender(profile, peer)
+        sender = make(profile, peer)
         peer.close()
         for _ in range(2):
             ran = sender.deliver(peer.url)
@@ -79,10 +79,10 @@ def test_a_lost_probe_is_planned_again(known: Sender, peer: Peer) -> None:
     assert known.probes[1:] == [(peer.url, 0, 0.0)]
 
 
-def test_a_worker_that_starts_adds_lost_probes(make_sender: Make, peer: Peer, relay: Peer) -> None:
+def test_a_worker_that_starts_adds_lost_probes(make: Make, peer: Peer, relay: Peer) -> None:
     """Each probe that the registry has as planned is added, for its time; `sipher` adds none."""
     for profile in ("default", "sipher"):
-        sender = make_sender(profile, relay)
+        sender = make(profile, relay)
         sender.know(peer, **ILL, probes=2, next_probe=sender.now + 40)
         sender.know(peer, "http://late.test", **ILL, probes=4, next_probe=sender.now - 99)
         sender.know(peer, "http://ended.test", **ILL, probes=5)
@@ -93,13 +93,11 @@ def test_a_worker_that_starts_adds_lost_probes(make_sender: Make, peer: Peer, re
 
 
 @pytest.mark.parametrize("shift", [86_400.0, -86_400.0])
-def test_a_clock_that_was_a_day_off_delays_no_probe(
-    make_sender: Make, peer: Peer, shift: float
-) -> None:
+def test_a_clock_that_was_a_day_off_delays_no_probe(make: Make, peer: Peer, shift: float) -> None:
     """A server failed while our clock was a day ahead or behind. Once it is right, a worker that
     starts adds the probe for now, a delivery goes although the breaker is on, and another failure
     plans the probe again; a success after it marks the server healthy."""
-    sender = make_sender(gates=True, timeouts=LONG._replace(probe=8.0))
+    sender = make(gates=True, timeouts=LONG._replace(probe=8.0))
     sender.know(peer)
     peer.close()
     sender.now += shift
@@ -118,10 +116,10 @@ def test_a_clock_that_was_a_day_off_delays_no_probe(
     assert sender.destination(peer.url).healthy
 
 
-def test_a_success_marks_healthy(make_sender: Make, peer: Peer) -> None:
+def test_a_success_marks_healthy(make: Make, peer: Peer) -> None:
     """A delivery that arrives; with `sipher` only a probe does."""
     for profile, healthy in (("default", True), ("sipher", False)):
-        sender = make_sender(profile, peer)
+        sender = make(profile, peer)
         peer.script.append(federation_peers.reset)
         sender.deliver(peer.url)
         assert sender.deliver(peer.url, {"method": "INSERT"}).kind != "done"
@@ -133,9 +131,9 @@ def test_a_success_marks_healthy(make_sender: Make, peer: Peer) -> None:
 
 
 @BOTH
-def test_a_passed_probe_marks_healthy(make_sender: Make, peer: Peer, profile: str) -> None:
+def test_a_passed_probe_marks_healthy(make: Make, peer: Peer, profile: str) -> None:
     """After it, further probes have nothing to do."""
-    sender = make_sender(profile, peer)
+    sender = make(profile, peer)
     peer.close()
     sender.deliver(peer.url)
     peer.open()
@@ -156,11 +154,11 @@ def test_a_passed_probe_marks_healthy(make_sender: Make, peer: Peer, profile: st
 )
 @BOTH
 def test_five_failed_probes_are_the_last(
-    make_sender: Make, peer: Peer, profile: str, fault: str, schedule: Any, delays: list[float]
+    make: Make, peer: Peer, profile: str, fault: str, schedule: Any, delays: list[float]
 ) -> None:
     """5, 15, 25, 35 and 45 minutes; then a warning, and no further probe. Another schedule has
     other waits, and another number of probes."""
-    sender = make_sender(profile, peer, **({"probes": schedule} if schedule else {}))
+    sender = make(profile, peer, **({"probes": schedule} if schedule else {}))
     peer.close()
     sender.deliver(peer.url)
     if fault == "503":
@@ -176,11 +174,11 @@ def test_five_failed_probes_are_the_last(
     assert line.startswith(f"WARN {peer.url}: {count} probes have failed, no further one: ")
 
 
-def test_a_probe_of_an_earlier_chain_does_nothing(make_sender: Make, peer: Peer) -> None:
+def test_a_probe_of_an_earlier_chain_does_nothing(make: Make, peer: Peer) -> None:
     """Only the probe of the number that is planned runs; with `sipher` each does, and starts a
     chain of its own."""
     for profile, planned in (("default", [0]), ("sipher", [0, 1])):
-        sender = make_sender(profile, peer)
+        sender = make(profile, peer)
         peer.close()
         sender.deliver(peer.url)
         sender.probe(peer.url, 3)
@@ -199,10 +197,10 @@ def test_a_probe_that_was_counted_before_a_kill_adds_the_next_one(
     assert peer.discoveries == 0
 
 
-def test_deliveries_wait_until_the_probe_has_ended(make_sender: Make, peer: Peer) -> None:
+def test_deliveries_wait_until_the_probe_has_ended(make: Make, peer: Peer) -> None:
     """They do not come at the time of the probe itself: each would use an attempt. If the probe is
     late, it is added again, and one delivery a minute goes in its place."""
-    sender = make_sender(gates=True, timeouts=LONG._replace(probe=8.0))
+    sender = make(gates=True, timeouts=LONG._replace(probe=8.0))
     sender.know(peer, **ILL, probes=1, next_probe=sender.now + 30)
     peer.close()
     for passed, after in ((0.0, 38.0), (30.0, 8.0), (7.0, 8.0)):
@@ -217,9 +215,9 @@ def test_deliveries_wait_until_the_probe_has_ended(make_sender: Make, peer: Peer
     assert ran.after == pytest.approx(68.0)
 
 
-def test_once_all_probes_have_failed_one_delivery_goes(make_sender: Make, peer: Peer) -> None:
+def test_once_all_probes_have_failed_one_delivery_goes(make: Make, peer: Peer) -> None:
     """It fails and uses an attempt; the others wait for the first probe of a new chain."""
-    sender = make_sender(gates=True, timeouts=LONG._replace(probe=8.0))
+    sender = make(gates=True, timeouts=LONG._replace(probe=8.0))
     sender.know(peer, **ILL, probes=5)
     peer.close()
     assert [sender.deliver(peer.url).kind for _ in range(3)] == ["retry", "postponed", "postponed"]
@@ -236,21 +234,19 @@ def test_a_cancelled_probe_is_not_counted(sender: Sender, peer: Peer) -> None:
     assert sender.destination(peer.url).probes == 0
 
 
-def test_a_server_that_is_not_probed_has_no_breaker(make_sender: Make, peer: Peer) -> None:
+def test_a_server_that_is_not_probed_has_no_breaker(make: Make, peer: Peer) -> None:
     """Once the time of its first probe has passed, its deliveries go, by a relay."""
-    sender = make_sender(gates=True)
+    sender = make(gates=True)
     server = f"http://{sender.hide()}:{peer.port}"
     sender.know(peer, server, healthy=False, reason="DNS", next_probe=sender.now - 99)
     assert [sender.deliver(server).kind for _ in range(2)] == ["retry"] * 2
 
 
 @BOTH
-def test_a_server_without_address_is_not_probed(
-    make_sender: Make, peer: Peer, profile: str
-) -> None:
+def test_a_server_without_address_is_not_probed(make: Make, peer: Peer, profile: str) -> None:
     """The policy of DNS allows no probe: it is planned and then skipped, which its row says; the
     policy can be changed."""
-    sender = make_sender(profile)
+    sender = make(profile)
     server = know_hidden(sender, peer)
     sender.deliver(server)
     assert sender.probes == [(server, 0, 300.0)]
@@ -269,10 +265,10 @@ def test_a_server_without_address_is_not_probed(
     assert sender.probe(server, 0).text == "healthy"
 
 
-def test_a_probe_survives_a_locked_registry(make_sender: Make, peer: Peer) -> None:
+def test_a_probe_survives_a_locked_registry(make: Make, peer: Peer) -> None:
     """It is tried again a minute later; with `sipher` it fails, which ends the chain."""
     for profile, kind in (("default", "postponed"), ("sipher", "retry")):
-        sender = make_sender(profile)
+        sender = make(profile)
         sender.know(peer, **ILL)
         path = sender.database.text.removeprefix("sqlite://")
         sender.registry._database._patience = 0.05
@@ -288,10 +284,10 @@ def test_a_probe_survives_a_locked_registry(make_sender: Make, peer: Peer) -> No
 @pytest.mark.parametrize("shape", ["inline", "wrapped"])
 @BOTH
 def test_a_server_without_address_is_reached_by_a_relay(
-    make_sender: Make, peer: Peer, relay: Peer, profile: str, shape: str
+    make: Make, peer: Peer, relay: Peer, profile: str, shape: str
 ) -> None:
     """The relay gets an envelope for the target; the target decrypts it and acknowledges."""
-    sender = make_sender(profile)
+    sender = make(profile)
     server = know_hidden(sender, peer, relay)
     add_follow(sender, server)
     ran = sender.deliver(server, follow(), name=FOLLOW)
@@ -306,11 +302,11 @@ def test_a_server_without_address_is_reached_by_a_relay(
     assert (destination.healthy, destination.reason) == (False, "DNS")
 
 
-def test_a_conflict_by_a_relay_means_applied(make_sender: Make, peer: Peer, relay: Peer) -> None:
+def test_a_conflict_by_a_relay_means_applied(make: Make, peer: Peer, relay: Peer) -> None:
     """The target answers 409, which the relay reports in its 502: a repetition is done; `sipher`
     tries again. Without a repetition it is given up, as 409 without a relay."""
     for profile, kinds in (("default", ["fatal", "done"]), ("sipher", ["retry", "retry"])):
-        sender = make_sender(profile)
+        sender = make(profile)
         server = know_hidden(sender, peer, relay)
         assert sender.deliver(server, post("2")).kind == "done"
         again = [sender.deliver(server, post("2"), attempts=n) for n in (0, 1)]
@@ -386,10 +382,10 @@ def test_a_sweep_asks_only_so_many_servers(sender: Sender) -> None:
 
 @pytest.mark.parametrize("code", ["REFUSED", "RESET", "TIMEOUT"])
 def test_a_server_that_is_down_is_not_relayed(
-    make_sender: Make, peer: Peer, relay: Peer, code: str
+    make: Make, peer: Peer, relay: Peer, code: str
 ) -> None:
     """Only an address that cannot be found, or an unknown error, is a reason for a relay."""
-    sender = make_sender(timeouts=SHORT if code == "TIMEOUT" else LONG)
+    sender = make(timeouts=SHORT if code == "TIMEOUT" else LONG)
     sender.know(peer)
     sender.know(relay)
     if code == "REFUSED":

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest import MonkeyPatch
 from redis import Redis
 
 from engine.config.place_address import parse_address
@@ -495,7 +496,7 @@ def test_doctor_lists_orphans_and_servers(site: Site, peer: Peer) -> None:
     ],
 )
 def test_a_worker_refuses_a_wrong_configuration(
-    site: Site, change: str, expected: str, monkeypatch: pytest.MonkeyPatch
+    site: Site, change: str, expected: str, monkeypatch: MonkeyPatch
 ) -> None:
     """No registry, no keys, another profile, or no URL as our origin: exit 78, with one line."""
     monkeypatch.setenv("BETTER_AUTH_URL", "own.example")
