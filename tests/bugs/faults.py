@@ -537,7 +537,7 @@ FAULTS: tuple[Fault, ...] = (
           ("  if number > 0 then return {place, number} end\n", "")),
     fault("edits data that no image has", "the undo of an edit has no text to restore",
           "engine/formats/bullmq/guard.lua",
-          "tests/engine/formats/bullmq/test_store.py::test_long_data_is_not_edited",
+          "tests/engine/formats/bullmq/test_store.py::test_data_that_cannot_be_stored_is_refused",
           ("if ours.data_limit and #(fields.data or '') > ours.data_limit then return 'long-data' end", "")),
     fault("hides an error in a lot of jobs", "one broken job leaves the others of its script without outcome",
           "engine/formats/bullmq/finish.lua",
