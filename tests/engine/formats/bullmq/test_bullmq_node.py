@@ -168,19 +168,6 @@ def test_both_share_a_queue(
     assert len(workers) == 2
 
 
-def test_a_pause_by_node_is_obeyed(
-    node: Node, client: Redis, redis_url: str, start: StartWorker, tmp_path: Path
-) -> None:
-    """Our worker takes nothing from a paused queue, and goes on when Node resumes it."""
-    node.call("pause")
-    node.call("add", [("plain", {}, {})])
-    start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran")
-    until(lambda: any(":w:" in str(each["name"]) for each in client.client_list()))
-    assert not runs(tmp_path)
-    node.call("resume")
-    until(completed(client, 1))
-
-
 def test_the_options_of_node_are_shown(node: Node, client: Redis, store: BullmqStore) -> None:
     """Attempts, backoff, delay, priority and id; an id and a deduplication id are taken once, by
     whichever program comes first."""
