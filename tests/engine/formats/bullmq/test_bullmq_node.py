@@ -23,7 +23,7 @@ from tests.bullmq_workers import StartWorker, runs, until
 from tests.engine.formats.bullmq.conftest import Opener
 from tests.node_packages import install
 from tests.redis_server import TestServer
-from tests.store_contents import act, found
+from tests.store_contents import found
 
 pytestmark = pytest.mark.deep
 
@@ -135,25 +135,6 @@ def test_node_runs_our_jobs(node: Node, client: Redis, store: BullmqStore, tmp_p
     assert (task.state, task.attempts) == (State.DONE, 1)
 
 
-@pytest.mark.parametrize("is_ours", [True, False], ids=["ours", "Node's"])
-def test_the_job_of_a_killed_worker_is_run_by_the_other(
-    node: Node, client: Redis, redis_url: str, start: StartWorker, tmp_path: Path, *, is_ours: bool
-) -> None:
-    """kill -9 of a worker: the other's returns the job when its lock has ended, and completes
-    it."""
-    node.call("add", [("plain", {}, {})])
-    note = f"echo $TASK_ID >>{tmp_path}/ran"
-    first = start(redis_url, f"{note}; sleep 600") if is_ours else node.work("hang")
-    until(lambda: runs(tmp_path))
-    kill(first)
-    if is_ours:
-        node.work()
-    else:
-        start(redis_url, note)
-    until(completed(client, 1))
-    assert runs(tmp_path).total() == 2
-
-
 def test_both_share_a_queue(
     node: Node, client: Redis, redis_url: str, start: StartWorker, tmp_path: Path
 ) -> None:
@@ -195,42 +176,6 @@ def test_the_options_of_node_are_shown(node: Node, client: Redis, store: BullmqS
     due = found(store, f"mails/{later}")
     assert due.due == pytest.approx(due.created + 60)
     assert found(store, f"mails/{early}").priority == 3
-
-
-def test_node_sees_what_an_operator_did(
-    node: Node, client: Redis, store: BullmqStore, tmp_path: Path
-) -> None:
-    """Retry, promote, hold, release, purge, restore and pause are states of BullMQ's own; what is
-    held or purged Node does not run, and it runs all the others."""
-    worker = node.work("fail")
-    (broken,) = node.call("add", [("bad", {}, {})])
-    until(lambda: client.zcard("bull:mails:failed") == 1)
-    kill(worker)
-    more: list[object] = [*((name, {}, {}) for name in "abc"), ("d", {}, {"delay": 600_000})]
-    held, freed, purged, later = node.call("add", more)
-
-    store.control("pause", "mails", "1")
-    report = node.call("report", {"ids": [broken]})
-    assert (report["paused"], report["jobs"][broken]["state"]) == (True, "failed")
-    act(store, "retry", f"mails/{broken}")
-    act(store, "promote", f"mails/{later}")
-    act(store, "hold", f"mails/{held}")
-    act(store, "purge", f"mails/{purged}")
-    act(store, "hold", f"mails/{freed}")
-    act(store, "release", f"mails/{freed}")
-    report = node.call("report", {"ids": [broken, held, freed, purged, later]})
-    assert not report["jobs"].keys() & {held, purged}
-    assert report["jobs"][broken]["attemptsMade"] == 0
-    assert report["counts"]["waiting"] + report["counts"].get("paused", 0) == 3
-    store.control("pause", "mails", "0")
-    assert node.call("report", {"ids": []})["paused"] is False
-    node.work()
-    until(completed(client, 3))
-    task = found(store, f"mails/{purged}")
-    store.swap(task, task._replace(state=State.PENDING))
-    until(completed(client, 4))
-    assert found(store, f"mails/{held}").state is State.HELD
-    assert runs(tmp_path)[f"mails/{held}"] == 0
 
 
 def test_the_events_of_node_name_their_jobs(node: Node, client: Redis, store: BullmqStore) -> None:
