@@ -533,7 +533,7 @@ FAULTS: tuple[Fault, ...] = (
           patience=20),
     fault("obliterates a queue with jobs", "a job added meanwhile is deleted with its queue",
           "engine/formats/bullmq/obliterate.lua",
-          "tests/engine/formats/bullmq/test_store.py::test_a_queue_that_got_a_job_is_not_obliterated",
+          "tests/engine/formats/bullmq/test_store.py::test_a_queue_with_a_new_job_stays",
           ("  if number > 0 then return {place, number} end\n", "")),
     fault("edits data that no image has", "the undo of an edit has no text to restore",
           "engine/formats/bullmq/guard.lua",

@@ -312,9 +312,7 @@ async def test_each_queue_has_a_line_in_the_overview(client: Redis, console_plac
         await operator.sees("kind=sums", "failed 3")
 
 
-def test_the_queue_is_a_grouping_and_all_groups_can_be_listed(
-    client: Redis, redis_url: str, run: Run
-) -> None:
+def test_groups_by_queue_can_all_be_listed(client: Redis, redis_url: str, run: Run) -> None:
     """`--by queue` groups by queue; the largest 200 are listed, and with `--all` the others too."""
     with client.pipeline() as many:
         for number in range(203):

@@ -42,9 +42,7 @@ def pause_by_list(client: Redis) -> None:
 
 
 @pytest.mark.parametrize("version", ["bullmq:2.4.0", "bullmq:7.0.0", "bullmq-pro:7.9.1"])
-def test_a_queue_of_another_version_is_not_changed(
-    client: Redis, store: BullmqStore, version: str
-) -> None:
+def test_another_version_is_not_changed(client: Redis, store: BullmqStore, version: str) -> None:
     """Each act is refused, and names the version; our worker takes nothing."""
     write_waiting(client, "1")
     write_failed(client, "2")

@@ -150,9 +150,7 @@ def test_an_idle_worker_is_woken_by_the_marker(
     assert client.zcard("bull:mails:completed") == 3
 
 
-def test_delays_between_attempts_need_no_marker(
-    start: Start, client: Redis, store: BullmqStore
-) -> None:
+def test_delays_of_attempts_need_no_marker(start: Start, client: Redis, store: BullmqStore) -> None:
     """A job that fails runs again after its own delay, at most as often as its attempts allow."""
     data, contents = '{"to": "ann"}', list[bytes | None]()
     handler = Recorder(Failed("no server"))

@@ -187,9 +187,7 @@ def test_a_port_without_tls_is_one_line(monkeypatch: MonkeyPatch) -> None:
         assert "no TLS within 0.05 s: is this a port with TLS?" in refusal(url)
 
 
-def test_a_place_that_cannot_be_reached_is_one_line(
-    tmp_path: Path, monkeypatch: MonkeyPatch
-) -> None:
+def test_an_unreachable_place_is_one_line(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     """No socket, or one that no server listens on, or no package: with the command for it."""
     for url in (f"redis+unix://{tmp_path}/none", "redis://127.0.0.1:1/0"):
         assert "not connected" in refusal(url)
@@ -234,9 +232,7 @@ def test_a_missing_permission_concerns_one_change(server: TestServer, client: An
         assert found(store, "mails/1").state is State.PENDING
 
 
-def test_a_user_of_the_keys_of_bullmq_alone_sees_and_retries(
-    server: TestServer, client: Any
-) -> None:
+def test_a_user_of_bullmqs_keys_alone_sees_and_retries(server: TestServer, client: Any) -> None:
     """What needs our own keys is refused and names them; changes of others are heard."""
     write_failed(client, "1")
     client.execute_command("ACL", "SETUSER", "op", "on", ">x", "+@all", "-time", "~bull:*")
@@ -322,9 +318,7 @@ def test_a_full_server_is_full(client: Redis, store: BullmqStore) -> None:
 
 
 @pytest.mark.parametrize("is_paused", [False, True])
-def test_jobs_of_a_full_server_can_be_deleted(
-    client: Redis, store: BullmqStore, *, is_paused: bool
-) -> None:
+def test_a_full_server_deletes_jobs(client: Redis, store: BullmqStore, *, is_paused: bool) -> None:
     """Waiting, delayed, with a priority, failed, completed ones: expunge takes no memory. The next
     run of a schedule and a child that its parent waits for stay."""
     write_waiting(client, "w")
@@ -376,9 +370,7 @@ def test_a_server_that_loads_its_data_is_waited_for(tmp_path: Path) -> None:
         assert len(list(store.take(NOW, "me", 300))) == 300
 
 
-def test_a_change_is_not_sent_again_after_a_cut(
-    client: Redis, proxy: Proxy, through: BullmqStore
-) -> None:
+def test_a_change_is_sent_once_at_a_cut(client: Redis, proxy: Proxy, through: BullmqStore) -> None:
     """Cut in the middle of its answer, a change is Unavailable although it was made; it is made
     once, and the next scan connects again and shows it."""
     write_failed(client, "1")
@@ -393,9 +385,7 @@ def test_a_change_is_not_sent_again_after_a_cut(
     assert client.xlen("spooldeck:bull:changes") == 4
 
 
-def test_a_renewal_that_is_cut_off_is_no_lost_claim(
-    client: Redis, proxy: Proxy, through: BullmqStore
-) -> None:
+def test_a_cut_renewal_is_no_lost_claim(client: Redis, proxy: Proxy, through: BullmqStore) -> None:
     """If only the answer to a renewal is lost, the claims are extended, and their outcomes can be
     stored. If the server cannot be asked either, the outcome of each is Unavailable: not known."""
     for ident in ("1", "2"):

@@ -15,7 +15,7 @@ from tests.redis_server import TestServer
 
 
 @pytest.mark.usefixtures("jobs")
-def test_workers_are_the_clients_of_a_queue(
+def test_workers_are_clients_of_a_queue(
     redis_server: TestServer, client: Redis, redis_url: str
 ) -> None:
     """By name and host, in the spelling of Python and of Node; a listener is no worker."""

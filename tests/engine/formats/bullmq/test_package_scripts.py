@@ -49,9 +49,7 @@ def test_the_package_is_not_imported() -> None:
     assert "bullmq" not in sys.modules
 
 
-def test_without_the_package_one_line_says_what_to_install(
-    monkeypatch: MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_the_package_one_line_says_so(monkeypatch: MonkeyPatch, tmp_path: Path) -> None:
     """Unavailable, with the command."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     package_scripts.scripts_folder.cache_clear()

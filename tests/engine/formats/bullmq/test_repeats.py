@@ -222,9 +222,7 @@ def test_the_next_run_of_a_repeatable_job_is_known(
     assert ("tick" in why) == (task.id != "" and "BullMQ" in why)
 
 
-def test_a_schedule_that_cannot_be_counted_closes_its_queue(
-    client: Redis, store: BullmqStore
-) -> None:
+def test_a_schedule_of_unknown_runs_closes_its_queue(client: Redis, store: BullmqStore) -> None:
     """Our worker takes no job of it, else the schedule would end; the reason names it."""
     client.hset("bull:mails:meta", "version", "bullmq:5.81.5")
     client.zadd("bull:mails:repeat", {"odd": NOON})

@@ -144,9 +144,7 @@ READ_COMMANDS = (
 )
 
 
-def test_scanning_and_reading_send_no_command_that_writes(
-    client: Redis, open_bullmq: Opener
-) -> None:
+def test_scanning_and_reading_send_no_writing_command(client: Redis, open_bullmq: Opener) -> None:
     """The server itself counts the commands: all are among those that only read."""
     write_all_places(client)
     client.rpush("bull:mails:wait", "0:1795170000000")
@@ -603,9 +601,7 @@ def test_a_queue_without_jobs_is_obliterated(client: Redis, store: BullmqStore) 
 
 
 @pytest.mark.parametrize("is_ours", [False, True], ids=["waiting", "held"])
-def test_a_queue_that_got_a_job_is_not_obliterated(
-    client: Redis, store: BullmqStore, is_ours: bool
-) -> None:
+def test_a_queue_with_a_new_job_stays(client: Redis, store: BullmqStore, is_ours: bool) -> None:
     """The script counts again: a job added since the controls were read saves its queue."""
     task = store.add_job(NewJob("mails", "report"))
     if is_ours:

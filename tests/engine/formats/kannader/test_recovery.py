@@ -217,9 +217,7 @@ def test_a_whole_orphan_is_adopted_or_discarded(sample: Sample, open_kannader: O
     assert tree(root) == set()
 
 
-def test_a_mail_with_an_unreadable_schedule_is_repaired(
-    sample: Sample, open_kannader: Opener
-) -> None:
+def test_an_unreadable_schedule_is_repaired(sample: Sample, open_kannader: Opener) -> None:
     """What the real program ignores for ever is due now, once an operator has it repaired; one that
     was in flight waits again after a recovery."""
     root = sample("res3-schedule-zero-length")
@@ -370,9 +368,7 @@ def test_a_link_of_any_name_is_quarantined(sample: Sample, open_kannader: Opener
     assert store.recover() == []
 
 
-def test_what_is_left_of_enqueuing_is_reported_beforehand(
-    sample: Sample, open_kannader: Opener
-) -> None:
+def test_what_enqueuing_left_is_reported_beforehand(sample: Sample, open_kannader: Opener) -> None:
     """Killed before the first link, between two, and behind the last: what a dead process had begun
     is taken away, finished, or only forgotten, and there is a line for each, dry or not."""
     root = sample("good-two-dests")

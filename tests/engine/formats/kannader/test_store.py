@@ -172,9 +172,7 @@ def test_a_failed_enqueue_leaves_nothing(
     assert names(kannader / ".spooldeck" / "enqueuing") == set()
 
 
-def test_a_mail_that_the_format_cannot_hold_is_refused(
-    kannader: Path, open_kannader: Opener
-) -> None:
+def test_what_the_format_cannot_hold_is_refused(kannader: Path, open_kannader: Opener) -> None:
     """A wrong sender or recipient, and a field without a place in format or notes, is refused and
     nothing is written."""
     store, task = open_kannader(), Task("x", "mail", State.PENDING, NOW, destination=TO[0])
@@ -259,9 +257,7 @@ def test_fsync_precedes_each_step_that_others_see(
     assert moves == steps
 
 
-def test_what_is_not_changed_stays_byte_for_byte(
-    kannader: Path, store: KannaderStore, task: Task
-) -> None:
+def test_unchanged_bytes_stay_as_they_are(kannader: Path, store: KannaderStore, task: Task) -> None:
     """A schedule with foreign fields, and an envelope in another form, keep their bytes on every
     way that changes neither."""
     dest = (kannader / "queue" / task.id).resolve()
@@ -425,9 +421,7 @@ BESIDE: dict[tuple[State | None, State | None], tuple[str, str]] = {
 others have neither."""
 
 
-def test_what_changes_beside_a_live_kannader(
-    daemon: subprocess.Popen[str], open_kannader: Opener
-) -> None:
+def test_edges_beside_a_live_kannader(daemon: subprocess.Popen[str], open_kannader: Opener) -> None:
     """Each edge warns of what the daemon makes of it, or bars mails, and names its process; two
     stores have equal edges."""
     mail = Task("a", "mail", State.ACTIVE, NOW)
@@ -589,9 +583,7 @@ def test_a_link_in_place_of_our_folder_is_named(kannader: Path, store: KannaderS
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_a_mail_in_a_folder_of_the_queue_is_queued(
-    kannader: Path, open_kannader: Opener, depth: int
-) -> None:
+def test_a_mail_in_a_subfolder_is_queued(kannader: Path, open_kannader: Opener, depth: int) -> None:
     """Kannader walks folders below `queue`, and sends what is in them: its mail is no orphan after
     an hour, and cannot be discarded; a problem names the folder."""
     later = time.time() + 7200
@@ -614,9 +606,7 @@ def test_a_mail_in_a_folder_of_the_queue_is_queued(
     assert "orphaned mail (complete)" in str(problems_in(store))
 
 
-def test_a_doubled_link_is_a_problem_and_sent_once(
-    kannader: Path, store: KannaderStore, task: Task
-) -> None:
+def test_a_doubled_link_is_sent_once(kannader: Path, store: KannaderStore, task: Task) -> None:
     """Two links to one recipient are a problem of that recipient; one is claimed, and the other is
     quarantined and can be discarded without its mail."""
     link = (kannader / "queue" / task.id).readlink()

@@ -296,9 +296,7 @@ def test_a_decision_is_stored(make: Make, peer: Peer, profile: str, name: str) -
 
 
 @BOTH
-def test_a_server_that_did_not_register_us_is_asked_again(
-    make: Make, peer: Peer, profile: str
-) -> None:
+def test_a_server_without_our_keys_is_asked_again(make: Make, peer: Peer, profile: str) -> None:
     """It refuses the delivery with 403, which is tried again, after another REGISTER. A server that
     knows us accepts it in any case."""
     sender = make(profile)
@@ -420,9 +418,7 @@ def test_row_7_without_own_origin_nothing_is_sent(make: Make, peer: Peer, profil
 
 
 @pytest.mark.parametrize(("profile", "code"), [("default", "DNS"), ("sipher", "NO_RELAY")])
-def test_row_9_without_a_relay_it_is_tried_again(
-    make: Make, peer: Peer, profile: str, code: str
-) -> None:
+def test_row_9_without_a_relay_a_retry(make: Make, peer: Peer, profile: str, code: str) -> None:
     """No other server is known: the error has the code of the direct attempt; not so `sipher`."""
     sender = make(profile)
     server = f"http://{sender.hide()}"
@@ -464,7 +460,7 @@ def test_a_conflict_on_a_repetition_means_applied(make: Make, peer: Peer) -> Non
         ({"error": "waits: unhealthy"}, "fatal"),
     ],
 )
-def test_a_repetition_is_known_by_any_sign(
+def test_any_sign_shows_a_repetition(
     known: Sender, peer: Peer, sign: dict[str, Any], kind: str
 ) -> None:
     """Attempts of the task, or that a worker cancelled it; not that it waited for a probe."""

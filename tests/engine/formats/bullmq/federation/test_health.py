@@ -186,9 +186,7 @@ def test_a_probe_of_an_earlier_chain_does_nothing(make: Make, peer: Peer) -> Non
         peer.open()
 
 
-def test_a_probe_that_was_counted_before_a_kill_adds_the_next_one(
-    sender: Sender, peer: Peer
-) -> None:
+def test_a_probe_counted_before_a_kill_adds_the_next_one(sender: Sender, peer: Peer) -> None:
     """A probe that runs again, as its worker was killed or Redis was away, adds what is missing."""
     sender.know(peer, **ILL, probes=3, next_probe=sender.now + 40)
     for number in (0, 2):
@@ -335,9 +333,7 @@ def test_the_relay_is_the_healthy_server_seen_last(sender: Sender, peer: Peer, r
         assert older.posts == blocked.posts == ill.posts == ill.discoveries == 0
 
 
-def test_a_status_of_the_relay_acknowledges_nothing(
-    sender: Sender, peer: Peer, relay: Peer
-) -> None:
+def test_a_status_of_a_relay_acknowledges_nothing(sender: Sender, peer: Peer, relay: Peer) -> None:
     """A bare status comes from the target only on the direct way: the row stays."""
     server = know_hidden(sender, peer)
     sender.know(relay)
@@ -381,9 +377,7 @@ def test_a_sweep_asks_only_so_many_servers(sender: Sender) -> None:
 
 
 @pytest.mark.parametrize("code", ["REFUSED", "RESET", "TIMEOUT"])
-def test_a_server_that_is_down_is_not_relayed(
-    make: Make, peer: Peer, relay: Peer, code: str
-) -> None:
+def test_a_server_that_is_down_has_no_relay(make: Make, peer: Peer, relay: Peer, code: str) -> None:
     """Only an address that cannot be found, or an unknown error, is a reason for a relay."""
     sender = make(timeouts=SHORT if code == "TIMEOUT" else LONG)
     sender.know(peer)

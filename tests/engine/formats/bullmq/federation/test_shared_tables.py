@@ -69,9 +69,7 @@ def test_a_block_of_the_table_is_not_kept_by_a_change(shared: Sender, peer: Peer
     assert (shared.destination(peer.url).blocked, shared.destination(peer.url).probes) == ("", 3)
 
 
-def test_keys_of_the_table_are_used_and_none_are_learned(
-    shared: Sender, peer: Peer, relay: Peer
-) -> None:
+def test_keys_of_the_table_are_used_none_learned(shared: Sender, peer: Peer, relay: Peer) -> None:
     """A server with another key than its row there gets nothing that it can read."""
     add_server(shared, f"{peer.url}/", relay)
     peer.known[shared.home.url] = shared.home.public

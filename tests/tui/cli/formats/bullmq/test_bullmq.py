@@ -134,9 +134,7 @@ def test_a_name_that_the_locale_lacks_is_a_question_mark(
     assert b"caf?" in ended.stdout
 
 
-def test_doctor_compares_the_outbox_with_the_jobs(
-    client: Redis, on_redis: Run, tmp_path: Path
-) -> None:
+def test_doctor_compares_outbox_and_jobs(client: Redis, on_redis: Run, tmp_path: Path) -> None:
     """It lists rows without a job and jobs without a row, reports a registry that no worker has
     made, and warns about the password in a file that others can read."""
     with closing(sqlite3.connect(tmp_path / "app.db")) as db, db:
@@ -181,9 +179,7 @@ def test_a_worker_reports_on_standard_error(client: Redis, on_redis: Run, tmp_pa
     assert end == "spooldeck: 1 done, 1 failed"
 
 
-def test_doctor_names_what_keeps_jobs_from_running(
-    client: Redis, on_redis: Run, tmp_path: Path
-) -> None:
+def test_doctor_names_what_stops_jobs(client: Redis, on_redis: Run, tmp_path: Path) -> None:
     """Jobs in no list with the control that puts them back, and a schedule that closes the queue of
     a handler; `status` has the jobs as an alert too."""
     write_waiting(client, "1")

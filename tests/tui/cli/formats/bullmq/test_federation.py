@@ -377,9 +377,7 @@ def test_enqueue_adds_a_job_with_the_options_of_the_queue(site: Site, peer: Peer
         (["{server}", "other", "--payload", '{{"method":"INSERT"}}'], "--path: expected /PATH"),
     ],
 )
-def test_enqueue_refuses_what_would_fail(
-    site: Site, peer: Peer, words: list[str], expected: str
-) -> None:
+def test_enqueue_refuses_bad_words(site: Site, peer: Peer, words: list[str], expected: str) -> None:
     """A wrong payload or server is refused with exit 64, and nothing is added."""
     named = [word.format(server=peer.url) for word in words]
     assert expected in site.run("federation", "enqueue", site.url, *named, code=64).stderr

@@ -191,9 +191,7 @@ def test_each_recipient_gets_the_mail_once(place: Spool) -> None:
     ],
     ids=["refused for now", "lost after the last dot"],
 )
-def test_a_failed_mail_waits_for_its_next_attempt(
-    place: Spool, answers: dict[str, Any], error: str
-) -> None:
+def test_a_failed_mail_waits_for_a_retry(place: Spool, answers: dict[str, Any], error: str) -> None:
     """A second run does not try it again; the log has the attempt, and when the error came."""
     (ident,) = place.enqueue(TO)
     with Server(**answers) as server:
@@ -352,9 +350,7 @@ def test_a_killed_worker_leaves_its_mail_in_flight(place: Spool) -> None:
 # ---- which workers there are
 
 
-def test_metrics_are_counted_seldom_if_that_is_slow(
-    place: Spool, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_slow_metrics_are_counted_seldom(place: Spool, capsys: pytest.CaptureFixture[str]) -> None:
     """A count of one second is repeated after twenty and at the end; a failure is reported once."""
     counted: list[float] = []
     timer = iter([0.0, 1.0, 20.9, 21.0, 22.0])
@@ -395,9 +391,7 @@ def test_every_running_worker_is_known(place: Spool) -> None:
     assert dict(spool_facts(setup).rows)["worker"].startswith("not running; sends to ")
 
 
-def test_the_file_of_a_killed_worker_is_removed(
-    place: Spool, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_killed_workers_file_is_removed(place: Spool, capsys: pytest.CaptureFixture[str]) -> None:
     """A later worker removes it; a worker that cannot make its own file warns and works."""
     setup = place.setup()
     with worker_files.registered_worker(setup.queue):
