@@ -105,8 +105,7 @@ def test_processes_share_no_task(spool: SpoolFolders, open_spool: Callable[..., 
     """Processes on one spool get every task between them, and none of them twice."""
     a_task = factory(SHAPES["nftban"])
     list(open_spool().swap_all(Move(None, a_task(number)) for number in range(200)))
-    queue = str(Path(spool.pending).parent)
-    claims = at_once(4, TAKER, queue, str(NOW))
+    claims = at_once(4, TAKER, str(Path(spool.pending).parent), str(NOW))
     assert sorted(itertools.chain(*claims)) == [a_task(number).id for number in range(200)]
 
 

@@ -111,8 +111,7 @@ def _in_place(make: Callable[[Path], object]) -> Callable[[Path], None]:
 
 
 def _moved_behind_a_link(path: Path) -> None:
-    outside = path.rename(path.parents[3] / "elsewhere")
-    path.symlink_to(outside)
+    path.symlink_to(path.rename(path.parents[3] / "elsewhere"))
 
 
 HOSTILE: dict[str, Callable[[Path], object]] = {

@@ -120,8 +120,7 @@ def test_queues_that_are_not_shown_are_named(
     doctor = run("doctor", redis_url, code=1)
     assert "?prefix=bull:sales" in doctor
     assert "in no list" not in doctor
-    within = run("status", redis_server.place(prefix="bull:sales"), code=1)
-    assert "waiting 1" in within
+    assert "waiting 1" in run("status", redis_server.place(prefix="bull:sales"), code=1)
 
 
 async def test_new_queues_and_an_emptied_server_are_seen_soon(
@@ -199,8 +198,7 @@ def test_absurd_times_are_unknown(client: Redis, redis_url: str, run: Run) -> No
 
 def kinds_of(run: Run, url: str) -> dict[str, dict[str, object]]:
     """The rows of `kinds`, by queue."""
-    rows = json.loads(run("kinds", url, "--json"))["kinds"]
-    return {row["kind"]: row for row in rows}
+    return {row["kind"]: row for row in json.loads(run("kinds", url, "--json"))["kinds"]}
 
 
 def test_runs_of_any_worker_are_measured(client: Redis, redis_url: str, run: Run) -> None:
@@ -265,8 +263,7 @@ def test_an_accepted_warning_needs_no_attention(
     assert "OK        nothing needs attention" in output
     row = json.loads(run("--config", str(config), "status", redis_url, "--json"))
     assert (row["attention"], row["accepted"]) == ([], [text])
-    printed = run("--config", str(config), "overview", redis_url)
-    assert "accepted: appendonly is off" in printed
+    assert "accepted: appendonly is off" in run("--config", str(config), "overview", redis_url)
     write_waiting(client, "1", timestamp=now_ms())
     assert "attention jobs wait without a worker: mails" in status(1)
     client.delete("bull:mails:wait", "bull:mails:1")

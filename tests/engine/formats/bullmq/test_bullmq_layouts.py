@@ -196,8 +196,7 @@ def test_jobs_in_no_list_are_put_back(
     client.set("bull:mails:claimed:lock", "uuid:1")
     if is_paused:
         store.control("pause", "mails", "1")
-    problems = [what for what in problems_in(store).values() if "control recover" in what]
-    assert len(problems) == 8
+    assert len([what for what in problems_in(store).values() if "control recover" in what]) == 8
     assert store.control("recover", "mails") == "mails: 7 jobs are in a list again"
     line = ["5", "4", "3", "2", "1"] + (["p"] if "3.16" in version else [])
     is_list = is_paused and "bullmq:6" not in version

@@ -145,8 +145,7 @@ def test_an_idle_worker_is_woken_by_the_marker(
             handler.wait()
             assert running.resting.acquire(timeout=PATIENCE)
         assert running.woken.acquire(timeout=PATIENCE)
-        names = [str(each["name"]) for each in client.client_list()]
-        assert "bull:bWFpbHM=:w:host-1" in names
+        assert "bull:bWFpbHM=:w:host-1" in [str(each["name"]) for each in client.client_list()]
     assert client.zcard("bull:mails:completed") == 3
 
 

@@ -227,8 +227,7 @@ def test_a_kept_job_says_since_when_and_from_where(client: Redis, store: BullmqS
     assert (trashed.extra["was"], trashed.extra["dead_since"]) == ("failed", died)
     assert list(trash.expired_tasks(store, lambda at: NOW + 7200 - at, 1)) == [trashed]
     assert trash.find_origins(None, [trashed])["mails/1"].state is State.DEAD
-    restored = store.restore_image(trashed, store.read(trashed), State.TRASH)
-    assert restored.extra["was"] == "failed"
+    assert store.restore_image(trashed, store.read(trashed), State.TRASH).extra["was"] == "failed"
 
 
 def test_many_held_jobs_keep_their_order(client: Redis, store: BullmqStore) -> None:

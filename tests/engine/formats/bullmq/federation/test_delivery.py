@@ -492,8 +492,7 @@ def test_a_conflict_does_not_hide_a_lost_decision(
 def test_a_method_without_handler_is_given_up(make: Make, peer: Peer) -> None:
     """A peer answers 501 to UNFOLLOW; `sipher` tries it again."""
     for profile, kind in (("default", "fatal"), ("sipher", "retry")):
-        sender = make(profile, peer)
-        assert sender.deliver(peer.url, {"method": "UNFOLLOW"}).kind == kind
+        assert make(profile, peer).deliver(peer.url, {"method": "UNFOLLOW"}).kind == kind
 
 
 @BOTH

@@ -98,8 +98,7 @@ def test_a_key_without_secret_is_refused(keys: OwnKeys) -> None:
     with pytest.raises(BadEnvelope, match="no secret"):
         seal(b"text", keys.public._replace(encryption=zero).encryption_key())
     with pytest.raises(BadEnvelope, match="no secret"):
-        sealed_payload = parse_envelope(VECTORS["envelope"] | {"ephemeralPublicKey": zero})
-        unseal(sealed_payload, keys.encryption)
+        unseal(parse_envelope(VECTORS["envelope"] | {"ephemeralPublicKey": zero}), keys.encryption)
 
 
 def test_keys_are_written_and_read(tmp_path: Path) -> None:

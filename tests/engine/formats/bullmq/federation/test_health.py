@@ -288,8 +288,7 @@ def test_a_server_without_address_is_reached_by_a_relay(
     sender = make(profile)
     server = know_hidden(sender, peer, relay)
     add_follow(sender, server)
-    ran = sender.deliver(server, follow(), name=FOLLOW)
-    assert ran == Ran("done", "accepted", "deleted")
+    assert sender.deliver(server, follow(), name=FOLLOW) == Ran("done", "accepted", "deleted")
     assert decision(sender) == (True, False)
     (got,) = peer.received
     assert (got.is_relayed, got.path) == (True, federation_peers.FOLLOWS)

@@ -306,8 +306,7 @@ def test_a_probe_now_runs_the_job_of_the_probe(site: Site, peer: Peer, planned: 
     site.run("destinations", "probe", peer.url, site.url, "--apply", "1")
     waiting = site.client.lrange(f"bull:{HEALTH_QUEUE}:wait", 0, -1)
     assert (waiting, site.count("delayed", HEALTH_QUEUE)) == ([probe_id(peer.url, number)], 0)
-    destination = site.sender.destination(peer.url)
-    assert destination.next_probe == pytest.approx(time.time(), abs=60)
+    assert site.sender.destination(peer.url).next_probe == pytest.approx(time.time(), abs=60)
 
 
 def test_servers_of_the_applications_tables_are_destinations(site: Site) -> None:
@@ -411,8 +410,7 @@ def test_no_command_shows_a_secret(site: Site, peer: Peer) -> None:
     secrets = [text for name, text in site.sender.home.keys.texts().items() if "PRIVATE" in name]
     site.add(peer.url)
     peer.script.append(federation_peers.ack_for_other_key)
-    worker = site.work("--until-idle")
-    assert worker.wait(60) == 0
+    assert site.work("--until-idle").wait(60) == 0
     ran = site.run("federation", "doctor", site.url, code=1)
     texts = [ran.stdout, ran.stderr, json.dumps(site.client.hgetall(f"bull:{DELIVERY_QUEUE}:1"))]
     texts += [path.read_text("utf-8", "replace") for path in site.folder.rglob("*.log")]

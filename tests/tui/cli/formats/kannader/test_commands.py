@@ -428,8 +428,7 @@ def test_mails_of_a_killed_worker_are_a_warning(place: Spool, store: KannaderSto
     hand = rf"2 mails were claimed when a spooldeck worker \(PID {worker.pid}\) was killed"
     back = "and may have arrived; back in the queue after .*, now with"
     assert re.match(f"{hand}, {back}", killed)
-    fix = mend_shown(place, hand, killed)
-    assert place.run(*shlex.split(fix)[1:]).returncode == 0
+    assert place.run(*shlex.split(mend_shown(place, hand, killed))[1:]).returncode == 0
 
     setup = place.setup()
     with worker_files.registered_worker(setup.queue):
