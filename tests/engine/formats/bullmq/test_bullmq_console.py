@@ -91,8 +91,7 @@ def test_a_wrong_prefix_or_database_is_named(
     words = "no queue with prefix bull; this database has queues with prefix app, my:jobs"
     assert f"attention {words}\n" in run("status", redis_url, code=1)
     output = run("doctor", redis_url, code=1)
-    assert words in output
-    assert "?prefix=app" in output
+    assert words in output and "?prefix=app" in output
     assert "no queue" not in run("status", redis_server.place(prefix="my:jobs"), code=1)
 
     empty = redis_server.place(9)
@@ -115,11 +114,9 @@ def test_queues_that_are_not_shown_are_named(
     output = run("status", redis_url, code=1)
     assert "queues of Bull, not BullMQ, are not shown: classic (2 jobs)" in output
     assert "queues with a colon in their names are not shown: prefix bull:sales" in output
-    assert "problem" not in output
-    assert "waiting 1" in output
+    assert "problem" not in output and "waiting 1" in output
     doctor = run("doctor", redis_url, code=1)
-    assert "?prefix=bull:sales" in doctor
-    assert "in no list" not in doctor
+    assert "?prefix=bull:sales" in doctor and "in no list" not in doctor
     assert "waiting 1" in run("status", redis_server.place(prefix="bull:sales"), code=1)
 
 
@@ -259,8 +256,7 @@ def test_an_accepted_warning_needs_no_attention(
     accept(place=redis_url)
     text = "appendonly is off: a crash of the server loses the last changes"
     output = status(0)
-    assert f"accepted  {text}\n" in output
-    assert "OK        nothing needs attention" in output
+    assert f"accepted  {text}\n" in output and "OK        nothing needs attention" in output
     row = json.loads(run("--config", str(config), "status", redis_url, "--json"))
     assert (row["attention"], row["accepted"]) == ([], [text])
     assert "accepted: appendonly is off" in run("--config", str(config), "overview", redis_url)
@@ -282,8 +278,7 @@ def test_accepted_alerts_are_checked(run: Run, tmp_path: Path) -> None:
     ):
         config.write_text(json.dumps({"alerts": {"accepted": [item]}}))
         output = run("--config", str(config), "status", str(tmp_path), code=78)
-        assert words in output
-        assert output.count("\n") == 1
+        assert words in output and output.count("\n") == 1
 
 
 async def test_each_queue_has_a_line_in_the_overview(client: Redis, console_place: Place) -> None:
@@ -320,8 +315,7 @@ def test_groups_by_queue_can_all_be_listed(client: Redis, redis_url: str, run: R
     assert "(3 others, 3 tasks): groups --all lists them" in output
     assert "203 tasks by queue, 203 groups" in output
     whole = run("groups", redis_url, "--by", "queue", "--all")
-    assert "others" not in whole
-    assert all(f"q{number:03}" in whole for number in range(203))
+    assert "others" not in whole and all(f"q{number:03}" in whole for number in range(203))
 
 
 def test_places_on_servers_are_named_by_the_server() -> None:

@@ -55,8 +55,7 @@ class Node:
             self._words("work", options), env=self._environment, stdout=subprocess.PIPE, text=True
         )
         self.started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
         return process
 
 

@@ -37,8 +37,7 @@ def test_workers_are_clients_of_a_queue(
     assert all(one.address and 0 <= one.age < 600 for one in state.workers)
     assert state.without_worker == []
     rows = dict(facts.describe_state(state, 1_795_169_100.0))
-    assert rows["schedules"] == "mails 1, next in 15m"
-    assert rows["workers"] == "mails 0, sums 2"
+    assert (rows["schedules"], rows["workers"]) == ("mails 1, next in 15m", "mails 0, sums 2")
 
 
 def test_the_server_reports_its_memory_versions_and_pauses() -> None:

@@ -204,8 +204,7 @@ def test_a_run_that_is_tried_again_adds_no_second_run(
                 program("retry" if end is State.DEAD else "rerun", queue, first)
             client.lrem(f"bull:{queue}:wait", 0, str(first))
         left.append(client.zrange(f"bull:{queue}:delayed", 0, -1, withscores=True))
-    assert left[0] == left[1]
-    assert len(left[0]) == 1
+    assert (left[0], len(left[0])) == (left[1], 1)
 
 
 @pytest.mark.parametrize("repeat", [{"every": 3600_000}, {"pattern": "0 * * * *"}])

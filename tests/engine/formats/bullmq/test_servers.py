@@ -150,6 +150,5 @@ def test_a_socket_that_is_closed_to_us_is_found(tmp_path: Path) -> None:
 def test_where_is_looked() -> None:
     """The loopback address, and the sockets of the packages of both programs."""
     where = [one.where for one in server_lookups()]
-    assert where[0] == "redis://localhost"
-    assert "/run/redis/redis-server.sock" in where
+    assert where[0] == "redis://localhost" and "/run/redis/redis-server.sock" in where
     assert "/run/valkey/valkey-server.sock" in where

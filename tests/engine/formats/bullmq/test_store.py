@@ -133,8 +133,7 @@ def test_failed_jobs_of_a_long_queue_are_found_by_the_server(client: Redis, stor
 @pytest.mark.parametrize("job", ["1", "repeat:x:5", "a/b"])
 def test_an_id_names_one_queue_and_job(queue: str, job: str) -> None:
     """Ids have any characters; another spelling of an id is none."""
-    assert split_id(task_id(queue, job)) == (queue, job)
-    assert split_id("%41/1") is None
+    assert split_id(task_id(queue, job)) == (queue, job) and split_id("%41/1") is None
 
 
 READ_COMMANDS = (
@@ -664,8 +663,7 @@ def test_a_job_that_returns_has_its_deduplication_key_again(
     gone = found(store, "mails/me")
     store.swap(gone, verbs.with_state(gone, State.PENDING))
     left = client.pttl(key)
-    assert (client.get(key), left > 0) == (after[0], after[1] > 0)
-    assert left <= max(after[1], -1)
+    assert (client.get(key), left > 0) == (after[0], after[1] > 0) and left <= max(after[1], -1)
     assert not client.exists("spooldeck:bull:mails:deduplication")
 
 

@@ -129,8 +129,7 @@ def test_recipients_share_one_text(kannader: Path, open_kannader: Opener) -> Non
     (mail,) = (kannader / "data").iterdir()
     dests = names(mail) - {"contents"}
     assert (mail / "contents").read_bytes() == mail_format.encode_wire(TEXT)
-    assert names(kannader / "queue") == set(ids)
-    assert len({*ids, *dests, mail.name}) == 5
+    assert names(kannader / "queue") == set(ids) and len({*ids, *dests, mail.name}) == 5
     for ident, address in zip(ids, TO, strict=True):
         link = str((kannader / "queue" / ident).readlink())
         assert link.startswith(f"../data/{mail.name}/") and link.rpartition("/")[2] in dests
@@ -367,8 +366,7 @@ def test_a_lost_race_against_the_daemon_changes_nothing(
     monkeypatch.setattr(files, "rename", lost)
     with pytest.raises(Gone):
         store.swap(held, held._replace(state=State.PENDING, due=NOW + 60))
-    assert (dest / "schedule").read_bytes() == before
-    assert names(dest) == {"schedule", "metadata"}
+    assert ((dest / "schedule").read_bytes(), names(dest)) == (before, {"schedule", "metadata"})
 
 
 def test_a_mail_rescheduled_just_before_its_claim_waits(
@@ -556,8 +554,7 @@ def test_a_quarantined_link_is_previewed(kannader: Path, store: KannaderStore) -
     (kannader / "queue" / "loop").symlink_to("../data/\x1b[2J")
     store.recover()
     (problem,) = (item for item in store.scan() if isinstance(item, Problem))
-    assert problem.what.isprintable()
-    assert store.preview_problem(problem) == b"../data/\x1b[2J"
+    assert problem.what.isprintable() and store.preview_problem(problem) == b"../data/\x1b[2J"
 
 
 def test_a_link_that_cannot_be_named_stays(kannader: Path, store: KannaderStore) -> None:

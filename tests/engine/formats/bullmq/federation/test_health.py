@@ -108,8 +108,7 @@ def test_a_clock_that_was_a_day_off_delays_no_probe(make: Make, peer: Peer, shif
     assert sender.probes == [(peer.url, 0, 0.0)]
     assert sender.deliver(peer.url).kind == "retry"
     due = sender.destination(peer.url).next_probe
-    assert due is not None
-    assert 0 < due - sender.now <= 300.0
+    assert due is not None and 0 < due - sender.now <= 300.0
     sender.now = due + 10.0
     peer.open()
     assert sender.deliver(peer.url).kind == "done"
@@ -126,8 +125,7 @@ def test_a_success_marks_healthy(make: Make, peer: Peer) -> None:
         peer.applied.clear()
         assert sender.deliver(peer.url).kind == "done"
         destination = sender.destination(peer.url)
-        assert destination.healthy == healthy
-        assert (destination.next_probe is None) == healthy
+        assert (destination.healthy, destination.next_probe is None) == (healthy, healthy)
 
 
 @BOTH
@@ -209,8 +207,7 @@ def test_deliveries_wait_until_the_probe_has_ended(make: Make, peer: Peer) -> No
     assert sender.deliver(peer.url).kind == "retry"
     assert sender.probes == [(peer.url, 1, 0.0)]
     ran = sender.deliver(peer.url)
-    assert ran.kind == "postponed"
-    assert ran.after == pytest.approx(68.0)
+    assert ran.kind == "postponed" and ran.after == pytest.approx(68.0)
 
 
 def test_once_all_probes_have_failed_one_delivery_goes(make: Make, peer: Peer) -> None:
@@ -275,8 +272,7 @@ def test_a_probe_survives_a_locked_registry(make: Make, peer: Peer) -> None:
         lock.execute("BEGIN EXCLUSIVE")
         ran = sender.probe(peer.url, 0)
         lock.close()
-        assert ran.kind == kind
-        assert ran.text.startswith("[REGISTRY] ")
+        assert ran.kind == kind and ran.text.startswith("[REGISTRY] ")
 
 
 @pytest.mark.parametrize("shape", ["inline", "wrapped"])
@@ -293,8 +289,7 @@ def test_a_server_without_address_is_reached_by_a_relay(
     (got,) = peer.received
     assert (got.is_relayed, got.path) == (True, federation_peers.FOLLOWS)
     assert got.headers["X-Federation-Target"] == f"{server}{federation_peers.FOLLOWS}"
-    assert relay.received == []
-    assert "FEDERATE" not in json.dumps(relay.relayed)
+    assert relay.received == [] and "FEDERATE" not in json.dumps(relay.relayed)
     destination = sender.destination(server)
     assert (destination.healthy, destination.reason) == (False, "DNS")
 
@@ -325,10 +320,8 @@ def test_the_relay_is_the_healthy_server_seen_last(sender: Sender, peer: Peer, r
             sender.change(one.url, last_seen=sender.now + 9)
         relay.script.append(federation_peers.status(502))
         ran = sender.deliver(server)
-        assert (ran.kind, ran.row) == ("retry", "kept")
-        assert ran.text.startswith("[DNS] ")
-        assert ran.text.endswith(f"relay: [RELAY] {relay.url} answers 502")
-        assert relay.posts == 1
+        assert (ran.kind, ran.row) == ("retry", "kept") and ran.text.startswith("[DNS] ")
+        assert ran.text.endswith(f"relay: [RELAY] {relay.url} answers 502") and relay.posts == 1
         assert older.posts == blocked.posts == ill.posts == ill.discoveries == 0
 
 
@@ -338,8 +331,7 @@ def test_a_status_of_a_relay_acknowledges_nothing(sender: Sender, peer: Peer, re
     sender.know(relay)
     relay.script.append(federation_peers.says({"status": "ok"}))
     ran = sender.deliver(server)
-    assert (ran.kind, ran.row) == ("fatal", "kept")
-    assert ran.text.startswith("[NO_ACK] ")
+    assert (ran.kind, ran.row) == ("fatal", "kept") and ran.text.startswith("[NO_ACK] ")
 
 
 def test_a_sweep_finds_a_relay(sender: Sender, peer: Peer, relay: Peer) -> None:
@@ -371,8 +363,7 @@ def test_a_sweep_asks_only_so_many_servers(sender: Sender) -> None:
         ill = {**ILL, "reason": "TIMEOUT", "extra": {SIGNING: "key"}}
         sender.change(f"http://p{number}.test", last_seen=float(number), **ill)
     assert find_relay(sender.parts._replace(send=send), "http://target.test") is None
-    assert len(asked) == MAX_SWEEP
-    assert "http://p1.test/discover" not in asked
+    assert len(asked) == MAX_SWEEP and "http://p1.test/discover" not in asked
 
 
 @pytest.mark.parametrize("code", ["REFUSED", "RESET", "TIMEOUT"])

@@ -54,8 +54,7 @@ def test_a_server_of_the_table_of_blocked_ones_gets_nothing(
     assert ran.text.endswith("in blacklisted_servers: spam")
     assert shared.parts.registry.all()[0].blocked
     shared.sql("DELETE FROM blacklisted_servers")
-    assert shared.deliver(peer.url).kind == "done"
-    assert not shared.destination(peer.url).blocked
+    assert shared.deliver(peer.url).kind == "done" and not shared.destination(peer.url).blocked
 
 
 def test_a_block_of_the_table_is_not_kept_by_a_change(shared: Sender, peer: Peer) -> None:
@@ -98,8 +97,7 @@ def test_a_key_of_another_server_of_the_table_is_refused(shared: Sender, peer: P
     """A new server must not come with the signing key of a known one."""
     add_server(shared, "https://known.example", peer)
     ran = shared.deliver(peer.url)
-    assert "[KEY_IN_USE]" in ran.text
-    assert "https://known.example" in ran.text
+    assert "[KEY_IN_USE]" in ran.text and "https://known.example" in ran.text
 
 
 def test_a_probe_of_the_application_is_run_on_its_row(shared: Sender, peer: Peer) -> None:

@@ -58,8 +58,7 @@ def test_a_control_has_queues_as_targets(client: Redis, on_redis: Run) -> None:
     assert "concurrency sums" in on_redis("control", COLUMNS="100").stdout
 
     listed = on_redis("control").stdout
-    assert "pause can be set back for each" in listed
-    assert "obliterate can be set back" not in listed
+    assert "pause can be set back for each" in listed and "obliterate can be set back" not in listed
 
     bare = on_redis("control", "pause", "--value", "1", "--apply", "1")
     wrong = on_redis("control", "pause", "--target", "sum", "--value", "1", "--apply", "1")
@@ -130,8 +129,7 @@ def test_a_name_that_the_locale_lacks_is_a_question_mark(
 
     ended = subprocess.run(argv, env={**os.environ, **variables}, capture_output=True)
 
-    assert b"Traceback" not in ended.stderr
-    assert b"caf?" in ended.stdout
+    assert b"Traceback" not in ended.stderr and b"caf?" in ended.stdout
 
 
 def test_doctor_compares_outbox_and_jobs(client: Redis, on_redis: Run, tmp_path: Path) -> None:
@@ -155,8 +153,7 @@ def test_doctor_compares_outbox_and_jobs(client: Redis, on_redis: Run, tmp_path:
     Path(words[1]).chmod(0o644)
     doctor = on_redis(*words, "doctor")
     assert "contains a password, other users may read it" in doctor.stdout
-    assert "not reachable" in doctor.stdout
-    assert "secret" not in doctor.stdout + doctor.stderr
+    assert "not reachable" in doctor.stdout and "secret" not in doctor.stdout + doctor.stderr
 
 
 def test_a_worker_reports_on_standard_error(client: Redis, on_redis: Run, tmp_path: Path) -> None:
@@ -224,8 +221,7 @@ def test_the_data_of_a_job_can_be_edited_and_the_edit_undone(
 
     file.write_text('{\n "to": "a@x.example",\n "n": }')
     refused = on_redis(*words, "--apply", "1")
-    assert refused.returncode == 64
-    assert "no JSON: line 3, column 7" in refused.stderr
+    assert refused.returncode == 64 and "no JSON: line 3, column 7" in refused.stderr
     file.write_text('{\n "to": "a@x.example",\n "n": 1e5\n}\n')
     output = on_redis(*words, "--dry-run").stdout
     assert "data         26 B -> 28 B, first difference at 26: " in output
