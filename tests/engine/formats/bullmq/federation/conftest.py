@@ -62,3 +62,15 @@ def sender(make: Callable[..., Sender]) -> Sender:
 def known(make: Callable[..., Sender], peer: Peer) -> Sender:
     """Our side with the default profile, which knows the peer."""
     return make("default", peer)
+
+
+@pytest.fixture(params=["default", "sipher"])
+def either(make: Callable[..., Sender], request: pytest.FixtureRequest) -> Sender:
+    """Our side with each profile."""
+    return make(request.param)
+
+
+@pytest.fixture(params=["default", "sipher"])
+def both(make: Callable[..., Sender], peer: Peer, request: pytest.FixtureRequest) -> Sender:
+    """Our side with each profile, which knows the peer."""
+    return make(request.param, peer)

@@ -63,17 +63,13 @@ def test_the_payload_is_sent_byte_for_byte(known: Sender, peer: Peer, text: str)
 
 
 @pytest.mark.parametrize("shape", ["inline", "wrapped"])
-@BOTH
-def test_an_acknowledgement_is_inline_or_wrapped(
-    make: Make, peer: Peer, profile: str, shape: str
-) -> None:
+def test_an_acknowledgement_is_inline_or_wrapped(both: Sender, peer: Peer, shape: str) -> None:
     """Both shapes complete a post and a follow."""
-    sender = make(profile, peer)
     peer.ack_shape = shape
-    add_follow(sender, peer.url)
-    assert sender.deliver(peer.url) == Ran("done", "acknowledged", "deleted")
-    assert deliver_follow(sender, peer) == Ran("done", "accepted", "deleted")
-    assert decision(sender) == (True, False)
+    add_follow(both, peer.url)
+    assert both.deliver(peer.url) == Ran("done", "acknowledged", "deleted")
+    assert deliver_follow(both, peer) == Ran("done", "accepted", "deleted")
+    assert decision(both) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -118,15 +114,13 @@ def test_data_of_another_form_is_given_up(sender: Sender, peer: Peer, change: An
     assert (ran.kind, ran.text[:14], peer.posts) == ("fatal", "[BAD_PAYLOAD] ", 0)
 
 
-@BOTH
-def test_row_4_a_blocked_server_gets_nothing(make: Make, peer: Peer, profile: str) -> None:
+def test_row_4_a_blocked_server_gets_nothing(both: Sender, peer: Peer) -> None:
     """The job is given up and its row deleted; after an unblock the same job is delivered."""
-    sender = make(profile, peer)
-    sender.change(peer.url, blocked="spam")
+    both.change(peer.url, blocked="spam")
     blocked = Ran("fatal", f"[BLOCKED] {peer.url} is blocked: spam", "deleted")
-    assert (sender.deliver(peer.url), peer.posts) == (blocked, 0)
-    sender.change(peer.url, blocked="")
-    assert sender.deliver(peer.url).kind == "done"
+    assert (both.deliver(peer.url), peer.posts) == (blocked, 0)
+    both.change(peer.url, blocked="")
+    assert both.deliver(peer.url).kind == "done"
 
 
 @pytest.mark.parametrize(
@@ -143,19 +137,17 @@ def test_row_4_a_blocked_server_gets_nothing(make: Make, peer: Peer, profile: st
     ],
     ids=["503", "html", "{}", "[]", "one key", "no base64", "bomb", "reset"],
 )
-@BOTH
 def test_row_5_a_failed_discovery_is_tried_again(
-    make: Make, peer: Peer, profile: str, answer: Fault, code: str
+    either: Sender, peer: Peer, answer: Fault, code: str
 ) -> None:
     """The row stays, no attempt is counted in it, and nothing is registered."""
-    sender = make(profile)
     peer.discover_script.append(answer)
-    ran = sender.deliver(peer.url)
+    ran = either.deliver(peer.url)
     assert (outcome(ran), peer.posts) == (f"retry kept [{code}]", 0)
     assert ran.text.startswith(f"[{code}] discovery: ")
-    assert sender.sql("SELECT attempts FROM delivery_jobs") == [(0,)]
-    assert not sender.destination(peer.url).rev
-    assert sender.deliver(peer.url).kind == "done"
+    assert either.sql("SELECT attempts FROM delivery_jobs") == [(0,)]
+    assert not either.destination(peer.url).rev
+    assert either.deliver(peer.url).kind == "done"
 
 
 def spoilt(**changes: object) -> Fault:
@@ -247,18 +239,14 @@ FOLLOWS: Mapping[str, tuple[Fault, str]] = {
 
 
 @pytest.mark.parametrize("name", FOLLOWS)
-@BOTH
-def test_rows_13_and_15_a_follow_is_not_acknowledged(
-    make: Make, peer: Peer, profile: str, name: str
-) -> None:
+def test_rows_13_and_15_a_follow_is_not_acknowledged(both: Sender, peer: Peer, name: str) -> None:
     """An envelope for another key or none, or no signature by the server: given up, the row
     deleted, the follow as it was."""
-    sender = make(profile, peer)
-    add_follow(sender, peer.url)
+    add_follow(both, peer.url)
     answer, code = FOLLOWS[name]
     peer.script.append(answer)
-    assert outcome(deliver_follow(sender, peer)) == f"fatal deleted [{code}]"
-    assert (decision(sender), peer.posts) == ((False, False), 1)
+    assert outcome(deliver_follow(both, peer)) == f"fatal deleted [{code}]"
+    assert (decision(both), peer.posts) == ((False, False), 1)
 
 
 BAD_DECISIONS: tuple[object, ...] = ("yes", 1, [], {})
@@ -327,17 +315,15 @@ def test_a_cancelled_delivery_sends_no_request(sender: Sender, peer: Peer) -> No
     assert peer.discoveries == peer.posts == 0
 
 
-@BOTH
-def test_a_changed_key_is_refused(make: Make, peer: Peer, profile: str) -> None:
+def test_a_changed_key_is_refused(either: Sender, peer: Peer) -> None:
     """Discovery finds another signing key than the registered one: nothing is sent, the old key
     stays."""
-    sender = make(profile)
     with Peer() as old:
-        sender.change(peer.url, extra={SIGNING: old.public.signing})
-    ran = sender.deliver(peer.url)
+        either.change(peer.url, extra={SIGNING: old.public.signing})
+    ran = either.deliver(peer.url)
     assert (outcome(ran), peer.posts) == ("retry kept [KEY_CHANGED]", 0)
     assert ran.text.startswith("[KEY_CHANGED] discovery: ")
-    assert sender.destination(peer.url).extra == {SIGNING: old.public.signing}
+    assert either.destination(peer.url).extra == {SIGNING: old.public.signing}
 
 
 def test_a_key_of_another_server_is_refused(known: Sender, peer: Peer, relay: Peer) -> None:
@@ -408,13 +394,11 @@ def test_a_redirect_to_a_blocked_server_is_not_followed(known: Sender, peer: Pee
         assert other.posts == 0
 
 
-@BOTH
-def test_row_7_without_own_origin_nothing_is_sent(make: Make, peer: Peer, profile: str) -> None:
+def test_row_7_without_own_origin_nothing_is_sent(both: Sender, peer: Peer) -> None:
     """Given up, the row stays; the attempt was counted before."""
-    sender = make(profile, peer)
-    sender.parts = sender.parts._replace(origin="")
-    assert (outcome(sender.deliver(peer.url)), peer.posts) == ("fatal kept [NO_ORIGIN]", 0)
-    assert sender.sql("SELECT attempts FROM delivery_jobs") == [(1,)]
+    both.parts = both.parts._replace(origin="")
+    assert (outcome(both.deliver(peer.url)), peer.posts) == ("fatal kept [NO_ORIGIN]", 0)
+    assert both.sql("SELECT attempts FROM delivery_jobs") == [(1,)]
 
 
 @pytest.mark.parametrize(("profile", "code"), [("default", "DNS"), ("sipher", "NO_RELAY")])
@@ -495,12 +479,10 @@ def test_a_method_without_handler_is_given_up(make: Make, peer: Peer) -> None:
         assert make(profile, peer).deliver(peer.url, {"method": "UNFOLLOW"}).kind == kind
 
 
-@BOTH
-def test_row_14_without_a_signing_key_it_is_given_up(make: Make, peer: Peer, profile: str) -> None:
+def test_row_14_without_a_signing_key_it_is_given_up(both: Sender, peer: Peer) -> None:
     """The registry has only the encryption key: the row stays."""
-    sender = make(profile, peer)
-    sender.change(peer.url, extra={ENCRYPTION: peer.public.encryption})
-    assert (outcome(deliver_follow(sender, peer)), peer.posts) == ("fatal kept [NO_KEY]", 1)
+    both.change(peer.url, extra={ENCRYPTION: peer.public.encryption})
+    assert (outcome(deliver_follow(both, peer)), peer.posts) == ("fatal kept [NO_KEY]", 1)
 
 
 def test_a_replayed_acknowledgement_decides_nothing(make: Make, peer: Peer) -> None:
@@ -521,22 +503,20 @@ def test_a_replayed_acknowledgement_decides_nothing(make: Make, peer: Peer) -> N
 
 
 @pytest.mark.parametrize("broken", ["registry", "outbox", "key"])
-@BOTH
 def test_row_16_a_database_error_or_a_bad_key_is_tried_again(
-    make: Make, peer: Peer, profile: str, broken: str
+    both: Sender, peer: Peer, broken: str
 ) -> None:
     """The row stays, nothing was sent."""
-    sender = make(profile, peer)
     expected = "[DATABASE] sqlite://"
     if broken == "registry":
-        sender.sql("ALTER TABLE destinations RENAME COLUMN healthy TO sane")
+        both.sql("ALTER TABLE destinations RENAME COLUMN healthy TO sane")
     elif broken == "outbox":
         expected = "[DATABASE] locked"
-        sender.outbox.count_attempt = _raise_locked  # type: ignore[method-assign]
+        both.outbox.count_attempt = _raise_locked  # type: ignore[method-assign]
     else:
-        sender.change(peer.url, extra={ENCRYPTION: encode(b"short")})
+        both.change(peer.url, extra={ENCRYPTION: encode(b"short")})
         expected = "[BAD_KEYS] "
-    ran = sender.deliver(peer.url)
+    ran = both.deliver(peer.url)
     assert (ran.kind, ran.row, peer.posts) == ("retry", "kept", 0) and ran.text.startswith(expected)
 
 

@@ -128,17 +128,15 @@ def test_a_success_marks_healthy(make: Make, peer: Peer) -> None:
         assert (destination.healthy, destination.next_probe is None) == (healthy, healthy)
 
 
-@BOTH
-def test_a_passed_probe_marks_healthy(make: Make, peer: Peer, profile: str) -> None:
+def test_a_passed_probe_marks_healthy(both: Sender, peer: Peer) -> None:
     """After it, further probes have nothing to do."""
-    sender = make(profile, peer)
     peer.close()
-    sender.deliver(peer.url)
+    both.deliver(peer.url)
     peer.open()
-    assert sender.probe(peer.url, 0) == Ran("done", "healthy", "kept")
-    assert sender.destination(peer.url).healthy
-    assert sender.probe(peer.url, 0).text == "skipped: healthy already"
-    assert sender.probe("http://127.0.0.2:9", 0).kind == "postponed"
+    assert both.probe(peer.url, 0) == Ran("done", "healthy", "kept")
+    assert both.destination(peer.url).healthy
+    assert both.probe(peer.url, 0).text == "skipped: healthy already"
+    assert both.probe("http://127.0.0.2:9", 0).kind == "postponed"
 
 
 @pytest.mark.parametrize(
@@ -237,27 +235,25 @@ def test_a_server_that_is_not_probed_has_no_breaker(make: Make, peer: Peer) -> N
     assert [sender.deliver(server).kind for _ in range(2)] == ["retry"] * 2
 
 
-@BOTH
-def test_a_server_without_address_is_not_probed(make: Make, peer: Peer, profile: str) -> None:
+def test_a_server_without_address_is_not_probed(either: Sender, peer: Peer) -> None:
     """The policy of DNS allows no probe: it is planned and then skipped, which its row says; the
     policy can be changed."""
-    sender = make(profile)
-    server = know_hidden(sender, peer)
-    sender.deliver(server)
-    assert sender.probes == [(server, 0, 300.0)]
-    sender.now += 300.0
-    assert sender.probe(server, 0).text == "skipped: not probed after DNS"
-    assert f"INFO {server}: probe skipped: not probed after DNS" in sender.lines
-    seen = SeenDestination(sender.destination(server), NO_TASKS, DestinationState.UNHEALTHY)
-    lines = detail_lines(seen, "", sender.now, 80)
+    server = know_hidden(either, peer)
+    either.deliver(server)
+    assert either.probes == [(server, 0, 300.0)]
+    either.now += 300.0
+    assert either.probe(server, 0).text == "skipped: not probed after DNS"
+    assert f"INFO {server}: probe skipped: not probed after DNS" in either.lines
+    seen = SeenDestination(either.destination(server), NO_TASKS, DestinationState.UNHEALTHY)
+    lines = detail_lines(seen, "", either.now, 80)
     texts = [" ".join(text for text, _ in line) for line in lines]
     assert any("none: not probed after DNS, after 0 probes" in line for line in texts)
-    assert cells(seen, sender.now)["PROBE"] == ("none", "muted")
+    assert cells(seen, either.now)["PROBE"] == ("none", "muted")
     assert json_row(seen)["probe_skipped"] == "not probed after DNS"
     policies = {**POLICIES, "DNS": POLICIES["DNS"]._replace(probe=True)}
-    sender.parts = sender.parts._replace(policies=policies)
-    sender.names["peer.test"] = ["127.0.0.1"]
-    assert sender.probe(server, 0).text == "healthy"
+    either.parts = either.parts._replace(policies=policies)
+    either.names["peer.test"] = ["127.0.0.1"]
+    assert either.probe(server, 0).text == "healthy"
 
 
 def test_a_probe_survives_a_locked_registry(make: Make, peer: Peer) -> None:
@@ -276,21 +272,19 @@ def test_a_probe_survives_a_locked_registry(make: Make, peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("shape", ["inline", "wrapped"])
-@BOTH
 def test_a_server_without_address_is_reached_by_a_relay(
-    make: Make, peer: Peer, relay: Peer, profile: str, shape: str
+    either: Sender, peer: Peer, relay: Peer, shape: str
 ) -> None:
     """The relay gets an envelope for the target; the target decrypts it and acknowledges."""
-    sender = make(profile)
-    server = know_hidden(sender, peer, relay)
-    add_follow(sender, server)
-    assert sender.deliver(server, follow(), name=FOLLOW) == Ran("done", "accepted", "deleted")
-    assert decision(sender) == (True, False)
+    server = know_hidden(either, peer, relay)
+    add_follow(either, server)
+    assert either.deliver(server, follow(), name=FOLLOW) == Ran("done", "accepted", "deleted")
+    assert decision(either) == (True, False)
     (got,) = peer.received
     assert (got.is_relayed, got.path) == (True, federation_peers.FOLLOWS)
     assert got.headers["X-Federation-Target"] == f"{server}{federation_peers.FOLLOWS}"
     assert relay.received == [] and "FEDERATE" not in json.dumps(relay.relayed)
-    destination = sender.destination(server)
+    destination = either.destination(server)
     assert (destination.healthy, destination.reason) == (False, "DNS")
 
 
