@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from engine.model import Problem, Task
@@ -58,6 +60,14 @@ def everything(client: Any) -> dict[str, Any]:
         if kind != "stream" and key != "spooldeck:bull:queues":
             by_name[key] = readers[str(kind)](key)
     return by_name
+
+
+@contextmanager
+def unchanged(client: Any) -> Iterator[None]:
+    """Check that no key was changed."""
+    before = everything(client)
+    yield
+    assert everything(client) == before
 
 
 def unmarked(client: Any) -> dict[str, Any]:
