@@ -63,9 +63,10 @@ def _in_two_places(client: Redis) -> None:
 
 
 def _other_types(client: Redis) -> None:
-    client.set("bull:mails:wait", "x")
-    client.zadd("bull:mails:completed", {"2": 1.0})
-    client.set("bull:mails:2", "no hash")
+    write_failed(client, "1", "odd")
+    client.set("bull:odd:wait", "x")
+    client.zadd("bull:odd:completed", {"2": 1.0})
+    client.set("bull:odd:2", "no hash")
 
 
 def _empty_ids(client: Redis) -> None:
@@ -79,7 +80,7 @@ NO_LIST = "a job that is in no list and no set of its queue: control recover put
 BOTH = {"mails/1": "is in failed and wait at the same time"}
 NO_DATA = {"mails/2": "is in wait, but has no data", "mails/3": "is in failed, but has no data"}
 LOST = dict.fromkeys(("bull:mails:2", "bull:mails:repeat:daily:1795170000000"), NO_LIST)
-TYPES = {"bull:mails:wait": "is no list: BullMQ cannot use it", "mails/2": "its key is no hash"}
+TYPES = {"bull:odd:wait": "is no list: BullMQ cannot use it", "odd/2": "its key is no hash"}
 NO_JSON = {"mails/1": "its options are not JSON: workers cannot read it"}
 EMPTY = {"a/": "its id is empty", "b/": "its id is empty"}
 ODD_NUMBERS = {"timestamp": "soon", "priority": "high", "atm": "many"}
@@ -88,10 +89,10 @@ BULLMQ = [
     Damage("ids without a hash", _ids_without_hash, NO_DATA, claimed=["mails/2"]),
     Damage("hashes in no list", _hashes_in_no_list, LOST),
     Damage("a job in two places", _in_two_places, BOTH, ["mails/1"], ["mails/1"]),
-    Damage("a marker of BullMQ 4", lambda c: c.rpush("bull:ok:wait", "0:1795170000000")),
+    Damage("a marker of BullMQ 4", lambda c: c.rpush("bull:mails:wait", "0:1795170000000")),
     Damage("no JSON", lambda c: write_failed(c, "1", opts="{not json"), NO_JSON, ["mails/1"]),
     Damage("odd numbers", lambda c: write_failed(c, "1", **ODD_NUMBERS), tasks=["mails/1"]),
-    Damage("keys of another type", _other_types, TYPES, claimed=None),
+    Damage("keys of another type", _other_types, TYPES, ["odd/1"], None),
     Damage("empty ids", _empty_ids, EMPTY, FOUR, (*FOUR, "a/", "b/")),
 ]
 for _score in (math.inf, -math.inf):
@@ -220,9 +221,9 @@ Made: TypeAlias = tuple[Store, str, Any, Callable[[], object]]
 
 def _bullmq(request: pytest.FixtureRequest) -> Made:
     client: Redis = request.getfixturevalue("client")
-    write_waiting(client, "good", "ok")
-    client.hset("bull:mails:meta", "opts.maxLenEvents", 10000)
-    return request.getfixturevalue("open_bullmq")(), "ok/good", client, lambda: everything(client)
+    write_waiting(client, "good")
+    store = request.getfixturevalue("open_bullmq")()
+    return store, "mails/good", client, lambda: everything(client)
 
 
 def _kannader(request: pytest.FixtureRequest) -> Made:
@@ -275,6 +276,10 @@ def test_damage_is_named_and_hides_no_task(
         assert row.problems[where] in what and (where + what).isprintable()
     shown = {item.id for item in items if isinstance(item, Task)}
     assert (shown, snapshot()) == ({good, *row.tasks}, before)
+    if isinstance(store, KannaderStore):  # by its name as well
+        for where in problems:
+            asked = store.scan({where.rpartition("/")[2]})
+            assert where in [item.where for item in asked if isinstance(item, Problem)]
     if row.claimed is None:
         with pytest.raises(Unsupported):
             list(store.take(NOW, "me", 9))
@@ -288,5 +293,9 @@ def test_damage_is_named_and_hides_no_task(
         store.recover()
         kept = {path.name: path.readlink() for path in data.glob(".spooldeck/aside/*")}
         assert kept.keys() == {*row.aside} and {*kept.values()} <= links
+        for item in store.scan():
+            if isinstance(item, Problem) and item.where.endswith(".loop"):
+                target = kept[item.where.rpartition("/")[2]]
+                assert store.preview_problem(item) == os.fsencode(target)
         again = "".join(store.recover())
         assert "aside" not in again and "deleted" not in again

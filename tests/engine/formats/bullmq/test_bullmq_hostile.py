@@ -5,6 +5,7 @@ problems, and never lost. Damage that a scan only reports is in `tests/conforman
 import functools
 import hashlib
 import itertools
+import math
 import re
 import socket
 import threading
@@ -15,6 +16,7 @@ import pytest
 from pytest import MonkeyPatch
 from redis import Redis
 
+from engine import verbs
 from engine.config.place_address import parse_address
 from engine.formats.bullmq import connection
 from engine.formats.bullmq.place import RedisPlace, parse_place, split_id, task_id
@@ -25,8 +27,10 @@ from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, Unavailable, Unsup
 from engine.system.answer_limit import AnswerLimit, AnswerTooLong
 from tests.bullmq_jobs import (
     CREATED_MS,
+    NOW,
     everything,
     scanned,
+    write_at,
     write_failed,
     write_hash,
     write_waiting,
@@ -110,6 +114,25 @@ def test_bytes_that_are_no_text_are_shown(client: Redis, store: BullmqStore) -> 
     assert found(store, task.id).rev == task.rev
 
 
+def test_what_can_be_read_of_a_damaged_job_is_shown(client: Redis, store: BullmqStore) -> None:
+    """In two places, without a time or with numbers that are none, it is a task; one whose options
+    no worker can read can be purged; a marker of BullMQ 4 is not counted."""
+    write_failed(client, "1")
+    client.lpush("bull:mails:wait", "1")
+    write_failed(client, "2", opts="{not json")
+    write_at(client, "delayed", "3", score=math.inf, delay=5)
+    write_failed(client, "4", timestamp="soon", priority="high", atm="many")
+    client.rpush("bull:mails:wait", "0:1795170000000")
+    tasks = tasks_in(store)
+    one, broken, late, odd = (tasks[f"mails/{number}"] for number in range(1, 5))
+    assert (one.state, late.due) == (State.DEAD, None)
+    assert (odd.created, odd.priority, odd.attempts) == (0.0, 0, 0)
+    assert store.count_tasks()[State.PENDING] == 2
+    assert client.lrange("bull:mails:wait", 0, -1) == ["1", "0:1795170000000"]
+    store.swap(broken, verbs.purge(broken, NOW))
+    assert tasks_in(store)["mails/2"].state is State.TRASH
+
+
 def test_a_list_of_another_type_refuses_a_change(client: Redis, store: BullmqStore) -> None:
     """A string where the list of waiting jobs belongs: a job cannot be put there, and stays."""
     write_failed(client, "1")
@@ -117,7 +140,7 @@ def test_a_list_of_another_type_refuses_a_change(client: Redis, store: BullmqSto
     tasks = tasks_in(store)
     with pytest.raises(Unsupported, match="another type"):
         act(store, "retry", "mails/1")
-    assert tasks_in(store) == tasks
+    assert (tasks_in(store), store.count_tasks()[State.PENDING]) == (tasks, 0)
 
 
 def test_a_problem_can_be_previewed(client: Redis, store: BullmqStore) -> None:
