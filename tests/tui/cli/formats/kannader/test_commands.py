@@ -360,8 +360,8 @@ def test_slow_metrics_are_counted_seldom(place: Spool, capsys: pytest.CaptureFix
         raise Unavailable("no folder")
 
     setup = place.setup()
-    parts = (setup.queue, setup.counters(), gauges)
-    published = MetricsWriter(*parts, lambda: 5.0, lambda: next(timer))
+    queue, counters = setup.queue, setup.counters()
+    published = MetricsWriter(queue, counters, gauges, lambda: 5.0, lambda: next(timer))
     for expected in (1, 1, 2):
         published.write_if_due()
         assert len(counted) == expected
