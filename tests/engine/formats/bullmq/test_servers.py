@@ -43,10 +43,8 @@ def test_each_database_with_queues_is_a_place() -> None:
         for number in (0, 3):
             write_waiting(server.client(number), "mail", "1")
         server.client(5).set("page:1", "cached")
-
         by_address = [*find_queues(f"redis://localhost:{port}")]
         by_socket = [*find_queues(server.url)]
-
     assert [one.place for one in by_address] == [f"redis://localhost:{port}/{n}" for n in (0, 3)]
     assert [one.place for one in by_socket] == [server.url, f"{server.url}?db=3"]
     assert [one.identity for one in by_address] == [one.identity for one in by_socket]
@@ -58,10 +56,10 @@ def test_a_server_without_queues_is_not_opened(monkeypatch: MonkeyPatch) -> None
     with running_server() as server:
         server.client().set("page:1", "cached")
         (one,) = find_queues(server.url)
-        assert one == InstalledPlace(
+        closed = InstalledPlace(
             server.url, is_enabled=False, problem="no queue with the prefix bull"
-        )._replace(identity=one.identity)
-
+        )
+        assert one == closed._replace(identity=one.identity)
         server.client().mset({f"page:{n}": "cached" for n in range(40_000)})
         monkeypatch.setattr(servers, "MAX_STEPS", 1)
         (one,) = find_queues(server.url)
@@ -71,9 +69,8 @@ def test_a_server_without_queues_is_not_opened(monkeypatch: MonkeyPatch) -> None
 def test_no_password_is_sent() -> None:
     """A server that needs one is found, with where to write it."""
     with running_server("--requirepass", "secret") as server:
-        assert problems(server.url) == {
-            server.url: "it needs a password: write its URL with the password into `places`"
-        }
+        where = "it needs a password: write its URL with the password into `places`"
+        assert problems(server.url) == {server.url: where}
         known = Address(server.url, "secret"), Address("redis://h/0", "other")
         (one,) = find_queues(server.url, known)
         assert one.problem == "it needs a password: its URL in `places` has one"

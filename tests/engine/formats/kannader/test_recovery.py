@@ -169,8 +169,8 @@ def recovers(root: Path, store: KannaderStore, expected: set[str], left: int) ->
     assert every_file(root) == before
     done = store.recover()
     assert tree(root) == expected
-    subjects = [[line.rpartition(": ")[0] for line in lines] for lines in (dry, done)]
-    assert subjects[0] == subjects[1]
+    foreseen, subjects = ([line.rpartition(": ")[0] for line in lines] for lines in (dry, done))
+    assert foreseen == subjects
     assert len({item for item in store.scan() if isinstance(item, Problem)}) == left
     after = every_file(root)
     assert store.recover() == store.recover(dry=True) == []
@@ -191,7 +191,7 @@ def test_recovery_mends_every_sample(sample: Sample, open_kannader: Opener) -> N
 
 def test_what_may_still_be_coming_in_is_left(sample: Sample, open_kannader: Opener) -> None:
     """Within the hour in which a process may be receiving a mail, nothing of it is deleted."""
-    for case in [case for case in CASES if case.startswith("enq")]:
+    for case in (case for case in CASES if case.startswith("enq")):
         with naming(case):
             root = sample(case)
             store = open_kannader(lambda: 1_795_167_600.0 + 3599, root)
