@@ -29,6 +29,7 @@ from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import ZgbStore
 from engine.model import Missing, Move, Problem, State, Task
 from engine.store import Gone, Store, StoreError, Unsupported
+from tests.conformance.test_conformance import stamped
 from tests.examples import examples
 from tests.nftban_spool import NOW, new_spool
 from tests.redis_server import TestServer
@@ -107,15 +108,11 @@ class Both(NamedTuple):
         return verbs.keep_error(self.tested.edges, task, ACTS[name](task, now))
 
 
-def _stamped(number: int, kind: str) -> str:
-    return f"20261120T094115Z-{kind}-{number:08x}"
-
-
 def _stamp_and_token(task: Task) -> tuple[str, ...]:
     return task.id[:17], task.id[-9:], task.id
 
 
-_ours = World(_spools, ("job", "other"), _stamped, lambda n, kind: "added", _stamp_and_token)
+_ours = World(_spools, ("job", "other"), stamped, lambda n, kind: "added", _stamp_and_token)
 
 WORLDS: Mapping[str, World] = {
     "memory": _ours._replace(make=_memories),

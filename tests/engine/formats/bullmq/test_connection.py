@@ -26,12 +26,10 @@ from engine.formats.bullmq.store import BullmqStore
 from engine.model import State
 from engine.store import Full, Unavailable, Unsupported
 from tests.bullmq_jobs import NOW, write_at, write_failed, write_waiting
+from tests.bullmq_workers import PATIENCE
 from tests.http_peers import make_certificate, tls_server
 from tests.redis_server import TestServer, running_server
 from tests.store_contents import act, found, problems_in, tasks_in
-
-PATIENCE = 60.0
-"""Seconds after which a test that waits for a change fails."""
 
 
 @contextmanager

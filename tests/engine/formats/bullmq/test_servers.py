@@ -22,13 +22,6 @@ from tests.redis_server import find_server, running_server
 from tests.unprivileged_user import as_other_user
 
 
-def free_port() -> int:
-    """A port of the loopback address on which none listens."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        port: int = server.getsockname()[1]
-        return port
-
-
 def problems(url: str) -> dict[str, str]:
     """Why each place of a server is not opened, "" if it is."""
     found = [*find_queues(url)]
@@ -38,7 +31,8 @@ def problems(url: str) -> dict[str, str]:
 
 def test_each_database_with_queues_is_a_place() -> None:
     """By the address and by the socket, with the same identity; other databases are none."""
-    port = free_port()
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
     with running_server("--port", str(port), "--bind", "127.0.0.1") as server:
         for number in (0, 3):
             write_waiting(server.client(number), "mail", "1")

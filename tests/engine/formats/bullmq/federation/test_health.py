@@ -24,7 +24,6 @@ from tests.federation_sender import LONG, SHORT, Ran, Sender, add_follow, decisi
 from tui.transports.destination_lines import cells, detail_lines, json_row
 
 Make = Callable[..., Sender]
-BOTH = pytest.mark.parametrize("profile", ["default", "sipher"])
 
 
 ILL: dict[str, Any] = {"healthy": False, "reason": "REFUSED"}
@@ -148,7 +147,7 @@ def test_a_passed_probe_marks_healthy(both: Sender, peer: Peer) -> None:
     ],
     ids=["closed", "503", "another schedule"],
 )
-@BOTH
+@pytest.mark.parametrize("profile", ["default", "sipher"])
 def test_five_failed_probes_are_the_last(
     make: Make, peer: Peer, profile: str, fault: str, schedule: Any, delays: list[float]
 ) -> None:

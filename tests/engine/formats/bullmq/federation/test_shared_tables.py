@@ -1,7 +1,5 @@
 """The application's tables of blocked and of known servers, beside its own worker."""
 
-from collections.abc import Callable
-
 import pytest
 
 from engine.destinations.watch import ACTIONS
@@ -13,8 +11,6 @@ from engine.work.handlers import Context
 from tests.federation_peers import Peer
 from tests.federation_sender import Sender
 
-Make = Callable[..., Sender]
-BLOCKED = "CREATE TABLE blacklisted_servers (id TEXT, server_url TEXT, reason TEXT)"
 SERVERS = (
     "CREATE TABLE server_registry (url TEXT UNIQUE, public_key TEXT, encryption_public_key TEXT,"
     " is_healthy BOOLEAN, health_check_attempts INTEGER DEFAULT 0, unhealthy_reason TEXT)"
@@ -24,7 +20,7 @@ SERVERS = (
 @pytest.fixture
 def shared(sender: Sender) -> Sender:
     """Our side with both tables of the application, which are empty."""
-    sender.sql(BLOCKED)
+    sender.sql("CREATE TABLE blacklisted_servers (id TEXT, server_url TEXT, reason TEXT)")
     sender.sql(SERVERS)
     tables = SharedTables(sender.application, "blacklisted_servers", "server_registry")
     registry = SharedRegistry(sender.registry, tables)
