@@ -83,9 +83,9 @@ def open_bullmq(redis_url: str) -> Iterator[Opener]:
 
 
 @pytest.fixture
-def store(open_bullmq: Opener) -> BullmqStore:
-    """The test's database."""
-    return open_bullmq()
+def store(open_bullmq: Opener, request: pytest.FixtureRequest) -> BullmqStore:
+    """The test's database, with the clock `CLOCK` of the test's module, else always at NOW."""
+    return open_bullmq(getattr(request.module, "CLOCK", lambda: NOW))
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from tests.store_contents import found
 
 pytestmark = pytest.mark.deep
 
+CLOCK = time.time
 SCRIPT = Path(__file__).with_name("node_bullmq.cjs")
 
 
@@ -71,12 +72,6 @@ def node(
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
-
-
-@pytest.fixture
-def store(open_bullmq: Opener) -> BullmqStore:
-    """The test's place, now."""
-    return open_bullmq(time.time)
 
 
 def kill(process: "subprocess.Popen[str]") -> None:

@@ -15,7 +15,6 @@ from engine.formats.bullmq.image import NewJob
 from engine.formats.bullmq.store import BullmqStore
 from engine.model import Task
 from engine.verbs import VERBS
-from tests.engine.formats.bullmq.conftest import Opener
 from tests.examples import few_of
 from tests.node_packages import NodeProgram
 from tests.store_contents import found, naming, restore
@@ -23,16 +22,11 @@ from tests.store_contents import found, naming, restore
 VERSIONS = ("3.16.2", "4.18.3", "5.81.5", "6.7.0")
 EARLY_VERSIONS = ("4.0.0", "5.0.0")
 """The first ones with another layout; they write no version."""
+CLOCK = time.time
 LATER = {"delay": 3_600_000}
 SETS = ("prioritized", "delayed", "completed", "failed", "waiting-children")
 IDLE_MS, MOST_MS = 60, 8_000
 """Milliseconds for which a worker without jobs is watched, and after which any is ended."""
-
-
-@pytest.fixture
-def store(open_bullmq: Opener) -> BullmqStore:
-    """Our store of the test's place, now."""
-    return open_bullmq(time.time)
 
 
 class Trial(NamedTuple):

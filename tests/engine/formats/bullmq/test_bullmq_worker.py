@@ -33,13 +33,8 @@ from tests.engine.formats.bullmq.conftest import Opener
 from tests.store_contents import found
 
 NEVER = 3600.0
+CLOCK = time.time
 UNUSED = retries_of(NO_RETRY)
-
-
-@pytest.fixture
-def store(open_bullmq: Opener) -> BullmqStore:
-    """The test's database, now."""
-    return open_bullmq(time.time)
 
 
 class RunningWorker:

@@ -23,14 +23,9 @@ from tests.store_contents import found, tasks_in
 NOON = 1_795_176_000_000
 """2026-11-20 12:00:00 UTC, in epoch milliseconds."""
 HOUR = 3_600_000
+CLOCK = time.time
 SPRING, AUTUMN = 1_774_746_000_000, 1_792_890_000_000
 """Clocks change in Berlin: 2026-03-29 and 2026-10-25, 01:00 UTC."""
-
-
-@pytest.fixture
-def store(open_bullmq: Opener) -> BullmqStore:
-    """The test's database, now."""
-    return open_bullmq(time.time)
 
 
 EVERY, HOURLY = {"every": 2000}, {"pattern": "0 * * * *"}
