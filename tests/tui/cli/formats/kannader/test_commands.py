@@ -408,8 +408,9 @@ def test_a_killed_workers_file_is_removed(place: Spool, capsys: pytest.CaptureFi
     assert names(run) == ["worker.2.bb"]
 
 
-def test_mails_of_a_killed_worker_are_a_warning(place: Spool, store: KannaderStore) -> None:
-    """Status and doctor count them apart from those of other senders until they are back."""
+def test_mail_in_flight_without_its_sender_is_a_warning(place: Spool, store: KannaderStore) -> None:
+    """Status and doctor count the mails of a killed worker apart from those of other senders, whose
+    warning ends while a worker runs; the command that doctor prints puts all back."""
     first, *_ = sorted(place.enqueue("a@x.example", "b@x.example", "c@x.example"))
     place.put_in_flight(first)
     with silent() as port:
@@ -424,11 +425,16 @@ def test_mails_of_a_killed_worker_are_a_warning(place: Spool, store: KannaderSto
     in_flight = {task.id for task in place.tasks() if task.state is State.ACTIVE}
     assert spool_facts(place.setup()).abandoned == in_flight
     killed, other = warnings_of(place)
-    assert other.startswith("no sender is running, but 1 mail is in inflight, and may have arrived")
+    text = "no sender is running, but 1 mail is in inflight, and may have arrived; back in the"
     hand = rf"2 mails were claimed when a spooldeck worker \(PID {worker.pid}\) was killed"
-    back = "and may have arrived; back in the queue after .*, now with"
-    assert re.match(f"{hand}, {back}", killed)
-    assert place.run(*shlex.split(mend_shown(place, hand, killed))[1:]).returncode == 0
+    assert re.match(f"{hand}, and may have arrived; back in the queue after .*, now with", killed)
+    status, lines = place.run("status", str(place.path)), "\n".join(place.doctor()[1])
+    assert status.returncode == 1 and other.startswith(text)
+    for warning, pattern in ((killed, hand), (other, text)):
+        assert f"attention {warning}" in status.stdout
+        assert re.search(rf"warn +inflight +{pattern}", lines)
+    (command,) = set(re.findall(r"fix: spooldeck (.* release .*) --dry-run", lines))
+    assert place.run(*shlex.split(command), "--dry-run").returncode == 0
 
     setup = place.setup()
     with worker_files.registered_worker(setup.queue):
@@ -438,32 +444,8 @@ def test_mails_of_a_killed_worker_are_a_warning(place: Spool, store: KannaderSto
     assert (len(claims), len(left)) == (3, 2)
     store.swap(left[0], verbs.release(left[0], time.time()))
     assert warnings_of(place)[0].startswith("1 mail was claimed") and len(warnings_of(place)) == 2
-
-
-def mend_shown(place: Spool, pattern: str, text: str) -> str:
-    """The command of a warning that both status and doctor show."""
-    status, (_, lines) = place.run("status", str(place.path)), place.doctor()
-    assert (status.returncode, f"attention {text}" in status.stdout) == (1, True)
-    assert re.search(rf"warn +inflight +{pattern}", "\n".join(lines))
-    (command,) = set(re.findall(r"fix: (.* release .*)", "\n".join(lines)))
-    return str(command)
-
-
-def test_mail_in_flight_without_a_sender_is_a_warning(place: Spool) -> None:
-    """The warning ends while a worker runs; doctor has the command that puts the mail back."""
-    (ident,) = place.enqueue(TO)
-    place.put_in_flight(ident)
-    text = (
-        "no sender is running, but 1 mail is in inflight, and may have arrived; back in the queue"
-    )
-    fix, dry, _ = mend_shown(place, text, text).rpartition(" --dry-run")
-    assert dry
-    setup = place.setup()
-    setup.make_folders()
-    with worker_files.registered_worker(setup.queue):
-        assert warnings_of(place) == ()
-    assert place.run(*shlex.split(fix)[1:], "--apply", "1").returncode == 0
-    assert (place.path / "queue" / ident).is_symlink() and warnings_of(place) == ()
+    assert place.run(*shlex.split(command), "--apply", "2").returncode == 0
+    assert (len(names(place.path / "queue")), warnings_of(place)) == (3, ())
 
 
 # ---- beside a running Kannader
