@@ -167,16 +167,6 @@ def test_delays_of_attempts_need_no_marker(start: Start, client: Redis, store: B
     assert last.endswith(" attempt 3 of 3 by host-1: failed: no server; given up")
 
 
-def test_an_unrecoverable_error_ends_a_job(start: Start, client: Redis, store: BullmqStore) -> None:
-    """`Fatal` fails a job after one attempt, with any options."""
-    handler = Recorder(Fatal("no such user"))
-    with start({"mails": handler}):
-        add(store, options={"attempts": 5})
-        handler.wait()
-    assert client.zrange("bull:mails:failed", 0, -1) == ["1"]
-    assert client.hmget("bull:mails:1", "atm", "failedReason") == ["1", "no such user"]
-
-
 def calls_of(client: Redis) -> int:
     """Scripts that the server has run."""
     stats = client.info("commandstats")
@@ -292,7 +282,7 @@ def test_the_result_of_a_handler_is_the_return_value(
 
 def test_failures_leave_their_traces(start: Start, client: Redis, store: BullmqStore) -> None:
     """One for each attempt, the last ones only if the job's options say so; a handler's own failure
-    has its text and details."""
+    has its text and details. `Fatal` fails a job, however many attempts its options allow."""
     ended = threading.Event()
 
     def handler(task: Task, context: Context) -> object:
@@ -310,6 +300,7 @@ def test_failures_leave_their_traces(start: Start, client: Redis, store: BullmqS
     assert first.endswith("IndexError: list index out of range")
     assert last == "Fatal: no such user\n250 ok\n550 �[31mgone"
     assert client.hmget("bull:mails:1", "atm", "failedReason") == ["4", "no such user"]
+    assert client.zrange("bull:mails:failed", 0, -1) == ["1"]
 
 
 def test_finished_jobs_are_counted_if_the_place_says_so(client: Redis, open_bullmq: Opener) -> None:
