@@ -210,16 +210,16 @@ ANSWERS: Mapping[str, tuple[Fault, str, str]] = {
 @pytest.mark.parametrize("name", ANSWERS)
 @BOTH
 def test_rows_8_to_12_an_answer_that_acknowledges_nothing(
-    make: Make, peer: Peer, profile: str, name: str
+    make: Make, peer: Peer, relay: Peer, profile: str, name: str
 ) -> None:
-    """One request; the row stays. Only a network error makes the server unhealthy; then its first
-    probe is planned in 5 minutes."""
+    """One request, none by a relay; the row stays. Only a network error makes the server unhealthy;
+    then its first probe is planned in 5 minutes."""
     answer, default, literal = ANSWERS[name]
-    sender = make(profile, peer, timeouts=SHORT if "TIMEOUT" in default else LONG)
+    sender = make(profile, peer, relay, timeouts=SHORT if "TIMEOUT" in default else LONG)
     peer.script.append(answer)
     ran = sender.deliver(peer.url)
     expected = literal if literal and profile == "sipher" else default
-    assert (outcome(ran), peer.posts) == (expected, 1)
+    assert (outcome(ran), peer.posts, relay.posts) == (expected, 1, 0)
     code = expected.partition("[")[2].rstrip("]")
     is_down = code in ("RESET", "TIMEOUT")
     known = sender.destination(peer.url)

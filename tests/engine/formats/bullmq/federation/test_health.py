@@ -20,7 +20,7 @@ from engine.formats.bullmq.federation.profile import POLICIES
 from engine.schedules import linear
 from tests import federation_peers
 from tests.federation_peers import Peer
-from tests.federation_sender import LONG, SHORT, Ran, Sender, add_follow, decision, follow, post
+from tests.federation_sender import LONG, Ran, Sender, add_follow, decision, follow, post
 from tui.transports.destination_lines import cells, detail_lines, json_row
 
 Make = Callable[..., Sender]
@@ -52,15 +52,15 @@ def test_a_probe_has_a_fixed_id_and_leaves_nothing() -> None:
     assert job.options == {"removeOnComplete": True, "removeOnFail": True}
 
 
-def test_a_closed_server_is_unhealthy_and_probed_once(make: Make, peer: Peer) -> None:
-    """Refused: unhealthy, probe 0 in 5 minutes. A second failure starts no second chain; `sipher`
-    adds probe 0 again, which is refused only while it is planned."""
+def test_a_closed_server_is_unhealthy_and_probed_once(make: Make, peer: Peer, relay: Peer) -> None:
+    """Refused: unhealthy, not relayed, probe 0 in 5 minutes. A second failure starts no second
+    chain; `sipher` adds probe 0 again, which is refused only while it is planned."""
     for profile, probes in (("default", 1), ("sipher", 2)):
-        sender = make(profile, peer)
+        sender = make(profile, peer, relay)
         peer.close()
         for _ in range(2):
             ran = sender.deliver(peer.url)
-            assert (ran.kind, ran.text.split()[0]) == ("retry", "[REFUSED]")
+            assert (ran.kind, ran.text.split()[0], relay.posts) == ("retry", "[REFUSED]", 0)
         assert sender.probes == [(peer.url, 0, 300.0)] * probes
         assert not sender.destination(peer.url).healthy
         peer.open()
@@ -357,17 +357,3 @@ def test_a_sweep_asks_only_so_many_servers(sender: Sender) -> None:
         sender.change(f"http://p{number}.test", last_seen=float(number), **ill)
     assert find_relay(sender.parts._replace(send=send), "http://target.test") is None
     assert len(asked) == MAX_SWEEP and "http://p1.test/discover" not in asked
-
-
-@pytest.mark.parametrize("code", ["REFUSED", "RESET", "TIMEOUT"])
-def test_a_server_that_is_down_has_no_relay(make: Make, peer: Peer, relay: Peer, code: str) -> None:
-    """Only an address that cannot be found, or an unknown error, is a reason for a relay."""
-    sender = make(timeouts=SHORT if code == "TIMEOUT" else LONG)
-    sender.know(peer)
-    sender.know(relay)
-    if code == "REFUSED":
-        peer.close()
-    else:
-        peer.script.append(federation_peers.reset if code == "RESET" else federation_peers.sleep)
-    assert sender.deliver(peer.url).text.startswith(f"[{code}] ")
-    assert relay.posts == 0
