@@ -9,6 +9,8 @@ const connection = { path, maxRetriesPerRequest: null };
 
 async function run(job) {
   fs.appendFileSync(said.ran, `${job.queueName}/${job.id}\n`);
+  if (said.how === 'hang') await new Promise(() => setInterval(() => {}, 1000));
+  if (said.how === 'fail') throw new Error('broken in Node');
   if (said.how === 'unrecoverable') throw new UnrecoverableError('never');
   return job.data;
 }
@@ -77,6 +79,8 @@ const actions = {
     console.log(JSON.stringify(job.id));
     await flows.close();
   },
+  pause: () => withQueue((queue) => queue.pause()),
+  resume: () => withQueue((queue) => queue.resume()),
   report: () => withQueue(report),
 };
 actions[what]();

@@ -129,6 +129,25 @@ def test_node_runs_our_jobs(node: Node, client: Redis, store: BullmqStore, tmp_p
     assert (task.state, task.attempts) == (State.DONE, 1)
 
 
+@pytest.mark.parametrize("is_ours", [True, False], ids=["ours", "Node's"])
+def test_the_job_of_a_killed_worker_is_run_by_the_other(
+    node: Node, client: Redis, redis_url: str, start: StartWorker, tmp_path: Path, *, is_ours: bool
+) -> None:
+    """kill -9 of a worker: the other's returns the job when its lock has ended, and completes
+    it."""
+    node.call("add", [("plain", {}, {})])
+    note = f"echo $TASK_ID >>{tmp_path}/ran"
+    first = start(redis_url, f"{note}; sleep 600") if is_ours else node.work("hang")
+    until(lambda: runs(tmp_path))
+    kill(first)
+    if is_ours:
+        node.work()
+    else:
+        start(redis_url, note)
+    until(completed(client, 1))
+    assert runs(tmp_path).total() == 2
+
+
 def test_both_share_a_queue(
     node: Node, client: Redis, redis_url: str, start: StartWorker, tmp_path: Path
 ) -> None:
@@ -140,6 +159,19 @@ def test_both_share_a_queue(
     until(completed(client, 200))
     assert set(runs(tmp_path).values()) == {1}
     assert len({client.hget(f"bull:mails:{number}", "pb") for number in range(1, 201)}) == 2
+
+
+def test_a_pause_by_node_is_obeyed(
+    node: Node, client: Redis, redis_url: str, start: StartWorker, tmp_path: Path
+) -> None:
+    """Our worker takes nothing from a paused queue, and goes on when Node resumes it."""
+    node.call("pause")
+    node.call("add", [("plain", {}, {})])
+    start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran")
+    until(lambda: any(":w:" in str(each["name"]) for each in client.client_list()))
+    assert not runs(tmp_path)
+    node.call("resume")
+    until(completed(client, 1))
 
 
 def test_the_options_of_node_are_shown(node: Node, client: Redis, store: BullmqStore) -> None:

@@ -16,6 +16,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 from redis import Redis
 
 from engine.formats.bullmq.image import NewJob
@@ -26,6 +27,9 @@ from engine.operations.journal import Journal
 from engine.operations.plans import RowResult
 from engine.operations.undo import settle_operation
 from tests.bullmq_workers import StartWorker, runs, until
+from tests.engine.formats.bullmq.test_bullmq_node import Node, node
+
+__all__ = ["node"]  # a fixture
 
 ROOT = Path(__file__).resolve().parents[4]
 SEED = int(os.environ.get("RIVALS_SEED", "20261124"))
@@ -110,24 +114,19 @@ def places_of_jobs(client: Redis) -> Counter[str]:
     return counts
 
 
-def test_killed_operators_beside_a_worker_lose_no_job(
-    client: Redis, store: BullmqStore, redis_url: str, start: StartWorker, tmp_path: Path
-) -> None:
-    """Operators on one queue with a worker of ours, some killed while they change jobs: each job is
-    in exactly one place, whole, and runs only as often as the journals say."""
+@pytest.fixture
+def jobs(store: BullmqStore) -> set[str]:
+    """Add jobs, each with its own data; their ids."""
     for number in range(JOBS):
         store.add_job(NewJob("mails", "report", f'"{number}"', id=f"t{number}"))
-    fails = "case $TASK_ID in *[37]) exit 1;; esac"
-    worker = start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran; {fails}")
-    until(lambda: runs(tmp_path))
-    assert play(redis_url, tmp_path / "journal", operators=2, rounds=16, kills=2) > 0
-    worker.terminate()
-    worker.wait()
+    return {f"t{number}" for number in range(JOBS)}
 
-    each_job = {f"t{number}" for number in range(JOBS)}
-    assert places_of_jobs(client) == Counter(dict.fromkeys(each_job, 1)), f"RIVALS_SEED={SEED}"
-    returned, ran = returned_jobs(store, Journal(f"{tmp_path}/journal")), runs(tmp_path)
-    for job in each_job:  # a busy machine may be too late to renew a lock
+
+def check(client: Redis, store: BullmqStore, jobs: set[str], folder: Path) -> None:
+    """Each job is in one place, and ran no more often than it was returned."""
+    assert places_of_jobs(client) == Counter(dict.fromkeys(jobs, 1)), f"RIVALS_SEED={SEED}"
+    returned, ran = returned_jobs(store, Journal(f"{folder}/journal")), runs(folder)
+    for job in jobs:  # a busy machine may be too late to renew a lock
         for key in (f"bull:mails:{job}", f"spooldeck:bull:mails:job:{job}"):
             returned[f"mails/{job}"] += int(client.hget(key, "stc") or 0)
     assert ran.total() > 20
@@ -137,3 +136,34 @@ def test_killed_operators_beside_a_worker_lose_no_job(
         if n > 1 + returned[job]
     }
     assert without_reason == {}, f"RIVALS_SEED={SEED}"
+
+
+def test_killed_operators_beside_a_worker_lose_no_job(
+    client: Redis,
+    store: BullmqStore,
+    jobs: set[str],
+    redis_url: str,
+    start: StartWorker,
+    tmp_path: Path,
+) -> None:
+    """Operators on one queue with a worker of ours, some killed while they change jobs: each job is
+    in exactly one place, whole, and runs only as often as the journals say."""
+    fails = "case $TASK_ID in *[37]) exit 1;; esac"
+    worker = start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran; {fails}")
+    until(lambda: runs(tmp_path))
+    assert play(redis_url, tmp_path / "journal", operators=2, rounds=16, kills=2) > 0
+    worker.terminate()
+    worker.wait()
+    check(client, store, jobs, tmp_path)
+
+
+@pytest.mark.deep
+def test_killed_operators_beside_a_node_worker_lose_no_job(
+    node: Node, client: Redis, store: BullmqStore, jobs: set[str], redis_url: str, tmp_path: Path
+) -> None:
+    """The same for longer, with a worker of Node."""
+    worker = node.work()
+    assert play(redis_url, tmp_path / "journal", operators=3, rounds=80, kills=10) > 0
+    worker.kill()
+    worker.wait()
+    check(client, store, jobs, tmp_path)
