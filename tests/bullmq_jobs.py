@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from engine.model import Problem, Task
@@ -9,6 +11,7 @@ from engine.store import Store
 
 NOW = 1_795_170_000.0
 CREATED_MS = 1_795_160_000_000
+LISTS = ("wait", "paused", "active")
 
 
 def write_hash(client: Any, key: str, **fields: Any) -> None:
@@ -18,36 +21,59 @@ def write_hash(client: Any, key: str, **fields: Any) -> None:
     client.hset(key, mapping=values)
 
 
-def write_waiting(client: Any, ident: str, queue: str = "mails", **fields: Any) -> None:
-    """Write a waiting job."""
+def write_at(
+    client: Any,
+    place: str,
+    ident: str,
+    queue: str = "mails",
+    score: float = CREATED_MS,
+    **fields: Any,
+) -> None:
+    """Write a job at the head of a list, or in a sorted set, of its queue."""
     client.hset(f"bull:{queue}:meta", mapping={"opts.maxLenEvents": 10000})
     write_hash(client, f"bull:{queue}:{ident}", **fields)
-    client.lpush(f"bull:{queue}:wait", ident)
+    if place in LISTS:
+        client.lpush(f"bull:{queue}:{place}", ident)
+    else:
+        client.zadd(f"bull:{queue}:{place}", {ident: score})
+
+
+def write_waiting(client: Any, ident: str, queue: str = "mails", **fields: Any) -> None:
+    """Write a waiting job."""
+    write_at(client, "wait", ident, queue, **fields)
 
 
 def write_failed(client: Any, ident: str, queue: str = "mails", **fields: Any) -> None:
     """Write a job that failed after three attempts."""
-    client.hset(f"bull:{queue}:meta", mapping={"opts.maxLenEvents": 10000})
     defaults = {"failedReason": "it broke", "atm": 3, "ats": 3, "finishedOn": CREATED_MS + 5000}
-    write_hash(client, f"bull:{queue}:{ident}", **(defaults | fields))
-    client.zadd(f"bull:{queue}:failed", {ident: CREATED_MS + 5000})
+    write_at(client, "failed", ident, queue, CREATED_MS + 5000, **(defaults | fields))
 
 
 def everything(client: Any) -> dict[str, Any]:
     """Each key with its content, as it is compared; streams and our own list of queues omitted."""
-    readers = {
-        "hash": client.hgetall,
-        "string": client.get,
-        "list": lambda key: client.lrange(key, 0, -1),
-        "set": client.smembers,
-        "zset": lambda key: client.zrange(key, 0, -1, withscores=True),
-    }
+    readers = {"hash": client.hgetall, "string": client.get, "set": client.smembers}
+    readers["list"] = lambda key: client.lrange(key, 0, -1)
+    readers["zset"] = lambda key: client.zrange(key, 0, -1, withscores=True)
     by_name: dict[str, Any] = {}
     for key in sorted(client.scan_iter(count=1000)):
         kind = client.type(key)
         if kind != "stream" and key != "spooldeck:bull:queues":
             by_name[key] = readers[str(kind)](key)
     return by_name
+
+
+@contextmanager
+def unchanged(client: Any) -> Iterator[None]:
+    """Check that no key was changed."""
+    before = everything(client)
+    yield
+    assert everything(client) == before
+
+
+def unmarked(client: Any) -> dict[str, Any]:
+    """The same without what a retry leaves in any case: markers and the priority counter."""
+    keys = everything(client)
+    return {key: keys[key] for key in keys if key.rpartition(":")[2] not in ("marker", "pc")}
 
 
 def scanned(store: Store) -> tuple[dict[str, Task], dict[str, str]]:

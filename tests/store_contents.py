@@ -3,9 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from engine.model import Problem, Task
+from engine.model import Move, Problem, State, Task
 from engine.store import Store
+from engine.verbs import VERBS
+
+NOW = 1_795_170_000.0
 
 
 def tasks_in(store: Store) -> dict[str, Task]:
@@ -23,6 +27,21 @@ def found(store: Store, ident: str) -> Task:
     (item,) = store.scan({ident})
     assert isinstance(item, Task)
     return item
+
+
+def act(store: Store, verb: str, ident: str, **values: Any) -> str:
+    """Change a task by a verb, as an operator does; its new revision."""
+    task = found(store, ident)
+    return store.swap(task, VERBS[verb].function(task, NOW, **values))
+
+
+def restore(store: Store, ident: str, image: bytes, state: State) -> str:
+    """Restore a task by its image, as an undo does; its new revision."""
+    task = found(store, ident)
+    (outcome,) = store.swap_all([Move(task, store.restore_image(task, image, state), image)])
+    if outcome.error:
+        raise outcome.error
+    return outcome.rev
 
 
 def every_file(root: Path) -> dict[str, tuple[int, ...]]:

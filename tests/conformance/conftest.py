@@ -15,21 +15,14 @@ from engine.formats.nftban.store import NftbanStore
 from engine.formats.zgb.place import ZgbDatabase
 from engine.formats.zgb.store import ZgbStore
 from engine.store import Store
-from tests.engine.formats.bullmq.conftest import open_bullmq
+from tests.engine.formats.bullmq.conftest import client, open_bullmq
 from tests.engine.formats.kannader.conftest import kannader, open_kannader
 from tests.engine.formats.nftban.conftest import open_spool, spool
 from tests.engine.formats.zgb.conftest import open_queue, place
 from tests.nftban_spool import NOW
 
-__all__ = [
-    "kannader",
-    "open_bullmq",
-    "open_kannader",
-    "open_queue",
-    "open_spool",
-    "place",
-    "spool",
-]
+__all__ = ["client", "kannader", "open_bullmq", "open_kannader"]
+__all__ += ["open_queue", "open_spool", "place", "spool"]
 
 
 @pytest.fixture

@@ -35,7 +35,8 @@ test_a_place_in_use_keeps_the_rules = pytest.mark.parametrize("open_store", IN_U
 )
 
 
-def _stamped(number: int, kind: str) -> str:
+def stamped(number: int, kind: str) -> str:
+    """An id of an NFTBan task."""
     return f"20261120T094115Z-{kind}-{number:08x}"
 
 
@@ -44,7 +45,7 @@ def _by_id(tasks: list[Task]) -> list[Task]:
 
 
 _tasks_of_our_own = Shape(
-    ident=_stamped,
+    ident=stamped,
     description=lambda number, kind: "a job",
     kinds=("a", "b", "c"),
     kind="job",
@@ -105,8 +106,7 @@ def test_processes_share_no_task(spool: SpoolFolders, open_spool: Callable[..., 
     """Processes on one spool get every task between them, and none of them twice."""
     a_task = factory(SHAPES["nftban"])
     list(open_spool().swap_all(Move(None, a_task(number)) for number in range(200)))
-    queue = str(Path(spool.pending).parent)
-    claims = at_once(4, TAKER, queue, str(NOW))
+    claims = at_once(4, TAKER, str(Path(spool.pending).parent), str(NOW))
     assert sorted(itertools.chain(*claims)) == [a_task(number).id for number in range(200)]
 
 

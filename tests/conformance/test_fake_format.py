@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from pytest import MonkeyPatch
 
 from engine.config import place_address as addresses
 from engine.config import queue_config
@@ -20,6 +21,7 @@ from engine.formats.base.conformance import Shape
 from engine.formats.base.format import Format, Setup
 from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.model import State
+from engine.places.place import Place
 from engine.policy import RetryPolicy, contract_retries
 from engine.store import Store, Unavailable
 from tests.conformance.test_conformance import SHAPES
@@ -37,44 +39,33 @@ WITH_SECRET = URL.replace("@", f":{SECRET}@")
 WORDS: Mapping[State, str] = {state: f"fake-{state}" for state in State}
 
 
-class FakeServer:
-    """A server in memory, reached by its password."""
+class FakeStore(MemoryStore):
+    """A store of this format, with words of its own."""
 
-    def __init__(self) -> None:
-        self.tasks = MemoryTasks()
-
-    def open(self, setup: Setup) -> Store:
-        """Connect; raises Unavailable without the password."""
-        if setup.address.password != SECRET:
-            raise Unavailable("the server refused the password")
-        return FakeStore(self.tasks, lease_seconds=300.0)
+    states = WORDS
 
 
 class FakeFormat(Format):
-    """The format of that server."""
+    """The format of a server in memory, reached by its password."""
 
     name, title = "fake", "a fake queue"
 
-    def __init__(self, server: FakeServer) -> None:
-        self._server = server
+    def __init__(self, tasks: MemoryTasks) -> None:
+        self._tasks = tasks
 
     def detects(self, at: addresses.Address) -> bool:
         """By the scheme."""
         return at.scheme == "fake"
 
     def open(self, setup: Setup) -> Store:
-        """Connect to the server."""
-        return self._server.open(setup)
+        """Connect; raises Unavailable without the password."""
+        if setup.address.password != SECRET:
+            raise Unavailable("the server refused the password")
+        return FakeStore(self._tasks, lease_seconds=300.0)
 
     def retry_policy(self, setup: Setup) -> RetryPolicy:
         """Three attempts."""
         return contract_retries(60, 3600, 3)
-
-
-class FakeStore(MemoryStore):
-    """A store of this format, with words of its own."""
-
-    states = WORDS
 
 
 @pytest.fixture
@@ -91,16 +82,15 @@ def shape() -> Shape:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeServer:
+def server(monkeypatch: MonkeyPatch, tmp_path: Path) -> FakeStore:
     """The format in the table, and a server with three tasks."""
-    server = FakeServer()
-    monkeypatch.setitem(known_formats.FORMATS, "fake", FakeFormat(server))
+    store = FakeStore(tasks := MemoryTasks())
+    monkeypatch.setitem(known_formats.FORMATS, "fake", FakeFormat(tasks))
     monkeypatch.setattr(addresses, "ROOT_STATE_FOLDER", str(tmp_path / "state" / "spooldeck"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    store = FakeStore(server.tasks)
     for number in range(3):
         store.swap(None, new_task(id=f"task-{number}", kind="mail", due=time.time() - 7200))
-    return server
+    return store
 
 
 @pytest.fixture
@@ -112,11 +102,19 @@ def config(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.fixture
+def place(server: FakeStore, config: str) -> Place:
+    """The place of the console with that configuration."""
+    loaded = queue_config.load_config(config, {})
+    (place,) = open_places(known_formats.setup_for(loaded, "", {}), [])
+    return place
+
+
 Run = Callable[..., str]
 
 
 @pytest.fixture
-def run(server: FakeServer, config: str, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(server: FakeStore, config: str, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run a command with that configuration; its output and errors, which have no password."""
 
     def run(*argv: str, code: int = 0) -> str:
@@ -132,37 +130,31 @@ def run(server: FakeServer, config: str, capsys: pytest.CaptureFixture[str]) -> 
 def test_the_commands_work_on_it(run: Run, tmp_path: Path) -> None:
     """Status, doctor, plans, journal, undo and notes need no line of code for a format."""
     output = run("status", URL, code=1)
-    assert f"queue     {URL}" in output
-    assert "fake-pending 3" in output
-    assert "attention" in output
+    assert all(text in output for text in (f"queue     {URL}", "fake-pending 3", "attention"))
     assert json.loads(run("status", URL, "--json", code=1))["tasks"]["fake-pending"] == 3
     checked = run("doctor", URL, code=1)
-    assert "3 fake-pending" in checked
-    assert "3 tasks are overdue" in checked
-
+    assert "3 fake-pending" in checked and "3 tasks are overdue" in checked
     assert "3" in run("hold", URL, "--dry-run")
     run("hold", URL, "--apply", "3", "--reason", "a test")
     assert "fake-held 3" in run("status", URL)
     (held,) = map(json.loads, run("journal", URL, "--json").splitlines())
     run("undo", held["op"], URL, "--apply", "3")
     run("note", "task-1", "ask first", URL)
-    assert "ask first" in run("notes", URL)
-    assert "fake-pending 3" in run("status", URL, code=1)
+    assert "ask first" in run("notes", URL) and "fake-pending 3" in run("status", URL, code=1)
 
     files = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
-    assert {path.suffix for path in files} >= {".jsonl"}
+    assert ".jsonl" in {path.suffix for path in files}
     assert not any(SECRET.encode() in path.read_bytes() for path in files)
     assert all(stat.S_IMODE(path.stat().st_mode) & 0o007 == 0 for path in files)
 
 
-def finish_tasks(server: FakeServer) -> None:
+def finish_tasks(server: FakeStore) -> None:
     """Move its tasks to done."""
-    store = FakeStore(server.tasks)
-    for task in list(store.take(time.time(), "a worker", 3)):
-        store.swap(task, task._replace(state=State.DONE, lease=None))
+    for task in list(server.take(time.time(), "a worker", 3)):
+        server.swap(task, task._replace(state=State.DONE, lease=None))
 
 
-def test_done_tasks_are_rerun_and_purged(server: FakeServer, run: Run) -> None:
+def test_done_tasks_are_rerun_and_purged(server: FakeStore, run: Run) -> None:
     """Without --state, `rerun` takes done tasks; `replay` names it for one of them, and purge and
     expunge take them by their state."""
     finish_tasks(server)
@@ -177,11 +169,9 @@ def test_done_tasks_are_rerun_and_purged(server: FakeServer, run: Run) -> None:
     assert "fake-done 0" in run("status", URL, code=1)
 
 
-async def test_the_retry_key_reruns_done_tasks(server: FakeServer, config: str) -> None:
+async def test_the_retry_key_reruns_done_tasks(server: FakeStore, place: Place) -> None:
     """On the tab of done tasks the key of retry is named rerun, and shows its plan."""
     finish_tasks(server)
-    loaded = queue_config.load_config(config, {})
-    (place,) = open_places(known_formats.setup_for(loaded, "", {}), [])
     async with an_operator(place, size=(120, 40), clock=time.time) as operator:
         await operator.sees("fake-pending")
         await operator.press("left", "left", "left")
@@ -199,12 +189,9 @@ def test_a_queue_command_of_another_format_is_refused(run: Run) -> None:
     assert run("queue", "metrics", URL, code=69).endswith(f"use `spooldeck status --json {URL}`\n")
 
 
-async def test_the_console_shows_it(server: FakeServer, config: str) -> None:
+async def test_the_console_shows_it(place: Place) -> None:
     """Its tasks are a list, a plan for them is made, and the password is nowhere on a screen."""
-    loaded = queue_config.load_config(config, {})
-    (place,) = open_places(known_formats.setup_for(loaded, "", {}), [])
     assert SECRET not in repr(place)
-
     async with an_operator(place, size=(120, 40), first=keys.OVERVIEW, clock=time.time) as operator:
         await operator.sees(URL.rpartition("/")[2])
         await operator.press("2")
@@ -240,12 +227,11 @@ def test_a_password_on_the_command_line_is_refused(
     the URL of the configuration too.
     """
     output = run(*words, code=64)
-    assert "password on the command line" in output
-    assert output.count("\n") == 1
+    assert "password on the command line" in output and output.count("\n") == 1
 
 
 def test_a_url_that_cannot_be_used_is_one_line(
-    server: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: FakeStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An unknown scheme, a wrong port, a server that refuses, a command that makes files."""
     for words, code, message in (
@@ -262,13 +248,12 @@ def test_a_url_that_cannot_be_used_is_one_line(
     ):
         assert main(words) == code, words
         error = capsys.readouterr().err
-        assert message in error
-        assert error.count("\n") == 1
+        assert message in error and error.count("\n") == 1
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_a_folder_of_the_same_name_is_no_match(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     """A URL is never a path, even with such a file in the working directory."""
     monkeypatch.chdir(tmp_path)
@@ -277,11 +262,10 @@ def test_a_folder_of_the_same_name_is_no_match(
     assert "fake-pending 3" in run("status", URL, code=1)
 
 
-def test_an_unusable_place_does_not_hide_the_others(server: FakeServer, tmp_path: Path) -> None:
+def test_an_unusable_place_does_not_hide_the_others(server: FakeStore, config: str) -> None:
     """It is a line with its reason."""
-    path = tmp_path / "several.yaml"
-    path.write_text(json.dumps({"places": [WITH_SECRET, "nothing://host/"]}))
-    loaded = queue_config.load_config(str(path), {})
+    Path(config).write_text(json.dumps({"places": [WITH_SECRET, "nothing://host/"]}))
+    loaded = queue_config.load_config(config, {})
     usable, other = open_places(known_formats.setup_for(loaded, "", {}), [])
     usable.open().close()
     with pytest.raises(Unavailable, match="no format with URLs"):

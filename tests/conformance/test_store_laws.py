@@ -29,9 +29,11 @@ from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import ZgbStore
 from engine.model import Missing, Move, Problem, State, Task
 from engine.store import Gone, Store, StoreError, Unsupported
+from tests.conformance.test_conformance import stamped
 from tests.examples import examples
 from tests.nftban_spool import NOW, new_spool
 from tests.redis_server import TestServer
+from tests.store_contents import tasks_in
 
 Act = Callable[[Task, float], Task | None]
 Opener = Callable[[Callable[[], float]], Store]
@@ -53,12 +55,10 @@ def _queues(folder: str) -> Opener:
     """A mail queue without a rate limit, whose leases do not lapse, with 3,000 registrations."""
     path = f"{folder}/zgb.db"
     create(path)
+    config = {"mailQueueEnabled": 1, "mailMaxPerHour": 10**6, "mailTokens": 10**6}
     with closing(sqlite3.connect(path)) as db, db:
         db.executemany("INSERT INTO registrations VALUES (?, 0)", ((n,) for n in range(3000)))
-        db.execute(
-            "INSERT INTO config VALUES ('mailQueueEnabled', '1'), ('mailMaxPerHour', '1000000'),"
-            " ('mailTokens', '1000000'), ('mailLastRefill', '0')"
-        )
+        db.executemany("INSERT INTO config VALUES (?, ?)", (config | {"mailLastRefill": 0}).items())
     pace = RateLimit(1_000_000, 1_000_000)
     place = ZgbDatabase(path, rate_limit=pace, lease=10_000_000, durable=False, patience=60.0)
     return lambda clock: ZgbStore(place, clock)
@@ -91,11 +91,9 @@ class World(NamedTuple):
 
     def task(self, number: int, kind: str, due: float = 0.0) -> Task:
         """A new task."""
-        ident, description = self.ident(number, kind), self.description(number, kind)
-        to = self.destination
-        return Task(
-            ident, kind, State.PENDING, NOW, due=due, description=description, destination=to
-        )
+        task = Task(self.ident(number, kind), kind, State.PENDING, NOW, due=due)
+        text = self.description(number, kind)
+        return task._replace(description=text, destination=self.destination)
 
 
 class Both(NamedTuple):
@@ -110,15 +108,11 @@ class Both(NamedTuple):
         return verbs.keep_error(self.tested.edges, task, ACTS[name](task, now))
 
 
-def _stamped(number: int, kind: str) -> str:
-    return f"20261120T094115Z-{kind}-{number:08x}"
-
-
 def _stamp_and_token(task: Task) -> tuple[str, ...]:
     return task.id[:17], task.id[-9:], task.id
 
 
-_ours = World(_spools, ("job", "other"), _stamped, lambda n, kind: "added", _stamp_and_token)
+_ours = World(_spools, ("job", "other"), stamped, lambda n, kind: "added", _stamp_and_token)
 
 WORLDS: Mapping[str, World] = {
     "memory": _ours._replace(make=_memories),
@@ -199,13 +193,9 @@ class Rivals(RuleBasedStateMachine):
             hand.tested.close()
         self._folder.cleanup()
 
-    def _standing(self) -> dict[str, Task]:
-        return {t.id: t for t in self.hands[0].memory.scan() if isinstance(t, Task)}
-
     def _refresh(self, hand: Both) -> None:
         hand.seen.clear()
-        memory = {t.id: t for t in hand.memory.scan() if isinstance(t, Task)}
-        tested = {t.id: t for t in hand.tested.scan() if isinstance(t, Task)}
+        memory, tested = tasks_in(hand.memory), tasks_in(hand.tested)
         hand.seen.update({i: (memory[i], tested[i]) for i in memory})
 
     @rule(
@@ -255,7 +245,7 @@ class Rivals(RuleBasedStateMachine):
         if not hand.seen:
             return
         ident = sorted(hand.seen)[pick % len(hand.seen)]
-        now = self._standing().get(ident)
+        now = tasks_in(self.hands[0].memory).get(ident)
         if now is not None and now.state is hand.seen[ident][0].state:
             # Within one tick of an old kernel's clock a file that went and came back is the same.
             self._refresh(hand)
@@ -295,26 +285,19 @@ class Rivals(RuleBasedStateMachine):
     @invariant()
     def both_stores_say_the_same(self) -> None:
         """Every task reads alike in both stores."""
-        tested = {t.id: t for t in self.hands[1].tested.scan() if isinstance(t, Task)}
-        memory = self._standing()
-        assert {i: said_of(t) for i, t in tested.items()} == {
-            i: said_of(t) for i, t in memory.items()
-        }
+        tested, memory = (
+            {ident: said_of(task) for ident, task in tasks_in(store).items()}
+            for store in (self.hands[1].tested, self.hands[0].memory)
+        )
+        assert tested == memory
 
 
 def said_of(task: Task) -> tuple[object, ...]:
     """What both stores have to agree on."""
-    return (
-        task.kind,
-        task.state,
-        task.created,
-        task.attempts,
-        task.description,
-        task.error,
-        # Where a dead task waits until is forgotten when it dies; elsewhere it counts.
-        0.0 if task.state is State.DEAD else task.due,
-        task.lease is not None,
-    )
+    texts = (task.kind, task.state, task.created, task.attempts, task.description, task.error)
+    # Where a dead task waits until is forgotten when it dies; elsewhere it counts.
+    due = 0.0 if task.state is State.DEAD else task.due
+    return (*texts, due, task.lease is not None)
 
 
 class RivalsOnFiles(Rivals):
@@ -397,7 +380,6 @@ def test_threads_lose_nothing(world: World, open_some: Callable[[], Store], roun
             for n, store in enumerate(stores)
         ]
     assert [one.exception() for one in done] == [None] * 4
-    with closing(open_some()) as after:
-        tasks = everything(after)
+    tasks = everything(open_some())
     assert [item for item in tasks if not isinstance(item, Task)] == []
     assert Counter(item.id for item in tasks if isinstance(item, Task)) + left == added

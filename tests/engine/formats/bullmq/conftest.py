@@ -4,45 +4,56 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
-import redis
+from pytest import MonkeyPatch
+from redis import Redis
 
-from engine.config import place_address as addresses
+from engine.config import place_address, queue_config
 from engine.config.place_address import parse_address
+from engine.formats import known_formats
 from engine.formats.bullmq.place import parse_place
 from engine.formats.bullmq.store import BullmqStore
+from engine.places.place import Place
 from tests import command
 from tests.bullmq_jobs import write_failed, write_waiting
 from tests.bullmq_workers import CONFIG, StartWorker
 from tests.nftban_spool import NOW
+from tests.node_packages import NodeProgram
 from tests.redis_server import TestServer
 from tui.cli import main
+from tui.cli.setup.places import open_places
 
-Run = Callable[..., str]
+Run: TypeAlias = Callable[..., str]
+Opener: TypeAlias = Callable[..., BullmqStore]
 
 
 @pytest.fixture
-def client(redis_server: TestServer, redis_url: str) -> Iterator[redis.Redis]:
-    """Another program's connection to the test's database, which has some jobs."""
+def client(redis_server: TestServer, redis_url: str) -> Iterator[Redis]:
+    """Another program's connection to the test's database, which is empty."""
     with redis_server.client() as other:
-        for number in "123":
-            write_failed(other, number, timestamp=round(time.time() * 1000) - 7_200_000)
-        write_waiting(other, "4", "sums", timestamp=round(time.time() * 1000))
         yield other
 
 
 @pytest.fixture
-def run(
-    client: redis.Redis,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> Run:
-    """Run a command; its output and errors."""
-    monkeypatch.setattr(addresses, "ROOT_STATE_FOLDER", str(tmp_path / "state" / "spooldeck"))
+def jobs(client: Redis) -> None:
+    """Three failed jobs and a waiting one."""
+    for number in "123":
+        write_failed(client, number, timestamp=round(time.time() * 1000) - 7_200_000)
+    write_waiting(client, "4", "sums", timestamp=round(time.time() * 1000))
+
+
+@pytest.fixture
+def own_state(monkeypatch: MonkeyPatch, tmp_path: Path) -> None:
+    """What commands keep for places is in the test's folder."""
+    monkeypatch.setattr(place_address, "ROOT_STATE_FOLDER", str(tmp_path / "state" / "spooldeck"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def run(client: Redis, own_state: None, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command; its output and errors."""
 
     def run(*argv: str, code: int = 0) -> str:
         capsys.readouterr()
@@ -53,7 +64,14 @@ def run(
 
 
 @pytest.fixture
-def open_bullmq(redis_url: str) -> Iterator[Callable[..., BullmqStore]]:
+def console_place(redis_url: str, own_state: None) -> Place:
+    """The test's database as a place of the console."""
+    (place,) = open_places(known_formats.setup_for(queue_config.Config(), "", {}), [redis_url])
+    return place
+
+
+@pytest.fixture
+def open_bullmq(redis_url: str) -> Iterator[Opener]:
     """Open the test's database once more, with other settings if any are given."""
     with ExitStack() as opened:
 
@@ -65,10 +83,24 @@ def open_bullmq(redis_url: str) -> Iterator[Callable[..., BullmqStore]]:
 
 
 @pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StartWorker]:
+def store(open_bullmq: Opener, request: pytest.FixtureRequest) -> BullmqStore:
+    """The test's database, with the clock `CLOCK` of the test's module, else always at NOW."""
+    return open_bullmq(getattr(request.module, "CLOCK", lambda: NOW))
+
+
+@pytest.fixture
+def program(
+    request: pytest.FixtureRequest, redis_server: TestServer, redis_url: str
+) -> Iterator[NodeProgram]:
+    """A program of a version of BullMQ, the parameter."""
+    program = NodeProgram(request.param, redis_server.socket)
+    yield program
+    program.close()
+
+
+@pytest.fixture
+def start(own_state: None, tmp_path: Path) -> Iterator[StartWorker]:
     """Start `bullmq work` on a server with a shell command as handler; it is ended by its PID."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr("engine.config.place_address.ROOT_STATE_FOLDER", str(tmp_path / "state"))
     started: list[command.Popen[str]] = []
 
     def start(url: str, shell: str, *options: str) -> "command.Popen[str]":

@@ -3,59 +3,49 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
-import redis
+from pytest import MonkeyPatch
+from redis import Redis
 
-from engine.config import place_address, queue_config
-from engine.formats import known_formats as place_formats
 from engine.formats.bullmq import scan
 from engine.formats.bullmq.store import BullmqStore
 from engine.logs.merged_log import Mentions
 from engine.model import Missing, Problem, Task
 from engine.places.place import Place
-from tests.bullmq_jobs import CREATED_MS, NOW, write_failed, write_hash, write_waiting
+from tests.bullmq_jobs import CREATED_MS, NOW, write_at, write_failed, write_waiting
 from tests.console_operator import an_operator
 from tests.engine.formats.bullmq.conftest import Run
 from tests.node_packages import NodeProgram
 from tests.redis_server import TestServer, running_server
 from tests.store_contents import found
-from tui.cli.setup.places import open_places
 from tui.task.task_lines import LogFindings, TaskDetails, timeline_lines
 from tui.text import glyphs, keys
 from tui.text.table import short_names
 
 
-@pytest.fixture
-def client(redis_server: TestServer, redis_url: str) -> Iterator[redis.Redis]:
-    """Another program's connection to the test's database."""
-    with redis_server.client() as other:
-        yield other
+def now_ms() -> int:
+    """The time in milliseconds."""
+    return round(time.time() * 1000)
 
 
-@pytest.fixture
-def open_place(
-    redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Place]:
-    """The test's database, or another address, as a place of the console."""
-    monkeypatch.setattr(place_address, "ROOT_STATE_FOLDER", str(tmp_path / "state" / "spooldeck"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def at_overview(place: Place, **options: Any) -> AbstractAsyncContextManager[Any]:
+    """An operator at the overview of a place."""
+    return an_operator(place, size=(120, 40), first=keys.OVERVIEW, **options)
 
-    def open_it(url: str = redis_url) -> Place:
-        config = tmp_path / "spooldeck.yaml"
-        config.write_text(json.dumps({"places": [url]}))
-        loaded = queue_config.load_config(str(config), {})
-        (place,) = open_places(place_formats.setup_for(loaded, "", {}), [])
-        return place
 
-    return open_it
+def set_version(client: Redis, *queues: str) -> None:
+    """Let queues exist, of BullMQ 5."""
+    for queue in queues:
+        client.hset(f"bull:{queue}:meta", "version", "bullmq:5.81.5")
 
 
 async def test_counts_are_exact_while_the_first_scan_runs(
-    client: redis.Redis, open_place: Callable[..., Place]
+    client: Redis, console_place: Place, monkeypatch: MonkeyPatch
 ) -> None:
     """Tabs, table, header and the alert of dead tasks have the server's own counts, without a +,
     while no more than a part of the jobs was read; they follow changes."""
@@ -64,22 +54,16 @@ async def test_counts_are_exact_while_the_first_scan_runs(
             write_failed(many, f"f{number}")
             write_waiting(many, f"w{number}")
         many.execute()
-    place, going = open_place(), threading.Semaphore(0)
+    going, scan_all = threading.Semaphore(0), BullmqStore.scan
 
-    def slowly(store: BullmqStore) -> BullmqStore:
-        scan = store.scan
+    def slowly(store: BullmqStore, touched: Any = None) -> Iterator[Task | Missing | Problem]:
+        for number, item in enumerate(scan_all(store, touched)):
+            if touched is None and number > 120:
+                going.acquire()
+            yield item
 
-        def hook(touched: object = None) -> Iterator[Task | Missing | Problem]:
-            for number, item in enumerate(scan(touched)):  # type: ignore[arg-type]
-                if touched is None and number > 120:
-                    going.acquire()
-                yield item
-
-        store.scan = hook  # type: ignore[method-assign]
-        return store
-
-    place = place._replace(open=lambda opened=place.open: slowly(opened()))  # type: ignore[misc]
-    async with an_operator(place, size=(120, 40), first=keys.OVERVIEW, early=True) as operator:
+    monkeypatch.setattr(BullmqStore, "scan", slowly)
+    async with at_overview(console_place, early=True) as operator:
         (live,) = operator.console.sessions
         await operator.sees("failed 700", "700 dead (limit")
         latest = live.inspector.latest
@@ -96,7 +80,7 @@ async def test_counts_are_exact_while_the_first_scan_runs(
 
 
 def test_a_wrong_prefix_or_database_is_named(
-    client: redis.Redis, redis_server: TestServer, redis_url: str, run: Run
+    client: Redis, redis_server: TestServer, redis_url: str, run: Run
 ) -> None:
     """Without a queue at its address a place needs attention: other prefixes with queues of BullMQ
     are named, not those of other programs, else the databases that have keys."""
@@ -107,8 +91,7 @@ def test_a_wrong_prefix_or_database_is_named(
     words = "no queue with prefix bull; this database has queues with prefix app, my:jobs"
     assert f"attention {words}\n" in run("status", redis_url, code=1)
     output = run("doctor", redis_url, code=1)
-    assert words in output
-    assert "?prefix=app" in output
+    assert words in output and "?prefix=app" in output
     assert "no queue" not in run("status", redis_server.place(prefix="my:jobs"), code=1)
 
     empty = redis_server.place(9)
@@ -118,7 +101,7 @@ def test_a_wrong_prefix_or_database_is_named(
 
 
 def test_queues_that_are_not_shown_are_named(
-    client: redis.Redis, redis_url: str, redis_server: TestServer, run: Run
+    client: Redis, redis_url: str, redis_server: TestServer, run: Run
 ) -> None:
     """A queue of Bull with its jobs, and a prefix for queues with a colon in their names: their
     keys are no problems, also beside a queue that is shown."""
@@ -127,27 +110,24 @@ def test_queues_that_are_not_shown_are_named(
     for ident in "12":
         client.hset(f"bull:classic:{ident}", mapping={"name": "n", "timestamp": 5})
         client.zadd("bull:classic:failed", {ident: 5})
-    write_waiting(client, "1", "sales:cancel", timestamp=round(time.time() * 1000))
+    write_waiting(client, "1", "sales:cancel", timestamp=now_ms())
     output = run("status", redis_url, code=1)
     assert "queues of Bull, not BullMQ, are not shown: classic (2 jobs)" in output
     assert "queues with a colon in their names are not shown: prefix bull:sales" in output
-    assert "problem" not in output
-    assert "waiting 1" in output
+    assert "problem" not in output and "waiting 1" in output
     doctor = run("doctor", redis_url, code=1)
-    assert "?prefix=bull:sales" in doctor
-    assert "in no list" not in doctor
-    within = run("status", redis_server.place(prefix="bull:sales"), code=1)
-    assert "waiting 1" in within
+    assert "?prefix=bull:sales" in doctor and "in no list" not in doctor
+    assert "waiting 1" in run("status", redis_server.place(prefix="bull:sales"), code=1)
 
 
 async def test_new_queues_and_an_emptied_server_are_seen_soon(
-    client: redis.Redis, open_place: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
+    client: Redis, console_place: Place, monkeypatch: MonkeyPatch
 ) -> None:
     """A queue that another program makes is counted without a full scan being asked for, and no
     alert of it stays once all keys are deleted."""
     write_failed(client, "f1", "one")
     monkeypatch.setattr(scan, "FIND_SECONDS", scan.FIND_SECONDS / 5)
-    async with an_operator(open_place(), size=(120, 40), first=keys.OVERVIEW) as operator:
+    async with at_overview(console_place) as operator:
         await operator.sees("failed 1")
         for number in range(20):
             write_failed(client, f"f{number}", "two")
@@ -161,24 +141,19 @@ async def test_new_queues_and_an_emptied_server_are_seen_soon(
         await operator.sees("jobs wait without a worker: three")
 
 
-def test_jobs_that_wait_in_vain_are_named(client: redis.Redis, redis_url: str, run: Run) -> None:
+def test_jobs_that_wait_in_vain_are_named(client: Redis, redis_url: str, run: Run) -> None:
     """Without a worker: a delayed job that is due, not one of later or a marker of BullMQ 4. Active
     jobs without a lock, and a parent whose children have all failed, not one with another child."""
-    now = round(time.time() * 1000)
-    for queue in ("old", "late", "stopped", "flow"):
-        client.hset(f"bull:{queue}:meta", "version", "bullmq:5.81.5")
-    write_hash(client, "bull:old:1", delay=3_600_000, timestamp=now)
-    client.zadd("bull:old:delayed", {"1": (now + 3_600_000) * 4096})
-    client.lpush("bull:old:wait", f"0:{now + 3_600_000}")
-    write_hash(client, "bull:late:1", delay=1000, timestamp=now)
-    client.zadd("bull:late:delayed", {"1": (now - 60_000) * 4096})
+    now, hour = now_ms(), 3_600_000
+    set_version(client, "old", "late", "stopped", "flow")
+    for queue, delay, due in (("old", hour, now + hour), ("late", 1000, now - 60_000)):
+        write_at(client, "delayed", "1", queue, due * 4096, delay=delay, timestamp=now)
+    client.lpush("bull:old:wait", f"0:{now + hour}")
     for ident in "123":
-        write_hash(client, f"bull:stopped:{ident}", processedOn=now, timestamp=now)
-        client.lpush("bull:stopped:active", ident)
+        write_at(client, "active", ident, "stopped", processedOn=now, timestamp=now)
     client.set("bull:stopped:3:lock", "x")
     for parent, children in (("p1", ("c1", "c2")), ("p2", ("c3", "c4"))):
-        write_hash(client, f"bull:flow:{parent}", timestamp=now)
-        client.zadd("bull:flow:waiting-children", {parent: now})
+        write_at(client, "waiting-children", parent, "flow", now, timestamp=now)
         client.sadd(f"bull:flow:{parent}:dependencies", *(f"bull:flow:{c}" for c in children))
     for child in ("c1", "c2", "c3"):
         write_failed(client, child, "flow", parentKey="bull:flow:p1", timestamp=now)
@@ -197,15 +172,16 @@ def test_a_replica_without_its_primary_is_named(run: Run) -> None:
         assert "this replica has no connection to its primary: what it shows is old" in output
 
 
-def test_absurd_times_are_unknown(client: redis.Redis, redis_url: str, run: Run) -> None:
+def test_absurd_times_are_unknown(client: Redis, redis_url: str, run: Run) -> None:
     """Times before 2000, after 2100 or in another unit make no age, no alert and no date."""
-    now = round(time.time() * 1000)
+    now = now_ms()
     client.config_set("appendonly", "yes")
     for number, stamp in enumerate((-1, "1e300", now * 1000, now // 1000, "x")):
         write_failed(client, f"f{number}", timestamp=stamp, finishedOn=stamp)
         write_waiting(client, f"w{number}", timestamp=stamp)
-        write_hash(client, f"bull:mails:d{number}", timestamp=stamp)
-    client.zadd("bull:mails:delayed", {"d1": 1e300, "d2": now * 4096.0 * 1000})
+        if number in (1, 2):
+            score = 1e300 if number == 1 else now * 4096.0 * 1000
+            write_at(client, "delayed", f"d{number}", score=score, timestamp=stamp)
     output = run("status", redis_url, code=1)
     client.config_set("appendonly", "no")
     for word in ("nothing has run", "epoch", "20784d"):
@@ -219,32 +195,22 @@ def test_absurd_times_are_unknown(client: redis.Redis, redis_url: str, run: Run)
 
 def kinds_of(run: Run, url: str) -> dict[str, dict[str, object]]:
     """The rows of `kinds`, by queue."""
-    rows = json.loads(run("kinds", url, "--json"))["kinds"]
-    return {row["kind"]: row for row in rows}
+    return {row["kind"]: row for row in json.loads(run("kinds", url, "--json"))["kinds"]}
 
 
-def test_runs_of_any_worker_are_measured(client: redis.Redis, redis_url: str, run: Run) -> None:
+def test_runs_of_any_worker_are_measured(client: Redis, redis_url: str, run: Run) -> None:
     """Rates, failures, waits and runs by the finished jobs of ten minutes; of jobs that are all
     younger by that time. Unknown with the reason, not 0, where completed jobs are not kept."""
-    now = round(time.time() * 1000)
-    client.hset("bull:gone:meta", "version", "bullmq:5.81.5")
+    now = now_ms()
+    set_version(client, "gone", "mails", "young")
     for queue, age in (("mails", 3_600_000), ("young", 120_000)):
-        client.hset(f"bull:{queue}:meta", "version", "bullmq:5.81.5")
         for number in range(1, 21):
             ended = now - (age if number == 1 else 100_000 - number * 1000)
             began = ended - number * 100
-            failed = {"failedReason": "no"} if number % 5 == 0 else {}
-            ident, times = f"j{number}", {"processedOn": began, "finishedOn": ended}
-            write_hash(
-                client,
-                f"bull:{queue}:{ident}",
-                **times,
-                **failed,
-                timestamp=began - 5000,
-                delay=2000,
-                atm=1,
-            )
-            client.zadd(f"bull:{queue}:{'failed' if failed else 'completed'}", {ident: ended})
+            fields: dict[str, Any] = {"failedReason": "no"} if number % 5 == 0 else {}
+            fields |= {"processedOn": began, "finishedOn": ended, "timestamp": began - 5000}
+            end = "completed" if number % 5 else "failed"
+            write_at(client, end, f"j{number}", queue, ended, delay=2000, atm=1, **fields)
     write_waiting(client, "1", "gone", timestamp=now)
     write_failed(client, "2", "gone", timestamp=now, finishedOn=now)
     kinds = kinds_of(run, redis_url)
@@ -259,16 +225,12 @@ def test_runs_of_any_worker_are_measured(client: redis.Redis, redis_url: str, ru
 
 
 def test_metrics_of_node_workers_are_read(
-    client: redis.Redis, redis_server: TestServer, redis_url: str, run: Run
+    client: Redis, redis_server: TestServer, redis_url: str, run: Run
 ) -> None:
     """A queue whose jobs are removed when they are done has the rate of BullMQ's own metrics."""
-    program = NodeProgram("5.81.5", redis_server.url.removeprefix("redis+unix://"))
-    try:
-        jobs = [[{}, {"removeOnComplete": True, "removeOnFail": True}]] * 30
-        program("add", "mails", jobs)
+    with closing(NodeProgram("5.81.5", redis_server.socket)) as program:
+        program("add", "mails", [[{}, {"removeOnComplete": True, "removeOnFail": True}]] * 30)
         program("work", "mails", "ok", 0, 20_000, {"metrics": {"maxDataPoints": 60}})
-    finally:
-        program.close()
     assert client.zcard("bull:mails:completed") == 0
     mails = kinds_of(run, redis_url)["mails"]
     assert mails["source"] == "metrics"
@@ -277,11 +239,11 @@ def test_metrics_of_node_workers_are_read(
 
 
 def test_an_accepted_warning_needs_no_attention(
-    client: redis.Redis, redis_url: str, run: Run, tmp_path: Path
+    client: Redis, redis_url: str, run: Run, tmp_path: Path
 ) -> None:
     """It stays visible, marked as accepted, and `status` and `overview` end with 0; another warning
     of its kind, and one at another place, are not accepted."""
-    client.hset("bull:mails:meta", "version", "bullmq:5.81.5")
+    set_version(client, "mails")
     config = tmp_path / "accepted.yaml"
 
     def accept(**more: str) -> None:
@@ -294,13 +256,11 @@ def test_an_accepted_warning_needs_no_attention(
     accept(place=redis_url)
     text = "appendonly is off: a crash of the server loses the last changes"
     output = status(0)
-    assert f"accepted  {text}\n" in output
-    assert "OK        nothing needs attention" in output
+    assert f"accepted  {text}\n" in output and "OK        nothing needs attention" in output
     row = json.loads(run("--config", str(config), "status", redis_url, "--json"))
     assert (row["attention"], row["accepted"]) == ([], [text])
-    printed = run("--config", str(config), "overview", redis_url)
-    assert "accepted: appendonly is off" in printed
-    write_waiting(client, "1", timestamp=round(time.time() * 1000))
+    assert "accepted: appendonly is off" in run("--config", str(config), "overview", redis_url)
+    write_waiting(client, "1", timestamp=now_ms())
     assert "attention jobs wait without a worker: mails" in status(1)
     client.delete("bull:mails:wait", "bull:mails:1")
     accept(place="redis://elsewhere/0")
@@ -318,24 +278,21 @@ def test_accepted_alerts_are_checked(run: Run, tmp_path: Path) -> None:
     ):
         config.write_text(json.dumps({"alerts": {"accepted": [item]}}))
         output = run("--config", str(config), "status", str(tmp_path), code=78)
-        assert words in output
-        assert output.count("\n") == 1
+        assert words in output and output.count("\n") == 1
 
 
-async def test_each_queue_has_a_line_in_the_overview(
-    client: redis.Redis, open_place: Callable[..., Place]
-) -> None:
+async def test_each_queue_has_a_line_in_the_overview(client: Redis, console_place: Place) -> None:
     """Below the line of the server, with its counts, its oldest job and the rate of its finished
     jobs; Enter opens its tasks."""
-    now_ms = round(time.time() * 1000)
+    now = now_ms()
     for number in range(3):
         write_waiting(client, f"w{number}", "mails", timestamp=CREATED_MS - 3_600_000)
         write_failed(client, f"f{number}", "sums")
     for number in range(60):
-        ended = now_ms - 590_000 if number == 0 else now_ms - 1000
-        write_hash(client, f"bull:mails:d{number}", finishedOn=ended, processedOn=ended - 5)
-        client.zadd("bull:mails:completed", {f"d{number}": ended})
-    async with an_operator(open_place(), size=(120, 40), first=keys.OVERVIEW) as operator:
+        ended = now - 590_000 if number == 0 else now - 1000
+        times: Any = {"finishedOn": ended, "processedOn": ended - 5}
+        write_at(client, "completed", f"d{number}", score=ended, **times)
+    async with at_overview(console_place) as operator:
         await operator.until(lambda: operator.cells("mails")[:3] == ["3", "0", "0"])
         assert operator.cells("sums")[:3] == ["0", "0", "3"]
         await operator.until(lambda: operator.cells("mails")[3:6] == ["0", "3h08m", "0.1"])
@@ -347,9 +304,7 @@ async def test_each_queue_has_a_line_in_the_overview(
         await operator.sees("kind=sums", "failed 3")
 
 
-def test_the_queue_is_a_grouping_and_all_groups_can_be_listed(
-    client: redis.Redis, redis_url: str, run: Run
-) -> None:
+def test_groups_by_queue_can_all_be_listed(client: Redis, redis_url: str, run: Run) -> None:
     """`--by queue` groups by queue; the largest 200 are listed, and with `--all` the others too."""
     with client.pipeline() as many:
         for number in range(203):
@@ -360,28 +315,21 @@ def test_the_queue_is_a_grouping_and_all_groups_can_be_listed(
     assert "(3 others, 3 tasks): groups --all lists them" in output
     assert "203 tasks by queue, 203 groups" in output
     whole = run("groups", redis_url, "--by", "queue", "--all")
-    assert "others" not in whole
-    assert all(f"q{number:03}" in whole for number in range(203))
+    assert "others" not in whole and all(f"q{number:03}" in whole for number in range(203))
 
 
 def test_places_on_servers_are_named_by_the_server() -> None:
     """Not by the number of the database, which is there if it is not 0."""
-    assert short_names(["redis://ann@db.example:6380/0", "redis://db2/3", "/var/spool/mail"]) == [
-        "db.example:6380",
-        "db2/3",
-        "mail",
-    ]
+    places = ["redis://ann@db.example:6380/0", "redis://db2/3", "/var/spool/mail"]
+    assert short_names(places) == ["db.example:6380", "db2/3", "mail"]
     assert short_names(["redis://h/0?prefix=a", "redis://h/0"]) == ["h?prefix=a", "h"]
 
 
-def test_stack_traces_are_lines(
-    client: redis.Redis, open_bullmq: Callable[..., BullmqStore]
-) -> None:
+def test_stack_traces_are_lines(client: Redis, store: BullmqStore) -> None:
     """The traces of all attempts, each with its own lines; as stored if they are no such list."""
     traces = ["Error: one\n    at a.js:1", "Error: two\n    at b.js:2"]
     write_failed(client, "1", stacktrace=json.dumps(traces))
     write_failed(client, "2", stacktrace="{broken")
-    store = open_bullmq()
     one, two = found(store, "mails/1"), found(store, "mails/2")
     text = b"Error: one\n    at a.js:1\n\nError: two\n    at b.js:2"
     assert store.read(one, "stack traces") == text
@@ -407,45 +355,34 @@ PYTHON_TRACE = 'Traceback (most recent call last):\n  File "h.py", line 1\nValue
     ],
 )
 def test_a_timeline_has_the_attempts_before_the_last(
-    traces: list[str] | None,
-    lines: list[str],
-    client: redis.Redis,
-    open_bullmq: Callable[..., BullmqStore],
+    traces: list[str] | None, lines: list[str], client: Redis, store: BullmqStore
 ) -> None:
     """A failed job has a line for each attempt, with its error if the job has the stack traces of
     all; their times are in no key."""
     write_failed(client, "1", **({} if traces is None else {"stacktrace": json.dumps(traces)}))
-    store = open_bullmq()
     task = found(store, "mails/1")
     parts = tuple(store.parts(task))
     findings = LogFindings(Mentions())
     details = TaskDetails(task, store.states, max_runs=3, findings=findings, parts=parts)
-
     texts = ["".join(text for text, _ in line) for line in timeline_lines(details, NOW, 100)]
-
     created, *middle, died = [" ".join(line.replace(glyphs.MARK, "").split()) for line in texts]
     assert created.endswith("created")
     assert middle == lines
     assert died.endswith("failed, given up, attempt 3")
 
 
-async def test_a_flow_is_a_tree(client: redis.Redis, open_place: Callable[..., Place]) -> None:
+async def test_a_flow_is_a_tree(client: Redis, console_place: Place) -> None:
     """The screen of a parent has its children, and below each its own, further to the right; and
     when a job failed, after which attempt."""
     for parent, child in (("p", "c"), ("c", "d"), ("p", "e")):
         write_waiting(client, child, parentKey=f"bull:mails:{parent}")
         client.sadd(f"bull:mails:{parent}:dependencies", f"bull:mails:{child}")
     write_failed(client, "p", finishedOn=CREATED_MS + 5000)
-    place = open_place()
-    with closing(place.open()) as store:
+    with closing(console_place.open()) as store:
         family = store.relatives(found(store, "mails/p"), 100)
-    assert [(one.id, one.depth) for one in family.children] == [
-        ("mails/c", 1),
-        ("mails/d", 2),
-        ("mails/e", 1),
-    ]
-    assert family.total == 2
-    async with an_operator(place, size=(120, 40), first=keys.OVERVIEW) as operator:
+    depths = [(one.id, one.depth) for one in family.children]
+    assert (depths, family.total) == ([("mails/c", 1), ("mails/d", 2), ("mails/e", 1)], 2)
+    async with at_overview(console_place) as operator:
         await operator.press("4")
         await operator.sees("mails/p")
         await operator.press("enter")

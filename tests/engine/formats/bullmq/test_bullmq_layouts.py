@@ -1,47 +1,40 @@
 """Queues as versions of BullMQ keep them: each act is right for the version, or refused."""
 
-from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import chain
+from typing import Any
 
 import pytest
-import redis
+from redis import Redis
 
-from engine.config.place_address import parse_address
 from engine.formats.bullmq import facts
 from engine.formats.bullmq.connection import Connection
 from engine.formats.bullmq.image import NewJob
-from engine.formats.bullmq.place import parse_place
 from engine.formats.bullmq.store import BullmqStore
 from engine.model import State
-from engine.store import Unsupported
-from engine.verbs import VERBS
-from tests.bullmq_jobs import CREATED_MS, NOW, everything, write_failed, write_hash, write_waiting
-from tests.redis_server import TestServer
-from tests.store_contents import found, problems_in
+from engine.store import Store, Unsupported
+from tests.bullmq_jobs import (
+    CREATED_MS,
+    NOW,
+    everything,
+    write_at,
+    write_failed,
+    write_hash,
+    write_waiting,
+)
+from tests.store_contents import act, found, problems_in
 
-Opener = Callable[..., BullmqStore]
-
-
-@pytest.fixture
-def client(redis_server: TestServer, redis_url: str) -> Iterator[redis.Redis]:
-    """Another program's connection to the test's database."""
-    with redis_server.client() as other:
-        yield other
-
-
-def act(store: BullmqStore, verb: str, job: str) -> None:
-    """Change one job as the console does."""
-    task = found(store, f"mails/{job}")
-    store.swap(task, VERBS[verb].function(task, NOW))
+DUE = (round(NOW * 1000) + 3_600_000) * 4096
+"""The score of a job that is due in an hour."""
 
 
-def write_delayed(client: redis.Redis, ident: str, **fields: object) -> None:
-    """Write a job that is due in an hour."""
-    write_hash(client, f"bull:mails:{ident}", delay=3_600_000, **fields)
-    client.zadd("bull:mails:delayed", {ident: (round(NOW * 1000) + 3_600_000) * 4096})
+def set_version(client: Redis, version: str | None) -> None:
+    """Let the queue name the version of its programs, or none."""
+    if version:
+        client.hset("bull:mails:meta", "version", version)
 
 
-def pause_by_list(client: redis.Redis) -> None:
+def pause_by_list(client: Redis) -> None:
     """Pause the queue as a program of BullMQ 5 does."""
     client.rename("bull:mails:wait", "bull:mails:paused")
     client.hset("bull:mails:meta", "paused", 1)
@@ -49,21 +42,18 @@ def pause_by_list(client: redis.Redis) -> None:
 
 
 @pytest.mark.parametrize("version", ["bullmq:2.4.0", "bullmq:7.0.0", "bullmq-pro:7.9.1"])
-def test_a_queue_of_another_version_is_not_changed(
-    client: redis.Redis, open_bullmq: Opener, version: str
-) -> None:
+def test_another_version_is_not_changed(client: Redis, store: BullmqStore, version: str) -> None:
     """Each act is refused, and names the version; our worker takes nothing."""
     write_waiting(client, "1")
     write_failed(client, "2")
-    write_delayed(client, "3")
-    client.hset("bull:mails:meta", "version", version)
-    store = open_bullmq()
+    write_at(client, "delayed", "3", score=DUE, delay=3_600_000)
+    set_version(client, version)
     before = everything(client)
     named = version.removeprefix("bullmq:").partition(".")[0]
-    acts = [("retry", "2"), ("promote", "3"), ("hold", "1"), ("purge", "3"), ("expunge", "2")]
-    for verb, job in acts:
+    acts = {"retry": "2", "promote": "3", "hold": "1", "purge": "3", "expunge": "2"}
+    for verb, job in acts.items():
         with pytest.raises(Unsupported, match=named):
-            act(store, verb, job)
+            act(store, verb, f"mails/{job}")
     with pytest.raises(Unsupported, match=named):
         store.add_job(NewJob("mails", "report"))
     for control in ("pause", "recover"):
@@ -79,25 +69,23 @@ def test_a_queue_of_another_version_is_not_changed(
 
 @pytest.mark.parametrize("version", ["bullmq:5.81.5", None])
 def test_a_queue_that_is_paused_by_list_stays_so(
-    client: redis.Redis, open_bullmq: Opener, version: str | None
+    client: Redis, store: BullmqStore, version: str | None
 ) -> None:
     """BullMQ 5 ends a pause by renaming `paused` to `wait`: what is retried, promoted, added,
     released, restored or given back by a worker meanwhile is in `paused`, in its order."""
-    store = open_bullmq(lambda: NOW)
     for number in range(1, 5):
         write_waiting(client, f"w{number}")
-    if version:
-        client.hset("bull:mails:meta", "version", version)
+    set_version(client, version)
     (claimed,) = store.take(NOW, "me", 1)
     pause_by_list(client)
     write_failed(client, "f")
-    write_delayed(client, "d")
-    act(store, "retry", "f")
-    act(store, "promote", "d")
-    act(store, "hold", "w3")
-    act(store, "release", "w3")
+    write_at(client, "delayed", "d", score=DUE, delay=3_600_000)
+    act(store, "retry", "mails/f")
+    act(store, "promote", "mails/d")
+    act(store, "hold", "mails/w3")
+    act(store, "release", "mails/w3")
     purged = found(store, "mails/w2")
-    act(store, "purge", "w2")
+    act(store, "purge", "mails/w2")
     store.swap(found(store, "mails/w2"), purged)
     added = store.add_job(NewJob("mails", "report")).id.partition("/")[2]
     assert claimed.id == "mails/w1"
@@ -112,62 +100,55 @@ def test_a_queue_that_is_paused_by_list_stays_so(
     assert [task.id for task in store.take(NOW, "me", 1)] == ["mails/w1"]
 
 
-def test_a_pause_of_version_5_is_by_list(client: redis.Redis, open_bullmq: Opener) -> None:
+def test_a_pause_of_version_5_is_by_list(client: Redis, store: BullmqStore) -> None:
     """Our pause renames the list, so that a resume by a program of BullMQ 5 loses nothing; jobs
     that another program left in `wait` go behind those in `paused`."""
-    store = open_bullmq()
     write_waiting(client, "1")
-    client.hset("bull:mails:meta", "version", "bullmq:5.0.0")
+    set_version(client, "bullmq:5.0.0")
     store.control("pause", "mails", "1")
     assert client.lrange("bull:mails:paused", 0, -1) == ["1"]
     write_waiting(client, "2")
     write_waiting(client, "3")
     write_failed(client, "4")
-    act(store, "retry", "4")
+    act(store, "retry", "mails/4")
     assert client.lrange("bull:mails:paused", 0, -1) == ["4", "3", "2", "1"]
     assert client.exists("bull:mails:wait") == 0
 
 
-def test_a_pause_of_version_6_is_a_mark(client: redis.Redis, open_bullmq: Opener) -> None:
+def test_a_pause_of_version_6_is_a_mark(client: Redis, store: BullmqStore) -> None:
     """Version 6 leaves waiting jobs where they are, unless an older program paused the queue."""
-    store = open_bullmq()
     write_waiting(client, "1")
     write_failed(client, "2")
-    client.hset("bull:mails:meta", "version", "bullmq:6.7.0")
+    set_version(client, "bullmq:6.7.0")
     store.control("pause", "mails", "1")
-    act(store, "retry", "2")
+    act(store, "retry", "mails/2")
     assert client.lrange("bull:mails:wait", 0, -1) == ["2", "1"]
     store.control("pause", "mails", "0")
     pause_by_list(client)
     write_failed(client, "3")
-    act(store, "retry", "3")
+    act(store, "retry", "mails/3")
     assert client.lrange("bull:mails:paused", 0, -1) == ["3", "2", "1"]
 
 
-def test_a_queue_that_bull_has_paused_is_not_changed(
-    client: redis.Redis, open_bullmq: Opener
-) -> None:
+def test_a_queue_that_bull_has_paused_is_not_changed(client: Redis, store: BullmqStore) -> None:
     """The program before BullMQ marks its pause in another key: a job in `wait` would run."""
     write_waiting(client, "1")
     client.rename("bull:mails:wait", "bull:mails:paused")
     client.set("bull:mails:meta-paused", 1)
     write_failed(client, "2")
     with pytest.raises(Unsupported, match="Bull, which is not supported"):
-        act(open_bullmq(), "retry", "2")
+        act(store, "retry", "mails/2")
     assert client.exists("bull:mails:wait") == 0
 
 
-def test_delayed_and_stalled_jobs_of_a_paused_list_stay_in_it(
-    client: redis.Redis, open_bullmq: Opener
-) -> None:
+def test_delayed_and_stalled_jobs_of_a_paused_list_stay_in_it(client: Redis, store: Store) -> None:
     """A delayed job that falls due and a job without its worker are not put into `wait` either."""
-    store = open_bullmq()
     write_waiting(client, "1")
     write_waiting(client, "2")
-    client.hset("bull:mails:meta", "version", "bullmq:5.81.5")
+    set_version(client, "bullmq:5.81.5")
     assert len([*store.take(NOW, "me", 1)]) == 1
     pause_by_list(client)
-    write_delayed(client, "3")
+    write_at(client, "delayed", "3", score=DUE, delay=3_600_000)
     assert [*store.take(NOW + 7200, "me", 1)] == []
     client.delete("bull:mails:1:lock")
     assert store.claim_rules.return_abandoned is not None
@@ -178,18 +159,16 @@ def test_delayed_and_stalled_jobs_of_a_paused_list_stay_in_it(
     assert client.exists("bull:mails:wait") == 0
 
 
-def test_a_parent_of_a_paused_list_goes_into_it(client: redis.Redis, open_bullmq: Opener) -> None:
+def test_a_parent_of_a_paused_list_goes_into_it(client: Redis, store: BullmqStore) -> None:
     """The last child's end moves its parent, whose queue is paused by another version."""
-    store = open_bullmq()
     write_waiting(client, "1", "parents")
     client.hset("bull:parents:meta", mapping={"version": "bullmq:5.81.5", "paused": 1})
     client.rename("bull:parents:wait", "bull:parents:paused")
-    write_hash(client, "bull:parents:2")
-    client.zadd("bull:parents:waiting-children", {"2": 1})
+    write_at(client, "waiting-children", "2", "parents")
     client.sadd("bull:parents:2:dependencies", "bull:mails:c")
     parent = '{"id":"2","queueKey":"bull:parents"}'
     write_waiting(client, "c", parentKey="bull:parents:2", parent=parent)
-    client.hset("bull:mails:meta", "version", "bullmq:6.7.0")
+    set_version(client, "bullmq:6.7.0")
     (task,) = store.take(NOW, "me", 1)
     store.swap(task, task._replace(state=State.DONE, attempts=1, lease=None))
     assert client.lrange("bull:parents:paused", 0, -1) == ["1", "2"]
@@ -199,26 +178,25 @@ def test_a_parent_of_a_paused_list_goes_into_it(client: redis.Redis, open_bullmq
 @pytest.mark.parametrize("version", ["bullmq:3.16.2", "bullmq:5.81.5", "bullmq:6.7.0"])
 @pytest.mark.parametrize("is_paused", [False, True])
 def test_jobs_in_no_list_are_put_back(
-    client: redis.Redis, open_bullmq: Opener, version: str, *, is_paused: bool
+    client: Redis, store: BullmqStore, version: str, *, is_paused: bool
 ) -> None:
     """By their fields: finished ones to their set, delayed ones that are not due, the others to the
     line by age or priority; a job that a worker has is left to it."""
-    store = open_bullmq()
     for number in (2, 4):
         write_waiting(client, str(number), timestamp=CREATED_MS + number)
-    client.hset("bull:mails:meta", "version", version)
-    for number in (1, 3, 5):
-        write_hash(client, f"bull:mails:{number}", timestamp=CREATED_MS + number)
-    write_hash(client, "bull:mails:p", priority=3)
-    write_hash(client, "bull:mails:d", delay=10**9)
-    write_hash(client, "bull:mails:f", finishedOn=CREATED_MS, failedReason="x")
-    write_hash(client, "bull:mails:c", finishedOn=CREATED_MS, returnvalue="1", failedReason="x")
-    write_hash(client, "bull:mails:claimed")
+    set_version(client, version)
+    lost: dict[str, dict[str, object]] = {
+        **{str(number): {"timestamp": CREATED_MS + number} for number in (1, 3, 5)},
+        **{"p": {"priority": 3}, "d": {"delay": 10**9}, "claimed": {}},
+        "f": {"finishedOn": CREATED_MS, "failedReason": "x"},
+        "c": {"finishedOn": CREATED_MS, "failedReason": "x", "returnvalue": "1"},
+    }
+    for ident, fields in lost.items():
+        write_hash(client, f"bull:mails:{ident}", **fields)
     client.set("bull:mails:claimed:lock", "uuid:1")
     if is_paused:
         store.control("pause", "mails", "1")
-    problems = [what for what in problems_in(store).values() if "control recover" in what]
-    assert len(problems) == 8
+    assert len([what for what in problems_in(store).values() if "control recover" in what]) == 8
     assert store.control("recover", "mails") == "mails: 7 jobs are in a list again"
     line = ["5", "4", "3", "2", "1"] + (["p"] if "3.16" in version else [])
     is_list = is_paused and "bullmq:6" not in version
@@ -229,14 +207,14 @@ def test_jobs_in_no_list_are_put_back(
     assert store.control("recover", "mails") == "mails: 0 jobs are in a list again"
 
 
-def test_jobs_in_no_list_are_a_warning_of_their_own(client: redis.Redis, redis_url: str) -> None:
+def test_jobs_in_no_list_are_a_warning_of_their_own(client: Redis, store: BullmqStore) -> None:
     """By queue, with the control that puts them back; schedules are none, and entries without a job
     in another queue hide none."""
     write_waiting(client, "1", "mails")
     write_waiting(client, "1", "reports")
     client.rpush("bull:reports:wait", "gone", "gone too", "also gone")
     client.hset("bull:reports:repeat:tick", mapping={"name": "tick", "ic": 1})
-    place = parse_place(parse_address(redis_url))
+    place = store.place
     with closing(Connection(place)) as connection:
         assert facts.read_state(connection, place, NOW).orphans == {}
         for number in range(2):
@@ -249,11 +227,10 @@ def test_jobs_in_no_list_are_a_warning_of_their_own(client: redis.Redis, redis_u
     assert "spooldeck control recover --target mails" in warning.fix
 
 
-def test_a_limit_that_no_worker_knows_is_refused(client: redis.Redis, open_bullmq: Opener) -> None:
+def test_a_limit_that_no_worker_knows_is_refused(client: Redis, store: BullmqStore) -> None:
     """Workers of versions 3 and 4 have no limits of a queue; a pause they have."""
     write_waiting(client, "1")
-    client.hset("bull:mails:meta", "version", "bullmq:4.18.3")
-    store = open_bullmq()
+    set_version(client, "bullmq:4.18.3")
     for name in ("concurrency", "rate"):
         with pytest.raises(Unsupported, match=r"workers of bullmq:4.18.3 know no limit"):
             store.control(name, "mails", "5")
@@ -270,34 +247,26 @@ def test_a_limit_that_no_worker_knows_is_refused(client: redis.Redis, open_bullm
     ],
 )
 def test_a_trace_of_a_new_worker_wins(
-    client: redis.Redis, open_bullmq: Opener, newer: dict[str, int], refusal: str
+    client: Redis, store: BullmqStore, newer: dict[str, Any], refusal: str
 ) -> None:
     """A queue that names no version may have old failures from before an upgrade: it is of
     version 5 as soon as a worker of that version has run a job."""
-    client.hset("bull:mails:meta", "opts.maxLenEvents", 100)
-    client.zadd("bull:mails:prioritized", {"p": 5})
-    write_hash(client, "bull:mails:p", priority=1)
-    write_hash(client, "bull:mails:1", finishedOn=CREATED_MS, attemptsMade=3)
-    client.zadd("bull:mails:failed", {"1": CREATED_MS})
-    write_hash(client, "bull:mails:2", finishedOn=CREATED_MS, returnvalue="1", **newer)
-    client.zadd("bull:mails:completed", {"2": CREATED_MS})
-    why, _ = open_bullmq().claim_gate("mails")
+    write_at(client, "prioritized", "p", score=5, priority=1)
+    write_at(client, "failed", "1", finishedOn=CREATED_MS, attemptsMade=3)
+    write_at(client, "completed", "2", finishedOn=CREATED_MS, returnvalue="1", **newer)
+    why, _ = store.claim_gate("mails")
     assert refusal in why and bool(refusal) == bool(why)
 
 
 @pytest.mark.parametrize("verbs", [["retry"], ["hold", "release"], ["purge", "restore"]])
 def test_no_act_of_ours_looks_like_a_new_worker(
-    client: redis.Redis, open_bullmq: Opener, verbs: list[str]
+    client: Redis, store: BullmqStore, verbs: list[str]
 ) -> None:
     """A job of versions 3 and 4 gets none of the fields in which version 5 counts."""
     client.zadd("bull:mails:priority", {"x": 1})
-    client.hset("bull:mails:meta", "opts.maxLenEvents", 100)
-    write_hash(client, "bull:mails:1", finishedOn=CREATED_MS, attemptsMade=3)
-    client.zadd("bull:mails:failed", {"1": CREATED_MS})
-    store = open_bullmq()
+    write_at(client, "failed", "1", finishedOn=CREATED_MS, attemptsMade=3)
     for verb in verbs:
-        act(store, verb, "1")
+        act(store, verb, "mails/1")
     store.add_job(NewJob("mails", "report"))
-    assert not {"atm", "ats"} & {
-        str(n) for k in ("1", "2") for n in client.hkeys(f"bull:mails:{k}")
-    }
+    fields = chain.from_iterable(client.hkeys(f"bull:mails:{ident}") for ident in "12")
+    assert not {"atm", "ats"} & {*map(str, fields)}

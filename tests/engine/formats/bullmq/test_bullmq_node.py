@@ -6,30 +6,28 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
+from redis import Redis
 
 from engine import verbs
-from engine.config.place_address import parse_address
 from engine.formats.bullmq.image import NewJob
-from engine.formats.bullmq.place import BullmqSettings, parse_place
+from engine.formats.bullmq.place import BullmqSettings
 from engine.formats.bullmq.row import own_retry_policy
 from engine.formats.bullmq.store import BullmqStore
 from engine.model import State, attempts_allowed
 from engine.store import Gone
-from engine.verbs import VERBS
-from tests.bullmq_jobs import NOW
 from tests.bullmq_workers import StartWorker, runs, until
+from tests.engine.formats.bullmq.conftest import Opener
 from tests.node_packages import install
 from tests.redis_server import TestServer
 from tests.store_contents import found
 
 pytestmark = pytest.mark.deep
 
+CLOCK = time.time
 SCRIPT = Path(__file__).with_name("node_bullmq.cjs")
 
 
@@ -37,25 +35,17 @@ class Node:
     """BullMQ of one version on a server."""
 
     def __init__(self, modules: Path, socket: str, tmp_path: Path) -> None:
-        self._modules, self._socket, self._folder = modules, socket, tmp_path
+        self._socket, self._folder = socket, tmp_path
+        self._environment = {**os.environ, "NODE_PATH": str(modules), "NODE_NO_WARNINGS": "1"}
         self.started: list[subprocess.Popen[str]] = []
 
     def _words(self, what: str, arguments: object) -> list[str]:
         return ["node", str(SCRIPT), what, self._socket, json.dumps(arguments)]
 
-    @property
-    def _environment(self) -> dict[str, str]:
-        return {**os.environ, "NODE_PATH": str(self._modules), "NODE_NO_WARNINGS": "1"}
-
     def call(self, what: str, arguments: object = None) -> Any:
         """Do something and return its answer."""
-        ran = subprocess.run(
-            self._words(what, arguments or {}),
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        options: Any = {"env": self._environment, "capture_output": True, "text": True}
+        ran = subprocess.run(self._words(what, arguments or {}), timeout=60, **options)
         assert ran.returncode == 0, ran.stderr
         return json.loads(ran.stdout.splitlines()[-1])
 
@@ -66,8 +56,7 @@ class Node:
             self._words("work", options), env=self._environment, stdout=subprocess.PIPE, text=True
         )
         self.started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
         return process
 
 
@@ -76,10 +65,7 @@ def node(
     request: pytest.FixtureRequest, redis_server: TestServer, redis_url: str, tmp_path: Path
 ) -> Iterator[Node]:
     """BullMQ on Node; its workers are ended by their PID."""
-    modules = install(request.param)
-    if not redis_server.url.startswith("redis+unix://"):
-        pytest.skip("needs a server on a socket")
-    node = Node(modules, redis_server.url.removeprefix("redis+unix://"), tmp_path)
+    node = Node(install(request.param), redis_server.socket, tmp_path)
     yield node
     for process in node.started:
         process.kill()
@@ -88,19 +74,13 @@ def node(
             process.stdout.close()
 
 
-@pytest.fixture
-def client(redis_server: TestServer, redis_url: str) -> Iterator[redis.Redis]:
-    """Another connection to the test's database."""
-    with redis_server.client() as other:
-        yield other
+def kill(process: "subprocess.Popen[str]") -> None:
+    """End a process by SIGKILL."""
+    process.send_signal(signal.SIGKILL)
+    process.wait()
 
 
-def open_place(url: str) -> BullmqStore:
-    """Open the test's place."""
-    return BullmqStore(parse_place(parse_address(url)))
-
-
-def completed(client: redis.Redis, number: int) -> Callable[[], bool]:
+def completed(client: Redis, number: int) -> Callable[[], bool]:
     """True when so many jobs are completed."""
     return lambda: int(client.zcard("bull:mails:completed")) == number
 
@@ -115,14 +95,12 @@ JOBS: list[tuple[str, object, dict[str, object]]] = [
 
 
 def test_our_worker_runs_the_jobs_of_node(
-    node: Node, client: redis.Redis, redis_url: str, start: StartWorker, tmp_path: Path
+    node: Node, client: Redis, redis_url: str, start: StartWorker, tmp_path: Path
 ) -> None:
     """Node sees states, attempts, logs and our worker as its own; the handler gets the data."""
     ids = node.call("add", JOBS)
-    shell = (
-        f'echo $TASK_ID >>{tmp_path}/ran; cat >>{tmp_path}/data; test "$TASK_DESCRIPTION" != bad'
-    )
-    start(redis_url, shell)
+    shell = f"echo $TASK_ID >>{tmp_path}/ran; cat >>{tmp_path}/data; "
+    start(redis_url, shell + 'test "$TASK_DESCRIPTION" != bad')
     until(lambda: completed(client, 4)() and client.zcard("bull:mails:failed") == 1)
     report = node.call("report", {"ids": ids})
     plain, *_, bad = (report["jobs"][ident] for ident in ids)
@@ -136,54 +114,42 @@ def test_our_worker_runs_the_jobs_of_node(
     assert sorted(runs(tmp_path).values()) == [1, 1, 1, 1, 3]
 
 
-def test_node_runs_our_jobs(
-    node: Node, client: redis.Redis, redis_url: str, tmp_path: Path
-) -> None:
+def test_node_runs_our_jobs(node: Node, client: Redis, store: BullmqStore, tmp_path: Path) -> None:
     """It gets data and options, and its outcomes are those that our store scans."""
-    with closing(open_place(redis_url)) as store:
-        options = {"attempts": 2, "backoff": {"type": "fixed", "delay": 10}}
-        store.add_job(NewJob("mails", "plain", '{"to": "Zoë"}', options))
-        store.add_job(NewJob("mails", "later", delay=0.2, priority=3))
-        store.add_job(NewJob("mails", "named", id="own-id"))
-        node.work()
-        until(completed(client, 3))
-        jobs = node.call("report", {"ids": ["1", "own-id"]})["jobs"]
-        assert (jobs["1"]["state"], jobs["1"]["data"]) == ("completed", {"to": "Zoë"})
-        assert jobs["1"]["opts"]["backoff"] == {"type": "fixed", "delay": 10}
-        task = found(store, "mails/own-id")
-        assert (task.state, task.attempts) == (State.DONE, 1)
-
-
-def test_node_runs_the_job_of_our_killed_worker(
-    node: Node, client: redis.Redis, redis_url: str, start: StartWorker, tmp_path: Path
-) -> None:
-    """kill -9 of our worker: Node returns the job when its lock has ended, and completes it."""
-    node.call("add", [("plain", {}, {})])
-    worker = start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran; sleep 600")
-    until(lambda: runs(tmp_path))
-    worker.send_signal(signal.SIGKILL)
-    worker.wait()
+    options = {"attempts": 2, "backoff": {"type": "fixed", "delay": 10}}
+    store.add_job(NewJob("mails", "plain", '{"to": "Zoë"}', options))
+    store.add_job(NewJob("mails", "later", delay=0.2, priority=3))
+    store.add_job(NewJob("mails", "named", id="own-id"))
     node.work()
-    until(completed(client, 1))
-    assert runs(tmp_path).total() == 2
+    until(completed(client, 3))
+    jobs = node.call("report", {"ids": ["1", "own-id"]})["jobs"]
+    assert (jobs["1"]["state"], jobs["1"]["data"]) == ("completed", {"to": "Zoë"})
+    assert jobs["1"]["opts"]["backoff"] == {"type": "fixed", "delay": 10}
+    task = found(store, "mails/own-id")
+    assert (task.state, task.attempts) == (State.DONE, 1)
 
 
-def test_our_worker_runs_the_job_of_a_killed_node(
-    node: Node, client: redis.Redis, redis_url: str, start: StartWorker, tmp_path: Path
+@pytest.mark.parametrize("is_ours", [True, False], ids=["ours", "Node's"])
+def test_the_job_of_a_killed_worker_is_run_by_the_other(
+    node: Node, client: Redis, redis_url: str, start: StartWorker, tmp_path: Path, *, is_ours: bool
 ) -> None:
-    """kill -9 of Node's worker: ours returns the job when its lock has ended, and completes it."""
+    """kill -9 of a worker: the other's returns the job when its lock has ended, and completes
+    it."""
     node.call("add", [("plain", {}, {})])
-    theirs = node.work("hang")
+    note = f"echo $TASK_ID >>{tmp_path}/ran"
+    first = start(redis_url, f"{note}; sleep 600") if is_ours else node.work("hang")
     until(lambda: runs(tmp_path))
-    theirs.kill()
-    theirs.wait()
-    start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran")
+    kill(first)
+    if is_ours:
+        node.work()
+    else:
+        start(redis_url, note)
     until(completed(client, 1))
     assert runs(tmp_path).total() == 2
 
 
 def test_both_share_a_queue(
-    node: Node, client: redis.Redis, redis_url: str, start: StartWorker, tmp_path: Path
+    node: Node, client: Redis, redis_url: str, start: StartWorker, tmp_path: Path
 ) -> None:
     """200 jobs on a worker of each: each job runs once, and both run some."""
     start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran")
@@ -192,12 +158,11 @@ def test_both_share_a_queue(
         node.call("add", [("plain", {}, {})] * 50)
     until(completed(client, 200))
     assert set(runs(tmp_path).values()) == {1}
-    workers = {client.hget(f"bull:mails:{number}", "pb") for number in range(1, 201)}
-    assert len(workers) == 2
+    assert len({client.hget(f"bull:mails:{number}", "pb") for number in range(1, 201)}) == 2
 
 
 def test_a_pause_by_node_is_obeyed(
-    node: Node, client: redis.Redis, redis_url: str, start: StartWorker, tmp_path: Path
+    node: Node, client: Redis, redis_url: str, start: StartWorker, tmp_path: Path
 ) -> None:
     """Our worker takes nothing from a paused queue, and goes on when Node resumes it."""
     node.call("pause")
@@ -209,7 +174,7 @@ def test_a_pause_by_node_is_obeyed(
     until(completed(client, 1))
 
 
-def test_the_options_of_node_are_shown(node: Node, client: redis.Redis, redis_url: str) -> None:
+def test_the_options_of_node_are_shown(node: Node, client: Redis, store: BullmqStore) -> None:
     """Attempts, backoff, delay, priority and id; an id and a deduplication id are taken once, by
     whichever program comes first."""
     retries = {"attempts": 5, "backoff": {"type": "exponential", "delay": 5000}}
@@ -224,109 +189,52 @@ def test_the_options_of_node_are_shown(node: Node, client: redis.Redis, redis_ur
     plain, later, early, named, single = node.call("add", jobs)
     again = node.call("add", [("named", {}, {"jobId": "own-id"}), ("single", {}, once)])
     assert again == [named, single]
-    with closing(open_place(redis_url)) as store:
-        with pytest.raises(Gone):
-            store.add_job(NewJob("mails", "named", id="own-id"))
-        assert store.sample(9).words == dict.fromkeys(store.words, 0) | {
-            "delayed": 1,
-            "prioritized": 1,
-        }
-        assert store.count_tasks()[State.PENDING] == 5
-        task = found(store, f"mails/{plain}")
-        policy = own_retry_policy(task)
-        assert attempts_allowed(task, None) == 5
-        assert policy is not None and [policy.schedule.wait(n) for n in (0, 1, 2)] == [5, 10, 20]
-        due = found(store, f"mails/{later}")
-        assert due.due == pytest.approx(due.created + 60)
-        assert found(store, f"mails/{early}").priority == 3
+    with pytest.raises(Gone):
+        store.add_job(NewJob("mails", "named", id="own-id"))
+    words = {"delayed": 1, "prioritized": 1}
+    assert store.sample(9).words == dict.fromkeys(store.words, 0) | words
+    assert store.count_tasks()[State.PENDING] == 5
+    task = found(store, f"mails/{plain}")
+    policy = own_retry_policy(task)
+    assert attempts_allowed(task, None) == 5
+    assert policy is not None and [policy.schedule.wait(n) for n in (0, 1, 2)] == [5, 10, 20]
+    due = found(store, f"mails/{later}")
+    assert due.due == pytest.approx(due.created + 60)
+    assert found(store, f"mails/{early}").priority == 3
 
 
-def test_node_sees_what_an_operator_did(
-    node: Node, client: redis.Redis, redis_url: str, tmp_path: Path
-) -> None:
-    """Retry, promote, hold, release, purge, restore and pause are states of BullMQ's own; what is
-    held or purged Node does not run, and it runs all the others."""
-    worker = node.work("fail")
-    (broken,) = node.call("add", [("bad", {}, {})])
-    until(lambda: client.zcard("bull:mails:failed") == 1)
-    worker.kill()
-    worker.wait()
-    more: list[object] = [
-        ("a", {}, {}),
-        ("b", {}, {}),
-        ("c", {}, {}),
-        ("d", {}, {"delay": 600_000}),
-    ]
-    held, freed, purged, later = node.call("add", more)
-
-    with closing(open_place(redis_url)) as store:
-
-        def act(verb: str, job: str) -> None:
-            task = found(store, f"mails/{job}")
-            store.swap(task, VERBS[verb].function(task, NOW))
-
-        store.control("pause", "mails", "1")
-        report = node.call("report", {"ids": [broken]})
-        assert (report["paused"], report["jobs"][broken]["state"]) == (True, "failed")
-        act("retry", broken)
-        act("promote", later)
-        act("hold", held)
-        act("purge", purged)
-        act("hold", freed)
-        act("release", freed)
-        report = node.call("report", {"ids": [broken, held, freed, purged, later]})
-        assert not report["jobs"].keys() & {held, purged}
-        assert report["jobs"][broken]["attemptsMade"] == 0
-        assert report["counts"]["waiting"] + report["counts"].get("paused", 0) == 3
-        store.control("pause", "mails", "0")
-        assert node.call("report", {"ids": []})["paused"] is False
-        node.work()
-        until(completed(client, 3))
-        task = found(store, f"mails/{purged}")
-        store.swap(task, task._replace(state=State.PENDING))
-        until(completed(client, 4))
-        assert found(store, f"mails/{held}").state is State.HELD
-    assert runs(tmp_path)[f"mails/{held}"] == 0
-
-
-def test_the_events_of_node_name_their_jobs(
-    node: Node, client: redis.Redis, redis_url: str
-) -> None:
+def test_the_events_of_node_name_their_jobs(node: Node, client: Redis, store: BullmqStore) -> None:
     """An added, completed, failed and removed job is named to the console without a scan."""
     node.call("add", [("first", {}, {})])
-    with closing(open_place(redis_url)) as store:
-        assert store.changes.wait is not None
-        wait = store.changes.wait
+    assert store.changes.wait is not None
+    wait = store.changes.wait
 
-        def until_named(job: str, state: State) -> None:
-            until(lambda: job in (wait(0.1) or ()))
-            until(lambda: found(store, job).state is state)
+    def until_named(job: str, state: State) -> None:
+        until(lambda: job in (wait(0.1) or ()))
+        until(lambda: found(store, job).state is state)
 
-        wait(0.0)
-        (added,) = node.call("add", [("second", {}, {})])
-        until_named(f"mails/{added}", State.PENDING)
-        worker = node.work()
-        until_named(f"mails/{added}", State.DONE)
-        worker.kill()
-        worker.wait()
-        node.work("unrecoverable")
-        (broken,) = node.call("add", [("bad", {}, {"attempts": 9})])
-        until_named(f"mails/{broken}", State.DEAD)
-        task = found(store, f"mails/{broken}")
-        assert (task.error, task.attempts) == ("never", 1)
+    wait(0.0)
+    (added,) = node.call("add", [("second", {}, {})])
+    until_named(f"mails/{added}", State.PENDING)
+    worker = node.work()
+    until_named(f"mails/{added}", State.DONE)
+    kill(worker)
+    node.work("unrecoverable")
+    (broken,) = node.call("add", [("bad", {}, {"attempts": 9})])
+    until_named(f"mails/{broken}", State.DEAD)
+    task = found(store, f"mails/{broken}")
+    assert (task.error, task.attempts) == ("never", 1)
 
 
 def test_node_reads_results_and_traces_of_our_worker(
-    node: Node, client: redis.Redis, redis_url: str, start: StartWorker
+    node: Node, client: Redis, redis_url: str, start: StartWorker
 ) -> None:
     """A program's JSON is the return value, other output is text; an exit status that means no such
     user fails the job after one attempt, with the output as its stack trace."""
     words: list[object] = [("json", {}, {}), ("text", {}, {}), ("fatal", {}, {"attempts": 5})]
     ids = node.call("add", words)
-    shell = (
-        "case $TASK_DESCRIPTION in json) echo [1];; text) echo sent;; *) echo gone; exit 67;; esac"
-    )
-    start(redis_url, shell)
+    answers = "json) echo [1];; text) echo sent;; *) echo gone; exit 67;;"
+    start(redis_url, f"case $TASK_DESCRIPTION in {answers} esac")
     until(lambda: completed(client, 2)() and client.zcard("bull:mails:failed") == 1)
     as_json, text, fatal = (node.call("report", {"ids": ids})["jobs"][each] for each in ids)
     assert (as_json["returnvalue"], text["returnvalue"]) == ([1], "sent")
@@ -335,22 +243,19 @@ def test_node_reads_results_and_traces_of_our_worker(
 
 
 def test_our_worker_runs_a_flow_of_node(
-    node: Node, client: redis.Redis, redis_url: str, start: StartWorker
+    node: Node, client: Redis, redis_url: str, start: StartWorker
 ) -> None:
     """Children first; their parent gets the values that our worker returned for them."""
     parent = node.call("flow", [1, 2])
     start(redis_url, "cat")
     until(completed(client, 3))
     job = node.call("report", {"ids": [parent]})["jobs"][parent]
-    assert (job["state"], sorted(job["children"]), job["returnvalue"]) == (
-        "completed",
-        [1, 2],
-        "all",
-    )
+    ended = (job["state"], sorted(job["children"]), job["returnvalue"])
+    assert ended == ("completed", [1, 2], "all")
 
 
 def test_an_edit_by_node_does_not_end_a_running_job(
-    node: Node, client: redis.Redis, redis_url: str, start: StartWorker, tmp_path: Path
+    node: Node, client: Redis, redis_url: str, start: StartWorker, tmp_path: Path
 ) -> None:
     """Node changes data, priority and progress of a job that our worker runs: it is renewed, runs
     on and is completed once."""
@@ -368,16 +273,10 @@ def test_an_edit_by_node_does_not_end_a_running_job(
     assert runs(tmp_path).total() == 1
 
 
-def test_node_reads_the_numbers_of_our_worker(
-    node: Node, client: redis.Redis, redis_url: str
-) -> None:
+def test_node_reads_the_numbers_of_our_worker(node: Node, open_bullmq: Opener) -> None:
     """Queue.getMetrics counts what our worker has finished, if the place says so."""
     node.call("add", [("plain", {}, {})] * 3)
-    with closing(
-        BullmqStore(
-            parse_place(parse_address(redis_url))._replace(settings=BullmqSettings(metrics=60))
-        )
-    ) as worker:
-        for task in list(worker.take(time.time(), "me", 3)):
-            worker.swap(task, verbs.complete(task, State.DONE))
+    worker = open_bullmq(time.time, settings=BullmqSettings(metrics=60))
+    for task in list(worker.take(time.time(), "me", 3)):
+        worker.swap(task, verbs.complete(task, State.DONE))
     assert node.call("metrics", {"state": "completed"}) == 3

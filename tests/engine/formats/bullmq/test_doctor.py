@@ -1,13 +1,13 @@
 """`doctor` on a server of BullMQ queues."""
 
-import redis
+import pytest
+from redis import Redis
 
 from tests.engine.formats.bullmq.conftest import Run
 
 
-def test_the_doctor_names_what_endangers_jobs(
-    run: Run, client: redis.Redis, redis_url: str
-) -> None:
+@pytest.mark.usefixtures("jobs")
+def test_the_doctor_names_what_endangers_jobs(run: Run, client: Redis, redis_url: str) -> None:
     """Memory policy, append only file, no worker, versions, and problems, each with a fix."""
     client.hset("bull:sums:meta", "version", "bullmq:5.81.5")
     client.hset("bull:mails:meta", "version", "bullmq:6.7.0")

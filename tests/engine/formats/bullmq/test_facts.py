@@ -3,7 +3,8 @@
 import time
 from contextlib import closing
 
-import redis
+import pytest
+from redis import Redis
 
 from engine.config.place_address import parse_address
 from engine.formats.bullmq import facts
@@ -13,8 +14,9 @@ from tests.bullmq_jobs import write_hash
 from tests.redis_server import TestServer
 
 
-def test_workers_are_the_clients_of_a_queue(
-    redis_server: TestServer, client: redis.Redis, redis_url: str
+@pytest.mark.usefixtures("jobs")
+def test_workers_are_clients_of_a_queue(
+    redis_server: TestServer, client: Redis, redis_url: str
 ) -> None:
     """By name and host, in the spelling of Python and of Node; a listener is no worker."""
     names = ("bull:sums:w:one", "bull:sums:w:one", "bull:c3Vtcw==:w:two", "bull:mails:qe")
@@ -30,15 +32,12 @@ def test_workers_are_the_clients_of_a_queue(
     for other in others:
         other.close()
     assert {queue.name: queue.workers for queue in state.queues} == {"mails": 0, "sums": 2}
-    assert [(one.name, one.queues) for one in state.workers] == [
-        ("one", ("sums",)),
-        ("two", ("sums",)),
-    ]
+    workers = [(one.name, one.queues) for one in state.workers]
+    assert workers == [("one", ("sums",)), ("two", ("sums",))]
     assert all(one.address and 0 <= one.age < 600 for one in state.workers)
     assert state.without_worker == []
     rows = dict(facts.describe_state(state, 1_795_169_100.0))
-    assert rows["schedules"] == "mails 1, next in 15m"
-    assert rows["workers"] == "mails 0, sums 2"
+    assert (rows["schedules"], rows["workers"]) == ("mails 1, next in 15m", "mails 0, sums 2")
 
 
 def test_the_server_reports_its_memory_versions_and_pauses() -> None:

@@ -2,27 +2,24 @@
 
 import json
 import time
-from pathlib import Path
+from typing import Any
 
 import pytest
-import redis
+from redis import Redis
 
-from engine.config import queue_config
-from engine.formats import known_formats as place_formats
 from engine.places.place import Place
-from tests.bullmq_jobs import everything
+from tests.bullmq_jobs import everything, unmarked
 from tests.console_operator import an_operator
 from tests.engine.formats.bullmq.conftest import Run
-from tui.cli.setup.places import open_places
 from tui.text import keys
 
 
-def test_the_commands_work_on_it(run: Run, client: redis.Redis, redis_url: str) -> None:
+@pytest.mark.usefixtures("jobs")
+def test_the_commands_work_on_it(run: Run, client: Redis, redis_url: str) -> None:
     """Status, plans, the journal and its undo, which restores every key."""
     before = everything(client)
     output = run("status", redis_url, code=1)
-    assert f"queue     {redis_url}" in output
-    assert "failed 3" in output
+    assert f"queue     {redis_url}" in output and "failed 3" in output
     counts = json.loads(run("status", redis_url, "--json", code=1))["tasks"]
     assert (counts["waiting"], counts["failed"]) == (1, 3)
     assert everything(client) == before
@@ -36,27 +33,14 @@ def test_the_commands_work_on_it(run: Run, client: redis.Redis, redis_url: str) 
     run("hold", redis_url, "--state", "waiting", "--apply", "1", "--reason", "a test")
     assert "held 1" in run("status", redis_url, code=1)
     run("release", redis_url, "--apply", "1")
-    after = everything(client)
-    after.pop("bull:sums:marker")
-    assert after == before
+    assert unmarked(client) == before
 
 
-@pytest.fixture
-def configured(redis_url: str, tmp_path: Path) -> Place:
-    """The place of the console with the server in its configuration."""
-    config = tmp_path / "spooldeck.yaml"
-    config.write_text(json.dumps({"places": [redis_url]}))
-    loaded = queue_config.load_config(str(config), {})
-    (place,) = open_places(place_formats.setup_for(loaded, "", {}), [])
-    return place
-
-
-@pytest.mark.usefixtures("run")
-async def test_the_console_shows_it(configured: Place) -> None:
+@pytest.mark.usefixtures("jobs")
+async def test_the_console_shows_it(console_place: Place) -> None:
     """Its jobs are a list with BullMQ's words, and a plan for them is made."""
-    async with an_operator(
-        configured, size=(120, 40), first=keys.OVERVIEW, clock=time.time
-    ) as operator:
+    options: dict[str, Any] = {"size": (120, 40), "first": keys.OVERVIEW, "clock": time.time}
+    async with an_operator(console_place, **options) as operator:
         await operator.press("2")
         await operator.sees("sums/4", "[waiting 1]", "failed 3", "noeviction")
         await operator.press("H")

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pytest import MonkeyPatch
 
 from engine.formats.bullmq import package_scripts
 from engine.formats.bullmq.package_scripts import PACKAGE_SCRIPTS, package_text
@@ -21,25 +22,22 @@ ALIASES = {
 """What a comment calls a key, if not by its name."""
 
 
+OPTIONAL = {"moveToFinished": 1, "moveToDelayed": 1, "retryJob": 1, "pause": 1, "resume": 1}
+"""How many arguments behind those of the table a file may have."""
+
+
 @pytest.mark.parametrize("name", PACKAGE_SCRIPTS)
-def test_the_keys_are_those_of_the_file(name: str) -> None:
-    """The table has as many keys as the file's name says, in the order of its KEYS comment."""
+def test_keys_and_arguments_are_those_of_the_file(name: str) -> None:
+    """The table has as many keys as the file's name says, in the order of its KEYS comment, and the
+    file uses no argument behind those of the table, but those that are optional."""
     script, text = PACKAGE_SCRIPTS[name], package_text(name)
     comments = re.findall(r"^\s*KEYS\[(\d+)\],?\s+(.*)$", text.partition("]]")[0], re.MULTILINE)
-
     assert len(script.keys) == len(comments) == int(script.file.split("-")[1].split(".")[0])
     for at, (key, (number, comment)) in enumerate(zip(script.keys, comments, strict=True), 1):
         assert int(number) == at
         assert re.search(ALIASES.get(key, key), comment.lower()), (at, key, comment)
-
-
-@pytest.mark.parametrize("name", PACKAGE_SCRIPTS)
-def test_the_arguments_are_those_of_the_file(name: str) -> None:
-    """The file uses no argument behind those of the table, but those that are optional."""
-    script, text = PACKAGE_SCRIPTS[name], package_text(name)
-    optional = {"moveToFinished": 1, "moveToDelayed": 1, "retryJob": 1, "pause": 1, "resume": 1}
     used = {int(number) for number in re.findall(r"ARGV\[(\d+)\]", text)}
-    assert max(used) == len(script.arguments) + optional.get(name, 0)
+    assert max(used) == len(script.arguments) + OPTIONAL.get(name, 0)
 
 
 def test_the_package_is_not_imported() -> None:
@@ -48,9 +46,7 @@ def test_the_package_is_not_imported() -> None:
     assert "bullmq" not in sys.modules
 
 
-def test_without_the_package_one_line_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_the_package_one_line_says_so(monkeypatch: MonkeyPatch, tmp_path: Path) -> None:
     """Unavailable, with the command."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     package_scripts.scripts_folder.cache_clear()

@@ -5,90 +5,60 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from typing import Any
 
 import pytest
-import redis
+from pytest import MonkeyPatch
+from redis import Redis
 
 from engine.formats.bullmq.moves import bar_leaving
 from engine.formats.bullmq.repeats import find_next_run, next_match
 from engine.formats.bullmq.store import BullmqStore
 from engine.model import State
-from tests.bullmq_jobs import write_waiting
+from tests.bullmq_jobs import everything, write_waiting
+from tests.engine.formats.bullmq.conftest import Opener
 from tests.node_packages import NodeProgram
-from tests.redis_server import TestServer
 from tests.store_contents import found, tasks_in
-
-Opener = Callable[..., BullmqStore]
 
 NOON = 1_795_176_000_000
 """2026-11-20 12:00:00 UTC, in epoch milliseconds."""
 HOUR = 3_600_000
+CLOCK = time.time
 SPRING, AUTUMN = 1_774_746_000_000, 1_792_890_000_000
 """Clocks change in Berlin: 2026-03-29 and 2026-10-25, 01:00 UTC."""
 
 
-@pytest.fixture
-def client(redis_server: TestServer, redis_url: str) -> Iterator[redis.Redis]:
-    """Another connection to the test's database."""
-    with redis_server.client() as other:
-        yield other
-
-
-@pytest.fixture
-def program(
-    request: pytest.FixtureRequest, redis_server: TestServer, redis_url: str
-) -> Iterator[NodeProgram]:
-    """A program of a version of BullMQ."""
-    if not redis_server.url.startswith("redis+unix://"):
-        pytest.skip("needs a server on a socket")
-    program = NodeProgram(request.param, redis_server.url.removeprefix("redis+unix://"))
-    yield program
-    program.close()
+EVERY, HOURLY = {"every": 2000}, {"pattern": "0 * * * *"}
 
 
 @pytest.mark.parametrize(
-    ("repeat", "options", "expected"),
+    ("repeat", "options", "millis"),
     [
-        ({"every": 2000}, {}, (None, {"every": 2000, "count": 1})),
-        (
-            {"every": 2000, "offset": 5, "count": 3},
-            {},
-            (None, {"every": 2000, "offset": 5, "count": 4}),
-        ),
-        ({"every": 2000, "count": 3, "limit": 3}, {}, None),
-        ({"every": 2000, "endDate": NOON - 1}, {}, None),
-        ({"every": 2000, "endDate": "2026-11-20T11:00:00.000Z"}, {}, None),
-        ({"pattern": "0 * * * *"}, {}, (NOON + HOUR, {"pattern": "0 * * * *", "count": 1})),
-        (
-            {"pattern": "0 0 * * * *"},
-            {"prevMillis": NOON + HOUR},
-            (NOON + 2 * HOUR, {"pattern": "0 0 * * * *", "count": 1}),
-        ),
-        (
-            {"pattern": "0 12 * * *", "tz": "America/New_York"},
-            {},
-            (NOON + 5 * HOUR, {"pattern": "0 12 * * *", "tz": "America/New_York", "count": 1}),
-        ),
-        (
-            {"pattern": "0 * * * *", "startDate": NOON + 90 * 60_000},
-            {},
-            (
-                NOON + 2 * HOUR,
-                {"pattern": "0 * * * *", "count": 1, "startDate": NOON + 90 * 60_000},
-            ),
-        ),
-        ({"pattern": "0 * * * *", "endDate": NOON + 1}, {}, None),
+        (EVERY, {}, None),
+        ({**EVERY, "offset": 5, "count": 3}, {}, None),
+        ({**EVERY, "count": 3, "limit": 3}, {}, 0),
+        ({**EVERY, "endDate": NOON - 1}, {}, 0),
+        ({**EVERY, "endDate": "2026-11-20T11:00:00.000Z"}, {}, 0),
+        (HOURLY, {}, NOON + HOUR),
+        ({"pattern": "0 0 * * * *"}, {"prevMillis": NOON + HOUR}, NOON + 2 * HOUR),
+        ({"pattern": "0 12 * * *", "tz": "America/New_York"}, {}, NOON + 5 * HOUR),
+        ({**HOURLY, "startDate": NOON + 90 * 60_000}, {}, NOON + 2 * HOUR),
+        ({**HOURLY, "endDate": NOON + 1}, {}, 0),
     ],
 )
 def test_the_next_run_follows_the_options(
-    repeat: dict[str, object], options: dict[str, object], expected: tuple[object, object] | None
+    repeat: dict[str, Any], options: dict[str, object], millis: int | None
 ) -> None:
-    """Limit, end and start of a schedule count; a pattern has five fields or six, and a zone."""
+    """Limit, end and start of a schedule count; a pattern has five fields or six, and a zone. 0:
+    there is no next run; None: an interval has no time of its own."""
     run = find_next_run({"attempts": 3, **options, "repeat": repeat}, NOON, aligns=False)
-    assert (run and (run.millis, run.options["repeat"])) == expected
-    assert run is None or run.options["attempts"] == 3
+    if millis == 0:
+        assert run is None
+    else:
+        counted = {**repeat, "count": repeat.get("count", 0) + 1}
+        assert run is not None
+        assert (run.millis, run.options["repeat"]) == (millis, counted)
+        assert run.options["attempts"] == 3
 
 
 @pytest.mark.parametrize("program", ["5.81.5", "6.7.0"], indirect=True)
@@ -114,11 +84,8 @@ def test_patterns_match_as_in_node(program: NodeProgram) -> None:
     ]
     theirs = program("next", "mails", calls)
     own_times = [next_match(pattern, zone, after) for pattern, zone, _, after in calls]
-    assert [
-        (call, mine, millis)
-        for call, mine, millis in zip(calls, own_times, theirs, strict=True)
-        if mine != millis
-    ] == []
+    rows = zip(calls, own_times, theirs, strict=True)
+    assert [row for row in rows if row[1] != row[2]] == []
 
 
 SCHEDULES: dict[str, dict[str, object]] = {
@@ -131,7 +98,7 @@ SCHEDULES: dict[str, dict[str, object]] = {
 
 
 def run_next(
-    program: NodeProgram, client: redis.Redis, store: BullmqStore, queue: str, *, ours: bool
+    program: NodeProgram, client: Redis, store: BullmqStore, queue: str, *, ours: bool
 ) -> dict[str, str]:
     """Let a worker run the next run of a schedule now; the fields of the run that it added."""
     due = client.zrange(f"bull:{queue}:delayed", 0, -1)
@@ -159,10 +126,27 @@ def run_next(
     return {"id": ident, **job, "opts": json.dumps(options, sort_keys=True)}
 
 
+def run_by_turns(program: NodeProgram, client: Redis, store: BullmqStore) -> list[bool]:
+    """Let our worker and Node's run the queue `ours` by turns, and Node's alone `theirs`: both have
+    the same runs, and the same schedule in the end. Returns whether each run added a next one."""
+    added = []
+    for number in range(4):
+        mine, node = (
+            run_next(program, client, store, queue, ours=queue == "ours" and number % 2 == 0)
+            for queue in ("ours", "theirs")
+        )
+        assert mine == node
+        added.append(bool(mine))
+    keys = everything(client)
+    for key in ("repeat", "repeat:tick"):
+        assert keys.get(f"bull:ours:{key}") == keys.get(f"bull:theirs:{key}")
+    return added
+
+
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("program", ["5.81.5", "6.7.0"], indirect=True)
 def test_our_worker_advances_a_scheduler_as_node(
-    program: NodeProgram, client: redis.Redis, open_bullmq: Opener, name: str
+    program: NodeProgram, client: Redis, store: BullmqStore, name: str
 ) -> None:
     """Runs by turns of our worker and Node's: each adds the same next run as Node's alone do, until
     the limit, and the schedule is the same in the end."""
@@ -170,40 +154,19 @@ def test_our_worker_advances_a_scheduler_as_node(
     for queue in ("ours", "theirs"):
         start = {"startDate": (int(time.time()) // 3600 + 2) * HOUR}
         program("schedule", queue, "tick", {**SCHEDULES[name], **start}, template)
-    with closing(open_bullmq(time.time)) as store:
-        for number in range(4):
-            mine, node = (
-                run_next(program, client, store, queue, ours=queue == "ours" and number % 2 == 0)
-                for queue in ("ours", "theirs")
-            )
-            assert mine == node
-            assert bool(mine) == (name != "limit" or number < 2)
-    for key in ("repeat", "repeat:tick"):
-        kind = client.type(f"bull:ours:{key}")
-        read = (
-            client.hgetall if kind == "hash" else lambda k: client.zrange(k, 0, -1, withscores=True)
-        )
-        assert read(f"bull:ours:{key}") == read(f"bull:theirs:{key}")
+    expected = [True, True, name != "limit", name != "limit"]
+    assert run_by_turns(program, client, store) == expected
 
 
 @pytest.mark.parametrize("repeat", [{"every": HOUR}, {"pattern": "0 * * * *"}])
 @pytest.mark.parametrize("program", ["5.0.0", "5.81.5"], indirect=True)
 def test_our_worker_advances_a_repeatable_job_as_node(
-    program: NodeProgram, client: redis.Redis, open_bullmq: Opener, repeat: dict[str, object]
+    program: NodeProgram, client: Redis, store: BullmqStore, repeat: dict[str, object]
 ) -> None:
     """By turns ours and Node's: the next run is the one that Node's workers alone add."""
     for queue in ("ours", "theirs"):
         program("repeat", queue, repeat, {"id": "a"})
-    with closing(open_bullmq(time.time)) as store:
-        for number in range(4):
-            mine, node = (
-                run_next(program, client, store, queue, ours=queue == "ours" and number % 2 == 0)
-                for queue in ("ours", "theirs")
-            )
-            assert mine == node
-    assert client.zrange("bull:ours:repeat", 0, -1, withscores=True) == client.zrange(
-        "bull:theirs:repeat", 0, -1, withscores=True
-    )
+    run_by_turns(program, client, store)
 
 
 @pytest.mark.parametrize("repeat", [{"every": HOUR}, {"pattern": "0 * * * *"}])
@@ -211,85 +174,74 @@ def test_our_worker_advances_a_repeatable_job_as_node(
 @pytest.mark.parametrize("program", ["5.81.5", "6.7.0"], indirect=True)
 @pytest.mark.deep
 def test_a_run_that_is_tried_again_adds_no_second_run(
-    program: NodeProgram,
-    client: redis.Redis,
-    open_bullmq: Opener,
-    repeat: dict[str, object],
-    how: str,
+    program: NodeProgram, client: Redis, store: BullmqStore, repeat: dict[str, object], how: str
 ) -> None:
     """A promoted run fails, is retried before and after the next one has run: the same runs are due
     as with Node's worker alone."""
     if how == "repeat" and program.version.startswith("6"):
         return  # it has no repeatable jobs
     left = []
-    with closing(open_bullmq(time.time)) as store:
-        for queue in ("ours", "theirs"):
-            if how == "repeat":
-                program("repeat", queue, repeat, {"id": "a"})
-            else:
-                start = {"startDate": (int(time.time()) // 3600 + 2) * HOUR}
-                program("schedule", queue, "tick", {**repeat, **start}, {})
-            for _ in range(2):
-                (first,) = client.zrange(f"bull:{queue}:delayed", 0, -1)
-                program("promote", queue, first)
-                for end in (State.DEAD, State.DONE, State.DEAD):
-                    if queue == "ours":
-                        (task,) = (t for t in store.take(time.time(), "me", 9) if t.kind == queue)
-                        store.swap(task, task._replace(state=end, attempts=1, lease=None))
-                    else:
-                        program("work", queue, "ok" if end is State.DONE else "fail", 0, 20_000)
-                    program("retry" if end is State.DEAD else "rerun", queue, first)
-                client.lrem(f"bull:{queue}:wait", 0, str(first))
-            left.append(client.zrange(f"bull:{queue}:delayed", 0, -1, withscores=True))
-    assert left[0] == left[1]
-    assert len(left[0]) == 1
+    for queue in ("ours", "theirs"):
+        if how == "repeat":
+            program("repeat", queue, repeat, {"id": "a"})
+        else:
+            start = {"startDate": (int(time.time()) // 3600 + 2) * HOUR}
+            program("schedule", queue, "tick", {**repeat, **start}, {})
+        for _ in range(2):
+            (first,) = client.zrange(f"bull:{queue}:delayed", 0, -1)
+            program("promote", queue, first)
+            for end in (State.DEAD, State.DONE, State.DEAD):
+                if queue == "ours":
+                    (task,) = (t for t in store.take(time.time(), "me", 9) if t.kind == queue)
+                    store.swap(task, task._replace(state=end, attempts=1, lease=None))
+                else:
+                    program("work", queue, "ok" if end is State.DONE else "fail", 0, 20_000)
+                program("retry" if end is State.DEAD else "rerun", queue, first)
+            client.lrem(f"bull:{queue}:wait", 0, str(first))
+        left.append(client.zrange(f"bull:{queue}:delayed", 0, -1, withscores=True))
+    assert (left[0], len(left[0])) == (left[1], 1)
 
 
 @pytest.mark.parametrize("repeat", [{"every": 3600_000}, {"pattern": "0 * * * *"}])
 @pytest.mark.parametrize("program", ["3.16.2", "4.18.3", "5.0.0", "5.81.5"], indirect=True)
 def test_the_next_run_of_a_repeatable_job_is_known(
-    program: NodeProgram, open_bullmq: Opener, repeat: dict[str, object]
+    program: NodeProgram, store: BullmqStore, repeat: dict[str, object]
 ) -> None:
     """It is not removed, as the schedule would end; our worker takes no job of versions 3 and 4,
     and names the schedule."""
     program("repeat", "mails", repeat, {"n": 1})
-    store = open_bullmq(time.time)
     (task,) = tasks_in(store).values()
     assert bar_leaving(task, 0.0).startswith("next run of scheduler")
     why, _ = store.claim_gate("mails")
     assert ("tick" in why) == (task.id != "" and "BullMQ" in why)
 
 
-def test_a_schedule_that_cannot_be_counted_closes_its_queue(
-    client: redis.Redis, open_bullmq: Opener
-) -> None:
+def test_a_schedule_of_unknown_runs_closes_its_queue(client: Redis, store: BullmqStore) -> None:
     """Our worker takes no job of it, else the schedule would end; the reason names it."""
     client.hset("bull:mails:meta", "version", "bullmq:5.81.5")
     client.zadd("bull:mails:repeat", {"odd": NOON})
     client.hset("bull:mails:repeat:odd", mapping={"name": "tick", "pattern": "H * * * Q", "ic": 1})
-    why, _ = open_bullmq().claim_gate("mails")
+    why, _ = store.claim_gate("mails")
     assert why.startswith("schedule odd: our worker cannot count its runs")
 
 
 @pytest.mark.parametrize("version", ["bullmq:5.81.5", "bullmq:6.7.0"])
-def test_a_claim_adds_the_next_run_once(
-    client: redis.Redis, open_bullmq: Opener, version: str
-) -> None:
+def test_a_claim_adds_the_next_run_once(client: Redis, open_bullmq: Opener, version: str) -> None:
     """Also where the queue is paused meanwhile and the run is claimed again: an hour later, with
     data and options of the schedule."""
     client.hset("bull:mails:meta", "version", version)
     client.zadd("bull:mails:repeat", {"tick": NOON})
-    client.hset("bull:mails:repeat:tick", mapping={"name": "tick", "data": '{"n":1}'})
-    client.hset("bull:mails:repeat:tick", mapping={"every": HOUR, "ic": 1})
+    schedule: Any = {"name": "tick", "data": '{"n":1}', "every": HOUR, "ic": 1}
+    client.hset("bull:mails:repeat:tick", mapping=schedule)
     options = {"attempts": 2, "repeat": {"every": HOUR, "count": 1}}
     ident = f"repeat:tick:{NOON}"
     write_waiting(client, ident, rjk="tick", opts=json.dumps(options), data='{"n":1}')
-    with closing(open_bullmq(lambda: NOON / 1000)) as store:
-        for _ in range(2):
-            (task,) = store.take(NOON / 1000, "me", 1)
-            assert task.id == f"mails/{ident}"
-            assert client.zrange("bull:mails:delayed", 0, -1) == [f"repeat:tick:{NOON + HOUR}"]
-            store.swap(task, task._replace(state=State.PENDING, lease=None))
+    store = open_bullmq(lambda: NOON / 1000)
+    for _ in range(2):
+        (task,) = store.take(NOON / 1000, "me", 1)
+        assert task.id == f"mails/{ident}"
+        assert client.zrange("bull:mails:delayed", 0, -1) == [f"repeat:tick:{NOON + HOUR}"]
+        store.swap(task, task._replace(state=State.PENDING, lease=None))
     job = client.hgetall(f"bull:mails:repeat:tick:{NOON + HOUR}")
     assert (job["data"], job["delay"], job["rjk"]) == ('{"n":1}', str(HOUR), "tick")
     assert json.loads(job["opts"])["repeat"] == {"every": HOUR, "count": 2}
@@ -306,20 +258,17 @@ def test_a_claim_adds_the_next_run_once(
     ],
     ids=["interval", "infinite", "year", "nested"],
 )
-def test_odd_options_of_a_run_end_no_worker(
-    client: redis.Redis, open_bullmq: Opener, opts: str
-) -> None:
+def test_odd_options_of_a_run_end_no_worker(client: Redis, open_bullmq: Opener, opts: str) -> None:
     """The job stays where it is, with the reason, and nothing is raised."""
     client.hset("bull:mails:meta", "version", "bullmq:5.81.5")
     key = "tick:::UTC:0 * * * *"
     client.zadd("bull:mails:repeat", {key: NOON})
     write_waiting(client, "repeat:x:1", rjk=key, opts=opts, data="[" * 5000)
-    with closing(open_bullmq(lambda: NOON / 1000)) as store:
-        list(store.take(NOON / 1000, "me", 1))
+    list(open_bullmq(lambda: NOON / 1000).take(NOON / 1000, "me", 1))
 
 
 @pytest.mark.parametrize("name", [":/etc/localtime", "/etc/localtime", ":UTC"])
-def test_the_zone_of_this_machine_may_be_a_file(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_zone_of_this_machine_may_be_a_file(name: str, monkeypatch: MonkeyPatch) -> None:
     """TZ names a zone or a file, after a colon or not (tzset(3))."""
     monkeypatch.setenv("TZ", name)
     assert next_match("0 * * * *", "", NOON) == NOON + HOUR

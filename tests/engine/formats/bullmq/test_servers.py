@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pytest import MonkeyPatch
 
 from engine.config.place_address import Address
 from engine.formats.base.format import InstalledPlace
@@ -17,13 +20,6 @@ from engine.formats.bullmq.servers import find_queues, listening_users, server_l
 from tests.bullmq_jobs import write_waiting
 from tests.redis_server import find_server, running_server
 from tests.unprivileged_user import as_other_user
-
-
-def free_port() -> int:
-    """A port of the loopback address on which none listens."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def problems(url: str) -> dict[str, str]:
@@ -35,30 +31,29 @@ def problems(url: str) -> dict[str, str]:
 
 def test_each_database_with_queues_is_a_place() -> None:
     """By the address and by the socket, with the same identity; other databases are none."""
-    port = free_port()
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
     with running_server("--port", str(port), "--bind", "127.0.0.1") as server:
         for number in (0, 3):
             write_waiting(server.client(number), "mail", "1")
         server.client(5).set("page:1", "cached")
-
         by_address = [*find_queues(f"redis://localhost:{port}")]
         by_socket = [*find_queues(server.url)]
-
     assert [one.place for one in by_address] == [f"redis://localhost:{port}/{n}" for n in (0, 3)]
     assert [one.place for one in by_socket] == [server.url, f"{server.url}?db=3"]
     assert [one.identity for one in by_address] == [one.identity for one in by_socket]
     assert not any(one.problem for one in by_address)
 
 
-def test_a_server_without_queues_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_without_queues_is_not_opened(monkeypatch: MonkeyPatch) -> None:
     """It may be a cache; of one with many keys the first are searched, and that is in the text."""
     with running_server() as server:
         server.client().set("page:1", "cached")
         (one,) = find_queues(server.url)
-        assert one == InstalledPlace(
+        closed = InstalledPlace(
             server.url, is_enabled=False, problem="no queue with the prefix bull"
-        )._replace(identity=one.identity)
-
+        )
+        assert one == closed._replace(identity=one.identity)
         server.client().mset({f"page:{n}": "cached" for n in range(40_000)})
         monkeypatch.setattr(servers, "MAX_STEPS", 1)
         (one,) = find_queues(server.url)
@@ -68,9 +63,8 @@ def test_a_server_without_queues_is_not_opened(monkeypatch: pytest.MonkeyPatch) 
 def test_no_password_is_sent() -> None:
     """A server that needs one is found, with where to write it."""
     with running_server("--requirepass", "secret") as server:
-        assert problems(server.url) == {
-            server.url: "it needs a password: write its URL with the password into `places`"
-        }
+        where = "it needs a password: write its URL with the password into `places`"
+        assert problems(server.url) == {server.url: where}
         known = Address(server.url, "secret"), Address("redis://h/0", "other")
         (one,) = find_queues(server.url, known)
         assert one.problem == "it needs a password: its URL in `places` has one"
@@ -80,29 +74,35 @@ ANSWERS = """\
 import socket, sys
 server = socket.create_server(("127.0.0.1", 0))
 print(server.getsockname()[1], flush=True)
-server.accept()[0].sendall(b"+PONG\\r\\n")
+server.accept()[0].sendall(sys.argv[1].encode() + b"\\r\\n")
 sys.stdin.read()
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root opens nothing of others")
-def test_root_opens_no_server_of_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any user can listen on the port: it is listed, with the uid, or that the uid is unknown."""
-    words, pipe = ["python3", "-c", ANSWERS], subprocess.PIPE
-    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, user=12345) as other:
+@contextmanager
+def answering(line: str, **options: Any) -> Iterator[int]:
+    """A program that listens on a port and answers the first connection with a line; the port."""
+    pipe = subprocess.PIPE
+    words = ["python3", "-c", ANSWERS, line]
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, **options) as other:
         assert other.stdout is not None
-        port = int(other.stdout.readline())
-        url = f"redis://localhost:{port}"
-        expected = "uid 12345 listens there: name its URL to open it as root"
-        assert listening_users(port) == {12345}
-        assert problems(url) == {f"{url}/0": expected}
+        yield int(other.stdout.readline())
         other.communicate()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root opens nothing of others")
+def test_root_opens_no_server_of_a_user(monkeypatch: MonkeyPatch) -> None:
+    """Any user can listen on the port: it is listed, with the uid, or that the uid is unknown."""
+    named = "listens there: name its URL to open it as root"
+    with answering("+PONG", user=12345) as port:
+        url = f"redis://localhost:{port}"
+        assert listening_users(port) == {12345}
+        assert problems(url) == {f"{url}/0": f"uid 12345 {named}"}
     assert listening_users(port) == set()
     with running_server("--port", str(port), "--bind", "127.0.0.1"):
         assert problems(url) == {f"{url}/0": "no queue with the prefix bull"}
         monkeypatch.setattr(servers, "listening_users", lambda port: set())
-        expected = "unknown which user listens there: name its URL to open it as root"
-        assert problems(url) == {f"{url}/0": expected}
+        assert problems(url) == {f"{url}/0": f"unknown which user {named}"}
 
 
 def test_a_server_that_never_answers_ends_the_search() -> None:
@@ -118,23 +118,16 @@ def test_what_is_no_server_is_not_found(tmp_path: Path) -> None:
     stale = tmp_path / "stale"
     with closing(socket.socket(socket.AF_UNIX)) as one:
         one.bind(str(stale))
-    program = "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); "
-    program += "print(s.getsockname()[1], flush=True); s.accept()[0].sendall(b'220 mail\\r\\n')"
-    program += "; sys.stdin.read()"
-    words = ["python3", "-c", program]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
-        port = other.stdout.readline().strip()
+    with answering("220 mail") as port:
         for url in (f"redis+unix://{stale}", f"redis+unix://{stale}2", f"redis://localhost:{port}"):
             assert problems(url) == {}
-        other.communicate()
 
 
 @pytest.mark.skipif(not find_server(), reason="no server program")
 def test_a_socket_that_is_closed_to_us_is_found(tmp_path: Path) -> None:
     """As another user: the reason names its owner and group as those who may."""
     with running_server("--unixsocketperm", "700") as server:
-        Path(server.url.removeprefix("redis+unix://")).parent.chmod(0o755)
+        Path(server.socket).parent.chmod(0o755)
 
         def act() -> None:
             assert problems(server.url) in (
@@ -148,6 +141,5 @@ def test_a_socket_that_is_closed_to_us_is_found(tmp_path: Path) -> None:
 def test_where_is_looked() -> None:
     """The loopback address, and the sockets of the packages of both programs."""
     where = [one.where for one in server_lookups()]
-    assert where[0] == "redis://localhost"
-    assert "/run/redis/redis-server.sock" in where
+    assert where[0] == "redis://localhost" and "/run/redis/redis-server.sock" in where
     assert "/run/valkey/valkey-server.sock" in where

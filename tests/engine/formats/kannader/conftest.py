@@ -3,11 +3,29 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
 from engine.formats.kannader.store import KannaderStore, make_spool
 from tests.nftban_spool import NOW
+
+Opener: TypeAlias = Callable[..., KannaderStore]
+DAEMON = """
+import os, sys
+flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
+words = ("data", "queue", "inflight", "cleanup")
+data, queue, inflight, cleanup = [os.open(f"{sys.argv[1]}/{word}", flags) for word in words]
+print("ready", flush=True)
+for line in sys.stdin:
+    try:
+        os.rename(line.strip(), line.strip(), src_dir_fd=queue, dst_dir_fd=inflight)
+    except FileNotFoundError:
+        print("vanished", flush=True)
+    else:
+        print(os.listdir(f"{sys.argv[1]}/inflight/{line.strip()}/.."), flush=True)
+"""
+"""Opens a spool's folders as Kannader does, and sends the mail of each id that it reads."""
 
 
 @pytest.fixture
@@ -19,7 +37,7 @@ def kannader(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def open_kannader(kannader: Path) -> Iterator[Callable[..., KannaderStore]]:
+def open_kannader(kannader: Path) -> Iterator[Opener]:
     """Open the test's Kannader spool once more, or another one."""
     with ExitStack() as opened:
 
@@ -30,3 +48,9 @@ def open_kannader(kannader: Path) -> Iterator[Callable[..., KannaderStore]]:
             return opened.enter_context(closing(store))
 
         yield opener
+
+
+@pytest.fixture
+def store(open_kannader: Opener) -> KannaderStore:
+    """The test's Kannader spool."""
+    return open_kannader()

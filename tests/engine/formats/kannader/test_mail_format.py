@@ -9,7 +9,14 @@ from hypothesis import given
 
 from engine.formats.kannader import mail_format, sidecar
 from engine.formats.kannader.enqueue import wire_chunks
-from engine.formats.kannader.mail_format import LinkTarget, MailSchedule
+from engine.formats.kannader.mail_format import (
+    NANOSECONDS_PER_SECOND,
+    LinkTarget,
+    MailSchedule,
+    parse_schedule,
+    render_json,
+    render_metadata,
+)
 from engine.system.files import Refused
 from tests.engine.sample_mails import unwired
 from tests.store_contents import naming
@@ -21,36 +28,28 @@ AT = 1_795_167_419_058_373_202
 """2026-11-20T09:36:59.058373202Z in nanoseconds."""
 
 
-def good_files(name: str) -> list[bytes]:
-    """Every file of this name in the samples of whole spools."""
-    with tarfile.open(SAMPLES) as samples:
-        files = [
-            samples.extractfile(member)
-            for member in samples
-            if "/good-" in member.name and member.name.endswith(f"/{name}")
-        ]
-        return [file.read() for file in files if file is not None]
-
-
 def test_files_of_kannader_are_written_as_they_were() -> None:
     """Envelopes and schedules of the samples come back byte for byte, each nanosecond kept, and a
     new envelope is like theirs."""
-    paths = good_files("metadata")
-    assert [mail_format.render_json(mail_format.parse_json(data)) for data in paths] == paths
-    assert mail_format.render_metadata("foo@sender.example.org", "bar@example.net") in paths
-    paths = good_files("schedule")
-    assert [
-        mail_format.render_schedule(mail_format.parse_schedule(data)) for data in paths
-    ] == paths
-    assert MailSchedule(AT) in [mail_format.parse_schedule(data) for data in paths]
+    files: dict[str, list[bytes]] = {"metadata": [], "schedule": []}
+    with tarfile.open(SAMPLES) as samples:
+        for member in samples:
+            name = member.name.rpartition("/")[2]
+            if "/good-" in member.name and name in files and (file := samples.extractfile(member)):
+                files[name].append(file.read())
+    envelopes, schedules = files.values()
+    assert [render_json(mail_format.parse_json(data)) for data in envelopes] == envelopes
+    assert render_metadata("foo@sender.example.org", "bar@example.net") in envelopes
+    parsed = [parse_schedule(data) for data in schedules]
+    assert [mail_format.render_schedule(one) for one in parsed] == schedules
+    assert MailSchedule(AT) in parsed
 
 
-@given(
-    st.integers(
-        -62_135_596_800 * mail_format.NANOSECONDS_PER_SECOND,
-        253_402_300_800 * mail_format.NANOSECONDS_PER_SECOND - 1,
-    )
-)
+FIRST, LAST = -62_135_596_800, 253_402_300_800
+"""Seconds of the first and after the last year of a calendar."""
+
+
+@given(st.integers(FIRST * NANOSECONDS_PER_SECOND, LAST * NANOSECONDS_PER_SECOND - 1))
 def test_a_time_comes_back_to_the_nanosecond(instant: int) -> None:
     """Any time that is written is read as the same."""
     assert mail_format.parse_time(mail_format.format_time(instant)) == instant
@@ -67,9 +66,8 @@ def test_a_time_has_the_fewest_digits() -> None:
         (-1, "1969-12-31T23:59:59.999999999Z"),
     ):
         assert mail_format.format_time(instant) == text
-    assert mail_format.parse_time("2026-12-31T23:59:60Z") == mail_format.parse_time(
-        "2027-01-01T00:00:00Z"
-    )
+    leap, after = map(mail_format.parse_time, ("2026-12-31T23:59:60Z", "2027-01-01T00:00:00Z"))
+    assert leap == after
     for seconds in (float("nan"), float("inf"), 1e18, -1e18):
         with naming(seconds), pytest.raises(Refused):
             mail_format.to_nanoseconds(seconds)
@@ -87,37 +85,26 @@ def test_a_schedule_is_read_as_kannader_reads_it() -> None:
         '\n {"at":"2026-11-20T09:36:59.058373202Z"} \n',
         '["2026-11-20T09:36:59.058373202Z",null]',
     ):
-        assert mail_format.parse_schedule(text.encode()) == MailSchedule(AT)
+        assert parse_schedule(text.encode()) == MailSchedule(AT)
 
 
 def test_what_kannader_cannot_read_is_refused() -> None:
     """Each is refused with a reason, however deeply it is nested."""
+    values = ("", " ", "{}", "[]", "null", "1", '"x"', "{", "[" * 60_000)
+    times = ["2026-11-20T09:36:59", "2026-11-20t09:36:59Z", "2026-02-30T09:36:59Z"]
+    times += ["2026-13-01T09:36:59Z", "0000-01-01T00:00:00Z"]
+    more = ['"at":"2026-11-20T09:36:59Z"', '"last_attempt":1', '"more":NaN', '"more":"\\ud800"']
+    more += ['"more":' + "9" * 5000]
     for text in (
-        "",
-        " ",
-        "{}",
-        "[]",
-        "null",
-        "1",
-        '"x"',
-        "{",
+        *values,
         '["2026-11-20T09:36:59Z"]',
         '{"at":1}',
-        '{"at":"2026-11-20T09:36:59"}',
-        '{"at":"2026-11-20t09:36:59Z"}',
-        '{"at":"2026-02-30T09:36:59Z"}',
-        '{"at":"2026-13-01T09:36:59Z"}',
-        '{"at":"0000-01-01T00:00:00Z"}',
-        '{"at":"2026-11-20T09:36:59Z","at":"2026-11-20T09:36:59Z"}',
         '{"at":"2026-11-20T09:36:59Z"} more',
-        '{"at":"2026-11-20T09:36:59Z","last_attempt":1}',
-        '{"at":"2026-11-20T09:36:59Z","more":NaN}',
-        '{"at":"2026-11-20T09:36:59Z","more":"\\ud800"}',
-        '{"at":"2026-11-20T09:36:59Z","more":' + "9" * 5000 + "}",
-        "[" * 60_000,
+        *(f'{{"at":"{time}"}}' for time in times),
+        *(f'{{"at":"2026-11-20T09:36:59Z",{field}}}' for field in more),
     ):
         with naming(text), pytest.raises(Refused):
-            mail_format.parse_schedule(text.encode())
+            parse_schedule(text.encode())
 
 
 ADDRESSES = {
@@ -150,7 +137,7 @@ ADDRESSES = {
 def test_an_address_is_written_as_kannader_does() -> None:
     """Each kind of address has its form, and is read back as it was."""
     for address in ADDRESSES:
-        data = mail_format.render_metadata("", address)
+        data = render_metadata("", address)
         assert data == b'{"from":null,"to":%s,"metadata":null}' % ADDRESSES[address].encode()
         assert mail_format.parse_metadata(data)[:2] == ("<>", address)
 
@@ -158,27 +145,19 @@ def test_an_address_is_written_as_kannader_does() -> None:
 def test_what_is_no_address_is_refused() -> None:
     """Nothing is written into an envelope that would end a command or a line; half a character in
     one is refused, and never reaches a screen or an index."""
-    for address in (
-        "",
-        "@",
-        "a@",
-        "@b",
-        "a b@c",
-        "a@b c",
-        "a\n@b",
-        "a@b\r",
-        '"a@b',
-        "a@[1.2.3]",
-        "a@[x]",
-        "<a@b>",
-        "a@b\uff20c.org",
-        "a@b\uff1ec.org",
-        "a@\uff3b1.2.3.4\uff3d",
-        "a@\uff45xample.org",
-    ):
+    parts = ("", "@", "a@", "@b", "a b@c", "a@b c", "a\n@b", "a@b\r", '"a@b', "<a@b>")
+    hosts = (
+        "[1.2.3]",
+        "[x]",
+        "b\uff20c.org",
+        "b\uff1ec.org",
+        "\uff3b1.2.3.4\uff3d",
+        "\uff45xample.org",
+    )
+    for address in (*parts, *(f"a@{host}" for host in hosts)):
         with naming(address), pytest.raises(Refused):
-            mail_format.render_metadata("", address)
-    data = mail_format.render_metadata("", "x@example.org").replace(b'"x"', b'"\\ud800"')
+            render_metadata("", address)
+    data = render_metadata("", "x@example.org").replace(b'"x"', b'"\\ud800"')
     with pytest.raises(Refused, match="lone surrogate"):
         mail_format.parse_metadata(data)
     assert mail_format.parse_metadata(data.replace(b"ud800", b"u00fc")).recipient == "ü@example.org"
@@ -186,9 +165,7 @@ def test_what_is_no_address_is_refused() -> None:
 
 def test_a_new_recipient_leaves_the_rest_of_an_envelope() -> None:
     """Only the recipient changes; an address in an unknown form is shown as its JSON and stays."""
-    data = mail_format.render_metadata("a@example.org", "b@example.org").replace(
-        b"null", b'{"k":[1]}'
-    )
+    data = render_metadata("a@example.org", "b@example.org").replace(b"null", b'{"k":[1]}')
     assert mail_format.replace_recipient(data, "c@example.org") == data.replace(b'"b"', b'"c"')
     address = '{"localpart":{"New":{"x":1}},"hostname":null}'
     data = b'{"from":null,"to":%s,"metadata":null}' % address.encode()
@@ -202,18 +179,9 @@ def test_a_link_has_exactly_one_form() -> None:
     is what is written into one, and any other target is refused."""
     target = mail_format.parse_link_target(f"../data/{MAIL}/{DEST}")
     assert (target, len(target.text)) == (LinkTarget(MAIL, DEST), 81)
-    for text in (
-        "",
-        "x",
-        f"../data/{MAIL}",
-        f"../data/{MAIL}/{DEST}/",
-        f"../data/{MAIL}/{DEST}\n",
-        f"/data/{MAIL}/{DEST}",
-        f"../data/../{MAIL}/{DEST}",
-        f"../data/{MAIL}/../{DEST}",
-        f"../data/{MAIL.upper()}/{DEST.upper()}",
-        f"../../data/{MAIL}/{DEST}",
-    ):
+    forms = "; x; ../data/M; ../data/M/D/; ../data/M/D\n; /data/M/D; ../data/../M/D; ../data/M/../D"
+    for form in (*forms.split("; "), "../../data/M/D", f"../data/{MAIL.upper()}/{DEST.upper()}"):
+        text = form.replace("M", MAIL).replace("D", DEST)
         with naming(text), pytest.raises(Refused):
             mail_format.parse_link_target(text)
     one, other = mail_format.new_uuid(), mail_format.new_uuid()
@@ -245,21 +213,12 @@ def test_a_mail_comes_back_from_the_wire(text: bytes, size: int) -> None:
 
 def test_a_note_is_read_as_it_was_written() -> None:
     """Each field of a note comes back; a torn note, or one of another program, is refused."""
-    full = sidecar.AttemptNote(
-        3, "no\u2028way", "job", description="a note", start="inflight", since=5
-    )
+    texts = {"description": "a note", "start": "inflight"}
+    full = sidecar.AttemptNote(3, "no\u2028way", "job", since=5, **texts)
     assert sidecar.parse_note(sidecar.render_note(full)) == full
     assert sidecar.parse_note(sidecar.render_note(sidecar.EMPTY_NOTE)) == sidecar.EMPTY_NOTE
-    for data in (
-        b"",
-        b"[]",
-        b"{",
-        b'{"attempts":"1"}',
-        b'{"error":1}',
-        b'{"attempts":true}',
-        b'{"attempts":-1}',
-        b'{"attempts":4294967296}',
-        b'{"attempts":1%s}' % (b"0" * 4000),
-    ):
+    counts = (b'"1"', b"true", b"-1", b"4294967296", b"1" + b"0" * 4000)
+    notes = [b'{"attempts":%s}' % count for count in counts]
+    for data in (b"", b"[]", b"{", b'{"error":1}', *notes):
         with naming(data), pytest.raises(Refused):
             sidecar.parse_note(data)

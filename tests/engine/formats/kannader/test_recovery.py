@@ -11,7 +11,8 @@ import pytest
 
 from engine.formats.kannader.store import KannaderStore
 from engine.model import Problem, State, Task
-from tests.store_contents import every_file, found, naming
+from tests.engine.formats.kannader.conftest import Opener
+from tests.store_contents import every_file, found, naming, problems_in, tasks_in
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "kannader"
 CASES: dict[str, dict[str, list[str]]] = json.loads((GOLDEN / "manifest.json").read_text())
@@ -21,7 +22,9 @@ SHORT = {
     "cccccccc-0000-4000-8000-00000000000": "L",
     "eeeeeeee-0000-4000-8000-00000000000e": "E",
 }
-Opener = Callable[..., KannaderStore]
+
+
+Sample = Callable[..., Path]
 
 
 def later() -> float:
@@ -40,7 +43,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def sample(tmp_path: Path, samples: Path) -> Callable[..., Path]:
+def sample(tmp_path: Path, samples: Path) -> Sample:
     """Copy the spool of a case, to be changed."""
 
     def copy(case: str, name: str = "") -> Path:
@@ -70,11 +73,9 @@ def tree(root: Path) -> set[str]:
 
 
 MAIL = "11111111-1111-4111-8111-111111111111"
-DESTS = ("aaaaaaaa-0000-4000-8000-000000000001", "aaaaaaaa-0000-4000-8000-000000000002")
-LINKS = ("cccccccc-0000-4000-8000-000000000001", "cccccccc-0000-4000-8000-000000000002")
+DESTS = tuple(f"aaaaaaaa-0000-4000-8000-00000000000{number}" for number in (1, 2))
+LINKS = tuple(f"cccccccc-0000-4000-8000-00000000000{number}" for number in (1, 2))
 THIRD = "cccccccc-0000-4000-8000-000000000003"
-
-
 WORDS = {State.PENDING: "Q", State.ACTIVE: "I", State.DONE: "C"}
 
 OTHERWISE = {
@@ -110,29 +111,21 @@ def as_listed(line: str) -> str:
     return f"Q {words[1]} {at} {last.removeprefix('Some(').removesuffix(')')}"
 
 
-def test_our_listing_is_the_real_programs(
-    sample: Callable[..., Path], open_kannader: Opener
-) -> None:
+def test_our_listing_is_the_real_programs(sample: Sample, open_kannader: Opener) -> None:
     """What the real program lists we list, and what it cannot read is a problem; where we know
     better, a table says so. Other names of ours do not concern it."""
     for case in CASES:
         with naming(case):
             root = sample(case)
             before = every_file(root)
-
             store = open_kannader(root=root)
-            mine = {
-                listed(item)
-                for item in store.scan({"queue", "inflight", "cleanup"})
-                if isinstance(item, Task | Problem)
-            }
-
+            items = store.scan({"queue", "inflight", "cleanup"})
+            mine = {listed(item) for item in items if isinstance(item, Task | Problem)}
             theirs = {as_listed(line) for line in CASES[case]["library_list"]}
             known = {" ".join(line.split()[-2:]) for line in OTHERWISE.get(case, ())}
             theirs = {line for line in theirs if " ".join(line.split()[:2]) not in known}
             theirs = {line for line in theirs if not line.startswith("Q sub/")}
-            foreign = {"QERR Q plain"}
-            assert mine - foreign == theirs | OTHERWISE.get(case, set())
+            assert mine - {"QERR Q plain"} == theirs | OTHERWISE.get(case, set())
             assert every_file(root) == before
 
 
@@ -176,8 +169,8 @@ def recovers(root: Path, store: KannaderStore, expected: set[str], left: int) ->
     assert every_file(root) == before
     done = store.recover()
     assert tree(root) == expected
-    subjects = [[line.rpartition(": ")[0] for line in lines] for lines in (dry, done)]
-    assert subjects[0] == subjects[1]
+    foreseen, subjects = ([line.rpartition(": ")[0] for line in lines] for lines in (dry, done))
+    assert foreseen == subjects
     assert len({item for item in store.scan() if isinstance(item, Problem)}) == left
     after = every_file(root)
     assert store.recover() == store.recover(dry=True) == []
@@ -187,7 +180,7 @@ def recovers(root: Path, store: KannaderStore, expected: set[str], left: int) ->
     assert {name: now[name] for name in kept} == kept
 
 
-def test_recovery_mends_every_sample(sample: Callable[..., Path], open_kannader: Opener) -> None:
+def test_recovery_mends_every_sample(sample: Sample, open_kannader: Opener) -> None:
     """Every sample is recovered as section 5 of the format has it, a line for each."""
     assert RECOVERED.keys() == CASES.keys()
     for case, (expected, left) in RECOVERED.items():
@@ -196,11 +189,9 @@ def test_recovery_mends_every_sample(sample: Callable[..., Path], open_kannader:
             recovers(root, open_kannader(later, root), expected, left)
 
 
-def test_what_may_still_be_coming_in_is_left(
-    sample: Callable[..., Path], open_kannader: Opener
-) -> None:
+def test_what_may_still_be_coming_in_is_left(sample: Sample, open_kannader: Opener) -> None:
     """Within the hour in which a process may be receiving a mail, nothing of it is deleted."""
-    for case in [case for case in CASES if case.startswith("enq")]:
+    for case in (case for case in CASES if case.startswith("enq")):
         with naming(case):
             root = sample(case)
             store = open_kannader(lambda: 1_795_167_600.0 + 3599, root)
@@ -209,16 +200,14 @@ def test_what_may_still_be_coming_in_is_left(
             assert {name for name in tree(root) if name.startswith("data/")} == before
 
 
-def test_a_whole_orphan_is_adopted_or_discarded(
-    sample: Callable[..., Path], open_kannader: Opener
-) -> None:
+def test_a_whole_orphan_is_adopted_or_discarded(sample: Sample, open_kannader: Opener) -> None:
     """A mail that could be sent and that nothing leads to is what an operator makes of it."""
     root = sample("enq7-before-symlink")
     store = open_kannader(later, root)
     (problem,) = (item for item in store.scan() if isinstance(item, Problem))
     assert store.preview_problem(problem).startswith(b'{"from":')
     outcome = store.control("adopt", problem.where)
-    (task,) = {item for item in store.scan() if isinstance(item, Task)}
+    (task,) = tasks_in(store).values()
     assert outcome.endswith(f"in queue as {task.id}")
     assert task.destination == "bar@example.net"
     with pytest.raises(Exception, match="is not an orphaned mail"):
@@ -228,40 +217,35 @@ def test_a_whole_orphan_is_adopted_or_discarded(
     assert tree(root) == set()
 
 
-def test_a_mail_with_an_unreadable_schedule_is_repaired(
-    sample: Callable[..., Path], open_kannader: Opener
-) -> None:
+def test_an_unreadable_schedule_is_repaired(sample: Sample, open_kannader: Opener) -> None:
     """What the real program ignores for ever is due now, once an operator has it repaired; one that
     was in flight waits again after a recovery."""
     root = sample("res3-schedule-zero-length")
     store = open_kannader(later, root)
-    (problem,) = {item for item in store.scan() if isinstance(item, Problem)}
-    store.control("repair", problem.where)
-    (task,) = {item for item in store.scan() if isinstance(item, Task)}
+    (where,) = problems_in(store)
+    store.control("repair", where)
+    (task,) = tasks_in(store).values()
     assert task.due is not None and abs(task.due - later()) < 300
     with pytest.raises(Exception, match="can be read"):
-        store.control("repair", problem.where)
+        store.control("repair", where)
 
     root = sample("good-two-dests")
     _unread_in_flight(root)
     store = open_kannader(later, root)
-    (problem,) = {item for item in store.scan() if isinstance(item, Problem)}
-    store.control("repair", problem.where)
+    (where,) = problems_in(store)
+    store.control("repair", where)
     store.recover()
     task = found(store, LINKS[0])
     assert (task.state, task.attempts) == (State.PENDING, 1)
 
 
-def test_what_was_in_flight_counts_as_an_attempt(
-    sample: Callable[..., Path], open_kannader: Opener
-) -> None:
+def test_what_was_in_flight_counts_as_an_attempt(sample: Sample, open_kannader: Opener) -> None:
     """A mail found in flight after an hour is tried again, and says that it may have been sent."""
     root = sample("send1-inflight")
-    early = open_kannader(time.time, root)
-    assert early.recover() == []
+    assert open_kannader(time.time, root).recover() == []
     store = open_kannader(later, root)
     store.recover()
-    task = next(t for t in store.scan() if isinstance(t, Task) and short(t.id) == "L1")
+    task = next(t for t in tasks_in(store).values() if short(t.id) == "L1")
     assert (task.state, task.attempts) == (State.PENDING, 1)
     assert "may have been sent" in task.error
     assert task.extra["last_attempt"] == task.extra["at"]
@@ -342,6 +326,8 @@ L2_ASIDE = ".spooldeck/aside/queue.L2 -> ../data/M/D2"
 INFLIGHT_ASIDE = ".spooldeck/aside/inflight.L{} -> ../data/M/D{}"
 BACK = "queue/L3 -> ../data/M/D1"
 NOTE = ".spooldeck/notes/M.D1"
+WITHOUT_TEXT = (D1 | D2) - {"data/M/contents"}
+STRANGE = {ASIDE, ".spooldeck/aside/queue.strange -> /nowhere"}
 
 
 CATALOGUE: dict[str, tuple[Damage, set[str], int]] = {
@@ -353,28 +339,15 @@ CATALOGUE: dict[str, tuple[Damage, set[str], int]] = {
     "bad3": (_leads_outside, BOTH | {".spooldeck/aside/cleanup.L3 -> ../../outside"}, 1),
     "bad6": (_also_in_flight, D1 | D2 | {ASIDE, L2, BACK, NOTE}, 1),
     "bad6, sent": (_also_erasing, D2 | {L2, INFLIGHT_ASIDE.format(3, 1)}, 1),
-    "bad8": (
-        _no_contents,
-        (D1 | D2) - {"data/M/contents"} | {INFLIGHT_ASIDE.format(1, 1), L2_ASIDE},
-        2,
-    ),
+    "bad8": (_no_contents, WITHOUT_TEXT | {INFLIGHT_ASIDE.format(1, 1), L2_ASIDE}, 2),
     "unread in flight": (_unread_in_flight, BOTH - {L1} | {"inflight/L1 -> ../data/M/D1"}, 1),
-    "mixed": (
-        _mixed,
-        D1
-        | D2
-        | {ASIDE, L2_ASIDE, BACK, NOTE, INFLIGHT_ASIDE.format(2, 2)}
-        | {".spooldeck/aside/queue.strange -> /nowhere"},
-        4,
-    ),
+    "mixed": (_mixed, D1 | D2 | STRANGE | {INFLIGHT_ASIDE.format(2, 2), L2_ASIDE, BACK, NOTE}, 4),
 }
 """Crash windows of section 5 without a sample, and several together: the damage to a whole mail to
 two recipients, what recovery leads to, and how many problems it leaves to people."""
 
 
-def test_recovery_mends_the_whole_catalogue(
-    sample: Callable[..., Path], open_kannader: Opener
-) -> None:
+def test_recovery_mends_the_whole_catalogue(sample: Sample, open_kannader: Opener) -> None:
     """Damage without a sample is mended too, and nothing outside of the spool is changed."""
     for case, (damage, expected, left) in CATALOGUE.items():
         with naming(case):
@@ -383,9 +356,7 @@ def test_recovery_mends_the_whole_catalogue(
             recovers(root, open_kannader(later, root), expected, left)
 
 
-def test_a_link_of_any_name_is_quarantined(
-    sample: Callable[..., Path], open_kannader: Opener
-) -> None:
+def test_a_link_of_any_name_is_quarantined(sample: Sample, open_kannader: Opener) -> None:
     """A name too long to be kept aside is no reason to leave the link where it is for ever."""
     root = sample("good-empty")
     (root / "queue" / ("x" * 255)).symlink_to("/nowhere")
@@ -397,9 +368,7 @@ def test_a_link_of_any_name_is_quarantined(
     assert store.recover() == []
 
 
-def test_what_is_left_of_enqueuing_is_reported_beforehand(
-    sample: Callable[..., Path], open_kannader: Opener
-) -> None:
+def test_what_enqueuing_left_is_reported_beforehand(sample: Sample, open_kannader: Opener) -> None:
     """Killed before the first link, between two, and behind the last: what a dead process had begun
     is taken away, finished, or only forgotten, and there is a line for each, dry or not."""
     root = sample("good-two-dests")
@@ -412,8 +381,8 @@ def test_what_is_left_of_enqueuing_is_reported_beforehand(
     def recovered() -> list[str]:
         (begun / MAIL).write_text(text + "linking\n")
         dry, done = store.recover(dry=True), store.recover()
-        assert [line.partition(": ")[0] for line in dry] == [f".spooldeck/enqueuing/{MAIL}"]
-        assert [line.partition(": ")[0] for line in done] == [f".spooldeck/enqueuing/{MAIL}"]
+        for lines in (dry, done):
+            assert [line.partition(": ")[0] for line in lines] == [f".spooldeck/enqueuing/{MAIL}"]
         assert store.recover() == [] and list(begun.iterdir()) == []
         return done
 

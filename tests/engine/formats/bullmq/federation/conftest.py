@@ -33,23 +33,44 @@ def relay() -> Iterator[Peer]:
 
 
 @pytest.fixture
-def make_sender(memory_path: Path) -> Iterator[Callable[..., Sender]]:
-    """Makes our side, with a profile and other changes of its parts."""
+def make(memory_path: Path) -> Iterator[Callable[..., Sender]]:
+    """Makes our side, with a profile, peers that it knows, and other changes of its parts."""
     from tests.federation_sender import Sender
 
     with ExitStack() as ended:
 
-        def make(profile: str = "default", **more: Any) -> Sender:
+        def make_one(profile: str = "default", *known: Peer, **more: Any) -> Sender:
             folder = memory_path / str(len(list(memory_path.iterdir())))
             folder.mkdir()
             sender = Sender(folder, profile, **more)
             ended.callback(sender.close)
+            for one in known:
+                sender.know(one)
+                one.applied.clear()
             return sender
 
-        yield make
+        yield make_one
 
 
 @pytest.fixture
-def sender(make_sender: Callable[..., Sender]) -> Sender:
+def sender(make: Callable[..., Sender]) -> Sender:
     """Our side with the default profile."""
-    return make_sender()
+    return make()
+
+
+@pytest.fixture
+def known(make: Callable[..., Sender], peer: Peer) -> Sender:
+    """Our side with the default profile, which knows the peer."""
+    return make("default", peer)
+
+
+@pytest.fixture(params=["default", "sipher"])
+def either(make: Callable[..., Sender], request: pytest.FixtureRequest) -> Sender:
+    """Our side with each profile."""
+    return make(request.param)
+
+
+@pytest.fixture(params=["default", "sipher"])
+def both(make: Callable[..., Sender], peer: Peer, request: pytest.FixtureRequest) -> Sender:
+    """Our side with each profile, which knows the peer."""
+    return make(request.param, peer)

@@ -20,11 +20,24 @@ from engine.formats.bullmq.federation.profile import POLICIES
 from engine.schedules import linear
 from tests import federation_peers
 from tests.federation_peers import Peer
-from tests.federation_sender import LONG, SHORT, Ran, Sender, add_follow, decision, follow, post
+from tests.federation_sender import LONG, Ran, Sender, add_follow, decision, follow, post
 from tui.transports.destination_lines import cells, detail_lines, json_row
 
 Make = Callable[..., Sender]
-BOTH = pytest.mark.parametrize("profile", ["default", "sipher"])
+
+
+ILL: dict[str, Any] = {"healthy": False, "reason": "REFUSED"}
+
+
+def know_hidden(sender: Sender, peer: Peer, relay: Peer | None = None) -> str:
+    """Register a server whose name cannot be found, and the relay that reaches it; its URL."""
+    server = f"http://{sender.hide()}:{peer.port}"
+    sender.know(peer, server)
+    if relay is not None:
+        sender.know(relay)
+        relay.route = {server: peer.url}
+        peer.names.add(server)
+    return server
 
 
 def test_a_probe_has_a_fixed_id_and_leaves_nothing() -> None:
@@ -39,57 +52,51 @@ def test_a_probe_has_a_fixed_id_and_leaves_nothing() -> None:
     assert job.options == {"removeOnComplete": True, "removeOnFail": True}
 
 
-def test_a_closed_server_is_unhealthy_and_probed_once(make_sender: Make, peer: Peer) -> None:
-    """Refused: unhealthy, probe 0 in 5 minutes. A second failure starts no second chain; `sipher`
-    adds probe 0 again, which is refused only while it is planned."""
+def test_a_closed_server_is_unhealthy_and_probed_once(make: Make, peer: Peer, relay: Peer) -> None:
+    """Refused: unhealthy, not relayed, probe 0 in 5 minutes. A second failure starts no second
+    chain; `sipher` adds probe 0 again, which is refused only while it is planned."""
     for profile, probes in (("default", 1), ("sipher", 2)):
-        sender = make_sender(profile)
-        sender.know(peer)
+        sender = make(profile, peer, relay)
         peer.close()
         for _ in range(2):
             ran = sender.deliver(peer.url)
-            assert (ran.kind, ran.text.split()[0]) == ("retry", "[REFUSED]")
+            assert (ran.kind, ran.text.split()[0], relay.posts) == ("retry", "[REFUSED]", 0)
         assert sender.probes == [(peer.url, 0, 300.0)] * probes
         assert not sender.destination(peer.url).healthy
         peer.open()
 
 
-def test_a_lost_probe_is_planned_again(sender: Sender, peer: Peer) -> None:
+def test_a_lost_probe_is_planned_again(known: Sender, peer: Peer) -> None:
     """A probe that is overdue for more than a minute has lost its job: the next failure adds it."""
-    sender.know(peer)
     peer.close()
-    sender.deliver(peer.url)
-    sender.now += 359.0
-    sender.deliver(peer.url)
-    assert len(sender.probes) == 1
-    sender.now += 2.0
-    sender.deliver(peer.url)
-    assert sender.probes[1:] == [(peer.url, 0, 0.0)]
+    known.deliver(peer.url)
+    known.now += 359.0
+    known.deliver(peer.url)
+    assert len(known.probes) == 1
+    known.now += 2.0
+    known.deliver(peer.url)
+    assert known.probes[1:] == [(peer.url, 0, 0.0)]
 
 
-def test_a_worker_that_starts_adds_lost_probes(make_sender: Make, peer: Peer, relay: Peer) -> None:
+def test_a_worker_that_starts_adds_lost_probes(make: Make, peer: Peer, relay: Peer) -> None:
     """Each probe that the registry has as planned is added, for its time; `sipher` adds none."""
     for profile in ("default", "sipher"):
-        sender = make_sender(profile)
-        sender.know(relay)
-        ill: dict[str, Any] = {"healthy": False, "reason": "REFUSED"}
-        sender.know(peer, **ill, probes=2, next_probe=sender.now + 40)
-        sender.know(peer, "http://late.test", **ill, probes=4, next_probe=sender.now - 99)
-        sender.know(peer, "http://ended.test", **ill, probes=5)
-        sender.change("http://no-keys.test", **ill, next_probe=sender.now)
+        sender = make(profile, relay)
+        sender.know(peer, **ILL, probes=2, next_probe=sender.now + 40)
+        sender.know(peer, "http://late.test", **ILL, probes=4, next_probe=sender.now - 99)
+        sender.know(peer, "http://ended.test", **ILL, probes=5)
+        sender.change("http://no-keys.test", **ILL, next_probe=sender.now)
         plan_missing_probes(sender.parts)
         expected = {(peer.url, 2, 40.0), ("http://late.test", 4, 0.0)}
         assert set(sender.probes) == (expected if profile == "default" else set())
 
 
 @pytest.mark.parametrize("shift", [86_400.0, -86_400.0])
-def test_a_clock_that_was_a_day_off_delays_no_probe(
-    make_sender: Make, peer: Peer, shift: float
-) -> None:
+def test_a_clock_that_was_a_day_off_delays_no_probe(make: Make, peer: Peer, shift: float) -> None:
     """A server failed while our clock was a day ahead or behind. Once it is right, a worker that
     starts adds the probe for now, a delivery goes although the breaker is on, and another failure
     plans the probe again; a success after it marks the server healthy."""
-    sender = make_sender(gates=True, timeouts=LONG._replace(probe=8.0))
+    sender = make(gates=True, timeouts=LONG._replace(probe=8.0))
     sender.know(peer)
     peer.close()
     sender.now += shift
@@ -100,73 +107,73 @@ def test_a_clock_that_was_a_day_off_delays_no_probe(
     assert sender.probes == [(peer.url, 0, 0.0)]
     assert sender.deliver(peer.url).kind == "retry"
     due = sender.destination(peer.url).next_probe
-    assert due is not None
-    assert 0 < due - sender.now <= 300.0
+    assert due is not None and 0 < due - sender.now <= 300.0
     sender.now = due + 10.0
     peer.open()
     assert sender.deliver(peer.url).kind == "done"
     assert sender.destination(peer.url).healthy
 
 
-def test_a_success_marks_healthy(make_sender: Make, peer: Peer) -> None:
+def test_a_success_marks_healthy(make: Make, peer: Peer) -> None:
     """A delivery that arrives; with `sipher` only a probe does."""
     for profile, healthy in (("default", True), ("sipher", False)):
-        sender = make_sender(profile)
-        sender.know(peer)
+        sender = make(profile, peer)
         peer.script.append(federation_peers.reset)
         sender.deliver(peer.url)
         assert sender.deliver(peer.url, {"method": "INSERT"}).kind != "done"
         peer.applied.clear()
         assert sender.deliver(peer.url).kind == "done"
         destination = sender.destination(peer.url)
-        assert destination.healthy == healthy
-        assert (destination.next_probe is None) == healthy
+        assert (destination.healthy, destination.next_probe is None) == (healthy, healthy)
 
 
-@BOTH
-def test_a_passed_probe_marks_healthy(make_sender: Make, peer: Peer, profile: str) -> None:
+def test_a_passed_probe_marks_healthy(both: Sender, peer: Peer) -> None:
     """After it, further probes have nothing to do."""
-    sender = make_sender(profile)
-    sender.know(peer)
     peer.close()
-    sender.deliver(peer.url)
+    both.deliver(peer.url)
     peer.open()
-    assert sender.probe(peer.url, 0) == Ran("done", "healthy", "kept")
-    assert sender.destination(peer.url).healthy
-    assert sender.probe(peer.url, 0).text == "skipped: healthy already"
-    assert sender.probe("http://127.0.0.2:9", 0).kind == "postponed"
+    assert both.probe(peer.url, 0) == Ran("done", "healthy", "kept")
+    assert both.destination(peer.url).healthy
+    assert both.probe(peer.url, 0).text == "skipped: healthy already"
+    assert both.probe("http://127.0.0.2:9", 0).kind == "postponed"
 
 
-@pytest.mark.parametrize("fault", ["closed", "503"])
-@BOTH
+@pytest.mark.parametrize(
+    ("fault", "schedule", "delays"),
+    [
+        ("closed", None, [300.0, 900.0, 1500.0, 2100.0, 2700.0]),
+        ("503", None, [300.0, 900.0, 1500.0, 2100.0, 2700.0]),
+        ("closed", linear(6.0, 12.0, limit=2), [6.0, 18.0]),
+    ],
+    ids=["closed", "503", "another schedule"],
+)
+@pytest.mark.parametrize("profile", ["default", "sipher"])
 def test_five_failed_probes_are_the_last(
-    make_sender: Make, peer: Peer, profile: str, fault: str
+    make: Make, peer: Peer, profile: str, fault: str, schedule: Any, delays: list[float]
 ) -> None:
-    """5, 15, 25, 35 and 45 minutes; then a warning, and no further probe."""
-    sender = make_sender(profile)
-    sender.know(peer)
+    """5, 15, 25, 35 and 45 minutes; then a warning, and no further probe. Another schedule has
+    other waits, and another number of probes."""
+    sender = make(profile, peer, **({"probes": schedule} if schedule else {}))
     peer.close()
     sender.deliver(peer.url)
     if fault == "503":
         peer.open()
         peer.discover_script.extend([federation_peers.status(503)] * 5)
-    for number in range(5):
+    for number in range(len(delays)):
         sender.now += sender.probes[-1][2]
         assert sender.probe(peer.url, number).text.startswith("failed: ")
-    assert [delay for _, _, delay in sender.probes] == [300.0, 900.0, 1500.0, 2100.0, 2700.0]
-    assert [number for _, number, _ in sender.probes] == [0, 1, 2, 3, 4]
-    destination = sender.destination(peer.url)
-    assert (destination.healthy, destination.probes, destination.next_probe) == (False, 5, None)
+    assert [probe[1:] for probe in sender.probes] == [*enumerate(delays)]
+    known, count = sender.destination(peer.url), len(delays)
+    assert (known.healthy, known.probes, known.next_probe) == (False, count, None)
     (line,) = sender.lines
-    assert line.startswith(f"WARN {peer.url}: 5 probes have failed, no further one: ")
+    assert line.startswith(f"WARN {peer.url}: {count} probes have failed, no further one: ")
 
 
-def test_a_probe_of_an_earlier_chain_does_nothing(make_sender: Make, peer: Peer) -> None:
+def test_a_probe_of_an_earlier_chain_does_nothing(make: Make, peer: Peer) -> None:
     """Only the probe of the number that is planned runs; with `sipher` each does, and starts a
     chain of its own."""
     for profile, planned in (("default", [0]), ("sipher", [0, 1])):
-        sender = make_sender(profile)
-        sender.know(peer)
+        sender = make(profile, peer)
         peer.close()
         sender.deliver(peer.url)
         sender.probe(peer.url, 3)
@@ -174,22 +181,20 @@ def test_a_probe_of_an_earlier_chain_does_nothing(make_sender: Make, peer: Peer)
         peer.open()
 
 
-def test_a_probe_that_was_counted_before_a_kill_adds_the_next_one(
-    sender: Sender, peer: Peer
-) -> None:
+def test_a_probe_counted_before_a_kill_adds_the_next_one(sender: Sender, peer: Peer) -> None:
     """A probe that runs again, as its worker was killed or Redis was away, adds what is missing."""
-    sender.know(peer, healthy=False, reason="REFUSED", probes=3, next_probe=sender.now + 40)
+    sender.know(peer, **ILL, probes=3, next_probe=sender.now + 40)
     for number in (0, 2):
         assert sender.probe(peer.url, number).text == "skipped: 3 probes were made since"
     assert sender.probes == [(peer.url, 3, 40.0)]
     assert peer.discoveries == 0
 
 
-def test_deliveries_wait_until_the_probe_has_ended(make_sender: Make, peer: Peer) -> None:
+def test_deliveries_wait_until_the_probe_has_ended(make: Make, peer: Peer) -> None:
     """They do not come at the time of the probe itself: each would use an attempt. If the probe is
     late, it is added again, and one delivery a minute goes in its place."""
-    sender = make_sender(gates=True, timeouts=LONG._replace(probe=8.0))
-    sender.know(peer, healthy=False, reason="REFUSED", probes=1, next_probe=sender.now + 30)
+    sender = make(gates=True, timeouts=LONG._replace(probe=8.0))
+    sender.know(peer, **ILL, probes=1, next_probe=sender.now + 30)
     peer.close()
     for passed, after in ((0.0, 38.0), (30.0, 8.0), (7.0, 8.0)):
         sender.now += passed
@@ -199,14 +204,13 @@ def test_deliveries_wait_until_the_probe_has_ended(make_sender: Make, peer: Peer
     assert sender.deliver(peer.url).kind == "retry"
     assert sender.probes == [(peer.url, 1, 0.0)]
     ran = sender.deliver(peer.url)
-    assert ran.kind == "postponed"
-    assert ran.after == pytest.approx(68.0)
+    assert ran.kind == "postponed" and ran.after == pytest.approx(68.0)
 
 
-def test_once_all_probes_have_failed_one_delivery_goes(make_sender: Make, peer: Peer) -> None:
+def test_once_all_probes_have_failed_one_delivery_goes(make: Make, peer: Peer) -> None:
     """It fails and uses an attempt; the others wait for the first probe of a new chain."""
-    sender = make_sender(gates=True, timeouts=LONG._replace(probe=8.0))
-    sender.know(peer, healthy=False, reason="REFUSED", probes=5)
+    sender = make(gates=True, timeouts=LONG._replace(probe=8.0))
+    sender.know(peer, **ILL, probes=5)
     peer.close()
     assert [sender.deliver(peer.url).kind for _ in range(3)] == ["retry", "postponed", "postponed"]
     assert sender.probes == [(peer.url, 0, 300.0)]
@@ -216,56 +220,46 @@ def test_once_all_probes_have_failed_one_delivery_goes(make_sender: Make, peer: 
 
 def test_a_cancelled_probe_is_not_counted(sender: Sender, peer: Peer) -> None:
     """The worker ends: the probe runs again, and the server is not blamed."""
-    sender.know(peer, healthy=False, reason="REFUSED", next_probe=sender.now)
+    sender.know(peer, **ILL, next_probe=sender.now)
     ran = sender.probe(peer.url, 0, is_cancelled=True)
     assert (ran.kind, ran.after, sender.probes) == ("postponed", 0.0, [])
     assert sender.destination(peer.url).probes == 0
 
 
-def test_a_server_that_is_not_probed_has_no_breaker(make_sender: Make, peer: Peer) -> None:
+def test_a_server_that_is_not_probed_has_no_breaker(make: Make, peer: Peer) -> None:
     """Once the time of its first probe has passed, its deliveries go, by a relay."""
-    sender = make_sender(gates=True)
+    sender = make(gates=True)
     server = f"http://{sender.hide()}:{peer.port}"
     sender.know(peer, server, healthy=False, reason="DNS", next_probe=sender.now - 99)
     assert [sender.deliver(server).kind for _ in range(2)] == ["retry"] * 2
 
 
-@BOTH
-def test_a_server_without_address_is_not_probed(
-    make_sender: Make, peer: Peer, profile: str
-) -> None:
+def test_a_server_without_address_is_not_probed(either: Sender, peer: Peer) -> None:
     """The policy of DNS allows no probe: it is planned and then skipped, which its row says; the
     policy can be changed."""
-    sender = make_sender(profile)
-    server = f"http://{sender.hide()}:{peer.port}"
-    sender.know(peer, server)
-    sender.deliver(server)
-    assert sender.probes == [(server, 0, 300.0)]
-    sender.now += 300.0
-    assert sender.probe(server, 0).text == "skipped: not probed after DNS"
-    assert f"INFO {server}: probe skipped: not probed after DNS" in sender.lines
-    seen_destination = SeenDestination(
-        sender.destination(server), NO_TASKS, DestinationState.UNHEALTHY
-    )
-    texts = [
-        " ".join(text for text, _ in line)
-        for line in detail_lines(seen_destination, "", sender.now, 80)
-    ]
+    server = know_hidden(either, peer)
+    either.deliver(server)
+    assert either.probes == [(server, 0, 300.0)]
+    either.now += 300.0
+    assert either.probe(server, 0).text == "skipped: not probed after DNS"
+    assert f"INFO {server}: probe skipped: not probed after DNS" in either.lines
+    seen = SeenDestination(either.destination(server), NO_TASKS, DestinationState.UNHEALTHY)
+    lines = detail_lines(seen, "", either.now, 80)
+    texts = [" ".join(text for text, _ in line) for line in lines]
     assert any("none: not probed after DNS, after 0 probes" in line for line in texts)
-    assert cells(seen_destination, sender.now)["PROBE"] == ("none", "muted")
-    assert json_row(seen_destination)["probe_skipped"] == "not probed after DNS"
+    assert cells(seen, either.now)["PROBE"] == ("none", "muted")
+    assert json_row(seen)["probe_skipped"] == "not probed after DNS"
     policies = {**POLICIES, "DNS": POLICIES["DNS"]._replace(probe=True)}
-    sender.parts = sender.parts._replace(policies=policies)
-    del sender.names["peer.test"]
-    sender.names["peer.test"] = ["127.0.0.1"]
-    assert sender.probe(server, 0).text == "healthy"
+    either.parts = either.parts._replace(policies=policies)
+    either.names["peer.test"] = ["127.0.0.1"]
+    assert either.probe(server, 0).text == "healthy"
 
 
-def test_a_probe_survives_a_locked_registry(make_sender: Make, peer: Peer) -> None:
+def test_a_probe_survives_a_locked_registry(make: Make, peer: Peer) -> None:
     """It is tried again a minute later; with `sipher` it fails, which ends the chain."""
     for profile, kind in (("default", "postponed"), ("sipher", "retry")):
-        sender = make_sender(profile)
-        sender.know(peer, healthy=False, reason="REFUSED")
+        sender = make(profile)
+        sender.know(peer, **ILL)
         path = sender.database.text.removeprefix("sqlite://")
         sender.registry._database._patience = 0.05
         sender.registry.close()
@@ -273,45 +267,32 @@ def test_a_probe_survives_a_locked_registry(make_sender: Make, peer: Peer) -> No
         lock.execute("BEGIN EXCLUSIVE")
         ran = sender.probe(peer.url, 0)
         lock.close()
-        assert ran.kind == kind
-        assert ran.text.startswith("[REGISTRY] ")
+        assert ran.kind == kind and ran.text.startswith("[REGISTRY] ")
 
 
 @pytest.mark.parametrize("shape", ["inline", "wrapped"])
-@BOTH
 def test_a_server_without_address_is_reached_by_a_relay(
-    make_sender: Make, peer: Peer, relay: Peer, profile: str, shape: str
+    either: Sender, peer: Peer, relay: Peer, shape: str
 ) -> None:
     """The relay gets an envelope for the target; the target decrypts it and acknowledges."""
-    sender = make_sender(profile)
-    server = f"http://{sender.hide()}:{peer.port}"
-    sender.know(peer, server)
-    sender.know(relay)
-    relay.route = {server: peer.url}
-    peer.names.add(server)
-    add_follow(sender, server)
-    ran = sender.deliver(server, follow(), name=FOLLOW)
-    assert ran == Ran("done", "accepted", "deleted")
-    assert decision(sender) == (True, False)
+    server = know_hidden(either, peer, relay)
+    add_follow(either, server)
+    assert either.deliver(server, follow(), name=FOLLOW) == Ran("done", "accepted", "deleted")
+    assert decision(either) == (True, False)
     (got,) = peer.received
     assert (got.is_relayed, got.path) == (True, federation_peers.FOLLOWS)
     assert got.headers["X-Federation-Target"] == f"{server}{federation_peers.FOLLOWS}"
-    assert relay.received == []
-    assert "FEDERATE" not in json.dumps(relay.relayed)
-    destination = sender.destination(server)
+    assert relay.received == [] and "FEDERATE" not in json.dumps(relay.relayed)
+    destination = either.destination(server)
     assert (destination.healthy, destination.reason) == (False, "DNS")
 
 
-def test_a_conflict_by_a_relay_means_applied(make_sender: Make, peer: Peer, relay: Peer) -> None:
+def test_a_conflict_by_a_relay_means_applied(make: Make, peer: Peer, relay: Peer) -> None:
     """The target answers 409, which the relay reports in its 502: a repetition is done; `sipher`
     tries again. Without a repetition it is given up, as 409 without a relay."""
     for profile, kinds in (("default", ["fatal", "done"]), ("sipher", ["retry", "retry"])):
-        sender = make_sender(profile)
-        server = f"http://{sender.hide()}:{peer.port}"
-        sender.know(peer, server)
-        sender.know(relay)
-        relay.route = {server: peer.url}
-        peer.names.add(server)
+        sender = make(profile)
+        server = know_hidden(sender, peer, relay)
         assert sender.deliver(server, post("2")).kind == "done"
         again = [sender.deliver(server, post("2"), attempts=n) for n in (0, 1)]
         assert [ran.kind for ran in again] == kinds
@@ -332,31 +313,24 @@ def test_the_relay_is_the_healthy_server_seen_last(sender: Sender, peer: Peer, r
             sender.change(one.url, last_seen=sender.now + 9)
         relay.script.append(federation_peers.status(502))
         ran = sender.deliver(server)
-        assert (ran.kind, ran.row) == ("retry", "kept")
-        assert ran.text.startswith("[DNS] ")
-        assert ran.text.endswith(f"relay: [RELAY] {relay.url} answers 502")
-        assert relay.posts == 1
+        assert (ran.kind, ran.row) == ("retry", "kept") and ran.text.startswith("[DNS] ")
+        assert ran.text.endswith(f"relay: [RELAY] {relay.url} answers 502") and relay.posts == 1
         assert older.posts == blocked.posts == ill.posts == ill.discoveries == 0
 
 
-def test_a_status_of_the_relay_acknowledges_nothing(
-    sender: Sender, peer: Peer, relay: Peer
-) -> None:
+def test_a_status_of_a_relay_acknowledges_nothing(sender: Sender, peer: Peer, relay: Peer) -> None:
     """A bare status comes from the target only on the direct way: the row stays."""
-    server = f"http://{sender.hide()}:{peer.port}"
-    sender.know(peer, server)
+    server = know_hidden(sender, peer)
     sender.know(relay)
     relay.script.append(federation_peers.says({"status": "ok"}))
     ran = sender.deliver(server)
-    assert (ran.kind, ran.row) == ("fatal", "kept")
-    assert ran.text.startswith("[NO_ACK] ")
+    assert (ran.kind, ran.row) == ("fatal", "kept") and ran.text.startswith("[NO_ACK] ")
 
 
 def test_a_sweep_finds_a_relay(sender: Sender, peer: Peer, relay: Peer) -> None:
     """Without a healthy server each unhealthy one that may be probed is asked; those that answer
     are healthy, and the one seen last relays."""
-    server = f"http://{sender.hide()}:{peer.port}"
-    sender.know(peer, server)
+    server = know_hidden(sender, peer)
     with Peer() as gone, Peer() as other:
         for one, reason in ((relay, "REFUSED"), (gone, "REFUSED"), (other, "DNS")):
             sender.know(one, healthy=False, reason=reason)
@@ -379,38 +353,7 @@ def test_a_sweep_asks_only_so_many_servers(sender: Sender) -> None:
         raise DeliveryError("TIMEOUT", "no answer")
 
     for number in range(MAX_SWEEP + 2):
-        extra = {SIGNING: "key"}
-        ill: dict[str, Any] = {"healthy": False, "reason": "TIMEOUT", "extra": extra}
+        ill = {**ILL, "reason": "TIMEOUT", "extra": {SIGNING: "key"}}
         sender.change(f"http://p{number}.test", last_seen=float(number), **ill)
     assert find_relay(sender.parts._replace(send=send), "http://target.test") is None
-    assert len(asked) == MAX_SWEEP
-    assert "http://p1.test/discover" not in asked
-
-
-@pytest.mark.parametrize("code", ["REFUSED", "RESET", "TIMEOUT"])
-def test_a_server_that_is_down_is_not_relayed(
-    make_sender: Make, peer: Peer, relay: Peer, code: str
-) -> None:
-    """Only an address that cannot be found, or an unknown error, is a reason for a relay."""
-    sender = make_sender(timeouts=SHORT if code == "TIMEOUT" else LONG)
-    sender.know(peer)
-    sender.know(relay)
-    if code == "REFUSED":
-        peer.close()
-    else:
-        peer.script.append(federation_peers.reset if code == "RESET" else federation_peers.sleep)
-    assert sender.deliver(peer.url).text.startswith(f"[{code}] ")
-    assert relay.posts == 0
-
-
-@BOTH
-def test_the_waits_of_probes_are_a_schedule(make_sender: Make, peer: Peer, profile: str) -> None:
-    """Another schedule has other waits, and another number of probes."""
-    sender = make_sender(profile, probes=linear(6.0, 12.0, limit=2))
-    sender.know(peer)
-    peer.close()
-    sender.deliver(peer.url)
-    for number in range(2):
-        sender.now += sender.probes[-1][2]
-        sender.probe(peer.url, number)
-    assert [delay for _, _, delay in sender.probes] == [6.0, 18.0]
+    assert len(asked) == MAX_SWEEP and "http://p1.test/discover" not in asked

@@ -1,7 +1,5 @@
 """The application's tables of blocked and of known servers, beside its own worker."""
 
-from collections.abc import Callable
-
 import pytest
 
 from engine.destinations.watch import ACTIONS
@@ -13,8 +11,6 @@ from engine.work.handlers import Context
 from tests.federation_peers import Peer
 from tests.federation_sender import Sender
 
-Make = Callable[..., Sender]
-BLOCKED = "CREATE TABLE blacklisted_servers (id TEXT, server_url TEXT, reason TEXT)"
 SERVERS = (
     "CREATE TABLE server_registry (url TEXT UNIQUE, public_key TEXT, encryption_public_key TEXT,"
     " is_healthy BOOLEAN, health_check_attempts INTEGER DEFAULT 0, unhealthy_reason TEXT)"
@@ -24,7 +20,7 @@ SERVERS = (
 @pytest.fixture
 def shared(sender: Sender) -> Sender:
     """Our side with both tables of the application, which are empty."""
-    sender.sql(BLOCKED)
+    sender.sql("CREATE TABLE blacklisted_servers (id TEXT, server_url TEXT, reason TEXT)")
     sender.sql(SERVERS)
     tables = SharedTables(sender.application, "blacklisted_servers", "server_registry")
     registry = SharedRegistry(sender.registry, tables)
@@ -54,8 +50,7 @@ def test_a_server_of_the_table_of_blocked_ones_gets_nothing(
     assert ran.text.endswith("in blacklisted_servers: spam")
     assert shared.parts.registry.all()[0].blocked
     shared.sql("DELETE FROM blacklisted_servers")
-    assert shared.deliver(peer.url).kind == "done"
-    assert not shared.destination(peer.url).blocked
+    assert shared.deliver(peer.url).kind == "done" and not shared.destination(peer.url).blocked
 
 
 def test_a_block_of_the_table_is_not_kept_by_a_change(shared: Sender, peer: Peer) -> None:
@@ -69,9 +64,7 @@ def test_a_block_of_the_table_is_not_kept_by_a_change(shared: Sender, peer: Peer
     assert (shared.destination(peer.url).blocked, shared.destination(peer.url).probes) == ("", 3)
 
 
-def test_keys_of_the_table_are_used_and_none_are_learned(
-    shared: Sender, peer: Peer, relay: Peer
-) -> None:
+def test_keys_of_the_table_are_used_none_learned(shared: Sender, peer: Peer, relay: Peer) -> None:
     """A server with another key than its row there gets nothing that it can read."""
     add_server(shared, f"{peer.url}/", relay)
     peer.known[shared.home.url] = shared.home.public
@@ -92,17 +85,15 @@ def test_servers_of_the_table_alone_are_listed(shared: Sender, peer: Peer, relay
     assert (listed.origin, listed.healthy, listed.reason) == (relay.url, False, "CONN_REFUSED")
     assert (listed.blocked, listed.rev) == ("in blacklisted_servers: spam", 0)
     assert keys_of(listed) == relay.public
-    assert "only in the application's table" in ACTIONS["probe"].refusal(
-        listed._replace(blocked="")
-    )
+    unblocked = listed._replace(blocked="")
+    assert "only in the application's table" in ACTIONS["probe"].refusal(unblocked)
 
 
 def test_a_key_of_another_server_of_the_table_is_refused(shared: Sender, peer: Peer) -> None:
     """A new server must not come with the signing key of a known one."""
     add_server(shared, "https://known.example", peer)
     ran = shared.deliver(peer.url)
-    assert "[KEY_IN_USE]" in ran.text
-    assert "https://known.example" in ran.text
+    assert "[KEY_IN_USE]" in ran.text and "https://known.example" in ran.text
 
 
 def test_a_probe_of_the_application_is_run_on_its_row(shared: Sender, peer: Peer) -> None:

@@ -7,26 +7,17 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-import redis
+from redis import Redis
 
 from engine.destinations.request_facts import request_facts
 from engine.formats.bullmq.watch import URL_FIELDS
-from tests.bullmq_jobs import write_failed, write_hash, write_waiting
+from tests.bullmq_jobs import write_at, write_failed, write_hash, write_waiting
 from tests.examples import deep_but
 from tests.nftban_queues import Run
-from tests.redis_server import TestServer
-
-
-@pytest.fixture
-def client(redis_server: TestServer, redis_url: str) -> Iterator[redis.Redis]:
-    """Another program's connection to the test's database."""
-    with redis_server.client() as other:
-        yield other
 
 
 @pytest.fixture
@@ -39,15 +30,20 @@ def on_redis(redis_url: str, spooldeck: Run, tmp_path: Path) -> Run:
     return run
 
 
-def write_done(client: redis.Redis) -> None:
+def write_done(client: Redis) -> None:
     """20 completed jobs."""
-    client.hset("bull:mails:meta", "opts.maxLenEvents", 10000)
     for number in range(20):
-        write_hash(client, f"bull:mails:d{number}", finishedOn=5)
-        client.zadd("bull:mails:completed", {f"d{number}": 5})
+        write_at(client, "completed", f"d{number}", score=5, finishedOn=5)
 
 
-def test_a_control_has_queues_as_targets(client: redis.Redis, on_redis: Run) -> None:
+def configured(folder: Path, text: str) -> tuple[str, str]:
+    """The option that names a configuration file with this text."""
+    path = folder / "config.yaml"
+    path.write_text(text)
+    return "--config", str(path)
+
+
+def test_a_control_has_queues_as_targets(client: Redis, on_redis: Run) -> None:
     """Each queue has its own value; a target is needed, and only that queue changes; the journal
     names it with the former value."""
     write_waiting(client, "1", "mails")
@@ -57,15 +53,12 @@ def test_a_control_has_queues_as_targets(client: redis.Redis, on_redis: Run) -> 
     answer = json.loads(on_redis("control", "--json").stdout)
     controls = {each["name"]: each for each in answer["controls"]}
     assert [*controls] == ["pause", "concurrency", "rate", "obliterate", "recover"]
-    assert [(one["name"], one["now"]) for one in controls["concurrency"]["targets"]] == [
-        ("mails", "0"),
-        ("sums", "7"),
-    ]
+    targets = [(one["name"], one["now"]) for one in controls["concurrency"]["targets"]]
+    assert targets == [("mails", "0"), ("sums", "7")]
     assert "concurrency sums" in on_redis("control", COLUMNS="100").stdout
 
     listed = on_redis("control").stdout
-    assert "pause can be set back for each" in listed
-    assert "obliterate can be set back" not in listed
+    assert "pause can be set back for each" in listed and "obliterate can be set back" not in listed
 
     bare = on_redis("control", "pause", "--value", "1", "--apply", "1")
     wrong = on_redis("control", "pause", "--target", "sum", "--value", "1", "--apply", "1")
@@ -89,7 +82,7 @@ def test_a_control_has_queues_as_targets(client: redis.Redis, on_redis: Run) -> 
     assert "pause sums was 0 before" in back.stdout + back.stderr
 
 
-def test_a_rerun_is_paced_as_a_replay_is(client: redis.Redis, on_redis: Run) -> None:
+def test_a_rerun_is_paced_as_a_replay_is(client: Redis, on_redis: Run) -> None:
     """Both take the options of a pace and say how the tasks are sent; done tasks cannot be held."""
     for number in range(20):
         write_failed(client, f"f{number}")
@@ -107,9 +100,7 @@ def test_a_rerun_is_paced_as_a_replay_is(client: redis.Redis, on_redis: Run) -> 
     )
 
 
-def test_a_rerun_without_a_worker_stops_after_its_canary(
-    client: redis.Redis, on_redis: Run
-) -> None:
+def test_a_rerun_without_a_worker_stops_after_its_canary(client: Redis, on_redis: Run) -> None:
     """As nothing runs the first task, the others stay done, and it is said before the wait; the
     journal has the pace."""
     write_done(client)
@@ -128,7 +119,7 @@ LISTS = ("queue list", "status", "doctor", "overview", "groups", "kinds", "repla
 
 @pytest.mark.parametrize("words", deep_but(LISTS[:1], LISTS))
 def test_a_name_that_the_locale_lacks_is_a_question_mark(
-    client: redis.Redis, redis_url: str, tmp_path: Path, words: str
+    client: Redis, redis_url: str, tmp_path: Path, words: str
 ) -> None:
     """Each command prints it so, on the streams that replace what cannot be encoded."""
     write_waiting(client, "1", "caf\u2603")
@@ -138,13 +129,10 @@ def test_a_name_that_the_locale_lacks_is_a_question_mark(
 
     ended = subprocess.run(argv, env={**os.environ, **variables}, capture_output=True)
 
-    assert b"Traceback" not in ended.stderr
-    assert b"caf?" in ended.stdout
+    assert b"Traceback" not in ended.stderr and b"caf?" in ended.stdout
 
 
-def test_doctor_compares_the_outbox_with_the_jobs(
-    client: redis.Redis, on_redis: Run, tmp_path: Path
-) -> None:
+def test_doctor_compares_outbox_and_jobs(client: Redis, on_redis: Run, tmp_path: Path) -> None:
     """It lists rows without a job and jobs without a row, reports a registry that no worker has
     made, and warns about the password in a file that others can read."""
     with closing(sqlite3.connect(tmp_path / "app.db")) as db, db:
@@ -152,39 +140,30 @@ def test_doctor_compares_the_outbox_with_the_jobs(
         db.executemany("INSERT INTO jobs VALUES (?)", [("here",), ("old",), ("\x1b[2J",)])
     write_waiting(client, "1", data='{"row": "here"}')
     write_waiting(client, "2", data='{"row": "lost"}')
-    config = tmp_path / "config.yaml"
-    config.write_text(
-        f"destinations: sqlite://{tmp_path}/destinations.db\n"
-        f"outbox: {{table: jobs, field: row, database: 'sqlite://{tmp_path}/app.db'}}\n"
-    )
-    doctor = on_redis("--config", str(config), "doctor")
+    text = f"destinations: sqlite://{tmp_path}/destinations.db\n"
+    text += f"outbox: {{table: jobs, field: row, database: 'sqlite://{tmp_path}/app.db'}}\n"
+    doctor = on_redis(*configured(tmp_path, text), "doctor")
     assert doctor.returncode == 1
     assert f"?     registry  sqlite://{tmp_path}/destinations.db: no such file" in doctor.stdout
     assert "warn  outbox    2 rows of jobs without a task: \ufffd[2J, old\n" in doctor.stdout
     assert "warn  outbox    1 task without a row of jobs: mails/2\n" in doctor.stdout
     assert not (tmp_path / "destinations.db").exists()
 
-    config.write_text("destinations: postgresql://me:secret@/x?host=/nowhere\n")
-    config.chmod(0o644)
-    doctor = on_redis("--config", str(config), "doctor")
+    words = configured(tmp_path, "destinations: postgresql://me:secret@/x?host=/nowhere\n")
+    Path(words[1]).chmod(0o644)
+    doctor = on_redis(*words, "doctor")
     assert "contains a password, other users may read it" in doctor.stdout
-    assert "not reachable" in doctor.stdout
-    assert "secret" not in doctor.stdout + doctor.stderr
+    assert "not reachable" in doctor.stdout and "secret" not in doctor.stdout + doctor.stderr
 
 
-def test_a_worker_reports_on_standard_error(
-    client: redis.Redis, on_redis: Run, tmp_path: Path
-) -> None:
+def test_a_worker_reports_on_standard_error(client: Redis, on_redis: Run, tmp_path: Path) -> None:
     """Where it has connected to, queues that are not there, and each failure; no task that was
     done. A handler with the name of a job is never used, which the line says."""
     write_waiting(client, "1", name="report")
     write_waiting(client, "1", "sums", opts='{"attempts": 2, "backoff": 3600000}')
-    config = tmp_path / "config.yaml"
-    config.write_text(
-        "handlers: {mails: {command: ['true']}, sums: {command: ['false']}, "
-        "report: {command: [cat]}}\n"
-    )
-    ran = on_redis("--config", str(config), "bullmq", "work", "--until-idle")
+    text = "{mails: {command: ['true']}, sums: {command: ['false']}, report: {command: [cat]}}"
+    words = configured(tmp_path, f"handlers: {text}\n")
+    ran = on_redis(*words, "bullmq", "work", "--until-idle")
     first, second, failed, retried, end = ran.stderr.splitlines()
     assert first.endswith(": mails, sums, report")
     assert first.startswith("spooldeck: connected to redis")
@@ -197,18 +176,15 @@ def test_a_worker_reports_on_standard_error(
     assert end == "spooldeck: 1 done, 1 failed"
 
 
-def test_doctor_names_what_keeps_jobs_from_running(
-    client: redis.Redis, on_redis: Run, tmp_path: Path
-) -> None:
+def test_doctor_names_what_stops_jobs(client: Redis, on_redis: Run, tmp_path: Path) -> None:
     """Jobs in no list with the control that puts them back, and a schedule that closes the queue of
     a handler; `status` has the jobs as an alert too."""
     write_waiting(client, "1")
     write_hash(client, "bull:mails:lost")
     client.zadd("bull:mails:repeat", {"odd": 5})
     client.hset("bull:mails:repeat:odd", mapping={"name": "tick", "pattern": "H * Q", "ic": 1})
-    config = tmp_path / "config.yaml"
-    config.write_text("handlers: {mails: {command: [cat]}, sums: {command: [cat]}}\n")
-    output = on_redis("--config", str(config), "doctor").stdout
+    text = "handlers: {mails: {command: [cat]}, sums: {command: [cat]}}\n"
+    output = on_redis(*configured(tmp_path, text), "doctor").stdout
     assert "mails: 1 job is in no list and no set of the queue" in output
     assert "spooldeck control recover --target mails" in output
     assert "`bullmq work` takes no job of mails: schedule odd: our worker cannot count" in output
@@ -219,7 +195,7 @@ def test_doctor_names_what_keeps_jobs_from_running(
     assert "no list" not in on_redis("status").stdout
 
 
-def test_the_priority_of_a_job_can_be_edited(client: redis.Redis, on_redis: Run) -> None:
+def test_the_priority_of_a_job_can_be_edited(client: Redis, on_redis: Run) -> None:
     """A dry run shows both values and changes nothing; a word is refused, and so is a value that
     BullMQ cannot sort by."""
     write_waiting(client, "1")
@@ -235,7 +211,7 @@ def test_the_priority_of_a_job_can_be_edited(client: redis.Redis, on_redis: Run)
 
 
 def test_the_data_of_a_job_can_be_edited_and_the_edit_undone(
-    client: redis.Redis, on_redis: Run, tmp_path: Path
+    client: Redis, on_redis: Run, tmp_path: Path
 ) -> None:
     """A dry run shows both sizes and the first difference; text that is no JSON is refused with its
     line and column. White space between the values is not stored, numbers are as typed."""
@@ -245,8 +221,7 @@ def test_the_data_of_a_job_can_be_edited_and_the_edit_undone(
 
     file.write_text('{\n "to": "a@x.example",\n "n": }')
     refused = on_redis(*words, "--apply", "1")
-    assert refused.returncode == 64
-    assert "no JSON: line 3, column 7" in refused.stderr
+    assert refused.returncode == 64 and "no JSON: line 3, column 7" in refused.stderr
     file.write_text('{\n "to": "a@x.example",\n "n": 1e5\n}\n')
     output = on_redis(*words, "--dry-run").stdout
     assert "data         26 B -> 28 B, first difference at 26: " in output

@@ -9,7 +9,6 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -45,8 +44,11 @@ from engine.work.metrics_writer import MetricsWriter
 from engine.work.running_tasks import Claim
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker
+from tests.engine.formats.kannader.conftest import DAEMON
 from tests.mail_queue_commands import ALSO, FROM, PATIENCE, TEXT, TO, Spool, names, soon
+from tests.rival_processes import running
 from tests.smtp_server import DROP, HOST, STALL, Server, refusing, silent
+from tests.store_contents import found
 from tests.unprivileged_user import as_other_user, other_users_folder
 from tui.cli.formats.kannader.commands import (
     bounce_handler,
@@ -57,20 +59,18 @@ from tui.task import lookup, parts_lines
 
 SEEN = TEXT.replace(b"\n", b"\r\n")
 
-DAEMON = """
-import os, sys
-flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
-kept = [os.open(f"{sys.argv[1]}/{word}", flags) for word in ("queue", "inflight", "cleanup")]
-print("ready", flush=True)
-sys.stdin.readline()
-"""
-"""Holds the folders of a spool as a running Kannader does."""
-
 
 @pytest.fixture
 def place(tmp_path: Path) -> Spool:
     """An empty spool."""
     return Spool(tmp_path)
+
+
+@pytest.fixture
+def store(place: Spool) -> Iterator[KannaderStore]:
+    """The spool as a store."""
+    with closing(place.store()) as store:
+        yield store
 
 
 def warnings_of(place: Spool) -> tuple[str, ...]:
@@ -81,12 +81,8 @@ def warnings_of(place: Spool) -> tuple[str, ...]:
 @pytest.fixture
 def kannader(place: Spool) -> Iterator[int]:
     """The PID of a process that holds the spool's folders as Kannader does."""
-    pipe, argv = subprocess.PIPE, [sys.executable, "-c", DAEMON, str(place.path)]
-    with subprocess.Popen(argv, stdin=pipe, stdout=pipe) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
+    with running(DAEMON, str(place.path)) as process:
         yield process.pid
-        process.communicate(b"\n", timeout=PATIENCE)
 
 
 def has_whole_lines(log: str) -> bool:
@@ -135,29 +131,23 @@ def test_enqueue_wire_keeps_every_byte(place: Spool) -> None:
     """A mail in wire form is stored as it is; one that ends before its last line is refused."""
     words = ("kannader", "enqueue", "--wire", "--from", "<>", "--to", TO, "-", str(place.path))
     content = b"A: 1\r\n\r\nbare\nline and \rreturn\r\n.\r\n"
-    taken = place.run(*words, stdin=content)
     longer = b"A: 1\r\n\r\nfirst\r\n.\r\nMAIL FROM:<x@example.org>\r\n.\r\n"
-    refused = place.run(*words, stdin=longer)
+    taken, refused = (place.run(*words, stdin=data) for data in (content, longer))
     (contents,) = place.path.glob("data/*/contents")
     assert (taken.returncode, refused.returncode, contents.read_bytes()) == (0, 64, content)
     assert "before its end" in refused.stderr
 
 
-def test_a_mail_is_shown_decoded_and_raw(place: Spool) -> None:
+def test_a_mail_is_shown_decoded_and_raw(place: Spool, store: KannaderStore) -> None:
     """The payload is decoded and without dots of the wire; the raw view has the stored bytes."""
     place.enqueue(text=b"Subject: =?utf-8?q?caf=C3=A9?=\n\n.x\n.\nbye \x1b[2J\n")
     (task,) = place.tasks()
-    with closing(place.store()) as store:
-        opened = [
-            parts_lines.Opened(part, store.read(task, part.name)) for part in store.parts(task)
-        ]
-        stored = next(part.size for part in store.parts(task) if part.is_wire_format)
+    parts = list(store.parts(task))
+    opened = [parts_lines.Opened(part, store.read(task, part.name)) for part in parts]
+    stored = next(part.size for part in parts if part.is_wire_format)
     read, raw = (
-        ["".join(text for text, _ in line).strip() for line in lines]
-        for lines in (
-            parts_lines.payload_lines(opened, 0.0, 80),
-            parts_lines.stored_lines(opened, 0.0, 80),
-        )
+        ["".join(text for text, _ in line).strip() for line in lines(opened, 0.0, 80)]
+        for lines in (parts_lines.payload_lines, parts_lines.stored_lines)
     )
     at = read.index("Subject: café")
     assert f"contents: mail, {stored} bytes" in "\n".join(read)
@@ -182,18 +172,15 @@ def test_each_recipient_gets_the_mail_once(place: Spool) -> None:
         place.work(busy)
 
     counted = prometheus.read_metrics(str(place.path / ".spooldeck" / "metrics" / "queue.prom"))
-    assert {
-        name.removeprefix("nftban_queue_"): value
-        for (name, _), value in counted.values.items()
-        if name not in (LAST_RUN, "nftban_queue_oldest_pending_age_seconds")
-    } == {
+    values = {name.removeprefix("nftban_queue_"): n for (name, _), n in counted.values.items()}
+    assert values.pop("oldest_pending_age_seconds") is not None
+    assert values.pop(LAST_RUN.removeprefix("nftban_queue_")) is not None
+    assert values == {
         **{"tasks_pending": 1, "tasks_working": 0, "tasks_dlq": 0, "dlq_total": 0},
         **{"tasks_processed_total": 2, "tasks_failed_total": 1, "task_retries_total": 1},
     }
-    assert counted.get(LAST_RUN) is not None
     none = place.run("transports", str(place.path))
-    assert (none.returncode, none.stderr) == (0, "")
-    assert none.stdout == "   no mail transports here\n"
+    assert (none.returncode, none.stdout, none.stderr) == (0, "   no mail transports here\n", "")
 
 
 @pytest.mark.parametrize(
@@ -204,14 +191,12 @@ def test_each_recipient_gets_the_mail_once(place: Spool) -> None:
     ],
     ids=["refused for now", "lost after the last dot"],
 )
-def test_a_failed_mail_waits_for_its_next_attempt(
-    place: Spool, answers: dict[str, Any], error: str
-) -> None:
+def test_a_failed_mail_waits_for_a_retry(place: Spool, answers: dict[str, Any], error: str) -> None:
     """A second run does not try it again; the log has the attempt, and when the error came."""
     (ident,) = place.enqueue(TO)
     with Server(**answers) as server:
-        place.work(server)
-        place.work(server)
+        for _ in range(2):
+            place.work(server)
     (task,) = place.tasks()
     assert (task.id, task.state, task.attempts) == (ident, State.PENDING, 1)
     assert task.due is not None and "last_attempt" in task.extra
@@ -220,10 +205,8 @@ def test_a_failed_mail_waits_for_its_next_attempt(
     (attempt,) = log_findings.attempts
     assert (attempt.number, attempt.outcome) == (1, EventKind.WAITS)
     assert attempt.error.startswith(error.split(":")[0])
-    assert [event.what for event in log_findings.history][:2] == [
-        EventKind.QUEUED,
-        EventKind.STARTED,
-    ]
+    kinds = [event.what for event in log_findings.history]
+    assert kinds[:2] == [EventKind.QUEUED, EventKind.STARTED]
     (failed,) = [event.when for event in log_findings.history if event.what is EventKind.FAILED]
     answer = json.loads(place.run("clusters", str(place.path), "--json").stdout)
     assert (answer["first"], answer["last"]) == (None, failed)
@@ -329,23 +312,23 @@ def test_an_unreadable_mail_is_neither_returned_nor_erased(
 
 def test_contents_of_another_user_are_no_failure_of_the_mail() -> None:
     """A text without read permission is reported, and the mail is not returned."""
+
+    def open_letter() -> None:
+        make_spool(str(folder / "spool"))
+        with closing(KannaderStore(str(folder / "spool"))) as store:
+            store.enqueue(FROM, [TO], [TEXT])
+            (contents,) = folder.glob("spool/data/*/contents")
+            contents.chmod(0)
+            task = claimed(store)
+            with pytest.raises(UnreadableMessage, match="Permission denied"):
+                message_opener(store)(task)
+            with pytest.raises(Unavailable, match="Permission denied"):
+                give_up_by(store, [])(task)
+            assert len(names(folder / "spool" / "data")) == 1
+            contents.chmod(0o600)
+            message_opener(store)(task).contents.close()
+
     with other_users_folder() as folder:
-
-        def open_letter() -> None:
-            make_spool(str(folder / "spool"))
-            with closing(KannaderStore(str(folder / "spool"))) as store:
-                store.enqueue(FROM, [TO], [TEXT])
-                (contents,) = folder.glob("spool/data/*/contents")
-                contents.chmod(0)
-                task = claimed(store)
-                with pytest.raises(UnreadableMessage, match="Permission denied"):
-                    message_opener(store)(task)
-                with pytest.raises(Unavailable, match="Permission denied"):
-                    give_up_by(store, [])(task)
-                assert len(names(folder / "spool" / "data")) == 1
-                contents.chmod(0o600)
-                message_opener(store)(task).contents.close()
-
         as_other_user(open_letter)
 
 
@@ -367,9 +350,7 @@ def test_a_killed_worker_leaves_its_mail_in_flight(place: Spool) -> None:
 # ---- which workers there are
 
 
-def test_metrics_are_counted_seldom_if_that_is_slow(
-    place: Spool, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_slow_metrics_are_counted_seldom(place: Spool, capsys: pytest.CaptureFixture[str]) -> None:
     """A count of one second is repeated after twenty and at the end; a failure is reported once."""
     counted: list[float] = []
     timer = iter([0.0, 1.0, 20.9, 21.0, 22.0])
@@ -379,9 +360,8 @@ def test_metrics_are_counted_seldom_if_that_is_slow(
         raise Unavailable("no folder")
 
     setup = place.setup()
-    published = MetricsWriter(
-        setup.queue, setup.counters(), gauges, lambda: 5.0, lambda: next(timer)
-    )
+    queue, counters = setup.queue, setup.counters()
+    published = MetricsWriter(queue, counters, gauges, lambda: 5.0, lambda: next(timer))
     for expected in (1, 1, 2):
         published.write_if_due()
         assert len(counted) == expected
@@ -411,9 +391,7 @@ def test_every_running_worker_is_known(place: Spool) -> None:
     assert dict(spool_facts(setup).rows)["worker"].startswith("not running; sends to ")
 
 
-def test_the_file_of_a_killed_worker_is_removed(
-    place: Spool, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_killed_workers_file_is_removed(place: Spool, capsys: pytest.CaptureFixture[str]) -> None:
     """A later worker removes it; a worker that cannot make its own file warns and works."""
     setup = place.setup()
     with worker_files.registered_worker(setup.queue):
@@ -430,8 +408,9 @@ def test_the_file_of_a_killed_worker_is_removed(
     assert names(run) == ["worker.2.bb"]
 
 
-def test_mails_of_a_killed_worker_are_a_warning(place: Spool) -> None:
-    """Status and doctor count them apart from those of other senders until they are back."""
+def test_mail_in_flight_without_its_sender_is_a_warning(place: Spool, store: KannaderStore) -> None:
+    """Status and doctor count the mails of a killed worker apart from those of other senders, whose
+    warning ends while a worker runs; the command that doctor prints puts all back."""
     first, *_ = sorted(place.enqueue("a@x.example", "b@x.example", "c@x.example"))
     place.put_in_flight(first)
     with silent() as port:
@@ -446,12 +425,16 @@ def test_mails_of_a_killed_worker_are_a_warning(place: Spool) -> None:
     in_flight = {task.id for task in place.tasks() if task.state is State.ACTIVE}
     assert spool_facts(place.setup()).abandoned == in_flight
     killed, other = warnings_of(place)
-    assert other.startswith("no sender is running, but 1 mail is in inflight, and may have arrived")
+    text = "no sender is running, but 1 mail is in inflight, and may have arrived; back in the"
     hand = rf"2 mails were claimed when a spooldeck worker \(PID {worker.pid}\) was killed"
-    back = "and may have arrived; back in the queue after .*, now with"
-    assert re.match(f"{hand}, {back}", killed)
-    fix = mend_shown(place, hand, killed)
-    assert place.run(*shlex.split(fix)[1:]).returncode == 0
+    assert re.match(f"{hand}, and may have arrived; back in the queue after .*, now with", killed)
+    status, lines = place.run("status", str(place.path)), "\n".join(place.doctor()[1])
+    assert status.returncode == 1 and other.startswith(text)
+    for warning, pattern in ((killed, hand), (other, text)):
+        assert f"attention {warning}" in status.stdout
+        assert re.search(rf"warn +inflight +{pattern}", lines)
+    (command,) = set(re.findall(r"fix: spooldeck (.* release .*) --dry-run", lines))
+    assert place.run(*shlex.split(command), "--dry-run").returncode == 0
 
     setup = place.setup()
     with worker_files.registered_worker(setup.queue):
@@ -459,35 +442,10 @@ def test_mails_of_a_killed_worker_are_a_warning(place: Spool) -> None:
     claims = [task for task in place.tasks() if task.state is State.ACTIVE]
     (left,) = worker_files.find_killed_claims(setup.queue, claims).values()
     assert (len(claims), len(left)) == (3, 2)
-    with closing(place.store()) as store:
-        store.swap(left[0], verbs.release(left[0], time.time()))
-    assert warnings_of(place)[0].startswith("1 mail was claimed")
-    assert len(warnings_of(place)) == 2
-
-
-def mend_shown(place: Spool, pattern: str, text: str) -> str:
-    """The command of a warning that both status and doctor show."""
-    status, (_, lines) = place.run("status", str(place.path)), place.doctor()
-    assert (status.returncode, f"attention {text}" in status.stdout) == (1, True)
-    assert re.search(rf"warn +inflight +{pattern}", "\n".join(lines))
-    (command,) = set(re.findall(r"fix: (.* release .*)", "\n".join(lines)))
-    return str(command)
-
-
-def test_mail_in_flight_without_a_sender_is_a_warning(place: Spool) -> None:
-    """The warning ends while a worker runs; doctor has the command that puts the mail back."""
-    (ident,) = place.enqueue(TO)
-    place.put_in_flight(ident)
-    text = "no sender is running, but 1 mail is in inflight, and may have arrived; "
-    text += "back in the queue after "
-    fix, dry, _ = mend_shown(place, text, text).rpartition(" --dry-run")
-    assert dry
-    setup = place.setup()
-    setup.make_folders()
-    with worker_files.registered_worker(setup.queue):
-        assert warnings_of(place) == ()
-    assert place.run(*shlex.split(fix)[1:], "--apply", "1").returncode == 0
-    assert (place.path / "queue" / ident).is_symlink() and warnings_of(place) == ()
+    store.swap(left[0], verbs.release(left[0], time.time()))
+    assert warnings_of(place)[0].startswith("1 mail was claimed") and len(warnings_of(place)) == 2
+    assert place.run(*shlex.split(command), "--apply", "2").returncode == 0
+    assert (len(names(place.path / "queue")), warnings_of(place)) == (3, ())
 
 
 # ---- beside a running Kannader
@@ -544,9 +502,8 @@ def test_mails_that_a_kannader_may_be_sending_are_not_returned(
         giving_up = bounce_handler(store, Host("host.example.org"), log)
         services = WorkerServices(log=log, before_giving_up=giving_up)
         worker = Worker(store, {}, retry_policy(KannaderSettings()), services=services, clock=clock)
-        worker._leases.claims.update(
-            Claim(task, clock()) for task in place.tasks() if task.id != ident
-        )
+        claims = [Claim(task, clock()) for task in place.tasks() if task.id != ident]
+        worker._leases.claims.update(claims)
         worker.rescue()
     in_flight = names(place.path / "inflight")
     assert ident in in_flight and len(in_flight) == 1 + own
@@ -571,7 +528,7 @@ def test_doctor_counts_overdue_mails(place: Spool) -> None:
     for address, words in ((TO, f"1 mail is {since} it"), (ALSO, f"2 mails are {since} them")):
         (ident,) = place.enqueue(address)
         with closing(place.store()) as store:
-            (task,) = [each for each in store.scan({ident}) if isinstance(each, Task)]
+            task = found(store, ident)
             store.swap(task, task._replace(due=1000.0))
         code, lines = place.doctor()
         assert (code, any("spooldeck's worker cannot send" in line for line in lines)) == (1, True)
@@ -589,7 +546,6 @@ def test_the_commands_of_doctor_repair_a_spool(place: Spool) -> None:
 
     code, lines = place.doctor()
     mends = [line.split("fix: ")[1] for line in lines if "fix: " in line and "control" in line]
-
     assert (code, len(mends)) == (1, 2), lines
     assert sum(" or: spooldeck " in fix for fix in mends) == 1
     for fix in mends:
@@ -605,19 +561,16 @@ def test_a_quarantined_link_can_be_discarded(place: Spool) -> None:
     (place.path / "queue" / ident / "metadata").write_bytes(b"torn")
     place.recover()
     (mend,) = (line for line in place.doctor()[1] if "control discard" in line)
-    words = shlex.split(mend.split("fix: ")[1])[1:]
-
-    dry = place.run(*words[:-2], "--dry-run", "--json")
+    *words, apply, number = shlex.split(mend.split("fix: ")[1])[1:]
+    dry = place.run(*words, "--dry-run", "--json")
     assert (place.path / ".spooldeck" / "aside" / f"queue.{ident}").is_symlink()
-    done = place.run(*words)
-
-    assert (words[-2:], dry.returncode, done.returncode) == (["--apply", "1"], 0, 0)
+    done, again = place.run(*words, apply, number), place.run(*words, "--dry-run")
+    assert (apply, dry.returncode, done.returncode, again.returncode) == ("--apply", 0, 0, 1)
     assert "would be deleted permanently with data/" in json.loads(dry.stdout)["would"]
     assert ": deleted with data/" in done.stdout
     assert names(place.path / "data") == names(place.path / ".spooldeck" / "aside") == []
     assert json.loads(place.run("status", str(place.path), "--json").stdout)["problems"] == []
-    again = place.run(*words[:-2], "--dry-run")
-    assert again.returncode == 1 and "there is no such quarantined link" in again.stderr
+    assert "there is no such quarantined link" in again.stderr
 
 
 def test_recover_is_shown_then_done(place: Spool) -> None:
@@ -645,9 +598,8 @@ def test_a_mail_in_cleanup_is_expunged(place: Spool) -> None:
     (place.path / "queue" / ident).rename(place.path / "cleanup" / ident)
     again = place.run("rerun", "--dry-run", str(place.path))
     assert (again.returncode, "not supported" in again.stderr) == (64, True)
-    done = place.run(
-        "expunge", "--state", "cleanup", "--include-all", "--apply", "1", str(place.path)
-    )
+    words = ("expunge", "--state", "cleanup", "--include-all", "--apply", "1")
+    done = place.run(*words, str(place.path))
     assert (done.returncode, done.stderr) == (0, "")
     assert place.is_clean
 
@@ -669,14 +621,13 @@ def give_up_by(
     return bounce_handler(store, host, lambda *line: lines.append(line), bounces=bounces)
 
 
-def test_a_mail_is_returned_once(place: Spool) -> None:
+def test_a_mail_is_returned_once(place: Spool, store: KannaderStore) -> None:
     """Given up several times by one process or another, it has one bounce with an id of its own."""
     lines: list[tuple[str, str]] = []
-    with closing(place.store()) as store:
-        store.enqueue(FROM, [TO], [TEXT])
-        task, first = claimed(store), give_up_by(store, lines)
-        for give_up in (first, first, give_up_by(store, lines)):
-            give_up(task)
+    store.enqueue(FROM, [TO], [TEXT])
+    task, first = claimed(store), give_up_by(store, lines)
+    for give_up in (first, first, give_up_by(store, lines)):
+        give_up(task)
     (bounce,) = [stored_task for stored_task in place.tasks() if stored_task.id != task.id]
     assert (bounce.destination, bounce.sender, bounce.state) == (FROM, "<>", State.PENDING)
     assert [text.split()[2:4] for _, text in lines] == [["was", "returned"]] * 2
@@ -685,34 +636,32 @@ def test_a_mail_is_returned_once(place: Spool) -> None:
 @pytest.mark.parametrize("bounces", [True, False])
 @unreadable
 def test_an_unreadable_mail_is_not_given_up(
-    place: Spool, spoil: Callable[[Spool], None], bounces: bool
+    place: Spool, spoil: Callable[[Spool], None], bounces: bool, store: KannaderStore
 ) -> None:
     """A mail that was in flight when its sender ended stays there, without a bounce."""
-    with closing(place.store()) as store:
-        store.enqueue(FROM, [TO], [TEXT])
-        spoil(place)
-        task = claimed(store)
-        with pytest.raises(Unsupported, match=r"hard link|unknown format"):
-            give_up_by(store, [], bounces=bounces)(task)
+    store.enqueue(FROM, [TO], [TEXT])
+    spoil(place)
+    task = claimed(store)
+    with pytest.raises(Unsupported, match=r"hard link|unknown format"):
+        give_up_by(store, [], bounces=bounces)(task)
     assert [task.id for task in place.tasks()] == [task.id]
 
 
-def test_a_mail_may_be_given_up_without_a_bounce(place: Spool) -> None:
+def test_a_mail_may_be_given_up_without_a_bounce(place: Spool, store: KannaderStore) -> None:
     """With bounces off nothing is logged; a sender that cannot be answered is an error."""
     lines: list[tuple[str, str]] = []
-    with closing(place.store()) as store:
-        store.enqueue(FROM, [TO], [TEXT])
-        task = claimed(store)
-        give_up = give_up_by(store, lines, bounces=False)
-        give_up(task)
-        store.swap(task, None)
-        give_up(task)
-        assert place.is_clean and lines == []
+    store.enqueue(FROM, [TO], [TEXT])
+    task = claimed(store)
+    give_up = give_up_by(store, lines, bounces=False)
+    give_up(task)
+    store.swap(task, None)
+    give_up(task)
+    assert place.is_clean and lines == []
 
-        store.enqueue(FROM, [TO], [TEXT])
-        (metadata,) = place.path.glob("data/*/*/metadata")
-        metadata.write_text(metadata.read_text().replace('{"raw":"foo"}', '{"raw":"f oo"}'))
-        give_up_by(store, lines)(claimed(store))
+    store.enqueue(FROM, [TO], [TEXT])
+    (metadata,) = place.path.glob("data/*/*/metadata")
+    metadata.write_text(metadata.read_text().replace('{"raw":"foo"}', '{"raw":"f oo"}'))
+    give_up_by(store, lines)(claimed(store))
 
     assert len(place.tasks()) == 1
     ((level, text),) = lines
@@ -729,37 +678,23 @@ def settled(**settings: Any) -> KannaderSettings:
 
 def test_each_setting_has_a_default() -> None:
     """Without settings there is no server; the server's settings have the handler's defaults."""
-    assert (
-        settled()
-        == parse_settings(None, ConfigLocation("some.yaml", "stores.kannader"))
-        == KannaderSettings()
-    )
+    none = parse_settings(None, ConfigLocation("some.yaml", "stores.kannader"))
+    assert settled() == none == KannaderSettings()
     assert KannaderSettings().work_refusal and not settled(host="relay.example.org").work_refusal
     to = destination(settled(host="relay.example.org", helo="here.example.org"))
     assert to == SmtpDestination("relay.example.org", helo="here.example.org")
 
 
+WRONG: dict[str, tuple[object, ...]] = {
+    **{"host": ("-x", "a b", "a\r\nb"), "helo": ("a\nb",), "port": (0, 65536)},
+    **{"tls": ("sometimes",), "user": ("me", "a\nb"), "password_file": ("relative",)},
+    **{"max_time": (3300, "1h"), "profile": ("none",), "lifetime": (0,), "concurrency": (0,)},
+    **{"bounce": ("yes",), "unknown": (1,)},
+}
+
+
 @pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("host", "-x"),
-        ("host", "a b"),
-        ("host", "a\r\nb"),
-        ("helo", "a\nb"),
-        ("port", 0),
-        ("port", 65536),
-        ("tls", "sometimes"),
-        ("user", "me"),
-        ("user", "a\nb"),
-        ("password_file", "relative"),
-        ("max_time", 3300),
-        ("max_time", "1h"),
-        ("profile", "none"),
-        ("lifetime", 0),
-        ("concurrency", 0),
-        ("bounce", "yes"),
-        ("unknown", 1),
-    ],
+    ("key", "value"), [(key, value) for key, values in WRONG.items() for value in values]
 )
 def test_a_wrong_setting_is_refused(key: str, value: object) -> None:
     """The error names the file and the key; an attempt must end before others may take the mail."""
