@@ -16,9 +16,7 @@ PACE = RateLimit()
 def refilled(per_hour: str, tokens: str | None, last: str | None, now: float) -> Bucket:
     """The bucket as a run at `now` finds it."""
     return policy.refill_bucket(
-        queue_config.read_bucket(tokens, last, now)[0],
-        queue_config.parse_rate(per_hour, PACE),
-        now,
+        queue_config.read_bucket(tokens, last, now)[0], queue_config.parse_rate(per_hour, PACE), now
     )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from engine import verbs
 from engine.formats.zgb.store import ZgbStore
 from engine.model import Task
 
 Sql = Callable[..., list[tuple[Any, ...]]]
+Opener = Callable[..., ZgbStore]
 
 NOW = 1_795_170_000.0
 USER, ORGANIZER = "1001-user", "1001-organizer"
@@ -18,6 +20,25 @@ def there(store: ZgbStore, ident: str = USER) -> Task:
     """One job as it stands now."""
     (task,) = (item for item in store.scan({ident}) if isinstance(item, Task))
     return task
+
+
+def change(store: ZgbStore, ident: str = USER, **fields: Any) -> Task:
+    """Change fields of a job; returns it as it is then."""
+    task = there(store, ident)
+    store.swap(task, task._replace(**fields))
+    return there(store, ident)
+
+
+def fail(store: ZgbStore, now: float = NOW, due: float | None = None) -> Task:
+    """Claim a job that fails: it is due again at a time, else parked; returns it as it is then."""
+    (task,) = store.take(now, "me", 1)
+    store.swap(task, verbs.nack(task, due, "no") if due else verbs.give_up_task(task, "no", 1))
+    return there(store, task.id)
+
+
+def taken(store: ZgbStore, now: float = NOW, limit: int = 9) -> list[str]:
+    """The ids of what a worker claims."""
+    return [task.id for task in store.take(now, "me", limit)]
 
 
 def config(sql: Sql) -> dict[str, str]:

@@ -84,10 +84,7 @@ def mails(spool: Spool) -> list[str]:
 
 @pytest.mark.parametrize(
     ("verb", "head", "status"),
-    [
-        ("bounce", b"-killed", "Status: 5.7.0\n"),
-        ("expire", b"-expire", "Status: 5.4.7\n"),
-    ],
+    [("bounce", b"-killed", "Status: 5.7.0\n"), ("expire", b"-expire", "Status: 5.4.7\n")],
 )
 def test_recipients_that_an_operator_gives_up_are_reported_once(
     verb: str, head: bytes, status: str, spool: Spool, store: ZmailerStore
@@ -321,10 +318,7 @@ def test_a_host_can_be_woken_again(spool: Spool) -> None:
     spool.put(1001, recipient())
     times = [NOW]
     mail = partial(SpoolMail, clock=lambda: times[-1], settings=SETTINGS)
-    with (
-        scheduled(spool),
-        closing(ZmailerStore(str(spool.root), lambda: times[-1], mail)) as store,
-    ):
+    with scheduled(spool), closing(ZmailerStore(str(spool.root), lambda: times[-1], mail)) as store:
         for later in (0.0, 0.5, 2.0):
             times.append(NOW + later)
             assert apply(store, "promote", tasks(store)) == [None]

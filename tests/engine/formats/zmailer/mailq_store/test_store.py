@@ -393,11 +393,9 @@ def test_polling_names_what_has_changed(
     del queue.all_jobs[1]
     names = wait(5.0)
     assert names is not None
-    assert {*names} == {
-        "smtp/a.test/G/W/3268638",
-        "smtp/new.test/9",
-        "smtp/b.test/I/F/3276785",
-    } | {"smtp/a.test/I/F/3276785"}
+    assert {*names} == {"smtp/a.test/G/W/3268638", "smtp/new.test/9", "smtp/b.test/I/F/3276785"} | {
+        "smtp/a.test/I/F/3276785"
+    }
     gone = next(item for item in store.scan(names) if isinstance(item, Missing))
     assert gone.id == "smtp/b.test/I/F/3276785"
 

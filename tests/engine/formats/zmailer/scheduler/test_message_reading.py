@@ -13,10 +13,7 @@ import pytest
 
 from engine.formats.zmailer.reports import ReportForm, ReportSettings, SenderReports
 from engine.formats.zmailer.scheduler.message_flow import MessageFlow, SchedulerParts
-from engine.formats.zmailer.scheduler.message_outcomes import (
-    MessageOutcomes,
-    parse_line,
-)
+from engine.formats.zmailer.scheduler.message_outcomes import MessageOutcomes, parse_line
 from engine.formats.zmailer.scheduler.message_places import Arrivals, MessagePlaces, ScanLimits
 from engine.formats.zmailer.scheduler.message_reading import (
     DeliveryTrigger,
