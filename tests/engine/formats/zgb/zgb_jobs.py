@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from engine import verbs
@@ -39,6 +42,12 @@ def fail(store: ZgbStore, now: float = NOW, due: float | None = None) -> Task:
 def taken(store: ZgbStore, now: float = NOW, limit: int = 9) -> list[str]:
     """The ids of what a worker claims."""
     return [task.id for task in store.take(now, "me", limit)]
+
+
+def sql_in(path: str | Path, statement: str, *values: object) -> list[tuple[Any, ...]]:
+    """Carry out a statement on a database as another program does."""
+    with closing(sqlite3.connect(path)) as db, db:
+        return db.execute(statement, values).fetchall()
 
 
 def config(sql: Sql) -> dict[str, str]:
