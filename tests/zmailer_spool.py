@@ -55,8 +55,8 @@ class Spool(NamedTuple):
         return path
 
     def lines(self, path: Path, letter: str = "r") -> list[str]:
-        """The lines of a control file with this letter."""
-        return [line for line in path.read_text().splitlines() if line.startswith(letter)]
+        """The lines of a control file that begin so; a CR does not end one."""
+        return [one for one in path.read_bytes().decode().split("\n") if one.startswith(letter)]
 
     def finish(self, path: Path) -> None:
         """Remove a message as the scheduler does, once it knows of no more recipients."""
