@@ -112,14 +112,15 @@ def test_a_registration_has_two_mails(open_queue: Opener) -> None:
 
 def test_what_a_row_cannot_hold_is_refused(open_queue: Opener, sql: Sql) -> None:
     """A field without a column, or with a value that no column holds, is refused and not stored."""
-    for field, *values in (
+    rows: tuple[tuple[Any, ...], ...] = (
         # without a column
         *(("description", "mine"), ("payload", "/x"), ("priority", 1), ("queue", "q")),
         *(("destination", "example.net"), ("group", "g")),
         # with other values in it
         *(("id", "1001-orga", "01001-user"), ("kind", "organizer")),
         *(("attempts", -1, None), ("due", None, -1.0, 1e18)),
-    ):
+    )
+    for field, *values in rows:
         for value in values:
             task = Task(USER, "user", State.PENDING, NOW)._replace(**{field: value})
             with naming(field, value), pytest.raises(Unsupported):

@@ -92,7 +92,7 @@ class SchedulerSpool:
 
     def flow(self) -> MessageFlow:
         """The flow of a scheduler, three days after the messages; its log is `logged`."""
-        table = ThreadTable(AgentSlots(9), Random(1))
+        table, unread = ThreadTable(AgentSlots(9), Random(1)), list[str]()
         parts = SchedulerParts(
             table,
             WorkTable(table, AgentSlots(9), Random(1)),
@@ -100,9 +100,9 @@ class SchedulerSpool:
             reader=self.reader,
             outcomes=self.outcomes,
             arrivals=Arrivals(self.folders, table.messages, lambda: 0.0),
-            statistics=[].append,
+            statistics=unread.append,
             log=self.logged.append,
-            trace=[].append,
+            trace=unread.append,
             syslog=self.syslogged.append,
             clock=lambda: FIRST + 3 * 86400,
             monotonic=lambda: 0.0,
