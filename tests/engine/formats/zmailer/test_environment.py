@@ -19,9 +19,9 @@ from engine.formats.zmailer.spool.scheduler_conf import parse_conf
 from engine.store import Unavailable
 
 
-@pytest.mark.parametrize(
-    ("param", "address", "expected"),
-    [
+def test_where_mailq_is_served() -> None:
+    """By PARAMmailqsock and BINDADDR; without them on port 174 of the loopback address."""
+    for param, address, expected in (
         ("", "", MailqSocket("", "127.0.0.1", 174)),
         ("UNIX:/run/m", "192.0.2.1", MailqSocket("/run/m")),
         ("/run/m", "", MailqSocket("/run/m")),
@@ -31,18 +31,15 @@ from engine.store import Unavailable
         ("TCP:smtp", "[IPv6.2001:db8::1]", MailqSocket("", "2001:db8::1", 25)),
         ("TCP:70000", "", "mailqsock TCP:70000: expected a path, or TCP: and a port"),
         ("", "eth0", "BINDADDR eth0: expected an IP address"),
-    ],
-)
-def test_where_mailq_is_served(param: str, address: str, expected: MailqSocket | str) -> None:
-    """By PARAMmailqsock and BINDADDR; without them on port 174 of the loopback address."""
-    if param == "TCP:smtp" and not Path("/etc/services").exists():
-        pytest.skip("no /etc/services: the package netbase is not installed")
-    conf = parse_conf(f"PARAMmailqsock={param}\n" if param else "", {})
-    try:
-        mailq_socket: MailqSocket | str = find_mailq_socket(conf, {"BINDADDR": address})
-    except Unavailable as error:
-        mailq_socket = str(error)[: len(expected)]
-    assert mailq_socket == expected
+    ):
+        if param == "TCP:smtp" and not Path("/etc/services").exists():
+            continue  # the package netbase is not installed
+        conf = parse_conf(f"PARAMmailqsock={param}\n" if param else "", {})
+        try:
+            mailq_socket: MailqSocket | str = find_mailq_socket(conf, {"BINDADDR": address})
+        except Unavailable as error:
+            mailq_socket = str(error)[: len(expected)]
+        assert mailq_socket == expected
 
 
 def test_a_zmailer_conf_is_read_as_a_shell_reads_it_and_never_run() -> None:
@@ -51,9 +48,7 @@ def test_a_zmailer_conf_is_read_as_a_shell_reads_it_and_never_run() -> None:
         '# ZMailer\nMAILVAR=/etc/mail # here\nexport MAILSHARE="$MAILVAR/zm"\n'
         "LOGDIR='$MAILVAR'\nX=${HOME}/${NONE}y\nif [ -f x ]; then\n  Y=`touch x`\nfi\n"
     )
-
     values = parse_environment(text, {"HOME": "/root"})
-
     assert values == {
         "MAILVAR": "/etc/mail",
         "MAILSHARE": "/etc/mail/zm",
@@ -107,25 +102,19 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_settings_name_both_files() -> None:
     """Paths, relative to the configuration; anything else is refused."""
     at = ConfigLocation("c.yaml", "stores.zmailer", "/etc/x", "/root")
-
     assert parse_settings({"scheduler_conf": "s.conf"}, at).scheduler_conf == "/etc/x/s.conf"
     assert parse_settings(None, at) == ZmailerSettings()
     with pytest.raises(ConfigError, match="unknown key"):
         parse_settings({"conf": "x"}, at)
 
 
-@pytest.mark.parametrize(
-    ("conf", "environ", "path"),
-    [
+def test_the_configuration_may_name_another_socket() -> None:
+    """PARAMnotifysock names a path, with UNIX: or without, else SCHEDULERNOTIFY of zmailer.conf."""
+    for conf, environ, path in (
         ("", {}, "/post/.scheduler.notify"),
         ('PARAMnotifysock="UNIX:/run/x"', {}, "/run/x"),
         ("PARAMnotifysock=/run/y", {"SCHEDULERNOTIFY": "/run/z"}, "/run/y"),
         ("", {"SCHEDULERNOTIFY": "/run/z"}, "/run/z"),
-    ],
-)
-def test_the_configuration_may_name_another_socket(
-    conf: str, environ: dict[str, str], path: str
-) -> None:
-    """PARAMnotifysock names a path, with UNIX: or without, else SCHEDULERNOTIFY of zmailer.conf."""
-    files = SchedulerFiles(environ, "", parse_conf(f"{conf}\n", environ))
-    assert files.notify_socket("/post") == path
+    ):
+        files = SchedulerFiles(environ, "", parse_conf(f"{conf}\n", environ))
+        assert files.notify_socket("/post") == path

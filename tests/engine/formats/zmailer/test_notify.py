@@ -20,7 +20,6 @@ def test_a_notice_names_a_new_file(tmp_path: Path) -> None:
     notify_socket = NotifySocket(path)
     assert stat.S_IMODE(os.lstat(path).st_mode) == 0o200
     assert [notify.send(path, one) for one in ("I/F/3276785", "77", "A/9-x")] == [True] * 3
-
     assert list(notify_socket.receive()) == ["I/F/3276785", "77", "A/9-x"]
     assert list(notify_socket.receive()) == []
     notify_socket.close()

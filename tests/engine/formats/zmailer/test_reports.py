@@ -158,7 +158,6 @@ def test_the_sender_decides_what_is_reported(
     entry = entry_of(tmp_path, f"N {dsn}\n")
     (row,) = find_unreported(entry.data, entry.control.recipients)
     row = row._replace(diagnostic=Diagnostic(NOW, (b"", action.encode(), b"4.2.2 x"), b""))
-
     assert is_wanted(row) is expected
     assert row.status[0] == {"failed": "5", "delayed": "4"}.get(row.action, "2")
     assert row.address == b"c@d.example"
@@ -179,9 +178,7 @@ def test_the_sender_decides_how_much_is_returned(
     settings = SETTINGS._replace(returns_body=returns_body)
     report = compose(entry_of(tmp_path, more=more), settings=settings)
     assert report is not None
-
     _, message = parsed(report)
-
     assert [part.get_content_type() for part in message.iter_parts()][2] == kind
     assert (report.body_offset is not None) == (kind == "message/rfc822")
 
@@ -189,10 +186,8 @@ def test_the_sender_decides_how_much_is_returned(
 def test_a_report_about_a_report_goes_to_the_form_s_recipients_only(tmp_path: Path) -> None:
     """Without any it is kept in postman/ if that is set, else dropped; no NOTIFY stops it."""
     entry = entry_of(tmp_path, "N NOTIFY=NEVER\n", sender="")
-
     double = compose(entry)
     composed = compose(entry, ReportForm(), SETTINGS._replace(keeps_double_faults=True))
-
     assert double is not None
     assert double.recipients == (b"postoffice",)
     assert parsed(double)[1]["Subject"] == "Double-fault: Delivery reports [FAILED(1)]"
@@ -248,10 +243,8 @@ def test_reported_lines_are_not_reported_again(tmp_path: Path) -> None:
     report = compose(entry)
     assert report is not None
     (line,) = report.lines
-
     again = bytearray(entry.data)
     again[line + 1 : line + 2] = b"+"
-
     assert not list(find_unreported(bytes(again), entry.control.recipients))
     unknown = Unreported(-1, entry.control.recipients[0], Diagnostic(0, (), b""))
     assert unknown.status == "5.0.0"

@@ -121,9 +121,7 @@ def test_no_report_is_written_where_the_sender_wants_none(
     spool.put(1001, recipient(), "N NOTIFY=NEVER\n")
     path = spool.put(1002, recipient())
     path.write_text(path.read_text().replace("s local", "s error"))
-
     assert apply(store, "bounce", tasks(store)) == [None, None]
-
     assert mails(spool) == []
     assert {task.state for task in tasks(store)} == {State.DEAD}
 
@@ -157,9 +155,7 @@ def test_a_task_that_has_changed_is_not_ended(spool: Spool, store: ZmailerStore)
     spool.put(1001, recipient())
     (task,) = tasks(store)
     store.swap(task, task._replace(state=State.HELD))
-
     (error,) = apply(store, "bounce", [task])
-
     assert "1001/" in str(error)
     assert mails(spool) == []
 
@@ -170,9 +166,7 @@ def test_nothing_is_changed_if_the_mail_cannot_be_written(
     """Without router/ the recipient still waits."""
     spool.put(1001, recipient())
     (spool.root / "router").rmdir()
-
     (error,) = apply(store, "bounce", tasks(store))
-
     assert isinstance(error, Unavailable)
     assert [task.state for task in tasks(store)] == [State.PENDING]
 
@@ -184,12 +178,10 @@ def test_an_undo_of_a_bounce_sends_nothing(spool: Spool, store: ZmailerStore) ->
     image = store.read(task)
     assert apply(store, "bounce", [task]) == [None]
     (dead,) = tasks(store)
-
     store.swap(dead, store.restore_image(dead, image, State.PENDING))
     (again,) = tasks(store)
     back = store.restore_image(again, store.read(again), State.DEAD)
     (outcome,) = store.swap_all([Move(again, back, store.read(again))])
-
     assert outcome.error is None
     assert len(mails(spool)) == 1
 
@@ -328,6 +320,5 @@ def test_a_host_can_be_woken_again(spool: Spool) -> None:
 def test_the_form_of_a_report_is_read_if_it_is_there(tmp_path: Path) -> None:
     """Else the built-in one is used."""
     (tmp_path / "delivery").write_text("SUB Subject: Bad news\n\nSorry.\n")
-
     assert read_form(str(tmp_path)).subject == b"Bad news"
     assert b"report" in read_form(str(tmp_path), "none").body

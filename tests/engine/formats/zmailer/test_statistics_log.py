@@ -26,7 +26,6 @@ def test_both_forms_are_read_and_the_new_one_is_written() -> None:
     """A line of the new form is written as it was read; the old form has its time too, and a host
     may have blanks."""
     new, old = parse_line(NEW), parse_line(OLD)
-
     assert new == StatisticsLine(
         "S3309638AbmKTJ5Ym690J", 0, 20, state="error2", channel="smtp", host="[127.0.0.1]"
     )

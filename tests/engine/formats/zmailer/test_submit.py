@@ -41,7 +41,6 @@ def test_a_mail_has_its_inode_number_as_its_name(router: Router, spool: Path) ->
     """It is in router/ or postman/, mode 0600, with all bytes, and nothing is left behind."""
     paths = [router.submit([b"one\n", b"two\n"])]
     paths.append(router.submit([b"x"], "postman", ":error-on-error"))
-
     for path, text in zip(paths, (b"one\ntwo\n", b"x"), strict=True):
         stat = (spool / path).stat()
         assert (spool / path).read_bytes() == text
@@ -65,7 +64,6 @@ def test_an_old_mail_with_the_same_number_is_not_replaced(
 
     monkeypatch.setattr(files, "create_file", creating)
     path = router.submit([b"new"])
-
     assert old[0].read_bytes() == b"old"
     assert (spool / path).read_bytes() == b"new"
 
@@ -112,7 +110,6 @@ def test_a_mail_whose_lines_were_not_durable_is_removed(
     (staged / "mail.2.lines").write_bytes(b"of a mail that was sent")
     if lines is not None:
         (staged / "mail.1.lines").write_bytes(lines)
-
     assert not router.recover(lambda commit: True)
     assert not list(staged.iterdir())
 
@@ -133,7 +130,6 @@ def test_a_resubmission_has_the_envelope_of_the_hold_agent() -> None:
     """As the original agent writes it."""
     line = b"i 1\nr  hold ns:x x@y 1\nN NOTIFY=NEVER INRCPT=z\nr  hold ns:x z 1\n"
     first, second = parse_control_file(line).recipients
-
     assert resubmission("vm", b"alice@local.test", [second]) == (
         b'rcvdfrom STDIN ("??"@vm)\nvia suspension\nfrom <alice@local.test>\nto <z>\nenv-end\n'
     )

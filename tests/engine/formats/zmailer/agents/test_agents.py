@@ -227,7 +227,6 @@ def test_what_is_locked_or_finished_is_not_taken(spool: AgentSpool) -> None:
     before = path.read_bytes()
     with Server() as server:
         lines = spool.serve(smtp(server.port))
-
     assert [line.offset for line in lines if isinstance(line, AgentAnswer)] == [head + 2 * step]
     assert path.read_bytes() == before.replace(b"r           ", b"r+          ")
 
@@ -279,9 +278,9 @@ def test_a_lock_that_was_taken_away_is_not_overwritten(spool: AgentSpool) -> Non
 # ---- hold
 
 
-@pytest.mark.parametrize(
-    ("host", "due"),
-    [
+def test_a_condition_is_met_or_not() -> None:
+    """By name service, epoch time, age of the message, or home directory."""
+    for host, due in (
         ("ns:known.example/any", True),
         ("ns:unknown.example", False),
         ("timeout:1795170000", True),
@@ -291,11 +290,8 @@ def test_a_lock_that_was_taken_away_is_not_overwritten(spool: AgentSpool) -> Non
         ("io:x", True),
         ("home:root", True),
         ("home:no-such-user", True),
-    ],
-)
-def test_a_condition_is_met_or_not(host: str, due: bool) -> None:
-    """By name service, epoch time, age of the message, or home directory."""
-    assert is_due(host, NOW, NOW - 3600, lambda name: name == "known.example") is due
+    ):
+        assert is_due(host, NOW, NOW - 3600, lambda name: name == "known.example") is due
 
 
 @pytest.mark.parametrize("host", ["bogus:1", "script:x", "timeout:soon", "age:x", "x"])
@@ -336,7 +332,6 @@ def test_a_mail_for_the_router_is_sent_once_if_the_agent_is_killed(
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
     assert spool.routed() == []
-
     store = SpoolMail(spool.folders, lambda: NOW, ReportSettings("here.example"))
     LineChanges(spool.folders, MessageReader(spool.folders), store).recover(None)
     assert len(spool.routed()) == mails
@@ -375,7 +370,6 @@ def test_an_error_of_a_report_is_dropped(spool: AgentSpool) -> None:
         assert file is not None
         path.write_bytes(file.read())
     (spool.root / "queue" / "3268949").write_bytes(b"x" * 108)
-
     lines = spool.answers(errormail(spool), "-", "error", "S/V/3268949")
     assert (lines, spool.routed()) == ([("ok3", b"error bounce dropped")], [])
 

@@ -79,7 +79,6 @@ def test_all_that_a_server_shows_is_read(running: RunningServer) -> None:
     """Threads, totals, jobs and counters are those of the server's view."""
     with closing(client_of(running.path)) as client:
         view = running.queue.view(with_jobs=False)
-
         assert client.find_version() == 2
         assert client.threads() == (view.groups, view.totals)
         assert client.jobs("smtp", "a.test").jobs == (SAMPLE_JOBS[0], SAMPLE_JOBS[2])
@@ -203,7 +202,6 @@ def test_a_bad_peer_has_one_clear_line(
     with peer(tmp_path, script) as path, closing(client_of(path)) as client:
         with pytest.raises((Unavailable, Unsupported)) as caught:
             client.threads()
-
         message = str(caught.value)
         assert message.startswith("mailq+unix://x: ")
         assert words in message

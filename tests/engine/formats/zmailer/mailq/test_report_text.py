@@ -18,13 +18,14 @@ from engine.formats.zmailer.mailq.queue_view import (
 )
 from engine.formats.zmailer.mailq.report_text import BadReport, parse_short_time, short_time
 from tests.mailq_samples import FOLDER, NOW, answers, client_report, multi_line, read_dump
+from tests.store_contents import naming
 
 SESSIONS = ["session-nobody.txt", "session-root.txt"]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
+def test_a_short_time_has_minutes_only_without_days_or_hours() -> None:
+    """Minutes and seconds are written unless both days and hours are."""
+    for seconds, text in (
         (0, "0s"),
         (59, "59s"),
         (798, "13m18s"),
@@ -34,11 +35,8 @@ SESSIONS = ["session-nobody.txt", "session-root.txt"]
         (-86_428, "-1d28s"),
         (3_600, "1h"),
         (3_725, "1h2m5s"),
-    ],
-)
-def test_a_short_time_has_minutes_only_without_days_or_hours(seconds: int, text: str) -> None:
-    """Minutes and seconds are written unless both days and hours are."""
-    assert short_time(seconds) == text
+    ):
+        assert short_time(seconds) == text
 
 
 @given(st.integers(-(10**9), 10**9))
@@ -50,7 +48,6 @@ def test_a_short_time_is_read_as_it_was_written(seconds: int) -> None:
 def test_a_dump_is_rendered_again_byte_for_byte() -> None:
     """A dump of version 1 is parsed and rendered as it was, and its jobs have their values."""
     view = job_text.parse_dump(read_dump(), NOW)
-
     assert "\n".join(job_text.dump_lines(view)) + "\n" == read_dump()
     assert view.jobs[15] == JobView(
         "I/F/3276785",
@@ -73,7 +70,6 @@ def test_thread_reports_of_a_session_are_rendered_again(session: str) -> None:
         found = [one for one in multi_line(session, f"SHOW QUEUE {kind}") if one[0][0] != "\t"]
         for lines in (one for one in found if "N=" not in one[0]):
             groups, totals = report_text.parse_report(lines, NOW)
-
             made = report_text.report_lines(groups, totals, NOW, with_threads=with_threads)
             assert [*made] == lines
 
@@ -107,7 +103,6 @@ def test_jobs_of_a_thread_are_rendered_again() -> None:
         channel, host = command.split()[2:]
         thread, jobs = job_text.parse_thread_jobs(lines[1:-1], channel, host, NOW)
         assert thread is not None
-
         assert [*job_text.thread_lines(thread, jobs, NOW)] == lines[1:-1]
         assert len(jobs) == thread.jobs
         assert sum(len(job.offsets) for job in jobs) == thread.recipients
@@ -118,7 +113,6 @@ def test_reports_with_agents_are_rendered_again() -> None:
     lines = (FOLDER / "client-v2-agents.txt").read_text().split("\n")
     groups, totals = report_text.parse_report(lines, NOW)
     busy = next(group for group in groups if group.channel == "fake").threads[0]
-
     made = [*report_text.report_lines(groups, totals, NOW)]
     assert made == lines[: len(made)]
     assert [agent.pid for agent in busy.agents] == [31468, 31467, 31465]
@@ -134,7 +128,6 @@ def test_an_agent_that_was_never_fed_has_no_time() -> None:
     """`never` as an age is read as unknown and written again; a recount of agents too."""
     line = f"{THREAD}\tUF=3\tQA=27s".replace("P=", "Kids=1/2\tP=")
     thread = thread_of(line)
-
     assert thread.agents[0].fed_at is None
     assert thread.kids == (1, 2)
     assert report_text.threads2_line(thread, NOW) == line
@@ -153,7 +146,6 @@ def test_each_wait_of_a_job_is_dumped_and_read(wait: JobWait, message: str) -> N
         jobs=(job,), channel_keys=(), host_keys=()
     )
     text = "\n".join(job_text.dump_lines(view))
-
     (found,) = job_text.parse_dump(text, NOW).jobs
     expected = JobWait.INACTIVE if wait is JobWait.UNKNOWN else wait  # version 1 shows no other
     assert found == job._replace(wait=expected)
@@ -183,7 +175,6 @@ def test_version_2_shows_fewer_waits() -> None:
 def test_an_error_address_may_be_in_brackets() -> None:
     """An error address in the brackets of scheduler(8zm) is read without them."""
     line = "7\t0\t<a@x.test>\t10\t0\t0\t0\t1\tchannel\t"
-
     (job,) = job_text.parse_thread_jobs([line], "smtp", "h", NOW).jobs
     assert job.error_address == "a@x.test"
 
@@ -209,7 +200,6 @@ BAD_DUMPS = [
 def test_a_bad_dump_has_one_clear_line(old: str, new: str, words: str) -> None:
     """A dump with a wrong line is refused with the number of the line and what was expected."""
     text = read_dump().replace(old, new, 1)
-
     with pytest.raises(BadReport) as caught:
         job_text.parse_dump(text, NOW)
     assert words in str(caught.value)
@@ -221,7 +211,6 @@ def test_any_bytes_are_a_view_or_a_bad_report(data: bytes, at: int) -> None:
     """A dump with any bytes in it is read or refused, never with another error."""
     dump = read_dump().encode()
     text = report_text.decode(dump[:at] + data + dump[at + len(data) :])
-
     assert report_text.encode(text) == dump[:at] + data + dump[at + len(data) :]
     try:
         view = job_text.parse_dump(text, NOW)
@@ -235,20 +224,17 @@ def test_any_bytes_are_a_view_or_a_bad_report(data: bytes, at: int) -> None:
 LONG = "9" * 400
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_a_number_that_is_no_number_is_refused() -> None:
+    """A number of many digits, one in other digits, and lists of other lengths are refused."""
+    for line in (
         f"smtp\ta\tN=1\tR=1\tA=0\tW={LONG}s\tQA=1s",
         f"smtp\ta\tN=1\tR=1\tA=0\tQA={LONG}d",
         f"smtp\ta\tN={LONG}\tR=1\tA=0\tQA=1s",
         "smtp\ta\tN=\u0661\tR=1\tA=0\tQA=1s",
         "smtp\ta\tN=1\tR=1\tA=0\tP={1}\tHA={1}s\tFA={1,2}s\tOF={1}\tS={IDLE}\tUF=0\tQA=1s",
-    ],
-)
-def test_a_number_that_is_no_number_is_refused(line: str) -> None:
-    """A number of many digits, one in other digits, and lists of other lengths are refused."""
-    with pytest.raises(BadReport, match="line 3"):
-        thread_of(line, 3)
+    ):
+        with naming(line), pytest.raises(BadReport, match="line 3"):
+            thread_of(line, 3)
 
 
 @given(st.lists(st.text(max_size=30), max_size=12))
@@ -262,17 +248,14 @@ def test_any_text_is_parsed_or_refused(lines: list[str]) -> None:
             parse()
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_a_bad_line_of_a_thread_is_refused() -> None:
+    """A line of `SHOW THREAD` with too few fields, no number or an unknown wait is refused."""
+    for line in (
         "7\t0\ta\t1\tnan\t0\t0\t1\t\t",
         f"7\t0\ta\t1\t{LONG}\t0\t0\t1\t\t",
         "7",
         "7\t0\ta\tx\t0\t0\t0\t1\t\t",
         "7\t0\ta\t1\t0\t0\t0\t1\tsoon\t",
-    ],
-)
-def test_a_bad_line_of_a_thread_is_refused(line: str) -> None:
-    """A line of `SHOW THREAD` with too few fields, no number or an unknown wait is refused."""
-    with pytest.raises(BadReport, match="line 1"):
-        job_text.parse_thread_jobs([line], "smtp", "h", NOW)
+    ):
+        with naming(line), pytest.raises(BadReport, match="line 1"):
+            job_text.parse_thread_jobs([line], "smtp", "h", NOW)

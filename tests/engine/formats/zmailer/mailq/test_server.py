@@ -103,7 +103,6 @@ def test_recorded_digests_are_ours() -> None:
             if command.startswith("AUTH ") and lines == ["+OK"]:
                 assert digest(challenge, recorded[name]) == sent
                 checked.add(name)
-
     assert checked == {*recorded}
 
 
@@ -128,7 +127,6 @@ def test_nothing_is_done_before_a_login(stepped: SteppedServer, command: str, an
     """A wrong digest, an unknown user and a command before AUTH have the original's answers."""
     peer = stepped.connect()
     stepped.hear(peer)
-
     assert stepped.say(peer, f"{command}\n".encode()) == f"{answer}\n".encode()
     assert stepped.queue.asked == []
 
@@ -162,7 +160,6 @@ UNKNOWN = "-MAILQ2 Unknown command, or refused by access control; VERB='{}' REST
 def test_commands_of_one_line(stepped: SteppedServer, user: str, command: str, answer: str) -> None:
     """Each command has the original's answer; KILL says what happened."""
     peer = stepped.log_in(user, {"root": "s3cret", "nobody": "nobody", "qonly": "pw"}[user])
-
     assert stepped.say(peer, f"{command}\n".encode()).decode() == f"{answer}\n"
 
 
@@ -181,7 +178,6 @@ def test_exact_kill_answers_as_the_original(tmp_path: Path) -> None:
     """With `is_exact`, KILL MSG is always OK with an empty line, and KILL THREAD is unknown."""
     exact = SteppedServer(tmp_path, is_exact=True)
     peer = exact.log_in()
-
     assert exact.say(peer, b"KILL MSG 9\n") == b"+OK; KILLed something.\n\n"
     assert exact.say(peer, b"KILL THREAD smtp a.test\n") == b"-Unknown request.\n\n"
     exact.close()
@@ -191,7 +187,6 @@ def test_reports_end_with_a_dot_and_double_leading_dots(stepped: SteppedServer) 
     """Reports have the lines of the view; a leading dot in a line is doubled."""
     stepped.queue.all_jobs[0] = stepped.queue.all_jobs[0]._replace(path=".hidden")
     peer = stepped.log_in()
-
     lines = stepped.say(peer, b"SHOW THREAD smtp a.test\n").decode().split("\n")
     assert lines[0] == "+OK until LF.LF"
     assert lines[1].startswith("#smtp/a.test/0  N=2   R=2   A=5  W=60s QA=2m")
@@ -207,7 +202,6 @@ def test_reports_end_with_a_dot_and_double_leading_dots(stepped: SteppedServer) 
 def test_two_commands_in_one_packet_have_two_answers(stepped: SteppedServer) -> None:
     """Commands in one packet are answered in order; QUIT in any case ends the connection."""
     peer = stepped.log_in()
-
     replies = stepped.say(peer, b"ETRN x\nKILL X\r\n\nquit\nSHOW SNMP\n")
     assert replies.split(b"\n") == [
         b"+OK; an ETRN didn't start anything.",
@@ -221,7 +215,6 @@ def test_two_commands_in_one_packet_have_two_answers(stepped: SteppedServer) -> 
 def test_a_command_in_pieces_waits_for_its_end(stepped: SteppedServer) -> None:
     """A command without its LF is not run, even if the peer closes behind it."""
     peer = stepped.log_in()
-
     assert stepped.say(peer, b"KILL MSG I/F") == b""
     peer.close()
     stepped.peers.clear()
@@ -233,7 +226,6 @@ def test_a_command_in_pieces_waits_for_its_end(stepped: SteppedServer) -> None:
 def test_an_endless_command_ends_the_connection(stepped: SteppedServer) -> None:
     """A line without end is refused at 4096 bytes, and the connection is closed."""
     peer = stepped.log_in()
-
     text = b"".join(stepped.say(peer, b"x" * 1024) for _ in range(4))
     assert text == b"-Command too long.\n<EOF>"
 
@@ -244,7 +236,6 @@ def test_a_connection_lives_90_seconds(stepped: SteppedServer) -> None:
     stepped.now += 89.0
     stepped.say(busy, b"SHOW SNMP\n")
     assert len(stepped.server.connections) == 2
-
     stepped.now += 1.0
     stepped.server.step()
     assert not stepped.server.connections
@@ -254,7 +245,6 @@ def test_a_connection_lives_90_seconds(stepped: SteppedServer) -> None:
 def test_a_further_connection_is_closed(stepped: SteppedServer) -> None:
     """There are 21 connections; the next is closed, and one that ends makes room."""
     peers = [stepped.connect() for _ in range(22)]
-
     assert len(stepped.server.connections) == 21
     assert stepped.hear(peers[-1]) == b"<EOF>"
     peers[0].close()
@@ -271,7 +261,6 @@ def test_a_slow_reader_delays_no_other_peer(stepped: SteppedServer) -> None:
     slow.sendall(b"SHOW QUEUE THREADS\n" * 8 + b"ETRN h1.test\n")
     for _ in range(5):
         stepped.server.step()
-
     assert stepped.queue.asked == []  # what it sent behind is not handled yet
     assert stepped.say(quick, b"KILL X\n") == b"-Unknown request.\n"
     replies = stepped.hear(slow)
@@ -283,7 +272,6 @@ def test_a_report_is_rendered_once_for_each_view(stepped: SteppedServer) -> None
     """While the view is the same, its text is only written; a changed view is rendered again."""
     first, second = (stepped.say(stepped.log_in(), b"SHOW QUEUE THREADS\n") for _ in range(2))
     assert first == second
-
     stepped.queue.kill_message("I/F/3276785")
     assert b"b.test" not in stepped.say(stepped.log_in(), b"SHOW QUEUE THREADS\n")
 
@@ -295,7 +283,6 @@ def test_version_1_writes_a_dump_and_closes(tmp_path: Path) -> None:
     for folder, with_jobs in ((tmp_path, True), (tmp_path / "q", False)):
         old = SteppedServer(folder, users=None, with_jobs=with_jobs)
         text = old.hear(old.connect()).decode()
-
         assert text.startswith("version zmailer 1.0\nVertices:\n")
         assert ("Channels:" in text) is with_jobs
         assert "\nEnd:\nhold/*/0\n" in text
@@ -315,9 +302,9 @@ local:pw:TT:
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "peer", "rights"),
-    [
+def test_the_first_fitting_line_of_a_user_decides() -> None:
+    """Name, address and rights decide; a UNIX socket only fits a line without addresses."""
+    for name, peer, rights in (
         ("nobody", "127.0.0.1", "SNMP QQ TT ETRN"),
         ("nobody", "10.0.0.1", "SNMP ETRN"),
         ("nobody", "::1", "SNMP QQ TT ETRN"),
@@ -330,22 +317,18 @@ local:pw:TT:
         ("nokey", "127.0.0.1", ""),
         ("local", "", "TT"),
         ("local", "8.8.8.8", "TT"),
-    ],
-)
-def test_the_first_fitting_line_of_a_user_decides(name: str, peer: str, rights: str) -> None:
-    """Name, address and rights decide; a UNIX socket only fits a line without addresses."""
-    users, wrong = parse_users(ORIGINAL)
-    user = acl.find_user(users, name, ipaddress.ip_address(peer) if peer else None)
+    ):
+        users, wrong = parse_users(ORIGINAL)
+        user = acl.find_user(users, name, ipaddress.ip_address(peer) if peer else None)
 
-    assert {*rights.split()} == {*(user.rights if user else ())}
-    assert wrong == ("line 6: unknown right, expected SNMP, QQ, TT, ETRN, KILL, ALL or NONE",)
-    assert "s3cret" not in repr(users)
+        assert {*rights.split()} == {*(user.rights if user else ())}
+        assert wrong == ("line 6: unknown right, expected SNMP, QQ, TT, ETRN, KILL, ALL or NONE",)
+        assert "s3cret" not in repr(users)
 
 
 def test_bad_lines_are_named_and_admit_no_user() -> None:
     """A line with too few fields or a bad address is reported with its number."""
     users, wrong = parse_users("a:b\n\n*x\nc:d:ALL: 127.0.0.1\ne:f:ALL:[1.2.3.4]/99\ng:h:ALL:\n")
-
     assert [user.name for user in users] == ["g"]
     assert [re.match(r"line \d", line)[0] for line in wrong] == ["line 1", "line 4", "line 5"]  # type: ignore[index]
 
@@ -369,7 +352,6 @@ def test_a_peer_that_no_line_admits_is_refused(tmp_path: Path) -> None:
     """A peer whose address fits no line gets 550 in place of a challenge."""
     users, _ = parse_users("root:s3cret:ALL: [10.0.0.0]/8\n")
     closed = SteppedServer(tmp_path, users=users)
-
     assert closed.hear(closed.connect()) == b"version zmailer 2.0\n550 NO ACCESS FOR YOU\n<EOF>"
     closed.close()
 

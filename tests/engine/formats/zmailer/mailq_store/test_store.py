@@ -30,7 +30,7 @@ from engine.operations.run_plan import run_journaled_plan
 from engine.store import Gone, Unavailable, Unsupported
 from tests.mailq_samples import FOLDER
 from tests.mailq_server import NOW, SAMPLE_JOBS, RunningServer, SampleQueue, serving, waiting_job
-from tests.store_contents import found, problems_in, tasks_in
+from tests.store_contents import found, naming, problems_in, tasks_in
 
 TWO_THREADS = "I/F/3276785"
 """A message in two threads."""
@@ -77,9 +77,9 @@ def test_a_task_is_a_message_in_a_thread(store: MailqStore) -> None:
     assert b"first\nlast line" in store.read(task)
 
 
-@pytest.mark.parametrize(
-    ("ident", "parts"),
-    [
+def test_an_id_has_a_channel_a_host_and_a_path() -> None:
+    """An id is read as the channel, a host that may have slashes, and the control file."""
+    for ident, parts in (
         ("smtp/a.test/I/F/3276785", ("smtp", "a.test", "I/F/3276785")),
         ("hold/ns:a.test/any/3276785", ("hold", "ns:a.test/any", "3276785")),
         ("smtp/((a)(b c))/Z/3312477-2", ("smtp", "((a)(b c))", "Z/3312477-2")),
@@ -87,13 +87,8 @@ def test_a_task_is_a_message_in_a_thread(store: MailqStore) -> None:
         ("smtp", None),
         ("", None),
         ("smtp/a\0/7", None),
-    ],
-)
-def test_an_id_has_a_channel_a_host_and_a_path(
-    ident: str, parts: tuple[str, str, str] | None
-) -> None:
-    """An id is read as the channel, a host that may have slashes, and the control file."""
-    assert parse_id(ident) == parts
+    ):
+        assert parse_id(ident) == parts
 
 
 def test_the_jobs_that_were_fed_last_are_running() -> None:
@@ -110,14 +105,13 @@ def test_the_jobs_that_were_fed_last_are_running() -> None:
     ]
     agents = (AgentView(7, 1.0, 30.0, 1, "STUFF"), AgentView(8, 1.0, 20.0, 1, "STUFF"))
     thread = ThreadView("smtp", "a", 5, recipients=5, attempts=0, oldest_at=1.0, agents=agents)
-
     states = {t.payload: t.state for t in tasks_of(ThreadJobs(thread, tuple(jobs)), NOW)}
     assert [path for path, state in states.items() if state is State.ACTIVE] == ["2", "3"]
 
 
-@pytest.mark.parametrize(
-    ("reason", "wait", "word", "due", "why"),
-    [
+def test_a_task_shows_why_it_waits() -> None:
+    """It has the reason of its thread with an explanation, and a time only if time starts it."""
+    for reason, wait, word, due, why in (
         (">MaxRing", JobWait.UNKNOWN, "limited", NOW - 5, ">MaxRing: all agents of its ring"),
         ("QueueOnly", JobWait.RETRY, "queueonly", None, "QueueOnly: queueonly: only ETRN"),
         ("ConfBUG:NoCmdDefined!", JobWait.INACTIVE, "inactive", None, "ConfBUG:NoCmdDefined!: its"),
@@ -130,20 +124,15 @@ def test_the_jobs_that_were_fed_last_are_running() -> None:
             "no agent: a limit of its channel, or queueonly",
         ),
         ("", JobWait.UNKNOWN, "", NOW - 5, "ready: its scheduler starts the agents"),
-    ],
-)
-def test_a_task_shows_why_it_waits(
-    reason: str, wait: JobWait, word: str, due: float | None, why: str
-) -> None:
-    """It has the reason of its thread with an explanation, and a time only if time starts it."""
-    thread = ThreadView(
-        "etrn", "a", 1, recipients=1, attempts=0, oldest_at=NOW - 50, pending=reason
-    )
-    jobs = (JobView("7", "etrn", "a", (1,), wait=wait, wakeup=NOW - 5),)
-    (task,) = tasks_of(ThreadJobs(thread, jobs), NOW)
-    assert (task.word, task.due) == (word, due)
-    assert task.extra[WAITS_KEY].startswith(why)
-    assert task.error == f"waits: {task.extra[WAITS_KEY]}"
+    ):
+        thread = ThreadView(
+            "etrn", "a", 1, recipients=1, attempts=0, oldest_at=NOW - 50, pending=reason
+        )
+        jobs = (JobView("7", "etrn", "a", (1,), wait=wait, wakeup=NOW - 5),)
+        (task,) = tasks_of(ThreadJobs(thread, jobs), NOW)
+        assert (task.word, task.due) == (word, due)
+        assert task.extra[WAITS_KEY].startswith(why)
+        assert task.error == f"waits: {task.extra[WAITS_KEY]}"
 
 
 def test_a_diagnostic_is_split_at_cr() -> None:
@@ -157,7 +146,6 @@ def test_a_name_with_control_characters_is_a_problem(
 ) -> None:
     """A job whose name could control a terminal is shown as a problem; the others are tasks."""
     running.queue.all_jobs[2] = running.queue.all_jobs[2]._replace(path="7\x1b[2J")
-
     assert len(tasks_in(store)) == 3
     assert problems_in(store) == {"smtp/a.test/7�[2J": "control characters in its name: shown only"}
     assert [*store.scan({"smtp/a.test/7\x1b[2J"})] == [Missing("smtp/a.test/7\x1b[2J")]
@@ -200,7 +188,6 @@ def test_a_kill_removes_the_message_from_all_threads(
 ) -> None:
     """A deletion asks once for the message, and both of its tasks are gone."""
     tasks = [t for t in tasks_in(store).values() if t.payload == TWO_THREADS]
-
     outcomes = [*store.swap_all(Move(task, None) for task in tasks)]
     assert [outcome.error for outcome in outcomes] == [None, None]
     assert running.queue.asked[-1:] == [f"KILL MSG {TWO_THREADS}"]
@@ -211,7 +198,6 @@ def test_an_answer_alone_is_no_success(running: RunningServer, store: MailqStore
     """If the server says OK and does nothing, a deletion and a start are failures."""
     running.queue.is_lying = True
     task = found(store, f"smtp/a.test/{TWO_THREADS}")
-
     for new in (None, verbs.promote(task, NOW)):
         with pytest.raises(Unavailable, match="but the task is as before"):
             store.swap(task, new)
@@ -224,7 +210,6 @@ def test_a_task_that_has_changed_is_not_killed(running: RunningServer, store: Ma
     """A message that was tried again since it was seen is gone for the plan, and stays."""
     task = found(store, "smtp/a.test/G/W/3268638")
     running.queue.all_jobs[2] = running.queue.all_jobs[2]._replace(attempts=5)
-
     with pytest.raises(Gone):
         store.swap(task, None)
     assert running.queue.asked[-1:] != ["KILL MSG G/W/3268638"]
@@ -246,7 +231,6 @@ def test_of_two_rivals_one_wins(running: RunningServer, store: MailqStore) -> No
 def test_a_start_is_only_now(store: MailqStore) -> None:
     """A due time in the future is refused, in the form and by the store."""
     task = found(store, "smtp/a.test/G/W/3268638")
-
     assert "only be started now" in store.edges[State.PENDING, State.PENDING].value_problem(
         "due", NOW + 9, NOW
     )
@@ -259,7 +243,6 @@ def test_a_start_makes_all_messages_of_the_host_due(
 ) -> None:
     """A promotion asks ETRN once; success is that the task does not wait any more."""
     tasks = [t for t in tasks_in(store).values() if t.group == "a.test"]
-
     outcomes = [*store.swap_all(Move(task, verbs.promote(task, NOW)) for task in tasks)]
     assert [outcome.error for outcome in outcomes] == [None, None]
     assert running.queue.asked.count("ETRN a.test") == 1
@@ -278,7 +261,6 @@ def test_rows_in_later_batches_have_the_outcome_of_their_request(
         first = next(iter(tasks))
         plan = freeze_shared_plan(verb, {first.id}, tasks, NOW, edges=store.edges)
         assert (len(plan.rows), plan.added) == (130, 129)
-
         report = run_journaled_plan(store, None, plan, None, lambda: NOW)
         assert (len(report.done), report.gone, report.failed) == (130, (), ())
         assert not report.is_exact
@@ -292,7 +274,6 @@ def test_a_plan_excludes_related_tasks_together(store: MailqStore) -> None:
     """A note on one task of a message, or a running one, excludes its others too."""
     tasks = [t for t in tasks_in(store).values() if t.payload == TWO_THREADS]
     ids = frozenset(task.id for task in tasks)
-
     noted = freeze_shared_plan(
         "expunge", ids, tasks, NOW, edges=store.edges, noted=frozenset({tasks[0].id})
     )
@@ -448,44 +429,36 @@ def test_a_thread_that_only_ages_has_not_changed() -> None:
 # ---- addresses
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_an_address_has_its_parts() -> None:
+    """Host, port, socket, user and password are those of the URL, or have defaults."""
+    for text, expected in (
         ("mailq://mail.test", ("", "mail.test", 174, "nobody", "nobody")),
         ("mailq://root:pw%40x@[::1]:1740", ("", "::1", 1740, "root", "pw@x")),
         ("mailq+unix:///run/mailq", ("/run/mailq", "", 174, "nobody", "nobody")),
         ("mailq+unix://root:pw@/run/m%20q", ("/run/m q", "", 174, "root", "pw")),
-    ],
-)
-def test_an_address_has_its_parts(text: str, expected: tuple[str, str, int, str, str]) -> None:
-    """Host, port, socket, user and password are those of the URL, or have defaults."""
-    place = parse_place(parse_address(text))
-
-    assert place[1:] == expected
-    assert "pw" not in repr(place)
+    ):
+        place = parse_place(parse_address(text))
+        assert place[1:] == expected
+        assert "pw" not in repr(place)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
+def test_a_bad_address_is_refused() -> None:
+    """A part that is missing, unknown or unusable is one clear line."""
+    for text, words in (
         ("mailq://root@mail.test", "no password of user root: write the URL with it into places"),
         ("mailq://mail.test/x", "expected mailq://HOST:PORT"),
         ("mailq+unix://host/x", "expected mailq.unix:///PATH"),
         ("mailq+unix://", "expected mailq.unix:///PATH"),
         ("mailq://mail.test?x=1", "expected no parameters"),
         ("mailq://a%20b:pw@mail.test", "blanks or control characters in the user"),
-    ],
-)
-def test_a_bad_address_is_refused(text: str, words: str) -> None:
-    """A part that is missing, unknown or unusable is one clear line."""
-    with pytest.raises(Unavailable, match=words):
-        parse_place(parse_address(text))
+    ):
+        with naming(text, words), pytest.raises(Unavailable, match=words):
+            parse_place(parse_address(text))
 
 
 def test_a_size_is_never_invented(store: MailqStore) -> None:
     """The size of a message is unknown: MAILQ does not show it."""
     task: Task = found(store, "smtp/a.test/G/W/3268638")
-
     with pytest.raises(Unavailable, match="sizes"):
         store.size(task)
     with pytest.raises(Gone):

@@ -188,7 +188,6 @@ def test_finished_failures_are_clusters_and_count_as_failed(
 def test_of_a_stopped_spool_only_what_is_known_is_shown(spool: Spool) -> None:
     """The clauses, but no agents and no reasons; without a configuration no ring either."""
     watch = SpoolWatch(setup_of(spool))
-
     assert dict(watch.figures().rows)["scheduler"] == "not running"
     assert watch.figures().has_worker is False
     server = watch.figures().server

@@ -21,14 +21,15 @@ from engine.formats.zmailer.scheduling.agent_lines import (
     parse_agent_line,
     parse_job,
 )
+from tests.store_contents import naming
 
 FIVE = b"a@b\x01delayed\x014.4.3 (lookup)\x01x-local; 466 (lookup)\x01dns; h"
 NOTARY = Notary(b"a@b", b"delayed", b"4.4.3 (lookup)", b"x-local; 466 (lookup)", b"dns; h")
 
 
-@pytest.mark.parametrize(
-    ("line", "meaning"),
-    [
+def test_a_line_of_an_agent_has_one_meaning() -> None:
+    """A line is an answer with a known status, a signal word, or text for the log."""
+    for line, meaning in (
         (b"#hungry", Hungry()),
         (b"#resync S/O/3268942", Resync(3268942)),
         (b"#resync 3311995", Resync(3311995)),
@@ -46,21 +47,21 @@ NOTARY = Notary(b"a@b", b"delayed", b"4.4.3 (lookup)", b"x-local; 466 (lookup)",
         (b"12/x\t\tok done", AgentText(DIAGNOSTIC, b"12/x\t\tok done")),
         (b"12/34 ok", AgentText(DIAGNOSTIC, b"12/34 ok")),
         (b"12/%b\t\tok" % (b"9" * 99), AgentText(DIAGNOSTIC, b"12/%b\t\tok" % (b"9" * 99))),
-    ],
-)
-def test_a_line_of_an_agent_has_one_meaning(line: bytes, meaning: object) -> None:
-    """A line is an answer with a known status, a signal word, or text for the log."""
-    assert parse_agent_line(line) == meaning
+    ):
+        assert parse_agent_line(line) == meaning
 
 
-@pytest.mark.parametrize(
-    ("text", "due"),
-    [(b"+60 busy", 1060.0), (b"5000 busy", 5000.0), (b"+60", 1060.0), (b"soon", None), (b"", None)],
-)
-def test_retryat_names_a_time(text: bytes, due: float | None) -> None:
+def test_retryat_names_a_time() -> None:
     """The text of retryat begins with seconds from now, or with an absolute time."""
-    assert AgentAnswer(1, 2, None, b"retryat", text).retry_time(1000.0) == due
-    assert AgentAnswer(1, 2, None, b"deferred", text).retry_time(1000.0) is None
+    for text, due in (
+        (b"+60 busy", 1060.0),
+        (b"5000 busy", 5000.0),
+        (b"+60", 1060.0),
+        (b"soon", None),
+        (b"", None),
+    ):
+        assert AgentAnswer(1, 2, None, b"retryat", text).retry_time(1000.0) == due
+        assert AgentAnswer(1, 2, None, b"deferred", text).retry_time(1000.0) is None
 
 
 WORDS = st.binary(max_size=20).map(lambda text: text.translate(None, b"\n\t\0\1"))
@@ -72,32 +73,26 @@ def test_an_answer_is_read_as_it_was_written(
 ) -> None:
     """Format and parse of an answer are inverse."""
     answer = AgentAnswer(7, 99, notary, status, text)
-
     assert parse_agent_line(format_answer(answer)[:-1]) == answer
 
 
-@pytest.mark.parametrize(
-    "job", [JobLine("I/F/3276785", b"mx.example"), JobLine("77", None), JobLine("B/9-1", b"")]
-)
-def test_a_job_is_read_as_it_was_written(job: JobLine) -> None:
+def test_a_job_is_read_as_it_was_written() -> None:
     """Format and parse of a job are inverse."""
-    assert parse_job(format_job(job)[:-1]) == job
+    for job in (JobLine("I/F/3276785", b"mx.example"), JobLine("77", None), JobLine("B/9-1", b"")):
+        assert parse_job(format_job(job)[:-1]) == job
 
 
-@pytest.mark.parametrize(
-    "job",
-    [
+def test_what_is_no_job_is_not_sent() -> None:
+    """A host or path that an agent would read as something else is refused."""
+    for job in (
         JobLine("../9", b"h"),
         JobLine("9", b"a\tb"),
         JobLine("9", b"a\nb"),
         JobLine("", b"h"),
         JobLine("#idle", None),
-    ],
-)
-def test_what_is_no_job_is_not_sent(job: JobLine) -> None:
-    """A host or path that an agent would read as something else is refused."""
-    with pytest.raises(ValueError, match="no job"):
-        format_job(job)
+    ):
+        with naming(job), pytest.raises(ValueError, match="no job"):
+            format_job(job)
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(1, 7))
@@ -107,7 +102,6 @@ def test_lines_do_not_depend_on_the_pieces(parts: list[bytes], size: int) -> Non
     buffer, found = LineBuffer(), []
     for at in range(0, len(data), size):
         found += buffer.feed(data[at : at + size])
-
     assert found == data.split(b"\n")[:-1]
 
 
@@ -117,6 +111,5 @@ def test_of_a_line_without_an_end_only_the_start_is_kept() -> None:
     for _ in range(100):
         assert buffer.feed(b"x" * 10_000) == []
     assert len(buffer._start) == MAX_LINE_BYTES
-
     assert buffer.feed(b"x\n#hungry\n") == [b"x" * MAX_LINE_BYTES, b"#hungry"]
     assert buffer.feed(b"y" * 3 * MAX_LINE_BYTES + b"\nz\n") == [b"y" * MAX_LINE_BYTES, b"z"]

@@ -23,15 +23,17 @@ from engine.formats.zmailer.scheduling.agent_talk import Answered, NothingToDo, 
 from engine.system.supervisor import CannotRun, Program
 from engine.system.users import Account
 from tests.open_files import open_files
+from tests.store_contents import naming
 
 ZENV = {"MAILBIN": "/opt/mail/bin", "LOGDIR": "/var/log/mail", "TZ": "UTC", "HOME": "/root"}
 HOST = b"mx.example"
 Events = list[object]
 
 
-@pytest.mark.parametrize(
-    ("command", "argv", "env"),
-    [
+def test_a_command_becomes_arguments_and_environment() -> None:
+    """Words are split at blanks, names in braces are replaced; of our environment only the named
+    variables are passed on."""
+    for command, argv, env in (
         ("mailbox -8", ["/opt/mail/bin/ta/mailbox", "-8"], {}),
         ("/bin/agent $LOGDIR", ["/bin/agent", "$LOGDIR"], {}),
         ("A=1 B=${LOGDIR}/x /bin/agent", ["/bin/agent"], {"A": "1", "B": "/var/log/mail/x"}),
@@ -39,34 +41,24 @@ Events = list[object]
         ("/bin/sm -c $channel $host", ["/bin/sm", "-c", "smtp", "mx.example"], {}),
         ("/bin/sm ${LOGDIR}/${host}.log", ["/bin/sm", "/var/log/mail/mx.example.log"], {}),
         ('/bin/sm "a b"', ["/bin/sm", '"a', 'b"'], {}),
-    ],
-)
-def test_a_command_becomes_arguments_and_environment(
-    command: str, argv: list[str], env: dict[str, str]
-) -> None:
-    """Words are split at blanks, names in braces are replaced; of our environment only the named
-    variables are passed on."""
-    program = agent_program(command, "smtp", "mx.example", ZENV, None)
-
-    assert program.argv == argv
-    assert program.env == {"PATH": "/usr/bin:/bin", "TZ": "UTC", **env}
+    ):
+        program = agent_program(command, "smtp", "mx.example", ZENV, None)
+        assert program.argv == argv
+        assert program.env == {"PATH": "/usr/bin:/bin", "TZ": "UTC", **env}
 
 
-@pytest.mark.parametrize(
-    ("command", "host", "why"),
-    [
+def test_a_command_that_cannot_be_used_is_refused() -> None:
+    """The reason names the word; a host from a mail is never an option."""
+    for command, host, why in (
         ("", "h", "names no program"),
         ("A=1", "h", "names no program"),
         ("/bin/sm ${NOWHERE}", "h", "NOWHERE} is not set"),
         ("/bin/sm $host", "-oq/tmp/x", "would be read as an option"),
         ("/bin/sm ${host}", "--version", "would be read as an option"),
         ("/bin/sm $host", "a\0b", "NUL byte"),
-    ],
-)
-def test_a_command_that_cannot_be_used_is_refused(command: str, host: str, why: str) -> None:
-    """The reason names the word; a host from a mail is never an option."""
-    with pytest.raises(CannotRun, match=why):
-        agent_program(command, "smtp", host, ZENV, None)
+    ):
+        with naming(command, host, why), pytest.raises(CannotRun, match=why):
+            agent_program(command, "smtp", host, ZENV, None)
 
 
 def test_without_mailbin_a_name_is_no_program() -> None:
@@ -91,7 +83,6 @@ def test_starts_are_limited_in_each_second() -> None:
     """In any second there are at most so many starts."""
     rate = StartRate(3)
     times = [0.0, 0.5, 0.9, 0.95, 1.0, 1.2, 1.5]
-
     assert [rate.allow(now) for now in times] == [True, True, True, False, True, False, True]
 
 
@@ -162,7 +153,6 @@ def test_an_agent_does_its_jobs_and_ends(start: StartScript) -> None:
     agent.write(1.0)
     assert wait(agent, lambda events: bool(events)) == [Ready()]
     agent.end(2.0)
-
     assert wait(agent) == []
     assert isinstance(feed_events[0], Answered)
     assert (feed_events[0].job, feed_events[0].answer.text) == ("job 5", HOST)
@@ -178,7 +168,6 @@ def test_standard_input_and_output_are_one_socket_and_nothing_else_is_open(
     agent = start("readlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2; ls /proc/$$/fd; echo x >&2")
     os.close(leak)
     lines = [event.text for event in wait(agent) if isinstance(event, AgentText)]
-
     assert lines[0] == lines[1]
     assert lines[0].startswith(b"socket:")
     assert lines[2:] == [str(tmp_path / "log").encode(), b"0", b"1", b"2"]
@@ -192,7 +181,6 @@ def test_an_agent_has_its_limits_and_works_where_the_scheduler_works(start: Star
     agent.talk.output += b"go\n"
     agent.write(0.0)
     lines = [event.text for event in wait(agent) if isinstance(event, AgentText)]
-
     assert lines[:3] == [b"20", str(min(19, own_priority + 3)).encode(), bytes(Path.cwd())]
     assert agent.warning == ""
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 20
@@ -208,7 +196,6 @@ def test_an_agent_runs_as_its_user_without_our_groups(start: StartScript) -> Non
     agent.talk.output += b"go\n"  # our niceness may be higher: then only we may set it, afterwards
     agent.write(0.0)
     lines = [event.text for event in wait(agent) if isinstance(event, AgentText)]
-
     assert lines == [b"12345", b"54321", b"20", b"7"]
 
 
@@ -246,7 +233,6 @@ def test_an_agent_may_die_at_each_of_its_lines(
         agent.talk.give(JobLine("A/5", HOST), "job 5", 1.0)
         agent.write(1.0)
     events += wait(agent)
-
     assert [type(event) for event in events] == list(kinds)
     assert agent.status is not None
     assert agent.talk.jobs == (["job 5"] if "read x" in script else [])
@@ -261,7 +247,6 @@ def test_a_job_for_an_agent_that_is_gone_is_not_lost(start: StartScript) -> None
         assert list(agent.read(1.0)) == []
     agent.talk.output += b"x"
     agent.write(2.0)
-
     assert (agent.wants_write, agent.talk.feed.state) == (False, "ERROR")
     assert (agent.talk.jobs, agent.talk.room(9)) == (["job 5"], 0)
     assert not agent.reap()
@@ -275,7 +260,6 @@ def test_children_that_keep_the_socket_do_not_keep_the_agent(start: StartScript)
     events = wait(agent)
     with suppress(ProcessLookupError):
         os.killpg(agent.pid, signal.SIGKILL)  # the child: it is in the session that we started
-
     assert agent.status == 0
     assert [type(event) for event in events if not isinstance(event, AgentText)] == [Answered]
 
@@ -334,7 +318,6 @@ def test_a_stop_waits_for_the_job_that_an_agent_has(start: StartScript) -> None:
     assert wait(idle, lambda events: Ready() in events) == [Ready()]
     idle.stop(1.0)
     busy.stop(1.0)
-
     assert wait(idle) == []
     assert [type(event) for event in wait(busy)] == [Answered]
     assert (idle.status, busy.status) == (-signal.SIGQUIT, 0)
@@ -345,5 +328,4 @@ def test_an_ended_agent_is_never_signalled(start: StartScript) -> None:
     agent = start("exit 0")
     wait(agent)
     agent.signal(signal.SIGKILL)
-
     assert agent.status == 0

@@ -123,7 +123,6 @@ def test_an_agent_gets_one_job_and_then_overfeed_and_one() -> None:
     """After the start it gets one; then overfeed + 1 whenever all credits are back."""
     talk = started(7, 8, 9)
     assert (talk.feed.state, talk.feed.outstanding, talk.room(150)) == ("STUFF", 3, 0)
-
     talk.receive(HUNGRY * 2)
     assert list(talk.events(4.0)) == []
     talk.receive(HUNGRY)
@@ -136,7 +135,6 @@ def test_an_answer_counts_only_for_a_job_that_the_agent_has() -> None:
     talk = started(7)
     talk.receive(b"7/99\t\tok3 done\n8/99\t\tok3 done\n1/99\t\tok3 done\n#resync 8\n#resync A/7\n")
     events = list(talk.events(4.0))
-
     assert [type(event) for event in events] == [
         Answered,
         AgentText,
@@ -152,7 +150,6 @@ def test_a_hungry_too_many_gives_no_credit() -> None:
     """An agent that writes #hungry without end gets no more jobs than its credits."""
     talk = started(7)
     talk.receive(HUNGRY * 50)
-
     assert list(talk.events(4.0)) == [Ready()]
     assert talk.give(JobLine("3", HOST), "third", 5.0)
     assert talk.feed.outstanding == 1
@@ -162,7 +159,6 @@ def test_a_flood_of_lines_is_handled_in_rounds() -> None:
     """One call handles a bounded number of lines; the others wait."""
     talk = started(7)
     talk.receive(b"\n" * (LINES_PER_ROUND + 1))
-
     assert len(list(talk.events(4.0))) == LINES_PER_ROUND
     assert talk.has_lines
     assert len(list(talk.events(4.0))) == 1
@@ -196,35 +192,27 @@ def test_an_idle_agent_gets_jobs_of_its_new_thread_when_it_is_hungry() -> None:
 FED = AgentFeed(0.0, AgentState.STUFFING, 0)
 
 
-@pytest.mark.parametrize(
-    ("feed", "is_stuck"),
-    [
+def test_an_agent_without_work_or_never_ready_is_stuck() -> None:
+    """After 600 s; one that has a job may take as long as it needs."""
+    for feed, is_stuck in (
         (AgentFeed(0.0), True),
         (FED, True),
         (FED._replace(outstanding=1), False),
         (FED._replace(state=AgentState.FINISHING), True),
         (FED._replace(state=AgentState.IDLE), False),
         (FED._replace(hungry_at=0.1), False),
-    ],
-)
-def test_an_agent_without_work_or_never_ready_is_stuck(feed: AgentFeed, is_stuck: bool) -> None:
-    """After 600 s; one that has a job may take as long as it needs."""
-    assert feed.is_stuck(600.0) is is_stuck
+    ):
+        assert feed.is_stuck(600.0) is is_stuck
 
 
-@pytest.mark.parametrize(
-    ("feed", "at", "number"),
-    [
+def test_only_an_agent_without_a_job_is_signalled() -> None:
+    """It has ten minutes after the end of its input, then gets SIGTERM, and later SIGKILL."""
+    for feed, at, number in (
         (FED, 9999.0, None),
         (FED.after_end(0.0), 599.0, None),
         (FED.after_end(0.0), 600.0, signal.SIGTERM),
         (AgentFeed(0.0).after_end(0.0), 600.0, signal.SIGTERM),
         (FED.after_end(0.0), 1200.0, signal.SIGKILL),
         (FED._replace(outstanding=1).after_end(0.0), 9999.0, None),
-    ],
-)
-def test_only_an_agent_without_a_job_is_signalled(
-    feed: AgentFeed, at: float, number: signal.Signals | None
-) -> None:
-    """It has ten minutes after the end of its input, then gets SIGTERM, and later SIGKILL."""
-    assert feed.due_signal(at) is number
+    ):
+        assert feed.due_signal(at) is number

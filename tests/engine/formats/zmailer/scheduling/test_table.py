@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-
 from engine.formats.zmailer.scheduling import timers
 from engine.formats.zmailer.scheduling.jobs import DAY_SECONDS
 from tests.engine.formats.zmailer.scheduling.simulated_work import MODIFIED, Driven, clause
@@ -13,9 +9,10 @@ from tests.engine.formats.zmailer.scheduling.simulated_work import MODIFIED, Dri
 NOW = MODIFIED + 10
 
 
-@pytest.mark.parametrize(
-    ("retries", "index", "draw", "wait", "step"),
-    [
+def test_the_wait_after_a_try() -> None:
+    """The waits are the numbers of the list in intervals; past its end comes a random one, from
+    where it goes on; no wait is shorter than a second."""
+    for retries, index, draw, wait, step in (
         ((1, 1, 2, 3), 0, 0.0, 60, 1),
         ((1, 1, 2, 3), 3, 0.0, 180, 4),
         ((1, 1, 2, 3), 4, 0.0, 60, 1),
@@ -23,15 +20,9 @@ NOW = MODIFIED + 10
         ((1, 1, 2, 3), 99, 0.5, 120, 3),
         ((7,), 1, 0.99, 420, 1),
         ((0,), 0, 0.0, 1, 1),
-    ],
-)
-def test_the_wait_after_a_try(
-    retries: tuple[int, ...], index: int, draw: float, wait: float, step: int
-) -> None:
-    """The waits are the numbers of the list in intervals; past its end comes a random one, from
-    where it goes on; no wait is shorter than a second."""
-    wake = timers.next_wake(clause(retries=retries), index, NOW, lambda: draw)
-    assert wake == (NOW + wait, step)
+    ):
+        wake = timers.next_wake(clause(retries=retries), index, NOW, lambda: draw)
+        assert wake == (NOW + wait, step)
 
 
 def test_skew_rounds_up() -> None:
@@ -53,24 +44,21 @@ def test_a_deferred_thread_is_tried_at_its_waits() -> None:
     assert tries == [0, 63, 186, 489]
 
 
-@pytest.mark.parametrize(
-    ("words", "due"),
-    [
+def test_an_agent_may_name_the_next_time() -> None:
+    """retryat +N counts from now, N is a time; one that is past means soon; without a number and
+    after other words the wait of the clause counts."""
+    for words, due in (
         ("retryat +500 busy", NOW + 500),
         (f"retryat {NOW + 700:.0f} busy", NOW + 700),
         (f"retryat {NOW - 700:.0f} busy", NOW + 1),
         ("retryat soon", NOW + 60),
         ("deferall all", NOW + 60),
         ("deferback later", NOW + 60),
-    ],
-)
-def test_an_agent_may_name_the_next_time(words: str, due: float) -> None:
-    """retryat +N counts from now, N is a time; one that is past means soon; without a number and
-    after other words the wait of the clause counts."""
-    engine = Driven()
-    engine.put(1, (clause(), "smtp", "a", [100]), now=NOW)
-    engine.round(words, NOW)
-    assert engine.thread().wake == due
+    ):
+        engine = Driven()
+        engine.put(1, (clause(), "smtp", "a", [100]), now=NOW)
+        engine.round(words, NOW)
+        assert engine.thread().wake == due
 
 
 def test_deferall_ends_a_round_for_all() -> None:
@@ -150,16 +138,17 @@ def test_an_arrival_in_a_running_thread_is_fed_to_its_agent() -> None:
 # ---- what does not start
 
 
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [({"command": ""}, "ConfBUG:NoCmdDefined!"), ({"queueonly": True}, "QueueOnly"), ({}, "")],
-)
-def test_why_a_thread_does_not_start(settings: dict[str, Any], reason: str) -> None:
+def test_why_a_thread_does_not_start() -> None:
     """A thread without a command, or only for ETRN, does not start, and shows why."""
-    engine = Driven()
-    engine.put(1, (clause(**settings), "smtp", "a", [100]), now=NOW)
-    assert engine.table.ready.reason(engine.thread()) == reason
-    assert len(engine.start()) == (not reason)
+    for settings, reason in (
+        ({"command": ""}, "ConfBUG:NoCmdDefined!"),
+        ({"queueonly": True}, "QueueOnly"),
+        ({}, ""),
+    ):
+        engine = Driven()
+        engine.put(1, (clause(**settings), "smtp", "a", [100]), now=NOW)
+        assert engine.table.ready.reason(engine.thread()) == reason
+        assert len(engine.start()) == (not reason)
 
 
 def test_only_selected_threads_run() -> None:
@@ -203,30 +192,25 @@ def test_frozen_all_wait_and_thawed_all_start() -> None:
 # ---- expiry
 
 
-@pytest.mark.parametrize(
-    ("tried", "expiry", "expiry2", "at"),
-    [
+def test_a_job_expires_by_the_age_of_its_message() -> None:
+    """A job that was tried ends at expiry, one that was not expiry2 later, or a day; counted from
+    the time of the message, not of its arrival."""
+    for tried, expiry, expiry2, at in (
         (True, 1000, 50, 1000),
         (False, 1000, 50, 1050),
         (False, 1000, 0, 1000 + DAY_SECONDS),
         (True, None, 50, None),
-    ],
-)
-def test_a_job_expires_by_the_age_of_its_message(
-    tried: bool, expiry: float | None, expiry2: float, at: float | None
-) -> None:
-    """A job that was tried ends at expiry, one that was not expiry2 later, or a day; counted from
-    the time of the message, not of its arrival."""
-    engine = Driven()
-    settings = clause(
-        expiry=expiry, expiry2=expiry2, retries=(1000,), interval=10_000, queueonly=not tried
-    )
-    engine.put(1, (settings, "smtp", "a", [100, 200]), now=NOW)
-    engine.round("deferred x", NOW)
-    last = MODIFIED + (at or 10**7)
-    assert engine.step(last - 1) == []
-    assert engine.step(last) == ([1] if at else [])
-    assert len(engine.table.threads) == (not at)
+    ):
+        engine = Driven()
+        settings = clause(
+            expiry=expiry, expiry2=expiry2, retries=(1000,), interval=10_000, queueonly=not tried
+        )
+        engine.put(1, (settings, "smtp", "a", [100, 200]), now=NOW)
+        engine.round("deferred x", NOW)
+        last = MODIFIED + (at or 10**7)
+        assert engine.step(last - 1) == []
+        assert engine.step(last) == ([1] if at else [])
+        assert len(engine.table.threads) == (not at)
 
 
 def test_each_job_of_a_thread_has_its_own_end() -> None:

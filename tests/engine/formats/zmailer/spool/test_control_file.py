@@ -10,6 +10,7 @@ from engine.formats.zmailer.spool.control_file import parse_control_file, split_
 from engine.formats.zmailer.spool.names import parse_quad
 from engine.model import State
 from engine.system.files import Refused
+from tests.store_contents import naming
 
 SAMPLES = Path(__file__).parents[4] / "golden" / "zmailer" / "control-files.tar.xz"
 """Files of the real router, before delivery and during it, in hash folders."""
@@ -65,13 +66,11 @@ def test_an_address_is_channel_host_user_privilege(text: bytes, quad: tuple[byte
     assert parse_quad(text) == quad
 
 
-@pytest.mark.parametrize(
-    "text", [b"", b"smtp", b"smtp x", b"smtp ((x) y 1", b'smtp "x y 1', b"a b c"]
-)
-def test_another_text_is_no_address(text: bytes) -> None:
+def test_another_text_is_no_address() -> None:
     """It is refused, not guessed."""
-    with pytest.raises(Refused):
-        parse_quad(text)
+    for text in (b"", b"smtp", b"smtp x", b"smtp ((x) y 1", b'smtp "x y 1', b"a b c"):
+        with naming(text), pytest.raises(Refused):
+            parse_quad(text)
 
 
 GOOD = b"@ 0x00000007\ni 12\nr           smtp x a@x 1\nm\nTo: a\n\n"
@@ -91,19 +90,16 @@ def test_a_file_that_cannot_be_used_is_refused(data: bytes, why: str) -> None:
         parse_control_file(data)
 
 
-@pytest.mark.parametrize(
-    ("more", "damage"),
-    [
+def test_a_damaged_line_leaves_the_others() -> None:
+    """One line that cannot be read is named; the other recipients are read."""
+    for more, damage in (
         (b"d 999:1:-1::5\tx\ty\n", "diagnostic of offset 999, no recipient there"),
         (b"d x:1\tx\ty\n", f"diagnostic without an offset at offset {len(GOOD)}"),
         (b"r?          smtp x a@x 1\n", f"recipient with an unknown tag at offset {len(GOOD)}"),
         (b"r           smtp\n", f"no channel, host, user and privilege at offset {len(GOOD)}"),
-    ],
-)
-def test_a_damaged_line_leaves_the_others(more: bytes, damage: str) -> None:
-    """One line that cannot be read is named; the other recipients are read."""
-    parsed = parse_control_file(GOOD + more)
-    assert (parsed.damage, len(parsed.recipients)) == ((damage,), 1)
+    ):
+        parsed = parse_control_file(GOOD + more)
+        assert (parsed.damage, len(parsed.recipients)) == ((damage,), 1)
 
 
 def test_a_file_without_a_format_line_has_no_slots() -> None:

@@ -64,7 +64,6 @@ def original(root: Root, **options: Any) -> subprocess.Popen[bytes]:
 def test_a_proven_scheduler_is_signalled(root: Root, sleeper: subprocess.Popen[bytes]) -> None:
     """The pid file names it, it is older than the file, and works in transport/."""
     root.write_pid(sleeper.pid)
-
     assert signal_scheduler(root.fd, root.transport, signal.SIGTERM) == sleeper.pid
     assert sleeper.wait(20) == -signal.SIGTERM
     assert signal_scheduler(root.fd, root.transport, signal.SIGTERM) is None
@@ -116,7 +115,6 @@ def test_a_pid_file_of_another_start_is_not_removed(root: Root) -> None:
     root.pid_file.unlink()
     root.write_pid(1)
     pid_file.release()
-
     assert root.pid_file.read_text() == "1\n"
 
 

@@ -54,7 +54,6 @@ def test_a_listing_of_version_1_is_that_of_the_original() -> None:
     view = job_text.parse_dump(read_dump(), NOW)
     made = [*job_text.dump_listing(view, lambda channel, host: True)]
     printed = client_report("client-v1.txt", "")
-
     assert [line.partition(":\t")[0] for line in made] == [
         line.partition(":\t")[0] for line in printed
     ]

@@ -259,9 +259,7 @@ def test_the_doctor_of_a_spool_in_order_finds_nothing(tmp_path: Path, spooldeck:
     share = tmp_path / "share"
     share.mkdir()
     (share / "scheduler.conf").write_text("smtp/* command=smtp\n")
-
     done = spooldeck("zmailer", "doctor", str(spool.root), MAILSHARE=str(share))
-
     lines = [line for line in done.stdout.splitlines() if not line.startswith(("ok", " "))]
     assert lines == ["warn  scheduler no scheduler is running"]
 
