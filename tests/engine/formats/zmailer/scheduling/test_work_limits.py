@@ -10,7 +10,7 @@ import pytest
 
 from engine.formats.zmailer.scheduling.jobs import ClauseSettings
 from engine.formats.zmailer.scheduling.work import AgentWork
-from tests.engine.formats.zmailer.scheduling.simulated_work import MODIFIED, Driven, clause
+from tests.engine.formats.zmailer.scheduling.simulated_work import MODIFIED, NOW, Driven, clause
 from tests.examples import IS_DEEP
 
 CLAUSES = [
@@ -38,12 +38,10 @@ def check_limits(engine: Driven) -> None:
     threads = Counter(agent.thread for agent in busy)
     for thread in engine.table.threads.values():
         assert threads[thread] == thread.agents <= thread.settings.maxthr
-    most_of = {settings.pattern.partition("/")[0]: 0 for settings in CLAUSES}
-    for settings in CLAUSES:
-        channel = settings.pattern.partition("/")[0]
-        most_of[channel] = max(most_of[channel], settings.maxchannel)
     for channel, count in channels.items():
-        assert count <= (most_of[channel] or engine.slots.most)
+        of_channel = [one for one in CLAUSES if one.pattern.startswith(f"{channel}/")]
+        most = max(settings.maxchannel for settings in of_channel)
+        assert count <= (most or engine.slots.most)
     for ring, count in rings.items():
         own = next(one for one in CLAUSES if one.pattern == ring.clause)
         assert count <= (own.maxring or engine.slots.most)
@@ -121,10 +119,10 @@ def test_a_limit_is_shown_and_freed(limit: dict[str, Any], reason: str) -> None:
     """Threads behind a limit show which; when an agent ends, exactly one of them starts."""
     engine = Driven()
     for host in range(5):
-        engine.put(host, (clause(**limit), "smtp", f"h{host}", [100]))
+        engine.add(host, f"h{host}", **limit)
     first, _ = engine.start()
     assert [engine.table.ready.reason(engine.thread(f"h{n}")) for n in range(5)].count(reason) == 3
-    engine.work.end(first, MODIFIED)
+    engine.work.end(first, NOW)
     assert len(engine.start()) == 1
 
 
@@ -132,52 +130,44 @@ def test_a_limit_of_one_clause_does_not_hold_up_others() -> None:
     """A ring at its limit lets the threads of other rings pass."""
     engine = Driven()
     for host in range(4):
-        engine.put(host, (clause("smtp/*.a", maxring=1), "smtp", f"h{host}.a", [100]))
-        engine.put(host + 9, (clause("smtp/*"), "smtp", f"h{host}", [100]))
+        engine.add(host, f"h{host}.a", pattern="smtp/*.a", maxring=1).add(host + 9, f"h{host}")
     assert sorted(agent.host for agent in engine.start()) == ["h0", "h0.a", "h1", "h2", "h3"]
+
+
+def idle_agents() -> Driven:
+    """An engine with the most agents, two, which have delivered to the hosts a and b."""
+    engine = Driven(most=2).add(97, "a").add(98, "b")
+    for later, agent in enumerate(engine.start()):
+        for job in engine.feed(agent):
+            engine.answer(job, "ok3", NOW)
+        engine.work.release(agent, NOW)
+        assert engine.work.leave(agent, NOW - later) is None
+    return engine
 
 
 def test_an_idle_agent_is_used_again() -> None:
     """An idle agent takes a thread of its ring, if it can that of its last host, also at a limit;
     a ring with the host in its command has its own agents."""
-    engine = Driven(most=2)
-    for host in ("a", "b"):
-        engine.put(ord(host), (clause(), "smtp", host, [100]))
-    for agent in engine.start():
-        for job in engine.feed(agent, MODIFIED):
-            engine.answer(job, "ok3", MODIFIED)
-        engine.work.release(agent, MODIFIED)
-        assert engine.work.leave(agent, MODIFIED) is None
-    engine.put(1, (clause("uucp/*", command="sm $host"), "uucp", "a", [100]))
-    engine.put(2, (clause(), "smtp", "b", [100]))
-    engine.put(3, (clause(), "smtp", "c", [100]))
-    assert [(agent.number, agent.thread and agent.thread.key.host) for agent in engine.start()] == [
-        (2, "b"),
-        (1, "c"),
-    ]
+    engine = idle_agents()
+    engine.put(1, (clause("uucp/*", command="sm $host"), "uucp", "a", [100]), now=NOW)
+    started = engine.add(2, "b").add(3, "c").start()
+    hosts = [(agent.number, agent.thread and agent.thread.key.host) for agent in started]
+    assert hosts == [(2, "b"), (1, "c")]
     assert engine.table.ready.reason(next(iter(engine.table.threads.values()))) == ">MaxTA"
 
 
 def test_which_idle_agent_is_in_the_way() -> None:
     """If threads of another ring wait for a slot of all agents or of their channel, the agent that
     is idle for longest there is named; a limit of the ring itself names none."""
-    engine = Driven(most=2)
-    for number, host in enumerate("ab"):
-        engine.put(number, (clause(), "smtp", host, [100]))
-    for later, agent in enumerate(engine.start()):
-        for job in engine.feed(agent, MODIFIED):
-            engine.answer(job, "ok3", MODIFIED)
-        engine.work.release(agent, MODIFIED)
-        engine.work.leave(agent, MODIFIED - later)
+    engine = idle_agents()
     assert engine.table.ready.held_up() == []
-    engine.put(5, (clause("uucp/*"), "uucp", "c", [100]))
+    engine.put(5, (clause("uucp/*"), "uucp", "c", [100]), now=NOW)
     assert engine.start() == []
     (scope,) = engine.table.ready.held_up()
     idle = engine.work.find_idle(scope)
-    assert idle is not None
-    assert idle.number == 2
+    assert idle is not None and idle.number == 2
     assert engine.work.find_idle("/uucp") is None
-    engine.work.end(idle, MODIFIED)
+    engine.work.end(idle, NOW)
     assert [agent.host for agent in engine.start()] == ["c"]
 
 
@@ -186,24 +176,22 @@ def test_several_agents_of_one_thread() -> None:
     two of them."""
     engine = Driven()
     for number in range(5):
-        engine.put(number, (clause(maxthr=3), "smtp", "a", [100]))
+        engine.add(number, maxthr=3)
     agents = engine.start()
     assert len(agents) == 3
-    fed = [job for agent in agents if (job := engine.work.next_job(agent, MODIFIED))]
-    fed += engine.feed(agents[0], MODIFIED)
+    fed = [job for agent in agents if (job := engine.work.next_job(agent, NOW))]
+    fed += engine.feed(agents[0])
     assert sorted(job.message.number for job in fed) == list(range(5))
-    engine.put(9, (clause(maxthr=3), "smtp", "b", [100]))
-    assert len(engine.start()) == 1
+    assert len(engine.add(9, "b", maxthr=3).start()) == 1
 
 
 def test_a_failed_start_is_tried_again() -> None:
     """A thread whose agent could not be started shows why, and is ready again at its time."""
-    engine = Driven()
-    engine.put(1, (clause(), "smtp", "a", [100]))
+    engine = Driven().add(1)
     start = engine.work.next_start()
     assert start is not None
-    engine.work.refuse(start.thread, "System:ForkFailure!", MODIFIED + 1)
+    engine.work.refuse(start.thread, "System:ForkFailure!", NOW + 1)
     assert engine.work.next_start() is None
     assert engine.table.ready.reason(engine.thread()) == "System:ForkFailure!"
-    engine.step(MODIFIED + 1)
+    engine.step(NOW + 1)
     assert len(engine.start()) == 1
