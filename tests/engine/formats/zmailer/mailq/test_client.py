@@ -28,13 +28,6 @@ def client_of(path: str, user: str = "root", password: str = "s3cret") -> MailqC
     return MailqClient(address, lambda: NOW, seconds=0.3)
 
 
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[RunningServer]:
-    """A server of version 2."""
-    with serving(tmp_path) as server:
-        yield server
-
-
 @contextmanager
 def peer(folder: Path, *scripts: Sequence[bytes | None]) -> Iterator[str]:
     """A peer that sends one script on each connection: bytes, or None to wait for a command.
