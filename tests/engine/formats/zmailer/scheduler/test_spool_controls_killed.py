@@ -20,8 +20,9 @@ import pytest
 from engine.model import Move, State, Task
 from engine.verbs import VERBS
 from tests.crash.sweep import ROOT
+from tests.engine.formats.zmailer.scheduler.test_process import until
 from tests.engine.formats.zmailer.scheduler.test_process_scripted_day import Day, DaySpool, watching
-from tests.engine.formats.zmailer.scheduler.test_spool_controls_process import open_store, until
+from tests.engine.formats.zmailer.scheduler.test_spool_controls_process import open_store
 from tests.zmailer_spool import Spool
 
 OPERATE = """

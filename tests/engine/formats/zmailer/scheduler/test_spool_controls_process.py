@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -18,17 +17,10 @@ from engine.formats.zmailer.spool.folders import PostofficeFolders
 from engine.formats.zmailer.spool.store import ZmailerStore
 from engine.formats.zmailer.spool_mail import SpoolMail
 from engine.store import Unavailable
+from tests.engine.formats.zmailer.scheduler.test_process import until
 from tests.engine.formats.zmailer.scheduler.test_process_scripted_day import Day, DaySpool, watching
 
 PATIENCE = 60.0
-
-
-def until(true: Callable[[], object]) -> None:
-    """Wait until something is true; fails after a minute."""
-    end = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def pending(root: Path) -> set[str]:
