@@ -9,6 +9,7 @@ import resource
 import socket
 import stat
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -30,24 +31,24 @@ class SteppedServer:
     def __init__(self, folder: Path, **options: object) -> None:
         self.queue, self.now = SampleQueue(), 1000.0
         self.path = str(folder / "s")
-        users = options.pop("users", USERS)
         self.server = MailqServer(
             [listen_unix(self.path)],
             self.queue,
-            users,  # type: ignore[arg-type]
+            options.pop("users", USERS),  # type: ignore[arg-type]
             clock=lambda: self.now,
             wall_clock=lambda: 1_795_168_178.070584,
             **options,  # type: ignore[arg-type]
         )
         self.peers: list[socket.socket] = []
 
-    def connect(self) -> socket.socket:
+    def connect(self, *, is_accepted: bool = True) -> socket.socket:
         """A connected peer that does not block."""
         peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         peer.connect(self.path)
         peer.setblocking(False)
         self.peers.append(peer)
-        self.server.step()
+        if is_accepted:
+            self.server.step()
         return peer
 
     def say(self, peer: socket.socket, data: bytes) -> bytes:
@@ -86,9 +87,8 @@ class SteppedServer:
 @pytest.fixture
 def stepped(tmp_path: Path) -> Iterator[SteppedServer]:
     """A server of version 2."""
-    made = SteppedServer(tmp_path)
-    yield made
-    made.close()
+    with closing(SteppedServer(tmp_path)) as made:
+        yield made
 
 
 def test_recorded_digests_are_ours() -> None:
@@ -113,38 +113,34 @@ def test_the_first_lines_are_version_and_challenge(stepped: SteppedServer) -> No
         assert stepped.hear(stepped.connect()) == expected.encode()
 
 
-@pytest.mark.parametrize(
-    ("command", "answer"),
-    [
+def test_nothing_is_done_before_a_login(stepped: SteppedServer) -> None:
+    """A wrong digest, an unknown user and a command before AUTH have the original's answers."""
+    unknown = "-BAD USER OR AUTHENTICATOR OR CONTACT ADDRESS"
+    for command, answer in (
         ("AUTH root 0123", "-BAD USER OR PASSWORD"),
-        ("AUTH zzz 0123", "-BAD USER OR AUTHENTICATOR OR CONTACT ADDRESS"),
-        ("AUTH", "-BAD USER OR AUTHENTICATOR OR CONTACT ADDRESS"),
+        ("AUTH zzz 0123", unknown),
+        ("AUTH", unknown),
         ("SHOW SNMP", "-BAD; USER MUST AUTHENTICATE"),
         ("KILL MSG 7", "-BAD; USER MUST AUTHENTICATE"),
-    ],
-)
-def test_nothing_is_done_before_a_login(stepped: SteppedServer, command: str, answer: str) -> None:
-    """A wrong digest, an unknown user and a command before AUTH have the original's answers."""
-    peer = stepped.connect()
-    stepped.hear(peer)
-    assert stepped.say(peer, f"{command}\n".encode()) == f"{answer}\n".encode()
+    ):
+        peer = stepped.connect()
+        stepped.hear(peer)
+        assert stepped.say(peer, f"{command}\n".encode()) == f"{answer}\n".encode()
     assert stepped.queue.asked == []
 
 
-UNKNOWN = "-MAILQ2 Unknown command, or refused by access control; VERB='{}' REST='{}'"
-
-
-@pytest.mark.parametrize(
-    ("user", "command", "answer"),
-    [
-        ("root", "SHOW FOO", UNKNOWN.format("SHOW", "FOO")),
-        ("root", "FROB", UNKNOWN.format("FROB", "")),
-        ("root", "show SNMP", UNKNOWN.format("show", "SNMP")),
-        ("root", "AUTH root x", UNKNOWN.format("AUTH", "root x")),
-        ("root", "FR\x1bB", UNKNOWN.format("FR�B", "")),
-        ("qonly", "SHOW SNMP", UNKNOWN.format("SHOW", "SNMP")),
-        ("qonly", "SHOW QUEUE THREADS", UNKNOWN.format("SHOW", "QUEUE THREADS")),
-        ("qonly", "SHOW THREAD smtp a.test", UNKNOWN.format("SHOW", "THREAD smtp a.test")),
+def test_commands_of_one_line(stepped: SteppedServer) -> None:
+    """Each command has the original's answer; KILL says what happened."""
+    unknown = "-MAILQ2 Unknown command, or refused by access control; VERB='{}' REST='{}'".format
+    for user, command, answer in (
+        ("root", "SHOW FOO", unknown("SHOW", "FOO")),
+        ("root", "FROB", unknown("FROB", "")),
+        ("root", "show SNMP", unknown("show", "SNMP")),
+        ("root", "AUTH root x", unknown("AUTH", "root x")),
+        ("root", "FR\x1bB", unknown("FR�B", "")),
+        ("qonly", "SHOW SNMP", unknown("SHOW", "SNMP")),
+        ("qonly", "SHOW QUEUE THREADS", unknown("SHOW", "QUEUE THREADS")),
+        ("qonly", "SHOW THREAD smtp a.test", unknown("SHOW", "THREAD smtp a.test")),
         ("qonly", "ETRN a.test", "-No ETRN allowed for you."),
         ("nobody", "KILL MSG I/F/3276785", "-No KILL allowed for you."),
         ("root", "ETRN a.test", "+OK; an ETRN started something."),
@@ -155,12 +151,9 @@ UNKNOWN = "-MAILQ2 Unknown command, or refused by access control; VERB='{}' REST
         ("root", "KILL THREAD smtp a.test", "+OK; KILLed something."),
         ("root", "KILL THREAD smtp z.test", "-ERR no such thread"),
         ("root", "KILL ALL", "-Unknown request."),
-    ],
-)
-def test_commands_of_one_line(stepped: SteppedServer, user: str, command: str, answer: str) -> None:
-    """Each command has the original's answer; KILL says what happened."""
-    peer = stepped.log_in(user, {"root": "s3cret", "nobody": "nobody", "qonly": "pw"}[user])
-    assert stepped.say(peer, f"{command}\n".encode()).decode() == f"{answer}\n"
+    ):
+        peer = stepped.log_in(user, {"root": "s3cret", "nobody": "nobody", "qonly": "pw"}[user])
+        assert stepped.say(peer, f"{command}\n".encode()).decode() == f"{answer}\n"
 
 
 @given(st.lists(st.text(max_size=40), max_size=5))
@@ -176,11 +169,10 @@ def test_any_command_has_an_answer_that_controls_no_terminal(lines: list[str]) -
 
 def test_exact_kill_answers_as_the_original(tmp_path: Path) -> None:
     """With `is_exact`, KILL MSG is always OK with an empty line, and KILL THREAD is unknown."""
-    exact = SteppedServer(tmp_path, is_exact=True)
-    peer = exact.log_in()
-    assert exact.say(peer, b"KILL MSG 9\n") == b"+OK; KILLed something.\n\n"
-    assert exact.say(peer, b"KILL THREAD smtp a.test\n") == b"-Unknown request.\n\n"
-    exact.close()
+    with closing(SteppedServer(tmp_path, is_exact=True)) as exact:
+        peer = exact.log_in()
+        assert exact.say(peer, b"KILL MSG 9\n") == b"+OK; KILLed something.\n\n"
+        assert exact.say(peer, b"KILL THREAD smtp a.test\n") == b"-Unknown request.\n\n"
 
 
 def test_reports_end_with_a_dot_and_double_leading_dots(stepped: SteppedServer) -> None:
@@ -202,13 +194,9 @@ def test_reports_end_with_a_dot_and_double_leading_dots(stepped: SteppedServer) 
 def test_two_commands_in_one_packet_have_two_answers(stepped: SteppedServer) -> None:
     """Commands in one packet are answered in order; QUIT in any case ends the connection."""
     peer = stepped.log_in()
-    replies = stepped.say(peer, b"ETRN x\nKILL X\r\n\nquit\nSHOW SNMP\n")
-    assert replies.split(b"\n") == [
-        b"+OK; an ETRN didn't start anything.",
-        b"-Unknown request.",
-        b"+Bye bye",
-        b"<EOF>",
-    ]
+    replies = stepped.say(peer, b"ETRN x\nKILL X\r\n\nquit\nSHOW SNMP\n").split(b"\n")
+    etrn = b"+OK; an ETRN didn't start anything."
+    assert replies == [etrn, b"-Unknown request.", b"+Bye bye", b"<EOF>"]
     assert not stepped.server.connections
 
 
@@ -281,13 +269,11 @@ def test_version_1_writes_a_dump_and_closes(tmp_path: Path) -> None:
     jobs."""
     (tmp_path / "q").mkdir()
     for folder, with_jobs in ((tmp_path, True), (tmp_path / "q", False)):
-        old = SteppedServer(folder, users=None, with_jobs=with_jobs)
-        text = old.hear(old.connect()).decode()
+        with closing(SteppedServer(folder, users=None, with_jobs=with_jobs)) as old:
+            text = old.hear(old.connect()).decode()
         assert text.startswith("version zmailer 1.0\nVertices:\n")
         assert ("Channels:" in text) is with_jobs
-        assert "\nEnd:\nhold/*/0\n" in text
-        assert text.endswith("stored 9\n<EOF>")
-        old.close()
+        assert "\nEnd:\nhold/*/0\n" in text and text.endswith("stored 9\n<EOF>")
 
 
 # ---- users
@@ -335,25 +321,26 @@ def test_bad_lines_are_named_and_admit_no_user() -> None:
 
 def test_a_file_of_users_must_be_private(tmp_path: Path) -> None:
     """A file that others can read, a folder, and a missing file are refused in one line."""
-    path = tmp_path / "auth"
-    with pytest.raises(Unavailable, match="No such file"):
-        read_users(str(path))
-    path.write_text(ORIGINAL)
-    path.chmod(0o640)
-    with pytest.raises(Unavailable, match="chmod 600"):
-        read_users(str(path))
-    path.chmod(0o600)
+    path, open_to_others = tmp_path / "auth", tmp_path / "open"
+    for one, mode in ((path, 0o600), (open_to_others, 0o640)):
+        one.write_text(ORIGINAL)
+        one.chmod(mode)
+    for wrong, why in (
+        (tmp_path / "none", "No such file"),
+        (open_to_others, "chmod 600"),
+        (tmp_path, "plain file"),
+    ):
+        with pytest.raises(Unavailable, match=why):
+            read_users(str(wrong))
     assert len(read_users(str(path))[0]) == 6
-    with pytest.raises(Unavailable, match="plain file"):
-        read_users(str(tmp_path))
 
 
 def test_a_peer_that_no_line_admits_is_refused(tmp_path: Path) -> None:
     """A peer whose address fits no line gets 550 in place of a challenge."""
     users, _ = parse_users("root:s3cret:ALL: [10.0.0.0]/8\n")
-    closed = SteppedServer(tmp_path, users=users)
-    assert closed.hear(closed.connect()) == b"version zmailer 2.0\n550 NO ACCESS FOR YOU\n<EOF>"
-    closed.close()
+    with closing(SteppedServer(tmp_path, users=users)) as closed:
+        answer = closed.hear(closed.connect())
+    assert answer == b"version zmailer 2.0\n550 NO ACCESS FOR YOU\n<EOF>"
 
 
 # ---- sockets
@@ -375,28 +362,25 @@ def test_tcp_is_on_the_loopback_address(tmp_path: Path) -> None:
 
 def test_a_dead_socket_is_replaced_and_nothing_else(tmp_path: Path) -> None:
     """A socket that no process listens on is replaced; a file or a served socket is not."""
-    path = str(tmp_path / "s")
-    listen_unix(path).close()
-    with listen_unix(path):
-        assert stat.S_IMODE(Path(path).stat().st_mode) == 0o666
-        with pytest.raises(Unavailable, match="another process"):
-            listen_unix(path)
-    Path(path).unlink()
-    Path(path).write_text("mine")
-    with pytest.raises(Unavailable, match="no socket"):
-        listen_unix(path)
-    assert Path(path).read_text() == "mine"
-    with pytest.raises(Unavailable, match="No such file"):
-        listen_unix(str(tmp_path / "none/s"))
+    dead, file = tmp_path / "s", tmp_path / "file"
+    file.write_text("mine")
+    listen_unix(str(dead)).close()
+    with listen_unix(str(dead)):
+        assert stat.S_IMODE(dead.stat().st_mode) == 0o666
+        for path, why in (
+            (dead, "another process"),
+            (file, "no socket"),
+            (tmp_path / "none/s", "No such file"),
+        ):
+            with pytest.raises(Unavailable, match=why):
+                listen_unix(str(path))
+    assert file.read_text() == "mine"
 
 
 def test_running_out_of_descriptors_is_no_loop(stepped: SteppedServer) -> None:
     """Without a free descriptor the oldest connection is closed, so that a waiting one gets in."""
     stepped.connect()
-    late = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    stepped.peers.append(late)
-    late.connect(stepped.path)
-    late.setblocking(False)
+    late = stepped.connect(is_accepted=False)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = os.dup(0)
     os.close(free)
