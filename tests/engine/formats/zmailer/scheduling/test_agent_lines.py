@@ -23,6 +23,7 @@ from engine.formats.zmailer.scheduling.agent_lines import (
 )
 from tests.store_contents import naming
 
+LONG = b"12/%b\t\tok" % (b"9" * 99)
 FIVE = b"a@b\x01delayed\x014.4.3 (lookup)\x01x-local; 466 (lookup)\x01dns; h"
 NOTARY = Notary(b"a@b", b"delayed", b"4.4.3 (lookup)", b"x-local; 466 (lookup)", b"dns; h")
 
@@ -43,23 +44,18 @@ def test_a_line_of_an_agent_has_one_meaning() -> None:
             b"12/34\t%b\x01smtp[9]\terror \rtwo\tlines" % FIVE,
             AgentAnswer(12, 34, NOTARY._replace(agent=b"smtp[9]"), b"error", b"\rtwo\tlines"),
         ),
-        (b"12/34\t\tOK done", AgentText(DIAGNOSTIC, b"12/34\t\tOK done")),
-        (b"12/x\t\tok done", AgentText(DIAGNOSTIC, b"12/x\t\tok done")),
-        (b"12/34 ok", AgentText(DIAGNOSTIC, b"12/34 ok")),
-        (b"12/%b\t\tok" % (b"9" * 99), AgentText(DIAGNOSTIC, b"12/%b\t\tok" % (b"9" * 99))),
+        *(
+            (text, AgentText(DIAGNOSTIC, text))
+            for text in (b"12/34\t\tOK done", b"12/x\t\tok done", b"12/34 ok", LONG)
+        ),
     ):
         assert parse_agent_line(line) == meaning
 
 
 def test_retryat_names_a_time() -> None:
     """The text of retryat begins with seconds from now, or with an absolute time."""
-    for text, due in (
-        (b"+60 busy", 1060.0),
-        (b"5000 busy", 5000.0),
-        (b"+60", 1060.0),
-        (b"soon", None),
-        (b"", None),
-    ):
+    times = {b"+60 busy": 1060.0, b"5000 busy": 5000.0, b"+60": 1060.0, b"soon": None, b"": None}
+    for text, due in times.items():
         assert AgentAnswer(1, 2, None, b"retryat", text).retry_time(1000.0) == due
         assert AgentAnswer(1, 2, None, b"deferred", text).retry_time(1000.0) is None
 
@@ -84,15 +80,9 @@ def test_a_job_is_read_as_it_was_written() -> None:
 
 def test_what_is_no_job_is_not_sent() -> None:
     """A host or path that an agent would read as something else is refused."""
-    for job in (
-        JobLine("../9", b"h"),
-        JobLine("9", b"a\tb"),
-        JobLine("9", b"a\nb"),
-        JobLine("", b"h"),
-        JobLine("#idle", None),
-    ):
+    for job in (("../9", b"h"), ("9", b"a\tb"), ("9", b"a\nb"), ("", b"h"), ("#idle", None)):
         with naming(job), pytest.raises(ValueError, match="no job"):
-            format_job(job)
+            format_job(JobLine(*job))
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(1, 7))

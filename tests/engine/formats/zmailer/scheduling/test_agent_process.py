@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,23 +73,30 @@ def test_an_account_has_no_other_groups(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert agent_account("root", "daemon") == Account(0, 1, (1,), "root", "/")
     assert agent_account("12", "34") == Account(12, 34, (34,), "12", "/")
-    for user, group in (("no-such-user", "1"), ("0", "no-such-group")):
+    for names in (("no-such-user", "1"), ("0", "no-such-group")):
         with pytest.raises(CannotRun, match="no-such"):
-            agent_account(user, group)
+            agent_account(*names)
     monkeypatch.setattr(os, "geteuid", lambda: 7)
     assert agent_account("root", "daemon") is None
 
 
 def test_starts_are_limited_in_each_second() -> None:
     """In any second there are at most so many starts."""
-    rate = StartRate(3)
-    times = [0.0, 0.5, 0.9, 0.95, 1.0, 1.2, 1.5]
-    assert [rate.allow(now) for now in times] == [True, True, True, False, True, False, True]
+    rate, times = StartRate(3), (0.0, 0.5, 0.9, 0.95, 1.0, 1.2, 1.5)
+    assert [now for now in times if not rate.allow(now)] == [0.95, 1.2]
 
 
 # ---- processes
 
 StartScript = Callable[..., Agent[str]]
+
+
+def start_script(script: str, errors: int, **options: Any) -> Agent[str]:
+    """Start a shell script as an agent."""
+    account = options.pop("account", None)
+    program = Program(["/bin/sh", "-c", script], {"PATH": "/usr/bin:/bin"}, account=account)
+    agent: Agent[str] = start_agent(program, errors, 0.0, **options)
+    return agent
 
 
 @pytest.fixture
@@ -97,11 +105,9 @@ def start(tmp_path: Path) -> Iterator[StartScript]:
     agents: list[Agent[str]] = []
     log = os.open(tmp_path / "log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
-    def start(script: str, *, account: Account | None = None, **options: int) -> Agent[str]:
-        program = Program(["/bin/sh", "-c", script], {"PATH": "/usr/bin:/bin"}, account=account)
-        agent: Agent[str] = start_agent(program, log, 0.0, **options)
-        agents.append(agent)
-        return agent
+    def start(script: str, **options: Any) -> Agent[str]:
+        agents.append(start_script(script, log, **options))
+        return agents[-1]
 
     yield start
     os.close(log)
@@ -123,6 +129,13 @@ def wait(agent: Agent[str], until: Callable[[Events], bool] = lambda _: False) -
             agent.reap()
         events += agent.read(1.0)
     return events
+
+
+def texts(agent: Agent[str], words: bytes = b"") -> list[bytes]:
+    """Give an agent some words, and return its lines that are no answers, to its end."""
+    agent.talk.output += words
+    agent.write(0.0)
+    return [event.text for event in wait(agent) if isinstance(event, AgentText)]
 
 
 def feed(agent: Agent[str], *numbers: int) -> None:
@@ -147,15 +160,16 @@ def test_an_agent_does_its_jobs_and_ends(start: StartScript) -> None:
     """It answers each job, waits when idle, and ends at the empty line, with its status."""
     agent = start(SERVE + "exit 3")
     feed(agent, 5)
-    feed_events = wait(agent, lambda events: Ready() in events)
+    answered, *_ = wait(agent, lambda events: Ready() in events)
     agent.talk.finish()
     agent.talk.idle()
     agent.write(1.0)
     assert wait(agent, lambda events: bool(events)) == [Ready()]
     agent.end(2.0)
+
     assert wait(agent) == []
-    assert isinstance(feed_events[0], Answered)
-    assert (feed_events[0].job, feed_events[0].answer.text) == ("job 5", HOST)
+    assert isinstance(answered, Answered)
+    assert (answered.job, answered.answer.text) == ("job 5", HOST)
     assert (agent.status, agent.is_closed, agent.talk.feed.state) == (3, True, "ERROR")
 
 
@@ -163,40 +177,33 @@ def test_standard_input_and_output_are_one_socket_and_nothing_else_is_open(
     start: StartScript, tmp_path: Path
 ) -> None:
     """Of our descriptors an agent has only the socket, twice, and the log as standard error."""
-    leak = os.dup(0)
+    leak, log = os.dup(0), tmp_path / "log"
     os.set_inheritable(leak, True)
     agent = start("readlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2; ls /proc/$$/fd; echo x >&2")
     os.close(leak)
-    lines = [event.text for event in wait(agent) if isinstance(event, AgentText)]
-    assert lines[0] == lines[1]
-    assert lines[0].startswith(b"socket:")
-    assert lines[2:] == [str(tmp_path / "log").encode(), b"0", b"1", b"2"]
-    assert (tmp_path / "log").read_text() == "x\n"
+    lines = texts(agent)
+    assert lines[0] == lines[1] and lines[0].startswith(b"socket:")
+    assert lines[2:] == [str(log).encode(), b"0", b"1", b"2"]
+    assert log.read_text() == "x\n"
 
 
 def test_an_agent_has_its_limits_and_works_where_the_scheduler_works(start: StartScript) -> None:
     """The limit of open files and the niceness are set before it gets a job."""
     own_priority = os.getpriority(os.PRIO_PROCESS, 0)
     agent = start("read x; ulimit -n; nice; pwd; ps -o sid= $$ || :", open_files=20, nice=3)
-    agent.talk.output += b"go\n"
-    agent.write(0.0)
-    lines = [event.text for event in wait(agent) if isinstance(event, AgentText)]
-    assert lines[:3] == [b"20", str(min(19, own_priority + 3)).encode(), bytes(Path.cwd())]
-    assert agent.warning == ""
-    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 20
+    niceness = str(min(19, own_priority + 3)).encode()
+    assert texts(agent, b"go\n")[:3] == [b"20", niceness, bytes(Path.cwd())]
+    assert agent.warning == "" and resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 20
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root changes the user")
 def test_an_agent_runs_as_its_user_without_our_groups(start: StartScript) -> None:
     """Group, user and limits are set, and no other group stays."""
     account = Account(12345, 54321, (54321,), "x", "/")
-    agent = start(
-        "read x; id -u; id -G; ulimit -n; nice", account=account, open_files=20, priority=7
-    )
-    agent.talk.output += b"go\n"  # our niceness may be higher: then only we may set it, afterwards
-    agent.write(0.0)
-    lines = [event.text for event in wait(agent) if isinstance(event, AgentText)]
-    assert lines == [b"12345", b"54321", b"20", b"7"]
+    script = "read x; id -u; id -G; ulimit -n; nice"
+    agent = start(script, account=account, open_files=20, priority=7)
+    # Our niceness may be higher: then only we may set it, before the agent goes on.
+    assert texts(agent, b"go\n") == [b"12345", b"54321", b"20", b"7"]
 
 
 def test_a_program_that_is_missing_is_reported(tmp_path: Path) -> None:
@@ -288,8 +295,7 @@ def test_errors_of_an_agent_come_as_lines() -> None:
 def test_an_agent_that_closes_its_errors_ends_no_pipe() -> None:
     """An end of the pipe could be read all the time: the scheduler would never wait again."""
     errors = ErrorOutput()
-    program = Program(["/bin/sh", "-c", "exec 2>&-; echo '#hungry'"], {"PATH": "/usr/bin:/bin"})
-    agent: Agent[str] = start_agent(program, errors.agent_end, 0.0)
+    agent = start_script("exec 2>&-; echo '#hungry'", errors.agent_end)
     wait(agent)
     agent.close()
     assert select.select([errors.fd], [], [], 0.0) == ([], [], [])
@@ -300,8 +306,7 @@ def test_errors_without_a_reader_stop_no_agent() -> None:
     """An agent whose scheduler was killed is neither signalled nor blocked by its errors."""
     errors = ErrorOutput()
     script = "echo '#hungry'; read go; head -c 300000 /dev/zero >&2; echo more >&2; exit 7"
-    program = Program(["/bin/sh", "-c", script], {"PATH": "/usr/bin:/bin"})
-    agent: Agent[str] = start_agent(program, errors.agent_end, 0.0)
+    agent = start_script(script, errors.agent_end)
     errors.close()
     feed(agent, 5)
     wait(agent)
