@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from engine.formats.zmailer.environment import SchedulerFiles, ZmailerSettings, read_files
+from engine.formats.zmailer.environment import ZmailerSettings, read_files
 from engine.formats.zmailer.reports import ReportSettings
 from engine.formats.zmailer.scheduler.spool_controls import SpoolControls, is_frozen, record_conf
 from engine.formats.zmailer.spool.folders import PostofficeFolders
 from engine.formats.zmailer.spool.store import ZmailerStore
 from engine.formats.zmailer.spool_mail import SpoolMail
 from engine.store import Unavailable, Unsupported
+from tests.rival_processes import running
 from tests.zmailer_spool import Spool, recipient
 
 NOW = 1_795_170_000.0
@@ -46,22 +45,22 @@ def spool(tmp_path: Path) -> Spool:
 def opened(spool: Spool) -> Iterator[ZmailerStore]:
     """A store with all controls."""
     settings = ZmailerSettings(scheduler_conf=str(spool.root.parent / "scheduler.conf"))
+    with closing(store_with_controls(spool.root, settings, lambda: NOW)) as store:
+        yield store
+
+
+def store_with_controls(
+    root: Path, settings: ZmailerSettings, clock: Callable[[], float]
+) -> ZmailerStore:
+    """A store with all controls, by a configuration and a clock."""
 
     def mail(folders: PostofficeFolders) -> SpoolMail:
-        return SpoolMail(folders, lambda: NOW, ReportSettings("mta.example"))
+        return SpoolMail(folders, clock, ReportSettings("mta.example"))
 
-    def scheduler_files() -> SchedulerFiles:
-        return read_files(settings, {})
+    def controls(folders: PostofficeFolders) -> SpoolControls:
+        return SpoolControls(folders, mail(folders), lambda: read_files(settings, {}))
 
-    with closing(
-        ZmailerStore(
-            str(spool.root),
-            lambda: NOW,
-            mail,
-            lambda folders: SpoolControls(folders, mail(folders), scheduler_files),
-        )
-    ) as store:
-        yield store
+    return ZmailerStore(str(root), clock, mail, controls)
 
 
 @contextmanager
@@ -69,18 +68,10 @@ def scheduler(spool: Spool, code: str = "print('ready', flush=True); input()") -
     """A running scheduler; yields its PID. It is the original one without `code`."""
     pid_file = spool.root / ".pid.scheduler"
     pid_file.touch()
-    command = [sys.executable, "-c", code, str(pid_file)]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, text=True, cwd=spool.root / "transport"
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    with running(code, str(pid_file), cwd=spool.root / "transport") as process:
         pid_file.write_text(f"{process.pid}\n")
-        try:
-            yield str(process.pid)
-        finally:
-            process.kill()
+        yield str(process.pid)
+        process.kill()
 
 
 def refusals(store: ZmailerStore) -> dict[str, str]:
@@ -97,8 +88,8 @@ def test_on_a_stopped_spool_only_freezing_is_possible(spool: Spool) -> None:
             "reread": "no scheduler is running: it reads it at its start",
         }
         assert not store.controls["freeze"].has_paused
-        assert store.control("freeze", value="on") == "frozen: no agent is started"
-        assert store.control("freeze", value="on") == "frozen: no agent is started"
+        for _ in range(2):
+            assert store.control("freeze", value="on") == "frozen: no agent is started"
         assert store.controls["freeze"].has_paused
         with closing(PostofficeFolders(str(spool.root))) as folders:
             assert is_frozen(folders)
@@ -126,18 +117,13 @@ def test_the_original_scheduler_is_woken_but_never_signalled(spool: Spool) -> No
         assert texts == ["T mx.example\n", "T other.example\n"]
 
 
-@pytest.mark.parametrize(
-    ("name", "number"), [("slow-stop", signal.SIGQUIT), ("reread", signal.SIGUSR1)]
-)
-def test_our_scheduler_gets_the_signal(name: str, number: signal.Signals, spool: Spool) -> None:
-    """It holds the flock of the pid file, which proves that it is ours."""
-    with scheduler(spool, OURS) as pid, opened(spool) as store:
-        assert refusals(store) == {}
-        assert store.control(name) == f"{number.name} sent to PID {pid}"
-
-
-def test_a_process_that_only_has_the_number_gets_no_signal(spool: Spool) -> None:
-    """After a crash another process may have the PID of the file."""
+def test_our_scheduler_gets_the_signal(spool: Spool) -> None:
+    """It holds the flock of the pid file, which proves that it is ours; after a crash another
+    process may have the PID of the file, which gets no signal."""
+    for name, number in (("slow-stop", signal.SIGQUIT), ("reread", signal.SIGUSR1)):
+        with scheduler(spool, OURS) as pid, opened(spool) as store:
+            assert refusals(store) == {}
+            assert store.control(name) == f"{number.name} sent to PID {pid}"
     with scheduler(spool, OURS), opened(spool) as store:
         (spool.root / ".pid.scheduler").write_text(f"{os.getppid()}\n")
         with pytest.raises(Unavailable, match="no scheduler is proven to run"):

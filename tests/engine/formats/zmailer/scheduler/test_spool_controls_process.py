@@ -8,17 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.formats.zmailer.environment import SchedulerFiles, ZmailerSettings, read_files
+from engine.formats.zmailer.environment import ZmailerSettings
 from engine.formats.zmailer.mailq.client import MailqClient
 from engine.formats.zmailer.mailq.connection import ServerAddress
-from engine.formats.zmailer.reports import ReportSettings
-from engine.formats.zmailer.scheduler.spool_controls import SpoolControls
-from engine.formats.zmailer.spool.folders import PostofficeFolders
 from engine.formats.zmailer.spool.store import ZmailerStore
-from engine.formats.zmailer.spool_mail import SpoolMail
 from engine.store import Unavailable
 from tests.engine.formats.zmailer.scheduler.test_process import until
 from tests.engine.formats.zmailer.scheduler.test_process_scripted_day import Day, DaySpool, watching
+from tests.engine.formats.zmailer.scheduler.test_spool_controls import store_with_controls
 
 PATIENCE = 60.0
 
@@ -37,16 +34,7 @@ def pending(root: Path) -> set[str]:
 def open_store(root: Path) -> ZmailerStore:
     """A store with all controls."""
     settings = ZmailerSettings(scheduler_conf=f"{root}/scheduler.conf")
-
-    def mail(folders: PostofficeFolders) -> SpoolMail:
-        return SpoolMail(folders, time.time, ReportSettings("mta.example"))
-
-    def files() -> SchedulerFiles:
-        return read_files(settings, {})
-
-    return ZmailerStore(
-        str(root), time.time, mail, lambda folders: SpoolControls(folders, mail(folders), files)
-    )
+    return store_with_controls(root, settings, time.time)
 
 
 @pytest.mark.deep
