@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
-from engine import verbs
 from engine.formats.zgb.place import ZgbDatabase
-from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import ZgbStore
-from engine.model import State, Task
+from engine.model import State
 from engine.store import StoreError, Unavailable
+from tests.engine.formats.zgb.zgb_jobs import NOW, change, make_queue, sql_in, there
 from tests.sqlite_hot_journals import plant
-from tests.store_contents import found
 from tests.unprivileged_user import OTHER_UID, as_other_user, other_users_folder
 from tui.cli import main
 
-NOW = 1_795_170_000.0
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has more rights than the owner")
 
 
@@ -30,16 +26,8 @@ def database() -> Iterator[Path]:
     """A mail queue of another user, with one job."""
     with other_users_folder() as folder:
         path = folder / "zgb.db"
-        as_other_user(lambda: fill(path))
+        as_other_user(lambda: make_queue(path))
         yield path
-
-
-def fill(path: Path) -> None:
-    """Make a mail queue with one job."""
-    create(str(path))
-    with closing(sqlite3.connect(path)) as db, db:
-        db.execute("INSERT INTO registrations VALUES (7, 0)")
-        db.execute("INSERT INTO mail_queue (registration_number, mail_type) VALUES (7, 'user')")
 
 
 @pytest.fixture
@@ -51,19 +39,14 @@ def victim(tmp_path: Path) -> Path:
     return path
 
 
-def one(store: ZgbStore) -> Task:
-    """The job of the queue."""
-    return found(store, "7-user")
-
-
 def look(store: ZgbStore) -> None:
     """Read it."""
-    assert one(store).state is State.PENDING
+    assert there(store, "7-user").state is State.PENDING
 
 
 def hold(store: ZgbStore) -> None:
     """Move it to our own database."""
-    store.swap(one(store), verbs.hold(one(store), NOW))
+    change(store, "7-user", state=State.HELD)
 
 
 ACTS = {"look": look, "hold": hold}
@@ -80,9 +63,7 @@ def test_a_planted_journal_removes_nothing_of_root(
     place = ZgbDatabase(str(database), rolls_back=rolls_back)
     with closing(ZgbStore(place, lambda: NOW)) as store:
         hold(store)
-        task = one(store)
-        back = verbs.release(task, NOW)
-        store.swap(task, back)
+        change(store, "7-user", state=State.PENDING)
     plant(database.with_name(database_name), victim, OTHER_UID)
     with suppress(StoreError), closing(ZgbStore(place, lambda: NOW)) as store:
         ACTS[act](store)
@@ -129,7 +110,7 @@ def test_a_journal_planted_under_an_open_store_removes_nothing(
 def test_the_journal_of_a_dead_program_of_ours_is_rolled_back(tmp_path: Path) -> None:
     """What a program of the same user left is undone when the queue is opened."""
     path = tmp_path / "zgb.db"
-    fill(path)
+    make_queue(path)
     journal = plant(path, tmp_path / "none")
     with closing(ZgbStore(ZgbDatabase(str(path)), lambda: NOW)) as store:
         look(store)
@@ -146,9 +127,7 @@ def test_what_root_makes_beside_it_is_the_owners(database: Path) -> None:
         return NOW
 
     with closing(ZgbStore(ZgbDatabase(str(database)), clock)) as store:
-        hold(store)
-        look_again = one(store)
-    assert look_again.state is State.HELD
+        assert change(store, "7-user", state=State.HELD).state is State.HELD
     assert made == set()
     assert database.with_name("zgb.db.spooldeck").stat().st_uid == OTHER_UID
 
@@ -160,7 +139,7 @@ def test_a_side_file_that_is_no_plain_file_is_not_opened(
 ) -> None:
     """A FIFO beside a database does not stop its reader for ever."""
     path = tmp_path / "zgb.db"
-    fill(path)
+    make_queue(path)
     make(f"{path}{suffix}")
     with pytest.raises(Unavailable, match=f"zgb.db{suffix}: not a plain file"):
         ZgbStore(ZgbDatabase(str(path)))
@@ -170,7 +149,7 @@ def test_looking_opens_to_read_only(tmp_path: Path) -> None:
     """A look has no descriptor open by which the database could be written, and leaves no side file
     in WAL mode; the first change opens one."""
     path = tmp_path / "zgb.db"
-    fill(path)
+    make_queue(path)
 
     def modes() -> set[int]:
         access_modes = set()
@@ -186,8 +165,7 @@ def test_looking_opens_to_read_only(tmp_path: Path) -> None:
         assert modes() == {os.O_RDONLY}
         store.control("mailQueueEnabled", value="1")
         assert modes() == {os.O_RDWR}
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("PRAGMA journal_mode = WAL")
+    sql_in(path, "PRAGMA journal_mode = WAL")
     with closing(ZgbStore(ZgbDatabase(str(path)), lambda: NOW)) as store:
         look(store)
     assert [entry.name for entry in tmp_path.iterdir()] == ["zgb.db"]
@@ -199,8 +177,7 @@ def test_wal_mode_names_whose_rights_it_needs(database: Path) -> None:
     the command that can."""
     os.chown(database, 0, 0)
     os.chown(database.parent, 0, 0)
-    with closing(sqlite3.connect(database)) as db:
-        db.execute("PRAGMA journal_mode = WAL")
+    sql_in(database, "PRAGMA journal_mode = WAL")
     for path in (database.parent, database):
         path.chmod(0o755)
 

@@ -84,7 +84,8 @@ def test_a_queue_opened_to_be_read_refuses_every_edge(
     """Opened to be read, every edge and control is refused with the reason, and nothing is done."""
     store = open_queue(read_only=True)
     why = f"{place.path} was opened read-only"
-    assert {one.refusal for one in (*store.edges.values(), *store.controls.values())} == {why}
+    refusals = {edge.refusal for edge in store.edges.values()}
+    assert refusals | {control.refusal for control in store.controls.values()} == {why}
     task = there(store)
     for act in (
         lambda: store.swap(task, verbs.hold(task, NOW)),

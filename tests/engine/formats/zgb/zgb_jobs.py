@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import verbs
+from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import ZgbStore
 from engine.model import Task
 
@@ -32,10 +33,10 @@ def change(store: ZgbStore, ident: str = USER, **fields: Any) -> Task:
     return there(store, ident)
 
 
-def fail(store: ZgbStore, now: float = NOW, due: float | None = None) -> Task:
+def fail(store: ZgbStore, now: float = NOW, *, due: float | None = None, error: str = "no") -> Task:
     """Claim a job that fails: it is due again at a time, else parked; returns it as it is then."""
     (task,) = store.take(now, "me", 1)
-    store.swap(task, verbs.nack(task, due, "no") if due else verbs.give_up_task(task, "no", 1))
+    store.swap(task, verbs.nack(task, due, error) if due else verbs.give_up_task(task, error, 1))
     return there(store, task.id)
 
 
@@ -48,6 +49,13 @@ def sql_in(path: str | Path, statement: str, *values: object) -> list[tuple[Any,
     """Carry out a statement on a database as another program does."""
     with closing(sqlite3.connect(path)) as db, db:
         return db.execute(statement, values).fetchall()
+
+
+def make_queue(path: Path) -> None:
+    """Make a mail queue with the job 7-user."""
+    create(str(path))
+    sql_in(path, "INSERT INTO registrations VALUES (7, 0)")
+    sql_in(path, "INSERT INTO mail_queue (registration_number, mail_type) VALUES (7, 'user')")
 
 
 def config(sql: Sql) -> dict[str, str]:
