@@ -15,76 +15,53 @@ PACE = RateLimit()
 
 def refilled(per_hour: str, tokens: str | None, last: str | None, now: float) -> Bucket:
     """The bucket as a run at `now` finds it."""
-    return policy.refill_bucket(
-        queue_config.read_bucket(tokens, last, now)[0], queue_config.parse_rate(per_hour, PACE), now
-    )
+    bucket, _ = queue_config.read_bucket(tokens, last, now)
+    return policy.refill_bucket(bucket, queue_config.parse_rate(per_hour, PACE), now)
 
 
 def test_a_bucket_is_refilled() -> None:
     """Tokens come by the time that has passed, up to the cap; the stamp is always now."""
     for per_hour, tokens, last, now, left, stamp in (
-        ("40", "0.2", "0", 86_400, 5.0, 86_400),
-        ("2", "5", "1000", 1000, 2.0, 1000),
+        ("40", "0.2", "0", 86_400, 5.0, 86_400),  # long idle
+        ("2", "5", "1000", 1000, 2.0, 1000),  # the cap follows the rate
         ("60", "3", "1000", 1000, 3.0, 1000),
         ("40", "1.5", "5000", 4000, 1.5, 4000),
         ("40", "1", "1000", 1000 + 3.2e8, 5.0, 320_001_000),
         ("60", "0", "1000", 1060, 1.0, 1060),
+        ("60", "0", "1000", 1059, 59 / 60, 1059),  # a second too early
         ("40", "0.0", "0", 60, 40 / 60, 60),
         ("40", "1e300", "0", 60, 5.0, 60),
     ):
         with naming(per_hour, tokens, last, now, left, stamp):
             bucket = refilled(per_hour, tokens, last, now)
-
             assert bucket.units / UNITS_PER_TOKEN == pytest.approx(left)
-            assert bucket.stamp == stamp
-            assert bucket.tokens == int(left + 1e-9)
+            assert (bucket.stamp, bucket.tokens) == (stamp, int(left + 1e-9))
 
 
 def test_an_unreadable_bucket_starts_again() -> None:
     """What is missing, no number or negative is one token now: one mail at once, no burst."""
-    for tokens, last in (
-        (None, "1000"),
-        ("1", None),
-        (None, None),
-        ("", ""),
-        ("many", "1000"),
-        ("1", "noon"),
-        ("nan", "1000"),
-        ("inf", "1000"),
-        ("-1", "1000"),
-        ("1", "-5"),
-        ("1", "nan"),
-        ("1_0", "1000"),
-        ("٤", "1000"),
-        ("1", "1_000"),
-        ("9" * 400, "1000"),
-    ):
-        assert queue_config.read_bucket(tokens, last, 7000.5) == (
-            Bucket(UNITS_PER_TOKEN, 7000),
-            True,
-        )
+    wrong_tokens = (None, "many", "nan", "inf", "-1", "1_0", "٤", "9" * 400)
+    wrong_times = (None, "noon", "-5", "nan", "1_000")
+    rows: list[tuple[str | None, str | None]] = [(None, None), ("", "")]
+    rows += [(tokens, "1000") for tokens in wrong_tokens] + [("1", last) for last in wrong_times]
+    for tokens, last in rows:
+        bucket = Bucket(UNITS_PER_TOKEN, 7000)
+        assert queue_config.read_bucket(tokens, last, 7000.5) == (bucket, True)
 
 
 def test_a_rate_is_kept_in_bounds() -> None:
     """0 is neither unlimited nor off: any setting becomes 1 to 60, and the cap at most 5; a rate
     that is not taken as it is set is reported as odd."""
-    for text, rate in (
-        (None, (40, 5)),
-        ("40", (40, 5)),
-        ("1", (1, 1)),
-        ("3", (3, 3)),
-        ("60", (60, 5)),
-        ("0", (1, 1)),
-        ("-7", (1, 1)),
-        ("61", (60, 5)),
-        ("160", (60, 5)),
-        ("fast", (1, 1)),
-        ("", (1, 1)),
-        ("12.7", (12, 5)),
-        (" 20 an hour", (20, 5)),
-        ("9" * 400, (60, 5)),
+    for rate, texts in (
+        ((40, 5), (None, "40")),
+        ((1, 1), ("1", "0", "-7", "fast", "")),
+        ((3, 3), ("3",)),
+        ((60, 5), ("60", "61", "160", "9" * 400)),
+        ((12, 5), ("12.7",)),
+        ((20, 5), (" 20 an hour",)),
     ):
-        assert queue_config.parse_rate(text, PACE) == Rate(*rate)
+        for text in texts:
+            assert queue_config.parse_rate(text, PACE) == Rate(*rate)
     for text in ("0", "x", "٤٠", "61", "40", None):
         assert bool(queue_config.rate_problem(text, PACE)) is (text not in ("40", None))
 
@@ -148,10 +125,8 @@ def test_the_worst_hour() -> None:
 @given(st.integers(0, 5 * UNITS_PER_TOKEN), st.integers(0, 1 << 40))
 def test_what_is_written_is_read_back(units: int, stamp: int) -> None:
     """A bucket is the same after it was stored as text, to the last unit."""
-    assert queue_config.read_bucket(*queue_config.render_bucket(Bucket(units, stamp)), 0.0) == (
-        Bucket(units, stamp),
-        False,
-    )
+    bucket = Bucket(units, stamp)
+    assert queue_config.read_bucket(*queue_config.render_bucket(bucket), 0.0) == (bucket, False)
 
 
 @given(

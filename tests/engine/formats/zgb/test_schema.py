@@ -194,8 +194,11 @@ def test_times_as_text_are_written_by_their_zone() -> None:
     parked in every zone; a value that is no time is refused."""
     berlin = TimeFormat(True, load_zone("Europe/Berlin"))
     for at, nows, text in (
-        *((240, [60], "02:04:00"), (240, [-60], "03:00:00"), (240, [], "02:04:00")),
-        *((-1, [-60], "02:59:59"), (3600, [-60], "03:00:00")),
+        (240, [60], "02:04:00"),
+        (240, [-60], "03:00:00"),
+        (240, [], "02:04:00"),
+        (-1, [-60], "02:59:59"),
+        (3600, [-60], "03:00:00"),
     ):
         moments = (SET_BACK + now for now in nows)
         assert berlin.format(SET_BACK + at, *moments) == f"2026-10-25 {text}"
