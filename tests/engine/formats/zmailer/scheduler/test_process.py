@@ -78,9 +78,9 @@ class Place:
         text = f'PARAMmailqsock="UNIX:{self.root}/mailq"\n*/*\n interval=1m {who}\n'
         self.conf.write_text(text + "\n".join(clauses) + "\n")
 
-    def put(self, number: int, channel: str, *others: str) -> Path:
+    def put(self, number: int, channel: str, host: str = "x", *others: str) -> Path:
         """A new message for a channel, and other recipients; a running scheduler gets a notice."""
-        path = self.spool.put(number, recipient(channel, "x"), *others)
+        path = self.spool.put(number, recipient(channel, host), *others)
         os.utime(self.root / "queue" / str(number))
         notify.send(f"{self.root}/{NOTIFY_SOCKET}", str(number))
         return path
@@ -280,7 +280,7 @@ def test_a_trigger_file_starts_a_queueonly_thread(place: Place) -> None:
 
 def test_starts_are_limited_to_a_rate(place: Place) -> None:
     """With -R 1 the second agent starts a second later; meanwhile its thread shows why."""
-    place.put(70, "good", recipient("good", "y"))
+    place.put(70, "good", "x", recipient("good", "y"))
     place.write_agent("good", "exec sleep 9")
     with place.running("-R", "1"):
         until(lambda: "pend=ForkRateLimit" in place.ask())
@@ -304,7 +304,7 @@ def test_a_released_recipient_is_delivered_after_a_notice(place: Place) -> None:
     """A recipient that was held when the file was read joins its message when the notify socket
     names the file."""
     place.configure("queueonly")
-    path = place.put(70, "good", recipient("good", "y").replace("r       ", "r+held  ", 1))
+    path = place.put(70, "good", "x", recipient("good", "y").replace("r       ", "r+held  ", 1))
     with place.running():
         until(lambda: "good/x/0" in place.ask())
         assert "good/y/0" not in place.ask()
@@ -327,7 +327,7 @@ def test_what_an_operator_releases_is_delivered(
     resync = "[ -n \"$at\" ] || printf '#resync %s\\n' $file\nesac"
     place.write_agent("good", script.replace("esac", resync))
     place.write_agent("bad", "exit 1")
-    path = place.put(70, "good", *[recipient("bad", "y")] * (not is_last))
+    path = place.put(70, "good", "x", *[recipient("bad", "y")] * (not is_last))
     (place.root / ".spooldeck").mkdir()
     frozen = place.root / ".spooldeck/frozen"
     frozen.touch()
