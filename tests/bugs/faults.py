@@ -53,7 +53,7 @@ FAULTS: tuple[Fault, ...] = (
            "if False:")),
     fault("looks for held recipients behind the changed one only", "a held recipient is lost",
           "engine/formats/zmailer/spool/changes.py",
-          "tests/engine/formats/zmailer/spool/test_store.py::test_our_links_stay_for_another_held_recipient",
+          "tests/engine/formats/zmailer/spool/test_store.py::test_our_links_stay_for_the_other_one",
           ("spans = ((begin, size), (0, min(begin + overlap, size)))", "spans = ((begin, size),)")),
     fault("takes the time of a file for its content", "our changes of a large file are not shown",
           "engine/formats/zmailer/spool/folders.py",

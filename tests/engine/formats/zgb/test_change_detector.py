@@ -67,9 +67,7 @@ def test_what_changed_in_either_database_is_named(open_queue: Opener) -> None:
     assert jobs() == set()
 
 
-def test_a_change_in_any_column_names_the_job(
-    both_jobs: ZgbStore, open_queue: Opener, sql: Sql
-) -> None:
+def test_any_change_names_the_job(both_jobs: ZgbStore, open_queue: Opener, sql: Sql) -> None:
     """A row is named when any column of the job changed, none of another program's, and a row given
     to another number by both jobs; one that stopped being a job is a problem and missing; where a
     row cannot be named, all may have changed."""

@@ -79,9 +79,7 @@ def test_a_rest_while_it_was_off_is_worth_a_cap(open_queue: Opener, sql: Sql) ->
     assert len(taken(store, NOW + 86_400.0, 99)) == 5
 
 
-def test_orphans_of_a_table_that_is_emptied_meanwhile_are_asked_about(
-    open_queue: Opener, sql: Sql
-) -> None:
+def test_orphans_of_a_table_emptied_meanwhile_are_asked_about(open_queue: Opener, sql: Sql) -> None:
     """Registrations that vanish between two claims of one run, as while a copy is being restored,
     cost no job: those that are claimed no more are left for the next run, which asks."""
     store = open_queue()

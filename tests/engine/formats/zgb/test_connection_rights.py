@@ -92,9 +92,7 @@ def test_a_journal_of_another_user_is_reported_not_rolled_back(
 
 
 @as_root
-def test_a_journal_planted_under_an_open_store_removes_nothing(
-    database: Path, victim: Path
-) -> None:
+def test_a_journal_planted_later_removes_nothing(database: Path, victim: Path) -> None:
     """A store that is open already meets a new journal with the owner's rights, too."""
     store = ZgbStore(ZgbDatabase(str(database)), lambda: NOW)
     hold(store)

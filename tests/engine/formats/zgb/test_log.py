@@ -213,9 +213,7 @@ def test_a_sent_line_is_found_behind_any_garbage(tmp_path: Path) -> None:
         assert a_log(path).was_sent(ID, 1, 2)
 
 
-def test_a_log_that_is_rotated_meanwhile_is_read_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rotated_log_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the two files being opened, the first becomes the second: nothing is read twice."""
     path = tmp_path / LOG_NAME
     a_log(path).write("claimed", reg=1)

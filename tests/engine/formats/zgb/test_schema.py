@@ -494,9 +494,7 @@ def test_the_log_of_a_dead_writer_is_read(
     assert read_only or len(taken(store)) == 2
 
 
-def test_a_file_in_its_place_is_the_queue(
-    user_job: ZgbStore, place: ZgbDatabase, tmp_path: Path
-) -> None:
+def test_another_file_is_the_queue(user_job: ZgbStore, place: ZgbDatabase, tmp_path: Path) -> None:
     """Another database under the same path is scanned, changed and waited for; one that is no
     queue, or none, is unavailable."""
     store, old, wait = user_job, there(user_job), user_job.changes.wait
@@ -567,9 +565,7 @@ def test_their_settings_may_be_restored(both_jobs: ZgbStore, open_queue: Opener,
     assert change(both_jobs, state=State.PENDING).state is State.PENDING
 
 
-def test_jobs_of_a_replaced_database_are_used_for_nothing(
-    both_jobs: ZgbStore, place: ZgbDatabase
-) -> None:
+def test_jobs_of_a_replaced_database_are_not_used(both_jobs: ZgbStore, place: ZgbDatabase) -> None:
     """A new database at the path of an old one gets none of its held and trashed jobs: they are
     counted, stay in our file, and stop no job with the same id."""
     hold_all(both_jobs)
@@ -586,9 +582,7 @@ def test_jobs_of_a_replaced_database_are_used_for_nothing(
         assert store.count_other() == 2
 
 
-def test_our_folder_beside_the_database_is_no_problem(
-    user_job: ZgbStore, place: ZgbDatabase
-) -> None:
+def test_our_folder_beside_it_is_no_problem(user_job: ZgbStore, place: ZgbDatabase) -> None:
     """Our folder beside the database, and our own database, do not meet."""
     own_folder = Path(f"{place.path}.spooldeck.d")
     for name in ("journal", "log"):

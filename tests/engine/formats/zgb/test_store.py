@@ -264,9 +264,7 @@ def test_a_late_outcome_touches_nothing(user_job: ZgbStore, sql: Sql) -> None:
 
 
 @pytest.mark.parametrize("locked", [NOW - 1, None])
-def test_a_lapsed_lease_counts_as_a_failure(
-    user_job: ZgbStore, sql: Sql, locked: float | None
-) -> None:
+def test_a_lapsed_lease_is_a_failure(user_job: ZgbStore, sql: Sql, locked: float | None) -> None:
     """A job that was never finished waits as a failed one does, and is parked after the last
     attempt, so that no mail is tried for ever."""
     sql("UPDATE mail_queue SET status = 'sending', attempts = 2, locked_until = ?", locked)
@@ -363,9 +361,7 @@ def test_too_many_orphans_are_asked_about(open_queue: Opener, sql: Sql) -> None:
     assert len(taken(store, NOW, 99)) == 8
 
 
-def test_without_registrations_no_job_is_an_orphan(
-    both_jobs: ZgbStore, open_queue: Opener, sql: Sql
-) -> None:
+def test_no_registrations_no_orphans(both_jobs: ZgbStore, open_queue: Opener, sql: Sql) -> None:
     """A missing table is an error, not a reason to delete every job; another one can be named, or
     none."""
     sql("ALTER TABLE registrations RENAME TO elsewhere")

@@ -109,9 +109,7 @@ def all_that_can_be_done(store: ZgbStore) -> None:
 )
 @example([SOUND | {"attempts": (1 << 63) - 1}], {}, True)
 @example([SOUND | {"status": "sending", "attempts": "9" * 5000}], {}, True)
-def test_no_value_ends_it(
-    stored: list[dict[str, Cell]], config: dict[str, Cell], auto: bool
-) -> None:
+def test_no_value_ends_it(jobs: list[dict[str, Cell]], config: dict[str, Cell], auto: bool) -> None:
     """With any value in any column or setting, the queue can be scanned and worked
     on: a row is a job or a problem, and no more than refused."""
     with tempfile.TemporaryDirectory() as folder:
@@ -122,7 +120,7 @@ def test_no_value_ends_it(
             db.execute("INSERT INTO registrations VALUES (7)")
             db.execute(f"CREATE TABLE mail_queue ({', '.join(SOUND)})")
             insert = f"INSERT INTO mail_queue VALUES ({', '.join('?' * len(SOUND))})"
-            db.executemany(insert, [[*row.values()] for row in stored])
+            db.executemany(insert, [[*row.values()] for row in jobs])
             settings = {"mailQueueEnabled": "1", **config}
             db.executemany("INSERT INTO config VALUES (?, ?)", settings.items())
         place = ZgbDatabase(path, durable=False, auto_retry=auto)
@@ -347,9 +345,7 @@ sys.stdin.readline()
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_the_log_of_a_killed_writer_where_we_may_not_write(
-    place: ZgbDatabase, shared: bool
-) -> None:
+def test_the_log_of_a_killed_writer_where_we_only_read(place: ZgbDatabase, shared: bool) -> None:
     """What a killed process had committed to its log is read where we may not write, as long as
     the log can be read without; if not, that is said."""
     with running(KILLED, place.path) as writer:

@@ -12,9 +12,7 @@ from engine.formats.zmailer import log_file
 from engine.formats.zmailer.log_file import SchedulerLog, SchedulerOutputs
 
 
-def test_the_log_has_times_and_can_be_rotated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_log_has_times_and_can_be_rotated(tmp_path: Path) -> None:
     """Each line has its time; after 25 s, or a signal, the file is opened by its name again."""
     now = [1_795_170_000.0]
     path = tmp_path / "scheduler"

@@ -109,9 +109,7 @@ def test_recipients_that_an_operator_gives_up_are_reported_once(
         assert not list((spool.root / ".spooldeck" / name).iterdir())
 
 
-def test_no_report_is_written_where_the_sender_wants_none(
-    spool: Spool, store: ZmailerStore
-) -> None:
+def test_no_report_is_written_if_the_sender_wants_none(spool: Spool, store: ZmailerStore) -> None:
     """NOTIFY=NEVER, and reports themselves: the recipient is given up all the same."""
     spool.put(1001, recipient(), "N NOTIFY=NEVER\n")
     path = spool.put(1002, recipient())
@@ -120,9 +118,7 @@ def test_no_report_is_written_where_the_sender_wants_none(
     assert (mails(spool), {task.state for task in tasks(store)}) == ([], {State.DEAD})
 
 
-def test_rerouted_recipients_are_those_of_one_new_message(
-    spool: Spool, store: ZmailerStore
-) -> None:
+def test_rerouted_recipients_are_in_one_new_message(spool: Spool, store: ZmailerStore) -> None:
     """Waiting, held and failed ones, with the content of the message without its envelope; then
     they are done."""
     spool.put(1001, *(recipient(user=f"{one}@d") for one in "abc"), recipient(user="d@d"))
@@ -170,9 +166,7 @@ def test_an_undo_of_a_bounce_sends_nothing(spool: Spool, store: ZmailerStore) ->
     assert len(mails(spool)) == 1
 
 
-def test_verbs_that_write_mail_are_offered_only_where_they_can(
-    spool: Spool, store: ZmailerStore
-) -> None:
+def test_verbs_that_write_mail_are_where_they_can(spool: Spool, store: ZmailerStore) -> None:
     """Edges name them; a store without the way to a router has none."""
     spool.put(1001, recipient())
     with closing(ZmailerStore(str(spool.root), lambda: NOW)) as plain:

@@ -71,9 +71,7 @@ def test_an_old_mail_with_the_same_number_is_not_replaced(
     assert (old[0].read_bytes(), path.read_bytes()) == (b"old", b"new")
 
 
-def test_the_lines_of_the_change_decide_about_what_a_killed_process_left(
-    spool: RoutedSpool,
-) -> None:
+def test_the_lines_of_a_change_decide_about_a_mail_that_was_left(spool: RoutedSpool) -> None:
     """Made: it is sent; not made: it is removed; not known, or its process is running: it stays."""
     commits: list[Commit] = []
 

@@ -198,9 +198,7 @@ def test_many_recipients_are_sent_in_several_transactions(
         (LOOPBACK, "smtp", "77"),  # gone
     ],
 )
-def test_a_job_without_a_recipient_to_do_is_a_resync(
-    spool: AgentSpool, job: tuple[str, str, str]
-) -> None:
+def test_a_job_with_nothing_to_do_is_a_resync(spool: AgentSpool, job: tuple[str, str, str]) -> None:
     """Another host, another channel, a torn file, a file that is gone."""
     spool.put(recipient(host=LOOPBACK))
     torn = spool.put(recipient(host=LOOPBACK), number=1002)

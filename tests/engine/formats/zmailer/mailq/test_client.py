@@ -180,9 +180,7 @@ BAD_PEERS: list[tuple[Sequence[bytes | None], str]] = [
 
 
 @pytest.mark.parametrize(("script", "words"), BAD_PEERS)
-def test_a_bad_peer_has_one_clear_line(
-    tmp_path: Path, script: Sequence[bytes | None], words: str
-) -> None:
+def test_a_bad_peer_is_one_line(tmp_path: Path, script: Sequence[bytes | None], words: str) -> None:
     """A peer that stalls, ends, refuses or sends anything is an error of one line that names it."""
     with (
         peer(tmp_path, script) as path,

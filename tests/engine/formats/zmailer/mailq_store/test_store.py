@@ -123,9 +123,7 @@ def test_a_diagnostic_is_split_at_cr() -> None:
     assert last_line("\r \r") == ""
 
 
-def test_a_name_with_control_characters_is_a_problem(
-    running: RunningServer, store: MailqStore
-) -> None:
+def test_a_name_with_controls_is_a_problem(running: RunningServer, store: MailqStore) -> None:
     """A job whose name could control a terminal is shown as a problem; the others are tasks."""
     running.queue.all_jobs[2] = running.queue.all_jobs[2]._replace(path="7\x1b[2J")
     assert len(tasks_in(store)) == 3
@@ -161,9 +159,7 @@ def test_edges_follow_the_rights(
 # ---- changes
 
 
-def test_one_request_changes_all_tasks_that_it_concerns(
-    running: RunningServer, store: MailqStore
-) -> None:
+def test_one_request_changes_all_its_tasks(running: RunningServer, store: MailqStore) -> None:
     """A promotion asks ETRN once, and no task of the host waits any more; a deletion asks once for
     the message, and it is gone from all threads."""
     tasks = [t for t in tasks_in(store).values() if t.group == "a.test"]
@@ -222,9 +218,7 @@ def test_a_start_is_only_now(store: MailqStore) -> None:
 
 
 @pytest.mark.parametrize(("verb", "field"), [("expunge", "payload"), ("promote", "group")])
-def test_rows_in_later_batches_have_the_outcome_of_their_request(
-    tmp_path: Path, verb: str, field: str
-) -> None:
+def test_rows_in_later_batches_have_its_outcome(tmp_path: Path, verb: str, field: str) -> None:
     """A plan with more rows than a batch asks once, and all its rows are done."""
     hosts = [f"h{n}.test" for n in range(130)] if verb == "expunge" else ["a.test"] * 130
     jobs = [waiting_job(f"{7 if verb == 'expunge' else 100 + n}", h) for n, h in enumerate(hosts)]

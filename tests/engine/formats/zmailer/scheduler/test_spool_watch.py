@@ -197,9 +197,7 @@ def test_of_a_stopped_spool_only_what_is_known_is_shown(spool: Spool) -> None:
     assert facts.ring == "?"
 
 
-def test_the_log_of_a_spool_has_that_of_its_scheduler(
-    spool: Spool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_spool_has_its_schedulers_log(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is that of the settings, else `scheduler` in LOGDIR; if neither is known, none."""
     setup = setup_of(spool)
     monkeypatch.setenv("ZCONFIG", "/dev/null")

@@ -64,9 +64,7 @@ WORDS = st.binary(max_size=20).map(lambda text: text.translate(None, b"\n\t\0\1"
 
 
 @given(st.sampled_from(sorted(STATUSES)), WORDS, st.none() | st.builds(Notary, *[WORDS] * 6))
-def test_an_answer_is_read_as_it_was_written(
-    status: bytes, text: bytes, notary: Notary | None
-) -> None:
+def test_an_answer_is_read_as_written(status: bytes, text: bytes, notary: Notary | None) -> None:
     """Format and parse of an answer are inverse."""
     answer = AgentAnswer(7, 99, notary, status, text)
     assert parse_agent_line(format_answer(answer)[:-1]) == answer

@@ -228,9 +228,7 @@ def test_a_program_that_is_missing_is_reported(tmp_path: Path) -> None:
         ("echo '#hungry'; read x; printf '6/9\\t\\tok3 lie\\n'", [Ready, AgentText]),
     ],
 )
-def test_an_agent_may_die_at_each_of_its_lines(
-    start: StartScript, script: str, kinds: Sequence[type]
-) -> None:
+def test_an_agent_may_die_anywhere(start: StartScript, script: str, kinds: Sequence[type]) -> None:
     """Whole lines count, a partial last line does not; the jobs without an answer are known."""
     agent = start(script)
     events: Events = []

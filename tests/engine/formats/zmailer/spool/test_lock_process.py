@@ -103,9 +103,7 @@ def test_a_process_that_is_not_proven_is_never_signalled(
         elsewhere.wait()
 
 
-def test_the_pid_file_is_ours_until_it_is_released(
-    root: Root, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_pid_file_is_ours_until_released(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has our PID; another start waits for its lock; it is removed at an orderly end only, and
     not if another one was put there instead of ours."""
     monkeypatch.chdir(root.where)

@@ -128,9 +128,7 @@ def test_a_held_recipient_outlasts_its_message(spool: Spool, open_store: Opener)
 
 
 @pytest.mark.parametrize("released", ["1001/91", "1001/137"])
-def test_our_links_stay_for_another_held_recipient(
-    spool: Spool, open_store: Opener, released: str
-) -> None:
+def test_our_links_stay_for_the_other_one(spool: Spool, open_store: Opener, released: str) -> None:
     """Of two held recipients one is released, the one before the other or the one after it."""
     path = spool.put(1001, recipient(), recipient())
     store = open_store()
@@ -141,9 +139,7 @@ def test_our_links_stay_for_another_held_recipient(
     assert states(store) == ["held", "held"], "the released one waits for its scheduler"
 
 
-def test_a_finished_message_ends_with_its_last_held_recipient(
-    spool: Spool, open_store: Opener
-) -> None:
+def test_a_finished_message_ends_with_its_last_recipient(spool: Spool, open_store: Opener) -> None:
     """Expunged, it leaves no file; it cannot be given the state of a failed one before."""
     path = spool.put(1001, recipient())
     store = open_store()
@@ -157,9 +153,7 @@ def test_a_finished_message_ends_with_its_last_held_recipient(
     assert (list(spool.root.rglob("1001")), list(store.scan())) == ([], [])
 
 
-def test_what_a_running_scheduler_does_not_know_is_not_lost(
-    spool: Spool, open_store: Opener
-) -> None:
+def test_what_a_running_scheduler_ignores_is_not_lost(spool: Spool, open_store: Opener) -> None:
     """Released while it runs, a recipient keeps our links: removed by the scheduler, which has not
     read it again, it is held, not gone. `tidy` removes links of finished messages only."""
     path, other = spool.put(1001, recipient()), spool.put(1002, recipient())
@@ -366,9 +360,7 @@ def test_what_the_scheduler_has_parked_is_a_problem(spool: Spool, open_store: Op
     assert store.preview_problem(Problem("freezer/1002", "")) == b"i 1002\nr torn"
 
 
-def test_a_message_of_the_same_name_hides_no_held_recipient(
-    spool: Spool, open_store: Opener
-) -> None:
+def test_a_message_of_this_name_hides_no_held_recipient(spool: Spool, open_store: Opener) -> None:
     """Put there by a copy: a problem names it; neither `tidy` nor a change removes our links."""
     path = spool.put(1001, recipient())
     store = open_store()

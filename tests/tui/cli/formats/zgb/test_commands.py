@@ -52,9 +52,7 @@ def site(tmp_path: Path) -> Site:
 # ---- init and enqueue
 
 
-def test_a_cron_line_keeps_its_percent_signs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cron_lines_keep_percent_signs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """cron ends a command at each % that has no backslash: the lines of init and doctor have it."""
     path = tmp_path / "50%" / "z.db"
     path.parent.mkdir()
@@ -292,9 +290,7 @@ def test_failed_jobs_are_distinguished_from_pending_ones(site: Site) -> None:
     assert (promote.returncode, promote.stderr) == (0, "")
 
 
-def test_each_database_shows_its_own_lines_of_a_shared_log(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shared_log_shows_each_its_own_lines(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two databases with a job 7-user each, one sent, the other never shows `sent`."""
     site.make(7)
     site.enqueue(7)

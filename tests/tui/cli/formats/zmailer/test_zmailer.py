@@ -44,8 +44,11 @@ def spool(tmp_path: Path) -> Spool:
     return spool
 
 
+Output = Callable[..., str]
+
+
 @pytest.fixture
-def run(spool: Spool, spooldeck: Run) -> Callable[..., str]:
+def run(spool: Spool, spooldeck: Run) -> Output:
     """Run a command on the spool; returns its output."""
 
     def run(*words: str) -> str:
@@ -56,7 +59,7 @@ def run(spool: Spool, spooldeck: Run) -> Callable[..., str]:
     return run
 
 
-def test_the_commands_work_on_a_spool(spool: Spool, run: Callable[..., str]) -> None:
+def test_the_commands_work_on_a_spool(spool: Spool, run: Output) -> None:
     """Status, groups, hold, purge, restore, release and undo, each on the lines of the files."""
 
     def counts() -> dict[str, int]:
@@ -180,9 +183,7 @@ def test_a_configuration_that_is_not_there_is_one_line(spooldeck: Run) -> None:
         assert message in done.stderr
 
 
-def test_a_new_configuration_is_compared_with_the_old_one(
-    spool: Spool, tmp_path: Path, spooldeck: Run
-) -> None:
+def test_two_configurations_are_compared(spool: Spool, tmp_path: Path, spooldeck: Run) -> None:
     """Clauses and settings that differ, and the waiting threads that they affect."""
     old, new = tmp_path / "old.conf", tmp_path / "new.conf"
     old.write_text("smtp/* command=smtp\nlocal/* command=mailbox\n")
@@ -264,9 +265,7 @@ def test_the_doctor_of_a_spool_in_order_finds_nothing(tmp_path: Path, spooldeck:
     assert lines == ["warn  scheduler no scheduler is running"]
 
 
-def test_mail_is_given_up_and_rerouted_by_commands(
-    spool: Spool, run: Callable[..., str], spooldeck: Run
-) -> None:
+def test_mail_is_given_up_and_rerouted(spool: Spool, run: Output, spooldeck: Run) -> None:
     """The plan warns, the router gets a mail for each, and the journal has the verbs."""
     assert "its sender gets a report" in run("bounce", "--dry-run", "--filter", "group=mx.example")
     run("bounce", "--filter", "group=mx.example", "--apply", "2")
