@@ -66,10 +66,10 @@ FAULTS: tuple[Fault, ...] = (
           ("            if not _has_same_lines(old, start, end, read):\n"
            "                return None\n", "")),
     fault("starts one agent too many", "a limit of scheduler.conf is exceeded",
-          "engine/formats/zmailer/scheduling/ready.py", "tests/engine/formats/zmailer/scheduling/test_work_limits.py",
+          "engine/formats/zmailer/scheduling/ready.py", "tests/engine/formats/zmailer/scheduling/test_work.py",
           ("counts[one.scope] >= one.most", "counts[one.scope] > one.most")),
     fault("forgets a lane at a limit", "threads wait for a slot that is free",
-          "engine/formats/zmailer/scheduling/ready.py", "tests/engine/formats/zmailer/scheduling/test_work_limits.py",
+          "engine/formats/zmailer/scheduling/ready.py", "tests/engine/formats/zmailer/scheduling/test_work.py",
           ('        self._freed.update(("", f"/{ring.channel}", ring))\n', "")),
     fault("expires what was never tried", "mail is returned after a long stop of the scheduler",
           "engine/formats/zmailer/scheduling/timers.py", "tests/engine/formats/zmailer/scheduling/test_table.py",

@@ -11,7 +11,7 @@ import pytest
 from engine.formats.zgb.place import RateLimit, ZgbDatabase
 from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import ZgbStore
-from tests.engine.formats.zgb.zgb_jobs import NOW, Opener, Sql, settle, sql_in
+from tests.zgb import NOW, Opener, Sql, settle, sql_in
 
 
 @pytest.fixture

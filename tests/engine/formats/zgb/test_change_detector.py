@@ -17,8 +17,8 @@ from engine.formats.zgb.place import ZgbDatabase
 from engine.formats.zgb.scan import QUEUE_PROBLEMS
 from engine.formats.zgb.store import ZgbStore
 from engine.model import Missing, Problem, State
-from tests.engine.formats.zgb.zgb_jobs import NOW, ORGANIZER, USER, Opener, Sql, change, settle
 from tests.examples import examples
+from tests.zgb import NOW, ORGANIZER, USER, Opener, Sql, change, settle
 
 Wait = Callable[[float], Collection[str] | None]
 

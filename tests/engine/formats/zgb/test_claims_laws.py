@@ -13,8 +13,8 @@ from engine.formats.zgb.place import RateLimit, ZgbDatabase
 from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import ZgbStore
 from engine.store import Unavailable
-from tests.engine.formats.zgb.zgb_jobs import NOW, Opener, Sql, config, settle, sql_in, taken
 from tests.examples import examples
+from tests.zgb import NOW, Opener, Sql, config, settle, sql_in, taken
 
 START, JOBS, BURST = int(NOW), 400, 5
 

@@ -13,9 +13,9 @@ from engine.formats.zgb.place import ZgbDatabase
 from engine.formats.zgb.store import ZgbStore
 from engine.model import State
 from engine.store import StoreError, Unavailable
-from tests.engine.formats.zgb.zgb_jobs import NOW, change, make_queue, sql_in, there
 from tests.sqlite_hot_journals import plant
 from tests.unprivileged_user import OTHER_UID, as_other_user, other_users_folder
+from tests.zgb import NOW, change, make_queue, sql_in, there
 from tui.cli import main
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has more rights than the owner")

@@ -28,8 +28,8 @@ from engine.formats.zgb.store import ZgbStore
 from engine.logs import rotated_log
 from engine.model import Move
 from engine.store import Gone
-from tests.engine.formats.zgb.zgb_jobs import NOW, Sql, fail
 from tests.store_contents import naming
+from tests.zgb import NOW, Sql, fail
 
 ID = "<7-user-1795169000@host>"
 

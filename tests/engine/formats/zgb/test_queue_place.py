@@ -22,8 +22,8 @@ from engine.formats.zgb.store import ZgbStore
 from engine.locks.token_buckets import ALL_KINDS, BucketState
 from engine.monitor.forecast import forecast_drain
 from engine.monitor.throughput import Drain, Trend
-from tests.engine.formats.zgb.zgb_jobs import NOW, Opener, Sql, fail
 from tests.store_contents import naming
+from tests.zgb import NOW, Opener, Sql, fail
 
 REFILLED = str(int(NOW - 60))
 CONFIG = QueueConfig(

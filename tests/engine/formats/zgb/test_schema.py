@@ -23,21 +23,10 @@ from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import ZgbStore
 from engine.model import Missing, Move, Problem, State, Task
 from engine.store import Gone, Unavailable, Unsupported
-from tests.engine.formats.zgb.zgb_jobs import (
-    NOW,
-    ORGANIZER,
-    USER,
-    Opener,
-    Sql,
-    change,
-    fail,
-    sql_in,
-    taken,
-    there,
-)
 from tests.open_store import open_store
 from tests.rival_processes import running
 from tests.store_contents import naming, problems_in, tasks_in
+from tests.zgb import NOW, ORGANIZER, USER, Opener, Sql, change, fail, sql_in, taken, there
 
 Builder = Opener
 

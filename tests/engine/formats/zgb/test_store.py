@@ -22,21 +22,9 @@ from engine.formats.zgb.store import EDGES, ZgbStore
 from engine.model import Missing, Move, State, Task, counted_attempts, own_word
 from engine.store import Gone, Unavailable, Unsupported
 from engine.work import outcomes
-from tests.engine.formats.zgb.zgb_jobs import (
-    NOW,
-    ORGANIZER,
-    USER,
-    Opener,
-    Sql,
-    change,
-    config,
-    fail,
-    settle,
-    taken,
-    there,
-)
 from tests.rival_processes import at_once
 from tests.store_contents import naming, problems_in, tasks_in
+from tests.zgb import NOW, ORGANIZER, USER, Opener, Sql, change, config, fail, settle, taken, there
 
 DAY = 86_400.0
 REAL = RateLimit()

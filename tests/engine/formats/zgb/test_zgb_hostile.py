@@ -26,20 +26,11 @@ from engine.formats.zgb.place import Cell, ZgbDatabase
 from engine.formats.zgb.store import ZgbStore
 from engine.model import Move, Problem, State, Task
 from engine.store import StoreError, Unavailable, Unsupported
-from tests.engine.formats.zgb.zgb_jobs import (
-    NOW,
-    ORGANIZER,
-    Opener,
-    Sql,
-    change,
-    make_queue,
-    taken,
-    there,
-)
 from tests.examples import examples
 from tests.rival_processes import running
 from tests.store_contents import tasks_in
 from tests.unprivileged_user import as_other_user, other_users_folder
+from tests.zgb import NOW, ORGANIZER, Opener, Sql, change, make_queue, taken, there
 
 SOUND: dict[str, Cell] = {"registration_number": 7, "mail_type": "user", "status": "pending"}
 SOUND |= {"attempts": 0, "next_attempt_at": 5, "locked_until": None, "last_error": None}

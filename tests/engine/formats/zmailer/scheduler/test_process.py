@@ -17,6 +17,7 @@ from engine.formats.zmailer import notify
 from engine.formats.zmailer.environment import NOTIFY_SOCKET
 from engine.formats.zmailer.mailq.acl import digest
 from engine.formats.zmailer.reports import ReportSettings
+from engine.formats.zmailer.scheduler.process import SignalReader, SignalRequest
 from engine.formats.zmailer.scheduler.running_agents import MAX_ERRORS_PER_MINUTE
 from engine.formats.zmailer.spool import names
 from engine.formats.zmailer.spool.folders import PostofficeFolders
@@ -445,3 +446,24 @@ def test_a_report_that_fails_is_in_the_log(place: Place) -> None:
     with place.running():
         until(lambda: "70: a report could not be delivered, and is dropped\n" in place.log())
         until(lambda: not path.exists())
+
+
+# ---- signals to a scheduler
+
+
+def test_each_signal_is_a_request() -> None:
+    """Several of one kind are one request; their handlers are restored at the end."""
+    before = signal.getsignal(signal.SIGUSR1)
+    reader = SignalReader()
+    try:
+        for number in (signal.SIGUSR1, signal.SIGHUP, signal.SIGUSR1, signal.SIGQUIT):
+            signal.raise_signal(number)
+        assert list(reader.read()) == [
+            SignalRequest.REREAD,
+            SignalRequest.REOPEN_LOGS,
+            SignalRequest.SLOW_STOP,
+        ]
+        assert list(reader.read()) == []
+    finally:
+        reader.close()
+    assert signal.getsignal(signal.SIGUSR1) is before
