@@ -144,8 +144,7 @@ def test_a_side_file_that_is_no_plain_file_is_not_opened(
 
 
 def test_looking_opens_to_read_only(tmp_path: Path) -> None:
-    """A look has no descriptor open by which the database could be written, and leaves no side file
-    in WAL mode; the first change opens one."""
+    """A look has only a descriptor to read, and leaves no side file; the first change opens one."""
     path = tmp_path / "zgb.db"
     make_queue(path)
 
@@ -171,8 +170,7 @@ def test_looking_opens_to_read_only(tmp_path: Path) -> None:
 
 @as_root
 def test_wal_mode_names_whose_rights_it_needs(database: Path) -> None:
-    """A user who may not write beside a database in WAL mode cannot read it either: the refusal has
-    the command that can."""
+    """In WAL mode a user who may not write cannot read either; the refusal has the command."""
     os.chown(database, 0, 0)
     os.chown(database.parent, 0, 0)
     sql_in(database, "PRAGMA journal_mode = WAL")

@@ -150,7 +150,6 @@ def test_broken_lines_are_counted_and_foreign_ones_are_not(tmp_path: Path) -> No
     path.write_bytes(good + broken_lines + b'{"message":"mine"}\n' + good + b'{"ts":"2026')
     read = read_recent(str(path), 0)
     assert ([line.event for line in read.lines], read.broken) == (["x", "x"], 5)
-
     a_log(path).write_sent(ID, job=1, attempt=1)
     read = read_recent(str(path), 0)
     assert ([line.event for line in read.lines], read.broken) == (["x", "x", "sent"], 6)
@@ -270,8 +269,7 @@ def test_what_was_tried_counts_once_and_what_was_not_does_not(tmp_path: Path) ->
 
 
 def test_the_store_logs_what_happens(place: ZgbDatabase, sql: Sql) -> None:
-    """Enqueued, twice, failed, parked, retried, set, recovered, reset, and a lost lease: each is an
-    event."""
+    """Each step in the life of a job, each setting and each repair of the store is an event."""
     events: list[tuple[str, dict[str, object]]] = []
 
     def tell(event: str, /, **fields: object) -> None:

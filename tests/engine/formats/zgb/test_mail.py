@@ -34,7 +34,6 @@ def test_both_mails_of_a_registration_are_sent(queue: Queue) -> None:
     queue.transport.watch = lambda: before.append((queue.jobs(), len(queue.logged("sent"))))
     queue.enqueue("user", "organizer")
     run = queue.work()
-
     user, organizer = queue.mails()
     message_id = f"<zgb-7-user-{int(NOW)}@web1.example.com>"
     headers = [user[name] for name in ("To", "Subject", "Message-ID")]
@@ -43,7 +42,6 @@ def test_both_mails_of_a_registration_are_sent(queue: Queue) -> None:
     assert (organizer["To"], organizer["Subject"]) == ("orga@example.org", "Registration 7")
     html = organizer.get_body(("html",))
     assert html is not None and "<p>Hans &lt;b&gt; ist dabei</p>" in html.get_content()
-
     assert (queue.jobs(), run.done) == ([], 2)
     assert before == [(["7-user", "7-organizer"], 0), (["7-organizer"], 1)]
     its = {"job": 1, "reg": 7, "type": "user", "attempt": 1}
@@ -144,7 +142,6 @@ def test_what_happens_after_the_claim_sends_nothing(
     after_claim(lambda: queue.sql("DELETE FROM registrations"))
     assert (queue.jobs(), queue.transport.asked) == ([], [])
     assert (queue.sql(tokens), len(queue.logged("orphan_deleted"))) == ([(before - 1,)], 1)
-
     queue.sql("INSERT INTO registrations VALUES (7, 0, 'hans@example.org', 'Hans')")
     run = after_claim(lambda: queue.sql("UPDATE mail_queue SET locked_until = ?", theirs))
     assert queue.sql("SELECT status, locked_until FROM mail_queue") == [("sending", theirs)]

@@ -105,8 +105,7 @@ def test_the_worked_values() -> None:
 
 
 def test_the_worst_hour() -> None:
-    """After a rest, an hour with both its ends has the rate and the cap together, and one less
-    without its last moment."""
+    """After a rest, an hour with both ends has the rate and the cap, one with one end one less."""
     for per_hour, open_end, both_ends in (
         (1, 1, 2),
         (3, 5, 6),
@@ -122,7 +121,6 @@ def test_the_worst_hour() -> None:
             current = policy.refill_bucket(current, rate, minute * 60)
             mails.append(current.tokens)
             current = policy.spend_tokens(current, current.tokens) or current
-
         assert max(sum(mails[at : at + 61]) for at in range(60)) == both_ends
         assert max(sum(mails[at : at + 60]) for at in range(60)) == open_end
 
@@ -206,8 +204,7 @@ def test_only_mails_outside_of_the_period_are_redirected() -> None:
 
 
 def test_a_redirected_address_names_the_recipient() -> None:
-    """A bare domain keeps the old address in front of it, cut to 64 characters and at no dot; a
-    whole address replaces it."""
+    """A bare domain gets the old address before it, cut at 64 letters; a whole one replaces it."""
     assert queue_config.redirected_address("a@b.org", "schumbi.de") == "a=b.org@schumbi.de"
     assert queue_config.redirected_address("a@b.org", "test@schumbi.de") == "test@schumbi.de"
     literal = queue_config.redirected_address("o'b@[IPv6:::1]", "schumbi.de")

@@ -156,7 +156,6 @@ def test_a_queue_is_scanned_with_its_log(open_queue: Opener, sql: Sql, tmp_path:
     log.write("run_end", sent=2, failed=1, recovered=0)
     Log(str(path), "r", "other.db", lambda: NOW - 1, print).write("run_end", sent=9)
     path.write_bytes(path.read_bytes() + b"broken\n")
-
     state = read_state(store, str(path), NOW)
     assert state.backlog == (3, 2, 1, 1)
     assert (state.last_end, state.last_result) == (NOW - 5, "2 sent, 1 failed")

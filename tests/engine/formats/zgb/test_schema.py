@@ -73,8 +73,7 @@ def test_the_documented_columns_are_enough(build_foreign: Builder) -> None:
 
 
 def test_a_table_without_rowids_goes_by_its_id(build_foreign: Builder) -> None:
-    """A job of a table without rowids is held and released; rows without an id, too, cannot be told
-    apart, and such a table is refused."""
+    """Without rowids a job is held and released by its id; without an id the table is refused."""
     store = build_foreign(
         f"CREATE TABLE mail_queue (id INTEGER PRIMARY KEY, {NAMES}) WITHOUT ROWID",
         "INSERT INTO mail_queue VALUES (5, 7, 'user', 'pending', 0, 0, NULL, NULL)",
@@ -88,8 +87,7 @@ def test_a_table_without_rowids_goes_by_its_id(build_foreign: Builder) -> None:
 
 
 def test_foreign_columns_are_kept(build_foreign: Builder) -> None:
-    """An undocumented column is never changed, one that is added while we have the database open
-    neither, and is shown with the row."""
+    """An undocumented column, also one that is added meanwhile, is shown and never changed."""
     store = build_foreign(f"CREATE TABLE mail_queue ({NAMES}, 'odd \"name' BLOB DEFAULT x'00ff')")
     store.enqueue(7, ["user"])
     sql_in(store.place.path, "ALTER TABLE mail_queue ADD COLUMN later TEXT DEFAULT 'x'")
@@ -144,10 +142,8 @@ def test_times_may_be_text(build_foreign: Builder, zone: str, written: str, fill
         zone=zone,
     )
     store.enqueue(7, ["user"])
-
     claimed = {task.id: task for task in store.take(NOW, "me", 9)}
     store.swap(claimed["7-user"], verbs.nack(claimed["7-user"], NOW + 300, "no"))
-
     assert set(claimed) == ({"7-user", "8-user"} if filled else {"7-user"})
     assert (there(store, "7-user").due, there(store, "7-user").created) == (NOW + 300, NOW)
     select = "SELECT next_attempt_at FROM mail_queue WHERE registration_number = 7"
@@ -213,8 +209,7 @@ def test_two_rows_of_one_mail_are_a_problem(build_foreign: Builder) -> None:
 
 
 def test_a_new_queue_is_whole_and_off(tmp_path: Path) -> None:
-    """A new queue opens under any name, sends nothing until it is switched on, and is not made a
-    second time."""
+    """A new queue opens under any name, sends nothing until switched on, and is made only once."""
     path = str(tmp_path / "100% new?#.db")
     create(path)
     with closing(open_store(path, lambda: NOW)) as store:
@@ -261,8 +256,7 @@ def test_only_ordinary_tables_with_all_columns_are_opened(
 
 
 def test_what_is_no_database_is_not_opened(tmp_path: Path, build_foreign: Builder) -> None:
-    """An empty or foreign file is neither opened nor changed, a missing one is not made, and an
-    unknown time zone is refused."""
+    """An empty, foreign or missing file is neither opened nor changed, nor with an unknown zone."""
     path = tmp_path / "file"
     with pytest.raises(Unavailable, match="no such file"):
         ZgbStore(ZgbDatabase(str(path)))
@@ -311,8 +305,7 @@ NO_JOBS: tuple[tuple[str, dict[object, str]], ...] = (
 
 
 def test_a_row_that_is_no_job_is_a_problem(build_foreign: Builder) -> None:
-    """It is shown with its row and what was expected, also in a scan of pending jobs; it is never
-    claimed, and hinders no other."""
+    """It is shown with its row and what was expected, is never claimed, and hinders no other."""
     row = "INSERT INTO mail_queue VALUES ({}, 'user', 'pending', 0, 5, NULL, NULL, 5)"
     table = f"CREATE TABLE mail_queue ({NAMES}, created_at)"
     for column, value, message in (
@@ -370,8 +363,7 @@ def test_a_stray_time_is_the_problem_of_its_row(
 
 
 def test_zero_is_due_in_any_form_of_times(build_foreign: Builder) -> None:
-    """New jobs have 0 by the column's default where a failed one has its time as text: all of them
-    are jobs, and are claimed."""
+    """New jobs have 0 by default where failed ones have their time as text: all are claimed."""
     store = rows_of(build_foreign, "DATETIME DEFAULT 0", [TEXT_TIME, *[0] * 3])
     assert (problems_in(store), store.backlog(NOW).due) == ({}, 4)
     assert taken(store) == ["2-user", "3-user", "4-user", "1-user"]
@@ -384,8 +376,7 @@ def test_a_stray_time_wakes_no_worker(build_foreign: Builder) -> None:
 
 
 def test_an_error_is_made_printable_and_cut(user_job: ZgbStore, sql: Sql) -> None:
-    """Control characters and broken UTF-8 in an error are shown as printable text; of our own
-    errors 500 characters are kept."""
+    """Controls and broken UTF-8 are made printable; of our errors 500 characters are kept."""
     sql("UPDATE mail_queue SET last_error = CAST(? AS TEXT)", b"\x1b]0;x\x07 caf\xe9\n")
     user_job.read(there(user_job))
     assert change(user_job, state=State.HELD).error.isprintable()
@@ -406,7 +397,6 @@ def test_a_trigger_of_theirs_is_heeded(both_jobs: ZgbStore, sql: Sql) -> None:
     outcomes = store.swap_all(Move(one, one._replace(due=NOW + 5)) for one in before.values())
     assert [type(outcome.error) for outcome in outcomes] == [Unavailable] * 2
     assert tasks_in(store) == before
-
     sql("DROP TRIGGER keep")
     sql(rule.format("DELETE", "ABORT"))
     outcomes = store.swap_all(Move(t, verbs.hold(t, NOW)) for t in tasks_in(store).values())
@@ -484,8 +474,7 @@ def test_the_log_of_a_dead_writer_is_read(
 
 
 def test_another_file_is_the_queue(user_job: ZgbStore, place: ZgbDatabase, tmp_path: Path) -> None:
-    """Another database under the same path is scanned, changed and waited for; one that is no
-    queue, or none, is unavailable."""
+    """Another database under the path is scanned, changed and waited for; any other file is not."""
     store, old, wait = user_job, there(user_job), user_job.changes.wait
     assert wait is not None
     wait(0.0)
@@ -495,7 +484,6 @@ def test_another_file_is_the_queue(user_job: ZgbStore, place: ZgbDatabase, tmp_p
         list(store.scan())
     moved.replace(place.path)
     assert set(tasks_in(store)) == {USER}
-
     create(other)
     Path(other).replace(place.path)
     assert USER in (wait(0.0) or ())
@@ -528,7 +516,6 @@ def test_only_a_plain_file_of_this_version_is_ours(user_job: ZgbStore, place: Zg
             with naming(message), pytest.raises(Unavailable, match=message):
                 act()
         undo()
-
     aside.write_bytes(b"")
     with closing(ZgbStore(place, lambda: NOW)) as store:
         assert change(store, state=State.HELD).state is State.HELD

@@ -127,8 +127,7 @@ ROW = "FROM mail_queue WHERE registration_number = 1001 AND mail_type = 'user'"
 
 
 def test_a_claim_is_a_lease(user_job: ZgbStore, sql: Sql) -> None:
-    """A claimed row is sending, locked for the lease, and its attempt counts; the claim survives a
-    foreign write in another column."""
+    """A claimed row is sending, locked and counts as an attempt, also after a foreign write."""
     (task,) = user_job.take(NOW, "me", 1)
     assert (task.attempts, counted_attempts(task)) == (0, 1)
     assert task.lease is not None and task.lease.until == NOW + 300
@@ -138,8 +137,7 @@ def test_a_claim_is_a_lease(user_job: ZgbStore, sql: Sql) -> None:
 
 
 def test_each_attempt_costs_a_token(open_queue: Opener, sql: Sql) -> None:
-    """No more is claimed than there are whole tokens, and the rest is kept; an empty queue's bucket
-    is refilled and stamped as well."""
+    """No more is claimed than whole tokens; the rest is kept; an empty queue is refilled too."""
     settle(sql, mailMaxPerHour="60", mailTokens="1", mailLastRefill=str(int(NOW - 120)))
     store = open_queue(rate_limit=REAL)
     assert taken(store) == []
@@ -170,8 +168,7 @@ def test_a_take_that_goes_on_refills_nothing_twice(open_queue: Opener, sql: Sql)
 
 
 def test_paused_claims_nothing_and_touches_no_token(user_job: ZgbStore, sql: Sql) -> None:
-    """A queue that is switched off, or has no switch, recovers leases, keeps its tokens and claims
-    nothing."""
+    """A queue without its switch on recovers leases, keeps its tokens and claims nothing."""
     settle(sql, mailQueueEnabled="0", mailTokens="1.25")
     sql("UPDATE mail_queue SET status = 'sending', attempts = 1, locked_until = 5")
     assert taken(user_job) == []
@@ -253,8 +250,7 @@ def test_a_late_outcome_touches_nothing(user_job: ZgbStore, sql: Sql) -> None:
 
 @pytest.mark.parametrize("locked", [NOW - 1, None])
 def test_a_lapsed_lease_is_a_failure(user_job: ZgbStore, sql: Sql, locked: float | None) -> None:
-    """A job that was never finished waits as a failed one does, and is parked after the last
-    attempt, so that no mail is tried for ever."""
+    """A job that was never finished waits as a failed one, and is parked after the last attempt."""
     sql("UPDATE mail_queue SET status = 'sending', attempts = 2, locked_until = ?", locked)
     assert taken(user_job) == []
     assert user_job.claim_report.recovered == (USER,)
@@ -267,8 +263,7 @@ def test_a_lapsed_lease_is_a_failure(user_job: ZgbStore, sql: Sql, locked: float
 
 
 def test_a_lease_far_ahead_is_a_clock_fault(user_job: ZgbStore, sql: Sql) -> None:
-    """A lease that ends ten leases ahead is reported; its job stays claimed. A waiting job has no
-    lease to extend."""
+    """A lease that ends ten leases ahead is reported and stays; a waiting job has none."""
     (outcome,) = user_job.renew([there(user_job)], NOW + 300)
     assert isinstance(outcome.error, Gone) and sql(f"SELECT locked_until {ROW}") == [(None,)]
     list(user_job.take(NOW, "me", 1))
@@ -350,8 +345,7 @@ def test_too_many_orphans_are_asked_about(open_queue: Opener, sql: Sql) -> None:
 
 
 def test_no_registrations_no_orphans(both_jobs: ZgbStore, open_queue: Opener, sql: Sql) -> None:
-    """A missing table is an error, not a reason to delete every job; another one can be named, or
-    none."""
+    """A missing table is an error, and deletes no job; another one can be named, or none."""
     sql("ALTER TABLE registrations RENAME TO elsewhere")
     store = open_queue()
     with pytest.raises(Unavailable, match="no table registrations"):
@@ -369,8 +363,7 @@ def test_no_registrations_no_orphans(both_jobs: ZgbStore, open_queue: Opener, sq
 def test_a_job_much_older_than_its_numbers_registration_waits(
     user_job: ZgbStore, open_queue: Opener, sql: Sql, registered: object, made: object
 ) -> None:
-    """The number was given out again, it seems: the job is neither sent nor deleted until an
-    operator has it deleted; others go on."""
+    """The number was given out again, it seems: the job waits until an operator deletes it."""
     user_job.enqueue(1002, ["user"])
     sql("UPDATE mail_queue SET created_at = ?", made)
     sql("UPDATE registrations SET created_at = ? WHERE number = 1001", registered)

@@ -191,10 +191,8 @@ def test_a_link_to_it_is_the_same_queue(
     shutil.copy(place.sidecar_path, f"{second}.spooldeck")
     change(open_queue(path=second), other, state=State.HELD)
     assert (there(linked).state, there(linked, other).state) == (State.HELD, State.PENDING)
-
     link.unlink()
     link.symlink_to(second)
-
     assert there(linked, other).state is State.HELD
     assert there(open_queue(), other).state is State.PENDING
     assert [entry.name for entry in link.parent.iterdir()] == ["link.db"]
@@ -224,8 +222,7 @@ with closing(ZgbStore(ZgbDatabase(path), lambda: 1_795_170_000.0)) as store:
 
 
 def test_a_file_that_may_not_grow_loses_nothing(place: ZgbDatabase, sql: Sql) -> None:
-    """Where the system refuses to write more, that is said, what was said to be done is there, and
-    once there is room the same process goes on."""
+    """A full disk is reported, what was done is there, and with room the same process goes on."""
     argv = [sys.executable, "-c", LIMITED, place.path]
     ended = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -265,8 +262,7 @@ def big_job(user_job: ZgbStore, sql: Sql) -> None:
 def test_no_room_in_ours_leaves_it_in_theirs(
     place: ZgbDatabase, open_queue: Opener, monkeypatch: pytest.MonkeyPatch, together: bool
 ) -> None:
-    """A job that our database has no room for stays where it is, alone or in a lot, and says why;
-    with room again it can be held."""
+    """A job that ours has no room for stays where it is, and says why; with room it can be held."""
     if together:
         open_queue().enqueue(1001, ["organizer"])
     with full(monkeypatch, place.sidecar_path, 5):
@@ -378,7 +374,6 @@ def test_a_statement_without_end_is_ended(
     monkeypatch.setattr(connection, "CHANGE_SECONDS", 0.02)
     counting = f"SELECT count(*) FROM ({ENDLESS})"
     sql(f"CREATE TRIGGER slow BEFORE UPDATE ON mail_queue BEGIN {counting}; END")
-
     with pytest.raises(Unavailable, match=r"took more than 0\.02 s: an endless view or trigger"):
         store.swap(job, job._replace(due=NOW + 9))
     with pytest.raises(Unavailable, match=r"took more than 0\.02 s"):

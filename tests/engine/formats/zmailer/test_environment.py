@@ -59,16 +59,13 @@ def test_a_zmailer_conf_is_read_as_a_shell_reads_it_and_never_run() -> None:
 
 
 def test_the_scheduler_conf_is_found_by_settings_then_mailshare(tmp_path: Path) -> None:
-    """zmailer.conf has MAILSHARE and the names in scheduler.conf; a path that is given comes
-    first, then the configured one, then .conf, then .cf."""
+    """A given path is first, then the configured one, then .conf, then .cf in MAILSHARE."""
     share = tmp_path / "share"
     share.mkdir()
     (tmp_path / "zmailer.conf").write_text(f"MAILSHARE={share}\nAUTH=/etc/a\n")
     settings = ZmailerSettings(environment=str(tmp_path / "zmailer.conf"))
     (share / "scheduler.cf").write_text('PARAMauthfile="${AUTH}"\nsmtp/*\n  command="smtp"\n')
-
     files = read_files(settings, {})
-
     assert (files.problem, files.conf_path) == ("", f"{share}/scheduler.cf")
     assert files.conf is not None
     assert files.conf.params["authfile"].value == "/etc/a"

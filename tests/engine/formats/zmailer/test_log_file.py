@@ -24,7 +24,6 @@ def test_the_log_has_times_and_can_be_rotated(tmp_path: Path) -> None:
     now[0] += 25
     log.write("to the new file")
     log.reopen()
-
     assert log.fd == fd
     log.close()
     stamps = [line.partition(" ")[0] for line in (tmp_path / "old").read_text().splitlines()]
@@ -37,8 +36,7 @@ def test_the_log_has_times_and_can_be_rotated(tmp_path: Path) -> None:
 def test_a_line_for_syslog_has_the_priority_and_the_tag_of_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Facility mail, severity info, the tag scheduler; none without SYSLOGFLG, and no error without
-    syslog."""
+    """Facility mail, info, tag scheduler; none without SYSLOGFLG, no error without syslog."""
     path = str(tmp_path / "log")
     monkeypatch.setattr(log_file, "SYSLOG_SOCKET", path)
     log = SchedulerLog("", lambda: 0.0)
@@ -52,6 +50,5 @@ def test_a_line_for_syslog_has_the_priority_and_the_tag_of_the_program(
         unwanted.syslog("S1: 12 killed")
         wanted.syslog("S1: 12 killed")
         text = listener.recv(4096).decode()
-
     assert text.startswith("<22>Nov 20 ")
     assert text.endswith(f" scheduler[{os.getpid()}]: S1: 12 killed")

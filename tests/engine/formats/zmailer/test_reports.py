@@ -88,8 +88,7 @@ def parsed(report: DeliveryReport | None) -> tuple[str, EmailMessage[str, str]]:
 
 
 def test_a_report_is_what_rfc_3464_describes(tmp_path: Path) -> None:
-    """Sender and the form's recipients in the envelope; text, machine-readable status with all
-    fields, and the whole message."""
+    """Sender and form in the envelope; text, status with all fields, and the whole message."""
     dsn = "N NOTIFY=FAILURE ORCPT=rfc822;c+2Bx@d.example\n"
     envelope, message = parsed(entry_of(tmp_path, dsn, more="n ENVID=a+2Bb\n").compose())
     assert envelope == (
@@ -210,7 +209,6 @@ def test_an_expired_recipient_is_reported_as_failed_after_any_notice(tmp_path: P
     entry = entry_of(tmp_path, "N NOTIFY=FAILURE\n")
     (row,) = entry.unreported()
     last = Diagnostic(1.0, (b"c@d.example", b"delayed", b"4.4.1", b"", b"dns; mx"), b"try\nlater")
-
     final = timeout(row.recipient, last, "20 secs", NOW, is_final=True)
     line = format_diagnostic(entry.data, row.recipient.offset, final)
     (_, again) = entry.unreported(line)

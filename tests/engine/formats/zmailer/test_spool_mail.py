@@ -93,7 +93,6 @@ def test_recipients_that_an_operator_gives_up_are_reported_once(
     before = path.stat().st_mtime_ns
     moves = [Move(task, VERBS[verb].function(task, NOW)) for task in tasks(store)[:2]]
     outcomes = list(store.swap_all(moves))
-
     assert [outcome.error for outcome in outcomes] == [None, None]
     assert [outcome.rev for outcome in outcomes] == [task.rev for task in tasks(store)[:2]]
     (mail,) = mails(spool)
@@ -119,15 +118,12 @@ def test_no_report_is_written_if_the_sender_wants_none(spool: Spool, store: Zmai
 
 
 def test_rerouted_recipients_are_in_one_new_message(spool: Spool, store: ZmailerStore) -> None:
-    """Waiting, held and failed ones, with the content of the message without its envelope; then
-    they are done."""
+    """Waiting, held and failed ones, with the content of the message; then they are done."""
     spool.put(1001, *(recipient(user=f"{one}@d") for one in "abc"), recipient(user="d@d"))
     _, second, third, _ = tasks(store)
     store.swap(second, second._replace(state=State.HELD))
     store.swap(third, third._replace(state=State.DEAD))
-
     assert apply(store, "reroute", tasks(store)[:3]) == [None] * 3
-
     (mail,) = mails(spool)
     envelope, _, content = mail.partition("env-end\n")
     assert "from <a@b.example>\n" in envelope
@@ -143,7 +139,6 @@ def test_a_task_that_has_changed_is_not_ended(spool: Spool, store: ZmailerStore)
     store.swap(task, task._replace(state=State.HELD))
     (error,) = apply(store, "bounce", [task])
     assert ("1001/" in str(error), mails(spool)) == (True, [])
-
     (spool.root / "router").rmdir()
     spool.put(1002, recipient())
     (error,) = apply(store, "bounce", tasks(store)[1:])

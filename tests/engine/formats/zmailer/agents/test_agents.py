@@ -160,8 +160,7 @@ def test_a_doubt_and_a_bad_address_have_their_outcomes(spool: AgentSpool) -> Non
 
 
 def test_the_hosts_of_a_list_are_tried_in_order(spool: AgentSpool) -> None:
-    """A list of the router has parentheses, addresses have brackets; a refused connection leads to
-    the next host, a refusal of the mail does not."""
+    """A list has parentheses, addresses brackets; only a refused connection leads to the next."""
     for text, hosts in (
         ("((mx1.example)(mx2.example [192.0.2.1]))", ["mx1.example", "mx2.example", "192.0.2.1"]),
         ("[IPv6:2001:db8::1]", ["2001:db8::1"]),
@@ -400,8 +399,7 @@ def _at_loopback(deliver: Deliver) -> Deliver:
 
 
 def test_the_command_serves_a_scheduler(spool: AgentSpool, tmp_path: Path) -> None:
-    """Started in transport/ on a socket pair, it answers its jobs and ends at the empty line; each
-    outcome is in its log."""
+    """Started on a socket pair it answers its jobs, logs each, and ends at the empty line."""
     path = spool.put(recipient(host=LOOPBACK), recipient("hold", "timeout:1"))
     with Server() as server, (tmp_path / "log").open("ab") as log:
         words = f"{sys.executable} -P -m tui.cli zmailer agent smtp -srl {tmp_path}/smtp"

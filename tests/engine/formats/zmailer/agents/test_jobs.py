@@ -32,7 +32,6 @@ def test_an_agent_answers_each_job_and_is_hungry_again() -> None:
             scheduler.sendall(lines)
             scheduler.shutdown(socket.SHUT_WR)
             run_agent(serve, agent.fileno(), agent.fileno())
-
             assert scheduler.recv(4096) == answers
 
 

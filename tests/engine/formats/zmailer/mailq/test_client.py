@@ -222,8 +222,7 @@ def test_an_answer_ends_at_its_limits(
 def test_an_answer_has_one_deadline(
     tmp_path: Path, begin: Sequence[bytes | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A peer that sends a byte now and then is at an end when the time of an answer is over; here
-    each wait is taken for 0.2 s of 0.3."""
+    """A peer that sends a byte now and then is at an end with the time of an answer."""
     ticks = (0.2 * n for n in itertools.count())
     slow = functools.partial(AnswerLimit, clock=lambda: next(ticks))
     monkeypatch.setattr(connection, "AnswerLimit", slow)

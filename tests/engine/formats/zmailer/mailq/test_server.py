@@ -241,8 +241,7 @@ def test_a_further_connection_is_closed(stepped: SteppedServer) -> None:
 
 
 def test_a_slow_reader_delays_no_other_peer(stepped: SteppedServer) -> None:
-    """A peer that does not read its answers keeps waiting; others are answered, and steps are
-    short."""
+    """A peer that does not read keeps waiting; others are answered, and steps are short."""
     job = stepped.queue.all_jobs[0]
     stepped.queue.all_jobs = [job._replace(host=f"h{n}.test") for n in range(4000)]
     slow, quick = stepped.log_in(), stepped.log_in()
@@ -265,8 +264,7 @@ def test_a_report_is_rendered_once_for_each_view(stepped: SteppedServer) -> None
 
 
 def test_version_1_writes_a_dump_and_closes(tmp_path: Path) -> None:
-    """Without users the server is version 1: all is written on accept; `with_jobs` False omits
-    jobs."""
+    """Without users it is version 1: all is written on accept, without `with_jobs` no jobs."""
     (tmp_path / "q").mkdir()
     for folder, with_jobs in ((tmp_path, True), (tmp_path / "q", False)):
         with closing(SteppedServer(folder, users=None, with_jobs=with_jobs)) as old:
@@ -306,7 +304,6 @@ def test_the_first_fitting_line_of_a_user_decides() -> None:
     ):
         users, wrong = parse_users(ORIGINAL)
         user = acl.find_user(users, name, ipaddress.ip_address(peer) if peer else None)
-
         assert {*rights.split()} == {*(user.rights if user else ())}
         assert wrong == ("line 6: unknown right, expected SNMP, QQ, TT, ETRN, KILL, ALL or NONE",)
         assert "s3cret" not in repr(users)

@@ -160,14 +160,12 @@ def test_edges_follow_the_rights(
 
 
 def test_one_request_changes_all_its_tasks(running: RunningServer, store: MailqStore) -> None:
-    """A promotion asks ETRN once, and no task of the host waits any more; a deletion asks once for
-    the message, and it is gone from all threads."""
+    """A promotion asks one ETRN for a host, a deletion one KILL for a message of all threads."""
     tasks = [t for t in tasks_in(store).values() if t.group == "a.test"]
     outcomes = [*store.swap_all(Move(task, verbs.promote(task, NOW)) for task in tasks)]
     assert [outcome.error for outcome in outcomes] == [None, None]
     assert running.queue.asked.count("ETRN a.test") == 1
     assert all(found(store, task.id).due != task.due for task in tasks)
-
     tasks = [t for t in tasks_in(store).values() if t.payload == TWO_THREADS]
     outcomes = [*store.swap_all(Move(task, None) for task in tasks)]
     assert [outcome.error for outcome in outcomes] == [None, None]
@@ -331,7 +329,6 @@ def test_polling_names_what_has_changed(
     queue.now += 1.0
     queue.all_jobs = [job._replace(wakeup=NOW + 61) for job in queue.all_jobs]
     assert not wait(5.0), "rounding"
-
     queue.all_jobs[2] = queue.all_jobs[2]._replace(attempts=9)
     queue.all_jobs.append(waiting_job("9", "new.test"))
     del queue.all_jobs[1]

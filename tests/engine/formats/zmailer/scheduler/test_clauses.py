@@ -27,7 +27,6 @@ def test_the_changes_of_a_configuration_are_listed() -> None:
         "hold/*\n nice=3\n",
         {},
     )
-
     assert list(conf_changes(old, old)) == []
     assert list(conf_changes(old, new)) == [
         "clause uucp/*: removed",

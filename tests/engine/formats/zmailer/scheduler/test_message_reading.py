@@ -128,8 +128,7 @@ def jobs_of(loaded: Loaded) -> list[Job]:
 
 
 def test_recipients_are_grouped_by_channel_and_host(spool: SchedulerSpool) -> None:
-    """A file becomes one job for each channel and host, with the offsets of what is to do, and the
-    times of both files."""
+    """A file is a job for each channel and host, with what is to do, and the files' times."""
     done = recipient().replace("r ", "r+", 1)
     data = spool.put(70, recipient(), recipient("local", "x"), done, recipient()).read_bytes()
     loaded = spool.load(70)
@@ -142,8 +141,7 @@ def test_recipients_are_grouped_by_channel_and_host(spool: SchedulerSpool) -> No
 
 @pytest.mark.parametrize("levels", [1, 2])
 def test_a_new_file_moves_to_its_hash_folder(tmp_path: Path, levels: int) -> None:
-    """Both files move to the folder of their number; a message file that a killed process left
-    there is completed by its control file."""
+    """Both files move there, also if a killed process has moved the message file only."""
     spool = SchedulerSpool(tmp_path, levels)
     folder = [*names.hash_folders(3276785)][levels]
     path = spool.put(3276785, recipient())
@@ -204,50 +202,49 @@ def test_a_broken_file_is_parked_not_deleted(spool: SchedulerSpool, text: str, w
 
 
 def test_a_huge_file_is_parked_unread(spool: SchedulerSpool) -> None:
-    """Above the limit a file is not read; below, all recipients of a thread are one job."""
+    """Above the limit a file is not read; below, all recipients of a thread are one job. One
+    without its message, which the original program deletes, is parked as well."""
     path = spool.put(70, *[recipient()] * 20_000)
     assert [len(group.offsets) for group in spool.load(70).groups] == [20_000]
     os.truncate(path, MAX_CONTROL_BYTES + 1)
-    (spool.root / "freezer").mkdir()
     parked = spool.read(70)
     assert isinstance(parked, Parked)
     assert "268,435,457 bytes, expected at most 268,435,456" in parked.why
     assert (spool.root / parked.where).stat().st_size == MAX_CONTROL_BYTES + 1
-
-
-def test_a_file_without_its_message_is_parked(spool: SchedulerSpool) -> None:
-    """The original program deletes it."""
-    spool.put(70, recipient())
-    (spool.root / "queue/70").unlink()
-    assert spool.read(70) == Parked("freezer/70", "no message file: queue/70 is missing")
+    spool.put(71, recipient())
+    (spool.root / "queue/71").unlink()
+    assert spool.read(71) == Parked("freezer/71", "no message file: queue/71 is missing")
 
 
 def test_no_plain_file_is_opened(spool: SchedulerSpool) -> None:
     """A folder, a FIFO, a link and a file with a second name are looked at later, not followed."""
-    transport = spool.root / "transport"
+    transport = spool.put(4, recipient()).parent
     (transport / "1").mkdir()
     os.mkfifo(transport / "2")
     (transport / "3").symlink_to("/etc/passwd")
-    os.link(spool.put(4, recipient()), spool.root / "other")
+    os.link(transport / "4", spool.root / "other")
     transport.chmod(0o777)
-    for name in "124":
-        assert isinstance(spool.read(name), MessagePostponed), name
-    assert spool.read("9") is None
+    readings = {name: type(spool.read(name)) for name in "1249"}
+    assert readings == dict.fromkeys("124", MessagePostponed) | {"9": type(None)}
 
 
 def test_a_trigger_starts_a_host(spool: SchedulerSpool) -> None:
     """A T file is removed, and names a host in lower case."""
-    path = spool.root / "transport/70-etrn"
-    path.write_text("T MX.Example [10.0.0.1]\n")
-    assert spool.read("70-etrn") == DeliveryTrigger("mx.example")
-    assert spool.tree() == set()
+    (spool.root / "transport/70-etrn").write_text("T MX.Example [10.0.0.1]\n")
+    assert (spool.read("70-etrn"), spool.tree()) == (DeliveryTrigger("mx.example"), set())
 
 
-def test_a_diagnostic_without_its_end_is_ended(spool: SchedulerSpool) -> None:
-    """A d line of a writer that was killed in the middle does not make the file torn."""
+def test_what_a_killed_writer_left_is_completed(spool: SchedulerSpool) -> None:
+    """A d line without its end gets one; of a failure without its diagnostic the sender is informed
+    all the same."""
     path = spool.put(70, recipient(), more="d 1")
     assert isinstance(spool.read(70), Loaded)
     assert path.read_text().endswith("\nd 1\n")
+    path = spool.put(71, recipient().replace("r ", "r-", 1), recipient())
+    for _ in range(2):
+        spool.load(71)
+    (line,) = spool.lines(path, "d")
+    assert "\1failed\0015.0.0\1" in line
 
 
 def test_the_format_is_found_behind_other_fields(tmp_path: Path) -> None:
@@ -258,15 +255,6 @@ def test_the_format_is_found_behind_other_fields(tmp_path: Path) -> None:
     with path.open("rb") as file:
         found = parse_line(file.fileno(), line)
     assert (found.head, found.quad.channel) == (b"~ 26225    ", b"smtp")
-
-
-def test_a_failure_without_its_diagnostic_gets_one(spool: SchedulerSpool) -> None:
-    """If the scheduler was killed after an agent had marked a failure, the sender is informed."""
-    path = spool.put(70, recipient().replace("r ", "r-", 1), recipient())
-    spool.load(70)
-    spool.load(70)
-    (line,) = spool.lines(path, "d")
-    assert "\1failed\0015.0.0\1" in line
 
 
 # ---- outcomes
@@ -365,8 +353,7 @@ def test_an_expired_recipient_is_reported_while_others_wait(spool: SchedulerSpoo
 def test_a_delay_is_reported_once_to_those_who_want_it(spool: SchedulerSpool) -> None:
     """NOTIFY=DELAY gets a diagnostic with the action delayed and status 4.4.7, once, also after a
     restart; without it there is none, and both expire later as all others."""
-    wants = recipient() + "N NOTIFY=DELAY,FAILURE\n"
-    path = spool.put(70, wants, recipient())
+    path = spool.put(70, recipient() + "N NOTIFY=DELAY,FAILURE\n", recipient())
     for _ in range(2):
         (job,) = jobs_of(spool.load(70))
         spool.outcomes.delay(job, FIRST + 7200)
@@ -378,30 +365,24 @@ def test_a_delay_is_reported_once_to_those_who_want_it(spool: SchedulerSpool) ->
 
 
 def test_a_message_with_recipients_to_do_is_not_removed(spool: SchedulerSpool) -> None:
-    """A recipient that an operator released meanwhile, or that has a lock, keeps its message."""
+    """A recipient that an operator released meanwhile, or that has a lock, keeps its message; so
+    does a file that came in the place of another one while it was open."""
     path = spool.put(70, recipient(), recipient())
-    loaded = spool.load(70)
+    before, loaded = spool.tree(), spool.load(70)
     assert spool.outcomes.complete(loaded.message, NOW) is None
     write_lock(path, loaded.groups[0].offsets[0], 1)
     assert spool.outcomes.complete(loaded.message, NOW) is None
-    assert spool.tree() == {"transport/70", "queue/70"}
-
-
-def test_a_swapped_file_is_not_removed(spool: SchedulerSpool) -> None:
-    """A file that came in the place of another one while it was open stays."""
-    path = spool.put(70, recipient())
     with spool.places.open("70") as opened:
         path.unlink()
         path.write_text("another")
         with pytest.raises(FileNotFoundError):
             spool.places.remove(opened)
-    assert spool.tree() == {"transport/70", "queue/70"}
+    assert spool.tree() == before
 
 
 @pytest.mark.parametrize("step", range(8))
 def test_a_kill_at_any_step_of_a_failure(spool: SchedulerSpool, step: int) -> None:
-    """If the process ends at any write of an expiry, the next one finds each recipient either to do
-    without a diagnostic, or failed with one."""
+    """After a kill at any write a recipient is to do without a diagnostic, or failed with one."""
     path = spool.put(70, recipient(), recipient())
     (job,) = jobs_of(spool.load(70))
     count = 0
@@ -432,8 +413,7 @@ ONE = "X 7 smtp a.example u@a 1\n"
 
 
 def test_the_next_alternative_is_tried_after_a_failure(spool: SchedulerSpool) -> None:
-    """Of X recipients of one class one is tried at a time; a success finishes the others, and only
-    the failure of the last one is reported."""
+    """One X recipient of a class is tried at a time; only the failure of the last is reported."""
     path = spool.put(70, ONE, ONE.replace("a", "b"), recipient(), ONE.replace("7", "8"))
     loaded = spool.load(70)
     first, other, _ = (at for group in loaded.groups for at in group.offsets)
@@ -475,8 +455,7 @@ def test_an_obsolete_message_is_found_by_both_ids(spool: SchedulerSpool) -> None
 
 
 def test_scans_find_each_file_once_and_the_oldest_first(spool: SchedulerSpool) -> None:
-    """A scan takes plain files with a number that are not known; limits end it early, and the next
-    one goes on; postponed files come at their time."""
+    """Plain files with an unknown number are taken; postponed ones come at their time."""
     for number in (5, 3, 9):
         spool.put(number, recipient())
     spool.put(4, recipient(), folder="A/B/")
@@ -503,15 +482,14 @@ def test_a_scan_ends_at_its_limits(spool: SchedulerSpool) -> None:
     """With -E n,t a scan takes n files at most, or t seconds; the rest comes with later scans."""
     for number in range(1, 8):
         spool.put(number, recipient())
-    known = set[int]()
+    known, counts = set[int](), []
     arrivals = Arrivals(spool.folders, known, lambda: 0.0, ScanLimits(3, 5))
-    seen = []
     for now in (0, 100, 200):
         arrivals.scan(now)
-        batch = [int(name) for name in arrivals.batch()]
-        known |= set(batch)
-        seen.append(len(batch))
-    assert seen == [3, 3, 1]
+        batch = {int(name) for name in arrivals.batch()}
+        known |= batch
+        counts.append(len(batch))
+    assert counts == [3, 3, 1]
     ticks = iter(range(100))
     slow = Arrivals(spool.folders, set(), lambda: next(ticks), ScanLimits(100, 2))
     slow.scan(0)
@@ -541,12 +519,10 @@ def say(flow: MessageFlow, channel: str, status: bytes, text: bytes) -> None:
 
 
 def test_outcomes_are_appended_to_the_verbose_log(spool: SchedulerSpool) -> None:
-    """One line for each answer or removal of a recipient, after what is there; control characters
-    are made visible."""
+    """One line for each answer or removal, after what is there; controls are made visible."""
     flow = put_verbose(spool, "../public/v_a")
     log = spool.root / "public" / "v_a"
     log.write_text("router\n")
-
     say(flow, "smtp", b"deferred", b"450 later \x1b")
     say(flow, "smtp", b"ok3", b"250 \xff")
     flow.kill(flow.parts.table.messages[70])
@@ -556,22 +532,20 @@ def test_outcomes_are_appended_to_the_verbose_log(spool: SchedulerSpool) -> None
     outcomes = [line.partition(f"{smtp}: ")[2][:8] for line in lines[:2]]
     assert (first, outcomes) == ("router", ["deferred", "ok3 250 "])
     assert lines[2].endswith(f"{IDENT} local/x y: is removed, without a report")
-    assert "\x1b" not in log.read_text() and len(lines) == 3
+    assert ("\x1b" in log.read_text(), len(lines)) == (False, 3)
     assert spool.logged == ["70: removed without a report, 1 recipients"]
     assert spool.syslogged == [f"{IDENT}: 70 killed"]
 
 
-def test_the_end_of_a_message_goes_to_syslog(spool: SchedulerSpool) -> None:
-    """In the words of ZMailer 3.0.1, with the number of recipients that have failed."""
+def test_ends_and_reports_go_to_syslog(spool: SchedulerSpool) -> None:
+    """In the words of ZMailer 3.0.1: the number of recipients, and of those that have failed; the
+    form and the message of a report, or that no sender gets one."""
     spool.put(70, recipient())
     flow = spool.flow()
     flow.take("70")
     say(flow, "smtp", b"ok3", b"250 ok")
     assert spool.syslogged == [f"{IDENT}: complete (total 1 recipients, 0 failed)"]
-
-
-def test_a_report_goes_to_syslog(spool: SchedulerSpool) -> None:
-    """In the words of ZMailer 3.0.1: the form and the message, or that no sender gets a report."""
+    spool.syslogged.clear()
     reports = SenderReports(
         spool.folders,
         ReportSettings("mta.example"),
@@ -586,7 +560,6 @@ def test_a_report_goes_to_syslog(spool: SchedulerSpool) -> None:
         loaded = spool.load(number)
         spool.answer(loaded, loaded.groups[0].offsets[0], "error no user")
         assert spool.outcomes.complete(loaded.message, NOW) == (1, 1)
-
     created = f"Created 'delivery' report on spoolid: {IDENT}"
     assert spool.syslogged == [created, "Nothing to report, ignorecount: 1"]
 
@@ -606,8 +579,7 @@ def test_a_report_goes_to_syslog(spool: SchedulerSpool) -> None:
     ],
 )
 def test_no_other_file_is_a_verbose_log(spool: SchedulerSpool, log: str, message: str) -> None:
-    """No link, no other folder, no file of another user, none that is missing: the scheduler logs
-    why, once, and the mail goes on."""
+    """No link, other folder, foreign or missing file: why is logged once, and the mail goes on."""
     flow = put_verbose(spool, log)
     public, other = spool.root / "public", spool.root / "other"
     for path in (other, public / "twice", public / "foreign"):
@@ -619,10 +591,8 @@ def test_no_other_file_is_a_verbose_log(spool: SchedulerSpool, log: str, message
     if os.geteuid() == 0:
         os.chown(public / "foreign", 4321, 4321)
     before = set(public.iterdir())
-
     say(flow, "smtp", b"deferred", b"later")
     say(flow, "smtp", b"ok3", b"sent")
-
     assert [message in line for line in spool.logged] == ([True] if message else [])
     assert set(public.iterdir()) == before
     assert {p.read_text() for p in (other, public / "twice", public / "foreign")} == {"as it was"}

@@ -141,8 +141,7 @@ def place(tmp_path: Path) -> Place:
     ],
 )
 def test_a_bad_agent_harms_no_other_mail(place: Place, script: str, text: str) -> None:
-    """An agent that ends, floods, hangs, lies or forks keeps its own mail waiting; the mail of
-    other channels is delivered, and nothing is lost."""
+    """An agent that ends, floods, hangs, lies or forks delays its own mail, and nothing is lost."""
     place.write_agent("bad", script)
     broken = place.put(70, "bad")
     with place.running() as scheduler:
@@ -207,8 +206,7 @@ def test_signals(place: Place) -> None:
 
 
 def test_a_changed_command_is_used_from_the_next_job_on(place: Place) -> None:
-    """After USR1 the idle agent of the old command ends; one at work finishes its job, and the rest
-    of its thread gets an agent of the new command."""
+    """After USR1 the idle agent ends, one at work finishes its job; the rest is for a new one."""
     script_line = "echo $$ >> ../used\n"
     place.write_agent("good", script_line + GOOD)
     place.write_agent("new", script_line + GOOD.replace("sent", "by the new one"))
@@ -302,8 +300,7 @@ def test_an_operator_freezes_and_thaws(place: Place) -> None:
 
 
 def test_a_released_recipient_is_delivered_after_a_notice(place: Place) -> None:
-    """A recipient that was held when the file was read joins its message when the notify socket
-    names the file."""
+    """A recipient that was held when the file was read joins its message after a notice."""
     place.configure("queueonly")
     path = place.put(70, "good", "x", recipient("good", "y").replace("r       ", "r+held  ", 1))
     with place.running():
@@ -357,8 +354,7 @@ def test_what_an_operator_releases_is_delivered(
 
 @pytest.mark.parametrize("late", [False, True])
 def test_v_logs_each_step(place: Place, late: bool) -> None:
-    """-v logs what is read, started, answered and completed; with -W not what is read at the
-    start."""
+    """-v logs what is read, started, answered and done; with -W not the reading at the start."""
     path = place.put(70, "good")
     with place.running("-v", *(["-W"] * late)):
         until(lambda: not path.exists() and "70: complete" in place.log())

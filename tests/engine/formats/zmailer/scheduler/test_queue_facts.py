@@ -48,8 +48,7 @@ def read_tasks(store: ZmailerStore, clock: list[float]) -> dict[str, Task]:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_each_recipient_shows_why_it_waits(place: Place, version: int) -> None:
-    """Of a deferred one the tries, the answer and the next try; of the others the reason of their
-    thread, and a time only if time starts it."""
+    """A deferred one shows tries, answer and next try; the others the reason of their thread."""
     place.write_agent("slow", DEFER)
     place.write_agent("full", "exec sleep 60")
     auth = place.root / "auth"

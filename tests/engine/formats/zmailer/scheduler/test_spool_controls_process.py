@@ -1,5 +1,5 @@
-"""An operator's controls with our real scheduler, and a command that is killed at each system call by
-which it changes the spool of a running one."""
+"""An operator's controls with our real scheduler; a command that is killed at any system call by which
+it changes the spool of a running one."""
 
 from __future__ import annotations
 

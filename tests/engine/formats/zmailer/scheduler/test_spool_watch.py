@@ -104,7 +104,6 @@ def test_a_running_scheduler_shows_agents_and_pending_reasons(running: Setup) ->
     watch = SpoolWatch(running, lambda: NOW)
     figures = watch.figures()
     facts = watch.facts(["smtp/a.test", "smtp/b.test", "local/-"])
-
     assert (figures.has_worker, len(figures.workers), watch.obstacle("smtp")) == (True, 1, "")
     assert dict(figures.rows)["scheduler"].endswith("the original one")
     assert dict(figures.rows)["threads"] == "3, 2 pending; 3 agents, 2 idle"
@@ -124,8 +123,7 @@ def test_a_running_scheduler_shows_agents_and_pending_reasons(running: Setup) ->
 
 
 def test_failures_of_finished_messages_are_counted(running: Setup, spool: Spool) -> None:
-    """They are in the statistics log, by thread, with a warning if they are many and young; without
-    a log they are unknown, not 0."""
+    """By the statistics log, with a warning if many and young; without a log they are unknown."""
     unknown = SpoolWatch(running, lambda: NOW).figures()
     assert dict(unknown.rows)["failures"].startswith("? no statistics log: option -l")
     assert unknown.failed is None
@@ -160,11 +158,9 @@ def test_mails_that_wait_for_the_router_are_seen(spool: Spool) -> None:
 def test_finished_failures_are_clusters_and_count_as_failed(
     spool: Spool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of messages that have left the spool: a cluster for each thread, also in `--json`, and the
-    column FAILED of the overview has their number."""
+    """Each thread of finished messages is a cluster, and FAILED of the overview counts them."""
     with_statistics(spool)
     words = ["--config", f"{spool.root.parent}/config.yaml", "--root", str(spool.root)]
-
     assert main(["clusters", "--json", *words]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     counts = [(row["error"], row["count"], row["same_now"]) for row in rows]

@@ -32,8 +32,7 @@ Events = list[object]
 
 
 def test_a_command_becomes_arguments_and_environment() -> None:
-    """Words are split at blanks, names in braces are replaced; of our environment only the named
-    variables are passed on."""
+    """Words are split at blanks, names in braces replaced; only named variables are passed on."""
     for command, argv, env in (
         ("mailbox -8", ["/opt/mail/bin/ta/mailbox", "-8"], {}),
         ("/bin/agent $LOGDIR", ["/bin/agent", "$LOGDIR"], {}),
@@ -166,7 +165,6 @@ def test_an_agent_does_its_jobs_and_ends(start: StartScript) -> None:
     agent.write(1.0)
     assert wait(agent, lambda events: bool(events)) == [Ready()]
     agent.end(2.0)
-
     assert wait(agent) == []
     assert isinstance(answered, Answered)
     assert (answered.job, answered.answer.text) == ("job 5", HOST)
@@ -258,8 +256,7 @@ def test_a_job_for_an_agent_that_is_gone_is_not_lost(start: StartScript) -> None
 
 
 def test_children_that_keep_the_socket_do_not_keep_the_agent(start: StartScript) -> None:
-    """The end of the process is the end of the agent: its child may have the socket, and write
-    without end. What the agent wrote before counts."""
+    """The end of the process is the end of the agent, though its child writes on the socket."""
     agent = start("echo '#hungry'; read x; printf '5/9\\t\\tok3 done\\n'; yes & exit 0")
     feed(agent, 5)
     events = wait(agent)
@@ -313,8 +310,7 @@ def test_errors_without_a_reader_stop_no_agent() -> None:
 
 
 def test_a_stop_waits_for_the_job_that_an_agent_has(start: StartScript) -> None:
-    """At the stop of the scheduler an agent without a job gets SIGQUIT, one with a job ends after
-    it."""
+    """At a stop an agent without a job gets SIGQUIT, one with a job ends after it."""
     idle = start("echo '#hungry'; exec sleep 20")  # it does not read: only the signal ends it
     busy = start("echo '#hungry'; read x; read y; printf '5/9\\t\\tok3 d\\n'")
     feed(busy, 5)

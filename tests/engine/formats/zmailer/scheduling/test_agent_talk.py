@@ -66,8 +66,7 @@ def test_all_recorded_agents_are_there() -> None:
 
 @pytest.mark.parametrize("name", SESSIONS)
 def test_a_recorded_conversation_is_one_of_ours(name: str) -> None:
-    """Each line of the real agent has a meaning, and the real scheduler sent each line when ours
-    sends the same."""
+    """Each line of the real agent has a meaning, and each of the real scheduler is sent by ours."""
     talk: AgentTalk[bytes] = AgentTalk(0.0)
     room = 0
     for who, data in SESSIONS[name]:

@@ -41,8 +41,7 @@ def test_a_deferred_thread_is_tried_at_its_waits() -> None:
 
 
 def test_an_agent_may_name_the_next_time() -> None:
-    """retryat +N counts from now, N is a time; one that is past means soon; without a number and
-    after other words the wait of the clause counts."""
+    """retryat +N counts from now, N is a time, past is soon; else the wait of the clause counts."""
     for words, due in (
         ("retryat +500 busy", NOW + 500),
         (f"retryat {NOW + 700:.0f} busy", NOW + 700),
@@ -98,8 +97,7 @@ def test_an_arrival_in_a_waiting_thread_is_fed_alone() -> None:
 
 
 def test_wakeuprestartonly_lets_arrivals_wait() -> None:
-    """With wakeuprestartonly an arrival in a waiting thread waits for its time, and one in a
-    running thread starts no further agent."""
+    """An arrival waits for the time of its thread, and starts no further agent of a running one."""
     settings: dict[str, Any] = {"wakeuprestartonly": True, "maxthr": 2}
     engine = Driven().add(1, **settings)
     engine.round("deferred x")
@@ -138,11 +136,9 @@ def test_why_a_thread_does_not_start() -> None:
         engine = Driven().add(1, **settings)
         assert engine.table.ready.reason(engine.thread()) == reason
         assert len(engine.start()) == (not reason)
-
     engine = Driven(selects=lambda key: key.host == "b").add(1, "a").add(2, "b")
     assert [agent.host for agent in engine.start()] == ["b"]
     assert engine.thread("a").pending == "procsel-mismatch"
-
     engine = Driven()
     engine.table.ready.is_frozen = True
     assert engine.add(1, "a").add(2, "b").start() == []
@@ -152,8 +148,7 @@ def test_why_a_thread_does_not_start() -> None:
 
 
 def test_queueonly_waits_for_etrn_but_expires() -> None:
-    """A queueonly thread first wakes after retries[0] seconds, runs by ETRN of its host alone, and
-    its jobs expire as all others."""
+    """It first wakes after retries[0], runs by ETRN of its host alone, and expires as others."""
     engine = Driven().add(1, queueonly=True, retries=(12,), interval=10, expiry=1000, expiry2=50)
     assert engine.thread().wake == NOW + 12
     engine.step(NOW + 12)
@@ -167,8 +162,7 @@ def test_queueonly_waits_for_etrn_but_expires() -> None:
 
 
 def test_a_job_expires_by_the_age_of_its_message() -> None:
-    """A job that was tried ends at expiry, one that was not expiry2 later, or a day; counted from
-    the time of the message, not of its arrival."""
+    """Tried jobs end at expiry, others expiry2 later, or a day; by the age of the message."""
     for tried, expiry, expiry2, at in (
         (True, 1000, 50, 1000),
         (False, 1000, 50, 1050),
@@ -222,7 +216,6 @@ def test_an_expired_job_may_come_again() -> None:
     engine.round("deferred x")
     assert [job.message.number for job in engine.table.step(late)] == [1]
     assert [engine.step(late + at) for at in (59, 60)] == [[], [1]]
-
     engine = Driven().add(1, expiry=100, interval=10_000)
     engine.round("deferred x")
     engine.table.ready.is_frozen = True

@@ -173,8 +173,7 @@ def test_which_idle_agent_is_in_the_way() -> None:
 
 
 def test_several_agents_of_one_thread() -> None:
-    """A thread gets up to maxthr agents, never more than it has jobs to feed, and no job goes to
-    two of them."""
+    """A thread has up to maxthr agents, not more than jobs to feed, and no job goes to two."""
     engine = Driven()
     for number in range(5):
         engine.add(number, maxthr=3)

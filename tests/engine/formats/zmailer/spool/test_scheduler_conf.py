@@ -84,8 +84,7 @@ def test_all_errors_are_reported() -> None:
 
 
 def test_words_are_read_as_the_program_reads_them() -> None:
-    """Blanks around `=`, strings over lines, comments, `#` within a value, names in any case and
-    with other spellings."""
+    """Blanks around `=`, strings over lines, comments, `#` in a value, other spellings."""
     text = (
         "# none\nsmtp # none\n  Interval = 5m maxTransport=7 ageorder\n"
         '  command="a \\"b\\" \\\n c#d"'

@@ -117,9 +117,7 @@ def test_a_held_recipient_outlasts_its_message(spool: Spool, open_store: Opener)
     spool.finish(path)
     assert states(store) == ["held"]
     assert b"all of it" in store.read(found(store, "1001/137"), "message")
-
     move(store, "1001/137", State.PENDING)
-
     new = spool.root / "transport" / "1001"
     assert [line[:2] for line in spool.lines(new)] == ["r+", "r "]
     assert (spool.root / "queue" / "1001").read_text().endswith("all of it\n")
@@ -222,8 +220,7 @@ def test_only_a_dead_agents_lock_is_cleared(spool: Spool, open_store: Opener) ->
 
 
 def test_a_reused_pid_is_no_agent(spool: Spool, open_store: Opener) -> None:
-    """A process that started after the lock was written and works elsewhere; one that works in
-    transport/ counts as an agent."""
+    """A process that started after the lock and works elsewhere is none, one in transport/ is."""
     path = spool.put(1001, recipient(), recipient())
     with process_in(Path("/")) as stranger, process_in(path.parent) as agent:
         write_lock(path, 91, stranger.pid)
@@ -247,8 +244,7 @@ def test_lines_without_a_pid_slot_are_only_shown(spool: Spool, open_store: Opene
 
 
 def test_broken_files_are_problems_and_stay(spool: Spool, open_store: Opener) -> None:
-    """Each is named with what is wrong; its bytes can be read; none is changed or waited for, nor
-    read if it is too large."""
+    """Each is named with what is wrong, its bytes can be read; none is changed or waited for."""
     transport = spool.root / "transport"
     for number in range(1001, 1007):
         spool.put(number, recipient())

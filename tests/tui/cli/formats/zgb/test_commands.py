@@ -89,7 +89,6 @@ def test_enqueue_makes_no_second_job(site: Site) -> None:
     )
     assert len(site.jobs()) == 2
     assert [line["event"] for line in site.logged()] == ["enqueue"] * 2 + ["enqueue_duplicate"] * 2
-
     site.settle(mailQueueEnabled="1")
     one = site.zgb("enqueue", "8", site.path, "--type", "organizer")
     site.configure(user="enabled: false")
@@ -103,8 +102,7 @@ def test_enqueue_makes_no_second_job(site: Site) -> None:
 def test_queued_mails_are_printed_if_the_database_cannot_be_read_after_that(
     site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The number of waiting mails cannot be read: the ids of the new ones are printed, and with
-    --json it is not read."""
+    """New ids are printed though the waiting ones cannot be counted; with --json none is."""
     site.make(7, 8)
     site.settle(mailQueueEnabled="0")
 
@@ -326,7 +324,6 @@ def test_a_suspended_transport_is_reported_everywhere(site: Site) -> None:
     site.run("mail", "suspend", "sendmail", "--root", site.path)
     resume = f"spooldeck mail resume sendmail --root {site.path}"
     status, setup = site.status().stdout, site.setup()
-
     (attention,) = [line for line in status.splitlines() if line.startswith("attention")]
     held = "attention spooldeck's worker sends nothing: no mail transport: sendmail suspended by "
     assert attention.startswith(held) and attention.endswith(f"({resume})")
@@ -335,7 +332,6 @@ def test_a_suspended_transport_is_reported_everywhere(site: Site) -> None:
     assert place.claim_obstacle is not None
     assert place.claim_obstacle("user") == queue_shut(setup, "user")
     assert all(queue_shut(setup, kind).endswith(f"({resume})") for kind in ("user", "guest"))
-
     site.run(*resume.split()[1:])
     assert queue_shut(setup, "user") == ""
     assert queue_shut(setup, "guest") == "unknown kind of mail: guest"
@@ -387,8 +383,7 @@ zgb.RUN_INTERVAL_SECONDS, zgb._SIGNAL_POLL_SECONDS = 3600.0, 0.05
 
 
 def test_a_loop_sends_new_jobs_immediately(site: Site) -> None:
-    """It does not wait for the minute to be over when the database changes, neither while a run
-    ends, as if the change were its own, nor later."""
+    """A change of the database ends the wait for the minute, also one while a run ends."""
     site.make(7, 8, tokens=5, hourly=60)
     ended, added = site.home / "ended", site.home / "added"
     slow_end = (
@@ -449,7 +444,6 @@ def test_a_run_whose_claims_are_refused_is_a_failure(site: Site) -> None:
     assert f"fix: read the queue's log: spooldeck log {site.path}" in doctor.stdout
     assert doctor.returncode == 1
     assert re.search(r"^attention the last run failed: .*not today", status.stdout, re.MULTILINE)
-
     site.sql("DROP TRIGGER no")
     assert site.work().stdout == "2 sent, 0 failed, 0 waiting\n"
     assert "failed:" not in site.doctor().stdout + site.status().stdout
@@ -494,7 +488,6 @@ def test_doctor_names_everything_that_is_wrong(site: Site) -> None:
     site.make(7)
     site.work()
     assert site.findings() == (0, {})
-
     site.zgb("enqueue", "7", site.path)
     site.sql(f"{FAILED} WHERE mail_type = 'organizer'")
     site.sql("DELETE FROM registrations")

@@ -116,8 +116,7 @@ def test_reports_are_those_of_the_server(running: RunningServer, spooldeck: Run)
 
 
 def test_a_password_is_no_argument(running: RunningServer, spooldeck: Run, tmp_path: Path) -> None:
-    """A password comes from the environment, a private file or the configured place; as an argument
-    it is refused."""
+    """A password is in the environment, a private file or the place, never an argument."""
     words = ("zmailer", "mailq", "-QQQ", "-p", running.path, "-U")
     done = spooldeck(*words, f"root/{PASSWORD}")
     assert (done.returncode, done.stdout, PASSWORD in done.stderr) == (64, "", False)
@@ -157,7 +156,6 @@ def test_a_deletion_adds_the_other_threads_of_the_message(
     url = f"mailq+unix://root@{running.path}"
     named = ("--state", "waiting", "--id", f"smtp/a.test/{MESSAGE}", url)
     words = ("--config", str(tmp_path / "config.yaml"), "expunge", *named)
-
     dry_run = spooldeck(*words, "--dry-run")
     assert "1 more affected: added to this plan" in dry_run.stdout
     assert "purge" not in dry_run.stdout, "a scheduler has neither trash nor hold"

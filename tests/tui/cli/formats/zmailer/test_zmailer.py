@@ -157,7 +157,6 @@ def test_a_statistics_log_is_shown_by_channel_and_host(
     new = [f"S3309638AbmKTJ5Ym690J {n} {10 * n} ok smtp/mx\n" for n in range(1, 20)]
     old = "812876256 90401-2 40 500 expiry smtp/mx\n812876256 90401 0 1 error local/\x1b[2J\n"
     path.write_text("".join([*new, old, "torn 1"]))
-
     assert cli.main(["zmailer", "statistics", str(path)]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == "OK ERROR EXPIRY DT1 p50 p95 DT2 p50 p95 CHANNEL/HOST"
@@ -188,10 +187,8 @@ def test_two_configurations_are_compared(spool: Spool, tmp_path: Path, spooldeck
     old, new = tmp_path / "old.conf", tmp_path / "new.conf"
     old.write_text("smtp/* command=smtp\nlocal/* command=mailbox\n")
     new.write_text("smtp/other.example maxring=2 command=smtp\nsmtp/* command=smtp\n")
-
     words = ("zmailer", "check", str(new), "--diff", str(old))
     done = spooldeck(*words, "--spool", str(spool.root))
-
     assert done.stdout.splitlines() == [
         "clause local/*: removed",
         "clause smtp/other.example: added",
@@ -290,8 +287,7 @@ def running(tmp_path: Path) -> Iterator[Setup]:
 
 
 async def test_groups_are_shown_by_thread_and_ring(running: Setup) -> None:
-    """In the words of the format: messages, agents, why a thread cannot start; a ring has the
-    tasks of its threads, and verbs act on them."""
+    """With messages, agents and why a thread waits; verbs act on the tasks of a ring's threads."""
     (place,) = await asyncio.to_thread(open_places, running, [running.place])
     async with an_operator(place, size=(120, 40), clock=time.time) as operator:
         await operator.sees("1001/91")
