@@ -10,8 +10,6 @@ from email.message import EmailMessage
 from pathlib import Path
 from typing import NamedTuple, cast
 
-import pytest
-
 from engine.formats.zmailer.diagnostics import (
     Unreported,
     find_unreported,
@@ -30,6 +28,7 @@ from engine.formats.zmailer.reports import (
 from engine.formats.zmailer.scheduler.clauses import ClauseTable, find_form
 from engine.formats.zmailer.spool.control_file import ControlFile, Diagnostic, parse_control_file
 from engine.formats.zmailer.spool.scheduler_conf import parse_conf
+from tests.tables import each
 from tests.zmailer_spool import FIRST, Spool, recipient
 
 NOW = 1_795_170_900.0
@@ -134,7 +133,7 @@ def test_each_report_of_a_second_has_its_own_message_id(tmp_path: Path) -> None:
     assert [len(group) for group in ids] == [2, 2, 2]
 
 
-@pytest.mark.parametrize(
+@each(
     ("dsn", "action", "expected"),
     [
         ("", "failed", True),
@@ -154,28 +153,24 @@ def test_the_sender_decides_what_is_reported(
     """NOTIFY of each recipient; failures by default. What has no action counts as failed."""
     (row,) = entry_of(tmp_path, f"N {dsn}\n").unreported()
     row = row._replace(diagnostic=Diagnostic(NOW, (b"", action.encode(), b"4.2.2 x"), b""))
-    assert is_wanted(row) is expected
+    assert (is_wanted(row), row.address) == (expected, b"c@d.example")
     assert row.status[0] == {"failed": "5", "delayed": "4"}.get(row.action, "2")
-    assert row.address == b"c@d.example"
 
 
-@pytest.mark.parametrize(
-    ("more", "returns_body", "kind"),
-    [
-        ("R RET=HDRS\n", True, "text/rfc822-headers"),
-        ("R FULL\n", False, "message/rfc822"),
-        ("", False, "text/rfc822-headers"),
-    ],
-)
-def test_the_sender_decides_how_much_is_returned(
-    more: str, returns_body: bool, kind: str, tmp_path: Path
-) -> None:
+def test_the_sender_decides_how_much_is_returned(tmp_path: Path) -> None:
     """RET first, then option -n of the scheduler."""
-    settings = SETTINGS._replace(returns_body=returns_body)
-    report = entry_of(tmp_path, more=more).compose(settings=settings)
-    _, message = parsed(report)
-    assert [part.get_content_type() for part in message.iter_parts()][2] == kind
-    assert report and (report.body_offset is not None) == (kind == "message/rfc822")
+    for number, (more, returns_body, kind) in enumerate(
+        (
+            ("R RET=HDRS\n", True, "text/rfc822-headers"),
+            ("R FULL\n", False, "message/rfc822"),
+            ("", False, "text/rfc822-headers"),
+        )
+    ):
+        settings = SETTINGS._replace(returns_body=returns_body)
+        report = entry_of(tmp_path / str(number), more=more).compose(settings=settings)
+        _, message = parsed(report)
+        assert [part.get_content_type() for part in message.iter_parts()][2] == kind
+        assert report and (report.body_offset is not None) == (kind == "message/rfc822")
 
 
 def test_a_report_about_a_report_goes_to_the_form_s_recipients_only(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from engine.mail.send.smtp_client import SmtpDestination
 from engine.system import files
 from tests import command
 from tests.smtp_server import DROP, HOST, Server, refusing
+from tests.store_contents import naming
 from tests.zmailer_spool import Spool, recipient, write_lock
 
 SAMPLES = Path(__file__).parents[4] / "golden" / "zmailer" / "control-files.tar.xz"
@@ -188,16 +189,7 @@ def test_many_recipients_are_sent_in_several_transactions(
     assert server.mails[2].data.startswith(b"Subject: other\r\n\r\nthe body")
 
 
-@pytest.mark.parametrize(
-    "job",
-    [
-        ("other.example", "smtp", "1001"),
-        (LOOPBACK, "local", "1001"),
-        (LOOPBACK, "smtp", "1002"),  # torn
-        (LOOPBACK, "smtp", "77"),  # gone
-    ],
-)
-def test_a_job_with_nothing_to_do_is_a_resync(spool: AgentSpool, job: tuple[str, str, str]) -> None:
+def test_a_job_with_nothing_to_do_is_a_resync(spool: AgentSpool) -> None:
     """Another host, another channel, a torn file, a file that is gone."""
     spool.put(recipient(host=LOOPBACK))
     torn = spool.put(recipient(host=LOOPBACK), number=1002)
@@ -207,9 +199,15 @@ def test_a_job_with_nothing_to_do_is_a_resync(spool: AgentSpool, job: tuple[str,
     def deliver(*job: object) -> Iterator[object]:
         raise AssertionError
 
-    lines = spool.serve(deliver, *job)  # type: ignore[arg-type]
-    assert [type(line).__name__ for line in lines] == ["Resync"]
-    assert torn.read_bytes() == before
+    for job in (
+        ("other.example", "smtp", "1001"),
+        (LOOPBACK, "local", "1001"),
+        (LOOPBACK, "smtp", "1002"),
+        (LOOPBACK, "smtp", "77"),
+    ):
+        lines = spool.serve(deliver, *job)  # type: ignore[arg-type]
+        assert [type(line).__name__ for line in lines] == ["Resync"]
+        assert torn.read_bytes() == before
 
 
 def test_what_is_locked_or_finished_is_not_taken(spool: AgentSpool) -> None:
@@ -291,15 +289,15 @@ def test_a_condition_is_met_or_not() -> None:
         assert is_due(host, NOW, NOW - 3600, lambda name: name == "known.example") is due
 
 
-@pytest.mark.parametrize("host", ["bogus:1", "script:x", "timeout:soon", "age:x", "x"])
-def test_what_is_no_condition_keeps_the_message(spool: AgentSpool, host: str) -> None:
+def test_what_is_no_condition_keeps_the_message(spool: AgentSpool) -> None:
     """It stays in the queue with the reason; no script is run for a mail."""
-    with pytest.raises(WrongHold, match="hold: "):
-        is_due(host, NOW, NOW, lambda name: True)
-    path = spool.put(recipient("hold", host))
-    ((status, text),) = spool.answers(spool.hold_agent(), host, "hold")
-    assert (status, text[:6]) == ("deferred", b"hold: ")
-    assert spool.lines(path)[0].startswith("r           ")
+    for host in ("bogus:1", "script:x", "timeout:soon", "age:x", "x"):
+        with naming(host), pytest.raises(WrongHold, match="hold: "):
+            is_due(host, NOW, NOW, lambda name: True)
+        path = spool.put(recipient("hold", host))
+        ((status, text),) = spool.answers(spool.hold_agent(), host, "hold")
+        assert (status, text[:6]) == ("deferred", b"hold: ")
+        assert spool.lines(path)[0].startswith("r           ")
 
 
 def test_a_held_message_that_is_due_goes_to_the_router_again(spool: AgentSpool) -> None:
@@ -472,19 +470,15 @@ def test_the_scheduler_works_with_our_agents(spool: AgentSpool) -> None:
     assert "agent" not in log
 
 
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        (["hold", "-x"], "option -x not recognized"),
-        (["smtp", "-p", "0"], "-p 0: expected a number from 1 to 65535"),
-        (["smtp", "-p", "25", "a", "b"], "b: expected at most one host"),
-        (["hold"], "expected the folder transport/ of a spool"),
-    ],
-)
-def test_a_wrong_start_is_one_line(spool: AgentSpool, words: list[str], why: str) -> None:
+def test_a_wrong_start_is_one_line(spool: AgentSpool) -> None:
     """A wrong option, or another working directory."""
-    where = spool.root / ("queue" if words == ["hold"] else "transport")
-    argv = ["zmailer", "agent", *words]
-    run = command.run(argv, cwd=where, capture_output=True, stdin=subprocess.DEVNULL, text=True)
-    assert (run.returncode, run.stdout, run.stderr.count("\n")) == (64, "", 1)
-    assert run.stderr.startswith("spooldeck: ") and why in run.stderr
+    for words, where, why in (
+        ("hold -x", "transport", "option -x not recognized"),
+        ("smtp -p 0", "transport", "-p 0: expected a number from 1 to 65535"),
+        ("smtp -p 25 a b", "transport", "b: expected at most one host"),
+        ("hold", "queue", "expected the folder transport/ of a spool"),
+    ):
+        argv, cwd = ["zmailer", "agent", *words.split()], spool.root / where
+        run = command.run(argv, cwd=cwd, capture_output=True, stdin=subprocess.DEVNULL, text=True)
+        assert (run.returncode, run.stdout, run.stderr.count("\n")) == (64, "", 1)
+        assert run.stderr.startswith("spooldeck: ") and why in run.stderr

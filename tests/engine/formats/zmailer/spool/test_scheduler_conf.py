@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from engine.formats.zmailer.spool.scheduler_conf import (
     SchedulerConf,
     find_settings,
@@ -20,27 +18,25 @@ def values(conf: SchedulerConf, target: str, *names: str) -> tuple[object, ...]:
     return tuple(settings[name].value if name in settings else None for name in names)
 
 
-SAMPLE = [
-    ("local/-", (10, 10800, 2, 0, "mailbox")),
-    ("error/x", (300, 259200, 10, 0, "errormail")),
-    ("hold/x", (300, 259200, 1, 0, "hold")),
-    ("smtp/cs.toronto.edu", (60, 259200, 10, 2, "smtp -srl $LOGDIR/smtp")),
-    ("smtp/x.utoronto.ca", (60, 259200, 10, 2, "smtp -srl $LOGDIR/smtp")),
-    ("SMTP/mx.Example", (60, 259200, 10, 5, "smtp -esrl $LOGDIR/smtp")),
-    ("uucp/x", (60, 259200, 5, 0, "sm -c $channel uucp")),
-]
-
-
-@pytest.mark.parametrize(("target", "expected"), SAMPLE)
-def test_the_sample_of_the_man_page(target: str, expected: tuple[object, ...]) -> None:
+def test_the_sample_of_the_man_page() -> None:
     """Each channel has the values that the real program printed for it; 0 is no limit."""
     conf = parse_conf(MAN_PAGE.read_text(), {})
+    assert conf.errors == ()
     names = ("interval", "expiry", "maxchannel", "maxring", "command")
-    assert (conf.errors, values(conf, target, *names)) == ((), expected)
     rest = ("retries", "skew", "user", "group", "maxthr", "maxta")
     retries = (1, 1, 2, 3, 5, 8, 13, 21, 34)
-    assert values(conf, target, *rest) == (retries, 5, "root", "daemon", 1, 0)
-    assert find_settings(conf, *target.split("/")).warning == ""
+    for target, *expected in (
+        ("local/-", 10, 10800, 2, 0, "mailbox"),
+        ("error/x", 300, 259200, 10, 0, "errormail"),
+        ("hold/x", 300, 259200, 1, 0, "hold"),
+        ("smtp/cs.toronto.edu", 60, 259200, 10, 2, "smtp -srl $LOGDIR/smtp"),
+        ("smtp/x.utoronto.ca", 60, 259200, 10, 2, "smtp -srl $LOGDIR/smtp"),
+        ("SMTP/mx.Example", 60, 259200, 10, 5, "smtp -esrl $LOGDIR/smtp"),
+        ("uucp/x", 60, 259200, 5, 0, "sm -c $channel uucp"),
+    ):
+        assert [*values(conf, target, *names)] == expected
+        assert values(conf, target, *rest) == (retries, 5, "root", "daemon", 1, 0)
+        assert find_settings(conf, *target.split("/")).warning == ""
 
 
 def test_a_time_is_a_sum_of_units() -> None:
@@ -49,35 +45,29 @@ def test_a_time_is_a_sum_of_units() -> None:
         assert parse_interval(text) == seconds
 
 
-ERRORS = [
-    ("smtp/*\n  bogus=3\n", 2, 3, "unknown keyword bogus"),
-    ("smtp/*\n  interval=1x\n", 2, 12, "interval: not a time such as 1h5m20s: 1x"),
-    ("smtp/* maxring=-1\n", 1, 16, "maxring: expected a number from 0 to 1000000, not -1"),
-    ("smtp/* retries=\n", 1, 16, "retries: expected 1 to 100 numbers, not "),
-    ("smtp/*\n\tqueueonly=1\n", 2, 12, "queueonly takes no value"),
-    ("smtp/* interval\n", 1, 8, "interval needs a value"),
-    (" interval=1m\n", 1, 2, "a setting before the first pattern"),
-    ("interval=1m\n", 1, 1, "a setting in the first column, expected a pattern"),
-    ('smtp/*\n command="x\n', 2, 10, "a quote without its end"),
-    ('smtp/* "x"\n', 1, 8, 'unexpected "'),
-    ("smtp/[ab\n", 1, 1, "smtp/[ab: a set without its end"),
-    ("smtp/{a,b}c\n", 1, 1, "smtp/{a,b}c: alternatives {a,b} only at the end"),
-    ("PARAM =/x\n", 1, 1, "unknown PARAM, expected"),
-    ("PARAMother=1\n", 1, 1, "unknown PARAMother, expected"),
-    ("PARAMmailqsock=x\n", 1, 16, "PARAMmailqsock: expected UNIX:/PATH"),
-    ("PARAMauthfile=${NONE}/x\n", 1, 15, "${NONE} is not set"),
-]
-
-
-@pytest.mark.parametrize(("text", "line", "column", "words"), ERRORS)
-def test_an_error_has_its_place(text: str, line: int, column: int, words: str) -> None:
-    """Line and column of the word or value, and what was expected."""
-    (error,) = parse_conf(text, {}).errors
-    assert (error.line, error.column, error.text[: len(words)]) == (line, column, words)
-
-
-def test_all_errors_are_reported() -> None:
-    """Not only the first: reading goes on after each, also after a quote without its end."""
+def test_an_error_has_its_place() -> None:
+    """Line and column of the word or value, and what was expected; of all errors, not only the
+    first, also after a quote without its end."""
+    for text, line, column, words in (
+        ("smtp/*\n  bogus=3\n", 2, 3, "unknown keyword bogus"),
+        ("smtp/*\n  interval=1x\n", 2, 12, "interval: not a time such as 1h5m20s: 1x"),
+        ("smtp/* maxring=-1\n", 1, 16, "maxring: expected a number from 0 to 1000000, not -1"),
+        ("smtp/* retries=\n", 1, 16, "retries: expected 1 to 100 numbers, not "),
+        ("smtp/*\n\tqueueonly=1\n", 2, 12, "queueonly takes no value"),
+        ("smtp/* interval\n", 1, 8, "interval needs a value"),
+        (" interval=1m\n", 1, 2, "a setting before the first pattern"),
+        ("interval=1m\n", 1, 1, "a setting in the first column, expected a pattern"),
+        ('smtp/*\n command="x\n', 2, 10, "a quote without its end"),
+        ('smtp/* "x"\n', 1, 8, 'unexpected "'),
+        ("smtp/[ab\n", 1, 1, "smtp/[ab: a set without its end"),
+        ("smtp/{a,b}c\n", 1, 1, "smtp/{a,b}c: alternatives {a,b} only at the end"),
+        ("PARAM =/x\n", 1, 1, "unknown PARAM, expected"),
+        ("PARAMother=1\n", 1, 1, "unknown PARAMother, expected"),
+        ("PARAMmailqsock=x\n", 1, 16, "PARAMmailqsock: expected UNIX:/PATH"),
+        ("PARAMauthfile=${NONE}/x\n", 1, 15, "${NONE} is not set"),
+    ):
+        (error,) = parse_conf(text, {}).errors
+        assert (error.line, error.column, error.text[: len(words)]) == (line, column, words)
     text = 'a/*\n x=1 interval=y\n command="z\nb/* maxta=q # maxta=r\n'
     places = [(one.line, one.column) for one in parse_conf(text, {}).errors]
     assert places == [(2, 2), (2, 15), (3, 10), (4, 11)]
