@@ -255,12 +255,15 @@ def test_only_ordinary_tables_with_all_columns_are_opened(
         list(store.take(NOW, "me", 1))
 
 
-def test_what_is_no_database_is_not_opened(tmp_path: Path, build_foreign: Builder) -> None:
-    """An empty, foreign or missing file is neither opened nor changed, nor with an unknown zone."""
+def test_what_is_no_database_is_not_opened(
+    tmp_path: Path, build_foreign: Builder, open_queue: Opener
+) -> None:
+    """An empty, foreign, missing or damaged file is neither opened nor changed, nor with an unknown
+    zone."""
     path = tmp_path / "file"
     with pytest.raises(Unavailable, match="no such file"):
         ZgbStore(ZgbDatabase(str(path)))
-    assert list(tmp_path.iterdir()) == []
+    assert not path.exists()
     for data in (b"", b"nothing at all\n" * 100):
         path.write_bytes(data)
         for opener in (open_store, lambda name: ZgbStore(ZgbDatabase(name))):
@@ -270,20 +273,17 @@ def test_what_is_no_database_is_not_opened(tmp_path: Path, build_foreign: Builde
     with pytest.raises(Unavailable, match="no time zone 'Middle/Earth'"):
         build_foreign(QUEUE, zone="Middle/Earth")
 
-
-def test_a_damaged_file_is_reported_and_not_changed(place: ZgbDatabase, open_queue: Opener) -> None:
-    """Overwritten pages are reported as damage, and nothing is changed."""
-    store = open_queue()
-    for number in range(1000, 1300):
-        store.enqueue(number, ["user"])
-    store.close()
-    data = bytearray(Path(place.path).read_bytes())
-    for page in range(2, len(data) // 4096):
-        data[page * 4096 : page * 4096 + 16] = b"\xff" * 16
-    Path(place.path).write_bytes(data)
+    with closing(open_queue()) as store:
+        for number in range(1000, 1300):
+            store.enqueue(number, ["user"])
+    path = Path(store.place.path)
+    pages = bytearray(path.read_bytes())
+    for page in range(2, len(pages) // 4096):
+        pages[page * 4096 : page * 4096 + 16] = b"\xff" * 16
+    path.write_bytes(pages)
     with pytest.raises(Unavailable, match="damaged"):
         list(open_queue().scan())
-    assert Path(place.path).read_bytes() == data
+    assert path.read_bytes() == pages
 
 
 WHOLE = "expected a whole number of at least 0"

@@ -19,7 +19,7 @@ from engine.formats.zgb.place import (
 )
 from engine.formats.zgb.queue_config import UNDECIDABLE_ERROR, RedirectDecision
 from engine.formats.zgb.store import EDGES, ZgbStore
-from engine.model import Missing, Move, State, Task, counted_attempts, own_word
+from engine.model import Move, State, Task, counted_attempts, own_word
 from engine.store import Gone, Unavailable, Unsupported
 from engine.work import outcomes
 from tests.rival_processes import at_once
@@ -248,28 +248,24 @@ def test_a_late_outcome_touches_nothing(user_job: ZgbStore, sql: Sql) -> None:
     assert sql("SELECT count(*) FROM mail_queue") == [(0,)]
 
 
-@pytest.mark.parametrize("locked", [NOW - 1, None])
-def test_a_lapsed_lease_is_a_failure(user_job: ZgbStore, sql: Sql, locked: float | None) -> None:
-    """A job that was never finished waits as a failed one, and is parked after the last attempt."""
-    sql("UPDATE mail_queue SET status = 'sending', attempts = 2, locked_until = ?", locked)
-    assert taken(user_job) == []
-    assert user_job.claim_report.recovered == (USER,)
-    columns = "status, locked_until, attempts, last_error, next_attempt_at"
-    stored = ("pending", None, 2, "lease expired", NOW + 300)
-    assert sql(f"SELECT {columns} {ROW}") == [stored]
-    sql("UPDATE mail_queue SET status = 'sending', attempts = 10, locked_until = 5")
-    assert taken(user_job) == []
-    assert there(user_job).state is State.DEAD
-
-
-def test_a_lease_far_ahead_is_a_clock_fault(user_job: ZgbStore, sql: Sql) -> None:
-    """A lease that ends ten leases ahead is reported and stays; a waiting job has none."""
+def test_a_lapsed_lease_is_a_failure(user_job: ZgbStore, sql: Sql) -> None:
+    """A job that was never finished waits as a failed one, and is parked after the last attempt; a
+    lease that ends ten leases ahead is reported and stays; a waiting job has none to extend."""
+    for locked in (NOW - 1, None):
+        sql("UPDATE mail_queue SET status = 'sending', attempts = 2, locked_until = ?", locked)
+        assert taken(user_job) == []
+        assert user_job.claim_report.recovered == (USER,)
+        columns = "status, locked_until, attempts, last_error, next_attempt_at"
+        stored = ("pending", None, 2, "lease expired", NOW + 300)
+        assert sql(f"SELECT {columns} {ROW}") == [stored]
     (outcome,) = user_job.renew([there(user_job)], NOW + 300)
     assert isinstance(outcome.error, Gone) and sql(f"SELECT locked_until {ROW}") == [(None,)]
-    list(user_job.take(NOW, "me", 1))
-    sql("UPDATE mail_queue SET locked_until = ?", int(NOW + 3001))
+    sql("UPDATE mail_queue SET status = 'sending', locked_until = ?", int(NOW + 3001))
     assert "a clock was wrong" in problems_in(user_job)["mail_queue/row 1"]
     assert there(user_job).state is State.ACTIVE
+    sql("UPDATE mail_queue SET attempts = 10, locked_until = 5")
+    assert taken(user_job) == []
+    assert there(user_job).state is State.DEAD
 
 
 def test_failed_jobs_wait_for_an_operator_without_auto_retry(
@@ -290,16 +286,13 @@ def test_failed_jobs_wait_for_an_operator_without_auto_retry(
     assert taken(store, NOW + DAY) == [USER]
 
 
-def test_a_job_due_in_more_than_a_year_is_parked(both_jobs: ZgbStore, sql: Sql) -> None:
-    """A failed job that is due in more than a year was parked; a pending one waits."""
+def test_the_button_retries_all(both_jobs: ZgbStore, sql: Sql) -> None:
+    """ "Retry failed jobs": failed and parked are due now with no attempts; their error is kept. A
+    failed job that is due in more than a year was parked; a pending one waits."""
     sql("UPDATE mail_queue SET next_attempt_at = ?", int(NOW + 366 * DAY))
     sql("UPDATE mail_queue SET status = 'failed' WHERE mail_type = 'user'")
     states = there(both_jobs).state, there(both_jobs, ORGANIZER).state
     assert states == (State.DEAD, State.PENDING)
-
-
-def test_the_button_retries_all(both_jobs: ZgbStore, sql: Sql) -> None:
-    """ "Retry failed jobs": failed and parked are due now with no attempts; their error is kept."""
     sql(
         "UPDATE mail_queue SET status = 'failed', attempts = 9, last_error = 'no',"
         " next_attempt_at = CASE mail_type WHEN 'user' THEN 5 ELSE 253402300799 END"
@@ -355,25 +348,24 @@ def test_no_registrations_no_orphans(both_jobs: ZgbStore, open_queue: Opener, sq
     assert len(list(open_queue(registrations="elsewhere").scan({USER}))) == 1
 
 
-@pytest.mark.parametrize(
-    ("registered", "made"),
-    [(int(NOW) + 26 * 3600 + 1, int(NOW)), ("2026-11-21 10:00:01", "2026-11-20 08:00:00")],
-    ids=["seconds", "text"],
-)
-def test_a_job_much_older_than_its_numbers_registration_waits(
-    user_job: ZgbStore, open_queue: Opener, sql: Sql, registered: object, made: object
-) -> None:
+def test_a_job_much_older_than_its_numbers_registration_waits(open_queue: Opener, sql: Sql) -> None:
     """The number was given out again, it seems: the job waits until an operator deletes it."""
-    user_job.enqueue(1002, ["user"])
-    sql("UPDATE mail_queue SET created_at = ?", made)
-    sql("UPDATE registrations SET created_at = ? WHERE number = 1001", registered)
-    store = open_queue()
-    assert taken(store) == ["1002-user"]
-    assert store.claim_report.orphans == ()
-    assert "1 job is older than the registration" in problems_in(store)["orphans"]
-    assert store.control("deleteOrphans") == "1 job deleted"
-    assert problems_in(store) == {}
-    assert sql("SELECT registration_number FROM mail_queue") == [(1002,)]
+    for registered, made in (
+        (int(NOW) + 26 * 3600 + 1, int(NOW)),
+        ("2026-11-21 10:00:01", "2026-11-20 08:00:00"),
+    ):
+        for number in (1001, 1002):
+            open_queue().enqueue(number, ["user"])
+        sql("UPDATE mail_queue SET created_at = ?", made)
+        sql("UPDATE registrations SET created_at = ? WHERE number = 1001", registered)
+        store = open_queue()
+        assert (taken(store), store.claim_report.orphans) == (["1002-user"], ())
+        assert "1 job is older than the registration" in problems_in(store)["orphans"]
+        assert store.control("deleteOrphans") == "1 job deleted"
+        assert problems_in(store) == {}
+        assert sql("SELECT registration_number FROM mail_queue") == [(1002,)]
+        sql("DELETE FROM mail_queue")
+        sql("UPDATE registrations SET created_at = 0")
 
 
 def test_times_that_cannot_be_compared_make_no_orphan(open_queue: Opener, sql: Sql) -> None:
@@ -425,18 +417,10 @@ def moved_until_commit(place: ZgbDatabase, state: State, number: int) -> bool:
     """Move the user's job in a process that is killed just before its commit of that number; True
     if it came to it."""
     child = os.fork()
-    if child == 0:
-        try:
-            _move_until_commit(place, state, number)
-            os._exit(0)
-        finally:
-            os._exit(1)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert status in (0, -signal.SIGKILL)
-    return status != 0
-
-
-def _move_until_commit(place: ZgbDatabase, state: State, number: int) -> None:
+    if child:
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert status in (0, -signal.SIGKILL)
+        return status != 0
     connect, commits = sqlite3.connect, list[str]()
 
     def trace(statement: str) -> None:
@@ -449,10 +433,12 @@ def _move_until_commit(place: ZgbDatabase, state: State, number: int) -> None:
         db.set_trace_callback(trace)
         return db
 
-    sqlite3.connect = connect_traced  # type: ignore[assignment]
-    with closing(ZgbStore(place, lambda: NOW)) as store:
-        task = there(store)
-        store.swap(task, task._replace(state=state))
+    try:
+        sqlite3.connect = connect_traced  # type: ignore[assignment]
+        change(ZgbStore(place, lambda: NOW), state=state)
+        os._exit(0)
+    finally:
+        os._exit(1)
 
 
 def test_a_process_killed_between_two_commits_loses_no_job(place: ZgbDatabase) -> None:
@@ -518,7 +504,8 @@ def test_a_before_image_restores_a_job(user_job: ZgbStore) -> None:
 
 
 def test_the_three_switches(open_queue: Opener, sql: Sql) -> None:
-    """Queue on or off, mails an hour, and test mode take the values that their page allows."""
+    """Queue on or off, mails an hour, and test mode take the values that their page allows; at a
+    new rate the time until now counts at the old one; one out of bounds is a problem."""
     store = open_queue(rate_limit=REAL)
     switched = {"mailQueueEnabled": "0", "mailMaxPerHour": "12", "mailRedirectToSchumbi": "1"}
     for name, value in switched.items():
@@ -532,46 +519,39 @@ def test_the_three_switches(open_queue: Opener, sql: Sql) -> None:
             store.control(name, value=value)
     assert config(sql) == config_rows
 
-
-def test_a_new_rate_settles_the_old_one_first(open_queue: Opener, sql: Sql) -> None:
-    """The time until now counts at the old rate; a rate out of bounds is a problem."""
-    settle(sql, mailMaxPerHour="6", mailTokens="0", mailLastRefill=str(int(NOW - 600)))
-    open_queue(rate_limit=REAL).control("mailMaxPerHour", value="60")
+    settle(sql, mailQueueEnabled="1", mailMaxPerHour="6", mailTokens="0")
+    settle(sql, mailLastRefill=str(int(NOW - 600)))
+    store.control("mailMaxPerHour", value="60")
     assert (config(sql)["mailTokens"], config(sql)["mailLastRefill"]) == ("1.0", str(int(NOW)))
     settle(sql, mailMaxPerHour="160")
     problem = "mailMaxPerHour is '160', expected 1 to 60: 60 is used"
-    assert problems_in(open_queue(rate_limit=REAL))["mailMaxPerHour"] == problem
+    assert problems_in(store)["mailMaxPerHour"] == problem
 
 
-def test_inside_the_period_the_test_mode_is_not_switched_on(open_queue: Opener, sql: Sql) -> None:
-    """In the registration period the switch is refused, with the time from which it counts."""
+def test_inside_the_period_the_test_mode_is_not_switched_on(both_jobs: ZgbStore, sql: Sql) -> None:
+    """In the registration period the switch is refused, with the time from which it counts. One
+    that is on has no effect, and the control tells when it has one again; switched off, it stays
+    off after the period."""
     settle(sql, startDate="2026-11-01", endDate="2026-11-30")
-    store = open_queue()
-    period = "registration period 2026-11-01 to 2026-11-30: no test mode until 2026-11-30 23:00:00Z"
-    assert store.controls["mailRedirectToSchumbi"].refusal == period
-    with pytest.raises(Unsupported, match="no test mode"):
-        store.control("mailRedirectToSchumbi", value="1")
-    assert store.test_mode_resumes(NOW) is None
-
-
-def test_inside_the_period_the_test_mode_is_switched_off(both_jobs: ZgbStore, sql: Sql) -> None:
-    """A test mode that is on has no effect in the registration period, and the control tells when
-    it has one again; switched off, it stays off after the period."""
-    settle(sql, startDate="2026-11-01", endDate="2026-11-30", mailRedirectToSchumbi="1")
-    store, after = both_jobs, NOW + 11 * DAY
+    store, after, name = both_jobs, NOW + 11 * DAY, "mailRedirectToSchumbi"
+    unchanged, redirected = RedirectDecision.UNCHANGED, RedirectDecision.REDIRECTED
     list(store.scan())
-    switch = store.controls["mailRedirectToSchumbi"]
+    period = "registration period 2026-11-01 to 2026-11-30: no test mode until 2026-11-30 23:00:00Z"
+    assert (store.controls[name].refusal, store.test_mode_resumes(NOW)) == (period, None)
+    with pytest.raises(Unsupported, match="no test mode"):
+        store.control(name, value="1")
+
+    settle(sql, mailRedirectToSchumbi="1")
+    list(store.scan())
+    switch = store.controls[name]
     assert not switch.refusal and "from 2026-11-30 23:00:00Z on users' mails go" in switch.summary
     assert store.test_mode_resumes(NOW) == 1_796_079_600.0
-    unchanged, redirected = RedirectDecision.UNCHANGED, RedirectDecision.REDIRECTED
     assert (store.redirect_now(NOW), store.redirect_now(after)) == (unchanged, redirected)
     with pytest.raises(Unsupported, match="expected 0: test mode is on, without effect"):
-        store.control("mailRedirectToSchumbi", value="1")
-    store.control("mailRedirectToSchumbi", value="0")
-    assert config(sql)["mailRedirectToSchumbi"] == "0"
-    assert (
-        store.redirect_now(after) is unchanged and store.controls["mailRedirectToSchumbi"].refusal
-    )
+        store.control(name, value="1")
+    store.control(name, value="0")
+    assert config(sql)[name] == "0"
+    assert store.redirect_now(after) is unchanged and store.controls[name].refusal
     claims = [store.describe_claim(task, NOW) for task in store.take(NOW, "me", 9)]
     assert {claim.redirection for claim in claims} == {unchanged}
 
@@ -659,9 +639,3 @@ def test_waiting_for_changes_pauses_no_longer_than_asked(place: ZgbDatabase) -> 
     with closing(ZgbStore(place, lambda: NOW, pause=pauses.append)) as store:
         assert store.changes.wait is not None and not store.changes.wait(0.01)
     assert 0 < max(pauses) <= 0.01
-
-
-def test_rows_ids_and_problems_that_do_not_exist_are_missing(open_queue: Opener) -> None:
-    """A row, an id and a problem that do not exist are missing, each by its name."""
-    names = ["row 77", "77-user", "orphans", "failed"]
-    assert set(open_queue().scan(names)) == {Missing(name) for name in names}

@@ -6,7 +6,6 @@ import os
 import select
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable, Iterator
 from email import message_from_bytes
 from pathlib import Path
@@ -34,11 +33,11 @@ from engine.formats.zmailer.submit import Router
 from engine.mail.send.smtp_client import SmtpDestination
 from engine.system import files
 from tests import command
+from tests.engine.formats.zmailer.spool.test_control_file import sample_files
 from tests.smtp_server import DROP, HOST, Server, refusing
 from tests.store_contents import naming
 from tests.zmailer_spool import Spool, recipient, write_lock
 
-SAMPLES = Path(__file__).parents[4] / "golden" / "zmailer" / "control-files.tar.xz"
 NOW = 1_795_170_000.0
 BODY = b"the body\n.dot\nno end"
 LOOPBACK = f"[{HOST}]"
@@ -359,11 +358,7 @@ def test_a_message_that_cannot_be_routed_returns_to_its_sender(spool: AgentSpool
 
 def test_an_error_of_a_report_is_dropped(spool: AgentSpool) -> None:
     """A sample of the real router: a message from channel error has no sender to return to."""
-    path = spool.root / "transport" / "3268949"
-    with tarfile.open(SAMPLES) as packed:
-        file = packed.extractfile("snap2/S/V/3268949")
-        assert file is not None
-        path.write_bytes(file.read())
+    (spool.root / "transport" / "3268949").write_bytes(sample_files()["snap2/S/V/3268949"])
     (spool.root / "queue" / "3268949").write_bytes(b"x" * 108)
     lines = spool.answers(errormail(spool), "-", "error", "S/V/3268949")
     assert (lines, spool.routed()) == ([("ok3", b"error bounce dropped")], [])
@@ -371,16 +366,16 @@ def test_an_error_of_a_report_is_dropped(spool: AgentSpool) -> None:
 
 def test_the_samples_are_delivered(spool: AgentSpool) -> None:
     """Each smtp recipient of the real router's files is sent with its own headers, and done."""
-    count = 0
-    with tarfile.open(SAMPLES) as packed, Server() as server:
-        for member in packed:
-            if (file := packed.extractfile(member)) is None or "snap2" not in member.name:
+    count, samples = 0, sample_files()
+    with Server() as server:
+        agent = _at_loopback(smtp(server.port))
+        for path, data in samples.items():
+            tree, name = path.partition("/")[0], path.rpartition("/")[2]
+            if tree != "snap2":
                 continue
-            name, data = Path(member.name).name, file.read()
             (spool.root / "transport" / name).write_bytes(data)
             (spool.root / "queue" / name).write_bytes(b"\n" * 1000 + b"body\n")
             hosts = {line.split()[-3] for line in data.split(b"\n") if b"r           smtp " in line}
-            agent = _at_loopback(smtp(server.port))
             for host in sorted(hosts):
                 lines = spool.answers(agent, host.lower().decode(), "smtp", name)
                 assert {status for status, _ in lines} <= {"ok2", "ok3"}

@@ -3,8 +3,6 @@
 import os
 import subprocess
 import sys
-import tarfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -18,7 +16,7 @@ from engine.formats.zmailer.spool.folders import MAX_CONTROL_BYTES, read_span
 from engine.formats.zmailer.spool.store import ZmailerStore
 from engine.model import STALLED_KEY, Missing, Move, Problem, State, Task
 from engine.store import Gone, Unavailable, Unsupported
-from tests.engine.formats.zmailer.spool.test_control_file import SAMPLES
+from tests.engine.formats.zmailer.spool.test_control_file import sample_files
 from tests.store_contents import every_file, found, naming, problems_in, tasks_in
 from tests.zmailer_spool import FIRST, HEADERS, Spool, dead_pid, recipient, write_lock
 
@@ -89,16 +87,12 @@ def test_a_recipient_is_a_task(spool: Spool, open_store: Opener) -> None:
 
 def test_the_samples_are_shown_whole(spool: Spool, open_store: Opener) -> None:
     """Each recipient in the real router's files is a task, in all hash folders, none a problem."""
-    with tarfile.open(SAMPLES) as packed:
-        packed.extraction_filter = lambda member, _: member  # no argument of Python 3.11.2
-        packed.extractall(spool.root)
-    (spool.root / "transport").rmdir()
-    (spool.root / "snap2").rename(spool.root / "transport")
-    for path in (spool.root / "transport").rglob("*"):
-        if path.is_file():
-            message = spool.root / "queue" / path.relative_to(spool.root / "transport")
-            message.parent.mkdir(parents=True, exist_ok=True)
-            message.touch()
+    for name, data in sample_files().items():
+        tree, _, path = name.partition("/")
+        for folder, text in (("transport", data), ("queue", b"")):
+            if tree == "snap2":
+                (spool.root / folder / path).parent.mkdir(parents=True, exist_ok=True)
+                (spool.root / folder / path).write_bytes(text)
     store = open_store()
     assert (problems_in(store), len(tasks_in(store))) == ({}, 61)
     assert store.count_tasks()[State.PENDING] == 60
@@ -108,21 +102,33 @@ def test_the_samples_are_shown_whole(spool: Spool, open_store: Opener) -> None:
 
 def test_a_held_recipient_outlasts_its_message(spool: Spool, open_store: Opener) -> None:
     """A scheduler that has finished all other recipients removes both files; the held one stays,
-    and is released as a new message with the others done."""
+    and is released as a new message with the others done, or expunged, which leaves no file; it
+    cannot be given the state of a failed one before."""
     path = spool.put(1001, recipient(), recipient(user="e@f.example"), folder="M/N/")
+    other = spool.put(1002, recipient())
     store = open_store()
-    move(store, "1001/137", State.HELD)
+    for ident in ("1001/137", "1002/91"):
+        move(store, ident, State.HELD)
     assert spool.lines(path)[1].startswith("r+held      smtp")
     mark(path, 91, b"+")
     spool.finish(path)
-    assert states(store) == ["held"]
+    spool.finish(other)
+    assert states(store) == ["held", "held"]
     assert b"all of it" in store.read(found(store, "1001/137"), "message")
+
     move(store, "1001/137", State.PENDING)
     new = spool.root / "transport" / "1001"
     assert [line[:2] for line in spool.lines(new)] == ["r+", "r "]
     assert (spool.root / "queue" / "1001").read_text().endswith("all of it\n")
-    assert states(store) == ["pending", "done"]
+    assert states(store) == ["pending", "done", "held"]
     assert new.stat().st_nlink == 1, "our links are removed"
+
+    with pytest.raises(Unsupported, match="removed the message"):
+        move(store, "1002/91", State.DEAD)
+    for state in (State.TRASH, None):
+        move(store, "1002/91", state)
+    assert states(store) == ["pending", "done"]
+    assert list(spool.root.rglob("1002")) == []
 
 
 @pytest.mark.parametrize("released", ["1001/91", "1001/137"])
@@ -135,20 +141,6 @@ def test_our_links_stay_for_the_other_one(spool: Spool, open_store: Opener, rele
     move(store, released, State.PENDING)
     spool.finish(path)
     assert states(store) == ["held", "held"], "the released one waits for its scheduler"
-
-
-def test_a_finished_message_ends_with_its_last_recipient(spool: Spool, open_store: Opener) -> None:
-    """Expunged, it leaves no file; it cannot be given the state of a failed one before."""
-    path = spool.put(1001, recipient())
-    store = open_store()
-    move(store, "1001/91", State.HELD)
-    spool.finish(path)
-    with pytest.raises(Unsupported, match="removed the message"):
-        move(store, "1001/91", State.DEAD)
-    move(store, "1001/91", State.TRASH)
-    assert states(store) == ["trash"]
-    move(store, "1001/91", None)
-    assert (list(spool.root.rglob("1001")), list(store.scan())) == ([], [])
 
 
 def test_what_a_running_scheduler_ignores_is_not_lost(spool: Spool, open_store: Opener) -> None:
@@ -373,7 +365,8 @@ def test_a_message_of_this_name_hides_no_held_recipient(spool: Spool, open_store
 
 
 def test_a_spool_that_others_can_write_to_is_only_shown(spool: Spool, open_store: Opener) -> None:
-    """Each edge is refused, with the command that ends it."""
+    """Each edge is refused, with the command that ends it; without transport/ a spool cannot be
+    opened, and one that is replaced later is unavailable."""
     transport = spool.put(1001, recipient()).parent
     transport.chmod(0o777)
     store, why = open_store(), f"{transport} is world-writable: run chmod o-w {transport}"
@@ -381,18 +374,12 @@ def test_a_spool_that_others_can_write_to_is_only_shown(spool: Spool, open_store
     with pytest.raises(Unsupported, match="world-writable"):
         store.control("tidy")
     assert states(store) == ["pending"]
-
-
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    """A spool without transport/ cannot be opened; one that is replaced later is unavailable."""
+    transport.rename(spool.root / "old")
     with pytest.raises(Unavailable, match="transport: No such file"):
-        ZmailerStore(str(tmp_path))
-    spool = Spool(tmp_path / "post").make()
-    with closing(ZmailerStore(str(spool.root), time.time)) as store:
-        (spool.root / "transport").rename(spool.root / "old")
-        (spool.root / "transport").mkdir()
-        with pytest.raises(Unavailable, match="replaced"):
-            list(store.scan())
+        open_store()
+    transport.mkdir()
+    with pytest.raises(Unavailable, match="replaced"):
+        list(store.scan())
 
 
 def test_lookups_of_a_large_file_show_what_changed(

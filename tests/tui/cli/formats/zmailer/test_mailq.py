@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import shutil
-import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +24,7 @@ from engine.operations.notes import Notes
 from engine.system.run_clock import RunClock
 from engine.work.housekeeping import Housekeeping
 from tests.console_operator import an_operator
-from tests.engine.formats.zmailer.spool.test_control_file import SAMPLES
+from tests.engine.formats.zmailer.spool.test_control_file import sample_files
 from tests.mailq_samples import FOLDER, NOW, client_report, read_dump
 from tests.mailq_server import RunningServer, SampleQueue, serving, waiting_job
 from tests.nftban_queues import Run
@@ -82,13 +81,9 @@ def test_verbose_listings_read_the_control_files(tmp_path: Path, spooldeck: Run)
     """With -v each message has its id, its sender and the recipients that are to do."""
     dump = tmp_path / "dump"
     dump.write_text(read_dump())
-    with tarfile.open(SAMPLES) as packed:
-        name = next(n for n in packed.getnames() if n.endswith(MESSAGE))
-        file = packed.extractfile(name)
-        assert file is not None
-        path = tmp_path / "transport" / MESSAGE
-        path.parent.mkdir(parents=True)
-        path.write_bytes(file.read())
+    path = tmp_path / "transport" / MESSAGE
+    path.parent.mkdir(parents=True)
+    path.write_bytes(sample_files()[f"snap2/{MESSAGE}"])
     words = ("zmailer", "mailq", "-v", "-h", "example.com", str(dump))
     done, printed = (
         spooldeck(*words, POSTOFFICE=str(tmp_path)),
