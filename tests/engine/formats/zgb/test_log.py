@@ -203,34 +203,16 @@ def test_a_log_of_garbage_is_read_only_so_far(
     assert read_recent(str(path), 0).unread is (garbage[:1] != b"\0")
 
 
-def test_a_sent_line_is_found_behind_any_garbage(tmp_path: Path) -> None:
-    """However long a line before it is, and wherever blocks end, the line is found."""
+def test_a_job_that_was_sent_is_known(tmp_path: Path) -> None:
+    """A job whose attempts count on after a sent line was sent, in a rotated log as well, and
+    behind any garbage; another job, message or database was not, nor was one whose attempts have
+    begun again."""
     path = tmp_path / LOG_NAME
     for size in (0, (1 << 20) - 100, 3 << 20):
         path.write_bytes(b"x" * size + b"\n")
         a_log(path).write_sent(ID, job=1, attempt=1)
         assert a_log(path).was_sent(ID, 1, 2)
-
-
-def test_a_rotated_log_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the two files being opened, the first becomes the second: nothing is read twice."""
-    path = tmp_path / LOG_NAME
-    a_log(path).write("claimed", reg=1)
-    real = rotated_log.rotated_names
-
-    def rotating(name: str) -> list[tuple[str, str]]:
-        if path.exists():
-            path.rename(f"{path}.1")
-        return real(name)
-
-    monkeypatch.setattr(rotated_log, "rotated_names", rotating)
-    assert regs(path) == [1]
-
-
-def test_a_job_that_was_sent_is_known(tmp_path: Path) -> None:
-    """A job whose attempts count on after a sent line was sent, in a rotated log as well; another
-    job, message or database was not, nor was one whose attempts have begun again."""
-    path = tmp_path / LOG_NAME
+    path.unlink()
     log = a_log(path)
     log.write("claimed", job=1, attempt=2, message_id=ID)
     log.write_sent(ID, job=1, attempt=2)
@@ -248,6 +230,21 @@ def test_a_job_that_was_sent_is_known(tmp_path: Path) -> None:
     assert not log.was_sent(ID, 1, 3)
 
 
+def test_a_rotated_log_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the two files being opened, the first becomes the second: nothing is read twice."""
+    path = tmp_path / LOG_NAME
+    a_log(path).write("claimed", reg=1)
+    real = rotated_log.rotated_names
+
+    def rotating(name: str) -> list[tuple[str, str]]:
+        if path.exists():
+            path.rename(f"{path}.1")
+        return real(name)
+
+    monkeypatch.setattr(rotated_log, "rotated_names", rotating)
+    assert regs(path) == [1]
+
+
 def test_what_was_tried_counts_once_and_what_was_not_does_not(tmp_path: Path) -> None:
     """A claim counts from its first moment, until it is said that no server was asked."""
     path = tmp_path / LOG_NAME
@@ -261,8 +258,8 @@ def test_what_was_tried_counts_once_and_what_was_not_does_not(tmp_path: Path) ->
     for event in ("claimed", "postponed", "claimed"):
         tell(event, 5, 3)
     for ended in ("orphan_deleted", "already_sent", "lease_lost", "redirect_blocked"):
-        tell("claimed", 6, 4)
-        tell(ended, 6, 4)
+        for event in ("claimed", ended):
+            tell(event, 6, 4)
     tell("claimed", 7, 1, run="r2")
     a_log(path, database="/data/test.db").write("claimed", reg=9, type="user", attempt=1)
     assert a_log(path).attempt_times(NOW - 3600) == [NOW + at for at in (1, 2, 5, 7)]

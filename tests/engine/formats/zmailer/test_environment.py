@@ -80,20 +80,24 @@ def test_the_scheduler_conf_is_found_by_settings_then_mailshare(tmp_path: Path) 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     """Each file by its path, with the reason; without any, the places that were looked at."""
-    missing = f"{tmp_path}/none"
-    (tmp_path / "large").write_bytes(b"#" * ((1 << 20) + 1))
-
-    def problem(settings: ZmailerSettings, **environ: str) -> str:
-        return read_files(settings, {"ZCONFIG": f"{tmp_path}/empty", **environ}).problem
-
-    (tmp_path / "empty").touch()
-    assert problem(ZmailerSettings(environment=missing)) == f"{missing}: No such file or directory"
-    assert problem(ZmailerSettings(environment=str(tmp_path))).endswith("s a directory")
-    assert problem(ZmailerSettings(scheduler_conf=missing)).startswith(f"{missing}: No such file")
-    assert "more than 1,048,576" in problem(ZmailerSettings(scheduler_conf=f"{tmp_path}/large"))
-    assert problem(ZmailerSettings()) == "no scheduler.conf: MAILSHARE is not set"
-    failure = problem(ZmailerSettings(), MAILSHARE=missing)
-    assert failure == f"no scheduler.conf: {missing}/scheduler.conf or {missing}/scheduler.cf"
+    missing, large, empty = (f"{tmp_path}/{name}" for name in ("none", "large", "empty"))
+    Path(large).write_bytes(b"#" * ((1 << 20) + 1))
+    Path(empty).touch()
+    rows: tuple[tuple[dict[str, str], dict[str, str], str], ...] = (
+        ({"environment": missing}, {}, f"{missing}: No such file or directory"),
+        ({"environment": str(tmp_path)}, {}, "s a directory"),
+        ({"scheduler_conf": missing}, {}, f"{missing}: No such file"),
+        ({"scheduler_conf": large}, {}, "more than 1,048,576"),
+        ({}, {}, "no scheduler.conf: MAILSHARE is not set"),
+        (
+            {},
+            {"MAILSHARE": missing},
+            f"no scheduler.conf: {missing}/scheduler.conf or {missing}/scheduler.cf",
+        ),
+    )
+    for settings, environ, why in rows:
+        files = read_files(ZmailerSettings(**settings), {"ZCONFIG": empty, **environ})
+        assert why in files.problem
 
 
 def test_settings_name_both_files() -> None:
@@ -107,11 +111,12 @@ def test_settings_name_both_files() -> None:
 
 def test_the_configuration_may_name_another_socket() -> None:
     """PARAMnotifysock names a path, with UNIX: or without, else SCHEDULERNOTIFY of zmailer.conf."""
+    own = {"SCHEDULERNOTIFY": "/run/z"}
     for conf, environ, path in (
         ("", {}, "/post/.scheduler.notify"),
         ('PARAMnotifysock="UNIX:/run/x"', {}, "/run/x"),
-        ("PARAMnotifysock=/run/y", {"SCHEDULERNOTIFY": "/run/z"}, "/run/y"),
-        ("", {"SCHEDULERNOTIFY": "/run/z"}, "/run/z"),
+        ("PARAMnotifysock=/run/y", own, "/run/y"),
+        ("", own, "/run/z"),
     ):
         files = SchedulerFiles(environ, "", parse_conf(f"{conf}\n", environ))
         assert files.notify_socket("/post") == path

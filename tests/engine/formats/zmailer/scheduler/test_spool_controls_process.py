@@ -1,5 +1,4 @@
-"""An operator's controls with our real scheduler; a command that is killed at any system call by which
-it changes the spool of a running one."""
+"""Controls with our real scheduler, and a command killed at each call that changes its spool."""
 
 from __future__ import annotations
 

@@ -48,7 +48,10 @@ def test_a_command_becomes_arguments_and_environment() -> None:
 
 
 def test_a_command_that_cannot_be_used_is_refused() -> None:
-    """The reason names the word; a host from a mail is never an option."""
+    """The reason names the word; a host from a mail is never an option, a program without a slash
+    never one from PATH."""
+    with pytest.raises(CannotRun, match="MAILBIN is not set"):
+        agent_program("smtp", "smtp", "h", {}, None)
     for command, host, why in (
         ("", "h", "names no program"),
         ("A=1", "h", "names no program"),
@@ -59,12 +62,6 @@ def test_a_command_that_cannot_be_used_is_refused() -> None:
     ):
         with naming(command, host, why), pytest.raises(CannotRun, match=why):
             agent_program(command, "smtp", host, ZENV, None)
-
-
-def test_without_mailbin_a_name_is_no_program() -> None:
-    """A program without a slash is a file in $MAILBIN/ta, never one from PATH."""
-    with pytest.raises(CannotRun, match="MAILBIN is not set"):
-        agent_program("smtp", "smtp", "h", {}, None)
 
 
 def test_an_account_has_no_other_groups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,8 +273,13 @@ def test_a_flooding_agent_takes_bounded_memory_and_time(start: StartScript) -> N
 
 
 def test_errors_of_an_agent_come_as_lines() -> None:
-    """A long line comes in pieces, the last one without its end when the output is closed."""
+    """A long line comes in pieces, the last one without its end when the output is closed; if an
+    agent closes it, the pipe has no end: the scheduler would never wait again."""
     errors = ErrorOutput()
+    agent = start_script("exec 2>&-; echo '#hungry'", errors.agent_end)
+    wait(agent)
+    agent.close()
+    assert select.select([errors.fd], [], [], 0.0) == ([], [], [])
     os.write(errors.agent_end, b"one\ntwo\nthr")
     assert errors.read_lines() == [b"one", b"two"]
     os.write(errors.agent_end, b"x" * 9000)
@@ -285,16 +287,6 @@ def test_errors_of_an_agent_come_as_lines() -> None:
     assert errors.read_lines() == []
     os.write(errors.agent_end, b"four\nend")
     assert errors.close() == [b"four", b"end"]
-
-
-def test_an_agent_that_closes_its_errors_ends_no_pipe() -> None:
-    """An end of the pipe could be read all the time: the scheduler would never wait again."""
-    errors = ErrorOutput()
-    agent = start_script("exec 2>&-; echo '#hungry'", errors.agent_end)
-    wait(agent)
-    agent.close()
-    assert select.select([errors.fd], [], [], 0.0) == ([], [], [])
-    errors.close()
 
 
 def test_errors_without_a_reader_stop_no_agent() -> None:
@@ -310,21 +302,15 @@ def test_errors_without_a_reader_stop_no_agent() -> None:
 
 
 def test_a_stop_waits_for_the_job_that_an_agent_has(start: StartScript) -> None:
-    """At a stop an agent without a job gets SIGQUIT, one with a job ends after it."""
+    """At a stop an agent without a job gets SIGQUIT, one with a job ends after it; an ended one,
+    whose number may belong to another process, gets none."""
     idle = start("echo '#hungry'; exec sleep 20")  # it does not read: only the signal ends it
     busy = start("echo '#hungry'; read x; read y; printf '5/9\\t\\tok3 d\\n'")
     feed(busy, 5)
     assert wait(idle, lambda events: Ready() in events) == [Ready()]
-    idle.stop(1.0)
-    busy.stop(1.0)
+    for agent in (idle, busy):
+        agent.stop(1.0)
     assert wait(idle) == []
     assert [type(event) for event in wait(busy)] == [Answered]
+    busy.signal(signal.SIGKILL)
     assert (idle.status, busy.status) == (-signal.SIGQUIT, 0)
-
-
-def test_an_ended_agent_is_never_signalled(start: StartScript) -> None:
-    """After its end no signal is sent: its number may belong to another process."""
-    agent = start("exit 0")
-    wait(agent)
-    agent.signal(signal.SIGKILL)
-    assert agent.status == 0
