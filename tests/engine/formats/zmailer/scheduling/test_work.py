@@ -71,8 +71,7 @@ def act(engine: Driven, random: Random, number: int, now: float) -> None:
     elif kind == 10:
         engine.table.kick(random.choice(list(engine.table.threads.values())))
     else:
-        message = random.choice(list(engine.table.messages.values()))
-        engine.table.forget(message)
+        engine.table.forget(random.choice(list(engine.table.messages.values())))
 
 
 def work_on(engine: Driven, agent: AgentWork, words: str, now: float) -> None:
@@ -243,23 +242,21 @@ def run_engine(seconds: int, mail: list[Arrival]) -> Iterator[Event]:
     engine = Driven(most=50)
     engine.table._random = engine.work._random = Fixed()
     tries = {one.number: one.tries for one in mail}
-    coming = iter([*mail, Arrival(seconds, -1, "", 0)])
-    arrival = next(coming)
+    coming = [*mail, Arrival(seconds, -1, "", 0)]
     while True:
         due = engine.table.timers.agenda.next_due()
-        now = arrival.at if due is None else min(due, arrival.at)
+        now = min(coming[0].at, coming[0].at if due is None else due)
         if now >= seconds:
             return
         second = int(now)
         assert second == now
         yield from ((second, "expired", number) for number in engine.step(now))
         yield from try_all(engine, tries, second)
-        while arrival.at == now:
-            settings = THREADS[arrival.host]
-            group = (settings, "smtp", arrival.host, [100])
+        while coming[0].at == now:
+            arrival = coming.pop(0)
+            group = (THREADS[arrival.host], "smtp", arrival.host, [100])
             engine.put(arrival.number, group, now=now, modified=now)
             yield from try_all(engine, tries, second)
-            arrival = next(coming)
 
 
 def try_all(engine: Driven, tries: dict[int, int], now: int) -> Iterator[Event]:
@@ -311,15 +308,14 @@ def run_model(seconds: int, mail: list[Arrival]) -> Iterator[Event]:
         at_second.setdefault(one.at, []).append(one)
     for now in range(seconds):
         for thread in threads.values():
-            if thread.jobs:
-                expiry = thread.settings.expiry or 0
-                old = [n for n, one in thread.jobs.items() if now >= one.at + expiry]
-                for number in [number for number in old if thread.tried[number]]:
-                    del thread.jobs[number]
-                    yield now, "expired", number
-                if thread.jobs and now >= thread.state[0]:
-                    yield from thread.try_jobs(list(thread.jobs), tries, now)
-                    thread.wait(now)
+            expiry = thread.settings.expiry or 0
+            old = [n for n, one in thread.jobs.items() if now >= one.at + expiry]
+            for number in [number for number in old if thread.tried[number]]:
+                del thread.jobs[number]
+                yield now, "expired", number
+            if thread.jobs and now >= thread.state[0]:
+                yield from thread.try_jobs(list(thread.jobs), tries, now)
+                thread.wait(now)
         for one in at_second.get(now, ()):
             thread = threads[one.host]
             is_waiting = bool(thread.jobs)
