@@ -363,14 +363,12 @@ def test_a_stray_time_is_the_problem_of_its_row(
 
 
 def test_zero_is_due_in_any_form_of_times(build_foreign: Builder) -> None:
-    """New jobs have 0 by default where failed ones have their time as text: all are claimed."""
+    """New jobs have 0 by default where failed ones have their time as text: all are claimed. A row
+    that is no job is not waited for: a worker would come again at once, for ever."""
     store = rows_of(build_foreign, "DATETIME DEFAULT 0", [TEXT_TIME, *[0] * 3])
     assert (problems_in(store), store.backlog(NOW).due) == ({}, 4)
     assert taken(store) == ["2-user", "3-user", "4-user", "1-user"]
 
-
-def test_a_stray_time_wakes_no_worker(build_foreign: Builder) -> None:
-    """A row that is no job is not waited for: a worker would come again at once, for ever."""
     store = rows_of(build_foreign, "", ["2026-01-01 00:00:00", int(NOW) + 90, int(NOW) + 95])
     assert (taken(store), store.changes.next_due) == ([], NOW + 90)
 

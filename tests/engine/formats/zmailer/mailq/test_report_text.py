@@ -93,7 +93,8 @@ def test_jobs_of_a_thread_are_rendered_again() -> None:
 
 
 def test_reports_with_agents_are_rendered_again() -> None:
-    """Agents of a thread, a recount, and pending reasons are parsed and rendered as they were."""
+    """Agents, a recount and pending reasons are parsed and rendered as they were; `never` as an age
+    is unknown."""
     lines = (FOLDER / "client-v2-agents.txt").read_text().split("\n")
     groups, totals = report_text.parse_report(lines, NOW)
     busy = next(group for group in groups if group.channel == "fake").threads[0]
@@ -104,18 +105,15 @@ def test_reports_with_agents_are_rendered_again() -> None:
     groups, totals = report_text.parse_report(lines, NOW)
     assert [*report_text.report_lines(groups, totals, NOW)] == lines
 
-
-LONG = "9" * 400
-THREAD = "fake\tslow.test\tN=1\tR=1\tA=0\tP={26320}\tHA={0}s\tFA={never}s\tOF={1}\tS={LARVA}"
-
-
-def test_an_agent_that_was_never_fed_has_no_time() -> None:
-    """`never` as an age is read as unknown and written again; a recount of agents too."""
     line = f"{THREAD}\tUF=3\tQA=27s".replace("P=", "Kids=1/2\tP=")
     thread = thread_of(line)
     assert thread.agents[0].fed_at is None
     assert thread.kids == (1, 2)
     assert report_text.threads2_line(thread, NOW) == line
+
+
+LONG = "9" * 400
+THREAD = "fake\tslow.test\tN=1\tR=1\tA=0\tP={26320}\tHA={0}s\tFA={never}s\tOF={1}\tS={LARVA}"
 
 
 @pytest.mark.parametrize("wait", [*JobWait])
@@ -146,23 +144,6 @@ def test_version_2_shows_fewer_waits() -> None:
         (found,) = job_text.parse_thread_jobs(lines, "smtp", "a.test", NOW).jobs
         is_shown = wait in (JobWait.RETRY, JobWait.CHANNEL, JobWait.THREAD)
         assert found == job._replace(wait=wait if is_shown else JobWait.UNKNOWN)
-
-
-def test_a_line_of_a_thread_is_read_or_refused() -> None:
-    """An error address in the brackets of scheduler(8zm) is read without them; a line of `SHOW
-    THREAD` with too few fields, no number or an unknown wait is refused."""
-    line = "7\t0\t<a@x.test>\t10\t0\t0\t0\t1\tchannel\t"
-    (job,) = job_text.parse_thread_jobs([line], "smtp", "h", NOW).jobs
-    assert job.error_address == "a@x.test"
-    for line in (
-        "7\t0\ta\t1\tnan\t0\t0\t1\t\t",
-        f"7\t0\ta\t1\t{LONG}\t0\t0\t1\t\t",
-        "7",
-        "7\t0\ta\tx\t0\t0\t0\t1\t\t",
-        "7\t0\ta\t1\t0\t0\t0\t1\tsoon\t",
-    ):
-        with naming(line), pytest.raises(BadReport, match="line 1"):
-            job_text.parse_thread_jobs([line], "smtp", "h", NOW)
 
 
 def test_a_bad_dump_has_one_clear_line() -> None:
@@ -203,8 +184,9 @@ def test_any_bytes_are_a_view_or_a_bad_report(data: bytes, at: int) -> None:
     assert [*job_text.dump_lines(view)]
 
 
-def test_a_number_that_is_no_number_is_refused() -> None:
-    """A number of many digits, one in other digits, and lists of other lengths are refused."""
+def test_a_line_of_a_thread_is_read_or_refused() -> None:
+    """A number of many or other digits, lists of other lengths, too few fields or an unknown wait
+    are refused; an error address in the brackets of scheduler(8zm) is read without them."""
     for line in (
         f"smtp\ta\tN=1\tR=1\tA=0\tW={LONG}s\tQA=1s",
         f"smtp\ta\tN=1\tR=1\tA=0\tQA={LONG}d",
@@ -214,6 +196,19 @@ def test_a_number_that_is_no_number_is_refused() -> None:
     ):
         with naming(line), pytest.raises(BadReport, match="line 3"):
             thread_of(line, 3)
+
+    line = "7\t0\t<a@x.test>\t10\t0\t0\t0\t1\tchannel\t"
+    (job,) = job_text.parse_thread_jobs([line], "smtp", "h", NOW).jobs
+    assert job.error_address == "a@x.test"
+    for line in (
+        "7\t0\ta\t1\tnan\t0\t0\t1\t\t",
+        f"7\t0\ta\t1\t{LONG}\t0\t0\t1\t\t",
+        "7",
+        "7\t0\ta\tx\t0\t0\t0\t1\t\t",
+        "7\t0\ta\t1\t0\t0\t0\t1\tsoon\t",
+    ):
+        with naming(line), pytest.raises(BadReport, match="line 1"):
+            job_text.parse_thread_jobs([line], "smtp", "h", NOW)
 
 
 @given(st.lists(st.text(max_size=30), max_size=12))

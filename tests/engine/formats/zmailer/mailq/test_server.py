@@ -105,15 +105,13 @@ def test_recorded_digests_are_ours() -> None:
     assert checked == {*recorded}
 
 
-def test_the_first_lines_are_version_and_challenge(stepped: SteppedServer) -> None:
-    """The challenge has seconds, microseconds and a number that grows."""
+def test_nothing_is_done_before_a_login(stepped: SteppedServer) -> None:
+    """The challenge has seconds, microseconds and a number that grows; a wrong digest, an unknown
+    user and a command before AUTH have the original's answers."""
     for number in (1, 2):
         expected = f"version zmailer 2.0\n220 MAILQ-V2-CHALLENGE: 1795168178.70584.{number}\n"
         assert stepped.hear(stepped.connect()) == expected.encode()
 
-
-def test_nothing_is_done_before_a_login(stepped: SteppedServer) -> None:
-    """A wrong digest, an unknown user and a command before AUTH have the original's answers."""
     unknown = "-BAD USER OR AUTHENTICATOR OR CONTACT ADDRESS"
     for command, answer in (
         ("AUTH root 0123", "-BAD USER OR PASSWORD"),

@@ -74,7 +74,8 @@ def test_a_task_is_a_message_in_a_thread(store: MailqStore) -> None:
 
 
 def test_an_id_has_a_channel_a_host_and_a_path() -> None:
-    """An id is read as the channel, a host that may have slashes, and the control file."""
+    """The host may have slashes; the error of a task is the last line of its diagnostic, split at
+    CR."""
     for ident, parts in (
         ("smtp/a.test/I/F/3276785", ("smtp", "a.test", "I/F/3276785")),
         ("hold/ns:a.test/any/3276785", ("hold", "ns:a.test/any", "3276785")),
@@ -85,6 +86,9 @@ def test_an_id_has_a_channel_a_host_and_a_path() -> None:
         ("smtp/a\0/7", None),
     ):
         assert parse_id(ident) == parts
+
+    assert last_line("\r<<- MAIL From\r->> 550 no such user\r\r") == "->> 550 no such user"
+    assert last_line("\r \r") == ""
 
 
 def test_the_jobs_that_were_fed_last_are_running() -> None:
@@ -115,12 +119,6 @@ def test_a_task_shows_why_it_waits() -> None:
         assert (task.word, task.due) == (word, due)
         assert task.extra[WAITS_KEY].startswith(why)
         assert task.error == f"waits: {task.extra[WAITS_KEY]}"
-
-
-def test_a_diagnostic_is_split_at_cr() -> None:
-    """The error of a task is the last line of its diagnostic that is not empty."""
-    assert last_line("\r<<- MAIL From\r->> 550 no such user\r\r") == "->> 550 no such user"
-    assert last_line("\r \r") == ""
 
 
 def test_a_name_with_controls_is_a_problem(running: RunningServer, store: MailqStore) -> None:
@@ -186,7 +184,8 @@ def test_an_answer_alone_is_no_success(running: RunningServer, store: MailqStore
 
 
 def test_a_task_that_has_changed_is_not_killed(running: RunningServer, store: MailqStore) -> None:
-    """A message that was tried again since it was seen is gone for the plan, and stays."""
+    """A message that was tried again since it was seen is gone for the plan, and stays; one that
+    another client has deleted or started is gone for the later one."""
     task = found(store, ONE_THREAD)
     running.queue.all_jobs[2] = running.queue.all_jobs[2]._replace(attempts=5)
     with pytest.raises(Gone):
@@ -194,9 +193,6 @@ def test_a_task_that_has_changed_is_not_killed(running: RunningServer, store: Ma
     assert running.queue.asked[-1:] != ["KILL MSG G/W/3268638"]
     assert not [*store.verify([(task.id, task.state, task.rev)])]
 
-
-def test_of_two_rivals_one_wins(running: RunningServer, store: MailqStore) -> None:
-    """A message that another client has deleted or started is gone for the later one."""
     tasks = tasks_in(store)
     with closing(store_of(running)) as other:
         for ident, end in (("hold/ns:c.test/any/S/O/3268942", None), ("smtp/b.test", "promote")):
@@ -378,7 +374,8 @@ def test_a_thread_that_only_ages_has_not_changed() -> None:
 
 
 def test_an_address_has_its_parts() -> None:
-    """Host, port, socket, user and password are those of the URL, or have defaults."""
+    """They are those of the URL, or have defaults; a part that is missing, unknown or unusable is
+    one clear line."""
     for text, expected in (
         ("mailq://mail.test", ("", "mail.test", 174, "nobody", "nobody")),
         ("mailq://root:pw%40x@[::1]:1740", ("", "::1", 1740, "root", "pw@x")),
@@ -389,9 +386,6 @@ def test_an_address_has_its_parts() -> None:
         assert place[1:] == expected
         assert "pw" not in repr(place)
 
-
-def test_a_bad_address_is_refused() -> None:
-    """A part that is missing, unknown or unusable is one clear line."""
     for text, words in (
         ("mailq://root@mail.test", "no password of user root: write the URL with it into places"),
         ("mailq://mail.test/x", "expected mailq://HOST:PORT"),

@@ -228,15 +228,12 @@ def test_no_plain_file_is_opened(spool: SchedulerSpool) -> None:
     assert readings == dict.fromkeys("124", MessagePostponed) | {"9": type(None)}
 
 
-def test_a_trigger_starts_a_host(spool: SchedulerSpool) -> None:
-    """A T file is removed, and names a host in lower case."""
+def test_what_a_killed_writer_left_is_completed(spool: SchedulerSpool) -> None:
+    """A T file is removed, and names a host in lower case. A d line without its end gets one; of a
+    failure without its diagnostic the sender is informed all the same."""
     (spool.root / "transport/70-etrn").write_text("T MX.Example [10.0.0.1]\n")
     assert (spool.read("70-etrn"), spool.tree()) == (DeliveryTrigger("mx.example"), set())
 
-
-def test_what_a_killed_writer_left_is_completed(spool: SchedulerSpool) -> None:
-    """A d line without its end gets one; of a failure without its diagnostic the sender is informed
-    all the same."""
     path = spool.put(70, recipient(), more="d 1")
     assert isinstance(spool.read(70), Loaded)
     assert path.read_text().endswith("\nd 1\n")

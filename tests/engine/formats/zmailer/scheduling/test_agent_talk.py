@@ -132,15 +132,13 @@ def test_an_answer_counts_only_for_a_job_that_the_agent_has() -> None:
 
 
 def test_a_hungry_too_many_gives_no_credit() -> None:
-    """An agent that writes #hungry without end gets no more jobs than its credits."""
+    """An agent that writes without end gets no more jobs than its credits, and is read in
+    rounds."""
     talk = started(7)
     assert hear(talk, HUNGRY * 50) == [Ready()]
     assert talk.give(JobLine("3", HOST), "third", 5.0)
     assert talk.feed.outstanding == 1
 
-
-def test_a_flood_of_lines_is_handled_in_rounds() -> None:
-    """One call handles a bounded number of lines; the others wait."""
     talk = started(7)
     assert len(hear(talk, b"\n" * (LINES_PER_ROUND + 1))) == LINES_PER_ROUND
     assert talk.has_lines
@@ -172,8 +170,9 @@ def test_an_idle_agent_gets_jobs_of_its_new_thread_when_it_is_hungry() -> None:
 FED = AgentFeed(0.0, AgentState.STUFFING, 0)
 
 
-def test_an_agent_without_work_or_never_ready_is_stuck() -> None:
-    """After 600 s; one that has a job may take as long as it needs."""
+def test_only_an_agent_without_a_job_is_signalled() -> None:
+    """Without a job an agent is stuck after 600 s; ten minutes after the end of its input it gets
+    SIGTERM, and later SIGKILL."""
     for feed, is_stuck in (
         (AgentFeed(0.0), True),
         (FED, True),
@@ -184,9 +183,6 @@ def test_an_agent_without_work_or_never_ready_is_stuck() -> None:
     ):
         assert feed.is_stuck(600.0) is is_stuck
 
-
-def test_only_an_agent_without_a_job_is_signalled() -> None:
-    """It has ten minutes after the end of its input, then gets SIGTERM, and later SIGKILL."""
     for feed, at, number in (
         (FED, 9999.0, None),
         (FED.after_end(0.0), 599.0, None),

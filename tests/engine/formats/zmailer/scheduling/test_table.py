@@ -84,8 +84,9 @@ def test_the_order_of_a_round() -> None:
 # ---- arrivals
 
 
-def test_an_arrival_in_a_waiting_thread_is_fed_alone() -> None:
-    """A new message is tried now; the old ones of its thread wait for their time."""
+def test_an_arrival_is_fed_alone_or_to_the_agent() -> None:
+    """A new message of a waiting thread is tried now, the old ones wait; an agent of the thread
+    gets the new job too, also after its last one."""
     engine = Driven().add(1)
     assert engine.round("deferred x") == [1]
     engine.add(2, now=NOW + 5)
@@ -94,6 +95,15 @@ def test_an_arrival_in_a_waiting_thread_is_fed_alone() -> None:
     engine.step(NOW + 60)
     assert sorted(engine.round("ok3", NOW + 60)) == [1, 2]
     assert engine.table.threads == {}
+
+    engine = Driven().add(1)
+    (agent,) = engine.start()
+    (job,) = engine.feed(agent)
+    assert engine.add(2).start() == []
+    engine.answer(job, "ok3", NOW)
+    engine.work.release(agent, NOW)
+    assert engine.work.leave(agent, NOW) is engine.thread()
+    assert [one.message.number for one in engine.feed(agent)] == [2]
 
 
 def test_wakeuprestartonly_lets_arrivals_wait() -> None:
@@ -107,18 +117,6 @@ def test_wakeuprestartonly_lets_arrivals_wait() -> None:
     engine.add(3, now=NOW + 61, **settings)
     assert (len(engine.work.agents), engine.start()) == (2, [])
     assert len(engine.feed(agent, NOW + 61)) == 3
-
-
-def test_an_arrival_in_a_running_thread_is_fed_to_its_agent() -> None:
-    """An agent of the thread gets the new job too, also after its last one."""
-    engine = Driven().add(1)
-    (agent,) = engine.start()
-    (job,) = engine.feed(agent)
-    assert engine.add(2).start() == []
-    engine.answer(job, "ok3", NOW)
-    engine.work.release(agent, NOW)
-    assert engine.work.leave(agent, NOW) is engine.thread()
-    assert [one.message.number for one in engine.feed(agent)] == [2]
 
 
 # ---- what does not start
@@ -162,7 +160,8 @@ def test_queueonly_waits_for_etrn_but_expires() -> None:
 
 
 def test_a_job_expires_by_the_age_of_its_message() -> None:
-    """Tried jobs end at expiry, others expiry2 later, or a day; by the age of the message."""
+    """Tried jobs end at expiry, others expiry2 later, or a day; by the age of the message; those of
+    one thread one by one."""
     for tried, expiry, expiry2, at in (
         (True, 1000, 50, 1000),
         (False, 1000, 50, 1050),
@@ -176,9 +175,6 @@ def test_a_job_expires_by_the_age_of_its_message() -> None:
         assert [engine.step(last - 1), engine.step(last)] == [[], [1] if at else []]
         assert len(engine.table.threads) == (not at)
 
-
-def test_each_job_of_a_thread_has_its_own_end() -> None:
-    """Jobs of one thread expire one by one, each when its message is too old."""
     engine = Driven()
     for number in (1, 2, 3):
         engine.add(number, modified=MODIFIED + 5 * number, expiry=1000, interval=10_000)
@@ -189,7 +185,8 @@ def test_each_job_of_a_thread_has_its_own_end() -> None:
 
 
 def test_a_job_that_an_agent_has_does_not_expire() -> None:
-    """It may be delivered at this moment; if it was not, it expires when the agent is done."""
+    """It expires when the agent is done, if it was not delivered; one past its expiry that was
+    never tried is tried once."""
     engine = Driven().add(1, expiry=100).add(2, expiry=100)
     (agent,) = engine.start()
     jobs, late = engine.feed(agent), MODIFIED + 10 * DAY_SECONDS
@@ -199,9 +196,6 @@ def test_a_job_that_an_agent_has_does_not_expire() -> None:
     engine.work.release(agent, late)
     assert engine.step(late) == [jobs[1].message.number]
 
-
-def test_a_late_job_has_one_try() -> None:
-    """A job past its expiry that was never tried is tried, and expires when that is deferred."""
     late = MODIFIED + 500
     engine = Driven().add(1, now=late, expiry=100, expiry2=10_000)
     assert engine.step(late) == []
@@ -239,7 +233,8 @@ def test_a_dead_agent_costs_the_thread_one_wait() -> None:
 
 
 def test_a_killed_message_is_fed_no_more() -> None:
-    """A message that an operator killed leaves all its threads; the other jobs stay."""
+    """A message that an operator killed leaves all its threads; the other jobs stay. A thread that
+    waits is tried with all its jobs when an operator kicks it."""
     engine = Driven()
     both = [(clause(), "smtp", host, [at]) for at, host in ((100, "a"), (200, "b"))]
     first, _ = engine.put(1, *both, now=NOW), engine.put(2, both[0], now=NOW)
@@ -248,9 +243,6 @@ def test_a_killed_message_is_fed_no_more() -> None:
     assert engine.round("ok3") == [2]
     assert engine.table.messages.keys() == {2}
 
-
-def test_a_kick_tries_a_waiting_thread_now() -> None:
-    """A thread that waits is tried with all its jobs when an operator kicks it."""
     engine = Driven().add(1)
     engine.round("deferred x")
     assert engine.table.kick(engine.thread())
