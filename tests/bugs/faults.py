@@ -30,7 +30,7 @@ def fault(
 FAULTS: tuple[Fault, ...] = (
     fault("replaces an old mail in router/", "a mail in router/ is lost",
           "engine/formats/zmailer/submit.py",
-          "tests/engine/formats/zmailer/test_submit.py::test_an_old_mail_with_the_same_number_is_not_replaced",
+          "tests/engine/formats/zmailer/test_submit.py::test_an_old_mail_is_not_replaced",
           ("if not _exists(str(os.fstat(fd).st_ino), router):", "if True:")),
     fault("sends what was never begun", "a mail is sent for a change that was not made",
           "engine/formats/zmailer/submit.py",

@@ -118,9 +118,7 @@ def test_a_line_of_the_log(tmp_path: Path) -> None:
     assert {address: mask_address(address) for address in masked} == masked
 
 
-def test_a_sent_line_is_on_the_disk_before_anything_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sent_line_is_on_the_disk_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file is synced, and for its first line its folder too; other lines are not."""
     synced: list[str] = []
     real = os.fsync

@@ -255,9 +255,7 @@ def test_only_ordinary_tables_with_all_columns_are_opened(
         list(store.take(NOW, "me", 1))
 
 
-def test_what_is_no_database_is_not_opened(
-    tmp_path: Path, build_foreign: Builder, open_queue: Opener
-) -> None:
+def test_only_a_queue_is_opened(tmp_path: Path, build_foreign: Builder, open_queue: Opener) -> None:
     """An empty, foreign, missing or damaged file is neither opened nor changed, nor with an unknown
     zone."""
     path = tmp_path / "file"
@@ -414,9 +412,7 @@ sys.stdin.readline()
 """
 
 
-def test_a_lock_held_too_long_is_reported(
-    user_job: ZgbStore, place: ZgbDatabase, open_queue: Opener
-) -> None:
+def test_a_long_lock_is_refused(user_job: ZgbStore, place: ZgbDatabase, open_queue: Opener) -> None:
     """A lock that is not released within our patience is reported, and nothing has changed."""
     store = open_queue(patience=0.05)
     task = there(store)

@@ -268,9 +268,7 @@ def test_a_lapsed_lease_is_a_failure(user_job: ZgbStore, sql: Sql) -> None:
     assert there(user_job).state is State.DEAD
 
 
-def test_failed_jobs_wait_for_an_operator_without_auto_retry(
-    both_jobs: ZgbStore, open_queue: Opener, sql: Sql
-) -> None:
+def test_failed_jobs_await_an_operator(both_jobs: ZgbStore, open_queue: Opener, sql: Sql) -> None:
     """A failed job has the word `failed`: among the pending ones while it is tried again by itself,
     among the parked ones where only an operator retries."""
     sql("UPDATE mail_queue SET status = 'failed', next_attempt_at = 5 WHERE mail_type = 'user'")

@@ -33,9 +33,7 @@ def test_the_log_has_times_and_can_be_rotated(tmp_path: Path) -> None:
     assert path.read_text().endswith(" to the new file\n")
 
 
-def test_a_line_for_syslog_has_the_priority_and_the_tag_of_the_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_syslog_gets_priority_and_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Facility mail, info, tag scheduler; none without SYSLOGFLG, no error without syslog."""
     path = str(tmp_path / "log")
     monkeypatch.setattr(log_file, "SYSLOG_SOCKET", path)

@@ -226,9 +226,7 @@ def test_a_hung_scheduler_is_waited_for_once(spool: Spool, monkeypatch: pytest.M
     assert len(triggers(spool)) == 6
 
 
-def test_only_a_recipient_whose_host_is_not_woken_has_its_error(
-    spool: Spool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_what_is_not_woken_has_an_error(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A change of the same batch that is written is reported as made, also on a full disk."""
 
     def full_disk(*_: object) -> int:

@@ -53,9 +53,7 @@ def test_a_mail_has_its_inode_number_as_its_name(spool: RoutedSpool) -> None:
     assert spool.staged() == []
 
 
-def test_an_old_mail_with_the_same_number_is_not_replaced(
-    spool: RoutedSpool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_old_mail_is_not_replaced(spool: RoutedSpool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A restored router/ may have names that new inodes have: another inode is taken then."""
     create, old = files.create_file, list[Path]()
 

@@ -171,9 +171,7 @@ def test_the_hosts_of_a_list_are_tried_in_order(spool: AgentSpool) -> None:
     assert lines == [("ok3", b"250 2.0.0 accepted")]
 
 
-def test_many_recipients_are_sent_in_several_transactions(
-    spool: AgentSpool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_recipients_are_split(spool: AgentSpool, monkeypatch: pytest.MonkeyPatch) -> None:
     """At most so many at a time; recipients with other headers are another mail."""
     monkeypatch.setattr(jobs, "MAX_RECIPIENTS", 2)
     users = [recipient(host=LOOPBACK, user=f"u{n}@d.example") for n in range(3)]

@@ -155,9 +155,7 @@ def test_mails_that_wait_for_the_router_are_seen(spool: Spool) -> None:
     assert "router/: 2 mails, 1 report, the oldest for 11m: does the router run?" in late
 
 
-def test_finished_failures_are_clusters_and_count_as_failed(
-    spool: Spool, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_finished_failures_are_clusters(spool: Spool, capsys: pytest.CaptureFixture[str]) -> None:
     """Each thread of finished messages is a cluster, and FAILED of the overview counts them."""
     with_statistics(spool)
     words = ["--config", f"{spool.root.parent}/config.yaml", "--root", str(spool.root)]

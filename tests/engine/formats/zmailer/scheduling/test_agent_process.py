@@ -162,9 +162,7 @@ def test_an_agent_does_its_jobs_and_ends(start: StartScript) -> None:
     assert (agent.status, agent.is_closed, agent.talk.feed.state) == (3, True, "ERROR")
 
 
-def test_standard_input_and_output_are_one_socket_and_nothing_else_is_open(
-    start: StartScript, tmp_path: Path
-) -> None:
+def test_standard_input_and_output_are_one_socket(start: StartScript, tmp_path: Path) -> None:
     """Of our descriptors an agent has only the socket, twice, and the log as standard error."""
     leak, log = os.dup(0), tmp_path / "log"
     os.set_inheritable(leak, True)

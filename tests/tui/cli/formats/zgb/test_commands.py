@@ -289,9 +289,7 @@ def test_failed_jobs_are_distinguished_from_pending_ones(site: Site) -> None:
     assert (promote.returncode, promote.stderr) == (0, "")
 
 
-def test_a_shared_log_shows_each_its_own_lines(
-    queued: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shared_log_shows_each_its_lines(queued: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two databases with a job 7-user each, one sent, the other never shows `sent`."""
     left = str(queued.folder / "data" / "left.db")
     with closing(sqlite3.connect(queued.path)) as theirs, closing(sqlite3.connect(left)) as copy:

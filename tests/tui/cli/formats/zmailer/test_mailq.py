@@ -165,9 +165,7 @@ def test_a_deletion_adds_the_other_threads_of_the_message(
     assert "undo" not in done.stdout, "a request cannot be undone"
 
 
-def test_other_commands_know_a_store_with_two_states(
-    running: RunningServer, spooldeck: Run, tmp_path: Path
-) -> None:
+def test_commands_know_two_states(running: RunningServer, spooldeck: Run, tmp_path: Path) -> None:
     """Without a DLQ and a trash, commands show what is there, and refuse the rest in one line."""
     url = f"mailq+unix://root@{running.path}"
     base = ("--root", url, "--config", str(tmp_path / "config.yaml"))

@@ -149,9 +149,7 @@ def test_a_configuration_is_checked_and_explained(tmp_path: Path, spooldeck: Run
         assert text == f"{path}:{line}:1: warning: {clause}: {why_not}"
 
 
-def test_a_statistics_log_is_shown_by_channel_and_host(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_statistics_log_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Both forms of the log: numbers by state, and the median and p95 of both delays."""
     path = tmp_path / "ends"
     new = [f"S3309638AbmKTJ5Ym690J {n} {10 * n} ok smtp/mx\n" for n in range(1, 20)]
