@@ -256,47 +256,40 @@ def test_the_end_waits_for_what_agents_answer(place: Place, dies: bool) -> None:
 def test_a_second_scheduler_ends_the_first(place: Place) -> None:
     """A scheduler that starts ends the one that runs, and takes over its mail."""
     place.configure("queueonly")
-    place.put(70, "good")
+    path = place.put(70, "good")
     with place.running() as first:
         until(lambda: "good/x/0" in place.ask())
         place.configure()
         with place.running():
             assert first.wait(PATIENCE) == 0
-            until(lambda: not (place.root / "transport/70").exists())
+            until(lambda: not path.exists())
 
 
-def test_a_trigger_file_starts_a_queueonly_thread(place: Place) -> None:
-    """A T file starts the threads of its host, and is removed."""
-    place.configure("queueonly")
-    path = place.put(70, "good")
-    with place.running() as scheduler:
-        until(lambda: "pend=QueueOnly" in place.ask() or "W=" in place.ask())
-        trigger = place.root / "transport/99-etrn"
-        trigger.write_text("T X\n")
-        scheduler.send_signal(signal.SIGALRM)
-        until(lambda: not (path.exists() or trigger.exists()))
-
-
-def test_starts_are_limited_to_a_rate(place: Place) -> None:
-    """With -R 1 the second agent starts a second later; meanwhile its thread shows why."""
-    place.put(70, "good", "x", recipient("good", "y"))
-    place.write_agent("good", "exec sleep 9")
-    with place.running("-R", "1"):
-        until(lambda: "pend=ForkRateLimit" in place.ask())
-        until(lambda: place.ask().count("S={LARVA}") == 2)
-
-
-def test_an_operator_freezes_and_thaws(place: Place) -> None:
-    """While the marker of the console is there, no agent is started."""
-    (place.root / ".spooldeck").mkdir()
-    marker = place.root / ".spooldeck/frozen"
-    marker.touch()
-    path = place.put(70, "good")
-    with place.running() as scheduler:
-        until(lambda: "pend=Frozen" in place.ask())
-        marker.unlink()
-        scheduler.send_signal(signal.SIGALRM)
-        until(lambda: not path.exists())
+def test_a_thread_shows_why_it_does_not_start(place: Place) -> None:
+    """A queueonly one until a T file names its host, any while the marker of the console is there,
+    with -R 1 the second one for a second, with -p CHANNEL/HOST all but one."""
+    trigger, marker = place.root / "transport/99-etrn", place.root / ".spooldeck/frozen"
+    marker.parent.mkdir()
+    for more, words, reasons, start in (
+        ("queueonly", (), ("pend=QueueOnly", "W="), lambda: trigger.write_text("T X\n")),
+        ("", (), ("pend=Frozen",), marker.unlink),
+        ("", ("-R", "1"), ("pend=ForkRateLimit",), None),
+        ("", ("-p", "good/y"), ("pend=procsel-mismatch",), None),
+    ):
+        place.configure(more)
+        if start == marker.unlink:
+            marker.touch()
+        path = place.put(70, "good", "x", *[recipient("good", "y")] * bool(words))
+        with place.running(*words) as scheduler:
+            until(lambda: any(reason in place.ask() for reason in reasons))  # noqa: B023
+            if start:
+                start()
+                scheduler.send_signal(signal.SIGALRM)
+            if "-p" in words:
+                until(lambda: "good/y" not in place.ask())
+                assert "good/x" in place.ask() and path.exists()
+            else:
+                until(lambda: not (path.exists() or trigger.exists()))  # noqa: B023
 
 
 def test_a_released_recipient_is_delivered_after_a_notice(place: Place) -> None:
@@ -352,25 +345,15 @@ def test_what_an_operator_releases_is_delivered(
         until((place.root / "sent").exists)
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_v_logs_each_step(place: Place, late: bool) -> None:
+def test_v_logs_each_step(place: Place) -> None:
     """-v logs what is read, started, answered and done; with -W not the reading at the start."""
-    path = place.put(70, "good")
-    with place.running("-v", *(["-W"] * late)):
-        until(lambda: not path.exists() and "70: complete" in place.log())
-    assert ("70: 1 recipients in 1 threads" in place.log()) == (not late)
-    assert "started for good/x" in place.log()
-    assert "70: 89 ok3 sent" in place.log()
-
-
-def test_only_one_thread_runs_with_p(place: Place) -> None:
-    """Option -p delivers one CHANNEL/HOST; the others show why they wait."""
-    place.write_agent("bad", GOOD)
-    other, path = place.put(70, "bad"), place.put(71, "good")
-    with place.running("-p", "good/x"):
-        until(lambda: not path.exists())
-        assert "pend=procsel-mismatch" in place.ask()
-    assert other.exists()
+    for number, late in ((70, False), (71, True)):
+        path = place.put(number, "good")
+        with place.running("-v", *(["-W"] * late)):
+            until(lambda: not path.exists() and f"{number}: complete" in place.log())  # noqa: B023
+        assert (f"{number}: 1 recipients in 1 threads" in place.log()) == (not late)
+        assert f"{number}: 89 ok3 sent" in place.log()
+    assert place.log().count("started for good/x") == 2
 
 
 def test_a_wrong_start_has_one_line(place: Place) -> None:
@@ -410,25 +393,24 @@ def test_an_operator_kills_a_message_and_a_thread(place: Place) -> None:
     place.configure("queueonly")
     place.conf.write_text(f'PARAMauthfile="{users}"\n{place.conf.read_text()}')
     paths = [place.put(70 + n, channel) for n, channel in enumerate(("good", "good", "bad"))]
-    modified = (place.root / "queue/70").stat().st_mtime_ns
-    with place.running():
+    spool_id = names.spool_id(70, (place.root / "queue/70").stat().st_mtime_ns)
+    with place.running(), closing(socket.socket(socket.AF_UNIX)) as client:
         until((place.root / "mailq").exists)
         until(lambda: "started" in place.log())
-        with socket.socket(socket.AF_UNIX) as client:
-            client.connect(f"{place.root}/mailq")
-            lines = client.makefile("rw")
-            lines.readline()
-            challenge = lines.readline().rstrip("\n")
-            for words, answer in (
-                (f"AUTH op {digest(challenge, 'secret')}", "+OK"),
-                (f"KILL MSG {names.spool_id(70, modified)}", "+OK; KILLed something."),
-                ("KILL MSG 70", "-ERR no such message"),
-                ("KILL THREAD good x", "+OK; KILLed something."),
-                ("KILL THREAD good x", "-ERR no such thread"),
-            ):
-                lines.write(f"{words}\n")
-                lines.flush()
-                assert lines.readline() == f"{answer}\n"
+        client.connect(f"{place.root}/mailq")
+        lines = client.makefile("rw")
+        lines.readline()
+        challenge = lines.readline().rstrip("\n")
+        for words, answer in (
+            (f"AUTH op {digest(challenge, 'secret')}", "+OK"),
+            (f"KILL MSG {spool_id}", "+OK; KILLed something."),
+            ("KILL MSG 70", "-ERR no such message"),
+            ("KILL THREAD good x", "+OK; KILLed something."),
+            ("KILL THREAD good x", "-ERR no such thread"),
+        ):
+            lines.write(f"{words}\n")
+            lines.flush()
+            assert lines.readline() == f"{answer}\n"
     assert [path.exists() for path in paths] == [False, False, True]
     for number in (70, 71):
         assert f"{number}: removed without a report, 1 recipients\n" in place.log()
