@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from engine.formats.zgb.place import RateLimit, ZgbDatabase
+from engine.formats.zgb.place import ZgbDatabase
 from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import ZgbStore
 from engine.store import Unavailable
@@ -65,18 +65,6 @@ def test_no_step_of_a_clock_brings_more_than_a_cap(steps: list[tuple[int, int]],
             assert 0 <= tokens < 1
             before = tokens
         queue.store.close()
-
-
-def test_a_rest_while_it_was_off_is_worth_a_cap(open_queue: Opener, sql: Sql) -> None:
-    """A queue that was off for a day sends at most a cap at once when it is on again."""
-    settle(sql, mailMaxPerHour=60, mailTokens=0, mailLastRefill=START, mailQueueEnabled=0)
-    store = open_queue(rate_limit=RateLimit())
-    for number in range(1001, 1011):
-        store.enqueue(number)
-    for minute in range(0, 1440, 60):
-        assert taken(store, NOW + minute * 60.0, 99) == []
-    settle(sql, mailQueueEnabled=1)
-    assert len(taken(store, NOW + 86_400.0, 99)) == 5
 
 
 def test_orphans_of_a_table_emptied_meanwhile_are_asked_about(open_queue: Opener, sql: Sql) -> None:

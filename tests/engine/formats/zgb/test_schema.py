@@ -337,27 +337,24 @@ def rows_of(build_foreign: Builder, declared: str, moments: list[Any]) -> ZgbSto
 TEXT_TIME, OTHER_TEXT = "2026-11-20 00:00:00", "2026-11-23 00:00:00"
 
 
-@pytest.mark.parametrize(
-    ("declared", "stray", "others"),
-    [
+def test_a_stray_time_is_the_problem_of_its_row(build_foreign: Builder) -> None:
+    """The form of a column's times is that of most of its rows, else of its type: a row of another
+    form, be it the first, is a problem, and every other job is claimed."""
+    rows: tuple[tuple[str, object, list[Any]], ...] = (
         ("INTEGER", OTHER_TEXT, [1_795_000_000] * 9),
         ("INTEGER", OTHER_TEXT, [0] * 9),
         ("", OTHER_TEXT, [1_795_000_000] * 9),
         ("TEXT", "soon", [TEXT_TIME] * 9),
         ("DATETIME", 1_795_000_000, [TEXT_TIME] * 9),
         ("DATETIME", 1_795_000_000, [TEXT_TIME, 0, 0]),  # as many of either: the declared type
-    ],
-)
-def test_a_stray_time_is_the_problem_of_its_row(
-    build_foreign: Builder, declared: str, stray: object, others: list[Any]
-) -> None:
-    """The form of a column's times is that of most of its rows, else of its type: a row of another
-    form, be it the first, is a problem, and every other job is claimed."""
-    store = rows_of(build_foreign, declared, [stray, *others])
-    assert list(problems_in(store)) == ["mail_queue/row 1"]
-    rest = {f"{n}-user" for n in range(2, len(others) + 2)}
-    claimed = taken(store) if set(tasks_in(store)) == rest else []
-    assert len(claimed) == min(5, len(rest)) and set(claimed) <= rest
+    )
+    for declared, stray, others in rows:
+        store = rows_of(build_foreign, declared, [stray, *others])
+        with naming(declared, stray):
+            assert list(problems_in(store)) == ["mail_queue/row 1"]
+            rest = {f"{n}-user" for n in range(2, len(others) + 2)}
+            claimed = taken(store) if set(tasks_in(store)) == rest else []
+            assert len(claimed) == min(5, len(rest)) and set(claimed) <= rest
 
 
 def test_zero_is_due_in_any_form_of_times(build_foreign: Builder) -> None:
@@ -516,33 +513,21 @@ def test_only_a_plain_file_of_this_version_is_ours(user_job: ZgbStore, place: Zg
         assert list(store.scan({ORGANIZER})) == [Missing(ORGANIZER)]
 
 
-def hold_all(store: ZgbStore) -> None:
-    """Hold every job."""
-    assert not [
-        out
-        for out in store.swap_all(
-            Move(task, verbs.hold(task, NOW)) for task in tasks_in(store).values()
-        )
-        if out.error
-    ]
-
-
-def test_their_settings_may_be_restored(both_jobs: ZgbStore, open_queue: Opener, sql: Sql) -> None:
-    """Held jobs stay held when another program restores its settings from before."""
-    hold_all(both_jobs)
+def test_held_jobs_belong_to_their_database(
+    both_jobs: ZgbStore, place: ZgbDatabase, open_queue: Opener, sql: Sql
+) -> None:
+    """Held jobs stay held when another program restores its settings from before; a new database at
+    the path gets none of them: they are counted, stay in our file, and stop no job of this id."""
+    for ident in (USER, ORGANIZER):
+        change(both_jobs, ident, state=State.HELD)
     sql("DELETE FROM config WHERE key = 'spooldeckMove'")
     assert {task.state for task in tasks_in(open_queue()).values()} == {State.HELD}
-    assert change(both_jobs, state=State.PENDING).state is State.PENDING
-
-
-def test_jobs_of_a_replaced_database_are_not_used(both_jobs: ZgbStore, place: ZgbDatabase) -> None:
-    """A new database at the path of an old one gets none of its held and trashed jobs: they are
-    counted, stay in our file, and stop no job with the same id."""
-    hold_all(both_jobs)
+    for state in (State.PENDING, State.HELD):
+        assert change(both_jobs, state=state).state is state
     both_jobs.close()
     Path(place.path).rename(f"{place.path}.old")
     create(place.path)
-    sql_in(place.path, "INSERT INTO registrations VALUES (1001, 0)")
+    sql("INSERT INTO registrations VALUES (1001, 0)")
     with closing(ZgbStore(place, lambda: NOW)) as store:
         assert (tasks_in(store), store.count_other()) == ({}, 2)
         store.enqueue(1001)

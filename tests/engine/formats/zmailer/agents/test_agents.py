@@ -362,7 +362,7 @@ def test_the_samples_are_delivered(spool: AgentSpool) -> None:
     """Each smtp recipient of the real router's files is sent with its own headers, and done."""
     count, samples = 0, sample_files()
     with Server() as server:
-        agent = _at_loopback(smtp(server.port))
+        at_server = smtp(server.port)
         for path, data in samples.items():
             tree, name = path.partition("/")[0], path.rpartition("/")[2]
             if tree != "snap2":
@@ -371,15 +371,17 @@ def test_the_samples_are_delivered(spool: AgentSpool) -> None:
             (spool.root / "queue" / name).write_bytes(b"\n" * 1000 + b"body\n")
             hosts = {line.split()[-3] for line in data.split(b"\n") if b"r           smtp " in line}
             for host in sorted(hosts):
-                lines = spool.answers(agent, host.lower().decode(), "smtp", name)
+                lines = spool.answers(
+                    lambda message, recipients, _: at_server(
+                        message, recipients, LOOPBACK.encode()
+                    ),
+                    host.lower().decode(),
+                    "smtp",
+                    name,
+                )
                 assert {status for status, _ in lines} <= {"ok2", "ok3"}
                 count += len(lines)
     assert count == len([to for mail in server.mails for to in mail.recipients]) == 26
-
-
-def _at_loopback(deliver: Deliver) -> Deliver:
-    """The agent, with another host."""
-    return lambda message, recipients, host: deliver(message, recipients, LOOPBACK.encode())
 
 
 # ---- the command

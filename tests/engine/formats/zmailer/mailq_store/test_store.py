@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -338,19 +339,15 @@ def test_polls_are_spaced_by_their_cost() -> None:
     """A poll that took two seconds is followed by a pause of twenty."""
     now, slept = [100.0], list[float]()
 
-    class SlowSource:
-        """A source without threads, which takes two seconds to say so."""
-
-        def threads(self) -> tuple[ThreadView, ...]:
-            """None."""
-            now[0] += 2.0
-            return ()
+    def threads() -> tuple[ThreadView, ...]:
+        now[0] += 2.0
+        return ()
 
     def pause(seconds: float) -> None:
         slept.append(seconds)
         now[0] += seconds
 
-    poller = ThreadPoller(SlowSource(), pause, lambda: now[0])  # type: ignore[arg-type]
+    poller = ThreadPoller(SimpleNamespace(threads=threads), pause, lambda: now[0])  # type: ignore[arg-type]
     assert not poller.wait(5.0) and not poller.wait(5.0)
     assert (slept, now[0]) == ([5.0], 107.0)
     assert not poller.wait(50.0)

@@ -139,21 +139,21 @@ def test_recipients_are_grouped_by_channel_and_host(spool: SchedulerSpool) -> No
     assert (message.path, message.modified, message.sender) == ("70", FIRST, "a@b.example")
 
 
-@pytest.mark.parametrize("levels", [1, 2])
-def test_a_new_file_moves_to_its_hash_folder(tmp_path: Path, levels: int) -> None:
+def test_a_new_file_moves_to_its_hash_folder(tmp_path: Path) -> None:
     """Both files move there, also if a killed process has moved the message file only."""
-    spool = SchedulerSpool(tmp_path, levels)
-    folder = [*names.hash_folders(3276785)][levels]
-    path = spool.put(3276785, recipient())
-    if levels == 2:
-        target = tmp_path / "queue" / folder / "3276785"
-        target.parent.mkdir(parents=True)
-        (tmp_path / "queue" / "3276785").rename(target)
-    assert spool.load(3276785).message.path == f"{folder}3276785"
-    assert not path.exists()
-    assert spool.tree() == {f"transport/{folder}3276785", f"queue/{folder}3276785"}
-    assert (tmp_path / "transport" / folder).stat().st_mode & 0o7777 == 0o2755
-    spool.folders.close()
+    for levels in (1, 2):
+        spool = SchedulerSpool(tmp_path / str(levels), levels)
+        folder = [*names.hash_folders(3276785)][levels]
+        path = spool.put(3276785, recipient())
+        if levels == 2:
+            target = spool.root / "queue" / folder / "3276785"
+            target.parent.mkdir(parents=True)
+            (spool.root / "queue" / "3276785").rename(target)
+        assert spool.load(3276785).message.path == f"{folder}3276785"
+        assert not path.exists()
+        assert spool.tree() == {f"transport/{folder}3276785", f"queue/{folder}3276785"}
+        assert (spool.root / "transport" / folder).stat().st_mode & 0o7777 == 0o2755
+        spool.folders.close()
 
 
 def test_only_locks_of_ended_agents_are_cleared(spool: SchedulerSpool) -> None:
@@ -257,9 +257,10 @@ def test_the_format_is_found_behind_other_fields(tmp_path: Path) -> None:
 # ---- outcomes
 
 
-@pytest.mark.parametrize(
-    ("words", "notify", "action"),
-    [
+def test_which_answers_are_recorded(spool: SchedulerSpool) -> None:
+    """ok is recorded if the recipient wants to know of successes, error if of failures, which is
+    the default; with ok2, ok3 and error2 that is not the scheduler's duty. Each sets the tag."""
+    answers = (
         ("ok sent", "", None),
         ("ok sent", "SUCCESS,FAILURE", b"delivered"),
         ("ok2 sent", "SUCCESS", None),
@@ -268,50 +269,42 @@ def test_the_format_is_found_behind_other_fields(tmp_path: Path) -> None:
         ("error no user", "NEVER", None),
         ("error no user", "SUCCESS", None),
         ("error2 no user", "", None),
-    ],
-)
-def test_which_answers_are_recorded(
-    spool: SchedulerSpool, words: str, notify: str, action: bytes | None
-) -> None:
-    """ok is recorded if the recipient wants to know of successes, error if of failures, which is
-    the default; with ok2, ok3 and error2 that is not the scheduler's duty. Each sets the tag."""
-    other = recipient(user="other@d.example") + "N NOTIFY=NEVER\n"
-    path = spool.put(70, recipient() + (f"N NOTIFY={notify}\n" * bool(notify)), other)
-    loaded = spool.load(70)
-    (first, _) = loaded.groups[0].offsets
-    assert spool.answer(loaded, first, words, b"c@d", b"failed", b"4.7.1", b"smtp; 250") == []
-    data = path.read_bytes()
-    assert data[first + 1 : first + 2] == (b"-" if words.startswith("error") else b"+")
-    lines = spool.lines(path, "d")
-    if action is None:
-        assert lines == []
-        return
-    place, notary, text = lines[0].encode().split(b"\t")
-    at, headers, dsn = (int(number) for number in place[2:].split(b":")[:3])
-    assert at == first
-    assert data[headers:].startswith(b"From: ")
-    assert data[dsn:].startswith(b"NOTIFY") if notify else dsn == -1
-    assert notary.split(b"\1")[:2] == [b"c@d", action]
-    assert text == words.partition(" ")[2].encode()
+    )
+    for number, (words, notify, action) in enumerate(answers, 70):
+        other = recipient(user="other@d.example") + "N NOTIFY=NEVER\n"
+        path = spool.put(number, recipient() + f"N NOTIFY={notify}\n" * bool(notify), other)
+        loaded = spool.load(number)
+        (first, _) = loaded.groups[0].offsets
+        notary = (b"c@d", b"failed", b"4.7.1", b"smtp; 250")
+        assert spool.answer(loaded, first, words, *notary) == []
+        data, lines = path.read_bytes(), spool.lines(path, "d")
+        assert data[first + 1 : first + 2] == (b"-" if words.startswith("error") else b"+")
+        assert len(lines) == bool(action)
+        for line in lines:
+            place, known, text = line.encode().split(b"\t")
+            at, headers, dsn = (int(number) for number in place[2:].split(b":")[:3])
+            assert (at, data[headers:][:6]) == (first, b"From: ")
+            assert data[dsn:].startswith(b"NOTIFY") if notify else dsn == -1
+            assert known.split(b"\1")[:2] == [b"c@d", action]
+            assert text == words.partition(" ")[2].encode()
 
 
-@pytest.mark.parametrize("text", ["", "connection refused"])
-def test_expired_recipients_fail(spool: SchedulerSpool, text: str) -> None:
+def test_expired_recipients_fail(spool: SchedulerSpool) -> None:
     """Each recipient to do gets the tag of a failure and a diagnostic with status 5.4.7 and the
     last problem; finished and held ones are not touched."""
-    held = recipient().replace("r       ", "r+held  ", 1)
-    path = spool.put(70, recipient(), recipient(), held)
-    loaded = spool.load(70)
-    (job,) = jobs_of(loaded)
-    job.text = text.encode()
-    spool.outcomes.expire(job, FIRST + 3 * 86400)
-    assert [line[:8] for line in spool.lines(path)] == ["r-      "] * 2 + ["r+held  "]
-    lines, problem = spool.lines(path, "d"), f", problem was:\r{text}" if text else ""
-    assert len(lines) == 2
-    for line in lines:
-        assert "\1failed\0015.4.7\1smtp; 500 (Expired after 3 days)" in line
-        assert line.endswith(f"expired after 3 days{problem}")
-    assert spool.is_all_done(70)
+    for text in ("", "connection refused"):
+        held = recipient().replace("r       ", "r+held  ", 1)
+        path = spool.put(70, recipient(), recipient(), held)
+        (job,) = jobs_of(spool.load(70))
+        job.text = text.encode()
+        spool.outcomes.expire(job, FIRST + 3 * 86400)
+        assert [line[:8] for line in spool.lines(path)] == ["r-      "] * 2 + ["r+held  "]
+        lines, problem = spool.lines(path, "d"), f", problem was:\r{text}" if text else ""
+        assert len(lines) == 2
+        for line in lines:
+            assert "\1failed\0015.4.7\1smtp; 500 (Expired after 3 days)" in line
+            assert line.endswith(f"expired after 3 days{problem}")
+        assert spool.is_all_done(70)
 
 
 def test_a_finished_message_is_reported_and_removed(spool: SchedulerSpool) -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 from engine.formats.zmailer.spool import lock_process
 from engine.formats.zmailer.spool.lock_process import PidFile, signal_scheduler
 from engine.store import Unavailable
+from tests.store_contents import naming
 
 
 class Root:
@@ -79,28 +80,24 @@ def test_a_proven_scheduler_is_signalled(root: Root, sleeper: subprocess.Popen[b
     assert root.signal() is None
 
 
-@pytest.mark.parametrize("case", ["recycled", "elsewhere", "no file", "no number", "folder"])
 def test_a_process_that_is_not_proven_is_never_signalled(
-    root: Root, sleeper: subprocess.Popen[bytes], case: str
+    root: Root, sleeper: subprocess.Popen[bytes]
 ) -> None:
     """A recycled PID, also of an agent of the same spool, one that works elsewhere, no pid file."""
-    elsewhere = subprocess.Popen(["/bin/sleep", "60"], cwd="/")
-    root.write_pid(elsewhere.pid if case == "elsewhere" else sleeper.pid)
-    if case == "recycled":
-        root.write_pid(sleeper.pid, age=60)
-    elif case == "no file":
-        root.pid_file.unlink()
-    elif case == "no number":
-        root.pid_file.write_text("1 2 3\n")
-    elif case == "folder":
-        root.pid_file.unlink()
-        root.pid_file.mkdir()
-    try:
-        assert root.signal(signal.SIGKILL) is None
-        assert (sleeper.poll(), elsewhere.poll()) == (None, None)
-    finally:
+    with subprocess.Popen(["/bin/sleep", "60"], cwd="/") as elsewhere:
+        cases: tuple[Callable[[], object], ...] = (
+            lambda: root.write_pid(sleeper.pid, age=60),
+            lambda: root.write_pid(elsewhere.pid),
+            lambda: root.pid_file.write_text("1 2 3\n"),
+            root.pid_file.unlink,
+            root.pid_file.mkdir,
+        )
+        for number, happens in enumerate(cases):
+            happens()
+            with naming(number):
+                assert root.signal(signal.SIGKILL) is None
+                assert (sleeper.poll(), elsewhere.poll()) == (None, None)
         elsewhere.kill()
-        elsewhere.wait()
 
 
 def test_the_pid_file_is_ours_until_released(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
