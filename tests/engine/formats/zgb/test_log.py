@@ -11,18 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.formats.zgb import log as logs
-from engine.formats.zgb.log import (
-    EVENTS,
-    LOG_NAME,
-    WEB_ROOTS,
-    Log,
-    find_lines,
-    find_log,
-    is_public,
-    mask_address,
-    parse_line,
-    read_recent,
-)
+from engine.formats.zgb.log import LOG_NAME, Log
 from engine.formats.zgb.place import ZgbDatabase
 from engine.formats.zgb.store import ZgbStore
 from engine.logs import rotated_log
@@ -50,7 +39,7 @@ def test_where_the_log_is_written(tmp_path: Path) -> None:
     (home / "logs").mkdir(parents=True)
     data.mkdir()
     named = {"MAIL_QUEUE_LOG": "sub/../mail.log", "HOME": str(home)}
-    find = partial(find_log, database=str(data / "q.db"), cwd=str(data))
+    find = partial(logs.find_log, database=str(data / "q.db"), cwd=str(data))
     for setting, environ, path in (
         (str(tmp_path / "own.log"), named, tmp_path / "own.log"),
         ("", named, data / "mail.log"),
@@ -67,25 +56,27 @@ def test_where_the_log_is_written(tmp_path: Path) -> None:
 
 def test_below_a_web_root_it_may_be_everybodys(tmp_path: Path) -> None:
     """Which is said, beside the database and where it was set, by a link as well."""
-    for name in WEB_ROOTS:
+    for name in logs.WEB_ROOTS:
         data = tmp_path / name / "data"
         data.mkdir(parents=True)
         link = tmp_path / f"link-{name}"
         link.symlink_to(data)
         for one in (
-            find_log("", str(data / "q.db"), {}, "/"),
-            find_log(str(link / "own.log"), "/nowhere/q.db", {}, "/"),
-            find_log("", "/nowhere/q.db", {"MAIL_QUEUE_LOG": str(data / "x.log")}, "/"),
+            logs.find_log("", str(data / "q.db"), {}, "/"),
+            logs.find_log(str(link / "own.log"), "/nowhere/q.db", {}, "/"),
+            logs.find_log("", "/nowhere/q.db", {"MAIL_QUEUE_LOG": str(data / "x.log")}, "/"),
         ):
             (warning,) = one.warnings
             assert ".htaccess" in warning
-        assert not is_public(str(tmp_path / f"{name}-data"))
+        assert not logs.is_public(str(tmp_path / f"{name}-data"))
 
 
 def test_a_log_that_cannot_be_written_passes_its_lines_on(tmp_path: Path) -> None:
     """Without a folder, in place of a folder, or through a symbolic link nothing is written: the
     line is passed on, with the reason, and nothing is raised."""
-    missing = find_log("", "/nowhere/q.db", {"MAIL_QUEUE_LOG": str(tmp_path / "no" / "x.log")}, "/")
+    missing = logs.find_log(
+        "", "/nowhere/q.db", {"MAIL_QUEUE_LOG": str(tmp_path / "no" / "x.log")}, "/"
+    )
     assert missing.path == "" and "standard error" in missing.warnings[0]
     folder, victim, link = tmp_path / "folder.log", tmp_path / "victim", tmp_path / LOG_NAME
     folder.mkdir()
@@ -115,7 +106,7 @@ def test_a_line_of_the_log(tmp_path: Path) -> None:
     assert data.count(b"\n") == 1 and b"\x1b" not in data
     assert len(json.loads(data)["error"]) == 500
     masked = {"hans@example.org": "h***@example.org", "x": "***", "": "***", "@b.org": "***@b.org"}
-    assert {address: mask_address(address) for address in masked} == masked
+    assert {address: logs.mask_address(address) for address in masked} == masked
 
 
 def test_a_sent_line_is_on_the_disk_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,26 +132,26 @@ def test_broken_lines_are_counted_and_foreign_ones_are_not(tmp_path: Path) -> No
     a missing file or folder is an empty log."""
     path = tmp_path / LOG_NAME
     for missing in (path, tmp_path / "no" / LOG_NAME):
-        assert read_recent(str(missing), 0).lines == ()
-    assert list(find_lines("")) == []
+        assert logs.read_recent(str(missing), 0).lines == ()
+    assert list(logs.find_lines("")) == []
     good = b'{"ts":"2026-11-20T10:20:00.000Z","event":"x","later":{"a":[1]}}\n'
     broken_lines = b'no json\n[1]\n{"ts":"when","event":"x"}\n' + b"[" * 100_000 + b"\n\xff\n"
     path.write_bytes(good + broken_lines + b'{"message":"mine"}\n' + good + b'{"ts":"2026')
-    read = read_recent(str(path), 0)
+    read = logs.read_recent(str(path), 0)
     assert ([line.event for line in read.lines], read.broken) == (["x", "x"], 5)
     a_log(path).write_sent(ID, job=1, attempt=1)
-    read = read_recent(str(path), 0)
+    read = logs.read_recent(str(path), 0)
     assert ([line.event for line in read.lines], read.broken) == (["x", "x", "sent"], 6)
     path.unlink()
-    for event in EVENTS:
+    for event in logs.EVENTS:
         a_log(path).write(event)
-    assert [line.event for line in read_recent(str(path), NOW).lines] == list(EVENTS)
-    assert {parse_line(line).at for line in find_lines(str(path))} == {NOW}  # type: ignore[union-attr]
+    assert [line.event for line in logs.read_recent(str(path), NOW).lines] == list(logs.EVENTS)
+    assert {logs.parse_line(line).at for line in logs.find_lines(str(path))} == {NOW}  # type: ignore[union-attr]
 
 
 def regs(path: Path, since: float = 0) -> list[object]:
     """The registrations of the lines that are read."""
-    return [line.fields["reg"] for line in read_recent(str(path), since).lines]
+    return [line.fields["reg"] for line in logs.read_recent(str(path), since).lines]
 
 
 def test_only_what_is_recent_is_read(tmp_path: Path) -> None:
@@ -171,7 +162,7 @@ def test_only_what_is_recent_is_read(tmp_path: Path) -> None:
             path.rename(f"{path}.1")
         a_log(path, now=NOW + number).write("claimed", reg=number, said="x" * 100)
     assert regs(path, NOW + 1995) == list(range(1995, 3010))
-    assert read_recent(str(path), NOW + 1995).broken == 0
+    assert logs.read_recent(str(path), NOW + 1995).broken == 0
 
 
 @pytest.mark.parametrize(
@@ -191,14 +182,14 @@ def test_a_log_of_garbage_is_read_only_so_far(
     path.write_bytes(path.read_bytes() + garbage + b"\n")
     a_log(path, now=NOW + 1).write("claimed", reg=2)
     monkeypatch.setattr(logs, "RECENT_LIMIT_BYTES", 200_000)
-    assert (regs(path), read_recent(str(path), 0).unread) == ([2], True)
+    assert (regs(path), logs.read_recent(str(path), 0).unread) == ([2], True)
     with pytest.raises(OSError, match="too many lines"):
         a_log(path).attempt_times(0)
     monkeypatch.setattr(logs, "RECENT_LIMIT_BYTES", 1 << 20)
     monkeypatch.setattr(logs, "RECENT_LIMIT_LINES", 1_000_000)
     assert regs(path) == [1, 2]
     monkeypatch.setattr(logs, "RECENT_LIMIT_LINES", 100_000)
-    assert read_recent(str(path), 0).unread is (garbage[:1] != b"\0")
+    assert logs.read_recent(str(path), 0).unread is (garbage[:1] != b"\0")
 
 
 def test_a_job_that_was_sent_is_known(tmp_path: Path) -> None:
@@ -268,7 +259,7 @@ def test_the_store_logs_what_happens(place: ZgbDatabase, sql: Sql) -> None:
     events: list[tuple[str, dict[str, object]]] = []
 
     def tell(event: str, /, **fields: object) -> None:
-        assert event in EVENTS
+        assert event in logs.EVENTS
         events.append((event, fields))
 
     with closing(ZgbStore(place, lambda: NOW, write_event=tell)) as store:

@@ -5,19 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from engine.formats.zgb import queue_config
+from engine.formats.zgb import queue_config, queue_place
 from engine.formats.zgb.claims import OrphanCount
 from engine.formats.zgb.control import Backlog, QueueFigures
 from engine.formats.zgb.log import Log, read_recent
 from engine.formats.zgb.place import RateLimit
 from engine.formats.zgb.queue_config import QueueConfig
-from engine.formats.zgb.queue_place import (
-    SILENT_SECONDS,
-    QueueState,
-    describe_state,
-    read_state,
-    usual_gap,
-)
+from engine.formats.zgb.queue_place import describe_state, read_state
 from engine.formats.zgb.store import ZgbStore
 from engine.locks.token_buckets import ALL_KINDS, BucketState
 from engine.monitor.forecast import forecast_drain
@@ -32,10 +26,10 @@ CONFIG = QueueConfig(
 FIGURES = QueueFigures(400, 40, 3, NOW + 30, NOW + 270)
 
 
-def a_state(**changes: Any) -> QueueState:
+def a_state(**changes: Any) -> queue_place.QueueState:
     """A queue of which all is well."""
     backlog, unchanged = Backlog(6, 4, 1, 0), queue_config.RedirectDecision.UNCHANGED
-    state = QueueState(
+    state = queue_place.QueueState(
         NOW, CONFIG, RateLimit(), figures=FIGURES, backlog=backlog, redirection=unchanged
     )
     return state._replace(**changes)
@@ -99,8 +93,11 @@ def settings(**changes: Any) -> dict[str, Any]:
 EMPTY = {"backlog": Backlog(0, 0, 0, 0)}
 DECISIONS = queue_config.RedirectDecision
 WARNINGS: tuple[tuple[dict[str, Any], str], ...] = (
-    (settings(refilled=str(int(NOW - SILENT_SECONDS - 1))), "cron silent: no run for 3m"),
-    (settings(refilled=str(int(NOW - SILENT_SECONDS))), ""),
+    (
+        settings(refilled=str(int(NOW - queue_place.SILENT_SECONDS - 1))),
+        "cron silent: no run for 3m",
+    ),
+    (settings(refilled=str(int(NOW - queue_place.SILENT_SECONDS))), ""),
     (settings(refilled=None), "no run known"),
     (settings(refilled="0"), "no run known"),
     (settings(is_enabled=False, refilled="0") | {"last_end": NOW - 600} | EMPTY, "no run for 10m"),
@@ -138,9 +135,9 @@ def test_the_gap_between_runs_is_the_usual_one(tmp_path: Path) -> None:
 
     for number in range(5):
         ran(60 * number)
-    assert usual_gap(read_recent(path, 0).lines) == 0.0
+    assert queue_place.usual_gap(read_recent(path, 0).lines) == 0.0
     ran(3000)
-    assert usual_gap(read_recent(path, 0).lines) == 60.0
+    assert queue_place.usual_gap(read_recent(path, 0).lines) == 60.0
 
 
 def test_a_queue_is_scanned_with_its_log(open_queue: Opener, sql: Sql, tmp_path: Path) -> None:
