@@ -132,8 +132,7 @@ def after_claim(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 def test_what_happens_after_the_claim_sends_nothing(
     queue: Queue, after_claim: Callable[..., WorkerResult]
 ) -> None:
-    """If the registration is deleted, the job is deleted, and costs one token; a job that another
-    program has claimed since stays as that program left it."""
+    """Without its registration a job is deleted and costs a token; a lost claim is not touched."""
     tokens = "SELECT CAST(value AS REAL) FROM config WHERE key = 'mailTokens'"
     ((before,),), theirs = queue.sql(tokens), int(NOW) + 999
     after_claim(lambda: queue.sql("DELETE FROM registrations"))

@@ -130,8 +130,7 @@ def test_a_large_foreign_value_stops_nothing(build_foreign: Builder) -> None:
 )
 @pytest.mark.parametrize("filled", [True, False])
 def test_times_may_be_text(build_foreign: Builder, zone: str, written: str, filled: bool) -> None:
-    """The form of times is that of the rows, else of the column's declared type; they are written
-    in the same form, in the zone that was set."""
+    """The form of times is that of the rows, else of the declared type, also as written."""
     row = "INSERT INTO mail_queue (registration_number, mail_type, next_attempt_at, attempts,"
     row += " status) VALUES (8, 'user', '2026-01-01 00:00:00', 0, 'pending')"
     declared = NAMES.replace("pt_at", "pt_at DATETIME").replace("until", "until DATETIME")
@@ -197,8 +196,7 @@ def test_times_as_text_are_written_by_their_zone() -> None:
 
 
 def test_two_rows_of_one_mail_are_a_problem(build_foreign: Builder) -> None:
-    """Without the unique index one mail may have two rows: both are shown, with the problem;
-    a count may be text."""
+    """Without a unique index both rows of a mail are shown, with the problem."""
     row = "INSERT INTO mail_queue VALUES (7, 'user', 'pending', {}, 0, NULL, NULL)"
     store = build_foreign(QUEUE, row.format(0), row.format("'1'"))
     assert problems_in(store)["7-user"] == "2 rows in mail_queue: the unique index is missing"
@@ -256,8 +254,7 @@ def test_only_ordinary_tables_with_all_columns_are_opened(
 
 
 def test_only_a_queue_is_opened(tmp_path: Path, build_foreign: Builder, open_queue: Opener) -> None:
-    """An empty, foreign, missing or damaged file is neither opened nor changed, nor with an unknown
-    zone."""
+    """An empty, foreign, missing or damaged file is neither opened nor changed."""
     path = tmp_path / "file"
     with pytest.raises(Unavailable, match="no such file"):
         ZgbStore(ZgbDatabase(str(path)))
@@ -489,8 +486,7 @@ def test_another_file_is_the_queue(user_job: ZgbStore, place: ZgbDatabase, tmp_p
 
 
 def test_only_a_plain_file_of_this_version_is_ours(user_job: ZgbStore, place: ZgbDatabase) -> None:
-    """A link, a folder or a newer database in place of ours is neither followed nor written; an
-    empty file, left by a process that died, is used."""
+    """A link, a folder or a newer database is not followed or written; an empty file is used."""
     aside = Path(place.sidecar_path)
     cases: tuple[tuple[Callable[[], object], Callable[[], object], str], ...] = (
         (lambda: aside.symlink_to("/etc/passwd"), aside.unlink, "not a plain file"),

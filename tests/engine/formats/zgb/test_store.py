@@ -38,8 +38,7 @@ def retried(task: Task) -> Task:
 
 
 def test_every_edge_is_there(user_job: ZgbStore) -> None:
-    """The edges are those of the format, written out by hand, with their states' words; a job
-    that failed is pending with the word `failed`."""
+    """The edges and words of the format, by hand; a job that failed is pending as `failed`."""
     p, a, h, d, t = State.PENDING, State.ACTIVE, State.HELD, State.DEAD, State.TRASH
     due, outcome = {"due"}, {"attempts", "due", "error"}
     expected: dict[tuple[State | None, State | None], set[str]] = {
@@ -85,8 +84,7 @@ def test_a_queue_opened_to_be_read_refuses_every_edge(
 
 
 def test_a_registration_has_two_mails(open_queue: Opener) -> None:
-    """Both are enqueued by default, the user's first, and once; or one by its kind; a kind or a
-    registration that does not exist is refused."""
+    """Both are enqueued once, the user's first, or one by its kind; unknown ones are refused."""
     store = open_queue()
     first, again = store.enqueue(1001), store.enqueue(1001)
     assert [(one.is_new, one.task.id) for one in first] == [(True, USER), (True, ORGANIZER)]
@@ -321,8 +319,7 @@ def test_an_orphan_is_deleted_before_it_costs_a_token(both_jobs: ZgbStore, sql: 
 
 
 def test_too_many_orphans_are_asked_about(open_queue: Opener, sql: Sql) -> None:
-    """More than half of the queue and more than ten: nothing is deleted and nothing sent until an
-    operator has them deleted."""
+    """Of more than ten, and half of the queue, none is deleted or sent until one is asked."""
     store = open_queue()
     for number in range(1000, 1010):
         store.enqueue(number)

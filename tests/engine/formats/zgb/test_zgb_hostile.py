@@ -101,8 +101,7 @@ def all_that_can_be_done(store: ZgbStore) -> None:
 @example([SOUND | {"attempts": (1 << 63) - 1}], {}, True)
 @example([SOUND | {"status": "sending", "attempts": "9" * 5000}], {}, True)
 def test_no_value_ends_it(jobs: list[dict[str, Cell]], config: dict[str, Cell], auto: bool) -> None:
-    """With any value in any column or setting, the queue can be scanned and worked
-    on: a row is a job or a problem, and no more than refused."""
+    """With any value in any column or setting a row is a job or a problem, and is worked on."""
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/odd.db"
         with closing(sqlite3.connect(path)) as db, db:
@@ -333,8 +332,7 @@ sys.stdin.readline()
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_the_log_of_a_killed_writer_where_we_only_read(place: ZgbDatabase, shared: bool) -> None:
-    """What a killed process had committed to its log is read where we may not write, as long as
-    the log can be read without; if not, that is said."""
+    """What a killed process had committed to its log is read if that needs no write, else said."""
     with running(KILLED, place.path) as writer:
         writer.kill()
 

@@ -181,8 +181,7 @@ def test_verbs_that_write_mail_are_where_they_can(spool: Spool, store: ZmailerSt
 
 
 def test_a_host_is_woken_by_one_trigger_file(spool: Spool) -> None:
-    """With a scheduler running, each host once: INODE-etrn with one line, which is no task. The
-    scheduler is told the name, and does not wait for its next scan."""
+    """Each host once, by INODE-etrn with one line, which is no task; a notice names it."""
     spool.put(1001, recipient(), recipient(user="two"), recipient(host="other.example"))
     with (
         scheduled(spool) as store,
@@ -201,8 +200,7 @@ def test_a_host_is_woken_by_one_trigger_file(spool: Spool) -> None:
 
 
 def test_a_hung_scheduler_is_waited_for_once(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a notice that the scheduler does not take, the next ones do not wait until it takes
-    one; none is sent while the control file is locked."""
+    """After a notice that is not taken the next do not wait; none is sent under the lock."""
     path = spool.put(1001, *(recipient(host=f"{one}.example") for one in "abc"))
     waits = list[float]()
     real = notify.send

@@ -24,8 +24,7 @@ OLD = "812876256 90401-2 0 5 ok smtp/((mx1)(mx2 mx3))\n"
 
 
 def test_both_forms_are_read_and_the_new_one_is_written() -> None:
-    """A line of the new form is written as it was read; the old form has its time too, and a host
-    may have blanks; a torn or foreign line gives none."""
+    """The old form has its time too, and a host may have blanks; a torn or foreign line is none."""
     new, old = parse_line(NEW), parse_line(OLD)
     where: dict[str, Any] = {"state": "error2", "channel": "smtp", "host": "[127.0.0.1]"}
     assert new == StatisticsLine("S3309638AbmKTJ5Ym690J", 0, 20, **where)

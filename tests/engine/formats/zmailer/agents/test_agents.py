@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import subprocess
 import sys
@@ -131,8 +132,7 @@ def test_each_recipient_has_its_outcome(spool: AgentSpool) -> None:
 
 
 def test_other_outcomes_of_a_delivery(spool: AgentSpool) -> None:
-    """A server without DSN takes over no notification: a success is recorded as relayed; a mail
-    that may have been accepted is sent again; an address that is none is an error."""
+    """Relayed without DSN, sent again after a doubt, and an error for an address that is none."""
     path = spool.put(recipient(host=LOOPBACK), "N NOTIFY=SUCCESS\n")
     with Server() as server:
         assert spool.answers(smtp(server.port)) == [("ok2", b"250 2.0.0 accepted")]
@@ -205,61 +205,50 @@ def test_a_job_with_nothing_to_do_is_a_resync(spool: AgentSpool) -> None:
         assert torn.read_bytes() == before
 
 
-def test_what_is_locked_or_finished_is_not_taken(spool: AgentSpool) -> None:
-    """A lock of any other process, also of a dead one, and all other tags are left as they are."""
-    head = len(spool.put(recipient(host=LOOPBACK)).read_bytes().split(b"r  ")[0])
+def test_what_another_agent_locks_first_is_not_taken(spool: AgentSpool) -> None:
+    """A lock of any other process, also of a dead one, and all other tags are left as they are; a
+    line that is not as it was read is not locked, nor one of a message that was killed."""
     path = spool.put(*[recipient(host=LOOPBACK)] * 3)
-    step = len(recipient(host=LOOPBACK))
-    write_lock(path, head, os.getpid() + 1)
+    first, second, third = (match.start() for match in re.finditer(b"r  ", path.read_bytes()))
+    write_lock(path, first, os.getpid() + 1)
     with path.open("r+b") as file:
-        file.seek(head + step + 1)
+        file.seek(second + 1)
         file.write(b"+held  ")
     before = path.read_bytes()
     with Server() as server:
         lines = spool.serve(smtp(server.port))
-    assert [line.offset for line in lines if isinstance(line, AgentAnswer)] == [head + 2 * step]
+    assert [line.offset for line in lines if isinstance(line, AgentAnswer)] == [third]
     assert path.read_bytes() == before.replace(b"r           ", b"r+          ")
 
-
-def test_what_another_agent_locks_first_is_not_taken(spool: AgentSpool) -> None:
-    """A line that is not as it was read is not locked, nor one of a message that was killed."""
     path = spool.put(recipient(host=LOOPBACK), recipient(host=LOOPBACK))
     with spool.folders.open_control("1001", os.O_RDWR) as opened:
         message = AgentMessage(spool.folders, "1001", opened.fd, lambda: NOW)
-        first, second = message.waiting(b"smtp", LOOPBACK.encode())
-        write_lock(path, first.offset, 7)
-        assert message.lock([first, second]) == [second]
+        one, other = message.waiting(b"smtp", LOOPBACK.encode())
+        write_lock(path, one.offset, 7)
+        assert message.lock([one, other]) == [other]
         message.unlock()
         path.unlink()
-        assert message.lock([second]) == []
-
-
-def test_a_recipient_is_locked_while_it_is_delivered(spool: AgentSpool) -> None:
-    """The lock is `~` and the PID in six columns; a deferral removes it."""
-    path = spool.put(recipient("hold", "ns:x.example"))
-    lines: list[str] = []
-
-    def resolve(name: str) -> bool:
-        lines.append(spool.lines(path)[0])
-        return False
-
-    ((status, _),) = spool.answers(spool.hold_agent(resolve), "ns:x.example", "hold")
-    lock = f"r~{os.getpid():6}".ljust(12)  # a PID of 7 digits reaches into the blanks behind it
-    assert lines[0].startswith(f"{lock}hold ns:x.example ")
-    assert spool.lines(path) == [recipient("hold", "ns:x.example")[:-1]]
-    assert status == "deferred"
+        assert message.lock([other]) == []
 
 
 def test_a_lock_that_was_taken_away_is_not_overwritten(spool: AgentSpool) -> None:
-    """The agent says so in the log, and a mail for the router is not sent."""
+    """While it is delivered a recipient has a lock, `~` and the PID in six columns; a deferral
+    removes it; if it was taken away, the agent logs that, and no mail for the router is sent."""
     path = spool.put(recipient("hold", "ns:x.example"))
     at = path.read_bytes().index(b"r  ")
+    lock = f"r~{os.getpid():6}".ljust(12)  # a PID of 7 digits reaches into the blanks behind it
 
-    def resolve(name: str) -> bool:
+    def defer(name: str) -> bool:
+        assert spool.lines(path)[0].startswith(f"{lock}hold ns:x.example ")
+        return False
+
+    def take_away(name: str) -> bool:
         write_lock(path, at, 7_654_321)
         return True
 
-    lines = spool.serve(spool.hold_agent(resolve), "ns:x.example", "hold")
+    ((status, _),) = spool.answers(spool.hold_agent(defer), "ns:x.example", "hold")
+    assert (status, spool.lines(path)) == ("deferred", [recipient("hold", "ns:x.example")[:-1]])
+    lines = spool.serve(spool.hold_agent(take_away), "ns:x.example", "hold")
     assert spool.lines(path)[0].startswith("r~7654321   ")
     assert spool.routed() == []
     assert any(b"is not ours any more" in getattr(line, "text", b"") for line in lines)
@@ -338,8 +327,7 @@ def errormail(spool: AgentSpool) -> Deliver:
 
 
 def test_a_message_that_cannot_be_routed_returns_to_its_sender(spool: AgentSpool) -> None:
-    """A report with the message is in router/, and the recipient is done; a sample of the real
-    router from channel error has no sender to return to."""
+    """A report with it is in router/, and it is done; one of channel error is dropped."""
     path = spool.put(recipient("error", "nosuchhost", "x@nowhere.example"))
     lines = spool.answers(errormail(spool), "nosuchhost", "error")
     assert lines == [("ok3", b"returned to its sender")]

@@ -122,8 +122,7 @@ def test_changes_are_asked_for(running: RunningServer) -> None:
 
 
 def test_a_dump_of_version_1_is_read(tmp_path: Path) -> None:
-    """A server of version 1 gives its dump on each connection, has no rights and no commands; the
-    bytes that ZMailer wrote on a socket are read as a view."""
+    """Version 1 gives its dump, and has no rights and no commands; so does the recorded one."""
     with serving(tmp_path, users=None) as server, client_on(server.path) as client:
         view = client.dump()
         assert (client.find_version(), client.find_rights()) == (1, frozenset())

@@ -93,8 +93,7 @@ def test_jobs_of_a_thread_are_rendered_again() -> None:
 
 
 def test_reports_with_agents_are_rendered_again() -> None:
-    """Agents, a recount and pending reasons are parsed and rendered as they were; `never` as an age
-    is unknown."""
+    """Agents, recounts and reasons are rendered as they were; `never` as an age is unknown."""
     lines = (FOLDER / "client-v2-agents.txt").read_text().split("\n")
     groups, totals = report_text.parse_report(lines, NOW)
     busy = next(group for group in groups if group.channel == "fake").threads[0]

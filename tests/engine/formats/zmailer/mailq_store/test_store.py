@@ -75,8 +75,7 @@ def test_a_task_is_a_message_in_a_thread(store: MailqStore) -> None:
 
 
 def test_an_id_has_a_channel_a_host_and_a_path() -> None:
-    """The host may have slashes; the error of a task is the last line of its diagnostic, split at
-    CR."""
+    """The host may have slashes; the error of a task is the last line of its diagnostic."""
     for ident, parts in (
         ("smtp/a.test/I/F/3276785", ("smtp", "a.test", "I/F/3276785")),
         ("hold/ns:a.test/any/3276785", ("hold", "ns:a.test/any", "3276785")),
@@ -371,8 +370,7 @@ def test_a_thread_that_only_ages_has_not_changed() -> None:
 
 
 def test_an_address_has_its_parts() -> None:
-    """They are those of the URL, or have defaults; a part that is missing, unknown or unusable is
-    one clear line."""
+    """They are those of the URL, or defaults; a missing, unknown or unusable one is refused."""
     for text, expected in (
         ("mailq://mail.test", ("", "mail.test", 174, "nobody", "nobody")),
         ("mailq://root:pw%40x@[::1]:1740", ("", "::1", 1740, "root", "pw@x")),

@@ -185,8 +185,7 @@ def test_only_locks_of_ended_agents_are_cleared(spool: SchedulerSpool) -> None:
     ],
 )
 def test_a_broken_file_is_parked_not_deleted(spool: SchedulerSpool, text: str, why: str) -> None:
-    """A file that cannot be used moves to the freezer with its bytes, under a free name, once it is
-    unchanged for a minute; its message file stays."""
+    """Unusable for a minute, it moves to the freezer under a free name; its message stays."""
     path = spool.put(70)
     (spool.root / "freezer").mkdir()
     (spool.root / "freezer/70").write_text("an old one")
@@ -290,8 +289,7 @@ def test_which_answers_are_recorded(spool: SchedulerSpool) -> None:
 
 
 def test_expired_recipients_fail(spool: SchedulerSpool) -> None:
-    """Each recipient to do gets the tag of a failure and a diagnostic with status 5.4.7 and the
-    last problem; finished and held ones are not touched."""
+    """Each that is to do gets the tag and a diagnostic with 5.4.7 and the last problem."""
     for text in ("", "connection refused"):
         held = recipient().replace("r       ", "r+held  ", 1)
         path = spool.put(70, recipient(), recipient(), held)

@@ -357,8 +357,7 @@ def test_v_logs_each_step(place: Place) -> None:
 
 
 def test_a_wrong_start_has_one_line(place: Place) -> None:
-    """What cannot be used is named, also by a scheduler that would detach; nothing is started, nor
-    where any user could put files that root would move and remove."""
+    """What cannot be used is named, also before detaching; nothing is started."""
     for words, text in (
         (["-f", "/nonexistent/conf"], "/nonexistent/conf: No such file"),
         (["-x"], "option -x not recognized"),

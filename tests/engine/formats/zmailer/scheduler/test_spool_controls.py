@@ -118,8 +118,7 @@ def test_the_original_scheduler_is_woken_but_never_signalled(spool: Spool) -> No
 
 
 def test_our_scheduler_gets_the_signal(spool: Spool) -> None:
-    """It holds the flock of the pid file, which proves that it is ours; after a crash another
-    process may have the PID of the file, which gets no signal."""
+    """The flock of the pid file proves that it is ours; a process of its number gets no signal."""
     for name, number in (("slow-stop", signal.SIGQUIT), ("reread", signal.SIGUSR1)):
         with scheduler(spool, OURS) as pid, opened(spool) as store:
             assert refusals(store) == {}

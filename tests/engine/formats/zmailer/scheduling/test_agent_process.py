@@ -48,8 +48,7 @@ def test_a_command_becomes_arguments_and_environment() -> None:
 
 
 def test_a_command_that_cannot_be_used_is_refused() -> None:
-    """The reason names the word; a host from a mail is never an option, a program without a slash
-    never one from PATH."""
+    """The reason names the word; a host is never an option, a bare name never a program of PATH."""
     with pytest.raises(CannotRun, match="MAILBIN is not set"):
         agent_program("smtp", "smtp", "h", {}, None)
     for command, host, why in (
@@ -194,8 +193,7 @@ def test_an_agent_runs_as_its_user_without_our_groups(start: StartScript) -> Non
 
 
 def test_a_program_that_is_missing_is_reported(tmp_path: Path) -> None:
-    """The error names the program; no process and no descriptor is left. In any second there are at
-    most so many starts."""
+    """No process or descriptor is left; in any second there are at most so many starts."""
     before = open_files()
     with pytest.raises(CannotRun, match="/nowhere/smtp: No such file"):
         start_agent(Program(["/nowhere/smtp"], {}), 2, 0.0)
@@ -298,8 +296,7 @@ def test_errors_without_a_reader_stop_no_agent() -> None:
 
 
 def test_a_stop_waits_for_the_job_that_an_agent_has(start: StartScript) -> None:
-    """At a stop an agent without a job gets SIGQUIT, one with a job ends after it; an ended one,
-    whose number may belong to another process, gets none."""
+    """Without a job it gets SIGQUIT, with one it ends after it; an ended one gets none."""
     idle = start("echo '#hungry'; exec sleep 20")  # it does not read: only the signal ends it
     busy = start("echo '#hungry'; read x; read y; printf '5/9\\t\\tok3 d\\n'")
     feed(busy, 5)

@@ -132,8 +132,7 @@ def test_an_answer_counts_only_for_a_job_that_the_agent_has() -> None:
 
 
 def test_a_hungry_too_many_gives_no_credit() -> None:
-    """An agent that writes without end gets no more jobs than its credits, and is read in
-    rounds."""
+    """An agent that writes without end gets no more jobs than credits, and is read in rounds."""
     talk = started(7)
     assert hear(talk, HUNGRY * 50) == [Ready()]
     assert talk.give(JobLine("3", HOST), "third", 5.0)
@@ -171,8 +170,7 @@ FED = AgentFeed(0.0, AgentState.STUFFING, 0)
 
 
 def test_only_an_agent_without_a_job_is_signalled() -> None:
-    """Without a job an agent is stuck after 600 s; ten minutes after the end of its input it gets
-    SIGTERM, and later SIGKILL."""
+    """Without a job it is stuck after 600 s; after its input ended, SIGTERM, and later SIGKILL."""
     for feed, is_stuck in (
         (AgentFeed(0.0), True),
         (FED, True),

@@ -85,8 +85,7 @@ def test_the_order_of_a_round() -> None:
 
 
 def test_an_arrival_is_fed_alone_or_to_the_agent() -> None:
-    """A new message of a waiting thread is tried now, the old ones wait; an agent of the thread
-    gets the new job too, also after its last one."""
+    """A new message of a waiting thread is tried now, of a running one by its agent."""
     engine = Driven().add(1)
     assert engine.round("deferred x") == [1]
     engine.add(2, now=NOW + 5)
@@ -123,8 +122,7 @@ def test_wakeuprestartonly_lets_arrivals_wait() -> None:
 
 
 def test_why_a_thread_does_not_start() -> None:
-    """A thread without a command, or only for ETRN, does not start, nor one that option -p does not
-    name, nor any while all is frozen; each shows why."""
+    """Without a command, only for ETRN, not named by -p, or frozen it does not, and shows why."""
     rows: tuple[tuple[dict[str, Any], str], ...] = (
         ({"command": ""}, "ConfBUG:NoCmdDefined!"),
         ({"queueonly": True}, "QueueOnly"),
@@ -160,8 +158,7 @@ def test_queueonly_waits_for_etrn_but_expires() -> None:
 
 
 def test_a_job_expires_by_the_age_of_its_message() -> None:
-    """Tried jobs end at expiry, others expiry2 later, or a day; by the age of the message; those of
-    one thread one by one."""
+    """Tried jobs end at expiry, others expiry2 later, or a day; by age, one by one."""
     for tried, expiry, expiry2, at in (
         (True, 1000, 50, 1000),
         (False, 1000, 50, 1050),
@@ -185,8 +182,7 @@ def test_a_job_expires_by_the_age_of_its_message() -> None:
 
 
 def test_a_job_that_an_agent_has_does_not_expire() -> None:
-    """It expires when the agent is done, if it was not delivered; one past its expiry that was
-    never tried is tried once."""
+    """It expires when the agent is done; a late one that was never tried is tried once."""
     engine = Driven().add(1, expiry=100).add(2, expiry=100)
     (agent,) = engine.start()
     jobs, late = engine.feed(agent), MODIFIED + 10 * DAY_SECONDS
@@ -233,8 +229,7 @@ def test_a_dead_agent_costs_the_thread_one_wait() -> None:
 
 
 def test_a_killed_message_is_fed_no_more() -> None:
-    """A message that an operator killed leaves all its threads; the other jobs stay. A thread that
-    waits is tried with all its jobs when an operator kicks it."""
+    """A killed message leaves all its threads; a kicked thread is tried with all its jobs."""
     engine = Driven()
     both = [(clause(), "smtp", host, [at]) for at, host in ((100, "a"), (200, "b"))]
     first, _ = engine.put(1, *both, now=NOW), engine.put(2, both[0], now=NOW)

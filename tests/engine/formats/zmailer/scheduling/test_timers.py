@@ -40,8 +40,7 @@ def test_an_agenda_is_a_table_of_times(steps: list[tuple[str, int, int]]) -> Non
 
 
 def test_only_the_last_time_of_a_key_counts() -> None:
-    """A key that was set to a later time, or cancelled, is not due at its earlier one; one that is
-    set again and again does not let the heap grow."""
+    """A key is not due at an earlier time, nor if cancelled; its old times take no memory."""
     agenda = Agenda[int]()
     for key, at in ((1, 5), (1, 9), (2, 5), (3, 9), (3, 5)):
         agenda.set(key, at)

@@ -51,8 +51,7 @@ def test_a_sample_is_where_its_number_hashes_to() -> None:
 
 
 def test_an_address_is_channel_host_user_privilege() -> None:
-    """A host may be a list or quoted, a user may have blanks or be missing; another text is
-    refused, not guessed."""
+    """A host may be a list or quoted, a user have blanks or be missing; other texts are refused."""
     for text, *quad in (
         (
             b"smtp MX.Example bob@b.example 65534",

@@ -101,8 +101,7 @@ def test_a_process_that_is_not_proven_is_never_signalled(
 
 
 def test_the_pid_file_is_ours_until_released(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has our PID; another start waits for its lock; it is removed at an orderly end only, and
-    not if another one was put there instead of ours."""
+    """It has our PID and a lock; it is removed at an orderly end, if it is still ours."""
     monkeypatch.chdir(root.where)
     pid_file = root.claim()
     assert root.pid_file.read_text() == f"{os.getpid()}\n"

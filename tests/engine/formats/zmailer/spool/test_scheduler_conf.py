@@ -46,8 +46,7 @@ def test_a_time_is_a_sum_of_units() -> None:
 
 
 def test_an_error_has_its_place() -> None:
-    """Line and column of the word or value, and what was expected; of all errors, not only the
-    first, also after a quote without its end."""
+    """Line, column and what was expected, of all errors, also after a quote without its end."""
     for text, line, column, words in (
         ("smtp/*\n  bogus=3\n", 2, 3, "unknown keyword bogus"),
         ("smtp/*\n  interval=1x\n", 2, 12, "interval: not a time such as 1h5m20s: 1x"),

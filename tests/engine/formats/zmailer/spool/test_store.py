@@ -188,8 +188,9 @@ def test_other_recipients_of_a_changed_file_are_unchanged(spool: Spool, open_sto
 
 
 def test_only_a_dead_agents_lock_is_cleared(spool: Spool, open_store: Opener) -> None:
-    """A recipient with a running agent is barred, and gone for who has seen it before: nothing is
-    written over the lock; one whose agent is gone can be released."""
+    """A recipient with a running agent is barred, and gone for who has seen it before; one whose
+    agent is gone can be released. A process that started after the lock and works elsewhere is no
+    agent, one in transport/ is."""
     path = spool.put(1001, recipient(), recipient())
     store = open_store()
     task = found(store, "1001/91")
@@ -209,11 +210,6 @@ def test_only_a_dead_agents_lock_is_cleared(spool: Spool, open_store: Opener) ->
     store.swap(left, verbs.release(left, NOW))
     assert states(store) == ["pending", "active"]
     assert spool.lines(path)[1] == recipient().rstrip()
-
-
-def test_a_reused_pid_is_no_agent(spool: Spool, open_store: Opener) -> None:
-    """A process that started after the lock and works elsewhere is none, one in transport/ is."""
-    path = spool.put(1001, recipient(), recipient())
     with process_in(Path("/")) as stranger, process_in(path.parent) as agent:
         write_lock(path, 91, stranger.pid)
         write_lock(path, 137, agent.pid)
