@@ -1,7 +1,5 @@
 """Jobs of a mail queue and its settings, as the tests of that format need them."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing

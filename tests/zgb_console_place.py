@@ -1,7 +1,5 @@
 """A mail queue in a database, and a place made of it: for all that concerns a queue as a whole."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path

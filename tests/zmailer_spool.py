@@ -1,13 +1,11 @@
 """A ZMailer spool for the tests, filled as the router does, and worked on as agents do."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from engine.formats.zmailer.spool import marks, names
 from engine.formats.zmailer.spool.folders import PostofficeFolders
@@ -31,7 +29,7 @@ class Spool(NamedTuple):
 
     root: Path
 
-    def make(self) -> Spool:
+    def make(self) -> Self:
         """Make its folders."""
         for name in ("transport", "queue", "router"):
             (self.root / name).mkdir(parents=True)

@@ -1,7 +1,5 @@
 """The mail queue's change source: what has changed, and what it costs to know it."""
 
-from __future__ import annotations
-
 import sys
 from array import array
 from collections.abc import Callable, Collection

@@ -1,7 +1,5 @@
 """Laws of the mail queue's pace, for any clock, rate and backlog."""
 
-from __future__ import annotations
-
 import tempfile
 from functools import partial
 

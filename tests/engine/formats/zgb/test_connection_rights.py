@@ -1,7 +1,5 @@
 """With whose rights a database of another user is opened, and what its side files can do."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress

@@ -1,7 +1,5 @@
 """ZGB's demo place: registrations whose mail waits, and the program that sends it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The mail queue's log: where it is written, its lines, and what is read from it again."""
 
-from __future__ import annotations
-
 import json
 import os
 from contextlib import closing

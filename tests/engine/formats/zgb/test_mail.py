@@ -1,7 +1,5 @@
 """One mail of a ZGB registration: checked again, merged with its template, sent and logged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path

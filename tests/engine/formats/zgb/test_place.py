@@ -1,7 +1,5 @@
 """What an operator settles about a mail queue: what may be said, and what it comes to."""
 
-from __future__ import annotations
-
 import pytest
 
 from engine.config.validators import ConfigError, ConfigLocation

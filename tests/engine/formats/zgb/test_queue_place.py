@@ -1,7 +1,5 @@
 """The facts of the queue as a whole, and when an operator should act."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

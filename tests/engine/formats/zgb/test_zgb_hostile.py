@@ -1,7 +1,5 @@
 """Any content of a mail queue's database, or in its place, and a full disk are survived."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

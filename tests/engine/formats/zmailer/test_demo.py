@@ -1,7 +1,5 @@
 """ZMailer's demo place: a spool as router and agents leave it."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

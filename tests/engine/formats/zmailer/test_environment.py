@@ -1,7 +1,5 @@
 """Where the scheduler's configuration is, and the values that it refers to."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

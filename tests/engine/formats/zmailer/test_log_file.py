@@ -1,7 +1,5 @@
 """What a scheduler writes: its log file, syslog."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The notify socket of a scheduler."""
 
-from __future__ import annotations
-
 import socket
 import stat
 from contextlib import suppress

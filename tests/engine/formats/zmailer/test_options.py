@@ -1,7 +1,5 @@
 """The options of a scheduler."""
 
-from __future__ import annotations
-
 import pytest
 
 from engine.formats.zmailer.options import SchedulerOptions, WrongOption, parse_options

@@ -1,7 +1,5 @@
 """What verbs of an operator give to the router, and ask of the scheduler."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

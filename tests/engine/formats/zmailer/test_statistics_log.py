@@ -1,7 +1,5 @@
 """The statistics log of the scheduler."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Mail for the router: whole and durable, once or not at all."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

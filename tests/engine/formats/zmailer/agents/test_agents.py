@@ -1,7 +1,5 @@
 """Our agents on real control files, with real servers: locks, deliveries, outcomes, answers."""
 
-from __future__ import annotations
-
 import os
 import re
 import select

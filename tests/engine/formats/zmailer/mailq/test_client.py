@@ -1,7 +1,5 @@
 """The MAILQ client on our server, and on peers that stall, lie or send anything."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import socket

@@ -1,7 +1,5 @@
 """The text of MAILQ: what ZMailer wrote, parsed into values and rendered again byte for byte."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import pytest

@@ -1,7 +1,5 @@
 """The MAILQ server: exact texts, rights, limits, and peers that misbehave."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import resource

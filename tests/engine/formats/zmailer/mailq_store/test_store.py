@@ -1,7 +1,5 @@
 """A scheduler reached by MAILQ: what is shown of it, rights, polling, and checked requests."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import closing

@@ -1,7 +1,5 @@
 """The clauses of a scheduler."""
 
-from __future__ import annotations
-
 from engine.formats.zmailer.scheduler.clauses import conf_changes, scheduler_niceness
 from engine.formats.zmailer.spool.scheduler_conf import parse_conf
 

@@ -1,7 +1,5 @@
 """Control files as the scheduler uses them: what is read, recorded, parked and removed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time
@@ -167,9 +165,10 @@ def test_only_locks_of_ended_agents_are_cleared(spool: SchedulerSpool) -> None:
     with subprocess.Popen(["sleep", "60"], cwd=path.parent) as agent:
         write_lock(path, group.offsets[0], agent.pid)
         before = path.read_bytes()
-        assert spool.read(70) == MessagePostponed(32.0, f"locked by PID {agent.pid}")
-        assert path.read_bytes() == before
+        reading = spool.read(70)
         agent.kill()
+    assert reading == MessagePostponed(32.0, f"locked by PID {agent.pid}")
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The scheduler as a process: agents that misbehave, signals, MAILQ, a restart."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

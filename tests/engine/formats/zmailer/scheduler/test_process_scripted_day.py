@@ -1,7 +1,5 @@
 """A scripted day of the scheduler: failures, deferrals, expiry, agents and schedulers killed."""
 
-from __future__ import annotations
-
 import os
 import re
 import select
@@ -14,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import pytest
 
@@ -58,7 +56,7 @@ class DaySpool(NamedTuple):
     users: frozenset[str]
 
     @classmethod
-    def fill(cls, root: Path, day: Day) -> DaySpool:
+    def fill(cls, root: Path, day: Day) -> Self:
         """Make the spool: two channels, a third of the users fail, some by age."""
         spool = Spool(root).make()
         for name in ("tries", "freezer", "postman", ".spooldeck"):

@@ -1,7 +1,5 @@
 """What the tasks of a spool show of a running scheduler: tries, next try, last answer, reasons."""
 
-from __future__ import annotations
-
 import os
 import time
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Controls of a spool, on a stopped one, with the original scheduler and with ours."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Iterator

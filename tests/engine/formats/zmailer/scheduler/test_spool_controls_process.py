@@ -1,7 +1,5 @@
 """Controls with our real scheduler, and a command killed at each call that changes its spool."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """What the console knows of a ZMailer spool from its scheduler, its files and its configuration."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

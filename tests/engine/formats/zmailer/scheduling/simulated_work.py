@@ -1,7 +1,5 @@
 """Threads, lanes and agents under a test clock, without files and processes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from random import Random
 from typing import Any, Self

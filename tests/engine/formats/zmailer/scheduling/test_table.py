@@ -1,7 +1,5 @@
 """The rules of a thread: when it starts, waits, is tried again, and when its jobs expire."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The agenda against a model that looks at every key."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

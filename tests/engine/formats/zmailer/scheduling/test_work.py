@@ -1,7 +1,5 @@
 """The limits on agents: never exceeded at any moment, and never a reason to wait longer."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from random import Random

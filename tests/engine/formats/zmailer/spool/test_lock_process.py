@@ -1,12 +1,11 @@
 """The pid file of a scheduler, and signals to the process that it names."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +83,8 @@ def test_a_process_that_is_not_proven_is_never_signalled(
     root: Root, sleeper: subprocess.Popen[bytes]
 ) -> None:
     """A recycled PID, also of an agent of the same spool, one that works elsewhere, no pid file."""
-    with subprocess.Popen(["/bin/sleep", "60"], cwd="/") as elsewhere:
+    with subprocess.Popen(["/bin/sleep", "60"], cwd="/") as elsewhere, ExitStack() as ended:
+        ended.callback(elsewhere.kill)
         cases: tuple[Callable[[], object], ...] = (
             lambda: root.write_pid(sleeper.pid, age=60),
             lambda: root.write_pid(elsewhere.pid),
@@ -97,7 +97,6 @@ def test_a_process_that_is_not_proven_is_never_signalled(
             with naming(number):
                 assert root.signal(signal.SIGKILL) is None
                 assert (sleeper.poll(), elsewhere.poll()) == (None, None)
-        elsewhere.kill()
 
 
 def test_the_pid_file_is_ours_until_released(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,5 @@
 """`spooldeck zgb`: a ZGB mail queue on the command line, and a sendmail that takes its mails."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The commands and the console on a ZMailer scheduler that is reached by MAILQ."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

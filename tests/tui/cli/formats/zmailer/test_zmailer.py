@@ -1,7 +1,5 @@
 """The commands on a ZMailer spool."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
