@@ -10,6 +10,7 @@ from email.message import EmailMessage
 from pathlib import Path
 from typing import NamedTuple, cast
 
+from engine.formats.zmailer import reports
 from engine.formats.zmailer.diagnostics import (
     Unreported,
     find_unreported,
@@ -17,14 +18,7 @@ from engine.formats.zmailer.diagnostics import (
     is_wanted,
     timeout,
 )
-from engine.formats.zmailer.reports import (
-    DeliveryReport,
-    ReportedMessage,
-    ReportForm,
-    ReportSettings,
-    compose_report,
-    parse_form,
-)
+from engine.formats.zmailer.reports import ReportForm, ReportSettings
 from engine.formats.zmailer.scheduler.clauses import ClauseTable, find_form
 from engine.formats.zmailer.spool.control_file import ControlFile, Diagnostic, parse_control_file
 from engine.formats.zmailer.spool.scheduler_conf import parse_conf
@@ -33,7 +27,7 @@ from tests.zmailer_spool import FIRST, Spool, recipient
 
 NOW = 1_795_170_900.0
 SETTINGS = ReportSettings("mta.example")
-FORM = parse_form(
+FORM = reports.parse_form(
     b"HDR From: The Post Office <postmaster>\nADR Cc: Managers <postoffice>\n"
     b"SUB Subject: Delivery reports\n\nThis is a form.\n"
 )
@@ -55,10 +49,12 @@ class ReadMessage(NamedTuple):
         form: ReportForm = FORM,
         settings: ReportSettings = SETTINGS,
         rows: list[Unreported] | None = None,
-    ) -> DeliveryReport | None:
+    ) -> reports.DeliveryReport | None:
         """The report of all that is unreported, or of some rows."""
-        message = ReportedMessage("1001", self.data, self.control.sender, FIRST * 10**9, BODY)
-        return compose_report(message, rows or self.unreported(), form, settings, NOW)
+        message = reports.ReportedMessage(
+            "1001", self.data, self.control.sender, FIRST * 10**9, BODY
+        )
+        return reports.compose_report(message, rows or self.unreported(), form, settings, NOW)
 
 
 def entry_of(root: Path, dsn: str = "", more: str = "", sender: str = "a@b.example") -> ReadMessage:
@@ -75,7 +71,7 @@ def entry_of(root: Path, dsn: str = "", more: str = "", sender: str = "a@b.examp
     return ReadMessage(data, parse_control_file(data))
 
 
-def parsed(report: DeliveryReport | None) -> tuple[str, EmailMessage[str, str]]:
+def parsed(report: reports.DeliveryReport | None) -> tuple[str, EmailMessage[str, str]]:
     """The envelope, and the mail as a program reads it."""
     assert report is not None
     envelope, _, head = report.head.partition(b"env-end\n")

@@ -6,14 +6,9 @@ from typing import Any
 
 import pytest
 
+from engine.formats.zmailer import statistics_log
 from engine.formats.zmailer.spool import names
-from engine.formats.zmailer.statistics_log import (
-    EndsReader,
-    StatisticsLine,
-    find_statistics_log,
-    format_line,
-    parse_line,
-)
+from engine.formats.zmailer.statistics_log import parse_line
 
 NOW = 1_795_170_000
 
@@ -25,8 +20,8 @@ def test_both_forms_are_read_and_the_new_one_is_written() -> None:
     """The old form has its time too, and a host may have blanks; a torn or foreign line is none."""
     new, old = parse_line(NEW), parse_line(OLD)
     where: dict[str, Any] = {"state": "error2", "channel": "smtp", "host": "[127.0.0.1]"}
-    assert new == StatisticsLine("S3309638AbmKTJ5Ym690J", 0, 20, **where)
-    assert format_line(new) == NEW
+    assert new == statistics_log.StatisticsLine("S3309638AbmKTJ5Ym690J", 0, 20, **where)
+    assert statistics_log.format_line(new) == NEW
     assert old is not None
     assert (old.time, old.message, old.host) == (812876256.0, "90401-2", "((mx1)(mx2 mx3))")
     for text in ("", "S1 0 0 ok x/y", "9 x 0 1 ok a/b", "9 1 0 1 fine a/b", "9 1 0 1 ok ab"):
@@ -38,7 +33,7 @@ def test_the_ends_of_recipients_are_counted_as_they_are_logged(tmp_path: Path) -
     """Failures by thread, of the last ends; of a log that was rotated the new one, from its start;
     a line without its end counts when it is complete."""
     path, spool_id = tmp_path / "statistics", names.spool_id(7, NOW * 10**9)
-    reader = EndsReader(str(path))
+    reader = statistics_log.EndsReader(str(path))
     with pytest.raises(FileNotFoundError):
         reader.read()
 
@@ -72,5 +67,5 @@ def test_the_log_of_a_running_scheduler_is_that_of_its_option() -> None:
         ("scheduler", ""),
     ):
         line = f"{words} ".replace(" ", "\0").encode()
-        assert find_statistics_log(7, lambda path, line=line: line) == path  # type: ignore[misc]
-    assert find_statistics_log(2**30) == ""
+        assert statistics_log.find_statistics_log(7, lambda path, line=line: line) == path  # type: ignore[misc]
+    assert statistics_log.find_statistics_log(2**30) == ""

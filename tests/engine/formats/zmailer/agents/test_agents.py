@@ -16,12 +16,8 @@ from engine.formats.zmailer.agents.jobs import AgentJobs, AgentMessage, Deliver
 from engine.formats.zmailer.agents.router_agents import ErrormailAgent, HoldAgent, WrongHold, is_due
 from engine.formats.zmailer.agents.smtp import SmtpAgent, host_list
 from engine.formats.zmailer.reports import ReportForm, ReportSettings
-from engine.formats.zmailer.scheduling.agent_lines import (
-    AgentAnswer,
-    AgentLine,
-    JobLine,
-    parse_agent_line,
-)
+from engine.formats.zmailer.scheduling import agent_lines
+from engine.formats.zmailer.scheduling.agent_lines import AgentAnswer, AgentLine
 from engine.formats.zmailer.scheduling.agent_process import Agent, agent_program, start_agent
 from engine.formats.zmailer.scheduling.agent_talk import Answered, Ready
 from engine.formats.zmailer.spool.changes import LineChanges
@@ -61,8 +57,8 @@ class AgentSpool:
     ) -> list[AgentLine]:
         """The lines of an agent about a job."""
         agent = AgentJobs(self.folders, channel, "", deliver, lambda: NOW)
-        lines = agent.serve(JobLine(path, host.encode()))
-        return [parse_agent_line(line.removesuffix(b"\n")) for line in lines]
+        lines = agent.serve(agent_lines.JobLine(path, host.encode()))
+        return [agent_lines.parse_agent_line(line.removesuffix(b"\n")) for line in lines]
 
     def answers(self, deliver: Deliver, *job: str) -> list[tuple[str, bytes]]:
         """Status and text of each line about a job; it must be an answer."""
@@ -387,7 +383,7 @@ def test_the_command_serves_a_scheduler(spool: AgentSpool, tmp_path: Path) -> No
             events.append(event)
             if isinstance(event, Ready) and len(events) == 1:
                 assert agent.talk.room(0) == 1
-                agent.talk.give(JobLine("1001", LOOPBACK.encode()), "job", 0.0)
+                agent.talk.give(agent_lines.JobLine("1001", LOOPBACK.encode()), "job", 0.0)
                 agent.write(0.0)
             elif isinstance(event, Ready):
                 agent.end(0.0)

@@ -6,14 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.formats.zmailer.mailq import job_text, report_text
-from engine.formats.zmailer.mailq.queue_view import (
-    CounterView,
-    GroupView,
-    JobView,
-    JobWait,
-    ThreadView,
-)
+from engine.formats.zmailer.mailq import job_text, queue_view, report_text
+from engine.formats.zmailer.mailq.queue_view import JobView, JobWait, ThreadView
 from engine.formats.zmailer.mailq.report_text import BadReport, parse_short_time, short_time
 from tests.mailq_samples import FOLDER, NOW, answers, client_report, multi_line, read_dump
 from tests.store_contents import naming
@@ -72,9 +66,11 @@ def test_other_answers_of_a_session_are_rendered_again(session: str) -> None:
         _, totals = report_text.parse_report(lines, NOW)
         assert report_text.totals_lines(totals, in_seconds=True) == lines
     for lines in multi_line(session, "SHOW COUNTERS"):
-        counters = [CounterView(*line.split(None, 2)) for line in lines[1:]]
+        counters = [queue_view.CounterView(*line.split(None, 2)) for line in lines[1:]]
         assert [*report_text.counter_lines(counters)] == lines
-        assert CounterView("SC.SchedulerTimeserverPID", "20361", "NOT PRESENT!") in counters
+        assert (
+            queue_view.CounterView("SC.SchedulerTimeserverPID", "20361", "NOT PRESENT!") in counters
+        )
 
 
 def test_jobs_of_a_thread_are_rendered_again() -> None:
@@ -176,7 +172,7 @@ def test_any_bytes_are_a_view_or_a_bad_report(data: bytes, at: int) -> None:
         view = job_text.parse_dump(text, NOW)
     except BadReport:
         return
-    assert isinstance(view.groups[0], GroupView)
+    assert isinstance(view.groups[0], queue_view.GroupView)
     # An unfinished last line is read as it is; a missing newline is not.
     assert [*job_text.dump_lines(view)]
 

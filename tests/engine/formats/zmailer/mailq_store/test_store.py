@@ -12,15 +12,10 @@ import pytest
 
 from engine import verbs
 from engine.config.place_address import parse_address
+from engine.formats.zmailer.mailq import queue_view
 from engine.formats.zmailer.mailq.connection import ServerAddress
 from engine.formats.zmailer.mailq.job_text import ThreadJobs
-from engine.formats.zmailer.mailq.queue_view import (
-    AgentView,
-    JobView,
-    JobWait,
-    ThreadView,
-    has_changed,
-)
+from engine.formats.zmailer.mailq.queue_view import AgentView, JobView, JobWait
 from engine.formats.zmailer.mailq_store import source
 from engine.formats.zmailer.mailq_store.source import ThreadPoller, parse_place
 from engine.formats.zmailer.mailq_store.store import MailqStore
@@ -35,7 +30,7 @@ from tests.store_contents import found, naming, problems_in, tasks_in
 
 TWO_THREADS, ONE_THREAD = "I/F/3276785", "smtp/a.test/G/W/3268638"
 """A message in two threads, and the task of another one."""
-THREAD = ThreadView("smtp", "a", 1, recipients=1, attempts=0, oldest_at=NOW)
+THREAD = queue_view.ThreadView("smtp", "a", 1, recipients=1, attempts=0, oldest_at=NOW)
 
 
 def store_of(running: RunningServer, user: str = "root", password: str = "s3cret") -> MailqStore:
@@ -336,7 +331,7 @@ def test_polls_are_spaced_by_their_cost() -> None:
     """A poll that took two seconds is followed by a pause of twenty."""
     now, slept = [100.0], list[float]()
 
-    def threads() -> tuple[ThreadView, ...]:
+    def threads() -> tuple[queue_view.ThreadView, ...]:
         now[0] += 2.0
         return ()
 
@@ -357,11 +352,11 @@ def test_a_thread_that_only_ages_has_not_changed() -> None:
     old = THREAD._replace(wakeup=NOW + 5, agents=(agent,))
     aged = (agent._replace(hungry_at=2.0, fed_at=31.0),)
     for same in (old._replace(oldest_at=NOW - 9, wakeup=NOW + 6), old._replace(agents=aged)):
-        assert not has_changed(old, same)
+        assert not queue_view.has_changed(old, same)
     changes: list[dict[str, Any]] = [{"attempts": 1}, {"pending": ">MaxTA"}, {"agents": ()}]
     changes += [{"wakeup": NOW + 9}, {"wakeup": None}, {"agents": (agent._replace(state="IDLE"),)}]
     for change in changes:
-        assert has_changed(old, old._replace(**change)), change
+        assert queue_view.has_changed(old, old._replace(**change)), change
 
 
 # ---- addresses

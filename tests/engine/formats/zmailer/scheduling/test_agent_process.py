@@ -11,15 +11,9 @@ from typing import Any
 
 import pytest
 
+from engine.formats.zmailer.scheduling import agent_process
 from engine.formats.zmailer.scheduling.agent_lines import AgentText, JobLine
-from engine.formats.zmailer.scheduling.agent_process import (
-    Agent,
-    ErrorOutput,
-    StartRate,
-    agent_account,
-    agent_program,
-    start_agent,
-)
+from engine.formats.zmailer.scheduling.agent_process import Agent, agent_account, agent_program
 from engine.formats.zmailer.scheduling.agent_talk import Answered, NothingToDo, Ready
 from engine.system.supervisor import CannotRun, Program
 from engine.system.users import Account
@@ -84,7 +78,7 @@ def start_script(script: str, errors: int, **options: Any) -> Agent[str]:
     """Start a shell script as an agent."""
     account = options.pop("account", None)
     program = Program(["/bin/sh", "-c", script], {"PATH": "/usr/bin:/bin"}, account=account)
-    agent: Agent[str] = start_agent(program, errors, 0.0, **options)
+    agent: Agent[str] = agent_process.start_agent(program, errors, 0.0, **options)
     return agent
 
 
@@ -196,10 +190,10 @@ def test_a_program_that_is_missing_is_reported(tmp_path: Path) -> None:
     """No process or descriptor is left; in any second there are at most so many starts."""
     before = open_files()
     with pytest.raises(CannotRun, match="/nowhere/smtp: No such file"):
-        start_agent(Program(["/nowhere/smtp"], {}), 2, 0.0)
+        agent_process.start_agent(Program(["/nowhere/smtp"], {}), 2, 0.0)
     assert not open_files() - before
 
-    rate, times = StartRate(3), (0.0, 0.5, 0.9, 0.95, 1.0, 1.2, 1.5)
+    rate, times = agent_process.StartRate(3), (0.0, 0.5, 0.9, 0.95, 1.0, 1.2, 1.5)
     assert [now for now in times if not rate.allow(now)] == [0.95, 1.2]
 
 
@@ -269,7 +263,7 @@ def test_a_flooding_agent_takes_bounded_memory_and_time(start: StartScript) -> N
 def test_errors_of_an_agent_come_as_lines() -> None:
     """A long line comes in pieces, the last one without its end when the output is closed; if an
     agent closes it, the pipe has no end: the scheduler would never wait again."""
-    errors = ErrorOutput()
+    errors = agent_process.ErrorOutput()
     agent = start_script("exec 2>&-; echo '#hungry'", errors.agent_end)
     wait(agent)
     agent.close()
@@ -285,7 +279,7 @@ def test_errors_of_an_agent_come_as_lines() -> None:
 
 def test_errors_without_a_reader_stop_no_agent() -> None:
     """An agent whose scheduler was killed is neither signalled nor blocked by its errors."""
-    errors = ErrorOutput()
+    errors = agent_process.ErrorOutput()
     script = "echo '#hungry'; read go; head -c 300000 /dev/zero >&2; echo more >&2; exit 7"
     agent = start_script(script, errors.agent_end)
     errors.close()

@@ -10,17 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from engine.formats.zmailer.scheduling import agent_talk
 from engine.formats.zmailer.scheduling.agent_lines import HUNGRY, AgentText, JobLine, parse_job
-from engine.formats.zmailer.scheduling.agent_talk import (
-    LINES_PER_ROUND,
-    MAX_OUTPUT_BYTES,
-    AgentFeed,
-    AgentState,
-    AgentTalk,
-    Answered,
-    NothingToDo,
-    Ready,
-)
+from engine.formats.zmailer.scheduling.agent_talk import AgentFeed, AgentState, AgentTalk, Ready
 
 SAMPLES = Path(__file__).parents[4] / "golden" / "zmailer" / "conversations.tar.xz"
 """Recorded between the real scheduler and real agents."""
@@ -126,8 +118,8 @@ def test_an_answer_counts_only_for_a_job_that_the_agent_has() -> None:
     """An answer or resync for another file is text for the log; so is one for an earlier job."""
     lines = b"7/99\t\tok3 done\n8/99\t\tok3 done\n1/99\t\tok3 done\n#resync 8\n#resync A/7\n"
     answered, *others = hear(started(7), lines)
-    assert [type(event) for event in others] == [AgentText] * 3 + [NothingToDo]
-    assert isinstance(answered, Answered)
+    assert [type(event) for event in others] == [AgentText] * 3 + [agent_talk.NothingToDo]
+    assert isinstance(answered, agent_talk.Answered)
     assert (answered.job, answered.answer.offset) == ("job 7", 99)
 
 
@@ -139,7 +131,7 @@ def test_a_hungry_too_many_gives_no_credit() -> None:
     assert talk.feed.outstanding == 1
 
     talk = started(7)
-    assert len(hear(talk, b"\n" * (LINES_PER_ROUND + 1))) == LINES_PER_ROUND
+    assert len(hear(talk, b"\n" * (agent_talk.LINES_PER_ROUND + 1))) == agent_talk.LINES_PER_ROUND
     assert talk.has_lines
     assert len(list(talk.events(4.0))) == 1
     assert not talk.has_lines
@@ -149,7 +141,7 @@ def test_a_job_waits_while_the_socket_is_full_or_its_number_is_in_use() -> None:
     """A job is not given if its answers could be those of another, or if too much is unwritten."""
     talk = started(7)
     assert not talk.give(JobLine("B/7-2", HOST), "same number", 4.0)
-    talk.output += b"x" * MAX_OUTPUT_BYTES
+    talk.output += b"x" * agent_talk.MAX_OUTPUT_BYTES
     assert not talk.give(JobLine("8", HOST), "full", 4.0)
     assert talk.jobs == ["job 7"]
 

@@ -14,14 +14,9 @@ import pytest
 
 from engine.config import queue_config
 from engine.formats.known_formats import setup_for
+from engine.formats.zgb import queue_place
 from engine.formats.zgb.place import ZgbSettings
-from engine.formats.zgb.queue_place import (
-    queue_facts,
-    queue_logs,
-    queue_shut,
-    queue_tokens,
-    zgb_place,
-)
+from engine.formats.zgb.queue_place import queue_facts, queue_shut
 from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import ZgbStore
 from engine.logs.recent_lines import RecentLines
@@ -168,7 +163,7 @@ def test_one_run_sends_what_the_tokens_allow(site: Site, monkeypatch: pytest.Mon
     assert rows["backlog"].startswith("1 waiting, 1 due; empty in ")
     assert rows["last run"].endswith(": 1 sent")
     assert rows["worker"] == "not running; sends by sendmail"
-    assert queue_logs(site.setup()) == (str(site.log_path),)
+    assert queue_place.queue_logs(site.setup()) == (str(site.log_path),)
 
     sending = json.loads(site.run("transports", site.path, "--json").stdout)
     (sent,) = [transport for transport in sending["transports"] if transport["totals"]["attempts"]]
@@ -202,12 +197,12 @@ def test_a_paused_queue_sends_nothing(site: Site) -> None:
     assert {line.split()[0] for line in own.stdout.splitlines()} == {"ok", "warn", "fix:"}
     assert (any_place.stdout, any_place.returncode, own.returncode) == (own.stdout, 1, 1)
 
-    (paused,) = queue_tokens(site.setup())
+    (paused,) = queue_place.queue_tokens(site.setup())
     assert (paused.paused, paused.next) == (True, None)
     assert forecast_drain(3, Drain(Trend.UNKNOWN), (paused,)).brief == "paused"
     for setting, has_next in (({"mailQueueEnabled": "1"}, True), ({"mailTokens": "1"}, False)):
         site.settle(**setting)
-        (bucket,) = queue_tokens(site.setup())
+        (bucket,) = queue_place.queue_tokens(site.setup())
         assert (bucket.paused, bucket.next is not None) == (False, has_next)
         assert bucket.tokens == int(not has_next)
 
@@ -295,7 +290,7 @@ def test_a_shared_log_shows_each_its_lines(queued: Site, monkeypatch: pytest.Mon
     monkeypatch.setenv("HOME", queued.environ["HOME"])
     setup = queued.setup(left)
     (place,) = open_places(setup, [left])
-    zgb_place(setup).log().write("claimed", job=1, reg=7, type="user", attempt=1)
+    queue_place.zgb_place(setup).log().write("claimed", job=1, reg=7, type="user", attempt=1)
     queued.work()
     events = [line["event"] for line in queued.logged("claimed", "sent")]
     assert events == ["claimed", "claimed", "sent"]
@@ -469,7 +464,7 @@ def test_a_hidden_database_is_not_called_missing(closed: str) -> None:
             shut.chmod(0)
             why = f"permission denied: cannot read {shut}: chmod u"
             with pytest.raises(NotReadable, match=why):
-                zgb_place(setup_for(queue_config.Config(), str(database), {}))
+                queue_place.zgb_place(setup_for(queue_config.Config(), str(database), {}))
             shut.chmod(0o700)
 
         as_other_user(look)
