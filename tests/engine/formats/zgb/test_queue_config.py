@@ -18,12 +18,6 @@ from tests.store_contents import naming
 PACE = RateLimit()
 
 
-def refilled(per_hour: str, tokens: str | None, last: str | None, now: float) -> Bucket:
-    """The bucket as a run at `now` finds it."""
-    bucket, _ = queue_config.read_bucket(tokens, last, now)
-    return policy.refill_bucket(bucket, queue_config.parse_rate(per_hour, PACE), now)
-
-
 def test_a_bucket_is_refilled() -> None:
     """Tokens come by the time that has passed, up to the cap; the stamp is always now."""
     for per_hour, tokens, last, now, left, stamp in (
@@ -38,7 +32,8 @@ def test_a_bucket_is_refilled() -> None:
         ("40", "1e300", "0", 60, 5.0, 60),
     ):
         with naming(per_hour, tokens, last, now, left, stamp):
-            bucket = refilled(per_hour, tokens, last, now)
+            found, _ = queue_config.read_bucket(tokens, last, now)
+            bucket = policy.refill_bucket(found, queue_config.parse_rate(per_hour, PACE), now)
             assert bucket.units / UNITS_PER_TOKEN == pytest.approx(left)
             assert (bucket.stamp, bucket.tokens) == (stamp, int(left + 1e-9))
 

@@ -90,35 +90,39 @@ def settings(**changes: Any) -> dict[str, Any]:
 
 EMPTY = {"backlog": Backlog(0, 0, 0, 0)}
 DECISIONS = queue_config.RedirectDecision
-WARNINGS: tuple[tuple[dict[str, Any], str], ...] = (
-    (
-        settings(refilled=str(int(NOW - queue_place.SILENT_SECONDS - 1))),
-        "cron silent: no run for 3m",
-    ),
-    (settings(refilled=str(int(NOW - queue_place.SILENT_SECONDS))), ""),
-    (settings(refilled=None), "no run known"),
-    (settings(refilled="0"), "no run known"),
-    (settings(is_enabled=False, refilled="0") | {"last_end": NOW - 600} | EMPTY, "no run for 10m"),
-    ({"last_start": NOW - 200}, "cron silent: no run for 3m"),
-    ({"changed": (NOW - 59.4,)}, "no run known"),
-    ({"last_start": NOW - 90, "changed": (NOW - 59.4,)}, ""),
-    ({"changed": (NOW - 120,)}, ""),
-    (settings(is_enabled=False), "paused, 6 jobs waiting"),
-    (settings(is_enabled=False) | {"backlog": Backlog(0, 0, 0, 3)}, ""),
-    (settings(is_redirected=True) | {"redirection": DECISIONS.REDIRECTED}, "redirect ON"),
-    (settings(is_redirected=True) | {"redirection": DECISIONS.UNDECIDABLE}, "guard undecidable"),
-    (settings(is_redirected=True), ""),
-    (settings(rate="160"), "expected 1 to 60"),
-    ({"usual_gap": 451.0}, "runs are 7m apart"),
-    ({"usual_gap": 450.0}, ""),
-    ({"other_warnings": ("the log is public",)}, "the log is public"),
-)
-"""What differs from a queue without faults, and the one warning of it, if any."""
 
 
 def test_what_is_a_warning() -> None:
     """Each fault is one warning; just within bounds there is none."""
-    for changes, warning in WARNINGS:
+    paused = settings(is_enabled=False)
+    redirected, long_ago = (
+        settings(is_redirected=True),
+        str(int(NOW - queue_place.SILENT_SECONDS - 1)),
+    )
+    rows: tuple[tuple[dict[str, Any], str], ...] = (
+        (settings(refilled=long_ago), "cron silent: no run for 3m"),
+        (settings(refilled=str(int(NOW - queue_place.SILENT_SECONDS))), ""),
+        (settings(refilled=None), "no run known"),
+        (settings(refilled="0"), "no run known"),
+        (
+            settings(is_enabled=False, refilled="0") | {"last_end": NOW - 600} | EMPTY,
+            "cron silent: no run for 10m",
+        ),
+        ({"last_start": NOW - 200}, "cron silent: no run for 3m"),
+        ({"changed": (NOW - 59.4,)}, "no run known"),
+        ({"last_start": NOW - 90, "changed": (NOW - 59.4,)}, ""),
+        ({"changed": (NOW - 120,)}, ""),
+        (paused, "paused, 6 jobs waiting"),
+        (paused | {"backlog": Backlog(0, 0, 0, 3)}, ""),
+        (redirected | {"redirection": DECISIONS.REDIRECTED}, "redirect ON"),
+        (redirected | {"redirection": DECISIONS.UNDECIDABLE}, "redirect guard undecidable"),
+        (redirected, ""),
+        (settings(rate="160"), "expected 1 to 60"),
+        ({"usual_gap": 451.0}, "runs are 7m apart"),
+        ({"usual_gap": 450.0}, ""),
+        ({"other_warnings": ("the log is public",)}, "the log is public"),
+    )
+    for changes, warning in rows:
         with naming(changes, warning):
             warnings = describe_state(a_state(**changes))[1]
             assert len(warnings) == bool(warning) and all(warning in one for one in warnings)

@@ -281,30 +281,27 @@ def test_only_a_queue_is_opened(tmp_path: Path, build_foreign: Builder, open_que
     assert path.read_bytes() == pages
 
 
-WHOLE = "expected a whole number of at least 0"
-NO_JOBS: tuple[tuple[str, dict[object, str]], ...] = (
-    ("status", {"sent": "status is 'sent', expected one of pending, sending, failed"}),
-    ("mail_type", {"orga": "mail_type is 'orga', expected user or organizer"}),
-    ("attempts", {one: f"attempts is {one!r}, {WHOLE}" for one in (-1, "few", 1.5)}),
-    ("attempts", {(1 << 63) - 1: "attempts is 9223372036854775807, expected less than"}),
-    ("attempts", {1 << 31: "expected less than 2,147,483,648", "9" * 5000: WHOLE}),
-    ("next_attempt_at", {"soon": "next_attempt_at: not a time: 'soon'"}),
-    ("next_attempt_at", {-5: "next_attempt_at: not a plausible time: -5"}),
-    ("next_attempt_at", {"2026-01-01 00:00:00": "expected a number like the other rows"}),
-    ("locked_until", {"later": "locked_until: not a time"}),
-    ("locked_until", {1 << 60: "locked_until: not a plausible time"}),
-    ("registration_number", {n: f"registration_number is {n!r}" for n in (-7, "007", None)}),
-    ("created_at", {"dawn": "created_at: not a time"}),
-)
-"""A column, and the values in it that make the row no job, with what is reported."""
-
-
 def test_a_row_that_is_no_job_is_a_problem(build_foreign: Builder) -> None:
     """It is shown with its row and what was expected, is never claimed, and hinders no other."""
+    whole = "expected a whole number of at least 0"
+    no_jobs: tuple[tuple[str, dict[object, str]], ...] = (
+        ("status", {"sent": "status is 'sent', expected one of pending, sending, failed"}),
+        ("mail_type", {"orga": "mail_type is 'orga', expected user or organizer"}),
+        ("attempts", {one: f"attempts is {one!r}, {whole}" for one in (-1, "few", 1.5)}),
+        ("attempts", {(1 << 63) - 1: "attempts is 9223372036854775807, expected less than"}),
+        ("attempts", {1 << 31: "expected less than 2,147,483,648", "9" * 5000: whole}),
+        ("next_attempt_at", {"soon": "next_attempt_at: not a time: 'soon'"}),
+        ("next_attempt_at", {-5: "next_attempt_at: not a plausible time: -5"}),
+        ("next_attempt_at", {"2026-01-01 00:00:00": "expected a number like the other rows"}),
+        ("locked_until", {"later": "locked_until: not a time"}),
+        ("locked_until", {1 << 60: "locked_until: not a plausible time"}),
+        ("registration_number", {n: f"registration_number is {n!r}" for n in (-7, "007", None)}),
+        ("created_at", {"dawn": "created_at: not a time"}),
+    )
     row = "INSERT INTO mail_queue VALUES ({}, 'user', 'pending', 0, 5, NULL, NULL, 5)"
     table = f"CREATE TABLE mail_queue ({NAMES}, created_at)"
     for column, value, message in (
-        (column, value, message) for column, values in NO_JOBS for value, message in values.items()
+        (column, value, message) for column, values in no_jobs for value, message in values.items()
     ):
         store = build_foreign(table, row.format(7), row.format(8), registrations="")
         sql_in(store.place.path, f"UPDATE mail_queue SET {column} = ? WHERE rowid = 1", value)

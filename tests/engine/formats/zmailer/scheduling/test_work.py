@@ -20,12 +20,6 @@ CLAUSES = [
 ]
 
 
-def settings_of(host: int) -> tuple[ClauseSettings, str, str]:
-    """Clause, channel and host of a host by its number."""
-    settings = CLAUSES[host % len(CLAUSES)]
-    return settings, settings.pattern.partition("/")[0], f"h{host}"
-
-
 def check_limits(engine: Driven) -> None:
     """Count the agents again, and compare with every limit."""
     agents = engine.work.agents.values()
@@ -60,8 +54,12 @@ def act(engine: Driven, random: Random, number: int, now: float) -> None:
     agent = random.choice(agents) if agents else None
     kind = random.randrange(12)
     if kind < 4 or agent is None or not engine.table.messages:
-        groups = {settings_of(random.randrange(24)): None for _ in range(random.randrange(1, 4))}
-        engine.put(number, *[(*one, [100 + at]) for at, one in enumerate(groups)], now=now)
+        groups: list[tuple[ClauseSettings, str, str, list[int]]] = []
+        for host in {random.randrange(24): None for _ in range(random.randrange(1, 4))}:
+            settings = CLAUSES[host % len(CLAUSES)]
+            channel, offset = settings.pattern.partition("/")[0], 100 + len(groups)
+            groups.append((settings, channel, f"h{host}", [offset]))
+        engine.put(number, *groups, now=now)
     elif kind < 9:
         work_on(engine, agent, random.choice(["ok3", "ok3", "deferred x", "deferall x"]), now)
     elif kind == 9:

@@ -383,8 +383,15 @@ def test_lookups_of_a_large_file_show_what_changed(
 ) -> None:
     """With any change by agents, the scheduler and others, the tasks of the last full scan with
     those of each lookup are the tasks of a new one; few are shown again."""
-    for module, name, value in SMALL:
-        monkeypatch.setattr(f"engine.formats.zmailer.spool.{module}.{name}", value)
+    for name, value in (  # any control file is a large one, of many blocks
+        ("reading.LARGE_BYTES", 1),
+        ("control_file.BLOCK_BYTES", 256),
+        ("control_file.CHUNK_BYTES", 1024),
+        ("reading.CHUNK_BYTES", 1024),
+        ("folders.WINDOW_BYTES", 64),
+        ("tasks.MAX_SORTED", 10),
+    ):
+        monkeypatch.setattr(f"engine.formats.zmailer.spool.{name}", value)
     lines = [f"r           smtp mx{at}.example user@d.example 1\n" for at in range(300)]
     for at in (7, 150, 299):
         lines[at] += "N NOTIFY=NEVER\n"
@@ -443,17 +450,6 @@ def test_lookups_of_a_large_file_show_what_changed(
             some = [(task.id, task.state, task.rev) for task in expected.values()]
             assert [one.id for one in new.verify(some) if isinstance(one, Task)] == [*expected]
     assert list(store.scan({"1001"})) == [item for item in items if isinstance(item, Problem)]
-
-
-SMALL = (
-    ("reading", "LARGE_BYTES", 1),
-    ("control_file", "BLOCK_BYTES", 256),
-    ("control_file", "CHUNK_BYTES", 1024),
-    ("reading", "CHUNK_BYTES", 1024),
-    ("folders", "WINDOW_BYTES", 64),
-    ("tasks", "MAX_SORTED", 10),
-)
-"""Sizes that make any control file a large one, of many blocks."""
 
 
 def test_a_batch_reads_only_its_lines_of_a_large_file(
