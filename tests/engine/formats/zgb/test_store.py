@@ -385,9 +385,8 @@ def test_times_that_cannot_be_compared_make_no_orphan(open_queue: Opener, sql: S
         sql("DELETE FROM mail_queue")
 
 
-@pytest.mark.parametrize("state", [State.HELD, State.TRASH])
 def test_a_held_or_trashed_job_leaves_their_table(
-    user_job: ZgbStore, open_queue: Opener, sql: Sql, place: ZgbDatabase, state: State
+    user_job: ZgbStore, sql: Sql, place: ZgbDatabase
 ) -> None:
     """No program of theirs finds it; it comes back as the same row, in all columns. Our database is
     as private as theirs, and the trash has the time of the move."""
@@ -396,16 +395,16 @@ def test_a_held_or_trashed_job_leaves_their_table(
     sql("UPDATE mail_queue SET note = ?, last_error = CAST(? AS TEXT)", b"\0\xff", b"caf\xe9")
     names = "id, note, hex(last_error), created_at, next_attempt_at"
     before = sql(f"SELECT {names} FROM mail_queue")
-    store = open_queue()
-    change(store, state=state)
-    assert sql("SELECT count(*) FROM mail_queue") == [(0,)]
-    assert Path(place.sidecar_path).stat().st_mode & 0o777 == 0o600
-    aside = there(open_queue())
-    since = {"trash_since": str(int(NOW))} if state is State.TRASH else {}
-    assert (aside.state, aside.extra) == (state, since)
-    change(store, state=State.PENDING)
-    assert sql(f"SELECT {names} FROM mail_queue") == before
-    assert sql("SELECT count(*) FROM config WHERE key LIKE 'spooldeck%'") == [(1,)]
+    for state, extra in ((State.HELD, {}), (State.TRASH, {"trash_since": str(int(NOW))})):
+        with closing(ZgbStore(place, lambda: NOW)) as store:
+            change(store, state=state)
+        assert sql("SELECT count(*) FROM mail_queue") == [(0,)]
+        assert Path(place.sidecar_path).stat().st_mode & 0o777 == 0o600
+        aside = there(user_job)
+        assert (aside.state, aside.extra) == (state, extra)
+        change(user_job, state=State.PENDING)
+        assert sql(f"SELECT {names} FROM mail_queue") == before
+        assert sql("SELECT count(*) FROM config WHERE key LIKE 'spooldeck%'") == [(1,)]
 
 
 def moved_until_commit(place: ZgbDatabase, state: State, number: int) -> bool:

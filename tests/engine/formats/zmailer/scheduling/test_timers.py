@@ -6,18 +6,18 @@ from hypothesis import strategies as st
 from engine.formats.zmailer.scheduling.timers import Agenda
 from tests.examples import examples
 
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("set"), st.integers(0, 9), st.integers(0, 50)),
-        st.tuples(st.just("cancel"), st.integers(0, 9), st.just(0)),
-        st.tuples(st.just("pop"), st.just(0), st.integers(0, 50)),
-    ),
-    max_size=60,
-)
-
 
 @examples(200)
-@given(STEPS)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("set"), st.integers(0, 9), st.integers(0, 50)),
+            st.tuples(st.just("cancel"), st.integers(0, 9), st.just(0)),
+            st.tuples(st.just("pop"), st.just(0), st.integers(0, 50)),
+        ),
+        max_size=60,
+    )
+)
 def test_an_agenda_is_a_table_of_times(steps: list[tuple[str, int, int]]) -> None:
     """After any changes the keys that are due come in the order of their times, each once."""
     agenda, model = Agenda[int](), dict[int, float]()
