@@ -44,7 +44,8 @@ FAULTS: tuple[Fault, ...] = (
           "engine/formats/zmailer/diagnostics.py", "tests/engine/formats/zmailer/test_reports.py",
           ("(FAILED if is_final else DELAYED).encode()", "DELAYED.encode()")),
     fault("takes any scheduler for ours", "the original scheduler is aborted by a signal",
-          "engine/formats/zmailer/spool/lock_process.py", "tests/engine/formats/zmailer/scheduler/test_spool_controls.py",
+          "engine/formats/zmailer/spool/lock_process.py", "tests/engine/formats/zmailer/scheduler/test_spool_controls.py"
+          "::test_the_original_scheduler_is_woken_but_never_signalled",
           ("return not files.is_unclaimed(fd)", "return True")),
     fault("bounces what has changed", "a recipient is given up that the operator did not see",
           "engine/formats/zmailer/spool/changes.py",
