@@ -497,7 +497,7 @@ FAULTS: tuple[Fault, ...] = (
           ("redis.call('SET', key, id, 'NX')", "redis.call('SET', key, id)")),
     fault("signals the process of an old pid file", "a restart of the scheduler ends another process",
           "engine/formats/zmailer/spool/lock_process.py",
-          "tests/engine/formats/zmailer/spool/test_lock_process.py::test_a_process_that_is_not_proven_is_never_signalled",
+          "tests/engine/formats/zmailer/spool/test_lock_process.py::test_no_unproven_process_is_signalled",
           ("        if not is_scheduler(pid, root, transport):\n            return None\n", "")),
     fault("takes a host of a mail for an option", "a mail changes how an agent works",
           "engine/formats/zmailer/scheduling/agent_process.py",

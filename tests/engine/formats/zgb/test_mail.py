@@ -107,8 +107,11 @@ def test_a_mail_that_cannot_be_made_is_parked(queue: Queue) -> None:
         queue.assert_untried(State.DEAD, words)
 
 
+Working = Callable[[Callable[[], object]], WorkerResult]
+
+
 @pytest.fixture
-def after_claim(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Callable[..., WorkerResult]:
+def after_claim(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Working:
     """Enqueue a mail and work; something happens between its claim and its last check."""
 
     def work(happens: Callable[[], object]) -> WorkerResult:
@@ -127,9 +130,7 @@ def after_claim(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     return work
 
 
-def test_what_happens_after_the_claim_sends_nothing(
-    queue: Queue, after_claim: Callable[..., WorkerResult]
-) -> None:
+def test_a_change_after_the_claim_sends_nothing(queue: Queue, after_claim: Working) -> None:
     """Without its registration a job is deleted and costs a token; a lost claim is not touched."""
     tokens = "SELECT CAST(value AS REAL) FROM config WHERE key = 'mailTokens'"
     ((before,),), theirs = queue.sql(tokens), int(NOW) + 999
@@ -154,9 +155,7 @@ def test_a_renewed_lease_is_not_lost(queue: Queue) -> None:
     assert [mail["To"] for mail in queue.mails()] == ["hans@example.org"]
 
 
-def test_a_job_is_postponed_without_an_attempt(
-    queue: Queue, after_claim: Callable[..., WorkerResult]
-) -> None:
+def test_a_job_is_postponed_without_an_attempt(queue: Queue, after_claim: Working) -> None:
     """If its lease may lapse while it is sent, or its recipient is now unknown, it waits."""
 
     def wait() -> None:

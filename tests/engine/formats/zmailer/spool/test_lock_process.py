@@ -79,9 +79,7 @@ def test_a_proven_scheduler_is_signalled(root: Root, sleeper: subprocess.Popen[b
     assert root.signal() is None
 
 
-def test_a_process_that_is_not_proven_is_never_signalled(
-    root: Root, sleeper: subprocess.Popen[bytes]
-) -> None:
+def test_no_unproven_process_is_signalled(root: Root, sleeper: subprocess.Popen[bytes]) -> None:
     """A recycled PID, also of an agent of the same spool, one that works elsewhere, no pid file."""
     with subprocess.Popen(["/bin/sleep", "60"], cwd="/") as elsewhere, ExitStack() as ended:
         ended.callback(elsewhere.kill)
