@@ -209,8 +209,7 @@ def test_a_new_queue_is_whole_and_off(tmp_path: Path) -> None:
     path = str(tmp_path / "100% new?#.db")
     create(path)
     with closing(open_store(path, lambda: NOW)) as store:
-        assert isinstance(store, ZgbStore)
-        assert (list(store.scan()), taken(store)) == ([], [])
+        assert isinstance(store, ZgbStore) and (list(store.scan()), taken(store)) == ([], [])
     with pytest.raises(FileExistsError):
         create(path)
 
@@ -308,8 +307,7 @@ def test_a_row_that_is_no_job_is_a_problem(build_foreign: Builder) -> None:
             where = [i.where for i in store.scan({"pending"}) if isinstance(i, Problem)]
             assert where == ["mail_queue/row 1"]
             (again,) = store.scan({"row 1"})
-            assert isinstance(again, Problem)
-            assert column.encode() in store.preview_problem(again)
+            assert isinstance(again, Problem) and column.encode() in store.preview_problem(again)
             assert list(tasks_in(store)) == taken(store) == ["8-user"]
         store.close()
 
@@ -428,8 +426,7 @@ def test_a_scan_hinders_no_writer(place: ZgbDatabase, open_queue: Opener) -> Non
     next(looking)
     with closing(sqlite3.connect(place.path, timeout=0)) as db, db:
         db.execute("UPDATE mail_queue SET attempts = 1")
-    rest = [item for item in looking if isinstance(item, Task)]
-    assert rest[-1].attempts == 1
+    assert [item for item in looking if isinstance(item, Task)][-1].attempts == 1
 
 
 DEAD_WRITER = """

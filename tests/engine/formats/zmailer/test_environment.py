@@ -60,8 +60,7 @@ def test_the_scheduler_conf_is_found_by_settings_then_mailshare(tmp_path: Path) 
     (share / "scheduler.cf").write_text('PARAMauthfile="${AUTH}"\nsmtp/*\n  command="smtp"\n')
     files = read_files(settings, {})
     assert (files.problem, files.conf_path) == ("", f"{share}/scheduler.cf")
-    assert files.conf is not None
-    assert files.conf.params["authfile"].value == "/etc/a"
+    assert files.conf is not None and files.conf.params["authfile"].value == "/etc/a"
     assert files.forms == f"{share}/forms"
     for name in ("scheduler.conf", "own.conf", "asked.conf"):
         (share / name).write_text("smtp/*\n  command=x\n")

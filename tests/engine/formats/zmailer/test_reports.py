@@ -77,8 +77,7 @@ def parsed(report: reports.DeliveryReport | None) -> tuple[str, EmailMessage[str
     envelope, _, head = report.head.partition(b"env-end\n")
     body = b"" if report.body_offset is None else BODY[report.body_offset :]
     message = email.message_from_bytes(head + body + report.tail, policy=email.policy.default)
-    assert isinstance(message, EmailMessage)
-    assert not message.defects
+    assert isinstance(message, EmailMessage) and not message.defects
     return envelope.decode(), message
 
 

@@ -130,8 +130,7 @@ def test_other_outcomes_of_a_delivery(spool: AgentSpool) -> None:
     path = spool.put(recipient(host=LOOPBACK), "N NOTIFY=SUCCESS\n")
     with Server() as server:
         assert spool.answers(smtp(server.port)) == [("ok2", b"250 2.0.0 accepted")]
-    relayed = "\x01relayed\x012.0.0\x01smtp; 250 2.0.0 accepted"
-    assert relayed in spool.lines(path, "d")[0]
+    assert "\x01relayed\x012.0.0\x01smtp; 250 2.0.0 accepted" in spool.lines(path, "d")[0]
 
     spool.put(recipient(host=LOOPBACK), recipient(host=LOOPBACK, user="no address"))
     with Server(body=DROP) as server:

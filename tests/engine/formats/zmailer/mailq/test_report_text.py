@@ -80,8 +80,7 @@ def test_jobs_of_a_thread_are_rendered_again() -> None:
             continue
         channel, host = command.split()[2:]
         thread, jobs = job_text.parse_thread_jobs(lines[1:-1], channel, host, NOW)
-        assert thread is not None
-        assert [*job_text.thread_lines(thread, jobs, NOW)] == lines[1:-1]
+        assert thread is not None and [*job_text.thread_lines(thread, jobs, NOW)] == lines[1:-1]
         assert len(jobs) == thread.jobs
         assert sum(len(job.offsets) for job in jobs) == thread.recipients
 

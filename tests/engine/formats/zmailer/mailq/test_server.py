@@ -237,8 +237,7 @@ def test_a_slow_reader_delays_no_other_peer(stepped: SteppedServer) -> None:
         stepped.server.step()
     assert stepped.queue.asked == []  # what it sent behind is not handled yet
     assert stepped.say(quick, b"KILL X\n") == b"-Unknown request.\n"
-    replies = stepped.hear(slow)
-    assert replies.count(b"+OK until LF.LF\n") == 8
+    assert stepped.hear(slow).count(b"+OK until LF.LF\n") == 8
     assert stepped.queue.asked == ["ETRN h1.test"]
 
 

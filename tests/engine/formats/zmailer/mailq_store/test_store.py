@@ -291,8 +291,7 @@ def test_a_rendezvous_file_is_shown_as_of_its_time(tmp_path: Path) -> None:
         assert problems_in(store) == {str(path): "an old dump: the queue has changed"}
         assert tasks["hold/ns:etrn.test/any/J/N/3268707"].due == NOW + 15
         assert tasks["uucp/uucphost/S/O/3268942"].word == "inactive"
-        assert store.changes.wait is not None
-        assert not store.changes.wait(0.0)
+        assert store.changes.wait is not None and not store.changes.wait(0.0)
         text = path.read_text().replace("try again (retry", "other (retry", 1)
         (tmp_path / "new").write_text(text)
         (tmp_path / "new").replace(path)
@@ -311,8 +310,7 @@ def test_polling_names_what_has_changed(
     """A poll names new, changed and gone tasks, and none if only time has passed."""
     monkeypatch.setattr(source, "POLL_SECONDS", 0.0)
     wait, queue = store.changes.wait, running.queue
-    assert wait is not None
-    assert not wait(0.0)
+    assert wait is not None and not wait(0.0)
     queue.now += 1.0
     queue.all_jobs = [job._replace(wakeup=NOW + 61) for job in queue.all_jobs]
     assert not wait(5.0), "rounding"

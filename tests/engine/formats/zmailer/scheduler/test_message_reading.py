@@ -233,8 +233,7 @@ def test_what_a_killed_writer_left_is_completed(spool: SchedulerSpool) -> None:
     assert (spool.read("70-etrn"), spool.tree()) == (DeliveryTrigger("mx.example"), set())
 
     path = spool.put(70, recipient(), more="d 1")
-    assert isinstance(spool.read(70), Loaded)
-    assert path.read_text().endswith("\nd 1\n")
+    assert isinstance(spool.read(70), Loaded) and path.read_text().endswith("\nd 1\n")
     path = spool.put(71, recipient().replace("r ", "r-", 1), recipient())
     for _ in range(2):
         spool.load(71)

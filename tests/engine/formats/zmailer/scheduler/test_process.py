@@ -329,8 +329,7 @@ def test_what_an_operator_releases_is_delivered(
         until(lambda: "good/x/0" in place.ask())
         with closing(ZmailerStore(str(place.root), mail=mail)) as store:
             task = next(one for one in store.scan() if isinstance(one, Task) and one.group == "x")
-            edge = store.edges[state, State.PENDING]
-            assert "at its next start" not in edge.warning
+            assert "at its next start" not in store.edges[state, State.PENDING].warning
             rev = store.swap(task, task._replace(state=state))
             frozen.unlink()
             scheduler.send_signal(signal.SIGALRM)

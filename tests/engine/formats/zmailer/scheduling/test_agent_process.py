@@ -222,8 +222,7 @@ def test_an_agent_may_die_anywhere(start: StartScript, script: str, kinds: Seque
         agent.write(1.0)
     events += wait(agent)
     assert [type(event) for event in events] == list(kinds)
-    assert agent.status is not None
-    assert agent.talk.jobs == (["job 5"] if "read x" in script else [])
+    assert agent.status is not None and agent.talk.jobs == (["job 5"] if "read x" in script else [])
 
 
 def test_a_job_for_an_agent_that_is_gone_is_not_lost(start: StartScript) -> None:
