@@ -43,28 +43,25 @@ def look(store: ZgbStore) -> None:
 
 
 def hold(store: ZgbStore) -> None:
-    """Move it to our own database."""
+    """Move its job to our own database."""
     change(store, "7-user", state=State.HELD)
-
-
-ACTS = {"look": look, "hold": hold}
 
 
 @as_root
 @pytest.mark.parametrize("database_name", ["zgb.db", "zgb.db.spooldeck"])
 @pytest.mark.parametrize("rolls_back", [False, True])
-@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("act", [look, hold], ids=["look", "hold"])
 def test_a_planted_journal_removes_nothing_of_root(
-    database: Path, victim: Path, database_name: str, rolls_back: bool, act: str
+    *, database: Path, victim: Path, database_name: str, rolls_back: bool, act: Callable[..., None]
 ) -> None:
     """What the owner of a database plants beside it, root carries out with the owner's rights."""
     place = ZgbDatabase(str(database), rolls_back=rolls_back)
     with closing(ZgbStore(place, lambda: NOW)) as store:
-        hold(store)
-        change(store, "7-user", state=State.PENDING)
+        for state in (State.HELD, State.PENDING):
+            change(store, "7-user", state=state)
     plant(database.with_name(database_name), victim, OTHER_UID)
     with suppress(StoreError), closing(ZgbStore(place, lambda: NOW)) as store:
-        ACTS[act](store)
+        act(store)
     assert victim.exists()
 
 
@@ -92,14 +89,12 @@ def test_a_journal_of_another_user_is_reported_not_rolled_back(
 @as_root
 def test_a_journal_planted_later_removes_nothing(database: Path, victim: Path) -> None:
     """A store that is open already meets a new journal with the owner's rights, too."""
-    store = ZgbStore(ZgbDatabase(str(database)), lambda: NOW)
-    hold(store)
-    plant(database, victim, OTHER_UID)
-    with suppress(StoreError):
-        store.control("mailQueueEnabled", value="1")
-    with suppress(StoreError):
-        list(store.scan())
-    store.close()
+    with closing(ZgbStore(ZgbDatabase(str(database)), lambda: NOW)) as store:
+        hold(store)
+        plant(database, victim, OTHER_UID)
+        for act in (lambda: store.control("mailQueueEnabled", value="1"), lambda: [*store.scan()]):
+            with suppress(StoreError):
+                act()
     assert victim.exists()
 
 
@@ -128,17 +123,17 @@ def test_what_root_makes_beside_it_is_the_owners(database: Path) -> None:
     assert database.with_name("zgb.db.spooldeck").stat().st_uid == OTHER_UID
 
 
-@pytest.mark.parametrize("suffix", ["-journal", "-wal", "-shm"])
-@pytest.mark.parametrize("make", [os.mkfifo, lambda path: Path(path).symlink_to("/etc/hostname")])
-def test_a_side_file_that_is_no_plain_file_is_not_opened(
-    tmp_path: Path, suffix: str, make: Callable[[str], None]
-) -> None:
+def test_a_side_file_that_is_no_plain_file_is_not_opened(tmp_path: Path) -> None:
     """A FIFO beside a database does not stop its reader for ever."""
     path = tmp_path / "zgb.db"
     make_queue(path)
-    make(f"{path}{suffix}")
-    with pytest.raises(Unavailable, match=f"zgb.db{suffix}: not a plain file"):
-        ZgbStore(ZgbDatabase(str(path)))
+    for suffix in ("-journal", "-wal", "-shm"):
+        side_file = Path(f"{path}{suffix}")
+        for make in (os.mkfifo, lambda path: path.symlink_to("/etc/hostname")):
+            make(side_file)
+            with pytest.raises(Unavailable, match=f"zgb.db{suffix}: not a plain file"):
+                ZgbStore(ZgbDatabase(str(path)))
+            side_file.unlink()
 
 
 def test_looking_opens_to_read_only(tmp_path: Path) -> None:

@@ -134,9 +134,8 @@ def test_what_is_too_large_is_refused(both_jobs: ZgbStore, sql: Sql) -> None:
     assert list(tasks_in(both_jobs)) == taken(both_jobs) == [ORGANIZER]
 
 
-@pytest.mark.parametrize("read_only", [False, True])
 def test_only_a_plain_file_is_a_database(
-    place: ZgbDatabase, open_queue: Opener, tmp_path: Path, read_only: bool
+    place: ZgbDatabase, open_queue: Opener, tmp_path: Path
 ) -> None:
     """A FIFO, a folder or a link to a device is neither waited for, read nor written; a FIFO in
     place of an open database is reported until the database is back."""
@@ -154,20 +153,21 @@ def test_only_a_plain_file_is_a_database(
             (path.mkdir, path.rmdir),
             (lambda: path.symlink_to("/dev/zero"), path.unlink),
         )
-        for make, undo in cases:
-            make()
-            with pytest.raises(Unavailable, match="not a plain file, expected a SQLite database"):
-                ZgbStore(ZgbDatabase(str(path), read_only=read_only))
-            assert [entry.name for entry in path.parent.iterdir()] == ["zgb.db"]
-            undo()
+        for read_only in (False, True):
+            for make, undo in cases:
+                make()
+                with pytest.raises(Unavailable, match="not a plain file, expected a SQLite"):
+                    ZgbStore(ZgbDatabase(str(path), read_only=read_only))
+                assert [entry.name for entry in path.parent.iterdir()] == ["zgb.db"]
+                undo()
 
-        store = open_queue(read_only=read_only)
-        moved = Path(place.path).rename(f"{place.path}.kept")
-        make_fifo(Path(place.path))
-        with pytest.raises(Unavailable, match="not a plain file"):
-            list(store.scan())
-        moved.replace(place.path)
-        assert list(store.scan()) == []
+            store = open_queue(read_only=read_only)
+            moved = Path(place.path).rename(f"{place.path}.kept")
+            make_fifo(Path(place.path))
+            with pytest.raises(Unavailable, match="not a plain file"):
+                list(store.scan())
+            moved.replace(place.path)
+            assert list(store.scan()) == []
 
 
 def test_a_link_to_it_is_the_same_queue(
