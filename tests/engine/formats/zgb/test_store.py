@@ -24,7 +24,7 @@ from engine.formats.zgb.place import (
 from engine.formats.zgb.queue_config import UNDECIDABLE_ERROR, RedirectDecision
 from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import EDGES, ZgbStore
-from engine.model import Move, State, Task, counted_attempts, own_word
+from engine.model import Missing, Move, State, Task, counted_attempts, own_word
 from engine.store import Gone, Unavailable, Unsupported
 from engine.work import outcomes
 from tests.examples import examples
@@ -652,6 +652,12 @@ def test_waiting_for_changes_pauses_no_longer_than_asked(place: ZgbDatabase) -> 
     with closing(ZgbStore(place, lambda: NOW, pause=pauses.append)) as store:
         assert store.changes.wait is not None and not store.changes.wait(0.01)
     assert 0 < max(pauses) <= 0.01
+
+
+def test_what_does_not_exist_is_missing(open_queue: Opener) -> None:
+    """A row, an id and a problem that do not exist are missing, each by its name."""
+    names = ["row 77", "77-user", "orphans", "failed"]
+    assert set(open_queue().scan(names)) == {Missing(name) for name in names}
 
 
 # ---- laws of its pace

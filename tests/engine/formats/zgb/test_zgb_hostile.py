@@ -257,18 +257,23 @@ def big_job(user_job: ZgbStore, sql: Sql) -> None:
 @pytest.mark.usefixtures("big_job")
 @pytest.mark.parametrize("together", [False, True])
 def test_no_room_in_ours_leaves_it_in_theirs(
-    place: ZgbDatabase, open_queue: Opener, monkeypatch: pytest.MonkeyPatch, together: bool
+    place: ZgbDatabase,
+    open_queue: Opener,
+    sql: Sql,
+    monkeypatch: pytest.MonkeyPatch,
+    together: bool,
 ) -> None:
-    """A job that ours has no room for stays where it is, and says why; with room it can be held."""
+    """A job that our database has no room for stays where it is, alone or in a lot, and says why;
+    with room again it can be held."""
     if together:
         open_queue().enqueue(1001, ["organizer"])
+    before = sql("SELECT * FROM mail_queue")
     with full(monkeypatch, place.sidecar_path, 5):
         store = open_queue()
-        before = tasks_in(store)
-        outcomes = store.swap_all(Move(task, verbs.hold(task, NOW)) for task in before.values())
-        errors = {str(outcome.error) for outcome in outcomes}
+        moves = [Move(task, verbs.hold(task, NOW)) for task in tasks_in(store).values()]
+        errors = {str(outcome.error) for outcome in store.swap_all(moves)}
     assert errors == {f"{place.sidecar_path}: the disk is full"}
-    assert tasks_in(open_queue()) == before
+    assert sql("SELECT * FROM mail_queue") == before
     assert change(open_queue(), state=State.HELD).state is State.HELD
 
 
