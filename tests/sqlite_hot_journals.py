@@ -1,7 +1,5 @@
 """Hot rollback journals of SQLite: what a program leaves that ended while it wrote, or planted."""
 
-from __future__ import annotations
-
 import os
 import struct
 from pathlib import Path

@@ -1,10 +1,9 @@
 """A mail queue in a database, and a place made of it: for all that concerns a queue as a whole."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from engine.formats.zgb.place import ZgbDatabase as Settings
 from engine.formats.zgb.schema import create
@@ -24,8 +23,7 @@ class ZgbConsolePlace(Database):
     """A database with two jobs of one registration, and what is known of it; made if missing."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = lambda: NOW) -> None:
-        self.path = str(folder / "zgb.db")
-        self.clock = clock
+        self.path, self.clock = str(folder / "zgb.db"), clock
         self.facts = WholeQueueFigures(
             (("tokens", "3 of 5, the next in 21s"), ("registrations", "1"))
         )
@@ -53,9 +51,8 @@ class ZgbConsolePlace(Database):
 
     def fail_all(self) -> None:
         """Each job has failed nine times and is parked."""
-        self.sql(
-            "UPDATE mail_queue SET status = 'failed', attempts = 9, next_attempt_at = 253402300799"
-        )
+        parked = "status = 'failed', attempts = 9, next_attempt_at = 253402300799"
+        self.sql(f"UPDATE mail_queue SET {parked}")
 
     @property
     def journal(self) -> Journal:
@@ -65,12 +62,8 @@ class ZgbConsolePlace(Database):
 
     def place(self, **fields: object) -> Place:
         """All that a console gets of it."""
-        place = Place(
-            self.path,
-            self.open,
-            command=("spooldeck", "--root", "/q.db"),
-            journal=self.journal,
-            who=ANA,
-            queue_figures=lambda: self.facts,
+        given: dict[str, Any] = {"journal": self.journal, "who": ANA, **fields}
+        given.setdefault("queue_figures", lambda: self.facts)
+        return Place(self.path, self.open, command=("spooldeck", "--root", "/q.db"))._replace(
+            **given
         )
-        return place._replace(**fields)  # type: ignore[arg-type]

@@ -1,13 +1,11 @@
 """A ZMailer spool for the tests, filled as the router does, and worked on as agents do."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from engine.formats.zmailer.spool import marks, names
 from engine.formats.zmailer.spool.folders import PostofficeFolders
@@ -31,7 +29,7 @@ class Spool(NamedTuple):
 
     root: Path
 
-    def make(self) -> Spool:
+    def make(self) -> Self:
         """Make its folders."""
         for name in ("transport", "queue", "router"):
             (self.root / name).mkdir(parents=True)
@@ -55,8 +53,8 @@ class Spool(NamedTuple):
         return path
 
     def lines(self, path: Path, letter: str = "r") -> list[str]:
-        """The lines of a control file with this letter."""
-        return [line for line in path.read_text().splitlines() if line.startswith(letter)]
+        """The lines of a control file that begin so; a CR does not end one."""
+        return [one for one in path.read_bytes().decode().split("\n") if one.startswith(letter)]
 
     def finish(self, path: Path) -> None:
         """Remove a message as the scheduler does, once it knows of no more recipients."""

@@ -1,32 +1,35 @@
 """The mail queue's change source: what has changed, and what it costs to know it."""
 
-from __future__ import annotations
-
 import sys
 from array import array
 from collections.abc import Callable, Collection
+from contextlib import closing
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import verbs
 from engine.formats.zgb import change_detector
 from engine.formats.zgb.change_detector import RowHashes
 from engine.formats.zgb.place import ZgbDatabase
 from engine.formats.zgb.scan import QUEUE_PROBLEMS
 from engine.formats.zgb.store import ZgbStore
 from engine.model import Missing, Problem, State
-from tests.engine.formats.zgb.zgb_jobs import NOW, ORGANIZER, USER, Sql, there
 from tests.examples import examples
+from tests.zgb import NOW, ORGANIZER, USER, Opener, Sql, change, settle
 
-Opener = Callable[..., ZgbStore]
+Wait = Callable[[float], Collection[str] | None]
+
+
+def waiting(store: ZgbStore) -> Wait:
+    """The wait of a store's change source."""
+    assert store.changes.wait is not None
+    return store.changes.wait
 
 
 def listening(store: ZgbStore) -> Callable[[], Collection[str] | None]:
-    """Ask a store's bell, which listens from now on, for the jobs that it names."""
-    wait = store.changes.wait
-    assert wait is not None
+    """Ask a store's change source, which listens from now on, for the jobs that it names."""
+    wait = waiting(store)
     wait(0.0)
 
     def jobs() -> Collection[str] | None:
@@ -47,27 +50,22 @@ def test_what_changed_in_either_database_is_named(open_queue: Opener) -> None:
     """Each job that another process enqueues, moves or removes is named once, and no other."""
     store, other = open_queue(), open_queue()
     jobs = listening(store)
-
-    other.enqueue(1001)
-    other.enqueue(1002)
+    for number in (1001, 1002):
+        other.enqueue(number)
     assert jobs() == {USER, ORGANIZER, "1002-user", "1002-organizer"}
     assert jobs() == set()
-
-    other.swap(there(other), verbs.purge(there(other), NOW))
-    assert jobs() == {USER}
-    other.swap(there(other), there(other)._replace(state=State.HELD))
-    assert jobs() == {USER}
-    held = there(other)
-    other.swap(held, held._replace(due=NOW + 9))
-    assert jobs() == {USER}
-    other.swap(there(other), verbs.release(there(other), NOW))
-    assert jobs() == {USER}
+    for fields in (
+        {"state": State.TRASH},
+        {"state": State.HELD},
+        {"due": NOW + 9},
+        {"state": State.PENDING},
+    ):
+        change(other, **fields)
+        assert jobs() == {USER}
     assert jobs() == set()
 
 
-def test_a_change_in_any_column_names_the_job(
-    both_jobs: ZgbStore, open_queue: Opener, sql: Sql
-) -> None:
+def test_any_change_names_the_job(both_jobs: ZgbStore, open_queue: Opener, sql: Sql) -> None:
     """A row is named when any column of the job changed, none of another program's, and a row given
     to another number by both jobs; one that stopped being a job is a problem and missing; where a
     row cannot be named, all may have changed."""
@@ -75,9 +73,9 @@ def test_a_change_in_any_column_names_the_job(
     both_jobs.enqueue(1002)
     jobs = listening(open_queue())
     mine = "WHERE registration_number = 1001"
-    for change in ("last_error = 'x'", "locked_until = 5", "attempts = 'x'"):
-        sql(f"UPDATE mail_queue SET {change} {mine}")
-        assert jobs() == {USER, ORGANIZER}, change
+    for setting in ("last_error = 'x'", "locked_until = 5", "attempts = 'x'"):
+        sql(f"UPDATE mail_queue SET {setting} {mine}")
+        assert jobs() == {USER, ORGANIZER}, setting
     sql("UPDATE mail_queue SET note = NULL")
     assert jobs() == set()
     problem, missing = both_jobs.scan({USER})
@@ -95,10 +93,8 @@ def test_a_change_in_any_column_names_the_job(
 
 def test_a_change_before_the_first_question_is_not_named(open_queue: Opener) -> None:
     """What changed between a store's opening and the first question may be anything, once."""
-    store, other = open_queue(), open_queue()
-    wait = store.changes.wait
-    assert wait is not None
-    other.enqueue(1001)
+    wait = waiting(open_queue())
+    open_queue().enqueue(1001)
     assert wait(0.0) is None
     assert not wait(0.0)
 
@@ -108,20 +104,15 @@ def test_what_is_wrong_as_a_whole_is_named(open_queue: Opener, sql: Sql) -> None
     that is wrong as a whole; and the look finds out what may be done now."""
     store = open_queue()
     store.enqueue(1001)
-    wait = store.changes.wait
-    assert wait is not None
+    wait = waiting(store)
     wait(0.0)
     sql("DELETE FROM registrations WHERE number = 1001")
-    sql("UPDATE config SET value = 'fast' WHERE key = 'mailMaxPerHour'")
-    sql("UPDATE config SET value = '0' WHERE key = 'mailQueueEnabled'")
-
+    settle(sql, mailMaxPerHour="fast", mailQueueEnabled="0")
     names = wait(0.0)
     assert names is not None
-    items = list(store.scan(names))
-
-    wrong = {item for item in store.scan() if isinstance(item, Problem)}
-    assert {item for item in items if isinstance(item, Problem)} == wrong
-    assert {problem.where for problem in wrong} == {"orphans", "mailMaxPerHour"}
+    problems = {item for item in store.scan(names) if isinstance(item, Problem)}
+    assert problems == {item for item in store.scan() if isinstance(item, Problem)}
+    assert {problem.where for problem in problems} == {"orphans", "mailMaxPerHour"}
     assert store.controls["mailQueueEnabled"].now == "0"
 
 
@@ -130,14 +121,12 @@ def test_comparing_spares_the_machine(
 ) -> None:
     """Rows are compared no sooner than after some times what that took; nothing is lost by it."""
     monkeypatch.setattr(change_detector, "COMPARE_PAUSE_FACTOR", 1e12)
-    pauses: list[float] = []
-    store, other = ZgbStore(place, lambda: NOW, pause=pauses.append), open_queue()
-    jobs = listening(store)
-    other.enqueue(1001, ["user"])
-    assert jobs() == {USER}
-    other.enqueue(1002, ["user"])
-    assert jobs() == set()
-    store.close()
+    with closing(ZgbStore(place, lambda: NOW, pause=list[float]().append)) as store:
+        jobs, other = listening(store), open_queue()
+        other.enqueue(1001, ["user"])
+        assert jobs() == {USER}
+        other.enqueue(1002, ["user"])
+        assert jobs() == set()
 
 
 Table = dict[int, tuple[int, str]]
@@ -173,12 +162,9 @@ def test_a_row_takes_few_bytes() -> None:
     assert sum(map(sys.getsizeof, kept)) < 600_000
 
 
-@pytest.mark.parametrize("number", [b"9" * 5000, b"007", b"-1", b"", b"1e3"])
-def test_a_number_that_is_none_names_no_job(number: bytes) -> None:
+def test_a_number_that_is_none_names_no_job() -> None:
     """A registration of any digits, in a column declared as text, is compared without an error."""
-    assert change_detector._encode_job(number, b"user") == change_detector._NO_JOB
-    assert (
-        change_detector._encode_job(b"7", b"user")
-        == change_detector._encode_job(7, b"user")
-        != change_detector._NO_JOB
-    )
+    encode, none = change_detector._encode_job, change_detector._NO_JOB
+    for number in (b"9" * 5000, b"007", b"-1", b"", b"1e3"):
+        assert encode(number, b"user") == none
+    assert encode(b"7", b"user") == encode(7, b"user") != none

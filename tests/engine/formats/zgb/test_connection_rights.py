@@ -1,27 +1,21 @@
 """With whose rights a database of another user is opened, and what its side files can do."""
 
-from __future__ import annotations
-
 import os
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
-from engine import verbs
 from engine.formats.zgb.place import ZgbDatabase
-from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import ZgbStore
-from engine.model import State, Task
+from engine.model import State
 from engine.store import StoreError, Unavailable
 from tests.sqlite_hot_journals import plant
-from tests.store_contents import found
 from tests.unprivileged_user import OTHER_UID, as_other_user, other_users_folder
+from tests.zgb import NOW, change, make_queue, sql_in, there
 from tui.cli import main
 
-NOW = 1_795_170_000.0
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has more rights than the owner")
 
 
@@ -30,16 +24,8 @@ def database() -> Iterator[Path]:
     """A mail queue of another user, with one job."""
     with other_users_folder() as folder:
         path = folder / "zgb.db"
-        as_other_user(lambda: fill(path))
+        as_other_user(lambda: make_queue(path))
         yield path
-
-
-def fill(path: Path) -> None:
-    """Make a mail queue with one job."""
-    create(str(path))
-    with closing(sqlite3.connect(path)) as db, db:
-        db.execute("INSERT INTO registrations VALUES (7, 0)")
-        db.execute("INSERT INTO mail_queue (registration_number, mail_type) VALUES (7, 'user')")
 
 
 @pytest.fixture
@@ -51,41 +37,31 @@ def victim(tmp_path: Path) -> Path:
     return path
 
 
-def one(store: ZgbStore) -> Task:
-    """The job of the queue."""
-    return found(store, "7-user")
-
-
 def look(store: ZgbStore) -> None:
     """Read it."""
-    assert one(store).state is State.PENDING
+    assert there(store, "7-user").state is State.PENDING
 
 
 def hold(store: ZgbStore) -> None:
-    """Move it to our own database."""
-    store.swap(one(store), verbs.hold(one(store), NOW))
-
-
-ACTS = {"look": look, "hold": hold}
+    """Move its job to our own database."""
+    change(store, "7-user", state=State.HELD)
 
 
 @as_root
 @pytest.mark.parametrize("database_name", ["zgb.db", "zgb.db.spooldeck"])
 @pytest.mark.parametrize("rolls_back", [False, True])
-@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("act", [look, hold], ids=["look", "hold"])
 def test_a_planted_journal_removes_nothing_of_root(
-    database: Path, victim: Path, database_name: str, rolls_back: bool, act: str
+    *, database: Path, victim: Path, database_name: str, rolls_back: bool, act: Callable[..., None]
 ) -> None:
     """What the owner of a database plants beside it, root carries out with the owner's rights."""
     place = ZgbDatabase(str(database), rolls_back=rolls_back)
     with closing(ZgbStore(place, lambda: NOW)) as store:
-        hold(store)
-        task = one(store)
-        back = verbs.release(task, NOW)
-        store.swap(task, back)
+        for state in (State.HELD, State.PENDING):
+            change(store, "7-user", state=state)
     plant(database.with_name(database_name), victim, OTHER_UID)
     with suppress(StoreError), closing(ZgbStore(place, lambda: NOW)) as store:
-        ACTS[act](store)
+        act(store)
     assert victim.exists()
 
 
@@ -111,25 +87,21 @@ def test_a_journal_of_another_user_is_reported_not_rolled_back(
 
 
 @as_root
-def test_a_journal_planted_under_an_open_store_removes_nothing(
-    database: Path, victim: Path
-) -> None:
+def test_a_journal_planted_later_removes_nothing(database: Path, victim: Path) -> None:
     """A store that is open already meets a new journal with the owner's rights, too."""
-    store = ZgbStore(ZgbDatabase(str(database)), lambda: NOW)
-    hold(store)
-    plant(database, victim, OTHER_UID)
-    with suppress(StoreError):
-        store.control("mailQueueEnabled", value="1")
-    with suppress(StoreError):
-        list(store.scan())
-    store.close()
+    with closing(ZgbStore(ZgbDatabase(str(database)), lambda: NOW)) as store:
+        hold(store)
+        plant(database, victim, OTHER_UID)
+        for act in (lambda: store.control("mailQueueEnabled", value="1"), lambda: [*store.scan()]):
+            with suppress(StoreError):
+                act()
     assert victim.exists()
 
 
 def test_the_journal_of_a_dead_program_of_ours_is_rolled_back(tmp_path: Path) -> None:
     """What a program of the same user left is undone when the queue is opened."""
     path = tmp_path / "zgb.db"
-    fill(path)
+    make_queue(path)
     journal = plant(path, tmp_path / "none")
     with closing(ZgbStore(ZgbDatabase(str(path)), lambda: NOW)) as store:
         look(store)
@@ -146,31 +118,28 @@ def test_what_root_makes_beside_it_is_the_owners(database: Path) -> None:
         return NOW
 
     with closing(ZgbStore(ZgbDatabase(str(database)), clock)) as store:
-        hold(store)
-        look_again = one(store)
-    assert look_again.state is State.HELD
+        assert change(store, "7-user", state=State.HELD).state is State.HELD
     assert made == set()
     assert database.with_name("zgb.db.spooldeck").stat().st_uid == OTHER_UID
 
 
-@pytest.mark.parametrize("suffix", ["-journal", "-wal", "-shm"])
-@pytest.mark.parametrize("make", [os.mkfifo, lambda path: Path(path).symlink_to("/etc/hostname")])
-def test_a_side_file_that_is_no_plain_file_is_not_opened(
-    tmp_path: Path, suffix: str, make: Callable[[str], None]
-) -> None:
+def test_a_side_file_that_is_no_plain_file_is_not_opened(tmp_path: Path) -> None:
     """A FIFO beside a database does not stop its reader for ever."""
     path = tmp_path / "zgb.db"
-    fill(path)
-    make(f"{path}{suffix}")
-    with pytest.raises(Unavailable, match=f"zgb.db{suffix}: not a plain file"):
-        ZgbStore(ZgbDatabase(str(path)))
+    make_queue(path)
+    for suffix in ("-journal", "-wal", "-shm"):
+        side_file = Path(f"{path}{suffix}")
+        for make in (os.mkfifo, lambda path: path.symlink_to("/etc/hostname")):
+            make(side_file)
+            with pytest.raises(Unavailable, match=f"zgb.db{suffix}: not a plain file"):
+                ZgbStore(ZgbDatabase(str(path)))
+            side_file.unlink()
 
 
 def test_looking_opens_to_read_only(tmp_path: Path) -> None:
-    """A look has no descriptor open by which the database could be written, and leaves no side file
-    in WAL mode; the first change opens one."""
+    """A look has only a descriptor to read, and leaves no side file; the first change opens one."""
     path = tmp_path / "zgb.db"
-    fill(path)
+    make_queue(path)
 
     def modes() -> set[int]:
         access_modes = set()
@@ -186,8 +155,7 @@ def test_looking_opens_to_read_only(tmp_path: Path) -> None:
         assert modes() == {os.O_RDONLY}
         store.control("mailQueueEnabled", value="1")
         assert modes() == {os.O_RDWR}
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("PRAGMA journal_mode = WAL")
+    sql_in(path, "PRAGMA journal_mode = WAL")
     with closing(ZgbStore(ZgbDatabase(str(path)), lambda: NOW)) as store:
         look(store)
     assert [entry.name for entry in tmp_path.iterdir()] == ["zgb.db"]
@@ -195,12 +163,10 @@ def test_looking_opens_to_read_only(tmp_path: Path) -> None:
 
 @as_root
 def test_wal_mode_names_whose_rights_it_needs(database: Path) -> None:
-    """A user who may not write beside a database in WAL mode cannot read it either: the refusal has
-    the command that can."""
+    """In WAL mode a user who may not write cannot read either; the refusal has the command."""
     os.chown(database, 0, 0)
     os.chown(database.parent, 0, 0)
-    with closing(sqlite3.connect(database)) as db:
-        db.execute("PRAGMA journal_mode = WAL")
+    sql_in(database, "PRAGMA journal_mode = WAL")
     for path in (database.parent, database):
         path.chmod(0o755)
 

@@ -1,7 +1,5 @@
 """ZGB's demo place: registrations whose mail waits, and the program that sends it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator
@@ -34,9 +32,8 @@ def test_a_test_mail_has_a_recipient(demo: Path) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
     mails = [path.read_text() for path in (demo / "sent").iterdir()]
     assert any("\nTo: operator@example.com\n" in mail for mail in mails)
-    loaded = queue_config.load_config(str(demo / CONFIG_FILE), os.environ)
-    assert loaded.mail["method"] == "sendmail"
-    assert loaded.mail["programs"] == {"sendmail": str(demo / "sendmail")}
+    mail = queue_config.load_config(str(demo / CONFIG_FILE), os.environ).mail
+    assert (mail["method"], mail["programs"]) == ("sendmail", {"sendmail": str(demo / "sendmail")})
 
 
 @pytest.mark.deep
@@ -47,11 +44,9 @@ def test_the_registrations_wait_for_their_turn(demo: Path) -> None:
     until(lambda: any("egistration" in path.read_text() for path in sent.iterdir()), demo)
     with closing(open_in(demo / "zgb.db")) as store:
         tasks, control = tasks_in(store), store.controls
-    dead = [task for task in tasks if task.state is State.DEAD]
-    assert [task.attempts for task in dead] == [10, 10]
+    assert [task.attempts for task in tasks if task.state is State.DEAD] == [10, 10]
     failed = [task for task in tasks if task.word == "failed"]
-    assert len(failed) >= 3
-    assert all(task.attempts and task.error for task in failed)
+    assert len(failed) >= 3 and all(task.attempts and task.error for task in failed)
     assert sum(task.attempts == 0 for task in tasks) >= 15  # five at most are sent first
     names = ("mailQueueEnabled", "mailMaxPerHour", "mailRedirectToSchumbi")
     assert [control[name].now for name in names] == ["1", "40", "0"]
@@ -64,6 +59,5 @@ def test_the_registrations_wait_for_their_turn(demo: Path) -> None:
         failure = failure_reasons.classify_program_failure(
             "sendmail", ProgramResult(ran.returncode, ran.stdout + ran.stderr)
         )
-        assert failure is not None
+        assert failure is not None and not failure.permanent
         assert errors[ident] == f"{failure.word}: {failure}"
-        assert not failure.permanent

@@ -1,7 +1,5 @@
 """What an operator settles about a mail queue: what may be said, and what it comes to."""
 
-from __future__ import annotations
-
 import pytest
 
 from engine.config.validators import ConfigError, ConfigLocation
@@ -20,40 +18,22 @@ AT = ConfigLocation("some.yaml", "stores.zgb", "/etc/spooldeck")
 
 def test_every_line_can_be_formatted() -> None:
     """Each key comes to what it says; paths start from the configuration's folder."""
-    settings = parse_settings(
-        {
-            "zone": "Europe/Berlin",
-            "lease": 600,
-            "retry_failed": "manual",
-            "redirect_to": "test@example.org",
-            "period_zone": "UTC",
-            "registrations": "anmeldungen",
-            "hourly_limit": 55,
-            "log": "mail.log",
-            "sender": "fest@example.org",
-            "from_name": "Fest",
-            "types": {
-                "user": {"subject": "Hallo {name}", "template": "u.txt", "to_column": "mail"},
-                "organizer": {"enabled": False, "to": "orga@example.org"},
-            },
-        },
-        AT,
-    )
-
-    assert settings.place("/q.db") == ZgbDatabase(
-        "/q.db",
-        zone="Europe/Berlin",
-        lease=600,
-        auto_retry=False,
-        redirect_to="test@example.org",
-        period_zone="UTC",
-        registrations="anmeldungen",
-    )
-    assert (settings.hourly_limit, settings.log) == (55, "/etc/spooldeck/mail.log")
-    assert (settings.sender, settings.from_name) == ("fest@example.org", "Fest")
-    user = LetterTemplate(True, "Hallo {name}", "/etc/spooldeck/u.txt", "", "mail")
-    organizer = DEFAULT_LETTERS["organizer"]._replace(enabled=False, to="orga@example.org")
-    assert settings.types == {"user": user, "organizer": organizer}
+    of_place = {"zone": "Europe/Berlin", "lease": 600, "redirect_to": "test@example.org"}
+    of_place |= {"period_zone": "UTC", "registrations": "anmeldungen"}
+    own = {"sender": "fest@example.org", "from_name": "Fest", "hourly_limit": 55}
+    user = {"subject": "Hallo {name}", "template": "u.txt", "to_column": "mail"}
+    organizer = {"enabled": False, "to": "orga@example.org"}
+    types = {"types": {"user": user, "organizer": organizer}}
+    keys = of_place | own | types | {"retry_failed": "manual", "log": "mail.log"}
+    settings = parse_settings(keys, AT)
+    place = ZgbDatabase("/q.db", auto_retry=False, **of_place)  # type: ignore[arg-type]
+    assert settings.place("/q.db") == place
+    assert settings.log == "/etc/spooldeck/mail.log"
+    assert own.items() <= settings._asdict().items()
+    assert settings.types == {
+        "user": LetterTemplate(True, "Hallo {name}", "/etc/spooldeck/u.txt", "", "mail"),
+        "organizer": DEFAULT_LETTERS["organizer"]._replace(**organizer),  # type: ignore[arg-type]
+    }
     assert settings.enqueued_kinds == ("user",)
 
 

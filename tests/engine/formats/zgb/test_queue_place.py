@@ -1,90 +1,70 @@
 """The facts of the queue as a whole, and when an operator should act."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from engine import verbs
-from engine.formats.zgb import queue_config
+from engine.formats.zgb import queue_config, queue_place
 from engine.formats.zgb.claims import OrphanCount
 from engine.formats.zgb.control import Backlog, QueueFigures
 from engine.formats.zgb.log import Log, read_recent
 from engine.formats.zgb.place import RateLimit
 from engine.formats.zgb.queue_config import QueueConfig
-from engine.formats.zgb.queue_place import (
-    SILENT_SECONDS,
-    QueueState,
-    describe_state,
-    read_state,
-    usual_gap,
-)
+from engine.formats.zgb.queue_place import describe_state, read_state
 from engine.formats.zgb.store import ZgbStore
 from engine.locks.token_buckets import ALL_KINDS, BucketState
 from engine.monitor.forecast import forecast_drain
 from engine.monitor.throughput import Drain, Trend
 from tests.store_contents import naming
+from tests.zgb import NOW, Opener, Sql, fail
 
-Opener = Callable[..., ZgbStore]
-Sql = Callable[..., list[tuple[Any, ...]]]
-
-NOW = 1_795_170_000.0
-"""2026-11-20 10:20:00 UTC."""
-
+REFILLED = str(int(NOW - 60))
 CONFIG = QueueConfig(
-    True,
-    "40",
-    False,
-    tokens="2.5",
-    refilled=str(int(NOW - 60)),
-    start=None,
-    end=None,
-    move_token="",
+    True, "40", False, tokens="2.5", refilled=REFILLED, start=None, end=None, move_token=""
 )
 FIGURES = QueueFigures(400, 40, 3, NOW + 30, NOW + 270)
 
 
-def a_state(**changes: Any) -> QueueState:
+def a_state(**changes: Any) -> queue_place.QueueState:
     """A queue of which all is well."""
-    queue_state = QueueState(
-        NOW,
-        CONFIG,
-        RateLimit(),
-        figures=FIGURES,
-        backlog=Backlog(6, 4, 1, 0),
-        redirection=queue_config.RedirectDecision.UNCHANGED,
+    backlog, unchanged = Backlog(6, 4, 1, 0), queue_config.RedirectDecision.UNCHANGED
+    state = queue_place.QueueState(
+        NOW, CONFIG, RateLimit(), figures=FIGURES, backlog=backlog, redirection=unchanged
     )
-    return queue_state._replace(**changes)
+    return state._replace(**changes)
 
 
 def test_each_figure_has_its_row() -> None:
     """A queue without faults has a row for each figure and no warning; without tokens, when the
     next one comes; without a table of registrations, no row for them."""
     rows, warnings = describe_state(a_state(last_end=NOW - 60, last_result="2 sent"))
-    assert rows == (
-        ("tokens", "3 of 5"),
-        ("rate", "40 mails/hour, burst 5"),
-        ("backlog", "6 waiting, 4 due; empty in 4m at best"),
-        ("registrations", "400"),
-        ("last run", "2026-11-20 10:19:00Z, 1m ago: 2 sent"),
-        ("redirect", "off"),
+    assert (warnings, rows) == (
+        (),
+        (
+            ("tokens", "3 of 5"),
+            ("rate", "40 mails/hour, burst 5"),
+            ("backlog", "6 waiting, 4 due; empty in 4m at best"),
+            ("registrations", "400"),
+            ("last run", "2026-11-20 10:19:00Z, 1m ago: 2 sent"),
+            ("redirect", "off"),
+        ),
     )
-    assert warnings == ()
-    none, paused = FIGURES._replace(tokens=0), CONFIG._replace(is_enabled=False)
-    assert dict(describe_state(a_state(figures=none))[0])["next token"] == "10:20:30Z (in 30s)"
-    assert "next token" not in dict(describe_state(a_state(figures=none, settings=paused))[0])
-    enough = FIGURES._replace(tokens=5, drained=NOW)
-    shown = dict(describe_state(a_state(figures=enough, backlog=Backlog(1, 0, 1, 0)))[0])
-    assert shown["backlog"] == "1 waiting, 0 due; tokens for all of them"
-    full = FIGURES._replace(tokens=5, registrations=None)
-    shown = dict(describe_state(a_state(figures=full, backlog=Backlog(0, 0, 0, 0)))[0])
-    assert (shown["tokens"], shown["backlog"]) == ("5 of 5", "none waiting")
-    assert "registrations" not in shown
-    assert OrphanCount(1, 9, 0).description == "1 job has no registration: the next run deletes it"
-    assert (
-        OrphanCount(2, 9, 0).description == "2 jobs have no registration: the next run deletes them"
-    )
+    empty, full = FIGURES._replace(tokens=0), FIGURES._replace(tokens=5, registrations=None)
+    for changes, row, text in (
+        ({"figures": empty}, "next token", "10:20:30Z (in 30s)"),
+        ({"figures": empty} | settings(is_enabled=False), "next token", None),
+        (
+            {"figures": full._replace(drained=NOW), "backlog": Backlog(1, 0, 1, 0)},
+            "backlog",
+            "1 waiting, 0 due; tokens for all of them",
+        ),
+        ({"figures": full} | EMPTY, "tokens", "5 of 5"),
+        ({"figures": full} | EMPTY, "backlog", "none waiting"),
+        ({"figures": full} | EMPTY, "registrations", None),
+    ):
+        assert dict(describe_state(a_state(**changes))[0]).get(row) == text
+    one, two = (OrphanCount(count, 9, 0).description for count in (1, 2))
+    assert one == "1 job has no registration: the next run deletes it"
+    assert two == "2 jobs have no registration: the next run deletes them"
 
 
 def test_facts_and_forecast_agree_on_the_end_of_the_backlog(open_queue: Opener, sql: Sql) -> None:
@@ -109,41 +89,40 @@ def settings(**changes: Any) -> dict[str, Any]:
 
 
 EMPTY = {"backlog": Backlog(0, 0, 0, 0)}
-WARNINGS: tuple[tuple[dict[str, Any], str], ...] = (
-    (settings(refilled=str(int(NOW - SILENT_SECONDS - 1))), "cron silent: no run for 3m"),
-    (settings(refilled=str(int(NOW - SILENT_SECONDS))), ""),
-    (settings(refilled=None), "no run known"),
-    (settings(refilled="0"), "no run known"),
-    (
-        settings(is_enabled=False, refilled="0") | {"last_end": NOW - 600} | EMPTY,
-        "cron silent: no run for 10m",
-    ),
-    ({"last_start": NOW - 200}, "cron silent: no run for 3m"),
-    ({"changed": (NOW - 59.4,)}, "no run known"),
-    ({"last_start": NOW - 90, "changed": (NOW - 59.4,)}, ""),
-    ({"changed": (NOW - 120,)}, ""),
-    (settings(is_enabled=False), "paused, 6 jobs waiting"),
-    (settings(is_enabled=False) | {"backlog": Backlog(0, 0, 0, 3)}, ""),
-    (
-        settings(is_redirected=True) | {"redirection": queue_config.RedirectDecision.REDIRECTED},
-        "redirect ON",
-    ),
-    (
-        settings(is_redirected=True) | {"redirection": queue_config.RedirectDecision.UNDECIDABLE},
-        "redirect guard undecidable",
-    ),
-    (settings(is_redirected=True), ""),
-    (settings(rate="160"), "expected 1 to 60"),
-    ({"usual_gap": 451.0}, "runs are 7m apart"),
-    ({"usual_gap": 450.0}, ""),
-    ({"other_warnings": ("the log is public",)}, "the log is public"),
-)
-"""What differs from a queue without faults, and the one warning of it, if any."""
+DECISIONS = queue_config.RedirectDecision
 
 
 def test_what_is_a_warning() -> None:
     """Each fault is one warning; just within bounds there is none."""
-    for changes, warning in WARNINGS:
+    paused = settings(is_enabled=False)
+    redirected, long_ago = (
+        settings(is_redirected=True),
+        str(int(NOW - queue_place.SILENT_SECONDS - 1)),
+    )
+    rows: tuple[tuple[dict[str, Any], str], ...] = (
+        (settings(refilled=long_ago), "cron silent: no run for 3m"),
+        (settings(refilled=str(int(NOW - queue_place.SILENT_SECONDS))), ""),
+        (settings(refilled=None), "no run known"),
+        (settings(refilled="0"), "no run known"),
+        (
+            settings(is_enabled=False, refilled="0") | {"last_end": NOW - 600} | EMPTY,
+            "cron silent: no run for 10m",
+        ),
+        ({"last_start": NOW - 200}, "cron silent: no run for 3m"),
+        ({"changed": (NOW - 59.4,)}, "no run known"),
+        ({"last_start": NOW - 90, "changed": (NOW - 59.4,)}, ""),
+        ({"changed": (NOW - 120,)}, ""),
+        (paused, "paused, 6 jobs waiting"),
+        (paused | {"backlog": Backlog(0, 0, 0, 3)}, ""),
+        (redirected | {"redirection": DECISIONS.REDIRECTED}, "redirect ON"),
+        (redirected | {"redirection": DECISIONS.UNDECIDABLE}, "redirect guard undecidable"),
+        (redirected, ""),
+        (settings(rate="160"), "expected 1 to 60"),
+        ({"usual_gap": 451.0}, "runs are 7m apart"),
+        ({"usual_gap": 450.0}, ""),
+        ({"other_warnings": ("the log is public",)}, "the log is public"),
+    )
+    for changes, warning in rows:
         with naming(changes, warning):
             warnings = describe_state(a_state(**changes))[1]
             assert len(warnings) == bool(warning) and all(warning in one for one in warnings)
@@ -158,9 +137,9 @@ def test_the_gap_between_runs_is_the_usual_one(tmp_path: Path) -> None:
 
     for number in range(5):
         ran(60 * number)
-    assert usual_gap(read_recent(path, 0).lines) == 0.0
+    assert queue_place.usual_gap(read_recent(path, 0).lines) == 0.0
     ran(3000)
-    assert usual_gap(read_recent(path, 0).lines) == 60.0
+    assert queue_place.usual_gap(read_recent(path, 0).lines) == 60.0
 
 
 def test_a_queue_is_scanned_with_its_log(open_queue: Opener, sql: Sql, tmp_path: Path) -> None:
@@ -169,15 +148,13 @@ def test_a_queue_is_scanned_with_its_log(open_queue: Opener, sql: Sql, tmp_path:
     store, path = open_queue(), tmp_path / "q.log"
     store.enqueue(1001)
     store.enqueue(1002)
-    first, second = store.take(NOW, "me", 2)
-    store.swap(first, verbs.nack(first, NOW + 60, "no"))
-    store.swap(second, verbs.give_up_task(second, "no", 1))
+    fail(store, due=NOW + 60)
+    fail(store)
     sql("INSERT INTO config VALUES ('mailRedirectToSchumbi', '1')")
     log = Log(str(path), "r", store.place.path, lambda: NOW - 5, print)
     log.write("run_end", sent=2, failed=1, recovered=0)
     Log(str(path), "r", "other.db", lambda: NOW - 1, print).write("run_end", sent=9)
     path.write_bytes(path.read_bytes() + b"broken\n")
-
     state = read_state(store, str(path), NOW)
     assert state.backlog == (3, 2, 1, 1)
     assert (state.last_end, state.last_result) == (NOW - 5, "2 sent, 1 failed")

@@ -3,13 +3,16 @@
 import os
 import signal
 import sqlite3
-from collections.abc import Callable
+import tempfile
 from contextlib import closing
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
 from engine import verbs
 from engine.formats.zgb.place import (
@@ -19,15 +22,28 @@ from engine.formats.zgb.place import (
     document_retry_policy,
 )
 from engine.formats.zgb.queue_config import UNDECIDABLE_ERROR, RedirectDecision
+from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import EDGES, ZgbStore
 from engine.model import Missing, Move, State, Task, counted_attempts, own_word
 from engine.store import Gone, Unavailable, Unsupported
 from engine.work import outcomes
-from tests.engine.formats.zgb.zgb_jobs import NOW, ORGANIZER, USER, Sql, config, settle, there
+from tests.examples import examples
 from tests.rival_processes import at_once
-from tests.store_contents import naming, problems_in
-
-Opener = Callable[..., ZgbStore]
+from tests.store_contents import naming, problems_in, tasks_in
+from tests.zgb import (
+    NOW,
+    ORGANIZER,
+    USER,
+    Opener,
+    Sql,
+    change,
+    config,
+    fail,
+    settle,
+    sql_in,
+    taken,
+    there,
+)
 
 DAY = 86_400.0
 REAL = RateLimit()
@@ -40,22 +56,8 @@ def retried(task: Task) -> Task:
     return new
 
 
-def row(sql: Sql) -> dict[str, Any]:
-    """The row of the user's job 1001."""
-    names = "id, status, attempts, next_attempt_at, locked_until, last_error, updated_at"
-    where = "registration_number = 1001 AND mail_type = 'user'"
-    (values,) = sql(f"SELECT {names} FROM mail_queue WHERE {where}")
-    return dict(zip(names.split(", "), values, strict=True))
-
-
-def taken(store: ZgbStore, now: float = NOW, limit: int = 9) -> list[str]:
-    """The ids of what a worker claims."""
-    return [task.id for task in store.take(now, "me", limit)]
-
-
 def test_every_edge_is_there(user_job: ZgbStore) -> None:
-    """The edges are those of the format, written out by hand, with their states' words; a job
-    that failed is pending with the word `failed`."""
+    """The edges and words of the format, by hand; a job that failed is pending as `failed`."""
     p, a, h, d, t = State.PENDING, State.ACTIVE, State.HELD, State.DEAD, State.TRASH
     due, outcome = {"due"}, {"attempts", "due", "error"}
     expected: dict[tuple[State | None, State | None], set[str]] = {
@@ -76,12 +78,10 @@ def test_every_edge_is_there(user_job: ZgbStore) -> None:
     assert {transition: set(edge.fields) for transition, edge in edges.items()} == expected
     final = {transition for transition, edge in edges.items() if not edge.undoable}
     assert final == {(a, None), (d, None), (t, None)}
-    words = ["pending", "sending", "held", "parked", "trash"]
-    assert list(user_job.states.values()) == words
+    assert [*user_job.states.values()] == ["pending", "sending", "held", "parked", "trash"]
 
-    (task,) = user_job.take(NOW, "me", 1)
-    user_job.swap(task, verbs.nack(task, NOW + 60, "no"))
-    assert (there(user_job).state, there(user_job).word) == (State.PENDING, "failed")
+    failed = fail(user_job, due=NOW + 60)
+    assert (failed.state, failed.word) == (State.PENDING, "failed")
 
 
 def test_a_queue_opened_to_be_read_refuses_every_edge(
@@ -90,8 +90,8 @@ def test_a_queue_opened_to_be_read_refuses_every_edge(
     """Opened to be read, every edge and control is refused with the reason, and nothing is done."""
     store = open_queue(read_only=True)
     why = f"{place.path} was opened read-only"
-    assert {edge.refusal for edge in store.edges.values()} == {why}
-    assert {control.refusal for control in store.controls.values()} == {why}
+    refusals = {edge.refusal for edge in store.edges.values()}
+    assert refusals | {control.refusal for control in store.controls.values()} == {why}
     task = there(store)
     for act in (
         lambda: store.swap(task, verbs.hold(task, NOW)),
@@ -103,8 +103,7 @@ def test_a_queue_opened_to_be_read_refuses_every_edge(
 
 
 def test_a_registration_has_two_mails(open_queue: Opener) -> None:
-    """Both are enqueued by default, the user's first, and once; or one by its kind; a kind or a
-    registration that does not exist is refused."""
+    """Both are enqueued once, the user's first, or one by its kind; unknown ones are refused."""
     store = open_queue()
     first, again = store.enqueue(1001), store.enqueue(1001)
     assert [(one.is_new, one.task.id) for one in first] == [(True, USER), (True, ORGANIZER)]
@@ -112,35 +111,22 @@ def test_a_registration_has_two_mails(open_queue: Opener) -> None:
     assert taken(store) == [USER, ORGANIZER]
     store.enqueue(1002, ["organizer"])
     assert taken(store) == ["1002-organizer"]
-    with pytest.raises(Unsupported, match="expected NUMBER-KIND"):
-        store.enqueue(1001, ["orga"])
-    with pytest.raises(Unsupported, match="no registration 7"):
-        store.enqueue(7)
+    for job, why in (((1001, ["orga"]), "expected NUMBER-KIND"), ((7,), "no registration 7")):
+        with pytest.raises(Unsupported, match=why):
+            store.enqueue(*job)
 
 
 def test_what_a_row_cannot_hold_is_refused(open_queue: Opener, sql: Sql) -> None:
     """A field without a column, or with a value that no column holds, is refused and not stored."""
-    for change in (
-        {"description": "mine"},
-        {"payload": "/x"},
-        {"priority": 1},
-        {"queue": "q"},
-        {"destination": "example.net"},
-        {"group": "g"},
-        {"id": "1001-orga"},
-        {"id": "01001-user"},
-        {"kind": "organizer"},
-        {"attempts": -1},
-        {"attempts": None},
-        {"due": None},
-        {"due": -1.0},
-        {"due": 1e18},
-    ):
-        with naming(change):
-            task = Task(USER, "user", State.PENDING, NOW)._replace(**change)
-            with pytest.raises(Unsupported):
-                open_queue().swap(None, task)
-            assert sql("SELECT count(*) FROM mail_queue") == [(0,)]
+    rows: list[tuple[str, Any]] = [("description", "mine"), ("payload", "/x"), ("priority", 1)]
+    rows += [("queue", "q"), ("destination", "example.net"), ("group", "g")]
+    rows += [("id", "1001-orga"), ("id", "01001-user"), ("kind", "organizer")]
+    rows += [("attempts", -1), ("attempts", None), ("due", None), ("due", -1.0), ("due", 1e18)]
+    for field, value in rows:
+        task = Task(USER, "user", State.PENDING, NOW)._replace(**{field: value})
+        with naming(field, value), pytest.raises(Unsupported):
+            open_queue().swap(None, task)
+    assert sql("SELECT count(*) FROM mail_queue") == [(0,)]
 
 
 def test_jobs_are_claimed_in_the_order_of_due_times(open_queue: Opener) -> None:
@@ -148,31 +134,27 @@ def test_jobs_are_claimed_in_the_order_of_due_times(open_queue: Opener) -> None:
     store = open_queue()
     for number, due in ((1001, NOW - 5), (1002, NOW - 50), (1003, NOW - 5), (1004, NOW + 5)):
         store.swap(None, Task(f"{number}-user", "user", State.PENDING, NOW, due=due))
-    (first,) = store.take(NOW - 10, "me", 1)
-    store.swap(first, verbs.nack(first, NOW - 6, "no"))
+    fail(store, NOW - 10, due=NOW - 6)
     assert taken(store) == ["1002-user", "1001-user", "1003-user"]
     assert store.changes.next_due == NOW + 5
 
 
+ROW = "FROM mail_queue WHERE registration_number = 1001 AND mail_type = 'user'"
+"""The row of the user's job."""
+
+
 def test_a_claim_is_a_lease(user_job: ZgbStore, sql: Sql) -> None:
-    """A claimed row is sending, locked for the lease, and its attempt counts; the claim survives a
-    foreign write in another column."""
+    """A claimed row is sending, locked and counts as an attempt, also after a foreign write."""
     (task,) = user_job.take(NOW, "me", 1)
-    assert (task.attempts, task.lease and task.lease.until) == (0, NOW + 300)
-    assert counted_attempts(task) == 1
-    stored = row(sql)
-    assert (stored["status"], stored["attempts"], stored["locked_until"]) == (
-        "sending",
-        1,
-        NOW + 300,
-    )
+    assert (task.attempts, counted_attempts(task)) == (0, 1)
+    assert task.lease is not None and task.lease.until == NOW + 300
+    assert sql(f"SELECT status, attempts, locked_until {ROW}") == [("sending", 1, NOW + 300)]
     sql("UPDATE mail_queue SET last_error = 'looked at', updated_at = 1")
     assert user_job.swap(task, None) == ""
 
 
 def test_each_attempt_costs_a_token(open_queue: Opener, sql: Sql) -> None:
-    """No more is claimed than there are whole tokens, and the rest is kept; an empty queue's bucket
-    is refilled and stamped as well."""
+    """No more is claimed than whole tokens; the rest is kept; an empty queue is refilled too."""
     settle(sql, mailMaxPerHour="60", mailTokens="1", mailLastRefill=str(int(NOW - 120)))
     store = open_queue(rate_limit=REAL)
     assert taken(store) == []
@@ -203,8 +185,7 @@ def test_a_take_that_goes_on_refills_nothing_twice(open_queue: Opener, sql: Sql)
 
 
 def test_paused_claims_nothing_and_touches_no_token(user_job: ZgbStore, sql: Sql) -> None:
-    """A queue that is switched off, or has no switch, recovers leases, keeps its tokens and claims
-    nothing."""
+    """A queue without its switch on recovers leases, keeps its tokens and claims nothing."""
     settle(sql, mailQueueEnabled="0", mailTokens="1.25")
     sql("UPDATE mail_queue SET status = 'sending', attempts = 1, locked_until = 5")
     assert taken(user_job) == []
@@ -265,7 +246,7 @@ def test_the_tenth_failure_parks(user_job: ZgbStore, sql: Sql) -> None:
     assert elapsed[:9] == [60, 360, 1260, 4860, 8460, 12060, 15660, 19260, 22860]
     parked = there(store)
     assert (parked.state, parked.attempts, parked.due) == (State.DEAD, 10, 0.0)
-    assert (row(sql)["status"], row(sql)["next_attempt_at"]) == ("failed", PARKED_DUE_SECONDS)
+    assert sql(f"SELECT status, next_attempt_at {ROW}") == [("failed", PARKED_DUE_SECONDS)]
     store.swap(parked, retried(parked))
     again = there(store)
     assert (again.attempts, again.word, again.error) == (0, "", "no")
@@ -284,38 +265,27 @@ def test_a_late_outcome_touches_nothing(user_job: ZgbStore, sql: Sql) -> None:
     assert sql("SELECT count(*) FROM mail_queue") == [(0,)]
 
 
-@pytest.mark.parametrize("locked", [NOW - 1, None])
-def test_a_lapsed_lease_counts_as_a_failure(
-    user_job: ZgbStore, sql: Sql, locked: float | None
-) -> None:
-    """A job that was never finished waits as a failed one does, and is parked after the last
-    attempt, so that no mail is tried for ever."""
-    sql("UPDATE mail_queue SET status = 'sending', attempts = 2, locked_until = ?", locked)
-    assert taken(user_job) == []
-    assert user_job.claim_report.recovered == (USER,)
-    stored = row(sql)
-    assert (stored["status"], stored["locked_until"]) == ("pending", None)
-    assert (stored["attempts"], stored["last_error"]) == (2, "lease expired")
-    assert stored["next_attempt_at"] == NOW + 300
-    sql("UPDATE mail_queue SET status = 'sending', attempts = 10, locked_until = 5")
+def test_a_lapsed_lease_is_a_failure(user_job: ZgbStore, sql: Sql) -> None:
+    """A job that was never finished waits as a failed one, and is parked after the last attempt; a
+    lease that ends ten leases ahead is reported and stays; a waiting job has none to extend."""
+    for locked in (NOW - 1, None):
+        sql("UPDATE mail_queue SET status = 'sending', attempts = 2, locked_until = ?", locked)
+        assert taken(user_job) == []
+        assert user_job.claim_report.recovered == (USER,)
+        columns = "status, locked_until, attempts, last_error, next_attempt_at"
+        stored = ("pending", None, 2, "lease expired", NOW + 300)
+        assert sql(f"SELECT {columns} {ROW}") == [stored]
+    (outcome,) = user_job.renew([there(user_job)], NOW + 300)
+    assert isinstance(outcome.error, Gone) and sql(f"SELECT locked_until {ROW}") == [(None,)]
+    sql("UPDATE mail_queue SET status = 'sending', locked_until = ?", int(NOW + 3001))
+    assert "a clock was wrong" in problems_in(user_job)["mail_queue/row 1"]
+    assert there(user_job).state is State.ACTIVE
+    sql("UPDATE mail_queue SET attempts = 10, locked_until = 5")
     assert taken(user_job) == []
     assert there(user_job).state is State.DEAD
 
 
-def test_a_lease_far_ahead_is_a_clock_fault(user_job: ZgbStore, sql: Sql) -> None:
-    """A lease that ends ten leases ahead is reported; its job stays claimed. A waiting job has no
-    lease to extend."""
-    (outcome,) = user_job.renew([there(user_job)], NOW + 300)
-    assert isinstance(outcome.error, Gone) and row(sql)["locked_until"] is None
-    list(user_job.take(NOW, "me", 1))
-    sql("UPDATE mail_queue SET locked_until = ?", int(NOW + 3001))
-    assert "a clock was wrong" in problems_in(user_job)["mail_queue/row 1"]
-    assert there(user_job).state is State.ACTIVE
-
-
-def test_failed_jobs_wait_for_an_operator_without_auto_retry(
-    both_jobs: ZgbStore, open_queue: Opener, sql: Sql
-) -> None:
+def test_failed_jobs_await_an_operator(both_jobs: ZgbStore, open_queue: Opener, sql: Sql) -> None:
     """A failed job has the word `failed`: among the pending ones while it is tried again by itself,
     among the parked ones where only an operator retries."""
     sql("UPDATE mail_queue SET status = 'failed', next_attempt_at = 5 WHERE mail_type = 'user'")
@@ -331,25 +301,21 @@ def test_failed_jobs_wait_for_an_operator_without_auto_retry(
     assert taken(store, NOW + DAY) == [USER]
 
 
-def test_a_job_due_in_more_than_a_year_is_parked(both_jobs: ZgbStore, sql: Sql) -> None:
-    """A failed job that is due in more than a year was parked; a pending one waits."""
+def test_the_button_retries_all(both_jobs: ZgbStore, sql: Sql) -> None:
+    """ "Retry failed jobs": failed and parked are due now with no attempts; their error is kept. A
+    failed job that is due in more than a year was parked; a pending one waits."""
     sql("UPDATE mail_queue SET next_attempt_at = ?", int(NOW + 366 * DAY))
     sql("UPDATE mail_queue SET status = 'failed' WHERE mail_type = 'user'")
     states = there(both_jobs).state, there(both_jobs, ORGANIZER).state
     assert states == (State.DEAD, State.PENDING)
-
-
-def test_the_button_retries_all(both_jobs: ZgbStore, sql: Sql) -> None:
-    """ "Retry failed jobs": failed and parked are due now with no attempts; their error is kept."""
     sql(
         "UPDATE mail_queue SET status = 'failed', attempts = 9, last_error = 'no',"
         " next_attempt_at = CASE mail_type WHEN 'user' THEN 5 ELSE 253402300799 END"
     )
-    counted = both_jobs.forecast("retryFailed")
-    assert counted.amount == 2
-    assert counted.words == "2 jobs failed or parked: due now, attempts reset"
+    forecast = (2, "2 jobs failed or parked: due now, attempts reset")
+    assert both_jobs.forecast("retryFailed")[::-1] == forecast
     assert both_jobs.control("retryFailed") == "2 jobs failed or parked: due now"
-    for job in (there(both_jobs), there(both_jobs, ORGANIZER)):
+    for job in tasks_in(both_jobs).values():
         assert (job.state, job.word, job.attempts, job.error) == (State.PENDING, "", 0, "no")
 
 
@@ -372,8 +338,7 @@ def test_an_orphan_is_deleted_before_it_costs_a_token(both_jobs: ZgbStore, sql: 
 
 
 def test_too_many_orphans_are_asked_about(open_queue: Opener, sql: Sql) -> None:
-    """More than half of the queue and more than ten: nothing is deleted and nothing sent until an
-    operator has them deleted."""
+    """Of more than ten, and half of the queue, none is deleted or sent until one is asked."""
     store = open_queue()
     for number in range(1000, 1010):
         store.enqueue(number)
@@ -386,11 +351,8 @@ def test_too_many_orphans_are_asked_about(open_queue: Opener, sql: Sql) -> None:
     assert len(taken(store, NOW, 99)) == 8
 
 
-def test_without_registrations_no_job_is_an_orphan(
-    both_jobs: ZgbStore, open_queue: Opener, sql: Sql
-) -> None:
-    """A missing table is an error, not a reason to delete every job; another one can be named, or
-    none."""
+def test_no_registrations_no_orphans(both_jobs: ZgbStore, open_queue: Opener, sql: Sql) -> None:
+    """A missing table is an error, and deletes no job; another one can be named, or none."""
     sql("ALTER TABLE registrations RENAME TO elsewhere")
     store = open_queue()
     with pytest.raises(Unavailable, match="no table registrations"):
@@ -400,61 +362,50 @@ def test_without_registrations_no_job_is_an_orphan(
     assert len(list(open_queue(registrations="elsewhere").scan({USER}))) == 1
 
 
-@pytest.mark.parametrize(
-    ("registered", "made"),
-    [(int(NOW) + 26 * 3600 + 1, int(NOW)), ("2026-11-21 10:00:01", "2026-11-20 08:00:00")],
-    ids=["seconds", "text"],
-)
-def test_a_job_much_older_than_its_numbers_registration_waits(
-    user_job: ZgbStore, open_queue: Opener, sql: Sql, registered: object, made: object
-) -> None:
-    """The number was given out again, it seems: the job is neither sent nor deleted until an
-    operator has it deleted; others go on."""
-    user_job.enqueue(1002, ["user"])
-    sql("UPDATE mail_queue SET created_at = ?", made)
-    sql("UPDATE registrations SET created_at = ? WHERE number = 1001", registered)
-    store = open_queue()
-    assert taken(store) == ["1002-user"]
-    assert store.claim_report.orphans == ()
-    assert "1 job is older than the registration" in problems_in(store)["orphans"]
-    assert store.control("deleteOrphans") == "1 job deleted"
-    assert problems_in(store) == {}
-    assert sql("SELECT registration_number FROM mail_queue") == [(1002,)]
+def test_a_job_much_older_than_its_numbers_registration_waits(open_queue: Opener, sql: Sql) -> None:
+    """The number was given out again, it seems: the job waits until an operator deletes it."""
+    for registered, made in (
+        (int(NOW) + 26 * 3600 + 1, int(NOW)),
+        ("2026-11-21 10:00:01", "2026-11-20 08:00:00"),
+    ):
+        for number in (1001, 1002):
+            open_queue().enqueue(number, ["user"])
+        sql("UPDATE mail_queue SET created_at = ?", made)
+        sql("UPDATE registrations SET created_at = ? WHERE number = 1001", registered)
+        store = open_queue()
+        assert (taken(store), store.claim_report.orphans) == (["1002-user"], ())
+        assert "1 job is older than the registration" in problems_in(store)["orphans"]
+        assert store.control("deleteOrphans") == "1 job deleted"
+        assert problems_in(store) == {}
+        assert sql("SELECT registration_number FROM mail_queue") == [(1002,)]
+        sql("DELETE FROM mail_queue")
+        sql("UPDATE registrations SET created_at = 0")
 
 
 def test_times_that_cannot_be_compared_make_no_orphan(open_queue: Opener, sql: Sql) -> None:
     """Another form, unit or zone does not tell which came first: the job is sent."""
     text, number = "2026-11-20 10:20:00", int(NOW)
+    other_forms = "2026-11-20T11:20:00+01:00", "2026-11-29T10:20:00Z", "2026-11-29 10:20:00.123"
+    other_zones = "2026-11-20 11:20:00", "2026-11-21 12:20:00"  # those farthest apart
+    no_times, month = ("2026-13-45 10:20:00", b"\xff\xfe", None), number + 40 * 86_400
+    rows: list[tuple[object, object]] = [(number * 1000, number), (month, text), (month, 1)]
+    rows += [(number + 26 * 3600, number)]  # a clock that was set
     for registered, made in (
-        ("2026-11-20T11:20:00+01:00", text),
-        ("2026-11-29T10:20:00Z", text),
-        ("2026-11-29 10:20:00.123", text),
-        ("2026-11-20 11:20:00", text),
-        ("2026-11-21 12:20:00", text),  # the zones farthest apart
-        ("2026-13-45 10:20:00", text),
-        (b"\xff\xfe", text),
-        (None, text),
-        (number * 1000, number),
-        (number + 40 * 86_400, text),
-        (number + 40 * 86_400, 1),
-        (number + 26 * 3600, number),  # a clock that was set
+        *((one, text) for one in (*other_forms, *other_zones, *no_times)),
+        *rows,
     ):
         open_queue().enqueue(1001, ["user"])
         sql("UPDATE mail_queue SET created_at = ?", made)
         sql("UPDATE registrations SET created_at = coalesce(?, '')", registered)
         store = open_queue()
         with naming(registered, made):
-            assert (problems_in(store), taken(store), store.claim_report.orphans) == (
-                {},
-                [USER],
-                (),
-            )
+            assert (problems_in(store), taken(store)) == ({}, [USER])
+            assert store.claim_report.orphans == ()
         sql("DELETE FROM mail_queue")
 
 
-@pytest.mark.parametrize("state", [State.HELD, State.TRASH])
 def test_a_held_or_trashed_job_leaves_their_table(
-    user_job: ZgbStore, open_queue: Opener, sql: Sql, place: ZgbDatabase, state: State
+    user_job: ZgbStore, sql: Sql, place: ZgbDatabase
 ) -> None:
     """No program of theirs finds it; it comes back as the same row, in all columns. Our database is
     as private as theirs, and the trash has the time of the move."""
@@ -463,36 +414,26 @@ def test_a_held_or_trashed_job_leaves_their_table(
     sql("UPDATE mail_queue SET note = ?, last_error = CAST(? AS TEXT)", b"\0\xff", b"caf\xe9")
     names = "id, note, hex(last_error), created_at, next_attempt_at"
     before = sql(f"SELECT {names} FROM mail_queue")
-    store = open_queue()
-
-    store.swap(there(store), there(store)._replace(state=state))
-
-    assert sql("SELECT count(*) FROM mail_queue") == [(0,)]
-    assert Path(place.sidecar_path).stat().st_mode & 0o777 == 0o600
-    aside = there(open_queue())
-    since = {"trash_since": str(int(NOW))} if state is State.TRASH else {}
-    assert (aside.state, aside.extra) == (state, since)
-    store.swap(aside, aside._replace(state=State.PENDING))
-    assert sql(f"SELECT {names} FROM mail_queue") == before
-    assert sql("SELECT count(*) FROM config WHERE key LIKE 'spooldeck%'") == [(1,)]
+    for state, extra in ((State.HELD, {}), (State.TRASH, {"trash_since": str(int(NOW))})):
+        with closing(ZgbStore(place, lambda: NOW)) as store:
+            change(store, state=state)
+        assert sql("SELECT count(*) FROM mail_queue") == [(0,)]
+        assert Path(place.sidecar_path).stat().st_mode & 0o777 == 0o600
+        aside = there(user_job)
+        assert (aside.state, aside.extra) == (state, extra)
+        change(user_job, state=State.PENDING)
+        assert sql(f"SELECT {names} FROM mail_queue") == before
+        assert sql("SELECT count(*) FROM config WHERE key LIKE 'spooldeck%'") == [(1,)]
 
 
 def moved_until_commit(place: ZgbDatabase, state: State, number: int) -> bool:
     """Move the user's job in a process that is killed just before its commit of that number; True
     if it came to it."""
     child = os.fork()
-    if child == 0:
-        try:
-            _move_until_commit(place, state, number)
-            os._exit(0)
-        finally:
-            os._exit(1)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert status in (0, -signal.SIGKILL)
-    return status != 0
-
-
-def _move_until_commit(place: ZgbDatabase, state: State, number: int) -> None:
+    if child:
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert status in (0, -signal.SIGKILL)
+        return status != 0
     connect, commits = sqlite3.connect, list[str]()
 
     def trace(statement: str) -> None:
@@ -505,10 +446,12 @@ def _move_until_commit(place: ZgbDatabase, state: State, number: int) -> None:
         db.set_trace_callback(trace)
         return db
 
-    sqlite3.connect = connect_traced  # type: ignore[assignment]
-    with closing(ZgbStore(place, lambda: NOW)) as store:
-        task = there(store)
-        store.swap(task, task._replace(state=state))
+    try:
+        sqlite3.connect = connect_traced  # type: ignore[assignment]
+        change(ZgbStore(place, lambda: NOW), state=state)
+        os._exit(0)
+    finally:
+        os._exit(1)
 
 
 def test_a_process_killed_between_two_commits_loses_no_job(place: ZgbDatabase) -> None:
@@ -516,8 +459,7 @@ def test_a_process_killed_between_two_commits_loses_no_job(place: ZgbDatabase) -
     leaves the job in one place: where it was, or where it was to go."""
     with closing(ZgbStore(place, lambda: NOW)) as store:
         store.enqueue(1001)
-        other = there(store, ORGANIZER)
-        store.swap(other, other._replace(state=State.HELD))  # makes our file, with its own commit
+        change(store, ORGANIZER, state=State.HELD)  # makes our file, with its own commit
     for before, after in ((State.PENDING, State.HELD), (State.HELD, State.PENDING)):
         seen = [before]
         while seen[-1] is before and moved_until_commit(place, after, len(seen)):
@@ -533,9 +475,7 @@ def test_an_old_job_of_a_reused_number_stays_in_the_trash(both_jobs: ZgbStore, s
     """It goes neither beside a new job of that number, nor into another's registration, nor into
     none; and a second job of the number is not trashed beside the first."""
     store = both_jobs
-    for ident in (USER, ORGANIZER):
-        store.swap(there(store, ident), verbs.purge(there(store, ident), NOW))
-    trashed = there(store, ORGANIZER)
+    _, trashed = (change(store, ident, state=State.TRASH) for ident in (USER, ORGANIZER))
     for statement, why in (
         ("DELETE FROM registrations WHERE number = 1001", "registration 1001 is gone"),
         (f"INSERT INTO registrations VALUES (1001, {int(NOW)})", "reused for a newer registration"),
@@ -563,10 +503,7 @@ def test_an_old_job_of_a_reused_number_stays_in_the_trash(both_jobs: ZgbStore, s
 
 def test_a_before_image_restores_a_job(user_job: ZgbStore) -> None:
     """What `read` gave of a job can be restored, without a claim; a wrong image is refused."""
-    store = user_job
-    (task,) = store.take(NOW, "me", 1)
-    store.swap(task, verbs.give_up_task(task, "no", 1))
-    parked = there(store)
+    store, parked = user_job, fail(user_job)
     image = store.read(parked)
     store.swap(parked, retried(parked))
     now = there(store)
@@ -580,70 +517,56 @@ def test_a_before_image_restores_a_job(user_job: ZgbStore) -> None:
 
 
 def test_the_three_switches(open_queue: Opener, sql: Sql) -> None:
-    """Queue on or off, mails an hour, and test mode take the values that their page allows."""
+    """Queue on or off, mails an hour, and test mode take the values that their page allows; at a
+    new rate the time until now counts at the old one; one out of bounds is a problem."""
     store = open_queue(rate_limit=REAL)
     switched = {"mailQueueEnabled": "0", "mailMaxPerHour": "12", "mailRedirectToSchumbi": "1"}
     for name, value in switched.items():
         store.control(name, value=value)
     config_rows = config(sql)
     assert switched.items() <= config_rows.items()
-    for name, value in (
-        ("mailQueueEnabled", "yes"),
-        ("mailMaxPerHour", "0"),
-        ("mailMaxPerHour", "61"),
-        ("mailMaxPerHour", "many"),
-        ("mailRedirectToSchumbi", ""),
-        ("mailTokens", "9"),
-    ):
+    rows = [("mailQueueEnabled", "yes"), ("mailRedirectToSchumbi", ""), ("mailTokens", "9")]
+    rows += [("mailMaxPerHour", rate) for rate in ("0", "61", "many")]
+    for name, value in rows:
         with pytest.raises(Unsupported):
             store.control(name, value=value)
     assert config(sql) == config_rows
 
-
-def test_a_new_rate_settles_the_old_one_first(open_queue: Opener, sql: Sql) -> None:
-    """The time until now counts at the old rate; a rate out of bounds is a problem."""
-    settle(sql, mailMaxPerHour="6", mailTokens="0", mailLastRefill=str(int(NOW - 600)))
-    open_queue(rate_limit=REAL).control("mailMaxPerHour", value="60")
+    settle(sql, mailQueueEnabled="1", mailMaxPerHour="6", mailTokens="0")
+    settle(sql, mailLastRefill=str(int(NOW - 600)))
+    store.control("mailMaxPerHour", value="60")
     assert (config(sql)["mailTokens"], config(sql)["mailLastRefill"]) == ("1.0", str(int(NOW)))
     settle(sql, mailMaxPerHour="160")
-    problem_text = problems_in(open_queue(rate_limit=REAL))["mailMaxPerHour"]
-    assert problem_text == "mailMaxPerHour is '160', expected 1 to 60: 60 is used"
+    problem = "mailMaxPerHour is '160', expected 1 to 60: 60 is used"
+    assert problems_in(store)["mailMaxPerHour"] == problem
 
 
-def test_inside_the_period_the_test_mode_is_not_switched_on(open_queue: Opener, sql: Sql) -> None:
-    """In the registration period the switch is refused, with the time from which it counts."""
+def test_inside_the_period_the_test_mode_is_not_switched_on(both_jobs: ZgbStore, sql: Sql) -> None:
+    """In the registration period the switch is refused, with the time from which it counts. One
+    that is on has no effect, and the control tells when it has one again; switched off, it stays
+    off after the period."""
     settle(sql, startDate="2026-11-01", endDate="2026-11-30")
-    store = open_queue()
-    period = "registration period 2026-11-01 to 2026-11-30"
-    refused = f"{period}: no test mode until 2026-11-30 23:00:00Z"
-    assert store.controls["mailRedirectToSchumbi"].refusal == refused
-    with pytest.raises(Unsupported, match="no test mode"):
-        store.control("mailRedirectToSchumbi", value="1")
-    assert store.test_mode_resumes(NOW) is None
-
-
-def test_inside_the_period_the_test_mode_is_switched_off(both_jobs: ZgbStore, sql: Sql) -> None:
-    """A test mode that is on has no effect in the registration period, and the control tells when
-    it has one again; switched off, it stays off after the period."""
-    settle(sql, startDate="2026-11-01", endDate="2026-11-30", mailRedirectToSchumbi="1")
-    store, after = both_jobs, NOW + 11 * DAY
+    store, after, name = both_jobs, NOW + 11 * DAY, "mailRedirectToSchumbi"
+    unchanged, redirected = RedirectDecision.UNCHANGED, RedirectDecision.REDIRECTED
     list(store.scan())
-    switch = store.controls["mailRedirectToSchumbi"]
+    period = "registration period 2026-11-01 to 2026-11-30: no test mode until 2026-11-30 23:00:00Z"
+    assert (store.controls[name].refusal, store.test_mode_resumes(NOW)) == (period, None)
+    with pytest.raises(Unsupported, match="no test mode"):
+        store.control(name, value="1")
+
+    settle(sql, mailRedirectToSchumbi="1")
+    list(store.scan())
+    switch = store.controls[name]
     assert not switch.refusal and "from 2026-11-30 23:00:00Z on users' mails go" in switch.summary
     assert store.test_mode_resumes(NOW) == 1_796_079_600.0
-    assert (store.redirect_now(NOW), store.redirect_now(after)) == (
-        RedirectDecision.UNCHANGED,
-        RedirectDecision.REDIRECTED,
-    )
+    assert (store.redirect_now(NOW), store.redirect_now(after)) == (unchanged, redirected)
     with pytest.raises(Unsupported, match="expected 0: test mode is on, without effect"):
-        store.control("mailRedirectToSchumbi", value="1")
-    store.control("mailRedirectToSchumbi", value="0")
-    assert config(sql)["mailRedirectToSchumbi"] == "0"
-    assert store.redirect_now(after) is RedirectDecision.UNCHANGED
-    assert store.controls["mailRedirectToSchumbi"].refusal
-    assert {store.describe_claim(task, NOW).redirection for task in store.take(NOW, "me", 9)} == {
-        RedirectDecision.UNCHANGED
-    }
+        store.control(name, value="1")
+    store.control(name, value="0")
+    assert config(sql)[name] == "0"
+    assert store.redirect_now(after) is unchanged and store.controls[name].refusal
+    claims = [store.describe_claim(task, NOW) for task in store.take(NOW, "me", 9)]
+    assert {claim.redirection for claim in claims} == {unchanged}
 
 
 def test_an_undecidable_guard_holds_users_mails(both_jobs: ZgbStore, sql: Sql) -> None:
@@ -659,58 +582,49 @@ def test_an_undecidable_guard_holds_users_mails(both_jobs: ZgbStore, sql: Sql) -
     assert taken(store) == [USER]
 
 
+BARE = "CREATE TABLE bare AS SELECT * FROM registrations; DROP TABLE registrations; "
+BARE += "ALTER TABLE bare RENAME TO registrations"
+"""Statements that leave the registrations without constraints."""
+
+
 @pytest.mark.parametrize(
     ("made", "registered", "claimed"),
     [
-        pytest.param(None, "inside", True, id="registered within it"),
-        pytest.param(None, "before", True, id="registered before it"),
-        pytest.param(None, None, False, id="registered at an unknown time"),
-        pytest.param(None, "milliseconds", False, id="registered at an impossible time"),
-        pytest.param("inside", None, True, id="made within it"),
+        (None, NOW - 3 * DAY, "unchanged"),  # registered within the period
+        (None, NOW - 300 * DAY, "redirected"),
+        (None, None, ""),
+        (None, NOW * 1000, ""),  # an impossible time
+        (NOW - 3 * DAY, None, "unchanged"),
     ],
 )
 def test_without_a_time_of_its_own_a_job_has_that_of_its_registration(
-    both_jobs: ZgbStore,
-    open_queue: Opener,
-    sql: Sql,
-    made: str | None,
-    registered: str | None,
-    claimed: bool,
+    both_jobs: ZgbStore, sql: Sql, made: float | None, registered: float | None, claimed: str
 ) -> None:
     """The test mode is decided by when the job was made, else by when one registered; where neither
     is known the job waits with the reason and costs no token; the organizer's goes on."""
-    moments = {"inside": int(NOW - 3 * DAY), "before": int(NOW - 300 * DAY)}
-    moments["milliseconds"] = int(NOW) * 1000
     settle(sql, mailRedirectToSchumbi="1", startDate="2026-11-01", endDate="2026-11-18")
-    sql("CREATE TABLE bare AS SELECT * FROM registrations")
-    sql("DROP TABLE registrations")
-    sql("ALTER TABLE bare RENAME TO registrations")
-    sql("UPDATE registrations SET created_at = ?", moments.get(registered or ""))
+    for statement in BARE.split("; "):
+        sql(statement)
+    sql("UPDATE registrations SET created_at = ?", registered and int(registered))
     if made is None:
         sql("ALTER TABLE mail_queue DROP COLUMN created_at")
     else:
-        sql("UPDATE mail_queue SET created_at = ?", moments[made])
-    store = open_queue()
-    way = (
-        RedirectDecision.UNCHANGED
-        if "inside" in (made, registered)
-        else RedirectDecision.REDIRECTED
-    )
-
-    tasks = {task.id: task for task in store.take(NOW, "me", 9)}
-
-    assert set(tasks) == ({USER, ORGANIZER} if claimed else {ORGANIZER})
-    if claimed:
-        assert store.describe_claim(tasks[USER], NOW).redirection is way
-    assert store.claim_report.undecidable is not claimed
-    assert (there(store).error == UNDECIDABLE_ERROR) is not claimed
+        sql("UPDATE mail_queue SET created_at = ?", int(made))
+    with closing(ZgbStore(both_jobs.place, lambda: NOW)) as store:
+        tasks = {task.id: task for task in store.take(NOW, "me", 9)}
+        assert set(tasks) == ({USER, ORGANIZER} if claimed else {ORGANIZER})
+        if claimed:
+            decision = store.describe_claim(tasks[USER], NOW).redirection
+            assert decision is RedirectDecision[claimed.upper()]
+        assert store.claim_report.undecidable is not bool(claimed)
+        assert (there(store).error == UNDECIDABLE_ERROR) is not bool(claimed)
     assert 1_000_000 - float(config(sql)["mailTokens"]) == len(tasks)
 
 
 def test_without_any_time_users_mails_wait(open_queue: Opener, sql: Sql) -> None:
     """Neither jobs nor registrations have a time: undecidable outside of the period."""
-    sql("ALTER TABLE mail_queue DROP COLUMN created_at")
-    sql("ALTER TABLE registrations DROP COLUMN created_at")
+    for table in ("mail_queue", "registrations"):
+        sql(f"ALTER TABLE {table} DROP COLUMN created_at")
     settle(sql, mailRedirectToSchumbi="1", startDate="2026-11-01", endDate="2026-11-18")
     store = open_queue()
     store.enqueue(1001)
@@ -718,8 +632,7 @@ def test_without_any_time_users_mails_wait(open_queue: Opener, sql: Sql) -> None
     assert "neither jobs nor registrations" in problems_in(store)["redirect"]
     assert store.redirect_now(NOW) is RedirectDecision.UNDECIDABLE
     settle(sql, endDate="2026-11-28")
-    assert taken(store) == [USER]
-    assert problems_in(store) == {}
+    assert (taken(store), problems_in(store)) == ([USER], {})
 
 
 def test_figures_for_their_page(open_queue: Opener, sql: Sql) -> None:
@@ -736,15 +649,66 @@ def test_figures_for_their_page(open_queue: Opener, sql: Sql) -> None:
 def test_waiting_for_changes_pauses_no_longer_than_asked(place: ZgbDatabase) -> None:
     """It spends its time in the pause that was passed to it, and no longer."""
     pauses: list[float] = []
-    store = ZgbStore(place, lambda: NOW, pause=pauses.append)
-    wait = store.changes.wait
-    assert wait is not None
-    assert not wait(0.01)
+    with closing(ZgbStore(place, lambda: NOW, pause=pauses.append)) as store:
+        assert store.changes.wait is not None and not store.changes.wait(0.01)
     assert 0 < max(pauses) <= 0.01
-    store.close()
 
 
-def test_rows_ids_and_problems_that_do_not_exist_are_missing(open_queue: Opener) -> None:
+def test_what_does_not_exist_is_missing(open_queue: Opener) -> None:
     """A row, an id and a problem that do not exist are missing, each by its name."""
     names = ["row 77", "77-user", "orphans", "failed"]
     assert set(open_queue().scan(names)) == {Missing(name) for name in names}
+
+
+# ---- laws of its pace
+
+START, JOBS, BURST = int(NOW), 400, 5
+
+
+STEPS = st.one_of(st.integers(-90, 90), st.integers(-(10**8), 10**8))
+
+
+@examples(10)
+@given(
+    st.lists(st.tuples(STEPS, st.integers(1, 60)), min_size=2, max_size=25), st.integers(0, BURST)
+)
+def test_no_step_of_a_clock_brings_more_than_a_cap(steps: list[tuple[int, int]], had: int) -> None:
+    """A clock that is set back and ahead, and a rate that changes meanwhile: each step ahead brings
+    what its time brings at the new rate, and at most a cap; a step back brings nothing and stops
+    nothing."""
+    now, before = START, float(had)
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/zgb.db"
+        create(path)
+        sql = partial(sql_in, path)
+        jobs = ", ".join(f"({number}, 'user')" for number in range(JOBS))
+        sql(f"INSERT INTO mail_queue (registration_number, mail_type) VALUES {jobs}")
+        settle(sql, mailQueueEnabled="1", mailTokens=repr(before), mailLastRefill=str(START))
+        # No lease lapses, so that what was claimed stays so.
+        place = ZgbDatabase(path, durable=False, registrations="", lease=1 << 40)
+        with closing(ZgbStore(place)) as store:
+            for step, rate in steps:
+                now += step
+                settle(sql, mailMaxPerHour=str(rate))
+                sent = len(taken(store, float(now), JOBS))
+                tokens = float(config(sql)["mailTokens"])
+                due = min(rate, BURST, before + max(0, step) * rate / 3600)
+                assert sent + tokens == pytest.approx(due)
+                assert 0 <= tokens < 1
+                before = tokens
+
+
+def test_orphans_of_a_table_emptied_meanwhile_are_asked_about(open_queue: Opener, sql: Sql) -> None:
+    """Registrations that vanish between two claims of one run, as while a copy is being restored,
+    cost no job: those that are claimed no more are left for the next run, which asks."""
+    store = open_queue()
+    for number in range(1001, 1021):
+        store.enqueue(number)
+    taking = store.take(NOW, "me", 99)
+    first = next(taking)
+    sql("DELETE FROM registrations")
+    assert list(taking) == []
+    assert sql("SELECT count(*) FROM mail_queue") == [(40,)]
+    with pytest.raises(Unavailable, match="39 of 40 jobs have no registration"):
+        next(store.take(NOW, "me", 1))
+    assert store.describe_claim(first, NOW).is_orphan

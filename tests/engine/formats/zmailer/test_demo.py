@@ -1,7 +1,5 @@
 """ZMailer's demo place: a spool as router and agents leave it."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path
@@ -26,12 +24,10 @@ def test_the_demo_has_a_spool_with_all_sorts_of_recipients(tmp_path: Path) -> No
     sections = demo.make(DemoSettings(str(tmp_path), 40, [], now))
     demo.add(now)
     demo.close()
-
     config = tmp_path / "config.yaml"
     config.write_text("stores:\n" + sections["stores"])
     place = str(tmp_path / "zmailer")
     report = json.loads(run("--config", str(config), "status", "--json", place))
-
     counts = report["tasks"]
     assert counts["waiting"] > 60 and counts["failed"] > 1 and counts["locked"] == 1
     assert len(list((tmp_path / "zmailer" / "transport").iterdir())) == 62

@@ -1,7 +1,5 @@
 """Where the scheduler's configuration is, and the values that it refers to."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -19,30 +17,27 @@ from engine.formats.zmailer.spool.scheduler_conf import parse_conf
 from engine.store import Unavailable
 
 
-@pytest.mark.parametrize(
-    ("param", "address", "expected"),
-    [
+def test_where_mailq_is_served() -> None:
+    """By PARAMmailqsock and BINDADDR; without them on port 174 of the loopback address."""
+    for param, address, expected in (
         ("", "", MailqSocket("", "127.0.0.1", 174)),
         ("UNIX:/run/m", "192.0.2.1", MailqSocket("/run/m")),
         ("/run/m", "", MailqSocket("/run/m")),
         ("TCP:1740", "192.0.2.1", MailqSocket("", "192.0.2.1", 1740)),
         ("TCP:1740", "[192.0.2.1]", MailqSocket("", "192.0.2.1", 1740)),
-        ("TCP:smtp", "[ipv6:::1]", MailqSocket("", "::1", 25)),
-        ("TCP:smtp", "[IPv6.2001:db8::1]", MailqSocket("", "2001:db8::1", 25)),
         ("TCP:70000", "", "mailqsock TCP:70000: expected a path, or TCP: and a port"),
         ("", "eth0", "BINDADDR eth0: expected an IP address"),
-    ],
-)
-def test_where_mailq_is_served(param: str, address: str, expected: MailqSocket | str) -> None:
-    """By PARAMmailqsock and BINDADDR; without them on port 174 of the loopback address."""
-    if param == "TCP:smtp" and not Path("/etc/services").exists():
-        pytest.skip("no /etc/services: the package netbase is not installed")
-    conf = parse_conf(f"PARAMmailqsock={param}\n" if param else "", {})
-    try:
-        mailq_socket: MailqSocket | str = find_mailq_socket(conf, {"BINDADDR": address})
-    except Unavailable as error:
-        mailq_socket = str(error)[: len(expected)]
-    assert mailq_socket == expected
+        ("TCP:smtp", "[ipv6:::1]", MailqSocket("", "::1", 25)),
+        ("TCP:smtp", "[IPv6.2001:db8::1]", MailqSocket("", "2001:db8::1", 25)),
+    ):
+        if param == "TCP:smtp" and not Path("/etc/services").exists():
+            pytest.skip("no /etc/services: the package netbase is not installed")
+        conf = parse_conf(f"PARAMmailqsock={param}\n" if param else "", {})
+        try:
+            mailq_socket: MailqSocket | str = find_mailq_socket(conf, {"BINDADDR": address})
+        except Unavailable as error:
+            mailq_socket = str(error)[: len(expected)]
+        assert mailq_socket == expected
 
 
 def test_a_zmailer_conf_is_read_as_a_shell_reads_it_and_never_run() -> None:
@@ -51,32 +46,21 @@ def test_a_zmailer_conf_is_read_as_a_shell_reads_it_and_never_run() -> None:
         '# ZMailer\nMAILVAR=/etc/mail # here\nexport MAILSHARE="$MAILVAR/zm"\n'
         "LOGDIR='$MAILVAR'\nX=${HOME}/${NONE}y\nif [ -f x ]; then\n  Y=`touch x`\nfi\n"
     )
-
-    values = parse_environment(text, {"HOME": "/root"})
-
-    assert values == {
-        "MAILVAR": "/etc/mail",
-        "MAILSHARE": "/etc/mail/zm",
-        "LOGDIR": "$MAILVAR",
-        "X": "/root/y",
-        "Y": "`touch",
-    }
+    values = {"MAILVAR": "/etc/mail", "MAILSHARE": "/etc/mail/zm", "LOGDIR": "$MAILVAR"}
+    values |= {"X": "/root/y", "Y": "`touch"}
+    assert parse_environment(text, {"HOME": "/root"}) == values
 
 
 def test_the_scheduler_conf_is_found_by_settings_then_mailshare(tmp_path: Path) -> None:
-    """zmailer.conf has MAILSHARE and the names in scheduler.conf; a path that is given comes
-    first, then the configured one, then .conf, then .cf."""
+    """A given path is first, then the configured one, then .conf, then .cf in MAILSHARE."""
     share = tmp_path / "share"
     share.mkdir()
     (tmp_path / "zmailer.conf").write_text(f"MAILSHARE={share}\nAUTH=/etc/a\n")
     settings = ZmailerSettings(environment=str(tmp_path / "zmailer.conf"))
     (share / "scheduler.cf").write_text('PARAMauthfile="${AUTH}"\nsmtp/*\n  command="smtp"\n')
-
     files = read_files(settings, {})
-
     assert (files.problem, files.conf_path) == ("", f"{share}/scheduler.cf")
-    assert files.conf is not None
-    assert files.conf.params["authfile"].value == "/etc/a"
+    assert files.conf is not None and files.conf.params["authfile"].value == "/etc/a"
     assert files.forms == f"{share}/forms"
     for name in ("scheduler.conf", "own.conf", "asked.conf"):
         (share / name).write_text("smtp/*\n  command=x\n")
@@ -88,44 +72,43 @@ def test_the_scheduler_conf_is_found_by_settings_then_mailshare(tmp_path: Path) 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     """Each file by its path, with the reason; without any, the places that were looked at."""
-    missing = f"{tmp_path}/none"
-    (tmp_path / "large").write_bytes(b"#" * ((1 << 20) + 1))
-
-    def problem(settings: ZmailerSettings, **environ: str) -> str:
-        return read_files(settings, {"ZCONFIG": f"{tmp_path}/empty", **environ}).problem
-
-    (tmp_path / "empty").touch()
-    assert problem(ZmailerSettings(environment=missing)) == f"{missing}: No such file or directory"
-    assert problem(ZmailerSettings(environment=str(tmp_path))).endswith("s a directory")
-    assert problem(ZmailerSettings(scheduler_conf=missing)).startswith(f"{missing}: No such file")
-    assert "more than 1,048,576" in problem(ZmailerSettings(scheduler_conf=f"{tmp_path}/large"))
-    assert problem(ZmailerSettings()) == "no scheduler.conf: MAILSHARE is not set"
-    failure = problem(ZmailerSettings(), MAILSHARE=missing)
-    assert failure == f"no scheduler.conf: {missing}/scheduler.conf or {missing}/scheduler.cf"
+    missing, large, empty = (f"{tmp_path}/{name}" for name in ("none", "large", "empty"))
+    Path(large).write_bytes(b"#" * ((1 << 20) + 1))
+    Path(empty).touch()
+    rows: tuple[tuple[dict[str, str], dict[str, str], str], ...] = (
+        ({"environment": missing}, {}, f"{missing}: No such file or directory"),
+        ({"environment": str(tmp_path)}, {}, "s a directory"),
+        ({"scheduler_conf": missing}, {}, f"{missing}: No such file"),
+        ({"scheduler_conf": large}, {}, "more than 1,048,576"),
+        ({}, {}, "no scheduler.conf: MAILSHARE is not set"),
+        (
+            {},
+            {"MAILSHARE": missing},
+            f"no scheduler.conf: {missing}/scheduler.conf or {missing}/scheduler.cf",
+        ),
+    )
+    for settings, environ, why in rows:
+        files = read_files(ZmailerSettings(**settings), {"ZCONFIG": empty, **environ})
+        assert why in files.problem
 
 
 def test_settings_name_both_files() -> None:
     """Paths, relative to the configuration; anything else is refused."""
     at = ConfigLocation("c.yaml", "stores.zmailer", "/etc/x", "/root")
-
     assert parse_settings({"scheduler_conf": "s.conf"}, at).scheduler_conf == "/etc/x/s.conf"
     assert parse_settings(None, at) == ZmailerSettings()
     with pytest.raises(ConfigError, match="unknown key"):
         parse_settings({"conf": "x"}, at)
 
 
-@pytest.mark.parametrize(
-    ("conf", "environ", "path"),
-    [
+def test_the_configuration_may_name_another_socket() -> None:
+    """PARAMnotifysock names a path, with UNIX: or without, else SCHEDULERNOTIFY of zmailer.conf."""
+    own = {"SCHEDULERNOTIFY": "/run/z"}
+    for conf, environ, path in (
         ("", {}, "/post/.scheduler.notify"),
         ('PARAMnotifysock="UNIX:/run/x"', {}, "/run/x"),
-        ("PARAMnotifysock=/run/y", {"SCHEDULERNOTIFY": "/run/z"}, "/run/y"),
-        ("", {"SCHEDULERNOTIFY": "/run/z"}, "/run/z"),
-    ],
-)
-def test_the_configuration_may_name_another_socket(
-    conf: str, environ: dict[str, str], path: str
-) -> None:
-    """PARAMnotifysock names a path, with UNIX: or without, else SCHEDULERNOTIFY of zmailer.conf."""
-    files = SchedulerFiles(environ, "", parse_conf(f"{conf}\n", environ))
-    assert files.notify_socket("/post") == path
+        ("PARAMnotifysock=/run/y", own, "/run/y"),
+        ("", own, "/run/z"),
+    ):
+        files = SchedulerFiles(environ, "", parse_conf(f"{conf}\n", environ))
+        assert files.notify_socket("/post") == path

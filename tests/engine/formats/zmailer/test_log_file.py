@@ -1,7 +1,5 @@
 """What a scheduler writes: its log file, syslog."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path
@@ -12,9 +10,7 @@ from engine.formats.zmailer import log_file
 from engine.formats.zmailer.log_file import SchedulerLog, SchedulerOutputs
 
 
-def test_the_log_has_times_and_can_be_rotated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_log_has_times_and_can_be_rotated(tmp_path: Path) -> None:
     """Each line has its time; after 25 s, or a signal, the file is opened by its name again."""
     now = [1_795_170_000.0]
     path = tmp_path / "scheduler"
@@ -26,7 +22,6 @@ def test_the_log_has_times_and_can_be_rotated(
     now[0] += 25
     log.write("to the new file")
     log.reopen()
-
     assert log.fd == fd
     log.close()
     stamps = [line.partition(" ")[0] for line in (tmp_path / "old").read_text().splitlines()]
@@ -36,11 +31,8 @@ def test_the_log_has_times_and_can_be_rotated(
     assert path.read_text().endswith(" to the new file\n")
 
 
-def test_a_line_for_syslog_has_the_priority_and_the_tag_of_the_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Facility mail, severity info, the tag scheduler; none without SYSLOGFLG, and no error without
-    syslog."""
+def test_syslog_gets_priority_and_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Facility mail, info, tag scheduler; none without SYSLOGFLG, no error without syslog."""
     path = str(tmp_path / "log")
     monkeypatch.setattr(log_file, "SYSLOG_SOCKET", path)
     log = SchedulerLog("", lambda: 0.0)
@@ -54,6 +46,5 @@ def test_a_line_for_syslog_has_the_priority_and_the_tag_of_the_program(
         unwanted.syslog("S1: 12 killed")
         wanted.syslog("S1: 12 killed")
         text = listener.recv(4096).decode()
-
     assert text.startswith("<22>Nov 20 ")
     assert text.endswith(f" scheduler[{os.getpid()}]: S1: 12 killed")

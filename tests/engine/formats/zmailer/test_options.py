@@ -1,15 +1,14 @@
 """The options of a scheduler."""
 
-from __future__ import annotations
-
 import pytest
 
 from engine.formats.zmailer.options import SchedulerOptions, WrongOption, parse_options
+from tests.store_contents import naming
 
 
-@pytest.mark.parametrize(
-    ("words", "options", "detaches"),
-    [
+def test_options_are_those_of_the_man_page() -> None:
+    """Letters may be joined; -i, -v and -V keep the process at its terminal, -d does not."""
+    for words, options, detaches in (
         ("", SchedulerOptions(), True),
         ("-i", SchedulerOptions(is_interactive=True), False),
         ("--exact -i", SchedulerOptions(is_exact=True, is_interactive=True), False),
@@ -22,19 +21,14 @@ from engine.formats.zmailer.options import SchedulerOptions, WrongOption, parse_
             False,
         ),
         ("-f/c -l /s -N64", SchedulerOptions(conf="/c", statistics="/s", open_files=64), True),
-    ],
-)
-def test_options_are_those_of_the_man_page(
-    words: str, options: SchedulerOptions, detaches: bool
-) -> None:
-    """Letters may be joined; -i, -v and -V keep the process at its terminal, -d does not."""
-    assert parse_options(words.split()) == options
-    assert options.detaches is detaches
+    ):
+        assert parse_options(words.split()) == options
+        assert options.detaches is detaches
 
 
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
+def test_an_option_that_cannot_be_used_is_named() -> None:
+    """The message has the option, its value and what was expected."""
+    for words, why in (
         (["-x"], "option -x not recognized"),
         (["-E", "5"], "-E 5: expected a number from 10"),
         (["-E", "10,1"], "-E 1: expected a number from 2 to 15"),
@@ -43,9 +37,6 @@ def test_options_are_those_of_the_man_page(
         (["-f", ""], "-f: expected a path"),
         (["word"], "word: expected only options"),
         (["-f"], "option -f requires argument"),
-    ],
-)
-def test_an_option_that_cannot_be_used_is_named(words: list[str], why: str) -> None:
-    """The message has the option, its value and what was expected."""
-    with pytest.raises(WrongOption, match=why):
-        parse_options(words)
+    ):
+        with naming(words, why), pytest.raises(WrongOption, match=why):
+            parse_options(words)

@@ -1,20 +1,14 @@
 """The statistics log of the scheduler."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from engine.formats.zmailer import statistics_log
 from engine.formats.zmailer.spool import names
-from engine.formats.zmailer.statistics_log import (
-    EndsReader,
-    StatisticsLine,
-    find_statistics_log,
-    format_line,
-    parse_line,
-)
+from engine.formats.zmailer.statistics_log import parse_line
 
 NOW = 1_795_170_000
 
@@ -23,32 +17,23 @@ OLD = "812876256 90401-2 0 5 ok smtp/((mx1)(mx2 mx3))\n"
 
 
 def test_both_forms_are_read_and_the_new_one_is_written() -> None:
-    """A line of the new form is written as it was read; the old form has its time too, and a host
-    may have blanks."""
+    """The old form has its time too, and a host may have blanks; a torn or foreign line is none."""
     new, old = parse_line(NEW), parse_line(OLD)
-
-    assert new == StatisticsLine(
-        "S3309638AbmKTJ5Ym690J", 0, 20, state="error2", channel="smtp", host="[127.0.0.1]"
-    )
-    assert format_line(new) == NEW
+    where: dict[str, Any] = {"state": "error2", "channel": "smtp", "host": "[127.0.0.1]"}
+    assert new == statistics_log.StatisticsLine("S3309638AbmKTJ5Ym690J", 0, 20, **where)
+    assert statistics_log.format_line(new) == NEW
     assert old is not None
     assert (old.time, old.message, old.host) == (812876256.0, "90401-2", "((mx1)(mx2 mx3))")
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "S1 0 0 ok x/y", "9 x 0 1 ok a/b", "9 1 0 1 fine a/b", "9 1 0 1 ok ab", "9 1 a 1 ok a/b"],
-)
-def test_what_is_no_line_is_not_read(text: str) -> None:
-    """A torn or foreign line gives none."""
-    assert parse_line(text) is None
+    for text in ("", "S1 0 0 ok x/y", "9 x 0 1 ok a/b", "9 1 0 1 fine a/b", "9 1 0 1 ok ab"):
+        assert parse_line(text) is None
+    assert parse_line("9 1 a 1 ok a/b") is None
 
 
 def test_the_ends_of_recipients_are_counted_as_they_are_logged(tmp_path: Path) -> None:
     """Failures by thread, of the last ends; of a log that was rotated the new one, from its start;
     a line without its end counts when it is complete."""
     path, spool_id = tmp_path / "statistics", names.spool_id(7, NOW * 10**9)
-    reader = EndsReader(str(path))
+    reader = statistics_log.EndsReader(str(path))
     with pytest.raises(FileNotFoundError):
         reader.read()
 
@@ -58,8 +43,7 @@ def test_the_ends_of_recipients_are_counted_as_they_are_logged(tmp_path: Path) -
     path.write_text(line("ok3", "smtp/a") + line("error", "smtp/a") + "no line\n")
     os.utime(path, (NOW, NOW))
     statistics = reader.read()
-    assert statistics == (2, 1, {"smtp/a": 1}, 1, NOW)
-    assert not statistics.is_alarming
+    assert (statistics, statistics.is_alarming) == ((2, 1, {"smtp/a": 1}, 1, NOW), False)
     with path.open("a") as log:
         log.write(line("error2", "smtp/b") * 3 + line("expire", "smtp/b")[:-3])
     assert reader.read()[:4] == (5, 4, {"smtp/b": 3, "smtp/a": 1}, 4)
@@ -74,12 +58,14 @@ def test_the_ends_of_recipients_are_counted_as_they_are_logged(tmp_path: Path) -
 
 def test_the_log_of_a_running_scheduler_is_that_of_its_option() -> None:
     """From its command line, of either program; a relative path is not known."""
-
-    def found(*words: str) -> str:
-        return find_statistics_log(7, lambda path: "\0".join([*words, ""]).encode())
-
-    assert found("/usr/lib/zmailer/scheduler", "-l", "/var/log/stat") == "/var/log/stat"
-    assert found("python3", "spooldeck", "zmailer", "scheduler", "-vl/log/stat") == "/log/stat"
-    assert found("scheduler", "-l", "stat") == ""
-    assert found("scheduler", "-?") == found("other") == found("scheduler") == ""
-    assert find_statistics_log(2**30) == ""
+    for words, path in (
+        ("/usr/lib/zmailer/scheduler -l /var/log/stat", "/var/log/stat"),
+        ("python3 spooldeck zmailer scheduler -vl/log/stat", "/log/stat"),
+        ("scheduler -l stat", ""),
+        ("scheduler -?", ""),
+        ("other", ""),
+        ("scheduler", ""),
+    ):
+        line = f"{words} ".replace(" ", "\0").encode()
+        assert statistics_log.find_statistics_log(7, lambda path, line=line: line) == path  # type: ignore[misc]
+    assert statistics_log.find_statistics_log(2**30) == ""

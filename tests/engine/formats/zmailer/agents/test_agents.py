@@ -1,12 +1,10 @@
 """Our agents on real control files, with real servers: locks, deliveries, outcomes, answers."""
 
-from __future__ import annotations
-
 import os
+import re
 import select
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable, Iterator
 from email import message_from_bytes
 from pathlib import Path
@@ -18,12 +16,8 @@ from engine.formats.zmailer.agents.jobs import AgentJobs, AgentMessage, Deliver
 from engine.formats.zmailer.agents.router_agents import ErrormailAgent, HoldAgent, WrongHold, is_due
 from engine.formats.zmailer.agents.smtp import SmtpAgent, host_list
 from engine.formats.zmailer.reports import ReportForm, ReportSettings
-from engine.formats.zmailer.scheduling.agent_lines import (
-    AgentAnswer,
-    AgentLine,
-    JobLine,
-    parse_agent_line,
-)
+from engine.formats.zmailer.scheduling import agent_lines
+from engine.formats.zmailer.scheduling.agent_lines import AgentAnswer, AgentLine
 from engine.formats.zmailer.scheduling.agent_process import Agent, agent_program, start_agent
 from engine.formats.zmailer.scheduling.agent_talk import Answered, Ready
 from engine.formats.zmailer.spool.changes import LineChanges
@@ -34,10 +28,11 @@ from engine.formats.zmailer.submit import Router
 from engine.mail.send.smtp_client import SmtpDestination
 from engine.system import files
 from tests import command
+from tests.engine.formats.zmailer.spool.test_control_file import sample_files
 from tests.smtp_server import DROP, HOST, Server, refusing
+from tests.store_contents import naming
 from tests.zmailer_spool import Spool, recipient, write_lock
 
-SAMPLES = Path(__file__).parents[4] / "golden" / "zmailer" / "control-files.tar.xz"
 NOW = 1_795_170_000.0
 BODY = b"the body\n.dot\nno end"
 LOOPBACK = f"[{HOST}]"
@@ -47,30 +42,45 @@ class AgentSpool:
     """A spool, and an agent that works in it."""
 
     def __init__(self, root: Path) -> None:
-        self.spool = Spool(root).make()
+        spool = Spool(root).make()
+        self.root, self.lines, self._put = root, spool.lines, spool.put
         self.folders = PostofficeFolders(str(root))
 
     def put(self, *recipients: str, number: int = 1001, more: str = "") -> Path:
         """A message to these recipients."""
-        path = self.spool.put(number, *recipients, more=more)
-        (self.spool.root / "queue" / str(number)).write_bytes(b"external\n\n" + BODY)
+        path = self._put(number, *recipients, more=more)
+        (self.root / "queue" / str(number)).write_bytes(b"external\n\n" + BODY)
         return path
 
     def serve(
-        self, deliver: Deliver, host: str, channel: str = "smtp", path: str = "1001"
+        self, deliver: Deliver, host: str = LOOPBACK, channel: str = "smtp", path: str = "1001"
     ) -> list[AgentLine]:
-        """The answers of an agent to a job."""
+        """The lines of an agent about a job."""
         agent = AgentJobs(self.folders, channel, "", deliver, lambda: NOW)
-        lines = agent.serve(JobLine(path, host.encode()))
-        return [parse_agent_line(line.removesuffix(b"\n")) for line in lines]
+        lines = agent.serve(agent_lines.JobLine(path, host.encode()))
+        return [agent_lines.parse_agent_line(line.removesuffix(b"\n")) for line in lines]
+
+    def answers(self, deliver: Deliver, *job: str) -> list[tuple[str, bytes]]:
+        """Status and text of each line about a job; it must be an answer."""
+        lines = self.serve(deliver, *job)
+        assert all(isinstance(line, AgentAnswer) for line in lines), lines
+        return [(one.status.decode(), one.text) for one in lines if isinstance(one, AgentAnswer)]
+
+    def hold_agent(self, resolve: Callable[[str], bool] = lambda name: True) -> Deliver:
+        """The agent of the channel hold, for which every name is known."""
+        return HoldAgent(Router(self.folders.fd), "here.example", resolve).deliver
+
+    def routed(self) -> list[bytes]:
+        """The mails for the router."""
+        return [path.read_bytes() for path in (self.root / "router").iterdir()]
 
 
 @pytest.fixture
-def agent_spool(tmp_path: Path) -> Iterator[AgentSpool]:
+def spool(tmp_path: Path) -> Iterator[AgentSpool]:
     """A spool."""
-    agent_spool = AgentSpool(tmp_path / "post")
-    yield agent_spool
-    agent_spool.folders.close()
+    spool = AgentSpool(tmp_path / "post")
+    yield spool
+    spool.folders.close()
 
 
 def smtp(port: int, log: Callable[[str], None] = lambda text: None) -> Deliver:
@@ -87,242 +97,162 @@ def smtp(port: int, log: Callable[[str], None] = lambda text: None) -> Deliver:
     return deliver  # type: ignore[return-value]
 
 
-def answers(lines: list[AgentLine]) -> list[tuple[str, bytes]]:
-    """Status and text of each answer; it must be an answer."""
-    assert all(isinstance(line, AgentAnswer) for line in lines), lines
-    return [(one.status.decode(), one.text) for one in lines if isinstance(one, AgentAnswer)]
-
-
-def test_each_recipient_has_its_outcome(agent_spool: AgentSpool) -> None:
+def test_each_recipient_has_its_outcome(spool: AgentSpool) -> None:
     """In one transaction: accepted, deferred, refused; tags and diagnostics are in the file, with
     the server's own words, as the sender gets them in the report."""
     users = [recipient(host=LOOPBACK, user=f"{name}@d.example") for name in ("ok", "later", "no")]
     users.append("N NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;no@d.example\n")
-    users.append(recipient(host="other.example"))
-    path = agent_spool.put(*users)
+    path = spool.put(*users, recipient(host="other.example"))
     log: list[str] = []
     with Server(rcpt=["", "450 4.2.1 later", "550 5.1.1 no@d.example (unknown)"]) as server:
-        lines = agent_spool.serve(smtp(server.port, log.append), LOOPBACK)
+        lines = spool.serve(smtp(server.port, log.append))
 
-    assert answers(lines) == [
-        ("ok3", b"250 2.0.0 accepted"),
-        ("deferred", b"450 4.2.1 later"),
-        ("error2", b"550 5.1.1 no@d.example (unknown)"),
-    ]
-    deferred = lines[1]
-    assert isinstance(deferred, AgentAnswer)
-    assert deferred.notary == (
-        b"later@d.example",
-        b"delayed",
-        b"4.2.1",
-        b"smtp; 450 4.2.1 later",
-        b"dns; 127.0.0.1",
-        b"smtp[9]",
-    )
+    accepted, deferred, refused = (line for line in lines if isinstance(line, AgentAnswer))
+    assert (accepted.status, accepted.text) == (b"ok3", b"250 2.0.0 accepted")
+    assert (deferred.status, deferred.text) == (b"deferred", b"450 4.2.1 later")
+    assert (refused.status, refused.text) == (b"error2", b"550 5.1.1 no@d.example (unknown)")
+    notary = (b"later@d.example", b"delayed", b"4.2.1", b"smtp; 450 4.2.1 later")
+    assert deferred.notary == (*notary, b"dns; 127.0.0.1", b"smtp[9]")
     (mail,) = server.mails
-    assert (mail.sender, mail.recipients, mail.helo) == (
-        "a@b.example",
-        ("ok@d.example",),
-        "here.example",
-    )
-    assert mail.data == (
-        b"From: a@b.example\r\nSubject: a report\r\n\r\nthe body\r\n.dot\r\nno end\r\n"
-    )
-    assert [line[:12] for line in agent_spool.spool.lines(path)] == [
-        "r+          ",
-        "r           ",
-        "r-          ",
-        "r           ",
-    ]
-    (diagnostic,) = agent_spool.spool.lines(path, "d")
-    at = path.read_bytes().index(b"r-")
-    assert diagnostic.startswith(f"d {at}:")
+    envelope = ("a@b.example", ("ok@d.example",), "here.example")
+    assert (mail.sender, mail.recipients, mail.helo) == envelope
+    content = b"From: a@b.example\r\nSubject: a report\r\n\r\nthe body\r\n.dot\r\nno end\r\n"
+    assert mail.data == content
+    assert [line[:4] for line in spool.lines(path)] == ["r+  ", "r   ", "r-  ", "r   "]
+    (diagnostic,) = spool.lines(path, "d")
+    assert diagnostic.startswith(f"d {path.read_bytes().index(b'r-')}:")
     assert "\x01failed\x015.1.1\x01smtp; 550 5.1.1 no@d.example (unknown)\x01" in diagnostic
     assert len(log) == 3
 
 
-def test_a_success_that_is_asked_for_is_recorded(agent_spool: AgentSpool) -> None:
-    """A server without DSN takes over no notification: the delivery is recorded as relayed."""
-    path = agent_spool.put(recipient(host=LOOPBACK), "N NOTIFY=SUCCESS\n")
+def test_other_outcomes_of_a_delivery(spool: AgentSpool) -> None:
+    """Relayed without DSN, sent again after a doubt, and an error for an address that is none."""
+    path = spool.put(recipient(host=LOOPBACK), "N NOTIFY=SUCCESS\n")
     with Server() as server:
-        assert answers(agent_spool.serve(smtp(server.port), LOOPBACK)) == [
-            ("ok2", b"250 2.0.0 accepted")
-        ]
+        assert spool.answers(smtp(server.port)) == [("ok2", b"250 2.0.0 accepted")]
+    assert "\x01relayed\x012.0.0\x01smtp; 250 2.0.0 accepted" in spool.lines(path, "d")[0]
 
-    assert (
-        "\x01relayed\x012.0.0\x01smtp; 250 2.0.0 accepted" in agent_spool.spool.lines(path, "d")[0]
-    )
+    spool.put(recipient(host=LOOPBACK), recipient(host=LOOPBACK, user="no address"))
+    with Server(body=DROP) as server:
+        (first, text), (second, _) = spool.answers(smtp(server.port))
+    assert (first, second, text[:10]) == ("deferred", "deferred", b"in doubt: ")
+    with Server() as server:
+        assert [one for one, _ in spool.answers(smtp(server.port))] == ["ok3", "error2"]
 
 
-def test_a_host_that_is_not_reached_ends_the_work_on_it(agent_spool: AgentSpool) -> None:
+def test_a_host_that_is_not_reached_ends_the_work_on_it(spool: AgentSpool) -> None:
     """All recipients are deferred, the last one with deferall; nothing is written but blanks."""
-    path = agent_spool.put(recipient(host=LOOPBACK), recipient(host=LOOPBACK, user="e@d.example"))
+    path = spool.put(recipient(host=LOOPBACK), recipient(host=LOOPBACK, user="e@d.example"))
     before = path.read_bytes()
     with refusing() as port:
-        lines = answers(agent_spool.serve(smtp(port), LOOPBACK))
-
-    assert [status for status, _ in lines] == ["deferred", "deferall"]
-    assert lines[0][1].startswith(b"Connection refused - connecting to 127.0.0.1:")
-    assert path.read_bytes() == before
+        (first, text), (last, _) = spool.answers(smtp(port))
+    assert (first, last, path.read_bytes()) == ("deferred", "deferall", before)
+    assert text.startswith(b"Connection refused - connecting to 127.0.0.1:")
 
 
-def test_a_doubt_and_a_bad_address_have_their_outcomes(agent_spool: AgentSpool) -> None:
-    """A mail that may have been accepted is sent again; an address that is none is an error."""
-    agent_spool.put(recipient(host=LOOPBACK), recipient(host=LOOPBACK, user="no address"))
-    with Server(body=DROP) as server:
-        lines = answers(agent_spool.serve(smtp(server.port), LOOPBACK))
-
-    assert [status for status, _ in lines] == ["deferred", "deferred"]
-    assert lines[0][1].startswith(b"in doubt: ")
+def test_the_hosts_of_a_list_are_tried_in_order(spool: AgentSpool) -> None:
+    """A list has parentheses, addresses brackets; only a refused connection leads to the next."""
+    for text, hosts in (
+        ("((mx1.example)(mx2.example [192.0.2.1]))", ["mx1.example", "mx2.example", "192.0.2.1"]),
+        ("[IPv6:2001:db8::1]", ["2001:db8::1"]),
+        ("mx.example", ["mx.example"]),
+    ):
+        assert host_list(text) == hosts
+    spool.put(recipient(host="(([127.0.0.2])([127.0.0.1]))"))
     with Server() as server:
-        lines = answers(agent_spool.serve(smtp(server.port), LOOPBACK))
-    assert [status for status, _ in lines] == ["ok3", "error2"]
+        lines = spool.answers(smtp(server.port), "(([127.0.0.2])([127.0.0.1]))")
+    assert lines == [("ok3", b"250 2.0.0 accepted")]
 
 
-def test_the_hosts_of_a_list_are_tried_in_order() -> None:
-    """A list of the router has parentheses; addresses have brackets."""
-    assert host_list("((mx1.example)(mx2.example [192.0.2.1]))") == [
-        "mx1.example",
-        "mx2.example",
-        "192.0.2.1",
-    ]
-    assert host_list("[IPv6:2001:db8::1]") == ["2001:db8::1"]
-    assert host_list("mx.example") == ["mx.example"]
-
-
-def test_the_next_host_is_tried_if_the_first_is_not_reached(agent_spool: AgentSpool) -> None:
-    """A refused connection leads to the next host; a refusal of the mail does not."""
-    hosts = "(([127.0.0.2])([127.0.0.1]))"
-    agent_spool.put(recipient(host=hosts))
-    with Server() as server:
-        assert answers(agent_spool.serve(smtp(server.port), hosts)) == [
-            ("ok3", b"250 2.0.0 accepted")
-        ]
-
-
-def test_many_recipients_are_sent_in_several_transactions(
-    agent_spool: AgentSpool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_recipients_are_split(spool: AgentSpool, monkeypatch: pytest.MonkeyPatch) -> None:
     """At most so many at a time; recipients with other headers are another mail."""
     monkeypatch.setattr(jobs, "MAX_RECIPIENTS", 2)
     users = [recipient(host=LOOPBACK, user=f"u{n}@d.example") for n in range(3)]
     other = "s local x@b.example x@b.example 1\n" + recipient(host=LOOPBACK)
-    agent_spool.put(*users, more=other + "m\nSubject: other\n\n")
+    spool.put(*users, more=other + "m\nSubject: other\n\n")
     with Server() as server:
-        lines = answers(agent_spool.serve(smtp(server.port), LOOPBACK))
-
-    assert len(lines) == 4
-    assert [(mail.sender, len(mail.recipients)) for mail in server.mails] == [
-        ("a@b.example", 2),
-        ("a@b.example", 1),
-        ("x@b.example", 1),
-    ]
+        assert len(spool.answers(smtp(server.port))) == 4
+    sent = [(mail.sender, len(mail.recipients)) for mail in server.mails]
+    assert sent == [("a@b.example", 2), ("a@b.example", 1), ("x@b.example", 1)]
     assert server.mails[2].data.startswith(b"Subject: other\r\n\r\nthe body")
 
 
-@pytest.mark.parametrize(
-    ("host", "channel", "path"),
-    [
-        ("other.example", "smtp", "1001"),
-        (LOOPBACK, "local", "1001"),
-        (LOOPBACK, "smtp", "1002"),
-        (LOOPBACK, "smtp", "77"),
-    ],
-)
-def test_a_job_without_a_recipient_to_do_is_a_resync(
-    agent_spool: AgentSpool, host: str, channel: str, path: str
-) -> None:
+def test_a_job_with_nothing_to_do_is_a_resync(spool: AgentSpool) -> None:
     """Another host, another channel, a torn file, a file that is gone."""
-    agent_spool.put(recipient(host=LOOPBACK))
-    torn = agent_spool.put(recipient(host=LOOPBACK), number=1002)
+    spool.put(recipient(host=LOOPBACK))
+    torn = spool.put(recipient(host=LOOPBACK), number=1002)
     torn.write_bytes(torn.read_bytes()[:-1])
     before = torn.read_bytes()
 
     def deliver(*job: object) -> Iterator[object]:
         raise AssertionError
 
-    lines = agent_spool.serve(deliver, host, channel, path)  # type: ignore[arg-type]
-    assert [type(line).__name__ for line in lines] == ["Resync"]
-    assert torn.read_bytes() == before
+    for job in (
+        ("other.example", "smtp", "1001"),
+        (LOOPBACK, "local", "1001"),
+        (LOOPBACK, "smtp", "1002"),
+        (LOOPBACK, "smtp", "77"),
+    ):
+        lines = spool.serve(deliver, *job)  # type: ignore[arg-type]
+        assert [type(line).__name__ for line in lines] == ["Resync"]
+        assert torn.read_bytes() == before
 
 
-def test_what_is_locked_or_finished_is_not_taken(agent_spool: AgentSpool) -> None:
-    """A lock of any other process, also of a dead one, and all other tags are left as they are."""
-    head = len(agent_spool.put(recipient(host=LOOPBACK)).read_bytes().split(b"r  ")[0])
-    path = agent_spool.put(*[recipient(host=LOOPBACK)] * 3)
-    step = len(recipient(host=LOOPBACK))
-    write_lock(path, head, os.getpid() + 1)
+def test_what_another_agent_locks_first_is_not_taken(spool: AgentSpool) -> None:
+    """A lock of any other process, also of a dead one, and all other tags are left as they are; a
+    line that is not as it was read is not locked, nor one of a message that was killed."""
+    path = spool.put(*[recipient(host=LOOPBACK)] * 3)
+    first, second, third = (match.start() for match in re.finditer(b"r  ", path.read_bytes()))
+    write_lock(path, first, os.getpid() + 1)
     with path.open("r+b") as file:
-        file.seek(head + step + 1)
+        file.seek(second + 1)
         file.write(b"+held  ")
     before = path.read_bytes()
     with Server() as server:
-        lines = agent_spool.serve(smtp(server.port), LOOPBACK)
-
-    assert [line.offset for line in lines if isinstance(line, AgentAnswer)] == [head + 2 * step]
+        lines = spool.serve(smtp(server.port))
+    assert [line.offset for line in lines if isinstance(line, AgentAnswer)] == [third]
     assert path.read_bytes() == before.replace(b"r           ", b"r+          ")
 
-
-def test_what_another_agent_locks_first_is_not_taken(agent_spool: AgentSpool) -> None:
-    """A line that is not as it was read is not locked, nor one of a message that was killed."""
-    path = agent_spool.put(recipient(host=LOOPBACK), recipient(host=LOOPBACK))
-    with agent_spool.folders.open_control("1001", os.O_RDWR) as opened:
-        message = AgentMessage(agent_spool.folders, "1001", opened.fd, lambda: NOW)
-        first, second = message.waiting(b"smtp", LOOPBACK.encode())
-        write_lock(path, first.offset, 7)
-        assert message.lock([first, second]) == [second]
+    path = spool.put(recipient(host=LOOPBACK), recipient(host=LOOPBACK))
+    with spool.folders.open_control("1001", os.O_RDWR) as opened:
+        message = AgentMessage(spool.folders, "1001", opened.fd, lambda: NOW)
+        one, other = message.waiting(b"smtp", LOOPBACK.encode())
+        write_lock(path, one.offset, 7)
+        assert message.lock([one, other]) == [other]
         message.unlock()
         path.unlink()
-        assert message.lock([second]) == []
+        assert message.lock([other]) == []
 
 
-def test_a_recipient_is_locked_while_it_is_delivered(agent_spool: AgentSpool) -> None:
-    """The lock is `~` and the PID in six columns; a deferral removes it."""
-    path = agent_spool.put(recipient("hold", "ns:x.example"))
-    lines: list[str] = []
+def test_a_lock_that_was_taken_away_is_not_overwritten(spool: AgentSpool) -> None:
+    """While it is delivered a recipient has a lock, `~` and the PID in six columns; a deferral
+    removes it; if it was taken away, the agent logs that, and no mail for the router is sent."""
+    path = spool.put(recipient("hold", "ns:x.example"))
+    at = path.read_bytes().index(b"r  ")
+    lock = f"r~{os.getpid():6}".ljust(12)  # a PID of 7 digits reaches into the blanks behind it
 
-    def resolve(name: str) -> bool:
-        lines.append(agent_spool.spool.lines(path)[0])
+    def defer(name: str) -> bool:
+        assert spool.lines(path)[0].startswith(f"{lock}hold ns:x.example ")
         return False
 
-    agent = HoldAgent(Router(agent_spool.folders.fd), "here.example", resolve)
-    (answer,) = agent_spool.serve(agent.deliver, "ns:x.example", "hold")
-
-    lock = f"r~{os.getpid():6}".ljust(12)  # a PID of 7 digits reaches into the blanks behind it
-    assert lines[0].startswith(f"{lock}hold ns:x.example ")
-    assert agent_spool.spool.lines(path) == [recipient("hold", "ns:x.example")[:-1]]
-    assert isinstance(answer, AgentAnswer)
-    assert answer.status == b"deferred"
-
-
-def test_a_lock_that_was_taken_away_is_not_overwritten(agent_spool: AgentSpool) -> None:
-    """The agent says so in the log, and a mail for the router is not sent."""
-    path = agent_spool.put(recipient("hold", "ns:x.example"))
-    at = path.read_bytes().index(b"r  ")
-
-    def resolve(name: str) -> bool:
+    def take_away(name: str) -> bool:
         write_lock(path, at, 7_654_321)
         return True
 
-    agent = HoldAgent(Router(agent_spool.folders.fd), "here.example", resolve)
-    lines = agent_spool.serve(agent.deliver, "ns:x.example", "hold")
-
-    assert agent_spool.spool.lines(path)[0].startswith("r~7654321   ")
-    assert not list((agent_spool.spool.root / "router").iterdir())
+    ((status, _),) = spool.answers(spool.hold_agent(defer), "ns:x.example", "hold")
+    assert (status, spool.lines(path)) == ("deferred", [recipient("hold", "ns:x.example")[:-1]])
+    lines = spool.serve(spool.hold_agent(take_away), "ns:x.example", "hold")
+    assert spool.lines(path)[0].startswith("r~7654321   ")
+    assert spool.routed() == []
     assert any(b"is not ours any more" in getattr(line, "text", b"") for line in lines)
 
 
 # ---- hold
 
 
-def hold(agent_spool: AgentSpool) -> Deliver:
-    """The agent, for which every name is known."""
-    return HoldAgent(Router(agent_spool.folders.fd), "here.example", lambda name: True).deliver
-
-
-@pytest.mark.parametrize(
-    ("host", "due"),
-    [
+def test_a_condition_is_met_or_not() -> None:
+    """By name service, epoch time, age of the message, or home directory."""
+    for host, due in (
         ("ns:known.example/any", True),
         ("ns:unknown.example", False),
         ("timeout:1795170000", True),
@@ -332,140 +262,115 @@ def hold(agent_spool: AgentSpool) -> Deliver:
         ("io:x", True),
         ("home:root", True),
         ("home:no-such-user", True),
-    ],
-)
-def test_a_condition_is_met_or_not(host: str, due: bool) -> None:
-    """By name service, epoch time, age of the message, or home directory."""
-    assert is_due(host, NOW, NOW - 3600, lambda name: name == "known.example") is due
+    ):
+        assert is_due(host, NOW, NOW - 3600, lambda name: name == "known.example") is due
 
 
-@pytest.mark.parametrize("host", ["bogus:1", "script:x", "timeout:soon", "age:x", "x"])
-def test_what_is_no_condition_keeps_the_message(agent_spool: AgentSpool, host: str) -> None:
+def test_what_is_no_condition_keeps_the_message(spool: AgentSpool) -> None:
     """It stays in the queue with the reason; no script is run for a mail."""
-    with pytest.raises(WrongHold, match="hold: "):
-        is_due(host, NOW, NOW, lambda name: True)
-    path = agent_spool.put(recipient("hold", host))
-    ((status, text),) = answers(agent_spool.serve(hold(agent_spool), host, "hold"))
-    assert (status, text.startswith(b"hold: ")) == ("deferred", True)
-    assert agent_spool.spool.lines(path)[0].startswith("r           ")
+    for host in ("bogus:1", "script:x", "timeout:soon", "age:x", "x"):
+        with naming(host), pytest.raises(WrongHold, match="hold: "):
+            is_due(host, NOW, NOW, lambda name: True)
+        path = spool.put(recipient("hold", host))
+        ((status, text),) = spool.answers(spool.hold_agent(), host, "hold")
+        assert (status, text[:6]) == ("deferred", b"hold: ")
+        assert spool.lines(path)[0].startswith("r           ")
 
 
-def test_a_held_message_that_is_due_goes_to_the_router_again(agent_spool: AgentSpool) -> None:
+def test_a_held_message_that_is_due_goes_to_the_router_again(spool: AgentSpool) -> None:
     """With the envelope of a suspended message, its headers and its body; once."""
-    path = agent_spool.put(recipient("hold", "timeout:1", "x@y.example"))
-    assert answers(agent_spool.serve(hold(agent_spool), "timeout:1", "hold")) == [
-        ("ok3", b"resubmitted")
-    ]
-
-    (mail,) = (agent_spool.spool.root / "router").iterdir()
-    envelope, _, rest = mail.read_bytes().partition(b"env-end\n")
+    path, job = spool.put(recipient("hold", "timeout:1", "x@y.example")), ("timeout:1", "hold")
+    assert spool.answers(spool.hold_agent(), *job) == [("ok3", b"resubmitted")]
+    (mail,) = spool.routed()
+    envelope, _, rest = mail.partition(b"env-end\n")
     assert b"via suspension\nfrom <a@b.example>\nto <x@y.example>\n" in envelope
     assert rest == b"From: a@b.example\nSubject: a report\n\n" + BODY
-    assert agent_spool.spool.lines(path)[0].startswith("r+          hold")
-    assert [
-        type(line).__name__ for line in agent_spool.serve(hold(agent_spool), "timeout:1", "hold")
-    ] == ["Resync"]
+    assert spool.lines(path)[0].startswith("r+          hold")
+    assert [type(one).__name__ for one in spool.serve(spool.hold_agent(), *job)] == ["Resync"]
 
 
 @pytest.mark.parametrize(
     ("call", "mails"), [("rename", 1), ("fsync", 0)], ids=["after the tag", "before the tag"]
 )
 def test_a_mail_for_the_router_is_sent_once_if_the_agent_is_killed(
-    agent_spool: AgentSpool, monkeypatch: pytest.MonkeyPatch, call: str, mails: int
+    spool: AgentSpool, monkeypatch: pytest.MonkeyPatch, call: str, mails: int
 ) -> None:
     """The tag decides: recovery sends the staged mail, or removes it and the recipient waits."""
-    path = agent_spool.put(recipient("hold", "timeout:1"))
+    path = spool.put(recipient("hold", "timeout:1"))
     pid = os.fork()
     if pid == 0:
         monkeypatch.setattr(files, call, lambda *args, **how: os._exit(9))
-        agent_spool.serve(hold(agent_spool), "timeout:1", "hold")
+        spool.serve(spool.hold_agent(), "timeout:1", "hold")
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
-    router = agent_spool.spool.root / "router"
-    assert list(router.iterdir()) == []
-
-    store = SpoolMail(agent_spool.folders, lambda: NOW, ReportSettings("here.example"))
-    LineChanges(agent_spool.folders, MessageReader(agent_spool.folders), store).recover(None)
-    assert len(list(router.iterdir())) == mails
-    assert agent_spool.spool.lines(path)[0].startswith("r+  " if mails else f"r~{pid:6}")
+    assert spool.routed() == []
+    store = SpoolMail(spool.folders, lambda: NOW, ReportSettings("here.example"))
+    LineChanges(spool.folders, MessageReader(spool.folders), store).recover(None)
+    assert len(spool.routed()) == mails
+    assert spool.lines(path)[0].startswith("r+  " if mails else f"r~{pid:6}")
 
 
 # ---- errormail
 
 
-def errormail(agent_spool: AgentSpool) -> Deliver:
+def errormail(spool: AgentSpool) -> Deliver:
     """The agent, without forms."""
-    router, settings = Router(agent_spool.folders.fd), ReportSettings("here.example")
+    router, settings = Router(spool.folders.fd), ReportSettings("here.example")
     return ErrormailAgent(router, settings, lambda name: ReportForm(), "errormail[9]").deliver
 
 
-def test_a_message_that_cannot_be_routed_returns_to_its_sender(agent_spool: AgentSpool) -> None:
-    """A report with the message is in router/, and the recipient is done."""
-    path = agent_spool.put(recipient("error", "nosuchhost", "x@nowhere.example"))
-    assert answers(agent_spool.serve(errormail(agent_spool), "nosuchhost", "error")) == [
-        ("ok3", b"returned to its sender")
-    ]
-
-    (mail,) = (agent_spool.spool.root / "router").iterdir()
-    envelope, _, rest = mail.read_bytes().partition(b"env-end\n")
+def test_a_message_that_cannot_be_routed_returns_to_its_sender(spool: AgentSpool) -> None:
+    """A report with it is in router/, and it is done; one of channel error is dropped."""
+    path = spool.put(recipient("error", "nosuchhost", "x@nowhere.example"))
+    lines = spool.answers(errormail(spool), "nosuchhost", "error")
+    assert lines == [("ok3", b"returned to its sender")]
+    (mail,) = spool.routed()
+    envelope, _, rest = mail.partition(b"env-end\n")
     assert b"to <a@b.example>" in envelope
     status = message_from_bytes(rest).get_payload()[1].as_string()  # type: ignore[union-attr,index]
     assert "Final-Recipient: rfc822; x@nowhere.example" in status
     assert "Action: failed\nStatus: 5.1.0\nDiagnostic-Code: x-local; 550 (nosuchhost)" in status
     assert BODY in rest
-    assert agent_spool.spool.lines(path)[0].startswith("r+          error")
+    assert spool.lines(path)[0].startswith("r+          error")
+
+    (spool.root / "transport" / "3268949").write_bytes(sample_files()["snap2/S/V/3268949"])
+    (spool.root / "queue" / "3268949").write_bytes(b"x" * 108)
+    lines = spool.answers(errormail(spool), "-", "error", "S/V/3268949")
+    assert (lines, spool.routed()) == ([("ok3", b"error bounce dropped")], [mail])
 
 
-def test_an_error_of_a_report_is_dropped(agent_spool: AgentSpool) -> None:
-    """A sample of the real router: a message from channel error has no sender to return to."""
-    path = agent_spool.spool.root / "transport" / "3268949"
-    with tarfile.open(SAMPLES) as packed:
-        file = packed.extractfile("snap2/S/V/3268949")
-        assert file is not None
-        path.write_bytes(file.read())
-    (agent_spool.spool.root / "queue" / "3268949").write_bytes(b"x" * 108)
-
-    assert answers(agent_spool.serve(errormail(agent_spool), "-", "error", "S/V/3268949")) == [
-        ("ok3", b"error bounce dropped")
-    ]
-    assert not list((agent_spool.spool.root / "router").iterdir())
-
-
-def test_the_samples_are_delivered(agent_spool: AgentSpool) -> None:
+def test_the_samples_are_delivered(spool: AgentSpool) -> None:
     """Each smtp recipient of the real router's files is sent with its own headers, and done."""
-    count = 0
-    with tarfile.open(SAMPLES) as packed, Server() as server:
-        for member in packed:
-            if (file := packed.extractfile(member)) is None or "snap2" not in member.name:
+    count, samples = 0, sample_files()
+    with Server() as server:
+        at_server = smtp(server.port)
+        for path, data in samples.items():
+            tree, name = path.partition("/")[0], path.rpartition("/")[2]
+            if tree != "snap2":
                 continue
-            name, data = Path(member.name).name, file.read()
-            (agent_spool.spool.root / "transport" / name).write_bytes(data)
-            (agent_spool.spool.root / "queue" / name).write_bytes(b"\n" * 1000 + b"body\n")
+            (spool.root / "transport" / name).write_bytes(data)
+            (spool.root / "queue" / name).write_bytes(b"\n" * 1000 + b"body\n")
             hosts = {line.split()[-3] for line in data.split(b"\n") if b"r           smtp " in line}
-            agent = smtp(server.port)
             for host in sorted(hosts):
-                job = JobLine(name, host.lower())
-                agent_jobs = AgentJobs(
-                    agent_spool.folders, "smtp", "", _at_loopback(agent), lambda: NOW
+                lines = spool.answers(
+                    lambda message, recipients, _: at_server(
+                        message, recipients, LOOPBACK.encode()
+                    ),
+                    host.lower().decode(),
+                    "smtp",
+                    name,
                 )
-                lines = [parse_agent_line(one[:-1]) for one in agent_jobs.serve(job)]
-                assert {status for status, _ in answers(lines)} <= {"ok2", "ok3"}
+                assert {status for status, _ in lines} <= {"ok2", "ok3"}
                 count += len(lines)
     assert count == len([to for mail in server.mails for to in mail.recipients]) == 26
-
-
-def _at_loopback(deliver: Deliver) -> Deliver:
-    """The agent, with another host."""
-    return lambda message, recipients, host: deliver(message, recipients, LOOPBACK.encode())
 
 
 # ---- the command
 
 
-def test_the_command_serves_a_scheduler(agent_spool: AgentSpool, tmp_path: Path) -> None:
-    """Started in transport/ on a socket pair, it answers its jobs and ends at the empty line; each
-    outcome is in its log."""
-    path = agent_spool.put(recipient(host=LOOPBACK), recipient("hold", "timeout:1"))
+def test_the_command_serves_a_scheduler(spool: AgentSpool, tmp_path: Path) -> None:
+    """Started on a socket pair it answers its jobs, logs each, and ends at the empty line."""
+    path = spool.put(recipient(host=LOOPBACK), recipient("hold", "timeout:1"))
     with Server() as server, (tmp_path / "log").open("ab") as log:
         words = f"{sys.executable} -P -m tui.cli zmailer agent smtp -srl {tmp_path}/smtp"
         program = agent_program(f"{words} -p {server.port}", "smtp", "", {}, None)
@@ -477,7 +382,7 @@ def test_the_command_serves_a_scheduler(agent_spool: AgentSpool, tmp_path: Path)
             events.append(event)
             if isinstance(event, Ready) and len(events) == 1:
                 assert agent.talk.room(0) == 1
-                agent.talk.give(JobLine("1001", LOOPBACK.encode()), "job", 0.0)
+                agent.talk.give(agent_lines.JobLine("1001", LOOPBACK.encode()), "job", 0.0)
                 agent.write(0.0)
             elif isinstance(event, Ready):
                 agent.end(0.0)
@@ -486,7 +391,7 @@ def test_the_command_serves_a_scheduler(agent_spool: AgentSpool, tmp_path: Path)
     assert (tmp_path / "log").read_text() == ""
     assert [type(event) for event in events] == [Ready, Answered, Ready]
     assert (agent.status, len(server.mails)) == (0, 1)
-    assert agent_spool.spool.lines(path)[0].startswith("r+          smtp")
+    assert spool.lines(path)[0].startswith("r+          smtp")
     assert (tmp_path / "smtp").read_text().endswith(" c@d.example ok3 250 2.0.0 accepted\n")
 
 
@@ -499,12 +404,12 @@ def _events(agent: Agent[str]) -> Iterator[object]:
 
 
 @pytest.mark.deep
-def test_the_scheduler_works_with_our_agents(agent_spool: AgentSpool) -> None:
+def test_the_scheduler_works_with_our_agents(spool: AgentSpool) -> None:
     """A message with a recipient for each agent: one is delivered, one fails, one is given to the
     router again, one returns to its sender; then nothing is left but the mail for the router."""
     users = [recipient(host=LOOPBACK, user=f"{name}@d.example") for name in ("ok", "no")]
     users += [recipient("hold", "timeout:1"), recipient("error", "nosuchhost")]
-    path, root = agent_spool.put(*users), agent_spool.spool.root
+    path, root = spool.put(*users), spool.root
     for name in ("freezer", "postman"):
         (root / name).mkdir()
     os.utime(root / "queue" / path.name)
@@ -531,37 +436,21 @@ def test_the_scheduler_works_with_our_agents(agent_spool: AgentSpool) -> None:
             log = process.stderr.read()
 
     assert [mail.recipients for mail in server.mails] == [("ok@d.example",)]
-    mails = [one.read_bytes() for one in (root / "router").iterdir()]
-    assert sorted(one.split(b"env-end")[0].split(b"\n")[1] for one in mails) == [
-        b"errormsg",
-        b"errormsg",
-        b"via suspension",
-    ]
+    kinds = sorted(one.split(b"env-end")[0].split(b"\n")[1] for one in spool.routed())
+    assert kinds == [b"errormsg", b"errormsg", b"via suspension"]
     assert not list((root / "queue").iterdir())
     assert "agent" not in log
 
 
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        (["hold", "-x"], "option -x not recognized"),
-        (["smtp", "-p", "0"], "-p 0: expected a number from 1 to 65535"),
-        (["smtp", "-p", "25", "a", "b"], "b: expected at most one host"),
-        (["hold"], "expected the folder transport/ of a spool"),
-    ],
-)
-def test_a_wrong_start_is_one_line(agent_spool: AgentSpool, words: list[str], why: str) -> None:
+def test_a_wrong_start_is_one_line(spool: AgentSpool) -> None:
     """A wrong option, or another working directory."""
-    where = "queue" if words == ["hold"] else "transport"
-    run = command.run(
-        ["zmailer", "agent", *words],
-        cwd=agent_spool.spool.root / where,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        text=True,
-    )
-
-    assert (run.returncode, run.stdout) == (64, "")
-    assert run.stderr.startswith("spooldeck: ")
-    assert why in run.stderr
-    assert run.stderr.count("\n") == 1
+    for words, where, why in (
+        ("hold -x", "transport", "option -x not recognized"),
+        ("smtp -p 0", "transport", "-p 0: expected a number from 1 to 65535"),
+        ("smtp -p 25 a b", "transport", "b: expected at most one host"),
+        ("hold", "queue", "expected the folder transport/ of a spool"),
+    ):
+        argv, cwd = ["zmailer", "agent", *words.split()], spool.root / where
+        run = command.run(argv, cwd=cwd, capture_output=True, stdin=subprocess.DEVNULL, text=True)
+        assert (run.returncode, run.stdout, run.stderr.count("\n")) == (64, "", 1)
+        assert run.stderr.startswith("spooldeck: ") and why in run.stderr

@@ -3,8 +3,6 @@
 import socket
 from collections.abc import Iterator
 
-import pytest
-
 from engine.formats.zmailer.agents.jobs import run_agent
 from engine.formats.zmailer.scheduling.agent_lines import JobLine, format_resync
 
@@ -18,9 +16,9 @@ def serve(job: JobLine) -> Iterator[bytes]:
         yield b"%d/%d\t\tok3 %b\n" % (job.ident, offset, job.host or b"-")
 
 
-@pytest.mark.parametrize(
-    ("lines", "answers"),
-    [
+def test_an_agent_answers_each_job_and_is_hungry_again() -> None:
+    """Until an empty line or the end of its input; a partial last line is no job."""
+    for lines, answers in (
         (b"", b"#hungry\n"),
         (b"\n", b"#hungry\n"),
         (b"#idle\n\n7\th\n", b"#hungry\n#hungry\n"),
@@ -28,17 +26,13 @@ def serve(job: JobLine) -> Iterator[bytes]:
         (b"3\tmx\n8\n", b"#hungry\n#resync 3\n#hungry\n8/10\t\tok3 -\n8/20\t\tok3 -\n#hungry\n"),
         (b"A/7\tm", b"#hungry\n"),
         (b"../x\n", b"#hungry\n#no job: ../x\n#hungry\n"),
-    ],
-)
-def test_an_agent_answers_each_job_and_is_hungry_again(lines: bytes, answers: bytes) -> None:
-    """Until an empty line or the end of its input; a partial last line is no job."""
-    scheduler, agent = socket.socketpair()
-    with scheduler, agent:
-        scheduler.sendall(lines)
-        scheduler.shutdown(socket.SHUT_WR)
-        run_agent(serve, agent.fileno(), agent.fileno())
-
-        assert scheduler.recv(4096) == answers
+    ):
+        scheduler, agent = socket.socketpair()
+        with scheduler, agent:
+            scheduler.sendall(lines)
+            scheduler.shutdown(socket.SHUT_WR)
+            run_agent(serve, agent.fileno(), agent.fileno())
+            assert scheduler.recv(4096) == answers
 
 
 def test_an_agent_ends_if_the_scheduler_is_gone() -> None:
@@ -54,5 +48,4 @@ def test_an_agent_ends_if_the_scheduler_is_gone() -> None:
     with agent:
         scheduler.sendall(b"7\th\n8\th\n")
         run_agent(close_and_serve, agent.fileno(), agent.fileno())
-
     assert done == ["7"]

@@ -1,22 +1,15 @@
 """The clauses of a scheduler."""
 
-from __future__ import annotations
-
-import pytest
-
 from engine.formats.zmailer.scheduler.clauses import conf_changes, scheduler_niceness
 from engine.formats.zmailer.spool.scheduler_conf import parse_conf
 
 
-@pytest.mark.parametrize(
-    ("words", "niceness"),
-    [("", 3), ("sysnice=5", 8), ("sysnice=-40", -20), ("syspriority=-2", -2), ("nice=9", 3)],
-)
-def test_the_niceness_of_the_scheduler_itself(words: str, niceness: int) -> None:
+def test_the_niceness_of_the_scheduler_itself() -> None:
     """sysnice is added to its own one, here 3; syspriority replaces it; nice is for agents."""
-    conf = parse_conf(f"*/* {words} interval=1m\n", {})
-    assert not conf.errors
-    assert scheduler_niceness(conf, 3) == niceness
+    rows = {"": 3, "sysnice=5": 8, "sysnice=-40": -20, "syspriority=-2": -2, "nice=9": 3}
+    for words, niceness in rows.items():
+        conf = parse_conf(f"*/* {words} interval=1m\n", {})
+        assert (conf.errors, scheduler_niceness(conf, 3)) == ((), niceness)
 
 
 def test_the_changes_of_a_configuration_are_listed() -> None:
@@ -27,7 +20,6 @@ def test_the_changes_of_a_configuration_are_listed() -> None:
         "hold/*\n nice=3\n",
         {},
     )
-
     assert list(conf_changes(old, old)) == []
     assert list(conf_changes(old, new)) == [
         "clause uucp/*: removed",

@@ -1,11 +1,9 @@
 """Control files as the scheduler uses them: what is read, recorded, parked and removed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -13,10 +11,7 @@ import pytest
 
 from engine.formats.zmailer.reports import ReportForm, ReportSettings, SenderReports
 from engine.formats.zmailer.scheduler.message_flow import MessageFlow, SchedulerParts
-from engine.formats.zmailer.scheduler.message_outcomes import (
-    MessageOutcomes,
-    parse_line,
-)
+from engine.formats.zmailer.scheduler.message_outcomes import MessageOutcomes, parse_line
 from engine.formats.zmailer.scheduler.message_places import Arrivals, MessagePlaces, ScanLimits
 from engine.formats.zmailer.scheduler.message_reading import (
     DeliveryTrigger,
@@ -27,7 +22,7 @@ from engine.formats.zmailer.scheduler.message_reading import (
     Reading,
 )
 from engine.formats.zmailer.scheduling.agent_lines import AgentAnswer, Notary
-from engine.formats.zmailer.scheduling.jobs import ClauseSettings, Job, QueuedMessage
+from engine.formats.zmailer.scheduling.jobs import ClauseSettings, Job
 from engine.formats.zmailer.scheduling.ready import AgentSlots
 from engine.formats.zmailer.scheduling.table import JobGroup, ThreadTable
 from engine.formats.zmailer.scheduling.work import WorkTable
@@ -45,7 +40,8 @@ class SchedulerSpool:
     """A spool with what its scheduler has for files."""
 
     def __init__(self, root: Path, hash_levels: int = 0) -> None:
-        self.spool = Spool(root).make()
+        spool = Spool(root).make()
+        self.root, self.put, self.lines = root, spool.put, spool.lines
         self.folders = PostofficeFolders(str(root))
         self.places = MessagePlaces(self.folders, hash_levels)
         self.reader = QueuedMessageReader(self.places, self.find)
@@ -63,8 +59,11 @@ class SchedulerSpool:
         """Note the actions of the diagnostics that are to be reported."""
         if self.refusal:
             raise self.refusal
-        rows = control.diagnostics.items()
-        self.reported.append({at: one.notary[1] for at, one in rows})
+        self.reported.append({at: one.notary[1] for at, one in control.diagnostics.items()})
+
+    def read(self, name: object) -> Reading | None:
+        """Read a file."""
+        return self.reader.read(str(name), NOW)
 
     def load(self, name: object) -> Loaded:
         """Read a message that has recipients to do."""
@@ -77,22 +76,41 @@ class SchedulerSpool:
         loaded = self.read(name)
         return isinstance(loaded, Loaded) and not loaded.groups
 
-    def read(self, name: object) -> Reading | None:
-        """Read a file."""
-        return self.reader.read(str(name), NOW)
-
-    def lines(self, path: Path, letter: str = "r") -> list[str]:
-        """The lines of a control file with this letter; a CR does not end one."""
-        return [line for line in path.read_bytes().decode().split("\n") if line[:1] == letter]
-
     def tree(self) -> set[str]:
         """The files of the spool."""
-        paths = (path for path in self.spool.root.rglob("*") if path.is_file())
-        return {str(path.relative_to(self.spool.root)) for path in paths}
+        return {str(p.relative_to(self.root)) for p in self.root.rglob("*") if p.is_file()}
+
+    def answer(self, loaded: Loaded, offset: int, words: str, *notary: bytes) -> list[JobGroup]:
+        """Record the answer for a recipient."""
+        status, _, text = words.encode().partition(b" ")
+        known = Notary(*notary) if notary else None
+        one = AgentAnswer(loaded.message.number, offset, known, status, text)
+        loaded.message.open_jobs = 9
+        return [*self.outcomes.record(jobs_of(loaded)[0], one, NOW)]
+
+    def flow(self) -> MessageFlow:
+        """The flow of a scheduler, three days after the messages; its log is `logged`."""
+        table, unread = ThreadTable(AgentSlots(9), Random(1)), list[str]()
+        parts = SchedulerParts(
+            table,
+            WorkTable(table, AgentSlots(9), Random(1)),
+            self.places,
+            reader=self.reader,
+            outcomes=self.outcomes,
+            arrivals=Arrivals(self.folders, table.messages, lambda: 0.0),
+            statistics=unread.append,
+            log=self.logged.append,
+            trace=unread.append,
+            syslog=self.syslogged.append,
+            clock=lambda: FIRST + 3 * 86400,
+            monotonic=lambda: 0.0,
+            age=lambda moment, now: now - moment,
+        )
+        return MessageFlow(parts)
 
 
 @pytest.fixture
-def spool_files(tmp_path: Path) -> Iterator[SchedulerSpool]:
+def spool(tmp_path: Path) -> Iterator[SchedulerSpool]:
     """An empty spool."""
     made = SchedulerSpool(tmp_path)
     yield made
@@ -104,104 +122,53 @@ def jobs_of(loaded: Loaded) -> list[Job]:
     return [Job(loaded.message, 1, group.offsets) for group in loaded.groups]
 
 
-def answer(
-    spool_files: SchedulerSpool, loaded: Loaded, offset: int, words: str, *notary: bytes
-) -> tuple[JobGroup, ...]:
-    """Record the answer for a recipient."""
-    status, _, text = words.partition(" ")
-    known = Notary(*notary) if notary else None
-    one = AgentAnswer(loaded.message.number, offset, known, status.encode(), text.encode())
-    loaded.message.open_jobs = 9
-    return spool_files.outcomes.record(jobs_of(loaded)[0], one, NOW)
-
-
-def flow_of(spool_files: SchedulerSpool) -> MessageFlow:
-    """The flow of a scheduler, three days after the messages; its log is `spool_files.logged`."""
-    table = ThreadTable(AgentSlots(9), Random(1))
-    nothing: Callable[[object], None] = lambda text: None  # noqa: E731 - two parts ignore texts
-    parts = SchedulerParts(
-        table,
-        WorkTable(table, AgentSlots(9), Random(1)),
-        spool_files.places,
-        reader=spool_files.reader,
-        outcomes=spool_files.outcomes,
-        arrivals=Arrivals(spool_files.folders, table.messages, lambda: 0.0),
-        statistics=nothing,
-        log=spool_files.logged.append,
-        trace=nothing,
-        syslog=spool_files.syslogged.append,
-        clock=lambda: FIRST + 3 * 86400,
-        monotonic=lambda: 0.0,
-        age=lambda moment, now: now - moment,
-    )
-    return MessageFlow(parts)
-
-
 # ---- reading
 
 
-def test_recipients_are_grouped_by_channel_and_host(spool_files: SchedulerSpool) -> None:
-    """A file becomes one job for each channel and host, with the offsets of what is to do, and the
-    times of both files."""
-    path = spool_files.spool.put(
-        70, recipient(), recipient("local", "x"), recipient().replace("r ", "r+", 1), recipient()
-    )
-    loaded = spool_files.load(70)
-    data = path.read_bytes()
-    assert [(one.channel, one.host, len(one.offsets)) for one in loaded.groups] == [
-        ("smtp", "mx.example", 2),
-        ("local", "x", 1),
-    ]
-    for group in loaded.groups:
-        assert all(data[at : at + 2] == b"r " for at in group.offsets)
-    assert (loaded.message.path, loaded.message.modified, loaded.message.sender) == (
-        "70",
-        FIRST,
-        "a@b.example",
-    )
+def test_recipients_are_grouped_by_channel_and_host(spool: SchedulerSpool) -> None:
+    """A file is a job for each channel and host, with what is to do, and the files' times."""
+    done = recipient().replace("r ", "r+", 1)
+    data = spool.put(70, recipient(), recipient("local", "x"), done, recipient()).read_bytes()
+    loaded = spool.load(70)
+    groups = [(one.channel, one.host, len(one.offsets)) for one in loaded.groups]
+    assert groups == [("smtp", "mx.example", 2), ("local", "x", 1)]
+    assert {data[at : at + 2] for group in loaded.groups for at in group.offsets} == {b"r "}
+    message = loaded.message
+    assert (message.path, message.modified, message.sender) == ("70", FIRST, "a@b.example")
 
 
-@pytest.mark.parametrize("levels", [1, 2])
-def test_a_new_file_moves_to_its_hash_folder(tmp_path: Path, levels: int) -> None:
-    """Both files move to the folder of their number; a message file that a killed process left
-    there is completed by its control file."""
-    spool_files = SchedulerSpool(tmp_path, levels)
-    folder = [*names.hash_folders(3276785)][levels]
-    path = spool_files.spool.put(3276785, recipient())
-    if levels == 2:
-        target = tmp_path / "queue" / folder / "3276785"
-        target.parent.mkdir(parents=True)
-        (tmp_path / "queue" / "3276785").rename(target)
-    assert spool_files.load(3276785).message.path == f"{folder}3276785"
-    assert not path.exists()
-    assert spool_files.tree() == {f"transport/{folder}3276785", f"queue/{folder}3276785"}
-    assert (tmp_path / "transport" / folder).stat().st_mode & 0o7777 == 0o2755
-    spool_files.folders.close()
+def test_a_new_file_moves_to_its_hash_folder(tmp_path: Path) -> None:
+    """Both files move there, also if a killed process has moved the message file only."""
+    for levels in (1, 2):
+        spool = SchedulerSpool(tmp_path / str(levels), levels)
+        folder = [*names.hash_folders(3276785)][levels]
+        path = spool.put(3276785, recipient())
+        if levels == 2:
+            target = spool.root / "queue" / folder / "3276785"
+            target.parent.mkdir(parents=True)
+            (spool.root / "queue" / "3276785").rename(target)
+        assert spool.load(3276785).message.path == f"{folder}3276785"
+        assert not path.exists()
+        assert spool.tree() == {f"transport/{folder}3276785", f"queue/{folder}3276785"}
+        assert (spool.root / "transport" / folder).stat().st_mode & 0o7777 == 0o2755
+        spool.folders.close()
 
 
-def test_locks_of_ended_agents_are_cleared(spool_files: SchedulerSpool) -> None:
-    """The lock of a process that has ended is blanked, and its recipient is to do."""
-    path = spool_files.spool.put(70, recipient())
+def test_only_locks_of_ended_agents_are_cleared(spool: SchedulerSpool) -> None:
+    """The lock of a process that has ended is blanked, and its recipient is to do; if the agent is
+    running, the file is read again after 32 seconds, and nothing in it is changed."""
+    path = spool.put(70, recipient(), recipient())
     before = path.read_bytes()
-    (offset,) = spool_files.load(70).groups[0].offsets
-    write_lock(path, offset, dead_pid())
-    assert spool_files.load(70).groups[0].offsets == (offset,)
-    assert path.read_bytes() == before
-
-
-def test_a_lock_of_a_running_agent_postpones_the_file(spool_files: SchedulerSpool) -> None:
-    """The file is read again after 32 seconds; nothing in it is changed."""
-    path = spool_files.spool.put(70, recipient(), recipient())
-    (group,) = spool_files.load(70).groups
-    agent = subprocess.Popen(["sleep", "60"], cwd=spool_files.spool.root / "transport")
-    try:
+    (group,) = spool.load(70).groups
+    write_lock(path, group.offsets[0], dead_pid())
+    assert (spool.load(70).groups, path.read_bytes()) == ((group,), before)
+    with subprocess.Popen(["sleep", "60"], cwd=path.parent) as agent:
         write_lock(path, group.offsets[0], agent.pid)
         before = path.read_bytes()
-        assert spool_files.read(70) == MessagePostponed(32.0, f"locked by PID {agent.pid}")
-        assert path.read_bytes() == before
-    finally:
+        reading = spool.read(70)
         agent.kill()
-        agent.wait()
+    assert reading == MessagePostponed(32.0, f"locked by PID {agent.pid}")
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -216,76 +183,62 @@ def test_a_lock_of_a_running_agent_postpones_the_file(spool_files: SchedulerSpoo
         ("@ 7\ni 70\nr           odd a b 1\n", "no clause matches odd/a"),
     ],
 )
-def test_a_broken_file_is_parked_not_deleted(
-    spool_files: SchedulerSpool, text: str, why: str
-) -> None:
-    """A file that cannot be used moves to the freezer with its bytes, under a free name, once it is
-    unchanged for a minute; its message file stays."""
-    path = spool_files.spool.put(70)
-    (spool_files.spool.root / "freezer").mkdir()
-    (spool_files.spool.root / "freezer/70").write_text("an old one")
+def test_a_broken_file_is_parked_not_deleted(spool: SchedulerSpool, text: str, why: str) -> None:
+    """Unusable for a minute, it moves to the freezer under a free name; its message stays."""
+    path = spool.put(70)
+    (spool.root / "freezer").mkdir()
+    (spool.root / "freezer/70").write_text("an old one")
     path.write_text(text)
     if "clause" not in why:
-        now = time.time()
-        loaded = spool_files.reader.read("70", now + 30)
-        assert isinstance(loaded, MessagePostponed)
-        assert why in loaded.why
+        loaded = spool.reader.read("70", time.time() + 30)
+        assert isinstance(loaded, MessagePostponed) and why in loaded.why
         assert path.exists()
-    loaded = spool_files.read(70)
-    assert isinstance(loaded, Parked)
-    assert why in loaded.why
-    assert loaded.where == "freezer/70.1"
-    assert (spool_files.spool.root / loaded.where).read_text() == text
-    assert spool_files.tree() == {"freezer/70", "freezer/70.1", "queue/70"}
+    loaded = spool.read(70)
+    assert isinstance(loaded, Parked) and why in loaded.why
+    assert (loaded.where, (spool.root / loaded.where).read_text()) == ("freezer/70.1", text)
+    assert spool.tree() == {"freezer/70", "freezer/70.1", "queue/70"}
 
 
-def test_a_huge_file_is_parked_unread(spool_files: SchedulerSpool) -> None:
-    """Above the limit a file is not read; below, all recipients of a thread are one job."""
-    path = spool_files.spool.put(70, *[recipient()] * 20_000)
-    loaded = spool_files.read(70)
-    assert isinstance(loaded, Loaded)
-    assert [len(group.offsets) for group in loaded.groups] == [20_000]
+def test_a_huge_file_is_parked_unread(spool: SchedulerSpool) -> None:
+    """Above the limit a file is not read; below, all recipients of a thread are one job. One
+    without its message, which the original program deletes, is parked as well."""
+    path = spool.put(70, *[recipient()] * 20_000)
+    assert [len(group.offsets) for group in spool.load(70).groups] == [20_000]
     os.truncate(path, MAX_CONTROL_BYTES + 1)
-    (spool_files.spool.root / "freezer").mkdir()
-    parked = spool_files.read(70)
+    parked = spool.read(70)
     assert isinstance(parked, Parked)
     assert "268,435,457 bytes, expected at most 268,435,456" in parked.why
-    assert (spool_files.spool.root / parked.where).stat().st_size == MAX_CONTROL_BYTES + 1
+    assert (spool.root / parked.where).stat().st_size == MAX_CONTROL_BYTES + 1
+    spool.put(71, recipient())
+    (spool.root / "queue/71").unlink()
+    assert spool.read(71) == Parked("freezer/71", "no message file: queue/71 is missing")
 
 
-def test_a_file_without_its_message_is_parked(spool_files: SchedulerSpool) -> None:
-    """The original program deletes it."""
-    spool_files.spool.put(70, recipient())
-    (spool_files.spool.root / "queue/70").unlink()
-    assert spool_files.read(70) == Parked("freezer/70", "no message file: queue/70 is missing")
-
-
-def test_no_plain_file_is_opened(spool_files: SchedulerSpool) -> None:
+def test_no_plain_file_is_opened(spool: SchedulerSpool) -> None:
     """A folder, a FIFO, a link and a file with a second name are looked at later, not followed."""
-    transport = spool_files.spool.root / "transport"
+    transport = spool.put(4, recipient()).parent
     (transport / "1").mkdir()
     os.mkfifo(transport / "2")
     (transport / "3").symlink_to("/etc/passwd")
-    os.link(spool_files.spool.put(4, recipient()), spool_files.spool.root / "other")
+    os.link(transport / "4", spool.root / "other")
     transport.chmod(0o777)
-    for name in "124":
-        assert isinstance(spool_files.read(name), MessagePostponed), name
-    assert spool_files.read("9") is None
+    readings = {name: type(spool.read(name)) for name in "1249"}
+    assert readings == dict.fromkeys("124", MessagePostponed) | {"9": type(None)}
 
 
-def test_a_trigger_starts_a_host(spool_files: SchedulerSpool) -> None:
-    """A T file is removed, and names a host in lower case."""
-    path = spool_files.spool.root / "transport/70-etrn"
-    path.write_text("T MX.Example [10.0.0.1]\n")
-    assert spool_files.read("70-etrn") == DeliveryTrigger("mx.example")
-    assert spool_files.tree() == set()
+def test_what_a_killed_writer_left_is_completed(spool: SchedulerSpool) -> None:
+    """A T file is removed, and names a host in lower case. A d line without its end gets one; of a
+    failure without its diagnostic the sender is informed all the same."""
+    (spool.root / "transport/70-etrn").write_text("T MX.Example [10.0.0.1]\n")
+    assert (spool.read("70-etrn"), spool.tree()) == (DeliveryTrigger("mx.example"), set())
 
-
-def test_a_diagnostic_without_its_end_is_ended(spool_files: SchedulerSpool) -> None:
-    """A d line of a writer that was killed in the middle does not make the file torn."""
-    path = spool_files.spool.put(70, recipient(), more="d 1")
-    assert isinstance(spool_files.read(70), Loaded)
-    assert path.read_text().endswith("\nd 1\n")
+    path = spool.put(70, recipient(), more="d 1")
+    assert isinstance(spool.read(70), Loaded) and path.read_text().endswith("\nd 1\n")
+    path = spool.put(71, recipient().replace("r ", "r-", 1), recipient())
+    for _ in range(2):
+        spool.load(71)
+    (line,) = spool.lines(path, "d")
+    assert "\1failed\0015.0.0\1" in line
 
 
 def test_the_format_is_found_behind_other_fields(tmp_path: Path) -> None:
@@ -293,30 +246,18 @@ def test_the_format_is_found_behind_other_fields(tmp_path: Path) -> None:
     line = b"r~ 26225    smtp mx.example.org ann 99\n"
     path = tmp_path / "7"
     path.write_bytes(b"v ../public/log\n@ 0x00000003\ni 7\n" + line)
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        found = parse_line(fd, line)
-    finally:
-        os.close(fd)
-
+    with path.open("rb") as file:
+        found = parse_line(file.fileno(), line)
     assert (found.head, found.quad.channel) == (b"~ 26225    ", b"smtp")
-
-
-def test_a_failure_without_its_diagnostic_gets_one(spool_files: SchedulerSpool) -> None:
-    """If the scheduler was killed after an agent had marked a failure, the sender is informed."""
-    path = spool_files.spool.put(70, recipient().replace("r ", "r-", 1), recipient())
-    spool_files.load(70)
-    spool_files.load(70)
-    (line,) = spool_files.lines(path, "d")
-    assert "\1failed\0015.0.0\1" in line
 
 
 # ---- outcomes
 
 
-@pytest.mark.parametrize(
-    ("words", "notify", "action"),
-    [
+def test_which_answers_are_recorded(spool: SchedulerSpool) -> None:
+    """ok is recorded if the recipient wants to know of successes, error if of failures, which is
+    the default; with ok2, ok3 and error2 that is not the scheduler's duty. Each sets the tag."""
+    answers = (
         ("ok sent", "", None),
         ("ok sent", "SUCCESS,FAILURE", b"delivered"),
         ("ok2 sent", "SUCCESS", None),
@@ -325,139 +266,111 @@ def test_a_failure_without_its_diagnostic_gets_one(spool_files: SchedulerSpool) 
         ("error no user", "NEVER", None),
         ("error no user", "SUCCESS", None),
         ("error2 no user", "", None),
-    ],
-)
-def test_which_answers_are_recorded(
-    spool_files: SchedulerSpool, words: str, notify: str, action: bytes | None
-) -> None:
-    """ok is recorded if the recipient wants to know of successes, error if of failures, which is
-    the default; with ok2, ok3 and error2 that is not the scheduler's duty. Each sets the tag."""
-    other = recipient(user="other@d.example") + "N NOTIFY=NEVER\n"
-    path = spool_files.spool.put(70, recipient() + (f"N NOTIFY={notify}\n" * bool(notify)), other)
-    loaded = spool_files.load(70)
-    (first, _) = loaded.groups[0].offsets
-    assert (
-        answer(spool_files, loaded, first, words, b"c@d", b"failed", b"4.7.1", b"smtp; 250") == ()
     )
-    data = path.read_bytes()
-    assert data[first + 1 : first + 2] == (b"-" if words.startswith("error") else b"+")
-    lines = spool_files.lines(path, "d")
-    if action is None:
-        assert lines == []
-        return
-    place, notary, text = lines[0].encode().split(b"\t")
-    at, headers, dsn = (int(number) for number in place[2:].split(b":")[:3])
-    assert at == first
-    assert data[headers:].startswith(b"From: ")
-    assert data[dsn:].startswith(b"NOTIFY") if notify else dsn == -1
-    assert notary.split(b"\1")[:2] == [b"c@d", action]
-    assert text == words.partition(" ")[2].encode()
+    for number, (words, notify, action) in enumerate(answers, 70):
+        other = recipient(user="other@d.example") + "N NOTIFY=NEVER\n"
+        path = spool.put(number, recipient() + f"N NOTIFY={notify}\n" * bool(notify), other)
+        loaded = spool.load(number)
+        (first, _) = loaded.groups[0].offsets
+        notary = (b"c@d", b"failed", b"4.7.1", b"smtp; 250")
+        assert spool.answer(loaded, first, words, *notary) == []
+        data, lines = path.read_bytes(), spool.lines(path, "d")
+        assert data[first + 1 : first + 2] == (b"-" if words.startswith("error") else b"+")
+        assert len(lines) == bool(action)
+        for line in lines:
+            place, known, text = line.encode().split(b"\t")
+            at, headers, dsn = (int(number) for number in place[2:].split(b":")[:3])
+            assert (at, data[headers:][:6]) == (first, b"From: ")
+            assert data[dsn:].startswith(b"NOTIFY") if notify else dsn == -1
+            assert known.split(b"\1")[:2] == [b"c@d", action]
+            assert text == words.partition(" ")[2].encode()
 
 
-@pytest.mark.parametrize("text", ["", "connection refused"])
-def test_expired_recipients_fail(spool_files: SchedulerSpool, text: str) -> None:
-    """Each recipient to do gets the tag of a failure and a diagnostic with status 5.4.7 and the
-    last problem; finished and held ones are not touched."""
-    held = recipient().replace("r       ", "r+held  ", 1)
-    path = spool_files.spool.put(70, recipient(), recipient(), held)
-    loaded = spool_files.load(70)
-    (job,) = jobs_of(loaded)
-    job.text = text.encode()
-    spool_files.outcomes.expire(job, FIRST + 3 * 86400)
-    assert [line[:8] for line in spool_files.lines(path)] == ["r-      "] * 2 + ["r+held  "]
-    lines = spool_files.lines(path, "d")
-    assert len(lines) == 2
-    for line in lines:
-        assert "\1failed\0015.4.7\1smtp; 500 (Expired after 3 days)" in line
-        assert line.endswith(
-            f"expired after 3 days{', problem was:' * bool(text)}" + (f"\r{text}" if text else "")
-        )
-    assert spool_files.is_all_done(70)
+def test_expired_recipients_fail(spool: SchedulerSpool) -> None:
+    """Each that is to do gets the tag and a diagnostic with 5.4.7 and the last problem."""
+    for text in ("", "connection refused"):
+        held = recipient().replace("r       ", "r+held  ", 1)
+        path = spool.put(70, recipient(), recipient(), held)
+        (job,) = jobs_of(spool.load(70))
+        job.text = text.encode()
+        spool.outcomes.expire(job, FIRST + 3 * 86400)
+        assert [line[:8] for line in spool.lines(path)] == ["r-      "] * 2 + ["r+held  "]
+        lines, problem = spool.lines(path, "d"), f", problem was:\r{text}" if text else ""
+        assert len(lines) == 2
+        for line in lines:
+            assert "\1failed\0015.4.7\1smtp; 500 (Expired after 3 days)" in line
+            assert line.endswith(f"expired after 3 days{problem}")
+        assert spool.is_all_done(70)
 
 
-def test_a_finished_message_is_reported_and_removed(spool_files: SchedulerSpool) -> None:
-    """Its diagnostics are given to the reporter, then both files are removed; other files stay."""
-    spool_files.spool.put(70, recipient())
-    spool_files.spool.put(71, recipient())
-    loaded = spool_files.load(70)
-    answer(spool_files, loaded, loaded.groups[0].offsets[0], "error no user")
-    assert spool_files.outcomes.complete(loaded.message, NOW) == (1, 1)
-    assert spool_files.reported == [{loaded.groups[0].offsets[0]: b"failed"}]
-    assert spool_files.tree() == {"transport/71", "queue/71"}
+def test_a_finished_message_is_reported_and_removed(spool: SchedulerSpool) -> None:
+    """Its diagnostics are given to the reporter, then both files are removed; other files stay. If
+    the report cannot be written, nothing is removed, and it is tried again."""
+    for number in (70, 71):
+        spool.put(number, recipient())
+    before, loaded = spool.tree(), spool.load(70)
+    spool.answer(loaded, loaded.groups[0].offsets[0], "error no user")
+    spool.refusal = OSError("full")
+    with pytest.raises(OSError, match="full"):
+        spool.outcomes.complete(loaded.message, NOW)
+    assert spool.tree() == before
+    spool.refusal = None
+    assert spool.outcomes.complete(loaded.message, NOW) == (1, 1)
+    assert spool.reported == [{loaded.groups[0].offsets[0]: b"failed"}]
+    assert spool.tree() == {"transport/71", "queue/71"}
 
 
-def test_an_expired_recipient_is_reported_while_others_wait(spool_files: SchedulerSpool) -> None:
+def test_an_expired_recipient_is_reported_while_others_wait(spool: SchedulerSpool) -> None:
     """Its sender need not wait for the end of the message, which may take days."""
-    path = spool_files.spool.put(70, recipient(), recipient("local", "x"))
-    spool_files.find = lambda channel, host: CLAUSE._replace(  # type: ignore[method-assign]
+    path = spool.put(70, recipient(), recipient("local", "x"))
+    spool.reader.find_settings = lambda channel, host: CLAUSE._replace(
         expiry=86400 if channel == "smtp" else None
     )
-    spool_files.reader.find_settings = spool_files.find
-    flow = flow_of(spool_files)
+    flow = spool.flow()
     flow.take("70")
     for job in flow.parts.table.messages[70].jobs:
         job.attempts = 1
     flow.step()
     flow.report_failures()
-    assert [[*one.values()] for one in spool_files.reported] == [[b"failed"]]
+    assert [[*one.values()] for one in spool.reported] == [[b"failed"]]
     assert path.exists()
 
 
-def test_a_delay_is_reported_once_to_those_who_want_it(spool_files: SchedulerSpool) -> None:
+def test_a_delay_is_reported_once_to_those_who_want_it(spool: SchedulerSpool) -> None:
     """NOTIFY=DELAY gets a diagnostic with the action delayed and status 4.4.7, once, also after a
     restart; without it there is none, and both expire later as all others."""
-    wants = recipient() + "N NOTIFY=DELAY,FAILURE\n"
-    path = spool_files.spool.put(70, wants, recipient())
+    path = spool.put(70, recipient() + "N NOTIFY=DELAY,FAILURE\n", recipient())
     for _ in range(2):
-        (job,) = jobs_of(spool_files.load(70))
-        spool_files.outcomes.delay(job, FIRST + 7200)
-    (line,) = spool_files.lines(path, "d")
+        (job,) = jobs_of(spool.load(70))
+        spool.outcomes.delay(job, FIRST + 7200)
+    (line,) = spool.lines(path, "d")
     assert "\1delayed\0014.4.7\1" in line
-    assert spool_files.reported == [{job.offsets[0]: b"delayed"}]
-    spool_files.outcomes.expire(job, NOW)
-    assert sum("\1failed\0015.4.7\1" in line for line in spool_files.lines(path, "d")) == 2
+    assert spool.reported == [{job.offsets[0]: b"delayed"}]
+    spool.outcomes.expire(job, NOW)
+    assert sum("\1failed\0015.4.7\1" in line for line in spool.lines(path, "d")) == 2
 
 
-def test_a_message_that_cannot_be_reported_stays(spool_files: SchedulerSpool) -> None:
-    """If a report cannot be written, nothing is removed, and it is tried again."""
-    spool_files.spool.put(70, recipient())
-    loaded = spool_files.load(70)
-    answer(spool_files, loaded, loaded.groups[0].offsets[0], "error no user")
-    spool_files.refusal = OSError("full")
-    with pytest.raises(OSError, match="full"):
-        spool_files.outcomes.complete(loaded.message, NOW)
-    assert spool_files.tree() == {"transport/70", "queue/70"}
-    spool_files.refusal = None
-    assert spool_files.outcomes.complete(loaded.message, NOW)
-
-
-def test_a_message_with_recipients_to_do_is_not_removed(spool_files: SchedulerSpool) -> None:
-    """A recipient that an operator released meanwhile, or that has a lock, keeps its message."""
-    path = spool_files.spool.put(70, recipient(), recipient())
-    loaded = spool_files.load(70)
-    assert spool_files.outcomes.complete(loaded.message, NOW) is None
+def test_a_message_with_recipients_to_do_is_not_removed(spool: SchedulerSpool) -> None:
+    """A recipient that an operator released meanwhile, or that has a lock, keeps its message; so
+    does a file that came in the place of another one while it was open."""
+    path = spool.put(70, recipient(), recipient())
+    before, loaded = spool.tree(), spool.load(70)
+    assert spool.outcomes.complete(loaded.message, NOW) is None
     write_lock(path, loaded.groups[0].offsets[0], 1)
-    assert spool_files.outcomes.complete(loaded.message, NOW) is None
-    assert spool_files.tree() == {"transport/70", "queue/70"}
-
-
-def test_a_swapped_file_is_not_removed(spool_files: SchedulerSpool) -> None:
-    """A file that came in the place of another one while it was open stays."""
-    path = spool_files.spool.put(70, recipient())
-    with spool_files.places.open("70") as opened:
+    assert spool.outcomes.complete(loaded.message, NOW) is None
+    with spool.places.open("70") as opened:
         path.unlink()
         path.write_text("another")
         with pytest.raises(FileNotFoundError):
-            spool_files.places.remove(opened)
-    assert spool_files.tree() == {"transport/70", "queue/70"}
+            spool.places.remove(opened)
+    assert spool.tree() == before
 
 
 @pytest.mark.parametrize("step", range(8))
-def test_a_kill_at_any_step_of_a_failure(spool_files: SchedulerSpool, step: int) -> None:
-    """If the process ends at any write of an expiry, the next one finds each recipient either to do
-    without a diagnostic, or failed with one."""
-    path = spool_files.spool.put(70, recipient(), recipient())
-    (job,) = jobs_of(spool_files.load(70))
+def test_a_kill_at_any_step_of_a_failure(spool: SchedulerSpool, step: int) -> None:
+    """After a kill at any write a recipient is to do without a diagnostic, or failed with one."""
+    path = spool.put(70, recipient(), recipient())
+    (job,) = jobs_of(spool.load(70))
     count = 0
 
     def write(fd: int, data: bytes) -> None:
@@ -470,89 +383,80 @@ def test_a_kill_at_any_step_of_a_failure(spool_files: SchedulerSpool, step: int)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "write_all", write)
         try:
-            spool_files.outcomes.expire(job, NOW)
+            spool.outcomes.expire(job, NOW)
         except OSError:
             assert step < 3
-    loaded = spool_files.read(70)
+    loaded = spool.read(70)
     todo = sum(len(group.offsets) for group in loaded.groups) if isinstance(loaded, Loaded) else 0
-    failed = [line for line in spool_files.lines(path) if line[1] == "-"]
-    assert len(spool_files.lines(path, "d")) == len(failed) == 2 - todo
+    failed = [line for line in spool.lines(path) if line[1] == "-"]
+    assert len(spool.lines(path, "d")) == len(failed) == 2 - todo
 
 
 # ---- mutually exclusive recipients
 
 
-def test_the_next_alternative_is_tried_after_a_failure(spool_files: SchedulerSpool) -> None:
-    """Of X recipients of one class one is tried at a time; a success finishes the others, and only
-    the failure of the last one is reported."""
-    one = "X 7 smtp a.example u@a 1\n"
-    path = spool_files.spool.put(70, one, one.replace("a", "b"), recipient(), one.replace("7", "8"))
-    loaded = spool_files.load(70)
+ONE = "X 7 smtp a.example u@a 1\n"
+
+
+def test_the_next_alternative_is_tried_after_a_failure(spool: SchedulerSpool) -> None:
+    """One X recipient of a class is tried at a time; only the failure of the last is reported."""
+    path = spool.put(70, ONE, ONE.replace("a", "b"), recipient(), ONE.replace("7", "8"))
+    loaded = spool.load(70)
     first, other, _ = (at for group in loaded.groups for at in group.offsets)
-    (group,) = answer(spool_files, loaded, first, "error no host")
+    (group,) = spool.answer(loaded, first, "error no host")
     assert group.host == "b.exbmple"
-    assert answer(spool_files, loaded, group.offsets[0], "error no host") == ()
-    assert len(spool_files.lines(path, "d")) == 1
-    assert answer(spool_files, loaded, other, "ok3 sent") == ()
-    assert [line[:9] for line in spool_files.lines(path, "X")] == [
-        "X-7 smtp ",
-        "X-7 smtp ",
-        "X+8 smtp ",
-    ]
+    assert spool.answer(loaded, group.offsets[0], "error no host") == []
+    assert len(spool.lines(path, "d")) == 1
+    assert spool.answer(loaded, other, "ok3 sent") == []
+    assert [line[:4] for line in spool.lines(path, "X")] == ["X-7 ", "X-7 ", "X+8 "]
 
 
-def test_a_success_finishes_all_alternatives(spool_files: SchedulerSpool) -> None:
+def test_a_success_finishes_all_alternatives(spool: SchedulerSpool) -> None:
     """After a success no other recipient of the class is to do, also if tags were not written."""
-    one = "X 7 smtp a.example u@a 1\n"
-    path = spool_files.spool.put(70, one, one, one)
-    loaded = spool_files.load(70)
-    ((first,),) = (group.offsets for group in loaded.groups)
-    answer(spool_files, loaded, first, "ok3 sent")
-    assert [line[:2] for line in spool_files.lines(path, "X")] == ["X+"] * 3
+    path = spool.put(70, ONE, ONE, ONE)
+    loaded = spool.load(70)
+    spool.answer(loaded, loaded.groups[0].offsets[0], "ok3 sent")
+    assert [line[:2] for line in spool.lines(path, "X")] == ["X+"] * 3
     path.write_bytes(path.read_bytes().replace(b"X+", b"X ", 2))
-    assert spool_files.is_all_done(70)
+    assert spool.is_all_done(70)
 
 
-def test_an_obsolete_message_is_found_by_both_ids(spool_files: SchedulerSpool) -> None:
+def test_an_obsolete_message_is_found_by_both_ids(spool: SchedulerSpool) -> None:
     """x names a spool id or a message-id; the sender must be the same."""
-    spool_files.spool.put(70, recipient(), log_id="old")
-    path = spool_files.spool.put(71, recipient(), log_id="same")
+    spool.put(70, recipient(), log_id="old")
+    path = spool.put(71, recipient(), log_id="same")
     path.write_text(path.read_text().replace("e a@b.example", "e c@b.example"))
-    spool_files.spool.put(72, recipient(), log_id="new")
-    old, foreign, new = (spool_files.load(number).message for number in (70, 71, 72))
-    known = [old, foreign, new]
-    spool_id = names.spool_id(70, old.modified_ns).encode()
-
-    def find(text: bytes) -> list[QueuedMessage]:
-        return spool_files.outcomes.find_obsolete([text], new, known)
-
-    assert find(spool_id) == find(b"<old@b.example>") == [old]
-    assert find(b"<same@b.example>") == find(b"<new@b.example>") == find(b"<x>") == []
+    spool.put(72, recipient(), log_id="new")
+    known = [spool.load(number).message for number in (70, 71, 72)]
+    spool_id = names.spool_id(70, known[0].modified_ns).encode()
+    for texts, found in (
+        ((spool_id, b"<old@b.example>"), known[:1]),
+        ((b"<same@b.example>", b"<new@b.example>", b"<x>"), []),
+    ):
+        for text in texts:
+            assert spool.outcomes.find_obsolete([text], known[2], known) == found
 
 
 # ---- arrivals
 
 
-def test_scans_find_each_file_once_and_the_oldest_first(spool_files: SchedulerSpool) -> None:
-    """A scan takes plain files with a number that are not known; limits end it early, and the next
-    one goes on; postponed files come at their time."""
+def test_scans_find_each_file_once_and_the_oldest_first(spool: SchedulerSpool) -> None:
+    """Plain files with an unknown number are taken; postponed ones come at their time."""
     for number in (5, 3, 9):
-        spool_files.spool.put(number, recipient())
-    spool_files.spool.put(4, recipient(), folder="A/B/")
-    (spool_files.spool.root / "transport/70-etrn").write_text("T x\n")
-    for name in (".8", "x", "A1"):
-        (spool_files.spool.root / "transport" / name).write_text("")
-    (spool_files.spool.root / "transport/6").mkdir()
+        spool.put(number, recipient())
+    spool.put(4, recipient(), folder="A/B/")
+    for name in ("70-etrn", ".8", "x", "A1"):
+        (spool.root / "transport" / name).write_text("")
+    (spool.root / "transport/6").mkdir()
     known = {9, 70}
-    arrivals = Arrivals(spool_files.folders, known, lambda: 0.0)
+    arrivals = Arrivals(spool.folders, known, lambda: 0.0)
     arrivals.scan(0)
     assert list(arrivals.batch()) == ["5", "3", "4", "70-etrn"]
     arrivals.scan(9)
     assert list(arrivals.batch()) == []
     assert arrivals.next_due() == 10 + 4 / 32
-    arrivals.notice("A/B/4")
-    arrivals.notice("9")
-    arrivals.notice("../../etc/x")
+    for name in ("A/B/4", "9", "../../etc/x"):
+        arrivals.notice(name)
     arrivals.postpone("5", 40.0)
     arrivals.scan(20)
     assert list(arrivals.batch()) == ["4", "3", "70-etrn"]
@@ -560,21 +464,20 @@ def test_scans_find_each_file_once_and_the_oldest_first(spool_files: SchedulerSp
     assert list(arrivals.batch())[:1] == ["5"]
 
 
-def test_a_scan_ends_at_its_limits(spool_files: SchedulerSpool) -> None:
+def test_a_scan_ends_at_its_limits(spool: SchedulerSpool) -> None:
     """With -E n,t a scan takes n files at most, or t seconds; the rest comes with later scans."""
     for number in range(1, 8):
-        spool_files.spool.put(number, recipient())
-    known = set[int]()
-    arrivals = Arrivals(spool_files.folders, known, lambda: 0.0, ScanLimits(3, 5))
-    seen = []
+        spool.put(number, recipient())
+    known, counts = set[int](), []
+    arrivals = Arrivals(spool.folders, known, lambda: 0.0, ScanLimits(3, 5))
     for now in (0, 100, 200):
         arrivals.scan(now)
-        batch = [int(name) for name in arrivals.batch()]
-        known |= set(batch)
-        seen.append(len(batch))
-    assert seen == [3, 3, 1]
+        batch = {int(name) for name in arrivals.batch()}
+        known |= batch
+        counts.append(len(batch))
+    assert counts == [3, 3, 1]
     ticks = iter(range(100))
-    slow = Arrivals(spool_files.folders, set(), lambda: next(ticks), ScanLimits(100, 2))
+    slow = Arrivals(spool.folders, set(), lambda: next(ticks), ScanLimits(100, 2))
     slow.scan(0)
     assert (len(slow), slow.is_cut) == (3, True)
 
@@ -582,11 +485,14 @@ def test_a_scan_ends_at_its_limits(spool_files: SchedulerSpool) -> None:
 # ---- verbose logs, syslog
 
 
-def put_verbose(spool_files: SchedulerSpool, log: str) -> MessageFlow:
+IDENT = names.spool_id(70, FIRST * 10**9)
+
+
+def put_verbose(spool: SchedulerSpool, log: str) -> MessageFlow:
     """A message with a verbose log and two recipients, taken."""
-    (spool_files.spool.root / "public").mkdir()
-    spool_files.spool.put(70, recipient(), recipient("local", "x", "y"), more=f"v {log}\n")
-    flow = flow_of(spool_files)
+    (spool.root / "public").mkdir()
+    spool.put(70, recipient(), recipient("local", "x", "y"), more=f"v {log}\n")
+    flow = spool.flow()
     flow.take("70")
     return flow
 
@@ -598,62 +504,50 @@ def say(flow: MessageFlow, channel: str, status: bytes, text: bytes) -> None:
     flow.answered(job, AgentAnswer(70, job.offsets[0], None, status, text))
 
 
-def test_outcomes_are_appended_to_the_verbose_log(spool_files: SchedulerSpool) -> None:
-    """One line for each answer or removal of a recipient, after what is there; control characters
-    are made visible."""
-    flow = put_verbose(spool_files, "../public/v_a")
-    log = spool_files.spool.root / "public" / "v_a"
+def test_outcomes_are_appended_to_the_verbose_log(spool: SchedulerSpool) -> None:
+    """One line for each answer or removal, after what is there; controls are made visible."""
+    flow = put_verbose(spool, "../public/v_a")
+    log = spool.root / "public" / "v_a"
     log.write_text("router\n")
-
     say(flow, "smtp", b"deferred", b"450 later \x1b")
     say(flow, "smtp", b"ok3", b"250 \xff")
     flow.kill(flow.parts.table.messages[70])
 
     first, *lines = log.read_text().splitlines()
-    ident = names.spool_id(70, FIRST * 10**9)
-    smtp = f"{ident} smtp/mx.example c@d.example"
-    assert first == "router"
+    smtp = f"{IDENT} smtp/mx.example c@d.example"
     outcomes = [line.partition(f"{smtp}: ")[2][:8] for line in lines[:2]]
-    assert outcomes == ["deferred", "ok3 250 "]
-    assert lines[2].endswith(f"{ident} local/x y: is removed, without a report")
-    assert "\x1b" not in log.read_text() and len(lines) == 3
-    assert spool_files.logged == ["70: removed without a report, 1 recipients"]
-    assert spool_files.syslogged == [f"{ident}: 70 killed"]
+    assert (first, outcomes) == ("router", ["deferred", "ok3 250 "])
+    assert lines[2].endswith(f"{IDENT} local/x y: is removed, without a report")
+    assert ("\x1b" in log.read_text(), len(lines)) == (False, 3)
+    assert spool.logged == ["70: removed without a report, 1 recipients"]
+    assert spool.syslogged == [f"{IDENT}: 70 killed"]
 
 
-def test_the_end_of_a_message_goes_to_syslog(spool_files: SchedulerSpool) -> None:
-    """In the words of ZMailer 3.0.1, with the number of recipients that have failed."""
-    spool_files.spool.put(70, recipient())
-    flow = flow_of(spool_files)
+def test_ends_and_reports_go_to_syslog(spool: SchedulerSpool) -> None:
+    """In the words of ZMailer 3.0.1: the number of recipients, and of those that have failed; the
+    form and the message of a report, or that no sender gets one."""
+    spool.put(70, recipient())
+    flow = spool.flow()
     flow.take("70")
     say(flow, "smtp", b"ok3", b"250 ok")
-
-    ident = names.spool_id(70, FIRST * 10**9)
-    assert spool_files.syslogged == [f"{ident}: complete (total 1 recipients, 0 failed)"]
-
-
-def test_a_report_goes_to_syslog(spool_files: SchedulerSpool) -> None:
-    """In the words of ZMailer 3.0.1: the form and the message, or that no sender gets a report."""
+    assert spool.syslogged == [f"{IDENT}: complete (total 1 recipients, 0 failed)"]
+    spool.syslogged.clear()
     reports = SenderReports(
-        spool_files.folders,
+        spool.folders,
         ReportSettings("mta.example"),
         lambda name: ReportForm(),
         form_name=lambda row: "delivery",
-        log=spool_files.syslogged.append,
+        log=spool.syslogged.append,
     )
-    spool_files.outcomes = MessageOutcomes(spool_files.places, spool_files.reader, reports.report)
+    spool.outcomes = MessageOutcomes(spool.places, spool.reader, reports.report)
     for number, error_address in ((70, "e a@b.example\n"), (71, "")):
-        path = spool_files.spool.put(number, recipient())
+        path = spool.put(number, recipient())
         path.write_text(path.read_text().replace("e a@b.example\n", error_address))
-        loaded = spool_files.load(number)
-        answer(spool_files, loaded, loaded.groups[0].offsets[0], "error no user")
-        assert spool_files.outcomes.complete(loaded.message, NOW) == (1, 1)
-
-    ident = names.spool_id(70, FIRST * 10**9)
-    assert spool_files.syslogged == [
-        f"Created 'delivery' report on spoolid: {ident}",
-        "Nothing to report, ignorecount: 1",
-    ]
+        loaded = spool.load(number)
+        spool.answer(loaded, loaded.groups[0].offsets[0], "error no user")
+        assert spool.outcomes.complete(loaded.message, NOW) == (1, 1)
+    created = f"Created 'delivery' report on spoolid: {IDENT}"
+    assert spool.syslogged == [created, "Nothing to report, ignorecount: 1"]
 
 
 @pytest.mark.parametrize(
@@ -670,13 +564,10 @@ def test_a_report_goes_to_syslog(spool_files: SchedulerSpool) -> None:
         pytest.param("../public/foreign", "owner", marks=pytest.mark.skipif("os.geteuid() != 0")),
     ],
 )
-def test_no_other_file_is_a_verbose_log(
-    spool_files: SchedulerSpool, log: str, message: str
-) -> None:
-    """No link, no other folder, no file of another user, none that is missing: the scheduler logs
-    why, once, and the mail goes on."""
-    flow = put_verbose(spool_files, log)
-    public, other = spool_files.spool.root / "public", spool_files.spool.root / "other"
+def test_no_other_file_is_a_verbose_log(spool: SchedulerSpool, log: str, message: str) -> None:
+    """No link, other folder, foreign or missing file: why is logged once, and the mail goes on."""
+    flow = put_verbose(spool, log)
+    public, other = spool.root / "public", spool.root / "other"
     for path in (other, public / "twice", public / "foreign"):
         path.write_text("as it was")
     (public / "link").symlink_to(other)
@@ -686,11 +577,9 @@ def test_no_other_file_is_a_verbose_log(
     if os.geteuid() == 0:
         os.chown(public / "foreign", 4321, 4321)
     before = set(public.iterdir())
-
     say(flow, "smtp", b"deferred", b"later")
     say(flow, "smtp", b"ok3", b"sent")
-
-    assert [message in line for line in spool_files.logged] == ([True] if message else [])
+    assert [message in line for line in spool.logged] == ([True] if message else [])
     assert set(public.iterdir()) == before
     assert {p.read_text() for p in (other, public / "twice", public / "foreign")} == {"as it was"}
-    assert len(spool_files.spool.lines(spool_files.spool.root / "transport" / "70", "r+")) == 1
+    assert len(spool.lines(spool.root / "transport" / "70", "r+")) == 1

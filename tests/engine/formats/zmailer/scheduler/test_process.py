@@ -1,7 +1,5 @@
 """The scheduler as a process: agents that misbehave, signals, MAILQ, a restart."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -17,6 +15,7 @@ from engine.formats.zmailer import notify
 from engine.formats.zmailer.environment import NOTIFY_SOCKET
 from engine.formats.zmailer.mailq.acl import digest
 from engine.formats.zmailer.reports import ReportSettings
+from engine.formats.zmailer.scheduler.process import SignalReader, SignalRequest
 from engine.formats.zmailer.scheduler.running_agents import MAX_ERRORS_PER_MINUTE
 from engine.formats.zmailer.spool import names
 from engine.formats.zmailer.spool.folders import PostofficeFolders
@@ -32,8 +31,6 @@ for at in $(grep -abo '^r ' $file | cut -d: -f1); do printf '%s/%s\t\tok3 sent\n
 esac; printf '#hungry\n'; done"""
 """An agent that delivers all recipients, and writes no tags."""
 
-RESYNC = r"""printf '#hungry\n'
-while read -r file host; do printf '#resync %s\n#hungry\n' $file; done"""
 
 FAIL = r"""printf '#hungry\n'; while read -r file host && [ -n "$file" ]; do
 case $file in '#idle') ;; *) touch ../given; until [ -e ../go ]; do sleep 0.02; done
@@ -63,6 +60,7 @@ class Place:
         for name in ("freezer", "postman"):
             (root / name).mkdir()
         self.conf = root / "scheduler.conf"
+        self.start = ["zmailer", "scheduler", "-P", str(root), "-f", str(self.conf)]
         self.write_agent("good", GOOD)
         self.configure()
 
@@ -79,19 +77,23 @@ class Place:
         text = f'PARAMmailqsock="UNIX:{self.root}/mailq"\n*/*\n interval=1m {who}\n'
         self.conf.write_text(text + "\n".join(clauses) + "\n")
 
-    def put(self, number: int, channel: str) -> Path:
-        """A message for a channel; a running scheduler gets a notice."""
-        path = self.spool.put(number, recipient(channel, "x"))
+    def put(self, number: int, channel: str, host: str = "x", *others: str) -> Path:
+        """A new message for a channel, and other recipients; a running scheduler gets a notice."""
+        path = self.spool.put(number, recipient(channel, host), *others)
         os.utime(self.root / "queue" / str(number))
         notify.send(f"{self.root}/{NOTIFY_SOCKET}", str(number))
         return path
 
+    def deliver(self, number: int, channel: str = "good") -> None:
+        """A message for a channel, and wait until it is delivered."""
+        path = self.put(number, channel)
+        until(lambda: not path.exists())
+
     @contextmanager
     def running(self, *words: str) -> Iterator[command.Popen[str]]:
         """A running scheduler, which is killed in the end."""
-        own = ["-i", "-P", str(self.root), "-f", str(self.conf), "-L", f"{self.root}/log"]
-        own += ["-q", f"{self.root}/dump", *words]
-        process = command.Popen(["zmailer", "scheduler", *own], stdin=subprocess.DEVNULL, text=True)
+        argv = [*self.start, "-i", "-L", f"{self.root}/log", "-q", f"{self.root}/dump", *words]
+        process = command.Popen(argv, stdin=subprocess.DEVNULL, text=True)
         try:
             yield process
         finally:
@@ -137,47 +139,37 @@ def place(tmp_path: Path) -> Place:
     ],
 )
 def test_a_bad_agent_harms_no_other_mail(place: Place, script: str, text: str) -> None:
-    """An agent that ends, floods, hangs, lies or forks keeps its own mail waiting; the mail of
-    other channels is delivered, and nothing is lost."""
+    """An agent that ends, floods, hangs, lies or forks delays its own mail, and nothing is lost."""
     place.write_agent("bad", script)
     broken = place.put(70, "bad")
     with place.running() as scheduler:
         until(lambda: "A=" in place.ask() and text in place.log())
-        good = place.put(80, "good")
-        until(lambda: not good.exists())
+        place.deliver(80)
         assert scheduler.poll() is None
-    assert broken.exists()
-    assert (place.root / "queue/70").exists()
     assert broken.read_bytes().count(b"\nr ") == 1
+    assert (place.root / "queue/70").exists()
 
 
-def test_an_agent_that_floods_fills_no_log(place: Place) -> None:
-    """Of its lines that are no answers only some are logged, as text, and that there are more."""
+def test_what_an_agent_writes_fills_no_log(place: Place) -> None:
+    """Of lines that are no answers only some are logged, as text, and that there are more. What it
+    writes to standard error is in the log as lines with time and PID, the last without an end too;
+    of one that writes without end a few hundred a minute. Other mail is delivered."""
     place.write_agent("bad", r"printf '#hungry\n#one \351\n'; while :; do echo '#more'; done")
     place.put(70, "bad")
     with place.running():
         until(lambda: "are not logged" in place.log())
         first = place.log().index("DBGdiag: #one \ufffd\n")
-        good = place.put(80, "good")
-        until(lambda: not good.exists())
+        place.deliver(80)
     assert "b'" not in place.log()[first:]
     assert place.log().count("#more") <= 40  # the minute may end meanwhile
-
-
-def test_errors_of_an_agent_are_logged_and_fill_no_log(place: Place) -> None:
-    """What an agent writes to standard error is in the log as lines with time and PID, the last
-    without an end too; of one that writes without end, a few hundred a minute, and other mail is
-    delivered."""
     place.write_agent("bad", "echo 'no such host' >&2; printf 'last words' >&2; exit 3")
-    place.put(70, "bad")
     with place.running():
         until(lambda: "last words" in place.log())
     assert "standard error: no such host\n" in place.log()
     place.write_agent("bad", "exec yes oops >&2")
     with place.running():
         until(lambda: "standard error: more such lines of this minute" in place.log())
-        good = place.put(80, "good")
-        until(lambda: not good.exists())
+        place.deliver(80)
     assert place.log().count(": oops\n") <= 2 * MAX_ERRORS_PER_MINUTE  # the minute may end
 
 
@@ -212,8 +204,7 @@ def test_signals(place: Place) -> None:
 
 
 def test_a_changed_command_is_used_from_the_next_job_on(place: Place) -> None:
-    """After USR1 the idle agent of the old command ends; one at work finishes its job, and the rest
-    of its thread gets an agent of the new command."""
+    """After USR1 the idle agent ends, one at work finishes its job; the rest is for a new one."""
     script_line = "echo $$ >> ../used\n"
     place.write_agent("good", script_line + GOOD)
     place.write_agent("new", script_line + GOOD.replace("sent", "by the new one"))
@@ -221,8 +212,7 @@ def test_a_changed_command_is_used_from_the_next_job_on(place: Place) -> None:
     os.mkfifo(place.root / "go")
     place.configure("overfeed=0")
     with place.running("-v") as scheduler:
-        first = place.put(70, "good")
-        until(lambda: not first.exists())
+        place.deliver(70)
         old = int((place.root / "used").read_text())
         busy, waiting = place.put(71, "bad"), place.put(72, "bad")
         until((place.root / "given").exists)
@@ -233,10 +223,8 @@ def test_a_changed_command_is_used_from_the_next_job_on(place: Place) -> None:
         with (place.root / "go").open("w") as go:
             go.write("x\n")
         until(lambda: not (busy.exists() or waiting.exists()))
-        last = place.put(73, "good")
-        until(lambda: not last.exists())
-        used = (place.root / "used").read_text().split()
-        assert len(used) == 3
+        place.deliver(73)
+        assert len((place.root / "used").read_text().split()) == 3
     assert place.log().count("by the new one") == 2
     assert "exit" not in place.log()
 
@@ -254,69 +242,58 @@ def test_the_end_waits_for_what_agents_answer(place: Place, dies: bool) -> None:
         (place.root / "go").touch()
         assert scheduler.wait(PATIENCE) == 0
     reports = [one.read_text() for one in (place.root / "router").iterdir()]
-    assert (path.exists(), len(reports)) == (dies, 0 if dies else 1)
+    assert (path.exists(), ["no such user" in one for one in reports]) == (
+        dies,
+        [True] * (not dies),
+    )
     if dies:
-        assert "\nd " in path.read_text()
-        assert "failed; the reason was lost with the scheduler" in path.read_text()
-    else:
-        assert "no such user" in reports[0]
+        _, diagnostic = path.read_text().split("\nd ")
+        assert "failed; the reason was lost with the scheduler" in diagnostic
 
 
 def test_a_second_scheduler_ends_the_first(place: Place) -> None:
     """A scheduler that starts ends the one that runs, and takes over its mail."""
     place.configure("queueonly")
-    place.put(70, "good")
+    path = place.put(70, "good")
     with place.running() as first:
         until(lambda: "good/x/0" in place.ask())
         place.configure()
         with place.running():
             assert first.wait(PATIENCE) == 0
-            until(lambda: not (place.root / "transport/70").exists())
+            until(lambda: not path.exists())
 
 
-def test_a_trigger_file_starts_a_queueonly_thread(place: Place) -> None:
-    """A T file starts the threads of its host, and is removed."""
-    place.configure("queueonly")
-    path = place.put(70, "good")
-    with place.running() as scheduler:
-        until(lambda: "pend=QueueOnly" in place.ask() or "W=" in place.ask())
-        trigger = place.root / "transport/99-etrn"
-        trigger.write_text("T X\n")
-        scheduler.send_signal(signal.SIGALRM)
-        until(lambda: not (path.exists() or trigger.exists()))
-
-
-def test_starts_are_limited_to_a_rate(place: Place) -> None:
-    """With -R 1 the second agent starts a second later; meanwhile its thread shows why."""
-    paths = [place.spool.put(70 + n, recipient("good", f"h{n}")) for n in range(2)]
-    for path in paths:
-        os.utime(place.root / "queue" / path.name)
-    place.write_agent("good", "exec sleep 9")
-    with place.running("-R", "1"):
-        until(lambda: "pend=ForkRateLimit" in place.ask())
-        until(lambda: place.ask().count("S={LARVA}") == 2)
-
-
-def test_an_operator_freezes_and_thaws(place: Place) -> None:
-    """While the marker of the console is there, no agent is started."""
-    (place.root / ".spooldeck").mkdir()
-    marker = place.root / ".spooldeck/frozen"
-    marker.touch()
-    path = place.put(70, "good")
-    with place.running() as scheduler:
-        until(lambda: "pend=Frozen" in place.ask())
-        marker.unlink()
-        scheduler.send_signal(signal.SIGALRM)
-        until(lambda: not path.exists())
+def test_a_thread_shows_why_it_does_not_start(place: Place) -> None:
+    """A queueonly one until a T file names its host, any while the marker of the console is there,
+    with -R 1 the second one for a second, with -p CHANNEL/HOST all but one."""
+    trigger, marker = place.root / "transport/99-etrn", place.root / ".spooldeck/frozen"
+    marker.parent.mkdir()
+    for more, words, reasons, start in (
+        ("queueonly", (), ("pend=QueueOnly", "W="), lambda: trigger.write_text("T X\n")),
+        ("", (), ("pend=Frozen",), marker.unlink),
+        ("", ("-R", "1"), ("pend=ForkRateLimit",), None),
+        ("", ("-p", "good/y"), ("pend=procsel-mismatch",), None),
+    ):
+        place.configure(more)
+        if start == marker.unlink:
+            marker.touch()
+        path = place.put(70, "good", "x", *[recipient("good", "y")] * bool(words))
+        with place.running(*words) as scheduler:
+            until(lambda: any(reason in place.ask() for reason in reasons))  # noqa: B023
+            if start:
+                start()
+                scheduler.send_signal(signal.SIGALRM)
+            if "-p" in words:
+                until(lambda: "good/y" not in place.ask())
+                assert "good/x" in place.ask() and path.exists()
+            else:
+                until(lambda: not (path.exists() or trigger.exists()))  # noqa: B023
 
 
 def test_a_released_recipient_is_delivered_after_a_notice(place: Place) -> None:
-    """A recipient that was held when the file was read joins its message when the notify socket
-    names the file."""
+    """A recipient that was held when the file was read joins its message after a notice."""
     place.configure("queueonly")
-    held = recipient("good", "y").replace("r       ", "r+held  ", 1)
-    path = place.spool.put(70, recipient("good", "x"), held)
-    os.utime(place.root / "queue/70")
+    path = place.put(70, "good", "x", recipient("good", "y").replace("r       ", "r+held  ", 1))
     with place.running():
         until(lambda: "good/x/0" in place.ask())
         assert "good/y/0" not in place.ask()
@@ -339,26 +316,20 @@ def test_what_an_operator_releases_is_delivered(
     resync = "[ -n \"$at\" ] || printf '#resync %s\\n' $file\nesac"
     place.write_agent("good", script.replace("esac", resync))
     place.write_agent("bad", "exit 1")
-    others = [] if is_last else [recipient("bad", "y")]
-    path = place.spool.put(70, recipient("good", "x"), *others)
-    os.utime(place.root / "queue/70")
+    path = place.put(70, "good", "x", *[recipient("bad", "y")] * (not is_last))
     (place.root / ".spooldeck").mkdir()
     frozen = place.root / ".spooldeck/frozen"
     frozen.touch()
 
-    def socket_path() -> str:
-        return f"{place.root}/{'none' if is_lost else NOTIFY_SOCKET}"
-
     def mail(folders: PostofficeFolders) -> SpoolMail:
-        settings = ReportSettings("mta.example")
-        return SpoolMail(folders, time.time, settings, notify_socket=socket_path)
+        settings, name = ReportSettings("mta.example"), "none" if is_lost else NOTIFY_SOCKET
+        return SpoolMail(folders, time.time, settings, notify_socket=lambda: f"{place.root}/{name}")
 
     with place.running() as scheduler:
         until(lambda: "good/x/0" in place.ask())
         with closing(ZmailerStore(str(place.root), mail=mail)) as store:
             task = next(one for one in store.scan() if isinstance(one, Task) and one.group == "x")
-            edge = store.edges[state, State.PENDING]
-            assert "at its next start" not in edge.warning
+            assert "at its next start" not in store.edges[state, State.PENDING].warning
             rev = store.swap(task, task._replace(state=state))
             frozen.unlink()
             scheduler.send_signal(signal.SIGALRM)
@@ -371,61 +342,37 @@ def test_what_an_operator_releases_is_delivered(
         until((place.root / "sent").exists)
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_v_logs_each_step(place: Place, late: bool) -> None:
-    """-v logs what is read, started, answered and completed; with -W not what is read at the
-    start."""
-    path = place.put(70, "good")
-    with place.running("-v", *(["-W"] * late)):
-        until(lambda: not path.exists() and "70: complete" in place.log())
-    assert ("70: 1 recipients in 1 threads" in place.log()) == (not late)
-    assert "started for good/x" in place.log()
-    assert "70: 89 ok3 sent" in place.log()
+def test_v_logs_each_step(place: Place) -> None:
+    """-v logs what is read, started, answered and done; with -W not the reading at the start."""
+    for number, late in ((70, False), (71, True)):
+        path = place.put(number, "good")
+        with place.running("-v", *(["-W"] * late)):
+            until(lambda: not path.exists() and f"{number}: complete" in place.log())  # noqa: B023
+        assert (f"{number}: 1 recipients in 1 threads" in place.log()) == (not late)
+        assert f"{number}: 89 ok3 sent" in place.log()
+    assert place.log().count("started for good/x") == 2
 
 
-def test_only_one_thread_runs_with_p(place: Place) -> None:
-    """Option -p delivers one CHANNEL/HOST; the others show why they wait."""
-    place.write_agent("bad", GOOD)
-    other, path = place.put(70, "bad"), place.put(71, "good")
-    with place.running("-p", "good/x"):
-        until(lambda: not path.exists())
-        assert "pend=procsel-mismatch" in place.ask()
-    assert other.exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
+def test_a_wrong_start_has_one_line(place: Place) -> None:
+    """What cannot be used is named, also before detaching; nothing is started."""
+    for words, text in (
         (["-f", "/nonexistent/conf"], "/nonexistent/conf: No such file"),
-        (["-E", "5"], "-E 5: expected a number from 10"),
-        (["-p", "smtp"], "-p smtp: expected CHANNEL/HOST"),
         (["-x"], "option -x not recognized"),
-    ],
-)
-def test_a_wrong_start_has_one_line(place: Place, words: list[str], text: str) -> None:
-    """What cannot be used is named, also by a scheduler that would detach; nothing is started."""
-    own = ["zmailer", "scheduler", "-P", str(place.root), "-f", str(place.conf), *words]
-    done = command.run(own, capture_output=True, text=True)
-    assert done.returncode not in (0, 1)
-    assert done.stderr.count("\n") == 1
-    assert text in done.stderr
-    assert not (place.root / ".pid.scheduler").exists()
-
-
-def test_a_world_writable_spool_is_refused(place: Place) -> None:
-    """Any user could put files there that root would move and remove."""
-    (place.root / "transport").chmod(0o777)
-    own = ["-i", "-P", str(place.root), "-f", str(place.conf)]
-    done = command.run(["zmailer", "scheduler", *own], capture_output=True, text=True)
-    assert "is world-writable: run chmod o-w" in done.stderr
-    assert done.returncode not in (0, 1)
+        (["-i"], "is world-writable: run chmod o-w"),
+    ):
+        if words == ["-i"]:
+            (place.root / "transport").chmod(0o777)
+        done = command.run([*place.start, *words], capture_output=True, text=True)
+        assert done.returncode not in (0, 1) and text in done.stderr
+        assert words == ["-i"] or done.stderr.count("\n") == 1
+        assert not (place.root / ".pid.scheduler").exists()
 
 
 def test_a_detached_scheduler_runs_on(place: Place) -> None:
     """Without an option the command ends when the scheduler has started, which goes on."""
     path = place.put(70, "good")
-    own = ["-P", str(place.root), "-f", str(place.conf), "-L", f"{place.root}/log"]
-    assert command.run(["zmailer", "scheduler", *own], capture_output=True).returncode == 0
+    argv = [*place.start, "-L", f"{place.root}/log"]
+    assert command.run(argv, capture_output=True).returncode == 0
     pid = int((place.root / ".pid.scheduler").read_text())
     try:
         until(lambda: not path.exists())
@@ -442,36 +389,27 @@ def test_an_operator_kills_a_message_and_a_thread(place: Place) -> None:
     place.configure("queueonly")
     place.conf.write_text(f'PARAMauthfile="{users}"\n{place.conf.read_text()}')
     paths = [place.put(70 + n, channel) for n, channel in enumerate(("good", "good", "bad"))]
-    modified = (place.root / "queue/70").stat().st_mtime_ns
-    with place.running():
+    spool_id = names.spool_id(70, (place.root / "queue/70").stat().st_mtime_ns)
+    with place.running(), closing(socket.socket(socket.AF_UNIX)) as client:
         until((place.root / "mailq").exists)
         until(lambda: "started" in place.log())
-        with socket.socket(socket.AF_UNIX) as client:
-            client.connect(f"{place.root}/mailq")
-            lines = client.makefile("rw")
-            lines.readline()
-            challenge = lines.readline().rstrip("\n")
-            answers = []
-            for words in (
-                f"AUTH op {digest(challenge, 'secret')}",
-                f"KILL MSG {names.spool_id(70, modified)}",
-                "KILL MSG 70",
-                "KILL THREAD good x",
-                "KILL THREAD good x",
-            ):
-                lines.write(f"{words}\n")
-                lines.flush()
-                answers.append(lines.readline().rstrip("\n"))
-    assert answers == [
-        "+OK",
-        "+OK; KILLed something.",
-        "-ERR no such message",
-        "+OK; KILLed something.",
-        "-ERR no such thread",
-    ]
+        client.connect(f"{place.root}/mailq")
+        lines = client.makefile("rw")
+        lines.readline()
+        challenge = lines.readline().rstrip("\n")
+        for words, answer in (
+            (f"AUTH op {digest(challenge, 'secret')}", "+OK"),
+            (f"KILL MSG {spool_id}", "+OK; KILLed something."),
+            ("KILL MSG 70", "-ERR no such message"),
+            ("KILL THREAD good x", "+OK; KILLed something."),
+            ("KILL THREAD good x", "-ERR no such thread"),
+        ):
+            lines.write(f"{words}\n")
+            lines.flush()
+            assert lines.readline() == f"{answer}\n"
     assert [path.exists() for path in paths] == [False, False, True]
-    assert "70: removed without a report, 1 recipients\n" in place.log()
-    assert "71: removed without a report, 1 recipients\n" in place.log()
+    for number in (70, 71):
+        assert f"{number}: removed without a report, 1 recipients\n" in place.log()
 
 
 def test_a_report_that_fails_is_in_the_log(place: Place) -> None:
@@ -482,3 +420,24 @@ def test_a_report_that_fails_is_in_the_log(place: Place) -> None:
     with place.running():
         until(lambda: "70: a report could not be delivered, and is dropped\n" in place.log())
         until(lambda: not path.exists())
+
+
+# ---- signals to a scheduler
+
+
+def test_each_signal_is_a_request() -> None:
+    """Several of one kind are one request; their handlers are restored at the end."""
+    before = signal.getsignal(signal.SIGUSR1)
+    reader = SignalReader()
+    try:
+        for number in (signal.SIGUSR1, signal.SIGHUP, signal.SIGUSR1, signal.SIGQUIT):
+            signal.raise_signal(number)
+        assert list(reader.read()) == [
+            SignalRequest.REREAD,
+            SignalRequest.REOPEN_LOGS,
+            SignalRequest.SLOW_STOP,
+        ]
+        assert list(reader.read()) == []
+    finally:
+        reader.close()
+    assert signal.getsignal(signal.SIGUSR1) is before

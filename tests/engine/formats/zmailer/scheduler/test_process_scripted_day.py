@@ -1,7 +1,5 @@
 """A scripted day of the scheduler: failures, deferrals, expiry, agents and schedulers killed."""
 
-from __future__ import annotations
-
 import os
 import re
 import select
@@ -14,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import pytest
 
@@ -58,45 +56,39 @@ class DaySpool(NamedTuple):
     users: frozenset[str]
 
     @classmethod
-    def fill(cls, root: Path, day: Day) -> DaySpool:
+    def fill(cls, root: Path, day: Day) -> Self:
         """Make the spool: two channels, a third of the users fail, some by age."""
         spool = Spool(root).make()
-        for name in ("tries", "freezer", "postman"):
+        for name in ("tries", "freezer", "postman", ".spooldeck"):
             (root / name).mkdir()
         os.mkfifo(root / "events")
-        random, users = Random(5), []
+        random, users, now = Random(5), [], time.time()
         for number in range(1000, 1000 + day.messages):
             lines, is_old = [], number % 6 == 0
             for at in range(day.recipients):
                 kind = "never" if is_old else random.choice(["good", "good", "slow", "bad"])
-                user = f"{kind}-{number}-{at}"
+                users.append(f"{kind}-{number}-{at}")
                 host = random.randrange(day.hosts)
                 channel = "smtp" if host % 2 else "local"
-                lines.append(f"r           {channel} host{host} {user} 65534\n")
-                users.append(user)
+                lines.append(f"r           {channel} host{host} {users[-1]} 65534\n")
             path = spool.put(number, *lines)
-            text = path.read_text()
-            path.write_text(text.replace(HEADERS, "m\nSubject: x\n\n"))
-            if is_old:  # it expires after its first try
-                os.utime(root / "queue" / str(number), (time.time() - EXPIRY - 5,) * 2)
-            else:
-                os.utime(root / "queue" / str(number))
+            path.write_text(path.read_text().replace(HEADERS, "m\nSubject: x\n\n"))
+            modified = now - EXPIRY - 5 if is_old else now  # an old one expires after its first try
+            os.utime(root / "queue" / str(number), (modified, modified))
         # Earlier runs have seen the time pass: else no mail is too old.
-        run_moment = read_moment(time.time())
-        last = f"{run_moment.at!r} {run_moment.uptime!r} {run_moment.boot}"
-        (root / ".spooldeck").mkdir(exist_ok=True)
-        record_text = f"{last}\n0.0 0.0\n{run_moment.at - 2 * EXPIRY!r} {run_moment.at!r}\n"
-        (root / ".spooldeck" / RECORD).write_text(record_text)
-        (root / "scheduler.conf").write_text(
-            CONF.format(root=root, user=os.getuid(), group=os.getgid())
-        )
+        moment = read_moment(now)
+        last = f"{moment.at!r} {moment.uptime!r} {moment.boot}"
+        record = f"{last}\n0.0 0.0\n{moment.at - 2 * EXPIRY!r} {moment.at!r}\n"
+        (root / ".spooldeck" / RECORD).write_text(record)
+        conf = CONF.format(root=root, user=os.getuid(), group=os.getgid())
+        (root / "scheduler.conf").write_text(conf)
         return cls(root, frozenset(users))
 
     def start(self) -> command.Popen[bytes]:
         """Start a scheduler; it ends an earlier one."""
         words = ["zmailer", "scheduler", "-i", "-HH", "-R", "1000", "-P", str(self.root)]
-        words += ["-f", f"{self.root}/scheduler.conf", "-L", f"{self.root}/log"]
-        words += ["-l", f"{self.root}/statistics"]
+        for option, name in (("-f", "scheduler.conf"), ("-L", "log"), ("-l", "statistics")):
+            words += [option, f"{self.root}/{name}"]
         return command.Popen(words, stdin=subprocess.DEVNULL)
 
     def is_empty(self) -> bool:
@@ -201,22 +193,20 @@ def test_each_recipient_ends_once(tmp_path: Path, day: Day) -> None:
     """With agents and schedulers killed at any moment, each recipient is delivered once or reported
     as failed once, no limit is exceeded, and nothing is left in the spool."""
     day_spool = DaySpool.fill(tmp_path, day)
-    final = sum(not user.startswith("never") for user in day_spool.users)
+    to_deliver = {user for user in day_spool.users if not user.startswith("never")}
     with watching(day_spool) as watch:
         for turn in range(day.kills + 1):
             scheduler = day_spool.start()
+            until = len(to_deliver) * (turn + 1) // (day.kills + 2)
             try:
-                is_last = turn == day.kills
-                watch.follow(
-                    scheduler.pid, None if is_last else final * (turn + 1) // (day.kills + 2)
-                )
+                watch.follow(scheduler.pid, None if turn == day.kills else until)
             finally:
                 scheduler.kill()
                 scheduler.wait()
-    delivered = [user for user, _ in watch.deliveries]
-    assert set(delivered) == {user for user in day_spool.users if not user.startswith("never")}
+    delivered = Counter(user for user, _ in watch.deliveries)
+    assert set(delivered) == to_deliver
     assert not any((tmp_path / "queue").rglob("1*"))
-    for user, count in Counter(delivered).items():
+    for user, count in delivered.items():
         pids = [pid for one, pid in watch.deliveries if one == user]
         assert count == 1 or watch.killed.issuperset(pids[:-1]), user
     failing = {user for user in day_spool.users if user.startswith(("bad", "never"))}

@@ -1,10 +1,8 @@
 """Threads, lanes and agents under a test clock, without files and processes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from random import Random
-from typing import Any
+from typing import Any, Self
 
 from engine.formats.zmailer.scheduling.agent_lines import AgentAnswer
 from engine.formats.zmailer.scheduling.jobs import ClauseSettings, Job, QueuedMessage, Thread
@@ -14,6 +12,7 @@ from engine.formats.zmailer.scheduling.work import AgentWork, WorkTable
 
 MODIFIED = 1_000_000.0
 """Time of the messages, epoch seconds UTC."""
+NOW = MODIFIED + 10
 
 
 def clause(pattern: str = "smtp/*", **settings: Any) -> ClauseSettings:
@@ -43,6 +42,20 @@ class Driven:
         self.table.add(message, [JobGroup(*one[:3], tuple(one[3])) for one in groups], now)
         return message
 
+    def add(
+        self,
+        number: int,
+        host: str = "a",
+        *,
+        now: float = NOW,
+        modified: float = MODIFIED,
+        offsets: Sequence[int] = (100,),
+        **settings: Any,
+    ) -> Self:
+        """A message arrives, with recipients for a host whose clause has some settings."""
+        self.put(number, (clause(**settings), "smtp", host, offsets), now=now, modified=modified)
+        return self
+
     def thread(self, host: str = "a") -> Thread:
         """The only thread of a host."""
         (found,) = [one for one in self.table.threads.values() if one.key.host == host]
@@ -61,7 +74,7 @@ class Driven:
             started.append(agent)
         return started
 
-    def feed(self, agent: AgentWork, now: float) -> list[Job]:
+    def feed(self, agent: AgentWork, now: float = NOW) -> list[Job]:
         """All jobs that an agent gets now."""
         return list(iter(lambda: self.work.next_job(agent, now), None))
 
@@ -73,7 +86,7 @@ class Driven:
             if self.work.answer(job, answer, now) and answer.rule.is_final:
                 self.table.finish(job, offset)
 
-    def round(self, words: str, now: float) -> list[int]:
+    def round(self, words: str, now: float = NOW) -> list[int]:
         """Start agents, answer all jobs of each, and end it; return the numbers of the messages."""
         done = []
         for agent in self.start():

@@ -10,17 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from engine.formats.zmailer.scheduling import agent_talk
 from engine.formats.zmailer.scheduling.agent_lines import HUNGRY, AgentText, JobLine, parse_job
-from engine.formats.zmailer.scheduling.agent_talk import (
-    LINES_PER_ROUND,
-    MAX_OUTPUT_BYTES,
-    AgentFeed,
-    AgentState,
-    AgentTalk,
-    Answered,
-    NothingToDo,
-    Ready,
-)
+from engine.formats.zmailer.scheduling.agent_talk import AgentFeed, AgentState, AgentTalk, Ready
 
 SAMPLES = Path(__file__).parents[4] / "golden" / "zmailer" / "conversations.tar.xz"
 """Recorded between the real scheduler and real agents."""
@@ -59,23 +51,14 @@ def feed_events(talk: AgentTalk[bytes], data: bytes) -> Iterator[object]:
 
 def test_all_recorded_agents_are_there() -> None:
     """The recorded conversations are of seven files and 24 processes."""
-    assert {name.split()[0] for name in SESSIONS} == {
-        "errormail",
-        "fake-fake",
-        "hold",
-        "hold-driven-by-python",
-        "mailbox",
-        "sm",
-        "smtp",
-    }
+    names = "errormail fake-fake hold hold-driven-by-python mailbox sm smtp"
+    assert {name.split()[0] for name in SESSIONS} == {*names.split()}
     assert len(SESSIONS) == 24
 
 
 @pytest.mark.parametrize("name", SESSIONS)
 def test_a_recorded_conversation_is_one_of_ours(name: str) -> None:
-    """Each line of the real agent has a meaning, and the real scheduler sent each line when ours
-    sends the same.
-    """
+    """Each line of the real agent has a meaning, and each of the real scheduler is sent by ours."""
     talk: AgentTalk[bytes] = AgentTalk(0.0)
     room = 0
     for who, data in SESSIONS[name]:
@@ -106,12 +89,10 @@ def test_a_recorded_conversation_is_one_of_ours(name: str) -> None:
 def started(*jobs: int) -> AgentTalk[str]:
     """A conversation whose agent has done one job, and got these."""
     talk: AgentTalk[str] = AgentTalk(0.0)
-    talk.receive(HUNGRY)
-    assert list(talk.events(1.0)) == [Ready()]
+    assert hear(talk, HUNGRY) == [Ready()]
     assert talk.room(150) == 1
     assert talk.give(JobLine("1", HOST), "first", 1.0)
-    talk.receive(HUNGRY)
-    assert list(talk.events(2.0)) == [Ready()]
+    assert hear(talk, HUNGRY) == [Ready()]
     assert talk.room(len(jobs) - 1) == len(jobs)
     for number in jobs:
         assert talk.give(JobLine(f"A/{number}", HOST), f"job {number}", 3.0)
@@ -119,51 +100,38 @@ def started(*jobs: int) -> AgentTalk[str]:
     return talk
 
 
+def hear(talk: AgentTalk[str], data: bytes) -> list[object]:
+    """Give bytes to a conversation; the events of one round."""
+    talk.receive(data)
+    return list(talk.events(4.0))
+
+
 def test_an_agent_gets_one_job_and_then_overfeed_and_one() -> None:
     """After the start it gets one; then overfeed + 1 whenever all credits are back."""
     talk = started(7, 8, 9)
     assert (talk.feed.state, talk.feed.outstanding, talk.room(150)) == ("STUFF", 3, 0)
-
-    talk.receive(HUNGRY * 2)
-    assert list(talk.events(4.0)) == []
-    talk.receive(HUNGRY)
-    assert list(talk.events(5.0)) == [Ready()]
+    assert [hear(talk, HUNGRY * 2), hear(talk, HUNGRY)] == [[], [Ready()]]
     assert talk.room(150) == 151
 
 
 def test_an_answer_counts_only_for_a_job_that_the_agent_has() -> None:
     """An answer or resync for another file is text for the log; so is one for an earlier job."""
-    talk = started(7)
-    talk.receive(b"7/99\t\tok3 done\n8/99\t\tok3 done\n1/99\t\tok3 done\n#resync 8\n#resync A/7\n")
-    events = list(talk.events(4.0))
-
-    assert [type(event) for event in events] == [
-        Answered,
-        AgentText,
-        AgentText,
-        AgentText,
-        NothingToDo,
-    ]
-    assert isinstance(events[0], Answered)
-    assert (events[0].job, events[0].answer.offset) == ("job 7", 99)
+    lines = b"7/99\t\tok3 done\n8/99\t\tok3 done\n1/99\t\tok3 done\n#resync 8\n#resync A/7\n"
+    answered, *others = hear(started(7), lines)
+    assert [type(event) for event in others] == [AgentText] * 3 + [agent_talk.NothingToDo]
+    assert isinstance(answered, agent_talk.Answered)
+    assert (answered.job, answered.answer.offset) == ("job 7", 99)
 
 
 def test_a_hungry_too_many_gives_no_credit() -> None:
-    """An agent that writes #hungry without end gets no more jobs than its credits."""
+    """An agent that writes without end gets no more jobs than credits, and is read in rounds."""
     talk = started(7)
-    talk.receive(HUNGRY * 50)
-
-    assert list(talk.events(4.0)) == [Ready()]
+    assert hear(talk, HUNGRY * 50) == [Ready()]
     assert talk.give(JobLine("3", HOST), "third", 5.0)
     assert talk.feed.outstanding == 1
 
-
-def test_a_flood_of_lines_is_handled_in_rounds() -> None:
-    """One call handles a bounded number of lines; the others wait."""
     talk = started(7)
-    talk.receive(b"\n" * (LINES_PER_ROUND + 1))
-
-    assert len(list(talk.events(4.0))) == LINES_PER_ROUND
+    assert len(hear(talk, b"\n" * (agent_talk.LINES_PER_ROUND + 1))) == agent_talk.LINES_PER_ROUND
     assert talk.has_lines
     assert len(list(talk.events(4.0))) == 1
     assert not talk.has_lines
@@ -173,7 +141,7 @@ def test_a_job_waits_while_the_socket_is_full_or_its_number_is_in_use() -> None:
     """A job is not given if its answers could be those of another, or if too much is unwritten."""
     talk = started(7)
     assert not talk.give(JobLine("B/7-2", HOST), "same number", 4.0)
-    talk.output += b"x" * MAX_OUTPUT_BYTES
+    talk.output += b"x" * agent_talk.MAX_OUTPUT_BYTES
     assert not talk.give(JobLine("8", HOST), "full", 4.0)
     assert talk.jobs == ["job 7"]
 
@@ -181,50 +149,36 @@ def test_a_job_waits_while_the_socket_is_full_or_its_number_is_in_use() -> None:
 def test_an_idle_agent_gets_jobs_of_its_new_thread_when_it_is_hungry() -> None:
     """Each #idle costs a credit; attached before that is back, the agent gets its job after it."""
     talk = started(7)
-    talk.receive(HUNGRY)
-    list(talk.events(4.0))
+    hear(talk, HUNGRY)
     talk.finish()
     talk.idle()
     assert bytes(talk.output) == b"#idle\n"
     talk.attach()
     assert talk.room(0) == 0
-    talk.receive(HUNGRY)
-    assert list(talk.events(5.0)) == [Ready()]
-    assert talk.room(0) == 1
+    assert (hear(talk, HUNGRY), talk.room(0)) == ([Ready()], 1)
 
 
 FED = AgentFeed(0.0, AgentState.STUFFING, 0)
 
 
-@pytest.mark.parametrize(
-    ("feed", "is_stuck"),
-    [
+def test_only_an_agent_without_a_job_is_signalled() -> None:
+    """Without a job it is stuck after 600 s; after its input ended, SIGTERM, and later SIGKILL."""
+    for feed, is_stuck in (
         (AgentFeed(0.0), True),
         (FED, True),
         (FED._replace(outstanding=1), False),
         (FED._replace(state=AgentState.FINISHING), True),
         (FED._replace(state=AgentState.IDLE), False),
         (FED._replace(hungry_at=0.1), False),
-    ],
-)
-def test_an_agent_without_work_or_never_ready_is_stuck(feed: AgentFeed, is_stuck: bool) -> None:
-    """After 600 s; one that has a job may take as long as it needs."""
-    assert feed.is_stuck(600.0) is is_stuck
+    ):
+        assert feed.is_stuck(600.0) is is_stuck
 
-
-@pytest.mark.parametrize(
-    ("feed", "at", "number"),
-    [
+    for feed, at, number in (
         (FED, 9999.0, None),
         (FED.after_end(0.0), 599.0, None),
         (FED.after_end(0.0), 600.0, signal.SIGTERM),
         (AgentFeed(0.0).after_end(0.0), 600.0, signal.SIGTERM),
         (FED.after_end(0.0), 1200.0, signal.SIGKILL),
         (FED._replace(outstanding=1).after_end(0.0), 9999.0, None),
-    ],
-)
-def test_only_an_agent_without_a_job_is_signalled(
-    feed: AgentFeed, at: float, number: signal.Signals | None
-) -> None:
-    """It has ten minutes after the end of its input, then gets SIGTERM, and later SIGKILL."""
-    assert feed.due_signal(at) is number
+    ):
+        assert feed.due_signal(at) is number

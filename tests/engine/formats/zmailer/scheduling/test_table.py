@@ -1,21 +1,18 @@
 """The rules of a thread: when it starts, waits, is tried again, and when its jobs expire."""
 
-from __future__ import annotations
-
+from functools import partial
 from typing import Any
-
-import pytest
 
 from engine.formats.zmailer.scheduling import timers
 from engine.formats.zmailer.scheduling.jobs import DAY_SECONDS
-from tests.engine.formats.zmailer.scheduling.simulated_work import MODIFIED, Driven, clause
-
-NOW = MODIFIED + 10
+from tests.engine.formats.zmailer.scheduling.simulated_work import MODIFIED, NOW, Driven, clause
 
 
-@pytest.mark.parametrize(
-    ("retries", "index", "draw", "wait", "step"),
-    [
+def test_the_wait_after_a_try() -> None:
+    """The waits are the numbers of the list in intervals; past its end comes a random one, from
+    where it goes on; no wait is shorter than a second. With a skew wake-ups are multiples of
+    interval / skew, and not earlier than without."""
+    for retries, index, draw, wait, step in (
         ((1, 1, 2, 3), 0, 0.0, 60, 1),
         ((1, 1, 2, 3), 3, 0.0, 180, 4),
         ((1, 1, 2, 3), 4, 0.0, 60, 1),
@@ -23,28 +20,16 @@ NOW = MODIFIED + 10
         ((1, 1, 2, 3), 99, 0.5, 120, 3),
         ((7,), 1, 0.99, 420, 1),
         ((0,), 0, 0.0, 1, 1),
-    ],
-)
-def test_the_wait_after_a_try(
-    retries: tuple[int, ...], index: int, draw: float, wait: float, step: int
-) -> None:
-    """The waits are the numbers of the list in intervals; past its end comes a random one, from
-    where it goes on; no wait is shorter than a second."""
-    wake = timers.next_wake(clause(retries=retries), index, NOW, lambda: draw)
-    assert wake == (NOW + wait, step)
-
-
-def test_skew_rounds_up() -> None:
-    """With a skew wake-ups are multiples of interval / skew, and not earlier than without."""
+    ):
+        wake = timers.next_wake(clause(retries=retries), index, NOW, partial(float, draw))
+        assert wake == (NOW + wait, step)
     due, _ = timers.next_wake(clause(retries=(1,), skew=5), 0, NOW, lambda: 0.0)
-    assert NOW + 60 <= due < NOW + 72
-    assert due % 12 == 0
+    assert NOW + 60 <= due < NOW + 72 and due % 12 == 0
 
 
 def test_a_deferred_thread_is_tried_at_its_waits() -> None:
     """After each try the next wait of the list counts from the end of that try."""
-    engine = Driven()
-    engine.put(1, (clause(retries=(1, 2, 5)), "smtp", "a", [100]), now=NOW)
+    engine = Driven().add(1, retries=(1, 2, 5))
     tries, now = list[float](), NOW
     while len(tries) < 4:
         engine.step(now)
@@ -53,31 +38,26 @@ def test_a_deferred_thread_is_tried_at_its_waits() -> None:
     assert tries == [0, 63, 186, 489]
 
 
-@pytest.mark.parametrize(
-    ("words", "due"),
-    [
+def test_an_agent_may_name_the_next_time() -> None:
+    """retryat +N counts from now, N is a time, past is soon; else the wait of the clause counts."""
+    for words, due in (
         ("retryat +500 busy", NOW + 500),
         (f"retryat {NOW + 700:.0f} busy", NOW + 700),
         (f"retryat {NOW - 700:.0f} busy", NOW + 1),
         ("retryat soon", NOW + 60),
         ("deferall all", NOW + 60),
         ("deferback later", NOW + 60),
-    ],
-)
-def test_an_agent_may_name_the_next_time(words: str, due: float) -> None:
-    """retryat +N counts from now, N is a time; one that is past means soon; without a number and
-    after other words the wait of the clause counts."""
-    engine = Driven()
-    engine.put(1, (clause(), "smtp", "a", [100]), now=NOW)
-    engine.round(words, NOW)
-    assert engine.thread().wake == due
+    ):
+        engine = Driven().add(1)
+        engine.round(words)
+        assert engine.thread().wake == due
 
 
 def test_deferall_ends_a_round_for_all() -> None:
     """After deferall the other jobs of the thread are not fed, and have its text."""
     engine = Driven()
     for number in range(1, 6):
-        engine.put(number, (clause(ageorder=True), "smtp", "a", [100]), now=NOW, modified=number)
+        engine.add(number, modified=number, ageorder=True)
     (agent,) = engine.start()
     job = engine.work.next_job(agent, NOW)
     assert job is not None
@@ -89,203 +69,143 @@ def test_deferall_ends_a_round_for_all() -> None:
 
 def test_the_order_of_a_round() -> None:
     """With ageorder the oldest message is fed first; without it a round is shuffled."""
-    engine = Driven()
-    for number in range(1, 30):
-        for host, is_ordered in (("a", True), ("b", False)):
-            settings = clause(ageorder=is_ordered, pattern=f"smtp/{host}")
-            engine.put(number, (settings, "smtp", host, [100]), now=NOW, modified=99 - number)
-    orders = [[job.message.number for job in engine.feed(a, NOW)] for a in engine.start()]
-    assert orders[0] == list(range(29, 0, -1))
-    assert orders[1] != sorted(orders[1])
-    assert sorted(orders[1]) == list(range(1, 30))
+    engine, numbers = Driven(), range(1, 30)
+    for number in numbers:
+        for host in "ab":
+            age, pattern = 99 - number, f"smtp/{host}"
+            engine.add(number, host, modified=age, ageorder=host == "a", pattern=pattern)
+    first, second = ([job.message.number for job in engine.feed(a)] for a in engine.start())
+    assert (first, sorted(second)) == ([*reversed(numbers)], [*numbers])
+    assert second != sorted(second)
 
 
 # ---- arrivals
 
 
-def test_an_arrival_in_a_waiting_thread_is_fed_alone() -> None:
-    """A new message is tried now; the old ones of its thread wait for their time."""
-    engine = Driven()
-    engine.put(1, (clause(), "smtp", "a", [100]), now=NOW)
-    assert engine.round("deferred x", NOW) == [1]
-    engine.put(2, (clause(), "smtp", "a", [100]), now=NOW + 5)
+def test_an_arrival_is_fed_alone_or_to_the_agent() -> None:
+    """A new message of a waiting thread is tried now, of a running one by its agent."""
+    engine = Driven().add(1)
+    assert engine.round("deferred x") == [1]
+    engine.add(2, now=NOW + 5)
     assert engine.round("deferred x", NOW + 5) == [2]
     assert engine.thread().wake == NOW + 60
     engine.step(NOW + 60)
     assert sorted(engine.round("ok3", NOW + 60)) == [1, 2]
     assert engine.table.threads == {}
 
-
-def test_wakeuprestartonly_lets_arrivals_wait() -> None:
-    """With wakeuprestartonly an arrival in a waiting thread waits for its time, and one in a
-    running thread starts no further agent."""
-    engine = Driven()
-    settings = clause(wakeuprestartonly=True, maxthr=2)
-    engine.put(1, (settings, "smtp", "a", [100]), now=NOW)
-    engine.round("deferred x", NOW)
-    engine.put(2, (settings, "smtp", "a", [100]), now=NOW + 5)
-    assert engine.start() == []
-    engine.step(NOW + 60)
-    (agent,) = engine.start()[:1]
-    engine.put(3, (settings, "smtp", "a", [100]), now=NOW + 61)
-    assert len(engine.work.agents) == 2
-    assert engine.start() == []
-    assert len(engine.feed(agent, NOW + 61)) == 3
-
-
-def test_an_arrival_in_a_running_thread_is_fed_to_its_agent() -> None:
-    """An agent of the thread gets the new job too, also after its last one."""
-    engine = Driven()
-    engine.put(1, (clause(), "smtp", "a", [100]), now=NOW)
+    engine = Driven().add(1)
     (agent,) = engine.start()
-    (job,) = engine.feed(agent, NOW)
-    engine.put(2, (clause(), "smtp", "a", [100]), now=NOW)
-    assert engine.start() == []
+    (job,) = engine.feed(agent)
+    assert engine.add(2).start() == []
     engine.answer(job, "ok3", NOW)
     engine.work.release(agent, NOW)
     assert engine.work.leave(agent, NOW) is engine.thread()
-    assert [one.message.number for one in engine.feed(agent, NOW)] == [2]
+    assert [one.message.number for one in engine.feed(agent)] == [2]
+
+
+def test_wakeuprestartonly_lets_arrivals_wait() -> None:
+    """An arrival waits for the time of its thread, and starts no further agent of a running one."""
+    settings: dict[str, Any] = {"wakeuprestartonly": True, "maxthr": 2}
+    engine = Driven().add(1, **settings)
+    engine.round("deferred x")
+    assert engine.add(2, now=NOW + 5, **settings).start() == []
+    engine.step(NOW + 60)
+    (agent,) = engine.start()[:1]
+    engine.add(3, now=NOW + 61, **settings)
+    assert (len(engine.work.agents), engine.start()) == (2, [])
+    assert len(engine.feed(agent, NOW + 61)) == 3
 
 
 # ---- what does not start
 
 
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [({"command": ""}, "ConfBUG:NoCmdDefined!"), ({"queueonly": True}, "QueueOnly"), ({}, "")],
-)
-def test_why_a_thread_does_not_start(settings: dict[str, Any], reason: str) -> None:
-    """A thread without a command, or only for ETRN, does not start, and shows why."""
-    engine = Driven()
-    engine.put(1, (clause(**settings), "smtp", "a", [100]), now=NOW)
-    assert engine.table.ready.reason(engine.thread()) == reason
-    assert len(engine.start()) == (not reason)
-
-
-def test_only_selected_threads_run() -> None:
-    """Option -p starts one thread only; the others show why they do not run."""
-    engine = Driven(selects=lambda key: key.host == "b")
-    for host in "ab":
-        engine.put(ord(host), (clause(), "smtp", host, [100]), now=NOW)
+def test_why_a_thread_does_not_start() -> None:
+    """Without a command, only for ETRN, not named by -p, or frozen it does not, and shows why."""
+    rows: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"command": ""}, "ConfBUG:NoCmdDefined!"),
+        ({"queueonly": True}, "QueueOnly"),
+        ({}, ""),
+    )
+    for settings, reason in rows:
+        engine = Driven().add(1, **settings)
+        assert engine.table.ready.reason(engine.thread()) == reason
+        assert len(engine.start()) == (not reason)
+    engine = Driven(selects=lambda key: key.host == "b").add(1, "a").add(2, "b")
     assert [agent.host for agent in engine.start()] == ["b"]
     assert engine.thread("a").pending == "procsel-mismatch"
+    engine = Driven()
+    engine.table.ready.is_frozen = True
+    assert engine.add(1, "a").add(2, "b").start() == []
+    assert engine.table.ready.reason(engine.thread("a")) == "Frozen"
+    engine.table.ready.is_frozen = False
+    assert len(engine.start()) == 2
 
 
 def test_queueonly_waits_for_etrn_but_expires() -> None:
-    """A queueonly thread first wakes after retries[0] seconds, runs by ETRN of its host alone, and
-    its jobs expire as all others."""
-    engine = Driven()
-    settings = clause(queueonly=True, retries=(12,), interval=10, expiry=1000, expiry2=50)
-    engine.put(1, (settings, "smtp", "a", [100]), now=NOW)
+    """It first wakes after retries[0], runs by ETRN of its host alone, and expires as others."""
+    engine = Driven().add(1, queueonly=True, retries=(12,), interval=10, expiry=1000, expiry2=50)
     assert engine.thread().wake == NOW + 12
     engine.step(NOW + 12)
-    assert engine.start() == []
-    assert engine.thread().wake == NOW + 12 + 120
-    assert engine.table.etrn("b") == 0
-    assert engine.table.etrn("a") == 1
+    assert (engine.start(), engine.thread().wake) == ([], NOW + 12 + 120)
+    assert (engine.table.etrn("b"), engine.table.etrn("a")) == (0, 1)
     assert engine.round("deferred x", NOW + 20) == [1]
-    assert engine.step(MODIFIED + 999) == []
-    assert engine.step(MODIFIED + 1000) == [1]
-
-
-def test_frozen_all_wait_and_thawed_all_start() -> None:
-    """While the engine is frozen no agent starts; then each thread that is due does."""
-    engine = Driven()
-    engine.table.ready.is_frozen = True
-    for number in (1, 2):
-        engine.put(number, (clause(), "smtp", str(number), [100]), now=NOW)
-    assert engine.start() == []
-    assert engine.table.ready.reason(engine.thread("1")) == "Frozen"
-    engine.table.ready.is_frozen = False
-    assert len(engine.start()) == 2
+    assert [engine.step(MODIFIED + at) for at in (999, 1000)] == [[], [1]]
 
 
 # ---- expiry
 
 
-@pytest.mark.parametrize(
-    ("tried", "expiry", "expiry2", "at"),
-    [
+def test_a_job_expires_by_the_age_of_its_message() -> None:
+    """Tried jobs end at expiry, others expiry2 later, or a day; by age, one by one."""
+    for tried, expiry, expiry2, at in (
         (True, 1000, 50, 1000),
         (False, 1000, 50, 1050),
         (False, 1000, 0, 1000 + DAY_SECONDS),
         (True, None, 50, None),
-    ],
-)
-def test_a_job_expires_by_the_age_of_its_message(
-    tried: bool, expiry: float | None, expiry2: float, at: float | None
-) -> None:
-    """A job that was tried ends at expiry, one that was not expiry2 later, or a day; counted from
-    the time of the message, not of its arrival."""
-    engine = Driven()
-    settings = clause(
-        expiry=expiry, expiry2=expiry2, retries=(1000,), interval=10_000, queueonly=not tried
-    )
-    engine.put(1, (settings, "smtp", "a", [100, 200]), now=NOW)
-    engine.round("deferred x", NOW)
-    last = MODIFIED + (at or 10**7)
-    assert engine.step(last - 1) == []
-    assert engine.step(last) == ([1] if at else [])
-    assert len(engine.table.threads) == (not at)
+    ):
+        ends = partial(Driven().add, expiry=expiry, expiry2=expiry2, queueonly=not tried)
+        engine = ends(1, offsets=[100, 200], retries=(1000,), interval=10_000)
+        engine.round("deferred x")
+        last = MODIFIED + (at or 10**7)
+        assert [engine.step(last - 1), engine.step(last)] == [[], [1] if at else []]
+        assert len(engine.table.threads) == (not at)
 
-
-def test_each_job_of_a_thread_has_its_own_end() -> None:
-    """Jobs of one thread expire one by one, each when its message is too old."""
     engine = Driven()
-    settings = clause(expiry=1000, interval=10_000)
     for number in (1, 2, 3):
-        modified = MODIFIED + 5 * number
-        engine.put(number, (settings, "smtp", "a", [100]), now=NOW, modified=modified)
-    engine.round("deferred x", NOW)
-    seen = {at: engine.step(MODIFIED + at) for at in range(1000, 1020)}
-    assert {at: numbers for at, numbers in seen.items() if numbers} == {
-        1005: [1],
-        1010: [2],
-        1015: [3],
-    }
+        engine.add(number, modified=MODIFIED + 5 * number, expiry=1000, interval=10_000)
+    engine.round("deferred x")
+    ended = {at: engine.step(MODIFIED + at) for at in range(1000, 1020)}
+    expected = {1005: [1], 1010: [2], 1015: [3]}
+    assert {at: numbers for at, numbers in ended.items() if numbers} == expected
 
 
 def test_a_job_that_an_agent_has_does_not_expire() -> None:
-    """It may be delivered at this moment; if it was not, it expires when the agent is done."""
-    engine = Driven()
-    for number in (1, 2):
-        engine.put(number, (clause(expiry=100), "smtp", "a", [100]), now=NOW)
+    """It expires when the agent is done; a late one that was never tried is tried once."""
+    engine = Driven().add(1, expiry=100).add(2, expiry=100)
     (agent,) = engine.start()
-    jobs = engine.feed(agent, NOW)
-    late = MODIFIED + 10 * DAY_SECONDS
+    jobs, late = engine.feed(agent), MODIFIED + 10 * DAY_SECONDS
     assert engine.step(late) == []
-    engine.answer(jobs[0], "ok3", late)
-    engine.answer(jobs[1], "deferred x", late)
+    for job, words in zip(jobs, ("ok3", "deferred x"), strict=True):
+        engine.answer(job, words, late)
     engine.work.release(agent, late)
     assert engine.step(late) == [jobs[1].message.number]
 
-
-def test_a_late_job_has_one_try() -> None:
-    """A job past its expiry that was never tried is tried, and expires when that is deferred."""
-    engine = Driven()
     late = MODIFIED + 500
-    engine.put(1, (clause(expiry=100, expiry2=10_000), "smtp", "a", [100]), now=late)
+    engine = Driven().add(1, now=late, expiry=100, expiry2=10_000)
     assert engine.step(late) == []
     assert engine.round("deferred x", late) == [1]
     assert engine.step(late) == [1]
 
 
-def test_a_job_that_could_not_be_ended_comes_again() -> None:
-    """If its report cannot be written, an expired job is given out again after a minute."""
-    engine = Driven()
-    engine.put(1, (clause(expiry=100, interval=10_000), "smtp", "a", [100]), now=NOW)
-    engine.round("deferred x", NOW)
-    late = MODIFIED + 100
+def test_an_expired_job_may_come_again() -> None:
+    """If its report cannot be written, an expired job is given out again after a minute; while the
+    engine is frozen it stays, and then expires within a minute."""
+    engine, late = Driven().add(1, expiry=100, interval=10_000), MODIFIED + 100
+    engine.round("deferred x")
     assert [job.message.number for job in engine.table.step(late)] == [1]
-    assert engine.step(late + 59) == []
-    assert engine.step(late + 60) == [1]
-
-
-def test_frozen_mail_does_not_expire() -> None:
-    """A job stays while the engine is frozen; then it expires within a minute."""
-    engine = Driven()
-    engine.put(1, (clause(expiry=100, interval=10_000), "smtp", "a", [100]), now=NOW)
-    engine.round("deferred x", NOW)
+    assert [engine.step(late + at) for at in (59, 60)] == [[], [1]]
+    engine = Driven().add(1, expiry=100, interval=10_000)
+    engine.round("deferred x")
     engine.table.ready.is_frozen = True
     assert engine.step(NOW + 500) == []
     engine.table.ready.is_frozen = False
@@ -297,62 +217,49 @@ def test_frozen_mail_does_not_expire() -> None:
 
 def test_a_dead_agent_costs_the_thread_one_wait() -> None:
     """The jobs of an agent that died wait with their thread, and are all tried then."""
-    engine = Driven()
-    for number in (1, 2):
-        engine.put(number, (clause(), "smtp", "a", [100]), now=NOW)
+    engine = Driven().add(1).add(2)
     (agent,) = engine.start()
     engine.work.next_job(agent, NOW)
     engine.work.end(agent, NOW)
-    assert engine.start() == []
-    assert engine.thread().wake == NOW + 60
+    assert (engine.start(), engine.thread().wake) == ([], NOW + 60)
     engine.step(NOW + 60)
     assert sorted(engine.round("ok3", NOW + 60)) == [1, 2]
 
 
 def test_a_killed_message_is_fed_no_more() -> None:
-    """A message that an operator killed leaves all its threads; the other jobs stay."""
+    """A killed message leaves all its threads; a kicked thread is tried with all its jobs."""
     engine = Driven()
     both = [(clause(), "smtp", host, [at]) for at, host in ((100, "a"), (200, "b"))]
     first, _ = engine.put(1, *both, now=NOW), engine.put(2, both[0], now=NOW)
     engine.table.forget(first)
     assert [key.host for key in engine.table.numbers] == ["a"]
-    assert engine.round("ok3", NOW) == [2]
+    assert engine.round("ok3") == [2]
     assert engine.table.messages.keys() == {2}
 
-
-def test_a_kick_tries_a_waiting_thread_now() -> None:
-    """A thread that waits is tried with all its jobs when an operator kicks it."""
-    engine = Driven()
-    engine.put(1, (clause(), "smtp", "a", [100]), now=NOW)
-    engine.round("deferred x", NOW)
+    engine = Driven().add(1)
+    engine.round("deferred x")
     assert engine.table.kick(engine.thread())
     assert engine.round("ok3", NOW + 1) == [1]
 
 
 def test_a_file_is_read_again_at_most_30_times() -> None:
     """After 30 resyncs a job is not fed again in the same round."""
-    engine = Driven()
-    engine.put(1, (clause(), "smtp", "a", [100]), now=NOW)
+    engine, fed = Driven().add(1), 0
     (agent,) = engine.start()
-    fed = 0
     while job := engine.work.next_job(agent, NOW):
         fed += 1
         engine.work.resync(job)
         engine.work.release(agent, NOW)
-    assert fed == 31
-    assert engine.work.leave(agent, NOW) is None
+    assert (fed, engine.work.leave(agent, NOW)) == (31, None)
     assert engine.thread().wake == NOW + 60
 
 
 def test_a_new_configuration_reaches_waiting_threads() -> None:
     """Threads get their new settings, clause and expiry; nothing of them is lost."""
-    engine = Driven()
-    engine.put(1, (clause(command=""), "smtp", "a", [100]), now=NOW)
+    engine = Driven().add(1, command="")
     assert engine.start() == []
-    new = clause("smtp/a", expiry=20)
-    engine.table.reconfigure(lambda channel, host: new, NOW)
+    engine.table.reconfigure(lambda channel, host: clause("smtp/a", expiry=20), NOW)
     assert engine.thread().key == ("smtp/a", "smtp", "a")
-    assert engine.round("deferred x", NOW) == [1]
+    assert engine.round("deferred x") == [1]
     assert engine.step(MODIFIED + 20) == [1]
-    assert not engine.table.threads
-    assert not engine.table.numbers
+    assert (engine.table.threads, engine.table.numbers) == ({}, {})

@@ -10,6 +10,7 @@ from engine.formats.zmailer.spool.control_file import parse_control_file, split_
 from engine.formats.zmailer.spool.names import parse_quad
 from engine.model import State
 from engine.system.files import Refused
+from tests.store_contents import naming
 
 SAMPLES = Path(__file__).parents[4] / "golden" / "zmailer" / "control-files.tar.xz"
 """Files of the real router, before delivery and during it, in hash folders."""
@@ -49,61 +50,54 @@ def test_a_sample_is_where_its_number_hashes_to() -> None:
     assert found == {("snap2", 0), ("snap2", 2), ("final-single-hash", 0), ("final-single-hash", 1)}
 
 
-QUADS = [
-    (b"smtp MX.Example bob@b.example 65534", (b"smtp", b"mx.example", b"bob@b.example", b"65534")),
-    (b"local - rayan 7", (b"local", b"-", b"rayan", b"7")),
-    (b"smtp ((mx1)(mx2 mx3)) b 1", (b"smtp", b"((mx1)(mx2 mx3))", b"b", b"1")),
-    (b'smtp "a b" two words -2', (b"smtp", b'"a b"', b"two words", b"-2")),
-    (b"error x  1", (b"error", b"x", b"", b"1")),
-    (rb"smtp a\ b c 1", (b"smtp", rb"a\ b", b"c", b"1")),
-]
-
-
-@pytest.mark.parametrize(("text", "quad"), QUADS)
-def test_an_address_is_channel_host_user_privilege(text: bytes, quad: tuple[bytes, ...]) -> None:
-    """A host may be a list or quoted, a user may have blanks or be missing."""
-    assert parse_quad(text) == quad
-
-
-@pytest.mark.parametrize(
-    "text", [b"", b"smtp", b"smtp x", b"smtp ((x) y 1", b'smtp "x y 1', b"a b c"]
-)
-def test_another_text_is_no_address(text: bytes) -> None:
-    """It is refused, not guessed."""
-    with pytest.raises(Refused):
-        parse_quad(text)
+def test_an_address_is_channel_host_user_privilege() -> None:
+    """A host may be a list or quoted, a user have blanks or be missing; other texts are refused."""
+    for text, *quad in (
+        (
+            b"smtp MX.Example bob@b.example 65534",
+            b"smtp",
+            b"mx.example",
+            b"bob@b.example",
+            b"65534",
+        ),
+        (b"local - rayan 7", b"local", b"-", b"rayan", b"7"),
+        (b"smtp ((mx1)(mx2 mx3)) b 1", b"smtp", b"((mx1)(mx2 mx3))", b"b", b"1"),
+        (b'smtp "a b" two words -2', b"smtp", b'"a b"', b"two words", b"-2"),
+        (b"error x  1", b"error", b"x", b"", b"1"),
+        (rb"smtp a\ b c 1", b"smtp", rb"a\ b", b"c", b"1"),
+    ):
+        assert [*parse_quad(text)] == quad
+    for text in (b"", b"smtp", b"smtp x", b"smtp ((x) y 1", b'smtp "x y 1', b"a b c"):
+        with naming(text), pytest.raises(Refused):
+            parse_quad(text)
 
 
 GOOD = b"@ 0x00000007\ni 12\nr           smtp x a@x 1\nm\nTo: a\n\n"
-BAD = [
-    (b"@ 0x0000000f\ni 12\n", "unknown format bits 0x8"),
-    (b"@ nothing\ni 12\n", "the format line is no hexadecimal number"),
-    (b"@ 0x00000007\nr           smtp x a@x 1\n", "no i line"),
-    (b"i 12\nr smtp x", "torn: a line without an end at offset 5"),
-    (b"i 12\nm\nTo: a\n", "torn: a block without an end at offset 5"),
-]
 
 
-@pytest.mark.parametrize(("data", "why"), BAD)
-def test_a_file_that_cannot_be_used_is_refused(data: bytes, why: str) -> None:
+def test_a_file_that_cannot_be_used_is_refused() -> None:
     """With what is wrong, and where."""
-    with pytest.raises(Refused, match=why):
-        parse_control_file(data)
+    for data, why in (
+        (b"@ 0x0000000f\ni 12\n", "unknown format bits 0x8"),
+        (b"@ nothing\ni 12\n", "the format line is no hexadecimal number"),
+        (b"@ 0x00000007\nr           smtp x a@x 1\n", "no i line"),
+        (b"i 12\nr smtp x", "torn: a line without an end at offset 5"),
+        (b"i 12\nm\nTo: a\n", "torn: a block without an end at offset 5"),
+    ):
+        with naming(data), pytest.raises(Refused, match=why):
+            parse_control_file(data)
 
 
-@pytest.mark.parametrize(
-    ("more", "damage"),
-    [
+def test_a_damaged_line_leaves_the_others() -> None:
+    """One line that cannot be read is named; the other recipients are read."""
+    for more, damage in (
         (b"d 999:1:-1::5\tx\ty\n", "diagnostic of offset 999, no recipient there"),
         (b"d x:1\tx\ty\n", f"diagnostic without an offset at offset {len(GOOD)}"),
         (b"r?          smtp x a@x 1\n", f"recipient with an unknown tag at offset {len(GOOD)}"),
         (b"r           smtp\n", f"no channel, host, user and privilege at offset {len(GOOD)}"),
-    ],
-)
-def test_a_damaged_line_leaves_the_others(more: bytes, damage: str) -> None:
-    """One line that cannot be read is named; the other recipients are read."""
-    parsed = parse_control_file(GOOD + more)
-    assert (parsed.damage, len(parsed.recipients)) == ((damage,), 1)
+    ):
+        parsed = parse_control_file(GOOD + more)
+        assert (parsed.damage, len(parsed.recipients)) == ((damage,), 1)
 
 
 def test_a_file_without_a_format_line_has_no_slots() -> None:
@@ -112,25 +106,22 @@ def test_a_file_without_a_format_line_has_no_slots() -> None:
     assert (one.slots, marks.lock_pid(one.head), one.quad.user) == (0, 23456, b"rayan")
 
 
-MARKS = [
-    (b"           ", State.HELD, b"+held      "),
-    (b"           ", State.TRASH, b"+trash     "),
-    (b"-          ", State.TRASH, b"-trash     "),
-    (b"-trash     ", State.DEAD, b"-          "),
-    (b"+held      ", State.PENDING, b"           "),
-    (b"-trash     ", None, b"-gone      "),
-    (b"~ 20394    ", State.PENDING, b"           "),
-    (b"~1234567   ", State.PENDING, b"           "),
-    (b"~1234567", State.DEAD, b"-       "),
-    (b"+       1:2", State.PENDING, b"        1:2"),
-]
-
-
-@pytest.mark.parametrize(("head", "state", "after"), MARKS)
-def test_a_mark_is_written_in_place(head: bytes, state: State | None, after: bytes) -> None:
+def test_a_mark_is_written_in_place() -> None:
     """Tag and PID slot get the mark of the new state; length and delay slot stay."""
-    assert marks.marked(head, state) == after
-    assert marks.state_of(after) is state
+    for head, state, after in (
+        (b"           ", State.HELD, b"+held      "),
+        (b"           ", State.TRASH, b"+trash     "),
+        (b"-          ", State.TRASH, b"-trash     "),
+        (b"-trash     ", State.DEAD, b"-          "),
+        (b"+held      ", State.PENDING, b"           "),
+        (b"-trash     ", None, b"-gone      "),
+        (b"~ 20394    ", State.PENDING, b"           "),
+        (b"~1234567   ", State.PENDING, b"           "),
+        (b"~1234567", State.DEAD, b"-       "),
+        (b"+       1:2", State.PENDING, b"        1:2"),
+    ):
+        assert marks.marked(head, state) == after
+        assert marks.state_of(after) is state
 
 
 def test_a_spool_id_has_number_and_time() -> None:

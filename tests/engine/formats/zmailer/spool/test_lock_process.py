@@ -1,12 +1,11 @@
 """The pid file of a scheduler, and signals to the process that it names."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,17 @@ import pytest
 from engine.formats.zmailer.spool import lock_process
 from engine.formats.zmailer.spool.lock_process import PidFile, signal_scheduler
 from engine.store import Unavailable
+from tests.store_contents import naming
 
 
 class Root:
     """A spool with its open folder."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        (path / "transport").mkdir()
+        self.path, self.where = path, path / "transport"
+        self.where.mkdir()
         self.fd = os.open(path, os.O_RDONLY)
-        self.transport = (path / "transport").stat()
+        self.transport = self.where.stat()
         self.pid_file = path / ".pid.scheduler"
 
     def write_pid(self, pid: int, age: float = 0.0) -> None:
@@ -32,6 +32,17 @@ class Root:
         self.pid_file.write_text(f"{pid}\n")
         now = self.pid_file.stat().st_mtime
         os.utime(self.pid_file, (now - age, now - age))
+
+    def signal(self, number: signal.Signals = signal.SIGTERM) -> int | None:
+        """Signal its scheduler; returns the PID."""
+        return signal_scheduler(self.fd, self.transport, number)
+
+    def claim(self, *times: float) -> PidFile:
+        """Claim the pid file, by a clock that shows these times."""
+        if not times:
+            return PidFile.claim(self.fd, self.transport)
+        clock = iter(times)
+        return PidFile.claim(self.fd, self.transport, lambda: next(clock), lambda seconds: None)
 
 
 @pytest.fixture
@@ -53,8 +64,7 @@ def sleeper(root: Root) -> Iterator[subprocess.Popen[bytes]]:
 def original(root: Root, **options: Any) -> subprocess.Popen[bytes]:
     """A process with the program's name of the original scheduler."""
     words = ["/usr/lib/zmailer/scheduler", "60"]
-    where = root.path / "transport"
-    process = subprocess.Popen(words, executable="/bin/sleep", cwd=where, **options)
+    process = subprocess.Popen(words, executable="/bin/sleep", cwd=root.where, **options)
     # Popen returns at exec, a moment before the kernel fills in the new command line.
     while not Path(f"/proc/{process.pid}/cmdline").read_bytes():
         os.sched_yield()
@@ -64,59 +74,44 @@ def original(root: Root, **options: Any) -> subprocess.Popen[bytes]:
 def test_a_proven_scheduler_is_signalled(root: Root, sleeper: subprocess.Popen[bytes]) -> None:
     """The pid file names it, it is older than the file, and works in transport/."""
     root.write_pid(sleeper.pid)
-
-    assert signal_scheduler(root.fd, root.transport, signal.SIGTERM) == sleeper.pid
+    assert root.signal() == sleeper.pid
     assert sleeper.wait(20) == -signal.SIGTERM
-    assert signal_scheduler(root.fd, root.transport, signal.SIGTERM) is None
+    assert root.signal() is None
 
 
-@pytest.mark.parametrize("case", ["recycled", "elsewhere", "no file", "no number", "folder"])
-def test_a_process_that_is_not_proven_is_never_signalled(
-    root: Root, sleeper: subprocess.Popen[bytes], case: str
-) -> None:
+def test_no_unproven_process_is_signalled(root: Root, sleeper: subprocess.Popen[bytes]) -> None:
     """A recycled PID, also of an agent of the same spool, one that works elsewhere, no pid file."""
-    elsewhere = subprocess.Popen(["/bin/sleep", "60"], cwd="/")
-    root.write_pid(elsewhere.pid if case == "elsewhere" else sleeper.pid)
-    if case == "recycled":
-        root.write_pid(sleeper.pid, age=60)
-    elif case == "no file":
-        root.pid_file.unlink()
-    elif case == "no number":
-        root.pid_file.write_text("1 2 3\n")
-    elif case == "folder":
-        root.pid_file.unlink()
-        root.pid_file.mkdir()
-    try:
-        assert signal_scheduler(root.fd, root.transport, signal.SIGKILL) is None
-        assert (sleeper.poll(), elsewhere.poll()) == (None, None)
-    finally:
-        elsewhere.kill()
-        elsewhere.wait()
+    with subprocess.Popen(["/bin/sleep", "60"], cwd="/") as elsewhere, ExitStack() as ended:
+        ended.callback(elsewhere.kill)
+        cases: tuple[Callable[[], object], ...] = (
+            lambda: root.write_pid(sleeper.pid, age=60),
+            lambda: root.write_pid(elsewhere.pid),
+            lambda: root.pid_file.write_text("1 2 3\n"),
+            root.pid_file.unlink,
+            root.pid_file.mkdir,
+        )
+        for number, happens in enumerate(cases):
+            happens()
+            with naming(number):
+                assert root.signal(signal.SIGKILL) is None
+                assert (sleeper.poll(), elsewhere.poll()) == (None, None)
 
 
-def test_the_pid_file_is_ours_until_it_is_released(
-    root: Root, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It has our PID; another start waits for its lock; it is removed at an orderly end only."""
-    monkeypatch.chdir(root.path / "transport")
-    pid_file = PidFile.claim(root.fd, root.transport)
+def test_the_pid_file_is_ours_until_released(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has our PID and a lock; it is removed at an orderly end, if it is still ours."""
+    monkeypatch.chdir(root.where)
+    pid_file = root.claim()
     assert root.pid_file.read_text() == f"{os.getpid()}\n"
     assert lock_process.is_scheduler(os.getpid(), root.fd, root.transport)
     root.write_pid(1)  # not ours, so that the second one does not signal us
-    times = iter([0.0, 10.0, 20.0, 31.0])
     with pytest.raises(Unavailable, match="another scheduler"):
-        PidFile.claim(root.fd, root.transport, lambda: next(times), lambda seconds: None)
+        root.claim(0.0, 10.0, 20.0, 31.0)
     pid_file.release()
     assert not root.pid_file.exists()
-
-
-def test_a_pid_file_of_another_start_is_not_removed(root: Root) -> None:
-    """A file that was put there instead of ours stays."""
-    pid_file = PidFile.claim(root.fd, root.transport)
+    pid_file = root.claim()
     root.pid_file.unlink()
     root.write_pid(1)
     pid_file.release()
-
     assert root.pid_file.read_text() == "1\n"
 
 
@@ -124,7 +119,7 @@ def test_a_start_ends_the_scheduler_that_runs(root: Root) -> None:
     """It gets SIGTERM, and the start waits for its end; a stale file is taken over silently."""
     with original(root) as old:
         root.write_pid(old.pid)
-        pid_file = PidFile.claim(root.fd, root.transport)
+        pid_file = root.claim()
         assert old.wait(20) == -signal.SIGTERM
     assert root.pid_file.read_text() == f"{os.getpid()}\n"
     pid_file.release()
@@ -134,14 +129,13 @@ def test_a_scheduler_that_does_not_end_keeps_its_spool(root: Root) -> None:
     """The start fails after half a minute, and the pid file stays."""
     script = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True)"
     argv = ["scheduler", "-c", f"{script}; time.sleep(60)"]
-    where, pipe = root.path / "transport", subprocess.PIPE
+    where, pipe = root.where, subprocess.PIPE
     with subprocess.Popen(argv, executable=sys.executable, cwd=where, stdout=pipe) as old:
         assert old.stdout is not None
         old.stdout.readline()
         root.write_pid(old.pid)
-        times = iter([0.0, 1.0, 31.0])
         with pytest.raises(Unavailable, match=f"PID {old.pid}, does not end"):
-            PidFile.claim(root.fd, root.transport, lambda: next(times), lambda seconds: None)
+            root.claim(0.0, 1.0, 31.0)
         assert root.pid_file.read_text() == f"{old.pid}\n"
         old.kill()
 
@@ -149,10 +143,10 @@ def test_a_scheduler_that_does_not_end_keeps_its_spool(root: Root) -> None:
 def test_a_program_that_only_works_there_is_not_ended(root: Root) -> None:
     """The owner of the spool can write any PID into the file: a shell in transport/ is none, and
     the start says so instead of running beside what it may be."""
-    with subprocess.Popen(["/bin/sleep", "60"], cwd=root.path / "transport") as shell:
+    with subprocess.Popen(["/bin/sleep", "60"], cwd=root.where) as shell:
         root.write_pid(shell.pid)
         with pytest.raises(Unavailable, match=f"PID {shell.pid} works in transport/, but is not"):
-            PidFile.claim(root.fd, root.transport)
+            root.claim()
         assert shell.poll() is None
         shell.kill()
 
@@ -163,6 +157,6 @@ def test_a_scheduler_of_a_third_user_is_not_signalled(root: Root) -> None:
     root.path.chmod(0o755)
     with original(root, user=65534) as other:
         root.write_pid(other.pid)
-        assert signal_scheduler(root.fd, root.transport, signal.SIGTERM) is None
+        assert root.signal() is None
         os.chown(root.path, 65534, 65534)
-        assert signal_scheduler(root.fd, root.transport, signal.SIGTERM) == other.pid
+        assert root.signal() == other.pid

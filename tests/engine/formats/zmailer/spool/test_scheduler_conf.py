@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from engine.formats.zmailer.spool.scheduler_conf import (
     SchedulerConf,
     find_settings,
@@ -20,85 +18,62 @@ def values(conf: SchedulerConf, target: str, *names: str) -> tuple[object, ...]:
     return tuple(settings[name].value if name in settings else None for name in names)
 
 
-SAMPLE = [
-    ("local/-", (10, 10800, 2, 0, "mailbox")),
-    ("error/x", (300, 259200, 10, 0, "errormail")),
-    ("hold/x", (300, 259200, 1, 0, "hold")),
-    ("smtp/cs.toronto.edu", (60, 259200, 10, 2, "smtp -srl $LOGDIR/smtp")),
-    ("smtp/x.utoronto.ca", (60, 259200, 10, 2, "smtp -srl $LOGDIR/smtp")),
-    ("SMTP/mx.Example", (60, 259200, 10, 5, "smtp -esrl $LOGDIR/smtp")),
-    ("uucp/x", (60, 259200, 5, 0, "sm -c $channel uucp")),
-]
-
-
-@pytest.mark.parametrize(("target", "expected"), SAMPLE)
-def test_the_sample_of_the_man_page(target: str, expected: tuple[object, ...]) -> None:
+def test_the_sample_of_the_man_page() -> None:
     """Each channel has the values that the real program printed for it; 0 is no limit."""
     conf = parse_conf(MAN_PAGE.read_text(), {})
+    assert conf.errors == ()
     names = ("interval", "expiry", "maxchannel", "maxring", "command")
-    assert (conf.errors, values(conf, target, *names)) == ((), expected)
     rest = ("retries", "skew", "user", "group", "maxthr", "maxta")
-    assert values(conf, target, *rest) == (
-        (1, 1, 2, 3, 5, 8, 13, 21, 34),
-        5,
-        "root",
-        "daemon",
-        1,
-        0,
-    )
-    assert find_settings(conf, *target.split("/")).warning == ""
+    retries = (1, 1, 2, 3, 5, 8, 13, 21, 34)
+    for target, *expected in (
+        ("local/-", 10, 10800, 2, 0, "mailbox"),
+        ("error/x", 300, 259200, 10, 0, "errormail"),
+        ("hold/x", 300, 259200, 1, 0, "hold"),
+        ("smtp/cs.toronto.edu", 60, 259200, 10, 2, "smtp -srl $LOGDIR/smtp"),
+        ("smtp/x.utoronto.ca", 60, 259200, 10, 2, "smtp -srl $LOGDIR/smtp"),
+        ("SMTP/mx.Example", 60, 259200, 10, 5, "smtp -esrl $LOGDIR/smtp"),
+        ("uucp/x", 60, 259200, 5, 0, "sm -c $channel uucp"),
+    ):
+        assert [*values(conf, target, *names)] == expected
+        assert values(conf, target, *rest) == (retries, 5, "root", "daemon", 1, 0)
+        assert find_settings(conf, *target.split("/")).warning == ""
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("1h5m20s", 3920), ("90", 90), ("2d3h", 183600), ("3H", 10800)]
-)
-def test_a_time_is_a_sum_of_units(text: str, seconds: int) -> None:
+def test_a_time_is_a_sum_of_units() -> None:
     """Numbers with units; one without is in seconds."""
-    assert parse_interval(text) == seconds
+    for text, seconds in (("1h5m20s", 3920), ("90", 90), ("2d3h", 183600), ("3H", 10800)):
+        assert parse_interval(text) == seconds
 
 
-ERRORS = [
-    ("smtp/*\n  bogus=3\n", (2, 3, "unknown keyword bogus")),
-    ("smtp/*\n  interval=1x\n", (2, 12, "interval: not a time such as 1h5m20s: 1x")),
-    ("smtp/* maxring=-1\n", (1, 16, "maxring: expected a number from 0 to 1000000, not -1")),
-    ("smtp/* retries=\n", (1, 16, "retries: expected 1 to 100 numbers, not ")),
-    ("smtp/*\n\tqueueonly=1\n", (2, 12, "queueonly takes no value")),
-    ("smtp/* interval\n", (1, 8, "interval needs a value")),
-    (" interval=1m\n", (1, 2, "a setting before the first pattern")),
-    ("interval=1m\n", (1, 1, "a setting in the first column, expected a pattern")),
-    ('smtp/*\n command="x\n', (2, 10, "a quote without its end")),
-    ('smtp/* "x"\n', (1, 8, 'unexpected "')),
-    ("smtp/[ab\n", (1, 1, "smtp/[ab: a set without its end")),
-    ("smtp/{a,b}c\n", (1, 1, "smtp/{a,b}c: alternatives {a,b} only at the end")),
-    ("PARAM =/x\n", (1, 1, "unknown PARAM, expected")),
-    ("PARAMother=1\n", (1, 1, "unknown PARAMother, expected")),
-    ("PARAMmailqsock=x\n", (1, 16, "PARAMmailqsock: expected UNIX:/PATH")),
-    ("PARAMauthfile=${NONE}/x\n", (1, 15, "${NONE} is not set")),
-]
-
-
-@pytest.mark.parametrize(("text", "error"), ERRORS)
-def test_an_error_has_its_place(text: str, error: tuple[int, int, str]) -> None:
-    """Line and column of the word or value, and what was expected."""
-    (found,) = parse_conf(text, {}).errors
-    assert (found.line, found.column) == error[:2]
-    assert found.text.startswith(error[2])
-
-
-def test_all_errors_are_reported() -> None:
-    """Not only the first: reading goes on after each, also after a quote without its end."""
+def test_an_error_has_its_place() -> None:
+    """Line, column and what was expected, of all errors, also after a quote without its end."""
+    for text, line, column, words in (
+        ("smtp/*\n  bogus=3\n", 2, 3, "unknown keyword bogus"),
+        ("smtp/*\n  interval=1x\n", 2, 12, "interval: not a time such as 1h5m20s: 1x"),
+        ("smtp/* maxring=-1\n", 1, 16, "maxring: expected a number from 0 to 1000000, not -1"),
+        ("smtp/* retries=\n", 1, 16, "retries: expected 1 to 100 numbers, not "),
+        ("smtp/*\n\tqueueonly=1\n", 2, 12, "queueonly takes no value"),
+        ("smtp/* interval\n", 1, 8, "interval needs a value"),
+        (" interval=1m\n", 1, 2, "a setting before the first pattern"),
+        ("interval=1m\n", 1, 1, "a setting in the first column, expected a pattern"),
+        ('smtp/*\n command="x\n', 2, 10, "a quote without its end"),
+        ('smtp/* "x"\n', 1, 8, 'unexpected "'),
+        ("smtp/[ab\n", 1, 1, "smtp/[ab: a set without its end"),
+        ("smtp/{a,b}c\n", 1, 1, "smtp/{a,b}c: alternatives {a,b} only at the end"),
+        ("PARAM =/x\n", 1, 1, "unknown PARAM, expected"),
+        ("PARAMother=1\n", 1, 1, "unknown PARAMother, expected"),
+        ("PARAMmailqsock=x\n", 1, 16, "PARAMmailqsock: expected UNIX:/PATH"),
+        ("PARAMauthfile=${NONE}/x\n", 1, 15, "${NONE} is not set"),
+    ):
+        (error,) = parse_conf(text, {}).errors
+        assert (error.line, error.column, error.text[: len(words)]) == (line, column, words)
     text = 'a/*\n x=1 interval=y\n command="z\nb/* maxta=q # maxta=r\n'
-    assert [(one.line, one.column) for one in parse_conf(text, {}).errors] == [
-        (2, 2),
-        (2, 15),
-        (3, 10),
-        (4, 11),
-    ]
+    places = [(one.line, one.column) for one in parse_conf(text, {}).errors]
+    assert places == [(2, 2), (2, 15), (3, 10), (4, 11)]
 
 
 def test_words_are_read_as_the_program_reads_them() -> None:
-    """Blanks around `=`, strings over lines, comments, `#` within a value, names in any case and
-    with other spellings."""
+    """Blanks around `=`, strings over lines, comments, `#` in a value, other spellings."""
     text = (
         "# none\nsmtp # none\n  Interval = 5m maxTransport=7 ageorder\n"
         '  command="a \\"b\\" \\\n c#d"'
@@ -108,34 +83,25 @@ def test_words_are_read_as_the_program_reads_them() -> None:
     assert conf.errors == ()
     expected = (300, 7, True, 'a \\"b\\"  c#d', "u#1")
     assert values(conf, "smtp/x", "interval", "maxta", "ageorder", "command", "user") == expected
-    assert {name: one.value for name, one in conf.params.items()} == {
-        "mailqsock": "UNIX:/home/x/q",
-        "global-report-interval": 900,
-    }
+    params = {"mailqsock": "UNIX:/home/x/q", "global-report-interval": 900}
+    assert {name: one.value for name, one in conf.params.items()} == params
     assert [one.text for one in conf.warnings] == ["no user u#1 on this host"]
 
 
-PATTERNS = [
-    ("smtp/*.x.org", "a.x.org", True),
-    ("smtp/*.x.org", "axxorg", False),
-    ("smtp/mx?", "mx1", True),
-    ("smtp/[a-c]x", "bx", False),
-    ("smtp/[a-c]x", "-x", True),
-    ("smtp/[^ab]x", "ax", False),
-    ("smtp/[^ab]x", "cx", True),
-    (r"smtp/a\*", "a*", True),
-    (r"smtp/a\*", "ab", False),
-    ("smtp/mx.{org,net}", "mx.net", True),
-    ("smtp/mx.{org,net}", "mx.com", False),
-    ("smtp", "anything", True),
-]
-
-
-@pytest.mark.parametrize(("pattern", "host", "is_match"), PATTERNS)
-def test_a_pattern_matches_hosts(pattern: str, host: str, is_match: bool) -> None:
+def test_a_pattern_matches_hosts() -> None:
     """Shell patterns without ranges; without a host part, any host."""
-    conf = parse_conf(f"{pattern} command=x\n", {})
-    assert bool(find_settings(conf, "smtp", host).clauses) is is_match
+    for pattern, matches, others in (
+        ("smtp/*.x.org", ["a.x.org"], ["axxorg"]),
+        ("smtp/mx?", ["mx1"], []),
+        ("smtp/[a-c]x", ["-x"], ["bx"]),
+        ("smtp/[^ab]x", ["cx"], ["ax"]),
+        (r"smtp/a\*", ["a*"], ["ab"]),
+        ("smtp/mx.{org,net}", ["mx.net"], ["mx.com"]),
+        ("smtp", ["anything"], []),
+    ):
+        conf = parse_conf(f"{pattern} command=x\n", {})
+        for host in matches + others:
+            assert bool(find_settings(conf, "smtp", host).clauses) is (host in matches), pattern
 
 
 def test_settings_add_up_until_a_command() -> None:
@@ -145,13 +111,8 @@ def test_settings_add_up_until_a_command() -> None:
     conf = parse_conf(f"{text}*/y idlemax=1\n", {})
     match = find_settings(conf, "smtp", "a.x")
     assert [clause.line for clause in match.clauses] == [1, 2]
-    assert values(conf, "smtp/a.x", "maxring", "interval", "idlemax", "command", "overfeed") == (
-        3,
-        120,
-        360,
-        "a",
-        150,
-    )
+    names = ("maxring", "interval", "idlemax", "command", "overfeed")
+    assert values(conf, "smtp/a.x", *names) == (3, 120, 360, "a", 150)
     assert match.warning == "the original program uses only line 1: other command, interval"
     assert find_settings(conf, "smtp", "b").warning == ""
     assert find_settings(conf, "uucp", "b").warning.startswith("no clause matches: the original")
@@ -162,12 +123,9 @@ def test_settings_add_up_until_a_command() -> None:
 def test_a_parameter_without_effect_is_a_warning() -> None:
     """A setting of the original program that changes nothing here is named, with its line."""
     conf = parse_conf("PARAMmsgwriteasync=1\n*/* command=x\n", {})
-    assert not conf.errors
     ((line, _, text),) = conf.warnings
-    assert (line, text) == (
-        1,
-        "msgwriteasync has no effect: control files are always written at once",
-    )
+    assert (conf.errors, line) == ((), 1)
+    assert text == "msgwriteasync has no effect: control files are always written at once"
 
 
 def test_an_empty_clause_has_the_settings_of_the_next() -> None:

@@ -1,15 +1,13 @@
 """The commands and the console on a ZMailer scheduler that is reached by MAILQ."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import shutil
-import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +22,7 @@ from engine.operations.notes import Notes
 from engine.system.run_clock import RunClock
 from engine.work.housekeeping import Housekeeping
 from tests.console_operator import an_operator
-from tests.engine.formats.zmailer.spool.test_control_file import SAMPLES
+from tests.engine.formats.zmailer.spool.test_control_file import sample_files
 from tests.mailq_samples import FOLDER, NOW, client_report, read_dump
 from tests.mailq_server import RunningServer, SampleQueue, serving, waiting_job
 from tests.nftban_queues import Run
@@ -53,37 +51,27 @@ def test_a_listing_of_version_1_is_that_of_the_original() -> None:
     """Threads and messages of a dump are in the order of the original's client."""
     view = job_text.parse_dump(read_dump(), NOW)
     made = [*job_text.dump_listing(view, lambda channel, host: True)]
-    printed = client_report("client-v1.txt", "")
-
-    assert [line.partition(":\t")[0] for line in made] == [
-        line.partition(":\t")[0] for line in printed
-    ]
-    assert "\tI/F/3276785/2:\tsmtp; 466 (No DNS response for host: example.com; h_errno=0) " in (
-        "\n".join(made)
+    titles, printed = (
+        [line.partition(":\t")[0] for line in lines]
+        for lines in (made, client_report("client-v1.txt", ""))
     )
-    assert [*job_text.dump_listing(view, lambda channel, host: host == "uucphost")][:1] == [
-        "uucp/uucphost:"
-    ]
+    assert titles == printed
+    error = "smtp; 466 (No DNS response for host: example.com; h_errno=0) "
+    assert f"\tI/F/3276785/2:\t{error}" in "\n".join(made)
+    first, *_ = job_text.dump_listing(view, lambda channel, host: host == "uucphost")
+    assert first == "uucp/uucphost:"
 
 
 def test_a_listing_of_version_2_is_that_of_the_original() -> None:
     """A thread of version 2 is printed with the tries, the expiry and the last diagnostic."""
     lines = (FOLDER / "client-v2-agents.txt").read_text().split("\n")
     start = lines.index("byhost/relay.example.net:")
-    jobs = [
-        JobView(
-            "A/3312478",
-            "byhost",
-            "relay.example.net",
-            message="<smtp connect to relay.example.net: Connection timed out>",
-            expires_at=NOW + 255_700,
-            attempts=1,
-        )
-    ]
-    assert [*job_text.thread_listing("byhost", "relay.example.net", jobs, NOW)] == lines[
-        start : start + 2
-    ]
-    empty = jobs[0]._replace(path="L/3312437", message="", attempts=0)
+    message = "<smtp connect to relay.example.net: Connection timed out>"
+    job = JobView("A/3312478", "byhost", "relay.example.net", message=message, attempts=1)
+    job = job._replace(expires_at=NOW + 255_700)
+    made = job_text.thread_listing("byhost", "relay.example.net", [job], NOW)
+    assert [*made] == lines[start : start + 2]
+    empty = job._replace(path="L/3312437", message="", attempts=0)
     assert lines[start + 3] in [*job_text.thread_listing("fake", "x", [empty], NOW)]
 
 
@@ -91,17 +79,14 @@ def test_verbose_listings_read_the_control_files(tmp_path: Path, spooldeck: Run)
     """With -v each message has its id, its sender and the recipients that are to do."""
     dump = tmp_path / "dump"
     dump.write_text(read_dump())
-    with tarfile.open(SAMPLES) as packed:
-        name = next(n for n in packed.getnames() if n.endswith(MESSAGE))
-        file = packed.extractfile(name)
-        assert file is not None
-        path = tmp_path / "transport" / MESSAGE
-        path.parent.mkdir(parents=True)
-        path.write_bytes(file.read())
-    environ = {"POSTOFFICE": str(tmp_path)}
-    done = spooldeck("zmailer", "mailq", "-v", "-h", "example.com", str(dump), **environ)
-    printed = client_report("client-v1.txt", "-v")
-
+    path = tmp_path / "transport" / MESSAGE
+    path.parent.mkdir(parents=True)
+    path.write_bytes(sample_files()[f"snap2/{MESSAGE}"])
+    words = ("zmailer", "mailq", "-v", "-h", "example.com", str(dump))
+    done, printed = (
+        spooldeck(*words, POSTOFFICE=str(tmp_path)),
+        client_report("client-v1.txt", "-v"),
+    )
     at = next(n for n, line in enumerate(printed) if f"{MESSAGE}/2:" in line)
     assert done.stdout.split("\n")[2:6] == printed[at + 1 : at + 5]
     assert spooldeck("zmailer", "mailq", "-v", str(dump)).returncode == 64
@@ -117,37 +102,33 @@ def test_reports_are_those_of_the_server(running: RunningServer, spooldeck: Run)
         ("-QQQQ", "ZMailer SHM segment dump"),
     ):
         done = spooldeck("zmailer", "mailq", option, *socket)
-        assert words in done.stdout, done.stderr
-        assert done.returncode == 0
+        assert (done.returncode, words in done.stdout) == (0, True), done
     done = spooldeck("zmailer", "mailq", *socket, "-c", "smtp", "-h", "b.test")
-    assert [line.partition(" (")[0] for line in done.stdout.split("\n")] == [
-        "smtp/b.test:",
-        f"\t{MESSAGE}:",
-        "",
-    ]
+    lines = [line.partition(" (")[0] for line in done.stdout.split("\n")]
+    assert lines == ["smtp/b.test:", f"\t{MESSAGE}:", ""]
 
 
 def test_a_password_is_no_argument(running: RunningServer, spooldeck: Run, tmp_path: Path) -> None:
-    """A password comes from the environment, a private file or the configured place; as an argument
-    it is refused."""
+    """A password is in the environment, a private file or the place, never an argument."""
     words = ("zmailer", "mailq", "-QQQ", "-p", running.path, "-U")
     done = spooldeck(*words, f"root/{PASSWORD}")
-    assert (done.returncode, done.stdout) == (64, "")
-    assert PASSWORD not in done.stderr
-    assert "no password of user root" in spooldeck(*words, "root").stderr
-    environ = {"SPOOLDECK_MAILQ_PASSWORD": PASSWORD}
-    assert spooldeck(*words, "root", **environ).returncode == 0
-    environ = {"SPOOLDECK_MAILQ_PASSWORD": "wrong"}
-    done = spooldeck(*words, "root", **environ)
-    assert "refuses the login of user root: -BAD USER OR PASSWORD" in done.stderr
-    file = tmp_path / "password"
-    file.write_text(f"{PASSWORD}\n")
-    file.chmod(0o600)
-    assert spooldeck(*words, "root", "--password-file", str(file)).returncode == 0
-    file.chmod(0o644)
-    assert "chmod 600" in spooldeck(*words, "root", "--password-file", str(file)).stderr
-    config = str(tmp_path / "config.yaml")
-    assert spooldeck("--config", config, *words, "root").returncode == 0
+    assert (done.returncode, done.stdout, PASSWORD in done.stderr) == (64, "", False)
+    private, public = tmp_path / "private", tmp_path / "public"
+    for path, mode in ((private, 0o600), (public, 0o644)):
+        path.write_text(f"{PASSWORD}\n")
+        path.chmod(mode)
+    name = "SPOOLDECK_MAILQ_PASSWORD"
+    wrong = "refuses the login of user root: -BAD USER OR PASSWORD"
+    for more, environ, refusal in (
+        ((), {}, "no password of user root"),
+        ((), {name: "wrong"}, wrong),
+        (("--password-file", str(public)), {}, "chmod 600"),
+        ((), {name: PASSWORD}, ""),
+        (("--password-file", str(private)), {}, ""),
+    ):
+        done = spooldeck(*words, "root", *more, **environ)
+        assert (done.returncode == 0, refusal in done.stderr) == (not refusal, True), done
+    assert spooldeck("--config", str(tmp_path / "config.yaml"), *words, "root").returncode == 0
 
 
 def test_wrong_options_are_one_line(spooldeck: Run) -> None:
@@ -168,7 +149,6 @@ def test_a_deletion_adds_the_other_threads_of_the_message(
     url = f"mailq+unix://root@{running.path}"
     named = ("--state", "waiting", "--id", f"smtp/a.test/{MESSAGE}", url)
     words = ("--config", str(tmp_path / "config.yaml"), "expunge", *named)
-
     dry_run = spooldeck(*words, "--dry-run")
     assert "1 more affected: added to this plan" in dry_run.stdout
     assert "purge" not in dry_run.stdout, "a scheduler has neither trash nor hold"
@@ -183,9 +163,7 @@ def test_a_deletion_adds_the_other_threads_of_the_message(
     assert "undo" not in done.stdout, "a request cannot be undone"
 
 
-def test_other_commands_know_a_store_with_two_states(
-    running: RunningServer, spooldeck: Run, tmp_path: Path
-) -> None:
+def test_commands_know_two_states(running: RunningServer, spooldeck: Run, tmp_path: Path) -> None:
     """Without a DLQ and a trash, commands show what is there, and refuse the rest in one line."""
     url = f"mailq+unix://root@{running.path}"
     base = ("--root", url, "--config", str(tmp_path / "config.yaml"))
@@ -208,24 +186,15 @@ def test_other_commands_know_a_store_with_two_states(
 def test_the_console_sweeps_a_place_without_a_trash(running: RunningServer, tmp_path: Path) -> None:
     """Its sweep of old files deletes notes on messages that are gone, and asks for no trash."""
     (tmp_path / "state" / "journal").mkdir(parents=True)
-    notes = Notes(str(tmp_path / "state"), str(tmp_path))
+    state, root = str(tmp_path / "state"), str(tmp_path)
+    notes = Notes(state, root)
     for ident in (f"smtp/a.test/{MESSAGE}", "smtp/gone.test/7"):
         notes.add(ident, "seen", "me")
-    state, root = str(tmp_path / "state"), str(tmp_path)
-    keeping = Housekeeping(
-        state,
-        root,
-        24.0,
-        log=lambda level, text: None,
-        report=lambda text: None,
-        make_folder=lambda path: None,
-        run_clock=RunClock(state, root, lambda level, text: None, lambda path: None),
-    )
-
-    said = keeping.sweep_without_worker(
-        lambda: MailqStore(parse_place(parse_address(running.url))), notes
-    )
-    assert said == ""
+    clock = RunClock(state, root, lambda level, text: None, lambda path: None)
+    ignored: dict[str, Any] = dict.fromkeys(("log", "report", "make_folder"), lambda *_: None)
+    keeping = Housekeeping(state, root, 24.0, run_clock=clock, **ignored)
+    place = parse_place(parse_address(running.url))
+    assert keeping.sweep_without_worker(lambda: MailqStore(place), notes) == ""
     assert notes.noted_ids() == {f"smtp/a.test/{MESSAGE}"}
 
 
