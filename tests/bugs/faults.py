@@ -577,7 +577,7 @@ FAULTS: tuple[Fault, ...] = (
           ("(?P<other>from=<", "(?P<other>client=|from=<")),
     fault("calls lost mail gone", "an act whose connection was lost is repeated",
           "engine/programs/mail_store.py",
-          "tests/engine/programs/test_mail_store.py::test_a_message_that_the_server_may_have_gone_on_with_is_unknown",
+          "tests/engine/programs/test_mail_store.py::test_after_an_unknown_end_all_are_looked_at_again",
           ("GOES_ON = (State.PENDING, State.DEAD, State.DONE)", "GOES_ON = ()")),
     fault("freezes what Exim cancels", "mail is held that Exim then destroys",
           "engine/formats/exim/rules.py",
