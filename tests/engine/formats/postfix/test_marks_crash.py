@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 
 from engine.formats.postfix.marks import Marks
 from engine.model import State
-from tests.postfix_server import PostfixInstance, running_instance
+from tests.postfix_server import PostfixInstance
 from tests.store_contents import tasks_in
 
 ROOT = Path(__file__).parents[4]
@@ -54,13 +53,6 @@ files.fsync = killed(files.fsync)
 for outcome in store.swap_all(Move(task, with_state(task, State(target))) for task in tasks):
     assert outcome.error is None, outcome.error
 """
-
-
-@pytest.fixture
-def postfix() -> Iterator[PostfixInstance]:
-    """An instance that runs."""
-    with running_instance() as instance:
-        yield instance
 
 
 def run_until(postfix: PostfixInstance, target: State, step: int) -> bool:
@@ -105,24 +97,14 @@ def test_a_kill_at_each_step_loses_nothing(postfix: PostfixInstance) -> None:
             seen = states(postfix)
             assert [*sorted(seen)] == ids
             assert {*seen.values()} <= {State.PENDING, State.TRASH}, step
-            assert_on_hold(postfix, [i for i, state in seen.items() if state is State.TRASH])
-            complete(postfix, other)
+            listed = postfix.listed()
+            trash = {listed[ident] for ident, state in seen.items() if state is State.TRASH}
+            assert trash <= {"hold"}
+            if {*seen.values()} != {other}:
+                assert not run_until(postfix, other, 0)
+            assert {*states(postfix).values()} == {other}
             step += 1
         assert step > 6
         assert states(postfix) == dict.fromkeys(ids, target)
     assert sorted(postfix.run("postqueue", "-j").stdout.splitlines()) == before
     assert not Marks(str(postfix.marks)).read()
-
-
-def assert_on_hold(postfix: PostfixInstance, ids: Sequence[str]) -> None:
-    """What is shown as trash is on hold."""
-    listed = postfix.listed()
-    assert {listed[ident] for ident in ids} <= {"hold"}
-
-
-def complete(postfix: PostfixInstance, target: State) -> None:
-    """Bring all messages to a state again."""
-    seen = states(postfix)
-    if {*seen.values()} != {target}:
-        assert not run_until(postfix, target, 0)
-    assert {*states(postfix).values()} == {target}
