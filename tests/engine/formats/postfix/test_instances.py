@@ -16,11 +16,8 @@ from tests.programs import a_script, needs
 def test_a_line_of_postmulti_is_an_instance() -> None:
     """Its folder may have blanks and any byte; a name of - is none."""
     for line, expected in (
-        ("-               -               y         /etc/postfix", ("/etc/postfix", "", True)),
-        (
-            "postfix-out     mta             n         /etc/postfix out",
-            ("/etc/postfix out", "postfix-out", False),
-        ),
+        ("-           -   y   /etc/postfix", ("/etc/postfix", "", True)),
+        ("postfix-out mta n   /etc/postfix out", ("/etc/postfix out", "postfix-out", False)),
         ("a b y /etc/\udcff", ("/etc/\udcff", "a", True)),
     ):
         assert parse_instance(line) == InstalledPlace(*expected)
