@@ -48,7 +48,6 @@ def test_queue_runs_that_are_not_logged_are_not_missed(selector: str, is_logged:
     """Without lines of queue runs in the log, their absence is no warning."""
     settings = {"log_selector": selector}
     exim = Exim(HERE, HERE, ("exim",), "/nowhere", version="4.96", settings=settings)
-
     assert exim.has_queue_run_log is is_logged
     if not is_logged:
         assert [*facts.log_warnings(exim, 1.0, 1e12)] == []
@@ -66,8 +65,6 @@ def test_a_configuration_is_checked_before_exim_runs_with_it(
     config.chmod(mode)
     folder.chmod(folder_mode)
     script = a_script(tmp_path / "prefix", f'echo "$1" >>{runs}; exec "$@"')
-
     with pytest.raises(Unavailable, match=r"others than root may write it"):
         programs.find_program(Prefix("jail", (script,), 0), "/nowhere", str(config))
-
     assert {*runs.read_text().split()} == {"stat"}

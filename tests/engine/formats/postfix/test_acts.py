@@ -25,14 +25,8 @@ TIMES = dict.fromkeys(SETTING_NAMES, "") | {"queue_run_delay": "300s"}
 TIMES |= dict.fromkeys(("maximal_queue_lifetime", "bounce_queue_lifetime"), "5d")
 INSTANCE = Instance("/etc/postfix", HERE, "/usr/sbin/", TIMES, uid=0, device=None)
 EDGES = acts.make_edges(INSTANCE)
-P, H, A, T, DEAD, DONE = (
-    State.PENDING,
-    State.HELD,
-    State.ACTIVE,
-    State.TRASH,
-    State.DEAD,
-    State.DONE,
-)
+P, H, A, T = State.PENDING, State.HELD, State.ACTIVE, State.TRASH
+DEAD, DONE = State.DEAD, State.DONE
 
 
 def transcripts() -> dict[str, ProgramEnd]:
