@@ -11,6 +11,9 @@ from engine.programs.mail_log import MailEvent, MailEventKind
 ARRIVAL = MailEvent(1.0, "A", MailEventKind.ARRIVED, account="ann\x1b", client="c[192.0.2.1]")
 
 
+MAIL = Task("A", "mail", State.PENDING, 0.0)
+
+
 def attempt(when: float, what: MailEventKind, address: str, text: str = "no") -> MailEvent:
     """An attempt for one recipient."""
     return MailEvent(when, "A", what, address, text)
@@ -27,7 +30,6 @@ def test_the_last_reason_and_the_most_attempts_count() -> None:
             MailEvent(4.0, "A", MailEventKind.HELD),
         ]
     )
-
     assert (logged.reason, logged.reason_at, logged.attempts) == ("second\ufffd", 3.0, 2)
     assert (logged.account, logged.client) == ("ann\ufffd", "c[192.0.2.1]")
     assert (logged.is_suspended, logged.has_arrival) == (False, True)
@@ -43,7 +45,7 @@ def test_nothing_in_the_log_is_unknown() -> None:
     ("task", "logged", "rows"),
     [
         (
-            Task("A", "mail", State.PENDING, 0.0),
+            MAIL,
             LoggedMail(attempts=4, is_suspended=True, has_arrival=True, client="c"),
             {
                 "suspended": "the server does not ask this destination now",
@@ -53,12 +55,12 @@ def test_nothing_in_the_log_is_unknown() -> None:
             },
         ),
         (
-            Task("A", "mail", State.HELD, 0.0, account="bob"),
+            MAIL._replace(state=State.HELD, account="bob"),
             LoggedMail(account="ann"),
             {"account": "bob"},
         ),
-        (Task("A", "mail", State.ACTIVE, 0.0), LoggedMail(), {"account": "?: not in the log"}),
-        (Task("A", "mail", State.PENDING, 0.0), None, {"next try": "due soon"}),
+        (MAIL._replace(state=State.ACTIVE), LoggedMail(), {"account": "?: not in the log"}),
+        (MAIL, None, {"next try": "due soon"}),
     ],
 )
 def test_the_rows_say_what_is_unknown(

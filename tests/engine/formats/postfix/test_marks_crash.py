@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -71,7 +72,7 @@ def _is_running(config: str) -> bool:
     """True if a postsuper of the killed process still runs."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            words = path.read_bytes().decode().split("\0")
+            words = os.fsdecode(path.read_bytes()).split("\0")
         except (FileNotFoundError, ProcessLookupError):
             continue
         if "postsuper" in words[0] and config in words:
