@@ -84,42 +84,36 @@ def test_a_wheel_made_from_a_clone_needs_no_pandoc(tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     others = shutil.ignore_patterns(".*", "build", "dist", "screenshots", "tests")
     shutil.copytree(ROOT, clone, ignore=others)
-    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path)}
 
-    def build(kind: str) -> int:
-        argv = [sys.executable, "-m", "build", "--no-isolation", kind]
-        return subprocess.run(argv, cwd=clone, env=environ, capture_output=True).returncode
+    def python(*words: str, path: Path = tmp_path) -> subprocess.CompletedProcess[str]:
+        environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(path)}
+        argv = [sys.executable, *words]
+        return subprocess.run(argv, cwd=clone, env=environ, capture_output=True, text=True)
 
-    assert (build("--wheel"), build("--sdist")) == (0, 1)
+    build = ("-m", "build", "--no-isolation")
+    assert [python(*build, kind).returncode for kind in ("--wheel", "--sdist")] == [0, 1]
     (wheel,) = clone.glob("dist/*")
     data = f"spooldeck-{VERSION}.data/data/"
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if name.startswith(data)]
     assert {name.removeprefix(data) for name in names} == {*COMPLETIONS.values()}
     wanted = "from backend import *; print(get_requires_for_build_wheel())"
-    argv = [sys.executable, "-c", wanted]
-    environ["PYTHONPATH"] = str(clone / "tui" / "packaging")
-    needed = subprocess.run(
-        argv, cwd=clone, env=environ, capture_output=True, text=True, check=True
-    )
-    assert "pandoc" not in needed.stdout and "shtab" in needed.stdout
+    needed = python("-c", wanted, path=clone / "tui" / "packaging").stdout
+    assert "pandoc" not in needed and "shtab" in needed
 
 
 def test_manual_pages_have_no_error_and_no_warning(share: Path) -> None:
     """mandoc and groff find nothing wrong with any page on a terminal of 80 columns."""
     pages = sorted(str(path) for path in share.glob("man/man*/*"))
     assert len(pages) > 8
-
-    lint = subprocess.run(
-        [needs("mandoc"), "-Tlint", "-Wwarning", *pages], capture_output=True, text=True
+    environ = {"PATH": "/usr/bin:/bin", "MANWIDTH": "80", "LC_ALL": "C.UTF-8"}
+    lint, formatted = (
+        subprocess.run([*words, *pages], env=environ, capture_output=True, text=True)
+        for words in (
+            [needs("mandoc"), "-Tlint", "-Wwarning"],
+            [needs("man"), "--warnings", "-E", "UTF-8", "-l"],
+        )
     )
-    formatted = subprocess.run(
-        [needs("man"), "--warnings", "-E", "UTF-8", "-l", *pages],
-        env={"PATH": "/usr/bin:/bin", "MANWIDTH": "80", "LC_ALL": "C.UTF-8"},
-        capture_output=True,
-        text=True,
-    )
-
     assert (lint.returncode, lint.stdout + lint.stderr) == (0, "")
     assert (formatted.returncode, formatted.stderr) == (0, "")
     text = " ".join(formatted.stdout.split())
@@ -135,8 +129,6 @@ def test_sections_are_found_by_their_headings() -> None:
     no heading.
     """
     text = "# A\n\nintro\n\n## B\n\n```\n# no heading\n```\n\n### C\n\nlast\n\n## D\n\nd"
-
     sections = split_sections(text)
-
     assert sections["B"] == "```\n# no heading\n```\n\n## C\n\nlast"
     assert (sections["C"], sections["D"]) == ("last", "d")

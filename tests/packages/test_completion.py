@@ -124,7 +124,6 @@ def test_a_shell_completes_commands_places_states_and_ids(
         "spooldeck undo q 2": [operation.op],
         "spooldeck mail suspend p": ["postfix"],
     }
-
     assert completed(scripts, queue.parent, shell, *expected) == expected
 
 
@@ -158,39 +157,23 @@ def read_until(terminal: int, text: str) -> None:
         output += os.read(terminal, 65536).decode(errors="replace")
 
 
-def test_values_are_printed_while_another_process_has_the_lock(
-    tmp_path: Path, spooldeck: Run
-) -> None:
-    """A database that is locked gives no values and no error: the command does not wait for it."""
-    place = tmp_path / "zgb.db"
-    assert spooldeck("zgb", "init", place).returncode == 0
-    with sqlite3.connect(place, isolation_level=None) as other:
+def test_what_cannot_be_read_completes_nothing(tmp_path: Path, spooldeck: Run) -> None:
+    """No place, a broken configuration, a server that is down, or a database that another process
+    has locked, for which the command does not wait: no output and exit code 0."""
+    (tmp_path / "broken.yaml").write_text("places: 7")
+    assert spooldeck("zgb", "init", tmp_path / "zgb.db").returncode == 0
+    with sqlite3.connect(tmp_path / "zgb.db", isolation_level=None) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
         other.execute("BEGIN EXCLUSIVE")
-
-        run = spooldeck("completion", "--values", "ids", "bash", "--root", place)
-
-        assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+        for words in (
+            ("--root", "nothing-here"),
+            ("--config", "broken.yaml"),
+            ("--root", "redis://127.0.0.1:1/0"),
+            ("--root", "zgb.db"),
+        ):
+            run = spooldeck("completion", "--values", "ids", "zsh", "--", *words, "", cwd=tmp_path)
+            assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
         other.execute("ROLLBACK")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--root", "nothing-here", ""),
-        ("--config", "broken.yaml", ""),
-        ("--root", "redis://127.0.0.1:1/0", ""),
-    ],
-)
-def test_what_cannot_be_read_completes_nothing(
-    words: tuple[str, ...], tmp_path: Path, spooldeck: Run
-) -> None:
-    """No place, a broken configuration, or a server that is down is no output and exit code 0."""
-    (tmp_path / "broken.yaml").write_text("places: 7")
-
-    run = spooldeck("completion", "--values", "ids", "zsh", "--", *words, cwd=tmp_path)
-
-    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
 
 
 def test_only_values_that_no_shell_changes_are_printed(
@@ -221,7 +204,4 @@ def test_a_list_of_ids_is_bounded(
     cli.main(["init", str(tmp_path)])
     for _ in range(3):
         bury_one(tmp_path)
-
-    completions = completion.read_values("ids", completion.TypedLine([""], str(tmp_path)))
-
-    assert len(completions) == 1
+    assert len(completion.read_values("ids", completion.TypedLine([""], str(tmp_path)))) == 1

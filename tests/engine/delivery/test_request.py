@@ -16,26 +16,19 @@ GOOD: dict[str, Any] = {"url": URL, "method": "POST"}
 
 def test_all_fields_are_read() -> None:
     """Text is sent as UTF-8, and base64 as its bytes; the destination becomes an origin."""
-    fields = {
-        **GOOD,
-        "headers": {"Content-Type": "text/plain", "X-A": "ü"},
-        "body": "größer",
-        "timeout": 3,
-        "destination": "https://Peer.example:443/x",
-        "unknown": 1,
-    }
-    assert parse_request(json.dumps(fields).encode()) == DeliveryRequest(
-        URL,
-        "POST",
-        {"Content-Type": "text/plain", "X-A": "ü"},
-        body="größer".encode(),
-        timeout=3.0,
-        destination="https://peer.example",
-    )
-    assert parse_request(json.dumps({**GOOD, "body_base64": "AAH/"}).encode()).body == b"\0\1\xff"
-    assert parse_request(json.dumps(GOOD).encode()) == DeliveryRequest(
-        URL, "POST", {}, body=b"", timeout=None, destination=""
-    )
+    headers = {"Content-Type": "text/plain", "X-A": "ü"}
+    fields = {"headers": headers, "body": "größer", "timeout": 3, "unknown": 1}
+    plain = DeliveryRequest(URL, "POST", {}, body=b"", timeout=None, destination="")
+    whole = plain._replace(headers=headers, body="größer".encode(), timeout=3.0)
+    for more, expected in (
+        ({}, plain),
+        ({"body_base64": "AAH/"}, plain._replace(body=b"\0\1\xff")),
+        (
+            {**fields, "destination": "https://Peer.example:443/x"},
+            whole._replace(destination="https://peer.example"),
+        ),
+    ):
+        assert parse_request(json.dumps(GOOD | more).encode()) == expected
 
 
 FAULTS: dict[str, tuple[bytes | None, str]] = {
@@ -53,10 +46,9 @@ FAULTS: dict[str, tuple[bytes | None, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_data_that_is_no_request_is_refused(name: str) -> None:
+@pytest.mark.parametrize(("data", "message"), FAULTS.values(), ids=FAULTS)
+def test_data_that_is_no_request_is_refused(data: bytes | None, message: str) -> None:
     """The first fault is reported in one line."""
-    data, message = FAULTS[name]
     with pytest.raises(DeliveryError, match=r"^\[BAD_DATA\] ") as refused:
         parse_request(data)
     assert message in str(refused.value)
