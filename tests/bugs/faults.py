@@ -193,7 +193,7 @@ FAULTS: tuple[Fault, ...] = (
           ("    if not _is_number(name.rpartition(\".\")[2]):\n", "    if True:\n")),
     fault("lets all go after the last probe", "ten deliveries of a dead server use an attempt",
           "engine/delivery/breaker.py",
-          "tests/engine/delivery/test_breaker.py::test_failed_probes_follow_the_schedule_and_then_deliveries_are_tried",
+          "tests/engine/delivery/test_breaker.py::test_failed_probes_follow_the_schedule",
           ("or destinations.restart_probes(destination, now, self._probes)", "or None")),
     fault("counts a cancelled request", "a worker that ends uses up an attempt",
           "engine/formats/bullmq/federation/parts.py",
@@ -581,6 +581,6 @@ FAULTS: tuple[Fault, ...] = (
           ("GOES_ON = (State.PENDING, State.DEAD, State.DONE)", "GOES_ON = ()")),
     fault("freezes what Exim cancels", "mail is held that Exim then destroys",
           "engine/formats/exim/rules.py",
-          "tests/engine/formats/exim/test_rules.py::test_mail_that_would_not_stay_frozen_is_not_held",
+          "tests/engine/formats/exim/test_rules.py::test_what_exim_would_end_or_another_moved_is_barred",
           ("if end is None or now < end[0] - DAY_SECONDS:", "if True:")),
 )  # fmt: skip

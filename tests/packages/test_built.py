@@ -1,7 +1,5 @@
 """What the wheel and the source archive contain, and what a reader of the manual pages gets."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -31,9 +29,7 @@ def share(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_both_packages_are_complete(built: Path, wheel: Path) -> None:
-    """The wheel has the code, themes, units, pages, completion scripts and the licence, and nothing
-    else; the source archive has the same pages, so that its wheel needs no tool to make them.
-    """
+    """The wheel needs no tool to make its pages, as the source archive has them too."""
     with zipfile.ZipFile(wheel) as archive:
         inside = {name for name in archive.namelist() if not name.endswith("/")}
         metadata = message_from_bytes(archive.read(f"spooldeck-{VERSION}.dist-info/METADATA"))
@@ -77,9 +73,7 @@ def test_both_packages_are_complete(built: Path, wheel: Path) -> None:
 
 @pytest.mark.deep
 def test_a_wheel_made_from_a_clone_needs_no_pandoc(tmp_path: Path) -> None:
-    """As by `pip install .`: it has the completion scripts and no pages; a source archive is not
-    made without them.
-    """
+    """It has the completion scripts and no pages; a source archive is not made without."""
     (tmp_path / "pypandoc.py").write_text("raise ImportError('not here')\n")
     clone = tmp_path / "clone"
     others = shutil.ignore_patterns(".*", "build", "dist", "screenshots", "tests")
@@ -125,9 +119,7 @@ def test_manual_pages_have_no_error_and_no_warning(share: Path) -> None:
 
 
 def test_sections_are_found_by_their_headings() -> None:
-    """A section includes those below it, the next level as level 2; a comment in a code block is
-    no heading.
-    """
+    """With those below it, one level higher; a comment in a code block is none."""
     text = "# A\n\nintro\n\n## B\n\n```\n# no heading\n```\n\n### C\n\nlast\n\n## D\n\nd"
     sections = split_sections(text)
     assert sections["B"] == "```\n# no heading\n```\n\n## C\n\nlast"

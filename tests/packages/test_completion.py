@@ -1,7 +1,5 @@
 """Completion of commands, options, places, states and ids, by the real shells."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re
@@ -105,9 +103,7 @@ def completed(scripts: Path, folder: Path, shell: str, *lines: str) -> dict[str,
 
 
 @pytest.mark.parametrize("shell", ["bash", pytest.param("fish", marks=pytest.mark.deep)])
-def test_a_shell_completes_commands_places_states_and_ids(
-    shell: str, scripts: Path, queue: Path
-) -> None:
+def test_a_shell_completes_each_kind_of_word(shell: str, scripts: Path, queue: Path) -> None:
     """Each kind of word is completed, values by the place that the line names."""
     assert cli.main(["purge", str(queue), "--id", bury_one(queue).id, "--apply", "1"]) == 0
     (operation,) = journal_at(queue).operations()
@@ -158,8 +154,7 @@ def read_until(terminal: int, text: str) -> None:
 
 
 def test_what_cannot_be_read_completes_nothing(tmp_path: Path, spooldeck: Run) -> None:
-    """No place, a broken configuration, a server that is down, or a database that another process
-    has locked, for which the command does not wait: no output and exit code 0."""
+    """No output and exit code 0, without a wait for another process's lock."""
     (tmp_path / "broken.yaml").write_text("places: 7")
     assert spooldeck("zgb", "init", tmp_path / "zgb.db").returncode == 0
     with sqlite3.connect(tmp_path / "zgb.db", isolation_level=None) as other:
@@ -196,9 +191,7 @@ def test_only_values_that_no_shell_changes_are_printed(
     assert sorted(offered) == [one for one in ids(queue) if "$" not in one]
 
 
-def test_a_list_of_ids_is_bounded(
-    tmp_path: Path, patient: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ids_are_bounded(tmp_path: Path, patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """At most `MAX_VALUES` values are read, also if the place has more."""
     monkeypatch.setattr(completion, "MAX_VALUES", 1)
     cli.main(["init", str(tmp_path)])

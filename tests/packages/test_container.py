@@ -1,8 +1,6 @@
 """The Containerfile: each of its steps is done in a small Debian by debootstrap and chroot, as no
 container program is needed for that, and the result is used."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -123,9 +121,7 @@ def image(tmp_path: Path) -> Image:
 
 @pytest.mark.deep
 def test_a_container_shows_a_mounted_queue_and_one_by_url(image: Image, tmp_path: Path) -> None:
-    """Its user is not root, and owns only its home; the console of a mounted queue opens on a
-    terminal, and a queue in Redis is reached by its URL.
-    """
+    """Its user is not root, and owns only its home."""
     account = re.search(r"(?m)^spooldeck:x:(\d+):(\d+):", _in(image, "/etc/passwd").read_text())
     assert account and image.user == "spooldeck"
     uid, gid = map(int, account.groups())

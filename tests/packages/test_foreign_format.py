@@ -2,8 +2,6 @@
 commands, and without harm when it is broken.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -176,9 +174,7 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
 def test_a_broken_package_costs_one_line(
     how: str, jobs: str, broken: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The command ends with the package and the error; in the console the place has them, and the
-    other place is as always.
-    """
+    """In the console its place has the error, and the other place is as always."""
     broken(how)
     assert main(["status", jobs]) > 1
     errors, why = capsys.readouterr().err, f"broken 2.0: {BROKEN[how]}"
@@ -208,9 +204,7 @@ def test_a_queue_that_is_not_made_yet_stays_ours(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The queue that NFTBan's variables or the configuration name is NFTBan's, also if a package
-    claims its folder; the commands of our formats load no other package.
-    """
+    """Also if a package claims its folder; commands of our formats load no package."""
     broken("Broken.detects = lambda self, at: True")
     root, config = tmp_path / "root", tmp_path / "spooldeck.yaml"
     root.mkdir()

@@ -1,8 +1,6 @@
 """Installation of the packages by pip, pipx and uv, from files and from an index of our own, and
 their use."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -163,9 +161,7 @@ def recompiled(verbose: str) -> list[str]:
 
 
 def test_a_service_user_starts_from_bytecode_of_the_installer(wheel: Path, prefix: Path) -> None:
-    """`pip install` as root writes the bytecode, so `process-next` of another user, who could not
-    write it, compiles nothing. Without anything due it needs no other package.
-    """
+    """Root has written it: `process-next` compiles nothing, and needs no other package."""
     needs_root("another user runs what root installed")
     inside, place = install_by_pip(prefix, "--no-deps", wheel), make_place(prefix)
     version = run_as_other_user(inside / "spooldeck", "--version")
@@ -182,9 +178,7 @@ def test_a_service_user_starts_from_bytecode_of_the_installer(wheel: Path, prefi
 def test_an_installed_command_works(
     install: Install, wheel: Path, wheelhouse: Path, prefix: Path
 ) -> None:
-    """Each installer makes a command that adds, runs and prints tasks as another user than the
-    installer's, and starts from bytecode.
-    """
+    """It adds, runs and prints tasks as another user, and starts from bytecode."""
     needs_root("another user runs what root installed")
     inside, place = install(wheel, wheelhouse, prefix), make_place(prefix)
     commands = (

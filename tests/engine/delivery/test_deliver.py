@@ -1,7 +1,5 @@
 """The handler that sends a task's data as an HTTP request: what becomes of the task."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import closing
@@ -140,8 +138,7 @@ def test_the_status_decides(
 def test_what_no_further_attempt_can_change_is_fatal(
     deliveries: Deliveries, profile: str, data: bytes, why: str
 ) -> None:
-    """Data that is no request, in both profiles, and a URL that is not allowed: nothing is sent,
-    and no registry gets a row for it."""
+    """Nothing is sent, and no registry gets a row for it."""
     failure = failure_of(deliveries.handler(profile, gates=True), data)
     assert type(failure) is Fatal
     assert str(failure).startswith(why)
@@ -163,8 +160,7 @@ def dead_url() -> str:
 
 
 def test_tasks_of_a_dead_destination_wait_and_use_no_attempt(deliveries: Deliveries) -> None:
-    """The first failure is an attempt; then tasks wait for the probe, and a failed probe waits for
-    the next one, until the schedule ends."""
+    """After the first failure they wait for the probes, until the schedule ends."""
     handler, url = deliveries.handler(gates=True), dead_url()
     assert kinds_of(handler, data_for(url), 3) == [Failed, Postponed, Postponed]
     assert str(failure_of(handler, data_for(url))) == f"{url} is unhealthy: REFUSED: no probe"

@@ -1,35 +1,20 @@
 """What an answer means for its task, and how long a peer asks to wait."""
 
-from __future__ import annotations
-
 import pytest
 
 from engine.delivery.status_table import make_outcomes, outcome, retry_after
 
+OUTCOMES: dict[tuple[str, str], list[int | str]] = {
+    ("done", "done"): [200, 204],
+    ("retry", "retry"): [408, 425, 429, 500, 503, 599, "DNS", "TLS", "UNKNOWN"],
+    ("fatal", "retry"): [302, 400, 404, 409, "BLOCKED_URL", "TOO_LARGE"],
+}
+
 
 @pytest.mark.parametrize(
-    ("what", "default", "sipher"),
-    [
-        (200, "done", "done"),
-        (204, "done", "done"),
-        (302, "fatal", "retry"),
-        (400, "fatal", "retry"),
-        (404, "fatal", "retry"),
-        (408, "retry", "retry"),
-        (409, "fatal", "retry"),
-        (425, "retry", "retry"),
-        (429, "retry", "retry"),
-        (500, "retry", "retry"),
-        (503, "retry", "retry"),
-        (599, "retry", "retry"),
-        ("DNS", "retry", "retry"),
-        ("TLS", "retry", "retry"),
-        ("UNKNOWN", "retry", "retry"),
-        ("BLOCKED_URL", "fatal", "retry"),
-        ("TOO_LARGE", "fatal", "retry"),
-    ],
+    ("default", "sipher", "what"), [(*both, one) for both, some in OUTCOMES.items() for one in some]
 )
-def test_the_table_of_each_profile(what: int | str, default: str, sipher: str) -> None:
+def test_the_table_of_each_profile(default: str, sipher: str, what: int | str) -> None:
     """By default what cannot succeed is fatal; the profile sipher tries everything again."""
     assert outcome(make_outcomes("default"), what) == default
     assert outcome(make_outcomes("sipher"), what) == sipher

@@ -23,8 +23,7 @@ PEER = Destination("https://peer.example")
 
 
 def test_five_probes_follow_a_failure_and_then_none() -> None:
-    """A failure plans a probe after 5 minutes; each that fails plans the next, 10 minutes longer,
-    and the fifth plans none: then deliveries are let through again."""
+    """Each that fails plans the next, 10 minutes longer; then deliveries are let through."""
     down, now, waits = mark_failure(PEER, "REFUSED", NOW, PROBES), NOW, []
     assert (down.healthy, down.reason, down.since) == (False, "REFUSED", NOW)
     while down.next_probe is not None:
@@ -44,8 +43,7 @@ def test_five_probes_follow_a_failure_and_then_none() -> None:
 
 
 def test_a_failure_while_a_probe_is_planned_starts_no_second_chain() -> None:
-    """It changes the code and the time of the last failure, but neither the probes nor the time
-    since when; a repeated one is recorded only from time to time."""
+    """It changes code and time of the last failure; a repeated one is recorded seldom."""
     down = mark_failure(PEER, "REFUSED", NOW, PROBES)._replace(probes=2)
     later = mark_failure(down, "TIMEOUT", NOW + 60, PROBES)
     assert later == down._replace(reason="TIMEOUT", last_failure=NOW + 60)
@@ -78,8 +76,7 @@ def test_a_blocked_destination_waits_until_it_is_unblocked() -> None:
 
 
 def test_a_clock_that_was_ahead_delays_no_delivery() -> None:
-    """A probe that was planned while the clock was a day ahead is due now; its failure plans the
-    next one by the right clock."""
+    """A probe planned by it is due now, and a failure plans the next one by the right clock."""
     ahead = mark_failure(PEER, "REFUSED", NOW + 86_400, PROBES)
     assert waits_until(ahead, NOW) is None
     started = start_probe(ahead, NOW, 30)
@@ -109,8 +106,7 @@ def test_a_clock_that_was_ahead_delays_no_delivery() -> None:
     ],
 )
 def test_an_origin_is_written_in_one_way(url: str, origin: str) -> None:
-    """Scheme and host in lower case, addresses in their usual form, the port only if it is not the
-    default one."""
+    """Scheme and host in lower case, usual addresses, the port only if it is no default."""
     assert origin_of(url) == origin
 
 

@@ -70,8 +70,7 @@ def test_rows_are_listed_counted_and_removed(outbox: Outbox, sql: Sql, address: 
 
 
 def test_names_are_quoted_and_keys_may_be_numbers(sql: Sql, address: Address) -> None:
-    """A table and columns with the names of SQL words, and more keys than fit in a statement;
-    a key that is no number has no row."""
+    """SQL words as names, more keys than fit in a statement, and a key that is no number."""
     sql('CREATE TABLE "Order" ("select" BIGINT PRIMARY KEY, "from" INTEGER)')
     sql(
         'INSERT INTO "Order" ("select") '
@@ -109,8 +108,7 @@ def test_rows_are_removed_by_the_end_of_the_worker(settings: OutboxConfig, outbo
 
 
 def test_rows_wait_while_the_database_is_away(outbox: Outbox, sql: Sql) -> None:
-    """One line reports it; when the table is there again they are removed, and what cannot be
-    removed by the end is reported as left."""
+    """One line reports it; rows are removed when it is back, and those left are reported."""
     lines, warned = list[str](), threading.Event()
 
     def log(level: str, text: str) -> None:
@@ -142,11 +140,8 @@ def client(redis_server: TestServer, redis_url: str) -> Iterator[redis.Redis]:
         yield other
 
 
-def test_rows_and_tasks_without_each_other_are_found(
-    outbox: Outbox, sql: Sql, client: redis.Redis, redis_url: str
-) -> None:
-    """A row whose job is finished or gone, and a waiting job without a row; a failed job may have
-    lost its row, and keeps it from being an orphan."""
+def test_orphans_are_found(outbox: Outbox, sql: Sql, client: redis.Redis, redis_url: str) -> None:
+    """A row whose job is finished or gone, and a waiting job without a row; not a failed one."""
     sql("INSERT INTO delivery_jobs (id) VALUES ('d'), ('17')")
     write_waiting(client, "1", data='{"deliveryJobId": "a"}')
     write_failed(client, "2", data='{"deliveryJobId": "b"}')
@@ -161,11 +156,8 @@ def test_rows_and_tasks_without_each_other_are_found(
     assert orphans == Orphans(("c", "d"), ("mails/5",))
 
 
-def test_a_kill_after_an_outcome_leaves_a_row_that_is_found(
-    outbox: Outbox, client: redis.Redis, redis_url: str
-) -> None:
-    """The worker is killed between the outcome and the removal: the job is completed, its row is
-    there, and no job is lost."""
+def test_a_row_is_found_after_a_kill(outbox: Outbox, client: redis.Redis, redis_url: str) -> None:
+    """Killed before the removal: the job is completed, its row is there, no job is lost."""
     for number, row in (("1", "a"), ("2", "b")):
         write_waiting(client, number, data=f'{{"deliveryJobId": "{row}"}}')
     outbox.remove("c")
@@ -194,8 +186,7 @@ def test_a_kill_after_an_outcome_leaves_a_row_that_is_found(
 def test_a_task_that_moves_meanwhile_is_no_orphan(
     outbox: Outbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another worker stores an outcome between the scan of a task and its read: the tasks are read
-    again; a task without data names no row."""
+    """A task whose outcome is stored between scan and read is read again."""
     spool = new_spool(tmp_path / "data")
     payload = Path(spool.mail_spool, "a.json")
     payload.write_text('{"deliveryJobId": "a"}')

@@ -98,8 +98,7 @@ def test_the_number_of_probes_is_raised_in_one_statement(open_registry: OpenRegi
 
 
 def test_of_rivals_none_loses_a_change(open_registry: OpenRegistry) -> None:
-    """Workers that create the table, add a destination and change it at the same time: each change
-    counts once, and one of them gets the probe."""
+    """Each change of workers that start together counts once, and one gets the probe."""
     workers, claimed, barrier = [open_registry() for _ in range(4)], list[int](), Barrier(4)
 
     def add(old: Destination) -> Destination:
@@ -161,11 +160,8 @@ def test_a_foreign_table_of_that_name_is_reported(open_registry: OpenRegistry, s
 
 
 @pytest.mark.parametrize("extra", ["{", "[1]", "null"])
-def test_a_row_that_is_not_ours_is_reported(
-    open_registry: OpenRegistry, sql: Sql, extra: str
-) -> None:
-    """A destination whose row another program wrote is blocked with the reason, not replaced by a
-    default; all others are as they were, and a change of it is refused."""
+def test_a_row_of_others_is_reported(open_registry: OpenRegistry, sql: Sql, extra: str) -> None:
+    """Its destination is blocked with the reason, and no default replaces it."""
     registry = open_registry()
     registry.swap(None, Destination(PEER))
     sql("UPDATE destinations SET extra = ?", extra)
@@ -188,8 +184,7 @@ def test_a_locked_registry_is_reported(open_registry: OpenRegistry, address: Add
 
 
 def test_a_server_that_hangs_is_reported(postgres_url: str) -> None:
-    """A process of the server that is stopped does not keep its own time limit; once it goes on,
-    the registry is usable."""
+    """A stopped process of the server keeps no time limit; when it goes on, all is usable."""
     with closing(SqlDatabase(parse_address(postgres_url), patience=0.05)) as database:
         ((pid,),) = database.run("SELECT pg_backend_pid()").rows
         os.kill(pid, signal.SIGSTOP)

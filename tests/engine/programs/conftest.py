@@ -1,7 +1,5 @@
 """A real sshd for the tests of this folder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

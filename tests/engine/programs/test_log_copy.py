@@ -1,7 +1,5 @@
 """The end of a log behind a prefix, copied as it grows."""
 
-from __future__ import annotations
-
 import os
 import re
 from contextlib import closing
@@ -55,8 +53,7 @@ def test_a_copy_has_each_line_once(source: Path) -> None:
     ("head", "more"), [("2026-11-27 23:36:00.250", ".250000"), ("Nov 27 23:36:00", "")]
 )
 def test_times_in_a_copy_name_their_zone(source: Path, head: str, more: str) -> None:
-    """Those without one are of the zone there, and here they would be of ours; all other bytes stay
-    as they are, and new lines are appended."""
+    """The zone there; all other bytes stay as they are, and new lines are appended."""
     clock = Clock(0.0)
     copy = copy_of(source, clock, "TZ=JST-9")
     text = f"{head} mx1 exim[7]: one".encode() + b" \xff\n\tand more\n"
@@ -94,8 +91,7 @@ def test_a_time_that_utc_cannot_show_stays_as_it_is(source: Path, head: str, zon
     ],
 )
 def test_a_copy_of_a_rotated_log(source: Path, former: str, texts: list[str]) -> None:
-    """The reader that has the copy open has the lines of the former file before the new ones, or
-    the new ones alone."""
+    """Its reader has the lines of the former file before the new ones, or the new ones alone."""
     clock = Clock(0.0)
     copy = copy_of(source, clock)
     source.write_text("of yesterday\n")

@@ -1,11 +1,10 @@
 """The store of a mail server: listings that miss or repeat messages, two looks, batches of acts
 whose outcome is what was printed, and ends that print nothing."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -147,9 +146,9 @@ class FakeServer(MailServer):
         return f"did {name}"
 
 
-def opened(server: FakeServer) -> MailStore:
+def opened(server: FakeServer, **options: Any) -> MailStore:
     """A store on it, by its clock."""
-    return MailStore(server, steady=lambda: server.now, pause=server.wait)
+    return MailStore(server, steady=lambda: server.now, pause=server.wait, **options)
 
 
 def start(number: int, queue: str = "queue") -> tuple[FakeServer, MailStore]:
@@ -205,6 +204,11 @@ def moves(store: MailStore, change: Callable[[Task, float], Task | None]) -> lis
     return [Move(task, change(task, 0.0)) for task in tasks(store)]
 
 
+def ask(task: Task, now: float) -> Task:
+    """Ask for an attempt."""
+    return task._replace(due=now)
+
+
 def results(outcomes: Iterable[Outcome]) -> list[str]:
     """Each error with its type; what was done, with its revision and note."""
     return [
@@ -240,17 +244,10 @@ def test_one_listing_alone_proves_no_absence() -> None:
 
 
 def test_messages_that_moved_during_a_listing_are_counted() -> None:
-    """Of two lines with an id the later one counts. Messages that a listing had twice, and those
-    that it missed though another look finds them, are counted, each once, and none after a listing
-    that has shown no change."""
+    """Had twice, where the later line counts, or missed though a look finds it; each once."""
     server, counts = FakeServer(4), list[int]()
     server.first_lines = [ListedMail("M0000", b"hold 1 a")]
-    store = MailStore(
-        server,
-        steady=lambda: server.now,
-        pause=server.wait,
-        listed=lambda now, moved: counts.append(moved),
-    )
+    store = opened(server, listed=lambda now, moved: counts.append(moved))
     assert [task.state for task in tasks(store)] == [P] * 4
     assert store.count_tasks() == {P: 4, H: 0, T: 0}
     server.hidden = {"M0001"}
@@ -349,8 +346,7 @@ def test_a_problem_stays_until_the_next_listing() -> None:
 
 
 def test_changes_are_noticed_by_comparing_listings() -> None:
-    """`wait` returns None only if a listing differs from the one before; the more a listing costs,
-    the longer is the time to the next one."""
+    """`wait` returns None only if a listing differs from the one before."""
     server, store = start(2)
     assert poll(store, 0.0) == ()
     assert server.calls == []
@@ -399,8 +395,7 @@ class Accounts(FakeServer):
 
 @pytest.mark.parametrize(("cost", "looks"), [(0.0, LOOKS_PER_POLL), (0.5, 1)])
 def test_accounts_are_read_between_listings_within_limits(cost: float, looks: int) -> None:
-    """Never before the first poll; then one look at a time, four to a poll, and at most 5 % of the
-    time. Each message whose account is known is reported once, and looked up without any call."""
+    """Four looks to a poll, at most 5 % of the time; each message is reported once."""
     server = Accounts(5 * IDS_PER_LOOK, cost)
     store = opened(server)
     assert {task.account for task in tasks(store)} == {None}
@@ -418,8 +413,7 @@ def test_accounts_are_read_between_listings_within_limits(cost: float, looks: in
 
 
 def test_an_account_never_brings_back_an_outdated_state() -> None:
-    """A message that was looked at since its listing, or that has left, keeps its row: its record
-    is older."""
+    """A message that was looked at since its listing, or has left, keeps its row."""
     server = Accounts(3)
     store = opened(server)
     tasks(store)
@@ -503,7 +497,7 @@ def following(server: FakeServer, path: Path, prefix: Prefix = HERE) -> MailStor
     path.write_text("")
     log_mails(path, ["AAAAAA"], DEFERRED)
     log = log_lines.mail_log(str(path), prefix=prefix)._replace(facts=log_lines.NEW_LINES)
-    store = MailStore(server, steady=lambda: server.now, pause=server.wait, log=log)
+    store = opened(server, log=log)
     assert names_until(server, store, 1.0) == []
     assert len(tasks(store)) == len(server.mails)
     server.calls.clear()
@@ -517,8 +511,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_messages_that_the_log_names_are_looked_at_between_listings(path: Path) -> None:
-    """One that was tried, with its reason, and a new one, if it waits still a while later; not one
-    that has left, is still being received, or of another server; no listing is run for them."""
+    """Those that were tried, and new ones that still wait a while later; no listing is run."""
     server = FakeServer(4, form=HEX)
     server.unsure = {"000001"}
     store = following(server, path)
@@ -543,8 +536,7 @@ def test_messages_that_the_log_names_are_looked_at_between_listings(path: Path) 
 
 
 def test_one_look_at_logged_messages_in_the_time_of_a_poll(path: Path) -> None:
-    """It has so many messages; others wait for the next listing, which is later by twenty times
-    what the look took. Without new lines nothing is done, and nothing for a log elsewhere."""
+    """Others wait for the next listing, which is later by what the look took; none far away."""
     server = FakeServer(2 * IDS_PER_LOOK, form=HEX)
     store = following(server, path)
     for number in (IDS_PER_LOOK, 0):
@@ -589,8 +581,7 @@ def test_a_row_that_no_listing_has_leaves_with_the_second_one(path: Path) -> Non
 
 
 def test_a_look_at_logged_messages_leaves_what_it_misses_to_the_listing(path: Path) -> None:
-    """A message that is missing, or waits for a reason that the log has not, keeps its row. If the
-    look fails, its place stays readable, and what it took counts."""
+    """Such a message keeps its row; a look that fails costs what it took."""
     server = FakeServer(3, form=HEX)
     server.unsure = {"000001"}
     store = following(server, path)
@@ -632,8 +623,7 @@ def test_a_task_that_no_look_reaches_is_verified_by_a_listing() -> None:
 
 
 def test_acts_are_grouped_and_each_move_has_its_outcome() -> None:
-    """Moves with one queue and one target share an act, up to the size of a batch; what was just
-    verified is not looked at again, if its queue has one state, and outcomes are in order."""
+    """By queue and target, up to a batch; what was just verified is not looked at again."""
     server, store = start(7)
     server.mails["M0001"][0] = "hold"
     seen = list(store.verify(keys(tasks(store))))
@@ -653,11 +643,8 @@ def test_acts_are_grouped_and_each_move_has_its_outcome() -> None:
     ("queue", "end"),
     [("trash", None), ("trash", P), ("hold", P), ("hold", T), ("queue", State.DEAD)],
 )
-def test_acts_of_which_the_queue_proves_too_little_are_looked_at_before_each(
-    queue: str, end: State | None
-) -> None:
-    """What is deleted or cannot be undone, and what shares its queue with others: a message that
-    has become another one during the act before is Gone, though it was verified."""
+def test_acts_are_looked_at_before_each_if_needed(queue: str, end: State | None) -> None:
+    """A message that became another one during the act before is Gone, though verified."""
     server = FakeServer(6, queue)
     server.edges = {(QUEUES[queue], end): Edge(undoable=end is not State.DEAD)}
     server.states = {**server.states, State.DEAD: "dead"}
@@ -677,7 +664,7 @@ def test_a_bar_is_asked_of_a_message_as_it_is_now() -> None:
     server = FakeServer(2, "trash")
     server.edges = {(T, None): Edge(undoable=False, bars=lambda task, now: task.error)}
     store = opened(server)
-    chosen = moves(store, lambda task, now: None)
+    chosen = moves(store, verbs.expunge)
     server.mails["M0001"][2] = "a:again"
     assert results(store.swap_all(chosen)) == ["", "Unsupported: :again"]
     assert [*server.mails] == ["M0001"]
@@ -712,13 +699,9 @@ def test_moves_that_no_edge_allows_run_nothing() -> None:
     """They are Unsupported; of two moves of one task the second is Gone."""
     _, store = start(1)
     (task,) = tasks(store)
-    chosen = [
-        Move(None, task),
-        Move(task, task._replace(state=State.ACTIVE)),
-        Move(task, verbs.hold(task, 0.0)._replace(error="x")),
-        Move(task, verbs.hold(task, 0.0)),
-        Move(task, verbs.purge(task, 0.0)),
-    ]
+    held, purged = verbs.hold(task, 0.0), verbs.purge(task, 0.0)
+    ends = (task._replace(state=State.ACTIVE), held._replace(error="x"), held, purged)
+    chosen = [Move(None, task), *(Move(task, end) for end in ends)]
     errors = [type(outcome.error) for outcome in store.swap_all(chosen)]
     assert errors[:3] == [Unsupported] * 3
     assert {*errors[3:]} == {Gone, type(None)}
@@ -726,8 +709,7 @@ def test_moves_that_no_edge_allows_run_nothing() -> None:
 
 
 def test_the_lines_of_an_act_that_ended_well_decide() -> None:
-    """A message whose line has a refusal is failed with these words; one without a line is gone:
-    another operator has moved it between look and act."""
+    """A refusal is the reason; without a line, another operator has moved it meanwhile."""
     server, store = start(3)
     server.before_act = lambda: server.mails["M0002"].__setitem__(0, "hold")
     server.end = lambda done: ActResult(
@@ -740,35 +722,33 @@ def test_the_lines_of_an_act_that_ended_well_decide() -> None:
     ]
 
 
-LATER = "lost; looked again:"
+GONE, STILL = "lost; looked again: not there any more", "lost; looked again: unchanged"
+DONE = "lost; looked again: done"
 
 
 @pytest.mark.parametrize(
     ("queue", "change", "after", "expected"),
     [
-        pytest.param(
-            "queue", verbs.hold, "hold queue -",
-            [f"1.hold.a {LATER} done", f"Unavailable: {LATER} unchanged",
-             "Gone: not there any more"],
-            id="done in its target, failed if unchanged, else gone",
+        # done in its target, failed if it is unchanged, else gone
+        (
+            "queue",
+            verbs.hold,
+            "hold queue -",
+            [f"1.hold.a {DONE}", f"Unavailable: {STILL}", "Gone: not there any more"],
         ),
-        pytest.param(
-            "hold", verbs.release, "- active",
-            [f"Unavailable: unknown: {LATER} not there any more", f"1.active.a {LATER} done"],
-            id="delivered since or delivering now, after a release",
+        # a release: delivered since, or in delivery now
+        (
+            "hold",
+            verbs.release,
+            "- active",
+            [f"Unavailable: unknown: {GONE}", f"1.active.a {DONE}"],
         ),
-        pytest.param(
-            "queue", lambda task, now: task._replace(due=0.0), "queue",
-            ["Unavailable: unknown: lost"],
-            id="no look shows whether a request has arrived",
-        ),
-        pytest.param(
-            "trash", lambda task, now: None, "- trash",
-            [f"{LATER} not there any more", f"Unavailable: {LATER} unchanged"],
-            id="absence is what a deletion wants",
-        ),
+        # no look shows whether a request has arrived
+        ("queue", ask, "queue", ["Unavailable: unknown: lost"]),
+        # absence is what a deletion wants
+        ("trash", verbs.expunge, "- trash", [GONE, f"Unavailable: {STILL}"]),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("reached", [True, False])
 def test_after_an_unknown_end_all_are_looked_at_again(
     queue: str,
@@ -777,8 +757,7 @@ def test_after_an_unknown_end_all_are_looked_at_again(
     expected: list[str],
     reached: bool,
 ) -> None:
-    """Each outcome is by the queues where the messages are then, one by one or by a listing; what
-    the server may have gone on with is unknown, and no act is repeated."""
+    """What the server may have gone on with is unknown, and no act is repeated."""
     server = FakeServer(len(expected), queue)
     server.edges = {**server.edges, (P, P): Edge(frozenset({"due"}), exact=False)}
     store = opened(server)
@@ -810,8 +789,7 @@ def test_if_nothing_can_be_looked_at_the_outcome_is_unknown() -> None:
 
 
 def test_names_of_states_and_samples_are_counted_from_one_listing() -> None:
-    """A word shows all tasks of its state; a sample is all of a listing, and the trash is measured
-    by the same one."""
+    """A sample is all of a listing, and the trash is measured by the same one."""
     server, store = start(9)
     server.problems = [Problem("corrupt/M0009", "damaged")]
     for ident in ("M0001", "M0002"):

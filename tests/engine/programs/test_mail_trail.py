@@ -1,7 +1,5 @@
 """The trail of a mail through rotated logs: requeue, bounce, reused ids, instances, bad lines."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import time
@@ -62,6 +60,8 @@ WHOLE = [
     *((BOUNCE, "message-id"), (SECOND, "bounced"), (BOUNCE, "queued"), (SECOND, "removed")),
     *((BOUNCE, "delivered"), (BOUNCE, "removed")),
 ]
+AGAIN = [(BOUNCE, kind) for kind in ("arrived", "delivered", "delivered")]
+"""What the newest file has of the later message with that id."""
 
 
 @pytest.fixture
@@ -91,8 +91,7 @@ def steps(trail: Trail) -> list[tuple[str, str]]:
     "word", ["bob@y.test", "BOB@Y.TEST", "ann@x.test", "1@x.test", SECOND, "c[192.0.2.1]"]
 )
 def test_a_mail_is_followed_over_three_files(log: MailLog, word: str) -> None:
-    """From any word of it: the id of a former or a later message with the same id is not taken for
-    it, the compressed file is read, and times without a year are of the year of their file."""
+    """From any word of it, without the former or later messages with the same id."""
     trail = find_trail(log, word)
     assert steps(trail) == WHOLE
     assert {one.chain for one in trail.events} == {0}
@@ -100,16 +99,6 @@ def test_a_mail_is_followed_over_three_files(log: MailLog, word: str) -> None:
     assert trail.events[0].event.when == 1795600801.0
     assert (trail.files, trail.since, trail.is_cut) == (3, 1795600800.0, False)
     assert not trail.problems
-
-
-def test_a_word_without_ascii_letters_is_searched_for_in_all_lines(
-    path: Path, log: MailLog
-) -> None:
-    """Its bytes cannot be searched in any case, so each line is compared."""
-    text = f"77F752DA03A: to=<äöü@x.test>, {ATTEMPT}=sent (ok)"
-    path.write_text(NEWEST + line("Nov 27 12:00:00", "smtp", text))
-    assert len(find_trail(log, "äöü").events) == 1
-    assert find_trail(log, "日本語").events == []
 
 
 @pytest.mark.parametrize("word", [FIRST, BOUNCE, "zoe@x.test"])
@@ -141,13 +130,30 @@ def test_two_instances_in_one_log_have_two_trails(path: Path) -> None:
     assert [one.event.address for one in second.events] == ["a@x"]
 
 
-def test_bad_lines_break_nothing(path: Path, log: MailLog) -> None:
-    """Garbage, NUL bytes, a line longer than a chunk, and a cut last line that names the id."""
-    long = b"\n" + b"x" * (3 << 20) + b" bob@y.test\n"
-    bad = b"\xff\xfe\x00 bob@y.test\x1b[2J\n" + "\u202e bob@y.test".encode() + long
-    cut = line("Nov 27 12:00:00", "smtp", f"{SECOND}: to=<bob@y.test>, rel")[:-1].encode()
-    path.write_bytes(bad + NEWEST.encode() + cut)
-    assert steps(find_trail(log, "bob@y.test")) == [*WHOLE, (SECOND, "noted")]
+REFUSED = "NOQUEUE: reject: RCPT from c[192.0.2.1]: 554 no; from=<q@x.test> to=<b@y.test>"
+LATE = "Nov 27 12:00:00"
+GARBAGE = b"\xff\xfe\x00 bob@y.test\x1b[2J\n\xe2\x80\xae bob@y.test\n" + b"x" * (3 << 20)
+CUT = line(LATE, "smtp", f"{SECOND}: to=<bob@y.test>, rel")[:-1]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "word", "expected"),
+    [
+        # NUL bytes, a line longer than a chunk, and a cut last line that names the id
+        (GARBAGE + b" bob@y.test\n", CUT, "bob@y.test", [*WHOLE, (SECOND, "noted")]),
+        (b"", line(LATE, "smtpd", REFUSED) * 2, "q@x.test", [("", "refused")] * 2),
+        # its bytes cannot be searched in any case, so each line is compared
+        (b"", line(LATE, "smtp", f"{BOUNCE}: to=<äöü@x>, {ATTEMPT}=sent (ok)"), "äöü", AGAIN),
+        (b"", "", "日本語", []),
+    ],
+    ids=["bad lines", "refused", "no ASCII letters", "no match"],
+)
+def test_lines_of_each_kind_have_their_trail(
+    path: Path, log: MailLog, before: bytes, after: str, word: str, expected: list[tuple[str, str]]
+) -> None:
+    """Garbage breaks nothing, and each refusal that names the word is a chain of its own."""
+    path.write_bytes(before + NEWEST.encode() + after.encode())
+    assert steps(find_trail(log, word)) == expected
 
 
 def test_an_unreadable_file_and_a_gap_are_said(path: Path, log: MailLog) -> None:
@@ -160,9 +166,7 @@ def test_an_unreadable_file_and_a_gap_are_said(path: Path, log: MailLog) -> None
     assert any("mail.log.3: missing" in problem for problem in trail.problems)
 
 
-def test_the_arrival_far_before_the_first_match_is_found(
-    log: MailLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_arrival_far_before_is_found(log: MailLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """If it is not shortly before, the log is searched again from its begin."""
     monkeypatch.setattr(mail_trail, "_BACK_BYTES", 64)
     monkeypatch.setattr(mail_trail, "_CHUNK_BYTES", 160)
@@ -170,20 +174,11 @@ def test_the_arrival_far_before_the_first_match_is_found(
     assert steps(find_trail(log, BOUNCE))[: len(WHOLE)] == WHOLE
 
 
-def test_more_messages_than_are_followed_are_said(
-    log: MailLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_messages_are_said(log: MailLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first ones are followed."""
     monkeypatch.setattr(mail_trail, "MAX_MESSAGES", 1)
     trail = find_trail(log, "x.test")
     assert (trail.is_cut, {one.event.id for one in trail.events}) == (True, {FIRST})
-
-
-def test_refused_mail_has_a_trail_without_an_id(path: Path, log: MailLog) -> None:
-    """Each refusal that names the word is a chain of its own."""
-    text = "NOQUEUE: reject: RCPT from c[192.0.2.1]: 554 no; from=<q@x.test> to=<b@y.test>"
-    path.write_text(line("Nov 27 09:00:00", "smtpd", text) * 2)
-    assert steps(find_trail(log, "q@x.test")) == [("", "refused")] * 2
 
 
 def test_a_bounce_of_the_other_server_is_followed() -> None:
@@ -192,16 +187,17 @@ def test_a_bounce_of_the_other_server_is_followed() -> None:
     assert [one.event.id[-5:] for one in trail.events] == ["Lg-2i"] * 4 + ["M4-02"] * 3
 
 
+BOB, OTHERS = (
+    ("to=<bob@x.test>", "sasl_username=BOB@x.test,", "said: bob@x.test."),
+    ("<jim.bob@x.test>", "<a+bob@x.test>", "<bob@x.test.org>", "<bob@x.test-2>"),
+)
+
+
 @pytest.mark.parametrize(
     ("word", "text", "expected"),
     [
-        ("bob@x.test", "to=<bob@x.test>", True),
-        ("bob@x.test", "sasl_username=BOB@x.test,", True),
-        ("bob@x.test", "said: bob@x.test.", True),
-        ("bob@x.test", "<jim.bob@x.test>", False),
-        ("bob@x.test", "<a+bob@x.test>", False),
-        ("bob@x.test", "<bob@x.test.org>", False),
-        ("bob@x.test", "<bob@x.test-2>", False),
+        *(("bob@x.test", text, True) for text in BOB),
+        *(("bob@x.test", text, False) for text in OTHERS),
         ("@x.test", "<bob@x.test>", True),
         ("josé@x", "<JOSÉ@x>", True),
     ],

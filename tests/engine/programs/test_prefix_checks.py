@@ -1,7 +1,5 @@
 """What the doctor finds about a prefix: a real ssh, and programs like docker and sudo."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -54,12 +52,8 @@ def test_a_missing_input_is_found(ssh: SshServer, tmp_path: Path) -> None:
         assert found(Prefix("mx2", words)) == [(Grade.BAD, problem, fix)]
 
 
-def test_a_terminal_is_found(
-    ssh: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A terminal of ssh never ends its input, that of docker is refused or changes the ends of
-    lines.
-    """
+def test_a_tty_is_found(ssh: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of ssh never ends its input; that of docker is refused or changes ends of lines."""
     monkeypatch.setattr(prefix_checks, "CHECK_SECONDS", 2.0)
     for words in (
         ssh.words("-tt"),
@@ -110,9 +104,7 @@ def test_a_wrapper_needs_its_quoting(ssh: SshServer, tmp_path: Path) -> None:
 
 
 def test_sudo_without_a_rule_is_found(tmp_path: Path) -> None:
-    """Input and words are checked without it, and the fix is the line of sudoers, for the user that
-    logs in there.
-    """
+    """The fix is the line of sudoers, for the user that logs in there."""
     sudo = a_sudo(tmp_path, "/usr/sbin/postqueue")
     programs = ("/usr/sbin/postqueue", "/usr/sbin/postsuper", "/usr/sbin/postcat")
     others, user = ", ".join(programs[1:]), users.user_name(os.getuid())

@@ -1,7 +1,5 @@
 """Facts about a server: when they are read, and its process, disk and log."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -31,8 +29,7 @@ MISSING = Prefix("gone", ("/nonexistent/program",))
 
 @pytest.mark.parametrize(("prefix", "seconds"), [(HERE, HERE_SECONDS), (MISSING, FAR_SECONDS)])
 def test_facts_are_read_again_after_some_seconds(prefix: Prefix, seconds: float) -> None:
-    """The facts of another host are read less often, the settings seldom, and what a listing has
-    shown is described each time."""
+    """Those of another host less often, the settings seldom, what a listing has each time."""
     now, calls = [0.0], list[str]()
 
     def find() -> SimpleNamespace:

@@ -106,9 +106,7 @@ SEEN: list[tuple[Task | Missing | None, KnownOutcome]] = [
 
 
 @each(("task", "known"), SEEN)
-def test_the_state_of_a_task_decides_its_outcome(
-    task: Task | Missing | None, known: KnownOutcome
-) -> None:
+def test_the_state_decides_the_outcome(task: Task | Missing | None, known: KnownOutcome) -> None:
     """A task that is somewhere is believed before any line of a log."""
     assert determine_outcome(a_sent(), task, ()) == known
     if task is not None:
@@ -140,8 +138,7 @@ TOLD: list[tuple[list[TaskEvent], KnownOutcome]] = [
 
 
 def test_the_log_decides_the_outcome_of_a_missing_task() -> None:
-    """A missing task proves nothing; the log since it was sent has the outcome, however late;
-    without a line it is unknown after a while, unless the counter rose for it."""
+    """Since it was sent, however late; without a line it is unknown, or the counter rose."""
     for outcome, known in TOLD:
         assert determine_outcome(a_sent(), MISSING, outcome, silent=1) == known, outcome
     assert determine_outcome(a_sent(), MISSING, said(BEGUN, DONE), silent=1e6) == OK
@@ -176,9 +173,7 @@ def gone(fates: OutcomeTracker, *numbers: int, now: float = NOW) -> None:
 
 
 def test_a_settled_task_is_not_read_again() -> None:
-    """A final outcome is not asked for again; the others are each in turn, and one with a new line
-    before its turn. A task that fails, and is delivered by a second run, has one first outcome:
-    the failure."""
+    """The others are, each in turn; of two outcomes one is the first."""
     fates = followed(a_sent(1), a_sent(2), a_sent(3))
     fates.add_events(said(BEGUN, DONE, number=2))
     gone(fates, 2)
@@ -200,8 +195,7 @@ def test_a_settled_task_is_not_read_again() -> None:
 
 
 def test_a_task_on_its_way_an_undone_one_and_a_counter_that_restarts() -> None:
-    """Nothing new is reported of a task between two places, or unreadable now, nor of one that was
-    undone, wherever it is then; a counter that fell counts from there."""
+    """None of them is news; a counter that fell counts from there."""
     fates = followed(a_sent())
     fates.add_scan({ident()}, [a_task(State.ACTIVE)], NOW)
     assert len(news(fates)) == 1

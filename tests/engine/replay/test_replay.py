@@ -313,8 +313,7 @@ def test_a_counter_speaks_where_no_log_does(place: Place, tmp_path: Path) -> Non
 
 
 def test_an_interrupted_replay_is_gone_on_with(place: Place) -> None:
-    """Released half-way, the rest is in the dead-letter queue, and the journal goes on with it:
-    each task is sent once, by the one or the other."""
+    """The journal goes on with the rest, and each task is sent once."""
     place.works = 3
     tasks = place.dead(*["ok"] * 12)
     place.then = lambda replay: replay.close() if replay.progress.sent >= 5 else None
@@ -346,8 +345,7 @@ def test_where_nothing_can_be_written_down_nothing_is_sent(place: Place) -> None
 
 @pytest.mark.parametrize("comes_back", [False, True])
 def test_while_a_store_is_away_nothing_is_tried(comes_back: bool, place: Place) -> None:
-    """A folder that is missing for a moment costs no task its replay; where it stays away, the rest
-    is left there after a while."""
+    """For a moment it costs no task its replay; later the rest is left there."""
     tasks = place.dead(*["ok"] * 12)
     away = Path(f"{place.spool.dlq}.elsewhere")
     troubles: list[str] = []
@@ -388,8 +386,7 @@ def test_a_refusal_leaves_the_rest_where_it_is(place: Place) -> None:
 
 
 def test_a_replay_that_may_not_write_leaves_the_rest_where_it_is(place: Place) -> None:
-    """If writing is not allowed any more, the others are not sent; where no token can be written
-    down, the replay waits and says why."""
+    """Where no token can be written down, it waits and says why."""
 
     def allowed() -> str:
         return "observing only" if replay.progress.sent >= 3 else ""
@@ -482,8 +479,7 @@ Replay(open_store, plan, ReplayPace(8.0, ()), journal=journal, intent=intent, bu
 
 
 def test_killed_it_is_gone_on_with(place: Place, start: Callable[..., Child]) -> None:
-    """Killed at any moment, what it had not sent is in the dead-letter queue, the journal knows
-    which that is, and going on with it sends each task once."""
+    """The journal knows what it had not sent, and going on sends each task once."""
     place.dead(*["ok"] * 30)
     place.works = 0
     child = start(KILLED, str(Path(place.spool.pending).parent))
@@ -509,8 +505,7 @@ def test_killed_it_is_gone_on_with(place: Place, start: Callable[..., Child]) ->
 
 
 def test_every_task_ends_in_one_count_among_rivals(place: Place) -> None:
-    """With a worker that fails a third, and rivals that move others meanwhile, each planned task is
-    delivered, failed, unknown, taken, gone, refused or excluded, and in one count."""
+    """A worker fails a third, and rivals move others: each planned task is in one count."""
     tasks = place.dead(*["ok", "ok", "otherwise"] * 4, "ok", "ok")
     place.store.swap(tasks[4], verbs.retry(tasks[4], place.now))
     (pending,) = tasks_in(place.store, State.PENDING)

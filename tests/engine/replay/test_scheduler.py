@@ -93,8 +93,7 @@ def test_it_goes_from_one_to_ten_to_the_rate() -> None:
 
 
 def test_without_canaries_it_begins_at_the_rate() -> None:
-    """An empty list of canaries means none, so does a canary of nothing; without a rate they go in
-    portions, so that an order is heard between two; a row that was gone is no canary."""
+    """Without a rate in portions, so that an order is heard between two."""
     assert step(begun(canary=())) == step(begun(canary=(0,))) == Send(100)
     many = 10 * MAX_TASKS_PER_STEP
     portion = begun(many, canary=(), rate=None).next_step(NOW, many)
@@ -103,8 +102,7 @@ def test_without_canaries_it_begins_at_the_rate() -> None:
 
 
 def test_a_canary_in_doubt_is_no_success() -> None:
-    """A canary without a real outcome in time makes the replay ask, and go on once an operator says
-    so for this canary, or once the outcome comes after all; unattended it stops."""
+    """It asks, and goes on by an order or once the outcome comes; unattended it stops."""
     no_success = "canary of 1: 1 outcome unknown, not counted as success"
     doubts: dict[ReplayOutcome | None, str] = {
         UNKNOWN: no_success,
@@ -128,8 +126,7 @@ def test_a_canary_in_doubt_is_no_success() -> None:
 
 
 def test_a_canary_passes_once_unless_all_of_it_failed() -> None:
-    """Where none of its tasks delivered, no more are sent, rules or not; one of ten that failed
-    and is run again does not make the others wait for it."""
+    """One of ten that failed and is run again does not make the others wait for it."""
     course = became(begun(stops=NEVER).with_sent(1, 0, NOW), 0, FAILED)
     assert step(course) == StopReason("canary of 1 failed: 0 of 1 delivered")
     course = all_became(begun(stops=NEVER).with_sent(11, 0, NOW), DELIVERED, *range(10))
@@ -138,8 +135,7 @@ def test_a_canary_passes_once_unless_all_of_it_failed() -> None:
 
 
 def test_the_same_error_twice_stops_it() -> None:
-    """When the error that tasks had before comes back to two of them, nothing more is sent; that of
-    one task that is tried again and again failed again once."""
+    """Of two tasks that had it before; one that is tried again and again failed again once."""
     course = past_canaries(stops=StopRules(share=None)).with_sent(5, 0, NOW)
     course = all_became(course, FAILED, 11, 12, mark="F-2")
     once = became(course, 13, FAILED, "F-1")
@@ -172,9 +168,7 @@ def test_too_large_a_share_of_failures_stops_it(planned: int, outcomes: str, sto
 
 
 def test_a_stopped_replay_sends_nothing() -> None:
-    """Once stopped, only outcomes of sent tasks are waited for; the first reason stays. When all is
-    sent, or dropped, and nothing is waited for, it is over. When more tasks wait than were allowed,
-    nothing more is sent; not knowing stops nothing."""
+    """It waits for outcomes of sent tasks, and is over when none is open."""
     course = past_canaries().with_sent(2, 0, NOW).with_stop("why").with_stop("why not")
     assert course.stopped == "why"
     assert step(course) == Wait(NOW + 120, "all sent; waiting for 2 outcomes")
@@ -188,9 +182,7 @@ def test_a_stopped_replay_sends_nothing() -> None:
 
 
 def test_every_order_is_followed() -> None:
-    """While paused nothing is sent, however many tokens there are; an operator who stops it is
-    named; each order changes something, and no other is taken. Faster is twice, slower is half;
-    without a rate is faster than any."""
+    """Each changes something, and no other is taken; faster is twice, slower is half."""
     course = begun().with_order("pause", NOW, "ana")
     assert step(course) == Wait(None, "paused by ana")
     assert step(course.with_order("resume", NOW)) == Send(1)
@@ -230,8 +222,7 @@ RATE_OR_NONE, TIMEOUTS = OR_NONE | st.floats(0.1, 100), st.floats(1, 1000)
     st.integers(0, 100),
 )
 def test_phases_are_all_that_is_planned(pace: ReplayPace, planned: int) -> None:
-    """The phases of any pace have together as many tasks as are planned; a pace is stored and read
-    back, and other values are refused."""
+    """Of any pace, which is stored and read back; other values are refused."""
     sizes = phase_sizes(pace, planned)
     assert sum(sizes) == planned
     assert all(0 <= size <= most for size, most in zip(sizes, pace.canary, strict=False))
@@ -312,8 +303,7 @@ def test_no_more_is_sent_than_allowed(
     strict: bool,
     happened: list[tuple[str, int, float]],
 ) -> None:
-    """In any order of events: never more than the canaries and the rate allow, never a
-    row twice, nothing after a stop or in a pause, and every row is in one count."""
+    """Nor a row twice, nor after a stop or in a pause, and every row is in one count."""
     world = World(ReplayPace(rate, canary, 60, StopRules() if strict else NEVER), planned)
     speeds = [rate]
     for what, number, seconds in happened:
@@ -384,8 +374,7 @@ WORKED: tuple[tuple[ReplayPace, WorkerPresence, tuple[str, ...], float | None], 
 
 
 def test_the_plan_shows_whether_the_rate_can_be_kept() -> None:
-    """How long a hundred tasks take, and, where only a timer works, in how many runs; from when
-    tasks were begun it is told how far apart runs are."""
+    """How long tasks take, and by a timer in how many runs, which begun tasks show."""
     for pace, working, sentences, seconds in WORKED:
         replay_estimate = estimate_replay(100, pace, working)
         assert (replay_estimate.sentences, replay_estimate.working) == (sentences, seconds)

@@ -1,7 +1,5 @@
 """A real Exim for the tests of this folder, with an empty spool for each of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

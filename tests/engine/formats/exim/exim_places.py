@@ -1,7 +1,5 @@
 """The place of a real Exim behind `chroot`, and plans that are carried out there."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager

@@ -1,7 +1,5 @@
 """Facts and warnings about a real Exim, and what the doctor finds there."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import pytest
@@ -24,8 +22,7 @@ def figures_of(exim: EximServer, counts: QueueCounts | None) -> WholeQueueFigure
 
 
 def test_no_daemon_is_a_warning(exim: EximServer) -> None:
-    """Without a daemon it is stopped; with one, its PID and the time between queue runs are
-    shown."""
+    """Without a daemon it is stopped; with one, its PID and the queue runs are shown."""
     without = figures_of(exim, QueueCounts(waiting=12))
     pid = exim.start("17m")
     running = figures_of(exim, None)
@@ -40,8 +37,7 @@ def test_no_daemon_is_a_warning(exim: EximServer) -> None:
 
 
 def test_without_root_a_daemon_without_its_pid_file_is_unknown(exim: EximServer) -> None:
-    """A user of `admin_groups` may change mail, but not see which program a process runs: that is
-    no proof that no daemon does. Its PID file proves that it runs; root finds it by its program."""
+    """Only root sees which program a process runs: not to see one proves nothing."""
     exim.configure("admin_groups = staff\n")
     pid = exim.start()
     user = ("setpriv", "--reuid=65534", "--regid=65534", "--groups=staff")
@@ -70,8 +66,7 @@ def test_settings_and_logs_are_warnings(exim: EximServer) -> None:
 
 
 def test_hosts_in_trouble_are_named(exim: EximServer) -> None:
-    """A host that cannot be reached, and a domain whose addresses are refused for now, are named
-    while mail waits; without the right to the database that is unknown."""
+    """While mail waits; without the right to the database they are unknown."""
     shut, grey = Sink("127.0.0.4"), Sink("127.0.0.5", "450 4.7.1 greylisted")
     exim.configure(sinks=[("shut.example.test", shut), ("grey.example.test", grey)])
     counts = QueueCounts(waiting=2)
@@ -134,8 +129,7 @@ def test_the_doctor(exim: EximServer) -> None:
 
 
 def test_the_doctor_of_a_user_and_of_a_name_that_is_not_configured(exim: EximServer) -> None:
-    """The rights that are missing are a finding, not a failure; a place whose name `via` does not
-    have is one finding with the names that it has."""
+    """Missing rights and a name that `via` does not have are findings, not failures."""
     assert (
         "only root and Exim's admin_groups"
         in dict(check_place(setup_of(exim, *USER)))["rights"].fix

@@ -1,7 +1,5 @@
 """What an Exim place is, and its settings."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 
@@ -67,8 +65,7 @@ def test_a_private_configuration_is_used(exim: EximServer) -> None:
 
 
 def test_the_next_try_is_that_of_the_retry_database(exim: EximServer) -> None:
-    """A deferred message has the next try of its address or host, in UTC also if another zone is
-    printed; others have none."""
+    """In UTC, also if another zone is printed; mail that was not deferred has none."""
     sink = Sink("127.0.0.3", "450 4.2.0 Greylisted")
     exim.configure(sinks=[("grey.example.test", sink)])
     (tried,) = exim.submit(recipients=["a@grey.example.test"], deliver=True)
@@ -84,11 +81,8 @@ def test_the_next_try_is_that_of_the_retry_database(exim: EximServer) -> None:
     assert texts[untried] == "at the next queue run: no retry time is known"
 
 
-def test_an_unknown_next_try_is_not_said_to_be_the_next_queue_run(
-    exim: EximServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without an answer of exinext, or with more domains than are asked, the next try is unknown;
-    a frozen message has none."""
+def test_an_unknown_next_try_is_empty(exim: EximServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an answer, or with too many domains, it is unknown; frozen mail has none."""
     (some,) = exim.submit()
     (many,) = exim.submit(recipients=[f"a@d{number}.example.test" for number in range(6)])
     (frozen,) = exim.submit()

@@ -1,10 +1,9 @@
 """What Exim's programs print, compared with recorded samples field by field."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +12,8 @@ from engine.formats.exim.lines import DamagedMail, QueuedMail, RetryRecord, Spoo
 from engine.model import State, Task
 
 SAMPLES = Path(__file__).parent / "samples"
-ID = "1xX5UH-0003Mq-0b"
+ID, LONG_ID = "1xX5UH-0003Mq-0b", "1xX5vI-000000008F7-2KwE"
+CUT_HEADER = b"1xX5ow-0004MW-0W-H\nweb 1000 1000\n<a@b>\n1 0\n"
 
 
 def transcript(name: str) -> Iterator[tuple[str, list[bytes]]]:
@@ -81,8 +81,7 @@ def test_damaged_messages_are_told_from_missing_ones() -> None:
 
 
 def test_other_lines_are_yielded_as_they_are() -> None:
-    """A line that is cut off or garbage does not hide the messages around it, nor does the end of
-    a listing that is cut off."""
+    """Neither a cut line nor garbage hides the messages around it."""
     good = b" 0m   358 1xX5rT-0006fH-2B <a@b.test>\n"
     data = b" 0m 12 1xX5rT-000\n%b          c@d.test\n\n\xff\xfe junk\n%b" % (good, good)
     assert [type(one) for one in listed(data)] == [bytes, QueuedMail, bytes, QueuedMail]
@@ -157,12 +156,6 @@ def test_accounts_of_header_files() -> None:
     assert [one and one.account for one in files] == ["web", "ann@shop.example.test"]
 
 
-@pytest.mark.parametrize("data", [b"", b"x", b"1xX5ow-0004MW-0W-H\nweb 1000 1000\n<a@b>\n1 0\n"])
-def test_a_cut_header_file_is_none(data: bytes) -> None:
-    """A header file that is cut off has no value, and raises nothing."""
-    assert lines.parse_header_file(data) is None
-
-
 def test_settings() -> None:
     """Values, switches and the bare path of the configuration are read."""
     printed = (
@@ -180,26 +173,18 @@ def test_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("1w2d", 777600.0), ("0s", 0.0), ("1h30m", 5400.0), ("", None), ("3", None), ("x1d", None)],
+    ("parse", "values"),
+    [
+        (lines.parse_time, {"1w2d": 777600.0, "0s": 0.0, "1h30m": 5400.0}),
+        (lines.parse_time, {"": None, "3": None, "x1d": None}),
+        (lines.parse_size, {"349": 349, "1.9K": 1946, "12M": 12 << 20, "": None, ".": None}),
+        (lines.arrival_time, {"1xX5UE-0003Hr-2I": 1795822574, LONG_ID: 1795824252}),
+        (lines.parse_header_file, {b"": None, b"x": None, CUT_HEADER: None}),
+    ],
 )
-def test_times(text: str, seconds: float | None) -> None:
-    """A time has units; any other text is none."""
-    assert lines.parse_time(text) == seconds
-
-
-@pytest.mark.parametrize(
-    ("text", "size"), [("349", 349), ("1.9K", 1946), ("12M", 12 << 20), ("", None), (".", None)]
-)
-def test_sizes(text: str, size: int | None) -> None:
-    """A size is exact, rounded, or missing."""
-    assert lines.parse_size(text) == size
-
-
-def test_an_id_has_the_arrival_time() -> None:
-    """The first six characters of an id are its arrival, in both forms of ids."""
-    assert lines.arrival_time("1xX5UE-0003Hr-2I") == 1795822574
-    assert lines.arrival_time("1xX5vI-000000008F7-2KwE") == 1795824252
+def test_values_are_read(parse: Callable[[Any], object], values: dict[Any, object]) -> None:
+    """A time has units, a size may be rounded, an id begins with its arrival; others are none."""
+    assert {text: parse(text) for text in values} == values
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Lines of Exim's main log: events, spoofed and broken lines, where the log is."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
@@ -67,9 +65,7 @@ ATTEMPTS = [
 
 
 @pytest.mark.parametrize(("line", "expected"), ATTEMPTS)
-def test_attempts_have_address_answer_and_host(
-    line: str, expected: tuple[MailEventKind, str, str, str]
-) -> None:
+def test_attempts_have_their_host(line: str, expected: tuple[MailEventKind, str, str, str]) -> None:
     """The text is the answer of the other server, or Exim's own reason."""
     made = event(line)
     assert (made.what, made.address, made.text, made.relay) == expected

@@ -1,7 +1,5 @@
 """Places of a real Exim: plans that are killed or disturbed, and deliveries that outlast us."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -90,8 +88,7 @@ def _settle_and_restore(exim: EximServer) -> None:
 
 @pytest.mark.deep
 def test_other_operators_in_a_plan_of_thousands(exim: EximServer, tmp_path: Path) -> None:
-    """Another operator thaws all and removes all in the middle of a plan of 3,000: planned rows are
-    accounted for, and no other message is touched."""
+    """Thaw and removal of all meanwhile: planned rows are accounted for, others untouched."""
     ids = exim.submit(number=3000)
     exim.run("-Mf", *ids)
     (kept,) = exim.submit(sender="kept@shop.example.test")
@@ -111,8 +108,7 @@ def test_other_operators_in_a_plan_of_thousands(exim: EximServer, tmp_path: Path
 
 
 def test_a_delivery_outlasts_us(exim: EximServer, slow: Sink) -> None:
-    """A promoted message to a slow server is delivered once, with its log line, although we end
-    while it is delivered."""
+    """A promoted message is delivered once, with its log line, although we end meanwhile."""
     (ident,) = exim.submit(recipients=["x@slow.example.test"])
     argv = [sys.executable, "-c", APPLY, "promote", a_prefix(exim, "no) true"), str(exim.state)]
     with subprocess.Popen(argv, cwd=ROOT) as ours:
@@ -127,8 +123,7 @@ def test_a_delivery_outlasts_us(exim: EximServer, slow: Sink) -> None:
 
 
 def test_purge_and_undo_over_ssh(exim: EximServer) -> None:
-    """Behind a real ssh, where all words go through a shell, purge and undo keep every byte: the
-    name of the default queue is an empty word."""
+    """All words go through a shell, also the empty one that names the default queue."""
     ids = exim.submit(number=7)
     before, setup = exim.digests(), setup_of(exim)
     with running_sshd() as sshd:

@@ -1,7 +1,5 @@
 """A queue of a real Exim: states, acts, and their races with deliveries and other operators."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
@@ -130,9 +128,7 @@ def test_a_message_in_delivery_is_not_purged(exim: EximServer, slow: Sink) -> No
     assert len(slow.bodies) == 2
 
 
-def test_a_message_that_is_locked_after_the_check_fails_with_the_pid(
-    exim: EximServer, slow: Sink
-) -> None:
+def test_a_message_that_is_locked_after_the_check_fails(exim: EximServer, slow: Sink) -> None:
     """If a delivery begins between the check and the act, Exim refuses the act. `-Mg` prints
     nothing for a locked message: the listing after it shows that it is there."""
     (ident,) = exim.submit(recipients=["x@slow.example.test"])
@@ -151,8 +147,7 @@ def test_a_message_that_is_locked_after_the_check_fails_with_the_pid(
 
 
 def test_an_old_message_is_not_held(exim: EximServer) -> None:
-    """A message that Exim would cancel when it is frozen is barred; a queue run after `-Mf` shows
-    that the bar is needed, and X is the other way."""
+    """Exim would cancel it: a queue run after `-Mf` shows so, and X is the other way."""
     exim.configure("timeout_frozen_after = 1s\n")
     (ident,) = exim.submit()
     with opened(exim) as store:
@@ -175,8 +170,7 @@ def test_a_held_message_shows_when_exim_cancels_it(exim: EximServer) -> None:
 
 
 def test_other_operators_in_a_plan(exim: EximServer) -> None:
-    """If others thaw and remove messages in the middle of a plan, each planned row is accounted
-    for, and only those are touched."""
+    """Each planned row that others thawed or removed is accounted for; no other is touched."""
     ids = exim.submit(number=60)
     exim.run("-Mf", *ids[:30])
     with opened(exim) as store:
@@ -209,11 +203,8 @@ def test_bounce(exim: EximServer) -> None:
         ("promote", "echo 'exim: permission denied' >&2; exit 1", "exim: permission denied"),
     ],
 )
-def test_an_act_without_effect_has_the_reason_of_exim(
-    exim: EximServer, verb: str, answer: str, why: str
-) -> None:
-    """A message that is still there, and that no process has locked, is not called locked; if the
-    program ends with a status, the line that it prints is the reason."""
+def test_an_act_in_vain_has_a_reason(exim: EximServer, verb: str, answer: str, why: str) -> None:
+    """The line or the status of the program; a message that is there is not called locked."""
     (ident,) = exim.submit()
     task, option = task_in(exim), {"bounce": "-Mg", "promote": "-M"}[verb]
     script = a_prefix(exim, f"*' {option} '*) {answer}")
@@ -222,8 +213,7 @@ def test_an_act_without_effect_has_the_reason_of_exim(
 
 
 def test_damaged_spool_files(exim: EximServer) -> None:
-    """A broken header file is a problem, a message without data stays, one without a header file
-    is not there."""
+    """A broken header file is a problem; a message without data stays, and is not held."""
     broken, no_data, no_header, good = exim.submit(number=4)
     folder = exim.spool / "input"
     (folder / f"{broken}-H").write_bytes(b"x" * 60)
@@ -246,8 +236,7 @@ def test_damaged_spool_files(exim: EximServer) -> None:
 
 
 def test_restore_of_what_another_moved(exim: EximServer) -> None:
-    """A message that was moved to the trash queue by hand comes back as frozen, and is never
-    deleted from there."""
+    """Moved to the trash queue by hand, it returns as frozen, and is never deleted there."""
     (ident,) = exim.submit()
     exim.run("-MG", "spooldeck-trash", ident)
     with opened(exim) as store:
@@ -304,8 +293,7 @@ def test_another_clock_there_does_not_hide_what_we_moved(exim: EximServer) -> No
 def test_promote_delivers_once(
     exim: EximServer, slow: Sink, monkeypatch: pytest.MonkeyPatch, seconds: float, note: str
 ) -> None:
-    """A delivery that was started goes on when the store is closed, with its log line; the result
-    says whether it had ended."""
+    """The delivery goes on when the store is closed; the result says whether it had ended."""
     monkeypatch.setattr("engine.formats.exim.server.DELIVERY_SECONDS", seconds)
     (ident,) = exim.submit(recipients=["x@slow.example.test"])
     slow.release()
@@ -397,9 +385,7 @@ def test_a_lost_connection_is_looked_at_again(exim: EximServer) -> None:
 
 
 @pytest.mark.parametrize(("verb", "option"), [("bounce", "-Mg"), ("promote", "-M")])
-def test_what_an_act_without_an_end_leaves_open_is_unknown(
-    exim: EximServer, verb: str, option: str
-) -> None:
+def test_what_a_killed_act_leaves_open_is_unknown(exim: EximServer, verb: str, option: str) -> None:
     """If its program is killed, or its container ends, a message that was given up is not said to
     be changed by others, and one whose delivery was started has not failed."""
     (ident,) = exim.submit()
@@ -466,8 +452,7 @@ exit 1
 
 
 def test_sudo_is_not_asked_for_what_it_refuses(exim: EximServer) -> None:
-    """With a sudo rule for Exim alone, sudo is asked for no other program: a refusal sends a mail
-    to root; holding and purging work."""
+    """With a rule for Exim alone all acts work: each refusal would send a mail to root."""
     script, refused = exim.root / "usr/local/bin/sudo", exim.root / "tmp/refused"
     script.write_text(SUDO)
     script.chmod(0o755)
@@ -520,9 +505,7 @@ def test_garbage_in_a_listing_is_a_problem(exim: EximServer, listing: str, probl
         ("exit 127", "127"),
     ],
 )
-def test_a_listing_that_is_not_whole_removes_no_task(
-    exim: EximServer, listing: str, reason: str
-) -> None:
+def test_half_of_a_listing_removes_no_task(exim: EximServer, listing: str, reason: str) -> None:
     """A program that is killed, refuses or is missing makes the queue unavailable, not empty."""
     store = scripted(exim, listing)
     with closing(store), pytest.raises(Unavailable, match=reason):

@@ -1,7 +1,5 @@
 """What postsuper printed, and what may be done with which message."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,9 +54,7 @@ def transcripts() -> dict[str, ProgramEnd]:
         ("postsuper -h - no/such ../../etc/passwd 4D9752DA018 ", HOLD, [], True),
     ],
 )
-def test_the_printed_lines_decide(
-    call: str, verb: Verb, done: list[str], is_complete: bool
-) -> None:
+def test_printed_lines_decide(call: str, verb: Verb, done: list[str], is_complete: bool) -> None:
     """A message with its own line is done; with the last line, all were gone through."""
     end = parse_end(verb, transcripts()[call])
     assert (sorted(end.done), end.is_complete) == (done, is_complete)
@@ -125,8 +121,7 @@ def test_what_is_barred(task: Task, end: State | None, why: str) -> None:
 
 
 def test_each_edge_has_its_act() -> None:
-    """All edges but the request for an attempt have an act of postsuper, from and to known states;
-    none leads to active, and a requeue never starts there."""
+    """Between known states; none leads to active, and no requeue starts there."""
     assert set(EDGES) - set(acts.VERBS) == {(P, P)}
     assert {start for start, _ in EDGES} == {*STATES}
     assert not [end for _, end in EDGES if end is A]
@@ -154,8 +149,7 @@ DAY = 86400.0
 def test_a_plan_counts_the_messages_past_their_lifetime(
     verb: str, state: State, ages: Sequence[float], warnings: Sequence[str]
 ) -> None:
-    """A plan warns with the number of the messages whose lifetime is over, or soon; of none, it
-    does not."""
+    """It warns with the number of those whose lifetime is over, or soon."""
     target = P if verb == "restore" else None
     tasks = [a_task(state)._replace(created=100 * DAY - age * DAY) for age in ages]
     texts = warnings_of(verb, tasks, INSTANCE, target)
@@ -166,8 +160,7 @@ def test_a_plan_counts_the_messages_past_their_lifetime(
 
 
 def test_bounces_have_a_lifetime_of_their_own() -> None:
-    """Messages without a sender are counted by bounce_queue_lifetime, which is in days without a
-    unit, and never longer than the other one."""
+    """By bounce_queue_lifetime, in days without a unit, never longer than the other one."""
     tasks = [a_task(H)._replace(created=98.5 * DAY, sender=one) for one in ("<>", "a@b")]
     for setting, is_counted in (("1", True), ("1d", True), ("9d", False)):
         instance = INSTANCE._replace(settings=TIMES | {"bounce_queue_lifetime": setting})
@@ -211,8 +204,7 @@ def test_attempts_are_asked_for_few_messages() -> None:
 @pytest.mark.parametrize("is_running", [True, False])
 @pytest.mark.parametrize("is_root", [True, False])
 def test_rights_and_a_stopped_instance_refuse(is_root: bool, is_running: bool) -> None:
-    """Only root changes messages; an attempt needs a running instance, and no rights, and is the
-    only change of a message that waits on."""
+    """Only root changes messages; an attempt needs no rights, but a running instance."""
     refusal, stopped, attempt = (
         "" if is_root else "only root",
         "" if is_running else acts.STOPPED,

@@ -1,7 +1,5 @@
 """What the doctor finds at a real Postfix place."""
 
-from __future__ import annotations
-
 import pwd
 from typing import NoReturn
 

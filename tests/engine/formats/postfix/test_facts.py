@@ -1,7 +1,5 @@
 """Facts and warnings about a real instance."""
 
-from __future__ import annotations
-
 import time
 from contextlib import closing
 from pathlib import Path
@@ -122,8 +120,7 @@ def test_settings_by_which_mail_stays() -> None:
 
 
 def test_domains_of_suspended_destinations_are_counted() -> None:
-    """A recipient counts whose own reason begins with the words of the queue manager. The state of
-    these messages is known if all are pending: one may be held, in delivery or expired since."""
+    """By each recipient's own reason; their state is known if all are pending."""
     reason = '"delay_reason": "delivery temporarily suspended: lost"'
     records = {
         "A": b'd5, "recipients": [{"address": "a@X.test", %b},'

@@ -1,7 +1,5 @@
 """Opening an instance: its settings, what root refuses, and programs that fail or disappear."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -58,9 +56,7 @@ def test_root_uses_only_a_configuration_of_root(
         open_instance(str(idle.config))
 
 
-def test_a_link_to_a_foreign_configuration_is_refused(
-    postfix: PostfixInstance, tmp_path: Path
-) -> None:
+def test_a_link_of_another_user_is_refused(postfix: PostfixInstance, tmp_path: Path) -> None:
     """A link of another user leads root nowhere."""
     link = tmp_path / "link"
     link.symlink_to(postfix.config)
@@ -108,11 +104,8 @@ case "$*" in */postqueue*|*/postsuper*|*/postcat*) ;; RULE) ;;
 
 
 @pytest.mark.parametrize("can_find", [True, False])
-def test_a_rule_of_sudo_names_the_programs(
-    postfix: PostfixInstance, tmp_path: Path, can_find: bool
-) -> None:
-    """What any user may run is run without it. Without the rule for find, times are unknown, and
-    listings decide; nothing that is refused is tried."""
+def test_sudo_names_the_programs(postfix: PostfixInstance, tmp_path: Path, can_find: bool) -> None:
+    """No other is tried by sudo; without the rule for find, listings decide."""
     words = postfix.server().instance.find_words
     rule = " ".join(f"'{word}'\\ " for word in words).removesuffix("\\ ").replace("\\  ", "\\ ")
     refused = tmp_path / "refused"
@@ -142,9 +135,7 @@ def test_a_rule_of_sudo_names_the_programs(
         ("exec /usr/sbin/postsuper-gone", "not found"),
     ],
 )
-def test_an_act_that_does_nothing(
-    hold: Hold, monkeypatch: pytest.MonkeyPatch, act: str, why: str
-) -> None:
+def test_an_act_in_vain(hold: Hold, monkeypatch: pytest.MonkeyPatch, act: str, why: str) -> None:
     """It is killed, hangs, or is missing: each message is unchanged, with that as the reason."""
     monkeypatch.setattr("engine.formats.postfix.instance.ACT_SECONDS", 1.0)
     (text,) = {str(error) for error in hold(f"*/postsuper) {act}")}
@@ -164,8 +155,7 @@ def test_an_act_that_does_nothing(
     ],
 )
 def test_an_act_whose_lines_are_lost(postfix: PostfixInstance, hold: Hold, case: str) -> None:
-    """It loses its connection, prints half of its lines, none, others or in another order: another
-    look shows what was done, and it is not repeated."""
+    """Another look shows what was done, and it is not repeated."""
     assert hold(case) == [None] * 3
     assert {*postfix.listed().values()} == {"hold"}
 

@@ -2,8 +2,6 @@
 docker; each planned message has an outcome that is so.
 """
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 
@@ -35,12 +33,8 @@ def test_acts_arrive_over_ssh(postfix: PostfixInstance, ssh: SshServer) -> None:
     assert postfix.listed() == dict.fromkeys(ids, "hold")
 
 
-def test_a_connection_that_is_lost_after_an_act_is_looked_at_again(
-    postfix: PostfixInstance, ssh: SshServer
-) -> None:
-    """The act was done for two of three, and its answer is lost: both are done, one has failed with
-    the reason, and none was tried again.
-    """
+def test_a_lost_act_is_looked_at_again(postfix: PostfixInstance, ssh: SshServer) -> None:
+    """Two of three are done, one has failed with the reason, and none was tried again."""
     postfix.deferred(3)
     results = hold(postfix, *ssh.words(host="lossy"))
     held = {ident for ident, queue in postfix.listed().items() if queue == "hold"}
@@ -50,12 +44,8 @@ def test_a_connection_that_is_lost_after_an_act_is_looked_at_again(
     assert "Connection to 127.0.0.1 closed by remote host" in str(failed)
 
 
-def test_without_standard_input_no_message_is_said_to_be_gone(
-    postfix: PostfixInstance, tmp_path: Path
-) -> None:
-    """docker without -i: postsuper gets no ids, prints that it is done, and ends with 0. All have
-    failed, and the reason names the doctor.
-    """
+def test_without_input_no_message_is_gone(postfix: PostfixInstance, tmp_path: Path) -> None:
+    """docker without -i: postsuper gets no ids and ends with 0; the reason says so."""
     ids = postfix.deferred(2)
     results = hold(postfix, a_docker(tmp_path), "exec", "mta")
     assert postfix.listed() == dict.fromkeys(ids, "deferred")

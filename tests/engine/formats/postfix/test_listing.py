@@ -1,7 +1,5 @@
 """Lines of a listing get the times of their files, which find(1) prints beside it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,8 +16,7 @@ IDS = ["0A1B2C0001", "0A1B2C0002", "0A1B2C0003"]
 
 @pytest.fixture
 def search(tmp_path: Path) -> FileSearch:
-    """A search of a queue with three deferred messages, due 15, 16 and 17 s after the epoch, and a
-    damaged file."""
+    """A search of a queue with messages due 15, 16 and 17 s after the epoch, and a damaged file."""
     for folder in ("deferred/0", "hold", "corrupt"):
         (tmp_path / folder).mkdir(parents=True)
     names = [*(f"deferred/0/{ident}" for ident in IDS), "corrupt/0A1B2CFFFF"]
@@ -50,8 +47,7 @@ def due_in(records: dict[str, bytes]) -> list[bytes]:
 
 
 def test_early_and_late_lines_get_the_times_of_their_files(search: FileSearch) -> None:
-    """Those that are printed before find has ended get them at the end; a time that an earlier
-    listing knew is replaced; the damaged file is a problem."""
+    """Also those printed before find has ended, in place of a time that was known."""
 
     def lines() -> Iterator[bytes]:
         yield line_of(IDS[0])
@@ -83,8 +79,7 @@ def test_early_and_late_lines_get_the_times_of_their_files(search: FileSearch) -
 def test_a_message_that_moved_meanwhile_has_no_time(
     search: FileSearch, lines: list[bytes], due: bytes, others: list[str]
 ) -> None:
-    """Listed in another queue than that of its file, or a second time, its next attempt is not
-    known; nor is that of a message without a file."""
+    """Nor has one that is listed twice, in another queue than its file, or without a file."""
     search.lines()
     listing = Listing(search)
     records = records_of(listing, lines)

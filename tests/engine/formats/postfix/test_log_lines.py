@@ -1,7 +1,5 @@
 """Lines of Postfix's log: events, instances, spoofed and broken lines."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
@@ -46,8 +44,7 @@ def test_the_logs_of_the_real_program_are_read(name: str, kinds: str) -> None:
 
 
 def test_arrivals_have_client_and_account() -> None:
-    """The account is the login of SMTP, or the user of a local program; the pickup of a requeued
-    message names the message before, and no account."""
+    """The SMTP login, or the local user; the pickup of a requeued one names the id before."""
     login = "client=c[192.0.2.1], sasl_method=PLAIN, sasl_username=ann@x"
     for program, text, kind, client, account, address, other in (
         ("smtpd", "client=localhost[127.0.0.1]", "arrived", "localhost[127.0.0.1]", "", "", ""),
@@ -80,9 +77,7 @@ ATTEMPTS = [
 
 
 @pytest.mark.parametrize(("text", "expected"), ATTEMPTS)
-def test_attempts_have_address_answer_and_relay(
-    text: str, expected: tuple[MailEventKind, str, str, str]
-) -> None:
+def test_attempts_have_a_relay(text: str, expected: tuple[MailEventKind, str, str, str]) -> None:
     """A quoted local part that looks like the rest of a line is only an address."""
     made = event("smtp", f"{ID}: {text}")
     assert (made.what, made.address, made.text, made.relay) == expected

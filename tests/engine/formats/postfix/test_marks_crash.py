@@ -1,7 +1,5 @@
 """spooldeck is killed at each step of purge and restore: no message is lost or deleted."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -23,11 +21,12 @@ import os, signal, sys
 from engine.formats.postfix.instance import open_instance
 from engine.formats.postfix.marks import Marks
 from engine.formats.postfix.server import PostfixServer
-from engine.model import Move, State, Task
+from engine.model import Move, State
 from engine.programs.mail_store import MailStore
 from engine.system import files
 from engine.system.run_program import RunningProgram
 from engine.verbs import with_state
+from tests.store_contents import tasks_in
 
 config, marks, target, last = sys.argv[1:5]
 steps = 0
@@ -47,12 +46,10 @@ def step():
         os.kill(os.getpid(), signal.SIGKILL)
 
 store = MailStore(PostfixServer(open_instance(config), Marks(marks)))
-tasks = [task for task in store.scan() if isinstance(task, Task)]
-tasks = list({task.id: task for task in tasks}.values())
+moves = [Move(task, with_state(task, State(target))) for task in tasks_in(store).values()]
 RunningProgram.__init__ = killed(RunningProgram.__init__)
 files.fsync = killed(files.fsync)
-for outcome in store.swap_all(Move(task, with_state(task, State(target))) for task in tasks):
-    assert outcome.error is None, outcome.error
+assert [outcome.error for outcome in store.swap_all(moves)] == [None] * len(moves)
 """
 
 

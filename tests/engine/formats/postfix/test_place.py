@@ -1,7 +1,5 @@
 """A Postfix place: what this process shares of it, its next tries, its log."""
 
-from __future__ import annotations
-
 import time
 from contextlib import closing
 
@@ -20,8 +18,7 @@ from tests.store_contents import found, tasks_in
 
 
 def test_next_tries_listings_and_figures_of_a_place(postfix: PostfixInstance) -> None:
-    """The next try has the time of the file and of the queue run behind it; of a stopped server it
-    has none. The age of the last listing and its counts are known to the place."""
+    """A stopped server has no next try; the age of the last listing and its counts are known."""
     (ident,) = postfix.deferred(1)
     setup = postfix.setup()
     place = complete_place(setup, Place("mx", setup.open_store))
@@ -41,8 +38,7 @@ def test_next_tries_listings_and_figures_of_a_place(postfix: PostfixInstance) ->
 
 
 def test_a_new_reason_is_shown_before_the_next_listing(postfix: PostfixInstance) -> None:
-    """The log names a message that was tried: a look shows it with the reason of the listing that
-    follows, and one that the listing has as active does not keep its former reason."""
+    """The log names a message that was tried: a look shows it as the next listing does."""
     (ident,) = postfix.deferred(1, domain=SINK_DOMAIN)  # its port refuses
     setup = postfix.setup()
     with closing(setup.open_store()) as store, closing(setup.open_store()) as watch:

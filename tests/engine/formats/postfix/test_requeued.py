@@ -1,7 +1,5 @@
 """The new id of a requeued message: by a real server's log, by its envelopes, or not yet."""
 
-from __future__ import annotations
-
 import json
 import time
 from contextlib import closing
@@ -52,11 +50,8 @@ def test_new_ids_are_found(postfix: PostfixInstance, settings: dict[str, str]) -
         assert store.find_new_ids([stays], 0.0) == {}
 
 
-def test_a_new_id_is_found_among_listed_messages(
-    postfix: PostfixInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also if the store has listed it before, and others of the listing have left since; the
-    messages whose envelopes were read are known to the next search."""
+def test_a_listed_id_is_found(postfix: PostfixInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the store has listed it before, and others have left since."""
     list_ids = requeued.list_by_delay
     monkeypatch.setattr(
         requeued, "list_by_delay", lambda *how: {"4D9752DA018": b"", **list_ids(*how)}
@@ -73,8 +68,7 @@ def test_a_new_id_is_found_among_listed_messages(
 
 
 def test_requeued_messages_are_searched_first(tmp_path: Path) -> None:
-    """The first ones are those whose id was made long after their arrival; of short ids, which have
-    no time, those that arrived first."""
+    """Those whose id was made long after their arrival; of short ids, the oldest."""
     ids = {"7DB7F2DA00C": 0, "7DB7F2DA00D": -500, "4jcgVf4PJHzJFCP": 0, "4jcgVf4PJHzJFCQ": -500}
     lines = [
         {"queue_name": "deferred", "queue_id": ident, "arrival_time": 1795941402 + seconds,
@@ -87,9 +81,7 @@ def test_requeued_messages_are_searched_first(tmp_path: Path) -> None:
     assert [*listed] == [*ids][::-1]
 
 
-def test_a_hanging_connection_ends_a_search(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_ends_at_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of its programs is ended at the deadline; of a log elsewhere 1 MiB is asked for."""
     monkeypatch.setattr(requeued, "GRACE_SECONDS", 0.0)
     via = a_script(tmp_path / "via", f'echo "$@" >> {tmp_path}/calls\nexec sleep 600')
@@ -129,9 +121,7 @@ def reroute(store: MailStore, *ids: str, journal: Journal | None = None) -> Repo
 DONE_LATER = "far: Connection reset; looked again: done"
 
 
-def test_after_a_lost_connection_a_new_id_shows_that_it_was_done(
-    postfix: PostfixInstance, tmp_path: Path
-) -> None:
+def test_a_new_id_proves_a_lost_act(postfix: PostfixInstance, tmp_path: Path) -> None:
     """Also of a message that was delivered under it; the result has all new ids."""
     ids = postfix.deferred(1, domain=SINK_DOMAIN) + postfix.deferred(2)
     lost = postfix.store(lossy(tmp_path))
@@ -144,9 +134,7 @@ def test_after_a_lost_connection_a_new_id_shows_that_it_was_done(
         assert f"{new}: uid=" in postfix.log() and f"> orig_id={old}\n" in postfix.log()
 
 
-def test_a_requeued_message_that_no_pickup_has_taken_is_done(
-    postfix: PostfixInstance, tmp_path: Path
-) -> None:
+def test_requeued_without_a_pickup_it_is_done(postfix: PostfixInstance, tmp_path: Path) -> None:
     """It has its former id in maildrop: done, and its new id is not seen yet."""
     (ident,) = postfix.deferred(1)
     with closing(postfix.store(lossy(tmp_path), **NO_LOG)) as store, postfix.stopped():
@@ -156,11 +144,8 @@ def test_a_requeued_message_that_no_pickup_has_taken_is_done(
     assert report.new_ids == {ident: ""}
 
 
-def test_a_message_without_a_new_id_after_a_lost_connection_is_unknown(
-    postfix: PostfixInstance, tmp_path: Path
-) -> None:
-    """It may have left before the act, or after it under a new id: it is not said to be changed by
-    others. The operation stays open until it is settled, as unknown too."""
+def test_without_a_new_id_a_lost_act_is_unknown(postfix: PostfixInstance, tmp_path: Path) -> None:
+    """It may have left before or after: the operation stays open until it is settled."""
     (ident,) = postfix.deferred(1)
     journal = Journal(f"{tmp_path}/journal", clock=clock)
     leave = f"/usr/sbin/postsuper -c {postfix.config} -d {ident}"
@@ -180,8 +165,7 @@ def test_a_message_without_a_new_id_after_a_lost_connection_is_unknown(
 def test_an_id_that_comes_later_is_shown_later(
     postfix: PostfixInstance, tmp_path: Path, settings: dict[str, str]
 ) -> None:
-    """While no pickup runs, the message is requeued and its new id is not seen yet; the operation
-    shows it once it is."""
+    """While no pickup runs it is not seen; the operation shows it once it is."""
     (ident,) = postfix.deferred(1)
     journal = Journal(f"{tmp_path}/journal", clock=clock)
     with closing(postfix.store(HERE, **settings)) as store:
