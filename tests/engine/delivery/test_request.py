@@ -17,14 +17,12 @@ def test_all_fields_are_read() -> None:
     headers = {"Content-Type": "text/plain", "X-A": "ü"}
     fields = {"headers": headers, "body": "größer", "timeout": 3, "unknown": 1}
     plain = DeliveryRequest(URL, "POST", {}, body=b"", timeout=None, destination="")
+    fields["destination"] = "https://Peer.example:443/x"
     whole = plain._replace(headers=headers, body="größer".encode(), timeout=3.0)
     for more, expected in (
         ({}, plain),
         ({"body_base64": "AAH/"}, plain._replace(body=b"\0\1\xff")),
-        (
-            {**fields, "destination": "https://Peer.example:443/x"},
-            whole._replace(destination="https://peer.example"),
-        ),
+        (fields, whole._replace(destination="https://peer.example")),
     ):
         assert parse_request(json.dumps(GOOD | more).encode()) == expected
 

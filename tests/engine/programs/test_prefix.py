@@ -123,16 +123,13 @@ def test_a_prefix_that_reaches_nothing_is_one_line(ssh: SshServer, tmp_path: Pat
     """Its own last line decides; a program that is not installed is named."""
     sudo = (a_sudo(tmp_path, "/usr/bin/id"), "-n")
     assert run_first(Prefix("c", sudo), ("/usr/bin/id",), ["-u"])[1] == [b"%d" % os.getuid()]
+    docker = (a_docker(tmp_path), "exec", "-i", "gone")
+    kubectl = (a_kubectl(tmp_path), "exec", "-i", "deploy/gone", "--")
+    no_pod = 'Error from server (NotFound): deployments.apps "gone" not found'
     for words, why in (
         (ssh.words("-o", "Port=1"), "ssh: connect to host 127.0.0.1 port 1: Connection refused"),
-        (
-            (a_docker(tmp_path), "exec", "-i", "gone"),
-            "Error response from daemon: No such container: gone",
-        ),
-        (
-            (a_kubectl(tmp_path), "exec", "-i", "deploy/gone", "--"),
-            'Error from server (NotFound): deployments.apps "gone" not found',
-        ),
+        (docker, "Error response from daemon: No such container: gone"),
+        (kubectl, no_pod),
         (sudo, "sudo: a password is required"),
         (("no-such-docker", "exec"), "no-such-docker: No such file or directory"),
     ):

@@ -75,17 +75,12 @@ def test_a_text_at_login_is_found(ssh: SshServer, tmp_path: Path) -> None:
     assert problem.endswith(": \ufffd[2Jhello")
 
 
-def test_no_connection_is_found(ssh: SshServer, tmp_path: Path) -> None:
+def test_no_connection_is_found(ssh: SshServer) -> None:
     """With the last line of the prefix; a program that is missing is named."""
-    docker = (a_docker(tmp_path), "exec", "-i", "gone")
+    refused = "ssh: connect to host 127.0.0.1 port 1: Connection refused"
     install = "install it, or correct `via`: no-such-ssh mx2"
     for words, why, advice in (
-        (
-            ssh.words("-o", "Port=1"),
-            "ssh: connect to host 127.0.0.1 port 1: Connection refused",
-            "",
-        ),
-        (docker, "Error response from daemon: No such container: gone", ""),
+        (ssh.words("-o", "Port=1"), refused, ""),
         (("no-such-ssh", "mx2"), "no-such-ssh: No such file or directory", install),
     ):
         [(grade, problem, fix)] = found(Prefix("mx2", words))

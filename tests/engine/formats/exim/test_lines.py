@@ -98,28 +98,19 @@ def test_a_very_long_first_line_is_yielded_as_it_is() -> None:
 
 
 ACTS, RACES, NAMED = "acts.txt", "races.txt", "named-queue.txt"
-NO_MAIL = "1xX5ZZ-000000-00"
+NO_MAIL, NONE = "1xX5ZZ-000000-00", "does not exist"
+ONE, TWO, THREE = "1xX5UE-0003IA-34", "1xX5UE-0003Hr-2I", "1xX5px-00054H-37 1xX5py-00054I-1C"
 
 
 @pytest.mark.parametrize(
     ("name", "act", "ids", "answers"),
     [
-        (
-            ACTS,
-            "-Mf",
-            f"1xX5UE-0003IA-34 {NO_MAIL} 1xX5UE-0003Hr-2I",
-            ["is now frozen", "does not exist", "is already frozen"],
-        ),
-        (ACTS, "-Mt", f"1xX5UE-0003IA-34 {NO_MAIL}", ["is no longer frozen", "does not exist"]),
-        (ACTS, "-Mrm", NO_MAIL, ["does not exist"]),
+        (ACTS, "-Mf", f"{ONE} {NO_MAIL} {TWO}", ["is now frozen", NONE, "is already frozen"]),
+        (ACTS, "-Mt", f"{ONE} {NO_MAIL}", ["is no longer frozen", NONE]),
+        (ACTS, "-Mrm", NO_MAIL, [NONE]),
         (ACTS, "-Mg", "1xX5UF-0003IK-0Y", []),
         (RACES, "-Mf", "1xX5nP-0002Ql-24", ["is locked"]),
-        (
-            NAMED,
-            "-MG sd-trash",
-            f"1xX5px-00054H-37 1xX5py-00054I-1C {NO_MAIL} 1xX5UH-0003NW-1h",
-            ["", "", "does not exist", ""],
-        ),
+        (NAMED, "-MG sd-trash", f"{THREE} {NO_MAIL} 1xX5UH-0003NW-1h", ["", "", NONE, ""]),
         (NAMED, "-MG sd-trash", "1xX5uZ-0006IO-0H", ["is locked"]),
         (NAMED, "-qGsd-trash -Mrm", "1xX5py-00054I-1C", ["has been removed"]),
     ],

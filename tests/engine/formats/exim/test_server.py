@@ -351,23 +351,18 @@ def test_a_user_without_rights(exim: EximServer) -> None:
         assert all("only root" in control.refusal for control in store.controls.values())
 
 
-def test_a_configuration_that_others_may_write_is_refused(exim: EximServer) -> None:
-    """As root no program is run with a configuration that others may change."""
-    path = exim.root / "etc/exim4/exim4.conf"
-    path.chmod(0o666)
-    try:
-        with pytest.raises(Unavailable, match=r"exim4\.conf"):
-            setup_of(exim).open_store()
-    finally:
-        path.chmod(0o644)
-
-
-def test_another_spool_is_refused(exim: EximServer) -> None:
-    """A place that is not the spool of the program there is refused, with the one that is."""
-    setup = setup_of(exim)
+def test_a_place_that_must_not_be_used_is_refused(exim: EximServer) -> None:
+    """Another spool than the program's, and as root a configuration that others may change."""
+    setup, path = setup_of(exim), exim.root / "etc/exim4/exim4.conf"
     other = setup.address._replace(text="exim://jail/srv/spool")
     with pytest.raises(Unavailable, match="has the spool /var/spool/exim4"):
         setup._replace(address=other).open_store()
+    path.chmod(0o666)
+    try:
+        with pytest.raises(Unavailable, match=r"exim4\.conf"):
+            setup.open_store()
+    finally:
+        path.chmod(0o644)
 
 
 def test_a_lost_connection_is_looked_at_again(exim: EximServer) -> None:
