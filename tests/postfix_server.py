@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import shutil
 import smtplib
-import socket
 import subprocess
 import tempfile
 import time
@@ -26,6 +25,7 @@ from engine.programs.mail_accounts import MailAccounts
 from engine.programs.mail_store import MailStore
 from engine.programs.prefix import HERE, Prefix
 from engine.verbs import VERBS
+from tests.exim_server import free_port
 from tests.programs import needs, needs_root
 
 SINK_DOMAIN = "sink.example.test"
@@ -85,13 +85,6 @@ postlog unix-dgram n - n - 1 postlogd
 """
 
 
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
-
-
 class PostfixInstance:
     """An instance; `start` it, and always `stop` it."""
 
@@ -101,7 +94,7 @@ class PostfixInstance:
         """The folder of our marks."""
         self.accounts = MailAccounts()
         """What stores on it share, as those of one process do."""
-        self.port, self.sink_port, self._is_started = _free_port(), _free_port(), False
+        self.port, self.sink_port, self._is_started = free_port(), free_port(), False
         for name in ("etc", "queue", "data", "log"):
             (folder / name).mkdir()
         for name in ("data", "log"):

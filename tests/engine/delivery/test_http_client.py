@@ -15,17 +15,8 @@ import pytest
 
 from engine.delivery.http_client import MAX_ANSWER_BYTES, HttpClient, trusted_certificates
 from engine.delivery.network_errors import DeliveryError
-from tests.http_peers import (
-    Reply,
-    answer,
-    client,
-    endless,
-    make_certificate,
-    peer,
-    reset,
-    silent,
-    tls_server,
-)
+from tests import http_peers
+from tests.http_peers import Reply, answer, client, make_certificate, peer, silent, tls_server
 
 
 def failure(http: HttpClient, url: str, **options: Any) -> str:
@@ -134,12 +125,12 @@ def stop(sent: bytes) -> Callable[[socket.socket], None]:
 BAD_ANSWERS: dict[str, tuple[Reply, str]] = {
     "gzip bomb": (packed(BOMB), LARGE),
     "large": (answer(200, bytes(MAX_ANSWER_BYTES + 1)), LARGE),
-    "endless body": (endless(HEAD + b"\r\n", b"x" * 4096), LARGE),
-    "endless headers": (endless(HEAD, b"X-Header: " + b"x" * 4096 + b"\r\n"), ENDLESS),
-    "endless header": (endless(HEAD + b"X: ", b"x" * 4096), ENDLESS),
-    "endless interim answers": (endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), ENDLESS),
+    "endless body": (http_peers.endless(HEAD + b"\r\n", b"x" * 4096), LARGE),
+    "endless headers": (http_peers.endless(HEAD, b"X-Header: " + b"x" * 4096 + b"\r\n"), ENDLESS),
+    "endless header": (http_peers.endless(HEAD + b"X: ", b"x" * 4096), ENDLESS),
+    "endless interim answers": (http_peers.endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), ENDLESS),
     "body of nothing": (
-        endless(HEAD + b"Content-Encoding: gzip\r\n\r\n", EMPTY_GZIP * 1000),
+        http_peers.endless(HEAD + b"Content-Encoding: gzip\r\n\r\n", EMPTY_GZIP * 1000),
         "[TOO_LARGE] {peer}: endless body",
     ),
     "no gzip": (packed(b"text"), "[BAD_ANSWER]"),
@@ -152,7 +143,7 @@ BAD_ANSWERS: dict[str, tuple[Reply, str]] = {
         "[BAD_ANSWER] {peer}: the compressed answer is incomplete",
     ),
     "no HTTP": (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "[BAD_ANSWER]"),
-    "reset": (reset, "[RESET]"),
+    "reset": (http_peers.reset, "[RESET]"),
     "closed": (lambda sock: None, "[RESET]"),
     "half a body": (lambda sock: sock.sendall(PART), "[RESET]"),
 }

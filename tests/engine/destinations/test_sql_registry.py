@@ -13,15 +13,9 @@ import psycopg
 import pytest
 
 from engine.config.place_address import Address, parse_address
+from engine.destinations import destination
 from engine.destinations.database import SqlDatabase
-from engine.destinations.destination import (
-    MAX_TRIES,
-    Destination,
-    block,
-    mark_failure,
-    start_probe,
-    update,
-)
+from engine.destinations.destination import Destination, block, mark_failure, start_probe, update
 from engine.destinations.sql_registry import SqlRegistry
 from engine.schedules import fixed
 from engine.store import Gone, Unavailable
@@ -133,9 +127,10 @@ def test_a_change_that_others_always_forestall_is_given_up(open_registry: OpenRe
         rival.count_probe(PEER)
         return block(old, "mine", NOW)
 
-    with pytest.raises(Unavailable, match=f"changed by others {MAX_TRIES} times"):
+    with pytest.raises(Unavailable, match=f"changed by others {destination.MAX_TRIES} times"):
         update(registry, PEER, forestalled)
-    assert rival.get(PEER) == Destination(PEER, probes=MAX_TRIES, rev=rival.get(PEER).rev)
+    changed = rival.get(PEER)
+    assert changed == Destination(PEER, probes=destination.MAX_TRIES, rev=changed.rev)
 
 
 def test_a_console_creates_no_registry(

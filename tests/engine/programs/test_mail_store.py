@@ -13,16 +13,10 @@ from engine.formats.postfix import log_lines
 from engine.live.folder_watch import FolderWatch
 from engine.model import Edge, Edges, Missing, Move, Outcome, Part, Problem, State, Task
 from engine.override import override
+from engine.programs import mail_store
 from engine.programs.mail_accounts import IDS_PER_LOOK, LOOKS_PER_POLL, RETRY_SECONDS, MailAccounts
 from engine.programs.mail_server import UNSURE, ActResult, ListedMail, MailServer, MailSummary
-from engine.programs.mail_store import (
-    ACCOUNT_READ,
-    COST_FACTOR,
-    LOGGED,
-    SAMPLE_TASKS,
-    MailStore,
-    identity,
-)
+from engine.programs.mail_store import ACCOUNT_READ, COST_FACTOR, LOGGED, SAMPLE_TASKS, MailStore
 from engine.programs.prefix import HERE, Prefix
 from engine.store import Control, Gone, Unavailable, Unsupported
 
@@ -130,7 +124,7 @@ class FakeServer(MailServer):
                     done[old.id] = ""
                 else:
                     target = self.mails[old.id][0] = self.states[new.state]
-                    done[old.id] = f"{identity(old.rev).partition('.')[0]}.{target}.a"
+                    done[old.id] = f"{mail_store.identity(old.rev).partition('.')[0]}.{target}.a"
         return self.end(done)
 
     @override

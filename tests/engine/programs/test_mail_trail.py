@@ -119,17 +119,6 @@ def test_since_leaves_out_earlier_lines_and_files(log: MailLog) -> None:
     assert find_trail(log, "bob@y.test", since=WRITTEN + 99).events == []
 
 
-def test_two_instances_in_one_log_have_two_trails(path: Path) -> None:
-    """The lines of the other instance with the same id are not of the message."""
-    text = f"{BOUNCE}: to=<a@x>, {ATTEMPT}=sent (ok)"
-    path.write_text(line("Nov 27 10:00:00", "smtp", text, "postfix-out") + NEWEST)
-    first, second = (
-        find_trail(postfix.mail_log(str(path), name), BOUNCE) for name in ("postfix", "postfix-out")
-    )
-    assert "a@x" not in {one.event.address for one in first.events}
-    assert [one.event.address for one in second.events] == ["a@x"]
-
-
 REFUSED = "NOQUEUE: reject: RCPT from c[192.0.2.1]: 554 no; from=<q@x.test> to=<b@y.test>"
 LATE = "Nov 27 12:00:00"
 GARBAGE = b"\xff\xfe\x00 bob@y.test\x1b[2J\n\xe2\x80\xae bob@y.test\n" + b"x" * (3 << 20)

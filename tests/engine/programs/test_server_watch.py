@@ -9,25 +9,18 @@ from types import SimpleNamespace
 
 import pytest
 
+from engine.programs import server_watch
 from engine.programs.mail_log import NO_LOG, MailLog
 from engine.programs.prefix import HERE, Prefix
-from engine.programs.server_watch import (
-    FAR_SECONDS,
-    HERE_SECONDS,
-    SETTINGS_SECONDS,
-    LogEnd,
-    ServerProcess,
-    ServerWatch,
-    count_free_bytes,
-    find_process,
-    read_log_end,
-)
+from engine.programs.server_watch import LogEnd, ServerProcess, find_process, read_log_end
 from tests.programs import a_script
 
 MISSING = Prefix("gone", ("/nonexistent/program",))
 
 
-@pytest.mark.parametrize(("prefix", "seconds"), [(HERE, HERE_SECONDS), (MISSING, FAR_SECONDS)])
+@pytest.mark.parametrize(
+    ("prefix", "seconds"), [(HERE, server_watch.HERE_SECONDS), (MISSING, server_watch.FAR_SECONDS)]
+)
 def test_facts_are_read_again_after_some_seconds(prefix: Prefix, seconds: float) -> None:
     """Those of another host less often, the settings seldom, what a listing has each time."""
     now, calls = [0.0], list[str]()
@@ -40,8 +33,11 @@ def test_facts_are_read_again_after_some_seconds(prefix: Prefix, seconds: float)
         calls.append("read")
         return now[0]
 
-    watch = ServerWatch(find, read, lambda server, host: (host, now[0]), steady=lambda: now[0])
-    late = SETTINGS_SECONDS
+    def show(server: SimpleNamespace, host: float) -> tuple[float, float]:
+        return host, now[0]
+
+    watch = server_watch.ServerWatch(find, read, show, steady=lambda: now[0])
+    late = server_watch.SETTINGS_SECONDS
     for moment, read_at in ((0.0, 0.0), (seconds - 1, 0.0), (seconds, seconds), (late, late)):
         now[0] = moment
         assert watch.figures() == (read_at, moment)
@@ -78,14 +74,14 @@ def test_what_cannot_be_read_is_unknown(tmp_path: Path) -> None:
     process = find_process(MISSING, f"{tmp_path}/pid", "master")
     assert process.is_running is None and "/nonexistent/program" in process.why
     assert find_process(HERE, str(tmp_path), "master").why.endswith("Is a directory")
-    assert count_free_bytes(MISSING, str(tmp_path)) is None
-    assert count_free_bytes(HERE, f"{tmp_path}/none") is None
+    assert server_watch.count_free_bytes(MISSING, str(tmp_path)) is None
+    assert server_watch.count_free_bytes(HERE, f"{tmp_path}/none") is None
     assert "/nonexistent/program" in read_log_end(_log(tmp_path / "log", MISSING), "mta/q").problem
 
 
 def test_the_free_bytes_of_a_disk(tmp_path: Path) -> None:
     """They are those of the file system, in blocks of 1024 bytes."""
-    its, free = os.statvfs(tmp_path), count_free_bytes(HERE, str(tmp_path))
+    its, free = os.statvfs(tmp_path), server_watch.count_free_bytes(HERE, str(tmp_path))
     assert free is not None and abs(free - its.f_bavail * its.f_frsize) < 1 << 30
 
 

@@ -378,9 +378,8 @@ def test_a_refusal_leaves_the_rest_where_it_is(place: Place) -> None:
     for task in place.dead(*["ok"] * 30):
         place.store.swap(task, verbs.retry(task, place.now))
     place.works = 0
-    progress = (
-        place.replay(tasks_in(place.store, State.PENDING), ReplayPace(1.0, (), 60)).run().progress
-    )
+    pending = tasks_in(place.store, State.PENDING)
+    progress = place.replay(pending, ReplayPace(1.0, (), 60)).run().progress
     assert progress.stopped == "not from pending"
     assert (progress.refused, progress.unsent) == (10, 20)
 

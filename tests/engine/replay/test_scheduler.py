@@ -10,36 +10,17 @@ from hypothesis import strategies as st
 from engine import policy
 from engine.monitor.throughput import RunTimes, measure_runs
 from engine.policy import UNITS_PER_TOKEN, Bucket
+from engine.replay import scheduler, settings
 from engine.replay.estimate import WorkerPresence, estimate_replay, measure_run_interval
 from engine.replay.outcomes import KnownOutcome, ObservedChange, ReplayOutcome, SentTask
-from engine.replay.scheduler import (
-    MAX_TASKS_PER_STEP,
-    ORDERS,
-    ReplayEnd,
-    ReplayState,
-    Send,
-    Step,
-    StopReason,
-    Wait,
-    check_stop_rules,
-)
-from engine.replay.settings import (
-    MAX_RATE,
-    MIN_RATE,
-    RemainderPolicy,
-    ReplayPace,
-    StopRules,
-    bucket_rate,
-    double_rate,
-    halve_rate,
-    parse_pace,
-    phase_sizes,
-)
+from engine.replay.scheduler import ORDERS, ReplayEnd, ReplayState, Send, Step, StopReason, Wait
+from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules
 from engine.text.typed_json import to_json
 from tests.engine.task_builders import NOW
 
 NEVER = StopRules(None, None)
 PLENTY = 1000
+LEAST, MOST = settings.MIN_RATE, settings.MAX_RATE
 WAITING, DELIVERED, FAILED = ReplayOutcome.WAITING, ReplayOutcome.DELIVERED, ReplayOutcome.FAILED
 UNKNOWN, RUNNING = ReplayOutcome.UNKNOWN, ReplayOutcome.RUNNING
 
@@ -95,9 +76,9 @@ def test_it_goes_from_one_to_ten_to_the_rate() -> None:
 def test_without_canaries_it_begins_at_the_rate() -> None:
     """Without a rate in portions, so that an order is heard between two."""
     assert step(begun(canary=())) == step(begun(canary=(0,))) == Send(100)
-    many = 10 * MAX_TASKS_PER_STEP
+    many = 10 * scheduler.MAX_TASKS_PER_STEP
     portion = begun(many, canary=(), rate=None).next_step(NOW, many)
-    assert portion == Send(MAX_TASKS_PER_STEP)
+    assert portion == Send(scheduler.MAX_TASKS_PER_STEP)
     assert step(begun().with_sent(0, 1, NOW)) == Send(1)
 
 
@@ -143,7 +124,7 @@ def test_the_same_error_twice_stops_it() -> None:
     assert isinstance(step(once), Send)
     assert became(once, 13, FAILED, "F-1", was=FAILED).repeated_errors == {"F-1": 1}
     assert step(twice) == StopReason("stop rule: F-1 came back 2 times")
-    assert [rule.words for rule in check_stop_rules(twice)] == ["F-1 2 of 2"]
+    assert [rule.words for rule in scheduler.check_stop_rules(twice)] == ["F-1 2 of 2"]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +144,7 @@ def test_too_large_a_share_of_failures_stops_it(planned: int, outcomes: str, sto
     course = begun(planned, canary=(), stops=StopRules(same=None)).with_sent(len(outcomes), 0, NOW)
     for nth, outcome in enumerate(outcomes):
         course = became(course, nth, FAILED if outcome == "x" else DELIVERED, "F-2")
-    (rule,) = check_stop_rules(course)
+    (rule,) = scheduler.check_stop_rules(course)
     assert bool(rule.why) is isinstance(step(course), StopReason) is stops
 
 
@@ -192,14 +173,14 @@ def test_every_order_is_followed() -> None:
         assert before.with_order(order, NOW + 1) != before, order
     with pytest.raises(ValueError, match="no such order"):
         begun().with_order("dance", NOW)
-    assert [double_rate(rate) for rate in (2.0, MAX_RATE, None)] == [4.0, MAX_RATE, None]
-    assert [halve_rate(rate) for rate in (2.0, MIN_RATE, None)] == [1.0, MIN_RATE, MAX_RATE]
+    assert [settings.double_rate(rate) for rate in (2.0, MOST, None)] == [4.0, MOST, None]
+    assert [settings.halve_rate(rate) for rate in (2.0, LEAST, None)] == [1.0, LEAST, MOST]
 
 
-@given(st.floats(MIN_RATE, MAX_RATE), st.integers(1, 200))
+@given(st.floats(LEAST, MOST), st.integers(1, 200))
 def test_a_bucket_lets_its_rate_through(rate: float, seconds: int) -> None:
     """In so many seconds a bucket gives the rate, give or take two tokens and the rounding."""
-    of = bucket_rate(rate)
+    of = settings.bucket_rate(rate)
     bucket, spent = Bucket(UNITS_PER_TOKEN, 0), 0
     for second in range(seconds + 1):
         bucket = policy.refill_bucket(bucket, of, second)
@@ -223,14 +204,14 @@ RATE_OR_NONE, TIMEOUTS = OR_NONE | st.floats(0.1, 100), st.floats(1, 1000)
 )
 def test_phases_are_all_that_is_planned(pace: ReplayPace, planned: int) -> None:
     """Of any pace, which is stored and read back; other values are refused."""
-    sizes = phase_sizes(pace, planned)
+    sizes = settings.phase_sizes(pace, planned)
     assert sum(sizes) == planned
     assert all(0 <= size <= most for size, most in zip(sizes, pace.canary, strict=False))
     assert sizes[-1] >= 0
-    assert parse_pace(to_json(pace)) == pace
+    assert settings.parse_pace(to_json(pace)) == pace
     for values in ({"stops": {"rest": "x"}}, {"pace": 1}, {"canary": [-1]}, {"rate": "2"}):
         with pytest.raises(ValueError, match=r"^pace[.:]"):
-            parse_pace(values)
+            settings.parse_pace(values)
 
 
 # ---- laws
@@ -250,7 +231,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.course = ReplayState.begin(self.pace, self.planned, self.now)
-        self.rate = bucket_rate(self.pace.rate or 1)
+        self.rate = settings.bucket_rate(self.pace.rate or 1)
         self.bucket = Bucket(UNITS_PER_TOKEN, int(self.now))
 
     def step(self, drop: int) -> Step:
@@ -314,7 +295,7 @@ def test_no_more_is_sent_than_allowed(
         elif what in ORDERS:
             world.course = course.with_order(what, world.now)
             speeds.append(world.course.pace.rate or 0)
-            world.rate = bucket_rate(world.course.pace.rate or 1)
+            world.rate = settings.bucket_rate(world.course.pace.rate or 1)
         else:
             world.becomes(number, ReplayOutcome(what))
         after = world.course

@@ -7,13 +7,7 @@ import pytest
 from engine.formats.exim import rules
 from engine.formats.exim.rules import ExpungeBar, HoldBar, HoldLimits, RestoreBar
 from engine.model import Edges, State, Task, TaskBar
-from engine.operations.plans import (
-    Row,
-    freeze_plan,
-    preview_transitions,
-    row_refusal,
-    warning_bits,
-)
+from engine.operations import plans
 
 DAY = 86400.0
 DEBIAN = HoldLimits(7 * DAY, 2 * DAY, 0.0)
@@ -82,22 +76,23 @@ def test_release_and_restore_count_the_old_mail() -> None:
     """Bounces that Exim would discard, and frozen mail that it would cancel."""
     edges = edges_of()
     held = [a_mail(sender)._replace(state=State.HELD, id=sender) for sender in ("<>", "a@b.test")]
-    release = freeze_plan("release", held, 3 * DAY, edges=edges)
+    release = plans.freeze_plan("release", held, 3 * DAY, edges=edges)
     amounts = Counter((row.state, row.target, row.warned) for row in release.rows)
-    (preview,) = preview_transitions("release", amounts, edges)
+    (preview,) = plans.preview_transitions("release", amounts, edges)
     text = "1 without a sender older than 2d00h: discarded if they fail again"
     assert (preview.amount, preview.warnings) == (2, (text,))
     trashed = a_mail(frozen="yes")._replace(state=State.TRASH)
     for age, bits in ((6 * DAY, 0), (8 * DAY, 1)):
-        assert warning_bits(edges, "restore", trashed, now=age, target=State.HELD) == bits
+        assert plans.warning_bits(edges, "restore", trashed, now=age, target=State.HELD) == bits
     (cancels,) = edges[State.TRASH, State.HELD].warnings
     assert cancels.text == "{count} older than 7d00h: cancelled by Exim at its next queue run"
 
 
 def test_few_messages_are_delivered_one_by_one() -> None:
     """A plan delivers 100 messages; for more, the words name the queue run."""
+    row = plans.Row("", State.PENDING, "")
     for number, why in ((100, ""), (101, "at most 100 in a plan; for more: control run-queue")):
-        assert row_refusal(edges_of(), "promote", Row("", State.PENDING, ""), number) == why
+        assert plans.row_refusal(edges_of(), "promote", row, number) == why
 
 
 @pytest.mark.parametrize(("text", "moment"), [("12.5", 12.5), ("", None), ("x", None)])

@@ -7,27 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.formats.postfix.lines import (
-    NO_ACCOUNTS,
-    SUSPENDED_KEY,
-    SUSPENDED_PREFIX,
-    FileTimes,
-    domain_of,
-    format_recipients,
-    inode_of,
-    is_queue_id,
-    line_of,
-    made_at,
-    make_envelope,
-    parse_envelopes,
-    parse_line,
-    parse_task,
-    parse_times,
-    size_in,
-    summarize,
-    time_in,
-    usual_task,
-)
+from engine.formats.postfix import lines
+from engine.formats.postfix.lines import NO_ACCOUNTS, SUSPENDED_PREFIX, FileTimes, parse_line
 from engine.model import Problem, State, Task
 from engine.operations.trash import SINCE_KEY
 from engine.programs.mail_accounts import MailAccounts
@@ -62,16 +43,29 @@ def record_of(line: bytes, detail: bytes = b"") -> tuple[str, bytes]:
 def read(line: bytes, detail: bytes = b"") -> Task | Problem:
     """The task of a line of a listing."""
     ident, record = record_of(line, detail)
-    task = parse_task(ident, record, no_trash, None, NO_ACCOUNTS, has_times=True)
+    task = lines.parse_task(ident, record, no_trash, None, NO_ACCOUNTS, has_times=True)
     if isinstance(task, Task):
-        summary = summarize(ident, record, no_trash, NO_ACCOUNTS, has_times=True)
+        summary = lines.summarize(ident, record, no_trash, NO_ACCOUNTS, has_times=True)
         assert (task.state, task.word, task.rev) == summary
     return task
 
 
 def identity_in(line: bytes) -> str:
     """The identity of a line of a listing."""
-    return summarize(*record_of(line), no_trash, NO_ACCOUNTS, has_times=True).rev.partition(".")[0]
+    summary = lines.summarize(*record_of(line), no_trash, NO_ACCOUNTS, has_times=True)
+    return summary.rev.partition(".")[0]
+
+
+def assert_agree(
+    line: bytes, detail: bytes, accounts: MailAccounts, *, is_trash: bool
+) -> Task | None:
+    """The pattern of most lines makes the same task as the parser of all, or none."""
+    ident, record = record_of(line, detail)
+    assert lines.line_of(ident, record) == line
+    task = lines.usual_task(ident, record, lambda *mark: is_trash, accounts)
+    how = (ident, record, lambda *mark: is_trash, 5.0, accounts)
+    assert task in (None, lines.parse_task(*how, has_times=True))
+    return task
 
 
 def line_with(**fields: object) -> bytes:
@@ -97,9 +91,9 @@ def test_each_line_of_a_listing_is_a_task(name: str) -> None:
         assert (task.due, task.attempts, task.bytes) == (1795822400, None, fields["message_size"])
         assert task.sender == ("<>" if sender == "MAILER-DAEMON" else sender)
         assert (task.recipients, task.destination) == (addresses, (addresses or ("",))[0])
-        assert task.group == domain_of(task.destination)
+        assert task.group == lines.domain_of(task.destination)
         assert task.error == clean_error(first.removeprefix(SUSPENDED_PREFIX))
-        assert (SUSPENDED_KEY in task.extra) == first.startswith(SUSPENDED_PREFIX)
+        assert (lines.SUSPENDED_KEY in task.extra) == first.startswith(SUSPENDED_PREFIX)
         assert task.word == ("delivered" if queue == "hold" and not addresses else "")
         assert task.rev.endswith(f".{queue}.1795822400")
 
@@ -107,18 +101,13 @@ def test_each_line_of_a_listing_is_a_task(name: str) -> None:
 @pytest.mark.parametrize("is_trash", [False, True])
 @pytest.mark.parametrize("detail", [b"", b"5.1_6.2_700", b"15.0_16.2_710"])
 def test_a_usual_line_is_read_as_any_other(detail: bytes, *, is_trash: bool) -> None:
-    """The pattern of most lines makes the same task as the parser of all, or none."""
+    """Most recorded ones by the pattern, if they have the times of their files."""
     usual = 0
     for line in [line for path in SAMPLES.glob("*.jsonl") for line in lines_of(path.name)]:
-        ident, record = record_of(line, detail)
         accounts = MailAccounts()
         if usual % 2:
-            accounts.note(ident, "", "ann")
-        by_pattern = usual_task(ident, record, lambda *mark: is_trash, accounts)
-        other = parse_task(ident, record, lambda *mark: is_trash, 5.0, accounts, has_times=True)
-        assert by_pattern in (None, other)
-        usual += by_pattern is not None
-        assert line_of(ident, record) == line
+            accounts.note(record_of(line)[0], "", "ann")
+        usual += assert_agree(line, detail, accounts, is_trash=is_trash) is not None
     assert (usual > 10) == bool(detail)
 
 
@@ -150,11 +139,7 @@ def test_the_pattern_agrees_with_json(
     """The pattern makes no other task of it than the JSON parser."""
     ordered = json.loads(line_with()) | fields
     line = json.dumps(ordered, ensure_ascii=is_ascii).encode("utf-8", "replace")
-    ident, record = record_of(line, detail)
-    task = usual_task(ident, record, lambda *mark: is_trash, NO_ACCOUNTS)
-    other = parse_task(ident, record, lambda *mark: is_trash, 5.0, NO_ACCOUNTS, has_times=True)
-    assert line_of(ident, record) == line
-    assert task in (None, other)
+    assert_agree(line, detail, NO_ACCOUNTS, is_trash=is_trash)
 
 
 def test_other_blanks_and_orders_are_read_too() -> None:
@@ -209,17 +194,17 @@ def test_a_recipient_cannot_change_the_count() -> None:
 
 def test_an_envelope_has_the_identity_of_its_line() -> None:
     """postcat and postqueue give a message the same identity, also in another time zone."""
-    (envelope,) = parse_envelopes(printed("postcat.txt")[:30], ["3C6592DA4DC"])
+    (envelope,) = lines.parse_envelopes(printed("postcat.txt")[:30], ["3C6592DA4DC"])
     recipients = [{"address": "user68454@d014.example.test"}]
     line = line_with(sender="newsletter@shop.example.test", recipients=recipients)
     assert (envelope.path, envelope.queue) == ("deferred/3/3C6592DA4DC", "deferred")
-    assert size_in(envelope.fields) == 1787
-    assert time_in(envelope.fields[b"create_time"]) == 1795822512
+    assert lines.size_in(envelope.fields) == 1787
+    assert lines.time_in(envelope.fields[b"create_time"]) == 1795822512
     assert envelope.values(b"recipient") == ["user68454@d014.example.test"]
     assert envelope.attribute("client_address") == "127.0.0.1"
     assert not envelope.attribute("sasl_username")
     there = [line.replace(b"23:35:12", b"19:05:12") for line in envelope.lines]
-    elsewhere = make_envelope(envelope.id, envelope.path, there)
+    elsewhere = lines.make_envelope(envelope.id, envelope.path, there)
     assert envelope.identity == elsewhere.identity == identity_in(line)
     assert envelope.image.startswith(b"id: 3C6592DA4DC\nmessage_size: ")
     assert b"deferred" not in envelope.image
@@ -237,12 +222,12 @@ def test_an_envelope_has_the_identity_of_its_line() -> None:
 )
 def test_a_sender_is_compared_as_both_programs_print_it(sender: str, printed_sender: str) -> None:
     """Control bytes, quotes and the null sender give the same identity in line and envelope."""
-    lines = [
+    envelope_lines = [
         b"message_size:            1787             726 ",
         b"message_arrival_time: Fri Nov 27 23:35:12 2026",
         f"sender: {printed_sender}".encode(),
     ]
-    envelope = make_envelope("3C6592DA4DC", "hold/3C6592DA4DC", lines)
+    envelope = lines.make_envelope("3C6592DA4DC", "hold/3C6592DA4DC", envelope_lines)
     assert envelope.identity == identity_in(line_with(queue_name="hold", sender=sender))
 
 
@@ -258,25 +243,25 @@ def test_a_sender_is_compared_as_both_programs_print_it(sender: str, printed_sen
 )
 def test_a_time_of_an_envelope(text: bytes, seconds: int | None) -> None:
     """It is read as if its zone were UTC."""
-    assert time_in([text]) == seconds
-    assert time_in([]) is None
+    assert lines.time_in([text]) == seconds
+    assert lines.time_in([]) is None
 
 
 def test_an_envelope_of_another_message_is_not_taken() -> None:
     """Only the messages that were asked for, in their order, are read."""
-    lines = printed("postcat.txt")[:30]
-    assert parse_envelopes(lines, ["AAAAAAAAAAA"]) == []
-    both = parse_envelopes([*lines, *lines], ["3C6592DA4DC", "AAAAAAAAAAA"])
+    printout = printed("postcat.txt")[:30]
+    assert lines.parse_envelopes(printout, ["AAAAAAAAAAA"]) == []
+    both = lines.parse_envelopes([*printout, *printout], ["3C6592DA4DC", "AAAAAAAAAAA"])
     assert [one.id for one in both] == ["3C6592DA4DC"]
 
 
 def test_times_of_a_file() -> None:
     """Fractions are cut; the group-execute bit is the mark of an expired message."""
-    assert parse_times(b"1795822400.91_1795822100.2_710") == FileTimes(
+    assert lines.parse_times(b"1795822400.91_1795822100.2_710") == FileTimes(
         1795822400, 1795822100, 0o710
     )
     assert [FileTimes(0, 0, mode).is_expired for mode in (0o700, 0o710)] == [False, True]
-    assert [parse_times(text) for text in (b"", b"a_b_c", b"1_2", b"26872")] == [None] * 4
+    assert [lines.parse_times(text) for text in (b"", b"a_b_c", b"1_2", b"26872")] == [None] * 4
 
 
 def test_trash_has_the_time_of_its_mark() -> None:
@@ -287,9 +272,9 @@ def test_trash_has_the_time_of_its_mark() -> None:
     def is_trash(ident: str, identity: str, ctime: float | None) -> bool:
         return ident == name and ctime == 6
 
-    task = parse_task(name, record, is_trash, 7.0, NO_ACCOUNTS, has_times=True)
+    task = lines.parse_task(name, record, is_trash, 7.0, NO_ACCOUNTS, has_times=True)
     assert isinstance(task, Task)
-    assert summarize(name, record, is_trash, NO_ACCOUNTS, has_times=True).rev == task.rev
+    assert lines.summarize(name, record, is_trash, NO_ACCOUNTS, has_times=True).rev == task.rev
     assert (task.state, task.extra[SINCE_KEY]) == (State.TRASH, "7")
 
 
@@ -305,7 +290,7 @@ def test_trash_has_the_time_of_its_mark() -> None:
 )
 def test_an_id_has_the_inode_and_time(ident: str, inode: int | None, when: int | None) -> None:
     """Short ids have the inode in hexadecimal; long ones behind a z, after their seconds."""
-    assert (inode_of(ident), made_at(ident)) == (inode, when)
+    assert (lines.inode_of(ident), lines.made_at(ident)) == (inode, when)
 
 
 @pytest.mark.parametrize(
@@ -313,12 +298,12 @@ def test_an_id_has_the_inode_and_time(ident: str, inode: int | None, when: int |
 )
 def test_what_is_no_id(text: str) -> None:
     """Nothing but letters and digits is given to a program as an id."""
-    assert is_queue_id(text) is None
+    assert lines.is_queue_id(text) is None
 
 
 def test_recipients_are_shown_with_their_reasons() -> None:
     """Each open recipient has one line."""
     line = lines_of("postqueue-j.deferred.jsonl")[0]
-    rows = format_recipients(line).decode().splitlines()
+    rows = lines.format_recipients(line).decode().splitlines()
     fields = json.loads(line)["recipients"]
     assert rows == [f"{one['address']}: {one['delay_reason']}" for one in fields]

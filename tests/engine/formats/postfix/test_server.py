@@ -22,7 +22,7 @@ from engine.index.filter_language import parse_filter
 from engine.index.group_counts import GroupTable, query_groups
 from engine.index.schema import Query
 from engine.live.inspector import Inspector
-from engine.model import Missing, Move, Problem, State, Task
+from engine.model import Missing, Move, State, Task
 from engine.operations.execute import PlanRun, Report
 from engine.operations.plans import freeze_plan, preview_transitions
 from engine.programs.mail_accounts import IDS_PER_LOOK
@@ -394,18 +394,6 @@ def test_flush_asks_for_all(postfix: PostfixInstance) -> None:
         for name in ("flush-site", "nonsense"):
             with pytest.raises(Unsupported):
                 store.control(name, "a.test")
-
-
-def test_a_damaged_file_is_a_problem(postfix: PostfixInstance) -> None:
-    """A file that Postfix has moved to the queue corrupt is named, with its time."""
-    damaged = postfix.queue / "corrupt/4EBEB2DA019"
-    damaged.write_bytes(b"x")
-    with closing(postfix.store()) as store:
-        (problem,) = [one for one in store.scan() if isinstance(one, Problem)]
-        assert problem.where == "corrupt/4EBEB2DA019"
-        assert [*store.scan({"4EBEB2DA019"})] == [problem]
-        assert [*store.scan({"corrupt/4EBEB2DA019"})] == [Missing("corrupt/4EBEB2DA019")]
-    damaged.unlink()
 
 
 @pytest.mark.parametrize("number", [200, pytest.param(3000, marks=pytest.mark.deep)])
