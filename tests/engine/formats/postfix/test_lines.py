@@ -236,9 +236,7 @@ def test_a_sender_is_compared_as_both_programs_print_it(sender: str, printed_sen
     [
         (b"Thu Jan  1 00:01:00 1970", 60),
         (b"Fri Nov 27 23:35:12 2026", 1795822512),
-        (b"Fri Foo 27 23:35:12 2026", None),
-        (b"today", None),
-        (b"", None),
+        *((text, None) for text in (b"Fri Foo 27 23:35:12 2026", b"today", b"")),
     ],
 )
 def test_a_time_of_an_envelope(text: bytes, seconds: int | None) -> None:

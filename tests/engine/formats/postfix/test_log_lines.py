@@ -136,13 +136,9 @@ def test_two_instances_in_one_log_are_told_apart() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        f"{ID}: removed",
-        "mx1 postfix/qmgr[1]",
+        *("", f"{ID}: removed", "mx1 postfix/qmgr[1]", "mx1 postfix/qmgr[1]: 4D97"),
         "mx1 postfix/smtpd[1]: connect from localhost[127.0.0.1]",
-        "mx1 postfix/smtpd[1]: warning: x",
-        "mx1 postfix/qmgr[1]: 4D97",
-        "\x1b[2J\u202e postfix/qmgr[1]: \udcff",
+        *("mx1 postfix/smtpd[1]: warning: x", "\x1b[2J\u202e postfix/qmgr[1]: \udcff"),
     ],
 )
 def test_other_lines_are_no_events(text: str) -> None:
