@@ -24,27 +24,22 @@ def guard(*allow: str, **names: list[str]) -> UrlGuard:
 
 
 URLS = {
-    "no scheme": ["//example.com/x", "example.com/x", ""],
-    "file:, expected http: or https:": ["file:///etc/passwd"],
-    "gopher:, expected": ["gopher://example.com/"],
-    "no host name": ["http:///x", "http:x"],
-    "a user name or password in the URL": [
-        *("http://user@example.com/", "http://user:secret@example.com/"),
-        "http://example.com\\@127.0.0.1/",
-    ],
-    "port 0": ["http://example.com:0/"],
-    "port 99999": ["http://example.com:99999/"],
-    "not a URL": [
-        *("http://example.com:x/", "http://example.com/\n", "http://[::1/", "http://a..b/"),
-        *("http://.example.com/", "http://xn--/"),
-        *(f"http://{'a' * 64}.example/", f"http://example.com/{'a' * 70_000}"),
-    ],
+    "no scheme": "//example.com/x example.com/x ",
+    "file:, expected http: or https:": "file:///etc/passwd",
+    "gopher:, expected": "gopher://example.com/",
+    "no host name": "http:///x http:x",
+    "a user name or password in the URL": "http://user@example.com/ "
+    "http://user:secret@example.com/ http://example.com\\@127.0.0.1/",
+    "port 0": "http://example.com:0/",
+    "port 99999": "http://example.com:99999/",
+    "not a URL": "http://example.com:x/ http://example.com/\n http://[::1/ http://a..b/ "
+    f"http://.example.com/ http://xn--/ http://{'a' * 64}.example/ http://a.b/{'a' * 70_000}",
 }
 
 
 @pytest.mark.parametrize(
     ("url", "why"),
-    [pytest.param(url, why, id=url[:40]) for why, urls in URLS.items() for url in urls],
+    [pytest.param(url, why, id=url[:40]) for why, urls in URLS.items() for url in urls.split(" ")],
 )
 def test_a_url_of_another_form_is_refused(url: str, why: str) -> None:
     """Only http and https with a host and a port are sent to, and no error repeats a password."""
@@ -89,20 +84,16 @@ def test_public_addresses_are_returned_as_they_were_found() -> None:
 
 
 ALLOWED = {
-    True: [
-        *("10.0.0.0/8 peer 80", "10.1.2.3 peer 80", "10.1.2.3:8080 peer 8080", "peer peer 80"),
-        *("peer:80 peer 80", "10.0.0.0/8 ::ffff:10.1.2.3 80", "::1 ::1 80"),
-        "[::1]:8080 ::1 8080",
-    ],
-    False: [
-        *("10.0.0.0/16 peer 80", "10.1.2.3:8080 peer 80", "peer:81 peer 80", "other peer 80"),
-        *("peer 10.1.2.3 80", "[::1]:8080 ::1 80"),
-    ],
+    True: "10.0.0.0/8 peer 80, 10.1.2.3 peer 80, 10.1.2.3:8080 peer 8080, peer peer 80, "
+    "peer:80 peer 80, 10.0.0.0/8 ::ffff:10.1.2.3 80, ::1 ::1 80, [::1]:8080 ::1 8080",
+    False: "10.0.0.0/16 peer 80, 10.1.2.3:8080 peer 80, peer:81 peer 80, other peer 80, "
+    "peer 10.1.2.3 80, [::1]:8080 ::1 80",
 }
 
 
 @pytest.mark.parametrize(
-    ("row", "is_allowed"), [(row, answer) for answer, rows in ALLOWED.items() for row in rows]
+    ("row", "is_allowed"),
+    [(row, answer) for answer, rows in ALLOWED.items() for row in rows.split(", ")],
 )
 def test_only_the_allow_list_is_allowed(row: str, is_allowed: bool) -> None:
     """An entry is a network, an address or a name, for each port or for one."""

@@ -54,12 +54,10 @@ NEWEST = (
     + line("Nov 27 11:00:00", "smtp", f"{BOUNCE}: to=<zoe@x.test>, {ATTEMPT}=sent (ok)")
 )
 
-WHOLE = [
-    *((FIRST, kind) for kind in ("arrived", "message-id", "queued", "deferred", "requeued")),
-    *((SECOND, kind) for kind in ("requeued", "message-id", "failed")),
-    *((BOUNCE, "message-id"), (SECOND, "bounced"), (BOUNCE, "queued"), (SECOND, "removed")),
-    *((BOUNCE, "delivered"), (BOUNCE, "removed")),
-]
+WHOLE = [(FIRST, kind) for kind in ("arrived", "message-id", "queued", "deferred", "requeued")]
+WHOLE += [(SECOND, kind) for kind in ("requeued", "message-id", "failed")]
+WHOLE += [(BOUNCE, "message-id"), (SECOND, "bounced"), (BOUNCE, "queued"), (SECOND, "removed")]
+WHOLE += [(BOUNCE, "delivered"), (BOUNCE, "removed")]
 AGAIN = [(BOUNCE, kind) for kind in ("arrived", "delivered", "delivered")]
 """What the newest file has of the later message with that id."""
 

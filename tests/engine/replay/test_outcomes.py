@@ -1,6 +1,7 @@
 """What became of a replayed task: each case of where it is and what is said of it."""
 
 import sys
+from functools import partial
 from typing import Any
 
 from hypothesis import given
@@ -279,12 +280,12 @@ def test_nothing_that_comes_due_is_missed(happened: list[tuple[int, str, float]]
         spare = max(0, finished - told_done)
         for nth in (n for n in range(5) if not known[n].is_final):
             silent = now - since[nth] if nth in since else 0.0
-            expected = determine_outcome(sent[nth], tasks[nth], task_events[nth], silent)
+            judge = partial(determine_outcome, sent[nth], tasks[nth], task_events[nth], silent)
+            expected = judge()
             unsaid = expected.outcome in (WAITING, RUNS, UNKNOWN)
             if spare and nth in since and silent >= COUNTER_DELAY_SECONDS and unsaid:
                 spare -= 1
-                its = (sent[nth], tasks[nth], task_events[nth], silent)
-                expected = determine_outcome(*its, counted=True)
+                expected = judge(counted=True)
             assert known[nth] == expected
 
 

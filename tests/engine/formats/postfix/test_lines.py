@@ -63,8 +63,8 @@ def assert_agree(
     ident, record = record_of(line, detail)
     assert lines.line_of(ident, record) == line
     task = lines.usual_task(ident, record, lambda *mark: is_trash, accounts)
-    how = (ident, record, lambda *mark: is_trash, 5.0, accounts)
-    assert task in (None, lines.parse_task(*how, has_times=True))
+    other = lines.parse_task(ident, record, lambda *mark: is_trash, 5.0, accounts, has_times=True)
+    assert task in (None, other)
     return task
 
 
@@ -150,13 +150,11 @@ def test_other_blanks_and_orders_are_read_too() -> None:
     assert read(other) == read(line)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *(b"", b"garbage", b"{", b"[]", b"[" * 100_000, b"\xff\xfe\x1b[31m", line_with()[:70]),
-        *(line_with(queue_name="nowhere"), line_with(queue_id="../../etc")),
-    ],
-)
+GARBAGE = [b"", b"garbage", b"{", b"[]", b"[" * 100_000, b"\xff\xfe\x1b[31m"]
+WRONG = [line_with()[:70], line_with(queue_name="nowhere"), line_with(queue_id="../../etc")]
+
+
+@pytest.mark.parametrize("line", [*GARBAGE, *WRONG])
 def test_a_line_that_cannot_be_read_is_a_problem(line: bytes) -> None:
     """It is named by its number, with its first bytes made safe."""
     problem = parse_line(7, line)
