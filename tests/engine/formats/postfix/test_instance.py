@@ -1,4 +1,5 @@
-"""Opening an instance: its settings, what root refuses, and programs that fail or disappear."""
+"""Opening an instance: its settings, what root refuses, programs that fail or disappear, and a real
+ssh: each planned message has an outcome that is so."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -11,8 +12,10 @@ from engine.formats.postfix.instance import SETTING_NAMES, open_instance
 from engine.model import State
 from engine.programs.prefix import Prefix
 from engine.store import StoreError, Unavailable
+from tests.container_programs import a_docker
 from tests.postfix_server import PostfixInstance, errors, new_instance
 from tests.programs import a_script, needs
+from tests.ssh_server import SshServer
 from tests.store_contents import found, tasks_in
 
 
@@ -74,22 +77,20 @@ def test_a_folder_without_a_configuration_there_is_reported(tmp_path: Path) -> N
         open_instance("/etc/postfix", Prefix("gone", (str(tmp_path / "nothing"),)))
 
 
-Hold = Callable[[str], list[Exception | None]]
+def hold(postfix: PostfixInstance, *words: str) -> dict[str, Exception | None]:
+    """Hold three messages behind a prefix, as one plan; why each was not held."""
+    ids = postfix.deferred(3)
+    with closing(postfix.store(Prefix("far", words))) as store:
+        results = errors(store, [found(store, ident) for ident in ids], "hold")
+        held = {ident for ident, task in tasks_in(store).items() if task.state is State.HELD}
+    assert all(isinstance(error, StoreError | None) for error in results)
+    assert held == {ident for ident, queue in postfix.listed().items() if queue == "hold"}
+    return dict(zip(ids, results, strict=True))
 
 
-@pytest.fixture
-def hold(postfix: PostfixInstance, tmp_path: Path) -> Hold:
-    """Hold three deferred messages through a prefix that acts as a case of sh(1) says."""
-
-    def hold(case: str) -> list[Exception | None]:
-        script = a_script(tmp_path / "far", f'case "$1" in {case};; esac\nexec "$@"')
-        postfix.deferred(3)
-        with closing(postfix.store(Prefix("far", (script,)))) as store:
-            results = errors(store, tasks_in(store).values(), "hold")
-        assert all(isinstance(error, StoreError | None) for error in results)
-        return results
-
-    return hold
+def a_case(folder: Path, case: str) -> str:
+    """A prefix that acts as a case of sh(1) says."""
+    return a_script(folder / "far", f'case "$1" in {case};; esac\nexec "$@"')
 
 
 SUDO = """
@@ -135,10 +136,13 @@ def test_sudo_names_the_programs(postfix: PostfixInstance, tmp_path: Path, can_f
         ("exec /usr/sbin/postsuper-gone", "not found"),
     ],
 )
-def test_an_act_in_vain(hold: Hold, monkeypatch: pytest.MonkeyPatch, act: str, why: str) -> None:
+def test_an_act_in_vain(
+    postfix: PostfixInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str, why: str
+) -> None:
     """It is killed, hangs, or is missing: each message is unchanged, with that as the reason."""
     monkeypatch.setattr("engine.formats.postfix.instance.ACT_SECONDS", 1.0)
-    (text,) = {str(error) for error in hold(f"*/postsuper) {act}")}
+    results = hold(postfix, a_case(tmp_path, f"*/postsuper) {act}"))
+    (text,) = {str(error) for error in results.values()}
     assert text.startswith("far: ") and text.endswith("; looked again: unchanged") and why in text
 
 
@@ -154,14 +158,47 @@ def test_an_act_in_vain(hold: Hold, monkeypatch: pytest.MonkeyPatch, act: str, w
         "*/postqueue|*/postsuper) echo Welcome to far; echo maintenance at 22:00 >&2",
     ],
 )
-def test_an_act_whose_lines_are_lost(postfix: PostfixInstance, hold: Hold, case: str) -> None:
+def test_an_act_whose_lines_are_lost(postfix: PostfixInstance, tmp_path: Path, case: str) -> None:
     """Another look shows what was done, and it is not repeated."""
-    assert hold(case) == [None] * 3
-    assert {*postfix.listed().values()} == {"hold"}
+    results = hold(postfix, a_case(tmp_path, case))
+    assert results == dict.fromkeys(results)
+    assert postfix.listed() == dict.fromkeys(results, "hold")
 
 
-def test_half_of_a_listing_is_no_listing(hold: Hold) -> None:
+def test_half_of_a_listing_is_no_listing(postfix: PostfixInstance, tmp_path: Path) -> None:
     """A program that ends early must not make messages disappear."""
     cut = '"$@" | head -c 300; echo "client_loop: send disconnect" >&2; exit 255'
     with pytest.raises(Unavailable, match="send disconnect"):
-        hold(f"*/postqueue) {cut}")
+        hold(postfix, a_case(tmp_path, f"*/postqueue) {cut}"))
+
+
+def test_acts_arrive_over_ssh(postfix: PostfixInstance, ssh: SshServer) -> None:
+    """Messages are listed, held and shown as on this host."""
+    results = hold(postfix, *ssh.words())
+    assert results == dict.fromkeys(results)
+    assert postfix.listed() == dict.fromkeys(results, "hold")
+
+
+def test_a_lost_act_is_looked_at_again(postfix: PostfixInstance, ssh: SshServer) -> None:
+    """Two of three are done, one has failed with the reason, and none was tried again."""
+    results = hold(postfix, *ssh.words(host="lossy"))
+    held = {ident for ident, queue in postfix.listed().items() if queue == "hold"}
+    assert len(held) == 2
+    assert {ident for ident, error in results.items() if error is None} == held
+    (failed,) = filter(None, results.values())
+    assert "Connection to 127.0.0.1 closed by remote host" in str(failed)
+
+
+def test_without_input_no_message_is_gone(postfix: PostfixInstance, tmp_path: Path) -> None:
+    """docker without -i: postsuper gets no ids and ends with 0; the reason says so."""
+    results = hold(postfix, a_docker(tmp_path), "exec", "mta")
+    assert postfix.listed() == dict.fromkeys(results, "deferred")
+    for error in results.values():
+        assert isinstance(error, Unavailable)
+        assert "does it get standard input?" in str(error)
+
+
+def test_a_text_at_login_is_no_message(postfix: PostfixInstance, ssh: SshServer) -> None:
+    """The place is refused: its settings would be read one line off."""
+    with pytest.raises(Unavailable):
+        postfix.store(Prefix("mx2", ssh.words(host="chatty")))

@@ -132,15 +132,22 @@ def test_a_requeued_message_has_another_id(postfix: PostfixInstance) -> None:
         assert found(store, new.id).extra[REQUEUED_KEY] == ident
 
 
-def test_an_attempt_is_only_asked_for(postfix: PostfixInstance) -> None:
-    """A promoted message is attempted; that the queue manager decides it is known beforehand."""
-    (ident,) = postfix.deferred(1, domain=SINK_DOMAIN)  # its port refuses
+def test_attempts_are_only_asked_for(postfix: PostfixInstance) -> None:
+    """Of a promoted message, or of all by the control, whose forecast has their number."""
+    first, *others = ids = postfix.deferred(3, domain=SINK_DOMAIN)  # its port refuses
     with closing(postfix.store()) as store, Server(port=postfix.sink_port) as sink:
-        task = found(store, ident)
+        task = found(store, first)
         assert not store.edges[State.PENDING, State.PENDING].exact
         assert errors(store, [task], "promote") == [None]
         assert sink.wait_for(1)
-        postfix.await_queue([ident], "")
+        postfix.await_queue([first], "")
+        assert store.forecast("flush").amount == len(others)
+        assert store.control("flush") == "asked for all deferred mail: Postfix decides"
+        postfix.await_queue(ids, "")
+        assert len(sink.mails) == 3
+        for name in ("flush-site", "nonsense"):
+            with pytest.raises(Unsupported):
+                store.control(name, "a.test")
 
 
 def test_of_two_operators_one_wins(postfix: PostfixInstance) -> None:
@@ -381,19 +388,6 @@ def test_a_file_that_is_cut_off_harms_no_other(postfix: PostfixInstance) -> None
         assert all(isinstance(error, Gone | Unavailable) for error in results[:3])
         listed = postfix.listed()
         assert {ident for ident in ids if listed.get(ident) == "hold"} == {*ids[3:]}
-
-
-def test_flush_asks_for_all(postfix: PostfixInstance) -> None:
-    """The control flushes the deferred queue, and its forecast has the number of messages."""
-    ids = postfix.deferred(2, domain=SINK_DOMAIN)
-    with closing(postfix.store()) as store, Server(port=postfix.sink_port) as sink:
-        assert store.forecast("flush").amount == 2
-        assert store.control("flush") == "asked for all deferred mail: Postfix decides"
-        postfix.await_queue(ids, "")
-        assert len(sink.mails) == 2
-        for name in ("flush-site", "nonsense"):
-            with pytest.raises(Unsupported):
-                store.control(name, "a.test")
 
 
 @pytest.mark.parametrize("number", [200, pytest.param(3000, marks=pytest.mark.deep)])
