@@ -139,13 +139,20 @@ def test_the_log_of_the_other_real_program_gives_the_same_facts() -> None:
     assert facts.account("352932DA152") == ""
 
 
-def test_an_unreadable_or_missing_log_is_a_problem(tmp_path: Path) -> None:
-    """It is said, and there are no facts."""
+def test_a_log_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
+    """It is said, and there are no facts; to read the output of a container would never end."""
     (tmp_path / "mainlog").mkdir()
-    for name in ("none/mainlog", "mainlog"):
-        facts = MailFacts(exim.mail_log(str(tmp_path / name)))
+    for log, why in (
+        (exim.mail_log(f"{tmp_path}/none/mainlog"), ""),
+        (exim.mail_log(f"{tmp_path}/mainlog"), ""),
+        (exim.mail_log("/var/log/none/mainlog", Prefix("box", ("false",))), "exit code 1"),
+        (postfix.mail_log("/dev/stdout", prefix=BOX), mail_log.NO_LOG),
+    ):
+        opened, facts = OpenMailLog(log), MailFacts(log)
         assert facts.read_on() == frozenset()
-        assert list(facts.problems)
+        assert not opened.files
+        for problems in (opened.problems, facts.problems, find_trail(log, "u@x").problems):
+            assert any(why in problem for problem in problems)
 
 
 def test_the_first_path_with_a_file_is_opened_with_its_rotated_files(tmp_path: Path) -> None:
@@ -157,14 +164,6 @@ def test_the_first_path_with_a_file_is_opened_with_its_rotated_files(tmp_path: P
     opened = OpenMailLog(log)
     assert ends(opened, 2) == [b"1\n", b"2\n", b"3\n"]
     assert (opened.name, opened.problems) == (str(path), [f"{path}.2: missing"])
-
-
-def test_the_output_of_a_container_is_no_log() -> None:
-    """To read /dev/stdout there would wait for ever: it is said that there is no file."""
-    log = postfix.mail_log("/dev/stdout", prefix=Prefix("box", ("env",)))
-    facts = MailFacts(log)
-    assert facts.read_on() == frozenset()
-    assert [*facts.problems] == [*find_trail(log, "u@x").problems] == [mail_log.NO_LOG]
 
 
 def test_the_log_behind_a_prefix_is_copied(path: Path) -> None:
@@ -250,15 +249,6 @@ def test_a_copy_without_space_is_a_problem(path: Path, monkeypatch: pytest.Monke
     with pytest.raises(RuntimeError):
         OpenMailLog(log)
     assert {*Path("/proc/self/fd").iterdir()} == descriptors
-
-
-def test_a_prefix_that_does_not_work_is_a_problem() -> None:
-    """Its last line on standard error is the reason."""
-    log = exim.mail_log("/var/log/none/mainlog", Prefix("box", ("false",)))
-    opened = OpenMailLog(log)
-    assert not opened.files
-    for problems in (opened.problems, facts_of(log).problems):
-        assert any("exit code 1" in problem for problem in problems)
 
 
 def test_the_journal_is_read_if_there_is_no_file(tmp_path: Path) -> None:
