@@ -59,15 +59,6 @@ def ids(queue: Path) -> list[str]:
     return sorted(path.stem for path in (queue / "queue" / "dlq").iterdir())
 
 
-def in_shell(scripts: Path, folder: Path, *argv: str) -> str:
-    """What a shell prints in a folder where it finds the command."""
-    environ = clean_environment(folder)
-    environ["PATH"] = f"{scripts}:{environ['PATH']}"
-    run = subprocess.run(argv, cwd=folder, env=environ, capture_output=True, text=True)
-    assert run.stderr == ""
-    return run.stdout
-
-
 BASH = """
 source "$1"
 for typed in "${@:2}"; do
@@ -92,9 +83,13 @@ def completed(scripts: Path, folder: Path, shell: str, *lines: str) -> dict[str,
     """How a shell completes the last word of some lines, without its descriptions."""
     path = needs(shell)
     argv = [path, "-c", BASH, "bash"] if shell == "bash" else [path, "--no-config", "-c", FISH]
+    argv += [str(scripts / f"_{shell}"), *lines]
+    environ = clean_environment(folder)
+    environ["PATH"] = f"{scripts}:{environ['PATH']}"
+    run = subprocess.run(argv, cwd=folder, env=environ, capture_output=True, text=True)
+    assert run.stderr == ""
     by_name: dict[str, list[str]] = {}
-    output = in_shell(scripts, folder, *argv, str(scripts / f"_{shell}"), *lines)
-    for text in output.splitlines():
+    for text in run.stdout.splitlines():
         if text.removesuffix(":") in lines:
             by_name[text.removesuffix(":")] = current = []
         elif text:

@@ -3,6 +3,7 @@ whose outcome is what was printed, and ends that print nothing."""
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,21 +44,15 @@ class FakeServer(MailServer):
         self.edges = {**self.edges, (T, None): Edge(undoable=False)}
         self.mails = {form.format(n): [queue, "1", "a"] for n in range(number)}
         self.now = 1000.0
-        self.calls: list[str] = []
-        """What was run."""
-        self.hidden: set[str] = set()
-        """Messages that the next listing misses."""
-        self.unreached: set[str] = set()
-        """Messages that no look reaches."""
+        self.calls: list[str] = []  # what was run
+        self.hidden: set[str] = set()  # messages that the next listing misses
+        self.unreached: set[str] = set()  # messages that no look reaches
         self.unsure: set[str] = set()
         self.first_lines: list[ListedMail] = []
         self.problems: list[Problem] = []
-        self.failure = ""
-        """Why no listing is whole."""
-        self.end: Callable[[Mapping[str, str]], ActResult] = lambda done: ActResult(
-            done, is_complete=True
-        )
-        """What an act prints, of what it has done."""
+        self.failure = ""  # why no listing is whole
+        # what an act prints, of what it has done
+        self.end: Callable[[Mapping[str, str]], ActResult] = partial(ActResult, is_complete=True)
         self.before_act: Callable[[], object] = lambda: None
         self.before_list: Callable[[], object] = lambda: None
 
@@ -70,9 +65,8 @@ class FakeServer(MailServer):
         self.calls.append("list")
         self.before_list()
         yield from self.first_lines
-        for ident in sorted(self.mails, reverse=True):
-            if ident not in self.hidden:
-                yield ListedMail(ident, " ".join(self.mails[ident]).encode())
+        for ident in sorted(self.mails.keys() - self.hidden, reverse=True):
+            yield ListedMail(ident, " ".join(self.mails[ident]).encode())
         self.hidden = set()
         yield from self.problems
         if self.failure:
@@ -97,9 +91,7 @@ class FakeServer(MailServer):
         self, ids: Sequence[str], records: Mapping[str, bytes]
     ) -> Iterator[Task | Missing | Problem]:
         self.calls.append(f"show {len(ids)}")
-        for ident in ids:
-            if ident in self.unreached:
-                continue
+        for ident in (one for one in ids if one not in self.unreached):
             if ident not in self.mails:
                 yield Missing(ident)
                 continue
@@ -381,10 +373,9 @@ class Accounts(FakeServer):
         self.wait(self.cost)
         if self.why:
             raise Unavailable(self.why)
-        there = [ident for ident in ids if ident in self.mails]
-        for ident in there:
+        for ident in self.mails.keys() & {*ids}:
             self.accounts.note(ident, "1", "ann")
-        return there
+        return self.mails.keys() & {*ids}
 
 
 @pytest.mark.parametrize(("cost", "looks"), [(0.0, LOOKS_PER_POLL), (0.5, 1)])

@@ -46,11 +46,8 @@ class Place:
         self.log.touch()
         self.journal = Journal(f"{self.spool.staging_dir}/journal", clock=self.clock)
         self.store = self.open()
-        self.works = 1
-        """Tasks that the worker runs each time."""
-        self.logs = True
-        self.then: Callable[[Replay], object] = lambda replay: None
-        """Called each time that a replay waits."""
+        self.works, self.logs = 1, True  # tasks that the worker runs each time; its log
+        self.then: Callable[[Replay], object] = lambda replay: None  # called when a replay waits
 
     def clock(self) -> float:
         """The time."""
