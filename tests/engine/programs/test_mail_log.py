@@ -99,9 +99,10 @@ def test_a_line_that_is_not_complete_is_read_when_it_is(path: Path, facts: MailF
     """Half a line gives no half reason; those next to it, and garbage, harm none."""
     whole = lines(f"{B} Completed", defer(A, "\x1b[2J\u202e\x00red")) + b"\xff\xfe\n"
     whole += lines(f"{B} <= a@b U=web P=local", f"{B} == u@x: full")
-    path.write_bytes(whole[:60])
-    assert facts.read_on() == {B}
-    assert reason(facts, A) == ""
+    for length, named in ((30, frozenset()), (60, {B})):
+        path.write_bytes(whole[:length])
+        assert facts.read_on() == named
+        assert reason(facts, A) == ""
     path.write_bytes(whole)
     assert facts.read_on() == {A, B}
     assert (reason(facts, A), facts.account(B)) == ("\ufffd[2J\ufffd\ufffdred", "web")

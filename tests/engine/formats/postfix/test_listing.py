@@ -80,8 +80,12 @@ def test_a_message_that_moved_meanwhile_has_no_time(
     search: FileSearch, lines: list[bytes], due: bytes, others: list[str]
 ) -> None:
     """Nor has one that is listed twice, in another queue than its file, or without a file."""
-    search.lines()
+
+    def printed() -> Iterator[bytes]:
+        search.lines()
+        yield from lines
+
     listing = Listing(search)
-    records = records_of(listing, lines)
+    records = records_of(listing, printed())
     listing.complete(records)
     assert (due_in(records), listing.others) == ([due], others)

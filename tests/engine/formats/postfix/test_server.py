@@ -307,6 +307,7 @@ def test_a_message_delivered_on_hold_is_not_sent_again(postfix: PostfixInstance)
         go_on.set()
         while (held := tasks_in(store)[ident]).word != "delivered":
             continue
+        assert (store.sample(0).words or {})["delivered"] == 1
         assert errors(store, [held], "release") == [None]
         postfix.run("postqueue", "-f")
         postfix.await_queue([ident], "")
@@ -422,6 +423,19 @@ def test_a_plan_survives_another_operator(postfix: PostfixInstance, number: int)
         assert {*report.done} <= held
         assert not held & others
         postfix.await_all(planned | others)
+
+
+def test_a_plan_in_which_all_is_deleted(postfix: PostfixInstance) -> None:
+    """By another operator: each row is accounted for, and mail that came since untouched."""
+    postfix.deferred(60)
+    with closing(postfix.store()) as store:
+        run = PlanRun(store, freeze_plan("hold", [*tasks_in(store).values()], 0.0), time.time)
+        run.step(run.next_rows(20))
+        postfix.run("postsuper", "-d", "ALL")
+        late = postfix.deferred(2)
+        report = go_on(run)
+    assert (len(report.done), len(report.gone), report.accounted) == (20, 40, 60)
+    assert postfix.listed() == dict.fromkeys(late, "deferred")
 
 
 def test_a_plan_during_which_postfix_starts(postfix: PostfixInstance) -> None:
