@@ -162,6 +162,8 @@ class EximServer:
         self.prefix = ("nsenter", f"--target={pid}", "--mount", "--root", "chroot", str(merged))
         """The words that run a program there."""
         self.root = Path(f"/proc/{pid}/root{merged}")
+        self.state = self.root
+        """Our own folder for its place; a test has its own."""
         self.port = free_port()
         self.spool, self.log = self.root / SPOOL[1:], self.root / LOG[1:]
         self._sinks: list[Sink] = []
@@ -183,14 +185,11 @@ class EximServer:
         with TemporaryFile() as given, TemporaryFile() as output, TemporaryFile() as errors:
             given.write(stdin)
             given.seek(0)
-            run = subprocess.run(
-                argv, stdin=given, stdout=output, stderr=errors, check=False, cwd="/"
-            )
+            streams = {"stdin": given, "stdout": output, "stderr": errors}
+            status = subprocess.call(argv, cwd="/", **streams)  # type: ignore[arg-type]
             output.seek(0)
             errors.seek(0)
-            return subprocess.CompletedProcess(
-                argv, run.returncode, stdout=output.read(), stderr=errors.read()
-            )
+            return subprocess.CompletedProcess(argv, status, output.read(), errors.read())
 
     def deliver(self, ident: str) -> None:
         """Start a delivery of a message, and do not wait for its end."""

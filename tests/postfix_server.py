@@ -6,20 +6,26 @@ from __future__ import annotations
 import json
 import shutil
 import smtplib
-import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from engine.config.place_address import Address, places_folder
+from engine.config.queue_config import Config
+from engine.formats.base.format import Setup
+from engine.formats.known_formats import setup_for
 from engine.formats.postfix.instance import open_instance
 from engine.formats.postfix.marks import Marks
 from engine.formats.postfix.server import PostfixServer
+from engine.model import Move, Outcome, Task
 from engine.programs.mail_accounts import MailAccounts
 from engine.programs.mail_store import MailStore
+from engine.programs.prefix import HERE, Prefix
+from engine.verbs import VERBS
+from tests.exim_server import free_port
 from tests.programs import needs, needs_root
 
 SINK_DOMAIN = "sink.example.test"
@@ -79,13 +85,6 @@ postlog unix-dgram n - n - 1 postlogd
 """
 
 
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
-
-
 class PostfixInstance:
     """An instance; `start` it, and always `stop` it."""
 
@@ -95,7 +94,7 @@ class PostfixInstance:
         """The folder of our marks."""
         self.accounts = MailAccounts()
         """What stores on it share, as those of one process do."""
-        self.port, self.sink_port, self._is_started = _free_port(), _free_port(), False
+        self.port, self.sink_port, self._is_started = free_port(), free_port(), False
         for name in ("etc", "queue", "data", "log"):
             (folder / name).mkdir()
         for name in ("data", "log"):
@@ -135,6 +134,15 @@ class PostfixInstance:
             self.run("postfix", "stop")
         self._is_started = False
 
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """It is stopped in the block."""
+        self.stop()
+        try:
+            yield
+        finally:
+            self.start()
+
     def send(
         self,
         number: int,
@@ -171,15 +179,11 @@ class PostfixInstance:
 
     def await_queue(self, ids: Sequence[str], queue: str) -> None:
         """Wait until all these messages are in a queue; "" is none."""
-        self._await(lambda: {*map(self._at(self.listed()), ids)} <= {queue})
+        self._await(lambda: {its.get(one, "") for its in [self.listed()] for one in ids} <= {queue})
 
     def await_all(self, ids: Collection[str]) -> None:
         """Wait until these messages are listed, and no others: a listing is no snapshot."""
         self._await(lambda: {*self.listed()} == {*ids})
-
-    @staticmethod
-    def _at(listed: Mapping[str, str]) -> Callable[[str], str]:
-        return lambda ident: listed.get(ident, "")
 
     def _await(self, is_so: Callable[[], bool]) -> None:
         until = time.monotonic() + WAIT_SECONDS
@@ -201,14 +205,32 @@ class PostfixInstance:
         self.accounts = MailAccounts()
         shutil.rmtree(self.marks, ignore_errors=True)
 
-    def server(self) -> PostfixServer:
-        """The instance as a mail store uses it."""
-        instance, marks = open_instance(str(self.config)), Marks(str(self.marks))
+    def server(self, prefix: Prefix = HERE, **settings: str) -> PostfixServer:
+        """The instance as a mail store uses it, here or through a prefix, with other settings."""
+        instance, marks = open_instance(str(self.config), prefix), Marks(str(self.marks))
+        instance = instance._replace(settings={**instance.settings, **settings})
         return PostfixServer(instance, marks, accounts=self.accounts)
 
-    def store(self) -> MailStore:
+    def store(self, prefix: Prefix = HERE, **settings: str) -> MailStore:
         """A store on it."""
-        return MailStore(self.server())
+        return MailStore(self.server(prefix, **settings))
+
+    def setup(self) -> Setup:
+        """The setup of its place, with our files in its folder."""
+        return setup_for(Config(), str(self.config), {})._replace(state_folder=str(self.marks))
+
+
+def change(store: MailStore, tasks: Iterable[Task], verb: str) -> list[Outcome]:
+    """Change tasks by a verb; each has its outcome."""
+    moves = [Move(task, VERBS[verb].function(task, time.time())) for task in tasks]
+    outcomes = list(store.swap_all(moves))
+    assert [outcome.move for outcome in outcomes] == moves
+    return outcomes
+
+
+def errors(store: MailStore, tasks: Iterable[Task], verb: str) -> list[Exception | None]:
+    """Why each task was not changed by a verb."""
+    return [outcome.error for outcome in change(store, tasks, verb)]
 
 
 @contextmanager

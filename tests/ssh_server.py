@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import tempfile
 import time
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.exim_server import free_port
 from tests.programs import a_script, needs, needs_root
 
 START_TIMEOUT_SECONDS = 20.0
@@ -73,12 +73,6 @@ def _make_key(path: Path) -> str:
     return path.with_suffix(".pub").read_text()
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
-
-
 @contextmanager
 def running_sshd() -> Iterator[SshServer]:
     """Start sshd, and end it by its PID; the connections that it has are closed then."""
@@ -86,7 +80,7 @@ def running_sshd() -> Iterator[SshServer]:
     program, _ = needs("sshd"), needs("ssh")
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd(8): the package makes it at boot
     with tempfile.TemporaryDirectory(prefix="sds", dir="/tmp") as name:
-        folder, port = Path(name), _free_port()
+        folder, port = Path(name), free_port()
         _make_key(folder / "host")
         host_key = (folder / "host.pub").read_text()
         (folder / "known").write_text(f"[127.0.0.1]:{port} {host_key}")

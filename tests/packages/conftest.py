@@ -1,7 +1,5 @@
 """The built packages, made once for all test processes."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import subprocess

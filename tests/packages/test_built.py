@@ -1,7 +1,5 @@
 """What the wheel and the source archive contain, and what a reader of the manual pages gets."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -31,9 +29,7 @@ def share(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_both_packages_are_complete(built: Path, wheel: Path) -> None:
-    """The wheel has the code, themes, units, pages, completion scripts and the licence, and nothing
-    else; the source archive has the same pages, so that its wheel needs no tool to make them.
-    """
+    """The wheel needs no tool to make its pages, as the source archive has them too."""
     with zipfile.ZipFile(wheel) as archive:
         inside = {name for name in archive.namelist() if not name.endswith("/")}
         metadata = message_from_bytes(archive.read(f"spooldeck-{VERSION}.dist-info/METADATA"))
@@ -77,49 +73,41 @@ def test_both_packages_are_complete(built: Path, wheel: Path) -> None:
 
 @pytest.mark.deep
 def test_a_wheel_made_from_a_clone_needs_no_pandoc(tmp_path: Path) -> None:
-    """As by `pip install .`: it has the completion scripts and no pages; a source archive is not
-    made without them.
-    """
+    """It has the completion scripts and no pages; a source archive is not made without."""
     (tmp_path / "pypandoc.py").write_text("raise ImportError('not here')\n")
     clone = tmp_path / "clone"
     others = shutil.ignore_patterns(".*", "build", "dist", "screenshots", "tests")
     shutil.copytree(ROOT, clone, ignore=others)
-    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path)}
 
-    def build(kind: str) -> int:
-        argv = [sys.executable, "-m", "build", "--no-isolation", kind]
-        return subprocess.run(argv, cwd=clone, env=environ, capture_output=True).returncode
+    def python(*words: str, path: Path = tmp_path) -> subprocess.CompletedProcess[str]:
+        environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(path)}
+        argv = [sys.executable, *words]
+        return subprocess.run(argv, cwd=clone, env=environ, capture_output=True, text=True)
 
-    assert (build("--wheel"), build("--sdist")) == (0, 1)
+    build = ("-m", "build", "--no-isolation")
+    assert [python(*build, kind).returncode for kind in ("--wheel", "--sdist")] == [0, 1]
     (wheel,) = clone.glob("dist/*")
     data = f"spooldeck-{VERSION}.data/data/"
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if name.startswith(data)]
     assert {name.removeprefix(data) for name in names} == {*COMPLETIONS.values()}
     wanted = "from backend import *; print(get_requires_for_build_wheel())"
-    argv = [sys.executable, "-c", wanted]
-    environ["PYTHONPATH"] = str(clone / "tui" / "packaging")
-    needed = subprocess.run(
-        argv, cwd=clone, env=environ, capture_output=True, text=True, check=True
-    )
-    assert "pandoc" not in needed.stdout and "shtab" in needed.stdout
+    needed = python("-c", wanted, path=clone / "tui" / "packaging").stdout
+    assert "pandoc" not in needed and "shtab" in needed
 
 
 def test_manual_pages_have_no_error_and_no_warning(share: Path) -> None:
     """mandoc and groff find nothing wrong with any page on a terminal of 80 columns."""
     pages = sorted(str(path) for path in share.glob("man/man*/*"))
     assert len(pages) > 8
-
-    lint = subprocess.run(
-        [needs("mandoc"), "-Tlint", "-Wwarning", *pages], capture_output=True, text=True
+    environ = {"PATH": "/usr/bin:/bin", "MANWIDTH": "80", "LC_ALL": "C.UTF-8"}
+    lint, formatted = (
+        subprocess.run([*words, *pages], env=environ, capture_output=True, text=True)
+        for words in (
+            [needs("mandoc"), "-Tlint", "-Wwarning"],
+            [needs("man"), "--warnings", "-E", "UTF-8", "-l"],
+        )
     )
-    formatted = subprocess.run(
-        [needs("man"), "--warnings", "-E", "UTF-8", "-l", *pages],
-        env={"PATH": "/usr/bin:/bin", "MANWIDTH": "80", "LC_ALL": "C.UTF-8"},
-        capture_output=True,
-        text=True,
-    )
-
     assert (lint.returncode, lint.stdout + lint.stderr) == (0, "")
     assert (formatted.returncode, formatted.stderr) == (0, "")
     text = " ".join(formatted.stdout.split())
@@ -131,12 +119,8 @@ def test_manual_pages_have_no_error_and_no_warning(share: Path) -> None:
 
 
 def test_sections_are_found_by_their_headings() -> None:
-    """A section includes those below it, the next level as level 2; a comment in a code block is
-    no heading.
-    """
+    """With those below it, one level higher; a comment in a code block is none."""
     text = "# A\n\nintro\n\n## B\n\n```\n# no heading\n```\n\n### C\n\nlast\n\n## D\n\nd"
-
     sections = split_sections(text)
-
     assert sections["B"] == "```\n# no heading\n```\n\n## C\n\nlast"
     assert (sections["C"], sections["D"]) == ("last", "d")

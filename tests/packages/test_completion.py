@@ -1,7 +1,5 @@
 """Completion of commands, options, places, states and ids, by the real shells."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re
@@ -61,15 +59,6 @@ def ids(queue: Path) -> list[str]:
     return sorted(path.stem for path in (queue / "queue" / "dlq").iterdir())
 
 
-def in_shell(scripts: Path, folder: Path, *argv: str) -> str:
-    """What a shell prints in a folder where it finds the command."""
-    environ = clean_environment(folder)
-    environ["PATH"] = f"{scripts}:{environ['PATH']}"
-    run = subprocess.run(argv, cwd=folder, env=environ, capture_output=True, text=True)
-    assert run.stderr == ""
-    return run.stdout
-
-
 BASH = """
 source "$1"
 for typed in "${@:2}"; do
@@ -94,9 +83,13 @@ def completed(scripts: Path, folder: Path, shell: str, *lines: str) -> dict[str,
     """How a shell completes the last word of some lines, without its descriptions."""
     path = needs(shell)
     argv = [path, "-c", BASH, "bash"] if shell == "bash" else [path, "--no-config", "-c", FISH]
+    argv += [str(scripts / f"_{shell}"), *lines]
+    environ = clean_environment(folder)
+    environ["PATH"] = f"{scripts}:{environ['PATH']}"
+    run = subprocess.run(argv, cwd=folder, env=environ, capture_output=True, text=True)
+    assert run.stderr == ""
     by_name: dict[str, list[str]] = {}
-    output = in_shell(scripts, folder, *argv, str(scripts / f"_{shell}"), *lines)
-    for text in output.splitlines():
+    for text in run.stdout.splitlines():
         if text.removesuffix(":") in lines:
             by_name[text.removesuffix(":")] = current = []
         elif text:
@@ -105,9 +98,7 @@ def completed(scripts: Path, folder: Path, shell: str, *lines: str) -> dict[str,
 
 
 @pytest.mark.parametrize("shell", ["bash", pytest.param("fish", marks=pytest.mark.deep)])
-def test_a_shell_completes_commands_places_states_and_ids(
-    shell: str, scripts: Path, queue: Path
-) -> None:
+def test_a_shell_completes_each_kind_of_word(shell: str, scripts: Path, queue: Path) -> None:
     """Each kind of word is completed, values by the place that the line names."""
     assert cli.main(["purge", str(queue), "--id", bury_one(queue).id, "--apply", "1"]) == 0
     (operation,) = journal_at(queue).operations()
@@ -124,7 +115,6 @@ def test_a_shell_completes_commands_places_states_and_ids(
         "spooldeck undo q 2": [operation.op],
         "spooldeck mail suspend p": ["postfix"],
     }
-
     assert completed(scripts, queue.parent, shell, *expected) == expected
 
 
@@ -158,39 +148,22 @@ def read_until(terminal: int, text: str) -> None:
         output += os.read(terminal, 65536).decode(errors="replace")
 
 
-def test_values_are_printed_while_another_process_has_the_lock(
-    tmp_path: Path, spooldeck: Run
-) -> None:
-    """A database that is locked gives no values and no error: the command does not wait for it."""
-    place = tmp_path / "zgb.db"
-    assert spooldeck("zgb", "init", place).returncode == 0
-    with sqlite3.connect(place, isolation_level=None) as other:
+def test_what_cannot_be_read_completes_nothing(tmp_path: Path, spooldeck: Run) -> None:
+    """No output and exit code 0, without a wait for another process's lock."""
+    (tmp_path / "broken.yaml").write_text("places: 7")
+    assert spooldeck("zgb", "init", tmp_path / "zgb.db").returncode == 0
+    with sqlite3.connect(tmp_path / "zgb.db", isolation_level=None) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
         other.execute("BEGIN EXCLUSIVE")
-
-        run = spooldeck("completion", "--values", "ids", "bash", "--root", place)
-
-        assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+        for words in (
+            ("--root", "nothing-here"),
+            ("--config", "broken.yaml"),
+            ("--root", "redis://127.0.0.1:1/0"),
+            ("--root", "zgb.db"),
+        ):
+            run = spooldeck("completion", "--values", "ids", "zsh", "--", *words, "", cwd=tmp_path)
+            assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
         other.execute("ROLLBACK")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--root", "nothing-here", ""),
-        ("--config", "broken.yaml", ""),
-        ("--root", "redis://127.0.0.1:1/0", ""),
-    ],
-)
-def test_what_cannot_be_read_completes_nothing(
-    words: tuple[str, ...], tmp_path: Path, spooldeck: Run
-) -> None:
-    """No place, a broken configuration, or a server that is down is no output and exit code 0."""
-    (tmp_path / "broken.yaml").write_text("places: 7")
-
-    run = spooldeck("completion", "--values", "ids", "zsh", "--", *words, cwd=tmp_path)
-
-    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
 
 
 def test_only_values_that_no_shell_changes_are_printed(
@@ -213,15 +186,10 @@ def test_only_values_that_no_shell_changes_are_printed(
     assert sorted(offered) == [one for one in ids(queue) if "$" not in one]
 
 
-def test_a_list_of_ids_is_bounded(
-    tmp_path: Path, patient: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ids_are_bounded(tmp_path: Path, patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """At most `MAX_VALUES` values are read, also if the place has more."""
     monkeypatch.setattr(completion, "MAX_VALUES", 1)
     cli.main(["init", str(tmp_path)])
     for _ in range(3):
         bury_one(tmp_path)
-
-    completions = completion.read_values("ids", completion.TypedLine([""], str(tmp_path)))
-
-    assert len(completions) == 1
+    assert len(completion.read_values("ids", completion.TypedLine([""], str(tmp_path)))) == 1

@@ -1,8 +1,6 @@
 """The Containerfile: each of its steps is done in a small Debian by debootstrap and chroot, as no
 container program is needed for that, and the result is used."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -48,6 +46,10 @@ class Image:
         pairs = [f"{name}={value}" for name, value in self.environ.items()]
         return [*start, str(self.root), str(mount or ""), self.user, *pairs, *also, *words]
 
+    def path(self, name: str) -> Path:
+        """A path there as one of this machine."""
+        return self.root / name.lstrip("/")
+
     def run(self, *words: str, mount: Path) -> subprocess.CompletedProcess[str]:
         """Run the entry point with words."""
         argv = self.argv(*self.words, *words, mount=mount)
@@ -83,23 +85,19 @@ def carry_out(text: str, base: Path, context: Path) -> Image:
             case "COPY", [*options, source, target]:
                 (stage,) = (one.removeprefix("--from=") for one in options or ["--from="])
                 folder = stages[stage].root if stage else context
-                start, end = folder / source.lstrip("/"), _in(image, target)
+                start, end = folder / source.lstrip("/"), image.path(target)
                 subprocess.run(["cp", "-aT", start, end], check=True)
             case "ENV", pairs:
                 image.environ |= dict(pair.split("=", 1) for pair in pairs)
             case "USER", [user]:
                 image.user = user
             case "WORKDIR", [folder]:
-                assert _in(image, folder).is_dir()
+                assert image.path(folder).is_dir()
             case "ENTRYPOINT", _:
                 image.words = tuple(json.loads(words))
             case _:
                 raise ValueError(f"not known: {instruction} {words}")
     return image
-
-
-def _in(image: Image, path: str) -> Path:
-    return image.root / path.lstrip("/")
 
 
 @pytest.fixture
@@ -123,10 +121,8 @@ def image(tmp_path: Path) -> Image:
 
 @pytest.mark.deep
 def test_a_container_shows_a_mounted_queue_and_one_by_url(image: Image, tmp_path: Path) -> None:
-    """Its user is not root, and owns only its home; the console of a mounted queue opens on a
-    terminal, and a queue in Redis is reached by its URL.
-    """
-    account = re.search(r"(?m)^spooldeck:x:(\d+):(\d+):", _in(image, "/etc/passwd").read_text())
+    """Its user is not root, and owns only its home."""
+    account = re.search(r"(?m)^spooldeck:x:(\d+):(\d+):", image.path("/etc/passwd").read_text())
     assert account and image.user == "spooldeck"
     uid, gid = map(int, account.groups())
     queue = tmp_path / "queue"

@@ -1,8 +1,6 @@
 """The Debian package: built, checked, installed, used, upgraded and purged on a copy of this
 machine."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -68,9 +66,7 @@ find /etc /lib/ /usr /var/cache /var/log -path '*spooldeck*' -newer /package.deb
 
 
 @pytest.mark.deep
-def test_the_debian_package_is_installed_used_upgraded_and_purged(
-    wheel: Path, tmp_path: Path
-) -> None:
+def test_the_debian_package_is_installed_and_purged(wheel: Path, tmp_path: Path) -> None:
     """lintian finds no error. The command, its pages and units work, the service user starts from
     bytecode; an upgrade keeps the changed configuration and the waiting task, and a purge leaves
     nothing but the queue with that task, and without it nothing.

@@ -2,8 +2,6 @@
 commands, and without harm when it is broken.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -11,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +24,9 @@ from tui.cli.setup.places import open_places
 from tui.text import keys
 
 SOURCE = Path(__file__).parent / "jobdir"
-JOB: dict[str, Any] = {
-    "kind": "mail",
-    "created": 1_795_160_000.0,
-    "due": 0.0,
-    "attempts": 0,
-    "description": "a job",
-    "error": "",
-    "destination": "",
-    "group": "",
-    "state": "pending",
-    "lease": None,
-}
+JOB: dict[str, Any] = {"kind": "mail", "created": 1_795_160_000.0, "due": 0.0, "attempts": 0}
+JOB |= {"description": "a job", "error": "", "destination": "", "group": ""}
+JOB |= {"state": "pending", "lease": None}
 
 
 @pytest.fixture(scope="session")
@@ -93,19 +83,20 @@ def test_commands_and_console_open_it(
     """Status, doctor, a plan, its undo, and the list of the console."""
     install(monkeypatch, installed)
 
-    assert main(["status", jobs]) == 1
-    assert "todo 2" in capsys.readouterr().out
-    assert main(["doctor", jobs]) == 1
-    assert "2 tasks are overdue" in capsys.readouterr().out
-    assert main(["hold", jobs, "--id", "job-1", "--apply", "1"]) == 0
-    assert json.loads(Path(jobs).read_text())["jobs"]["job-1"]["state"] == "held"
-    capsys.readouterr()
-    assert main(["undo", jobs, "--json"]) == 0
-    op = json.loads(capsys.readouterr().out)["op"]
-    assert main(["undo", op, jobs, "--apply", "1"]) == 0
-    assert json.loads(Path(jobs).read_text())["jobs"]["job-1"]["state"] == "pending"
-    capsys.readouterr()
+    def printed(code: int, *words: str) -> str:
+        assert main([*words]) == code
+        return capsys.readouterr().out
 
+    def state() -> object:
+        return json.loads(Path(jobs).read_text())["jobs"]["job-1"]["state"]
+
+    assert "todo 2" in printed(1, "status", jobs)
+    assert "2 tasks are overdue" in printed(1, "doctor", jobs)
+    printed(0, "hold", jobs, "--id", "job-1", "--apply", "1")
+    assert state() == "held"
+    op = json.loads(printed(0, "undo", jobs, "--json"))["op"]
+    printed(0, "undo", op, jobs, "--apply", "1")
+    assert state() == "pending"
     asyncio.run(_look(jobs, "work.jobs 2 0"))
 
 
@@ -121,47 +112,20 @@ async def _look(jobs: str, *texts: str) -> None:
         await operator.sees(*texts)
 
 
-BROKEN: dict[str, tuple[str, str]] = {
-    "import": ("raise LookupError('no library')", "broken 2.0: LookupError: no library"),
-    "exit": ("raise SystemExit(3)", "broken 2.0: SystemExit: 3"),
-    "contract": ("BrokenFormat.contract = 99", "broken 2.0: ValueError: made for contract 99"),
-    "object": ("FORMAT = BrokenFormat", "broken 2.0: TypeError: ABCMeta found, expected an object"),
-    "detects": (
-        "BrokenFormat.detects = lambda self, at: 1 / 0",
-        "broken 2.0: ZeroDivisionError: division by zero",
-    ),
-    "open": (
-        "BrokenFormat.open = lambda self, setup: {}['x']",
-        "format broken: broken 2.0: KeyError: 'x'",
-    ),
-    "exit in detects": (
-        "BrokenFormat.detects = lambda self, at: sys.exit(0)",
-        "format broken: broken 2.0: SystemExit: 0",
-    ),
-    "exit in open": (
-        "BrokenFormat.open = lambda self, setup: sys.exit(0)",
-        "format broken: broken 2.0: SystemExit: 0",
-    ),
-    "no store": (
-        "BrokenFormat.open = lambda self, setup: None",
-        "format broken: broken 2.0: AttributeError",
-    ),
-    "scan": (
-        "BrokenFormat.open = lambda self, setup: BrokenStore()",
-        "format broken: broken 2.0: ZeroDivisionError",
-    ),
-    "retries": (
-        "BrokenFormat.retry_policy = lambda self, setup: setup.nothing",
-        "format broken: broken 2.0: AttributeError",
-    ),
-    "settings": (
-        "BrokenFormat.parse_settings = lambda self, section, at: section.text",
-        "format broken: broken 2.0: AttributeError",
-    ),
-    "place": (
-        "BrokenFormat.complete = lambda self, setup, place: setup.nothing",
-        "format broken: broken 2.0: AttributeError",
-    ),
+BROKEN = {
+    "raise LookupError('no library')": "LookupError: no library",
+    "raise SystemExit(3)": "SystemExit: 3",
+    "Broken.contract = 99": "ValueError: made for contract 99",
+    "FORMAT = Broken": "TypeError: ABCMeta found, expected an object",
+    "Broken.detects = lambda self, at: 1 / 0": "ZeroDivisionError: division by zero",
+    "Broken.detects = lambda self, at: sys.exit(0)": "SystemExit: 0",
+    "Broken.open = lambda self, setup: {}['x']": "KeyError: 'x'",
+    "Broken.open = lambda self, setup: sys.exit(0)": "SystemExit: 0",
+    "Broken.open = lambda self, setup: None": "AttributeError",
+    "Broken.open = lambda self, setup: BrokenStore()": "ZeroDivisionError",  # in its scan
+    "Broken.retry_policy = lambda self, setup: setup.nothing": "AttributeError",
+    "Broken.parse_settings = lambda self, section, at: section.text": "AttributeError",
+    "Broken.complete = lambda self, setup, place: setup.nothing": "AttributeError",
 }
 MODULE = """
 import sys
@@ -176,7 +140,7 @@ class BrokenStore(StoreBase):
 
     parts = read = scan
 
-class BrokenFormat(Format):
+class Broken(Format):
     name, title = "broken", "a broken queue"
 
     def detects(self, at):
@@ -185,75 +149,69 @@ class BrokenFormat(Format):
     def open(self, setup):
         raise Unavailable("nothing there")
 
-FORMAT = BrokenFormat()
+FORMAT = Broken()
 {}
 """
 
 
-@pytest.mark.parametrize(("how", "words"), [pytest.param(*one, id=n) for n, one in BROKEN.items()])
+@pytest.fixture
+def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Install a package that is broken in a way."""
+
+    def install_broken(how: str) -> None:
+        site = tmp_path / "site"
+        info = site / "broken-2.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 2.0\n")
+        (info / "entry_points.txt").write_text("[spooldeck.formats]\nbroken = broken:FORMAT\n")
+        (site / "broken.py").write_text(MODULE.format(how))
+        install(monkeypatch, site)
+
+    return install_broken
+
+
+@pytest.mark.parametrize("how", BROKEN)
 def test_a_broken_package_costs_one_line(
-    how: str,
-    words: str,
-    jobs: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    how: str, jobs: str, broken: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The command ends with the package and the error; in the console the place has them, and the
-    other place is as always.
-    """
-    install(monkeypatch, a_broken_package(tmp_path, how))
-
+    """In the console its place has the error, and the other place is as always."""
+    broken(how)
     assert main(["status", jobs]) > 1
-    errors = capsys.readouterr().err
-    assert words in errors
+    errors, why = capsys.readouterr().err, f"broken 2.0: {BROKEN[how]}"
+    shown = why if "format broken unusable: " in errors else f"format broken: {why}"
+    assert shown in errors
     assert "Traceback" not in errors and len(errors.splitlines()) == 1
-    asyncio.run(_look(jobs, "own", words[:24]))  # as much as a row has room for
-
-
-def a_broken_package(tmp_path: Path, how: str) -> Path:
-    """The folder of an installed package that is broken in a way."""
-    site = tmp_path / "site"
-    info = site / "broken-2.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 2.0\n")
-    (info / "entry_points.txt").write_text("[spooldeck.formats]\nbroken = broken:FORMAT\n")
-    (site / "broken.py").write_text(MODULE.format(how))
-    return site
+    asyncio.run(_look(jobs, "own", shown[:24]))  # as much as a row has room for
 
 
 def test_doctor_names_a_broken_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, broken: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also if the place is of another format, as its own places cannot be opened."""
-    install(monkeypatch, a_broken_package(tmp_path, BROKEN["contract"][0]))
+    broken("Broken.contract = 99")
     make_spool(tmp_path / "own", [])
-
     assert main(["doctor", str(tmp_path / "own"), "--json"]) == 1
-
     rows = map(json.loads, capsys.readouterr().out.splitlines())
     (row,) = (row for row in rows if row["check"] == "formats")
     assert row["problem"].startswith("format broken unusable: broken 2.0: ValueError")
 
 
-TAKES_ALL = "BrokenFormat.detects = lambda self, at: True"
-
-
 @pytest.mark.parametrize("named", ["variable", "configuration", "option"])
 def test_a_queue_that_is_not_made_yet_stays_ours(
-    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    named: str,
+    tmp_path: Path,
+    broken: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The queue that NFTBan's variables or the configuration name is NFTBan's, also if a package
-    claims its folder; the commands of our formats load no other package.
-    """
-    install(monkeypatch, a_broken_package(tmp_path, TAKES_ALL))
+    """Also if a package claims its folder; commands of our formats load no package."""
+    broken("Broken.detects = lambda self, at: True")
     root, config = tmp_path / "root", tmp_path / "spooldeck.yaml"
     root.mkdir()
     config.write_text(f"queue: {{root: {root}, syslog: ''}}\n" if named != "variable" else "{}\n")
     words = ["--config", str(config), *(["--root", str(root)] if named == "option" else [])]
     if named == "variable":
         monkeypatch.setenv("NFTBAN_DATA_DIR", str(root))
-
     assert main([*words, "status"]) == 2
     assert "no queue" in capsys.readouterr().err
     assert main([*words, "queue", "process-next"]) == 1
@@ -262,15 +220,13 @@ def test_a_queue_that_is_not_made_yet_stays_ours(
 
 
 def test_the_settings_of_a_broken_package_stop_no_other_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, broken: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Only a name that no package has is an error."""
-    how = "BrokenFormat.parse_settings = lambda self, section, at: section.text"
-    install(monkeypatch, a_broken_package(tmp_path, how))
+    broken("Broken.parse_settings = lambda self, section, at: section.text")
     own, config = tmp_path / "own", tmp_path / "spooldeck.yaml"
     make_spool(own, [])
     words = ["--config", str(config)]
-
     config.write_text("stores: {broken: {}}\n")
     assert main([*words, "status", str(own)]) == 0
     assert main([*words, "--root", str(own), "queue", "process-next"]) == 1

@@ -1,8 +1,6 @@
 """Installation of the packages by pip, pipx and uv, from files and from an index of our own, and
 their use."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -14,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -116,15 +114,11 @@ def by_name_from_source(wheel: Path, wheelhouse: Path, prefix: Path) -> Path:
 
 def by_pipx(wheel: Path, wheelhouse: Path, prefix: Path) -> Path:
     """`pipx install`; it uses uv if that is installed, which compiles only if asked."""
-    folders = {
-        "PIPX_HOME": prefix / "pipx",
-        "PIPX_BIN_DIR": prefix / "bin",
-        "PIPX_MAN_DIR": prefix / "man",
-        "PIPX_COMPLETION_DIR": prefix / "completion",
-        "HOME": prefix / "home",
-    }
+    folders = {"PIPX_HOME": "pipx", "PIPX_BIN_DIR": "bin", "PIPX_MAN_DIR": "man", "HOME": "home"}
+    folders["PIPX_COMPLETION_DIR"] = "completion"
     offline = f"--pip-args=--no-index --find-links {wheelhouse}"
-    environ = {name: str(path) for name, path in folders.items()} | {"UV_COMPILE_BYTECODE": "1"}
+    environ = {name: f"{prefix}/{folder}" for name, folder in folders.items()}
+    environ["UV_COMPILE_BYTECODE"] = "1"
     run("pipx", "install", "--python", python(), offline, wheel, **environ)
     assert (prefix / "man" / "man1" / "spooldeck.1").is_file()
     return prefix / "pipx" / "venvs" / "spooldeck" / "bin"
@@ -141,16 +135,10 @@ def by_uv(wheel: Path, wheelhouse: Path, prefix: Path) -> Path:
 
 def run_as_other_user(*argv: str | Path) -> subprocess.CompletedProcess[str]:
     """Run a program as a user who owns nothing of the installation."""
-    return subprocess.run(
-        [str(word) for word in argv],
-        user=OTHER_UID,
-        group=OTHER_UID,
-        extra_groups=[],
-        cwd="/",
-        env={"HOME": "/nonexistent", "PATH": "/usr/bin:/bin", "NFTBAN_MAIL_METHOD": "none"},
-        capture_output=True,
-        text=True,
-    )
+    environ = {"HOME": "/nonexistent", "PATH": "/usr/bin:/bin", "NFTBAN_MAIL_METHOD": "none"}
+    user: dict[str, Any] = {"user": OTHER_UID, "group": OTHER_UID, "extra_groups": []}
+    words = [str(word) for word in argv]
+    return subprocess.run(words, cwd="/", env=environ, capture_output=True, text=True, **user)
 
 
 def make_place(prefix: Path) -> Path:
@@ -163,10 +151,8 @@ def make_place(prefix: Path) -> Path:
 
 def timer_command(inside: Path, place: Path) -> list[str | Path]:
     """The command of a timer, by an interpreter that reports from where it loads each module."""
-    return [inside / "python", "-v", "-P", "-m", "spooldeck", "--root", place, *_PROCESS_NEXT]
-
-
-_PROCESS_NEXT = ("queue", "process-next")
+    command = ("queue", "process-next")
+    return [inside / "python", "-v", "-P", "-m", "spooldeck", "--root", place, *command]
 
 
 def recompiled(verbose: str) -> list[str]:
@@ -175,17 +161,13 @@ def recompiled(verbose: str) -> list[str]:
 
 
 def test_a_service_user_starts_from_bytecode_of_the_installer(wheel: Path, prefix: Path) -> None:
-    """`pip install` as root writes the bytecode, so `process-next` of another user, who could not
-    write it, compiles nothing. Without anything due it needs no other package.
-    """
+    """Root has written it: `process-next` compiles nothing, and needs no other package."""
     needs_root("another user runs what root installed")
     inside, place = install_by_pip(prefix, "--no-deps", wheel), make_place(prefix)
-
     version = run_as_other_user(inside / "spooldeck", "--version")
     made = run_as_other_user(inside / "spooldeck", "init", place)
-    timer = run_as_other_user(*timer_command(inside, place))
-
     assert (version.stdout, made.returncode) == (f"spooldeck {VERSION}\n", 0)
+    timer = run_as_other_user(*timer_command(inside, place))
     assert timer.returncode == 1  # nothing due
     assert timer.stderr.count(".pyc'\n") > 20
     assert recompiled(timer.stderr) == []
@@ -196,22 +178,18 @@ def test_a_service_user_starts_from_bytecode_of_the_installer(wheel: Path, prefi
 def test_an_installed_command_works(
     install: Install, wheel: Path, wheelhouse: Path, prefix: Path
 ) -> None:
-    """Each installer makes a command that adds, runs and prints tasks as another user than the
-    installer's, and starts from bytecode.
-    """
+    """It adds, runs and prints tasks as another user, and starts from bytecode."""
     needs_root("another user runs what root installed")
     inside, place = install(wheel, wheelhouse, prefix), make_place(prefix)
-    command = (inside / "spooldeck", "--root", place)
-
-    runs = [
-        run_as_other_user(inside / "spooldeck", "init", place),
-        run_as_other_user(*command, "queue", "add", "report"),
-        run_as_other_user(*command, "queue", "list", "--json"),
-        run_as_other_user(inside / "spooldeck", "overview", place, "--json"),
-        run_as_other_user(inside / "spooldeck", "completion", "bash"),
-    ]
+    commands = (
+        ("init", place),
+        ("--root", place, "queue", "add", "report"),
+        ("--root", place, "queue", "list", "--json"),
+        ("overview", place, "--json"),
+        ("completion", "bash"),
+    )
+    runs = [run_as_other_user(inside / "spooldeck", *words) for words in commands]
     timer = run_as_other_user(*timer_command(inside, place))
-
     assert [one.stderr for one in runs] == [""] * len(runs)
     assert '"kind": "report"' in runs[2].stdout
     assert "_shtab_spooldeck" in runs[4].stdout

@@ -1,10 +1,9 @@
 """The circuit breaker: who is admitted, who waits, and which delivery is the probe."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,20 +15,11 @@ from engine.destinations.destination import update
 from engine.destinations.sql_registry import SqlRegistry
 from engine.schedules import parse_schedule
 from engine.work.handlers import Postponed
+from tests.engine.task_builders import NOW, Clock
 
-NOW = 1_795_170_000.0
 PEER = "https://peer.example"
 PATIENCE = 20.0
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    now = NOW
-
-    def __call__(self) -> float:
-        """The time that was set."""
-        return self.now
+Make = Callable[..., Breaker]
 
 
 @pytest.fixture
@@ -42,13 +32,12 @@ def clock() -> Clock:
 def registry(memory_path: Path) -> Iterator[SqlRegistry]:
     """A registry in a file that does not exist yet."""
     address = parse_address(f"sqlite://{memory_path}/destinations.db")
-    one = SqlRegistry(address, creates=True, patience=0.1)
-    yield one
-    one.close()
+    with closing(SqlRegistry(address, creates=True, patience=0.1)) as one:
+        yield one
 
 
 @pytest.fixture
-def make(registry: SqlRegistry, clock: Clock) -> Callable[..., Breaker]:
+def make(registry: SqlRegistry, clock: Clock) -> Make:
     """Make the breaker of one more worker; it gates, and has three probes."""
 
     def make(**options: object) -> Breaker:
@@ -67,35 +56,21 @@ def wait_of(breaker: Breaker, clock: Clock) -> float | None:
     return None
 
 
-def test_tasks_wait_for_the_next_probe_after_a_failure(
-    make: Callable[..., Breaker], clock: Clock
-) -> None:
-    """Until then no delivery is admitted by any worker; then one is, as the probe."""
+def test_tasks_wait_for_the_next_probe_after_a_failure(make: Make, clock: Clock) -> None:
+    """Until then no worker admits a delivery; then one, the probe, whose success admits all."""
     one, other = make(), make()
     assert wait_of(one, clock) is None
     assert one.record(PEER, "REFUSED", is_probe=False) == NOW + 60
-
     assert [wait_of(each, clock) for each in (one, other)] == [60, 60]
     clock.now += 60
     assert one.admit(PEER) is True
     assert [wait_of(each, clock) for each in (one, other)] == [PATIENCE, PATIENCE]
-
-
-def test_a_successful_probe_admits_all(make: Callable[..., Breaker], clock: Clock) -> None:
-    """The destination is healthy again for every worker."""
-    one, other = make(), make()
-    one.record(PEER, "TIMEOUT", is_probe=False)
-    clock.now += 60
-    assert one.admit(PEER) is True
     assert one.record(PEER, "", is_probe=True) is None
-
     clock.now += KNOWN_SECONDS
     assert [wait_of(each, clock) for each in (one, other)] == [None, None]
 
 
-def test_failed_probes_follow_the_schedule_and_then_deliveries_are_tried(
-    make: Callable[..., Breaker], registry: SqlRegistry, clock: Clock
-) -> None:
+def test_failed_probes_follow_the_schedule(make: Make, registry: SqlRegistry, clock: Clock) -> None:
     """After the last probe one delivery of all workers is tried, and the probes start again."""
     one, waits = make(), list[float | None]()
     due = one.record(PEER, "DNS", is_probe=False)
@@ -114,8 +89,8 @@ def test_failed_probes_follow_the_schedule_and_then_deliveries_are_tried(
     assert other.admit(PEER) is True
 
 
-def test_of_two_workers_one_probes(make: Callable[..., Breaker], clock: Clock) -> None:
-    """The claim is a compare-and-swap in the registry."""
+def test_of_two_workers_one_probes(make: Make, clock: Clock) -> None:
+    """The claim is a compare-and-swap in the registry; a probe without a result is repeated."""
     make().record(PEER, "REFUSED", is_probe=False)
     clock.now += 60
     admitted = list[bool]()
@@ -135,20 +110,11 @@ def test_of_two_workers_one_probes(make: Callable[..., Breaker], clock: Clock) -
     for thread in threads:
         thread.join()
     assert sorted(admitted) == [False] * 7 + [True]
-
-
-def test_a_probe_without_a_result_is_repeated(make: Callable[..., Breaker], clock: Clock) -> None:
-    """A worker that was killed during its probe does not leave the destination unhealthy."""
-    make().record(PEER, "REFUSED", is_probe=False)
-    clock.now += 60
-    assert make().admit(PEER) is True
     clock.now += PATIENCE
     assert make().admit(PEER) is True
 
 
-def test_a_blocked_destination_gets_nothing_with_or_without_the_breaker(
-    make: Callable[..., Breaker], registry: SqlRegistry, clock: Clock
-) -> None:
+def test_a_blocked_peer_gets_nothing(make: Make, registry: SqlRegistry, clock: Clock) -> None:
     """Its tasks wait until an operator unblocks it."""
     update(registry, PEER, lambda old: destinations.block(old, "spam", NOW))
     for gates in (True, False):
@@ -158,9 +124,7 @@ def test_a_blocked_destination_gets_nothing_with_or_without_the_breaker(
     assert wait_of(make(), clock) is None
 
 
-def test_without_the_breaker_health_is_recorded_only(
-    make: Callable[..., Breaker], registry: SqlRegistry, clock: Clock
-) -> None:
+def test_ungated_health_is_recorded(make: Make, registry: SqlRegistry, clock: Clock) -> None:
     """Deliveries to an unhealthy destination go on, and a success makes it healthy."""
     one = make(is_gating=False)
     assert one.record(PEER, "REFUSED", is_probe=False) is None
@@ -170,9 +134,7 @@ def test_without_the_breaker_health_is_recorded_only(
     assert registry.get(PEER).healthy
 
 
-def test_successes_of_a_healthy_destination_are_seldom_written(
-    make: Callable[..., Breaker], registry: SqlRegistry, clock: Clock
-) -> None:
+def test_successes_are_seldom_written(make: Make, registry: SqlRegistry, clock: Clock) -> None:
     """A busy worker does not write to the registry for each delivery."""
     one = make()
     for _ in range(50):
@@ -185,16 +147,14 @@ def test_successes_of_a_healthy_destination_are_seldom_written(
     assert registry.get(PEER) == first
 
 
-def test_an_unreadable_registry_makes_tasks_wait(
-    make: Callable[..., Breaker], clock: Clock, memory_path: Path
-) -> None:
+def test_an_unreadable_registry_delays_tasks(make: Make, clock: Clock, memory_path: Path) -> None:
     """Nothing is sent to a destination that may be blocked, and no attempt is used."""
     (memory_path / "destinations.db").write_bytes(b"no database" * 100)
     assert wait_of(make(), clock) == REGISTRY_RETRY_SECONDS
 
 
 def test_a_registry_that_cannot_be_written_is_reported_once(
-    make: Callable[..., Breaker], registry: SqlRegistry, clock: Clock, memory_path: Path
+    make: Make, registry: SqlRegistry, clock: Clock, memory_path: Path
 ) -> None:
     """A delivery that was made counts, although its record is missing."""
     messages = list[str]()

@@ -1,7 +1,7 @@
 """An empty database of each kind, and its registries."""
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -12,6 +12,7 @@ from engine.destinations.database import SqlDatabase
 from engine.destinations.sql_registry import SqlRegistry
 
 OpenRegistry: TypeAlias = Callable[..., SqlRegistry]
+Sql: TypeAlias = Callable[..., list[tuple[Any, ...]]]
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -22,29 +23,20 @@ def address(request: pytest.FixtureRequest, memory_path: Path) -> Address:
     return parse_address(request.getfixturevalue("postgres_url"))
 
 
-@contextmanager
-def database_of(address: Address) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
-    """Statements on a database as another program runs them."""
+@pytest.fixture
+def sql(address: Address) -> Iterator[Sql]:
+    """Run a statement on the test's database as another program does."""
     with closing(SqlDatabase(address)) as database:
         yield lambda sql, *values: database.run(sql, values, creates=True).rows
 
 
 @pytest.fixture
-def sql(address: Address) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
-    """Run a statement on the test's database as another program does."""
-    with database_of(address) as run:
-        yield run
-
-
-@pytest.fixture
 def open_registry(address: Address) -> Iterator[OpenRegistry]:
     """Open the registry once more: for a worker, which creates its table, or a reader."""
-    opened: list[SqlRegistry] = []
+    with ExitStack() as opened:
 
-    def opener(*, creates: bool = True, patience: float = 5.0) -> SqlRegistry:
-        opened.append(SqlRegistry(address, creates=creates, patience=patience))
-        return opened[-1]
+        def opener(*, creates: bool = True, patience: float = 5.0) -> SqlRegistry:
+            registry = SqlRegistry(address, creates=creates, patience=patience)
+            return opened.enter_context(closing(registry))
 
-    yield opener
-    for one in opened:
-        one.close()
+        yield opener

@@ -18,7 +18,6 @@ from engine.destinations.request_facts import find_destination, request_facts
 def test_a_request_has_url_method_and_size(data: object, facts: tuple[str, str]) -> None:
     """The size is that of the body as it is before it is encrypted."""
     found = dict(request_facts(json.dumps(data).encode(), ("target", "url")))
-
     assert found == {"url": "https://a.example/x", "method": facts[0], "body": facts[1]}
 
 
@@ -31,20 +30,18 @@ def test_other_data_is_no_request(data: bytes) -> None:
     assert request_facts(data) == ()
 
 
+LATE = b" " * 20_000 + b'{"url": "http://b.example"}'
+
+
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
         (b'{"url": "https://A.example:443/x"}', "https://a.example"),
-        (
-            b'{"body": "\\"url\\": \\"http://b.example\\"", "url" : "http://c.example/"}',
-            "http://c.example",
-        ),
+        (b'{"body": "\\"url\\": \\"http://b.example\\"", "url" : "http://c/"}', "http://c"),
         (b'{"url": "http://b.example", "destination": "http://c.example"}', "http://c.example"),
         (b'{"url": "http://b.example", "body": "torn', "http://b.example"),
         (b'{"url": "peer"}', "peer"),
-        (b'{"url": 5}', ""),
-        (b"\xff\x00", ""),
-        (b" " * 20_000 + b'{"url": "http://b.example"}', ""),
+        *((data, "") for data in (b'{"url": 5}', b"\xff\x00", LATE)),
     ],
     ids=["origin", "in a text", "both", "torn", "no URL", "number", "no text", "late"],
 )

@@ -3,49 +3,47 @@
 import os
 import signal
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from threading import Barrier, Thread
 
 import psycopg
 import pytest
 
 from engine.config.place_address import Address, parse_address
+from engine.destinations import destination
 from engine.destinations.database import SqlDatabase
-from engine.destinations.destination import (
-    MAX_TRIES,
-    Destination,
-    block,
-    mark_failure,
-    start_probe,
-    update,
-)
+from engine.destinations.destination import Destination, block, mark_failure, start_probe, update
 from engine.destinations.sql_registry import SqlRegistry
 from engine.schedules import fixed
 from engine.store import Gone, Unavailable
-from tests.engine.destinations.conftest import OpenRegistry
+from tests.engine.destinations.conftest import OpenRegistry, Sql
 from tests.unprivileged_user import as_other_user, other_users_folder
 
 PEER = "https://peer.example"
 NOW = 1_800_000_000.125
-FULL = Destination(
-    PEER,
-    "spam \U0001f4a9",
-    NOW,
-    healthy=False,
-    reason="REFUSED",
-    since=NOW - 5,
-    probes=3,
-    next_probe=NOW + 300,
-    last_seen=NOW - 7,
-    last_success=NOW - 8,
-    last_failure=NOW - 9,
-    extra={"publicKey": "a+b=", "peers": [1, None, {"x": "'"}]},
+FULL = Destination(PEER, "spam \U0001f4a9", NOW, healthy=False, reason="REFUSED", since=NOW - 5)
+FULL = FULL._replace(probes=3, next_probe=NOW + 300, last_seen=NOW - 7, last_success=NOW - 8)
+FULL = FULL._replace(last_failure=NOW - 9)
+FULL = FULL._replace(extra={"publicKey": "a+b=", "peers": [1, None, {"x": "'"}]})
+OTHER = Destination("https://other.example")
+USES: tuple[Callable[[SqlRegistry], object], ...] = (
+    lambda registry: registry.all(),
+    lambda registry: registry.get(PEER),
+    lambda registry: registry.swap(None, FULL),
+    lambda registry: registry.swap(FULL._replace(rev=1), FULL),
+    lambda registry: registry.count_probe(PEER),
 )
+"""Each way to use a registry."""
 
-Sql = Callable[..., list[tuple[Any, ...]]]
+
+def assert_unavailable(registry: SqlRegistry, why: str) -> None:
+    """No use of it succeeds."""
+    for use in USES:
+        with pytest.raises(Unavailable, match=why):
+            use(registry)
 
 
 def test_a_destination_is_read_as_it_was_written(open_registry: OpenRegistry) -> None:
@@ -56,7 +54,7 @@ def test_a_destination_is_read_as_it_was_written(open_registry: OpenRegistry) ->
     stored = registry.swap(None, FULL)
     assert stored == FULL._replace(rev=stored.rev)
     assert registry.get(PEER) == stored
-    other = registry.swap(Destination("https://a.example"), Destination("https://a.example"))
+    other = registry.swap(OTHER, OTHER)
     assert open_registry(creates=False).all() == [other, stored]
     changed = registry.swap(stored, stored._replace(healthy=True, next_probe=None, extra={}))
     assert registry.get(PEER) == changed
@@ -93,35 +91,17 @@ def test_the_number_of_probes_is_raised_in_one_statement(open_registry: OpenRegi
     assert registry.extra_with("signing", "k") == [registry.get(PEER)]
 
 
-def together(number: int, run: Callable[[int], None]) -> None:
-    """Run a function on so many threads that start at the same time; raise what one raised."""
-    barrier, raised = threading.Barrier(number), []
-
-    def target(which: int) -> None:
-        try:
-            barrier.wait()
-            run(which)
-        except Exception as error:
-            raised.append(error)
-
-    threads = [threading.Thread(target=target, args=(which,)) for which in range(number)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if raised:
-        raise raised[0]
-
-
 def test_of_rivals_none_loses_a_change(open_registry: OpenRegistry) -> None:
-    """Workers that create the table, add a destination and change it at the same time: each change
-    counts once, and one of them gets the probe."""
-    workers = [open_registry() for _ in range(4)]
-    claimed: list[int] = []
+    """Each change of workers that start together counts once, and one gets the probe."""
+    workers, claimed, barrier = [open_registry() for _ in range(4)], list[int](), Barrier(4)
+
+    def add(old: Destination) -> Destination:
+        return old._replace(extra={**old.extra, str(len(old.extra)): 1})
 
     def run(which: int) -> None:
+        barrier.wait()
         for _ in range(5):
-            update(workers[which], PEER, lambda d: d._replace(extra={"n": _number(d) + 1}))
+            update(workers[which], PEER, add)
         workers[which].count_probe(PEER)
         down = update(workers[which], PEER, lambda d: mark_failure(d, "DNS", NOW, fixed(0)))
         started = start_probe(down, NOW, 30)
@@ -130,16 +110,10 @@ def test_of_rivals_none_loses_a_change(open_registry: OpenRegistry) -> None:
                 workers[which].swap(down, started)
                 claimed.append(which)
 
-    together(4, run)
-    destination = workers[0].get(PEER)
-    assert destination.extra == {"n": 20}
+    with ThreadPoolExecutor(4) as threads:
+        assert [*threads.map(run, range(4))] == [None] * 4  # none has raised
+    assert len(workers[0].get(PEER).extra) == 20
     assert len(claimed) <= 1
-
-
-def _number(destination: Destination) -> int:
-    number = destination.extra.get("n", 0)
-    assert isinstance(number, int)
-    return number
 
 
 def test_a_change_that_others_always_forestall_is_given_up(open_registry: OpenRegistry) -> None:
@@ -153,9 +127,10 @@ def test_a_change_that_others_always_forestall_is_given_up(open_registry: OpenRe
         rival.count_probe(PEER)
         return block(old, "mine", NOW)
 
-    with pytest.raises(Unavailable, match=f"changed by others {MAX_TRIES} times"):
+    with pytest.raises(Unavailable, match=f"changed by others {destination.MAX_TRIES} times"):
         update(registry, PEER, forestalled)
-    assert rival.get(PEER) == Destination(PEER, probes=MAX_TRIES, rev=rival.get(PEER).rev)
+    changed = rival.get(PEER)
+    assert changed == Destination(PEER, probes=destination.MAX_TRIES, rev=changed.rev)
 
 
 def test_a_console_creates_no_registry(
@@ -163,13 +138,10 @@ def test_a_console_creates_no_registry(
 ) -> None:
     """A missing file or table is reported, with what creates it, and stays missing."""
     reader = open_registry(creates=False)
-    for call in (reader.all, lambda: reader.swap(None, FULL), lambda: reader.count_probe(PEER)):
-        with pytest.raises(Unavailable, match=r"(no such file|does not exist).*: a worker creates"):
-            call()
+    assert_unavailable(reader, r"(no such file|does not exist).*: a worker creates")
     assert list(tmp_path.iterdir()) == []
     sql("CREATE TABLE others (x INTEGER)")
-    with pytest.raises(Unavailable, match=r"(no such table|does not exist).*: a worker creates"):
-        reader.all()
+    assert_unavailable(reader, r"(no such table|does not exist).*: a worker creates")
     open_registry().swap(None, FULL)
     assert len(reader.all()) == 1
 
@@ -178,29 +150,17 @@ def test_a_foreign_table_of_that_name_is_reported(open_registry: OpenRegistry, s
     """It is neither read nor changed."""
     sql("CREATE TABLE destinations (origin TEXT PRIMARY KEY, city TEXT)")
     sql("INSERT INTO destinations VALUES ('https://peer.example', 'Oslo')")
-    registry = open_registry()
-    for call in (
-        registry.all,
-        lambda: registry.get(PEER),
-        lambda: registry.swap(None, FULL),
-        lambda: registry.swap(FULL._replace(rev=1), FULL),
-        lambda: registry.count_probe(PEER),
-    ):
-        with pytest.raises(Unavailable, match=r"a table of another program: .*column"):
-            call()
+    assert_unavailable(open_registry(), r"a table of another program: .*column")
     assert sql("SELECT * FROM destinations") == [(PEER, "Oslo")]
 
 
 @pytest.mark.parametrize("extra", ["{", "[1]", "null"])
-def test_a_row_that_is_not_ours_is_reported(
-    open_registry: OpenRegistry, sql: Sql, extra: str
-) -> None:
-    """A destination whose row another program wrote is blocked with the reason, not replaced by a
-    default; all others are as they were, and a change of it is refused."""
+def test_a_row_of_others_is_reported(open_registry: OpenRegistry, sql: Sql, extra: str) -> None:
+    """Its destination is blocked with the reason, and no default replaces it."""
     registry = open_registry()
     registry.swap(None, Destination(PEER))
     sql("UPDATE destinations SET extra = ?", extra)
-    other = registry.swap(None, Destination("https://other.example"))
+    other = registry.swap(None, OTHER)
     assert registry.get(PEER).blocked.startswith("not a row of ours: ")
     assert registry.all() == [other, registry.get(PEER)]
     with pytest.raises(Gone):
@@ -219,8 +179,7 @@ def test_a_locked_registry_is_reported(open_registry: OpenRegistry, address: Add
 
 
 def test_a_server_that_hangs_is_reported(postgres_url: str) -> None:
-    """A process of the server that is stopped does not keep its own time limit; once it goes on,
-    the registry is usable."""
+    """A stopped process of the server keeps no time limit; when it goes on, all is usable."""
     with closing(SqlDatabase(parse_address(postgres_url), patience=0.05)) as database:
         ((pid,),) = database.run("SELECT pg_backend_pid()").rows
         os.kill(pid, signal.SIGSTOP)
@@ -238,9 +197,8 @@ def test_a_connection_in_use_is_closed_after_its_statement(address: Address) -> 
     database.run("CREATE TABLE destinations (n INTEGER)", creates=True)
     (connection,) = database._idle
     with holding_lock(address):
-        thread = threading.Thread(
-            target=lambda: database.run("INSERT INTO destinations VALUES (1)"), daemon=True
-        )
+        insert = ("INSERT INTO destinations VALUES (1)",)
+        thread = Thread(target=database.run, args=insert, daemon=True)
         thread.start()
         while database._idle:
             pass
@@ -329,8 +287,5 @@ def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("remember the milk\n" * 99)
     with closing(SqlRegistry(parse_address(f"sqlite://{path}"), creates=True)) as registry:
-        with pytest.raises(Unavailable, match="not a SQLite database"):
-            registry.swap(None, FULL)
-        with pytest.raises(Unavailable, match="not a SQLite database"):
-            registry.get(PEER)
+        assert_unavailable(registry, "not a SQLite database")
     assert path.read_text() == "remember the milk\n" * 99

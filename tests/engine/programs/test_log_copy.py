@@ -1,7 +1,5 @@
 """The end of a log behind a prefix, copied as it grows."""
 
-from __future__ import annotations
-
 import os
 import re
 from contextlib import closing
@@ -14,6 +12,7 @@ from engine.programs.log_copy import FETCH_SECONDS, MAX_BYTES, NEXT_BYTES, LogCo
 from engine.programs.mail_log import MailLog
 from engine.programs.prefix import Prefix
 from engine.programs.server_watch import TAIL_BYTES
+from tests.engine.task_builders import Clock
 
 
 @pytest.fixture
@@ -22,34 +21,30 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "maillog"
 
 
-class Clock:
-    """A clock that a test moves."""
-
-    now = 0.0
+def write(path: Path, text: str) -> None:
+    """Append to a file."""
+    with path.open("a") as file:
+        file.write(text)
 
 
 def copy_of(source: Path, clock: Clock, *words: str) -> LogCopy:
     """A copy of that log in a folder that is not there yet."""
     prefix = Prefix("elsewhere", ("env", *words))
     log = MailLog((str(source),), lambda text: None, bool, re.compile(b""), prefix=prefix)
-    return LogCopy(lambda: log, str(source.parent / "state" / "place"), lambda: clock.now)
+    return LogCopy(lambda: log, str(source.parent / "state" / "place"), clock)
 
 
 def test_a_copy_has_each_line_once(source: Path) -> None:
     """Also the line that was written in two parts; it is read again after its time only."""
-    clock = Clock()
+    clock = Clock(0.0)
     copy = copy_of(source, clock)
     source.write_text("first line\nsecond ")
-
     assert copy.fetch() == ""
-    with source.open("a") as file:
-        file.write("line\nthird line\n")
+    write(source, "line\nthird line\n")
     copy.fetch()
-    early = Path(copy.path).read_text()
+    assert Path(copy.path).read_text() == "first line\n"
     clock.now = FETCH_SECONDS
     copy.fetch()
-
-    assert early == "first line\n"
     assert Path(copy.path).read_text() == "first line\nsecond line\nthird line\n"
     assert Path(copy.path).stat().st_mode & 0o777 == 0o600
 
@@ -58,9 +53,8 @@ def test_a_copy_has_each_line_once(source: Path) -> None:
     ("head", "more"), [("2026-11-27 23:36:00.250", ".250000"), ("Nov 27 23:36:00", "")]
 )
 def test_times_in_a_copy_name_their_zone(source: Path, head: str, more: str) -> None:
-    """Those without one are of the zone there, and here they would be of ours; all other bytes stay
-    as they are, and new lines are appended."""
-    clock = Clock()
+    """The zone there; all other bytes stay as they are, and new lines are appended."""
+    clock = Clock(0.0)
     copy = copy_of(source, clock, "TZ=JST-9")
     text = f"{head} mx1 exim[7]: one".encode() + b" \xff\n\tand more\n"
     source.write_bytes(text)
@@ -69,11 +63,8 @@ def test_times_in_a_copy_name_their_zone(source: Path, head: str, more: str) -> 
         file.write(text.replace(b"one", b"two"))
     clock.now = FETCH_SECONDS
     copy.fetch()
-
-    first, second = (
-        re.sub(rb"^20\d\d-", b"", each)
-        for each in Path(copy.path).read_bytes().split(b"more\n")[:2]
-    )
+    copied = Path(copy.path).read_bytes().split(b"more\n")[:2]
+    first, second = (re.sub(rb"^20\d\d-", b"", each) for each in copied)
     stamp = f"11-27T14:36:00{more}+00:00 mx1 exim[7]: ".encode()
     assert first == stamp + b"one \xff\n\tand "
     assert second == stamp + b"two \xff\n\tand "
@@ -84,11 +75,9 @@ def test_times_in_a_copy_name_their_zone(source: Path, head: str, more: str) -> 
 )
 def test_a_time_that_utc_cannot_show_stays_as_it_is(source: Path, head: str, zone: str) -> None:
     """The line is in the copy, and the ones after it have their zone."""
-    copy = copy_of(source, Clock(), f"TZ={zone}")
+    copy = copy_of(source, Clock(0.0), f"TZ={zone}")
     source.write_text(f"{head} mx1 exim[7]: one\n2026-11-27 12:00:00 mx1 exim[7]: two\n")
-
     assert copy.fetch() == ""
-
     first, second = Path(copy.path).read_text().splitlines()
     assert first == f"{head} mx1 exim[7]: one"
     assert re.fullmatch(r"2026-11-27T\d\d:00:00\+00:00 mx1 exim\[7\]: two", second)
@@ -102,82 +91,70 @@ def test_a_time_that_utc_cannot_show_stays_as_it_is(source: Path, head: str, zon
     ],
 )
 def test_a_copy_of_a_rotated_log(source: Path, former: str, texts: list[str]) -> None:
-    """The reader that has the copy open has the lines of the former file before the new ones, or
-    the new ones alone."""
-    clock = Clock()
+    """Its reader has the lines of the former file before the new ones, or the new ones alone."""
+    clock = Clock(0.0)
     copy = copy_of(source, clock)
     source.write_text("of yesterday\n")
     copy.fetch()
     with closing(MergedLog([copy.path])) as book:
         book.refresh()
-        with source.open("a") as file:
-            file.write("late\n")
+        write(source, "late\n")
         source.rename(source.with_name(former))
         source.touch()
         clock.now = FETCH_SECONDS
         copy.fetch()
-        before = Path(copy.path).read_text()
+        assert Path(copy.path).read_text() == "of yesterday\n"
         source.write_text("of today\n")
         clock.now = 2 * FETCH_SECONDS
-
         copy.fetch()
-
         assert book.refresh()
         scan = LineScan(book, BEGIN, want=9)
         run_to_end(scan)
-    assert before == "of yesterday\n"
     assert [entry.line.text for entry in scan.entries] == texts
 
 
 def test_a_copy_never_has_a_hole(source: Path) -> None:
     """It begins again where the new file is too long; while there is none, it stays."""
-    clock = Clock()
+    clock = Clock(0.0)
     copy = copy_of(source, clock)
     source.write_text("of yesterday\n")
     copy.fetch()
     source.rename(source.with_name("maillog.1"))
     clock.now += FETCH_SECONDS
-    problem, before = copy.fetch(), Path(copy.path).read_text()
+    assert "No such file" in copy.fetch()
+    assert Path(copy.path).read_text() == "of yesterday\n"
     source.write_text("".join(f"{n:099d}\n" for n in range(TAIL_BYTES // 100 + 100)))
     clock.now += FETCH_SECONDS
     copy.fetch()
-
-    assert "No such file" in problem and before == "of yesterday\n"
     assert Path(copy.path).read_text().startswith(f"{100:099d}\n")
 
 
 def test_many_new_lines_are_copied(source: Path) -> None:
     """More than are asked for first; of still more, the end alone; a long copy begins again."""
-    clock = Clock()
+    clock, sizes = Clock(0.0), list[int]()
     copy = copy_of(source, clock)
-    sizes = list[int]()
     for number in (100, NEXT_BYTES // 100 + 100, TAIL_BYTES // 100 + 100, 1):
-        with source.open("a") as file:
-            file.writelines(f"{len(sizes)} {n:097d}\n" for n in range(number))
+        write(source, "".join(f"{len(sizes)} {n:097d}\n" for n in range(number)))
         copy.fetch()
         clock.now += FETCH_SECONDS
         sizes.append(Path(copy.path).stat().st_size)
         if len(sizes) == 3:
             os.truncate(copy.path, MAX_BYTES + 1)
-
-    assert sizes[:2] == [10_000, (200 + NEXT_BYTES // 100) * 100]
-    assert sizes[2:] == [TAIL_BYTES // 100 * 100] * 2
+    tail = TAIL_BYTES // 100 * 100
+    assert sizes == [10_000, (200 + NEXT_BYTES // 100) * 100, tail, tail]
 
 
 def test_of_a_long_log_the_end_is_copied(source: Path) -> None:
     """From the first whole line on."""
     line = "x" * 99 + "\n"
     source.write_text(line * (TAIL_BYTES // 100 + 1000))
-    copy = copy_of(source, Clock())
-
+    copy = copy_of(source, Clock(0.0))
     copy.fetch()
-
     assert Path(copy.path).read_text() == line * (TAIL_BYTES // 100)
 
 
 def test_a_log_that_cannot_be_read_has_the_reason(source: Path) -> None:
     """And the copy stays empty."""
-    copy = copy_of(source, Clock())
-
+    copy = copy_of(source, Clock(0.0))
     assert "No such file or directory" in copy.fetch()
     assert not Path(copy.path).read_bytes()

@@ -1,7 +1,5 @@
 """What the log has about one waiting message, and the rows of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from engine.model import State, Task
@@ -9,6 +7,9 @@ from engine.programs.logged_mail import LoggedMail, mail_rows, sum_up_mail
 from engine.programs.mail_log import MailEvent, MailEventKind
 
 ARRIVAL = MailEvent(1.0, "A", MailEventKind.ARRIVED, account="ann\x1b", client="c[192.0.2.1]")
+
+
+PENDING = State.PENDING
 
 
 def attempt(when: float, what: MailEventKind, address: str, text: str = "no") -> MailEvent:
@@ -27,7 +28,6 @@ def test_the_last_reason_and_the_most_attempts_count() -> None:
             MailEvent(4.0, "A", MailEventKind.HELD),
         ]
     )
-
     assert (logged.reason, logged.reason_at, logged.attempts) == ("second\ufffd", 3.0, 2)
     assert (logged.account, logged.client) == ("ann\ufffd", "c[192.0.2.1]")
     assert (logged.is_suspended, logged.has_arrival) == (False, True)
@@ -39,31 +39,27 @@ def test_nothing_in_the_log_is_unknown() -> None:
     assert sum_up_mail([ARRIVAL]).attempts == 0
 
 
+SUSPENDED = LoggedMail(attempts=4, is_suspended=True, has_arrival=True, client="c")
+LONG = {
+    "suspended": "the server does not ask this destination now",
+    "next try": "due soon",
+    "account": "none: no login; client c",
+    "attempts": "at least 4 (log since 1970-01-01 00:00:05Z)",
+}
+
+
 @pytest.mark.parametrize(
-    ("task", "logged", "rows"),
+    ("state", "account", "logged", "rows"),
     [
-        (
-            Task("A", "mail", State.PENDING, 0.0),
-            LoggedMail(attempts=4, is_suspended=True, has_arrival=True, client="c"),
-            {
-                "suspended": "the server does not ask this destination now",
-                "next try": "due soon",
-                "account": "none: no login; client c",
-                "attempts": "at least 4 (log since 1970-01-01 00:00:05Z)",
-            },
-        ),
-        (
-            Task("A", "mail", State.HELD, 0.0, account="bob"),
-            LoggedMail(account="ann"),
-            {"account": "bob"},
-        ),
-        (Task("A", "mail", State.ACTIVE, 0.0), LoggedMail(), {"account": "?: not in the log"}),
-        (Task("A", "mail", State.PENDING, 0.0), None, {"next try": "due soon"}),
+        (PENDING, None, SUSPENDED, LONG),
+        (State.HELD, "bob", LoggedMail(account="ann"), {"account": "bob"}),
+        (State.ACTIVE, None, LoggedMail(), {"account": "?: not in the log"}),
+        (PENDING, None, None, {"next try": "due soon"}),
     ],
 )
-def test_the_rows_say_what_is_unknown(
-    task: Task, logged: LoggedMail | None, rows: dict[str, str]
+def test_rows_of_the_unknown(
+    state: State, account: str | None, logged: LoggedMail | None, rows: dict[str, str]
 ) -> None:
-    """Only mail that waits has a next try; the queue's account comes first; without a log that was
-    searched, nothing is said of it."""
+    """Only mail that waits has a next try; the account of the queue comes first."""
+    task = Task("A", "mail", state, 0.0, account=account)
     assert dict(mail_rows(task, logged, "due soon", 5.0)) == rows

@@ -1,7 +1,5 @@
 """Accounts that only looks show: which are read next, which are known, and what is said of them."""
 
-from __future__ import annotations
-
 from engine.programs.mail_accounts import IDS_PER_LOOK, MailAccounts
 
 
@@ -37,8 +35,7 @@ def test_an_id_that_returns_has_no_account_of_another_message() -> None:
 
 
 def test_what_is_unread_is_said() -> None:
-    """With the reason, if there is one; without any words once all are read, also those without an
-    account."""
+    """With the reason; without any words once all are read, also those without an account."""
     accounts = MailAccounts()
     assert accounts.describe() == ""
     accounts.note_listing(listing(2_030))

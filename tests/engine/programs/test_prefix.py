@@ -1,10 +1,8 @@
 """Programs behind a prefix: a real ssh and chroot, and programs like docker, kubectl and sudo."""
 
-from __future__ import annotations
-
 import os
+import re
 import shlex
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -14,31 +12,17 @@ from hypothesis import strategies as st
 
 from engine.config.place_address import parse_address
 from engine.config.queue_config import Config
-from engine.programs.prefix import (
-    HERE,
-    Prefix,
-    path_of,
-    prefix_of,
-    program_paths,
-    run_first,
-)
+from engine.programs.prefix import HERE, Prefix, path_of, prefix_of, program_paths, run_first
 from engine.store import Unavailable
 from engine.system.run_program import ProgramEnd
 from tests.container_programs import a_docker, a_kubectl, a_sudo
 from tests.programs import a_script, needs_root
-from tests.ssh_server import SshServer, close_master, running_sshd
+from tests.ssh_server import SshServer, close_master
 
 WORDS = ("a b", "$(id -un)", "it's", "*", "", "\\", "\n", "-n", "~", "a;b&c|d>e", '"', "\udcff")
 """Words that a shell changes, if it reads them."""
 
 LARGE = b"4EBEB2DA019\n" * 100_000
-
-
-@pytest.fixture(scope="module")
-def ssh() -> Iterator[SshServer]:
-    """A real sshd."""
-    with running_sshd() as server:
-        yield server
 
 
 @pytest.fixture(params=["here", "ssh", "ssh ssh", "docker", "kubectl", "chroot", "ssh docker"])
@@ -48,8 +32,7 @@ def prefix(request: pytest.FixtureRequest, tmp_path: Path) -> Prefix:
     for kind in str(request.param).split():
         match kind:
             case "ssh":
-                server: SshServer = request.getfixturevalue("ssh")
-                words += server.words()
+                words += request.getfixturevalue("ssh").words()
             case "docker":
                 words += [a_docker(tmp_path), "exec", "-i", "mta"]
             case "kubectl":
@@ -58,6 +41,13 @@ def prefix(request: pytest.FixtureRequest, tmp_path: Path) -> Prefix:
                 needs_root("to use chroot")
                 words += ["chroot", "/"]
     return Prefix("mx2" if words else "", tuple(words))
+
+
+def why_not(prefix: Prefix, *paths: str) -> str:
+    """Why a prefix runs no program."""
+    with pytest.raises(Unavailable) as caught:
+        run_first(prefix, paths or program_paths("cat"), ["-l"])
+    return str(caught.value)
 
 
 def test_words_and_input_arrive_unchanged(prefix: Prefix) -> None:
@@ -70,13 +60,18 @@ def test_words_and_input_arrive_unchanged(prefix: Prefix) -> None:
     assert (end.status, prefix.why_failed(end)) == (0, "")
 
 
-@pytest.mark.parametrize("status", [1, 69, 75])
-def test_the_status_of_the_program_is_no_failure(prefix: Prefix, status: int) -> None:
-    """postsuper ends with 1 after an act that was done: only its lines decide."""
-    script = f"echo line; echo 'postsuper: warning: x' >&2; exit {status}"
-    lines, end = prefix.run(["sh", "-c", script])
-    assert (lines, prefix.why_failed(end), prefix.is_missing(end)) == ([b"line"], "", False)
-    assert end.status == status
+def test_the_end_of_a_program_is_known(prefix: Prefix) -> None:
+    """Its status is no failure: only its lines decide; a signal and a limit are."""
+    for status in (1, 69, 75):
+        script = f"echo line; echo 'postsuper: warning: x' >&2; exit {status}"
+        lines, end = prefix.run(["sh", "-c", script])
+        assert (lines, prefix.why_failed(end), prefix.is_missing(end)) == ([b"line"], "", False)
+        assert end.status == status
+    lines, end = prefix.run(["sh", "-c", "echo line; kill -9 $$"])
+    assert lines == [b"line"] and prefix.why_failed(end)
+    lines, end = prefix.run(["sh", "-c", "exec sleep 3"], idle_seconds=0.01)
+    before = "mx2: " if prefix.words else ""
+    assert (lines, prefix.why_failed(end)) == ([], f"{before}nothing printed for 0.01 s")
 
 
 def test_a_program_that_is_missing_is_known_as_such(prefix: Prefix) -> None:
@@ -84,24 +79,9 @@ def test_a_program_that_is_missing_is_known_as_such(prefix: Prefix) -> None:
     path, lines, _ = run_first(prefix, ("/no/such", "no-such", "printf"), ["%s", "x y"])
     assert (path, lines) == ("printf", [b"x y"])
     before = "mx2: " if prefix.words else ""
-    with pytest.raises(Unavailable) as caught:
-        run_first(prefix, program_paths("no-such"), ["-l"])
     paths = "/usr/sbin/no-such, /usr/local/sbin/no-such, no-such"
-    assert str(caught.value) == f"{before}not installed: none of {paths}"
-
-
-def test_a_program_that_is_killed_has_not_run_to_its_end(prefix: Prefix) -> None:
-    """Its lines before count, and why it ended is known."""
-    lines, end = prefix.run(["sh", "-c", "echo line; kill -9 $$"])
-    assert lines == [b"line"]
-    assert prefix.why_failed(end)
-
-
-def test_a_limit_is_why_it_failed(prefix: Prefix) -> None:
-    """A program that prints nothing any more, on any host."""
-    lines, end = prefix.run(["sh", "-c", "exec sleep 3"], idle_seconds=0.01)
-    before = "mx2: " if prefix.words else ""
-    assert (lines, prefix.why_failed(end)) == ([], f"{before}nothing printed for 0.01 s")
+    why = why_not(prefix, *program_paths("no-such"))
+    assert why == f"{before}not installed: none of {paths}"
 
 
 def test_a_detached_program_runs_there(prefix: Prefix) -> None:
@@ -111,9 +91,7 @@ def test_a_detached_program_runs_there(prefix: Prefix) -> None:
     assert (end.errors.splitlines()[0], end.status) == (b"a  b", 3)
 
 
-def test_a_lost_connection_is_a_failure_though_the_program_went_on(
-    ssh: SshServer, tmp_path: Path
-) -> None:
+def test_a_lost_connection_is_a_failure(ssh: SshServer, tmp_path: Path) -> None:
     """The act is done and its connection is gone: 255, and what was printed before is kept."""
     mx2, done = Prefix("mx2", ssh.words()), tmp_path / "done"
     script = "trap '' HUP; echo 4EBEB2DA019; kill -9 $PPID; cat >/dev/null; : > \"$1\""
@@ -128,9 +106,7 @@ def test_a_lost_connection_is_a_failure_though_the_program_went_on(
 
 
 def test_a_connection_that_ssh_keeps_open_is_not_waited_for(ssh: SshServer) -> None:
-    """ControlPersist leaves a process with our standard error, for a minute; the next program uses
-    it, and both have all of their lines.
-    """
+    """ControlPersist leaves a process with our standard error; the next program uses it."""
     path = ssh.folder / "master"
     shared = ("ControlMaster=auto", f"ControlPath={path}", "ControlPersist=60")
     mx2 = Prefix("mx2", ssh.words(*(word for one in shared for word in ("-o", one))))
@@ -143,57 +119,25 @@ def test_a_connection_that_ssh_keeps_open_is_not_waited_for(ssh: SshServer) -> N
         close_master(mx2.words)
 
 
-def test_no_connection_is_one_line(ssh: SshServer) -> None:
-    """A host that refuses, and one that does not know our key."""
-    for option, why in (
-        ("Port=1", "ssh: connect to host 127.0.0.1 port 1: Connection refused"),
-        ("IdentityFile=/dev/null", ""),
-    ):
-        mx2 = Prefix("mx2", ssh.words("-o", option, "-o", "IdentitiesOnly=yes"))
-        _, end = mx2.run(["true"])
-        if why:
-            assert mx2.why_failed(end) == f"mx2: {why}"
-            with pytest.raises(Unavailable, match=r"^mx2: ssh: connect to host"):
-                run_first(mx2, program_paths("cat"), [])
-
-
-def test_a_container_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    """docker and kubectl end with 1, as programs do: their last line decides."""
-    docker = Prefix("c", (a_docker(tmp_path), "exec", "-i", "gone"))
-    kubectl = Prefix("c", (a_kubectl(tmp_path), "exec", "-i", "deploy/gone", "--"))
-    for prefix, why in (
+def test_a_prefix_that_reaches_nothing_is_one_line(ssh: SshServer, tmp_path: Path) -> None:
+    """Its own last line decides; a program that is not installed is named."""
+    sudo = (a_sudo(tmp_path, "/usr/bin/id"), "-n")
+    assert run_first(Prefix("c", sudo), ("/usr/bin/id",), ["-u"])[1] == [b"%d" % os.getuid()]
+    docker = (a_docker(tmp_path), "exec", "-i", "gone")
+    kubectl = (a_kubectl(tmp_path), "exec", "-i", "deploy/gone", "--")
+    no_pod = 'Error from server (NotFound): deployments.apps "gone" not found'
+    for words, why in (
+        (ssh.words("-o", "Port=1"), "ssh: connect to host 127.0.0.1 port 1: Connection refused"),
         (docker, "Error response from daemon: No such container: gone"),
-        (kubectl, 'Error from server (NotFound): deployments.apps "gone" not found'),
+        (kubectl, no_pod),
+        (sudo, "sudo: a password is required"),
+        (("no-such-docker", "exec"), "no-such-docker: No such file or directory"),
     ):
-        with pytest.raises(Unavailable) as caught:
-            run_first(prefix, program_paths("cat"), [])
-        assert str(caught.value) == f"c: {why}"
-
-
-def test_sudo_without_a_rule_is_one_line(tmp_path: Path) -> None:
-    """A program that its rule does not name is not run."""
-    mx2 = Prefix("mx2", (a_sudo(tmp_path, "/usr/bin/id"), "-n"))
-    assert run_first(mx2, ("/usr/bin/id",), ["-u"])[1] == [b"%d" % os.getuid()]
-    with pytest.raises(Unavailable, match=r"^mx2: sudo: a password is required$"):
-        run_first(mx2, ("/usr/bin/true",), [])
-
-
-def test_a_prefix_that_is_not_installed_is_one_line() -> None:
-    """The program of the prefix is named, and no other path is tried."""
-    mx2 = Prefix("mx2", ("no-such-docker", "exec", "-i", "mta"))
-    for run in (
-        lambda: mx2.run(["cat"]),
-        lambda: mx2.start_detached(["cat"], 1),
-        lambda: run_first(mx2, program_paths("cat"), []),
-    ):
-        with pytest.raises(Unavailable) as caught:
+        assert why_not(Prefix("c", words)) == f"c: {why}"
+    missing = Prefix("c", ("no-such-docker", "exec"))
+    for run in (lambda: missing.run(["cat"]), lambda: missing.start_detached(["cat"], 1)):
+        with pytest.raises(Unavailable, match=r"^c: no-such-docker: No such file or directory$"):
             run()
-        assert str(caught.value) == "mx2: no-such-docker: No such file or directory"
-
-
-def an_end(status: int | None, errors: bytes = b"", limit: str = "") -> ProgramEnd:
-    """The end of a program."""
-    return ProgramEnd(status, errors, 0.1, limit=limit)
 
 
 @pytest.mark.parametrize(
@@ -220,8 +164,7 @@ def test_the_failures_of_a_prefix_are_told_from_those_of_a_program(
     words: str, status: int | None, errors: bytes, why: str | None
 ) -> None:
     """By exit status where the prefix has its own, else by its last line; None is any reason."""
-    prefix = Prefix("x", tuple(words.split()))
-    reason = prefix.why_failed(an_end(status, errors))
+    reason = Prefix("x", tuple(words.split())).why_failed(ProgramEnd(status, errors, 0.1))
     assert reason if why is None else reason == why
 
 
@@ -272,9 +215,8 @@ def test_the_prefix_of_a_place_is_named_in_its_url() -> None:
 )
 def test_an_unknown_name_is_one_line(config: Config, place: str, why: str) -> None:
     """It names the place, and the names that there are."""
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(Unavailable, match=re.escape(why)):
         prefix_of(config, parse_address(place))
-    assert why in str(caught.value)
 
 
 @pytest.mark.parametrize(

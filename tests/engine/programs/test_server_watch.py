@@ -1,64 +1,46 @@
 """Facts about a server: when they are read, and its process, disk and log."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 import time
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import pytest
 
+from engine.programs import server_watch
 from engine.programs.mail_log import NO_LOG, MailLog
 from engine.programs.prefix import HERE, Prefix
-from engine.programs.server_watch import (
-    FAR_SECONDS,
-    HERE_SECONDS,
-    SETTINGS_SECONDS,
-    LogEnd,
-    ServerProcess,
-    ServerWatch,
-    count_free_bytes,
-    find_process,
-    read_log_end,
-)
+from engine.programs.server_watch import LogEnd, ServerProcess, find_process, read_log_end
 from tests.programs import a_script
 
 MISSING = Prefix("gone", ("/nonexistent/program",))
 
 
-class Reached(NamedTuple):
-    """A server behind a prefix."""
-
-    prefix: Prefix
-
-
-@pytest.mark.parametrize(("prefix", "seconds"), [(HERE, HERE_SECONDS), (MISSING, FAR_SECONDS)])
+@pytest.mark.parametrize(
+    ("prefix", "seconds"), [(HERE, server_watch.HERE_SECONDS), (MISSING, server_watch.FAR_SECONDS)]
+)
 def test_facts_are_read_again_after_some_seconds(prefix: Prefix, seconds: float) -> None:
-    """The facts of another host are read less often, the settings seldom, and what a listing has
-    shown is described each time."""
+    """Those of another host less often, the settings seldom, what a listing has each time."""
     now, calls = [0.0], list[str]()
 
-    def find() -> Reached:
+    def find() -> SimpleNamespace:
         calls.append("open")
-        return Reached(prefix)
+        return SimpleNamespace(prefix=prefix)
 
-    def read(server: Reached) -> float:
+    def read(server: SimpleNamespace) -> float:
         calls.append("read")
         return now[0]
 
-    watch = ServerWatch(find, read, lambda server, host: (host, now[0]), steady=lambda: now[0])
-    for moment, read_at in (
-        (0.0, 0.0),
-        (seconds - 1, 0.0),
-        (seconds, seconds),
-        (SETTINGS_SECONDS, SETTINGS_SECONDS),
-    ):
+    def show(server: SimpleNamespace, host: float) -> tuple[float, float]:
+        return host, now[0]
+
+    watch = server_watch.ServerWatch(find, read, show, steady=lambda: now[0])
+    late = server_watch.SETTINGS_SECONDS
+    for moment, read_at in ((0.0, 0.0), (seconds - 1, 0.0), (seconds, seconds), (late, late)):
         now[0] = moment
         assert watch.figures() == (read_at, moment)
-
     assert calls == ["open", "read", "read", "open", "read"]
 
 
@@ -84,27 +66,22 @@ def test_without_a_pid_no_process_runs(tmp_path: Path, text: str | None) -> None
     """A PID file that is missing, empty or damaged names none."""
     if text is not None:
         (tmp_path / "pid").write_text(text)
-
     assert find_process(HERE, f"{tmp_path}/pid", "master") == ServerProcess(is_running=False)
 
 
 def test_what_cannot_be_read_is_unknown(tmp_path: Path) -> None:
     """A prefix that fails proves neither that a server runs nor that it does not."""
     process = find_process(MISSING, f"{tmp_path}/pid", "master")
-
     assert process.is_running is None and "/nonexistent/program" in process.why
     assert find_process(HERE, str(tmp_path), "master").why.endswith("Is a directory")
-    assert count_free_bytes(MISSING, str(tmp_path)) is None
-    assert count_free_bytes(HERE, f"{tmp_path}/none") is None
+    assert server_watch.count_free_bytes(MISSING, str(tmp_path)) is None
+    assert server_watch.count_free_bytes(HERE, f"{tmp_path}/none") is None
     assert "/nonexistent/program" in read_log_end(_log(tmp_path / "log", MISSING), "mta/q").problem
 
 
 def test_the_free_bytes_of_a_disk(tmp_path: Path) -> None:
     """They are those of the file system, in blocks of 1024 bytes."""
-    its = os.statvfs(tmp_path)
-
-    free = count_free_bytes(HERE, str(tmp_path))
-
+    its, free = os.statvfs(tmp_path), server_watch.count_free_bytes(HERE, str(tmp_path))
     assert free is not None and abs(free - its.f_bavail * its.f_frsize) < 1 << 30
 
 
@@ -118,23 +95,21 @@ def test_the_end_of_a_log(tmp_path: Path) -> None:
     path.write_text(
         "1767787200.500000 mx1 mta/q[7]: a\n1767787260.000000 mx1 mta/smtp[8]: mta/q[7] b\n"
     )
-
     assert read_log_end(_log(path), "mta/q") == LogEnd(1767787200.5, 1767787200.5)
     assert read_log_end(_log(path), "mta/pickup") == LogEnd(None, 1767787200.5)
-    assert read_log_end(_log(tmp_path / "none"), "mta/q").problem.endswith(
-        "No such file or directory"
-    )
-    assert read_log_end(_log(path)._replace(paths=()), "mta/q").problem == NO_LOG
 
 
 def test_a_log_that_may_not_be_read_has_its_reason(tmp_path: Path) -> None:
     """Neither a missing file behind it nor a journal that prints nothing hides it."""
-    log = _log(tmp_path)._replace(  # tail cannot read a folder
-        paths=(str(tmp_path), str(tmp_path / "none")), journal=("true",)
-    )
-
-    assert "Is a directory" in read_log_end(log, "mta/q").problem
-    assert read_log_end(log._replace(paths=(), journal=("false",)), "q").problem == "status 1"
+    log, none = _log(tmp_path / "none"), str(tmp_path / "none")
+    for changes, why in (
+        ({}, "No such file or directory"),
+        ({"paths": ()}, NO_LOG),
+        # tail cannot read a folder
+        ({"paths": (str(tmp_path), none), "journal": ("true",)}, "Is a directory"),
+        ({"paths": (), "journal": ("false",)}, "status 1"),
+    ):
+        assert read_log_end(log._replace(**changes), "mta/q").problem.endswith(why)
 
 
 @pytest.mark.parametrize("zone", ["TZ=JST-9", "TZ=EST5"])
@@ -143,9 +118,7 @@ def test_the_end_of_a_log_of_another_zone(tmp_path: Path, zone: str) -> None:
     path = tmp_path / "log"
     path.write_text("Jan  7 12:00:00 mx1 mta/q[7]: a\n" * 2)
     script = a_script(tmp_path / "box", 'case "$*" in *date*) exit 1;; esac; exec "$@"')
-
     end = read_log_end(_log(path, Prefix("box", ("env", zone))), "mta/q")
-
     assert end.last == end.since and end.last is not None
     hours = {"TZ=JST-9": "03:00", "TZ=EST5": "17:00"}
     assert time.strftime("%m-%d %H:%M", time.gmtime(end.last)) == f"01-07 {hours[zone]}"

@@ -1,7 +1,7 @@
 """What became of a replayed task: each case of where it is and what is said of it."""
 
 import sys
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from hypothesis import given
@@ -70,17 +70,10 @@ def dead(**fields: Any) -> Task:
     return a_task(State.DEAD, **{"error": ERROR, "extra": DEAD_NOW, **fields})
 
 
-WAITING, RUNS, FAILS, TAKEN = (
-    ReplayOutcome.WAITING,
-    ReplayOutcome.RUNNING,
-    ReplayOutcome.FAILED,
-    ReplayOutcome.TAKEN,
-)
+DELIVERED, WAITING, RUNS = ReplayOutcome.DELIVERED, ReplayOutcome.WAITING, ReplayOutcome.RUNNING
+FAILS, TAKEN, UNKNOWN = ReplayOutcome.FAILED, ReplayOutcome.TAKEN, ReplayOutcome.UNKNOWN
 TOUCHED = "waits for a worker; changed by another process since it was sent"
-PUT_BACK, NOT_RUN = (
-    "put back by another process",
-    "moved to dead without a failed run",
-)
+PUT_BACK, NOT_RUN = "put back by another process", "moved to dead without a failed run"
 GAVE_UP = "failed, dead again"
 TRIED = KnownOutcome(FAILS, f"failed, will retry: {ERROR}", MARK)
 DIRTY = "bad \x1b[2J"
@@ -109,21 +102,19 @@ SEEN: list[tuple[Task | Missing | None, KnownOutcome]] = [
     (dead(error=""), KnownOutcome(TAKEN, NOT_RUN, is_final=True)),
     (a_task(State.HELD), KnownOutcome(TAKEN, "held by another process", is_final=True)),
     (a_task(State.TRASH), KnownOutcome(TAKEN, "purged by another process", is_final=True)),
-    (a_task(State.DONE), KnownOutcome(ReplayOutcome.DELIVERED, "done (store)", is_final=True)),
+    (a_task(State.DONE), KnownOutcome(DELIVERED, "done (store)", is_final=True)),
 ]
 
 
 @each(("task", "known"), SEEN)
-def test_the_state_of_a_task_decides_its_outcome(
-    task: Task | Missing | None, known: KnownOutcome
-) -> None:
+def test_the_state_decides_the_outcome(task: Task | Missing | None, known: KnownOutcome) -> None:
     """A task that is somewhere is believed before any line of a log."""
     assert determine_outcome(a_sent(), task, ()) == known
     if task is not None:
         assert determine_outcome(a_sent(), task, said(BEGUN, DONE)) == known
 
 
-OK = KnownOutcome(ReplayOutcome.DELIVERED, "succeeded (log)", is_final=True)
+OK = KnownOutcome(DELIVERED, "succeeded (log)", is_final=True)
 NOT_YET = "left the queue; no outcome recorded yet"
 NOTHING = KnownOutcome(WAITING, NOT_YET)
 RUNNING = KnownOutcome(RUNS, f"started and {NOT_YET}")
@@ -136,10 +127,7 @@ TOLD: list[tuple[list[TaskEvent], KnownOutcome]] = [
     (said(BEGUN, FAILED, WAITS), KnownOutcome(FAILS, f"{LOG}, will retry: {ERROR}", MARK)),
     (said(BEGUN, FAILED), KnownOutcome(FAILS, f"{LOG}: {ERROR}", MARK)),
     # buried, and purged from there
-    (
-        said(BEGUN, FAILED, BURIED),
-        KnownOutcome(FAILS, f"{LOG}, moved to dead: {ERROR}", MARK),
-    ),
+    (said(BEGUN, FAILED, BURIED), KnownOutcome(FAILS, f"{LOG}, moved to dead: {ERROR}", MARK)),
     (said(BEGUN), RUNNING),
     # run, but its outcome was not stored
     (said(BEGUN, UNSETTLED), RUNNING),
@@ -151,8 +139,7 @@ TOLD: list[tuple[list[TaskEvent], KnownOutcome]] = [
 
 
 def test_the_log_decides_the_outcome_of_a_missing_task() -> None:
-    """A missing task proves nothing; the log since it was sent has the outcome, however late;
-    without a line it is unknown after a while, unless the counter rose for it."""
+    """Since it was sent, however late; without a line it is unknown, or the counter rose."""
     for outcome, known in TOLD:
         assert determine_outcome(a_sent(), MISSING, outcome, silent=1) == known, outcome
     assert determine_outcome(a_sent(), MISSING, said(BEGUN, DONE), silent=1e6) == OK
@@ -162,11 +149,9 @@ def test_the_log_decides_the_outcome_of_a_missing_task() -> None:
         (said(BEGUN), f"started and left the queue; {neither}"),
     ):
         unknown = determine_outcome(a_sent(), MISSING, outcome, silent=120, timeout=120)
-        assert unknown == KnownOutcome(ReplayOutcome.UNKNOWN, why)
-    why = "left without a log line; the processed counter rose"
-    assert determine_outcome(a_sent(), MISSING, (), counted=True) == KnownOutcome(
-        ReplayOutcome.DELIVERED, why
-    )
+        assert unknown == KnownOutcome(UNKNOWN, why)
+    counted = KnownOutcome(DELIVERED, "left without a log line; the processed counter rose")
+    assert determine_outcome(a_sent(), MISSING, (), counted=True) == counted
 
 
 def followed(*sent: SentTask, timeout: float = 120) -> OutcomeTracker:
@@ -177,9 +162,9 @@ def followed(*sent: SentTask, timeout: float = 120) -> OutcomeTracker:
     return fates
 
 
-def fates_of(changes: Sequence[ObservedChange]) -> dict[int, ReplayOutcome]:
-    """The news, by number."""
-    return {change.sent.nth: change.after.outcome for change in changes}
+def news(fates: OutcomeTracker, now: float = NOW) -> dict[int, ReplayOutcome]:
+    """The changed outcomes, by number."""
+    return {change.sent.nth: change.after.outcome for change in fates.pop_changes(now)}
 
 
 def gone(fates: OutcomeTracker, *numbers: int, now: float = NOW) -> None:
@@ -189,18 +174,12 @@ def gone(fates: OutcomeTracker, *numbers: int, now: float = NOW) -> None:
 
 
 def test_a_settled_task_is_not_read_again() -> None:
-    """A final outcome is not asked for again; the others are each in turn, and one with a new line
-    before its turn. A task that fails, and is delivered by a second run, has one first outcome:
-    the failure."""
+    """The others are, each in turn; of two outcomes one is the first."""
     fates = followed(a_sent(1), a_sent(2), a_sent(3))
     fates.add_events(said(BEGUN, DONE, number=2))
     gone(fates, 2)
-    assert fates_of(list(fates.pop_changes(NOW))) == {2: ReplayOutcome.DELIVERED}
-    assert [fates.next_lookups(1), fates.next_lookups(1), fates.next_lookups(1)] == [
-        (ident(1),),
-        (ident(3),),
-        (ident(1),),
-    ]
+    assert news(fates) == {2: DELIVERED}
+    assert [fates.next_lookups(1) for _ in range(3)] == [(ident(n),) for n in (1, 3, 1)]
     many = followed(*(a_sent(number) for number in range(50)))
     many.add_events(said(BEGUN, number=40))
     assert many.next_lookups(2) == (ident(40), ident(0))
@@ -213,33 +192,28 @@ def test_a_settled_task_is_not_read_again() -> None:
     gone(fates, 1)
     changes += fates.pop_changes(NOW)
     assert [change.is_first_outcome for change in changes] == [True, False, False]
-    assert changes[-1].after.outcome is ReplayOutcome.DELIVERED
+    assert changes[-1].after.outcome is DELIVERED
 
 
 def test_a_task_on_its_way_an_undone_one_and_a_counter_that_restarts() -> None:
-    """Nothing new is reported of a task between two places, or unreadable now, nor of one that was
-    undone, wherever it is then; a counter that fell counts from there."""
+    """None of them is news; a counter that fell counts from there."""
     fates = followed(a_sent())
     fates.add_scan({ident()}, [a_task(State.ACTIVE)], NOW)
-    assert len(list(fates.pop_changes(NOW))) == 1
+    assert len(news(fates)) == 1
     fates.add_scan({ident()}, [], NOW)
     fates.add_scan({ident()}, [Problem(f"work/{ident()}.task", "cannot be read now")], NOW)
-    assert list(fates.pop_changes(NOW + 1e6)) == []
+    assert news(fates, NOW + 1e6) == {}
 
     fates = followed(a_sent(1), a_sent(2))
     for finished in (100, 101, None, 0, 1):
         fates.add_count(finished)
     gone(fates, 1, 2)
-    assert fates_of(list(fates.pop_changes(NOW + COUNTER_DELAY_SECONDS))) == {
-        1: ReplayOutcome.DELIVERED,
-        2: ReplayOutcome.DELIVERED,
-    }
+    assert news(fates, NOW + COUNTER_DELAY_SECONDS) == {1: DELIVERED, 2: DELIVERED}
 
     fates = followed(a_sent(1), a_sent(2))
     (back,) = fates.remove([ident(1), ident(77)])
     fates.add_scan({ident(1)}, [a_task(State.DEAD)], NOW)
-    assert back[0] == a_sent(1)
-    assert (fates.open, list(fates.pop_changes(NOW))) == (1, [])
+    assert (back[0], fates.open, news(fates)) == (a_sent(1), 1, {})
 
 
 def calls_of_settle(amount: int) -> list[int]:
@@ -268,16 +242,11 @@ def test_a_turn_costs_the_same_however_many_tasks_are_missing() -> None:
     assert calls_of_settle(10) == calls_of_settle(1000)
 
 
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(0, 4),
-            st.sampled_from(["gone", "line", "other", "count", "pending"]),
-            st.sampled_from([0.0, 0.5, COUNTER_DELAY_SECONDS, 60.0, 120.0]),
-        ),
-        max_size=30,
-    )
-)
+HAPPENED = st.sampled_from(["gone", "line", "other", "count", "pending"])
+PAUSES = st.sampled_from([0.0, 0.5, COUNTER_DELAY_SECONDS, 60.0, 120.0])
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), HAPPENED, PAUSES), max_size=30))
 def test_nothing_that_comes_due_is_missed(happened: list[tuple[int, str, float]]) -> None:
     """What is known after each turn is what judging every task from the beginning would say."""
     sent = [a_sent(number) for number in range(5)]
@@ -311,33 +280,23 @@ def test_nothing_that_comes_due_is_missed(happened: list[tuple[int, str, float]]
         spare = max(0, finished - told_done)
         for nth in (n for n in range(5) if not known[n].is_final):
             silent = now - since[nth] if nth in since else 0.0
-            expected = determine_outcome(sent[nth], tasks[nth], task_events[nth], silent)
-            unsaid = expected.outcome in (
-                ReplayOutcome.WAITING,
-                ReplayOutcome.RUNNING,
-                ReplayOutcome.UNKNOWN,
-            )
+            judge = partial(determine_outcome, sent[nth], tasks[nth], task_events[nth], silent)
+            expected = judge()
+            unsaid = expected.outcome in (WAITING, RUNS, UNKNOWN)
             if spare and nth in since and silent >= COUNTER_DELAY_SECONDS and unsaid:
                 spare -= 1
-                expected = determine_outcome(
-                    sent[nth], tasks[nth], task_events[nth], silent, counted=True
-                )
+                expected = judge(counted=True)
             assert known[nth] == expected
 
 
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(0, 4), st.sampled_from(["gone", "line", "count", *State]), st.floats(0, 100)
-        ),
-        max_size=40,
-    )
-)
+KINDS = st.sampled_from(["gone", "line", "count", *State])
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), KINDS, st.floats(0, 100)), max_size=40))
 def test_a_settled_task_is_never_reported_again(happened: list[tuple[int, str, float]]) -> None:
     """With any events and counts, what was final stays, and each has one first outcome."""
     fates, now, finished = followed(*(a_sent(n) for n in range(5))), NOW, 10
-    final: set[int] = set()
-    firsts: list[int] = []
+    final, firsts = set[int](), list[int]()
     fates.add_count(finished)
     for number, what, seconds in happened:
         now += seconds

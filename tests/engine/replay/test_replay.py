@@ -46,11 +46,8 @@ class Place:
         self.log.touch()
         self.journal = Journal(f"{self.spool.staging_dir}/journal", clock=self.clock)
         self.store = self.open()
-        self.works = 1
-        """Tasks that the worker runs each time."""
-        self.logs = True
-        self.then: Callable[[Replay], None] = lambda replay: None
-        """Called each time that a replay waits."""
+        self.works, self.logs = 1, True  # tasks that the worker runs each time; its log
+        self.then: Callable[[Replay], object] = lambda replay: None  # called when a replay waits
 
     def clock(self) -> float:
         """The time."""
@@ -73,13 +70,10 @@ class Place:
         """How many tasks are in each state that has any."""
         return {state: n for state, n in self.store.count_tasks().items() if n}
 
-    def files(self) -> dict[str, bytes]:
+    def files(self) -> dict[Path, bytes]:
         """Every task file there is."""
-        return {
-            f"{state}/{path.name}": path.read_bytes()
-            for state, folder in (("dlq", self.spool.dlq), ("pending", self.spool.pending))
-            for path in Path(folder).iterdir()
-        }
+        folders = (Path(self.spool.dlq), Path(self.spool.pending))
+        return {path: path.read_bytes() for folder in folders for path in folder.iterdir()}
 
     def replay(self, plan: Plan | list[Task], pace: ReplayPace, **fields: object) -> Replay:
         """A replay of some tasks."""
@@ -145,10 +139,15 @@ def accounts(progress: ReplayProgress) -> bool:
     return progress.accounted == progress.planned and min(progress.tally) >= 0 <= progress.unsent
 
 
+def counts_of(**counts: int) -> dict[RowResult, int]:
+    """The counts of an operation, all that are not named with 0."""
+    return dict.fromkeys(RowResult, 0) | {RowResult[word.upper()]: n for word, n in counts.items()}
+
+
 def test_all_that_succeeds_is_delivered(place: Place) -> None:
     """One, then three, then the rate: each is sent once, and known to be delivered by the log."""
     place.works = 3
-    reports: list[ReplayProgress] = []
+    reports = list[ReplayProgress]()
     place.then = lambda replay: reports.append(replay.progress)
     result = place.replay(place.dead(*["ok"] * 20), ReplayPace(2.0, (1, 3), 60)).run()
     assert result.progress.tally.delivered == 20
@@ -194,83 +193,66 @@ def test_the_same_error_again_stops_it(place: Place) -> None:
 def test_the_rest_is_held_where_that_is_wanted(place: Place) -> None:
     """After a stop, the tasks that were not sent are held, as an operation of its own."""
     place.works = 3
-    tasks = place.dead("again", *["ok"] * 9)
-    result = place.replay(
-        tasks, ReplayPace(2.0, (1,), 60, StopRules(rest=RemainderPolicy.HOLD))
-    ).run()
-    assert result.progress.held == 9 and accounts(result.progress)
+    pace = ReplayPace(2.0, (1,), 60, StopRules(rest=RemainderPolicy.HOLD))
+    progress = place.replay(place.dead("again", *["ok"] * 9), pace).run().progress
+    assert progress.held == 9 and accounts(progress)
     assert place.counts() == {State.DEAD: 1, State.HELD: 9}
     assert place.operation("hold").counts[RowResult.DONE] == 9
-    counts = {RowResult.DONE: 1, RowResult.UNAPPLIED: 9}
-    assert place.operation("retry").counts == dict.fromkeys(RowResult, 0) | counts
+    assert place.operation("retry").counts == counts_of(done=1, unapplied=9)
 
 
 BEN = Intent("undo", Who("ben", pid=1), "mx7 is down again")
 
 
-class Back:
-    """A pull back: the plan as it is seen once so many were sent, without the first so many of its
-    rows; then so many tasks are run, and the plan is confirmed."""
+def pull_back(
+    place: Place, tasks: list[Task], *, excluded: int = 0, runs: int = 0
+) -> tuple[ReplayProgress, Plan, Report]:
+    """Replay tasks, and pull back: the plan as it is seen once four were sent, without so many of
+    its rows; then so many tasks are run, and the plan is confirmed."""
+    plans, reports, place.works = list[Plan](), list[Report](), 0
 
-    def __init__(self, place: Place, sent: int, *, excluded_count: int = 0, runs: int = 0) -> None:
-        self._place, self._sent, self._excluded_count, self._runs = (
-            place,
-            sent,
-            excluded_count,
-            runs,
-        )
-        self.plan: Plan | None = None
-        self.reports: list[Report] = []
-        self._confirmed = False
+    def then(replay: Replay) -> None:
+        if plans or replay.progress.sent < 4:
+            return
+        operation = place.journal.operation(replay.progress.op)
+        assert operation is not None
+        plan = undo.plan_undo(place.store, place.journal, operation, place.now, 7.0).plan
+        left = frozenset(row.id for row in plan.rows[:excluded])
+        plans.append(plan._replace(excluded_ids=left))
+        place.works = runs
+        place.work()
+        place.works = 0
+        replay.pull_back(plans[0], BEN, reports.append)
 
-    def __call__(self, replay: Replay) -> None:
-        """See the plan, or confirm it."""
-        place, sent = self._place, replay.progress.sent
-        if self.plan is None and sent >= self._sent:
-            operation = place.journal.operation(replay.progress.op)
-            assert operation is not None
-            plan = undo.plan_undo(place.store, place.journal, operation, place.now, 7.0).plan
-            left = frozenset(row.id for row in plan.rows[: self._excluded_count])
-            self.plan = plan._replace(excluded_ids=left)
-            place.works = self._runs
-            place.work()
-            place.works = 0
-        if self.plan and not self._confirmed and sent >= len(self.plan.rows):
-            self._confirmed = True
-            replay.pull_back(self.plan, BEN, self.reports.append)
+    place.then = then
+    progress = place.replay(tasks, ReplayPace(None, (4,), 60, NEVER)).run().progress
+    assert accounts(progress)
+    (plan,), (report,) = plans, reports
+    return progress, plan, report
 
 
 def test_tasks_that_wait_untouched_are_pulled_back(place: Place) -> None:
     """Pulled back, a task that no worker has touched is where it was, byte for byte."""
-    tasks, place.works = place.dead(*["ok"] * 6), 0
-    before = place.files()
-    place.then = back = Back(place, 4, runs=1)
-    result = place.replay(tasks, ReplayPace(None, (4,), 60, NEVER)).run()
-    assert (result.progress.pulled_back, result.progress.tally.delivered) == (3, 1)
-    assert accounts(result.progress)
-    assert [(len(report.done), len(report.gone)) for report in back.reports] == [(3, 1)]
+    tasks, before = place.dead(*["ok"] * 6), place.files()
+    progress, _, report = pull_back(place, tasks, runs=1)
+    assert (progress.pulled_back, progress.tally.delivered) == (3, 1)
+    assert (len(report.done), len(report.gone)) == (3, 1)
     after = place.files()
     assert before.items() >= after.items() and len(after) == 5
 
 
 def test_only_the_rows_of_the_plan_are_pulled_back(place: Place) -> None:
     """Rows that were excluded from the plan stay; the journal names who undid it, and why."""
-    tasks, place.works = place.dead(*["ok"] * 6), 0
-    place.then = back = Back(place, 4, excluded_count=3)
-    result = place.replay(tasks, ReplayPace(None, (4,), 60, NEVER)).run()
-    (report,) = back.reports
-    assert back.plan is not None
-    assert report.done == tuple(row.id for row in back.plan.included)
-    assert {ident for ident, _ in report.excluded} == back.plan.excluded_ids
+    progress, plan, report = pull_back(place, place.dead(*["ok"] * 6), excluded=3)
+    assert report.done == tuple(row.id for row in plan.included)
+    assert {ident for ident, _ in report.excluded} == plan.excluded_ids
     assert report.accounted == 4
     assert place.counts() == {State.PENDING: 3, State.DEAD: 3}
-    assert (result.progress.pulled_back, result.progress.stopped) == (1, "stopped by ben")
-    assert accounts(result.progress)
+    assert (progress.pulled_back, progress.stopped) == (1, "stopped by ben")
     one = place.operation("undo")
-    assert (one.intent.who.user, one.intent.reason) == ("ben", "mx7 is down again")
+    assert (one.intent.who, one.intent.reason) == (BEN.who, BEN.reason)
     assert one.intent.undoes == place.operation().op
-    counts = {RowResult.DONE: 1, RowResult.EXCLUDED: 3}
-    assert one.counts == dict.fromkeys(RowResult, 0) | counts
+    assert one.counts == counts_of(done=1, excluded=3)
 
 
 def test_without_a_journal_nothing_is_pulled_back(place: Place) -> None:
@@ -314,32 +296,27 @@ def test_a_canary_of_which_nothing_is_known_asks(place: Place) -> None:
 def test_a_counter_speaks_where_no_log_does(place: Place, tmp_path: Path) -> None:
     """Without a log, the counter of finished tasks shows that they were delivered."""
     place.logs, metrics = False, tmp_path / "queue.prom"
-    tasks, facts = (
-        place.dead(*["ok"] * 4),
-        OutcomeSources(read_processed=make_processed_reader(str(metrics))),
-    )
+    tasks = place.dead(*["ok"] * 4)
+    facts = OutcomeSources(read_processed=make_processed_reader(str(metrics)))
 
-    def then(replay: Replay | None) -> None:
+    def count() -> None:
         done = 100 + 4 - sum(place.counts().values())
         metrics.write_text(f"nftban_queue_tasks_processed_total {done}\n")
 
-    place.then = then
-    then(None)
+    place.then = lambda replay: count()
+    count()
     result = place.replay(tasks, ReplayPace(None, (1,), 60), facts=facts).run()
     assert result.progress.tally.delivered == 4
 
 
 def test_an_interrupted_replay_is_gone_on_with(place: Place) -> None:
-    """Released half-way, the rest is in the dead-letter queue, and the journal goes on with it:
-    each task is sent once, by the one or the other."""
+    """The journal goes on with the rest, and each task is sent once."""
     place.works = 3
     tasks = place.dead(*["ok"] * 12)
     place.then = lambda replay: replay.close() if replay.progress.sent >= 5 else None
     first = place.replay(tasks, ReplayPace(4.0, (1,), 60)).run()
     half = place.operation()
-    assert first.progress.phase is Phase.LEFT
-    assert first.report is None
-    assert half.is_interrupted
+    assert (first.progress.phase, first.report, half.is_interrupted) == (Phase.LEFT, None, True)
     assert len(tasks_in(place.store, State.DEAD)) == first.progress.unsent == half.open_rows > 0
     place.then = lambda replay: None
     rest = undo.plan_rest(place.store, place.journal, half, place.now)
@@ -358,16 +335,14 @@ def test_where_nothing_can_be_written_down_nothing_is_sent(place: Place) -> None
     replay = place.replay(tasks, AT_ONCE)
     with pytest.raises(Unavailable, match="journal"):
         replay.run()
-    assert place.counts() == {State.DEAD: 1}
-    assert replay.progress.phase is Phase.OVER
+    assert (place.counts(), replay.progress.phase) == ({State.DEAD: 1}, Phase.OVER)
     assert "journal" in replay.progress.trouble
     assert accounts(replay.progress)
 
 
 @pytest.mark.parametrize("comes_back", [False, True])
 def test_while_a_store_is_away_nothing_is_tried(comes_back: bool, place: Place) -> None:
-    """A folder that is missing for a moment costs no task its replay; where it stays away, the rest
-    is left there after a while."""
+    """For a moment it costs no task its replay; later the rest is left there."""
     tasks = place.dead(*["ok"] * 12)
     away = Path(f"{place.spool.dlq}.elsewhere")
     troubles: list[str] = []
@@ -384,7 +359,6 @@ def test_while_a_store_is_away_nothing_is_tried(comes_back: bool, place: Place) 
 
     place.then = then
     result = place.replay(tasks, ReplayPace(2.0, (), 60 if comes_back else 5)).run()
-
     progress = result.progress
     assert place.spool.dlq in troubles[1]
     assert accounts(progress)
@@ -393,35 +367,33 @@ def test_while_a_store_is_away_nothing_is_tried(comes_back: bool, place: Place) 
     else:
         assert place.spool.dlq in progress.stopped
         assert (progress.refused, progress.sent) == (0, 12 - progress.unsent)
-        assert result.report is not None
-        assert result.report.accounted == 12
+        assert result.report is not None and result.report.accounted == 12
 
 
 def test_a_refusal_leaves_the_rest_where_it_is(place: Place) -> None:
-    """When row after row is refused, or writing is not allowed any more, the others are not sent;
-    where no token can be written down, the replay waits and says why."""
-    tasks = place.dead(*["ok"] * 39)
-    for task in tasks[:30]:
+    """When row after row is refused, the others are not sent."""
+    for task in place.dead(*["ok"] * 30):
         place.store.swap(task, verbs.retry(task, place.now))
-    pending = plans.freeze_plan("retry", tasks_in(place.store, State.PENDING), place.now)
     place.works = 0
-    result = place.replay(pending, ReplayPace(1.0, (), 60)).run()
-    assert result.progress.stopped == "not from pending"
-    assert (result.progress.refused, result.progress.unsent) == (10, 20)
+    pending = tasks_in(place.store, State.PENDING)
+    progress = place.replay(pending, ReplayPace(1.0, (), 60)).run().progress
+    assert progress.stopped == "not from pending"
+    assert (progress.refused, progress.unsent) == (10, 20)
+
+
+def test_a_replay_that_may_not_write_leaves_the_rest_where_it_is(place: Place) -> None:
+    """Where no token can be written down, it waits and says why."""
 
     def allowed() -> str:
         return "observing only" if replay.progress.sent >= 3 else ""
 
-    rest = tasks_in(place.store, State.DEAD)
-    replay = place.replay(rest, ReplayPace(1.0, (), 30), allowed=allowed)
-    result = replay.run()
-    assert result.progress.stopped == "observing only"
+    replay = place.replay(place.dead(*["ok"] * 9), ReplayPace(1.0, (), 30), allowed=allowed)
+    progress = replay.run().progress
     left = place.counts()[State.DEAD]
-    assert left == 9 - result.progress.sent > 0
-
-    Path(place.spool.staging_dir, "replay.buckets").unlink()
-    Path(place.spool.staging_dir, "replay.buckets").mkdir()
-    troubles: list[str] = []
+    assert (progress.stopped, left) == ("observing only", 9 - progress.sent)
+    buckets, troubles = Path(place.spool.staging_dir, "replay.buckets"), list[str]()
+    buckets.unlink()
+    buckets.mkdir()
 
     def then(replay: Replay) -> None:
         troubles.append(replay.progress.trouble)
@@ -436,12 +408,9 @@ def test_a_refusal_leaves_the_rest_where_it_is(place: Place) -> None:
 
 def test_two_replays_share_one_bucket(place: Place) -> None:
     """Of two on threads of their own, neither has tokens that the other spent."""
-    place.works = 4
-    tasks = place.dead(*["ok"] * 40)
-    began = place.now
-    sent: list[tuple[float, int]] = []
-    halves = (tasks[::2], tasks[1::2])
-    replays = [place.replay(half, ReplayPace(4.0, (), 60, NEVER)) for half in halves]
+    tasks, place.works = place.dead(*["ok"] * 40), 4
+    began, sent, pace = place.now, list[tuple[float, int]](), ReplayPace(4.0, (), 60, NEVER)
+    replays = [place.replay(half, pace) for half in (tasks[::2], tasks[1::2])]
 
     def then(replay: Replay) -> None:
         with place.guard:
@@ -506,8 +475,7 @@ Replay(open_store, plan, ReplayPace(8.0, ()), journal=journal, intent=intent, bu
 
 
 def test_killed_it_is_gone_on_with(place: Place, start: Callable[..., Child]) -> None:
-    """Killed at any moment, what it had not sent is in the dead-letter queue, the journal knows
-    which that is, and going on with it sends each task once."""
+    """The journal knows what it had not sent, and going on sends each task once."""
     place.dead(*["ok"] * 30)
     place.works = 0
     child = start(KILLED, str(Path(place.spool.pending).parent))
@@ -519,9 +487,7 @@ def test_killed_it_is_gone_on_with(place: Place, start: Callable[..., Child]) ->
     child.wait()
     place.store.recover()
     half = undo.settle_operation(place.store, place.journal, place.operation()).operation
-
-    assert half is not None
-    assert half.is_interrupted
+    assert half is not None and half.is_interrupted
     sent = {entry.row.id for entry in place.journal.entries(half.op) if entry.outcome}
     assert {task.id for task in tasks_in(place.store, State.PENDING)} == sent
     assert len(tasks_in(place.store, State.DEAD)) == half.open_rows == 30 - len(sent) > 0
@@ -529,16 +495,13 @@ def test_killed_it_is_gone_on_with(place: Place, start: Callable[..., Child]) ->
     rest = undo.plan_rest(place.store, place.journal, half, place.now)
     place.then = lambda replay: None if replay.progress.unsent else replay.order("leave")
     result = place.replay(rest, AT_ONCE).run()
-
-    assert result.report is not None
-    assert sent.isdisjoint(result.report.done)
+    assert result.report is not None and sent.isdisjoint(result.report.done)
     assert len(sent) + len(result.report.done) == 30
     assert place.counts() == {State.PENDING: 30}
 
 
 def test_every_task_ends_in_one_count_among_rivals(place: Place) -> None:
-    """With a worker that fails a third, and rivals that move others meanwhile, each planned task is
-    delivered, failed, unknown, taken, gone, refused or excluded, and in one count."""
+    """A worker fails a third, and rivals move others: each planned task is in one count."""
     tasks = place.dead(*["ok", "ok", "otherwise"] * 4, "ok", "ok")
     place.store.swap(tasks[4], verbs.retry(tasks[4], place.now))
     (pending,) = tasks_in(place.store, State.PENDING)
@@ -557,12 +520,10 @@ def test_every_task_ends_in_one_count_among_rivals(place: Place) -> None:
     lost = {task.id for task in tasks[12:]}
     place.then = then
     result = place.replay(plan, AT_ONCE).run()
-
     progress, tally = result.progress, result.progress.tally
     assert (tally.delivered, tally.failed, tally.unknown, tally.taken) == (5, 4, 1, 1)
     assert (progress.skipped, progress.refused, progress.excluded, progress.unsent) == (1, 1, 1, 0)
     assert progress.accounted == progress.planned == 14
-    assert result.report is not None
-    assert result.report.accounted == progress.planned
+    assert result.report is not None and result.report.accounted == 14
     fates = Counter(known.outcome for known in result.known_outcomes.values())
     assert fates == {ReplayOutcome.FAILED: 4, ReplayOutcome.UNKNOWN: 1, ReplayOutcome.TAKEN: 1}

@@ -1,6 +1,7 @@
 """The pace of a replay: canaries, the rate, what stops it, and how long it will take."""
 
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -9,36 +10,19 @@ from hypothesis import strategies as st
 from engine import policy
 from engine.monitor.throughput import RunTimes, measure_runs
 from engine.policy import UNITS_PER_TOKEN, Bucket
+from engine.replay import scheduler, settings
 from engine.replay.estimate import WorkerPresence, estimate_replay, measure_run_interval
 from engine.replay.outcomes import KnownOutcome, ObservedChange, ReplayOutcome, SentTask
-from engine.replay.scheduler import (
-    MAX_TASKS_PER_STEP,
-    ORDERS,
-    ReplayEnd,
-    ReplayState,
-    Send,
-    Step,
-    StopReason,
-    Wait,
-    check_stop_rules,
-)
-from engine.replay.settings import (
-    MAX_RATE,
-    MIN_RATE,
-    RemainderPolicy,
-    ReplayPace,
-    StopRules,
-    bucket_rate,
-    double_rate,
-    halve_rate,
-    parse_pace,
-    phase_sizes,
-)
+from engine.replay.scheduler import ORDERS, ReplayEnd, ReplayState, Send, Step, StopReason, Wait
+from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules
 from engine.text.typed_json import to_json
 from tests.engine.task_builders import NOW
 
 NEVER = StopRules(None, None)
 PLENTY = 1000
+LEAST, MOST = settings.MIN_RATE, settings.MAX_RATE
+WAITING, DELIVERED, FAILED = ReplayOutcome.WAITING, ReplayOutcome.DELIVERED, ReplayOutcome.FAILED
+UNKNOWN, RUNNING = ReplayOutcome.UNKNOWN, ReplayOutcome.RUNNING
 
 
 def begun(planned: int = 100, **fields: object) -> ReplayState:
@@ -47,21 +31,13 @@ def begun(planned: int = 100, **fields: object) -> ReplayState:
 
 
 def became(
-    course: ReplayState,
-    nth: int,
-    fate: ReplayOutcome,
-    mark: str = "",
-    was: ReplayOutcome = ReplayOutcome.WAITING,
+    course: ReplayState, nth: int, fate: ReplayOutcome, mark: str = "", was: ReplayOutcome = WAITING
 ) -> ReplayState:
     """What became of one of them, that had failed with F-1 before."""
-    first = was not in (ReplayOutcome.DELIVERED, ReplayOutcome.FAILED) and fate in (
-        ReplayOutcome.DELIVERED,
-        ReplayOutcome.FAILED,
-    )
+    first = was not in (DELIVERED, FAILED) and fate in (DELIVERED, FAILED)
     sent = SentTask(nth, str(nth), "", NOW, "F-1")
-    return course.with_change(
-        ObservedChange(sent, KnownOutcome(was, ""), KnownOutcome(fate, "", mark), first), NOW
-    )
+    change = ObservedChange(sent, KnownOutcome(was, ""), KnownOutcome(fate, "", mark), first)
+    return course.with_change(change, NOW)
 
 
 def all_became(
@@ -76,44 +52,43 @@ def all_became(
 def past_canaries(planned: int = 100, **fields: object) -> ReplayState:
     """A replay whose canaries were all delivered: eleven."""
     course = begun(planned, **fields).with_sent(11, 0, NOW)
-    return all_became(course, ReplayOutcome.DELIVERED, *range(11))
+    return all_became(course, DELIVERED, *range(11))
+
+
+def step(course: ReplayState, now: float = NOW) -> Step:
+    """The next step, with plenty of tokens."""
+    return course.next_step(now, PLENTY)
 
 
 def test_it_goes_from_one_to_ten_to_the_rate() -> None:
     """One is sent and waited for, then ten are, and then as many as there are tokens."""
     course = begun()
-    assert course.next_step(NOW, PLENTY) == Send(1)
-    course = course.with_sent(1, 0, NOW)
-    assert course.next_step(NOW, PLENTY) == Wait(NOW + 120, "canary of 1: waiting for 1 outcome")
-    course = became(course, 0, ReplayOutcome.DELIVERED)
-    assert course.next_step(NOW, PLENTY) == Send(10)
-    course = course.with_sent(10, 0, NOW)
-    assert course.next_step(NOW, PLENTY) == Wait(NOW + 120, "canary of 10: waiting for 10 outcomes")
-    course = all_became(course, ReplayOutcome.DELIVERED, *range(1, 11))
+    for size, start, outcomes in ((1, 0, "1 outcome"), (10, 1, "10 outcomes")):
+        assert step(course) == Send(size)
+        course = course.with_sent(size, 0, NOW)
+        assert step(course) == Wait(NOW + 120, f"canary of {size}: waiting for {outcomes}")
+        course = all_became(course, DELIVERED, *range(start, start + size))
     assert course.next_step(NOW, 7) == Send(7)
     assert course.next_step(NOW, 0, NOW + 3) == Wait(NOW + 3, "the rate")
-    assert course.next_step(NOW, PLENTY) == Send(89)
+    assert step(course) == Send(89)
 
 
 def test_without_canaries_it_begins_at_the_rate() -> None:
-    """An empty list of canaries means none, so does a canary of nothing; without a rate they go in
-    portions, so that an order is heard between two; a row that was gone is no canary."""
-    assert begun(canary=()).next_step(NOW, PLENTY) == Send(100)
-    assert begun(canary=(0,)).next_step(NOW, PLENTY) == Send(100)
-    assert begun(10 * MAX_TASKS_PER_STEP, canary=(), rate=None).next_step(
-        NOW, 10 * MAX_TASKS_PER_STEP
-    ) == Send(MAX_TASKS_PER_STEP)
-    assert begun().with_sent(0, 1, NOW).next_step(NOW, PLENTY) == Send(1)
+    """Without a rate in portions, so that an order is heard between two."""
+    assert step(begun(canary=())) == step(begun(canary=(0,))) == Send(100)
+    many = 10 * scheduler.MAX_TASKS_PER_STEP
+    portion = begun(many, canary=(), rate=None).next_step(NOW, many)
+    assert portion == Send(scheduler.MAX_TASKS_PER_STEP)
+    assert step(begun().with_sent(0, 1, NOW)) == Send(1)
 
 
 def test_a_canary_in_doubt_is_no_success() -> None:
-    """A canary without a real outcome in time makes the replay ask, and go on once an operator says
-    so for this canary, or once the outcome comes after all; unattended it stops."""
+    """It asks, and goes on by an order or once the outcome comes; unattended it stops."""
     no_success = "canary of 1: 1 outcome unknown, not counted as success"
     doubts: dict[ReplayOutcome | None, str] = {
-        ReplayOutcome.UNKNOWN: no_success,
+        UNKNOWN: no_success,
         ReplayOutcome.TAKEN: no_success,
-        ReplayOutcome.RUNNING: "canary of 1: still running after 2m",
+        RUNNING: "canary of 1: still running after 2m",
         None: "canary of 1: no worker has run it for 2m",
     }
     later = NOW + 120
@@ -121,109 +96,91 @@ def test_a_canary_in_doubt_is_no_success() -> None:
         course, alone = begun().with_sent(1, 0, NOW), begun(attended=False).with_sent(1, 0, NOW)
         if fate is not None:
             course, alone = became(course, 0, fate), became(alone, 0, fate)
-        assert course.next_step(later, PLENTY) == Wait(None, why, asks_operator=True)
-        assert course.with_order("go_on", later).next_step(later, PLENTY) == Send(10)
-        assert alone.next_step(later, PLENTY) == StopReason(why)
-        settled = became(course, 0, ReplayOutcome.DELIVERED, was=fate or ReplayOutcome.WAITING)
-        assert settled.next_step(NOW, PLENTY) == Send(10)
+        assert step(course, later) == Wait(None, why, asks_operator=True)
+        assert step(course.with_order("go_on", later), later) == Send(10)
+        assert step(alone, later) == StopReason(why)
+        assert step(became(course, 0, DELIVERED, was=fate or WAITING)) == Send(10)
 
-    course = became(begun().with_sent(1, 0, NOW), 0, ReplayOutcome.UNKNOWN).with_order("go_on", NOW)
-    course = all_became(course.with_sent(10, 0, NOW), ReplayOutcome.UNKNOWN, *range(1, 11))
-    step = course.next_step(NOW, PLENTY)
-    assert isinstance(step, Wait) and step.asks_operator
+    course = became(begun().with_sent(1, 0, NOW), 0, UNKNOWN).with_order("go_on", NOW)
+    doubt = step(all_became(course.with_sent(10, 0, NOW), UNKNOWN, *range(1, 11)))
+    assert isinstance(doubt, Wait) and doubt.asks_operator
 
 
 def test_a_canary_passes_once_unless_all_of_it_failed() -> None:
-    """Where none of its tasks delivered, no more are sent, rules or not; one of ten that failed
-    and is run again does not make the others wait for it."""
-    course = became(begun(stops=NEVER).with_sent(1, 0, NOW), 0, ReplayOutcome.FAILED)
-    assert course.next_step(NOW, PLENTY) == StopReason("canary of 1 failed: 0 of 1 delivered")
-    course = all_became(
-        begun(stops=NEVER).with_sent(11, 0, NOW), ReplayOutcome.DELIVERED, *range(10)
-    )
-    course = became(course, 10, ReplayOutcome.FAILED)
-    assert course.next_step(NOW, PLENTY) == Send(89)
-    assert became(course, 10, ReplayOutcome.RUNNING, was=ReplayOutcome.FAILED).next_step(
-        NOW, PLENTY
-    ) == Send(89)
+    """One of ten that failed and is run again does not make the others wait for it."""
+    course = became(begun(stops=NEVER).with_sent(1, 0, NOW), 0, FAILED)
+    assert step(course) == StopReason("canary of 1 failed: 0 of 1 delivered")
+    course = all_became(begun(stops=NEVER).with_sent(11, 0, NOW), DELIVERED, *range(10))
+    course = became(course, 10, FAILED)
+    assert step(course) == step(became(course, 10, RUNNING, was=FAILED)) == Send(89)
 
 
 def test_the_same_error_twice_stops_it() -> None:
-    """When the error that tasks had before comes back to two of them, nothing more is sent; that of
-    one task that is tried again and again failed again once."""
+    """Of two tasks that had it before; one that is tried again and again failed again once."""
     course = past_canaries(stops=StopRules(share=None)).with_sent(5, 0, NOW)
-    course = all_became(course, ReplayOutcome.FAILED, 11, 12, mark="F-2")
-    once = became(course, 13, ReplayOutcome.FAILED, "F-1")
-    again = became(once, 13, ReplayOutcome.FAILED, "F-1", was=ReplayOutcome.FAILED)
-    twice = became(once, 14, ReplayOutcome.FAILED, "F-1")
-    assert isinstance(once.next_step(NOW, PLENTY), Send)
-    assert again.repeated_errors == {"F-1": 1}
-    assert twice.next_step(NOW, PLENTY) == StopReason("stop rule: F-1 came back 2 times")
-    assert [rule.words for rule in check_stop_rules(twice)] == ["F-1 2 of 2"]
+    course = all_became(course, FAILED, 11, 12, mark="F-2")
+    once = became(course, 13, FAILED, "F-1")
+    twice = became(once, 14, FAILED, "F-1")
+    assert isinstance(step(once), Send)
+    assert became(once, 13, FAILED, "F-1", was=FAILED).repeated_errors == {"F-1": 1}
+    assert step(twice) == StopReason("stop rule: F-1 came back 2 times")
+    assert [rule.words for rule in scheduler.check_stop_rules(twice)] == ["F-1 2 of 2"]
 
 
 @pytest.mark.parametrize(
     ("planned", "outcomes", "stops"),
     [
-        pytest.param(100, "." * 18 + "xx", False, id="two of twenty are just allowed"),
-        pytest.param(100, "." * 17 + "xxx", True, id="three of twenty are not"),
-        pytest.param(100, "xxx", True, id="three of three can be no fewer of twenty"),
-        pytest.param(100, "xx", False, id="two of two may still be two of twenty"),
-        pytest.param(100, "xx" + "." * 18 + "xx", False, id="old failures are forgotten"),
-        pytest.param(5, "...x.", True, id="of five, one is a fifth"),
-        pytest.param(10, ".........x", False, id="of ten, one is a tenth"),
+        (100, "." * 18 + "xx", False),  # two of twenty are just allowed
+        (100, "." * 17 + "xxx", True),
+        (100, "xxx", True),  # can be no fewer of twenty
+        (100, "xx", False),  # may still be two of twenty
+        (100, "xx" + "." * 18 + "xx", False),  # old failures are forgotten
+        (5, "...x.", True),
+        (10, ".........x", False),
     ],
 )
 def test_too_large_a_share_of_failures_stops_it(planned: int, outcomes: str, stops: bool) -> None:
     """More than a tenth of the last twenty, once that is certain, or of all if those are fewer."""
     course = begun(planned, canary=(), stops=StopRules(same=None)).with_sent(len(outcomes), 0, NOW)
     for nth, outcome in enumerate(outcomes):
-        course = became(
-            course, nth, ReplayOutcome.FAILED if outcome == "x" else ReplayOutcome.DELIVERED, "F-2"
-        )
-    (rule,) = check_stop_rules(course)
-    assert bool(rule.why) is isinstance(course.next_step(NOW, PLENTY), StopReason) is stops
+        course = became(course, nth, FAILED if outcome == "x" else DELIVERED, "F-2")
+    (rule,) = scheduler.check_stop_rules(course)
+    assert bool(rule.why) is isinstance(step(course), StopReason) is stops
 
 
 def test_a_stopped_replay_sends_nothing() -> None:
-    """Once stopped, only outcomes of sent tasks are waited for; the first reason stays. When all is
-    sent, or dropped, and nothing is waited for, it is over. When more tasks wait than were allowed,
-    nothing more is sent; not knowing stops nothing."""
+    """It waits for outcomes of sent tasks, and is over when none is open."""
     course = past_canaries().with_sent(2, 0, NOW).with_stop("why").with_stop("why not")
     assert course.stopped == "why"
-    assert course.next_step(NOW, PLENTY) == Wait(NOW + 120, "all sent; waiting for 2 outcomes")
-    assert course.next_step(NOW + 120, PLENTY) == ReplayEnd()
-    assert course.with_order("leave", NOW).next_step(NOW, PLENTY) == ReplayEnd()
-    assert past_canaries(13).with_sent(0, 2, NOW).next_step(NOW, 0) == ReplayEnd()
-    assert begun(0).next_step(NOW, 0) == ReplayEnd()
+    assert step(course) == Wait(NOW + 120, "all sent; waiting for 2 outcomes")
+    assert step(course, NOW + 120) == step(course.with_order("leave", NOW)) == ReplayEnd()
+    for over in (past_canaries(13).with_sent(0, 2, NOW), begun(0)):
+        assert over.next_step(NOW, 0) == ReplayEnd()
     course = begun(canary=(), stops=StopRules(None, None, pending=500))
-    assert course.next_step(NOW, PLENTY, pending=501) == StopReason(
-        "stop rule: 501 tasks pending, limit 500"
-    )
-    assert course.next_step(NOW, PLENTY, pending=500) == course.next_step(NOW, PLENTY) == Send(100)
+    stop = StopReason("stop rule: 501 tasks pending, limit 500")
+    assert course.next_step(NOW, PLENTY, pending=501) == stop
+    assert course.next_step(NOW, PLENTY, pending=500) == step(course) == Send(100)
 
 
 def test_every_order_is_followed() -> None:
-    """While paused nothing is sent, however many tokens there are; an operator who stops it is
-    named; each order changes something, and no other is taken. Faster is twice, slower is half;
-    without a rate is faster than any."""
+    """Each changes something, and no other is taken; faster is twice, slower is half."""
     course = begun().with_order("pause", NOW, "ana")
-    assert course.next_step(NOW, PLENTY) == Wait(None, "paused by ana")
-    assert course.with_order("resume", NOW).next_step(NOW, PLENTY) == Send(1)
+    assert step(course) == Wait(None, "paused by ana")
+    assert step(course.with_order("resume", NOW)) == Send(1)
     assert begun().with_order("stop", NOW, "ana").stopped == "stopped by ana"
     for order in ORDERS:
         before = begun() if order == "pause" else course
         assert before.with_order(order, NOW + 1) != before, order
     with pytest.raises(ValueError, match="no such order"):
         begun().with_order("dance", NOW)
-    assert [double_rate(rate) for rate in (2.0, MAX_RATE, None)] == [4.0, MAX_RATE, None]
-    assert [halve_rate(rate) for rate in (2.0, MIN_RATE, None)] == [1.0, MIN_RATE, MAX_RATE]
+    assert [settings.double_rate(rate) for rate in (2.0, MOST, None)] == [4.0, MOST, None]
+    assert [settings.halve_rate(rate) for rate in (2.0, LEAST, None)] == [1.0, LEAST, MOST]
 
 
-@given(st.floats(MIN_RATE, MAX_RATE), st.integers(1, 200))
+@given(st.floats(LEAST, MOST), st.integers(1, 200))
 def test_a_bucket_lets_its_rate_through(rate: float, seconds: int) -> None:
     """In so many seconds a bucket gives the rate, give or take two tokens and the rounding."""
-    of = bucket_rate(rate)
+    of = settings.bucket_rate(rate)
     bucket, spent = Bucket(UNITS_PER_TOKEN, 0), 0
     for second in range(seconds + 1):
         bucket = policy.refill_bucket(bucket, of, second)
@@ -246,16 +203,15 @@ RATE_OR_NONE, TIMEOUTS = OR_NONE | st.floats(0.1, 100), st.floats(1, 1000)
     st.integers(0, 100),
 )
 def test_phases_are_all_that_is_planned(pace: ReplayPace, planned: int) -> None:
-    """The phases of any pace have together as many tasks as are planned; a pace is stored and read
-    back, and other values are refused."""
-    sizes = phase_sizes(pace, planned)
+    """Of any pace, which is stored and read back; other values are refused."""
+    sizes = settings.phase_sizes(pace, planned)
     assert sum(sizes) == planned
     assert all(0 <= size <= most for size, most in zip(sizes, pace.canary, strict=False))
     assert sizes[-1] >= 0
-    assert parse_pace(to_json(pace)) == pace
+    assert settings.parse_pace(to_json(pace)) == pace
     for values in ({"stops": {"rest": "x"}}, {"pace": 1}, {"canary": [-1]}, {"rate": "2"}):
         with pytest.raises(ValueError, match=r"^pace[.:]"):
-            parse_pace(values)
+            settings.parse_pace(values)
 
 
 # ---- laws
@@ -275,7 +231,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.course = ReplayState.begin(self.pace, self.planned, self.now)
-        self.rate = bucket_rate(self.pace.rate or 1)
+        self.rate = settings.bucket_rate(self.pace.rate or 1)
         self.bucket = Bucket(UNITS_PER_TOKEN, int(self.now))
 
     def step(self, drop: int) -> Step:
@@ -291,7 +247,7 @@ class World:
             done = step.amount - gone
             for nth in range(self.sent, self.sent + done):
                 assert nth not in self.fates, "never one twice"
-                self.fates[nth] = ReplayOutcome.WAITING
+                self.fates[nth] = WAITING
             self.sent, self.dropped = self.sent + done, self.dropped + gone
             self.course = self.course.with_sent(done, gone, self.now)
         elif isinstance(step, StopReason):
@@ -303,19 +259,15 @@ class World:
         before = self.fates.get(nth)
         if before is None or before is fate:
             return
-        first = fate in (ReplayOutcome.DELIVERED, ReplayOutcome.FAILED) and nth not in self.had
+        first = fate in (DELIVERED, FAILED) and nth not in self.had
         self.had |= {nth} if first else set()
         self.fates[nth] = fate
-        sent = SentTask(nth, str(nth), "", NOW, "F-1")
-        change = ObservedChange(
-            sent, KnownOutcome(before, ""), KnownOutcome(fate, "", "F-1"), first
-        )
+        sent, was = SentTask(nth, str(nth), "", NOW, "F-1"), KnownOutcome(before, "")
+        change = ObservedChange(sent, was, KnownOutcome(fate, "", "F-1"), first)
         self.course = self.course.with_change(change, self.now)
 
 
-def edges(pace: ReplayPace) -> list[int]:
-    """After how many tasks each canary is whole."""
-    return [sum(pace.canary[: at + 1]) for at in range(len(pace.canary))]
+HAPPENED = st.sampled_from(["step", "step", *ReplayOutcome, *sorted(ORDERS)])
 
 
 @given(
@@ -323,14 +275,7 @@ def edges(pace: ReplayPace) -> list[int]:
     st.integers(0, 40),
     st.sampled_from([0.1, 0.5, 1, 2, 7]),
     st.booleans(),
-    st.lists(
-        st.tuples(
-            st.sampled_from(["step", "step", *ReplayOutcome, *sorted(ORDERS)]),
-            st.integers(0, 40),
-            st.floats(0, 30),
-        ),
-        max_size=80,
-    ),
+    st.lists(st.tuples(HAPPENED, st.integers(0, 40), st.floats(0, 30)), max_size=80),
 )
 def test_no_more_is_sent_than_allowed(
     canary: tuple[int, ...],
@@ -339,10 +284,8 @@ def test_no_more_is_sent_than_allowed(
     strict: bool,
     happened: list[tuple[str, int, float]],
 ) -> None:
-    """In any order of events: never more than the canaries and the rate allow, never a
-    row twice, nothing after a stop or in a pause, and every row is in one count."""
-    stops = StopRules() if strict else NEVER
-    world = World(ReplayPace(rate, canary, 60, stops), planned)
+    """Nor a row twice, nor after a stop or in a pause, and every row is in one count."""
+    world = World(ReplayPace(rate, canary, 60, StopRules() if strict else NEVER), planned)
     speeds = [rate]
     for what, number, seconds in happened:
         world.now += seconds
@@ -352,26 +295,22 @@ def test_no_more_is_sent_than_allowed(
         elif what in ORDERS:
             world.course = course.with_order(what, world.now)
             speeds.append(world.course.pace.rate or 0)
-            world.rate = bucket_rate(world.course.pace.rate or 1)
+            world.rate = settings.bucket_rate(world.course.pace.rate or 1)
         else:
             world.becomes(number, ReplayOutcome(what))
         after = world.course
         new = world.sent - before
-        if new:
-            assert not course.stopped
-            assert not course.paused
-        for at, edge in enumerate(edges(world.pace)):
+        assert not new or not (course.stopped or course.paused)
+        for at, edge in enumerate(accumulate(canary)):  # after so many each canary is whole
             whole = before >= edge
             through = sum(nth in world.had for nth in range(edge)) >= edge
             if new and world.sent > edge and canary[at]:
                 assert whole, "a canary is not overtaken in one step"
                 assert through or after.passed > at, "each is waited for"
         assert world.sent + world.dropped + after.unsent == planned
-        assert after.tally.sent == world.sent
-        assert after.unsent >= 0
+        assert after.tally.sent == world.sent and after.unsent >= 0
         for fate in ReplayOutcome:
-            known = sum(one is fate for one in world.fates.values())
-            assert getattr(after.tally, fate) == known
+            assert getattr(after.tally, fate) == [*world.fates.values()].count(fate)
     spent = world.now - NOW
     fastest = max(speeds)
     assert world.sent <= 1 + -(-fastest // 1) + fastest * (spent + 1) + spent / UNITS_PER_TOKEN
@@ -387,8 +326,8 @@ def test_when_all_goes_well_all_is_sent(canary: tuple[int, ...], planned: int) -
             break
         if isinstance(step, Wait):
             world.now += 1
-        for nth in [n for n, fate in world.fates.items() if fate is ReplayOutcome.WAITING]:
-            world.becomes(nth, ReplayOutcome.DELIVERED)
+        for nth in [n for n, fate in world.fates.items() if fate is WAITING]:
+            world.becomes(nth, DELIVERED)
     assert world.sent == planned
     assert world.course.tally.delivered == planned
 
@@ -407,18 +346,16 @@ WORKED: tuple[tuple[ReplayPace, WorkerPresence, tuple[str, ...], float | None], 
     (ReplayPace(1 / 512, ()), WorkerPresence(False, 300.0), (f"{TIMER}; it takes 100 runs, 8h20m",
      "at one every 8m: 100 in 14h13m"), 30000.0),
     (ReplayPace(None, ()), WorkerPresence(False, None),
-     ("no worker running: sent tasks wait for the next worker", "all 100 immediately"),
-     None),
+     ("no worker running: sent tasks wait for the next worker", "all 100 immediately"), None),
     # no log mentions a worker, and there is no lock
     (ReplayPace(None, ()), WorkerPresence(None, None),
      ("unknown whether a worker is running: sent tasks may wait for one",
-     "all 100 immediately"), None),
+      "all 100 immediately"), None),
 )  # fmt: skip
 
 
 def test_the_plan_shows_whether_the_rate_can_be_kept() -> None:
-    """How long a hundred tasks take, and, where only a timer works, in how many runs; from when
-    tasks were begun it is told how far apart runs are."""
+    """How long tasks take, and by a timer in how many runs, which begun tasks show."""
     for pace, working, sentences, seconds in WORKED:
         replay_estimate = estimate_replay(100, pace, working)
         assert (replay_estimate.sentences, replay_estimate.working) == (sentences, seconds)

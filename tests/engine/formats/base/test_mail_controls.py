@@ -1,7 +1,5 @@
 """What the console gets to know about mail transports: real settings, files and transports."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable
@@ -49,9 +47,7 @@ def test_suspend_is_recorded_for_every_sender(tmp_path: Path, make_mail_of: Make
     needs("curl")
     operator = make_mail_of()
     before = operator.routes(operator.suspended())
-
     assert operator.suspend("curl", "relay \x1b[31m moves") == ""
-
     after = operator.routes(operator.suspended())
     assert (before.selected, after.selected, after.is_waiting) == ("curl", "", True)
     assert (after.use("curl"), after.use("mailx")) == (TransportUse.SUSPENDED, TransportUse.BARRED)
@@ -71,17 +67,12 @@ def test_suspend_is_recorded_for_every_sender(tmp_path: Path, make_mail_of: Make
         operator.resume("curl")
 
 
-def test_a_file_that_cannot_be_read_or_written_is_named(
-    tmp_path: Path, make_mail_of: MakeMail
-) -> None:
-    """A transport is suspended though the log cannot be written, and the result is a warning. A
-    broken list of suspensions and a wrong setting are errors with the reason.
-    """
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, make_mail_of: MakeMail) -> None:
+    """A log is a warning; a broken list of suspensions and a wrong setting are errors."""
     operator = make_mail_of()
     (tmp_path / "log" / "mail.log").mkdir()
     assert "not logged in " in operator.suspend("curl", "")
     assert [*operator.suspended()] == ["curl"]
-
     (tmp_path / "queue" / ".spooldeck" / "suspended").write_text("{")
     with pytest.raises(Unavailable, match="suspended: "):
         operator.suspended()
@@ -90,18 +81,12 @@ def test_a_file_that_cannot_be_read_or_written_is_named(
 
 
 def test_the_settings_of_the_commands_count(tmp_path: Path, make_mail_of: MakeMail) -> None:
-    """Where the records are, how a test mail is sent, and why another transport than the forced
-    one could not send.
-    """
+    """Where the records are, how a test mail is sent, and why a transport could not send."""
     operator = make_mail_of(NFTBAN_MSMTP_BIN=str(tmp_path / "nowhere"))
-
     routes = operator.routes({})
-
     assert operator.records() == (f"{tmp_path}/mail/delivery.jsonl", 500)
-    assert (operator.test_command, operator.uses_transports) == (
-        ("spooldeck", "mail", "test"),
-        True,
-    )
+    assert operator.test_command == ("spooldeck", "mail", "test")
+    assert operator.uses_transports
     assert routes.use("msmtp") is TransportUse.BARRED
     assert "nowhere" in routes.why_not["msmtp"]
 
@@ -109,9 +94,7 @@ def test_the_settings_of_the_commands_count(tmp_path: Path, make_mail_of: MakeMa
 def test_spooled_mails_are_counted(
     tmp_path: Path, make_mail_of: MakeMail, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The count is read again once a mail comes; None where there is no spool. `status` has number
-    and age, what has no task, and what is suspended, as text and as JSON.
-    """
+    """Again once a mail comes; `status` has number, age and suspensions, also as JSON."""
     operator = make_mail_of()
     assert operator.backlog() is None
     spool = MailSpool(str(tmp_path / "mailspool"), str(tmp_path), lambda: time.time() - 7200)
@@ -125,16 +108,17 @@ def test_spooled_mails_are_counted(
 
     operator.suspend("curl", "the relay moves")
     capsys.readouterr()
-    code = main(["--root", str(tmp_path), "status"])
+    assert main(["--root", str(tmp_path), "status"]) == 1
     output = capsys.readouterr().out
+    for text in (
+        "mail      2 spooled, the oldest for 2h00m",
+        "mail      curl suspended by ",
+        "attention 2 spooled mails have no task: see `mail spool list`",
+        ": the relay moves (spooldeck mail resume curl)",
+    ):
+        assert text in output
     main(["--root", str(tmp_path), "status", "--json"])
     mail = json.loads(capsys.readouterr().out)["mail"]
-
-    assert code == 1
-    assert "mail      2 spooled, the oldest for 2h00m" in output
-    assert "mail      curl suspended by " in output
-    assert "attention 2 spooled mails have no task: see `mail spool list`" in output
-    assert ": the relay moves (spooldeck mail resume curl)" in output
     assert (mail["spooled"], mail["without_task"]) == (2, 2)
     stops = [(stop["name"], stop["why"]) for stop in mail["suspended"]]
     assert stops == [("curl", "the relay moves")]

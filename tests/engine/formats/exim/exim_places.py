@@ -1,54 +1,78 @@
 """The place of a real Exim behind `chroot`, and plans that are carried out there."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from engine.config.queue_config import Config
 from engine.formats.base.format import Setup
+from engine.formats.exim.place import find_exim
+from engine.formats.exim.server import EximServer as ServerOfStore
+from engine.formats.exim.trash_record import TrashRecord
 from engine.formats.known_formats import setup_for
 from engine.model import State, Task
 from engine.operations import plans, trash, undo
 from engine.operations.execute import Report
 from engine.operations.journal import Intent, Journal, Who
 from engine.operations.run_plan import run_journaled_plan
+from engine.programs.prefix import Prefix
 from engine.store import Store
 from tests.exim_server import SPOOL, EximServer
+from tests.programs import a_script
 
 WHO = Who("root", "ana", "", "mx1", 4243)
 HOUR = 3600.0
+USER = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+"""The words by which a user without rights runs a program."""
 
 
-def setup_of(exim: EximServer, state: Path) -> Setup:
-    """The setup of the place with all our own files below a folder."""
-    config = Config()._replace(via={"jail": exim.prefix})
-    setup = setup_for(config, f"exim://jail{SPOOL}", {})
-    return setup._replace(state_folder=str(state))
+def setup_of(exim: EximServer, *more: str) -> Setup:
+    """The setup of the place, whose prefix may have more words."""
+    return _setup(Config()._replace(via={"jail": (*exim.prefix, *more)}), exim.state)
+
+
+def _setup(config: Config, state: Path | str) -> Setup:
+    return setup_for(config, f"exim://jail{SPOOL}", {})._replace(state_folder=str(state))
 
 
 @contextmanager
-def opened(exim: EximServer, state: Path) -> Iterator[Store]:
+def opened(exim: EximServer) -> Iterator[Store]:
     """The store of the place."""
-    store = setup_of(exim, state).open_store()
-    try:
+    with closing(setup_of(exim).open_store()) as store:
         yield store
-    finally:
-        store.close()
 
 
-def open_by(script: str, state: str) -> Store:
+def open_by(script: str, state: Path | str) -> Store:
     """Open the store of the place with a script as its prefix."""
     config = Config()._replace(via={"jail": (script,)}, via_quoting={"jail": 0})
-    setup = setup_for(config, f"exim://jail{SPOOL}", {})
-    return setup._replace(state_folder=state).open_store()
+    return _setup(config, state).open_store()
+
+
+def a_prefix(exim: EximServer, case: str) -> str:
+    """A script that is a prefix, with another answer in a case of sh(1); RUN is the usual one."""
+    run, path = f'{" ".join(exim.prefix)} "$@"', exim.state.with_name("prefix")
+    return a_script(path, f'case " $* " in {case};; *) exec RUN;; esac'.replace("RUN", run))
+
+
+def server_of(exim: EximServer, script: str = "") -> ServerOfStore:
+    """The server of the place, whose acts are not checked before by a store."""
+    place = find_exim(setup_of(exim))
+    if script:
+        place = place._replace(prefix=Prefix("jail", (script,), 0))
+    return ServerOfStore(place, TrashRecord(str(exim.state)))
 
 
 def tasks_of(store: Store) -> dict[str, Task]:
     """All tasks by id."""
     return {task.id: task for task in store.scan() if isinstance(task, Task)}
+
+
+def task_in(exim: EximServer) -> Task:
+    """The one task of the place."""
+    with opened(exim) as store:
+        (task,) = tasks_of(store).values()
+    return task
 
 
 def states_of(store: Store) -> dict[State, int]:
@@ -57,24 +81,18 @@ def states_of(store: Store) -> dict[State, int]:
 
 
 def apply(
-    store: Store, journal: Journal, verb: str, tasks: Mapping[str, Task], *, clock: float = 0.0
+    store: Store, state: Path | str, verb: str, tasks: Mapping[str, Task], *, clock: float = 0.0
 ) -> Report:
     """Plan a verb for these tasks, an hour from now or at `clock`, and carry it out."""
-    now = clock or time.time() + HOUR
+    now, journal = clock or time.time() + HOUR, Journal(f"{state}/journal")
     plan = plans.freeze_plan(verb, tasks.values(), now, edges=store.edges)
+    if verb == "restore":
+        plan = trash.plan_restore(store, journal, plan, now, retention=1e9).plan
     return run_journaled_plan(store, journal, plan, Intent(verb, WHO), lambda: now)
 
 
-def restore(store: Store, journal: Journal, tasks: Mapping[str, Task]) -> Report:
-    """Restore these tasks from the trash, each to its former state."""
-    now = time.time() + HOUR
-    chosen = plans.freeze_plan("restore", tasks.values(), now, edges=store.edges)
-    made = trash.plan_restore(store, journal, chosen, now, retention=1e9)
-    return run_journaled_plan(store, journal, made.plan, Intent("restore", WHO), lambda: now)
-
-
-def undo_last(store: Store, journal: Journal) -> Report:
-    """Undo the last operation of a journal."""
-    now = time.time() + HOUR
+def undo_last(store: Store, state: Path | str) -> Report:
+    """Undo the last operation of the place."""
+    now, journal = time.time() + HOUR, Journal(f"{state}/journal")
     made = undo.plan_undo(store, journal, journal.operations()[0], now, retention=1e9)
     return run_journaled_plan(store, journal, made.plan, Intent("undo", WHO), lambda: now)

@@ -1,8 +1,6 @@
 """Facts and warnings about a real Exim, and what the doctor finds there."""
 
-from __future__ import annotations
-
-from pathlib import Path
+from contextlib import closing
 
 import pytest
 
@@ -13,123 +11,92 @@ from engine.formats.exim.programs import Exim
 from engine.model import State
 from engine.places.place import WholeQueueFigures
 from engine.programs.prefix import Prefix
-from tests.engine.formats.exim.exim_places import open_by, setup_of, tasks_of
+from tests.engine.formats.exim.exim_places import USER, a_prefix, open_by, setup_of, tasks_of
 from tests.exim_server import EximServer, Sink
-from tests.programs import a_script
 
 
-def figures_of(exim: EximServer, state: Path, counts: QueueCounts | None) -> WholeQueueFigures:
+def figures_of(exim: EximServer, counts: QueueCounts | None) -> WholeQueueFigures:
     """The facts of this moment."""
-    place = find_exim(setup_of(exim, state))
+    place = find_exim(setup_of(exim))
     return facts.describe_facts(place, facts.read_host(place, counts), counts)
 
 
-def test_no_daemon_is_a_warning(exim: EximServer, state: Path) -> None:
-    """Without a daemon it is stopped; with one, its PID and the time between queue runs are
-    shown."""
-    without = figures_of(exim, state, QueueCounts(waiting=12))
+def test_no_daemon_is_a_warning(exim: EximServer) -> None:
+    """Without a daemon it is stopped; with one, its PID and the queue runs are shown."""
+    without = figures_of(exim, QueueCounts(waiting=12))
     pid = exim.start("17m")
-    running = figures_of(exim, state, None)
-
+    running = figures_of(exim, None)
     assert without.server is not None and running.server is not None
     assert without.server.describe(12, 0.0) == "no Exim daemon runs: 12 wait"
-    assert without.warnings == ()
-    assert without.has_worker is False
-    assert running.warnings == ()
+    assert (without.warnings, without.has_worker, running.warnings) == ((), False, ())
     assert running.server.describe(None, 0.0) == f"Exim delivers: running, PID {pid}"
     assert running.workers == ()  # it is behind a prefix: the PID is none of this host
-    assert dict(running.rows)["queue run"] == "every 17m"
-    assert dict(running.rows)["frozen"] == "? (not listed yet)"
+    rows = dict(running.rows)
+    assert (rows["queue run"], rows["frozen"]) == ("every 17m", "? (not listed yet)")
 
 
-def test_a_daemon_is_found_without_its_pid_file(exim: EximServer, state: Path) -> None:
-    """A daemon whose PID file is missing is found by its program."""
-    pid = exim.start()
-    (exim.spool / "exim.pid").unlink()
-
-    server = figures_of(exim, state, None).server
-    assert server is not None and server.pid == pid
-
-
-def test_without_root_a_daemon_without_its_pid_file_is_unknown(
-    exim: EximServer, state: Path
-) -> None:
-    """A user of `admin_groups` may change mail, but not see which program a process runs: that is
-    no proof that no daemon does. Its PID file proves that it runs."""
+def test_without_root_a_daemon_without_its_pid_file_is_unknown(exim: EximServer) -> None:
+    """Only root sees which program a process runs: not to see one proves nothing."""
     exim.configure("admin_groups = staff\n")
-    pid, setup = exim.start(), setup_of(exim, state)
+    pid = exim.start()
     user = ("setpriv", "--reuid=65534", "--regid=65534", "--groups=staff")
-    setup = setup._replace(config=setup.config._replace(via={"jail": (*exim.prefix, *user)}))
-    place = find_exim(setup)
+    place, by_root = find_exim(setup_of(exim, *user)), find_exim(setup_of(exim))
     assert (place.refusal, place.list_refusal) == ("", "")
     assert facts.server_state(facts.find_daemon(place)).pid == pid
-
     (exim.spool / "exim.pid").unlink()
-
     server = facts.server_state(facts.find_daemon(place))
     assert (server.is_running, server.why) == (None, "its processes cannot be read")
-    by_root = facts.find_daemon(find_exim(setup_of(exim, state)))
-    assert facts.server_state(by_root).pid == pid
+    assert facts.server_state(facts.find_daemon(by_root)).pid == pid
 
 
-def test_settings_and_logs_are_warnings(exim: EximServer, state: Path) -> None:
+def test_settings_and_logs_are_warnings(exim: EximServer) -> None:
     """queue_only, a load limit, the panic log and too little space are warnings."""
     exim.configure("queue_only\nqueue_only_load = 0\ncheck_spool_space = 4000000G\n")
     exim.start()
     (exim.log.parent / "paniclog").write_text("first\n2026-11-29 10:00:00 last\x1b[2J line\n")
 
-    warnings = figures_of(exim, state, None).warnings
-
-    assert any(one.startswith("queue_only is set") for one in warnings)
-    assert any("is above queue_only_load = 0" in one for one in warnings)
+    warnings = figures_of(exim, None).warnings
+    for text in ("queue_only is set", "is above queue_only_load = 0", "Exim takes no mail"):
+        assert any(text in one for one in warnings)
     (panic,) = (one for one in warnings if "paniclog is not empty" in one)
     assert "last" in panic and "\x1b" not in panic
-    assert any("Exim takes no mail" in one for one in warnings)
 
 
-def test_hosts_in_trouble_are_named(exim: EximServer, state: Path) -> None:
-    """A host that cannot be reached, and a domain whose addresses are refused for now, are named
-    while mail waits; without the right to the database that is unknown."""
+def test_hosts_in_trouble_are_named(exim: EximServer) -> None:
+    """While mail waits; without the right to the database they are unknown."""
     shut, grey = Sink("127.0.0.4"), Sink("127.0.0.5", "450 4.7.1 greylisted")
     exim.configure(sinks=[("shut.example.test", shut), ("grey.example.test", grey)])
     counts = QueueCounts(waiting=2)
-    assert dict(figures_of(exim, state, counts).rows)["hosts"] == "none"
+    assert dict(figures_of(exim, counts).rows)["hosts"] == "none"
     shut.close()
     for domain in ("shut", "grey"):
         (ident,) = exim.submit(recipients=[f"a@{domain}.example.test"])
         exim.run("-M", ident)
-
-    figures = figures_of(exim, state, counts)
-
+    figures = figures_of(exim, counts)
     row = dict(figures.rows)["hosts"]
     assert row in figures.warnings
     assert row.startswith("2 hosts in trouble: ") and "; next try in " in row
     assert "127.0.0.4" in row and "grey.example.test" in row
-    assert "hosts" not in dict(figures_of(exim, state, QueueCounts()).rows)
-    place = find_exim(setup_of(exim, state))
-    user = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
-    other = place._replace(prefix=Prefix("jail", (*exim.prefix, *user)))
+    assert "hosts" not in dict(figures_of(exim, QueueCounts()).rows)
+    place = find_exim(setup_of(exim))
+    other = place._replace(prefix=Prefix("jail", (*exim.prefix, *USER)))
     assert "Permission denied" in facts.read_hosts(other)[0]
 
 
-def test_a_listing_is_counted(exim: EximServer, state: Path) -> None:
+def test_a_listing_is_counted(exim: EximServer) -> None:
     """The last listing of the process has the numbers of frozen, bounced and trashed messages."""
     exim.configure("timeout_frozen_after = 2h\n")
     _, frozen, trashed = exim.submit(number=3)
     (bounce,) = exim.submit(sender="")
     exim.run("-Mf", frozen, bounce)
     exim.run("-MG", "spooldeck-trash", trashed)
-    setup = setup_of(exim, state)
-    store = setup.open_store()
-    assert len(tasks_of(store)) == 4
-    store.close()
-
+    setup = setup_of(exim)
+    with closing(setup.open_store()) as store:
+        assert len(tasks_of(store)) == 4
     counts = setup.settings.listing.counts
-
-    assert counts == QueueCounts(
-        waiting=1, frozen=2, bounces=1, ending=2, trashed=1, overdue=0, by_hand=1
-    )
-    warnings = figures_of(exim, state, counts).warnings
+    expected = QueueCounts(waiting=1, frozen=2, bounces=1, ending=2, trashed=1, by_hand=1)
+    assert counts == expected._replace(overdue=0)
+    warnings = figures_of(exim, counts).warnings
     assert any("1 message frozen" in one for one in warnings)
     assert "2 frozen, ended by Exim within 24h: X to its trash queue" in warnings
     assert "1 in the trash queue moved by hand: never deleted" in warnings
@@ -139,35 +106,30 @@ def test_counts_of_records() -> None:
     """A message that we moved to the trash is overdue after its hours."""
     listing = LastListing()
     record = b"\t%d\tspooldeck\t\t\t\nt12\t\ta@b.test\nc@d.test"
-
     listing.count({"a": record % 1000}, rules.HoldLimits(0, 0, 0), 24, 1000 + 25 * 3600)
-
     assert listing.counts == QueueCounts(trashed=1, overdue=1)
 
 
-def test_the_doctor(exim: EximServer, state: Path) -> None:
+def test_the_doctor(exim: EximServer) -> None:
     """The doctor checks prefix, program, rights, trash queue, daemon, log and settings."""
     exim.configure("timeout_frozen_after = 7d\nlog_selector = +arguments\n")
     exim.submit()
-    findings = [*check_place(setup_of(exim, state))]
-
+    findings = check_place(setup_of(exim))
     texts = [f"{finding.grade} {check}: {finding.problem}" for check, finding in findings]
-    assert any(one.startswith("ok program: Exim 4") for one in texts)
-    assert "bad daemon: no Exim daemon runs" in texts
-    assert "ok rights: an admin user of Exim" in texts
+    assert {"bad daemon: no Exim daemon runs", "ok rights: an admin user of Exim"} <= {*texts}
+    for start in ("ok program: Exim 4", "warn log: log_selector has +arguments"):
+        assert any(one.startswith(start) for one in texts)
     assert any("timeout_frozen_after 7d" in one for one in texts)
-    assert any(one.startswith("warn log: log_selector has +arguments") for one in texts)
 
 
-def test_a_user_without_rights_is_named_by_the_doctor(exim: EximServer, state: Path) -> None:
-    """The rights that are missing are a finding, not a failure."""
-    setup = setup_of(exim, state)
-    words = (*exim.prefix, "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
-    setup = setup._replace(config=setup.config._replace(via={"jail": words}))
-
-    findings = dict(check_place(setup))
-
-    assert "only root and Exim's admin_groups" in findings["rights"].fix
+def test_the_doctor_of_a_user_and_of_a_name_that_is_not_configured(exim: EximServer) -> None:
+    """Missing rights and a name that `via` does not have are findings, not failures."""
+    rights = dict(check_place(setup_of(exim, *USER)))["rights"]
+    assert "only root and Exim's admin_groups" in rights.fix
+    setup = setup_of(exim)
+    setup = setup._replace(address=setup.address._replace(text="exim://other/var/spool/exim4"))
+    ((check, finding),) = check_place(setup)
+    assert check == "program" and "jail" in finding.problem
 
 
 @pytest.mark.parametrize(
@@ -180,71 +142,44 @@ def test_a_user_without_rights_is_named_by_the_doctor(exim: EximServer, state: P
         ("", ""),
     ],
 )
-def test_a_queue_runner_that_stopped_is_a_warning(
-    exim: EximServer, state: Path, log: str, warning: str
-) -> None:
+def test_a_queue_runner_that_stopped_is_a_warning(exim: EximServer, log: str, warning: str) -> None:
     """Without a queue run in twice its interval there is a warning; a short log proves nothing."""
     exim.log.write_text("".join(f"2026-11-29 {line}\n" for line in log.splitlines()))
-    place = find_exim(setup_of(exim, state))._replace(refusal="")
+    place = find_exim(setup_of(exim))._replace(refusal="")
     written = exim.log.stat().st_mtime
-
     texts = [*facts.log_warnings(place, 1800.0, written)]
-
     assert [one.partition(",")[0] for one in texts] == [warning] * bool(warning)
     silent = [*facts.log_warnings(place, 1800.0, written + 7200)]
     assert bool(silent) is bool(log)
 
 
-def test_a_log_that_cannot_be_read_is_a_warning(exim: EximServer, state: Path) -> None:
+def test_a_log_that_cannot_be_read_is_a_warning(exim: EximServer) -> None:
     """With the reason; the output of a container is not read, which would wait for ever."""
     exim.submit()
-    place = find_exim(setup_of(exim, state))
-    user = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
-    other = place._replace(helpers=Prefix("jail", (*exim.prefix, *user)))
+    place = find_exim(setup_of(exim))
+    other = place._replace(helpers=Prefix("jail", (*exim.prefix, *USER)))
     container = place._replace(settings={**place.settings, "log_file_path": "/dev/stdout"})
-
-    assert [*facts.log_warnings(place, None, 0.0)] == []
+    for readable in (place, container):
+        assert [*facts.log_warnings(readable, None, 0.0)] == []
     (warning,) = facts.log_warnings(other, 1800.0, 0.0)
     assert warning.startswith("log unreadable: tail: ") and "Permission denied" in warning
-    assert [*facts.log_warnings(container, None, 0.0)] == []
     assert container.log_paths("panic") == ()
 
 
-def test_an_exim_without_named_queues_purges_nothing(
-    exim: EximServer, state: Path, tmp_path: Path
-) -> None:
+def test_an_exim_without_named_queues_purges_nothing(exim: EximServer) -> None:
     """If -MG is not known, purge is refused with the version, and all else works."""
     exim.submit()
     answer = "echo 'exim abandoned: unknown, malformed, or incomplete option -MG' >&2; exit 1"
-    run = f'{" ".join(exim.prefix)} "$@"'
-    script = a_script(
-        tmp_path / "prefix", f"case \" $* \" in *' -MG '*) {answer};; *) exec {run};; esac"
-    )
-    store = open_by(script, str(state))
-    try:
+    with closing(open_by(a_prefix(exim, f"*' -MG '*) {answer}"), exim.state)) as store:
         (task,) = tasks_of(store).values()
         refusal = store.edges[State.PENDING, State.TRASH].refusal
         assert refusal.startswith("Exim 4.") and "unknown, malformed" in refusal
         assert store.swap(task, task._replace(state=State.HELD))
-    finally:
-        store.close()
 
 
-def test_the_doctor_of_a_name_that_is_not_configured(exim: EximServer, state: Path) -> None:
-    """A place whose name `via` does not have is one finding with the names that it has."""
-    setup = setup_of(exim, state)
-    setup = setup._replace(address=setup.address._replace(text="exim://other/var/spool/exim4"))
-
-    ((check, finding),) = check_place(setup)
-
-    assert check == "program" and "jail" in finding.problem
-
-
-def test_a_new_listing_is_shown_while_facts_of_the_host_are_current(
-    exim: EximServer, state: Path
-) -> None:
+def test_a_new_listing_is_shown_while_facts_of_the_host_are_current(exim: EximServer) -> None:
     """Counts are those of the last listing; the program is not looked for again each time."""
-    calls, listing, setup = list[int](), LastListing(), setup_of(exim, state)
+    calls, listing, setup = list[int](), LastListing(), setup_of(exim)
 
     def find() -> Exim:
         calls.append(1)
@@ -253,6 +188,5 @@ def test_a_new_listing_is_shown_while_facts_of_the_host_are_current(
     watch = facts.watch_exim(find, listing)
     assert dict(watch.figures().rows)["frozen"] == "? (not listed yet)"
     listing.counts = QueueCounts(frozen=3, bounces=1)
-
     assert dict(watch.figures().rows)["frozen"] == "3, of these 1 bounce"
     assert len(calls) == 1

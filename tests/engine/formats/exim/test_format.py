@@ -1,7 +1,6 @@
 """What an Exim place is, and its settings."""
 
-from __future__ import annotations
-
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from engine.formats.exim import place
 from engine.formats.exim.format import FORMAT, SPOOL_FOLDERS
 from engine.formats.known_formats import own_format
 from engine.store import Unavailable
-from tests.engine.formats.exim.exim_places import setup_of, tasks_of
+from tests.engine.formats.exim.exim_places import opened, setup_of, tasks_of
 from tests.exim_server import CONFIG, EximServer, Sink, wait_until
 from tests.unprivileged_user import as_other_user, other_users_folder
 
@@ -25,7 +24,6 @@ def test_a_spool_is_detected(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     assert not FORMAT.detects(parse_address(str(tmp_path)))
     (tmp_path / SPOOL_FOLDERS[2]).mkdir()
-
     assert own_format(parse_address(str(tmp_path))) is FORMAT
     assert own_format(parse_address("exim://mx2/var/spool/exim")) is FORMAT
     assert not FORMAT.detects(parse_address("postfix://mx2/etc/postfix"))
@@ -34,11 +32,10 @@ def test_a_spool_is_detected(tmp_path: Path) -> None:
 def test_a_closed_spool_is_detected_by_its_name() -> None:
     """A user who cannot look into a spool gets the reason, not a wrong format."""
     with other_users_folder() as folder:
-        spool = folder / "exim4"
-        spool.mkdir(mode=0o000)
+        (folder / "exim4").mkdir(mode=0o000)
 
         def check() -> None:
-            assert FORMAT.detects(parse_address(str(spool)))
+            assert FORMAT.detects(parse_address(f"{folder}/exim4"))
 
         as_other_user(check)
 
@@ -50,19 +47,16 @@ def test_wrong_settings_are_refused(section: object) -> None:
         FORMAT.parse_settings(section, AT)
 
 
-def test_a_private_configuration_is_used(exim: EximServer, state: Path) -> None:
+def test_a_private_configuration_is_used(exim: EximServer) -> None:
     """Each call has a configuration file of its own; one that others may write is refused."""
     private = exim.root / "etc/exim4/private.conf"
     private.write_text((exim.root / CONFIG[1:]).read_text())
     exim.submit()
     settings = FORMAT.parse_settings({"config": "/etc/exim4/private.conf"}, AT)
-    setup = setup_of(exim, state)._replace(settings=settings)
-
-    store = setup.open_store()
-    (task,) = tasks_of(store).values()
-    (header,) = [part for part in store.parts(task) if part.name == "envelope"]
-    store.close()
-
+    setup = setup_of(exim)._replace(settings=settings)
+    with closing(setup.open_store()) as store:
+        (task,) = tasks_of(store).values()
+        (header,) = [part for part in store.parts(task) if part.name == "envelope"]
     assert header.where.startswith("/usr/sbin/exim4 -C /etc/exim4/private.conf -Mvh")
     private.chmod(0o664)
     with pytest.raises(Unavailable, match=r"private\.conf: others than root may write it"):
@@ -70,47 +64,33 @@ def test_a_private_configuration_is_used(exim: EximServer, state: Path) -> None:
     private.unlink()
 
 
-def test_the_next_try_is_that_of_the_retry_database(exim: EximServer, state: Path) -> None:
-    """A deferred message has the next try of its address or host, in UTC also if another zone is
-    printed; others have none."""
+def test_the_next_try_is_that_of_the_retry_database(exim: EximServer) -> None:
+    """In UTC, also if another zone is printed; mail that was not deferred has none."""
     sink = Sink("127.0.0.3", "450 4.2.0 Greylisted")
     exim.configure(sinks=[("grey.example.test", sink)])
     (tried,) = exim.submit(recipients=["a@grey.example.test"], deliver=True)
     wait_until(lambda: len(exim.log_lines(" == ")) == 1)
     (untried,) = exim.submit(recipients=["b@other.example.test"])
-    setup = setup_of(exim, state)
-    store = setup.open_store()
-    tasks = tasks_of(store)
-    store.close()
-
-    texts = FORMAT.describe_next_tries(setup, [*tasks.values()], 0.0)
-
+    with opened(exim) as store:
+        tasks = tasks_of(store)
+    texts = FORMAT.describe_next_tries(setup_of(exim), [*tasks.values()], 0.0)
     assert "a@grey.example.test" in texts[tried] and "(retry database)" in texts[tried]
     for zone in ("TZ=JST-9", "TZ=EST5"):
-        far = setup._replace(
-            config=setup.config._replace(via={"jail": (*exim.prefix, "env", zone)})
-        )
-        assert FORMAT.describe_next_tries(far, [tasks[tried]], 0.0)[tried] == texts[tried]
+        far = FORMAT.describe_next_tries(setup_of(exim, "env", zone), [tasks[tried]], 0.0)
+        assert far[tried] == texts[tried]
     assert texts[untried] == "at the next queue run: no retry time is known"
 
 
-def test_an_unknown_next_try_is_not_said_to_be_the_next_queue_run(
-    exim: EximServer, state: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without an answer of exinext, or with more domains than are asked, the next try is unknown;
-    a frozen message has none."""
+def test_an_unknown_next_try_is_empty(exim: EximServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an answer, or with too many domains, it is unknown; frozen mail has none."""
     (some,) = exim.submit()
     (many,) = exim.submit(recipients=[f"a@d{number}.example.test" for number in range(6)])
     (frozen,) = exim.submit()
     exim.run("-Mf", frozen)
-    setup = setup_of(exim, state)
-    store = setup.open_store()
-    tasks = [*tasks_of(store).values()]
-    store.close()
-
-    texts = FORMAT.describe_next_tries(setup, tasks, 0.0)
-    monkeypatch.setattr(place, "ask_retries", lambda exim, domain: "no answer of exinext")
-    unanswered = FORMAT.describe_next_tries(setup, tasks, 0.0)
-
+    with opened(exim) as store:
+        tasks = [*tasks_of(store).values()]
+    texts = FORMAT.describe_next_tries(setup_of(exim), tasks, 0.0)
     assert texts == {some: "at the next queue run: no retry time is known", many: ""}
+    monkeypatch.setattr(place, "ask_retries", lambda exim, domain: "no answer of exinext")
+    unanswered = FORMAT.describe_next_tries(setup_of(exim), tasks, 0.0)
     assert unanswered == {some: "", many: ""}

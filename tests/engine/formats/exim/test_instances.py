@@ -1,7 +1,5 @@
 """The Exim of this host."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -32,9 +30,7 @@ def test_the_spool_is_that_of_the_program(tmp_path: Path, monkeypatch: pytest.Mo
     assert find_instances() == []
 
 
-def test_a_program_that_does_not_answer_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_program_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With its last line on standard error."""
     programs(monkeypatch, a_script(tmp_path / "exim4", "echo 'exim: bad' >&2; exit 1"))
     with pytest.raises(Unavailable, match=r"-bP spool_directory: exim: bad$"):

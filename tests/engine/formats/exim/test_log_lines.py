@@ -1,7 +1,5 @@
 """Lines of Exim's main log: events, spoofed and broken lines, where the log is."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
@@ -25,41 +23,29 @@ def test_the_main_log_of_the_real_program_is_read() -> None:
     """Each line about a message gives an event with a time; lines about the daemon give none."""
     log = mail_log("mainlog")
     lines = (GOLDEN.parent / "exim" / "mainlog").read_bytes().splitlines()
-
     events = [parse_event(log, line) for line in lines]
-
-    kinds = Counter(one.what.value for one in events if one is not None)
-    assert kinds == {
-        "arrived": 25,
-        "deferred": 17,
-        "not tried": 4,
-        "delivered": 5,
-        "failed": 9,
-        "held": 4,
-        "removed": 5,
-        "noted": 6,
-    }
+    counts = Counter(one.what.value for one in events if one is not None)
+    kinds = (
+        "25 arrived, 17 deferred, 4 not tried, 5 delivered, 9 failed, 4 held, 5 removed, 6 noted"
+    )
+    assert {f"{number} {kind}" for kind, number in counts.items()} == {*kinds.split(", ")}
     assert [line for line, one in zip(lines, events, strict=True) if one is None] == lines[:3]
     assert all(one.when and log.is_id(one.id) for one in events if one is not None)
 
 
 def test_arrivals_have_sender_account_client_and_the_message_that_they_report() -> None:
     """By SMTP the account is the login, locally the user; a bounce names the bounced message."""
-    smtp = event(
-        f"{ID} <= a@b.test H=(helo) [192.0.2.1] P=esmtpa A=plain:ann@shop.test S=252 id=x@y for c"
-    )
-    local = event(f"{LATER} <= www@b.test U=web P=local S=99")
-    bounce = event(f"{LATER} <= <> R={ID} U=Debian-exim P=local S=1643 from <>")
-    quoted = event(f'{ID} <= "a b"@b.test H=mx.test [192.0.2.1] P=esmtp T="R={LATER} U=eve"')
-
-    assert (smtp.address, smtp.account, smtp.client) == (
-        "a@b.test",
-        "ann@shop.test",
-        "(helo) [192.0.2.1]",
-    )
-    assert (local.id, local.address, local.account) == (LATER, "www@b.test", "web")
-    assert (bounce.address, bounce.other) == ("<>", ID)
-    assert (quoted.address, quoted.account, quoted.other) == ('"a b"@b.test', "", "")
+    smtp = "H=(helo) [192.0.2.1] P=esmtpa A=plain:ann@shop.test S=252 id=x@y for c"
+    quoted = f'H=mx.test [192.0.2.1] P=esmtp T="R={LATER} U=eve"'
+    for text, address, account, client, other in (
+        (f"a@b.test {smtp}", "a@b.test", "ann@shop.test", "(helo) [192.0.2.1]", ""),
+        ("www@b.test U=web P=local S=99", "www@b.test", "web", "", ""),
+        (f"<> R={ID} U=Debian-exim P=local S=1643 from <>", "<>", "Debian-exim", "", ID),
+        (f'"a b"@b.test {quoted}', '"a b"@b.test', "", "mx.test [192.0.2.1]", ""),
+    ):
+        its = event(f"{LATER} <= {text}")
+        assert (its.id, its.address, its.account) == (LATER, address, account)
+        assert (its.client, its.other) == (client, other)
 
 
 ATTEMPTS = [
@@ -79,12 +65,9 @@ ATTEMPTS = [
 
 
 @pytest.mark.parametrize(("line", "expected"), ATTEMPTS)
-def test_attempts_have_address_answer_and_host(
-    line: str, expected: tuple[MailEventKind, str, str, str]
-) -> None:
+def test_attempts_have_their_host(line: str, expected: tuple[MailEventKind, str, str, str]) -> None:
     """The text is the answer of the other server, or Exim's own reason."""
     made = event(line)
-
     assert (made.what, made.address, made.text, made.relay) == expected
 
 
@@ -100,9 +83,7 @@ def test_acts_and_ends_are_events() -> None:
         "cancelled by timeout_frozen_after": ("expired", False),
         "Message is frozen": ("noted", False),
     }
-
     made = {text: event(f"{ID} {text}") for text in texts}
-
     assert {text: (one.what.value, one.is_end) for text, one in made.items()} == texts
 
 
@@ -110,7 +91,6 @@ def test_refused_mail_and_lines_of_syslog_are_read() -> None:
     """A refusal has no id; syslog puts host, program and a second time before the line."""
     refused = event("H=(x) [192.0.2.1] F=<a@b.test> rejected RCPT <c@d.test>: relay not permitted")
     through = event(f"mx exim[12]: 2026-11-27 23:36:14 {ID} Completed")
-
     assert (refused.what, refused.id, refused.address) == (MailEventKind.REFUSED, "", "c@d.test")
     assert (through.what, through.id) == (MailEventKind.REMOVED, ID)
 

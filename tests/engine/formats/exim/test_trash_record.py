@@ -1,7 +1,5 @@
 """The record of the messages that we moved to the trash queue."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -10,11 +8,8 @@ from engine.formats.exim import trash_record
 from engine.formats.exim.trash_record import TrashRecord
 
 
-def test_a_large_record_keeps_what_may_be_in_the_trash_queue(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Records of listed messages and of the last day, such as those of the same purge, are kept;
-    old ones of messages that are no longer there are dropped."""
+def test_a_large_record_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listed messages and those of the last day; old ones that are gone are dropped."""
     monkeypatch.setattr(trash_record, "MAX_BYTES", 40)
     record, now = TrashRecord(str(tmp_path / "state")), 1e6
     record.add(["old", "listed"], now - 90_000, ["listed"])

@@ -1,7 +1,5 @@
 """What postsuper printed, and what may be done with which message."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,12 +19,12 @@ from engine.verbs import VERBS, edges_of
 
 SAMPLES = Path(__file__).parent / "samples"
 
-TIMES = dict.fromkeys(SETTING_NAMES, "") | {
-    "maximal_queue_lifetime": "5d",
-    "bounce_queue_lifetime": "5d",
-    "queue_run_delay": "300s",
-}
+TIMES = dict.fromkeys(SETTING_NAMES, "") | {"queue_run_delay": "300s"}
+TIMES |= dict.fromkeys(("maximal_queue_lifetime", "bounce_queue_lifetime"), "5d")
 INSTANCE = Instance("/etc/postfix", HERE, "/usr/sbin/", TIMES, uid=0, device=None)
+EDGES = acts.make_edges(INSTANCE)
+P, H, A, T = State.PENDING, State.HELD, State.ACTIVE, State.TRASH
+DEAD, DONE = State.DEAD, State.DONE
 
 
 def transcripts() -> dict[str, ProgramEnd]:
@@ -56,9 +54,7 @@ def transcripts() -> dict[str, ProgramEnd]:
         ("postsuper -h - no/such ../../etc/passwd 4D9752DA018 ", HOLD, [], True),
     ],
 )
-def test_the_printed_lines_decide(
-    call: str, verb: Verb, done: list[str], is_complete: bool
-) -> None:
+def test_printed_lines_decide(call: str, verb: Verb, done: list[str], is_complete: bool) -> None:
     """A message with its own line is done; with the last line, all were gone through."""
     end = parse_end(verb, transcripts()[call])
     assert (sorted(end.done), end.is_complete) == (done, is_complete)
@@ -74,27 +70,25 @@ def test_the_first_line_counts_though_the_program_fails() -> None:
     end = parse_end(HOLD, ProgramEnd(1, errors, 1.0), "Permission denied")
     assert (end.done, end.is_complete) == ({"33C402DA0A9"}, False)
     assert end.why == "postsuper cannot write /var/log/mail.log while Postfix is stopped"
-    assert not parse_end(
-        HOLD, ProgramEnd(0, errors, 1.0, limit="not ended after 120 s")
-    ).is_complete
+    limited = ProgramEnd(0, errors, 1.0, limit="not ended after 120 s")
+    assert not parse_end(HOLD, limited).is_complete
 
 
 def a_task(state: State, word: str = "", **extra: str) -> Task:
     """A message in a state."""
-    return Task(
-        "4D9752DA018", "mail", state, 0.0, word=word, extra=extra, recipients=("u@far.example",)
-    )
+    task = Task("4D9752DA018", "mail", state, 0.0, word=word, extra=extra)
+    return task._replace(recipients=("u@far.example",))
 
 
 @pytest.mark.parametrize(
     ("task", "queue"),
     [
-        (a_task(State.PENDING), "deferred"),
-        (a_task(State.PENDING, "incoming"), "incoming"),
-        (a_task(State.ACTIVE, "delivering"), "active"),
-        (a_task(State.HELD, "delivered"), "hold"),
-        (a_task(State.TRASH), "hold"),
-        (a_task(State.DEAD, **{QUEUE_KEY: "active"}), "active"),
+        (a_task(P), "deferred"),
+        (a_task(P, "incoming"), "incoming"),
+        (a_task(A, "delivering"), "active"),
+        (a_task(H, "delivered"), "hold"),
+        (a_task(T), "hold"),
+        (a_task(DEAD, **{QUEUE_KEY: "active"}), "active"),
     ],
 )
 def test_a_task_is_in_a_queue(task: Task, queue: str) -> None:
@@ -105,37 +99,34 @@ def test_a_task_is_in_a_queue(task: Task, queue: str) -> None:
 @pytest.mark.parametrize(
     ("task", "end", "why"),
     [
-        (a_task(State.PENDING), State.HELD, ""),
-        (a_task(State.PENDING, "maildrop"), State.HELD, "pickup has not taken it yet"),
-        (a_task(State.PENDING, "incoming"), State.DONE, "only from deferred and hold"),
-        (a_task(State.HELD), State.DONE, ""),
-        (a_task(State.DEAD, **{QUEUE_KEY: "active"}), State.DONE, "only from deferred and hold"),
-        (a_task(State.DEAD, **{QUEUE_KEY: "active"}), State.TRASH, "the queue manager has it"),
-        (a_task(State.DEAD, **{QUEUE_KEY: "hold"}), State.TRASH, ""),
-        (a_task(State.PENDING, "incoming"), State.PENDING, "only from deferred"),
-        (a_task(State.TRASH), State.DEAD, "it is not expired"),
-        (a_task(State.TRASH, **{EXPIRED_KEY: "yes"}), State.PENDING, "it is expired"),
-        (a_task(State.TRASH), None, "cannot prove that it stayed on hold"),
-        (a_task(State.TRASH, **{HELD_KEY: "1", SINCE_KEY: "10000"}), None, "kept for 23h59m more"),
-        (a_task(State.TRASH, **{HELD_KEY: "1", SINCE_KEY: "-80000"}), None, ""),
+        (a_task(P), H, ""),
+        (a_task(P, "maildrop"), H, "pickup has not taken it yet"),
+        (a_task(P, "incoming"), DONE, "only from deferred and hold"),
+        (a_task(H), DONE, ""),
+        (a_task(DEAD, **{QUEUE_KEY: "active"}), DONE, "only from deferred and hold"),
+        (a_task(DEAD, **{QUEUE_KEY: "active"}), T, "the queue manager has it"),
+        (a_task(DEAD, **{QUEUE_KEY: "hold"}), T, ""),
+        (a_task(P, "incoming"), P, "only from deferred"),
+        (a_task(T), DEAD, "it is not expired"),
+        (a_task(T, **{EXPIRED_KEY: "yes"}), P, "it is expired"),
+        (a_task(T), None, "cannot prove that it stayed on hold"),
+        (a_task(T, **{HELD_KEY: "1", SINCE_KEY: "10000"}), None, "kept for 23h59m more"),
+        (a_task(T, **{HELD_KEY: "1", SINCE_KEY: "-80000"}), None, ""),
     ],
 )
 def test_what_is_barred(task: Task, end: State | None, why: str) -> None:
     """Each message that an act would harm, or not reach, is barred with the reason."""
-    bar = acts.make_edges(INSTANCE)[task.state, end].bars(task, 10_060.0)
+    bar = EDGES[task.state, end].bars(task, 10_060.0)
     assert bar.startswith(why) and bool(bar) is bool(why)
 
 
 def test_each_edge_has_its_act() -> None:
-    """All edges but the request for an attempt have an act of postsuper, from and to known states;
-    none leads to active, and a requeue never starts there."""
-    edges = acts.make_edges(INSTANCE)
-    assert set(edges) - set(acts.VERBS) == {(State.PENDING, State.PENDING)}
-    assert {start for start, _ in edges} == {*STATES}
-    assert not [end for _, end in edges if end is State.ACTIVE]
-    assert (State.ACTIVE, State.DONE) not in edges
-    release = edges[State.HELD, State.PENDING].warning
-    assert release == "tried at the next queue run, within 5m; O: now"
+    """Between known states; none leads to active, and no requeue starts there."""
+    assert set(EDGES) - set(acts.VERBS) == {(P, P)}
+    assert {start for start, _ in EDGES} == {*STATES}
+    assert not [end for _, end in EDGES if end is A]
+    assert (A, DONE) not in EDGES
+    assert EDGES[H, P].warning == "tried at the next queue run, within 5m; O: now"
 
 
 SOON = "past the lifetime of 5d within 24h"
@@ -146,21 +137,20 @@ DAY = 86400.0
 @pytest.mark.parametrize(
     ("verb", "state", "ages", "warnings"),
     [
-        ("release", State.HELD, (1, 5), ["tried at"]),
-        ("release", State.HELD, (1, 5.1, 9), ["tried at", f"2 {OLD}"]),
-        ("restore", State.TRASH, (1, 9), [f"1 {OLD}"]),
-        ("hold", State.PENDING, (3.9,), []),
-        ("hold", State.PENDING, (3.9, 4.1, 7), [f"1 {OLD}", f"1 {SOON}"]),
-        ("hold", State.ACTIVE, (4.1, 1), [f"1 {SOON}"]),
-        ("promote", State.PENDING, (9,), []),
+        ("release", H, (1, 5), ["tried at"]),
+        ("release", H, (1, 5.1, 9), ["tried at", f"2 {OLD}"]),
+        ("restore", T, (1, 9), [f"1 {OLD}"]),
+        ("hold", P, (3.9,), []),
+        ("hold", P, (3.9, 4.1, 7), [f"1 {OLD}", f"1 {SOON}"]),
+        ("hold", A, (4.1, 1), [f"1 {SOON}"]),
+        ("promote", P, (9,), []),
     ],
 )
 def test_a_plan_counts_the_messages_past_their_lifetime(
     verb: str, state: State, ages: Sequence[float], warnings: Sequence[str]
 ) -> None:
-    """A plan warns with the number of the messages whose lifetime is over, or soon; of none, it
-    does not."""
-    target = State.PENDING if verb == "restore" else None
+    """It warns with the number of those whose lifetime is over, or soon."""
+    target = P if verb == "restore" else None
     tasks = [a_task(state)._replace(created=100 * DAY - age * DAY) for age in ages]
     texts = warnings_of(verb, tasks, INSTANCE, target)
     assert len(texts) == len(warnings)
@@ -170,9 +160,8 @@ def test_a_plan_counts_the_messages_past_their_lifetime(
 
 
 def test_bounces_have_a_lifetime_of_their_own() -> None:
-    """Messages without a sender are counted by bounce_queue_lifetime, which is in days without a
-    unit, and never longer than the other one."""
-    tasks = [a_task(State.HELD)._replace(created=98.5 * DAY, sender=one) for one in ("<>", "a@b")]
+    """By bounce_queue_lifetime, in days without a unit, never longer than the other one."""
+    tasks = [a_task(H)._replace(created=98.5 * DAY, sender=one) for one in ("<>", "a@b")]
     for setting, is_counted in (("1", True), ("1d", True), ("9d", False)):
         instance = INSTANCE._replace(settings=TIMES | {"bounce_queue_lifetime": setting})
         _, *counted = warnings_of("release", tasks, instance)
@@ -182,7 +171,7 @@ def test_bounces_have_a_lifetime_of_their_own() -> None:
 
 def test_a_plan_counts_the_messages_in_delivery() -> None:
     """A plan to hold active messages has the number of those that a process delivers."""
-    waits = a_task(State.ACTIVE)._replace(created=100 * DAY)
+    waits = a_task(A)._replace(created=100 * DAY)
     busy = waits._replace(word="delivering", lease=Lease("PID 77", 0.0))
     assert warnings_of("hold", [waits], INSTANCE) == []
     assert warnings_of("hold", [waits, busy], INSTANCE) == ["1 in delivery: that goes on"]
@@ -203,29 +192,30 @@ def warnings_of(
 
 def test_attempts_are_asked_for_few_messages() -> None:
     """Of more than 100 messages of a plan none is promoted, and the words name the control."""
-    row, edges = plans.Row("", State.PENDING, ""), acts.make_edges(INSTANCE)
-    assert plans.row_refusal(edges, "promote", row, 100) == ""
-    why = "at most 100 in a plan; for more: control flush"
-    assert plans.row_refusal(edges, "promote", row, 101) == why
-    stopped = acts.allow_edges(edges, "", is_running=False)
-    assert plans.row_refusal(stopped, "promote", row, 101) == acts.STOPPED
+    stopped = acts.allow_edges(EDGES, "", is_running=False)
+    for edges, number, why in (
+        (EDGES, 100, ""),
+        (EDGES, 101, "at most 100 in a plan; for more: control flush"),
+        (stopped, 101, acts.STOPPED),
+    ):
+        assert plans.row_refusal(edges, "promote", plans.Row("", P, ""), number) == why
 
 
 @pytest.mark.parametrize("is_running", [True, False])
 @pytest.mark.parametrize("is_root", [True, False])
 def test_rights_and_a_stopped_instance_refuse(is_root: bool, is_running: bool) -> None:
-    """Only root changes messages; an attempt needs a running instance, and no rights, and is the
-    only change of a message that waits on."""
-    edges = acts.make_edges(INSTANCE)
-    refusal = "" if is_root else "only root"
-    allowed = acts.allow_edges(edges, refusal, is_running=is_running)
-    attempt = State.PENDING, State.PENDING
-    assert allowed[attempt].refusal == ("" if is_running else acts.STOPPED)
-    others = {edge.refusal for its, edge in allowed.items() if its != attempt}
-    assert others == {refusal}
+    """Only root changes messages; an attempt needs no rights, but a running instance."""
+    refusal, stopped, attempt = (
+        "" if is_root else "only root",
+        "" if is_running else acts.STOPPED,
+        (P, P),
+    )
+    allowed = acts.allow_edges(EDGES, refusal, is_running=is_running)
+    assert allowed[attempt].refusal == stopped
+    assert {edge.refusal for its, edge in allowed.items() if its != attempt} == {refusal}
     user = INSTANCE._replace(uid=1000, sudo="sudo -u root spooldeck")
     assert INSTANCE.refusal == ""
     assert user.refusal == "only root may do this: sudo -u root spooldeck"
     assert [verb for verb in VERBS if attempt in edges_of(allowed, verb)] == ["promote"]
     controls = acts.make_controls(INSTANCE, is_running=is_running)
-    assert controls["flush"].refusal == ("" if is_running else acts.STOPPED)
+    assert controls["flush"].refusal == stopped

@@ -1,13 +1,7 @@
 """What the doctor finds at a real Postfix place."""
 
-from __future__ import annotations
-
 import pwd
-from collections.abc import Iterator
-from pathlib import Path
 from typing import NoReturn
-
-import pytest
 
 from engine.config.queue_config import Config
 from engine.doctor.finding import Finding, Grade
@@ -15,15 +9,7 @@ from engine.formats.known_formats import setup_for
 from engine.formats.postfix.doctor import check_instance
 from engine.formats.postfix.place import check_place, find_instance
 from engine.store import Unavailable
-from tests.postfix_server import PostfixInstance, new_instance, running_instance
-
-
-@pytest.fixture(scope="module")
-def postfix() -> Iterator[PostfixInstance]:
-    """An instance that runs."""
-    with running_instance() as instance:
-        yield instance
-
+from tests.postfix_server import PostfixInstance, new_instance
 
 NOT_ROOT = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
 
@@ -32,9 +18,11 @@ def findings(
     postfix: PostfixInstance, via: tuple[str, ...] = (), folder: str = ""
 ) -> dict[str, list[Finding]]:
     """The findings by check, here or through a prefix, where it may be in another folder."""
-    config = Config()._replace(via={"mx": via} if via else {})
-    place = f"postfix://mx{folder or postfix.config}" if via else str(postfix.config)
-    setup = setup_for(config, place, {})._replace(state_folder=str(postfix.marks))
+    setup = postfix.setup()
+    if via:
+        config, place = Config()._replace(via={"mx": via}), folder or postfix.config
+        setup = setup_for(config, f"postfix://mx{place}", {})
+        setup = setup._replace(state_folder=str(postfix.marks))
     found: dict[str, list[Finding]] = {}
     for name, finding in check_place(setup):
         found.setdefault(name, []).append(finding)
@@ -45,9 +33,8 @@ def test_an_instance_that_runs(postfix: PostfixInstance) -> None:
     """Each check has a line; only the setting of the test is warned of."""
     (ident,) = postfix.deferred(1)
     found = findings(postfix)
-
     names = "program files running rights corrupt settings log disk"
-    assert [*found] == names.split()
+    assert " ".join(found) == names
     worse = {name for name, all_ in found.items() for one in all_ if one.grade is not Grade.OK}
     assert worse == {"settings"}
     assert found["settings"][0].problem.startswith("defer_transports = smtp")
@@ -66,7 +53,6 @@ def test_an_instance_that_runs(postfix: PostfixInstance) -> None:
 def test_a_user_who_is_not_root_gets_the_line_for_sudo(postfix: PostfixInstance) -> None:
     """What he may not run is named, with what is unknown without it."""
     found = findings(postfix, NOT_ROOT)
-
     (rights,) = found["rights"]
     assert rights.grade is Grade.BAD and "may not list" in rights.problem
     user = pwd.getpwuid(65534).pw_name
@@ -82,8 +68,7 @@ def test_root_that_gets_no_listing_lacks_no_right(postfix: PostfixInstance) -> N
     def refuse(_: object) -> NoReturn:
         raise Unavailable("postqueue: fatal: no memory")
 
-    instance = find_instance(setup_for(Config(), str(postfix.config), {}))
-    found = dict(check_instance(instance, refuse))
+    found = dict(check_instance(find_instance(postfix.setup()), refuse))
     assert "rights" not in found and "running, PID" in found["running"].problem
     assert found["listing"].problem == "unknown what waits: postqueue: fatal: no memory"
 
@@ -93,7 +78,6 @@ def test_a_user_who_may_only_list(postfix: PostfixInstance) -> None:
     there = f'mount --bind {postfix.config} /etc/postfix && exec "$@"'
     words = ("unshare", "-m", "--propagation=private", "sh", "-c", there, "sh", *NOT_ROOT)
     found = findings(postfix, words, "/etc/postfix")
-
     missing = [one.problem.split(": ")[1] for one in found["rights"]]
     assert missing == ["postsuper", "postcat", "find"]
     assert all("NOPASSWD: /usr/sbin/postqueue" in one.fix for one in found["rights"])
@@ -101,13 +85,12 @@ def test_a_user_who_may_only_list(postfix: PostfixInstance) -> None:
     assert [one.grade for one in found["running"]] == [Grade.OK]
 
 
-def test_a_stopped_instance_whose_files_others_may_write(tmp_path: Path) -> None:
+def test_a_stopped_instance_whose_files_others_may_write() -> None:
     """It is stopped, and a prefix shows that others than root could run programs as root by it."""
     with new_instance() as postfix:
         (postfix.config / "master.cf").chmod(0o664)
         found = findings(postfix, ("env",))
         here = findings(postfix)
-
     (running,) = found["running"]
     assert (running.grade, running.problem) == (Grade.BAD, "Postfix is stopped")
     assert running.fix == f"postfix -c {postfix.config} start"

@@ -1,6 +1,5 @@
-"""Opening an instance: its settings, what root refuses, and programs that fail or disappear."""
-
-from __future__ import annotations
+"""Opening an instance: its settings, what root refuses, programs that fail or disappear, and a real
+ssh: each planned message has an outcome that is so."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -10,42 +9,33 @@ from pathlib import Path
 import pytest
 
 from engine.formats.postfix.instance import SETTING_NAMES, open_instance
-from engine.formats.postfix.marks import Marks
-from engine.formats.postfix.server import PostfixServer
-from engine.model import Move, State, Task
-from engine.programs.mail_store import MailStore
+from engine.model import State
 from engine.programs.prefix import Prefix
 from engine.store import StoreError, Unavailable
-from engine.verbs import with_state
-from tests.postfix_server import PostfixInstance, new_instance, running_instance
+from tests.container_programs import a_docker
+from tests.postfix_server import PostfixInstance, errors, new_instance
 from tests.programs import a_script, needs
+from tests.ssh_server import SshServer
+from tests.store_contents import found, tasks_in
 
 
 @pytest.fixture
-def postfix() -> Iterator[PostfixInstance]:
+def idle() -> Iterator[PostfixInstance]:
     """An instance that is not started."""
     with new_instance() as instance:
-        yield instance
-
-
-@pytest.fixture(scope="module")
-def started() -> Iterator[PostfixInstance]:
-    """One that runs."""
-    with running_instance() as instance:
         yield instance
 
 
 def test_one_call_reads_all_settings(postfix: PostfixInstance) -> None:
     """Each setting has its value, also those that are empty; times are seconds."""
     instance = open_instance(str(postfix.config))
-    assert set(instance.settings) == {*SETTING_NAMES}
+    settings = instance.settings
+    assert set(settings) == {*SETTING_NAMES}
     assert instance.queue_folder == str(postfix.queue)
-    assert instance.settings["defer_transports"] == "smtp"
-    assert instance.settings["relayhost"] == ""
-    assert instance.settings["mail_version"][:1] == "3"
-    assert instance.seconds("maximal_queue_lifetime") == 5 * 86400
-    assert instance.seconds("minimal_backoff_time") == 1000
-    assert instance.seconds("relayhost") == 0
+    assert (settings["defer_transports"], settings["relayhost"]) == ("smtp", "")
+    assert settings["mail_version"][:1] == "3"
+    names = ("maximal_queue_lifetime", "minimal_backoff_time", "relayhost")
+    assert [instance.seconds(name) for name in names] == [5 * 86400, 1000, 0]
     assert (instance.uid, instance.device) == (0, postfix.queue.stat().st_dev)
 
 
@@ -61,17 +51,15 @@ def test_one_call_reads_all_settings(postfix: PostfixInstance) -> None:
     ],
 )
 def test_root_uses_only_a_configuration_of_root(
-    postfix: PostfixInstance, spoil: Callable[[Path], None], name: str
+    idle: PostfixInstance, spoil: Callable[[Path], None], name: str
 ) -> None:
     """A file or folder of another user, or that another user may write, is refused by its name."""
-    spoil(postfix.config)
+    spoil(idle.config)
     with pytest.raises(Unavailable, match=f"{name}: "):
-        open_instance(str(postfix.config))
+        open_instance(str(idle.config))
 
 
-def test_a_link_to_a_foreign_configuration_is_refused(
-    postfix: PostfixInstance, tmp_path: Path
-) -> None:
+def test_a_link_of_another_user_is_refused(postfix: PostfixInstance, tmp_path: Path) -> None:
     """A link of another user leads root nowhere."""
     link = tmp_path / "link"
     link.symlink_to(postfix.config)
@@ -89,34 +77,20 @@ def test_a_folder_without_a_configuration_there_is_reported(tmp_path: Path) -> N
         open_instance("/etc/postfix", Prefix("gone", (str(tmp_path / "nothing"),)))
 
 
-def a_prefix(tmp_path: Path, text: str) -> Prefix:
-    """A prefix that is a shell script; `$*` has the words of the program."""
-    return Prefix("far", (a_script(tmp_path / "far", text),))
+def hold(postfix: PostfixInstance, *words: str) -> dict[str, Exception | None]:
+    """Hold three messages behind a prefix, as one plan; why each was not held."""
+    ids = postfix.deferred(3)
+    with closing(postfix.store(Prefix("far", words))) as store:
+        results = errors(store, [found(store, ident) for ident in ids], "hold")
+        held = {ident for ident, task in tasks_in(store).items() if task.state is State.HELD}
+    assert all(isinstance(error, StoreError | None) for error in results)
+    assert held == {ident for ident, queue in postfix.listed().items() if queue == "hold"}
+    return dict(zip(ids, results, strict=True))
 
 
-def outcomes_behind(postfix: PostfixInstance, prefix: Prefix) -> list[StoreError | None]:
-    """Hold three deferred messages through a prefix."""
-    postfix.clear()
-    postfix.deferred(3)
-    marks = Marks(str(postfix.marks))
-    server = PostfixServer(open_instance(str(postfix.config), prefix), marks)
-    with closing(MailStore(server)) as store:
-        tasks = {task.id: task for task in store.scan() if isinstance(task, Task)}
-        moves = [Move(task, with_state(task, State.HELD)) for task in tasks.values()]
-        errors = [outcome.error for outcome in store.swap_all(moves)]
-    assert all(error is None or isinstance(error, StoreError) for error in errors)
-    return errors  # type: ignore[return-value]
-
-
-def test_a_connection_that_is_lost_after_the_act(started: PostfixInstance, tmp_path: Path) -> None:
-    """The act was done, though no line arrived: another look shows it, and it is not repeated."""
-    prefix = a_prefix(
-        tmp_path,
-        'case "$1" in */postsuper) "$@" 2>/dev/null; echo "Connection reset" >&2; exit 255;; esac\n'
-        'exec "$@"',
-    )
-    assert outcomes_behind(started, prefix) == [None] * 3
-    assert {*started.listed().values()} == {"hold"}
+def a_case(folder: Path, case: str) -> str:
+    """A prefix that acts as a case of sh(1) says."""
+    return a_script(folder / "far", f'case "$1" in {case};; esac\nexec "$@"')
 
 
 SUDO = """
@@ -131,30 +105,25 @@ case "$*" in */postqueue*|*/postsuper*|*/postcat*) ;; RULE) ;;
 
 
 @pytest.mark.parametrize("can_find", [True, False])
-def test_a_rule_of_sudo_names_the_programs(
-    started: PostfixInstance, tmp_path: Path, can_find: bool
-) -> None:
-    """What any user may run is run without it. Without the rule for find, times are unknown, and
-    listings decide; nothing that is refused is tried."""
-    words = open_instance(str(started.config)).find_words
+def test_sudo_names_the_programs(postfix: PostfixInstance, tmp_path: Path, can_find: bool) -> None:
+    """No other is tried by sudo; without the rule for find, listings decide."""
+    words = postfix.server().instance.find_words
     rule = " ".join(f"'{word}'\\ " for word in words).removesuffix("\\ ").replace("\\  ", "\\ ")
     refused = tmp_path / "refused"
     text = SUDO.replace("RULE", rule if can_find else "nothing").replace("REFUSED", str(refused))
     prefix = Prefix("far", (a_script(tmp_path / "sudo", text), "-n"))
-    instance = open_instance(str(started.config), prefix)
+    instance = open_instance(str(postfix.config), prefix)
     assert (instance.can_find, instance.uid) == (can_find, None)
-    refused.unlink(missing_ok=True)
-    started.clear()
-    ids = started.deferred(2)
-    with closing(MailStore(PostfixServer(instance, Marks(str(started.marks))))) as store:
-        tasks = {task.id: task for task in store.scan() if isinstance(task, Task)}
-        assert {task.due is None for task in tasks.values()} == {not can_find}
-        for state in (State.HELD, State.TRASH):
-            moves = [Move(task, with_state(task, state)) for task in tasks.values()]
-            assert [outcome.error for outcome in store.swap_all(moves)] == [None] * 2
-            tasks = {task.id: task for task in store.scan({*ids}) if isinstance(task, Task)}
-            assert {task.state for task in tasks.values()} == {state}
-        bar = store.edges[State.TRASH, None].bars(tasks[ids[0]], 0.0)
+    ids = postfix.deferred(2)
+    with closing(postfix.store(prefix)) as store:
+        refused.unlink(missing_ok=True)
+        tasks = [*tasks_in(store).values()]
+        assert {task.due is None for task in tasks} == {not can_find}
+        for verb, state in (("hold", State.HELD), ("purge", State.TRASH)):
+            assert errors(store, tasks, verb) == [None] * 2
+            tasks = [found(store, ident) for ident in ids]
+            assert {task.state for task in tasks} == {state}
+        bar = store.edges[State.TRASH, None].bars(tasks[0], 0.0)
         assert bar == ("cannot prove that it stayed on hold" if not can_find else bar)
     assert not refused.exists()
 
@@ -167,42 +136,69 @@ def test_a_rule_of_sudo_names_the_programs(
         ("exec /usr/sbin/postsuper-gone", "not found"),
     ],
 )
-def test_an_act_that_does_nothing(
-    started: PostfixInstance,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    act: str,
-    why: str,
+def test_an_act_in_vain(
+    postfix: PostfixInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str, why: str
 ) -> None:
     """It is killed, hangs, or is missing: each message is unchanged, with that as the reason."""
     monkeypatch.setattr("engine.formats.postfix.instance.ACT_SECONDS", 1.0)
-    prefix = a_prefix(tmp_path, f'case "$1" in */postsuper) {act};; esac\nexec "$@"')
-    (text,) = {str(error) for error in outcomes_behind(started, prefix)}
+    results = hold(postfix, a_case(tmp_path, f"*/postsuper) {act}"))
+    (text,) = {str(error) for error in results.values()}
     assert text.startswith("far: ") and text.endswith("; looked again: unchanged") and why in text
 
 
 @pytest.mark.parametrize(
-    "act",
-    ['exec "$@" 2>&1', '"$@" 2>&1 | head -c 60 >&2', '"$@" 2>/dev/null', '"$@" 2>&1 | tac >&2'],
+    "case",
+    [
+        '*/postsuper) "$@" 2>/dev/null; echo "Connection reset" >&2; exit 255',
+        '*/postsuper) exec "$@" 2>&1',  # on the other stream
+        '*/postsuper) "$@" 2>&1 | head -c 60 >&2; exit 0',
+        '*/postsuper) "$@" 2>/dev/null; exit 0',
+        '*/postsuper) "$@" 2>&1 | tac >&2; exit 0',
+        # a banner: its lines are problems of the listing, those on standard error decide nothing
+        "*/postqueue|*/postsuper) echo Welcome to far; echo maintenance at 22:00 >&2",
+    ],
 )
-def test_an_act_whose_lines_are_lost(started: PostfixInstance, tmp_path: Path, act: str) -> None:
-    """It prints to the other stream, half of its lines, none, or in another order: another look
-    shows what was done."""
-    prefix = a_prefix(tmp_path, f'case "$1" in */postsuper) {act}; exit 0;; esac\nexec "$@"')
-    assert outcomes_behind(started, prefix) == [None] * 3
-    assert {*started.listed().values()} == {"hold"}
+def test_an_act_whose_lines_are_lost(postfix: PostfixInstance, tmp_path: Path, case: str) -> None:
+    """Another look shows what was done, and it is not repeated."""
+    results = hold(postfix, a_case(tmp_path, case))
+    assert results == dict.fromkeys(results)
+    assert postfix.listed() == dict.fromkeys(results, "hold")
 
 
-def test_a_prefix_that_prints_a_banner(started: PostfixInstance, tmp_path: Path) -> None:
-    """Its lines are problems of the listing; what it prints on standard error decides nothing."""
-    banner = "echo Welcome to far; echo maintenance at 22:00 >&2"
-    prefix = a_prefix(tmp_path, f'case "$1" in */postqueue|*/postsuper) {banner};; esac\nexec "$@"')
-    assert outcomes_behind(started, prefix) == [None] * 3
-
-
-def test_half_of_a_listing_is_no_listing(started: PostfixInstance, tmp_path: Path) -> None:
+def test_half_of_a_listing_is_no_listing(postfix: PostfixInstance, tmp_path: Path) -> None:
     """A program that ends early must not make messages disappear."""
     cut = '"$@" | head -c 300; echo "client_loop: send disconnect" >&2; exit 255'
-    prefix = a_prefix(tmp_path, f'case "$1" in */postqueue) {cut};; esac\nexec "$@"')
     with pytest.raises(Unavailable, match="send disconnect"):
-        outcomes_behind(started, prefix)
+        hold(postfix, a_case(tmp_path, f"*/postqueue) {cut}"))
+
+
+def test_acts_arrive_over_ssh(postfix: PostfixInstance, ssh: SshServer) -> None:
+    """Messages are listed, held and shown as on this host."""
+    results = hold(postfix, *ssh.words())
+    assert results == dict.fromkeys(results)
+    assert postfix.listed() == dict.fromkeys(results, "hold")
+
+
+def test_a_lost_act_is_looked_at_again(postfix: PostfixInstance, ssh: SshServer) -> None:
+    """Two of three are done, one has failed with the reason, and none was tried again."""
+    results = hold(postfix, *ssh.words(host="lossy"))
+    held = {ident for ident, queue in postfix.listed().items() if queue == "hold"}
+    assert len(held) == 2
+    assert {ident for ident, error in results.items() if error is None} == held
+    (failed,) = filter(None, results.values())
+    assert "Connection to 127.0.0.1 closed by remote host" in str(failed)
+
+
+def test_without_input_no_message_is_gone(postfix: PostfixInstance, tmp_path: Path) -> None:
+    """docker without -i: postsuper gets no ids and ends with 0; the reason says so."""
+    results = hold(postfix, a_docker(tmp_path), "exec", "mta")
+    assert postfix.listed() == dict.fromkeys(results, "deferred")
+    for error in results.values():
+        assert isinstance(error, Unavailable)
+        assert "does it get standard input?" in str(error)
+
+
+def test_a_text_at_login_is_no_message(postfix: PostfixInstance, ssh: SshServer) -> None:
+    """The place is refused: its settings would be read one line off."""
+    with pytest.raises(Unavailable):
+        postfix.store(Prefix("mx2", ssh.words(host="chatty")))

@@ -1,7 +1,5 @@
 """The instances of Postfix on this host."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -16,11 +14,8 @@ from tests.programs import a_script, needs
 def test_a_line_of_postmulti_is_an_instance() -> None:
     """Its folder may have blanks and any byte; a name of - is none."""
     for line, expected in (
-        ("-               -               y         /etc/postfix", ("/etc/postfix", "", True)),
-        (
-            "postfix-out     mta             n         /etc/postfix out",
-            ("/etc/postfix out", "postfix-out", False),
-        ),
+        ("-           -   y   /etc/postfix", ("/etc/postfix", "", True)),
+        ("postfix-out mta n   /etc/postfix out", ("/etc/postfix out", "postfix-out", False)),
         ("a b y /etc/\udcff", ("/etc/\udcff", "a", True)),
     ):
         assert parse_instance(line) == InstalledPlace(*expected)
@@ -40,9 +35,7 @@ def test_a_real_postmulti_lists_the_default_instance() -> None:
     assert find_instances()[0] == InstalledPlace("/etc/postfix")
 
 
-def test_a_postmulti_that_fails_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_postmulti_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With its own last line; without the program there is no instance."""
     script = a_script(tmp_path / "postmulti", "echo 'postmulti: fatal: no main.cf' >&2; exit 1")
     monkeypatch.setattr(instances, "find_program", lambda name: script)

@@ -1,7 +1,5 @@
 """What Postfix printed: listings and envelopes, compared field by field with samples."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -9,27 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.formats.postfix.lines import (
-    NO_ACCOUNTS,
-    SUSPENDED_KEY,
-    SUSPENDED_PREFIX,
-    FileTimes,
-    domain_of,
-    format_recipients,
-    inode_of,
-    is_queue_id,
-    line_of,
-    made_at,
-    make_envelope,
-    parse_envelopes,
-    parse_line,
-    parse_task,
-    parse_times,
-    size_in,
-    summarize,
-    time_in,
-    usual_task,
-)
+from engine.formats.postfix import lines
+from engine.formats.postfix.lines import NO_ACCOUNTS, SUSPENDED_PREFIX, FileTimes, parse_line
 from engine.model import Problem, State, Task
 from engine.operations.trash import SINCE_KEY
 from engine.programs.mail_accounts import MailAccounts
@@ -64,90 +43,85 @@ def record_of(line: bytes, detail: bytes = b"") -> tuple[str, bytes]:
 def read(line: bytes, detail: bytes = b"") -> Task | Problem:
     """The task of a line of a listing."""
     ident, record = record_of(line, detail)
-    task = parse_task(ident, record, no_trash, None, NO_ACCOUNTS, has_times=True)
+    task = lines.parse_task(ident, record, no_trash, None, NO_ACCOUNTS, has_times=True)
     if isinstance(task, Task):
-        summary = summarize(ident, record, no_trash, NO_ACCOUNTS, has_times=True)
+        summary = lines.summarize(ident, record, no_trash, NO_ACCOUNTS, has_times=True)
         assert (task.state, task.word, task.rev) == summary
     return task
 
 
 def identity_in(line: bytes) -> str:
     """The identity of a line of a listing."""
-    return summarize(*record_of(line), no_trash, NO_ACCOUNTS, has_times=True).rev.partition(".")[0]
+    summary = lines.summarize(*record_of(line), no_trash, NO_ACCOUNTS, has_times=True)
+    return summary.rev.partition(".")[0]
+
+
+def assert_agree(
+    line: bytes, detail: bytes, accounts: MailAccounts, *, is_trash: bool
+) -> Task | None:
+    """The pattern of most lines makes the same task as the parser of all, or none."""
+    ident, record = record_of(line, detail)
+    assert lines.line_of(ident, record) == line
+    task = lines.usual_task(ident, record, lambda *mark: is_trash, accounts)
+    other = lines.parse_task(ident, record, lambda *mark: is_trash, 5.0, accounts, has_times=True)
+    assert task in (None, other)
+    return task
+
+
+def line_with(**fields: object) -> bytes:
+    """A line of a listing with these fields besides the usual ones, in the usual order."""
+    usual = {"queue_name": "deferred", "queue_id": "3C6592DA4DC", "arrival_time": 1795822512}
+    usual |= {"message_size": 1787, "forced_expire": False, "sender": "a@b", "recipients": []}
+    return json.dumps(usual | fields, ensure_ascii=False).encode()
 
 
 @pytest.mark.parametrize("name", ["postqueue-j.deferred.jsonl", "postqueue-j.stopped.jsonl"])
 def test_each_line_of_a_listing_is_a_task(name: str) -> None:
-    """A task has each field of its line; the first reason is its error, without the prefix of a
-    destination that Postfix has stopped to ask."""
+    """With each field; the first reason is its error, without the words of a suspension."""
     for line in lines_of(name):
         fields, task = json.loads(line), read(line, b"1795822400.5_1795822100.0_700")
         assert isinstance(task, Task)
+        queue, sender = fields["queue_name"], fields["sender"]
         addresses = tuple(one["address"] for one in fields["recipients"])
         reasons = [one["delay_reason"] for one in fields["recipients"] if "delay_reason" in one]
         first = (reasons or [""])[0]
         states = {"deferred": State.PENDING, "hold": State.HELD}
         assert (task.id, task.kind, task.queue) == (fields["queue_id"], "mail", "")
-        assert task.state is states[fields["queue_name"]]
-        assert task.created == fields["arrival_time"]
-        assert task.bytes == fields["message_size"]
-        sender = fields["sender"]
+        assert (task.state, task.created) == (states[queue], fields["arrival_time"])
+        assert (task.due, task.attempts, task.bytes) == (1795822400, None, fields["message_size"])
         assert task.sender == ("<>" if sender == "MAILER-DAEMON" else sender)
-        assert task.recipients == addresses
-        assert task.destination == (addresses or ("",))[0]
-        assert task.group == domain_of(task.destination)
+        assert (task.recipients, task.destination) == (addresses, (addresses or ("",))[0])
+        assert task.group == lines.domain_of(task.destination)
         assert task.error == clean_error(first.removeprefix(SUSPENDED_PREFIX))
-        assert (SUSPENDED_KEY in task.extra) == first.startswith(SUSPENDED_PREFIX)
-        assert (task.due, task.attempts) == (1795822400.0, None)
-        delivered = fields["queue_name"] == "hold" and not addresses
-        assert task.word == ("delivered" if delivered else "")
-        assert task.rev.endswith(f".{fields['queue_name']}.1795822400")
+        assert (lines.SUSPENDED_KEY in task.extra) == first.startswith(SUSPENDED_PREFIX)
+        assert task.word == ("delivered" if queue == "hold" and not addresses else "")
+        assert task.rev.endswith(f".{queue}.1795822400")
 
 
 @pytest.mark.parametrize("is_trash", [False, True])
 @pytest.mark.parametrize("detail", [b"", b"5.1_6.2_700", b"15.0_16.2_710"])
 def test_a_usual_line_is_read_as_any_other(detail: bytes, *, is_trash: bool) -> None:
-    """The pattern of most lines makes the same task as the parser of all, or none."""
+    """Most recorded ones by the pattern, if they have the times of their files."""
     usual = 0
     for line in [line for path in SAMPLES.glob("*.jsonl") for line in lines_of(path.name)]:
-        ident, record = record_of(line, detail)
         accounts = MailAccounts()
         if usual % 2:
-            accounts.note(ident, "", "ann")
-        by_pattern = usual_task(ident, record, lambda *mark: is_trash, accounts)
-        other = parse_task(ident, record, lambda *mark: is_trash, 5.0, accounts, has_times=True)
-        assert by_pattern in (None, other)
-        usual += by_pattern is not None
-        assert line_of(ident, record) == line
+            accounts.note(record_of(line)[0], "", "ann")
+        usual += assert_agree(line, detail, accounts, is_trash=is_trash) is not None
     assert (usual > 10) == bool(detail)
 
 
 TEXTS = st.text(st.sampled_from("aB@.<> 7\x7f\u00e9\u202e{}[]:,'"), max_size=12) | st.text(
     st.sampled_from('a@\\"\x00\x1b\t\ud800'), max_size=12
 )
-ORDER = (
-    "queue_name",
-    "queue_id",
-    "arrival_time",
-    "message_size",
-    "forced_expire",
-    "sender",
-    "recipients",
-)
-"""Of the fields of a usual line."""
-RECIPIENTS = st.fixed_dictionaries(
-    {"address": TEXTS},
-    optional={
-        "delay_reason": st.builds(str.__add__, st.sampled_from(["", SUSPENDED_PREFIX]), TEXTS)
-    },
-)
+REASONS = st.builds(str.__add__, st.sampled_from(["", SUSPENDED_PREFIX]), TEXTS)
+RECIPIENTS = st.fixed_dictionaries({"address": TEXTS}, optional={"delay_reason": REASONS})
 
 
 @given(
     fields=st.fixed_dictionaries(
         {
             "queue_name": st.sampled_from(["deferred", "deferred", "hold", "active", "maildrop"]),
-            "queue_id": st.just("4EBEB2DA019"),
             "arrival_time": st.integers(0, 10**12 - 1),
             "message_size": st.integers(0, 10**18 - 1),
             "forced_expire": st.sampled_from([False, False, True]),
@@ -163,13 +137,9 @@ def test_the_pattern_agrees_with_json(
     fields: dict[str, object], detail: bytes, *, is_ascii: bool, is_trash: bool
 ) -> None:
     """The pattern makes no other task of it than the JSON parser."""
-    ordered = {name: fields[name] for name in ORDER}
+    ordered = json.loads(line_with()) | fields
     line = json.dumps(ordered, ensure_ascii=is_ascii).encode("utf-8", "replace")
-    ident, record = record_of(line, detail)
-    task = usual_task(ident, record, lambda *mark: is_trash, NO_ACCOUNTS)
-    other = parse_task(ident, record, lambda *mark: is_trash, 5.0, NO_ACCOUNTS, has_times=True)
-    assert line_of(ident, record) == line
-    assert task in (None, other)
+    assert_agree(line, detail, NO_ACCOUNTS, is_trash=is_trash)
 
 
 def test_other_blanks_and_orders_are_read_too() -> None:
@@ -180,22 +150,11 @@ def test_other_blanks_and_orders_are_read_too() -> None:
     assert read(other) == read(line)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"",
-        b"garbage",
-        b"{",
-        b'{"queue_name": "deferred", "queue_id": "4EBEB2DA019", "arrival_ti',
-        b"[]",
-        b"[" * 100_000,
-        b'{"queue_name": "nowhere", "queue_id": "4EBEB2DA019", "arrival_time": 1, '
-        b'"message_size": 1, "forced_expire": false, "sender": "a", "recipients": []}',
-        b'{"queue_name": "deferred", "queue_id": "../../etc", "arrival_time": 1, '
-        b'"message_size": 1, "forced_expire": false, "sender": "a", "recipients": []}',
-        b"\xff\xfe\x1b[31m",
-    ],
-)
+GARBAGE = [b"", b"garbage", b"{", b"[]", b"[" * 100_000, b"\xff\xfe\x1b[31m"]
+WRONG = [line_with()[:70], line_with(queue_name="nowhere"), line_with(queue_id="../../etc")]
+
+
+@pytest.mark.parametrize("line", [*GARBAGE, *WRONG])
 def test_a_line_that_cannot_be_read_is_a_problem(line: bytes) -> None:
     """It is named by its number, with its first bytes made safe."""
     problem = parse_line(7, line)
@@ -215,12 +174,8 @@ def test_a_damaged_tail_is_a_problem_of_its_message() -> None:
 
 def test_a_surrogate_in_an_address_does_no_harm() -> None:
     """An escaped half of a pair is kept as it is; the revision can be computed."""
-    line = (
-        rb'{"queue_name": "hold", "queue_id": "4EBEB2DA019", "arrival_time": 5, "message_size": 1,'
-        rb' "forced_expire": false, "sender": "a\ud800\"b@c", "recipients": '
-        rb'[{"address": "\ud800"}]}'
-    )
-    task = read(line)
+    line = line_with(queue_name="hold", sender='a!"b@c', recipients=[{"address": "!"}])
+    task = read(line.replace(b"!", rb"\ud800"))
     assert isinstance(task, Task)
     assert (task.sender, task.recipients) == ('a\ud800"b@c', ("\ud800",))
 
@@ -228,41 +183,27 @@ def test_a_surrogate_in_an_address_does_no_harm() -> None:
 def test_a_recipient_cannot_change_the_count() -> None:
     """Text that looks like a further recipient counts as text."""
     one = {"address": '{"address": "x"}', "delay_reason": '{"address": '}
-    fields = {
-        "queue_name": "deferred",
-        "queue_id": "4EBEB2DA019",
-        "arrival_time": 5,
-        "message_size": 1,
-        "forced_expire": False,
-        "sender": 'me", "recipients": [',
-        "recipients": [one],
-    }
-    task = read(json.dumps(fields).encode())
+    sender = 'me", "recipients": ['
+    task = read(line_with(sender=sender, recipients=[one]))
     assert isinstance(task, Task)
     assert task.rev.split("-")[2] == "1"
-    assert (task.sender, task.recipients) == (fields["sender"], (one["address"],))
+    assert (task.sender, task.recipients) == (sender, (one["address"],))
 
 
 def test_an_envelope_has_the_identity_of_its_line() -> None:
     """postcat and postqueue give a message the same identity, also in another time zone."""
-    (envelope,) = parse_envelopes(printed("postcat.txt")[:30], ["3C6592DA4DC"])
-    line = (
-        b'{"queue_name": "deferred", "queue_id": "3C6592DA4DC", "arrival_time": 1795822512, '
-        b'"message_size": 1787, "forced_expire": false, "sender": "newsletter@shop.example.test", '
-        b'"recipients": [{"address": "user68454@d014.example.test"}]}'
-    )
+    (envelope,) = lines.parse_envelopes(printed("postcat.txt")[:30], ["3C6592DA4DC"])
+    recipients = [{"address": "user68454@d014.example.test"}]
+    line = line_with(sender="newsletter@shop.example.test", recipients=recipients)
     assert (envelope.path, envelope.queue) == ("deferred/3/3C6592DA4DC", "deferred")
-    assert size_in(envelope.fields) == 1787
-    assert time_in(envelope.fields[b"create_time"]) == 1795822512
+    assert lines.size_in(envelope.fields) == 1787
+    assert lines.time_in(envelope.fields[b"create_time"]) == 1795822512
     assert envelope.values(b"recipient") == ["user68454@d014.example.test"]
     assert envelope.attribute("client_address") == "127.0.0.1"
     assert not envelope.attribute("sasl_username")
     there = [line.replace(b"23:35:12", b"19:05:12") for line in envelope.lines]
-    assert (
-        envelope.identity
-        == make_envelope(envelope.id, envelope.path, there).identity
-        == identity_in(line)
-    )
+    elsewhere = lines.make_envelope(envelope.id, envelope.path, there)
+    assert envelope.identity == elsewhere.identity == identity_in(line)
     assert envelope.image.startswith(b"id: 3C6592DA4DC\nmessage_size: ")
     assert b"deferred" not in envelope.image
 
@@ -279,23 +220,13 @@ def test_an_envelope_has_the_identity_of_its_line() -> None:
 )
 def test_a_sender_is_compared_as_both_programs_print_it(sender: str, printed_sender: str) -> None:
     """Control bytes, quotes and the null sender give the same identity in line and envelope."""
-    fields = {
-        "queue_name": "hold",
-        "queue_id": "3C6592DA4DC",
-        "arrival_time": 1795822512,
-        "message_size": 1787,
-        "forced_expire": False,
-        "sender": sender,
-        "recipients": [],
-    }
-    line = json.dumps(fields, ensure_ascii=False).encode()
-    lines = [
+    envelope_lines = [
         b"message_size:            1787             726 ",
         b"message_arrival_time: Fri Nov 27 23:35:12 2026",
         f"sender: {printed_sender}".encode(),
     ]
-    envelope = make_envelope("3C6592DA4DC", "hold/3C6592DA4DC", lines)
-    assert envelope.identity == identity_in(line)
+    envelope = lines.make_envelope("3C6592DA4DC", "hold/3C6592DA4DC", envelope_lines)
+    assert envelope.identity == identity_in(line_with(queue_name="hold", sender=sender))
 
 
 @pytest.mark.parametrize(
@@ -303,32 +234,30 @@ def test_a_sender_is_compared_as_both_programs_print_it(sender: str, printed_sen
     [
         (b"Thu Jan  1 00:01:00 1970", 60),
         (b"Fri Nov 27 23:35:12 2026", 1795822512),
-        (b"Fri Foo 27 23:35:12 2026", None),
-        (b"today", None),
-        (b"", None),
+        *((text, None) for text in (b"Fri Foo 27 23:35:12 2026", b"today", b"")),
     ],
 )
 def test_a_time_of_an_envelope(text: bytes, seconds: int | None) -> None:
     """It is read as if its zone were UTC."""
-    assert time_in([text]) == seconds
-    assert time_in([]) is None
+    assert lines.time_in([text]) == seconds
+    assert lines.time_in([]) is None
 
 
 def test_an_envelope_of_another_message_is_not_taken() -> None:
     """Only the messages that were asked for, in their order, are read."""
-    lines = printed("postcat.txt")[:30]
-    assert parse_envelopes(lines, ["AAAAAAAAAAA"]) == []
-    both = parse_envelopes([*lines, *lines], ["3C6592DA4DC", "AAAAAAAAAAA"])
+    printout = printed("postcat.txt")[:30]
+    assert lines.parse_envelopes(printout, ["AAAAAAAAAAA"]) == []
+    both = lines.parse_envelopes([*printout, *printout], ["3C6592DA4DC", "AAAAAAAAAAA"])
     assert [one.id for one in both] == ["3C6592DA4DC"]
 
 
 def test_times_of_a_file() -> None:
     """Fractions are cut; the group-execute bit is the mark of an expired message."""
-    assert parse_times(b"1795822400.91_1795822100.2_710") == FileTimes(
+    assert lines.parse_times(b"1795822400.91_1795822100.2_710") == FileTimes(
         1795822400, 1795822100, 0o710
     )
     assert [FileTimes(0, 0, mode).is_expired for mode in (0o700, 0o710)] == [False, True]
-    assert [parse_times(text) for text in (b"", b"a_b_c", b"1_2", b"26872")] == [None] * 4
+    assert [lines.parse_times(text) for text in (b"", b"a_b_c", b"1_2", b"26872")] == [None] * 4
 
 
 def test_trash_has_the_time_of_its_mark() -> None:
@@ -339,33 +268,25 @@ def test_trash_has_the_time_of_its_mark() -> None:
     def is_trash(ident: str, identity: str, ctime: float | None) -> bool:
         return ident == name and ctime == 6
 
-    task = parse_task(name, record, is_trash, 7.0, NO_ACCOUNTS, has_times=True)
+    task = lines.parse_task(name, record, is_trash, 7.0, NO_ACCOUNTS, has_times=True)
     assert isinstance(task, Task)
-    assert summarize(name, record, is_trash, NO_ACCOUNTS, has_times=True).rev == task.rev
+    assert lines.summarize(name, record, is_trash, NO_ACCOUNTS, has_times=True).rev == task.rev
     assert (task.state, task.extra[SINCE_KEY]) == (State.TRASH, "7")
 
 
 @pytest.mark.parametrize(
-    ("ident", "inode"),
-    [("7DB7F2DA00C", 0x2DA00C), ("4jcgVf4PJHzJFCP", 2156811), ("????", None), ("12345", None)],
-)
-def test_an_id_has_the_inode_of_its_file(ident: str, inode: int | None) -> None:
-    """Short ids have it in hexadecimal digits, long ones behind a z."""
-    assert inode_of(ident) == inode
-
-
-@pytest.mark.parametrize(
-    ("ident", "when"),
+    ("ident", "inode", "when"),
     [
-        ("7DB7F2DA00C", None),
-        ("4jcgVf4PJHzJFCP", 1795941402),
-        ("aaaaaaaaaazJFCP", None),
-        ("????", None),
+        ("7DB7F2DA00C", 0x2DA00C, None),
+        ("4jcgVf4PJHzJFCP", 2156811, 1795941402),
+        ("aaaaaaaaaazJFCP", 2156811, None),
+        ("????", None, None),
+        ("12345", None, None),
     ],
 )
-def test_a_long_id_has_the_time_when_it_was_made(ident: str, when: int | None) -> None:
-    """In seconds; a short one has only their fraction."""
-    assert made_at(ident) == when
+def test_an_id_has_the_inode_and_time(ident: str, inode: int | None, when: int | None) -> None:
+    """Short ids have the inode in hexadecimal; long ones behind a z, after their seconds."""
+    assert (lines.inode_of(ident), lines.made_at(ident)) == (inode, when)
 
 
 @pytest.mark.parametrize(
@@ -373,12 +294,12 @@ def test_a_long_id_has_the_time_when_it_was_made(ident: str, when: int | None) -
 )
 def test_what_is_no_id(text: str) -> None:
     """Nothing but letters and digits is given to a program as an id."""
-    assert is_queue_id(text) is None
+    assert lines.is_queue_id(text) is None
 
 
 def test_recipients_are_shown_with_their_reasons() -> None:
     """Each open recipient has one line."""
     line = lines_of("postqueue-j.deferred.jsonl")[0]
-    rows = format_recipients(line).decode().splitlines()
+    rows = lines.format_recipients(line).decode().splitlines()
     fields = json.loads(line)["recipients"]
     assert rows == [f"{one['address']}: {one['delay_reason']}" for one in fields]

@@ -1,9 +1,7 @@
 """Lines of a listing get the times of their files, which find(1) prints beside it."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,13 +16,11 @@ IDS = ["0A1B2C0001", "0A1B2C0002", "0A1B2C0003"]
 
 @pytest.fixture
 def search(tmp_path: Path) -> FileSearch:
-    """A search of a queue with three deferred messages, due 15, 16 and 17 s after the epoch, and a
-    damaged file."""
+    """A search of a queue with messages due 15, 16 and 17 s after the epoch, and a damaged file."""
     for folder in ("deferred/0", "hold", "corrupt"):
         (tmp_path / folder).mkdir(parents=True)
-    for number, name in enumerate(
-        [*(f"deferred/0/{ident}" for ident in IDS), "corrupt/0A1B2CFFFF"]
-    ):
+    names = [*(f"deferred/0/{ident}" for ident in IDS), "corrupt/0A1B2CFFFF"]
+    for number, name in enumerate(names):
         (tmp_path / name).touch(0o700)
         os.utime(tmp_path / name, (0, 15 + number))
     settings = dict.fromkeys(SETTING_NAMES, "") | {"queue_directory": str(tmp_path)}
@@ -39,9 +35,9 @@ def line_of(ident: str, queue: str = "deferred", reason: str = "lost") -> bytes:
     ).encode()
 
 
-def records_of(listing: Listing, lines: Iterator[bytes]) -> dict[str, bytes]:
+def records_of(listing: Listing, lines: Iterable[bytes]) -> dict[str, bytes]:
     """The records of a whole listing."""
-    mails = [mail for mail in listing.read(lines) if not isinstance(mail, Problem)]
+    mails = [mail for mail in listing.read(iter(lines)) if not isinstance(mail, Problem)]
     return {mail.id: mail.record for mail in mails}
 
 
@@ -51,8 +47,7 @@ def due_in(records: dict[str, bytes]) -> list[bytes]:
 
 
 def test_early_and_late_lines_get_the_times_of_their_files(search: FileSearch) -> None:
-    """Those that are printed before find has ended get them at the end; a time that an earlier
-    listing knew is replaced; the damaged file is a problem."""
+    """Also those printed before find has ended, in place of a time that was known."""
 
     def lines() -> Iterator[bytes]:
         yield line_of(IDS[0])
@@ -64,43 +59,33 @@ def test_early_and_late_lines_get_the_times_of_their_files(search: FileSearch) -
     records = records_of(listing, lines())
     records[IDS[0]] += b"\n9.5_9.5_700"
     (problem,) = listing.complete(records)
-
     assert due_in(records) == [b"15", b"16", b"17"]
     assert problem.where == "corrupt/0A1B2CFFFF"
     assert (listing.first_due, listing.has_times) == (15.0, True)
     assert (listing.others, [*listing.suspended]) == ([], IDS[2:])
 
 
-def test_a_message_that_is_deferred_meanwhile_has_its_time(search: FileSearch) -> None:
-    """It is listed as active before; its file is the one of its last line."""
+@pytest.mark.parametrize(
+    ("lines", "due", "others"),
+    [
+        # listed as active before: its file is the one of its last line
+        ([line_of(IDS[0], "active"), line_of(IDS[0])], b"15", []),
+        ([line_of(IDS[0], "hold")], b"", IDS[:1]),
+        ([line_of(IDS[2], "active")], b"", IDS[2:]),
+        ([line_of(IDS[1]), line_of(IDS[1], reason="lost again")], b"", []),
+        ([line_of("0A1B2C0009")], b"", []),
+    ],
+)
+def test_a_message_that_moved_meanwhile_has_no_time(
+    search: FileSearch, lines: list[bytes], due: bytes, others: list[str]
+) -> None:
+    """Nor has one that is listed twice, in another queue than its file, or without a file."""
 
-    def lines() -> Iterator[bytes]:
+    def printed() -> Iterator[bytes]:
         search.lines()
-        yield line_of(IDS[0], "active")
-        yield line_of(IDS[0])
+        yield from lines
 
     listing = Listing(search)
-    records = records_of(listing, lines())
+    records = records_of(listing, printed())
     listing.complete(records)
-
-    assert due_in(records) == [b"15"]
-
-
-def test_a_message_that_moved_meanwhile_has_no_time(search: FileSearch) -> None:
-    """Listed in another queue than that of its file, or a second time, its next attempt is not
-    known; nor is that of a message without a file."""
-
-    def lines() -> Iterator[bytes]:
-        search.lines()
-        yield line_of(IDS[0], "hold")
-        yield line_of(IDS[1])
-        yield line_of(IDS[1], reason="lost again")
-        yield line_of("0A1B2C0009")
-        yield line_of(IDS[2], "active")
-
-    listing = Listing(search)
-    records = records_of(listing, lines())
-    listing.complete(records)
-
-    assert due_in(records) == [b"", b"", b"", b""]
-    assert listing.others == [IDS[0], IDS[2]]
+    assert (due_in(records), listing.others) == ([due], others)

@@ -1,7 +1,5 @@
 """Lines of Postfix's log: events, instances, spoofed and broken lines."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
@@ -25,64 +23,38 @@ def event(program: str, text: str) -> MailEvent:
     [
         (
             "maillog_file",
-            {
-                "arrived": 16,
-                "message-id": 19,
-                "queued": 19,
-                "deferred": 20,
-                "delivered": 4,
-                "failed": 5,
-                "bounced": 3,
-                "removed": 4,
-            },
+            "16 arrived, 19 message-id, 19 queued, 20 deferred, 4 delivered, 5 failed, 3 bounced, "
+            "4 removed",
         ),
         (
             "rsyslog-traditional",
-            {
-                "arrived": 3,
-                "message-id": 4,
-                "queued": 4,
-                "deferred": 3,
-                "delivered": 2,
-                "failed": 1,
-                "bounced": 1,
-                "held": 1,
-                "requeued": 1,
-                "removed": 1,
-            },
+            "3 arrived, 4 message-id, 4 queued, 3 deferred, 2 delivered, 1 failed, 1 bounced, "
+            "1 held, 1 requeued, 1 removed",
         ),
     ],
 )
-def test_the_logs_of_the_real_program_are_read(name: str, kinds: dict[str, int]) -> None:
+def test_the_logs_of_the_real_program_are_read(name: str, kinds: str) -> None:
     """Each line about a message gives an event with a time; other lines give none."""
     log = mail_log("mail.log")
     lines = (GOLDEN.parent / "postfix" / f"mail.log.{name}").read_bytes().splitlines()
-
     events = [made for line in lines if (made := parse_event(log, line)) is not None]
-
-    assert Counter(one.what.value for one in events) == kinds
+    counts = Counter(one.what.value for one in events)
+    assert {f"{number} {kind}" for kind, number in counts.items()} == {*kinds.split(", ")}
     assert all(one.when and log.is_id(one.id) for one in events)
 
 
 def test_arrivals_have_client_and_account() -> None:
-    """The account is the login of SMTP, or the user of a local program; the pickup of a requeued
-    message names the message before, and no account."""
-    plain = event("smtpd", f"{ID}: client=localhost[127.0.0.1]")
-    login = event(
-        "submission/smtpd", f"{ID}: client=c[192.0.2.1], sasl_method=PLAIN, sasl_username=ann@x"
-    )
-    local = event("pickup", f"{ID}: uid=1000 from=<web@x>")
-    again = event("pickup", f"{ID}: uid=100 from=<> orig_id={OLD}")
-
-    assert (plain.client, plain.account) == ("localhost[127.0.0.1]", "")
-    assert (login.client, login.account) == ("c[192.0.2.1]", "ann@x")
-    assert (local.address, local.account) == ("web@x", "uid 1000")
-    assert (again.what, again.other, again.account, again.address) == (
-        MailEventKind.REQUEUED,
-        OLD,
-        "",
-        "<>",
-    )
+    """The SMTP login, or the local user; the pickup of a requeued one names the id before."""
+    login = "client=c[192.0.2.1], sasl_method=PLAIN, sasl_username=ann@x"
+    for program, text, kind, client, account, address, other in (
+        ("smtpd", "client=localhost[127.0.0.1]", "arrived", "localhost[127.0.0.1]", "", "", ""),
+        ("submission/smtpd", login, "arrived", "c[192.0.2.1]", "ann@x", "", ""),
+        ("pickup", "uid=1000 from=<web@x>", "arrived", "", "uid 1000", "web@x", ""),
+        ("pickup", f"uid=100 from=<> orig_id={OLD}", "requeued", "", "", "<>", OLD),
+    ):
+        its = event(program, f"{ID}: {text}")
+        assert (its.what.value, its.client, its.account) == (kind, client, account)
+        assert (its.address, its.other) == (address, other)
 
 
 HEAD = "delay=1, delays=0/0/1/0"
@@ -105,24 +77,18 @@ ATTEMPTS = [
 
 
 @pytest.mark.parametrize(("text", "expected"), ATTEMPTS)
-def test_attempts_have_address_answer_and_relay(
-    text: str, expected: tuple[MailEventKind, str, str, str]
-) -> None:
+def test_attempts_have_a_relay(text: str, expected: tuple[MailEventKind, str, str, str]) -> None:
     """A quoted local part that looks like the rest of a line is only an address."""
     made = event("smtp", f"{ID}: {text}")
-
     assert (made.what, made.address, made.text, made.relay) == expected
 
 
 def test_a_content_filter_on_this_host_is_followed() -> None:
     """`queued as` names another message only if the relay is here and it is an id."""
     answer = f"250 2.0.0 from MTA: 250 2.0.0 Ok: queued as {OLD}"
-    here = event(
-        "smtp", f"{ID}: to=<u@x>, relay=127.0.0.1[127.0.0.1]:10024, status=sent ({answer})"
-    )
-    away = event("smtp", f"{ID}: to=<u@x>, relay=mx[192.0.2.9]:25, status=sent ({answer})")
-
-    assert (here.other, away.other) == (OLD, "")
+    for relay, other in (("127.0.0.1[127.0.0.1]:10024", OLD), ("mx[192.0.2.9]:25", "")):
+        text = f"{ID}: to=<u@x>, relay={relay}, status=sent ({answer})"
+        assert event("smtp", text).other == other
 
 
 def test_acts_reports_and_ends_are_events() -> None:
@@ -154,36 +120,25 @@ def test_refused_mail_has_no_id() -> None:
         "proto=ESMTP helo=<c>",
     )
 
-    assert (made.what, made.id, made.address, made.client) == (
-        MailEventKind.REFUSED,
-        "",
-        "b@y",
-        "c[192.0.2.1]",
-    )
+    assert (made.what, made.id) == (MailEventKind.REFUSED, "")
+    assert (made.address, made.client) == ("b@y", "c[192.0.2.1]")
 
 
 def test_two_instances_in_one_log_are_told_apart() -> None:
     """A line belongs to the instance whose name is before the first slash."""
     line = f"mx1 postfix-out/qmgr[1]: {ID}: removed"
     submission = f"mx1 postfix/submission/smtpd[1]: {ID}: client=c[192.0.2.1]"
-
     assert parse("postfix", line) is None
     assert parse("postfix-out", line) is not None
     assert parse("postfix", submission) is not None
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        f"{ID}: removed",
-        "mx1 postfix/qmgr[1]",
-        "mx1 postfix/smtpd[1]: connect from localhost[127.0.0.1]",
-        "mx1 postfix/smtpd[1]: warning: x",
-        "mx1 postfix/qmgr[1]: 4D97",
-        "\x1b[2J\u202e postfix/qmgr[1]: \udcff",
-    ],
-)
+OTHERS = ["", f"{ID}: removed", "mx1 postfix/qmgr[1]", "mx1 postfix/qmgr[1]: 4D97"]
+OTHERS += ["mx1 postfix/smtpd[1]: connect from localhost[127.0.0.1]"]
+OTHERS += ["mx1 postfix/smtpd[1]: warning: x", "\x1b[2J\u202e postfix/qmgr[1]: \udcff"]
+
+
+@pytest.mark.parametrize("text", OTHERS)
 def test_other_lines_are_no_events(text: str) -> None:
     """Garbage, cut lines and lines about no message are no events."""
     assert parse("postfix", text) is None

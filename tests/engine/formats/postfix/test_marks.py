@@ -1,7 +1,5 @@
 """Marks of purged messages: what makes a message on hold trash, and what survives a crash."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 
@@ -68,8 +66,7 @@ def test_a_line_that_was_cut_off_is_ignored(tmp_path: Path) -> None:
 
 
 def test_stale_marks_go_with_the_next_ones(tmp_path: Path) -> None:
-    """The mark of a message that is not on hold is removed, unless its act may still run, or the
-    message was purged again since."""
+    """Unless the act may still run, or the message was purged again since."""
     marks_in(tmp_path).add([MARK])
     young = OTHER._replace(at=1000.0 + MARGIN_SECONDS)
     marks_in(tmp_path).add([young], stale=[MARK])

@@ -1,11 +1,9 @@
 """spooldeck is killed at each step of purge and restore: no message is lost or deleted."""
 
-from __future__ import annotations
-
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import pytest
 
 from engine.formats.postfix.marks import Marks
 from engine.model import State
-from tests.postfix_server import PostfixInstance, running_instance
+from tests.postfix_server import PostfixInstance
 from tests.store_contents import tasks_in
 
 ROOT = Path(__file__).parents[4]
@@ -23,11 +21,12 @@ import os, signal, sys
 from engine.formats.postfix.instance import open_instance
 from engine.formats.postfix.marks import Marks
 from engine.formats.postfix.server import PostfixServer
-from engine.model import Move, State, Task
+from engine.model import Move, State
 from engine.programs.mail_store import MailStore
 from engine.system import files
 from engine.system.run_program import RunningProgram
 from engine.verbs import with_state
+from tests.store_contents import tasks_in
 
 config, marks, target, last = sys.argv[1:5]
 steps = 0
@@ -47,20 +46,11 @@ def step():
         os.kill(os.getpid(), signal.SIGKILL)
 
 store = MailStore(PostfixServer(open_instance(config), Marks(marks)))
-tasks = [task for task in store.scan() if isinstance(task, Task)]
-tasks = list({task.id: task for task in tasks}.values())
+moves = [Move(task, with_state(task, State(target))) for task in tasks_in(store).values()]
 RunningProgram.__init__ = killed(RunningProgram.__init__)
 files.fsync = killed(files.fsync)
-for outcome in store.swap_all(Move(task, with_state(task, State(target))) for task in tasks):
-    assert outcome.error is None, outcome.error
+assert [outcome.error for outcome in store.swap_all(moves)] == [None] * len(moves)
 """
-
-
-@pytest.fixture
-def postfix() -> Iterator[PostfixInstance]:
-    """An instance that runs."""
-    with running_instance() as instance:
-        yield instance
 
 
 def run_until(postfix: PostfixInstance, target: State, step: int) -> bool:
@@ -79,7 +69,7 @@ def _is_running(config: str) -> bool:
     """True if a postsuper of the killed process still runs."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            words = path.read_bytes().decode().split("\0")
+            words = os.fsdecode(path.read_bytes()).split("\0")
         except (FileNotFoundError, ProcessLookupError):
             continue
         if "postsuper" in words[0] and config in words:
@@ -105,24 +95,14 @@ def test_a_kill_at_each_step_loses_nothing(postfix: PostfixInstance) -> None:
             seen = states(postfix)
             assert [*sorted(seen)] == ids
             assert {*seen.values()} <= {State.PENDING, State.TRASH}, step
-            assert_on_hold(postfix, [i for i, state in seen.items() if state is State.TRASH])
-            complete(postfix, other)
+            listed = postfix.listed()
+            trash = {listed[ident] for ident, state in seen.items() if state is State.TRASH}
+            assert trash <= {"hold"}
+            if {*seen.values()} != {other}:
+                assert not run_until(postfix, other, 0)
+            assert {*states(postfix).values()} == {other}
             step += 1
         assert step > 6
         assert states(postfix) == dict.fromkeys(ids, target)
     assert sorted(postfix.run("postqueue", "-j").stdout.splitlines()) == before
     assert not Marks(str(postfix.marks)).read()
-
-
-def assert_on_hold(postfix: PostfixInstance, ids: Sequence[str]) -> None:
-    """What is shown as trash is on hold."""
-    listed = postfix.listed()
-    assert {listed[ident] for ident in ids} <= {"hold"}
-
-
-def complete(postfix: PostfixInstance, target: State) -> None:
-    """Bring all messages to a state again."""
-    seen = states(postfix)
-    if {*seen.values()} != {target}:
-        assert not run_until(postfix, target, 0)
-    assert {*states(postfix).values()} == {target}

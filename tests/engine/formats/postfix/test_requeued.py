@@ -1,64 +1,47 @@
 """The new id of a requeued message: by a real server's log, by its envelopes, or not yet."""
 
-from __future__ import annotations
-
 import json
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from engine.formats.postfix import requeued
-from engine.formats.postfix.instance import SETTING_NAMES, Instance, open_instance
+from engine.formats.postfix.instance import SETTING_NAMES, Instance
 from engine.formats.postfix.marks import Marks
 from engine.formats.postfix.server import PostfixServer
 from engine.operations import undo
+from engine.operations.execute import Report
 from engine.operations.journal import Intent, Journal, Who
 from engine.operations.plans import freeze_plan
 from engine.operations.run_plan import run_journaled_plan
 from engine.programs.mail_store import MailStore
 from engine.programs.prefix import HERE, Prefix
 from tests.engine.task_builders import NOW, clock
-from tests.postfix_server import SINK_DOMAIN, PostfixInstance, running_instance
+from tests.postfix_server import SINK_DOMAIN, PostfixInstance
 from tests.programs import a_script
 from tests.smtp_server import Server
 from tests.store_contents import found, tasks_in
 
 SECONDS = 60.0
 """Until which a new id is waited for: the pickup of the instance looks each second."""
+NO_LOG = {"maillog_file": "/nowhere/mail.log"}
 
 
-@pytest.fixture(scope="module")
-def postfix() -> Iterator[PostfixInstance]:
-    """An instance that runs."""
-    with running_instance() as instance:
-        yield instance
-
-
-def opened(postfix: PostfixInstance, log: str = "") -> MailStore:
-    """A store on it; its log is elsewhere with `log`."""
-    instance = open_instance(str(postfix.config))
-    if log:
-        instance = instance._replace(settings={**instance.settings, "maillog_file": log})
-    return MailStore(PostfixServer(instance, Marks(str(postfix.marks))))
-
-
-@pytest.fixture(params=["", "/nowhere/mail.log"])
-def log(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The log of a store: with its own, no envelope is read."""
+@pytest.fixture(params=[{}, NO_LOG])
+def settings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The settings of a store: with its own log, no envelope is read."""
     if not request.param:
         monkeypatch.setattr(requeued, "list_by_delay", lambda instance, deadline: {})
-    return str(request.param)
+    return dict(request.param)
 
 
-def test_new_ids_are_found(postfix: PostfixInstance, log: str) -> None:
+def test_new_ids_are_found(postfix: PostfixInstance, settings: dict[str, str]) -> None:
     """They are those of the lines of the log; without one they are found by the envelopes."""
-    ids = postfix.deferred(3)
-    stays, *others = ids
+    stays, *others = postfix.deferred(3)
     postfix.run("postsuper", "-r", "-", "deferred", stdin="\n".join([*others, ""]))
-    with closing(opened(postfix, log)) as store:
+    with closing(postfix.store(HERE, **settings)) as store:
         new_ids = store.find_new_ids(others, SECONDS)
         assert {*new_ids} == {*others}
         postfix.await_queue([*new_ids.values()], "deferred")
@@ -67,53 +50,43 @@ def test_new_ids_are_found(postfix: PostfixInstance, log: str) -> None:
         assert store.find_new_ids([stays], 0.0) == {}
 
 
-def test_a_new_id_is_found_among_listed_messages(
-    postfix: PostfixInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also if the store has listed it before, and others of the listing have left since; the
-    messages whose envelopes were read are known to the next search."""
+def test_a_listed_id_is_found(postfix: PostfixInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the store has listed it before, and others have left since."""
     list_ids = requeued.list_by_delay
     monkeypatch.setattr(
         requeued, "list_by_delay", lambda *how: {"4D9752DA018": b"", **list_ids(*how)}
     )
     first, second = postfix.deferred(2)
-    with closing(opened(postfix)) as store:
+    with closing(postfix.store()) as store:
         postfix.run("postsuper", "-r", "-", "deferred", stdin=f"{first}\n{second}\n")
         new_ids = store.find_new_ids([first, second], SECONDS)
         postfix.await_queue([*new_ids.values()], "deferred")
-    with closing(opened(postfix, "/nowhere/mail.log")) as store:
+    with closing(postfix.store(HERE, **NO_LOG)) as store:
         assert {*new_ids.values()} <= {*tasks_in(store)}
         for ident in (first, second):
             assert store.find_new_ids([ident], 0.0) == {ident: new_ids[ident]}
 
 
 def test_requeued_messages_are_searched_first(tmp_path: Path) -> None:
-    """The first ones are those whose id was made long after their arrival; of short ids, which have
-    no time, those that arrived first."""
+    """Those whose id was made long after their arrival; of short ids, the oldest."""
     ids = {"7DB7F2DA00C": 0, "7DB7F2DA00D": -500, "4jcgVf4PJHzJFCP": 0, "4jcgVf4PJHzJFCQ": -500}
     lines = [
         {"queue_name": "deferred", "queue_id": ident, "arrival_time": 1795941402 + seconds,
          "message_size": 9, "sender": "a@b", "recipients": []}
         for ident, seconds in ids.items()
     ]  # fmt: skip
-    program = tmp_path / "postqueue"
-    program.write_text("\n".join(["#!/bin/sh", "cat << END", *map(json.dumps, lines), "END", ""]))
-    program.chmod(0o755)
+    a_script(tmp_path / "postqueue", "\n".join(["cat << END", *map(json.dumps, lines), "END"]))
     instance = Instance("/etc", HERE, f"{tmp_path}/", {}, uid=0, device=None)
     listed = requeued.list_by_delay(instance, time.monotonic() + SECONDS)
     assert [*listed] == [*ids][::-1]
 
 
-def test_a_hanging_connection_ends_a_search(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_ends_at_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of its programs is ended at the deadline; of a log elsewhere 1 MiB is asked for."""
     monkeypatch.setattr(requeued, "GRACE_SECONDS", 0.0)
-    via = tmp_path / "via"
-    via.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\nexec sleep 600\n')
-    via.chmod(0o755)
+    via = a_script(tmp_path / "via", f'echo "$@" >> {tmp_path}/calls\nexec sleep 600')
     settings = dict.fromkeys(SETTING_NAMES, "") | {"maillog_file": "/var/log/mail.log"}
-    instance = Instance("/etc", Prefix("far", (str(via),)), "/sbin/", settings, uid=0, device=None)
+    instance = Instance("/etc", Prefix("far", (via,)), "/sbin/", settings, uid=0, device=None)
     server = PostfixServer(instance, Marks(f"{tmp_path}/marks"))
     assert server.find_new_ids(["7DB7F2DA00C"], 0.0) == {}
     calls = (tmp_path / "calls").read_text().splitlines()
@@ -123,7 +96,7 @@ def test_a_hanging_connection_ends_a_search(
 def test_the_new_id_of_a_message_that_has_left_is_in_the_log(postfix: PostfixInstance) -> None:
     """A message that is delivered under its new id is found as well."""
     (ident,) = postfix.deferred(1, domain=SINK_DOMAIN)  # its port refuses
-    with Server(port=postfix.sink_port) as sink, closing(opened(postfix)) as store:
+    with Server(port=postfix.sink_port) as sink, closing(postfix.store()) as store:
         postfix.run("postsuper", "-r", "-", "deferred", stdin=f"{ident}\n")
         assert sink.wait_for(1)
         (new,) = store.find_new_ids([ident], SECONDS).values()
@@ -131,36 +104,29 @@ def test_the_new_id_of_a_message_that_has_left_is_in_the_log(postfix: PostfixIns
         assert store.find_new_ids([ident], 0.0) == {ident: new}
 
 
-def lossy_store(
-    postfix: PostfixInstance, tmp_path: Path, log: str = "", act: str = '"$@"'
-) -> MailStore:
-    """A store behind a prefix that loses the connection after an act, in place of which `act` is
-    done; its log is elsewhere with `log`."""
+def lossy(tmp_path: Path, act: str = '"$@"') -> Prefix:
+    """A prefix that loses the connection after an act, in place of which `act` is done."""
     lose = f'case "$1" in */postsuper) {act} 2>/dev/null; echo "Connection reset" >&2; exit 255;;'
-    prefix = Prefix("far", (a_script(tmp_path / "far", f'{lose} esac\nexec "$@"'),))
-    instance = open_instance(str(postfix.config), prefix)
-    if log:
-        instance = instance._replace(settings={**instance.settings, "maillog_file": log})
-    return MailStore(PostfixServer(instance, Marks(str(postfix.marks))))
+    return Prefix("far", (a_script(tmp_path / "far", f'{lose} esac\nexec "$@"'),))
+
+
+def reroute(store: MailStore, *ids: str, journal: Journal | None = None) -> Report:
+    """Requeue messages by a plan."""
+    tasks = [found(store, ident) for ident in ids]
+    plan = freeze_plan("reroute", tasks, NOW, edges=store.edges)
+    intent = Intent("reroute", Who("ana")) if journal else None
+    return run_journaled_plan(store, journal, plan, intent, clock)
 
 
 DONE_LATER = "far: Connection reset; looked again: done"
 
 
-def test_after_a_lost_connection_a_new_id_shows_that_it_was_done(
-    postfix: PostfixInstance, tmp_path: Path
-) -> None:
+def test_a_new_id_proves_a_lost_act(postfix: PostfixInstance, tmp_path: Path) -> None:
     """Also of a message that was delivered under it; the result has all new ids."""
-    (sent,) = postfix.deferred(1, domain=SINK_DOMAIN)
-    stays = postfix.deferred(2)
-    ids = [sent, *stays]
-    with (
-        Server(port=postfix.sink_port) as sink,
-        closing(lossy_store(postfix, tmp_path)) as store,
-    ):
-        tasks = [found(store, ident) for ident in ids]
-        plan = freeze_plan("reroute", tasks, NOW, edges=store.edges)
-        report = run_journaled_plan(store, None, plan, None, clock)
+    ids = postfix.deferred(1, domain=SINK_DOMAIN) + postfix.deferred(2)
+    lost = postfix.store(lossy(tmp_path))
+    with Server(port=postfix.sink_port) as sink, closing(lost) as store:
+        report = reroute(store, *ids)
         assert sink.wait_for(1)
     assert {*report.done} == {*ids}
     assert report.notes == {DONE_LATER: 3}
@@ -168,34 +134,23 @@ def test_after_a_lost_connection_a_new_id_shows_that_it_was_done(
         assert f"{new}: uid=" in postfix.log() and f"> orig_id={old}\n" in postfix.log()
 
 
-def test_a_requeued_message_that_no_pickup_has_taken_is_done(
-    postfix: PostfixInstance, tmp_path: Path
-) -> None:
+def test_requeued_without_a_pickup_it_is_done(postfix: PostfixInstance, tmp_path: Path) -> None:
     """It has its former id in maildrop: done, and its new id is not seen yet."""
     (ident,) = postfix.deferred(1)
-    with closing(lossy_store(postfix, tmp_path, "/nowhere/mail.log")) as store:
-        plan = freeze_plan("reroute", [found(store, ident)], NOW, edges=store.edges)
-        postfix.stop()
-        try:
-            report = run_journaled_plan(store, None, plan, None, clock)
-            assert postfix.listed()[ident] == "maildrop"
-        finally:
-            postfix.start()
+    with closing(postfix.store(lossy(tmp_path), **NO_LOG)) as store, postfix.stopped():
+        report = reroute(store, ident)
+        assert postfix.listed()[ident] == "maildrop"
     assert (report.done, report.notes) == ((ident,), {DONE_LATER: 1})
     assert report.new_ids == {ident: ""}
 
 
-def test_a_message_without_a_new_id_after_a_lost_connection_is_unknown(
-    postfix: PostfixInstance, tmp_path: Path
-) -> None:
-    """It may have left before the act, or after it under a new id: it is not said to be changed by
-    others. The operation stays open until it is settled, as unknown too."""
+def test_without_a_new_id_a_lost_act_is_unknown(postfix: PostfixInstance, tmp_path: Path) -> None:
+    """It may have left before or after: the operation stays open until it is settled."""
     (ident,) = postfix.deferred(1)
     journal = Journal(f"{tmp_path}/journal", clock=clock)
     leave = f"/usr/sbin/postsuper -c {postfix.config} -d {ident}"
-    with closing(lossy_store(postfix, tmp_path, act=leave)) as store:
-        plan = freeze_plan("reroute", [found(store, ident)], NOW, edges=store.edges)
-        report = run_journaled_plan(store, journal, plan, Intent("reroute", Who("ana")), clock)
+    with closing(postfix.store(lossy(tmp_path, leave))) as store:
+        report = reroute(store, ident, journal=journal)
         why = "far: Connection reset; looked again: not there any more"
         assert (report.gone, report.failed) == ((), ((ident, f"unknown: {why}"),))
         (operation,) = journal.operations()
@@ -208,21 +163,18 @@ def test_a_message_without_a_new_id_after_a_lost_connection_is_unknown(
 
 
 def test_an_id_that_comes_later_is_shown_later(
-    postfix: PostfixInstance, tmp_path: Path, log: str
+    postfix: PostfixInstance, tmp_path: Path, settings: dict[str, str]
 ) -> None:
-    """While no pickup runs, the message is requeued and its new id is not seen yet; the operation
-    shows it once it is."""
+    """While no pickup runs it is not seen; the operation shows it once it is."""
     (ident,) = postfix.deferred(1)
     journal = Journal(f"{tmp_path}/journal", clock=clock)
-    with closing(opened(postfix, log)) as store:
-        plan = freeze_plan("reroute", [found(store, ident)], NOW, edges=store.edges)
-        postfix.stop()
-        report = run_journaled_plan(store, journal, plan, Intent("reroute", Who("ana")), clock)
-        assert (report.done, dict(report.new_ids)) == ((ident,), {ident: ""})
-        (entry,) = journal.entries(report.op)
-        assert entry.outcome is not None and entry.outcome.reason == "new id not seen yet"
-        assert [*undo.follow_new_ids(store, journal, report.op, [entry])] == [entry]
-        postfix.start()
+    with closing(postfix.store(HERE, **settings)) as store:
+        with postfix.stopped():
+            report = reroute(store, ident, journal=journal)
+            assert (report.done, dict(report.new_ids)) == ((ident,), {ident: ""})
+            (entry,) = journal.entries(report.op)
+            assert entry.outcome is not None and entry.outcome.reason == "new id not seen yet"
+            assert [*undo.follow_new_ids(store, journal, report.op, [entry])] == [entry]
         new = store.find_new_ids([ident], SECONDS)[ident]
         (followed,) = undo.follow_new_ids(store, journal, report.op, [entry])
         assert followed.outcome == entry.outcome._replace(reason=f"new id {new}")
