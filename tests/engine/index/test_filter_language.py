@@ -21,6 +21,7 @@ from engine.index.filter_language import (
     NO_FILTER,
     SEARCHED_COLUMNS,
     BadFilter,
+    Filter,
     format_term,
     parse_filter,
 )
@@ -40,6 +41,7 @@ NOW = float(calendar.timegm((2026, 11, 20, 9, 30, 0)))
 """A Friday morning."""
 STATES = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
 HOUR = 3600.0
+Reads = Callable[[Task], str | None]
 
 
 def matches(text: str, task: Task, now: float = NOW) -> bool:
@@ -47,125 +49,99 @@ def matches(text: str, task: Task, now: float = NOW) -> bool:
     return list(select_matching([task], parse_filter(text, STATES, NOW), now)) == [task]
 
 
-TASK = a_row()._replace(
-    kind="mail_send",
-    state=State.DEAD,
-    created=NOW - 3 * HOUR,
-    due=NOW + 600,
-    attempts=4,
-    description='weekly "report" 50%',
-    destination="Gmail.com",
-    error="550 5.1.1 user unknown u17@example.net",
-    word="failed",
-    payload="/spool/a|b.eml",
-    group="postfix",
-    queue="out",
-    extra={"dead_since": str(int(NOW - HOUR))},
-    lease=Lease("4711", NOW - 90),
+def found_ids(tasks: list[Task], found: Filter, *read: Reads) -> list[str]:
+    """The ids of the tasks that a filter lets through."""
+    return [t.id for t in select_matching(tasks, found, NOW, *read) if isinstance(t, Task)]
+
+
+TASK = a_row(
+    1,
+    **{"kind": "mail_send", "state": State.DEAD, "word": "failed", "attempts": 4},
+    **{"created": NOW - 3 * HOUR, "due": NOW + 600, "lease": Lease("4711", NOW - 90)},
+    **{"description": 'weekly "report" 50%', "destination": "Gmail.com", "queue": "out"},
+    **{"error": "550 5.1.1 user unknown u17@example.net", "payload": "/spool/a|b.eml"},
+    **{"group": "postfix", "extra": {"dead_since": str(int(NOW - HOUR))}},
 )
 MARK = error_pattern.pattern_name(error_pattern.fold_error(TASK.error))
 
 
-TRUE = [
-    "gmail 550",
-    "551|gmail",
-    "551 | gmail",
-    "!healthz",
-    "!!gmail",
-    "!551|nothing",
-    '"user unknown"',
-    '"""report"""',
-    "50%",
-    "id=task-000001",
-    "id:00001",
-    "kind=mail_send",
-    "kind:MAIL_",
-    "state=dlq",
-    "state=DEAD",
-    "state=work|state=dlq",
-    "queue=out",
-    "dest=Gmail.com",
-    "DEST:gmail.com",
-    "!dest!=Gmail.com",
-    r"dest~\.com$",
-    r"dest~^G(mail|oogle)\.",
-    r"dest!~\.de$",
-    'err:"user unknown"',
-    "error~[0-9]{3}.*unknown",
-    'desc:"""report"" 50%"',
-    "tries>=4 tries<=4 tries=4 tries:4 attempts>3 tries<5",
-    "age>2h age<4h",
-    "age>=3h age<=3h",
-    "due>now due<+11m",
-    "due<09:45",
-    "created>-4h created<now",
-    "died>-2h died<-30m",
-    f"cluster={MARK}",
-    f"cluster={MARK.lower()}",
-    'cluster:"user unknown"',
-    "code=550",
-    "code>=500 code<600",
-    "owner=4711",
-    "word=failed",
-    'payload:"a|b"',
-    "group=postfix",
-    "since:06:00",
-    "until:06:31 since:6am",
-    "between:06:29..06:31",
-    "between:06:30..06:31",
-    "since:today",
-    'since:"yesterday 6pm" until:"today 7am"',
-    "since:2026-11-20T06:29:59Z until:2026-11-20T06:30:01Z",
-    "between:-4h..-2h",
-    "between:2026-11-20..2026-11-21",
-]
-FALSE = [
-    "gmail 551",
-    "551|421",
-    "!gmail",
-    '"unknown user"',
-    "5%0",
-    "id=task-00000",
-    "kind=mail.send",
-    "state!=dlq",
-    "dest=gmail.com",
-    "!dest=Gmail.com",
-    "dest!=Gmail.com",
-    "tries!=4",
-    "tries>4",
-    "age>3h",
-    "died<-2h",
-    f"cluster!={MARK}",
-    "cluster=F-0000",
-    "code!=550",
-    'owner=""',
-    "since:07:00",
-    "between:06:29..06:30",
-    "since:yesterday until:today",
-]
+MEANINGS = {
+    "words": (
+        ("gmail 550", "551|gmail", "551 | gmail", "!healthz", "!!gmail", "!551|nothing", "50%"),
+        ("gmail 551", "551|421", "!gmail", '"unknown user"', "5%0"),
+    ),
+    "quotes": (('"user unknown"', '"""report"""', 'desc:"""report"" 50%"'), ()),
+    "equal": (
+        ("id=task-000001", "kind=mail_send", "queue=out", "group=postfix", "word=failed"),
+        ("id=task-00000", "kind=mail.send"),
+    ),
+    "part": (("id:00001", "kind:MAIL_", 'err:"user unknown"', 'payload:"a|b"'), ()),
+    "state": (("state=dlq", "state=DEAD", "state=work|state=dlq"), ("state!=dlq",)),
+    "destination": (
+        ("dest=Gmail.com", "DEST:gmail.com", "!dest!=Gmail.com"),
+        ("dest=gmail.com", "!dest=Gmail.com", "dest!=Gmail.com"),
+    ),
+    "pattern": (
+        (r"dest~\.com$", r"dest~^G(mail|oogle)\.", r"dest!~\.de$", "error~[0-9]{3}.*unknown"),
+        (),
+    ),
+    "number": (
+        ("tries>=4 tries<=4 tries=4 tries:4 attempts>3 tries<5", "code=550", "code>=500 code<600"),
+        ("tries!=4", "tries>4", "code!=550"),
+    ),
+    "age": (("age>2h age<4h", "age>=3h age<=3h"), ("age>3h",)),
+    "moment": (
+        ("due>now due<+11m", "due<09:45", "created>-4h created<now", "died>-2h died<-30m"),
+        ("died<-2h",),
+    ),
+    "cluster": (
+        (f"cluster={MARK}", f"cluster={MARK.lower()}", 'cluster:"user unknown"'),
+        (f"cluster!={MARK}", "cluster=F-0000"),
+    ),
+    "owner": (("owner=4711",), ('owner=""',)),
+    "since": (
+        ("since:06:00", "since:today", "until:06:31 since:6am"),
+        ("since:07:00", "since:yesterday until:today"),
+    ),
+    "until": (
+        (
+            'since:"yesterday 6pm" until:"today 7am"',
+            "since:2026-11-20T06:29:59Z until:2026-11-20T06:30:01Z",
+        ),
+        (),
+    ),
+    "between": (
+        ("between:06:29..06:31", "between:06:30..06:31", "between:-4h..-2h"),
+        ("between:06:29..06:30",),
+    ),
+    "days": (("between:2026-11-20..2026-11-21",), ()),
+}
+"""What filters match the task, and what filters do not."""
 
 
-def test_a_filter_means_this() -> None:
+@pytest.mark.parametrize("subject", MEANINGS)
+def test_a_filter_means_this(subject: str) -> None:
     """Each form of the language says of one task what it should."""
-    assert [text for text in TRUE if not matches(text, TASK)] == []
-    assert [text for text in FALSE if matches(text, TASK)] == []
+    true, false = MEANINGS[subject]
+    assert [text for text in true if not matches(text, TASK)] == []
+    assert [text for text in false if matches(text, TASK)] == []
 
 
-def test_a_word_finer_than_a_state_is_a_part_of_it() -> None:
-    """`state=` takes the store's finer words; the state's own word is the rest of its tasks."""
-    held = a_row(id="held", state=State.HELD, word="failed")
-    tasks = [a_row(id="plain"), a_row(id="failed", word="failed"), held]
-    states, words = {State.PENDING: "waits", State.HELD: "held"}, {"failed": State.PENDING}
-    for text, ids in (
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
         ("state=failed", "failed"),
         ("state=waits", "plain"),
         ("state!=failed", "plain held"),
         ("state:FAILED|state=held", "failed held"),
-    ):
-        filter = parse_filter(text, states, NOW, words)
-        assert [
-            t.id for t in select_matching(tasks, filter, NOW) if isinstance(t, Task)
-        ] == ids.split()
+    ],
+)
+def test_a_word_finer_than_a_state_is_a_part_of_it(text: str, ids: str) -> None:
+    """`state=` takes the store's finer words; the state's own word is the rest of its tasks."""
+    held = a_row(id="held", state=State.HELD, word="failed")
+    tasks = [a_row(id="plain"), a_row(id="failed", word="failed"), held]
+    states, words = {State.PENDING: "waits", State.HELD: "held"}, {"failed": State.PENDING}
+    assert found_ids(tasks, parse_filter(text, states, NOW, words)) == ids.split()
 
 
 def test_a_missing_value_and_a_time_of_day() -> None:
@@ -195,51 +171,43 @@ def test_a_filter_knows_its_clauses() -> None:
     """Each clause has its text and its column; blanks are no filter; the longest text that is taken
     is understood as a whole."""
     found = parse_filter(" gmail |421  !age>2h ", STATES, NOW)
-    assert [(clause.text, clause.at) for clause in found.clauses] == [
-        ("gmail |421", 1),
-        ("!age>2h", 13),
-    ]
+    clauses = [(clause.text, clause.at) for clause in found.clauses]
+    assert clauses == [("gmail |421", 1), ("!age>2h", 13)]
     assert found.mentions_field("age") and not found.mentions_field("due")
     assert found.clauses[1].values == (RelativeTime(2 * HOUR),)
     assert found.is_relative
     assert not parse_filter("since:06:00 tries=1", now=NOW).is_relative
     assert parse_filter("  ") == NO_FILTER
     assert not NO_FILTER
-    assert (
-        parse_filter(f'"{"a" * (MAX_FILTER_CHARS - 2)}"').clauses[0].values[0]
-        == f"%{'a' * (MAX_FILTER_CHARS - 2)}%"
-    )
+    longest = "a" * (MAX_FILTER_CHARS - 2)
+    assert parse_filter(f'"{longest}"').clauses[0].values[0] == f"%{longest}%"
 
 
 @pytest.mark.parametrize(
-    ("longer", "shorter", "extends"),
+    ("shorter", "extends", "longer"),
     [
-        ("ab", "a", True),
-        ("a", "a", True),
-        ("a b", "a", True),
-        ("a bc", "a b", True),
-        ("ab b", "a", True),
-        ("a tries>3", "a", True),
-        ("100%", "100", True),
-        ("a", "ab", False),
-        ("b", "a", False),
-        ("ba", "a", False),
-        ("ab bc", "a b", False),
-        ("!ab", "!a", False),
-        ("ab|c", "a", False),
-        ("ab", "a|c", False),
-        ("a", "", False),
-        ("tries>33", "tries>3", False),
-        ("err:ab", "err:a", False),
-        ("err:ab", "a", False),
-        ("%", "\\", False),
-        ("\\%", "\\", True),
+        ("a", True, ["ab", "a", "a b", "ab b", "a tries>3"]),
+        ("a b", True, ["a bc"]),
+        ("100", True, ["100%"]),
+        ("\\", True, ["\\%"]),
+        ("a", False, ["b", "ba", "ab|c", "err:ab"]),
+        ("ab", False, ["a"]),
+        ("a b", False, ["ab bc"]),
+        ("!a", False, ["!ab"]),
+        ("a|c", False, ["ab"]),
+        ("", False, ["a"]),
+        ("tries>3", False, ["tries>33"]),
+        ("err:a", False, ["err:ab"]),
+        ("\\", False, ["%"]),
     ],
 )
-def test_a_filter_that_was_typed_on_matches_less(longer: str, shorter: str, extends: bool) -> None:
+def test_a_filter_that_was_typed_on_matches_less(
+    shorter: str, extends: bool, longer: list[str]
+) -> None:
     """A filter extends another one with more letters at the end, or more words; not if a longer
     word may match more."""
-    assert parse_filter(longer).extends(parse_filter(shorter)) is extends
+    for text in longer:
+        assert parse_filter(text).extends(parse_filter(shorter)) is extends, text
 
 
 @pytest.mark.parametrize(
@@ -292,7 +260,7 @@ def test_an_operator_of_another_language_is_a_word_in_quotes_or_at_the_end() -> 
     """`"or"` is searched, and so is a last word that may become another one while it is typed; the
     printed form of such a word is read again as it was."""
     for text in ('a "or" b', "gmail or", "a|or", "order and_more x"):
-        assert len(parse_filter(text, STATES, NOW).clauses) >= 1
+        assert parse_filter(text, STATES, NOW).clauses
     assert format_term("", "", "or") == '"or"'
 
 
@@ -300,10 +268,9 @@ def test_a_pattern_is_matched_by_characters_in_linear_time() -> None:
     """Patterns on which a backtracking matcher takes hours are answered on the longest text; case
     is folded beyond ASCII, `.` is one character, a lone surrogate is a question mark; a pattern
     with an undecodable byte of the command line is refused."""
+    longest = "a" * safe_regex.MAX_SEARCHED_LENGTH
     for slow in ("(?:aa?|a)(?:aa?|a)a*a*a*b", "(a+)+b", "(a|ab)*c", "(.*)+x", "(a?){30}a{30}b"):
-        assert not safe_regex.compile_pattern(slow).is_found_in(
-            "a" * safe_regex.MAX_SEARCHED_LENGTH
-        )
+        assert not safe_regex.compile_pattern(slow).is_found_in(longest)
     for pattern, text in (
         ("É.x", "éßx"),
         (r"^\pL+$", "Größe"),
@@ -336,9 +303,8 @@ def test_an_interrupt_in_a_match_ends_the_command(monkeypatch: pytest.MonkeyPatc
         raise KeyboardInterrupt
 
     monkeypatch.setattr(filter_tasks, "compile_pattern", lambda _: safe_regex.Pattern(interrupted))
-    filter = parse_filter("err~x", STATES, NOW)
     with pytest.raises(KeyboardInterrupt):
-        list(select_matching([TASK], filter, NOW))
+        matches("err~x", TASK)
 
 
 def test_data_is_read_for_what_else_matches_and_unread_data_matches_nothing() -> None:
@@ -353,9 +319,7 @@ def test_data_is_read_for_what_else_matches_and_unread_data_matches_nothing() ->
         return data[task.id]
 
     def matching(text: str) -> list[str]:
-        found = parse_filter(text, STATES, NOW, reads_data=True)
-        chosen = select_matching(tasks, found, NOW, read)
-        return [task.id for task in chosen if isinstance(task, Task)]
+        return found_ids(tasks, parse_filter(text, STATES, NOW, reads_data=True), read)
 
     assert matching("kind=mail data:anna") == ["a"]
     assert asked == ["a", "b", "c"]
@@ -366,21 +330,23 @@ def test_data_is_read_for_what_else_matches_and_unread_data_matches_nothing() ->
         parse_filter("data~x", STATES, NOW)
 
 
-def test_an_unread_account_matches_neither_a_word_nor_its_negation() -> None:
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        ("a", "account=ann"),
+        ("b", "account!=ann"),
+        ("b", "!account:ann"),
+        ("b", "account!~ann"),
+        ("b", 'account=""'),
+        ("a", 'account!=""'),
+        ("abc", "from=x@y"),
+    ],
+)
+def test_an_unread_account_matches_neither_a_word_nor_its_negation(found: str, text: str) -> None:
     """It is not known whose mail it is: no comparison of accounts may choose it."""
     accounts = {"a": "ann", "b": "", "c": None}
     tasks = [a_row(id=name, sender="x@y", account=of) for name, of in accounts.items()]
-    for text, found in {
-        "account=ann": "a",
-        "account!=ann": "b",
-        "!account:ann": "b",
-        "account!~ann": "b",
-        'account=""': "b",
-        'account!=""': "a",
-        "from=x@y": "abc",
-    }.items():
-        chosen = select_matching(tasks, parse_filter(text), NOW)
-        assert "".join(task.id for task in chosen if isinstance(task, Task)) == found, text
+    assert found_ids(tasks, parse_filter(text)) == [*found]
 
 
 TYPED = st.text(st.sampled_from("ab019@ .:-\"'%_\\|!~=<>()[]{}*+?^$\nTZé\ud800"), max_size=30)
@@ -414,23 +380,17 @@ ERRORS = st.sampled_from(["", "550 5.1.1 unknown 7", "421 later 9", "421 later 1
 TASKS = st.builds(
     Task,
     id=ABC.map("x".__add__),
-    kind=ABC,
     state=st.sampled_from(list(State)),
     created=SECONDS,
-    queue=ABC,
-    word=ABC,
     due=st.none() | st.just(0.0) | SECONDS,
     attempts=st.none() | st.integers(0, 3),
-    description=ABC,
-    destination=ABC,
-    payload=ABC,
     error=ERRORS,
     lease=st.none() | st.builds(Lease, owner=ABC, since=SECONDS),
     extra=st.just({}) | SECONDS.map(lambda at: {"dead_since": str(int(at))}),
-    sender=ABC,
     recipients=st.lists(ABC, max_size=3).map(tuple),
-    account=ABC,
     bytes=st.none() | st.integers(0, 9),
+    **dict.fromkeys(("kind", "queue", "word", "description", "destination", "payload"), ABC),
+    **dict.fromkeys(("sender", "account"), ABC),
 )
 _lower = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 TEXTS: dict[str, Callable[[Task], str]] = {
@@ -456,6 +416,7 @@ COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     **{"<": operator.lt, "<=": operator.le},
 }
 Told = tuple[str, Callable[[Task], bool]]
+Clauses = list[list[tuple[bool, Told]]]
 
 
 def holds(text: str, part: str) -> bool:
@@ -464,16 +425,23 @@ def holds(text: str, part: str) -> bool:
 
 
 def of_text(field: str, op: str, value: str) -> Told:
-    """A comparison of a text."""
+    """A comparison of a text; the destinations of a mail are the domains of its recipients."""
     text_of = TEXTS[field]
+    if op == "=" and field == "dest":
+        return (
+            format_term(field, op, value),
+            lambda t: (
+                value in map(mail_domain, t.recipients)
+                if t.sender or t.recipients
+                else text_of(t) == value
+            ),
+        )
     if op == "=":
         return format_term(field, op, value), lambda t: text_of(t) == value
     if op == ":":
         return format_term(field, op, value or "a"), lambda t: holds(text_of(t), value or "a")
-    pattern = re.escape(value or "a")
-    return format_term(field, op, pattern), lambda t: bool(
-        re.search(pattern, text_of(t), re.IGNORECASE)
-    )
+    pattern = re.compile(re.escape(value or "a"), re.IGNORECASE)
+    return format_term(field, op, pattern.pattern), lambda t: bool(pattern.search(text_of(t)))
 
 
 def of_recipient(op: str, value: str) -> Told:
@@ -543,9 +511,7 @@ CLAUSES = st.lists(
 
 @given(clauses=CLAUSES, tasks=st.lists(TASKS, max_size=8))
 @examples(60)
-def test_the_sql_means_what_the_words_say(
-    clauses: list[list[tuple[bool, Told]]], tasks: list[Task]
-) -> None:
+def test_the_sql_means_what_the_words_say(clauses: Clauses, tasks: list[Task]) -> None:
     """Over any tasks the SQL of a filter answers what its clauses say one by one."""
     text = " ".join(
         "|".join(f"{'!' * negated}{term[0]}" for negated, term in terms) for terms in clauses
@@ -584,6 +550,6 @@ def test_an_index_and_a_sieve_agree(writer: Writer, reader: Reader) -> None:
     ]
     writer.add_scanned(tasks)
     found = parse_filter("dest~d[1-3] code=421|tries>=4 !id:7", STATES, NOW)
-    stored_tasks = reader.window(Query(filter=found), 0, 10_000, 1, NOW).tasks
-    assert list(stored_tasks) == list(select_matching(tasks, found, NOW))
-    assert 0 < len(stored_tasks) < 1_200
+    rows = reader.window(Query(filter=found), 0, 10_000, 1, NOW).tasks
+    assert list(rows) == list(select_matching(tasks, found, NOW))
+    assert 0 < len(rows) < 1_200

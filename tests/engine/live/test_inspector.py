@@ -56,9 +56,9 @@ def place(tmp_path: Path) -> Path:
 
 
 def a_spool(place: Path, count: int = 0, word: str = "pending") -> Path:
-    """Make a spool with so many tasks in one of its folders."""
+    """Make a spool, if it is not there, and put so many tasks into one of its folders."""
     for name in FOLDERS.values():
-        (place / name).mkdir(parents=True)
+        (place / name).mkdir(parents=True, exist_ok=True)
     for number in range(count):
         write(place / word, a_task(number))
     return place
@@ -84,15 +84,17 @@ def listed(folder: Path) -> list[str]:
 @asynccontextmanager
 async def inspecting(
     opener: Path | Callable[[], Store],
+    is_expected: Callable[[IndexChanged], bool] = lambda changed: True,
     folder: Path | None = None,
     clock: Callable[[], float] = clock,
 ) -> AsyncIterator[Inspector]:
-    """An inspector of a spool or a store from its start to its close, and no test that hangs."""
+    """An inspector from its start, or the changes that are waited for, to its close."""
     opened = (lambda: open_store(str(opener))) if isinstance(opener, Path) else opener
     inspector = Inspector(opened, clock=clock, folder=None if folder is None else str(folder))
     async with asyncio.timeout(PATIENCE):
         await inspector.start()
         try:
+            await until(inspector, is_expected)
             yield inspector
         finally:
             await inspector.close()
@@ -111,6 +113,11 @@ def is_complete(changed: IndexChanged) -> bool:
     return changed.is_complete and not changed.unavailable
 
 
+def is_unavailable(changed: IndexChanged) -> bool:
+    """Whether the place or the index cannot be reached."""
+    return bool(changed.unavailable)
+
+
 def counts(**wanted_values: int) -> Callable[[IndexChanged], bool]:
     """Whether everything was seen, with so many tasks in these states and none in others."""
     expected = {State(word): count for word, count in wanted_values.items()}
@@ -119,9 +126,10 @@ def counts(**wanted_values: int) -> Callable[[IndexChanged], bool]:
     )
 
 
-async def all_of(inspector: Inspector, query: Query | None = None) -> list[Task]:
-    """Every task of a result."""
-    return list((await inspector.queries.window(query or Query(), 0, 100_000)).tasks)
+async def all_of(inspector: Inspector, words: str = "") -> list[Task]:
+    """Every task, or every one that a filter finds."""
+    query = Query(filter=parse_filter(words))
+    return list((await inspector.queries.window(query, 0, 100_000)).tasks)
 
 
 def stored(place: Path) -> list[Task]:
@@ -145,23 +153,20 @@ def hooked(
 async def test_a_spool_is_counted_listed_and_searched_by_id(place: Path) -> None:
     """The tasks of a spool are counted and listed with the store's words; a task is found by id,
     with its position in a result and its file, until its file is deleted."""
-    for number in range(600):
-        write(place / "pending", a_task(number))
+    a_spool(place, 600)
     write(place / "dlq", a_task(5_000))
     ident = a_task(30).id
 
-    async with inspecting(place) as inspector:
-        await until(inspector, counts(pending=600, dead=1))
+    async with inspecting(place, counts(pending=600, dead=1)) as inspector:
         assert inspector.states[State.DEAD] == "dlq"
         assert (State.DEAD, State.PENDING) in inspector.edges
         assert await all_of(inspector) == await asyncio.to_thread(stored, place)
 
         task = await inspector.queries.task(ident)
         assert task is not None
-        assert await inspector.queries.find(Query(), ident) == 30
         newest_first = Query(State.PENDING, order="created", descending=True)
-        assert await inspector.queries.find(newest_first, ident) == 569
-        assert await inspector.queries.find(Query(State.DEAD), ident) is None
+        for query, position in ((Query(), 30), (newest_first, 569), (Query(State.DEAD), None)):
+            assert await inspector.queries.find(query, ident) == position
         assert await inspector.queries.task("absent") is None
         assert await inspector.queries.matching_ids(Query(), {ident, "absent"}) == {ident}
         assert await inspector.actions.read(task) == file_of(place, 30).read_bytes()
@@ -170,10 +175,9 @@ async def test_a_spool_is_counted_listed_and_searched_by_id(place: Path) -> None
             await inspector.actions.read(task)
 
 
-async def test_rows_are_shown_before_a_first_scan_ends_and_it_can_be_stopped() -> None:
-    """Rows are reported while most of the spool is still unread. Stopped, the scan reports so and
-    shows a part; started again, it ends with all tasks."""
-    memory, going = MemoryTasks(), threading.Semaphore(120)
+def slow_scans(going: threading.Semaphore) -> Callable[[], Store]:
+    """Opens stores of 300 tasks, whose full scans wait for the semaphore before each."""
+    memory = MemoryTasks()
     with memory.condition:
         for at in range(300):
             memory.put(("", f"t{at:04}"), a_task(at, id=f"t{at:04}"))
@@ -184,7 +188,14 @@ async def test_rows_are_shown_before_a_first_scan_ends_and_it_can_be_stopped() -
                 going.acquire()
             yield item
 
-    async with inspecting(lambda: hooked(slowly, memory)) as inspector:
+    return lambda: hooked(slowly, memory)
+
+
+async def test_rows_are_shown_before_a_first_scan_ends_and_it_can_be_stopped() -> None:
+    """Rows are reported while most of the spool is still unread. Stopped, the scan reports so and
+    shows a part; started again, it ends with all tasks."""
+    going = threading.Semaphore(120)
+    async with inspecting(slow_scans(going)) as inspector:
         first = await until(inspector, lambda changed: sum(changed.counts.values()) > 0)
         assert not first.is_complete
         assert (await inspector.queries.window(Query(State.PENDING), 0, 40)).tasks
@@ -205,19 +216,9 @@ async def test_rows_are_shown_before_a_first_scan_ends_and_it_can_be_stopped() -
 async def test_the_first_rows_wait_for_no_period(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report before them, of the facts of the store, does not delay them."""
     monkeypatch.setattr("engine.live.inspector.FIRST_SCAN_PERIOD_SECONDS", 3600.0)
-    memory, going = MemoryTasks(), threading.Semaphore(0)
-    with memory.condition:
-        for at in range(300):
-            memory.put(("", f"t{at:04}"), a_task(at, id=f"t{at:04}"))
-
-    def slowly(seen: Seen, touched: Collection[str] | None) -> Seen:
-        for item in seen:
-            going.acquire()
-            yield item
-
-    async with inspecting(lambda: hooked(slowly, memory)) as inspector:
-        facts = await until(inspector, lambda changed: changed.generation > 0)
-        assert facts.indexed == 0
+    going = threading.Semaphore(0)
+    async with inspecting(slow_scans(going), lambda changed: changed.generation > 0) as inspector:
+        assert inspector.latest.indexed == 0
         going.release(120)
         first = await until(inspector, lambda changed: changed.indexed > 0)
         assert not first.is_complete
@@ -228,8 +229,7 @@ async def test_changes_of_a_spool_are_counted(place: Path) -> None:
     """A task that enters the store has come, one that ends has left; a move is neither. A broken
     file is a problem until it is repaired, also in place."""
     write(place / "pending", a_task(1))
-    async with inspecting(place) as inspector:
-        await until(inspector, counts(pending=1))
+    async with inspecting(place, counts(pending=1)) as inspector:
         file_of(place, 1).rename(file_of(place, 1, State.ACTIVE))
         changed = await until(inspector, counts(active=1))
         assert (changed.appeared, changed.departed) == (0, 0)
@@ -256,9 +256,8 @@ async def test_changes_of_a_spool_are_counted(place: Path) -> None:
 
 async def test_reports_keep_their_distance(place: Path) -> None:
     """However many changes happen, two reports are at least 0.1 s apart."""
-    async with inspecting(place) as inspector:
-        changed = await until(inspector, is_complete)
-        times = []
+    async with inspecting(place, is_complete) as inspector:
+        changed, times = inspector.latest, []
         for number in range(6):
             write(place / "pending", a_task(number))
             changed = await inspector.wait_for_change(changed.generation)
@@ -293,8 +292,7 @@ def test_any_change_by_others_is_followed(
             write(place / FOLDERS[goal], a_task(number))
 
     async def follow() -> None:
-        async with inspecting(place) as inspector:
-            await until(inspector, is_complete)
+        async with inspecting(place, is_complete) as inspector:
             for moves in rounds:
                 for number, goal in moves:
                     move(number, goal)
@@ -377,9 +375,8 @@ async def test_a_place_that_is_missing_or_vanishes_is_reported_and_followed_late
     acting on it meanwhile changes nothing and raises Unavailable."""
     monkeypatch.setattr(index_sync, "RETRY_SECONDS", 0.1)
     place = tmp_path / "spool"
-    async with inspecting(place) as inspector:
-        changed = await until(inspector, lambda changed: bool(changed.unavailable))
-        assert str(place) in changed.unavailable
+    async with inspecting(place, is_unavailable) as inspector:
+        assert str(place) in inspector.latest.unavailable
         empty = await inspector.queries.window(Query(), 0, 10)
         assert (empty.tasks, empty.total) == ((), 0)
 
@@ -389,7 +386,7 @@ async def test_a_place_that_is_missing_or_vanishes_is_reported_and_followed_late
         place.rename(tmp_path / "aside")
         with pytest.raises(Unavailable):
             await inspector.actions.apply_plan(plan)
-        await until(inspector, lambda changed: bool(changed.unavailable))
+        await until(inspector, is_unavailable)
 
         a_spool(place, 5)
         await until(inspector, counts(pending=5))
@@ -405,12 +402,11 @@ async def test_a_missing_temporary_folder_is_reported_in_words(
     write(place / "pending", a_task(1))
     folder = tmp_path / "temporary"
     folder.write_text("in the way")
-    async with inspecting(place, folder) as inspector:
-        changed = await until(inspector, lambda changed: bool(changed.unavailable))
+    async with inspecting(place, is_unavailable, folder) as inspector:
+        assert str(folder) in inspector.latest.unavailable
         folder.unlink()
         folder.mkdir()
         await until(inspector, counts(pending=1))
-    assert str(folder) in changed.unavailable
 
 
 async def test_a_bug_is_raised_to_who_waits() -> None:
@@ -432,19 +428,16 @@ async def test_the_close_leaves_nothing_and_ends_every_wait(
     monkeypatch.setattr(shared_watch, "CHECK_SECONDS", 0.1)
     folder = tmp_path / "temporary"
     folder.mkdir()
-    async with inspecting(place, folder) as inspector:
-        await until(inspector, is_complete)
-        await all_of(inspector, Query(filter=parse_filter("job")))
-        during = listed(folder)
+    async with inspecting(place, is_complete, folder) as inspector:
+        await all_of(inspector, "job")
+        assert [name.startswith(PREFIX) for name in listed(folder)] == [True]
         waiting = asyncio.ensure_future(inspector.wait_for_change(1_000_000))
 
-    assert [name.startswith(PREFIX) for name in during] == [True]
     assert listed(folder) == []
     await asyncio.to_thread(_join)
-    with pytest.raises(Unavailable, match="closed"):
-        await waiting
-    with pytest.raises(Unavailable, match="closed"):
-        await inspector.queries.window(Query(), 0, 10)
+    for call in (waiting, inspector.queries.window(Query(), 0, 10)):
+        with pytest.raises(Unavailable, match="closed"):
+            await call
 
 
 def _join() -> None:
@@ -456,8 +449,10 @@ def _join() -> None:
 async def test_a_scan_is_ended_by_the_close(tmp_path: Path) -> None:
     """A scan that is still running stops at the next row."""
     endless = lambda *_: (a_task(number, rev="1") for number in itertools.count())  # noqa: E731
-    async with inspecting(lambda: hooked(endless), tmp_path) as inspector:
-        await until(inspector, lambda changed: sum(changed.counts.values()) > 1_000)
+    async with inspecting(
+        lambda: hooked(endless), lambda changed: sum(changed.counts.values()) > 1_000, tmp_path
+    ):
+        pass
     assert listed(tmp_path) == []
 
 
@@ -473,7 +468,7 @@ async def test_a_hanging_store_blocks_no_other(
         released.wait()
         return MemoryStore()
 
-    async with inspecting(hang, tmp_path) as inspector:
+    async with inspecting(hang, folder=tmp_path) as inspector:
         await asyncio.to_thread(opening.wait)
         assert inspector.latest.generation == 0
     assert listed(tmp_path) == []
@@ -483,23 +478,15 @@ async def test_a_hanging_store_blocks_no_other(
 
 async def test_an_abandoned_query_ends(place: Path) -> None:
     """A cancelled search does not delay the ones after it."""
-    for number in range(1_000):
-        write(place / "pending", a_task(number))
-    async with inspecting(place) as inspector:
-        await until(inspector, counts(pending=1_000))
-        searches = [
-            asyncio.ensure_future(
-                inspector.queries.window(Query(filter=parse_filter(words)), 0, 10)
-            )
-            for words in ("j", "jo", "job", "job 0", "job 00", "job 000")
-        ]
+    a_spool(place, 1_000)
+    async with inspecting(place, counts(pending=1_000)) as inspector:
+        words = ("j", "jo", "job", "job 0", "job 00", "job 000")
+        searches = [asyncio.ensure_future(all_of(inspector, text)) for text in words]
         await asyncio.wait(searches[:1])
         for search in searches[1:-1]:
             search.cancel()
-        assert (await searches[-1]).total == 1_000
-        assert (
-            await inspector.queries.window(Query(filter=parse_filter("0000002a")), 0, 10)
-        ).total == 1
+        assert len(await searches[-1]) == 1_000
+        assert len(await all_of(inspector, "0000002a")) == 1
 
 
 @pytest.mark.parametrize("statement", ["PRAGMA journal_mode=WAL", "CREATE TABLE block"])
@@ -527,14 +514,10 @@ async def test_a_question_before_there_is_an_index_is_answered(
     monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Slow))
     async with inspecting(place) as inspector:
         assert await asyncio.to_thread(reached.wait, PATIENCE)
-        during = [
-            await inspector.queries.count(Query()),
-            await inspector.queries.find(Query(), a_task(1).id),
-        ]
+        assert await inspector.queries.count(Query()) == 0
+        assert await inspector.queries.find(Query(), a_task(1).id) is None
         go_on.set()
         await until(inspector, counts(dead=1))
-
-        assert during == [0, None]
         assert await inspector.queries.count(Query()) == 1
 
 
@@ -542,11 +525,10 @@ async def test_ages_go_along_with_the_clock(place: Path) -> None:
     """A result by age changes with time alone, and a plan made of it does."""
     write(place / "pending", a_task(1))
     clock, query = Clock(), Query(State.PENDING, parse_filter("age>61m"))
-    async with inspecting(place, clock=clock) as inspector:
-        await until(inspector, counts(pending=1))
-        assert (await inspector.queries.window(query, 0, 9)).total == 0
+    async with inspecting(place, counts(pending=1), clock=clock) as inspector:
+        assert await inspector.queries.count(query) == 0
         clock.now += 66
-        assert (await inspector.queries.window(query, 0, 9)).total == 1
+        assert await inspector.queries.count(query) == 1
         assert len((await inspector.queries.make_plan("hold", None, query)).rows) == 1
 
 
@@ -556,23 +538,20 @@ async def test_a_whole_queue_is_tallied(place: Path) -> None:
         write(place / "pending", a_task(number, created=NOW - 600 * number))
     write(place / "dlq", a_task(9, error="timeout after 30 s"))
     async with inspecting(place) as inspector:
-        early = (
-            await inspector.tallies.ages(Query(), "kind", NOW),
-            await inspector.tallies.clusters(Query()),
-        )
-        assert early[0].by == "kind"
+        tallies = inspector.tallies
+        early = await tallies.ages(Query(), "kind", NOW)
+        assert (early.by, await tallies.clusters(Query())) == ("kind", ())
         await until(inspector, counts(pending=3, dead=1))
         await inspector.scan_now()
         last = await inspector.queries.task(a_task(0).id)
         assert last is not None
-        table = await inspector.tallies.ages(Query(State.PENDING), "kind", NOW)
+        table = await tallies.ages(Query(State.PENDING), "kind", NOW)
         assert [(row.name, row.total) for row in table.rows] == [("job", 3)]
-        (cluster,) = await inspector.tallies.clusters(Query(State.DEAD))
+        (cluster,) = await tallies.clusters(Query(State.DEAD))
         assert (cluster.count, cluster.example) == (1, a_task(9).id)
-        assert await inspector.tallies.summarize_backlog(NOW) == BacklogSummary(
-            NOW - 1200, 3, NOW - 1200
-        )
-        assert await inspector.tallies.count_ahead(last, NOW) == {"job": 2}
+        waiting = BacklogSummary(NOW - 1200, 3, NOW - 1200)
+        assert await tallies.summarize_backlog(NOW) == waiting
+        assert await tallies.count_ahead(last, NOW) == {"job": 2}
         old = Query(State.DEAD, parse_filter("age>9d job"))
         assert await inspector.queries.count(old) == 0
         assert await inspector.queries.explain(old) == '"age>9d" matches none; 1 without it'
@@ -584,17 +563,12 @@ async def test_unknown_due_times_are_not_due() -> None:
     memory = MemoryTasks()
     with memory.condition:
         for number, due in ((1, None), (2, NOW - 60), (3, 0.0)):
-            task = a_task(number, created=NOW - 600 * number)._replace(due=due)
+            task = a_task(number, created=NOW - 600 * number, due=due)
             memory.put((task.queue, task.id), task)
-    async with inspecting(lambda: MemoryStore(memory)) as inspector:
-        await until(inspector, counts(pending=3))
+    async with inspecting(lambda: MemoryStore(memory), counts(pending=3)) as inspector:
         await inspector.scan_now()
-        backlog_summary = await inspector.tallies.summarize_backlog(NOW)
-        assert (backlog_summary.oldest, backlog_summary.due, backlog_summary.oldest_due) == (
-            NOW - 1800,
-            None,
-            NOW - 1800,
-        )
+        summary = await inspector.tallies.summarize_backlog(NOW)
+    assert (summary.oldest, summary.due, summary.oldest_due) == (NOW - 1800, None, NOW - 1800)
 
 
 async def test_a_tally_is_made_sparingly() -> None:
@@ -606,8 +580,7 @@ async def test_a_tally_is_made_sparingly() -> None:
         slow.wait(0.2)
         return len(asked)
 
-    async with inspecting(MemoryStore) as inspector:
-        await until(inspector, is_complete)
+    async with inspecting(MemoryStore, is_complete) as inspector:
         ask = inspector.tallies.ask
         assert [await ask("one", question, 0) for _ in range(5)] == [1] * 5
         assert await ask("other", question, 0) == 2
@@ -627,8 +600,7 @@ async def test_the_backlog_is_asked_again_after_a_change_or_when_a_task_becomes_
 
     monkeypatch.setattr(backlog, "summarize_backlog", noted)
     write(place / "pending", a_task(1, due=NOW + 60))
-    async with inspecting(place) as inspector:
-        await until(inspector, counts(pending=1))
+    async with inspecting(place, counts(pending=1)) as inspector:
         await inspector.scan_now()
         ask = inspector.tallies.summarize_backlog
         due_times = [(await ask(NOW + more)).due for more in (0, 59, 60, 3600, 0)]
@@ -642,8 +614,7 @@ async def test_the_backlog_is_asked_again_after_a_change_or_when_a_task_becomes_
 async def test_a_harvest_runs_beside_everything_else(place: Path) -> None:
     """All that matches is handed over on a thread of its own while questions are answered; after a
     cancel nothing more is handed over, and what `take` raises is raised."""
-    for number in range(1_100):
-        write(place / "dlq", a_task(number))
+    a_spool(place, 1_100, "dlq")
     harvested_ids: list[str] = []
     threads, calls = set(), []
     go, begun = threading.Event(), threading.Event()
@@ -660,12 +631,9 @@ async def test_a_harvest_runs_beside_everything_else(place: Path) -> None:
     def broken(tasks: Sequence[Task], done: int, total: int) -> bool:
         raise OSError(28, "No space left on device")
 
-    async with inspecting(place) as inspector:
-        await until(inspector, counts(dead=1_100))
+    async with inspecting(place, counts(dead=1_100)) as inspector:
         harvest = asyncio.ensure_future(inspector.queries.export(dead, take))
-        assert (
-            await inspector.queries.window(Query(State.DEAD, parse_filter("job")), 0, 9)
-        ).total == 1_100
+        assert len(await all_of(inspector, "job")) == 1_100
         go.set()
         assert await harvest == 1_100
         assert harvested_ids == sorted(a_task(number).id for number in range(1_100))
@@ -687,10 +655,8 @@ async def test_a_harvest_runs_beside_everything_else(place: Path) -> None:
 
 async def test_what_was_seen_is_acted_on(place: Path) -> None:
     """A plan is frozen from what the operator saw, applied to that, and its result is followed."""
-    for number in range(8):
-        write(place / "dlq", a_task(number))
-    async with inspecting(place) as inspector:
-        await until(inspector, counts(dead=8))
+    a_spool(place, 8, "dlq")
+    async with inspecting(place, counts(dead=8)) as inspector:
         plan = await inspector.queries.make_plan("retry", None, Query(State.DEAD))
         file_of(place, 3, State.DEAD).unlink()
         write(place / "dlq", a_task(9))
@@ -702,23 +668,21 @@ async def test_what_was_seen_is_acted_on(place: Path) -> None:
 async def test_only_what_the_change_source_names_is_read() -> None:
     """A change in a store without folders costs a scan of the changed names, not of everything."""
     memory = MemoryTasks()
-    scans: SimpleQueue[Collection[str] | None] = SimpleQueue()
+    scans: list[Collection[str] | None] = []
     rival = MemoryStore(memory)
     for number in range(3):
         rival.swap(None, a_task(number))
 
     def noted(seen: Seen, touched: Collection[str] | None) -> Seen:
-        scans.put(touched)
+        scans.append(touched)
         return seen
 
-    async with inspecting(lambda: hooked(noted, memory)) as inspector:
-        await until(inspector, counts(pending=3))
-        assert [scans.get() for _ in range(scans.qsize())].count(None) == 1
-        (task,) = (t for t in rival.scan() if isinstance(t, Task) and t.id == a_task(1).id)
+    async with inspecting(lambda: hooked(noted, memory), counts(pending=3)) as inspector:
+        assert scans.count(None) == 1
+        task = found(rival, a_task(1).id)
         rival.swap(task, verbs.hold(task, NOW))
         await until(inspector, counts(pending=2, held=1))
-        later = [scans.get() for _ in range(scans.qsize())]
-        assert {task.id} in later and None not in later
+    assert {task.id} in scans and scans.count(None) == 1
 
 
 async def test_lost_changes_are_found_by_comparing_revisions(
@@ -727,9 +691,8 @@ async def test_lost_changes_are_found_by_comparing_revisions(
     """If changes were lost and a full scan would cost much, the tasks whose revisions differ from
     those of the index are read, and no other task: moved, rewritten, removed, new ones."""
     monkeypatch.setattr(index_sync, "CHEAP_SCAN_SECONDS", 0.0)
-    for number in range(6):
-        write(place / "pending", a_task(number))
-    scans: SimpleQueue[Collection[str] | None] = SimpleQueue()
+    a_spool(place, 6)
+    scans: list[Collection[str] | None] = []
     lost = threading.Event()
 
     def wait(seconds: float) -> Collection[str] | None:
@@ -743,28 +706,24 @@ async def test_lost_changes_are_found_by_comparing_revisions(
         scan = store.scan
 
         def noted(touched: Collection[str] | None = None) -> Seen:
-            scans.put(touched)
+            scans.append(touched)
             return scan(touched)
 
         store.scan = noted  # type: ignore[method-assign]
         store.changes = store.changes._replace(paths=(), wait=wait)
         return store
 
-    async with inspecting(deaf) as inspector:
-        await until(inspector, lambda changed: is_complete(changed) and counts(pending=6)(changed))
-        while scans.qsize():
-            scans.get()
+    async with inspecting(deaf, counts(pending=6)) as inspector:
+        scans.clear()
         file_of(place, 1).rename(file_of(place, 1, State.DEAD))
         write(place / "pending", a_task(2, description="rewritten"))
         file_of(place, 3).unlink()
         write(place / "pending", a_task(7))
         lost.set()
         await until(inspector, counts(pending=5, dead=1))
-        tasks = await all_of(inspector)
-        assert sorted(tasks) == sorted(await asyncio.to_thread(stored, place))
-        asked = [scans.get() for _ in range(scans.qsize())]
-        assert None not in asked
-        names = {name for some in asked for name in some or ()}
+        assert sorted(await all_of(inspector)) == sorted(await asyncio.to_thread(stored, place))
+        assert None not in scans
+        names = {name for some in scans for name in some or ()}
         assert names == {a_task(number).id for number in (1, 2, 3, 7)}
 
 
@@ -780,8 +739,7 @@ async def test_what_is_on_the_screen_is_read_again(monkeypatch: pytest.MonkeyPat
         store.changes = ChangeSource()
         return store
 
-    async with inspecting(silent) as inspector:
-        await until(inspector, counts(pending=1))
+    async with inspecting(silent, counts(pending=1)) as inspector:
         (task,) = await all_of(inspector)
         rival.swap(task, task._replace(due=NOW + 60))
         generation = inspector.latest.generation
@@ -789,43 +747,49 @@ async def test_what_is_on_the_screen_is_read_again(monkeypatch: pytest.MonkeyPat
             generation = (await inspector.wait_for_change(generation)).generation
 
 
+class Server:
+    """A server whose changes a test reports; its scans are noted at their end."""
+
+    def __init__(self, **facts: Any) -> None:
+        self.facts = facts
+        self.news: SimpleQueue[Collection[str] | None] = SimpleQueue()
+        self.scans: list[Collection[str] | None] = []
+        self._looked_up: SimpleQueue[str] = SimpleQueue()
+
+    def open(self) -> Store:
+        """A store of the server, with these facts about its changes."""
+        store = hooked(self._note)
+        wait = lambda seconds: self.news.get() if seconds else ()  # noqa: E731
+        store.changes = ChangeSource(wait=wait, **self.facts)
+        return store
+
+    def _note(self, seen: Seen, touched: Collection[str] | None) -> Seen:
+        yield from seen
+        self.scans.append(touched)
+        for name in touched or ():
+            self._looked_up.put(name)
+
+    async def report(self, count: int, *before: None) -> None:
+        """Report so many changed names, each of which is looked up before the next."""
+        for number in range(count):
+            for change in (*before, {f"task {number}"}):
+                self.news.put(change)
+            name = await asyncio.to_thread(self._looked_up.get, timeout=PATIENCE)
+            assert name == f"task {number}"
+
+
 @pytest.mark.parametrize("is_costly", [False, True])
 async def test_a_scan_that_cost_the_server_much_is_not_soon_repeated(is_costly: bool) -> None:
     """A change without a name requests a full scan; one that kept the server busy for long is
     repeated only after a multiple of that."""
-    scans: list[Collection[str] | None] = []
-    news: SimpleQueue[Collection[str] | None] = SimpleQueue()
-    looked_up: SimpleQueue[str] = SimpleQueue()
-    again = threading.Event()
-
-    class ServerStore(MemoryStore):
-        def scan(
-            self, touched: Collection[str] | None = None
-        ) -> Iterator[Task | Missing | Problem]:
-            yield from super().scan(touched)
-            if touched is None:
-                scans.append(touched)
-                self.changes = self.changes._replace(scan_cost=1000.0 if is_costly else 0.0)
-                if len(scans) > 1:
-                    again.set()
-            for name in touched or ():
-                looked_up.put(name)
-
-    def opened() -> Store:
-        store = ServerStore()
-        store.changes = ChangeSource(wait=lambda seconds: news.get() if seconds else ())
-        return store
-
-    async with inspecting(opened) as inspector:
-        await until(inspector, is_complete)
-        for change in (None, *({f"task {n}"} for n in range(50))):
-            news.put(change)
-            if change:
-                assert await asyncio.to_thread(looked_up.get, timeout=PATIENCE) in change
-        if not is_costly:
-            assert await asyncio.to_thread(again.wait, PATIENCE)
-    news.put(())  # only now: the thread that waits for it ends, and does not wait again
-    assert (len(scans) == 1) is is_costly
+    server = Server(scan_cost=1000.0 if is_costly else 0.0)
+    async with inspecting(server.open, is_complete):
+        server.news.put(None)
+        await server.report(50)
+        while not is_costly and server.scans.count(None) == 1:
+            await server.report(1)
+    server.news.put(())  # only now: the thread that waits for it ends, and does not wait again
+    assert (server.scans.count(None) == 1) is is_costly
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1000.0])
@@ -836,33 +800,11 @@ async def test_a_store_says_how_often_the_screen_is_read_again(
     reported are looked up no more often than the store allows."""
     monkeypatch.setattr(index_sync, "RECHECK_SECONDS", 0.0)
     monkeypatch.setattr(index_sync, "RECHECK_COST_FACTOR", 0.0)
-    rechecks: list[None] = []
-    news: SimpleQueue[Collection[str] | None] = SimpleQueue()
-    looked_up: SimpleQueue[str] = SimpleQueue()
-
-    class ServerStore(MemoryStore):
-        def scan(
-            self, touched: Collection[str] | None = None
-        ) -> Iterator[Task | Missing | Problem]:
-            yield from super().scan(touched)
-            if touched is not None and not touched:  # nothing is shown
-                rechecks.append(None)
-            for name in touched or ():
-                looked_up.put(name)
-
-    def opened() -> Store:
-        store = ServerStore()
-        store.changes = ChangeSource(
-            wait=lambda left: news.get() if left else (), recheck_seconds=seconds
-        )
-        return store
-
-    async with inspecting(opened) as inspector:
-        await until(inspector, is_complete)
-        for change in ({f"task {n}"} for n in range(9)):
-            news.put(change)
-            assert await asyncio.to_thread(looked_up.get, timeout=PATIENCE) in change
-    news.put(())
+    server = Server(recheck_seconds=seconds)
+    async with inspecting(server.open, is_complete):
+        await server.report(9)
+    server.news.put(())
+    rechecks = [names for names in server.scans if names is not None and not names]
     assert (len(rechecks) <= 1) is (seconds > 0.0)
 
 
@@ -870,47 +812,25 @@ async def test_a_comparison_that_cost_the_server_much_is_not_soon_repeated() -> 
     """The revisions of all tasks are compared after a change without a name, and again only after a
     multiple of the time that it kept the server busy."""
     compared: list[None] = []
-    news: SimpleQueue[Collection[str] | None] = SimpleQueue()
-    looked_up: SimpleQueue[str] = SimpleQueue()
-
-    class ServerStore(MemoryStore):
-        def scan(
-            self, touched: Collection[str] | None = None
-        ) -> Iterator[Task | Missing | Problem]:
-            yield from super().scan(touched)
-            for name in touched or ():
-                looked_up.put(name)
 
     def revisions() -> Iterator[tuple[str, State, str]]:
         compared.append(None)
         yield from ()
 
-    def opened() -> Store:
-        store = ServerStore()
-        store.changes = ChangeSource(
-            wait=lambda seconds: news.get() if seconds else (),
-            scan_cost=1000.0,
-            revisions=revisions,
-        )
-        return store
-
-    async with inspecting(opened) as inspector:
-        await until(inspector, is_complete)
-        for number in range(50):
-            news.put(None)
-            news.put({f"task {number}"})
-            assert await asyncio.to_thread(looked_up.get, timeout=PATIENCE) == f"task {number}"
-    news.put(())
+    server = Server(scan_cost=1000.0, revisions=revisions)
+    async with inspecting(server.open, is_complete):
+        await server.report(50, None)
+    server.news.put(())
     assert len(compared) == 1
 
 
 class PausableStore(MemoryStore):
-    """A store that finds out which controls it has when it is looked at."""
+    """A store that finds out which controls it has when it is scanned."""
 
     pausable = False
 
-    def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
-        """Look, and then know it."""
+    def scan(self, touched: Collection[str] | None = None) -> Seen:
+        """Scan, and then know it."""
         yield from super().scan(touched)
         self.controls = {"pause": Control("stop")} if self.pausable else {}
 
@@ -924,8 +844,7 @@ async def test_the_controls_are_those_of_the_latest_scan(
     if happens == "nothing":
         monkeypatch.setattr(index_sync, "RECHECK_SECONDS", 0.05)
     memory = MemoryTasks()
-    async with inspecting(lambda: PausableStore(memory)) as inspector:
-        changed = await until(inspector, is_complete)
+    async with inspecting(lambda: PausableStore(memory), is_complete) as inspector:
         assert inspector.controls == {}
 
         monkeypatch.setattr(PausableStore, "pausable", True)
@@ -957,8 +876,7 @@ async def test_a_folder_that_is_made_later_is_watched(tmp_path: Path) -> None:
             task = found(other, "1004/91")
             other.swap(task, verb(task, NOW))
 
-    async with inspecting(open_post) as inspector:
-        await until(inspector, counts(pending=1))
+    async with inspecting(open_post, counts(pending=1)) as inspector:
         spool.put(1002, recipient(), folder="O/")
         await until(inspector, counts(pending=2))
         spool.put(1003, recipient(), folder="M/P/")
@@ -978,8 +896,7 @@ async def test_a_name_of_many_tasks_is_looked_up_in_parts(
     a change of one shows that one."""
     monkeypatch.setattr(index_sync, "MAX_LOOKUP_ROWS", 7)
     spool = Spool(tmp_path / "post").make()
-    async with inspecting(lambda: ZmailerStore(str(spool.root), clock)) as inspector:
-        await until(inspector, counts())
+    async with inspecting(lambda: ZmailerStore(str(spool.root), clock), counts()) as inspector:
         path = spool.put(1001, *[recipient()] * 30, more="d 9:1:-1::5\tx\tof none\n")
         await until(inspector, counts(pending=30))
         assert inspector.latest.problems == 1
