@@ -91,10 +91,7 @@ def make_past(root: Path) -> Journal:
     """A journal of a day, the same each time: its names too, as they are on screen."""
     folder = root / "journal"
     folder.mkdir()
-    retried, other = (
-        {"verb": "retry", "pace": to_json(ReplayPace())},
-        "20261120T080931Z-51c0ffee",
-    )
+    retried, other = ({"verb": "retry", "pace": to_json(ReplayPace())}, "20261120T080931Z-51c0ffee")
     filtered = {"filter": "kind=mail_send timeout", "reason": "mx7 is back"}
     mark = {"line": "note", "what": "became", "delivered": ["t0", "t1", "t2"], "failed": {}}
     _write(folder, other, BEN, {"verb": "purge", "filter": "age>30d"}, 41, 41)

@@ -70,8 +70,7 @@ def test_an_empty_path_is_that_of_the_place() -> None:
 
 
 def test_the_other_program_is_understood_in_its_own_words() -> None:
-    """YES and nothing else is yes, lists have colons or commas, sizes are KiB
-    (nftban.conf); the password is never in the text of the settings."""
+    """Only YES is yes, lists have colons or commas, sizes are KiB; no text shows the password."""
     got = settings(
         {
             "NFTBAN_MAIL_USE_HTML": "yes",
@@ -95,7 +94,7 @@ def test_the_other_program_is_understood_in_its_own_words() -> None:
     assert "s3cret" not in repr(got) + str(got) + f"{got}"
 
 
-def test_files_of_an_installation_count_where_it_is(
+def test_files_of_an_installation_count_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """mail.conf.local goes before mail.conf, that before nftban.conf; another place takes none."""
@@ -140,8 +139,7 @@ NOT_MEANT: tuple[tuple[dict[str, object], str], ...] = (
 
 
 def test_an_invalid_setting_is_one_line(tmp_path: Path) -> None:
-    """With where it is, and what was expected, also when a whole file is loaded; a key of the relay
-    that is one level too high says where it belongs; no method at all is still no method."""
+    """It says where, and what was expected, also for a key of the relay one level too high."""
     for section, words in NOT_MEANT:
         with pytest.raises(ConfigError) as caught:
             settings(None, **section)
@@ -186,8 +184,7 @@ def kept(**environ: str) -> MailSettings:
 
 
 def test_valid_settings_count_beside_invalid_ones(tmp_path: Path) -> None:
-    """Whom mail is for is known though the port, or the number of tries, is not, or a file cannot
-    be read; of the folders that may be mailed from only the data folder is left."""
+    """Other settings stay known; of the folders to mail from only the data folder is left."""
     known = {"NFTBAN_MAIL_RECIPIENT": "ops@example.com", "NFTBAN_MAIL_MAX_FILE_SIZE": "1"}
     got = kept(**known, NFTBAN_SMTP_PORT="abc", NFTBAN_MAIL_RETRY_ATTEMPTS="0")
     assert (got.recipient, got.max_file_size, got.company) == ("ops@example.com", 1024, "ACME")

@@ -3,13 +3,7 @@
 import pytest
 
 from engine.config import place_address
-from engine.config.place_address import (
-    Address,
-    BadAddress,
-    is_url,
-    parse_address,
-    places_folder,
-)
+from engine.config.place_address import Address, BadAddress, is_url, parse_address, places_folder
 
 SECRET = "hunter2"
 

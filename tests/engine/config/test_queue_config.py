@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from pytest import MonkeyPatch
 
 from engine.config import nftban_variables, queue_config, shell_assignments
 from engine.config.place_address import Address
@@ -116,10 +117,7 @@ def test_every_line_can_be_formatted(written: Load, tmp_path: Path) -> None:
     assert got == Config(
         path=str(tmp_path / "config.yaml"),
         places=tuple(map(Address, places)),
-        handlers={
-            "feeds_sync": sync,
-            "mail_send": send._replace(retry=exponential(5, limit=4)),
-        },
+        handlers={"feeds_sync": sync, "mail_send": send._replace(retry=exponential(5, limit=4))},
         queue={"root": "/srv/spool", "run_dir": "/run/spool"} | numbers | words,
         logs=("/var/log/a.log",),
         theme="night",
@@ -139,8 +137,7 @@ def test_every_line_can_be_formatted(written: Load, tmp_path: Path) -> None:
 
 
 def test_a_time_or_a_size_may_have_a_unit(written: Load) -> None:
-    """Without a unit a time is in seconds and a size in bytes; an empty file or an empty section
-    leaves the defaults."""
+    """Without a unit it is seconds or bytes; an empty file or section leaves the defaults."""
     for text, seconds in {"90": 90, "90.5": 90.5, "90s": 90, "15m": 900, "3d": 259_200}.items():
         assert written(f"alerts: {{oldest: {text}}}").alerts.oldest == seconds
     for text, size in {"90": 90, "800K": 800_000, "512M": 512_000_000, "1T": 10**12}.items():
@@ -257,8 +254,7 @@ NO_YAML = ("queue: {", "a: b: c", "\tx", "- 1\nb", "x: \x00", "&a [*a]", "[" * 5
 
 
 def test_an_impossible_setting_is_refused(written: Load, tmp_path: Path) -> None:
-    """An error is one line with the file, the dotted key and what was expected there; so is one
-    about broken YAML, with any message of its parser."""
+    """An error, also of broken YAML, is one line: file, dotted key, what was expected."""
     for text, key, expected in (*REFUSED, *((text, "", "") for text in NO_YAML)):
         with pytest.raises(ConfigError) as refused:
             written(text)
@@ -267,11 +263,8 @@ def test_an_impossible_setting_is_refused(written: Load, tmp_path: Path) -> None
         assert expected in message and message.isprintable(), text
 
 
-def test_what_is_no_plain_file_is_no_configuration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A named file must be there; one that is found but cannot be read is an error, not an absence;
-    a FIFO is not waited for; a symbolic link counts only where the command line names it."""
+def test_what_is_no_plain_file_is_no_config(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """What cannot be read is an error, not an absence; only the command line names a link."""
     monkeypatch.chdir(tmp_path)
 
     def refuse(why: str, named: str | None, *search: str) -> None:
@@ -290,9 +283,8 @@ def test_what_is_no_plain_file_is_no_configuration(
     assert load_config("spooldeck.yaml", {}).theme == "other"
 
 
-def test_the_first_file_found_counts_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The working folder goes before the user's settings, and these before the machine's; the
-    user's are below XDG_CONFIG_HOME, if that is absolute."""
+def test_the_first_file_found_counts_alone(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """The working folder goes before XDG_CONFIG_HOME, if absolute, that before the machine's."""
     monkeypatch.chdir(tmp_path)
     own, machine = tmp_path / "home/.config/spooldeck", tmp_path / "machine.yaml"
     own.mkdir(parents=True)
@@ -326,8 +318,7 @@ def test_the_environment_names_the_file_unless_the_command_line_does(tmp_path: P
 
 
 def test_a_file_of_another_user_is_not_taken_from_the_environment() -> None:
-    """`sudo -E` passes the variable of the user who calls it: the file names programs, and would
-    run them as us. Root is told to name it on the command line."""
+    """`sudo -E` passes the variable of the user: such a file would run its programs as us."""
     needs_root("to give a file to another user")
     with TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)  # all can reach it
@@ -411,8 +402,7 @@ def status(mode: int, uid: int) -> os.stat_result:
     ],
 )
 def test_whose_configuration_is_taken(us: int, where: tuple[bool, bool], **row: Any) -> None:
-    """Root takes no file that another user could have put or changed there; other users take none
-    such from the working folder."""
+    """No file is taken that another user could have put there; in a named place all are."""
     file = status(stat.S_IFREG | row["mode"], row["owner"])
     folder = status(stat.S_IFDIR | row["above_mode"], row["above"])
     why = queue_config._refusal(file, folder, us, *where)
@@ -431,9 +421,7 @@ def test_whose_configuration_is_taken(us: int, where: tuple[bool, bool], **row: 
         (US, US, 0o662, "is writable by its group or by others"),
     ],
 )
-def test_whose_words_for_other_hosts_are_taken(
-    us: int, owner: int, mode: int, refused: str
-) -> None:
+def test_whose_words_for_hosts_are_taken(us: int, owner: int, mode: int, refused: str) -> None:
     """Only those of a file that root or the user owns and no other user may write."""
     why = queue_config.describe_distrust(status(stat.S_IFREG | mode, owner), us)
     assert why.startswith(refused) and bool(why) == bool(refused)
@@ -453,11 +441,8 @@ def test_words_for_other_hosts_are_refused_also_if_the_file_is_named(tmp_path: P
     assert str(refused.value) == f"{path}: via: {why}"
 
 
-def test_a_place_is_a_data_folder_or_a_queue(
-    spool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A private spool keeps its lock, logs and metrics in itself; a folder named queue belongs to
-    the one above it, any other is a place of its own; a path may be relative, or made later."""
+def test_a_place_is_data_or_a_queue(spool: str, tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """A private spool has its lock, logs and metrics; a folder `queue` belongs to that above."""
     bare = tmp_path / "bare"
     (bare / "pending").mkdir(parents=True)
     (bare / "dlq").mkdir()
@@ -483,8 +468,7 @@ def test_a_place_is_a_data_folder_or_a_queue(
 
 
 def test_folders_elsewhere_count_only_at_their_root(written: Load, spool: str) -> None:
-    """/var/lib/nftban has its lock and logs where the real program keeps them; paths of the
-    configuration count at its root, another place takes only the numbers."""
+    """Paths of the configuration count at its root; another place takes only the numbers."""
     for place in ("", "/var/lib/nftban", "/var/lib/nftban/"):
         got = queue(place, NO_CONF)
         assert (got.root, got.run_dir) == ("/var/lib/nftban", "/run/nftban")
@@ -513,11 +497,9 @@ NFTBAN_QUEUE_METRICS_FILE="${NFTBAN_METRICS:-/m}/queue.prom"
 
 
 def test_nftban_conf_counts_for_the_folder_that_it_names(
-    conf: Callable[..., str], spool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    conf: Callable[..., str], spool: str, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
-    """The plain assignments of the installation's file count, expanded, everything else in it is
-    skipped; also a broken file counts for its folder alone; NFTBAN_CONFIG_DIR lends another place
-    its numbers, never its folders."""
+    """Its plain assignments count there; NFTBAN_CONFIG_DIR lends another place its numbers."""
     folder, private = conf(SHIPPED.replace("@ROOT@", spool)), f"{tmp_path}/private"
     asked = {"NFTBAN_CONFIG_DIR": folder}
     got = queue(spool, asked)
@@ -539,9 +521,7 @@ def test_nftban_conf_counts_for_the_folder_that_it_names(
         queue("")
 
 
-def test_each_source_goes_before_the_next(
-    conf: Callable[..., str], spool: str, written: Load
-) -> None:
+def test_each_source_precedes_the_next(conf: Callable[..., str], spool: str, written: Load) -> None:
     """YAML goes before the environment, that before .conf.local, that before .conf."""
     words = ("MAX_RETRIES", "BACKOFF_BASE_SECONDS", "BACKOFF_MAX_SECONDS", "MAX_PENDING")
     names = [f"NFTBAN_QUEUE_{word}" for word in words]
@@ -606,9 +586,7 @@ def test_a_low_threshold_of_the_real_program_is_raised(tmp_path: Path, spool: st
         ("QUEUE_PENDING_DIR=/p DATA_DIR={root}", "{root}/run", "/p"),
     ],
 )
-def test_folders_of_the_environment_belong_to_the_place_they_name(
-    spool: str, environ: str, run_dir: str, pending: str
-) -> None:
+def test_folders_count_at_their_place(spool: str, environ: str, run_dir: str, pending: str) -> None:
     """Folders count for the named data folder; the place alone decides where its tasks are."""
     pairs = (f"NFTBAN_{word}".split("=") for word in environ.format(root=spool).split())
     got = queue(spool, {**dict(pairs), **NO_CONF})
@@ -634,11 +612,10 @@ FOR_A_SHELL = (
 """Lines of nftban.conf, and what is expected instead."""
 
 
-def test_what_only_a_shell_could_know_is_refused(
-    spool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_words_for_a_shell_are_refused(
+    spool: str, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
-    """A wanted value that is no plain text is an error with its line; nothing is executed; an error
-    in the environment names it."""
+    """A value that is no plain text is an error with its line; nothing is executed."""
     monkeypatch.chdir(tmp_path)
     environ = {"NFTBAN_CONFIG_DIR": str(tmp_path), "NFTBAN_DATA_DIR": spool}
     for line, expected in FOR_A_SHELL:

@@ -41,9 +41,7 @@ def lookup(name: str) -> str:
 
 
 def test_a_name_is_replaced_by_its_clauses() -> None:
-    """`@name` is replaced by the clauses of its filter, also in the text that plans and copied
-    commands use; the clauses have the column of the name.
-    """
+    """`@name` becomes the clauses of its filter, also in copied text, at the column of the name."""
     found = parse_filter(" gmail @old  @both", saved=lookup)
 
     assert found.text == "gmail age>2h !healthz 550|421"
@@ -79,9 +77,7 @@ def test_a_wrong_name_is_refused_at_its_column(text: str, at: int, message: str)
     ],
 )
 def test_the_limits_count_saved_filters(saved: str, text: str, message: str) -> None:
-    """What a filter means with its saved ones in place has the limits of typed text, so that it can
-    be copied, saved and used again.
-    """
+    """With its saved ones in place, a filter has the limits of typed text."""
     with pytest.raises(BadFilter) as refused:
         parse_filter(text, saved=lambda _: saved)
     assert (refused.value.message, refused.value.at) == (message, 5)
@@ -170,7 +166,7 @@ def test_a_name_without_a_filter_says_what_is_saved(tmp_path: Path) -> None:
         (None, "expected a regular file"),
     ],
 )
-def test_an_unusable_file_is_reported_and_not_replaced(
+def test_an_unusable_file_is_reported_and_kept(
     tmp_path: Path, data: bytes | None, why: str
 ) -> None:
     """The one line has the path, the reason and what was expected; the file stays as it is."""

@@ -16,8 +16,7 @@ from tests.demo_places import KANNADER, NFTBAN, ZGB, end, ended, start, until
 @pytest.mark.deep
 @pytest.mark.parametrize("victim", ["neither", "console", "keeper"])
 def test_left_or_killed_it_leaves_nothing(victim: str, tmp_path: Path) -> None:
-    """When the demo ends, or its console's process or its keeper is killed, its processes and its
-    folder are gone."""
+    """When it ends, or its console or keeper is killed, its processes and folder are gone."""
     process, places = start("", NFTBAN, KANNADER, ZGB)
     console = psutil.Process(process.pid)
     (keeper,) = console.children()
@@ -64,9 +63,7 @@ main()
 PLACES = ["__main__:Broken", "__main__:Sound"]
 
 
-def test_what_fails_in_the_keeper_is_logged_and_reported_and_ends_nothing_else(
-    tmp_path: Path,
-) -> None:
+def test_what_fails_in_the_keeper_is_reported_and_ends_nothing_else(tmp_path: Path) -> None:
     """Traffic of one place goes on while another's fails; the end of a killed keeper is named."""
     folder = tmp_path / "demo"
     demo = Demo(8, str(folder), ["true"], PLACES)

@@ -103,8 +103,7 @@ def test_a_mail_of_unread_account_is_in_no_row_of_accounts(indexed: Indexed) -> 
 
 
 def test_a_bucket_ends_where_the_next_begins_and_is_a_filter(indexed: Indexed) -> None:
-    """A task that is exactly five minutes old is in the second bucket, one of any age in one; the
-    filter of a bucket finds exactly the tasks that are counted there."""
+    """A task of five minutes is in the second; the filter of a bucket finds exactly its tasks."""
     minutes = [-3, 0, 4.9, 5, 9.9, 10, 39, 40, 1279, 1280, 99_999]
     reader = indexed([a_task(n, m) for n, m in enumerate(minutes)])
     table = age_table.query_ages(reader, Query(), "destination", NOW)
@@ -119,8 +118,7 @@ def test_a_bucket_ends_where_the_next_begins_and_is_a_filter(indexed: Indexed) -
 
 @pytest.mark.parametrize("text", ["", "kind=job"])
 def test_what_has_no_age_is_counted_apart(indexed: Indexed, text: str) -> None:
-    """A task of unknown age is in no bucket, but in the total and the rest; it is never the
-    oldest."""
+    """It is in no bucket, but in the total and the rest, and never the oldest."""
     tasks = [a_task(n, 7, destination=f"{n % 3}.example") for n in range(6)]
     tasks += [a_task(9)._replace(created=0.0, destination="0.example")]
     reader = indexed(tasks)
@@ -261,8 +259,7 @@ READINGS: dict[tuple[int, ...], str] = {
 
 
 def test_a_table_is_read_as_its_manual_has_it() -> None:
-    """Left is now, right is long ago; the last full bucket is the beginning, the first the end;
-    tasks of unknown age are counted behind it."""
+    """The last full bucket is the beginning, the first the end; unknown ages come behind."""
     assert {counts: summarize_ages(a_table(*counts)) for counts in READINGS} == READINGS
     assert (summarize_ages(NO_AGES), NO_AGES.rest.total) == ("", 0)
     for known, sentence in ((0, ""), (9, f"younger than 5m: {BEGUN}; ")):
@@ -271,9 +268,7 @@ def test_a_table_is_read_as_its_manual_has_it() -> None:
 
 
 def test_what_most_of_it_is_about_is_named() -> None:
-    """A row with at least half of the tasks is named, if it has a name; a table with one row has
-    nothing to name.
-    """
+    """Of several rows, one with at least half of the tasks and a name is named."""
     ten = (10,) + (0,) * 9
     assert summarize_ages(a_table(*ten, gmail_com=6, outlook_com=4)).endswith("; 60% gmail.com")
     assert "%" not in summarize_ages(a_table(*ten, **{"": 6, "a": 4}))
@@ -333,8 +328,7 @@ def test_without_a_known_age_there_is_no_oldest(indexed: Indexed, pending: int) 
 
 
 def test_what_comes_before_a_task_is_counted(indexed: Indexed) -> None:
-    """Due pending tasks of the same queue that were created earlier, or in the same second with a
-    smaller token in the id, come first, and no others."""
+    """First come due tasks of its queue that were created earlier, or have a smaller token."""
     dead, task = a_task(4, state=State.DEAD), a_task(5)
     others = [a_task(1), a_task(2, due=None), a_task(3, due=NOW + 1), dead, a_task(6)]
     reader = indexed([*others, a_task(0, queue="other"), task])
@@ -344,8 +338,7 @@ def test_what_comes_before_a_task_is_counted(indexed: Indexed) -> None:
 
 
 def test_what_is_taken_as_it_comes_due_is_counted_so(indexed: Indexed) -> None:
-    """Due tasks of the queue that came due earlier come first, and of those that did at the same
-    moment the older ones, in any order of ids."""
+    """First come those that came due earlier; of one moment, the older ones."""
     first, same = NOW - 30, NOW - 20
     task = a_task(5, due=same, created=NOW - 100)
     others = [
@@ -372,8 +365,7 @@ CLUSTERED = [
 
 
 def test_a_cluster_names_the_destinations_of_its_tasks(indexed: Indexed) -> None:
-    """Those that its tasks name, each once, however late the first task to one is; none if they are
-    more than a few servers', or the index is not sorted by cluster yet."""
+    """Each once; none if they are more than a few, or the index is not sorted by cluster."""
     some = [
         dead_task(n, "refused", NOW)._replace(destination=f"https://p{n // 251}.x")
         for n in range(1, 252)
@@ -392,9 +384,7 @@ def test_a_cluster_names_the_destinations_of_its_tasks(indexed: Indexed) -> None
     assert destinations == {some[-1].id: "https://p1.x", many[0].id: "d303.example"}
 
 
-def test_the_destinations_of_the_last_tasks_to_leave_are_remembered(
-    writer: Writer, reader: Reader
-) -> None:
+def test_destinations_of_the_last_tasks_to_leave_are_known(writer: Writer, reader: Reader) -> None:
     """A task that was sent is gone when its success is read in the log."""
     tasks = [a_task(n)._replace(destination=f"https://p{n}.x") for n in range(3)]
     fill(writer, tasks, arranged=False)
@@ -406,8 +396,7 @@ def test_the_destinations_of_the_last_tasks_to_leave_are_remembered(
 
 
 def test_errors_that_are_alike_are_one_cluster(indexed: Indexed) -> None:
-    """A cluster has a count, first and last death, kinds and an example; no error is no cluster; a
-    state and a filter leave their own errors; a mark, or a pattern, as a filter finds its tasks."""
+    """It has count, deaths, kinds and example; its mark or pattern as a filter finds its tasks."""
     reader = indexed(CLUSTERED)
     timeout, user = error_clusters.query_clusters(reader, Query(), NOW)
     dead = error_clusters.query_clusters(reader, Query(State.DEAD), NOW)

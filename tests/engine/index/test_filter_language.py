@@ -145,8 +145,7 @@ def test_a_word_finer_than_a_state_is_a_part_of_it(text: str, ids: str) -> None:
 
 
 def test_a_missing_value_and_a_time_of_day() -> None:
-    """A comparison with a value that a task does not have is false, and its negation is true; a
-    time later than now was yesterday; a span that ends before it began ends on the next day."""
+    """No missing value meets a comparison; a later time of day was yesterday's."""
     task = a_row(attempts=None, due=None)
     for text in ("tries=0", "due<now", "died<now", "code<600"):
         assert not matches(text, task)
@@ -168,8 +167,7 @@ def test_an_unknown_field_is_answered_with_the_known_ones() -> None:
 
 
 def test_a_filter_knows_its_clauses() -> None:
-    """Each clause has its text and its column; blanks are no filter; the longest text that is taken
-    is understood as a whole."""
+    """Each clause has its text and column; blanks are no filter; the longest text is taken."""
     found = parse_filter(" gmail |421  !age>2h ", STATES, NOW)
     clauses = [(clause.text, clause.at) for clause in found.clauses]
     assert clauses == [("gmail |421", 1), ("!age>2h", 13)]
@@ -204,8 +202,7 @@ def test_a_filter_knows_its_clauses() -> None:
 def test_a_filter_that_was_typed_on_matches_less(
     shorter: str, extends: bool, longer: list[str]
 ) -> None:
-    """A filter extends another one with more letters at the end, or more words; not if a longer
-    word may match more."""
+    """More letters at the end or more words extend it, unless a longer word may match more."""
     for text in longer:
         assert parse_filter(text).extends(parse_filter(shorter)) is extends, text
 
@@ -257,17 +254,14 @@ def test_what_is_no_filter_says_where(text: str, at: int, message: str) -> None:
 
 
 def test_an_operator_of_another_language_is_a_word_in_quotes_or_at_the_end() -> None:
-    """`"or"` is searched, and so is a last word that may become another one while it is typed; the
-    printed form of such a word is read again as it was."""
+    """`"or"` is searched, and so is a last word that may still be typed on."""
     for text in ('a "or" b', "gmail or", "a|or", "order and_more x"):
         assert parse_filter(text, STATES, NOW).clauses
     assert format_term("", "", "or") == '"or"'
 
 
 def test_a_pattern_is_matched_by_characters_in_linear_time() -> None:
-    """Patterns on which a backtracking matcher takes hours are answered on the longest text; case
-    is folded beyond ASCII, `.` is one character, a lone surrogate is a question mark; a pattern
-    with an undecodable byte of the command line is refused."""
+    """No pattern takes hours; case is folded beyond ASCII; a lone surrogate is a `?`."""
     longest = "a" * safe_regex.MAX_SEARCHED_LENGTH
     for slow in ("(?:aa?|a)(?:aa?|a)a*a*a*b", "(a+)+b", "(a|ab)*c", "(.*)+x", "(a?){30}a{30}b"):
         assert not safe_regex.compile_pattern(slow).is_found_in(longest)
@@ -308,8 +302,7 @@ def test_an_interrupt_in_a_match_ends_the_command(monkeypatch: pytest.MonkeyPatc
 
 
 def test_data_is_read_for_what_else_matches_and_unread_data_matches_nothing() -> None:
-    """Data is read only for tasks that match the other words; what could not be read matches
-    neither a word nor its negation; without a reader the field is refused."""
+    """Data that could not be read matches neither a word nor its negation."""
     data = {"a": "to ANNA, 4 items", "b": "to bert", "c": None, "d": "to anna"}
     tasks = [a_row(id=name, kind="other" if name == "d" else "mail") for name in data]
     asked = list[str]()

@@ -59,9 +59,7 @@ SOME_TASKS: st.SearchStrategy[list[dict[str, object]]] = st.lists(
 @given(SOME_TASKS, st.sampled_from(tuple(GROUP_COLUMNS)))
 @examples(60)
 def test_groups_are_those_of_the_tasks(some: list[dict[str, object]], by: str) -> None:
-    """Each task is counted in its group and state; the oldest, and the next due of those that wait,
-    are those of the group. The filter of a group finds exactly its tasks, with any name. A mail
-    whose account is not read is in no group of accounts."""
+    """A group counts its tasks by state; its filter finds exactly these, with any name."""
     mail = {"sender": ""} if by == "destination" else {}  # else recipients are counted
     tasks = [a_row(number, **{**fields, **mail}) for number, fields in enumerate(some)]
     expected: dict[str, list[Task]] = {}
@@ -103,12 +101,8 @@ MAILS: st.SearchStrategy[list[dict[str, object]]] = st.lists(
 
 @given(MAILS, st.booleans())
 @examples(60)
-def test_by_destination_each_open_recipient_is_counted(
-    some: list[dict[str, object]], is_arranged: bool
-) -> None:
-    """A mail counts in the group of each domain that it still goes to, once for each recipient
-    there; one that is delivered counts in none, and a task that is no mail once. The number of
-    tasks of a group is that of its filter; the heading says what was counted."""
+def test_each_open_recipient_is_counted(some: list[dict[str, object]], is_arranged: bool) -> None:
+    """A mail counts once for each open recipient of a domain; its filter counts it once."""
     tasks = [a_row(number, **fields) for number, fields in enumerate(some)]
     expected: dict[str, Counter[Task]] = {}
     for task in tasks:
@@ -161,9 +155,7 @@ def test_the_last_error_is_that_of_the_latest_death(writer: Writer, reader: Read
     assert (feed.name, feed.error, feed.error_at) == ("feed", "", None)
 
 
-def test_the_largest_groups_are_listed_and_the_others_counted(
-    writer: Writer, reader: Reader
-) -> None:
+def test_the_largest_groups_are_listed_the_others_counted(writer: Writer, reader: Reader) -> None:
     """At most `MAX_GROUPS` groups; those with the most tasks in the wanted state come first."""
     tasks = [a_row(n, kind=f"k{n:03}") for n in range(MAX_GROUPS + 7)]
     tasks += [a_row(900 + n, kind="large") for n in range(3)]
@@ -192,8 +184,7 @@ def test_the_largest_groups_are_listed_and_the_others_counted(
 def test_the_first_grouping_with_several_groups_is_used(
     writer: Writer, reader: Reader, fields: list[dict[str, object]], by: str, groupings: object
 ) -> None:
-    """Without a wish, tasks are grouped by the first of queue, kind, group and destination that has
-    more than one group; those that no task has a value for are not offered."""
+    """Without a wish: the first with more than one group; those without values are not offered."""
     writer.add_scanned([a_row(number, **some) for number, some in enumerate(fields)])
     table = query_groups(reader, Query(), "", NOW)
     assert (table.by, table.groupings) == (by, groupings)
@@ -219,9 +210,7 @@ def test_a_filter_narrows_the_groups(writer: Writer, reader: Reader) -> None:
 
 
 def test_tasks_of_destinations_are_counted_by_code() -> None:
-    """Only origins are destinations; the code of an error is what its brackets contain, or the `_`
-    that an NFTBan file has in their place. Beyond a maximum they are unknown, not none. A task of
-    unknown age is not the oldest. A scan without an index counts the same."""
+    """By the code in brackets of an error; beyond a maximum they are unknown, not none."""
     peer, other = "https://peer.example", "http://other.example:8080"
     young = "http://young.example"
     dead = ("[DNS] a", "[DNS] b", "DNS", f"[{'x' * 99}]", "_HTTP_503_ c_ d", "_DNS_ e")

@@ -67,8 +67,7 @@ def all_of(reader: Reader, query: Query = EVERYTHING, generation: int = 0) -> li
 
 
 def test_a_task_comes_back_as_it_was(writer: Writer, reader: Reader) -> None:
-    """Every field of a task is in the index; quotes, wildcards, control characters, lone surrogates
-    and ids that are no text do no harm: a value that cannot be stored is shown in part."""
+    """Every field is in the index; what cannot be stored is shown in part and does no harm."""
     names = {"queue": "queue", "group": "group", "word": "sending", "rev": "1.2.3", "priority": -3}
     words = {"description": "what it is", "destination": "example.net", "error": "it broke"}
     more = {"lease": Lease("12", 3.5, 9.0, "t"), "extra": {"dead_since": "12", "more": "\u2603"}}
@@ -98,8 +97,7 @@ def test_a_sender_that_cannot_be_stored_hides_no_other(writer: Writer, reader: R
 
 
 def test_only_the_first_of_very_many_recipients_are_found(writer: Writer, reader: Reader) -> None:
-    """All are counted by domain; the first 64 KiB can be found, and it is said how many those are;
-    without an index, a filter means the same."""
+    """All are counted; the first 64 KiB are found, also without an index, and it is said so."""
     many = tuple(f"user{n:05}@{'late' if n == 5239 else 'b'}.example" for n in range(5240))
     mail = a_task(1, sender="ann@a.example", recipients=many)
     whole = a_task(2, sender="ann@a.example", recipients=many[:3])
@@ -156,9 +154,7 @@ def test_what_has_no_age_is_of_none(writer: Writer, reader: Reader) -> None:
 
 
 def test_a_task_is_where_the_latest_scan_found_it(writer: Writer, reader: Reader) -> None:
-    """A task seen in another state is no longer in the one before; seen in two states or queues at
-    once it is shown twice; of which nothing is reported it stays; a missing one has left, and so
-    have all below a missing name with a final slash."""
+    """In two states it is shown twice; a missing one has left, and so have all below `NAME/`."""
     generations = count()
 
     def rows() -> list[tuple[str, State]]:
@@ -181,8 +177,7 @@ def test_a_task_is_where_the_latest_scan_found_it(writer: Writer, reader: Reader
 
 
 def test_an_unreadable_task_becomes_a_problem(writer: Writer, reader: Reader) -> None:
-    """A task whose file cannot be read is a problem instead, until it can, or until a whole scan
-    does not meet it; a second scan of the same is no news."""
+    """It is a problem until it can be read, or a whole scan does not meet it."""
     task, name = a_task(1), "task-000001.task"
     one, two = Problem(f"pending/{name}", "torn", State.PENDING), Problem("dlq/two", "torn")
     writer.apply_lookup([task.id], [task])
@@ -218,8 +213,7 @@ def test_finer_words_are_counted_as_tasks_come_change_and_leave(writer: Writer) 
 
 
 def test_what_a_scan_misses_is_asked_for(writer: Writer, reader: Reader) -> None:
-    """Rows that a whole scan missed are named at its end, and stay until that is settled; one in
-    another state, or found meanwhile by its name, neither came nor left."""
+    """Rows that a whole scan missed are named at its end, and stay until that is settled."""
     look(writer, [a_task(1), a_task(2), a_task(3)])
     writer.begin_scan()
     delta = writer.add_scanned([a_task(2, state=State.DEAD, rev="new")])
@@ -344,8 +338,7 @@ TestIndexFollowsStore.__doc__ = "After any sequence of moves and scans the index
 
 @pytest.mark.parametrize("arranged", [False, True])
 def test_a_window_is_a_slice_of_the_result(writer: Writer, reader: Reader, arranged: bool) -> None:
-    """A window anywhere in many rows, put in and taken out in any order, is the slice there; beyond
-    the end it is the last one. A task outside of a result has no place in it."""
+    """A window anywhere in many rows, in any order of changes, is the slice there."""
     dice = random.Random(1)
     tasks = [a_task(n, state=State.DEAD if n % 3 else State.PENDING) for n in range(4_500)]
     dice.shuffle(tasks)
@@ -374,9 +367,7 @@ def test_a_window_is_a_slice_of_the_result(writer: Writer, reader: Reader, arran
 def test_a_search_is_the_same_however_it_is_made(
     writer: Writer, reader: Reader, monkeypatch: MonkeyPatch, order: str, descending: bool
 ) -> None:
-    """Words that grow letter by letter, frequent and rare ones, give the rows and the number of a
-    plain search: whether the first rows or the last were asked for first, counted or not, and with
-    the result of the word before at hand."""
+    """Words typed on give the rows of a plain search, in any order of windows and counts."""
     monkeypatch.setattr("engine.index.reader.COUNTED_ROWS", 0)
     tasks = [
         a_task(n, description=f"host{n}", attempts=n % 3, queue="ab"[n % 2]) for n in range(2_500)
@@ -478,8 +469,7 @@ def test_a_result_is_in_its_order(writer: Writer, reader: Reader) -> None:
 
 
 def test_a_result_changes_with_time_and_with_the_index(writer: Writer, reader: Reader) -> None:
-    """What is not older than an hour now is so later, though nothing else changed; a search of
-    another generation shows what is there now."""
+    """What is not older than an hour now is so later; another generation is searched again."""
     writer.add_scanned([a_task(1)])
     query = Query(filter=parse_filter("age>1h"))
     assert reader.window(query, 0, 9, 1, NOW + 3600).tasks == ()
@@ -514,8 +504,7 @@ def test_nothing_left_is_explained(writer: Writer, reader: Reader) -> None:
 
 
 def test_a_result_is_harvested_as_it_was(writer: Writer, reader: Reader) -> None:
-    """All rows of a moment are handed over in order, even if they are deleted meanwhile, until the
-    caller answers False."""
+    """All rows of a moment come in order, even if deleted meanwhile, until the caller says no."""
     tasks = [a_task(n, error="late" if n % 2 else "") for n in range(2_600)]
     look(writer, tasks)
     got: list[Task] = []
@@ -535,9 +524,7 @@ def test_a_result_is_harvested_as_it_was(writer: Writer, reader: Reader) -> None
     assert reader.export(query, take) == 0
 
 
-def test_a_search_by_pattern_can_be_ended(
-    writer: Writer, reader: Reader, monkeypatch: MonkeyPatch
-) -> None:
+def test_a_search_can_be_ended(writer: Writer, reader: Reader, monkeypatch: MonkeyPatch) -> None:
     """An interrupt from another thread ends a search between two matches."""
     hosts(writer, 400)
     texts = []
@@ -612,7 +599,7 @@ def test_blocks_know_every_place(names: list[int], gone: list[int]) -> None:
         before = after.index(after[count])
         return (after[count], before) if before else None
 
-    with pytest.MonkeyPatch.context() as patch:
+    with MonkeyPatch.context() as patch:
         patch.setattr(listed_rows, "BLOCK_ROWS", 8)
         half = len(names) // 2
         for name in sorted(f"{n:03}" for n in names[:half]):
@@ -635,9 +622,7 @@ def test_blocks_know_every_place(names: list[int], gone: list[int]) -> None:
 
 
 def test_a_scratch_folder_is_private_removed_and_swept(tmp_path: Path) -> None:
-    """It is readable by its owner only and removed with its content, or an error names the place
-    and the reason. A sweep leaves links, files, other names and a folder whose owner holds its
-    flock, however old; one that was made but never claimed it leaves for a minute."""
+    """A sweep spares links, files, other names, claimed folders and those of this minute."""
     held = TempDir(str(tmp_path))
     assert Path(held.path).stat().st_mode & 0o777 == 0o700
     (Path(held.path) / "index").write_text("rows")

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pytest import MonkeyPatch
 
 from engine import verbs
 from engine.formats.base.memory import MemoryStore, MemoryTasks
@@ -151,8 +152,7 @@ def hooked(
 
 
 async def test_a_spool_is_counted_listed_and_searched_by_id(place: Path) -> None:
-    """The tasks of a spool are counted and listed with the store's words; a task is found by id,
-    with its position in a result and its file, until its file is deleted."""
+    """Tasks are counted in the store's words; one is found by id until its file is deleted."""
     a_spool(place, 600)
     write(place / "dlq", a_task(5_000))
     ident = a_task(30).id
@@ -192,8 +192,7 @@ def slow_scans(going: threading.Semaphore) -> Callable[[], Store]:
 
 
 async def test_rows_are_shown_before_a_first_scan_ends_and_it_can_be_stopped() -> None:
-    """Rows are reported while most of the spool is still unread. Stopped, the scan reports so and
-    shows a part; started again, it ends with all tasks."""
+    """A stopped scan shows a part; started again, it ends with all tasks."""
     going = threading.Semaphore(120)
     async with inspecting(slow_scans(going)) as inspector:
         first = await until(inspector, lambda changed: sum(changed.counts.values()) > 0)
@@ -213,7 +212,7 @@ async def test_rows_are_shown_before_a_first_scan_ends_and_it_can_be_stopped() -
         assert sum(latest.counts.values()) == 300
 
 
-async def test_the_first_rows_wait_for_no_period(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_first_rows_wait_for_no_period(monkeypatch: MonkeyPatch) -> None:
     """A report before them, of the facts of the store, does not delay them."""
     monkeypatch.setattr("engine.live.inspector.FIRST_SCAN_PERIOD_SECONDS", 3600.0)
     going = threading.Semaphore(0)
@@ -226,8 +225,7 @@ async def test_the_first_rows_wait_for_no_period(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_changes_of_a_spool_are_counted(place: Path) -> None:
-    """A task that enters the store has come, one that ends has left; a move is neither. A broken
-    file is a problem until it is repaired, also in place."""
+    """A task comes, moves and leaves; a broken file is a problem until it is repaired."""
     write(place / "pending", a_task(1))
     async with inspecting(place, counts(pending=1)) as inspector:
         file_of(place, 1).rename(file_of(place, 1, State.ACTIVE))
@@ -369,10 +367,9 @@ def test_a_full_disk_is_reported_in_words(tmp_path: Path) -> None:
 
 
 async def test_a_place_that_is_missing_or_vanishes_is_reported_and_followed_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
-    """A place that cannot be opened, or is removed, is reported, and followed once it is there;
-    acting on it meanwhile changes nothing and raises Unavailable."""
+    """Acting on it meanwhile changes nothing and raises Unavailable."""
     monkeypatch.setattr(index_sync, "RETRY_SECONDS", 0.1)
     place = tmp_path / "spool"
     async with inspecting(place, is_unavailable) as inspector:
@@ -395,7 +392,7 @@ async def test_a_place_that_is_missing_or_vanishes_is_reported_and_followed_late
 
 
 async def test_a_missing_temporary_folder_is_reported_in_words(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Path, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     """If the index cannot be made, a report says so, and it is made once that is repaired."""
     monkeypatch.setattr(index_sync, "RETRY_SECONDS", 0.1)
@@ -421,10 +418,9 @@ async def test_a_bug_is_raised_to_who_waits() -> None:
 
 
 async def test_the_close_leaves_nothing_and_ends_every_wait(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Path, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
-    """After the close there is no temporary folder and no thread; waiting for changes, and asking,
-    raise Unavailable."""
+    """There is no folder and no thread; waiting and asking raise Unavailable."""
     monkeypatch.setattr(shared_watch, "CHECK_SECONDS", 0.1)
     folder = tmp_path / "temporary"
     folder.mkdir()
@@ -456,9 +452,7 @@ async def test_a_scan_is_ended_by_the_close(tmp_path: Path) -> None:
     assert listed(tmp_path) == []
 
 
-async def test_a_hanging_store_blocks_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_hanging_store_blocks_no_other(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     """The close does not wait for a store that hangs in its opening; that thread ends later."""
     monkeypatch.setattr(inspector_module, "CLOSE_TIMEOUT_SECONDS", 0.1)
     opening, released = threading.Event(), threading.Event()
@@ -491,7 +485,7 @@ async def test_an_abandoned_query_ends(place: Path) -> None:
 
 @pytest.mark.parametrize("statement", ["PRAGMA journal_mode=WAL", "CREATE TABLE block"])
 async def test_a_question_before_there_is_an_index_is_answered(
-    place: Path, statement: str, monkeypatch: pytest.MonkeyPatch
+    place: Path, statement: str, monkeypatch: MonkeyPatch
 ) -> None:
     """While the index is being made, be it as far as it may, a question finds nothing in it."""
     write(place / "dlq", a_task(1))
@@ -558,8 +552,7 @@ async def test_a_whole_queue_is_tallied(place: Path) -> None:
 
 
 async def test_unknown_due_times_are_not_due() -> None:
-    """With a task whose due time the store does not know, the number of due ones is unknown, not
-    that of all: it would cause an alert."""
+    """Then the number of due tasks is unknown, not that of all: it would cause an alert."""
     memory = MemoryTasks()
     with memory.condition:
         for number, due in ((1, None), (2, NOW - 60), (3, 0.0)):
@@ -587,7 +580,7 @@ async def test_a_tally_is_made_sparingly() -> None:
 
 
 async def test_the_backlog_is_asked_again_after_a_change_or_when_a_task_becomes_due(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    place: Path, monkeypatch: MonkeyPatch
 ) -> None:
     """While no task comes, goes or becomes due, the backlog is answered without a query."""
     asked: list[float] = []
@@ -612,8 +605,7 @@ async def test_the_backlog_is_asked_again_after_a_change_or_when_a_task_becomes_
 
 
 async def test_a_harvest_runs_beside_everything_else(place: Path) -> None:
-    """All that matches is handed over on a thread of its own while questions are answered; after a
-    cancel nothing more is handed over, and what `take` raises is raised."""
+    """It has a thread of its own; a cancel ends it, and what `take` raises is raised."""
     a_spool(place, 1_100, "dlq")
     harvested_ids: list[str] = []
     threads, calls = set(), []
@@ -685,11 +677,8 @@ async def test_only_what_the_change_source_names_is_read() -> None:
     assert {task.id} in scans and scans.count(None) == 1
 
 
-async def test_lost_changes_are_found_by_comparing_revisions(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If changes were lost and a full scan would cost much, the tasks whose revisions differ from
-    those of the index are read, and no other task: moved, rewritten, removed, new ones."""
+async def test_lost_changes_are_found_by_revisions(place: Path, monkeypatch: MonkeyPatch) -> None:
+    """If a full scan costs much, exactly the tasks whose revisions differ are read."""
     monkeypatch.setattr(index_sync, "CHEAP_SCAN_SECONDS", 0.0)
     a_spool(place, 6)
     scans: list[Collection[str] | None] = []
@@ -727,7 +716,7 @@ async def test_lost_changes_are_found_by_comparing_revisions(
         assert names == {a_task(number).id for number in (1, 2, 3, 7)}
 
 
-async def test_what_is_on_the_screen_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_on_the_screen_is_read_again(monkeypatch: MonkeyPatch) -> None:
     """A task that is rewritten in place without an event is re-read where it is shown."""
     monkeypatch.setattr(index_sync, "RECHECK_SECONDS", 0.05)
     memory = MemoryTasks()
@@ -780,8 +769,7 @@ class Server:
 
 @pytest.mark.parametrize("is_costly", [False, True])
 async def test_a_scan_that_cost_the_server_much_is_not_soon_repeated(is_costly: bool) -> None:
-    """A change without a name requests a full scan; one that kept the server busy for long is
-    repeated only after a multiple of that."""
+    """A change without a name requests a full scan, after a multiple of its cost."""
     server = Server(scan_cost=1000.0 if is_costly else 0.0)
     async with inspecting(server.open, is_complete):
         server.news.put(None)
@@ -793,11 +781,8 @@ async def test_a_scan_that_cost_the_server_much_is_not_soon_repeated(is_costly: 
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1000.0])
-async def test_a_store_says_how_often_the_screen_is_read_again(
-    seconds: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each call of a mail server's program may write into its log: rows of which no change was
-    reported are looked up no more often than the store allows."""
+async def test_a_store_sets_the_recheck_interval(seconds: float, monkeypatch: MonkeyPatch) -> None:
+    """Rows without a reported change are looked up no more often than the store allows."""
     monkeypatch.setattr(index_sync, "RECHECK_SECONDS", 0.0)
     monkeypatch.setattr(index_sync, "RECHECK_COST_FACTOR", 0.0)
     server = Server(recheck_seconds=seconds)
@@ -809,8 +794,7 @@ async def test_a_store_says_how_often_the_screen_is_read_again(
 
 
 async def test_a_comparison_that_cost_the_server_much_is_not_soon_repeated() -> None:
-    """The revisions of all tasks are compared after a change without a name, and again only after a
-    multiple of the time that it kept the server busy."""
+    """Revisions are compared again only after a multiple of that time."""
     compared: list[None] = []
 
     def revisions() -> Iterator[tuple[str, State, str]]:
@@ -836,11 +820,8 @@ class PausableStore(MemoryStore):
 
 
 @pytest.mark.parametrize("happens", ["nothing", "a task comes"])
-async def test_the_controls_are_those_of_the_latest_scan(
-    happens: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A look at a name finds out which controls there are now, an older look does not undo it, and
-    where nothing happens they are found out with time alone."""
+async def test_the_controls_are_of_the_latest_scan(happens: str, monkeypatch: MonkeyPatch) -> None:
+    """A lookup finds the controls of now, an older one undoes none; so does time alone."""
     if happens == "nothing":
         monkeypatch.setattr(index_sync, "RECHECK_SECONDS", 0.05)
     memory = MemoryTasks()
@@ -861,8 +842,7 @@ async def test_the_controls_are_those_of_the_latest_scan(
 
 
 async def test_a_folder_that_is_made_later_is_watched(tmp_path: Path) -> None:
-    """Hash folders of a ZMailer spool that the router makes on both levels, and our folder of held
-    messages, are followed without a full scan, also for what is in them before they are seen."""
+    """Hash folders and that of held messages are followed without a full scan."""
     spool = Spool(tmp_path / "post").make()
     spool.put(1001, recipient())
 
@@ -890,10 +870,9 @@ async def test_a_folder_that_is_made_later_is_watched(tmp_path: Path) -> None:
 
 
 async def test_a_name_of_many_tasks_is_looked_up_in_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
-    """A file with more recipients than one transaction takes is shown whole, with its problem; then
-    a change of one shows that one."""
+    """A file of many recipients is shown whole; then a change of one shows that one."""
     monkeypatch.setattr(index_sync, "MAX_LOOKUP_ROWS", 7)
     spool = Spool(tmp_path / "post").make()
     async with inspecting(lambda: ZmailerStore(str(spool.root), clock), counts()) as inspector:

@@ -11,6 +11,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 import pytest
+from pytest import MonkeyPatch
 
 from engine.formats.base.memory import MemoryStore
 from engine.live import folder_watch, shared_watch
@@ -32,7 +33,7 @@ MOST = Path("/proc/sys/fs/inotify/max_queued_events")
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
     """A folder to be heard, by watches that end soon."""
     monkeypatch.setattr(shared_watch, "CHECK_SECONDS", 0.1)
     made = tmp_path / "pending"
@@ -89,7 +90,7 @@ def test_a_change_of_the_folder_itself_may_change_any_name(folder: Path) -> None
 
 @pytest.mark.parametrize("all_read", [True, False])
 def test_many_changes_together_may_lack_names(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, all_read: bool
+    folder: Path, tmp_path: Path, monkeypatch: MonkeyPatch, all_read: bool
 ) -> None:
     """Changes that fill a good part of the kernel's event queue may not be all; a few are."""
     (tmp_path / "limit").write_text(f"{100 * EVENTS_PER_CHANGE}")
@@ -192,8 +193,7 @@ def watching(
 
 @pytest.mark.parametrize("is_shown", [True, False])
 def test_a_folder_is_followed_by_names(folder: Path, is_shown: bool) -> None:
-    """A change in a folder is reported by its name, and nothing while nothing changes. After a
-    folder was removed and made again everything is scanned, and then it is followed."""
+    """A change has its name; a folder removed and made again is scanned, then followed."""
     with watching(folder, is_shown=is_shown) as reports:
         read(folder)
         (folder / "old").touch()
@@ -211,9 +211,7 @@ def test_a_folder_is_followed_by_names(folder: Path, is_shown: bool) -> None:
         raise AssertionError("nothing new is reported")
 
 
-def test_places_share_one_thread_that_ends_with_the_last(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_places_share_one_thread_until_the_last(folder: Path, monkeypatch: MonkeyPatch) -> None:
     """Each place gets its own changes, also while others come and go."""
     monkeypatch.setattr(mounts, "may_hang", lambda path: False)  # as on a local disk
     shared, other = SharedFolderWatch(), folder / "other"
@@ -231,9 +229,7 @@ def test_places_share_one_thread_that_ends_with_the_last(
     assert watch_threads() == []
 
 
-def test_a_name_that_is_not_utf8_ends_the_events_of_its_folder_only(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_not_utf8_ends_events_of_one_folder(folder: Path, monkeypatch: MonkeyPatch) -> None:
     """After such a name, other folders are still followed by names."""
     monkeypatch.setattr(mounts, "may_hang", lambda path: False)  # as on a local disk
     shared, other = SharedFolderWatch(), folder.with_name("other")
@@ -271,11 +267,8 @@ def test_folders_in_a_folder_made_later_are_followed(folder: Path) -> None:
         reports.until({"later"})
 
 
-def test_a_folder_made_while_the_watch_begins_is_followed(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A folder that is made after the look for it, before the folder above it is watched, has no
-    event; it is followed nevertheless, also if the time of the folder above is old."""
+def test_a_folder_made_during_the_start_is_followed(folder: Path, monkeypatch: MonkeyPatch) -> None:
+    """It has no event; it is followed also if the time of the folder above is old."""
     made = iter([folder / "made"])
     begin_thread = shared_watch._require_thread
 
@@ -332,9 +325,6 @@ def test_without_inotify_the_times_of_folders_count(folder: Path) -> None:
         assert reports.next() == EVERYTHING
 
 
-# ---- a bell that waits
-
-
 class Tower:
     """What a bell says, in turn, and how often a store had to be opened to hear it."""
 
@@ -373,9 +363,7 @@ def test_names_of_a_change_source_are_passed_on() -> None:
     assert tower.opened == 2
 
 
-def test_after_a_failed_change_source_everything_is_scanned(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_after_a_failed_change_source_everything_is_scanned(monkeypatch: MonkeyPatch) -> None:
     """After a bell failed everything is looked at, and once more when it is heard again."""
     monkeypatch.setattr(folder_watch, "RETRY_SECONDS", 0.0)
     tower = Tower((), {"one"}, Unavailable("locked"), (), {"two"})

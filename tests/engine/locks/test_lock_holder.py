@@ -71,8 +71,7 @@ def reading(**changes: object) -> LockReading:
 
 
 def test_what_is_written_is_read() -> None:
-    """A lock file holds what it was made from, also before the rest of a longer one; the PID and
-    the time come first, in the contract's form."""
+    """A lock file holds what it was made from, PID and time first, in the contract's form."""
     for claim in (OURS, THEIRS):
         assert parse_claim(format_claim(claim)) == claim
     assert parse_claim(format_claim(OURS) + b"tail of\nanother\n") == OURS
@@ -113,8 +112,7 @@ def test_any_bytes_name_a_process_or_none(data: bytes) -> None:
 
 @given(st.integers(0, len(format_claim(OURS)) - 1), st.integers(0, 255))
 def test_a_torn_or_changed_lock_is_not_the_same(at: int, byte: int) -> None:
-    """A torn lock of ours names no process, but for its two lines in another program's form; no
-    damage to one byte passes for the same lock."""
+    """A torn lock names no process or the contract's two lines; a changed byte is noticed."""
     assert parse_claim(format_claim(OURS)[:at]) in (None, THEIRS)
     data = bytearray(format_claim(OURS))
     before, data[at] = data[at], byte
@@ -197,8 +195,7 @@ THEIR_SCENE: dict[str, object] = {"claim": THEIRS, "named": BASH, "busy": False}
     ("changes", "why"), DOUBTS + [(THEIR_SCENE | changes, why) for changes, why in FOREIGN_DOUBTS]
 )
 def test_one_thing_that_does_not_fit_is_a_doubt(changes: dict[str, object], why: str) -> None:
-    """Each single thing that is not as it should be keeps all processes from being signalled; so
-    with a lock of the real program, which holds no more than a PID and a time."""
+    """One thing amiss, in our lock or the real program's, keeps all from being signalled."""
     assert why in signal_refusal(reading(**changes))
 
 
@@ -261,8 +258,7 @@ def test_hidden_files_make_the_flock_uncertain(named: HolderProcess, contradicti
 
 
 def test_a_process_is_seen_as_it_is(tmp_path: Path, start: Start) -> None:
-    """A process is shown with its parent, its user, its command line, and the flock that it has;
-    one that was killed is not, even before its parent has waited for it."""
+    """It has a parent, user, command line and flock; once killed it is not seen."""
     lock, other = tmp_path / "lock", tmp_path / "other"
     lock.touch()
     other.touch()
@@ -285,11 +281,8 @@ def test_a_process_is_seen_as_it_is(tmp_path: Path, start: Start) -> None:
     assert lock_holder.read_process(child.pid, lock.stat()) is None
 
 
-def test_a_thread_is_no_process_and_a_local_folder_is_not_remote(
-    tmp_path: Path, start: Start
-) -> None:
-    """The number of a thread is accepted by kill(2), but no process has it; a temporary folder is
-    not taken for one that other machines share."""
+def test_a_thread_is_no_process_a_local_folder_not_remote(tmp_path: Path, start: Start) -> None:
+    """kill(2) takes the number of a thread; no process has it."""
     child = start(
         "import sys, threading\nthread = threading.Thread(target=sys.stdin.readline)\n"
         "thread.start()\nprint(thread.native_id, flush=True)\n"

@@ -71,9 +71,6 @@ def a_reading(**fields: object) -> ProcessStats:
     return usual._replace(**fields)  # type: ignore[arg-type]
 
 
-# ---- real processes
-
-
 def test_a_busy_process(tmp_path: Path, start: Start) -> None:
     """What it used and moved between two readings is told, and that it works."""
     child = start(BUSY.format(cpu=0.2, bytes=1_000_000), str(tmp_path / "out"))
@@ -93,8 +90,7 @@ def test_a_busy_process(tmp_path: Path, start: Start) -> None:
 
 
 def test_a_process_sleeps_is_stopped_and_ends(start: Start) -> None:
-    """Asleep it uses no CPU, moves nothing, does not work, and the words say where it waits.
-    SIGSTOP is told apart from sleep. A zombie has ended; once it is waited for it is gone."""
+    """Each state has its words: asleep, stopped, zombie, gone."""
     child, proc = start(INNOCENT), each()
     assert said(child) == "ready"
     before = until(lambda: read_stats(child.pid, proc=proc), "S")
@@ -150,9 +146,6 @@ def test_files_below_the_spool(tmp_path: Path, start: Start) -> None:
     assert (files.amount, files.below, files.more) == (4, ("run/queue.lock",), False)
     assert isinstance(elsewhere, OpenFiles)
     assert elsewhere.below == ()
-
-
-# ---- what is hidden, foreign, or too much
 
 
 def refusing(*endings: str) -> ProcReader:
@@ -216,13 +209,8 @@ def test_foreign_words_are_inert() -> None:
     assert text.isprintable()
 
 
-# ---- between two readings
-
-
 def test_cpu_and_io_between_two_readings() -> None:
-    """A worker that waits for its busy handler is running; what an older child did does not count,
-    nor does waking up now and then. Too close to one another, or of two processes, two readings say
-    nothing of what was done."""
+    """A busy handler counts, an older child's past and waking up now and then do not."""
     hz = os.sysconf("SC_CLK_TCK")
     old = a_reading(pid=8, cpu=500 * hz, io_bytes=(7, 7))
     young = a_reading(pid=9, started=9999, cpu=2 * hz, io_bytes=(100, 50))

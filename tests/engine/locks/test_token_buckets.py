@@ -53,8 +53,7 @@ def spent(buckets: TokenBuckets, kind: str, most: int = 100) -> int:
 
 
 def test_the_tasks_ahead_spend_their_tokens_first() -> None:
-    """160 tasks of a kind with 720 tokens an hour need 13 minutes with any other kinds waiting, and
-    each of them that leaves brings it 5 s nearer; a limit for all kinds counts all."""
+    """Only tasks of the kind count, unless the limit is one for all kinds."""
     mail = BucketState("mail", 0, 5, NOW + 5, 720)
     ahead = {"mail": 160, "report": 900}
     assert token_after([mail], "mail", ahead, NOW) == NOW + 5 + 160 * 5
@@ -71,9 +70,7 @@ def test_the_tasks_ahead_spend_their_tokens_first() -> None:
 
 
 def test_tokens_come_back_with_time(path: str, clock: Clock) -> None:
-    """Without a rate everything goes; asking spends nothing, however often; neither makes a file. A
-    new bucket holds one token, which a second instance knows to be spent. 40 an hour are one every
-    90 seconds, up to the burst."""
+    """A new bucket holds one token; asking spends none; 40 an hour are one every 90 s."""
     rates = {"mail": Rate(40, 5)}
     buckets = TokenBuckets(path, rates, clock)
     assert spent(buckets, "feeds") == 100
@@ -105,11 +102,8 @@ def test_a_kind_needs_a_token_of_its_own_and_one_of_the_whole(path: str, clock: 
     assert buckets.token_at("feeds") == clock.now + 1
 
 
-def test_a_clock_that_is_set_neither_starves_nor_gives_more_than_a_burst(
-    path: str, clock: Clock
-) -> None:
-    """Set back by a day, the next token is not a day away, and being refused writes the new time
-    down; ten years ahead and back again allow no more than a burst."""
+def test_a_clock_that_is_set_neither_starves_nor_adds_a_burst(path: str, clock: Clock) -> None:
+    """Neither a day back nor ten years ahead and back."""
     buckets = TokenBuckets(path, {"mail": Rate(40, 5)}, clock)
     spent(buckets, "mail")
     clock.now = NOW - 86400
@@ -148,8 +142,7 @@ def test_a_damaged_line_is_one_token(path: str, clock: Clock) -> None:
 
 
 def test_buckets_of_others_are_kept(path: str, clock: Clock) -> None:
-    """A process with another configuration loses nothing by ours; of a longer text that was there
-    before nothing is left."""
+    """Those of another configuration stay; of a longer text nothing is left."""
     for before, after in ((f"theirs 123 {NOW}\n", f"theirs 123 {NOW}\n"), ("x" * 500, "")):
         Path(path).write_text(f"{before}")
         TokenBuckets(path, {"mail": Rate(40, 5)}, clock).spend("mail")

@@ -70,8 +70,7 @@ def outcome(operation: Operation) -> tuple[str | None, bool]:
 
 
 async def test_the_controls_of_a_store_are_known(whole: ZgbConsolePlace) -> None:
-    """The inspector has the store's controls with values and reasons; without any, asking for one
-    is refused."""
+    """They have values and reasons; a store without any refuses one."""
     whole.in_earnest()
     async with inspecting(whole.open) as inspector:
         controls = inspector.controls
@@ -87,8 +86,7 @@ async def test_the_controls_of_a_store_are_known(whole: ZgbConsolePlace) -> None
 
 
 async def test_a_control_is_done_recorded_and_seen(whole: ZgbConsolePlace) -> None:
-    """The result is in the store's words; the journal has who, why, what and the value before;
-    changed controls and tasks are seen without being asked for."""
+    """The journal has who, why, what and the value before; changed tasks are seen."""
     await asyncio.to_thread(whole.fail_all)
     async with inspecting(whole.open, whole.journal) as inspector:
         done = await inspector.actions.run_control(Order(PAUSE, value="0"), US)
@@ -243,8 +241,7 @@ class Lanes(MemoryStore):
 
 
 def test_each_target_has_its_own_value_bounds_and_refusal(tmp_path: Path) -> None:
-    """An order is checked against the target that it names; the journal has the former value of
-    that target, which sets it back."""
+    """The journal has the former value of the target, which sets it back."""
     store, journal = Lanes(), Journal(str(tmp_path / "journal"), clock=clock)
     for order, why in (
         (Order("rate", "", "9"), "rate needs a target: a queue"),
@@ -306,9 +303,7 @@ def test_a_switch_is_offered_the_other_way() -> None:
 
 
 def test_what_cannot_be_done_or_written_down_changes_nothing(whole: ZgbConsolePlace) -> None:
-    """While another program has the database for itself nothing is done, and the journal says so;
-    where no intent can be written the queue stays as it was; without a journal it is done; the undo
-    of a journal's operation names the value before."""
+    """A locked database, or a journal that takes no intent; the undo names the value before."""
     impatient = ZgbDatabase(whole.path, patience=0.05, durable=False)
     order = Order(PAUSE, value="0")
     with closing(sqlite3.connect(whole.path, isolation_level=None)) as other:

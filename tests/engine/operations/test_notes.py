@@ -57,8 +57,7 @@ def line(**changes: object) -> bytes:
 
 
 def test_a_note_on_an_earlier_task_with_the_same_id_is_not_shown() -> None:
-    """Numbers of rows, jobs and messages come again: a note older than its task is of another one,
-    unless the time of the task is unknown or in the future."""
+    """Ids come again: an older note is of another task, unless its time is unknown."""
     written = {"a": (Note(NOW, "ana", "hm"), Note(NOW + 900, "ana", "now"))}
     made = Task("a", "job", State.PENDING, NOW + 600)
     assert [note.text for note in notes_of(written, made, NOW + 1000)] == ["now"]
@@ -75,8 +74,7 @@ def writer(notes: Notes, name: str, amount: int) -> subprocess.Popen[bytes]:
 
 
 def test_a_note_is_read_by_other_processes(notes: Notes) -> None:
-    """A note has who, when and what, the oldest first; an empty one deletes those before it. To
-    read notes makes no file, and an answer is kept only as long as the file is the same one."""
+    """The oldest is first, an empty one deletes those before it, and reading makes no file."""
     assert notes.noted_ids() == frozenset()
     assert not Path(notes.folder).exists()
     notes.add("a", "asked the postmaster", "ana")
@@ -103,11 +101,8 @@ def test_a_note_is_read_by_other_processes(notes: Notes) -> None:
         ('\x1b]0;x\x07 "} {"id": "b" \u202e \udcff', None),
     ],
 )
-def test_a_note_is_one_short_line_without_addresses(
-    notes: Notes, typed: str, kept: str | None
-) -> None:
-    """However it was typed, it takes one line, names no whole mail address, and has an end; nothing
-    in the file could act on a terminal."""
+def test_a_note_is_one_line_without_addresses(notes: Notes, typed: str, kept: str | None) -> None:
+    """However it was typed, nothing in the file could act on a terminal."""
     notes.add("1\n", typed, "a\x1b[na")
     (note,) = notes.read_all().get("1\n", ())
     data = file_of(notes).read_bytes()
@@ -117,8 +112,7 @@ def test_a_note_is_one_short_line_without_addresses(
 
 
 def test_a_line_that_is_no_note_is_passed_by(notes: Notes) -> None:
-    """It spoils none of those around it. A torn last line counts for nothing, neither before nor
-    after the next note is written, and does not spoil that one."""
+    """It spoils none around it; a torn last line counts for nothing."""
     for strange in (
         b"junk",
         b"\xff\xfe",
@@ -147,8 +141,7 @@ def test_a_line_that_is_no_note_is_passed_by(notes: Notes) -> None:
 def test_on_a_full_disk_no_note_is_half_there(
     notes: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A note that did not fit is refused and counts for nothing, also once there is room again; a
-    sweep that cannot write leaves the old file, and the next one works."""
+    """A note that did not fit counts for nothing; a failed sweep leaves the old file."""
     notes.add("a", "whole", "ana")
 
     def full(room: int) -> Callable[[int, bytes], int]:
@@ -178,8 +171,7 @@ def test_on_a_full_disk_no_note_is_half_there(
 
 
 def test_each_note_of_two_writers_is_kept(notes: Notes) -> None:
-    """Two processes write at the same time, while the file is written again and again without the
-    notes of a third, and no line of either is lost or mixed."""
+    """While they write, the file is rewritten without the notes of a third."""
     writers = [writer(notes, name, 50) for name in ("ana", "bob")]
     rounds = 0
     while any(process.poll() is None for process in writers):
@@ -210,8 +202,7 @@ def test_dropping_keeps_mode_and_owner_and_only_what_counts(notes: Notes) -> Non
 
 @pytest.mark.parametrize("what", ["a link", "a FIFO", "a second name", "too much"])
 def test_a_planted_file_is_not_touched(notes: Notes, tmp_path: Path, what: str) -> None:
-    """A link, a FIFO, a second name for another file or a file beyond the limit is neither read nor
-    written, and said."""
+    """A link, a FIFO, a second name or a huge file is neither read nor written."""
     other = tmp_path / "other"
     other.write_bytes(line() + b"\n")
     Path(notes.folder).mkdir()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from pytest import MonkeyPatch
 
 from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.index.filter_language import parse_filter
@@ -79,8 +80,7 @@ def frozen(reader: Reader, verb: str, query: Query) -> tuple[Plan, Plan]:
 def test_a_plan_in_a_table_is_the_plan_in_memory(
     reader: Reader, verb: str, query: Query, tmp_path: Path
 ) -> None:
-    """Equal rows in the same order, one for an id, with the same reasons, times and counts; its
-    file has no name any more."""
+    """Equal rows in the same order with the same reasons; its file has no name."""
     small, large = frozen(reader, verb, query)
     assert tuple(large.rows) == small.rows
     assert (len(large.rows), large.states) == (len(small.rows), small.states)
@@ -106,11 +106,8 @@ def test_a_plan_in_a_table_is_the_plan_in_memory(
 
 
 @pytest.mark.parametrize("is_large", [True, False])
-def test_rows_of_a_scan_are_written_as_they_come(
-    is_large: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A plan of tasks is the same in a table as in memory: the first row of an id, its reason to be
-    excluded, and counts by reason."""
+def test_rows_of_a_scan_are_written_as_they_come(is_large: bool, monkeypatch: MonkeyPatch) -> None:
+    """A plan is the same in a table: the first row of an id, reasons and counts."""
     tasks = [*TASKS, a_task(8, state=State.ACTIVE), a_task(9)._replace(id="caf\u00e9")]
     edge = Edge(bars=lambda task, now: "odd"[: task.queue == "a"])
     edges: Edges = {(State.PENDING, State.TRASH): edge}
@@ -134,11 +131,8 @@ def test_rows_of_a_scan_are_written_as_they_come(
 
 
 @pytest.mark.parametrize("is_large", [True, False])
-def test_a_warning_has_the_number_of_its_tasks(
-    is_large: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A warning of an edge counts the tasks of a plan to which it applies, without the excluded
-    ones, in a table as in memory; without one there is no warning."""
+def test_a_warning_has_the_number_of_its_tasks(is_large: bool, monkeypatch: MonkeyPatch) -> None:
+    """Excluded ones do not count; without a task there is no warning."""
 
     class IsIn(NamedTuple):
         queue: str
@@ -165,8 +159,7 @@ def test_a_warning_has_the_number_of_its_tasks(
 
 
 def test_rows_that_differ_from_the_index_are_found(reader: Reader, writer: Writer) -> None:
-    """A task that is gone, has moved or has another revision differs from its row; others do
-    not."""
+    """A task that is gone, has moved or has another revision differs."""
     _, plan = frozen(reader, "hold", Query(State.PENDING))
     assert differing_rows(reader, plan.rows) == []
     changed = [TASKS[1]._replace(rev="new"), TASKS[2]._replace(state=State.HELD)]
@@ -210,8 +203,7 @@ def applied(
 
 
 def test_a_plan_in_a_table_is_applied_as_one_in_memory(reader: Reader, tmp_path: Path) -> None:
-    """The same rows are done, gone, failed and excluded, for the same reasons, and the journal has
-    them."""
+    """The same rows have the same results, and the journal has them."""
     out, included_numbers = frozenset({a_task(4).id}), frozenset({a_task(0).id})
     tasks = [task for task in TASKS if task.id not in (a_task(5).id, a_task(7).id)]
     applications = []
@@ -240,7 +232,7 @@ def a_large_plan(reader: Reader, writer: Writer) -> Plan:
     return Plan("hold", table, NOW)
 
 
-def test_a_table_torn_in_the_middle_of_a_plan_loses_no_row(
+def test_a_table_torn_in_a_plan_loses_no_row(
     reader: Reader, writer: Writer, tmp_path: Path
 ) -> None:
     """The run stops with the reason; the journal has every row, and the rest can be continued."""
@@ -256,7 +248,7 @@ def test_a_table_torn_in_the_middle_of_a_plan_loses_no_row(
 
 
 def test_a_full_disk_for_the_outcomes_stops_the_plan(
-    reader: Reader, writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reader: Reader, writer: Writer, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     """The outcomes that could not be listed are counted, and are in the journal."""
 
@@ -274,9 +266,7 @@ def test_a_full_disk_for_the_outcomes_stops_the_plan(
     assert operation.counts[RowResult.DONE] == len(report.done) == JOURNAL_BATCH_ROWS
 
 
-def test_a_table_torn_before_the_intent_changes_nothing(
-    reader: Reader, writer: Writer, tmp_path: Path
-) -> None:
+def test_a_table_torn_early_changes_nothing(reader: Reader, writer: Writer, tmp_path: Path) -> None:
     """Without all rows in the journal no task moves, and the journal has no operation."""
     plan = a_large_plan(reader, writer)
     tear_plans()
@@ -289,14 +279,9 @@ def test_a_table_torn_before_the_intent_changes_nothing(
 
 @pytest.mark.parametrize("ages", [lambda n: NOW - 900 + n // 2, lambda n: 0.0])
 def test_tasks_that_will_run_are_in_the_order_of_their_age(
-    writer: Writer,
-    reader: Reader,
-    monkeypatch: pytest.MonkeyPatch,
-    ages: Callable[[int], float],
+    writer: Writer, reader: Reader, monkeypatch: MonkeyPatch, ages: Callable[[int], float]
 ) -> None:
-    """Ids may be numbers, whose text has another order; those of one time are in the order of the
-    numbers. A plan is the same in memory, in a table and from the index; that of a verb after which
-    nothing runs stays in the order of ids."""
+    """Of one time by number; after other verbs by id."""
     tasks = [
         a_task(n, state=State.DONE, created=ages(n))._replace(id=f"mails/{n}") for n in range(1, 13)
     ]

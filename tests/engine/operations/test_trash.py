@@ -91,8 +91,7 @@ EVERYWHERE = (State.PENDING, State.HELD, State.DEAD)
 
 
 def test_a_purged_task_goes_back_where_it_was(store: Store, journal: Journal) -> None:
-    """The journal remembers where each task came from, and every byte of it is as it was; a task
-    that was purged twice goes back where the second purge found it."""
+    """The journal remembers from where, also of a task that was purged twice."""
     filled(store)
     before = stand(store)
     purged(store, journal, *EVERYWHERE)
@@ -129,8 +128,7 @@ def test_without_a_journal_a_task_says_itself_that_it_was_dead(store: Store) -> 
 
 
 def test_a_purge_that_was_killed_is_remembered(spool: SpoolFolders, journal: Journal) -> None:
-    """The intent alone says where a task came from that lies in the trash. A dead one that the next
-    run would delete for its age comes back as held."""
+    """The intent alone says from where; one dead for long comes back as held."""
     store = NftbanStore(spool, clock)
     filled(store)
     dead = {task.id for task in tasks_in(store, State.DEAD)}
@@ -144,12 +142,8 @@ def test_a_purge_that_was_killed_is_remembered(spool: SpoolFolders, journal: Jou
     assert late.held == dead
 
 
-# ---- how much
-
-
 def test_a_purge_that_does_not_fit_says_so(store: Store, journal: Journal) -> None:
-    """The rows that fit are purged, the others stay where they are and say why; what lies in the
-    trash already takes its room."""
+    """The rows that fit are purged; what is in the trash takes its room."""
     filled(store)
     dead = tasks_in(store, State.DEAD)
     room = store.size(dead[0]) + store.size(dead[1]) - 1
@@ -195,7 +189,7 @@ def test_the_trash_is_read_in_parts(spool: SpoolFolders) -> None:
     assert store.trash_bytes() == exact > 0
 
 
-def test_a_purge_with_a_quota_opens_no_file_more(
+def test_a_purge_by_quota_opens_no_file_more(
     spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The size of a task is taken from its directory entry."""
@@ -218,12 +212,8 @@ def test_a_purge_with_a_quota_opens_no_file_more(
     assert len(opened) == scanned > 0
 
 
-# ---- how long
-
-
 def test_a_payload_is_kept_as_long_as_its_task(spool: SpoolFolders, journal: Journal) -> None:
-    """Purged it stays, swept it goes together with its task, and not an hour before; a file that is
-    no task stays."""
+    """It is swept with its task, not an hour before; a file that is no task stays."""
     store = NftbanStore(spool, clock)
     payload = Path(spool.mail_spool, "body")
     payload.write_text("hello")
@@ -241,11 +231,8 @@ def test_a_payload_is_kept_as_long_as_its_task(spool: SpoolFolders, journal: Jou
     assert tasks_in(store) == []
 
 
-def test_a_task_that_is_restored_meanwhile_is_not_swept(
-    spool: SpoolFolders, journal: Journal
-) -> None:
-    """Of a sweep and a restore one wins, and no restored task is lost. A sweep is due once there is
-    something in the trash, and again an hour after the last one."""
+def test_a_task_restored_meanwhile_is_not_swept(spool: SpoolFolders, journal: Journal) -> None:
+    """Of a sweep and a restore one wins; a sweep is due an hour after the last."""
     store = NftbanStore(spool, clock)
     filled(store)
     assert not retention.is_sweep_due(spool.staging_dir, NOW)
@@ -263,8 +250,7 @@ def test_a_task_that_is_restored_meanwhile_is_not_swept(
 
 
 def test_before_images_are_swept_with_the_trash(spool: SpoolFolders, journal: Journal) -> None:
-    """They are kept for as long as an operation can be undone, operations for a month; one that
-    runs is left, however old, and so is a file that is not ours."""
+    """Operations stay for a month; a running one and a foreign file stay."""
 
     def sweep(hours: float) -> tuple[int, set[str]]:
         swept = retention.sweep_journal(journal.folder, "", lambda at: NOW + hours * HOUR - at, 24)

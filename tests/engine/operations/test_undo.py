@@ -116,8 +116,7 @@ def test_an_undo_restores_every_byte(
 
 
 def test_an_undo_can_be_undone(store: Store, journal: Journal) -> None:
-    """An undo is an operation like any other. A task that is not as the operation left it stays,
-    and the dry run says why."""
+    """A task that is not as the operation left it stays, and the dry run says why."""
     first = done(store, journal, plans.freeze_plan("retry", tasks_in(store, State.DEAD), NOW))
     retried = tasks_in(store)
     second = took_back(store, journal, first.op)
@@ -134,7 +133,7 @@ def test_an_undo_can_be_undone(store: Store, journal: Journal) -> None:
     assert back.accounted == len(plan.rows) == 4
 
 
-def test_a_task_that_died_long_ago_comes_back_as_held(
+def test_long_dead_tasks_return_as_held(
     on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
 ) -> None:
     """A dead task that the next run would delete is put where it stays, with its bytes."""
@@ -180,9 +179,6 @@ def test_without_its_journal_nothing_is_done(
     assert "journal" in report.trouble
 
 
-# ---- what a crash left open
-
-
 def left_open(store: Store, journal: Journal, verb: str, rows: int = 3) -> Operation:
     """An operation on dead tasks whose process died before it moved the first."""
     plan = plans.freeze_plan(verb, tasks_in(store, State.DEAD)[:rows], NOW)
@@ -200,11 +196,10 @@ def leave_in_staging(spool: SpoolFolders, ident: str) -> None:
     path.rename(f"{spool.staging_dir}/D.{ident}.dlq.trash.{crc:08x}.1-0-1")
 
 
-def test_an_operation_with_a_moving_task_is_not_dropped(
+def test_an_operation_in_motion_is_kept(
     on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
 ) -> None:
-    """While another process moves one of its tasks an operation is not dropped; afterwards that
-    task is done, and only the others are left as they are."""
+    """While a task moves it is not dropped; later the task is done, the others stay."""
     operation = left_open(on_disk, journal, "purge")
     moving = tasks_in(on_disk, State.DEAD)[0]
     leave_in_staging(spool, moving.id)
@@ -221,11 +216,10 @@ def test_an_operation_with_a_moving_task_is_not_dropped(
     assert took_back(on_disk, journal, operation.op).done == (moving.id,)
 
 
-def test_a_half_moved_task_is_not_in_the_way(
+def test_a_half_moved_task_stays_there(
     on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
 ) -> None:
-    """A task that a crash left half moved is left there by the plan to go on, which moves the
-    others; once they are gone on with it is finished, and counts as the first one's."""
+    """The plan to go on moves the others; then it is finished, and counts as the first one's."""
     first = left_open(on_disk, journal, "purge")
     half, *others = (task.id for task in tasks_in(on_disk, State.DEAD)[:3])
     leave_in_staging(spool, half)
@@ -241,11 +235,10 @@ def test_a_half_moved_task_is_not_in_the_way(
     assert (over.counts[RowResult.DONE], over.counts[RowResult.UNAPPLIED]) == (1, 2)
 
 
-def test_a_plan_finishes_its_own_half_moved_tasks(
+def test_a_plan_finishes_its_own_moves(
     on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
 ) -> None:
-    """A task that a crash left half moved is not moved by a later plan, which brings it to where it
-    belongs; that of no other is touched."""
+    """A half-moved task of it is brought where it belongs, that of another plan is not."""
     ours, others, *_ = tasks_in(on_disk, State.DEAD)
     for task in (ours, others):
         leave_in_staging(spool, task.id)
@@ -260,8 +253,7 @@ def staged(spool: SpoolFolders) -> list[Path]:
 
 
 def test_a_read_operation_shows_no_operator(journal: Journal) -> None:
-    """While it is found out what became of an interrupted operation, it is interrupted all the
-    same: no other process takes this one for the one that carries it out."""
+    """No process takes one that settles an operation for one that carries it out."""
     during: list[bool] = []
 
     class Slow(MemoryStore):
@@ -293,8 +285,7 @@ def test_why_it_does_not_come_back_is_shown_in_its_stores_words(
 
 
 def test_a_dropped_operation_is_settled_first(store: Store, journal: Journal) -> None:
-    """The tasks that an operation moved before it was killed are found where they are and count as
-    done, once; the rest stays open to be gone on with, and ends when it is dropped."""
+    """Tasks moved before the kill count as done, once; the rest ends with the drop."""
     operation = left_open(store, journal, "purge")
     rows = [task.id for task in tasks_in(store, State.DEAD)]
     purge_first(store)
@@ -313,9 +304,7 @@ def test_a_dropped_operation_is_settled_first(store: Store, journal: Journal) ->
     assert dropped.ended is not None
 
 
-def test_rows_that_another_operation_goes_on_with_are_its_own(
-    store: Store, journal: Journal
-) -> None:
+def test_rows_that_another_operation_continues_are_its_own(store: Store, journal: Journal) -> None:
     """They do not count as the first one's, wherever they are by now."""
     first = left_open(store, journal, "purge")
     rest = undo.plan_rest(store, journal, first, NOW)
@@ -340,9 +329,7 @@ def ends(journal: Journal, op: str) -> list[tuple[RowResult, str]]:
 
 
 def test_a_task_that_another_operation_moves_is_not_claimed(store: Store, journal: Journal) -> None:
-    """While a running operation moves a task, nothing is known of it until that one has written
-    down what it did; then it is that one's. So is a task that a later operation brought to where
-    ours would have brought it, even when it has been edited since."""
+    """It is that one's once it has written so, even when it was edited since."""
     operation = left_open(store, journal, "purge")
     plan = plans.freeze_plan("purge", tasks_in(store, State.DEAD)[:1], NOW)
     record = journal.begin(US._replace(verb="purge", who=Who("ben")), plan)
@@ -372,9 +359,7 @@ def test_a_task_that_another_operation_moves_is_not_claimed(store: Store, journa
     ]
 
 
-def test_a_task_that_is_nowhere_was_not_surely_removed_by_us(
-    store: Store, journal: Journal
-) -> None:
+def test_a_task_that_is_nowhere_was_not_surely_removed(store: Store, journal: Journal) -> None:
     """A task that ran since an interrupted expunge saw it is not said to be expunged."""
     operation = left_open(store, journal, "expunge", 1)
     (task,) = tasks_in(store, State.DEAD)[:1]
@@ -387,15 +372,11 @@ def test_a_task_that_is_nowhere_was_not_surely_removed_by_us(
     assert ends(journal, operation.op) == [(RowResult.GONE, words)]
 
 
-# ---- to the byte
-
-
 @pytest.mark.parametrize("word", ["pending", "dlq"])
-def test_the_trash_rewrites_nothing(
+def test_the_trash_keeps_bytes(
     word: str, on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
 ) -> None:
-    """Purged and restored, a file is byte for byte itself, whether or not it says when its task
-    died, in every state."""
+    """Purged and restored, a file is itself, whether or not it says when its task died."""
     dead = b'TASK_DLQ_EPOCH="1795160000"\nTASK_DLQ_REASON="by hand"\n'
     paths = sorted(Path(spool.pending).parent.joinpath(word).iterdir())
     for path in paths:
@@ -412,7 +393,7 @@ def test_the_trash_rewrites_nothing(
     assert folder(spool) == before
 
 
-def test_nothing_is_undone_beside_another_of_its_id(
+def test_a_second_of_an_id_is_excluded(
     on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
 ) -> None:
     """A task whose id is somewhere else by now is excluded, and the dry run says why."""

@@ -11,7 +11,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-import pytest
+from pytest import CaptureFixture, MonkeyPatch
 
 from engine.config import queue_config
 from engine.config.place_address import parse_address
@@ -248,10 +248,7 @@ def full_only_at(folder: str) -> Callable[[str], dict[str, int]]:
 
 
 PLACES: list[tuple[Callable[[Path], None], set[AlertKind]]] = [
-    (
-        a_full_queue,
-        {AlertKind.LIMIT, AlertKind.BLOCKED, AlertKind.IDLE, AlertKind.OLDEST},
-    ),
+    (a_full_queue, {AlertKind.LIMIT, AlertKind.BLOCKED, AlertKind.IDLE, AlertKind.OLDEST}),
     (
         much_is_wrong,
         {
@@ -280,7 +277,7 @@ PLACES: list[tuple[Callable[[Path], None], set[AlertKind]]] = [
 @each(("spoil", "expected"), PLACES)
 def test_all_readers_of_a_place_find_the_same_alerts(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: MonkeyPatch,
     spoil: Callable[[Path], None],
     expected: set[AlertKind],
 ) -> None:
@@ -320,8 +317,7 @@ def test_all_readers_find_that_the_scheduler_of_a_mail_spool_is_stopped(tmp_path
 
 
 def test_all_readers_find_a_sender_with_most_of_the_mail(tmp_path: Path) -> None:
-    """One sender has 501 of 520 waiting mails. Only a queue of ours has a recorder: its tasks name
-    no sender."""
+    """Only a queue of ours has a recorder: its tasks name no sender."""
     spool, config = tmp_path / "spool", tmp_path / "spooldeck.yaml"
     make_kannader_spool(str(spool))
     config.write_text("{}\n")
@@ -338,9 +334,7 @@ def test_all_readers_find_a_sender_with_most_of_the_mail(tmp_path: Path) -> None
     assert flood.text in texts_of_overview(setup)
 
 
-def test_a_full_disk_of_a_mail_spool_is_an_alert(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_of_a_mail_spool_is_an_alert(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     """The folder that has the tasks is asked, and the parent of one that is not made yet."""
     setup, spool = a_post_office(tmp_path), tmp_path / "PO"
     monkeypatch.setattr("engine.system.host.free_units", full_only_at(f"{spool}/transport"))
@@ -351,9 +345,7 @@ def test_a_full_disk_of_a_mail_spool_is_an_alert(
     assert count_free_tasks([f"{tmp_path}/missing/run"]) == {str(tmp_path): 1_000_000}
 
 
-def test_a_full_trash_is_an_alert_however_many_tasks_are_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_trash_is_an_alert_at_any_size(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     """`status`, console and recorder measure the trash also if they read only a sample."""
     setup = a_setup(tmp_path)
     a_full_queue(tmp_path)
@@ -369,7 +361,7 @@ def test_a_full_trash_is_an_alert_however_many_tasks_are_there(
 
 
 def test_problems_of_a_sample_are_at_least_so_many(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: CaptureFixture[str], monkeypatch: MonkeyPatch
 ) -> None:
     """The alert and the list of problems have a `+` if only some tasks were read."""
     setup = a_setup(tmp_path)
@@ -386,11 +378,8 @@ def test_problems_of_a_sample_are_at_least_so_many(
     assert "attention 12+ problems" in lines
 
 
-def test_the_recorder_samples_what_it_can_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of many tasks the age is exact, the tasks are recorded although the mail spool cannot be
-    read, and the journal is read again only after a change."""
+def test_the_recorder_samples_what_it_can_read(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """The age is exact; a closed mail spool hides no task; the journal is read after a change."""
     setup = a_setup(tmp_path)
     for number in range(230):
         write_task(tmp_path, "pending", number, age=9_000 if number == 229 else 60)
@@ -419,9 +408,7 @@ def test_the_recorder_samples_what_it_can_read(
     assert len(reads) == 2
 
 
-def test_doctor_names_what_a_worker_lacks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_doctor_names_what_a_worker_lacks(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     """By the log of the last hour, until a task of the kind was tried again."""
     setup = a_setup(tmp_path)
     a_poor_worker(tmp_path)
@@ -433,9 +420,7 @@ def test_doctor_names_what_a_worker_lacks(
     assert [one["problem"] for one in answers if one["check"] == "worker"][-1:] == [lack]
 
 
-def test_doctor_names_the_limits_that_are_reached(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_doctor_names_the_limits_reached(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     """A full queue and a full trash are findings with the command that makes room."""
     setup = a_setup(tmp_path)
     a_full_queue(tmp_path)
@@ -451,7 +436,7 @@ def test_doctor_names_the_limits_that_are_reached(
     assert " trash list" in fixes[trash]
 
 
-def doctor_rows(setup: Setup, capsys: pytest.CaptureFixture[str]) -> list[dict[str, str]]:
+def doctor_rows(setup: Setup, capsys: CaptureFixture[str]) -> list[dict[str, str]]:
     """The findings of `doctor --json` that need an action."""
     doctor(setup, json=True)
     rows = map(json.loads, capsys.readouterr().out.splitlines())
@@ -459,7 +444,7 @@ def doctor_rows(setup: Setup, capsys: pytest.CaptureFixture[str]) -> list[dict[s
 
 
 def test_doctor_reports_a_full_disk_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: CaptureFixture[str], monkeypatch: MonkeyPatch
 ) -> None:
     """The check of the room for a full queue includes the disk of its tasks."""
     setup = a_setup(tmp_path)
@@ -472,7 +457,7 @@ def test_doctor_reports_a_full_disk_once(
 
 
 def test_doctor_reports_open_files_of_a_place_that_cannot_be_opened(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: CaptureFixture[str], monkeypatch: MonkeyPatch
 ) -> None:
     """The fix is the limit of its service; a server is not asked a second time."""
     asked: list[str] = []

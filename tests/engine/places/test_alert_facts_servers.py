@@ -53,11 +53,8 @@ def texts(place: str, folder: Path, config: str) -> list[str]:
     return found["status"]
 
 
-def test_all_readers_find_what_is_wrong_with_a_server(
-    server: PostfixInstance, tmp_path: Path
-) -> None:
-    """One sender floods, mail is old, a file is damaged, the disk is small, settings keep mail;
-    then it is stopped too."""
+def test_readers_find_what_is_wrong_with_a_server(server: PostfixInstance, tmp_path: Path) -> None:
+    """Flood, old mail, damage, a small disk, settings that keep mail; then it is stopped."""
     (damaged,) = (server.queue / "corrupt").iterdir()
     wrong = [
         " GB free for the queue: below 1.7 EB mail is refused",
@@ -76,8 +73,7 @@ def test_all_readers_find_what_is_wrong_with_a_server(
 
 
 def test_all_readers_find_what_is_wrong_with_an_exim(tmp_path: Path) -> None:
-    """No daemon runs, a setting keeps mail, Exim soon ends that mail is frozen, and mail was moved
-    to the trash queue by hand."""
+    """No daemon, kept and frozen mail, and mail moved to the trash by hand."""
     with running_overlay(tmp_path) as exim:
         exim.configure("timeout_frozen_after = 2h\nqueue_only\n")
         _, frozen, moved = exim.submit(number=3)

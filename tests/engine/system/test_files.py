@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest import MonkeyPatch
 
 from engine.locks.token_buckets import TokenBuckets
 from engine.monitor.prometheus import CounterFiles
@@ -52,10 +53,9 @@ def test_what_is_no_plain_file_is_refused(
     folder_fd: int,
     make: Callable[[Path], object],
     why: str,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: MonkeyPatch,
 ) -> None:
-    """Nothing is followed, nothing blocks, and the reason is said; the largest size is read, and a
-    file that has moved on is an ordinary error."""
+    """Nothing is followed or blocks; the largest size is read; a missing file is an error."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "other").write_text("secret")
     make(tmp_path / "x")
@@ -87,11 +87,8 @@ def test_a_folder_is_not_opened_through_a_link(tmp_path: Path) -> None:
         files.open_parent_below(str(root), f"{root}/none/c")
 
 
-def test_a_folder_s_last_files_go_in_an_order_that_the_disk_keeps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each of the last files is deleted after an fsync of the deletions before it; there is no
-    fsync where there are not two of them."""
+def test_last_files_go_in_an_order_the_disk_keeps(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """Each of the last ones goes after an fsync of the deletions before it."""
     steps: list[str] = []
     forget = files.unlink_quietly
 
@@ -124,8 +121,7 @@ def test_a_folder_s_last_files_go_in_an_order_that_the_disk_keeps(
     ],
 )
 def test_only_a_file_is_below(tmp_path: Path, tail: str, refused: str) -> None:
-    """Another kind of file, or one that is reached through a link below the data folder, is refused
-    and named for its kind; above the data folder a link does not matter."""
+    """Another kind, or one behind a link below the data folder, is refused by its kind."""
     root, data = tmp_path / "real" / "mail", f"{tmp_path}/data"
     (root / "a").mkdir(parents=True)
     (root / "x").touch()
@@ -149,8 +145,7 @@ def test_only_a_file_is_below(tmp_path: Path, tail: str, refused: str) -> None:
 
 
 def test_a_stat_identifies_a_file_and_a_flock_its_holder(tmp_path: Path) -> None:
-    """A rename changes the revision but not the file; writing changes both. A flock belongs to the
-    descriptor that claimed it, and ends with the block or the file."""
+    """A rename changes the revision, not the file; a flock belongs to its descriptor."""
     path, moved = tmp_path / "x", tmp_path / "y"
     path.write_text("a")
     before = path.stat()
@@ -173,8 +168,7 @@ def test_a_stat_identifies_a_file_and_a_flock_its_holder(tmp_path: Path) -> None
 
 
 def test_a_new_file_is_new(tmp_path: Path, folder_fd: int) -> None:
-    """What is there is never taken for a new file, a dangling link neither; a file can be forgotten
-    twice."""
+    """What is there, also a dangling link, is never taken for it; it can be forgotten twice."""
     (tmp_path / "x").touch()
     (tmp_path / "link").symlink_to("elsewhere")
     for name in ("x", "link"):
@@ -189,9 +183,7 @@ def test_a_new_file_is_new(tmp_path: Path, folder_fd: int) -> None:
 
 
 def test_a_kept_file_is_checked_again_when_its_path_leads_elsewhere(tmp_path: Path) -> None:
-    """A rotated log, a replaced folder, a link in the place of either and a second hard link: the
-    next line goes where the path leads, or is refused, and never into the file kept open.
-    """
+    """The next line goes where the path leads, or is refused: never into the kept file."""
     root, folder, log = str(tmp_path), tmp_path / "logs", tmp_path / "logs" / "log"
     folder.mkdir()
 
@@ -233,9 +225,8 @@ def test_kept_descriptors_do_not_add_up(tmp_path: Path) -> None:
     assert 0 < sum(path.parent == tmp_path for path in open_paths) <= MAX_OPEN
 
 
-def test_lines_are_added_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log is made with the first line, never written through a link, and a system that writes a
-    little at a time is asked until all is written."""
+def test_lines_are_added_at_the_end(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """A log is made with its first line, not through a link, and all is written."""
     monkeypatch.setattr(files, "write", lambda fd, data: os.write(fd, data[:3]))
     log = tmp_path / "log"
     files.append(str(log), b"0123456789\n")
@@ -247,9 +238,7 @@ def test_lines_are_added_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert log.stat().st_mode & 0o777 == 0o640
 
 
-def test_a_published_file_is_there_as_a_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_published_file_is_there_as_a_whole(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     """A new file replaces the old one whole, without a draft left; on a full disk the old stays."""
     path = tmp_path / "queue.prom"
     path.write_text("old")
@@ -284,7 +273,7 @@ def test_a_file_has_its_mode_under_any_umask(tmp_path: Path) -> None:
         os.close(folder)
 
 
-def test_folders_are_made_down_to_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_are_made_down_to_the_last(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     """What is missing is made with the contract's mode, under any umask; once is enough."""
     umask = os.umask(0o077)
     monkeypatch.chdir(tmp_path)
@@ -308,11 +297,8 @@ def test_what_root_makes_belongs_to_the_owner_of_its_folder(tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
-def test_root_gives_no_folder_away_that_was_exchanged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The owner of the folder above exchanges a new folder for a private one of root before it is
-    opened: that one keeps its owner and mode. A folder that a group can write to is no better."""
+def test_root_gives_no_exchanged_folder_away(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """A folder that its owner or a group exchanges for root's keeps owner and mode."""
     theirs, shared = tmp_path / "theirs", tmp_path / "shared"
     for above, mode in (theirs, 0o755), (shared, 0o775):
         above.mkdir()
@@ -347,11 +333,8 @@ def test_root_gives_no_folder_away_that_was_exchanged(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can read more than the owner of a place")
-def test_root_sends_no_file_that_the_owner_of_the_place_cannot_read(
-    tmp_path: Path, folder_fd: int
-) -> None:
-    """A private file of root that the owner has renamed into the place is refused; one that the
-    owner may read, one of a third user that submits mail, and all in a place of root are opened."""
+def test_root_sends_no_file_that_the_owner_cannot_read(tmp_path: Path, folder_fd: int) -> None:
+    """A renamed private file of root is refused; in a place of root all are opened."""
     for name, mode, user in (
         ("private", 0o600, 0),
         ("public", 0o644, 0),
@@ -457,8 +440,7 @@ def test_the_real_programs_task_files_are_read_and_written() -> None:
 
 
 def test_the_real_programs_mail_metadata_is_read() -> None:
-    """A subject that a shell would run is refused with its line, or read literally if asked: a raw
-    value has both its quotes and no control character; other keys stay strict."""
+    """A subject that a shell would run is refused, or read literally if asked."""
 
     def read(data: bytes, *raw: Any) -> dict[str, str]:
         return files.parse_assignments(data, lambda key: key.startswith("MAIL_"), *raw)
@@ -525,8 +507,7 @@ def linked(folder: Path, target_owner: int, link_owner: int, at: int) -> tuple[P
 def test_a_link_of_another_user_leads_root_nowhere_else(
     tmp_path: Path, kind: str, target_owner: int, link_owner: int, folder_owner: int, followed: bool
 ) -> None:
-    """Nothing is opened or made in a folder of root's through a link that other users can make; a
-    place may be reached by a link of its owner, or of root."""
+    """A place may be reached by a link of its owner, or of root."""
     link, target = linked(tmp_path, target_owner, link_owner, folder_owner)
     before = sorted(target.rglob("*"))
     if followed:
@@ -557,8 +538,7 @@ def test_a_link_of_another_user_leads_root_nowhere_else(
 def test_a_file_is_trusted_by_owner_group_and_links(
     tmp_path: Path, file: tuple[int, int, int], folder: tuple[int, int, int], why: str
 ) -> None:
-    """A backup's hard link and a group that is the folder's or ours change nothing; a link that
-    another user may have made, another group and write access for all are refused."""
+    """A link of another user, another group and write access for all are refused."""
     inside = tmp_path / "folder"
     inside.mkdir()
     for path, (uid, gid, mode) in ((inside / "x", file), (inside, folder)):
@@ -605,7 +585,7 @@ def _spend(folder: Path) -> None:
 
 @each(("change", "lock"), [(_count, "n.lock"), (_spend, "buckets")])
 def test_a_shared_number_is_read_and_written_under_one_lock(
-    change: Callable[[Path], None], lock: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: Callable[[Path], None], lock: str, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     """From reading a counter or a bucket to writing it, no other process gets its lock."""
     observed: list[tuple[str, bool]] = []

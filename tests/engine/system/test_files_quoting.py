@@ -141,9 +141,6 @@ def test_any_task_file_is_read_or_refused(rng: random.Random) -> None:
     assert record.id == fuzz.IDENT and task_format.is_kind(record.kind)
 
 
-# ---- TASK_PAYLOAD_FILE
-
-
 @pytest.fixture
 def spool(tmp_path: Path) -> Path:
     """A mail spool with one mail, and beside it a file that may not be read."""
@@ -186,8 +183,7 @@ TAILS = [
 
 
 def test_a_payload_path_that_leads_elsewhere_is_not_opened(spool: Path) -> None:
-    """Only a plain path below the mail spool names a payload; nothing else is even looked at, and
-    what does not begin with the mail spool is refused unopened."""
+    """Only a plain path below the mail spool names a payload."""
     for tail in TAILS:
         with pytest.raises((Refused, OSError)):
             fd, name = files.open_parent_below(str(spool), f"{spool}{tail}")
@@ -204,7 +200,7 @@ def test_a_payload_path_that_leads_elsewhere_is_not_opened(spool: Path) -> None:
         os.close(data)
 
 
-def test_a_folder_that_becomes_a_link_on_the_way_leads_nowhere(
+def test_a_folder_that_becomes_a_link_leads_nowhere(
     spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whenever a folder of the path is swapped for a symbolic link, no other file is reached."""

@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from pytest import MonkeyPatch
 
 from engine.system import run_program as runner
 from engine.system.run_program import (
@@ -91,7 +92,7 @@ def test_bytes_of_a_line_stay_as_they_are() -> None:
     assert end.is_cut
 
 
-def test_a_line_that_is_too_long_is_skipped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_is_too_long_is_skipped_and_counted(monkeypatch: MonkeyPatch) -> None:
     """It is skipped to its end, also the last one; a line of exactly the limit is read."""
     monkeypatch.setattr(runner, "MAX_LINE_BYTES", 100_000)
     monkeypatch.setattr(runner, "_READ_BYTES", 1 << 16)  # as always, less than a line may have
@@ -145,9 +146,7 @@ def test_a_program_that_is_killed_keeps_the_lines_it_printed() -> None:
 
 
 def after_its_first_line(script: str, limit: str) -> tuple[bytes, list[bytes], ProgramEnd]:
-    """Run a script whose `limit` ("idle", "total") is reached after its first line: that line, the
-    others, and its end.
-    """
+    """The first line of a script whose `limit` is reached after it, the others, and its end."""
     program = RunningProgram(sh(script), idle_seconds=600, total_seconds=600)
     lines = program.lines()
     first = next(lines)
@@ -184,7 +183,7 @@ def test_what_it_prints_when_it_is_ended_is_read() -> None:
     assert end.limit == "not ended after 0 s"
 
 
-def test_a_program_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_ignores_sigterm_is_killed(monkeypatch: MonkeyPatch) -> None:
     """SIGKILL follows, for its child processes too."""
     monkeypatch.setattr(runner, "KILL_SECONDS", 0.1)
     script = "trap '' TERM; (sleep 600 & echo $!; wait); echo never"
@@ -211,8 +210,7 @@ def test_a_program_that_closed_its_output_is_followed_to_its_end() -> None:
 
 @pytest.mark.parametrize("streams", ["2>&1", ">/dev/null", "2>/dev/null"])
 def test_a_background_process_with_our_pipes_is_not_waited_for(streams: str) -> None:
-    """ssh keeps a connection open in a process that has our standard error: the program has ended
-    all the same, with all of its lines, and the other process goes on."""
+    """ssh leaves such a one: the program has ended, with all of its lines."""
     script = f"setsid sleep 600 {streams} & echo $!; seq 1000; echo bad >&2; exit 7"
     lines, end = run_program(sh(script))
     try:
@@ -253,7 +251,7 @@ def test_close_ends_a_program_that_runs() -> None:
     assert open_files() == before
 
 
-def test_the_environment_is_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_fixed(monkeypatch: MonkeyPatch) -> None:
     """No variable of ours chooses another server, language or time zone; the folder is /."""
     monkeypatch.setenv("MAIL_CONFIG", "/tmp/evil")
     monkeypatch.setenv("TZ", "Asia/Tokyo")
@@ -284,9 +282,7 @@ def test_arguments_reach_no_shell() -> None:
         ("a\0b", "embedded null byte", False),
     ],
 )
-def test_a_program_that_cannot_be_started_is_one_line(
-    program: str, why: str, is_missing: bool
-) -> None:
+def test_a_program_that_cannot_start_is_one_line(program: str, why: str, is_missing: bool) -> None:
     """The message names it and the reason, and no descriptor stays open."""
     before = open_files()
     for start in (lambda: run_program([program]), lambda: start_detached([program], 1)):
@@ -298,7 +294,7 @@ def test_a_program_that_cannot_be_started_is_one_line(
     assert open_files() == before
 
 
-def test_without_descriptors_nothing_is_left_running(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_descriptors_nothing_is_left_running(monkeypatch: MonkeyPatch) -> None:
     """A program that we could not follow is ended, and the reason is shown."""
 
     def refuse(pid: int) -> int:
@@ -321,9 +317,7 @@ def detached(tmp_path: Path) -> Detached:
     return lambda text, seconds: start_detached([a_script(tmp_path / "send", text)], seconds)
 
 
-def test_a_detached_program_that_ends_in_time_has_its_status_and_output(
-    detached: Detached,
-) -> None:
+def test_a_detached_program_that_ends_in_time_has_status_and_output(detached: Detached) -> None:
     """Both streams are in its errors."""
     end = detached("echo out; echo err >&2; exit 3", 30)
     assert end is not None
@@ -331,9 +325,7 @@ def test_a_detached_program_that_ends_in_time_has_its_status_and_output(
 
 
 def test_a_detached_program_is_never_ended(detached: Detached, tmp_path: Path) -> None:
-    """It is left running, in a session of its own, and can print as much as before; at its end no
-    zombie stays.
-    """
+    """It has its own session, can print as before, and leaves no zombie."""
     pid, go, sent = tmp_path / "pid", tmp_path / "go", tmp_path / "sent"
     for fifo in (pid, go, sent):
         os.mkfifo(fifo)

@@ -64,8 +64,7 @@ SCRIPTS = [
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_no_process_outlives_the_caller(tmp_path: Path, script: str) -> None:
-    """When the caller is killed, the program, its descendants in any process group and session, and
-    the supervisor end."""
+    """The program, its descendants in any group and session, and the supervisor end."""
     needs("timeout")
     needs("setsid")
     path = tmp_path / "pids"
@@ -167,8 +166,7 @@ def parent_of_program(pool: SupervisorPool, script: str = "", fds: tuple[int, ..
 
 
 def test_a_supervisor_is_used_again(tmp_path: Path) -> None:
-    """Programs that follow each other have the same supervisor, each with its own environment,
-    input, output, folder and descriptors; nothing of one reaches the next."""
+    """Each program has its own environment, input, folder and descriptors."""
     with SupervisorPool() as pool, (tmp_path / "open").open("w") as file:
         fds = (file.fileno(),)
         first = parent_of_program(pool, fds=fds)
@@ -201,8 +199,7 @@ def test_a_supervisor_with_a_child_left_is_not_used_again(tmp_path: Path) -> Non
 
 
 def test_an_idle_supervisor_holds_no_lock_and_may_be_killed(tmp_path: Path) -> None:
-    """The flock that a program inherits, or its supervisor keeps, is free when the program has
-    ended and we have closed it. A supervisor that was killed without a program is replaced."""
+    """The flock of a program that ended is free; a killed one is replaced."""
     with SupervisorPool() as pool:
         with (tmp_path / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

@@ -24,11 +24,8 @@ def syslog(tmp_path: Path) -> Iterator[socket.socket]:
         yield listener
 
 
-def test_a_line_arrives_as_the_contract_s_logger_sends_it(
-    syslog: socket.socket, tmp_path: Path
-) -> None:
-    """Facility user, severity error or alert, the tag nftban-queue, the time in RFC 3164's form: a
-    day of one digit is padded with a space. Foreign text forges no second message."""
+def test_a_line_arrives_as_the_logger_sends_it(syslog: socket.socket, tmp_path: Path) -> None:
+    """In RFC 3164's form, tagged nftban-queue; foreign text forges no second message."""
     for level, priority in (("ERROR", 11), ("ALERT", 9)):
         assert syslog_handler.send_message(f"{tmp_path}/log", level, "Task failed: x", NOW)
         pid = str(os.getpid())
@@ -66,8 +63,7 @@ def test_a_long_text_is_cut_between_characters() -> None:
 
 
 def test_no_syslog_is_waited_for(syslog: socket.socket, tmp_path: Path) -> None:
-    """A missing socket, a dead one, a file, a path too long: False, and no error. Once the buffer
-    of a syslog that reads nothing is full, a message is dropped, and the caller goes on."""
+    """No socket, or a full buffer, is False; the caller goes on."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as gone:
         gone.bind(str(tmp_path / "gone"))
     (tmp_path / "file").touch()

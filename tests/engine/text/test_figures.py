@@ -31,8 +31,6 @@ def test_a_small_rate_is_shown_in_a_longer_unit(per_second: float, text: str) ->
 @pytest.mark.parametrize(
     ("per_minute", "text"), [(0.0, "0.0"), (0.7, "0.7"), (0.05, "3/h"), (118.0, "118")]
 )
-def test_a_column_whose_title_is_the_unit_repeats_it_only_if_it_differs(
-    per_minute: float, text: str
-) -> None:
+def test_a_column_repeats_its_unit_only_if_it_differs(per_minute: float, text: str) -> None:
     """A number without a unit is in that of the column's title."""
     assert format_rate(per_minute / 60, "/min", is_titled=True) == text

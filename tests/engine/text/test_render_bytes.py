@@ -108,8 +108,7 @@ def test_bytes_are_taken_for_what_they_are() -> None:
 
 
 def test_a_mail_is_taken_off_the_wire() -> None:
-    """Doubled dots are one, and the dot that ends it is no line of it; one header makes a mail, and
-    what is none is shown as it is."""
+    """Doubled dots are one; the last dot is no line; what is no mail is shown as it is."""
     for wire, text in (
         ("Hi\r\n.\r\n", ["Hi"]),
         ("..\r\n...x\r\na.b..\r\n.\r\n", [".", "..x", "a.b.."]),
@@ -134,8 +133,7 @@ def test_a_mail_is_taken_off_the_wire() -> None:
 
 
 def test_bytes_are_shown_with_their_offsets() -> None:
-    """Each row begins with its offset and ends with those bytes that are ASCII. Verbatim, a mail is
-    its own text, with its encoded words; bytes are still numbers."""
+    """Verbatim, a mail is its own text, with encoded words; bytes are still numbers."""
     rows = render_bytes.render_data(bytes(range(24)), per_row=8).lines
     assert rows[1] == "00000008  08 09 0a 0b 0c 0d 0e 0f  ........"
     assert len(render_bytes.render_data(bytes(range(20))).lines) == 2
@@ -146,8 +144,7 @@ def test_bytes_are_shown_with_their_offsets() -> None:
 
 
 def test_a_header_that_cannot_be_decoded_stays() -> None:
-    """Bad base64 and unknown charsets are shown as far as they go; an end of line within an encoded
-    word begins no line of its own."""
+    """It is shown as far as it goes; an end of line in a word begins no line."""
     for encoded, decoded in (
         ("=?utf-8?b?a?=", "=?utf-8?b?a?="),
         ("=?nonsense?q?abc?=", "abc"),

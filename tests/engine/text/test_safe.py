@@ -56,8 +56,7 @@ HOSTS = {
 
 
 def test_a_host_name_is_written_in_ascii_or_refused() -> None:
-    """Each part alone, in lower case, and no letter becomes another (RFC 5891): what would be
-    mapped to a sign, to another letter or to nothing is refused."""
+    """What would be mapped to a sign, another letter or nothing is refused (RFC 5891)."""
     assert {host: safe.ascii_name(host) for host in HOSTS} == HOSTS
     for host, name in HOSTS.items():
         parts = [(part.removeprefix("xn--"), part) for part in name.split(".")]
@@ -80,8 +79,7 @@ def test_shown_text_is_one_line_of_as_many_characters(foreign: str) -> None:
 
 
 def test_a_harmful_character_is_replaced() -> None:
-    """Each harmful character becomes one replacement character, and only a newline ends a line;
-    what is cut from a long text is counted."""
+    """Only a newline ends a line; what is cut from a long text is counted."""
     cleaned = {
         "plain \u00e9 \u4e2d": "plain \u00e9 \u4e2d",
         "\x1b[31mred": "\ufffd[31mred",
@@ -120,8 +118,7 @@ def test_every_line_shown_is_safe(data: str | bytes, limit: int) -> None:
 
 @given(ANY)
 def test_plain_text_is_that_of_the_contract(foreign: str) -> None:
-    """Each character outside the contract's set becomes one underscore, and nothing is left that
-    a shell expands."""
+    """Other characters are one underscore each, and nothing is left that a shell expands."""
     plain = safe.contract_text(foreign)
     assert len(plain) == len(foreign)
     assert plain.isascii()
@@ -130,9 +127,7 @@ def test_plain_text_is_that_of_the_contract(foreign: str) -> None:
 
 
 def test_an_error_is_cut_before_it_is_made_plain() -> None:
-    """200 characters stay, the newlines at its end are not among them. Where any text may be, an
-    error keeps its own signs on one bounded line without a control character. Of an address only
-    the part before the first @ is logged."""
+    """200 characters stay, without newlines at the end; of an address the part before @."""
     hostile = 'a/b_c-d.e:f @"$(id)`\\;&|<>=@\t\n\u00e9\U0001f600\udcff'
     assert safe.contract_text(hostile) == "a/b_c-d.e:f ____id" + "_" * 15
     assert safe.contract_error("x" * 199 + "\u00e9y") == "x" * 199 + "_"

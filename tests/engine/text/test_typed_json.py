@@ -76,8 +76,7 @@ LEAST: dict[str, Any] = {"name": "n", "share": 1, "inner": {"colour": "red"}}
 
 
 def test_missing_fields_have_their_defaults() -> None:
-    """A file of an earlier version lacks fields; one of a later version may have more, which are
-    ignored unless the type must match exactly."""
+    """Unknown fields are ignored unless the type must match exactly."""
     read = from_json(Outer, {**LEAST, "later": 1}, "it")
     assert read == Outer("n", 1.0, Inner(Colour.RED))
     assert isinstance(read.share, float)
