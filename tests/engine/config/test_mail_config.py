@@ -20,9 +20,8 @@ NOTHING = "/nowhere/at/all"
 def settings(environ: dict[str, str] | None = None, /, **arguments: object) -> MailSettings:
     """As they are for one data folder, where no installation is on this machine."""
     environ = {"NFTBAN_CONFIG_DIR": NOTHING, **(environ or {})}
-    return mail_config.mail_settings_for(
-        mail_config.parse_mail_section(arguments, AT), ROOT, f"{ROOT}/log", environ
-    )
+    section = mail_config.parse_mail_section(arguments, AT)
+    return mail_config.mail_settings_for(section, ROOT, f"{ROOT}/log", environ)
 
 
 def test_no_setting_is_the_contract() -> None:
@@ -110,11 +109,8 @@ def test_files_of_an_installation_count_there(
     monkeypatch.setattr(nftban_variables, "CONFIG_DIR", str(tmp_path))
     mail_settings = mail_config.mail_settings_for({}, ROOT, f"{ROOT}/log", {})
     elsewhere = mail_config.mail_settings_for({}, "/srv/other", "/srv/other/log", {})
-    assert (mail_settings.recipient, mail_settings.sender, mail_settings.from_name) == (
-        "c@x.org",
-        "s@x.org",
-        "s@x.org",
-    )
+    assert mail_settings.recipient == "c@x.org"
+    assert mail_settings.sender == mail_settings.from_name == "s@x.org"
     assert (elsewhere.recipient, elsewhere.sender) == ("", "")
 
 

@@ -50,11 +50,9 @@ def test_each_setting_has_its_source(tmp_path: Path) -> None:
     folder.mkdir()
     path.write_text(CONFIG)
     (folder / "nftban.conf").write_text("# its settings\nNFTBAN_QUEUE_MAX_PENDING=50\n")
-    environ = {
-        "NFTBAN_CONFIG_DIR": str(folder),
-        "NFTBAN_QUEUE_MAX_RETRIES": "9",
-        "NFTBAN_QUEUE_BACKOFF_BASE_SECONDS": "5",
-    }
+    names = {"MAX_RETRIES": "9", "BACKOFF_BASE_SECONDS": "5"}
+    environ = {f"NFTBAN_QUEUE_{name}": value for name, value in names.items()}
+    environ["NFTBAN_CONFIG_DIR"] = str(folder)
 
     rows = sources(path, environ, "/srv/q")
 
@@ -138,21 +136,13 @@ def test_the_files_are_named_in_the_order_in_which_they_are_looked_for(tmp_path:
     own.chmod(0o600)
     after = [*config_files(config._replace(path=str(own)), None, environ)]
 
-    assert [path for path, _ in after] == [
-        "./spooldeck.yaml",
-        str(own),
-        "/etc/spooldeck/config.yaml",
-        f"{tmp_path}/nftban.conf",
-        f"{tmp_path}/nftban.conf.local",
-    ]
+    paths = ["./spooldeck.yaml", str(own), "/etc/spooldeck/config.yaml", f"{tmp_path}/nftban.conf"]
+    assert [path for path, _ in after] == [*paths, f"{tmp_path}/nftban.conf.local"]
     assert before[str(own)] == "not there"
     assert (broken[str(own)], other[str(own)]) == ("not valid", "there")
-    assert [status for _, status in after[1:]] == [
-        "read",
-        "not looked at: the first one counts alone",
-        "not there",
-        "not there",
-    ]
+    rest = "not looked at: the first one counts alone"
+    assert [status for _, status in after[1:3]] == ["read", rest]
+    assert [status for _, status in after[3:]] == ["not there", "not there"]
     for name in ("nftban.conf", "nftban.conf.local"):
         (tmp_path / name).touch()
     pair = [status for _, status in config_files(config, "", environ)][1:]

@@ -506,9 +506,8 @@ CLAUSES = st.lists(
 @examples(60)
 def test_the_sql_means_what_the_words_say(clauses: Clauses, tasks: list[Task]) -> None:
     """Over any tasks the SQL of a filter answers what its clauses say one by one."""
-    text = " ".join(
-        "|".join(f"{'!' * negated}{term[0]}" for negated, term in terms) for terms in clauses
-    )
+    texts = (["!" * negated + term[0] for negated, term in terms] for terms in clauses)
+    text = " ".join(map("|".join, texts))
 
     def wanted(task: Task) -> bool:
         return all(any(term[1](task) != negated for negated, term in terms) for terms in clauses)
@@ -525,10 +524,9 @@ def test_the_sql_means_what_the_words_say(clauses: Clauses, tasks: list[Task]) -
 def test_text_means_itself(value: str, others: list[str]) -> None:
     """The text of an error, typed as `written` writes it, finds that error and no other."""
     tasks = [a_row(n, error=error) for n, error in enumerate([value, *others])]
-    exactly, holding, anywhere = (
-        list(select_matching(tasks, parse_filter(format_term(field, op, value)), NOW))
-        for field, op in (("err", "="), ("err", ":"), ("", ""))
-    )
+    ways = (("err", "="), ("err", ":"), ("", ""))
+    found = (parse_filter(format_term(field, op, value)) for field, op in ways)
+    exactly, holding, anywhere = (list(select_matching(tasks, each, NOW)) for each in found)
     assert exactly == [task for task in tasks if task.error == value]
     assert holding == [task for task in tasks if holds(task.error, value)]
     assert set(holding) <= set(anywhere)
@@ -537,10 +535,8 @@ def test_text_means_itself(value: str, others: list[str]) -> None:
 def test_an_index_and_a_sieve_agree(writer: Writer, reader: Reader) -> None:
     """A screen shows the same tasks of a filter as the command line prints."""
     errors = ("", "421 later", "421 later")
-    tasks = [
-        a_row(n, destination=f"d{n % 7}.example", error=errors[n % 3], attempts=n % 5)
-        for n in range(1_200)
-    ]
+    words = [{"error": errors[n % 3], "destination": f"d{n % 7}.example"} for n in range(1_200)]
+    tasks = [a_row(n, attempts=n % 5, **fields) for n, fields in enumerate(words)]
     writer.add_scanned(tasks)
     found = parse_filter("dest~d[1-3] code=421|tries>=4 !id:7", STATES, NOW)
     rows = reader.window(Query(filter=found), 0, 10_000, 1, NOW).tasks

@@ -369,23 +369,12 @@ def test_a_search_is_the_same_however_it_is_made(
 ) -> None:
     """Words typed on give the rows of a plain search, in any order of windows and counts."""
     monkeypatch.setattr("engine.index.reader.COUNTED_ROWS", 0)
-    tasks = [
-        a_task(n, description=f"host{n}", attempts=n % 3, queue="ab"[n % 2]) for n in range(2_500)
-    ]
+    names = ((n, f"host{n}") for n in range(2_500))
+    tasks = [a_task(n, description=text, attempts=n % 3, queue="ab"[n % 2]) for n, text in names]
     look(writer, tasks)
     tasks.sort(key=lambda t: (t.attempts if order == "attempts" else 0, t.id), reverse=descending)
-    for words in (
-        "h",
-        "ho",
-        "host",
-        "host1",
-        "host13",
-        "host13 id:a",
-        "host130",
-        "host",
-        "x",
-        "xy",
-    ):
+    typed = ("h", "ho", "host", "host1", "host13", "host13 id:a", "host130", "host", "x", "xy")
+    for words in typed:
         query = Query(State.PENDING, parse_filter(words), order, descending)
         text = words.split()[0]
         rows = [t for t in tasks if text in t.description and (text == words or "a" in t.id)]
@@ -444,10 +433,8 @@ def test_a_result_is_in_its_order(writer: Writer, reader: Reader) -> None:
         **{"description": "pq", "lease": [None, Lease("1", 5.0), Lease("1", 50.0)]},
         "extra": [{}, {"dead_since": "9"}, {"dead_since": "10"}, {"dead_since": "?"}],
     }
-    tasks = [
-        a_task(n, **{name: dice.choice(choices) for name, choices in values.items()})
-        for n in range(200)
-    ]
+    thrown = ({name: dice.choice(choices) for name, choices in values.items()} for _ in range(200))
+    tasks = [a_task(n, **fields) for n, fields in enumerate(thrown)]
     look(writer, tasks)
 
     def value(task: Task, order: str) -> Any:
@@ -548,11 +535,8 @@ def test_a_plan_is_made_of_what_matches(writer: Writer, reader: Reader) -> None:
     first, second = Row(one.id, State.PENDING, "r1"), Row(two.id, State.DEAD, "r2")
     look(writer, [one, two, a_task(3)])
     assert reader.rows(Query(filter=parse_filter("late"))) == (first, second)
-    for query, rows in (
-        (Query(State.DEAD, parse_filter("late")), (second,)),
-        (Query(State.DEAD), (second,)),
-        (Query(State.DEAD, parse_filter("other")), ()),
-    ):
+    dead_late, dead_other = (Query(State.DEAD, parse_filter(word)) for word in ("late", "other"))
+    for query, rows in ((dead_late, (second,)), (Query(State.DEAD), (second,)), (dead_other, ())):
         assert reader.rows(query, [one.id, two.id, "absent"]) == rows
 
 

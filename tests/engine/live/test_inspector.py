@@ -122,9 +122,11 @@ def is_unavailable(changed: IndexChanged) -> bool:
 def counts(**wanted_values: int) -> Callable[[IndexChanged], bool]:
     """Whether everything was seen, with so many tasks in these states and none in others."""
     expected = {State(word): count for word, count in wanted_values.items()}
-    return lambda changed: (
-        is_complete(changed) and {s: n for s, n in changed.counts.items() if n} == expected
-    )
+
+    def is_so(changed: IndexChanged) -> bool:
+        return is_complete(changed) and {s: n for s, n in changed.counts.items() if n} == expected
+
+    return is_so
 
 
 async def all_of(inspector: Inspector, words: str = "") -> list[Task]:

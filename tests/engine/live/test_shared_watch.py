@@ -77,9 +77,8 @@ def test_a_changed_file_is_reported_by_its_name(folder: Path, what: str) -> None
     """Each change of a file is reported by its name; listing and reading is not a change."""
     act, names = CHANGES[what]
     (folder / "one").write_text("1")
-    assert events_of(folder, lambda: act(folder)) == FolderEvents(
-        {str(folder): names} if names else {}
-    )
+    events = FolderEvents({str(folder): names} if names else {})
+    assert events_of(folder, lambda: act(folder)) == events
 
 
 def test_a_change_of_the_folder_itself_may_change_any_name(folder: Path) -> None:

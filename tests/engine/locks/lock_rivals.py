@@ -237,16 +237,8 @@ def _number_next(pid: int) -> None:
     Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
 
 
-TWISTS = (
-    "ends",
-    "releases",
-    "zombie",
-    "replaced",
-    "another breaker",
-    "number given away",
-    "number and lock given away",
-    "number given to a thread",
-)
+TWISTS = ["ends", "releases", "zombie", "replaced", "another breaker", "number given away"]
+TWISTS += ["number and lock given away", "number given to a thread"]
 
 
 def rivals(path: str, count: int) -> int:

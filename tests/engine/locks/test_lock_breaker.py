@@ -392,9 +392,8 @@ def test_a_later_claim_is_a_doubt(heartbeat: float, claimed: float | None, doubt
     assert bool(lock_evidence.signal_refusal) is doubted
     assert (lock_evidence == stuck) is not doubted
     if claimed == 40:
-        assert "claimed 2026-11-20 09:41:28Z, after the last heartbeat 2026-11-20 08:42:08Z" in (
-            lock_evidence.signal_refusal
-        )
+        times = "claimed 2026-11-20 09:41:28Z, after the last heartbeat 2026-11-20 08:42:08Z"
+        assert times in lock_evidence.signal_refusal
         assert dict(lock_evidence.facts)["follows"] == "no signal is sent: not safe"
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,20 +26,9 @@ BOOTED = 1_795_000_000.0
 TAKEN = 1_795_167_737
 """Epoch seconds at which the reading's lock was written last."""
 
+MARK: dict[str, Any] = {"host": "mx1", "uid": 993, "group": 4242, "token": "ab" * 8}
 OURS = LockClaim(
-    4242,
-    TAKEN,
-    ProcessMark(
-        BOOT,
-        990_000,
-        4026531836,
-        host="mx1",
-        uid=993,
-        group=4242,
-        token="ab" * 8,
-        alive_at=167_737,
-        slept=60,
-    ),
+    4242, TAKEN, ProcessMark(BOOT, 990_000, 4026531836, alive_at=167_737, slept=60, **MARK)
 )
 THEIRS = LockClaim(4242, TAKEN)
 HERE = Observer(5000, 0, BOOT, pid_ns=4026531836, host="mx1", ancestors=frozenset({4999, 1}))
@@ -55,18 +45,15 @@ CHILD = HolderProcess(
 
 def reading(**changes: object) -> LockReading:
     """A stuck lock of ours, of which all is known and all fits."""
-    plain = LockReading(
-        OURS,
-        True,
-        WORKER,
-        others=(),
-        observer=HERE,
-        owner=993,
-        writer=993,
-        remote="",
-        mtime=float(TAKEN),
-        booted=BOOTED,
-    )
+    times: dict[str, Any] = {"mtime": float(TAKEN), "booted": BOOTED}
+    who: dict[str, Any] = {
+        "others": (),
+        "observer": HERE,
+        "owner": 993,
+        "writer": 993,
+        "remote": "",
+    }
+    plain = LockReading(OURS, True, WORKER, **who, **times)
     return LockReading._make((plain._asdict() | changes).values())
 
 
@@ -251,10 +238,8 @@ FLOCK = "held by PID 4300 (/bin/sh handle.sh)"
 )
 def test_hidden_files_make_the_flock_uncertain(named: HolderProcess, contradiction: str) -> None:
     """If the holder's files are hidden, the processes seen to have the flock may not be all."""
-    assert (
-        dict(lock_holder.list_facts(reading(named=named, others=(CHILD,)), 5, 60))["flock"]
-        == contradiction
-    )
+    facts = dict(lock_holder.list_facts(reading(named=named, others=(CHILD,)), 5, 60))
+    assert facts["flock"] == contradiction
 
 
 def test_a_process_is_seen_as_it_is(tmp_path: Path, start: Start) -> None:

@@ -105,14 +105,11 @@ def test_a_process_sleeps_is_stopped_and_ends(start: Start) -> None:
     assert process_stats.is_stopped(seen) and describe_state(seen) == "is stopped by a signal"
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert (
-        describe_state(read_stats(child.pid))
-        == "has exited, but its parent has not reaped it (zombie)"
-    )
+    state = "has exited, but its parent has not reaped it (zombie)"
+    assert describe_state(read_stats(child.pid)) == state
     child.wait()
-    assert list_facts(read_stats(child.pid), None) == (
-        ("state", f"? PID {child.pid}: it has exited"),
-    )
+    gone = f"? PID {child.pid}: it has exited"
+    assert list_facts(read_stats(child.pid), None) == (("state", gone),)
 
 
 def test_one_with_children(start: Start) -> None:
@@ -123,9 +120,8 @@ def test_one_with_children(start: Start) -> None:
     tell(parent)
     parent.wait()
     assert not isinstance(process_stats.descendants, str)
-    assert [(child.pid, child.command) for child in process_stats.descendants] == [
-        (pid, "sh -c echo ready; read answer")
-    ]
+    (child,) = process_stats.descendants
+    assert (child.pid, child.command) == (pid, "sh -c echo ready; read answer")
     children = dict(list_facts(process_stats, None))["children"]
     assert children.startswith(f"PID {pid} sh -c echo ready; read answer, ")
     assert " old: " in children
@@ -138,10 +134,8 @@ def test_files_below_the_spool(tmp_path: Path, start: Start) -> None:
     lock.touch()
     child = start(INNOCENT, str(lock))
     assert said(child) == "ready"
-    files, elsewhere = (
-        read_stats(child.pid, str(tmp_path)).files,
-        read_stats(child.pid, "/nowhere").files,
-    )
+    roots = (str(tmp_path), "/nowhere")
+    files, elsewhere = (read_stats(child.pid, root).files for root in roots)
     assert isinstance(files, OpenFiles)
     assert (files.amount, files.below, files.more) == (4, ("run/queue.lock",), False)
     assert isinstance(elsewhere, OpenFiles)
@@ -214,17 +208,12 @@ def test_cpu_and_io_between_two_readings() -> None:
     hz = os.sysconf("SC_CLK_TCK")
     old = a_reading(pid=8, cpu=500 * hz, io_bytes=(7, 7))
     young = a_reading(pid=9, started=9999, cpu=2 * hz, io_bytes=(100, 50))
-    before, now = (
-        a_reading(when=90.0, descendants=(old,)),
-        a_reading(when=100.0, descendants=(old, young)),
-    )
+    before = a_reading(when=90.0, descendants=(old,))
+    now = a_reading(when=100.0, descendants=(old, young))
 
     assert stats_delta(before, now) == ProcessDelta(10.0, 2.0, 150)
-    for other in (
-        a_reading(when=99.9),
-        a_reading(when=90.0, started=49),
-        a_reading(when=90.0, unknown="it has exited"),
-    ):
+    others: list[dict[str, object]] = [{"started": 49}, {"unknown": "it has exited"}]
+    for other in (a_reading(when=99.9), *(a_reading(when=90.0, **fields) for fields in others)):
         assert stats_delta(other, a_reading()) is None
     for done, works in (
         (ProcessDelta(5.0, 0.05, 400), False),

@@ -57,9 +57,8 @@ def begin(journal: Journal, verb: str, plan: Plan) -> JournalWriter:
 def written(journal: Journal, plan: Plan, *, end: bool = True) -> tuple[Path, Path]:
     """An operation with an image and an outcome for each row: its two files."""
     record = begin(journal, plan.verb, plan)
-    record.save_images(
-        [(row.id, f"what {row.id}\nwas\n".encode("utf-8", "replace")) for row in plan.rows]
-    )
+    texts = [(row.id, f"what {row.id}\nwas\n") for row in plan.rows]
+    record.save_images([(ident, text.encode("utf-8", "replace")) for ident, text in texts])
     done = [RowOutcome(row, RowResult.DONE, rev=f"new {row.rev}") for row in plan.included]
     record.write_outcomes(done[:2])
     record.write_outcomes(done[2:])
@@ -112,9 +111,8 @@ def believed(journal: Journal) -> list[Operation]:
         counted = [e.outcome.result for e in entries if e.outcome is not None]
         assert operation.open_rows >= 0 and len(entries) <= operation.planned
         assert {end: counted.count(end) for end in RowResult} == operation.counts or not entries
-        assert set(journal.images(operation.op).values()) <= {
-            f"what {entry.row.id}\nwas\n".encode() for entry in entries
-        }
+        images = {f"what {entry.row.id}\nwas\n".encode() for entry in entries}
+        assert {*journal.images(operation.op).values()} <= images
     return operations
 
 
@@ -490,9 +488,8 @@ def write_large(journal: Journal, end: bool, notes: int = 0) -> str:
     """An operation on 3,000 tasks of which half have an outcome, or all with `end`."""
     plan = many_rows(3000)
     record = begin(journal, "retry", plan)
-    record.write_outcomes(
-        [RowOutcome(row, RowResult.DONE) for row in plan.rows[: 3000 if end else 1500]]
-    )
+    done = [RowOutcome(row, RowResult.DONE) for row in plan.rows]
+    record.write_outcomes(done[: 3000 if end else 1500])
     for number in range(notes):
         record.write_note("stopped", number=number, text="x" * 100)
     if end:

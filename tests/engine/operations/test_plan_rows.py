@@ -87,9 +87,8 @@ def test_a_plan_in_a_table_is_the_plan_in_memory(
     assert (large.oldest, large.newest) == (small.oldest, small.newest)
     assert large.first_rows(4) == small.first_rows(4)
     assert large.rows[1:3] == small.rows[1:3]
-    assert [large.rows[at] for at in range(-len(small.rows), len(small.rows))] == [
-        small.rows[at] for at in range(-len(small.rows), len(small.rows))
-    ]
+    places = range(-len(small.rows), len(small.rows))
+    assert [large.rows[at] for at in places] == [small.rows[at] for at in places]
     with pytest.raises(IndexError):
         _ = large.rows[len(small.rows)]
     for included_numbers, excluded_numbers in (((), ()), (range(4), (5,)), ((3,), (1, 2, 3))):
@@ -115,16 +114,8 @@ def test_rows_of_a_scan_are_written_as_they_come(is_large: bool, monkeypatch: Mo
     plan = plans.freeze_plan("purge", tasks, NOW, edges=edges, noted=NOTED)
     assert isinstance(plan.rows, RowTable) is is_large
     assert [row.id for row in plan.rows] == list(dict.fromkeys(task.id for task in tasks))
-    assert [plan.exclusion_reason(row) for row in plan.rows] == [
-        *[REASON_RECENT] * 3,
-        REASON_NOTED,
-        "",
-        "",
-        REASON_NOTED,
-        "o",
-        "",
-        "",
-    ]
+    reasons = [*[REASON_RECENT] * 3, REASON_NOTED, "", "", REASON_NOTED, "o", "", ""]
+    assert [plan.exclusion_reason(row) for row in plan.rows] == reasons
     assert [row.barred for row in plan.first_rows(7)] == ["", "", "", "", "", "o", ""]
     assert (plan.amount, plan._replace(includes_suspicious=True).amount) == (4, 9)
     assert (plan.oldest, plan.newest) == (NOW - 3600, NOW)
@@ -282,9 +273,7 @@ def test_tasks_that_will_run_are_in_the_order_of_their_age(
     writer: Writer, reader: Reader, monkeypatch: MonkeyPatch, ages: Callable[[int], float]
 ) -> None:
     """Of one time by number; after other verbs by id."""
-    tasks = [
-        a_task(n, state=State.DONE, created=ages(n))._replace(id=f"mails/{n}") for n in range(1, 13)
-    ]
+    tasks = [a_task(n, state=State.DONE, created=ages(n), id=f"mails/{n}") for n in range(1, 13)]
     given = sorted(tasks, key=lambda task: task.id)
     writer.begin_scan()
     writer.add_scanned(given)
@@ -293,15 +282,9 @@ def test_tasks_that_will_run_are_in_the_order_of_their_age(
     small = plans.freeze_plan("rerun", given, NOW)
     monkeypatch.setattr(plans, "MAX_ROWS_IN_MEMORY", 3)
     large = plans.freeze_plan("rerun", given, NOW)
-    query, forever = Query(State.DONE), float("inf")
+    by_age, forever = plans.is_by_age("rerun"), float("inf")
     table = freeze_rows(
-        reader,
-        query,
-        None,
-        now=NOW,
-        recent=forever,
-        ids_with_note=(),
-        by_age=plans.is_by_age("rerun"),
+        reader, Query(State.DONE), None, now=NOW, recent=forever, ids_with_note=(), by_age=by_age
     )
     assert isinstance(large.rows, RowTable)
     for rows in (small.rows, large.rows, table):

@@ -340,13 +340,10 @@ def test_a_task_that_another_operation_moves_is_not_claimed(store: Store, journa
     after = undo.settle_operation(store, journal, operation).operation
     record.close()
     assert (len(before.moving), len(before.unmoved)) == (1, 2)
-    assert after is not None and (after.counts[RowResult.DONE], after.counts[RowResult.GONE]) == (
-        0,
-        1,
-    )
-    assert ends(journal, operation.op) == [
-        (RowResult.GONE, f"another operation did it ({record.op})")
-    ]
+    assert after is not None
+    assert (after.counts[RowResult.DONE], after.counts[RowResult.GONE]) == (0, 1)
+    words = f"another operation did it ({record.op})"
+    assert ends(journal, operation.op) == [(RowResult.GONE, words)]
 
     operation = left_open(store, journal, "hold", 1)
     (task,) = tasks_in(store, State.DEAD)[:1]
@@ -354,9 +351,8 @@ def test_a_task_that_another_operation_moves_is_not_claimed(store: Store, journa
     (held,) = (t for t in tasks_in(store, State.HELD) if t.id == task.id)
     store.swap(held, verbs.edit(held, NOW, "another"))
     undo.settle_operation(store, journal, operation)
-    assert ends(journal, operation.op) == [
-        (RowResult.GONE, f"another operation did it ({report.op})")
-    ]
+    words = f"another operation did it ({report.op})"
+    assert ends(journal, operation.op) == [(RowResult.GONE, words)]
 
 
 def test_a_task_that_is_nowhere_was_not_surely_removed(store: Store, journal: Journal) -> None:
@@ -397,19 +393,15 @@ def test_a_second_of_an_id_is_excluded(
     on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
 ) -> None:
     """A task whose id is somewhere else by now is excluded, and the dry run says why."""
-    report = done(
-        on_disk, journal, plans.freeze_plan("purge", tasks_in(on_disk, State.DEAD)[:2], NOW)
-    )
+    dead = tasks_in(on_disk, State.DEAD)[:2]
+    report = done(on_disk, journal, plans.freeze_plan("purge", dead, NOW))
     first = report.done[0]
-    Path(spool.pending, f"{first}.task").write_bytes(
-        Path(spool.staging_dir, "trash", f"{first}.task").read_bytes()
-    )
+    trashed = Path(spool.staging_dir, "trash", f"{first}.task")
+    Path(spool.pending, trashed.name).write_bytes(trashed.read_bytes())
     plan = undo_of(on_disk, journal, report.op).plan
     back = done(on_disk, journal, plan)
     forced = done(on_disk, journal, plan._replace(included_ids=frozenset({first})))
     assert [why for _, why in plan.excluded] == ["a task with this id is already in pending"]
     assert (back.done, forced.done) == (report.done[1:], ())
-    assert [t.state for t in on_disk.scan({first}) if isinstance(t, Task)] == [
-        State.PENDING,
-        State.TRASH,
-    ]
+    states = [task.state for task in on_disk.scan({first}) if isinstance(task, Task)]
+    assert states == [State.PENDING, State.TRASH]

@@ -485,9 +485,6 @@ def test_open_files_are_those_of_a_process_that_is_proven_to_hold_the_lock() -> 
 
     assert [one.name for one in limit_open_files(held, ())] == [f"open files of PID {pid}"]
     assert len([*limit_open_files(None, (pid,))]) == 1
-    for other in (
-        held._replace(is_proven=False),
-        held._replace(verdict=Verdict.STALE),
-        held._replace(verdict=Verdict.UNKNOWN),
-    ):
+    others = ({"is_proven": False}, {"verdict": Verdict.STALE}, {"verdict": Verdict.UNKNOWN})
+    for other in (held._replace(**fields) for fields in others):
         assert [*limit_open_files(other, ())] == []

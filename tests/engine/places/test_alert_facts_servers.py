@@ -40,11 +40,9 @@ def texts(place: str, folder: Path, config: str) -> list[str]:
     path.write_text(config)
     loaded = queue_config.load_config(str(path), {})
     setup = setup_for(loaded, place, os.environ)._replace(state_folder=str(folder / "state"))
-    texts_by = {
-        "status": [alert.text for alert in by_status(setup)],
-        "console": [alert.text for alert in by_console(setup)],
-        "overview": texts_of_overview(setup),
-    }
+    readers = {"status": by_status, "console": by_console}
+    texts_by = {name: [alert.text for alert in read(setup)] for name, read in readers.items()}
+    texts_by["overview"] = texts_of_overview(setup)
     found = {
         name: sorted(re.sub(r" for \d\S* |^[0-9.]+ ", " ", text) for text in some)
         for name, some in texts_by.items()

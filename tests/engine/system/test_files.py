@@ -322,11 +322,8 @@ def test_root_gives_no_exchanged_folder_away(tmp_path: Path, monkeypatch: Monkey
 
     for above in theirs, shared:
         status_before = (above / "log").stat()
-        assert (
-            status_before.st_uid,
-            status_before.st_gid,
-            stat.S_IMODE(status_before.st_mode),
-        ) == (0, 0, 0o700)
+        owner = (status_before.st_uid, status_before.st_gid, stat.S_IMODE(status_before.st_mode))
+        assert owner == (0, 0, 0o700)
     files.make_folder(f"{theirs}/own")
     own = (theirs / "own").stat()
     assert (own.st_uid, own.st_gid, stat.S_IMODE(own.st_mode)) == (65534, 65534, 0o750)
@@ -335,12 +332,8 @@ def test_root_gives_no_exchanged_folder_away(tmp_path: Path, monkeypatch: Monkey
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can read more than the owner of a place")
 def test_root_sends_no_file_that_the_owner_cannot_read(tmp_path: Path, folder_fd: int) -> None:
     """A renamed private file of root is refused; in a place of root all are opened."""
-    for name, mode, user in (
-        ("private", 0o600, 0),
-        ("public", 0o644, 0),
-        ("submitted", 0o600, 12345),
-        ("own", 0o600, 65534),
-    ):
+    modes = (("private", 0o600, 0), ("public", 0o644, 0), ("submitted", 0o600, 12345))
+    for name, mode, user in (*modes, ("own", 0o600, 65534)):
         (tmp_path / name).touch()
         (tmp_path / name).chmod(mode)
         os.chown(tmp_path / name, user, user)
@@ -547,10 +540,8 @@ def test_a_file_is_trusted_by_owner_group_and_links(
         path.chmod(mode)
     if "group" not in why and "all users" not in why:
         os.link(inside / "x", tmp_path / "backup")
-    file_status, folder_status = (inside / "x").stat(), inside.stat()
-    problem = files.file_problem(file_status, folder_status) or files.trust_problem(
-        file_status, folder_status
-    )
+    statuses = ((inside / "x").stat(), inside.stat())
+    problem = files.file_problem(*statuses) or files.trust_problem(*statuses)
     assert problem.startswith(why) and bool(problem) == bool(why)
 
 

@@ -9,16 +9,8 @@ from engine.text.durations import parse_duration
 from engine.text.time_expressions import RelativeTime, parse_time
 from tui.cli import make_parser
 
-EXAMPLES = {
-    "90s": 90.0,
-    "5m": 300.0,
-    "1h30m": 5400.0,
-    "1.5h": 5400.0,
-    "1w": 604_800.0,
-    "2D": 172_800.0,
-    "1m500ms": 60.5,
-    "20ms": 0.02,
-}
+EXAMPLES = {"90s": 90.0, "5m": 300.0, "1h30m": 5400.0, "1.5h": 5400.0, "1w": 604_800.0}
+EXAMPLES |= {"2D": 172_800.0, "1m500ms": 60.5, "20ms": 0.02}
 AT = ConfigLocation("some.yaml", "key")
 
 

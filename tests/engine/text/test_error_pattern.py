@@ -154,7 +154,6 @@ def test_errors_with_other_numbers_are_kin(before: str, after: str, one: int, ot
 @given(st.text(string.ascii_lowercase + " ", max_size=300), st.text(max_size=20))
 def test_a_log_and_a_spool_agree(error: str, tail: str) -> None:
     """An error has the pattern of what is stored of it, however much more a log says."""
-    assert fold_error(error[:ERROR_LIMIT] + tail) == fold_error(
-        (error[:ERROR_LIMIT] + tail)[:ERROR_LIMIT]
-    )
+    longer = error[:ERROR_LIMIT] + tail
+    assert fold_error(longer) == fold_error(longer[:ERROR_LIMIT])
     assert fold_error(contract_error(error)) == fold_error(error.rstrip("\n"))

@@ -118,14 +118,8 @@ def test_a_mail_is_taken_off_the_wire() -> None:
     ):
         rendered = render_bytes.render_data(f"Subject: .x\r\n\r\n{wire}".encode(), is_wire=True)
         assert rendered.kind == "mail"
-        assert rendered.lines == (
-            "Subject: .x",
-            "",
-            "--- text/plain",
-            *text,
-            "",
-            "--- other headers",
-        )
+        shown = ("Subject: .x", "", "--- text/plain", *text, "", "--- other headers")
+        assert rendered.lines == shown
     assert render_bytes.render_data(b"just words\r\n.\r\n", is_wire=True).lines == ("just words",)
     assert render_bytes.render_data(b".\r\n", is_wire=True).kind == "nothing"
     assert render_bytes.render_data(b"\x7fELF\x02\x01\0\0\0", is_wire=True).kind == "bytes"
@@ -244,9 +238,8 @@ def test_a_text_is_shown_as_it_is(text: str) -> None:
     """A text in base64, as mails carry it, is the text that was written, made safe."""
     body = base64.encodebytes(text.encode("utf-8", "replace")).decode()
     head = "From: a\nTo: b\nContent-Type: text/plain; charset=utf-8\n"
-    lines = render_bytes.render_data(
-        f"{head}Content-Transfer-Encoding: base64\n\n{body}".encode()
-    ).lines
+    mail = f"{head}Content-Transfer-Encoding: base64\n\n{body}".encode()
+    lines = render_bytes.render_data(mail).lines
     at = lines.index("--- text/plain")
     body_lines = list(lines[at + 1 : lines.index("--- other headers") - 1])
     expected_text = text.encode("utf-8", "replace").decode()
