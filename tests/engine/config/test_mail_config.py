@@ -36,17 +36,14 @@ def test_no_setting_is_the_contract() -> None:
 
 def test_yaml_says_all_of_it() -> None:
     """Each key lands in its field; what is said of the relay lies flat beside the rest."""
+    relay = {"host": "relay.example.com", "port": 465, "user": "u", "password_file": "pw"}
     got = settings(
-        method="curl",
-        recipient="ops@example.com",
-        relay={"host": "relay.example.com", "port": 465, "user": "u", "password_file": "pw"},
-        plain_hosts=["127.0.0.1", "::1"],
-        backoff=[1, 2.5],
-        max_file_size="2M",
-        rates={"curl": {"per_hour": 60}},
-        domains={"Example.COM": {"per_hour": 40, "burst": 5}},
-        programs={"sendmail": "/opt/sendmail"},
-        allowed_paths=["~/mail"],
+        None,
+        **{"method": "curl", "recipient": "ops@example.com", "backoff": [1, 2.5]},
+        **{"relay": relay, "plain_hosts": ["127.0.0.1", "::1"], "max_file_size": "2M"},
+        **{"rates": {"curl": {"per_hour": 60}}, "allowed_paths": ["~/mail"]},
+        **{"domains": {"Example.COM": {"per_hour": 40, "burst": 5}}},
+        **{"programs": {"sendmail": "/opt/sendmail"}},
     )
 
     assert (got.host, got.port, got.user) == ("relay.example.com", 465, "u")
@@ -70,20 +67,11 @@ def test_an_empty_path_is_that_of_the_place() -> None:
 
 def test_the_other_program_is_understood_in_its_own_words() -> None:
     """Only YES is yes, lists have colons or commas, sizes are KiB; no text shows the password."""
-    got = settings(
-        {
-            "NFTBAN_MAIL_USE_HTML": "yes",
-            "NFTBAN_MAIL_VALIDATE_RECIPIENTS": "YES",
-            "NFTBAN_MAIL_ALLOWED_PATHS": "/a:/b/../c",
-            "NFTBAN_MAIL_RETRY_BACKOFF": "1,2, 3",
-            "NFTBAN_MAIL_MAX_FILE_SIZE": "10",
-            "NFTBAN_SMTP_HOST": "mx.example.org",
-            "NFTBAN_SMTP_PASS": "s3cret",
-            "NFTBAN_SENDMAIL_BIN": "/opt/s",
-            "NFTBAN_SHARE_DIR": "/opt/share",
-            "NFTBAN_MAIL_METHOD": "msmtp",
-        }
-    )
+    mail = {"USE_HTML": "yes", "VALIDATE_RECIPIENTS": "YES", "ALLOWED_PATHS": "/a:/b/../c"}
+    mail |= {"RETRY_BACKOFF": "1,2, 3", "MAX_FILE_SIZE": "10", "METHOD": "msmtp"}
+    rest = {"SMTP_HOST": "mx.example.org", "SMTP_PASS": "s3cret", "SENDMAIL_BIN": "/opt/s"}
+    rest |= {"SHARE_DIR": "/opt/share"} | {f"MAIL_{name}": text for name, text in mail.items()}
+    got = settings({f"NFTBAN_{name}": text for name, text in rest.items()})
 
     assert (got.html, got.strict, got.allowed_paths) == (False, True, ("/a", "/c"))
     assert (got.backoff, got.max_file_size) == ((1, 2, 3), 10240)
@@ -152,9 +140,10 @@ def test_an_invalid_setting_is_one_line(tmp_path: Path) -> None:
 def test_planned_settings_count_as_the_last_of_the_files() -> None:
     """Behind the environment and YAML, as if they had been written already."""
     planned = {"NFTBAN_MAIL_RECIPIENT": "new@example.com"}
+    by_variable = {"NFTBAN_MAIL_RECIPIENT": "env@example.com"}
     for environ, section, recipient in (
         ({}, {}, "new@example.com"),
-        ({"NFTBAN_MAIL_RECIPIENT": "env@example.com"}, {}, "env@example.com"),
+        (by_variable, {}, "env@example.com"),
         ({}, {"recipient": "yaml@example.com"}, "yaml@example.com"),
     ):
         environ = {"NFTBAN_CONFIG_DIR": NOTHING, **environ}

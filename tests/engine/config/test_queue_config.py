@@ -448,19 +448,12 @@ def test_a_place_is_data_or_a_queue(spool: str, tmp_path: Path, monkeypatch: Mon
     (bare / "dlq").mkdir()
     monkeypatch.chdir(spool)
 
-    assert queue(spool) == Queue(
-        root=spool,
-        pending=f"{spool}/queue/pending",
-        work=f"{spool}/queue/work",
-        dlq=f"{spool}/queue/dlq",
-        run_dir=f"{spool}/run",
-        log_dir=f"{spool}/log",
-        queue_metrics=f"{spool}/metrics/queue.prom",
-        mail_metrics=f"{spool}/metrics/mail.prom",
-        counters=f"{spool}/metrics/counters",
-        mail_spool=f"{spool}/mailspool",
-        profile="contract",
-    )
+    folders = {"pending": "queue/pending", "work": "queue/work", "dlq": "queue/dlq"}
+    folders |= {"run_dir": "run", "log_dir": "log", "mail_spool": "mailspool"}
+    folders |= {"queue_metrics": "metrics/queue.prom", "mail_metrics": "metrics/mail.prom"}
+    folders |= {"counters": "metrics/counters"}
+    below: dict[str, Any] = {name: f"{spool}/{folder}" for name, folder in folders.items()}
+    assert queue(spool) == Queue(root=spool, profile="contract", **below)
     assert queue(f"{spool}/queue") == queue(spool) == queue(".")
     got = queue(str(bare))
     assert (got.root, got.pending, got.run_dir) == (str(bare), f"{bare}/pending", f"{bare}/run")
@@ -631,20 +624,12 @@ def test_words_for_a_shell_are_refused(
 
 
 ASSIGNMENTS = {
-    'X="a b"': "a b",
-    "X='a $HOME b'": "a $HOME b",
-    "X=a#b # c": "a#b",
-    "X=": "",
-    'X="" # nothing': "",
-    "  export X=1": "1",
-    "readonly X=1": "1",
-    "A=1\nX=${A}2$A": "121",
-    "A=1\nX='$A'": "$A",
-    "X=${E}/x": "from-environment/x",
+    **{'X="a b"': "a b", "X='a $HOME b'": "a $HOME b", "X=a#b # c": "a#b"},
+    **dict.fromkeys(("X=", 'X="" # nothing'), ""),
+    **dict.fromkeys(("  export X=1", "readonly X=1"), "1"),
+    **{"A=1\nX=${A}2$A": "121", "A=1\nX='$A'": "$A", "X=${E}/x": "from-environment/x"},
     "E=file\nX=$E": "from-environment",
-    ': "${X:=a}"': "a",
-    'X=b\n: "${X:=a}"': "b",
-    "X=a\nX=b": "b",
+    **{': "${X:=a}"': "a", 'X=b\n: "${X:=a}"': "b", "X=a\nX=b": "b"},
 }
 
 

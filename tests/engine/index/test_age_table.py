@@ -84,9 +84,7 @@ def test_rows_are_by_what_was_asked(indexed: Indexed) -> None:
         "group": [("mx", 2), ("", 1)],
         "kind": [("mail", 2), ("feed", 1)],
         "error": [(error_pattern.fold_error("timeout after 30 s"), 2), ("", 1)],
-        "sender": [("", 3)],
-        "sender-domain": [("", 3)],
-        "account": [("", 3)],
+        **{by: [("", 3)] for by in ("sender", "sender-domain", "account")},
     }
     for by in age_table.GROUPINGS:
         table = age_table.query_ages(reader, Query(), by, NOW)
@@ -166,15 +164,10 @@ def test_only_so_many_rows_are_shown(indexed: Indexed, names: int, others: int) 
     assert table.total.total == len(tasks)
 
 
-AGED = st.lists(
-    st.tuples(
-        st.integers(0, 1400),
-        st.sampled_from(["", "a", "b", "A"]),
-        st.sampled_from([State.PENDING, State.DEAD, State.ACTIVE]),
-        st.sampled_from(["", "late 1", "late 2", "gone"]),
-    ),
-    max_size=30,
-)
+ERRORS = st.sampled_from(["", "late 1", "late 2", "gone"])
+AGED_STATES = st.sampled_from([State.PENDING, State.DEAD, State.ACTIVE])
+NAMES = st.sampled_from(["", "a", "b", "A"])
+AGED = st.lists(st.tuples(st.integers(0, 1400), NAMES, AGED_STATES, ERRORS), max_size=30)
 
 
 @given(
@@ -189,14 +182,10 @@ def test_every_task_is_in_one_cell(
 ) -> None:
     """Each of any tasks is counted once, in its row and its bucket."""
     mail = () if by == "destination" else ("sender", "account")  # else recipients are counted
+    same = ("destination", "group", "kind", *mail)
     tasks = [
-        a_task(
-            n,
-            minutes,
-            **{"state": state, "error": error},
-            **dict.fromkeys(("destination", "group", "kind", *mail), where),
-        )
-        for n, (minutes, where, state, error) in enumerate(aged)
+        a_task(n, minutes, state=state, error=error, **dict.fromkeys(same, name))
+        for n, (minutes, name, state, error) in enumerate(aged)
     ]
     folder = TempDir()
     path = f"{folder.path}/index"
@@ -332,15 +321,9 @@ def test_what_is_taken_as_it_comes_due_is_counted_so(indexed: Indexed) -> None:
     """First come those that came due earlier; of one moment, the older ones."""
     first, same = NOW - 30, NOW - 20
     task = a_task(5, due=same, created=NOW - 100)
-    others = [
-        a_task(1, due=first, created=NOW),
-        a_task(9, due=first, created=NOW - 200),
-        a_task(2, due=same, created=NOW - 99),
-        a_task(8, due=same, created=NOW - 101),
-        a_task(3, due=NOW - 10),
-        a_task(4, due=first, state=State.DEAD),
-        a_task(6, due=None),
-    ]
+    others = [a_task(4, due=first, state=State.DEAD), a_task(6, due=None), a_task(3, due=NOW - 10)]
+    others += [a_task(1, due=first, created=NOW), a_task(9, due=first, created=NOW - 200)]
+    others += [a_task(2, due=same, created=NOW - 99), a_task(8, due=same, created=NOW - 101)]
     reader = indexed([*others, a_task(0, due=first, queue="other"), task])
     assert backlog.count_ahead(reader, task, NOW, backlog.BY_DUE) == {"job": 4}
     assert backlog.count_ahead(reader, task, NOW - 25, backlog.BY_DUE) == {"job": 3}

@@ -396,11 +396,10 @@ TEXTS: dict[str, Callable[[Task], str]] = {
     "from_domain": lambda t: mail_domain(t.sender) if t.sender else "",
 }
 NUMBERS: dict[str, Callable[[Task], float | None]] = {
-    "tries": lambda t: t.attempts,
-    "size": lambda t: t.bytes,
+    "size": attrgetter("bytes"),
+    "tries": attrgetter("attempts"),
     "code": lambda t: int(error_pattern.reply_code(t.error) or 0) or None,
-    "due": lambda t: t.due,
-    "created": lambda t: t.created,
+    **{field: attrgetter(field) for field in ("due", "created")},
     "died": lambda t: float(t.extra["dead_since"]) if t.extra else None,
     "age": lambda t: NOW - t.created,
 }
@@ -486,13 +485,10 @@ def of_state(state: State) -> Told:
     return f"state={STATES.get(state, state)}", lambda t: t.state is state
 
 
+COMPARISONS = (st.sampled_from(list(names)) for names in (NUMBERS, COMPARED))
 TERMS = st.one_of(
     st.builds(of_text, st.sampled_from(list(TEXTS)), st.sampled_from("=:~"), ABC),
-    st.builds(
-        of_number,
-        *(st.sampled_from(list(names)) for names in (NUMBERS, COMPARED)),
-        st.integers(0, 9),
-    ),
+    st.builds(of_number, *COMPARISONS, st.integers(0, 9)),
     st.builds(of_recipient, st.sampled_from("=:~"), ABC),
     st.builds(of_word, ABC.filter(bool)),
     st.builds(of_state, st.sampled_from(list(State))),

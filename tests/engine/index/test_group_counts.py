@@ -32,13 +32,9 @@ from tests.examples import examples
 
 ODD = ['say "x"', "a b", "a|b", "!a", "@a", "%_\\", "", "\x1b[2J", "ü", "x" * 2000, "kind=b"]
 VALUE_OF: dict[str, Callable[[Task], str | None]] = {
-    "queue": attrgetter("queue"),
-    "kind": attrgetter("kind"),
-    "group": attrgetter("group"),
+    **{by: attrgetter(by) for by in ("queue", "kind", "group", "sender", "account")},
     "destination": lambda task: task.destination.rpartition("@")[2],
-    "sender": attrgetter("sender"),
     "sender-domain": lambda task: mail_domain(task.sender) if task.sender else "",
-    "account": attrgetter("account"),
 }
 SOME_TASKS: st.SearchStrategy[list[dict[str, object]]] = st.lists(
     st.builds(
@@ -85,18 +81,15 @@ def test_groups_are_those_of_the_tasks(some: list[dict[str, object]], by: str) -
             assert reader.count(narrowed, NOW) == len(its)
 
 
-MAILS: st.SearchStrategy[list[dict[str, object]]] = st.lists(
-    st.builds(
-        dict,
-        state=st.sampled_from(STATES),
-        sender=st.sampled_from(("", "a@x", NULL_SENDER)),
-        recipients=st.lists(
-            st.sampled_from(("a@x", "b@X", "c@y..z.", 'd@"', "e@y", "root")), max_size=4
-        ).map(tuple),
-        error=st.sampled_from(("", "421 later")),
-    ),
-    max_size=20,
+RECIPIENTS = st.sampled_from(("a@x", "b@X", "c@y..z.", 'd@"', "e@y", "root"))
+MAIL: st.SearchStrategy[dict[str, object]] = st.builds(
+    dict,
+    state=st.sampled_from(STATES),
+    sender=st.sampled_from(("", "a@x", NULL_SENDER)),
+    recipients=st.lists(RECIPIENTS, max_size=4).map(tuple),
+    error=st.sampled_from(("", "421 later")),
 )
+MAILS: st.SearchStrategy[list[dict[str, object]]] = st.lists(MAIL, max_size=20)
 
 
 @given(MAILS, st.booleans())

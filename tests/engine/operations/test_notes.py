@@ -113,20 +113,11 @@ def test_a_note_is_one_line_without_addresses(notes: Notes, typed: str, kept: st
 
 def test_a_line_that_is_no_note_is_passed_by(notes: Notes) -> None:
     """It spoils none around it; a torn last line counts for nothing."""
-    for strange in (
-        b"junk",
-        b"\xff\xfe",
-        b"[" * 100_000,
-        b"null",
-        b"{}",
-        line(id=7),
-        line(text=["x"]),
-        line(who=None),
-        line(when="now"),
-        line(when=-1),
-        line(when=10**400),
-        *(line().replace(b"1795167728.0", hostile) for hostile in (b"NaN", b"Infinity")),
-    ):
+    wrong: list[dict[str, object]] = [{"id": 7}, {"text": ["x"]}, {"who": None}]
+    wrong += [{"when": when} for when in ("now", -1, 10**400)]
+    hostile = [line().replace(b"1795167728.0", when) for when in (b"NaN", b"Infinity")]
+    hostile += [b"junk", b"\xff\xfe", b"[" * 100_000, b"null", b"{}"]
+    for strange in (*hostile, *(line(**fields) for fields in wrong)):
         noted = parse_notes(b"\n".join([line(id="b"), strange, line(id="c"), b""]))
         assert set(noted) == {"b", "c"}, strange[:40]
 

@@ -77,13 +77,10 @@ def took_back(store: Store, journal: Journal, op: str) -> Report:
     return done(store, journal, undo_of(store, journal, op).plan)
 
 
-VERBS = [
+VERBS: list[tuple[str, State, dict[str, object]]] = [
+    *(("purge", state, {}) for state in (State.DEAD, State.PENDING, State.HELD)),
+    *(("hold", state, {}) for state in (State.PENDING, State.DEAD)),
     ("retry", State.DEAD, {}),
-    ("purge", State.DEAD, {}),
-    ("purge", State.PENDING, {}),
-    ("purge", State.HELD, {}),
-    ("hold", State.PENDING, {}),
-    ("hold", State.DEAD, {}),
     ("release", State.HELD, {}),
     ("promote", State.PENDING, {}),
     ("edit", State.PENDING, {"description": "another", "due": NOW + 60}),

@@ -140,11 +140,10 @@ def a_strange_lock(root: Path) -> None:
 def a_poor_worker(root: Path) -> None:
     """A worker that could not start a program of one kind, and can again of another."""
     log = root / "log" / "queue.log"
-    lines = (
-        ("ERROR", "Not tried: feeds_sync: cannot start sync: Resource temporarily unavailable"),
-        ("ERROR", "Not tried: report: cannot start report: Resource temporarily unavailable"),
-        ("SUCCESS", "Task completed: 20261120T094115Z-report-00000001 (report)"),
-    )
+    poor = "Not tried: {0}: cannot start {1}: Resource temporarily unavailable"
+    done = "Task completed: 20261120T094115Z-report-00000001 (report)"
+    lines = [("ERROR", poor.format(*names)) for names in (("feeds_sync", "sync"), ("report",) * 2)]
+    lines += [("SUCCESS", done)]
     log.write_bytes(b"".join(format_log_line(*line, time.time()) for line in lines))
 
 
@@ -203,18 +202,10 @@ def a_stuck_lock(root: Path) -> None:
 def a_refused_mail(root: Path) -> None:
     """The relay refused a mail for good an hour ago, by the delivery records."""
     (root / "mail").mkdir()
-    (root / "mail" / "delivery.jsonl").write_text(
-        json.dumps(
-            {
-                "ts": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 3600)),
-                "transport": "smtp",
-                "recipient": "ana@",
-                "result": "failed",
-                "reason": "rejected_recipient: 550 no such user",
-            }
-        )
-        + "\n"
-    )
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 3600))
+    refused = {"result": "failed", "reason": "rejected_recipient: 550 no such user"}
+    record = {"ts": when, "transport": "smtp", "recipient": "ana@", **refused}
+    (root / "mail" / "delivery.jsonl").write_text(json.dumps(record) + "\n")
 
 
 def two_peers(root: Path) -> None:
