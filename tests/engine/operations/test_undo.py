@@ -65,7 +65,7 @@ def store(open_store: Callable[[], Store]) -> Store:
 
 
 @pytest.fixture
-def on_disk(spool: SpoolFolders) -> NftbanStore:
+def disk(spool: SpoolFolders) -> Store:
     """A store on a spool, with nine tasks in it."""
     store = NftbanStore(spool, clock)
     filled(store)
@@ -93,7 +93,7 @@ def test_an_undo_restores_every_byte(
     verb: str,
     state: State,
     values: dict[str, object],
-    on_disk: NftbanStore,
+    disk: Store,
     spool: SpoolFolders,
     journal: Journal,
 ) -> None:
@@ -103,10 +103,10 @@ def test_an_undo_restores_every_byte(
             path.write_bytes(b"# by hand\n" + path.read_bytes())
             path.chmod((0o600, 0o644, 0o640)[number % 3])
     before = folder(spool)
-    plan = plans.freeze_plan(verb, tasks_in(on_disk, state), NOW)._replace(values=values)
-    report = done(on_disk, journal, plan)
+    plan = plans.freeze_plan(verb, tasks_in(disk, state), NOW)._replace(values=values)
+    report = done(disk, journal, plan)
     between = folder(spool)
-    back = took_back(on_disk, journal, report.op)
+    back = took_back(disk, journal, report.op)
     assert len(report.done) == len(back.done) == len(plan.rows) > 0
     assert between != before
     assert folder(spool) == before
@@ -130,18 +130,16 @@ def test_an_undo_can_be_undone(store: Store, journal: Journal) -> None:
     assert back.accounted == len(plan.rows) == 4
 
 
-def test_long_dead_tasks_return_as_held(
-    on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
-) -> None:
+def test_long_dead_tasks_return_as_held(disk: Store, spool: SpoolFolders, journal: Journal) -> None:
     """A dead task that the next run would delete is put where it stays, with its bytes."""
-    dead = tasks_in(on_disk, State.DEAD)
-    bytes_of = {task.id: on_disk.read(task) for task in dead}
-    report = done(on_disk, journal, plans.freeze_plan("purge", dead, NOW))
-    back = undo_of(on_disk, journal, report.op, NOW + 8 * 86400)
-    done(on_disk, journal, back.plan)
+    dead = tasks_in(disk, State.DEAD)
+    bytes_of = {task.id: disk.read(task) for task in dead}
+    report = done(disk, journal, plans.freeze_plan("purge", dead, NOW))
+    back = undo_of(disk, journal, report.op, NOW + 8 * 86400)
+    done(disk, journal, back.plan)
     assert back.held == set(bytes_of)
-    held = [task for task in tasks_in(on_disk, State.HELD) if task.id in bytes_of]
-    assert {task.id: on_disk.read(task) for task in held} == bytes_of
+    held = [task for task in tasks_in(disk, State.HELD) if task.id in bytes_of]
+    assert {task.id: disk.read(task) for task in held} == bytes_of
 
 
 def test_the_journal_shows_the_operations(store: Store, journal: Journal) -> None:
@@ -162,9 +160,7 @@ def test_the_journal_shows_the_operations(store: Store, journal: Journal) -> Non
     assert operation.intent.filter == "to:...@example.org"
 
 
-def test_without_its_journal_nothing_is_done(
-    store: Store, spool: SpoolFolders, journal: Journal
-) -> None:
+def test_without_its_journal_nothing_is_done(store: Store, journal: Journal) -> None:
     """Where the intent cannot be written down, no task moves; what is gone for good says so."""
     Path(journal.folder).write_text("in the way")
     dead = tasks_in(store, State.DEAD)
@@ -193,54 +189,48 @@ def leave_in_staging(spool: SpoolFolders, ident: str) -> None:
     path.rename(f"{spool.staging_dir}/D.{ident}.dlq.trash.{crc:08x}.1-0-1")
 
 
-def test_an_operation_in_motion_is_kept(
-    on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
-) -> None:
+def test_an_operation_in_motion_is_kept(disk: Store, spool: SpoolFolders, journal: Journal) -> None:
     """While a task moves it is not dropped; later the task is done, the others stay."""
-    operation = left_open(on_disk, journal, "purge")
-    moving = tasks_in(on_disk, State.DEAD)[0]
+    operation = left_open(disk, journal, "purge")
+    moving = tasks_in(disk, State.DEAD)[0]
     leave_in_staging(spool, moving.id)
     (lies,) = Path(spool.staging_dir).glob("D.*")
     with lies.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # as a process that moves it has it
         with pytest.raises(Unavailable, match=r"^1 task is still being moved: wait, or run `spool"):
-            undo.abandon_operation(on_disk, journal, operation, "left as it is")
+            undo.abandon_operation(disk, journal, operation, "left as it is")
         (refused,) = journal.operations()
-    left = undo.abandon_operation(on_disk, journal, operation, "left as it is")
+    left = undo.abandon_operation(disk, journal, operation, "left as it is")
     (dropped,) = journal.operations()
     assert (refused.open_rows, refused.is_interrupted) == (3, True)
     assert (left, dropped.counts[RowResult.DONE], dropped.counts[RowResult.UNAPPLIED]) == (2, 1, 2)
-    assert took_back(on_disk, journal, operation.op).done == (moving.id,)
+    assert took_back(disk, journal, operation.op).done == (moving.id,)
 
 
-def test_a_half_moved_task_stays_there(
-    on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
-) -> None:
+def test_a_half_moved_task_stays_there(disk: Store, spool: SpoolFolders, journal: Journal) -> None:
     """The plan to go on moves the others; then it is finished, and counts as the first one's."""
-    first = left_open(on_disk, journal, "purge")
-    half, *others = (task.id for task in tasks_in(on_disk, State.DEAD)[:3])
+    first = left_open(disk, journal, "purge")
+    half, *others = (task.id for task in tasks_in(disk, State.DEAD)[:3])
     leave_in_staging(spool, half)
-    rest = undo.plan_rest(on_disk, journal, first, NOW)
+    rest = undo.plan_rest(disk, journal, first, NOW)
     assert ([row.id for row in rest.rows], len(staged(spool))) == (others, 1)
     intent = US._replace(verb="purge", follows=first.op)
-    report = run_plan.run_journaled_plan(on_disk, journal, rest, intent, clock)
-    undo.abandon_operation(on_disk, journal, first, undo.REASON_CONTINUED)
+    report = run_plan.run_journaled_plan(disk, journal, rest, intent, clock)
+    undo.abandon_operation(disk, journal, first, undo.REASON_CONTINUED)
     assert report.done == tuple(others)
-    assert [task.id for task in tasks_in(on_disk, State.TRASH)] == [half, *others]
+    assert [task.id for task in tasks_in(disk, State.TRASH)] == [half, *others]
     over = journal.operation(first.op)
     assert over is not None and over.ended is not None
     assert (over.counts[RowResult.DONE], over.counts[RowResult.UNAPPLIED]) == (1, 2)
 
 
-def test_a_plan_finishes_its_own_moves(
-    on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
-) -> None:
+def test_a_plan_finishes_its_own_moves(disk: Store, spool: SpoolFolders, journal: Journal) -> None:
     """A half-moved task of it is brought where it belongs, that of another plan is not."""
-    ours, others, *_ = tasks_in(on_disk, State.DEAD)
+    ours, others, *_ = tasks_in(disk, State.DEAD)
     for task in (ours, others):
         leave_in_staging(spool, task.id)
-    assert done(on_disk, journal, plans.freeze_plan("hold", [ours], NOW)).gone == (ours.id,)
-    assert [task.id for task in tasks_in(on_disk, State.TRASH)] == [ours.id]
+    assert done(disk, journal, plans.freeze_plan("hold", [ours], NOW)).gone == (ours.id,)
+    assert [task.id for task in tasks_in(disk, State.TRASH)] == [ours.id]
     assert [path.name.split(".")[1] for path in staged(spool)] == [others.id]
 
 
@@ -269,15 +259,15 @@ def test_a_read_operation_shows_no_operator(journal: Journal) -> None:
 
 
 def test_why_it_does_not_come_back_is_shown_in_its_stores_words(
-    on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
+    disk: Store, spool: SpoolFolders, journal: Journal
 ) -> None:
     """Where a task stands by now is called as the store calls it."""
-    report = done(on_disk, journal, plans.freeze_plan("purge", tasks_in(on_disk, State.HELD), NOW))
-    for task in tasks_in(on_disk, State.TRASH):
-        back = tasks_in(on_disk, State.HELD)
-        on_disk.swap(task, with_state(task, State.DEAD))
-        assert tasks_in(on_disk, State.HELD) == back
-    rows = undo_of(on_disk, journal, report.op).plan.rows
+    report = done(disk, journal, plans.freeze_plan("purge", tasks_in(disk, State.HELD), NOW))
+    for task in tasks_in(disk, State.TRASH):
+        back = tasks_in(disk, State.HELD)
+        disk.swap(task, with_state(task, State.DEAD))
+        assert tasks_in(disk, State.HELD) == back
+    rows = undo_of(disk, journal, report.op).plan.rows
     assert {row.barred for row in rows} == {"dlq now: it ran, or was moved"}
 
 
@@ -367,7 +357,7 @@ def test_a_task_that_is_nowhere_was_not_surely_removed(store: Store, journal: Jo
 
 @pytest.mark.parametrize("word", ["pending", "dlq"])
 def test_the_trash_keeps_bytes(
-    word: str, on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
+    word: str, disk: Store, spool: SpoolFolders, journal: Journal
 ) -> None:
     """Purged and restored, a file is itself, whether or not it says when its task died."""
     dead = b'TASK_DLQ_EPOCH="1795160000"\nTASK_DLQ_REASON="by hand"\n'
@@ -377,28 +367,26 @@ def test_the_trash_keeps_bytes(
         path.write_bytes(alive + dead if word == "pending" else alive)
     before = folder(spool)
     state = {"pending": State.PENDING, "dlq": State.DEAD}[word]
-    plan = plans.freeze_plan("purge", tasks_in(on_disk, state), NOW)
-    report = done(on_disk, journal, plan._replace(included_ids=frozenset(r.id for r in plan.rows)))
+    plan = plans.freeze_plan("purge", tasks_in(disk, state), NOW)
+    report = done(disk, journal, plan._replace(included_ids=frozenset(r.id for r in plan.rows)))
     texts = {path.name: path.read_bytes() for path in Path(spool.staging_dir, "trash").iterdir()}
-    took_back(on_disk, journal, report.op)
+    took_back(disk, journal, report.op)
     assert len(report.done) == len(paths) > 0
     assert texts == {path.name: before[str(path)][0] for path in paths}
     assert folder(spool) == before
 
 
-def test_a_second_of_an_id_is_excluded(
-    on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
-) -> None:
+def test_a_second_of_an_id_is_excluded(disk: Store, spool: SpoolFolders, journal: Journal) -> None:
     """A task whose id is somewhere else by now is excluded, and the dry run says why."""
-    dead = tasks_in(on_disk, State.DEAD)[:2]
-    report = done(on_disk, journal, plans.freeze_plan("purge", dead, NOW))
+    dead = tasks_in(disk, State.DEAD)[:2]
+    report = done(disk, journal, plans.freeze_plan("purge", dead, NOW))
     first = report.done[0]
     trashed = Path(spool.staging_dir, "trash", f"{first}.task")
     Path(spool.pending, trashed.name).write_bytes(trashed.read_bytes())
-    plan = undo_of(on_disk, journal, report.op).plan
-    back = done(on_disk, journal, plan)
-    forced = done(on_disk, journal, plan._replace(included_ids=frozenset({first})))
+    plan = undo_of(disk, journal, report.op).plan
+    back = done(disk, journal, plan)
+    forced = done(disk, journal, plan._replace(included_ids=frozenset({first})))
     assert [why for _, why in plan.excluded] == ["a task with this id is already in pending"]
     assert (back.done, forced.done) == (report.done[1:], ())
-    states = [task.state for task in on_disk.scan({first}) if isinstance(task, Task)]
+    states = [task.state for task in disk.scan({first}) if isinstance(task, Task)]
     assert states == [State.PENDING, State.TRASH]
