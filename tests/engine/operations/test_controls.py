@@ -22,25 +22,20 @@ from engine.operations.controls import Order
 from engine.operations.journal import Intent, Journal, Operation
 from engine.places.place import WholeQueueFigures
 from engine.store import Control, ControlTarget, Store, Unavailable, Unsupported
-from tests.console_places import NOW
+from tests.engine.task_builders import NOW, clock
 from tests.journaled_places import ANA
 from tests.zgb_console_place import PAUSE, RATE, REDIRECT, RETRY, ZgbConsolePlace
 from tui.operations import control_lines
-
-
-def clock() -> float:
-    """NOW."""
-    return NOW
-
-
-US = Intent(controls.CONTROL_VERB, ANA, "mx7 is down")
-pytestmark = pytest.mark.usefixtures("nothing_blocks")
 
 
 @pytest.fixture
 def whole(tmp_path: Path) -> ZgbConsolePlace:
     """A mail queue in a database, with two jobs."""
     return ZgbConsolePlace(tmp_path)
+
+
+US = Intent(controls.CONTROL_VERB, ANA, "mx7 is down")
+pytestmark = pytest.mark.usefixtures("nothing_blocks")
 
 
 @asynccontextmanager
@@ -132,9 +127,8 @@ async def test_what_is_refused_changes_and_writes_nothing(whole: ZgbConsolePlace
     assert await asyncio.to_thread(whole.sql, "SELECT * FROM config ORDER BY key") == before
 
 
-def test_a_change_outside_of_the_store_is_recorded_in_the_same_way(tmp_path: Path) -> None:
+def test_a_change_outside_of_the_store_is_recorded_in_the_same_way(journal: Journal) -> None:
     """The answer, or the error of the disk, is recorded; the undo names the value before."""
-    journal = Journal(str(tmp_path / "journal"), clock=clock)
     order = Order("transport", "curl", "suspended", before="not suspended")
 
     def full() -> str:
@@ -162,16 +156,14 @@ class Dying(MemoryStore):
         raise KeyboardInterrupt
 
 
-def test_one_that_was_cut_off_is_settled_as_unknown(tmp_path: Path) -> None:
+def test_one_that_was_cut_off_is_settled_as_unknown(journal: Journal) -> None:
     """A crash leaves the intent; it is abandoned, its effect is unknown, nothing is undone."""
-    journal = Journal(str(tmp_path / "journal"), clock=clock)
-    store = Dying(MemoryTasks())
+    store = Dying()
     with pytest.raises(KeyboardInterrupt):
         controls.run_control(store, journal, Order("flush"), US, clock)
     (left,) = journal.operations()
     settled = undo.settle_operation(store, journal, left).operation
-    assert left.is_interrupted
-    assert settled is not None
+    assert left.is_interrupted and settled is not None
     assert (settled.is_interrupted, controls.control_outcome(settled)) == (False, None)
     with pytest.raises(Unavailable, match="flush cannot be undone"):
         undo.plan_undo(store, journal, settled, NOW, 7.0)
@@ -182,20 +174,19 @@ def test_a_store_that_can_say_what_it_would_do_is_asked(tmp_path: Path) -> None:
     make_spool(str(tmp_path / "spool"))
     (tmp_path / "spool" / "queue" / "stray").symlink_to("nowhere")
     with closing(KannaderStore(str(tmp_path / "spool"), clock)) as store:
-        before = sorted(path.name for path in (tmp_path / "spool").rglob("*"))
+        before = sorted((tmp_path / "spool").rglob("*"))
         outlook = controls.forecast_control(store, Order("recover"))
-        after = sorted(path.name for path in (tmp_path / "spool").rglob("*"))
-        done = controls.run_control(store, None, Order("recover"), None, clock)
-
         assert outlook.amount == 1 == len(outlook.words.splitlines())
-        assert before == after
-        assert done.answer
-        with pytest.raises(Unsupported, match="expected nothing or anyway"):
-            controls.forecast_control(store, Order("recover", value="dyr"))
+        assert before == sorted((tmp_path / "spool").rglob("*"))
+        assert controls.run_control(store, None, Order("recover"), None, clock).answer
+        for order, why in (
+            (Order("recover", value="dyr"), "expected nothing or anyway"),
+            (Order("adopt"), "adopt needs a target: data/"),
+        ):
+            with pytest.raises(Unsupported, match=why):
+                controls.forecast_control(store, order)
         with pytest.raises(Unsupported, match="dyr"):
             store.control("recover", value="dyr")
-        with pytest.raises(Unsupported, match=r"adopt needs a target: data/"):
-            controls.forecast_control(store, Order("adopt"))
 
 
 def test_nothing_is_done_to_another_number_than_was_counted(whole: ZgbConsolePlace) -> None:
@@ -234,9 +225,9 @@ class Lanes(MemoryStore):
         return "set"
 
 
-def test_each_target_has_its_own_value_bounds_and_refusal(tmp_path: Path) -> None:
+def test_each_target_has_its_own_value_bounds_and_refusal(journal: Journal) -> None:
     """The journal has the former value of the target, which sets it back."""
-    store, journal = Lanes(), Journal(str(tmp_path / "journal"), clock=clock)
+    store = Lanes()
     for order, why in (
         (Order("rate", "", "9"), "rate needs a target: a queue"),
         (Order("rate", "new", "9"), "no target 'new', expected one of fast, slow, old"),
@@ -304,9 +295,7 @@ def test_what_cannot_be_done_or_written_down_changes_nothing(whole: ZgbConsolePl
         assert whole.setting(PAUSE) == "0"
 
         controls.run_control(store, whole.journal, Order(RATE, value="9"), US, clock)
-        done_ones = (
-            one for one in whole.journal.operations() if not controls.has_control_failed(one)
-        )
-        operation = next(done_ones)
+        failed = controls.has_control_failed
+        operation = next(one for one in whole.journal.operations() if not failed(one))
         with pytest.raises(Unavailable, match="set it back: mailMaxPerHour was 60 before"):
             undo.plan_undo(store, whole.journal, operation, NOW, 7.0)

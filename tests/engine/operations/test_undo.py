@@ -2,10 +2,13 @@
 
 import fcntl
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pytest import MonkeyPatch
 
 from engine import verbs
 from engine.formats.base.memory import MemoryStore
@@ -23,58 +26,72 @@ RETENTION = 7.0
 US = Intent("", Who("ana", ssh="192.0.2.1 1 192.0.2.2 22", host="mx1", pid=1))
 
 
-def filled(store: Store) -> None:
-    """Nine tasks: pending, held and dead ones."""
+def filled(store: Store) -> Store:
+    """Put nine tasks into a store: pending, held and dead ones."""
     for number in range(9):
         store.swap(None, a_task(number, due=0.0 if number < 4 else NOW + 600))
     for task in list(store.take(NOW, "a worker", 4)):
         store.swap(task, verbs.give_up_task(task, "421 try again later", 3))
     for task in tasks_in(store)[6:]:
         store.swap(task, verbs.hold(task, NOW))
+    return store
 
 
 def folder(spool: SpoolFolders) -> dict[str, tuple[bytes, int, int, int]]:
     """Bytes, mode and owner of every task file, by its path."""
     by_name = {}
     for where in (spool.pending, spool.work, spool.dlq, f"{spool.staging_dir}/held"):
-        for path in Path(where).iterdir() if Path(where).is_dir() else ():
+        for path in Path(where).glob("*"):
             stat = path.stat()
             by_name[str(path)] = (path.read_bytes(), stat.st_mode, stat.st_uid, stat.st_gid)
     return by_name
 
 
-def done(store: Store, journal: Journal, plan: Plan) -> Report:
+def done(store: Store, journal: Journal, plan: Plan, **facts: Any) -> Report:
     """Carry a plan out and write it down."""
-    intent = US._replace(verb=plan.verb, undoes=plan.undoes)
+    intent = US._replace(verb=plan.verb, undoes=plan.undoes, **facts)
     return run_plan.run_journaled_plan(store, journal, plan, intent, clock)
 
 
-def undo_of(store: Store, journal: Journal, op: str, now: float = NOW) -> undo.UndoPlan:
-    """The plan that takes an operation back."""
+def plan_of(verb: str, tasks: Sequence[Task]) -> Plan:
+    """The plan for these tasks."""
+    return plans.freeze_plan(verb, tasks, NOW)
+
+
+def operation_of(journal: Journal, op: str) -> Operation:
+    """An operation by its name."""
     operation = journal.operation(op)
     assert operation is not None
-    return undo.plan_undo(store, journal, operation, now, RETENTION)
+    return operation
+
+
+def undo_of(store: Store, journal: Journal, op: str, now: float = NOW) -> undo.UndoPlan:
+    """The plan that undoes an operation."""
+    return undo.plan_undo(store, journal, operation_of(journal, op), now, RETENTION)
+
+
+def undone(store: Store, journal: Journal, op: str) -> Report:
+    """Undo an operation."""
+    return done(store, journal, undo_of(store, journal, op).plan)
+
+
+def settled(store: Store, journal: Journal, operation: Operation) -> Operation:
+    """An interrupted operation, once it is known what became of its tasks."""
+    settled = undo.settle_operation(store, journal, operation).operation
+    assert settled is not None
+    return settled
 
 
 @pytest.fixture
 def store(open_store: Callable[[], Store]) -> Store:
     """A store of either kind, with nine tasks in it."""
-    store = open_store()
-    filled(store)
-    return store
+    return filled(open_store())
 
 
 @pytest.fixture
 def disk(spool: SpoolFolders) -> Store:
     """A store on a spool, with nine tasks in it."""
-    store = NftbanStore(spool, clock)
-    filled(store)
-    return store
-
-
-def took_back(store: Store, journal: Journal, op: str) -> Report:
-    """Take an operation back."""
-    return done(store, journal, undo_of(store, journal, op).plan)
+    return filled(NftbanStore(spool, clock))
 
 
 VERBS: list[tuple[str, State, dict[str, object]]] = [
@@ -88,39 +105,32 @@ VERBS: list[tuple[str, State, dict[str, object]]] = [
 ]
 
 
-@pytest.mark.parametrize(("verb", "state", "values"), VERBS)
+@pytest.mark.parametrize("case", VERBS)
 def test_an_undo_restores_every_byte(
-    verb: str,
-    state: State,
-    values: dict[str, object],
-    disk: Store,
-    spool: SpoolFolders,
-    journal: Journal,
+    case: tuple[str, State, dict[str, object]], disk: Store, spool: SpoolFolders, journal: Journal
 ) -> None:
     """Names, bytes, modes and owners are the same after an operation and its undo."""
+    verb, state, values = case
     for where in (spool.pending, spool.dlq):
         for number, path in enumerate(sorted(Path(where).iterdir())):
             path.write_bytes(b"# by hand\n" + path.read_bytes())
             path.chmod((0o600, 0o644, 0o640)[number % 3])
     before = folder(spool)
-    plan = plans.freeze_plan(verb, tasks_in(disk, state), NOW)._replace(values=values)
+    plan = plan_of(verb, tasks_in(disk, state))._replace(values=values)
     report = done(disk, journal, plan)
-    between = folder(spool)
-    back = took_back(disk, journal, report.op)
+    assert folder(spool) != before
+    back = undone(disk, journal, report.op)
     assert len(report.done) == len(back.done) == len(plan.rows) > 0
-    assert between != before
     assert folder(spool) == before
 
 
 def test_an_undo_can_be_undone(store: Store, journal: Journal) -> None:
     """A task that is not as the operation left it stays, and the dry run says why."""
-    first = done(store, journal, plans.freeze_plan("retry", tasks_in(store, State.DEAD), NOW))
+    first = done(store, journal, plan_of("retry", tasks_in(store, State.DEAD)))
     retried = tasks_in(store)
-    second = took_back(store, journal, first.op)
-    third = took_back(store, journal, second.op)
-    assert [(t.id, t.state, t.attempts) for t in tasks_in(store)] == [
-        (t.id, t.state, t.attempts) for t in retried
-    ]
+    third = undone(store, journal, undone(store, journal, first.op).op)
+    facts = attrgetter("id", "state", "attempts")
+    assert [*map(facts, tasks_in(store))] == [*map(facts, retried)]
     (claimed, *_) = store.take(NOW, "a worker", 1)
     store.swap(claimed, None)
     plan = undo_of(store, journal, third.op).plan
@@ -134,7 +144,7 @@ def test_long_dead_tasks_return_as_held(disk: Store, spool: SpoolFolders, journa
     """A dead task that the next run would delete is put where it stays, with its bytes."""
     dead = tasks_in(disk, State.DEAD)
     bytes_of = {task.id: disk.read(task) for task in dead}
-    report = done(disk, journal, plans.freeze_plan("purge", dead, NOW))
+    report = done(disk, journal, plan_of("purge", dead))
     back = undo_of(disk, journal, report.op, NOW + 8 * 86400)
     done(disk, journal, back.plan)
     assert back.held == set(bytes_of)
@@ -144,20 +154,19 @@ def test_long_dead_tasks_return_as_held(disk: Store, spool: SpoolFolders, journa
 
 def test_the_journal_shows_the_operations(store: Store, journal: Journal) -> None:
     """Who, when, what, why, and what became of every row; no address in full."""
-    plan = plans.freeze_plan("purge", tasks_in(store, State.DEAD), NOW)
+    plan = plan_of("purge", tasks_in(store, State.DEAD))
     plan = plan._replace(excluded_ids=frozenset({plan.rows[0].id}))
     rival = tasks_in(store, State.DEAD)[1]
     store.swap(rival, verbs.retry(rival, NOW))
-    intent = US._replace(verb="purge", reason="ask kim@example.net", filter="to:a.b@example.org")
-    run_plan.run_journaled_plan(store, journal, plan, intent, clock)
+    done(store, journal, plan, reason="ask kim@example.net", filter="to:a.b@example.org")
     (operation,) = journal.operations()
     counts = {RowResult.DONE: 2, RowResult.GONE: 1, RowResult.EXCLUDED: 1}
     assert operation.counts == dict.fromkeys(RowResult, 0) | counts
     assert (operation.planned, operation.open_rows, operation.ended) == (4, 0, NOW)
     assert (operation.is_running, operation.is_interrupted) == (False, False)
-    assert operation.intent.who == US.who
-    assert operation.intent.reason == "ask ...@example.net"
-    assert operation.intent.filter == "to:...@example.org"
+    intent = operation.intent
+    assert (intent.who, intent.filter) == (US.who, "to:...@example.org")
+    assert intent.reason == "ask ...@example.net"
 
 
 def test_without_its_journal_nothing_is_done(store: Store, journal: Journal) -> None:
@@ -165,21 +174,20 @@ def test_without_its_journal_nothing_is_done(store: Store, journal: Journal) -> 
     Path(journal.folder).write_text("in the way")
     dead = tasks_in(store, State.DEAD)
     with pytest.raises(Unavailable, match="journal"):
-        done(store, journal, plans.freeze_plan("purge", dead, NOW))
+        done(store, journal, plan_of("purge", dead))
     assert tasks_in(store, State.DEAD) == dead
-    report = done(store, journal, plans.freeze_plan("expunge", dead, NOW))
+    report = done(store, journal, plan_of("expunge", dead))
     assert len(report.done) == 4
     assert "journal" in report.trouble
 
 
 def left_open(store: Store, journal: Journal, verb: str, rows: int = 3) -> Operation:
     """An operation on dead tasks whose process died before it moved the first."""
-    plan = plans.freeze_plan(verb, tasks_in(store, State.DEAD)[:rows], NOW)
-    record = journal.begin(US._replace(verb=verb), plan)
+    record = journal.begin(
+        US._replace(verb=verb), plan_of(verb, tasks_in(store, State.DEAD)[:rows])
+    )
     record.close()
-    operation = journal.operation(record.op)
-    assert operation is not None
-    return operation
+    return operation_of(journal, record.op)
 
 
 def leave_in_staging(spool: SpoolFolders, ident: str) -> None:
@@ -194,17 +202,16 @@ def test_an_operation_in_motion_is_kept(disk: Store, spool: SpoolFolders, journa
     operation = left_open(disk, journal, "purge")
     moving = tasks_in(disk, State.DEAD)[0]
     leave_in_staging(spool, moving.id)
-    (lies,) = Path(spool.staging_dir).glob("D.*")
-    with lies.open("rb") as file:
+    with staged(spool)[0].open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # as a process that moves it has it
         with pytest.raises(Unavailable, match=r"^1 task is still being moved: wait, or run `spool"):
             undo.abandon_operation(disk, journal, operation, "left as it is")
         (refused,) = journal.operations()
-    left = undo.abandon_operation(disk, journal, operation, "left as it is")
+    assert undo.abandon_operation(disk, journal, operation, "left as it is") == 2
     (dropped,) = journal.operations()
     assert (refused.open_rows, refused.is_interrupted) == (3, True)
-    assert (left, dropped.counts[RowResult.DONE], dropped.counts[RowResult.UNAPPLIED]) == (2, 1, 2)
-    assert took_back(disk, journal, operation.op).done == (moving.id,)
+    assert (dropped.counts[RowResult.DONE], dropped.counts[RowResult.UNAPPLIED]) == (1, 2)
+    assert undone(disk, journal, operation.op).done == (moving.id,)
 
 
 def test_a_half_moved_task_stays_there(disk: Store, spool: SpoolFolders, journal: Journal) -> None:
@@ -214,13 +221,12 @@ def test_a_half_moved_task_stays_there(disk: Store, spool: SpoolFolders, journal
     leave_in_staging(spool, half)
     rest = undo.plan_rest(disk, journal, first, NOW)
     assert ([row.id for row in rest.rows], len(staged(spool))) == (others, 1)
-    intent = US._replace(verb="purge", follows=first.op)
-    report = run_plan.run_journaled_plan(disk, journal, rest, intent, clock)
+    report = done(disk, journal, rest, follows=first.op)
     undo.abandon_operation(disk, journal, first, undo.REASON_CONTINUED)
     assert report.done == tuple(others)
     assert [task.id for task in tasks_in(disk, State.TRASH)] == [half, *others]
-    over = journal.operation(first.op)
-    assert over is not None and over.ended is not None
+    over = operation_of(journal, first.op)
+    assert over.ended is not None
     assert (over.counts[RowResult.DONE], over.counts[RowResult.UNAPPLIED]) == (1, 2)
 
 
@@ -229,7 +235,7 @@ def test_a_plan_finishes_its_own_moves(disk: Store, spool: SpoolFolders, journal
     ours, others, *_ = tasks_in(disk, State.DEAD)
     for task in (ours, others):
         leave_in_staging(spool, task.id)
-    assert done(disk, journal, plans.freeze_plan("hold", [ours], NOW)).gone == (ours.id,)
+    assert done(disk, journal, plan_of("hold", [ours])).gone == (ours.id,)
     assert [task.id for task in tasks_in(disk, State.TRASH)] == [ours.id]
     assert [path.name.split(".")[1] for path in staged(spool)] == [others.id]
 
@@ -239,21 +245,17 @@ def staged(spool: SpoolFolders) -> list[Path]:
     return list(Path(spool.staging_dir).glob("D.*"))
 
 
-def test_a_read_operation_shows_no_operator(journal: Journal) -> None:
+def test_a_read_operation_shows_no_operator(journal: Journal, monkeypatch: MonkeyPatch) -> None:
     """No process takes one that settles an operation for one that carries it out."""
     during: list[bool] = []
+    store = filled(MemoryStore())
+    operation, scan = left_open(store, journal, "purge"), store.scan
 
-    class Slow(MemoryStore):
-        def scan(
-            self, touched: Collection[str] | None = None
-        ) -> Iterator[Task | Missing | Problem]:
-            during.extend(one.is_interrupted for one in Journal(journal.folder).operations())
-            return super().scan(touched)
+    def slow(*touched: Any) -> Iterator[Task | Missing | Problem]:
+        during.extend(one.is_interrupted for one in Journal(journal.folder).operations())
+        return scan(*touched)
 
-    store = Slow()
-    filled(store)
-    operation = left_open(store, journal, "purge")
-    during.clear()
+    monkeypatch.setattr(store, "scan", slow)
     undo.settle_operation(store, journal, operation)
     assert during == [True]
 
@@ -262,7 +264,7 @@ def test_why_it_does_not_come_back_is_shown_in_its_stores_words(
     disk: Store, spool: SpoolFolders, journal: Journal
 ) -> None:
     """Where a task stands by now is called as the store calls it."""
-    report = done(disk, journal, plans.freeze_plan("purge", tasks_in(disk, State.HELD), NOW))
+    report = done(disk, journal, plan_of("purge", tasks_in(disk, State.HELD)))
     for task in tasks_in(disk, State.TRASH):
         back = tasks_in(disk, State.HELD)
         disk.swap(task, with_state(task, State.DEAD))
@@ -276,9 +278,8 @@ def test_a_dropped_operation_is_settled_first(store: Store, journal: Journal) ->
     operation = left_open(store, journal, "purge")
     rows = [task.id for task in tasks_in(store, State.DEAD)]
     purge_first(store)
-    once = undo.settle_operation(store, journal, operation).operation
-    twice = undo.settle_operation(store, journal, operation).operation
-    assert once is not None and once == twice
+    once = settled(store, journal, operation)
+    assert once == settled(store, journal, operation)
     assert operation.is_interrupted
     assert (once.counts[RowResult.DONE], once.open_rows) == (1, 2)
     assert [row.id for row in undo.plan_rest(store, journal, once, NOW).rows] == rows[1:3]
@@ -286,9 +287,8 @@ def test_a_dropped_operation_is_settled_first(store: Store, journal: Journal) ->
         file.write(b'{"line": "ends", "done": {"2026112')  # cut off by a crash
     assert undo.abandon_operation(store, journal, operation, "left as it is") == 2
     (dropped,) = Journal(journal.folder).operations()
-    assert dropped.damaged_lines == 1
+    assert (dropped.damaged_lines, dropped.ended is None) == (1, False)
     assert (dropped.counts[RowResult.DONE], dropped.counts[RowResult.UNAPPLIED]) == (1, 2)
-    assert dropped.ended is not None
 
 
 def test_rows_that_another_operation_continues_are_its_own(store: Store, journal: Journal) -> None:
@@ -298,8 +298,8 @@ def test_rows_that_another_operation_continues_are_its_own(store: Store, journal
     journal.begin(US._replace(verb="purge", follows=first.op), rest).close()
     purge_first(store)
     undo.abandon_operation(store, journal, first, "not the reason")
-    now = journal.operation(first.op)
-    assert now is not None and now.ended is not None
+    now = operation_of(journal, first.op)
+    assert now.ended is not None
     assert now.counts == dict.fromkeys(RowResult, 0) | {RowResult.UNAPPLIED: 3}
     assert {words for _, words in ends(journal, first.op)} == {undo.REASON_CONTINUED}
 
@@ -318,23 +318,25 @@ def ends(journal: Journal, op: str) -> list[tuple[RowResult, str]]:
 def test_a_task_that_another_operation_moves_is_not_claimed(store: Store, journal: Journal) -> None:
     """It is that one's once it has written so, even when it was edited since."""
     operation = left_open(store, journal, "purge")
-    plan = plans.freeze_plan("purge", tasks_in(store, State.DEAD)[:1], NOW)
+    plan = plan_of("purge", tasks_in(store, State.DEAD)[:1])
     record = journal.begin(US._replace(verb="purge", who=Who("ben")), plan)
     theirs = execute.PlanRun(store, plan, clock)
     ended = theirs.step(theirs.open_rows)
     before = undo.settle_operation(store, journal, operation)
     record.write_outcomes(ended)
-    after = undo.settle_operation(store, journal, operation).operation
+    after = settled(store, journal, operation)
     record.close()
     assert (len(before.moving), len(before.unmoved)) == (1, 2)
-    assert after is not None
     assert (after.counts[RowResult.DONE], after.counts[RowResult.GONE]) == (0, 1)
     words = f"another operation did it ({record.op})"
     assert ends(journal, operation.op) == [(RowResult.GONE, words)]
 
+
+def test_a_task_that_a_later_operation_moved_is_not_claimed(store: Store, journal: Journal) -> None:
+    """Not even when it was edited since."""
     operation = left_open(store, journal, "hold", 1)
     (task,) = tasks_in(store, State.DEAD)[:1]
-    report = done(store, journal, plans.freeze_plan("hold", [task], NOW))
+    report = done(store, journal, plan_of("hold", [task]))
     (held,) = (t for t in tasks_in(store, State.HELD) if t.id == task.id)
     store.swap(held, verbs.edit(held, NOW, "another"))
     undo.settle_operation(store, journal, operation)
@@ -349,8 +351,7 @@ def test_a_task_that_is_nowhere_was_not_surely_removed(store: Store, journal: Jo
     store.swap(task, verbs.retry(task, NOW))
     (claimed,) = store.take(NOW, "a worker", 1)
     store.swap(claimed, None)
-    settled = undo.settle_operation(store, journal, operation).operation
-    assert settled is not None and settled.ended is not None
+    assert settled(store, journal, operation).ended is not None
     words = "gone: it is unknown whether this operation removed it"
     assert ends(journal, operation.op) == [(RowResult.GONE, words)]
 
@@ -367,10 +368,10 @@ def test_the_trash_keeps_bytes(
         path.write_bytes(alive + dead if word == "pending" else alive)
     before = folder(spool)
     state = {"pending": State.PENDING, "dlq": State.DEAD}[word]
-    plan = plans.freeze_plan("purge", tasks_in(disk, state), NOW)
+    plan = plan_of("purge", tasks_in(disk, state))
     report = done(disk, journal, plan._replace(included_ids=frozenset(r.id for r in plan.rows)))
     texts = {path.name: path.read_bytes() for path in Path(spool.staging_dir, "trash").iterdir()}
-    took_back(disk, journal, report.op)
+    undone(disk, journal, report.op)
     assert len(report.done) == len(paths) > 0
     assert texts == {path.name: before[str(path)][0] for path in paths}
     assert folder(spool) == before
@@ -379,7 +380,7 @@ def test_the_trash_keeps_bytes(
 def test_a_second_of_an_id_is_excluded(disk: Store, spool: SpoolFolders, journal: Journal) -> None:
     """A task whose id is somewhere else by now is excluded, and the dry run says why."""
     dead = tasks_in(disk, State.DEAD)[:2]
-    report = done(disk, journal, plans.freeze_plan("purge", dead, NOW))
+    report = done(disk, journal, plan_of("purge", dead))
     first = report.done[0]
     trashed = Path(spool.staging_dir, "trash", f"{first}.task")
     Path(spool.pending, trashed.name).write_bytes(trashed.read_bytes())
