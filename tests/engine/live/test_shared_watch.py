@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import Any
 
 import pytest
 from pytest import MonkeyPatch
@@ -128,15 +129,12 @@ def test_a_refused_watch_is_an_oserror(folder: Path) -> None:
         assert events.folders == {str(folder)}
 
 
-class WatchReports:
+class WatchReports(SimpleQueue[set[str] | str]):
     """The news of a watch, in its order."""
-
-    def __init__(self) -> None:
-        self.news: SimpleQueue[set[str] | str] = SimpleQueue()
 
     def next(self) -> set[str] | str:
         """The next news; fails when there is none for long."""
-        return self.news.get(timeout=PATIENCE)
+        return self.get(timeout=PATIENCE)
 
     def until(self, expected: set[str] | str) -> None:
         """Wait for some news."""
@@ -146,48 +144,35 @@ class WatchReports:
 
 @contextmanager
 def following(
-    changes: ChangeSource,
-    open_store: Callable[[], Store],
-    *,
-    is_shown: bool = True,
-    shared: SharedFolderWatch | None = None,
+    changes: ChangeSource, open_store: Callable[[], Store] = Store, **how: Any
 ) -> Iterator[WatchReports]:
-    """The news of a watch of this source of changes."""
-    reports = WatchReports()
-    watch = FolderWatch(
-        changes,
-        open_store,
-        reports.news.put,
-        everything=lambda: reports.news.put(EVERYTHING),
-        is_shown=lambda: is_shown,
-        shared=shared,
-    )
+    """The news of a watch of this source of changes; one of folders needs no store."""
+    reports, is_shown = WatchReports(), how.pop("is_shown", True)
+    how |= {"everything": lambda: reports.put(EVERYTHING), "is_shown": lambda: is_shown}
+    watch = FolderWatch(changes, open_store, reports.put, **how)
     watch.start(PATIENCE)
     try:
         yield reports
     finally:
         watch.stop()
-    if shared is None:
-        for thread in watch_threads():
-            thread.join(PATIENCE)
+    if "shared" not in how:
+        join_threads()
+
+
+def join_threads() -> None:
+    """Wait for the threads that watch."""
+    for thread in watch_threads():
+        thread.join(PATIENCE)
+
+
+def watching(folder: Path, **how: Any) -> AbstractContextManager[WatchReports]:
+    """The news of the folder, and of one more that is not there yet."""
+    return following(ChangeSource((str(folder), str(folder.with_name("held")))), **how)
 
 
 def watch_threads() -> list[threading.Thread]:
     """The threads that watch."""
     return [thread for thread in threading.enumerate() if thread.name == "spooldeck-watch"]
-
-
-def open_nothing() -> Store:
-    """A source of folders needs no store."""
-    raise AssertionError
-
-
-def watching(
-    folder: Path, *, is_shown: bool = True, shared: SharedFolderWatch | None = None
-) -> AbstractContextManager[WatchReports]:
-    """The news of the folder, and of one more that is not there yet."""
-    source = ChangeSource((str(folder), str(folder.with_name("held"))))
-    return following(source, open_nothing, is_shown=is_shown, shared=shared)
 
 
 @pytest.mark.parametrize("is_shown", [True, False])
@@ -204,7 +189,7 @@ def test_a_folder_is_followed_by_names(folder: Path, is_shown: bool) -> None:
         for number in range(1000):
             (folder / f"new{number}").touch()
             with suppress(Empty):
-                news = reports.news.get(timeout=0.05)
+                news = reports.get(timeout=0.05)
                 if isinstance(news, set) and any(name.startswith("new") for name in news):
                     return
         raise AssertionError("nothing new is reported")
@@ -223,8 +208,7 @@ def test_places_share_one_thread_until_the_last(folder: Path, monkeypatch: Monke
             assert len(watch_threads()) == 1
         (folder / "three").touch()
         assert reports.next() == {"three"}
-    for thread in watch_threads():
-        thread.join(PATIENCE)
+    join_threads()
     assert watch_threads() == []
 
 
@@ -256,7 +240,7 @@ def test_folders_in_a_folder_made_later_are_followed(folder: Path) -> None:
     """Missing folders in a missing one are found when that one appears, and each after it."""
     above = folder / "A"
     source = ChangeSource(tuple(map(str, (folder, above, above / "B", above / "C"))))
-    with following(source, lambda: pytest.fail("no store is needed")) as reports:
+    with following(source) as reports:
         above.mkdir()
         (above / "B").mkdir()
         (above / "B" / "there").touch()
@@ -279,18 +263,9 @@ def test_a_folder_made_during_the_start_is_followed(folder: Path, monkeypatch: M
 
     monkeypatch.setattr(shared_watch, "_require_thread", make_folder)
     source = ChangeSource((str(folder), str(folder / "made")))
-    with following(source, open_nothing) as reports:
+    with following(source) as reports:
         (folder / "made" / "new").touch()
         reports.until({"new"})
-
-
-def test_after_a_name_that_is_not_utf8_folder_times_are_compared(folder: Path) -> None:
-    """A name that watchfiles cannot report causes a full scan, and so does each later change."""
-    with watching(folder) as reports:
-        (folder / NO_TEXT).touch()
-        reports.until(EVERYTHING)
-        (folder / "task").touch()
-        reports.until(EVERYTHING)
 
 
 def test_a_folder_whose_path_is_not_utf8_is_followed_by_its_time(folder: Path) -> None:

@@ -80,13 +80,11 @@ def test_a_busy_process(tmp_path: Path, start: Start) -> None:
     tell(child)
     assert said(child) == "done"
     done = stats_delta(before, process_stats._read(child.pid, proc))
-    assert done is not None
-    assert done.seconds == 2.0
-    assert 0.1 <= done.cpu <= 2.0
+    assert done is not None and done.is_working
+    assert done.seconds == 2.0 and 0.1 <= done.cpu <= 2.0
     assert done.io_bytes is not None and done.io_bytes >= 1_000_000
-    assert done.is_working
-    assert "s of CPU" in process_stats.describe_activity(done)
-    assert "KiB read and written in the last 2 s" in process_stats.describe_activity(done)
+    words = process_stats.describe_activity(done)
+    assert "s of CPU" in words and "KiB read and written in the last 2 s" in words
 
 
 def test_a_process_sleeps_is_stopped_and_ends(start: Start) -> None:
@@ -129,17 +127,15 @@ def test_one_with_children(start: Start) -> None:
 
 def test_files_below_the_spool(tmp_path: Path, start: Start) -> None:
     """How many files it has open, and which of them lie below the folder, by their paths there."""
-    (tmp_path / "run").mkdir()
     lock = tmp_path / "run" / "queue.lock"
+    lock.parent.mkdir()
     lock.touch()
     child = start(INNOCENT, str(lock))
     assert said(child) == "ready"
-    roots = (str(tmp_path), "/nowhere")
-    files, elsewhere = (read_stats(child.pid, root).files for root in roots)
-    assert isinstance(files, OpenFiles)
-    assert (files.amount, files.below, files.more) == (4, ("run/queue.lock",), False)
-    assert isinstance(elsewhere, OpenFiles)
-    assert elsewhere.below == ()
+    for root, below in ((str(tmp_path), ("run/queue.lock",)), ("/nowhere", ())):
+        files = read_stats(child.pid, root).files
+        assert isinstance(files, OpenFiles)
+        assert (files.amount, files.below, files.more) == (4, below, False)
 
 
 def refusing(*endings: str) -> ProcReader:
