@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +93,14 @@ def take(path: Path, seen: str = "") -> None:
     acquire_lock(str(path), THRESHOLD, seen=seen).release()
 
 
-def verdict(path: Path) -> Verdict:
-    """What an examination of the lock says."""
-    return examine_lock(str(path), THRESHOLD).verdict
+def examine(path: Path) -> LockEvidence:
+    """What an examination of the lock says now."""
+    return examine_lock(str(path), THRESHOLD)
+
+
+def judged(evidence: LockEvidence) -> tuple[Verdict, str]:
+    """The verdict on a lock, and its reason."""
+    return evidence.verdict, evidence.reason
 
 
 def spare_of(path: Path) -> Path:
@@ -111,7 +117,7 @@ def test_a_lock_is_a_file_while_it_is_held(path: Path) -> None:
         assert busy(path).verdict is Verdict.HELD
         assert path.exists()
     assert not path.exists()
-    assert verdict(path) is Verdict.FREE
+    assert examine(path).verdict is Verdict.FREE
     with acquire_lock(str(path), THRESHOLD) as second:
         assert second.taken_over == ""
         lock.release()
@@ -122,13 +128,11 @@ def test_a_lock_is_a_file_while_it_is_held(path: Path) -> None:
 
 def test_a_lock_is_held_by_one_process(path: Path, holder: Child) -> None:
     """Another one is refused, with the evidence; silent for an hour it is stuck, and lives."""
-    evidence = busy(path)
-    assert (evidence.verdict, evidence.pid) == (Verdict.HELD, holder.pid)
-    assert evidence.reason == f"PID {holder.pid} is running"
-    facts = dict(examine_lock(str(path), THRESHOLD).facts)
-    assert facts["holder"].startswith(f"PID {holder.pid}: {sys.executable} -c ")
-    assert facts["flock"] == f"held by PID {holder.pid}"
-    assert facts["limit"] == "20m without one"
+    who = f"PID {holder.pid}"
+    assert judged(busy(path)) == (Verdict.HELD, f"{who} is running")
+    facts = dict(examine(path).facts)
+    assert facts["holder"].startswith(f"{who}: {sys.executable} -c ")
+    assert (facts["flock"], facts["limit"]) == (f"held by {who}", "20m without one")
     assert (facts["boot"], facts["PID namespace"]) == ("same", "same")
     assert facts["host"].endswith(", this host")
     assert facts["user"] == f"uid {os.geteuid()}"
@@ -137,7 +141,7 @@ def test_a_lock_is_held_by_one_process(path: Path, holder: Child) -> None:
 
     evidence = busy(path, **AN_HOUR_ON)
     assert (evidence.verdict, evidence.pid) == (Verdict.STUCK, holder.pid)
-    assert f"PID {holder.pid} is alive, no heartbeat" in evidence.reason
+    assert f"{who} is alive, no heartbeat" in evidence.reason
     assert path.read_text().startswith(f"{holder.pid}\n")
     assert holder.poll() is None
     tell(holder)
@@ -214,18 +218,17 @@ def test_a_lock_that_was_taken_away_is_lost(path: Path, how: str) -> None:
     with pytest.raises(LockLost):
         lock.renew()
     lock.release()
-    assert (path.read_text() if path.exists() else "") == ("4242\n0\n" if how == "replaced" else "")
+    assert how != "replaced" or path.read_text() == "4242\n0\n"
+    assert path.exists() is (how == "replaced")
 
 
 def test_a_lock_of_a_dead_process_is_taken_over(path: Path, gone: int) -> None:
     """To examine it changes nothing; a longer text of another form is overwritten whole."""
     written(path, f"{gone}\n1795167737\n", age=4000)
-    before = path.stat()
-    evidence = examine_lock(str(path), THRESHOLD)
-    after = path.stat()
+    facts = attrgetter("st_ino", "st_mtime_ns", "st_size", "st_ctime_ns")
+    before, evidence = path.stat(), examine(path)
     assert (evidence.verdict, evidence.pid) == (Verdict.STALE, gone)
-    for of in ("st_ino", "st_mtime_ns", "st_size", "st_ctime_ns"):
-        assert getattr(after, of) == getattr(before, of)
+    assert facts(path.stat()) == facts(before)
     with acquire_lock(str(path), THRESHOLD) as lock:
         assert lock.taken_over == f"PID {gone} is gone"
         assert path.stat().st_ino == before.st_ino
@@ -241,7 +244,7 @@ def test_a_lock_of_a_dead_process_is_taken_over(path: Path, gone: int) -> None:
 def test_a_stale_lock_is_taken_over_only_if_it_was_seen(path: Path, gone: int) -> None:
     """A caller that names a lock gets no other, not even a stale one."""
     written(path, f"{gone}\n0\n", age=60)
-    evidence = examine_lock(str(path), THRESHOLD)
+    evidence = examine(path)
     for other in ("another", queue_lock.NO_LOCK):
         busy(path, seen=other)
     for _ in range(2):
@@ -253,13 +256,13 @@ def test_each_holder_has_another_token(path: Path) -> None:
     identities = set()
     for _ in range(3):
         lock = acquire_lock(str(path), THRESHOLD)
-        identities |= {examine_lock(str(path), THRESHOLD).identity for _ in range(2)}
+        identities |= {examine(path).identity for _ in range(2)}
         os.close(lock.fd)  # as a kill would
         lock.fd = -1
-    identities.add(examine_lock(str(path), THRESHOLD).identity)
+    identities.add(examine(path).identity)
     assert len(identities) == 3
     path.unlink()
-    assert examine_lock(str(path), THRESHOLD).identity == queue_lock.NO_LOCK
+    assert examine(path).identity == queue_lock.NO_LOCK
 
 
 NO_PIDS = ("0", "-1", "+5", " 5", "5 ", "0x5", "05", "5.0", "9" * 31, "4294967297", "9999999999")
@@ -272,19 +275,18 @@ def test_a_text_that_names_no_process_is_stale(path: Path) -> None:
     """A garbled lock has no holder; a fresh empty one is being written by the real program."""
     for text in NO_PROCESS:
         written(path, text, age=60)
-        evidence = examine_lock(str(path), THRESHOLD)
+        evidence = examine(path)
         assert (evidence.verdict, evidence.pid) == (Verdict.STALE, None), text
         with acquire_lock(str(path), THRESHOLD) as lock:
             assert lock.taken_over == "the lock file names no process", text
     written(path, "")
-    evidence = busy(path)
-    assert (evidence.verdict, evidence.reason) == (Verdict.HELD, "being written")
+    assert judged(busy(path)) == (Verdict.HELD, "being written")
 
 
 def test_our_own_number_in_a_lock_is_not_us(path: Path) -> None:
     """In a container every worker may have the same PID: without a flock it is stale."""
     written(path, f"{os.getpid()}\n1795167737\n", age=60)
-    assert verdict(path) is Verdict.STALE
+    assert examine(path).verdict is Verdict.STALE
     take(path)
 
 
@@ -307,12 +309,11 @@ def test_the_lock_of_a_living_process_is_judged_by_its_age(path: Path, living: C
         assert path.read_bytes() == text
 
     written(path, f"{living.pid}\n9999999999\n", age=-5000)
-    evidence = examine_lock(str(path), THRESHOLD)
+    evidence = examine(path)
     assert (evidence.verdict, evidence.age) == (Verdict.HELD, 0.0)
 
     written(path, lock_file.format_claim(true_claim(living.pid)))
-    evidence = examine_lock(str(path), THRESHOLD)
-    assert (evidence.verdict, evidence.reason) == (Verdict.STALE, f"PID {living.pid} released it")
+    assert judged(examine(path)) == (Verdict.STALE, f"PID {living.pid} released it")
     take(path)
     assert is_unharmed(living)
 
@@ -334,23 +335,27 @@ def test_a_handler_keeps_its_dead_workers_lock(path: Path, start: Start) -> None
     child = os.pidfd_open(int(said(worker)))
     worker.send_signal(signal.SIGKILL)
     worker.wait()
-    evidence = busy(path)
-    assert evidence.verdict is Verdict.HELD
-    assert evidence.reason == f"a child of PID {worker.pid}, which is gone, is running"
+    reason = f"a child of PID {worker.pid}, which is gone, is running"
+    assert judged(busy(path)) == (Verdict.HELD, reason)
     signal.pidfd_send_signal(child, signal.SIGKILL)
     os.close(child)
-    while verdict(path) is not Verdict.STALE:
+    while examine(path).verdict is not Verdict.STALE:
         os.sched_yield()
     take(path)
 
 
+EXAMINES = """
+import sys
+from engine.locks.queue_lock import examine_lock
+print('ready', flush=True)
+while True:
+    examine_lock(sys.argv[1], 1200.0)
+"""
+
+
 def test_a_process_that_only_examines_is_waited_for(path: Path, gone: int, start: Start) -> None:
     """One that has a stale lock's flock for a moment, to examine it, makes no attempt fail."""
-    code = (
-        "import sys\nfrom engine.locks.queue_lock import examine_lock\nprint('ready', flush=True)\n"
-        "while True:\n    examine_lock(sys.argv[1], 1200.0)\n"
-    )
-    assert said(start(code, str(path))) == "ready"
+    assert said(start(EXAMINES, str(path))) == "ready"
     for _ in range(50):
         written(path, f"{gone}\n0\n", age=60)
         take(path)
@@ -372,25 +377,19 @@ while True:
 def test_a_rewritten_lock_is_judged(path: Path, gone: int, start: Start, holder: Child) -> None:
     """A process that writes it again and again makes no examination fail or wait for ever."""
     assert said(start(REWRITES, str(path), str(gone))) == "begun"
-    verdicts = {verdict(path) for _ in range(30)}
+    verdicts = {examine(path).verdict for _ in range(30)}
     assert verdicts <= {Verdict.HELD, Verdict.STUCK, Verdict.UNKNOWN}
 
 
-@pytest.mark.parametrize("kind", ["symlink", "folder", "FIFO"])
-def test_a_lock_that_is_no_file_is_unknown(path: Path, kind: str) -> None:
+@pytest.mark.parametrize("make", [lambda path: path.symlink_to("target"), Path.mkdir, os.mkfifo])
+def test_a_lock_that_is_no_file_is_unknown(path: Path, make: Callable[[Path], object]) -> None:
     """Something else in the lock's place is neither followed, nor waited for, nor removed."""
     target = path.with_name("target")
     written(target, STALE_TEXT)
-    if kind == "symlink":
-        path.symlink_to(target)
-    elif kind == "folder":
-        path.mkdir()
-    else:
-        os.mkfifo(path)
-    evidence = examine_lock(str(path), THRESHOLD)
+    make(path)
     words = f"{path}: expected a regular file; check and remove it: ls -ld {path}"
-    assert (evidence.verdict, evidence.reason) == (Verdict.UNKNOWN, words)
-    assert busy(path) == evidence
+    assert judged(examine(path)) == (Verdict.UNKNOWN, words)
+    assert busy(path) == examine(path)
     assert path.is_symlink() or path.exists()
     assert target.read_text() == STALE_TEXT
 
@@ -414,7 +413,7 @@ def test_a_lock_with_its_drafts_name_is_one(path: Path, holder: Child) -> None:
     assert claim is not None and claim.mark is not None
     draft = path.with_name(f"{path.name}.{claim.mark.token}")
     draft.hardlink_to(path)
-    assert verdict(path) is Verdict.HELD
+    assert examine(path).verdict is Verdict.HELD
     holder.kill()
     holder.wait()
     with acquire_lock(str(path), THRESHOLD):
