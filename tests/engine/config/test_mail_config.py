@@ -37,14 +37,14 @@ def test_no_setting_is_the_contract() -> None:
 def test_yaml_says_all_of_it() -> None:
     """Each key lands in its field; what is said of the relay lies flat beside the rest."""
     relay = {"host": "relay.example.com", "port": 465, "user": "u", "password_file": "pw"}
-    got = settings(
-        None,
-        **{"method": "curl", "recipient": "ops@example.com", "backoff": [1, 2.5]},
-        **{"relay": relay, "plain_hosts": ["127.0.0.1", "::1"], "max_file_size": "2M"},
-        **{"rates": {"curl": {"per_hour": 60}}, "allowed_paths": ["~/mail"]},
-        **{"domains": {"Example.COM": {"per_hour": 40, "burst": 5}}},
-        **{"programs": {"sendmail": "/opt/sendmail"}},
-    )
+    mail = {"method": "curl", "recipient": "ops@example.com", "backoff": [1, 2.5], "relay": relay}
+    mail |= {
+        "plain_hosts": ["127.0.0.1", "::1"],
+        "max_file_size": "2M",
+        "allowed_paths": ["~/mail"],
+    }
+    mail |= {"rates": {"curl": {"per_hour": 60}}, "programs": {"sendmail": "/opt/sendmail"}}
+    got = settings(None, **mail, domains={"Example.COM": {"per_hour": 40, "burst": 5}})
 
     assert (got.host, got.port, got.user) == ("relay.example.com", 465, "u")
     assert (got.password_file, got.plain_hosts) == ("/base/pw", ("127.0.0.1", "::1"))
@@ -86,9 +86,9 @@ def test_files_of_an_installation_count_there(
 ) -> None:
     """mail.conf.local goes before mail.conf, that before nftban.conf; another place takes none."""
     (tmp_path / "conf.d").mkdir()
+    first = f"NFTBAN_DATA_DIR={ROOT}\nNFTBAN_MAIL_RECIPIENT=a@x.org\nNFTBAN_SENDER=s@x.org"
     lines = {
-        "nftban.conf": f"NFTBAN_DATA_DIR={ROOT}\nNFTBAN_MAIL_RECIPIENT=a@x.org\n"
-        "NFTBAN_SENDER=s@x.org",
+        "nftban.conf": first,
         "conf.d/mail.conf": 'NFTBAN_MAIL_RECIPIENT="b@x.org"\nNFTBAN_FROM_NAME=${NFTBAN_SENDER}',
         "conf.d/mail.conf.local": "NFTBAN_MAIL_RECIPIENT='c@x.org'",
     }
@@ -153,13 +153,11 @@ def test_planned_settings_count_as_the_last_of_the_files() -> None:
 
 def test_an_invalid_variable_is_named() -> None:
     """The error names the variable."""
-    for name, text in {
-        **{"NFTBAN_MAIL_METHOD": "pigeon", "NFTBAN_SMTP_PORT": "smtp"},
-        **{"NFTBAN_MAIL_RETRY_BACKOFF": "5;15", "NFTBAN_MAIL_ALLOWED_PATHS": "relative:/a"},
-        **{"NFTBAN_MAIL_MAX_FILE_SIZE": "10M", "NFTBAN_SENDMAIL_BIN": "sendmail"},
-    }.items():
-        with pytest.raises(ConfigError, match=f"environment: {name}: expected"):
-            settings({name: text})
+    wrong = {"MAIL_METHOD": "pigeon", "SMTP_PORT": "smtp", "MAIL_RETRY_BACKOFF": "5;15"}
+    wrong |= {"MAIL_ALLOWED_PATHS": "relative:/a", "MAIL_MAX_FILE_SIZE": "10M"}
+    for name, text in (wrong | {"SENDMAIL_BIN": "sendmail"}).items():
+        with pytest.raises(ConfigError, match=f"environment: NFTBAN_{name}: expected"):
+            settings({f"NFTBAN_{name}": text})
 
 
 def kept(**environ: str) -> MailSettings:

@@ -58,9 +58,8 @@ def test_our_folder_for_a_url() -> None:
     """It is below XDG_STATE_HOME, root's below /var/lib; another URL has another folder."""
     one, other = Address("redis://h/0"), Address("redis://h.0")
     home = {"HOME": "/home/me"}
-    assert places_folder(one, home, 1000).startswith(
-        "/home/me/.local/state/spooldeck/places/redis-h-0-"
-    )
+    below = "/home/me/.local/state/spooldeck/places/redis-h-0-"
+    assert places_folder(one, home, 1000).startswith(below)
     assert places_folder(one, {"XDG_STATE_HOME": "/s", **home}, 1000).startswith("/s/spooldeck/")
     relative = {"XDG_STATE_HOME": "s", **home}
     assert places_folder(one, relative, 1000) == places_folder(one, home, 1000)

@@ -1,8 +1,8 @@
 """Tasks by queue, kind, group or destination: the counts, the last error, and the filter of one."""
 
 from collections import Counter
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from operator import attrgetter
 from tempfile import TemporaryDirectory
 
@@ -31,6 +31,19 @@ from tests.engine.task_builders import NOW, a_row
 from tests.examples import examples
 
 ODD = ['say "x"', "a b", "a|b", "!a", "@a", "%_\\", "", "\x1b[2J", "ü", "x" * 2000, "kind=b"]
+
+
+@contextmanager
+def an_index() -> Iterator[tuple[Writer, Reader]]:
+    """A new index's writer and its reader."""
+    with (
+        TemporaryDirectory() as folder,
+        closing(Writer(f"{folder}/index")) as writer,
+        closing(Reader(f"{folder}/index")) as reader,
+    ):
+        yield writer, reader
+
+
 VALUE_OF: dict[str, Callable[[Task], str | None]] = {
     **{by: attrgetter(by) for by in ("queue", "kind", "group", "sender", "account")},
     "destination": lambda task: task.destination.rpartition("@")[2],
@@ -62,11 +75,7 @@ def test_groups_are_those_of_the_tasks(some: list[dict[str, object]], by: str) -
     for task in tasks:
         if (name := VALUE_OF[by](task)) is not None:
             expected.setdefault(name, []).append(task)
-    with (
-        TemporaryDirectory() as folder,
-        closing(Writer(f"{folder}/index")) as writer,
-        closing(Reader(f"{folder}/index")) as reader,
-    ):
+    with an_index() as (writer, reader):
         writer.add_scanned(tasks)
         table = query_groups(reader, Query(), by, NOW)
         assert {group.name for group in table.groups} == set(expected)
@@ -102,11 +111,7 @@ def test_each_open_recipient_is_counted(some: list[dict[str, object]], is_arrang
         domains = list(map(mail_domain, task.recipients))
         for name in domains if task.sender or task.recipients else [""]:
             expected.setdefault(name, Counter())[task] += 1
-    with (
-        TemporaryDirectory() as folder,
-        closing(Writer(f"{folder}/index")) as writer,
-        closing(Reader(f"{folder}/index")) as reader,
-    ):
+    with an_index() as (writer, reader):
         writer.add_scanned(tasks)
         if is_arranged:
             writer.end_scan()
@@ -124,9 +129,8 @@ def test_each_open_recipient_is_counted(some: list[dict[str, object]], is_arrang
     counted = {bool(t.sender or t.recipients) for its in expected.values() for t in its}
     units = {(): "tasks", (False,): "tasks", (True,): "recipients"}
     assert table.unit == units.get(tuple(counted), "recipients and other tasks")
-    waiting = [
-        {t: n for t, n in its.items() if t.state in UNFINISHED_STATES} for its in expected.values()
-    ]
+    groups = expected.values()
+    waiting = [{t: n for t, n in its.items() if t.state in UNFINISHED_STATES} for its in groups]
     rows = {name: sum(its.values()) for name, its in zip(expected, waiting, strict=True) if its}
     assert {row.name: row.total for row in ages.rows} == rows
     assert ages.total.total == sum(rows.values())
@@ -211,11 +215,7 @@ def test_tasks_of_destinations_are_counted_by_code() -> None:
     scanned: dict[str, DestinationTasks] = {}
     for task in rows:
         add_task(scanned, task)
-    with (
-        TemporaryDirectory() as folder,
-        closing(Writer(f"{folder}/index")) as writer,
-        closing(Reader(f"{folder}/index")) as reader,
-    ):
+    with an_index() as (writer, reader):
         writer.add_scanned(rows)
         counts = count_destinations(reader)
         cut = count_destinations(reader, 6)

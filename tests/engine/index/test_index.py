@@ -233,10 +233,8 @@ def test_counts_do_not_flicker(writer: Writer) -> None:
         writer.add_scanned([a_task(number, description=f"host{number}")])
 
 
-MEMORY_MOVES = st.lists(
-    st.tuples(st.integers(0, 30), st.sampled_from(["add", "purge", "hold", "release", "gone"])),
-    max_size=12,
-)
+VERBS = st.sampled_from(["add", "purge", "hold", "release", "gone"])
+MEMORY_MOVES = st.lists(st.tuples(st.integers(0, 30), VERBS), max_size=12)
 
 
 class IndexFollowsStore(RuleBasedStateMachine):
@@ -646,10 +644,8 @@ def test_two_threads_remove_a_scratch_folder_once(tmp_path: Path, monkeypatch: M
 
 def test_the_folder_of_a_crashed_owner_is_swept(tmp_path: Path) -> None:
     """What a killed process left is removed by the next that makes one there."""
-    code = (
-        "import sys, signal; from engine.system.temp_dir import TempDir; "
-        "folder = TempDir(sys.argv[1]); print(folder.path, flush=True); signal.pause()"
-    )
+    code = "import sys, signal; from engine.system.temp_dir import TempDir; "
+    code += "folder = TempDir(sys.argv[1]); print(folder.path, flush=True); signal.pause()"
     argv = [sys.executable, "-c", code, str(tmp_path)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -207,10 +207,8 @@ def test_what_changes_stays_sigkill(path: Path, start: Start, innocent: Child, n
     worker = holding(start, path, DEAF)
     claim, lines = lock_file.parse_claim(path.read_bytes()), list[str]()
     assert claim is not None
-    fresh = {
-        "renewed": marked(claim, alive_at=int(lock_file.boot_seconds() + 3600)),
-        "forged": true_claim(innocent.pid),
-    }
+    later_beat = marked(claim, alive_at=int(lock_file.boot_seconds() + 3600))
+    fresh = {"renewed": later_beat, "forged": true_claim(innocent.pid)}
 
     def meanwhile(pidfd: int, seconds: float) -> bool:
         if news in fresh:

@@ -45,14 +45,8 @@ CHILD = HolderProcess(
 
 def reading(**changes: object) -> LockReading:
     """A stuck lock of ours, of which all is known and all fits."""
-    times: dict[str, Any] = {"mtime": float(TAKEN), "booted": BOOTED}
-    who: dict[str, Any] = {
-        "others": (),
-        "observer": HERE,
-        "owner": 993,
-        "writer": 993,
-        "remote": "",
-    }
+    times: dict[str, Any] = {"mtime": float(TAKEN), "booted": BOOTED, "remote": ""}
+    who: dict[str, Any] = {"others": (), "observer": HERE, "owner": 993, "writer": 993}
     plain = LockReading(OURS, True, WORKER, **who, **times)
     return LockReading._make((plain._asdict() | changes).values())
 
@@ -249,9 +243,7 @@ def test_a_process_is_seen_as_it_is(tmp_path: Path, start: Start) -> None:
     other.touch()
     child = start(INNOCENT, str(lock))
     assert said(child) == "ready"
-    reading, elsewhere = (
-        lock_holder.read_process(child.pid, path.stat()) for path in (lock, other)
-    )
+    reading, elsewhere = (lock_holder.read_process(child.pid, at.stat()) for at in (lock, other))
     assert reading is not None and elsewhere is not None
     assert (reading.taker, reading.parent) == (child.pid, os.getpid())
     assert reading.uids == {os.geteuid()}
@@ -268,10 +260,8 @@ def test_a_process_is_seen_as_it_is(tmp_path: Path, start: Start) -> None:
 
 def test_a_thread_is_no_process_a_local_folder_not_remote(tmp_path: Path, start: Start) -> None:
     """kill(2) takes the number of a thread; no process has it."""
-    child = start(
-        "import sys, threading\nthread = threading.Thread(target=sys.stdin.readline)\n"
-        "thread.start()\nprint(thread.native_id, flush=True)\n"
-    )
+    code = "import sys, threading\nthread = threading.Thread(target=sys.stdin.readline)\n"
+    child = start(f"{code}thread.start()\nprint(thread.native_id, flush=True)\n")
     thread = int(said(child))
     os.kill(thread, 0)
     assert lock_holder.read_process(thread, tmp_path.stat()) is None

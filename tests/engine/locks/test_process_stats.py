@@ -183,14 +183,13 @@ def test_many_open_files_are_capped() -> None:
 def test_foreign_words_are_inert() -> None:
     """A command line, a path or a symbol acts on no terminal."""
     red = "\x1b[31mred"
+    contents = {
+        "stat": b"7 (x) S 1 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 5 0",
+        **{"cmdline": red.encode(), "wchan": red.encode(), "io": b"rchar: 1\nwchar: 2\n"},
+        **{"/proc/7/task/7/children": b"8", "children": b""},
+    }
     proc = ProcReader(
-        read=lambda path: {
-            "stat": b"7 (x) S 1 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 5 0",
-            "cmdline": red.encode(),
-            "wchan": red.encode(),
-            "io": b"rchar: 1\nwchar: 2\n",
-            "children": b"8" if "/7/" in path else b"",
-        }[path.rpartition("/")[2]],
+        read=lambda path: contents.get(path, contents.get(path.rpartition("/")[2], b"")),
         names=lambda path: ["7"],
         link=lambda path: f"/spool/{red}",
     )

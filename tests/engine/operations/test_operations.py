@@ -177,10 +177,9 @@ def test_the_journal_has_the_new_ids_of_tasks(journal: Journal, is_reachable: bo
     found = {ident: f"new-{ident}" * is_reachable for ident in others}
     assert report.new_ids == {first: "", **found}
     entries = journal.entries(report.op)
-    assert {e.row.id: e.outcome.reason for e in entries if e.outcome} == {
-        ident: f"new id {new}" if new else "new id not seen yet"
-        for ident, new in report.new_ids.items()
-    }
+    known = report.new_ids.items()
+    reasons = {ident: f"new id {new}" if new else "new id not seen yet" for ident, new in known}
+    assert {e.row.id: e.outcome.reason for e in entries if e.outcome} == reasons
     operation = journal.operation(report.op)
     assert operation is not None and not (operation.notes or operation.damaged_lines)
     assert undo.unseen_ids(entries) == {ident for ident, new in report.new_ids.items() if not new}
@@ -332,10 +331,8 @@ def store(spool: SpoolFolders) -> NftbanStore:
     return NftbanStore(spool, clock)
 
 
-RIVALS = st.lists(
-    st.tuples(st.integers(0, 3), st.integers(0, 7), st.sampled_from(["retry", "purge", "expunge"])),
-    max_size=10,
-)
+STOLEN = st.sampled_from(["retry", "purge", "expunge"])
+RIVALS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 7), STOLEN), max_size=10)
 
 
 @pytest.mark.parametrize("kind", ["memory", "nftban"])

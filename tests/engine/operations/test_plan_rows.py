@@ -100,10 +100,8 @@ def test_a_plan_in_a_table_is_the_plan_in_memory(
     with pytest.raises(IndexError):
         _ = large.rows[len(small.rows)]
     for included, excluded in (((), ()), (range(4), (5,)), ((3,), (1, 2, 3))):
-        ids = {
-            "included_ids": frozenset(a_task(n).id for n in included),
-            "excluded_ids": frozenset(a_task(n).id for n in excluded),
-        }
+        numbers = {"included_ids": included, "excluded_ids": excluded}
+        ids = {name: frozenset(a_task(n).id for n in some) for name, some in numbers.items()}
         one, two = (plan._replace(**ids) for plan in (small, large))  # type: ignore[arg-type]
         assert one.amount == two.amount == len(tuple(two.included))
         assert list(one.excluded) == list(two.excluded)

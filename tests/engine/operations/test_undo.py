@@ -183,9 +183,8 @@ def test_without_its_journal_nothing_is_done(store: Store, journal: Journal) -> 
 
 def left_open(store: Store, journal: Journal, verb: str, rows: int = 3) -> Operation:
     """An operation on dead tasks whose process died before it moved the first."""
-    record = journal.begin(
-        US._replace(verb=verb), plan_of(verb, tasks_in(store, State.DEAD)[:rows])
-    )
+    plan = plan_of(verb, tasks_in(store, State.DEAD)[:rows])
+    record = journal.begin(US._replace(verb=verb), plan)
     record.close()
     return operation_of(journal, record.op)
 

@@ -43,10 +43,8 @@ def texts(place: str, folder: Path, config: str) -> list[str]:
     readers = {"status": by_status, "console": by_console}
     texts_by = {name: [alert.text for alert in read(setup)] for name, read in readers.items()}
     texts_by["overview"] = texts_of_overview(setup)
-    found = {
-        name: sorted(re.sub(r" for \d\S* |^[0-9.]+ ", " ", text) for text in some)
-        for name, some in texts_by.items()
-    }
+    ages = re.compile(r" for \d\S* |^[0-9.]+ ")
+    found = {name: sorted(ages.sub(" ", text) for text in some) for name, some in texts_by.items()}
     assert found["console"] == found["overview"] == found["status"]
     return found["status"]
 

@@ -40,11 +40,8 @@ def test_a_line_arrives_as_the_logger_sends_it(syslog: socket.socket, tmp_path: 
 
 def test_where_syslog_listens_is_a_setting(tmp_path: Path) -> None:
     """It is /dev/log unless said otherwise, and counts for any place; "" turns it off."""
-    for section, meant in (
-        ("", "/dev/log"),
-        ('{syslog: ""}', ""),
-        ("{syslog: x}", f"{tmp_path}/x"),
-    ):
+    settings = {"": "/dev/log", '{syslog: ""}': "", "{syslog: x}": f"{tmp_path}/x"}
+    for section, meant in settings.items():
         (tmp_path / "some.yaml").write_text(f"queue: {section}")
         loaded = queue_config.load_config(str(tmp_path / "some.yaml"), {})
         assert queue_config.queue_settings_for(loaded, str(tmp_path), {}).syslog == meant

@@ -21,10 +21,8 @@ def test_no_character_at_all_can_act_on_a_terminal() -> None:
     assert [c for c in through if c.isspace()] == [" "]
 
 
-FOREIGN_HOSTS = [f"b{c}c.org" for c in "\uff1e\uff20\uff0c\u00a8\u2024"] + [
-    "b\uff3cc",
-    "b\u3002org",
-]
+FOREIGN_HOSTS = [f"b{c}c.org" for c in "\uff1e\uff20\uff0c\u00a8\u2024"]
+FOREIGN_HOSTS += ["b\uff3cc", "b\u3002org"]
 FOREIGN_HOSTS += ["\uff3b1.2.3.4\uff3d", "x\u2100.org", "b\u037ec.org", "\uff45xample.org", ""]
 FOREIGN_HOSTS += ["\u2460.org", "\u0301a.org", "a\u200db.org", "\u2603.org"]
 FOREIGN_HOSTS += ["é.", "é..org", "é é.org", "é" * 63, "é.a/b"]
