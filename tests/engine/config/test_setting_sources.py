@@ -20,6 +20,7 @@ from engine.config.setting_sources import (
 )
 from tests.unprivileged_user import as_other_user
 
+Sources = dict[str, SettingSource]
 CONFIG = """\
 places: ['redis://ann:hidden-1@h/0', /srv/q]
 theme: night
@@ -37,25 +38,26 @@ mail:
 """
 
 
-def sources(path: Path, environ: dict[str, str], place: str) -> dict[str, SettingSource]:
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The file of the settings."""
+    (tmp_path / "some.yaml").write_text(CONFIG)
+    return tmp_path / "some.yaml"
+
+
+def sources(path: Path, environ: dict[str, str], place: str = "/srv/q") -> Sources:
     """The settings in force at a place, by key."""
     config = load_config(str(path), environ)
     queue = queue_settings_for(config, place, environ)
     return {one.key: one for one in setting_sources(config, queue, str(path), environ)}
 
 
-def test_each_setting_has_its_source(tmp_path: Path) -> None:
+def test_each_setting_has_its_source(path: Path) -> None:
     """A line of the file, a variable, a line of nftban.conf, or the default."""
-    path, folder = tmp_path / "some.yaml", tmp_path / "conf"
-    folder.mkdir()
-    path.write_text(CONFIG)
-    (folder / "nftban.conf").write_text("# its settings\nNFTBAN_QUEUE_MAX_PENDING=50\n")
-    names = {"MAX_RETRIES": "9", "BACKOFF_BASE_SECONDS": "5"}
-    environ = {f"NFTBAN_QUEUE_{name}": value for name, value in names.items()}
-    environ["NFTBAN_CONFIG_DIR"] = str(folder)
-
-    rows = sources(path, environ, "/srv/q")
-
+    conf = path.with_name("nftban.conf")
+    conf.write_text("# its settings\nNFTBAN_QUEUE_MAX_PENDING=50\n")
+    names = {"QUEUE_MAX_RETRIES": "9", "QUEUE_BACKOFF_BASE_SECONDS": "5", "CONFIG_DIR": conf.parent}
+    rows = sources(path, {f"NFTBAN_{name}": str(value) for name, value in names.items()})
     expected = {
         "places": ("[redis://ann@h/0, /srv/q]", f"{path}:1"),
         "theme": ("night", f"{path}:2"),
@@ -64,21 +66,16 @@ def test_each_setting_has_its_source(tmp_path: Path) -> None:
         "queue.max_retries": ("2", f"{path}:11"),
         "queue.rate": ("per_hour=600 burst=5", f"{path}:11"),
         "queue.backoff_base": ("5s", "variable NFTBAN_QUEUE_BACKOFF_BASE_SECONDS"),
-        "queue.max_pending": ("50 tasks", f"{folder}/nftban.conf:2"),
+        "queue.max_pending": ("50 tasks", f"{conf}:2"),
         "queue.durable": ("true", DEFAULT),
         "handlers.report.environment.PIN": (NOT_SHOWN, f"{path}:10"),
     }
     assert {key: rows[key][1:] for key in expected} == expected
 
 
-def test_no_value_that_may_be_secret_is_shown(tmp_path: Path) -> None:
+def test_no_value_that_may_be_secret_is_shown(path: Path) -> None:
     """Of commands, variables, addresses of mail and passwords of URLs only the line is named."""
-    path = tmp_path / "some.yaml"
-    path.write_text(CONFIG)
-    environ = {"SPOOLDECK_PLACES": "redis://:hidden-6@h/1"}
-
-    rows = sources(path, environ, "/srv/q")
-
+    rows = sources(path, {"SPOOLDECK_PLACES": "redis://:hidden-6@h/1"})
     text = " ".join(" ".join(one) for one in rows.values())
     assert "hidden" not in text and "1234" not in text
     assert rows["places"][1:] == ("[redis://h/1]", "variable SPOOLDECK_PLACES")
@@ -103,10 +100,8 @@ def test_a_file_that_is_closed_to_us_is_not_missing() -> None:
         as_other_user(act)
 
 
-def test_places_that_a_variable_overrides_are_not_in_use(tmp_path: Path) -> None:
+def test_places_that_a_variable_overrides_are_not_in_use(path: Path) -> None:
     """A caller that sets NFTBAN_DATA_DIR gets that queue, also with SPOOLDECK_PLACES."""
-    path = tmp_path / "some.yaml"
-    path.write_text(CONFIG)
     environ = {"SPOOLDECK_PLACES": "/srv/y", "NFTBAN_DATA_DIR": "/srv/x"}
     rows = sources(path, environ, "/srv/x")
     assert rows["places"][1:] == (NOT_IN_USE, "variable NFTBAN_DATA_DIR")

@@ -50,6 +50,16 @@ def dead_task(number: int, error: str, died: float | None = None, **changes: obj
 Indexed = Callable[[Sequence[Task]], Reader]
 
 
+def ages_of(reader: Reader, by: str = "destination", words: str = "") -> Ages:
+    """The ages of the tasks that a filter finds."""
+    return age_table.query_ages(reader, Query(filter=parse_filter(words)), by, NOW)
+
+
+def totals(table: Ages) -> dict[str, int]:
+    """The number of tasks in each row."""
+    return {row.name: row.total for row in table.rows}
+
+
 @pytest.fixture(params=[False, True], ids=["plain", "arranged"])
 def indexed(request: pytest.FixtureRequest, writer: Writer, reader: Reader) -> Indexed:
     """Makes an index of some tasks, with the indexes of a first whole look or without."""
@@ -78,7 +88,7 @@ def test_rows_are_by_what_was_asked(indexed: Indexed) -> None:
         {"destination": "b.example", "group": "mx", "kind": "mail", "error": "timeout after 31 s"},
         {"destination": "b.example", "group": "mx", "kind": "feed", "error": ""},
     ]
-    reader = indexed([a_task(n)._replace(**f) for n, f in enumerate(fields)])
+    reader = indexed([a_task(n, **f) for n, f in enumerate(fields)])
     rows = {
         "destination": [("b.example", 2), ("a.example", 1)],
         "group": [("mx", 2), ("", 1)],
@@ -87,24 +97,22 @@ def test_rows_are_by_what_was_asked(indexed: Indexed) -> None:
         **{by: [("", 3)] for by in ("sender", "sender-domain", "account")},
     }
     for by in age_table.GROUPINGS:
-        table = age_table.query_ages(reader, Query(), by, NOW)
-        assert [(row.name, row.total) for row in table.rows] == rows[by]
+        assert [*totals(ages_of(reader, by)).items()] == rows[by]
 
 
 def test_a_mail_of_unread_account_is_in_no_row_of_accounts(indexed: Indexed) -> None:
     """It is not one without an account, and the total is that of the rows."""
     accounts = ("ann", "", None, None)
-    reader = indexed([a_task(n)._replace(sender="a@b", account=a) for n, a in enumerate(accounts)])
-    table = age_table.query_ages(reader, Query(), "account", NOW)
-    assert {row.name: row.total for row in table.rows} == {"ann": 1, "": 1}
-    assert table.total.total == 2
+    reader = indexed([a_task(n, sender="a@b", account=a) for n, a in enumerate(accounts)])
+    table = ages_of(reader, "account")
+    assert (totals(table), table.total.total) == ({"ann": 1, "": 1}, 2)
 
 
 def test_a_bucket_ends_where_the_next_begins_and_is_a_filter(indexed: Indexed) -> None:
     """A task of five minutes is in the second; the filter of a bucket finds exactly its tasks."""
     minutes = [-3, 0, 4.9, 5, 9.9, 10, 39, 40, 1279, 1280, 99_999]
     reader = indexed([a_task(n, m) for n, m in enumerate(minutes)])
-    table = age_table.query_ages(reader, Query(), "destination", NOW)
+    table = ages_of(reader)
     assert table.total == AgeRow("TOTAL", (3, 2, 1, 1, 1, 0, 0, 0, 1, 2))
     assert table.rows == (AgeRow("", table.total.counts),)
     buckets = [Query(filter=parse_filter(bucket_filter(n))) for n in range(len(BOUNDS_MINUTES) + 1)]
@@ -116,9 +124,8 @@ def test_a_bucket_ends_where_the_next_begins_and_is_a_filter(indexed: Indexed) -
 def test_what_has_no_age_is_counted_apart(indexed: Indexed, text: str) -> None:
     """It is in no bucket, but in the total and the rest, and never the oldest."""
     tasks = [a_task(n, 7, destination=f"{n % 3}.example") for n in range(6)]
-    tasks += [a_task(9)._replace(created=0.0, destination="0.example")]
-    reader = indexed(tasks)
-    table = age_table.query_ages(reader, Query(filter=parse_filter(text)), "destination", NOW)
+    reader = indexed([*tasks, a_task(9, created=0.0, destination="0.example")])
+    table = ages_of(reader, words=text)
     assert (table.total.counts, table.total.unknown) == ((0, 6, *[0] * 8), 1)
     first = table.rows[0]
     assert (first, first.total) == (AgeRow("0.example", (0, 2, *[0] * 8), 1), 3)
@@ -129,24 +136,18 @@ def test_what_has_no_age_is_counted_apart(indexed: Indexed, text: str) -> None:
 def test_without_a_state_it_is_pending_held_and_dead_tasks(indexed: Indexed) -> None:
     """Pending, held and dead tasks count, unless a state is asked for, or named in the filter."""
     reader = indexed([a_task(n, state=state) for n, state in enumerate(State)])
-    for query, total in (
-        (Query(), 3),
-        (Query(State.ACTIVE), 1),
-        (Query(filter=parse_filter("id:00000")), 3),
-        (Query(filter=parse_filter("state=active|state=done")), 2),
-    ):
-        assert age_table.query_ages(reader, query, "kind", NOW).total.total == total
+    for words, total in (("", 3), ("id:00000", 3), ("state=active|state=done", 2)):
+        assert ages_of(reader, "kind", words).total.total == total
+    assert age_table.query_ages(reader, Query(State.ACTIVE), "kind", NOW).total.total == 1
 
 
 def test_addresses_of_one_domain_are_one_row(indexed: Indexed) -> None:
     """As in the table of qshape; and a row's name as a filter finds exactly its tasks."""
     to = ["a@one.example", "b@one.example", '"q@uo"@one.example', "one.example", "c@two.example"]
     reader = indexed([a_task(n, destination=t) for n, t in enumerate(to)])
-    table = age_table.query_ages(reader, Query(), "destination", NOW)
-    assert [(r.name, r.total) for r in table.rows] == [("one.example", 4), ("two.example", 1)]
+    assert [*totals(ages_of(reader)).items()] == [("one.example", 4), ("two.example", 1)]
     for name, amount in [("one.example", 4), ("a@one.example", 1), ("example", 0)]:
-        query = Query(filter=parse_filter(f"dest={name}"))
-        assert age_table.query_ages(reader, query, "destination", NOW).total.total == amount
+        assert ages_of(reader, words=f"dest={name}").total.total == amount
 
 
 @pytest.mark.parametrize(
@@ -155,13 +156,10 @@ def test_addresses_of_one_domain_are_one_row(indexed: Indexed) -> None:
 def test_only_so_many_rows_are_shown(indexed: Indexed, names: int, others: int) -> None:
     """The rows are those with most tasks; the others are counted, and their tasks are the rest."""
     tasks = [a_task(n, destination=f"d{n % names}") for n in range(names + MAX_AGE_ROWS)]
-    reader = indexed(tasks)
-    table = age_table.query_ages(reader, Query(), "destination", NOW)
-    assert len(table.rows) == MAX_AGE_ROWS
-    assert table.others == others
-    assert sum(row.total for row in table.rows) == 2 * MAX_AGE_ROWS
-    assert table.rest.total == others
-    assert table.total.total == len(tasks)
+    table = ages_of(indexed(tasks))
+    assert (len(table.rows), table.others) == (MAX_AGE_ROWS, others)
+    assert sum(totals(table).values()) == 2 * MAX_AGE_ROWS
+    assert (table.rest.total, table.total.total) == (others, len(tasks))
 
 
 ERRORS = st.sampled_from(["", "late 1", "late 2", "gone"])
@@ -191,8 +189,7 @@ def test_every_task_is_in_one_cell(
     path = f"{folder.path}/index"
     with closing(Writer(path)) as writer, closing(Reader(path)) as reader:
         fill(writer, tasks, arranged)
-        query = Query(filter=parse_filter("tries=0")) if filtered else Query()
-        table = age_table.query_ages(reader, query, by, NOW)
+        table = ages_of(reader, by, "tries=0" if filtered else "")
     folder.remove()
     counted: Counter[tuple[str, int]] = Counter()
     for task in (one for one in tasks if one.state is not State.ACTIVE):
@@ -242,13 +239,14 @@ def test_a_table_is_read_as_its_manual_has_it() -> None:
         assert summarize_ages(Ages("destination", (row,), row, 0)) == f"{sentence}12 of unknown age"
 
 
+TEN = (10,) + (0,) * 9
+
+
 def test_what_most_of_it_is_about_is_named() -> None:
     """Of several rows, one with at least half of the tasks and a name is named."""
-    ten = (10,) + (0,) * 9
-    assert summarize_ages(a_table(*ten, gmail_com=6, outlook_com=4)).endswith("; 60% gmail.com")
-    assert "%" not in summarize_ages(a_table(*ten, **{"": 6, "a": 4}))
-    assert "%" not in summarize_ages(a_table(*ten, a=4, b=3, c=3))
-    assert "%" not in summarize_ages(a_table(*ten, a=10))
+    assert summarize_ages(a_table(*TEN, gmail_com=6, outlook_com=4)).endswith("; 60% gmail.com")
+    for rows in ({"": 6, "a": 4}, {"a": 4, "b": 3, "c": 3}, {"a": 10}):
+        assert "%" not in summarize_ages(a_table(*TEN, **rows))
 
 
 @pytest.mark.parametrize(
@@ -264,7 +262,7 @@ def test_what_most_of_it_is_about_is_named() -> None:
 )
 def test_a_table_of_tasks_without_a_name_says_nothing(rows: dict[str, int], expected: bool) -> None:
     """A table is informative with several rows, of which at most half are tasks without a name."""
-    assert a_table(*(10,) + (0,) * 9, **rows).is_informative == expected
+    assert a_table(*TEN, **rows).is_informative == expected
 
 
 @given(st.lists(st.integers(0, 10_000), min_size=10, max_size=10))
@@ -275,29 +273,27 @@ def test_every_table_can_be_read(counts: list[int]) -> None:
     assert len(sentence) < 80
 
 
-def test_what_waits_has_an_oldest(indexed: Indexed) -> None:
-    """The oldest pending task, how many are due, and the oldest of those."""
-    later, dead = NOW + 60, a_task(4, 400, state=State.DEAD)
-    tasks = [a_task(1, 90, due=later), a_task(2, 60, due=NOW), a_task(3, 30), dead]
-    reader = indexed(tasks)
-    summary = BacklogSummary(NOW - 90 * MINUTE, 2, NOW - 60 * MINUTE)
-    assert backlog.summarize_backlog(reader, NOW) == summary
-    assert backlog.summarize_backlog(reader, later).due == 3
+OLD, OLDER = NOW - 60 * MINUTE, NOW - 90 * MINUTE
+LATER = NOW + 60
+WAITING = [a_task(2, 60, due=NOW), a_task(3, 30), a_task(4, 400, state=State.DEAD)]
 
 
-def test_a_task_whose_time_is_unknown_makes_the_number_unknown(indexed: Indexed) -> None:
-    """It may be due or not; the oldest that is due is one of the others."""
-    tasks = [a_task(1, 90, due=None), a_task(2, 60, due=NOW), a_task(3, 30)]
-    reader = indexed(tasks)
-    summary = BacklogSummary(NOW - 90 * MINUTE, None, NOW - 60 * MINUTE)
-    assert backlog.summarize_backlog(reader, NOW) == summary
-
-
-@pytest.mark.parametrize("pending", [0, 1])
-def test_without_a_known_age_there_is_no_oldest(indexed: Indexed, pending: int) -> None:
-    """If nothing is pending, or nothing of a known age, there is no oldest."""
-    reader = indexed([a_task(n, created=0.0) for n in range(pending)])
-    assert backlog.summarize_backlog(reader, NOW) == BacklogSummary(None, pending, None)
+@pytest.mark.parametrize(
+    ("tasks", "now", "summary"),
+    [
+        ([a_task(1, 90, due=LATER), *WAITING], NOW, BacklogSummary(OLDER, 2, OLD)),
+        ([a_task(1, 90, due=LATER), *WAITING], LATER, BacklogSummary(OLDER, 3, OLDER)),
+        ([a_task(1, 90, due=None), *WAITING], NOW, BacklogSummary(OLDER, None, OLD)),
+        ([a_task(created=0.0)], NOW, BacklogSummary(None, 1, None)),
+        ([], NOW, BacklogSummary(None, 0, None)),
+    ],
+)
+def test_what_waits_has_an_oldest(
+    indexed: Indexed, tasks: list[Task], now: float, summary: BacklogSummary
+) -> None:
+    """And a number of due ones, which is unknown if the time of one is; dead ones do not wait."""
+    found = backlog.summarize_backlog(indexed(tasks), now)
+    assert (found.oldest, found.due, found.oldest_due) == summary[:3]
 
 
 def test_what_comes_before_a_task_is_counted(indexed: Indexed) -> None:
