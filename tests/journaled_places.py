@@ -1,7 +1,5 @@
 """Places whose journal is kept, and operations in it, for the console's tests and pictures."""
 
-from __future__ import annotations
-
 import calendar
 import json
 import time

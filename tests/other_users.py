@@ -1,7 +1,5 @@
 """Places of this and that user's, and the command line in another user's hands; root only."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Moments of a queue to be recorded: what is named matters, the rest is an ordinary day."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from engine.formats.base.memory import MemoryStore
@@ -18,7 +16,6 @@ from engine.places.place_watcher import PlaceReadings
 
 NOW = 1_795_167_728.0
 WORDS = {State.PENDING: "pending", State.ACTIVE: "work", State.HELD: "held", State.DEAD: "dlq"}
-
 
 NOTHING_KNOWN = make_alert_inputs(
     Place("", MemoryStore),

@@ -1,7 +1,5 @@
 """Mail settings: YAML, environment and mail.conf, their order, and errors in one line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -51,8 +49,7 @@ def test_yaml_says_all_of_it() -> None:
     assert (got.backoff, got.max_file_size) == ((1, 2.5), 2_000_000)
     assert got.rates == {"curl": Rate.with_default_burst(60, None)}
     assert got.domains == {"example.com": Rate.with_default_burst(40, 5)}
-    assert got.programs == {"sendmail": "/opt/sendmail"}
-    assert got.allowed_paths == ("/home/u/mail",)
+    assert (got.programs, got.allowed_paths) == ({"sendmail": "/opt/sendmail"}, ("/home/u/mail",))
 
 
 def test_an_empty_path_is_that_of_the_place() -> None:
@@ -72,7 +69,6 @@ def test_the_other_program_is_understood_in_its_own_words() -> None:
     rest = {"SMTP_HOST": "mx.example.org", "SMTP_PASS": "s3cret", "SENDMAIL_BIN": "/opt/s"}
     rest |= {"SHARE_DIR": "/opt/share"} | {f"MAIL_{name}": text for name, text in mail.items()}
     got = settings({f"NFTBAN_{name}": text for name, text in rest.items()})
-
     assert (got.html, got.strict, got.allowed_paths) == (False, True, ("/a", "/c"))
     assert (got.backoff, got.max_file_size) == ((1, 2, 3), 10240)
     assert (got.host, got.method) == ("mx.example.org", "msmtp")
@@ -171,8 +167,7 @@ def test_valid_settings_count_beside_invalid_ones(tmp_path: Path) -> None:
     known = {"NFTBAN_MAIL_RECIPIENT": "ops@example.com", "NFTBAN_MAIL_MAX_FILE_SIZE": "1"}
     got = kept(**known, NFTBAN_SMTP_PORT="abc", NFTBAN_MAIL_RETRY_ATTEMPTS="0")
     assert (got.recipient, got.max_file_size, got.company) == ("ops@example.com", 1024, "ACME")
-    assert (got.port, got.attempts) == (587, 3)
-    assert got == kept(**known)
+    assert (got.port, got.attempts, got) == (587, 3, kept(**known))
     assert kept(NFTBAN_MAIL_ALLOWED_PATHS="reports").allowed_paths == (ROOT,)
     assert kept().allowed_paths == (ROOT, f"{ROOT}/log")
     (tmp_path / "conf.d" / "mail.conf").mkdir(parents=True)  # a folder, which is not read

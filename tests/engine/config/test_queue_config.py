@@ -148,7 +148,6 @@ def test_a_time_or_a_size_may_have_a_unit(written: Load) -> None:
 
 IN_A = "handlers: {a: {command: [x], environment"
 
-
 REFUSED = (
     ("handlers: {a: {command: [x], retry: often}}", "handlers.a.retry", "one of exponential"),
     ("handlers: {a: {command: [x], retry: 5}}", "handlers.a.retry", "one of exponential"),
@@ -248,7 +247,6 @@ REFUSED = (
     ("queue: {durable: yes, durable: no}", "queue.durable", "repeated"),
 )
 """A configuration, the key that is wrong, and what is expected there."""
-
 
 NO_YAML = ("queue: {", "a: b: c", "\tx", "- 1\nb", "x: \x00", "&a [*a]", "[" * 5000, "? [a]\n: b")
 
@@ -556,8 +554,7 @@ def test_the_manual_names_the_values_that_choose_the_profile() -> None:
     page = Path(__file__).parents[3] / "engine/formats/nftban/MANUAL.md"
     text = page.read_text().partition("## Retries\n")[2].partition("## ")[0]
     names = [row.name for row in queue_config._TABLE if row.field in queue_config._RETRY_VALUES]
-    assert len(names) == 3
-    assert [name for name in names if name not in text] == []
+    assert (len(names), [name for name in names if name not in text]) == (3, [])
 
 
 def test_a_low_threshold_of_the_real_program_is_raised(tmp_path: Path, spool: str) -> None:

@@ -1,7 +1,5 @@
 """Saved filters: `@name` in a filter, and the file that they are kept in."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path
@@ -17,8 +15,6 @@ from engine.system.files import Flock
 from tests.examples import examples
 
 SAVED = {"old": "age>2h !healthz", "both": "550|421", "inner": "@old", "bad": "fo=1"}
-
-
 ODD_TEXTS = ["\U0001f600 \u2764\ufe0f", "\x7f", "\x85", "\u2028", "\ufeff", "\ud83d", "\x1b[31m"]
 ODD_TEXTS += ['\\ "" : # \' / -', " ", ""]
 
@@ -99,7 +95,6 @@ def test_a_filter_is_saved_and_found(environ: dict[str, str], tmp_path: Path) ->
     assert not save_filter(environ, "old", 'err:"user unknown" é\U0001f600')
     assert not save_filter(environ, "on", "age>1h")
     assert save_filter(environ, "on", "age>2h")
-
     (path,) = (tmp_path / "spooldeck").iterdir()
     assert (path.name, stat.S_IMODE(path.stat().st_mode)) == ("filters.yaml", 0o600)
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -174,14 +169,12 @@ def test_an_unusable_file_is_reported_and_kept(
     else:
         path.write_bytes(data)
     before = path.stat()
-
     for act in (lambda: read_filters(environ), lambda: save_filter(environ, "x", "y")):
         with pytest.raises(SavedFilterError) as refused:
             act()
         assert str(refused.value).startswith(f"{path}: {why}")
         assert "\n" not in str(refused.value)
-    assert path.stat().st_ino == before.st_ino
-    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 def test_a_saved_file_says_that_comments_are_not_kept(environ: dict[str, str], path: Path) -> None:

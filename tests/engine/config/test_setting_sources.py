@@ -1,7 +1,5 @@
 """Each setting in force is named with its source, and no value that may be secret is shown."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """YAML is read within limits on its bytes, its depth and its values."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The keeper of the demo: what fails in it is reported, and nothing is left however it ends."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import psutil
@@ -74,7 +72,6 @@ def test_what_fails_in_the_keeper_is_reported_and_ends_nothing_else(tmp_path: Pa
         until(lambda: "traffic of broken" in demo.trouble(), folder)
         assert demo.trouble().endswith(f": Permission denied ({folder}/demo.log)")
         assert "PermissionError: [Errno 13]" in (folder / "demo.log").read_text()
-
         assert demo._keeper is not None
         demo._keeper.kill()
         demo._keeper.wait()
@@ -85,7 +82,6 @@ def test_every_format_names_demo_places_by_their_class() -> None:
     """The keeper finds the class that a format names."""
     classes = {name for form in FORMATS.values() for name in form.demo_places.values()}
     places = [load_demo_place(name) for name in classes]
-
     assert len({place.name for place in places}) == 6
     for place in places:
         assert all(map(callable, (place.make, place.open, place.add)))

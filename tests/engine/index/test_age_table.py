@@ -116,8 +116,7 @@ def test_a_bucket_ends_where_the_next_begins_and_is_a_filter(indexed: Indexed) -
     assert table.total == AgeRow("TOTAL", (3, 2, 1, 1, 1, 0, 0, 0, 1, 2))
     assert table.rows == (AgeRow("", table.total.counts),)
     buckets = [Query(filter=parse_filter(bucket_filter(n))) for n in range(len(BOUNDS_MINUTES) + 1)]
-    bucket_counts = [reader.count(query, NOW) for query in buckets]
-    assert bucket_counts == list(table.total.counts)
+    assert [reader.count(query, NOW) for query in buckets] == list(table.total.counts)
 
 
 @pytest.mark.parametrize("text", ["", "kind=job"])
@@ -210,7 +209,6 @@ def a_table(*counts: int, **rows: int) -> Ages:
 BEGUN = "new tasks, or trouble just begun"
 LONG_AGO = "leftovers, almost none new"
 DRAINS = "no new ones for"
-
 
 READINGS: dict[tuple[int, ...], str] = {
     (0,) * 10: "",
@@ -348,9 +346,7 @@ def test_destinations_of_the_last_tasks_to_leave_are_known(writer: Writer, reade
     tasks = [a_task(n)._replace(destination=f"https://p{n}.x") for n in range(3)]
     fill(writer, tasks, arranged=False)
     fill(writer, tasks[:1], arranged=False)
-
     destinations = error_clusters.find_destinations(reader, [task.id for task in tasks])
-
     assert destinations == {task.id: task.destination for task in tasks}
 
 
@@ -379,7 +375,6 @@ def test_errors_that_are_alike_are_one_cluster(indexed: Indexed) -> None:
 def test_the_deaths_of_a_cluster_are_counted_by_minute(indexed: Indexed) -> None:
     """The latest minute is the last; a task without a time of death is in none of them."""
     reader = indexed(CLUSTERED)
-
     assert error_clusters.count_deaths(reader, Query(), NOW, 3) == (0, 1, 1)
     assert error_clusters.count_deaths(reader, Query(), NOW - 40, 2) == (0, 2)
     assert error_clusters.count_deaths(reader, Query(State.HELD), NOW, 2) == (0, 0)

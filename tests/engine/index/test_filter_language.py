@@ -64,7 +64,6 @@ TASK = a_row(
 )
 MARK = error_pattern.pattern_name(error_pattern.fold_error(TASK.error))
 
-
 MEANINGS = {
     "words": (
         ("gmail 550", "551|gmail", "551 | gmail", "!healthz", "!!gmail", "!551|nothing", "50%"),
@@ -162,8 +161,7 @@ def test_an_unknown_field_is_answered_with_the_known_ones() -> None:
         head = f'^no field "{typed}" at 1; known: {meant} '
         with pytest.raises(BadFilter, match=head) as refused:
             parse_filter(f"{typed}=1")
-        known = refused.value.message.partition("known: ")[2].split()
-        assert sorted(known) == sorted(FIELDS)
+        assert sorted(refused.value.message.partition("known: ")[2].split()) == sorted(FIELDS)
 
 
 def test_a_filter_knows_its_clauses() -> None:
@@ -309,8 +307,7 @@ def test_data_is_read_for_what_else_matches_and_unread_data_matches_nothing() ->
     def matching(text: str) -> list[str]:
         return found_ids(tasks, parse_filter(text, STATES, NOW, reads_data=True), read)
 
-    assert matching("kind=mail data:anna") == ["a"]
-    assert asked == ["a", "b", "c"]
+    assert (matching("kind=mail data:anna"), asked) == (["a"], ["a", "b", "c"])
     assert matching("kind=mail !data:anna") == ["b"]
     assert matching(r"kind=mail data!~\d\sitems") == ["b"]
     assert matching("data~^to|kind=other") == ["a", "b", "d"]

@@ -220,13 +220,11 @@ def test_tasks_of_destinations_are_counted_by_code() -> None:
         counts = count_destinations(reader)
         cut = count_destinations(reader, 6)
 
-    assert counts.unknown_from == ""
-    assert counts.of("https://unknown.example") == DestinationTasks()
+    assert (counts.unknown_from, counts.of("https://unknown.example")) == ("", DestinationTasks())
     assert counts.by_origin == {
         peer: DestinationTasks(2, {"DNS": 3, "": 1, "x" * 40: 1, "HTTP_503": 1}, NOW - 30),
         other: DestinationTasks(2, {}, NOW - 5),
         young: DestinationTasks(1),
     }
-    assert scanned == counts.by_origin
-    assert cut.of(other) == DestinationTasks(2, {}, NOW - 5)
+    assert (scanned, cut.of(other)) == (counts.by_origin, DestinationTasks(2, {}, NOW - 5))
     assert cut.of(peer) is None

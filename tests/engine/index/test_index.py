@@ -91,7 +91,6 @@ def test_a_task_comes_back_as_it_was(writer: Writer, reader: Reader) -> None:
 def test_a_sender_that_cannot_be_stored_hides_no_other(writer: Writer, reader: Reader) -> None:
     """A lone surrogate in the first mails is a question mark, and all senders can be counted."""
     writer.add_scanned([a_task(1, sender="a\ud800@b"), a_task(2, sender="ann@a.example")])
-
     assert reader.has_mail()
     assert [task.sender for task in all_of(reader)] == ["a?@b", "ann@a.example"]
 
@@ -172,8 +171,7 @@ def test_a_task_is_where_the_latest_scan_found_it(writer: Writer, reader: Reader
     assert writer.apply_lookup(["12"], [Missing("12/")]).departed == {"12/5", "12/70"}
     writer.apply_lookup(["123/5"], [Missing("123/5")])
     left = writer.apply_lookup([a_task(1).id], [Missing(a_task(1).id)])
-    assert left == IndexDelta(frozenset(), frozenset({a_task(1).id}), True)
-    assert rows() == []
+    assert (left, rows()) == (IndexDelta(frozenset(), frozenset({a_task(1).id}), True), [])
 
 
 def test_an_unreadable_task_becomes_a_problem(writer: Writer, reader: Reader) -> None:
@@ -616,8 +614,7 @@ def test_a_scratch_folder_is_private_removed_and_swept(tmp_path: Path) -> None:
     (tmp_path / f"{temp_dir.PREFIX}file").touch()
     new.mkdir()
 
-    assert temp_dir.remove_abandoned(str(tmp_path)) == []
-    assert len(list(tmp_path.iterdir())) == 5
+    assert (temp_dir.remove_abandoned(str(tmp_path)), len(list(tmp_path.iterdir()))) == ([], 5)
     os.utime(new, (0, 0))
     assert temp_dir.remove_abandoned(str(tmp_path)) == [str(new)]
     held.remove()
@@ -653,6 +650,5 @@ def test_the_folder_of_a_crashed_owner_is_swept(tmp_path: Path) -> None:
         alive = temp_dir.remove_abandoned(str(tmp_path))
         process.send_signal(signal.SIGKILL)
         process.wait()
-    assert alive == []
-    assert temp_dir.remove_abandoned(str(tmp_path)) == [path]
+    assert (alive, temp_dir.remove_abandoned(str(tmp_path))) == ([], [path])
     assert not Path(path).exists()

@@ -1,7 +1,5 @@
 """What the places of one console share: turns at full scans, and one heap of memory."""
 
-from __future__ import annotations
-
 import platform
 import subprocess
 import sys

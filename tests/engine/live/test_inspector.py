@@ -41,11 +41,9 @@ from tests.store_contents import found
 from tests.zmailer_spool import Spool, recipient, write_lock
 
 pytestmark = pytest.mark.usefixtures("nothing_blocks")
-
 FOLDERS = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
 PATIENCE = 60
 """Seconds after which a test gives up; nothing here takes one when all is well."""
-
 
 Seen = Iterator[Task | Missing | Problem]
 
@@ -364,8 +362,7 @@ def test_a_full_disk_is_reported_in_words(tmp_path: Path) -> None:
     ran = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=PATIENCE)
     report, total = ran.stdout.splitlines()
     assert report.startswith(f"the index in {folder}")
-    assert total == "{'pending': 3000}"
-    assert list(folder.iterdir()) == []
+    assert (total, list(folder.iterdir())) == ("{'pending': 3000}", [])
 
 
 async def test_a_place_that_is_missing_or_vanishes_is_reported_and_followed_later(
@@ -430,7 +427,6 @@ async def test_the_close_leaves_nothing_and_ends_every_wait(
         await all_of(inspector, "job")
         assert [name.startswith(PREFIX) for name in listed(folder)] == [True]
         waiting = asyncio.ensure_future(inspector.wait_for_change(1_000_000))
-
     assert listed(folder) == []
     await asyncio.to_thread(_join)
     for call in (waiting, inspector.queries.window(Query(), 0, 10)):
@@ -481,8 +477,7 @@ async def test_an_abandoned_query_ends(place: Path) -> None:
         await asyncio.wait(searches[:1])
         for search in searches[1:-1]:
             search.cancel()
-        assert len(await searches[-1]) == 1_000
-        assert len(await all_of(inspector, "0000002a")) == 1
+        assert (len(await searches[-1]), len(await all_of(inspector, "0000002a"))) == (1_000, 1)
 
 
 @pytest.mark.parametrize("statement", ["PRAGMA journal_mode=WAL", "CREATE TABLE block"])
@@ -545,8 +540,7 @@ async def test_a_whole_queue_is_tallied(place: Path) -> None:
         assert [(row.name, row.total) for row in table.rows] == [("job", 3)]
         (cluster,) = await tallies.clusters(Query(State.DEAD))
         assert (cluster.count, cluster.example) == (1, a_task(9).id)
-        waiting = BacklogSummary(NOW - 1200, 3, NOW - 1200)
-        assert await tallies.summarize_backlog(NOW) == waiting
+        assert await tallies.summarize_backlog(NOW) == BacklogSummary(NOW - 1200, 3, NOW - 1200)
         assert await tallies.count_ahead(last, NOW) == {"job": 2}
         old = Query(State.DEAD, parse_filter("age>9d job"))
         assert await inspector.queries.count(old) == 0
@@ -602,8 +596,7 @@ async def test_the_backlog_is_asked_again_after_a_change_or_when_a_task_becomes_
         write(place / "pending", a_task(2, due=NOW))
         await until(inspector, counts(pending=2))
         due_times.append((await ask(NOW)).due)
-    assert due_times == [0, 0, 1, 1, 0, 1]
-    assert asked == [NOW, NOW + 60, NOW, NOW]
+    assert (due_times, asked) == ([0, 0, 1, 1, 0, 1], [NOW, NOW + 60, NOW, NOW])
 
 
 async def test_a_harvest_runs_beside_everything_else(place: Path) -> None:

@@ -12,8 +12,6 @@ Best played in a PID namespace of its own, as above: there numbers can be given 
 with "N rounds", or with what went wrong.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import gc

@@ -1,7 +1,5 @@
 """Breaking a stuck lock: its holder ends, and no other process ever gets a signal."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -45,9 +43,7 @@ from tests.lock_processes import (
 from tests.tables import each
 
 Start: TypeAlias = Callable[..., Child]
-
 BECOME_OTHER_USER = "os.setgroups([]); os.setgid(65534); os.setuid(65534)"
-
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 
 
@@ -125,8 +121,7 @@ def test_a_stuck_holder_ends_at_sigterm(path: Path, start: Start) -> None:
     inode, evidence = path.stat().st_ino, stuck_evidence(path)
     lock, lines = freed(path, observed=evidence.identity)
     with lock:
-        assert lock.taken_over == f"PID {worker.pid} is gone"
-        assert path.stat().st_ino == inode
+        assert (lock.taken_over, path.stat().st_ino) == (f"PID {worker.pid} is gone", inode)
         assert path.read_bytes().startswith(b"%d\n" % os.getpid())
     assert (evidence.holders, evidence.signal_refusal) == ((worker.pid,), "")
     assert planned_steps(evidence)[0] == f"SIGTERM PID {worker.pid}, wait 5s"
@@ -154,14 +149,12 @@ def test_a_holder_that_does_not_end_at_sigterm_is_killed(
 def test_a_holder_may_release_its_lock_at_sigterm(path: Path, start: Start) -> None:
     """A worker that ends in good order leaves nothing to take over."""
     worker = holding(start, path, POLITE)
-    assert freed(path)[0].taken_over == ""
-    assert worker.wait() == 0
+    assert (freed(path)[0].taken_over, worker.wait()) == ("", 0)
 
 
 def test_a_holder_that_survives_sigkill_keeps_its_lock(path: Path, start: Start) -> None:
     """Where not even SIGKILL is seen to help (a dead disk), nothing is taken over."""
-    worker = holding(start, path, PLAIN)
-    worker.send_signal(signal.SIGSTOP)
+    holding(start, path, PLAIN).send_signal(signal.SIGSTOP)
     text, lines = path.read_bytes(), list[str]()
     how = {"say": lines.append, "wait": lambda pidfd, seconds: False, **AN_HOUR_ON}
     with pytest.raises(UnsafeToSignal, match="does not exit, not even after SIGKILL"):
@@ -403,7 +396,6 @@ needs_namespace = pytest.mark.skipif(
     or subprocess.run([*IN_NAMESPACE, ""], capture_output=True, check=False).returncode != 0,
     reason="PID namespaces cannot be made here",
 )
-
 
 only_without_namespaces = pytest.mark.skipif(
     not needs_namespace.args[0], reason="it is played with more turns where namespaces can be made"

@@ -1,7 +1,5 @@
 """What a lock file says, what /proc says of a process, and when no process may be signalled."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -20,7 +18,6 @@ from tests.lock_processes import INNOCENT, marked, said
 from tests.tables import each
 
 Start = Callable[..., subprocess.Popen[str]]
-
 BOOT = "0478a6fb-54b1-47f2-ae6a-cb7a3a69ea7e"
 BOOTED = 1_795_000_000.0
 TAKEN = 1_795_167_737

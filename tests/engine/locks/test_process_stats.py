@@ -1,7 +1,5 @@
 """The holder of a lock in /proc: state, CPU, I/O, children, files, between two readings."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -230,8 +230,7 @@ def test_a_lock_of_a_dead_process_is_taken_over(path: Path, gone: int) -> None:
     assert (evidence.verdict, evidence.pid) == (Verdict.STALE, gone)
     assert facts(path.stat()) == facts(before)
     with acquire_lock(str(path), THRESHOLD) as lock:
-        assert lock.taken_over == f"PID {gone} is gone"
-        assert path.stat().st_ino == before.st_ino
+        assert (lock.taken_over, path.stat().st_ino) == (f"PID {gone} is gone", before.st_ino)
         assert path.read_bytes().startswith(b"%d\n" % os.getpid())
     assert not path.exists()
     written(path, f"{gone}\n1795167737\nboot-id\nstart\nhost\n" + "x" * 5000, age=60)
@@ -388,8 +387,7 @@ def test_a_lock_that_is_no_file_is_unknown(path: Path, make: Callable[[Path], ob
     written(target, STALE_TEXT)
     make(path)
     words = f"{path}: expected a regular file; check and remove it: ls -ld {path}"
-    assert judged(examine(path)) == (Verdict.UNKNOWN, words)
-    assert busy(path) == examine(path)
+    assert (judged(examine(path)), busy(path)) == ((Verdict.UNKNOWN, words), examine(path))
     assert path.is_symlink() or path.exists()
     assert target.read_text() == STALE_TEXT
 

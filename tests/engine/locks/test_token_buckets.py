@@ -60,8 +60,7 @@ def test_the_tasks_ahead_spend_their_tokens_first() -> None:
     assert token_after([mail], "mail", {"mail": 159}, NOW) == NOW + 5 + 159 * 5
     assert token_after([mail], "report", ahead, NOW) == 0.0
     assert token_after([mail._replace(tokens=5)], "mail", {"mail": 4}, NOW) == 0.0
-    full = mail._replace(tokens=5, next=None)
-    assert token_after([full], "mail", {"mail": 5}, NOW) == NOW + 5
+    assert token_after([mail._replace(tokens=5, next=None)], "mail", {"mail": 5}, NOW) == NOW + 5
     every = BucketState(ALL_KINDS, 0, 5, NOW + 1, 3600)
     assert token_after([mail, every], "report", ahead, NOW) == NOW + 1 + 1060
     assert token_after([mail._replace(per_hour=0, next=None)], "mail", {}, NOW) == inf
@@ -97,8 +96,7 @@ def test_a_kind_needs_a_token_of_its_own_and_one_of_the_whole(path: str, clock: 
     assert buckets.spend("mail")
     clock.now += 4
     assert not buckets.spend("mail")
-    assert spent(buckets, "feeds") == 4
-    assert buckets.token_at("mail") == NOW + 1 + 3600
+    assert (spent(buckets, "feeds"), buckets.token_at("mail")) == (4, NOW + 1 + 3600)
     assert buckets.token_at("feeds") == clock.now + 1
 
 

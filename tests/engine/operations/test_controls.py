@@ -1,7 +1,5 @@
 """What concerns a queue as a whole: judged, written down, done, and read again after that."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -291,8 +289,7 @@ def test_what_cannot_be_done_or_written_down_changes_nothing(whole: ZgbConsolePl
             controls.run_control(store, blocked, order, US, clock)
         assert whole.setting(PAUSE) == "1"
         done = controls.run_control(store, None, order, US, clock)
-        assert done == controls.ControlResult("paused: jobs wait")
-        assert whole.setting(PAUSE) == "0"
+        assert (done, whole.setting(PAUSE)) == (controls.ControlResult("paused: jobs wait"), "0")
 
         controls.run_control(store, whole.journal, Order(RATE, value="9"), US, clock)
         failed = controls.has_control_failed

@@ -452,7 +452,6 @@ def test_no_address_and_no_content_in_the_journal(journal: Journal) -> None:
     plan = plan._replace(values={"description": f"now for {SECRET}"})
     intent = US._replace(reason=f"ask {SECRET}", pace={"who": [SECRET, {"a": (SECRET,)}]})
     report = run_plan.run_journaled_plan(store, journal, plan, intent, clock)
-
     data = Path(f"{journal.folder}/{report.op}.jsonl").read_bytes()
     assert report.done == ("a",)
     assert b"example.net" in data

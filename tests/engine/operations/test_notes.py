@@ -1,7 +1,5 @@
 """Notes on tasks in a file: add, delete, sweep, rival writers, full disks, planted files."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -115,7 +113,6 @@ def test_a_line_that_is_no_note_is_passed_by(notes: Notes) -> None:
     for strange in (*hostile, *(line(**fields) for fields in wrong)):
         noted = parse_notes(b"\n".join([line(id="b"), strange, line(id="c"), b""]))
         assert set(noted) == {"b", "c"}, strange[:40]
-
     notes.add("a", "whole", "ana")
     with file_of(notes).open("ab") as file:
         file.write(line(id="torn"))  # all but its end
@@ -149,8 +146,7 @@ def test_on_a_full_disk_no_note_is_half(notes: Notes, monkeypatch: pytest.Monkey
         disk.setattr(files, "write", full(0))
         with pytest.raises(Unavailable, match="cannot sweep the notes"):
             notes.remove_notes({"a"})
-    assert file_of(notes).read_bytes() == before
-    assert notes.remove_notes({"a"}) == 1
+    assert (file_of(notes).read_bytes(), notes.remove_notes({"a"})) == (before, 1)
     assert notes.noted_ids() == {"c"}
 
 

@@ -394,8 +394,7 @@ def test_an_undo_among_rivals_takes_nothing_from_them(store: NftbanStore, journa
     by_id = {task.id: task for task in tasks_in(store)}
     assert by_id[edited.id].description == "by another operator"
     assert by_id[parked.id].state is State.HELD
-    assert by_id[ran.id].error == "once more"
-    assert report.accounted == 5
+    assert (by_id[ran.id].error, report.accounted) == ("once more", 5)
 
 
 def interrupted(store: Store, journal: Journal, plan: Plan, kept: bool = True) -> None:
@@ -452,9 +451,7 @@ def test_the_store_decides_what_an_interruption_left(
     store, task = tolerant(journal, verb)
     store.swap(task, verbs.promote(task, NOW))  # by another process, or this one
     (operation,) = journal.operations()
-
     settled = undo.settle_operation(store, journal, operation)
-
     assert [row.rev for row in settled.unmoved] == [task.rev] * (not is_done)
     assert settled.operation is not None and settled.operation.is_interrupted is not is_done
 
@@ -467,7 +464,6 @@ def test_what_a_later_operation_changed_back_is_not_open_again(journal: Journal)
     (task,) = tasks_in(store)
     store.swap(task, verbs.promote(task, NOW))
     (operation,) = (one for one in journal.operations() if one.is_interrupted)
-
     assert [*undo.settle_operation(store, journal, operation).unmoved] == []
 
 

@@ -31,7 +31,6 @@ from tui.plan.plan_lines import count_plan
 Use = Callable[[RowTable], object]
 ANA = Who("ana")
 
-
 TASKS = [
     *(a_task(n, rev=f"r{n}", created=NOW - 400 * n) for n in range(6)),
     a_task(6, rev="dead", state=State.DEAD, created=0.0),
@@ -93,8 +92,7 @@ def test_a_plan_in_a_table_is_the_plan_in_memory(
     assert tuple(large.rows) == small.rows
     assert (len(large.rows), large.states) == (len(small.rows), small.states)
     assert (large.oldest, large.newest) == (small.oldest, small.newest)
-    assert large.first_rows(4) == small.first_rows(4)
-    assert large.rows[1:3] == small.rows[1:3]
+    assert (large.first_rows(4), large.rows[1:3]) == (small.first_rows(4), small.rows[1:3])
     places = range(-len(small.rows), len(small.rows))
     assert [large.rows[at] for at in places] == [small.rows[at] for at in places]
     with pytest.raises(IndexError):
@@ -249,8 +247,7 @@ def test_a_full_disk_for_the_outcomes_stops_the_plan(
     assert "full" in run.report.trouble
     assert run.report.accounted == len(plan.rows)
     assert run.operation.is_interrupted
-    done = len(run.report.done)
-    assert run.operation.counts[RowResult.DONE] == done == JOURNAL_BATCH_ROWS
+    assert run.operation.counts[RowResult.DONE] == len(run.report.done) == JOURNAL_BATCH_ROWS
 
 
 def test_a_table_torn_early_changes_nothing(reader: Reader, writer: Writer, tmp_path: Path) -> None:

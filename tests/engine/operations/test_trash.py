@@ -92,11 +92,9 @@ def test_a_purged_task_goes_back_where_it_was(store: Store, journal: Journal) ->
     report = done(store, journal, back(store, journal).plan)
     assert {ident: origin.state for ident, origin in origins.items()} == states
     assert {origin.evidence for origin in origins.values()} == {"purge by ana"}
-    assert len(report.done) == 6
-    assert {task.id: task.state for task in tasks_in(store)} == states
+    assert (len(report.done), {task.id: task.state for task in tasks_in(store)}) == (6, states)
     done(store, journal, plans.freeze_plan("hold", tasks_in(store, State.DEAD), NOW))
-    later = Journal(journal.folder, clock=lambda: NOW + 60)
-    done(store, later, purge_of(store, State.HELD))
+    done(store, Journal(journal.folder, clock=lambda: NOW + 60), purge_of(store, State.HELD))
     assert {row.target for row in back(store, journal).plan.rows} == {State.HELD}
 
 
@@ -113,8 +111,7 @@ def test_without_a_journal_a_task_says_itself_that_it_was_dead(store: Store) -> 
     origins = trash.find_origins(None, tuple(trash.trashed_tasks(store)))
     targets = {row.id: row.target for row in back(store, None).plan.rows}
     assert len(dead) == 2
-    held = dict.fromkeys(targets, State.HELD)
-    assert targets == held | dict.fromkeys(dead, State.DEAD)
+    assert targets == dict.fromkeys(targets, State.HELD) | dict.fromkeys(dead, State.DEAD)
     words = {origin.evidence for ident, origin in origins.items() if ident not in dead}
     assert words == {"former state unknown: restored as held"}
 
@@ -122,8 +119,7 @@ def test_without_a_journal_a_task_says_itself_that_it_was_dead(store: Store) -> 
 def test_a_purge_that_was_killed_is_remembered(disk: Store, journal: Journal) -> None:
     """The intent alone says from where; one dead for long comes back as held."""
     dead = {task.id for task in tasks_in(disk, State.DEAD)}
-    plan = purge_of(disk, State.PENDING, State.DEAD)
-    journal.begin(US._replace(verb="purge"), plan).close()
+    journal.begin(US._replace(verb="purge"), purge_of(disk, State.PENDING, State.DEAD)).close()
     for task in tasks_in(disk, State.PENDING, State.DEAD):
         disk.swap(task, verbs.purge(task, NOW))
     soon, late = back(disk, journal), back(disk, journal, NOW + 8 * DAY)

@@ -1,7 +1,5 @@
 """Console, `overview`, `status` and the recorder raise the same alerts for one real place."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -292,7 +290,6 @@ def test_all_readers_find_a_sender_with_most_of_the_mail(tmp_path: Path) -> None
         for sender, amount in (("news", 501), ("ana", 19)):
             to = [f"u{n}@far.example" for n in range(amount)]
             store.enqueue(f"{sender}@shop.example", to, [b"text\n"])
-
     (flood,) = (alert for alert in by_status(setup) if alert.kind is K.FLOOD)
     assert flood.text == "news@shop.example: 501 of 520"
     assert flood.text in {alert.text for alert in by_console(setup)}
@@ -327,11 +324,9 @@ def test_problems_of_a_sample_are_at_least_so_many(
     for number in range(12):
         write_task(tmp_path, "dlq", number).write_text("TASK_ID=$(id)\n")
     monkeypatch.setattr("tui.cli.queue.status.MAX_READ_TASKS", 8)
-
     answer = status(setup, exact=False)
     assert isinstance(answer, Answer)
     print_answer(answer, as_json=False)
-
     lines = capsys.readouterr().out.splitlines()
     assert "          and 2+ more" in lines
     assert "attention 12+ problems" in lines
@@ -361,8 +356,7 @@ def test_the_recorder_samples_what_it_can_read(tmp_path: Path, monkeypatch: Monk
 
     assert (sample.unavailable, sample.counts[State.PENDING]) == ("", 230)
     assert sample.oldest is not None
-    assert round(sample.when - sample.oldest, -2) == 9_000
-    assert len(reads) == 2
+    assert (round(sample.when - sample.oldest, -2), len(reads)) == (9_000, 2)
 
 
 def doctor_rows(setup: Setup, capsys: CaptureFixture[str], check: str) -> dict[str, str]:
@@ -426,7 +420,6 @@ def test_doctor_reports_open_files_of_a_place_that_cannot_be_opened(
 def test_open_files_are_those_of_a_process_that_is_proven_to_hold_the_lock() -> None:
     """The number in a lock that is stale, or not proven here, may be of an unrelated process."""
     held, pid = LockEvidence(Verdict.HELD, os.getpid()), os.getpid()
-
     assert [one.name for one in limit_open_files(held, ())] == [f"open files of PID {pid}"]
     assert len([*limit_open_files(None, (pid,))]) == 1
     others = ({"is_proven": False}, {"verdict": Verdict.STALE}, {"verdict": Verdict.UNKNOWN})

@@ -1,7 +1,5 @@
 """Console, `overview` and `status` raise the same alerts for one real mail server."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

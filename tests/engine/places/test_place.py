@@ -1,7 +1,5 @@
 """What a `Place` makes of its fields."""
 
-from __future__ import annotations
-
 import pytest
 
 from engine.model import LockEvidence, Verdict
@@ -19,7 +17,6 @@ def _open() -> Store:
 def test_all_logs_are_those_of_ours_and_of_the_server() -> None:
     """A log that both name comes once: its lines would come twice."""
     place = Place("a", _open, logs=("/q.log", "/m.log"), server_logs=("/m.log", "/s.log"))
-
     assert place.all_logs == ("/q.log", "/m.log", "/s.log")
 
 
@@ -45,7 +42,6 @@ def test_the_server_of_a_place_in_words(state: ServerState | None, words: str) -
     """Which server delivers, and whether it runs, since when."""
     place = Place("a", _open, no_worker="it delivers", server="the mailer")
     figures = WholeQueueFigures(server=state, unknown="" if state else "cannot ask")
-
     assert place.describe_server(figures, 1345, NOW).startswith(words)
 
 
@@ -53,7 +49,6 @@ def test_a_place_without_a_server_in_words() -> None:
     """Without a worker of ours, the reason; nothing where a worker can be, or a lock shows it."""
     place, none = Place("a", _open, no_worker="the jobs do it"), WholeQueueFigures()
     locked = place._replace(lock=lambda: LockEvidence(Verdict.FREE))
-
     assert place.describe_server(none, 3, NOW) == "no worker here: the jobs do it"
     assert locked.describe_server(none, 3, NOW) == ""
     assert place._replace(no_worker="").describe_server(none, 3, NOW) == ""

@@ -1,7 +1,5 @@
 """What is opened in steps is closed when a step fails."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path

@@ -234,8 +234,7 @@ def test_lines_are_added_at_the_end(tmp_path: Path, monkeypatch: MonkeyPatch) ->
     (tmp_path / "link").symlink_to("log")
     with pytest.raises(OSError, match="symbolic links"):
         files.append(str(tmp_path / "link"), b"c\n")
-    assert log.read_bytes() == b"0123456789\nb\n"
-    assert log.stat().st_mode & 0o777 == 0o640
+    assert (log.read_bytes(), log.stat().st_mode & 0o777) == (b"0123456789\nb\n", 0o640)
 
 
 def test_a_published_file_is_there_as_a_whole(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
@@ -253,8 +252,7 @@ def test_a_published_file_is_there_as_a_whole(tmp_path: Path, monkeypatch: Monke
     with pytest.raises(OSError, match="No space left") as raised:
         files.replace_file(str(path), b"newer")
     assert str(raised.value.filename).startswith(f"{path}.")
-    assert path.read_bytes() == b"new"
-    assert [p.name for p in tmp_path.iterdir()] == ["queue.prom"]
+    assert (path.read_bytes(), [p.name for p in tmp_path.iterdir()]) == (b"new", ["queue.prom"])
 
 
 def test_a_file_has_its_mode_under_any_umask(tmp_path: Path) -> None:
@@ -355,8 +353,7 @@ def test_a_socket_is_bound_with_its_mode(folder_fd: int, tmp_path: Path) -> None
     try:
         with socket.socket(socket.AF_UNIX) as sock:
             files.bind_socket(sock, "n" * 80, folder_fd, 0o200)
-        assert stat.S_IMODE((tmp_path / ("n" * 80)).stat().st_mode) == 0o200
-        assert os.umask(0) == 0
+        assert (stat.S_IMODE((tmp_path / ("n" * 80)).stat().st_mode), os.umask(0)) == (0o200, 0)
     finally:
         os.umask(before)
 

@@ -1,7 +1,5 @@
 """The runner of other programs: input, lines, limits, ends, and what outlives a program."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -89,8 +87,7 @@ def test_a_line_that_is_too_long_is_skipped_and_counted(monkeypatch: MonkeyPatch
     full, long = b"x" * 100_000, b"x" * 100_001
     text = b"\n".join((b"1", long, full, b"y" * 3_000_000, b"5", long))
     lines, end = run_program(["cat"], text)
-    assert lines == [b"1", full, b"5"]
-    assert (end.long_lines, end.status) == ((2, 4, 6), 0)
+    assert (lines, end.long_lines, end.status) == ([b"1", full, b"5"], (2, 4, 6), 0)
 
 
 def test_a_line_of_more_than_16_mib_takes_no_more_memory() -> None:
@@ -115,8 +112,7 @@ def test_errors_are_kept_from_both_ends() -> None:
     assert (lines, end.status) == ([b"out"], 0)
     assert end.errors.startswith(b"first\n1\n2\n")
     assert end.errors.endswith(b"\n1000000\nlast\n")
-    assert len(end.errors) == FIRST_ERROR_BYTES + LAST_ERROR_BYTES
-    assert end.last_error == "last"
+    assert (len(end.errors), end.last_error) == (FIRST_ERROR_BYTES + LAST_ERROR_BYTES, "last")
 
 
 LAST_WORDS = "trap 'echo done; echo why >&2; exit 3' TERM; echo $$; sleep 600 & wait"
@@ -199,8 +195,7 @@ def test_close_ends_a_program_that_runs() -> None:
     with closing(RunningProgram(["true"])) as unread:
         os.waitid(os.P_PID, unread._process.pid, os.WEXITED | os.WNOWAIT)
     assert unread.end is not None
-    assert (unread.end.status, unread.end.limit) == (0, "")
-    assert open_files() == before
+    assert (unread.end.status, unread.end.limit, open_files()) == (0, "", before)
 
 
 def test_the_environment_is_fixed(monkeypatch: MonkeyPatch) -> None:

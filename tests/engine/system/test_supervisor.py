@@ -1,7 +1,5 @@
 """The supervisor of a program: when we are killed by SIGKILL, no process of the program is left."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import select
@@ -187,8 +185,7 @@ def test_a_supervisor_is_used_again(tmp_path: Path) -> None:
         ran = run(Program(argv, env, b"word", "/", fds), pool)
         assert (ran.status, ran.output) == (7, f"{first} 1 / word\n".encode())
         ran = run(Program(["sh", "-c", "echo $A; cat"], {}, pass_fds=fds), pool)
-        assert (ran.status, ran.output) == (0, b"\n")
-        assert parent_of_program(pool, fds) == first
+        assert (ran.status, ran.output, parent_of_program(pool, fds)) == (0, b"\n", first)
     assert (tmp_path / "open").read_text() == "x\n"
 
 

@@ -1,7 +1,5 @@
 """Datagrams to syslog: their bytes, the setting, and that no call waits for it."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterator
@@ -63,7 +61,6 @@ def test_no_syslog_is_waited_for(syslog: socket.socket, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for name in ("missing", "gone", "file", "x" * 200, "missing/log"):
         assert not syslog_handler.send_message(f"{tmp_path}/{name}", "ALERT", "x", NOW)
-
     path, taken = f"{tmp_path}/log", 0
     while syslog_handler.send_message(path, "ERROR", "x" * 900, NOW):
         taken += 1

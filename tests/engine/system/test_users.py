@@ -1,7 +1,5 @@
 """With whose rights root reaches a path: who can redirect it, and what those rights are."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator
@@ -15,7 +13,6 @@ from engine.system import users
 from tests.tables import each
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root has the rights of others")
-
 ONE, OTHER = 65534, 4_000_001
 
 
@@ -109,8 +106,7 @@ def test_the_rights_of_a_user_are_without_roots_groups(folder: Path) -> None:
             for path, flags in ((secret, os.O_RDONLY), (shared / "new", os.O_CREAT)):
                 with pytest.raises(PermissionError):
                     os.open(path, flags)
-            assert os.getgroups() == [ONE]
-            assert other.submit(os.getgroups).result() == before
+            assert (os.getgroups(), other.submit(os.getgroups).result()) == ([ONE], before)
     assert os.getgroups() == before
     secret.read_bytes()
 

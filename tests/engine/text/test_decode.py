@@ -1,7 +1,5 @@
 """JSON, numbers and texts of small state files, read within stated limits."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -25,12 +25,10 @@ def test_every_input_reads_the_same_durations(text: str) -> None:
     """A filter, a time, an option, a setting and a schedule read one text as the same seconds."""
     seconds = EXAMPLES[text]
     age, since = parse_filter(f"age>{text}", {}, 0.0), parse_time(f"-{text}", 0.0)
-    assert age.clauses[0].values == (RelativeTime(seconds),)
-    assert since == RelativeTime(seconds)
+    assert (age.clauses[0].values, since) == ((RelativeTime(seconds),), RelativeTime(seconds))
     assert make_parser(["wait"]).parse_args(["wait", "--timeout", text]).timeout == seconds
     delay = make_parser(["bullmq", "add"]).parse_args(["bullmq", "add", "q", "n", "--delay", text])
-    assert delay.delay == seconds
-    assert duration_check(0)(text, AT) == seconds
+    assert (delay.delay, duration_check(0)(text, AT)) == (seconds, seconds)
     assert duration_check(0, "hours")(text, AT) == seconds / 3600
     assert parse_schedule(f"fixed {text}").waits == (seconds,)
 

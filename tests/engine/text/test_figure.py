@@ -1,7 +1,5 @@
 """A number is shown with what is not known of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from engine.text.figure import Figure

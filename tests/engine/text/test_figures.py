@@ -1,7 +1,5 @@
 """Rates in words."""
 
-from __future__ import annotations
-
 import pytest
 
 from engine.text.figures import format_rate

@@ -1,7 +1,5 @@
 """Mails, HTML, JSON and other bytes as text: decoded, bounded in time and size, and inert."""
 
-from __future__ import annotations
-
 import base64
 import json
 import time
@@ -197,7 +195,6 @@ HOSTILE = {
     "punycode": b"From: a\nTo: b\nContent-Type: text/plain; charset=punycode\n\n" + b"a" * 500_000,
 }
 
-
 SOME = {"10,000 mails in one another", "a header of a megabyte"}
 
 
@@ -242,8 +239,7 @@ def test_a_text_is_shown_as_it_is(text: str) -> None:
     lines = render_bytes.render_data(mail).lines
     at = lines.index("--- text/plain")
     body_lines = list(lines[at + 1 : lines.index("--- other headers") - 1])
-    expected_text = text.encode("utf-8", "replace").decode()
-    assert body_lines == safe_lines(expected_text)
+    assert body_lines == safe_lines(text.encode("utf-8", "replace").decode())
 
 
 PLAIN = st.text(st.characters(max_codepoint=126, min_codepoint=32), max_size=5)
@@ -253,5 +249,4 @@ PLAIN = st.text(st.characters(max_codepoint=126, min_codepoint=32), max_size=5)
 def test_json_means_the_same_set_out(value: object) -> None:
     """What is set out line by line is still the same JSON."""
     rendered = render_bytes.render_data(json.dumps([value]).encode())
-    assert rendered.kind == "JSON"
-    assert json.loads("\n".join(rendered.lines)) == [value]
+    assert (rendered.kind, json.loads("\n".join(rendered.lines))) == ("JSON", [value])

@@ -1,7 +1,5 @@
 """Times to come, as an operator types them."""
 
-from __future__ import annotations
-
 import pytest
 
 from engine.text.time_expressions import parse_future_time
@@ -10,8 +8,6 @@ NOW = 1_795_167_728.0
 """2026-11-20 09:42:08Z."""
 
 TODAY = NOW - (9 * 3600 + 42 * 60 + 8)
-
-
 HOUR, DAY = 3600, 86400
 TYPED = {
     **{"now": NOW, " now ": NOW, "+2h": NOW + 7200, "+1h30m": NOW + 5400, "-5m": NOW - 300},

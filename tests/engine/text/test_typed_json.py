@@ -1,7 +1,5 @@
 """Values to JSON and back by their types: what is read, what is refused, and with which path."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from enum import StrEnum
