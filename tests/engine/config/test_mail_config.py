@@ -17,8 +17,8 @@ NOTHING = "/nowhere/at/all"
 
 def settings(environ: dict[str, str] | None = None, /, **arguments: object) -> MailSettings:
     """As they are for one data folder, where no installation is on this machine."""
-    environ = {"NFTBAN_CONFIG_DIR": NOTHING, **(environ or {})}
     section = mail_config.parse_mail_section(arguments, AT)
+    environ = {"NFTBAN_CONFIG_DIR": NOTHING, **(environ or {})}
     return mail_config.mail_settings_for(section, ROOT, f"{ROOT}/log", environ)
 
 

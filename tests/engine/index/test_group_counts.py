@@ -11,16 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.destinations.watch import DestinationTasks, add_task
+from engine.index import group_counts
 from engine.index.age_table import UNFINISHED_STATES, query_ages
 from engine.index.filter_language import equality_filter, parse_filter
-from engine.index.group_counts import (
-    FILTER_FIELDS,
-    GROUP_COLUMNS,
-    MAX_GROUPS,
-    GroupTable,
-    count_destinations,
-    query_groups,
-)
 from engine.index.mail_columns import mail_domain
 from engine.index.reader import Reader
 from engine.index.schema import STATES, Query
@@ -65,7 +58,7 @@ SOME_TASKS: st.SearchStrategy[list[dict[str, object]]] = st.lists(
 )
 
 
-@given(SOME_TASKS, st.sampled_from(tuple(GROUP_COLUMNS)))
+@given(SOME_TASKS, st.sampled_from(tuple(group_counts.GROUP_COLUMNS)))
 @examples(60)
 def test_groups_are_those_of_the_tasks(some: list[dict[str, object]], by: str) -> None:
     """A group counts its tasks by state; its filter finds exactly these, with any name."""
@@ -77,7 +70,7 @@ def test_groups_are_those_of_the_tasks(some: list[dict[str, object]], by: str) -
             expected.setdefault(name, []).append(task)
     with an_index() as (writer, reader):
         writer.add_scanned(tasks)
-        table = query_groups(reader, Query(), by, NOW)
+        table = group_counts.query_groups(reader, Query(), by, NOW)
         assert {group.name for group in table.groups} == set(expected)
         for group in table.groups:
             its = expected[group.name]
@@ -86,7 +79,7 @@ def test_groups_are_those_of_the_tasks(some: list[dict[str, object]], by: str) -
             assert group.oldest == min((t.created for t in its if t.created), default=None)
             waiting = [t.due for t in its if t.state is State.PENDING and t.due is not None]
             assert group.next_due == min(waiting, default=None)
-            narrowed = Query(filter=equality_filter(FILTER_FIELDS[by], group.name))
+            narrowed = Query(filter=equality_filter(group_counts.FILTER_FIELDS[by], group.name))
             assert reader.count(narrowed, NOW) == len(its)
 
 
@@ -116,7 +109,7 @@ def test_each_open_recipient_is_counted(some: list[dict[str, object]], is_arrang
         if is_arranged:
             writer.end_scan()
             list(writer.build_indexes())
-        table = query_groups(reader, Query(), "destination", NOW)
+        table = group_counts.query_groups(reader, Query(), "destination", NOW)
         ages = query_ages(reader, Query(), "destination", NOW)
         assert {group.name for group in table.groups} == set(expected)
         for group in table.groups:
@@ -147,22 +140,25 @@ def test_the_last_error_is_that_of_the_latest_death(writer: Writer, reader: Read
     ]
     assert died_at(tasks[1]) == NOW - 5
     writer.add_scanned(tasks)
-    mail, feed = query_groups(reader, Query(), "kind", NOW).groups
+    mail, feed = group_counts.query_groups(reader, Query(), "kind", NOW).groups
     assert (mail.name, mail.error, mail.error_at) == ("mail", "last", NOW - 5)
     assert (feed.name, feed.error, feed.error_at) == ("feed", "", None)
 
 
 def test_the_largest_groups_are_listed_the_others_counted(writer: Writer, reader: Reader) -> None:
     """At most `MAX_GROUPS` groups; those with the most tasks in the wanted state come first."""
-    tasks = [a_row(n, kind=f"k{n:03}") for n in range(MAX_GROUPS + 7)]
+    tasks = [a_row(n, kind=f"k{n:03}") for n in range(group_counts.MAX_GROUPS + 7)]
     tasks += [a_row(900 + n, kind="large") for n in range(3)]
     tasks += [a_row(950, kind="broken", state=State.DEAD)]
     writer.add_scanned(tasks)
-    table = query_groups(reader, Query(), "kind", NOW)
-    assert (len(table.groups), table.others, table.other_tasks) == (MAX_GROUPS, 9, 9)
+    table = group_counts.query_groups(reader, Query(), "kind", NOW)
+    assert (len(table.groups), table.others, table.other_tasks) == (group_counts.MAX_GROUPS, 9, 9)
     assert (table.groups[0].name, table.total) == ("large", len(tasks))
-    assert query_groups(reader, Query(), "kind", NOW, State.DEAD).groups[0].name == "broken"
-    dead = query_groups(reader, Query(State.DEAD), "kind", NOW)
+    assert (
+        group_counts.query_groups(reader, Query(), "kind", NOW, State.DEAD).groups[0].name
+        == "broken"
+    )
+    dead = group_counts.query_groups(reader, Query(State.DEAD), "kind", NOW)
     assert [(group.name, group.total) for group in dead.groups] == [("broken", 1)]
 
 
@@ -183,7 +179,7 @@ def test_the_first_grouping_with_several_groups_is_used(
 ) -> None:
     """Without a wish: the first with more than one group; those without values are not offered."""
     writer.add_scanned([a_row(number, **some) for number, some in enumerate(fields)])
-    table = query_groups(reader, Query(), "", NOW)
+    table = group_counts.query_groups(reader, Query(), "", NOW)
     assert (table.by, table.groupings) == (by, groupings)
 
 
@@ -192,11 +188,11 @@ def test_a_filter_narrows_the_groups(writer: Writer, reader: Reader) -> None:
     first, second = a_row(1, queue="q", kind="a", error="550 no"), a_row(2, queue="q", kind="b")
     writer.add_scanned([first, second, a_row(3, queue="r", kind="c")])
     query = Query(filter=parse_filter("queue=q"))
-    table = query_groups(reader, query, "", NOW)
+    table = group_counts.query_groups(reader, query, "", NOW)
     assert [(g.name, g.total, g.error) for g in table.groups] == [("a", 1, "550 no"), ("b", 1, "")]
     assert table.by == "kind"
-    nothing = query_groups(reader, Query(filter=parse_filter("kind=z")), "", NOW)
-    assert nothing == GroupTable() and nothing.total == 0
+    nothing = group_counts.query_groups(reader, Query(filter=parse_filter("kind=z")), "", NOW)
+    assert nothing == group_counts.GroupTable() and nothing.total == 0
 
 
 def test_tasks_of_destinations_are_counted_by_code() -> None:
@@ -217,8 +213,8 @@ def test_tasks_of_destinations_are_counted_by_code() -> None:
         add_task(scanned, task)
     with an_index() as (writer, reader):
         writer.add_scanned(rows)
-        counts = count_destinations(reader)
-        cut = count_destinations(reader, 6)
+        counts = group_counts.count_destinations(reader)
+        cut = group_counts.count_destinations(reader, 6)
 
     assert (counts.unknown_from, counts.of("https://unknown.example")) == ("", DestinationTasks())
     assert counts.by_origin == {

@@ -15,12 +15,6 @@ from pytest import MonkeyPatch
 from engine.formats.base.memory import MemoryStore
 from engine.live import folder_watch, shared_watch
 from engine.live.folder_watch import FolderWatch
-from engine.live.shared_watch import (
-    EVENTS_PER_CHANGE,
-    FolderEvents,
-    FolderEventSource,
-    SharedFolderWatch,
-)
 from engine.model import ChangeSource
 from engine.store import Store, Unavailable
 from engine.system import mounts
@@ -40,9 +34,9 @@ def folder(tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
     return made
 
 
-def events_of(folder: Path, act: Callable[[], object]) -> FolderEvents:
+def events_of(folder: Path, act: Callable[[], object]) -> shared_watch.FolderEvents:
     """The events of a folder while something is done."""
-    with closing(FolderEventSource([str(folder)])) as events:
+    with closing(shared_watch.FolderEventSource([str(folder)])) as events:
         act()
         return events.wait(0.3)
 
@@ -76,7 +70,7 @@ def test_a_changed_file_is_reported_by_its_name(folder: Path, what: str) -> None
     """Each change of a file is reported by its name; listing and reading is not a change."""
     act, names = CHANGES[what]
     (folder / "one").write_text("1")
-    events = FolderEvents({str(folder): names} if names else {})
+    events = shared_watch.FolderEvents({str(folder): names} if names else {})
     assert events_of(folder, lambda: act(folder)) == events
 
 
@@ -91,11 +85,11 @@ def test_many_changes_together_may_lack_names(
     folder: Path, tmp_path: Path, monkeypatch: MonkeyPatch, all_read: bool
 ) -> None:
     """Changes that fill a good part of the kernel's event queue may not be all; a few are."""
-    (tmp_path / "limit").write_text(f"{100 * EVENTS_PER_CHANGE}")
+    (tmp_path / "limit").write_text(f"{100 * shared_watch.EVENTS_PER_CHANGE}")
     monkeypatch.setattr(shared_watch, "QUEUE_LIMIT", str(tmp_path / "limit"))
     names, may_lack = set[str](), False
     expected = {str(number) for number in range(9 if all_read else 3000)}
-    with closing(FolderEventSource([str(folder)])) as events:
+    with closing(shared_watch.FolderEventSource([str(folder)])) as events:
         for name in expected:
             (folder / name).touch()
         while not expected <= names:  # on a busy machine they come in several answers
@@ -122,8 +116,8 @@ def no_more_files() -> Iterator[None]:
 def test_a_refused_watch_is_an_oserror(folder: Path) -> None:
     """If the kernel refuses a watch an OSError is raised; a folder that is missing is skipped."""
     with no_more_files(), pytest.raises(OSError):
-        FolderEventSource([str(folder)])
-    with closing(FolderEventSource([str(folder / "none"), str(folder)])) as events:
+        shared_watch.FolderEventSource([str(folder)])
+    with closing(shared_watch.FolderEventSource([str(folder / "none"), str(folder)])) as events:
         assert events.folders == {str(folder)}
 
 
@@ -196,7 +190,7 @@ def test_a_folder_is_followed_by_names(folder: Path, is_shown: bool) -> None:
 def test_places_share_one_thread_until_the_last(folder: Path, monkeypatch: MonkeyPatch) -> None:
     """Each place gets its own changes, also while others come and go."""
     monkeypatch.setattr(mounts, "may_hang", lambda path: False)  # as on a local disk
-    shared, other = SharedFolderWatch(), folder / "other"
+    shared, other = shared_watch.SharedFolderWatch(), folder / "other"
     other.mkdir()
     with watching(folder, shared=shared) as reports:
         with watching(other, shared=shared) as others:
@@ -213,7 +207,7 @@ def test_places_share_one_thread_until_the_last(folder: Path, monkeypatch: Monke
 def test_a_name_not_utf8_ends_events_of_one_folder(folder: Path, monkeypatch: MonkeyPatch) -> None:
     """After such a name, other folders are still followed by names."""
     monkeypatch.setattr(mounts, "may_hang", lambda path: False)  # as on a local disk
-    shared, other = SharedFolderWatch(), folder.with_name("other")
+    shared, other = shared_watch.SharedFolderWatch(), folder.with_name("other")
     other.mkdir()
     with watching(folder, shared=shared) as reports, watching(other, shared=shared) as others:
         (folder / NO_TEXT).touch()

@@ -390,16 +390,15 @@ def test_a_later_claim_is_a_doubt(heartbeat: float, claimed: float | None, doubt
 
 
 IN_NAMESPACE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", sys.executable, "-c")
+HAS_NAMESPACES = (
+    os.geteuid() == 0
+    and shutil.which("unshare") is not None
+    and subprocess.run([*IN_NAMESPACE, ""], capture_output=True, check=False).returncode == 0
+)
 needs_namespace = pytest.mark.skipif(
-    os.geteuid() != 0
-    or shutil.which("unshare") is None
-    or subprocess.run([*IN_NAMESPACE, ""], capture_output=True, check=False).returncode != 0,
-    reason="PID namespaces cannot be made here",
+    not HAS_NAMESPACES, reason="no PID namespaces can be made here"
 )
-
-only_without_namespaces = pytest.mark.skipif(
-    not needs_namespace.args[0], reason="it is played with more turns where namespaces can be made"
-)
+only_without_namespaces = pytest.mark.skipif(HAS_NAMESPACES, reason="played with more turns here")
 
 FORMS = ("the contract's form", "our form")
 

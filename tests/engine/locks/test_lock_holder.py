@@ -50,11 +50,10 @@ def reading(**changes: object) -> LockReading:
 
 def test_what_is_written_is_read() -> None:
     """A lock file holds what it was made from, PID and time first, in the contract's form."""
-    for claim in (OURS, THEIRS):
-        assert parse_claim(format_claim(claim)) == claim
-    assert parse_claim(format_claim(OURS) + b"tail of\nanother\n") == OURS
-    assert format_claim(OURS).startswith(b"4242\n1795167737\n" + BOOT.encode() + b"\n990000\n")
-    assert format_claim(THEIRS) == b"4242\n1795167737\n"
+    texts = (format_claim(OURS), format_claim(THEIRS), format_claim(OURS) + b"tail of\nanother\n")
+    assert [*map(parse_claim, texts)] == [OURS, THEIRS, OURS]
+    assert texts[0].startswith(b"4242\n1795167737\n" + BOOT.encode() + b"\n990000\n")
+    assert texts[1] == b"4242\n1795167737\n"
 
 
 @given(st.integers(0, 9_999_999_999), st.integers(-999_999_999, 9_999_999_999))
@@ -118,6 +117,9 @@ def test_where_all_fits_there_is_no_doubt(changes: dict[str, object]) -> None:
     assert signal_refusal(reading(**changes)) == ""
 
 
+NO_HEIR = "but did not inherit it from PID 4242"
+
+
 DOUBTS: list[tuple[dict[str, object], str]] = [
     ({"remote": "nfs4"}, "other machines may share (nfs4)"),
     ({"observer": HERE._replace(host="mx2")}, "taken on host mx1; this is mx2"),
@@ -137,17 +139,11 @@ DOUBTS: list[tuple[dict[str, object], str]] = [
     ({"named": WORKER._replace(taker=None, files_hidden=True)}, "cannot see whether"),
     ({"named": None}, "not visible from here"),
     ({"named": WORKER._replace(started=990_001)}, "not visible from here"),
-    (
-        {"named": None, "others": (CHILD._replace(taker=4301),)},
-        "but did not inherit it from PID 4242",
-    ),
+    ({"named": None, "others": (CHILD._replace(taker=4301),)}, NO_HEIR),
     ({"named": None, "others": (CHILD._replace(pid=1),)}, "PID 1 is never signalled"),
     ({"named": None, "others": (CHILD._replace(pid=5000),)}, "PID 5000 is this process"),
     ({"named": None, "others": (CHILD._replace(pid=4999),)}, "ancestor of this process"),
-    (
-        {"named": None, "others": (CHILD._replace(pid=4242),)},
-        "but did not inherit it from PID 4242",
-    ),
+    ({"named": None, "others": (CHILD._replace(pid=4242),)}, NO_HEIR),
     ({"named": None, "others": (CHILD, CHILD._replace(uids=frozenset({33})))}, "uid 33"),
     ({"claim": _ours(alive_at=9_897)}, "started 2026-11-18 13:51:40Z, after its last heartbeat"),
     ({"claim": OURS._replace(pid=1), "named": WORKER._replace(pid=1)}, "PID 1 is never"),
@@ -162,7 +158,7 @@ FOREIGN_DOUBTS: list[tuple[dict[str, object], str]] = [
     ({"named": BASH._replace(uids=frozenset({33}))}, "folder belongs to uid 993"),
     ({"named": BASH._replace(started=16_774_000)}, "not visible from here"),
     ({"busy": True}, "another process than PID 4242 has the flock"),
-    ({"busy": True, "named": None, "others": (CHILD,)}, "but did not inherit it from PID 4242"),
+    ({"busy": True, "named": None, "others": (CHILD,)}, NO_HEIR),
     ({"remote": "fuse.sshfs"}, "other machines may share (fuse.sshfs)"),
     ({"observer": HERE._replace(ancestors=frozenset({4242}))}, "ancestor of this process"),
 ]
@@ -267,19 +263,14 @@ def test_a_thread_is_no_process_a_local_folder_not_remote(tmp_path: Path, start:
     os.close(fd)
 
 
-def test_a_worker_whose_lock_file_was_removed_is_seen(tmp_path: Path) -> None:
+def test_a_worker_whose_lock_file_was_removed_is_seen(tmp_path: Path, start: Start) -> None:
     """Who has a lock file open that is at its path no more works on; no other does."""
     path = tmp_path / "queue.lock"
     path.touch()
-    code = f"import sys; f = open({str(path)!r}); print(flush=True); sys.stdin.read()"
-    argv = [sys.executable, "-c", code]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdin is not None and child.stdout is not None
-        child.stdout.readline()
-        holder = lock_holder.deleted_lock_holder(str(path))
-        path.unlink()
-        removed = lock_holder.deleted_lock_holder(str(path))
-        child.stdin.close()
-        child.wait()
-    assert (holder, removed) == (None, child.pid)
+    child = start(f"import sys; f = open({str(path)!r}); print(flush=True); sys.stdin.read()")
+    said(child)
+    assert lock_holder.deleted_lock_holder(str(path)) is None
+    path.unlink()
+    assert lock_holder.deleted_lock_holder(str(path)) == child.pid
+    child.communicate()
     assert lock_holder.deleted_lock_holder(str(path)) is None

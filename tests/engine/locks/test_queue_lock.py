@@ -15,13 +15,6 @@ from typing import Any
 import pytest
 
 from engine.locks import lock_file, queue_lock
-from engine.locks.queue_lock import (
-    HEARTBEAT_SECONDS,
-    LockBusy,
-    LockLost,
-    acquire_lock,
-    examine_lock,
-)
 from engine.model import LockEvidence, Verdict
 from engine.system import files
 from tests.engine.task_builders import GOLDEN
@@ -83,19 +76,19 @@ def holder(path: Path, start: Start) -> Child:
 
 def busy(path: Path, **how: object) -> LockEvidence:
     """The evidence with which an attempt to take the lock is refused."""
-    with pytest.raises(LockBusy) as refused:
-        acquire_lock(str(path), THRESHOLD, **how)  # type: ignore[arg-type]
+    with pytest.raises(queue_lock.LockBusy) as refused:
+        queue_lock.acquire_lock(str(path), THRESHOLD, **how)  # type: ignore[arg-type]
     return refused.value.evidence
 
 
 def take(path: Path, seen: str = "") -> None:
     """Take the lock and release it."""
-    acquire_lock(str(path), THRESHOLD, seen=seen).release()
+    queue_lock.acquire_lock(str(path), THRESHOLD, seen=seen).release()
 
 
 def examine(path: Path) -> LockEvidence:
     """What an examination of the lock says now."""
-    return examine_lock(str(path), THRESHOLD)
+    return queue_lock.examine_lock(str(path), THRESHOLD)
 
 
 def judged(evidence: LockEvidence) -> tuple[Verdict, str]:
@@ -110,7 +103,7 @@ def spare_of(path: Path) -> Path:
 
 def test_a_lock_is_a_file_while_it_is_held(path: Path) -> None:
     """It has PID and time; its holder does not get it twice; released, it is gone."""
-    with acquire_lock(str(path), THRESHOLD, lambda: 1_795_167_737.9) as lock:
+    with queue_lock.acquire_lock(str(path), THRESHOLD, lambda: 1_795_167_737.9) as lock:
         assert path.read_bytes().startswith(b"%d\n1795167737\n" % os.getpid())
         assert path.stat().st_mode & 0o777 == 0o644
         assert {*path.parent.iterdir()} == {path, spare_of(path)}
@@ -118,12 +111,12 @@ def test_a_lock_is_a_file_while_it_is_held(path: Path) -> None:
         assert path.exists()
     assert not path.exists()
     assert examine(path).verdict is Verdict.FREE
-    with acquire_lock(str(path), THRESHOLD) as second:
+    with queue_lock.acquire_lock(str(path), THRESHOLD) as second:
         assert second.taken_over == ""
         lock.release()
         assert path.exists()
     with pytest.raises(FileNotFoundError):
-        acquire_lock(str(path.parent / "nowhere" / "queue.lock"), THRESHOLD)
+        queue_lock.acquire_lock(str(path.parent / "nowhere" / "queue.lock"), THRESHOLD)
 
 
 def test_a_lock_is_held_by_one_process(path: Path, holder: Child) -> None:
@@ -189,9 +182,9 @@ def test_the_lock_changes_hands_without_a_gap(path: Path, start: Start) -> None:
 def test_renewal_writes_the_time_again(path: Path) -> None:
     """Each heartbeat makes the file fresh, also if the clock was set back."""
     now = [1_795_167_737.0]
-    with acquire_lock(str(path), THRESHOLD, lambda: now[0]) as lock:
+    with queue_lock.acquire_lock(str(path), THRESHOLD, lambda: now[0]) as lock:
         os.utime(path, (1000, 1000))
-        now[0] += HEARTBEAT_SECONDS - 1
+        now[0] += queue_lock.HEARTBEAT_SECONDS - 1
         lock.renew()
         assert path.stat().st_mtime == 1000
         for seconds, stamp in ((1, 1795167747), (-86_400, 1795081347)):
@@ -205,17 +198,17 @@ def test_renewal_writes_the_time_again(path: Path) -> None:
 def test_a_lock_that_was_taken_away_is_lost(path: Path, how: str) -> None:
     """A holder whose lock file is not its own any more gets an error, and leaves the new one."""
     now = [1_795_167_737.0]
-    lock = acquire_lock(str(path), THRESHOLD, lambda: now[0])
+    lock = queue_lock.acquire_lock(str(path), THRESHOLD, lambda: now[0])
     lock.check()
     path.rename(path.with_name("aside"))
     if how == "removed":
         path.with_name("aside").unlink()
     if how == "replaced":
         written(path, "4242\n0\n")
-    with pytest.raises(LockLost, match="replaced or removed"):
+    with pytest.raises(queue_lock.LockLost, match="replaced or removed"):
         lock.check()
-    now[0] += HEARTBEAT_SECONDS
-    with pytest.raises(LockLost):
+    now[0] += queue_lock.HEARTBEAT_SECONDS
+    with pytest.raises(queue_lock.LockLost):
         lock.renew()
     lock.release()
     assert how != "replaced" or path.read_text() == "4242\n0\n"
@@ -229,12 +222,12 @@ def test_a_lock_of_a_dead_process_is_taken_over(path: Path, gone: int) -> None:
     before, evidence = path.stat(), examine(path)
     assert (evidence.verdict, evidence.pid) == (Verdict.STALE, gone)
     assert facts(path.stat()) == facts(before)
-    with acquire_lock(str(path), THRESHOLD) as lock:
+    with queue_lock.acquire_lock(str(path), THRESHOLD) as lock:
         assert (lock.taken_over, path.stat().st_ino) == (f"PID {gone} is gone", before.st_ino)
         assert path.read_bytes().startswith(b"%d\n" % os.getpid())
     assert not path.exists()
     written(path, f"{gone}\n1795167737\nboot-id\nstart\nhost\n" + "x" * 5000, age=60)
-    with acquire_lock(str(path), THRESHOLD):
+    with queue_lock.acquire_lock(str(path), THRESHOLD):
         claim = lock_file.parse_claim(path.read_bytes())
         assert claim is not None and claim.pid == os.getpid()
         assert path.read_bytes() == lock_file.format_claim(claim)
@@ -254,7 +247,7 @@ def test_each_holder_has_another_token(path: Path) -> None:
     """The identity changes when the lock changes hands, in a new file or in place."""
     identities = set()
     for _ in range(3):
-        lock = acquire_lock(str(path), THRESHOLD)
+        lock = queue_lock.acquire_lock(str(path), THRESHOLD)
         identities |= {examine(path).identity for _ in range(2)}
         os.close(lock.fd)  # as a kill would
         lock.fd = -1
@@ -276,7 +269,7 @@ def test_a_text_that_names_no_process_is_stale(path: Path) -> None:
         written(path, text, age=60)
         evidence = examine(path)
         assert (evidence.verdict, evidence.pid) == (Verdict.STALE, None), text
-        with acquire_lock(str(path), THRESHOLD) as lock:
+        with queue_lock.acquire_lock(str(path), THRESHOLD) as lock:
             assert lock.taken_over == "the lock file names no process", text
     written(path, "")
     assert judged(busy(path)) == (Verdict.HELD, "being written")
@@ -302,7 +295,7 @@ def test_the_lock_of_a_living_process_is_judged_by_its_age(path: Path, living: C
     text = b"%d\n%d\n" % (living.pid, time.time())
     written(path, text)
     for age, verdict in ((1100, Verdict.HELD), (1300, Verdict.STUCK)):
-        evidence = examine_lock(str(path), THRESHOLD, **later(age))
+        evidence = queue_lock.examine_lock(str(path), THRESHOLD, **later(age))
         assert evidence.verdict is busy(path, **later(age)).verdict is verdict
         assert evidence.signal_refusal.startswith(f"PID {living.pid} does not look like a worker: ")
         assert path.read_bytes() == text
@@ -414,7 +407,7 @@ def test_a_lock_with_its_drafts_name_is_one(path: Path, holder: Child) -> None:
     assert examine(path).verdict is Verdict.HELD
     holder.kill()
     holder.wait()
-    with acquire_lock(str(path), THRESHOLD):
+    with queue_lock.acquire_lock(str(path), THRESHOLD):
         assert not draft.exists()
 
 
@@ -451,7 +444,7 @@ def test_a_lock_is_taken_on_a_full_disk(path: Path, monkeypatch: pytest.MonkeyPa
         assert [*path.parent.iterdir()] == []
         full.setattr(files, "create_file", full_disk)
         with pytest.raises(OSError, match="No space left"):
-            acquire_lock(str(path), THRESHOLD)
+            queue_lock.acquire_lock(str(path), THRESHOLD)
     take(path)
     assert spare.exists()
 
@@ -460,7 +453,7 @@ def test_a_lock_is_taken_on_a_full_disk(path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_lock_belongs_to_its_folders_owner(path: Path) -> None:
     """One of a user who owns neither it nor its folder is left as it is."""
     shutil.chown(path.parent, 65534, 65534)
-    with acquire_lock(str(path), THRESHOLD):
+    with queue_lock.acquire_lock(str(path), THRESHOLD):
         assert (path.stat().st_uid, path.stat().st_gid) == (65534, 65534)
     shutil.chown(path.parent, 0, 0)
     written(path, "junk\n", age=7200)
@@ -475,6 +468,6 @@ def test_a_folder_that_is_a_link_holds_no_lock(tmp_path: Path) -> None:
     (tmp_path / "ours").symlink_to("theirs")
     path = f"{tmp_path}/ours/queue.lock"
     with pytest.raises(NotADirectoryError):
-        acquire_lock(path, THRESHOLD)
-    assert examine_lock(path, THRESHOLD).verdict is Verdict.UNKNOWN
+        queue_lock.acquire_lock(path, THRESHOLD)
+    assert queue_lock.examine_lock(path, THRESHOLD).verdict is Verdict.UNKNOWN
     assert (tmp_path / "theirs" / "queue.lock").read_text() == "junk\n"

@@ -33,15 +33,7 @@ from engine.places.place_watcher import limit_open_files
 from engine.store import Unavailable
 from engine.system.host import count_free_tasks
 from tests.console_places import make_spool
-from tests.engine.monitor.test_alerts import (
-    a_new_task,
-    a_stale_lock,
-    eleven_dead,
-    metrics_are_none,
-    much_is_wrong,
-    write_metrics,
-    write_task,
-)
+from tests.engine.monitor import test_alerts
 from tests.journaled_places import interrupt
 from tests.tables import each
 from tui.cli.formats.nftban.recorder import RecorderThread
@@ -126,21 +118,21 @@ def alerts_of_all(setup: Setup, *others: Callable[[Setup], tuple[Alert, ...]]) -
 def a_full_queue(root: Path) -> None:
     """Three tasks, as many as may be there, which no worker runs, and a trash above its quota."""
     for number in range(3):
-        kind = write_task(root, "pending", number, age=7_265)
+        kind = test_alerts.write_task(root, "pending", number, age=7_265)
         kind.write_text(kind.read_text().replace('TYPE="report"', 'TYPE="feeds_sync"'))
     trash = root / "queue" / ".spooldeck" / "trash"
     trash.mkdir(parents=True)
     for number in range(10, 19):
-        purged = write_task(root, "dlq", number)
+        purged = test_alerts.write_task(root, "dlq", number)
         purged.rename(trash / purged.name)
-    write_metrics(root, 3, age=7_205)
+    test_alerts.write_metrics(root, 3, age=7_205)
 
 
 def a_strange_lock(root: Path) -> None:
     """A lock that is no file, and metrics that are no text."""
     (root / "run" / "queue.lock").mkdir()
-    metrics_are_none(root)
-    eleven_dead(root)
+    test_alerts.metrics_are_none(root)
+    test_alerts.eleven_dead(root)
 
 
 def a_poor_worker(root: Path) -> None:
@@ -155,7 +147,7 @@ def a_poor_worker(root: Path) -> None:
 
 def a_stuck_lock(root: Path) -> None:
     """A process that runs has had the lock for 47 minutes and a half, by its own record."""
-    write_task(root, "pending", 1)
+    test_alerts.write_task(root, "pending", 1)
     path = str(root / "run" / "queue.lock")
     clock, uptime = time.time, boot_seconds
     queue_lock.acquire_lock(path, 1200, lambda: clock() - 2850, lambda: uptime() - 2850)
@@ -163,8 +155,8 @@ def a_stuck_lock(root: Path) -> None:
 
 def other_metrics(root: Path) -> None:
     """Metrics of a minute ago that count other tasks; no task has moved since."""
-    write_task(root, "pending", 1, age=3000)
-    write_metrics(root, 7, age=60)
+    test_alerts.write_task(root, "pending", 1, age=3000)
+    test_alerts.write_metrics(root, 7, age=60)
     for state in ("pending", "work", "dlq"):
         os.utime(root / "queue" / state, (time.time() - 3000,) * 2)
 
@@ -183,7 +175,7 @@ def mail_waits(root: Path) -> None:
 def a_killed_replay(root: Path) -> None:
     """A replay of four dead tasks whose console died after one, which a worker has done since."""
     for number in range(4):
-        write_task(root, "dlq", number)
+        test_alerts.write_task(root, "dlq", number)
     interrupt(make_place(setup_of(root, root), str(root)), 4, 1, at=time.time() - 60)
     for path in (root / "queue" / "pending").iterdir():
         path.unlink()
@@ -191,8 +183,8 @@ def a_killed_replay(root: Path) -> None:
 
 def old_metrics(root: Path) -> None:
     """A task that waits until tomorrow, and metrics of half an hour ago."""
-    write_task(root, "pending", 1, age=7_205, due_in=86_400)
-    write_metrics(root, 1, age=1_865)
+    test_alerts.write_task(root, "pending", 1, age=7_205, due_in=86_400)
+    test_alerts.write_metrics(root, 1, age=1_865)
 
 
 def a_refused_mail(root: Path) -> None:
@@ -211,7 +203,7 @@ def two_peers(root: Path) -> None:
         config.write("handlers: {push: {deliver: {}}}\n")
     address = parse_address(f"sqlite://{root}/destinations.db")
     hour_ago = time.time() - 3600
-    write_metrics(root, 1)
+    test_alerts.write_metrics(root, 1)
     with closing(SqlRegistry(address, creates=True)) as registry:
         registry.swap(None, Destination(DOWN, healthy=False, reason="REFUSED", since=hour_ago))
         registry.swap(None, Destination(BACK, reason="TIMEOUT", since=hour_ago))
@@ -220,7 +212,7 @@ def two_peers(root: Path) -> None:
         ("dlq", 2, BACK, "_TIMEOUT_ no answer"),
         ("dlq", 3, BACK, "_HTTP_404_ not there"),
     ):
-        task = write_task(root, state, number, due_in=600)
+        task = test_alerts.write_task(root, state, number, due_in=600)
         payload = root / "mailspool" / f"{number}.json"
         payload.parent.mkdir(exist_ok=True)
         payload.write_text(json.dumps({"url": f"{origin}/in"}))
@@ -238,9 +230,9 @@ K = AlertKind
 WRONG = {K.ABANDONED, K.CONTRADICTION, K.DEAD, K.PROBLEMS, K.STALE, K.TRANSPORT}
 PLACES: list[tuple[Callable[[Path], None], set[AlertKind]]] = [
     (a_full_queue, {K.LIMIT, K.BLOCKED, K.IDLE, K.OLDEST}),
-    (much_is_wrong, WRONG),
+    (test_alerts.much_is_wrong, WRONG),
     (a_strange_lock, {K.UNKNOWN_LOCK, K.BAD_METRICS, K.DEAD}),
-    (a_stale_lock, {K.STALE, K.FULL}),  # and a full disk
+    (test_alerts.a_stale_lock, {K.STALE, K.FULL}),  # and a full disk
     (a_poor_worker, {K.LACKING}),
     (other_metrics, {K.CONTRADICTION}),
     (mail_waits, {K.LOST, K.SUSPENDED}),
@@ -249,7 +241,7 @@ PLACES: list[tuple[Callable[[Path], None], set[AlertKind]]] = [
     (a_stuck_lock, {K.STUCK}),
     (a_refused_mail, {K.REFUSED}),
     (two_peers, {K.UNHEALTHY, K.RECOVERED}),
-    (a_new_task, set()),
+    (test_alerts.a_new_task, set()),
 ]
 
 
@@ -322,7 +314,7 @@ def test_problems_of_a_sample_are_at_least_so_many(
     """The alert and the list of problems have a `+` if only some tasks were read."""
     setup = a_setup(tmp_path)
     for number in range(12):
-        write_task(tmp_path, "dlq", number).write_text("TASK_ID=$(id)\n")
+        test_alerts.write_task(tmp_path, "dlq", number).write_text("TASK_ID=$(id)\n")
     monkeypatch.setattr("tui.cli.queue.status.MAX_READ_TASKS", 8)
     answer = status(setup, exact=False)
     assert isinstance(answer, Answer)
@@ -336,7 +328,7 @@ def test_the_recorder_samples_what_it_can_read(tmp_path: Path, monkeypatch: Monk
     """The age is exact; a closed mail spool hides no task; the journal is read after a change."""
     setup, recorder = a_setup(tmp_path), "tui.cli.formats.nftban.recorder"
     for number in range(230):
-        write_task(tmp_path, "pending", number, age=9_000 if number == 229 else 60)
+        test_alerts.write_task(tmp_path, "pending", number, age=9_000 if number == 229 else 60)
     monkeypatch.setattr(f"{recorder}.ORDERED_SAMPLE_TASKS", 0)
     monkeypatch.setattr("tui.cli.queue.status.ORDERED_SAMPLE_TASKS", 0)
     monkeypatch.setattr("engine.formats.nftban.store.SAMPLE_SIZE", 0)

@@ -10,6 +10,10 @@ NOW = 1_767_787_200.0  # 2026-01-07 12:00:00Z
 MAILER = ServerState("the mailer", "the mailer is stopped", None)
 
 
+RUNS = MAILER._replace(is_running=True)
+RUNNING = "the mailer delivers: running"
+
+
 def _open() -> Store:
     raise Unavailable("not here")
 
@@ -25,15 +29,9 @@ def test_all_logs_are_those_of_ours_and_of_the_server() -> None:
     [
         (MAILER, "the mailer delivers: running or not is unknown"),
         (MAILER._replace(why="no\x1b right"), "the mailer delivers: running or not is unknown: no"),
-        (MAILER._replace(is_running=True), "the mailer delivers: running"),
-        (
-            MAILER._replace(is_running=True, pid=812, since=NOW - 60),
-            "the mailer delivers: running, PID 812, since 11:59Z",
-        ),
-        (
-            MAILER._replace(is_running=True, since=NOW - 86_400),
-            "the mailer delivers: running, since 2026-01-06 12:00Z",
-        ),
+        (RUNS, "the mailer delivers: running"),
+        (RUNS._replace(pid=812, since=NOW - 60), f"{RUNNING}, PID 812, since 11:59Z"),
+        (RUNS._replace(since=NOW - 86_400), f"{RUNNING}, since 2026-01-06 12:00Z"),
         (MAILER._replace(is_running=False), "the mailer is stopped: 1,345 wait"),
         (None, "the mailer delivers: cannot ask"),
     ],
