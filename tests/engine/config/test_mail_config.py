@@ -43,7 +43,6 @@ def test_yaml_says_all_of_it() -> None:
     }
     mail |= {"rates": {"curl": {"per_hour": 60}}, "programs": {"sendmail": "/opt/sendmail"}}
     got = settings(None, **mail, domains={"Example.COM": {"per_hour": 40, "burst": 5}})
-
     assert (got.host, got.port, got.user) == ("relay.example.com", 465, "u")
     assert (got.password_file, got.plain_hosts) == ("/base/pw", ("127.0.0.1", "::1"))
     assert (got.backoff, got.max_file_size) == ((1, 2.5), 2_000_000)

@@ -445,7 +445,6 @@ def test_a_place_is_data_or_a_queue(spool: str, tmp_path: Path, monkeypatch: Mon
     (bare / "pending").mkdir(parents=True)
     (bare / "dlq").mkdir()
     monkeypatch.chdir(spool)
-
     folders = {"pending": "queue/pending", "work": "queue/work", "dlq": "queue/dlq"}
     folders |= {"run_dir": "run", "log_dir": "log", "mail_spool": "mailspool"}
     folders |= {"queue_metrics": "metrics/queue.prom", "mail_metrics": "metrics/mail.prom"}
@@ -497,7 +496,6 @@ def test_nftban_conf_counts_for_the_folder_that_it_names(
     assert (got.pending, got.work) == (f"{spool}/queue/pending", f"{spool}/w")
     assert (got.run_dir, got.queue_metrics) == ("/run/elsewhere", "/m/queue.prom")
     assert (got.max_retries, got.backoff_base, got.profile) == (4, 20, "shipped")
-
     monkeypatch.setattr(nftban_variables, "CONFIG_DIR", folder)
     got = queue(private)
     assert got == queue(private, NO_CONF)
@@ -505,7 +503,6 @@ def test_nftban_conf_counts_for_the_folder_that_it_names(
     borrowed = queue(private, asked)
     assert (borrowed.pending, borrowed.run_dir) == (f"{private}/queue/pending", f"{private}/run")
     assert (borrowed.max_retries, queue(spool).max_retries, queue("").root) == (4, 4, spool)
-
     Path(folder, "nftban.conf").write_text('NFTBAN_DATA_DIR="`id`"\n')
     assert queue(spool).root == spool
     with pytest.raises(ConfigError, match="line 1: NFTBAN_DATA_DIR"):

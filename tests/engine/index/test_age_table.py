@@ -356,7 +356,6 @@ def test_errors_that_are_alike_are_one_cluster(indexed: Indexed) -> None:
     timeout, user = error_clusters.query_clusters(reader, Query(), NOW)
     dead = error_clusters.query_clusters(reader, Query(State.DEAD), NOW)
     fed = error_clusters.query_clusters(reader, Query(filter=parse_filter("kind=feed")), NOW)
-
     pattern = error_pattern.fold_error("timeout after 30 s")
     mark, kinds = error_pattern.pattern_name(pattern), ("feed", "mail")
     assert timeout.example in {task.id for task in CLUSTERED[:3]}

@@ -77,7 +77,6 @@ def test_a_task_comes_back_as_it_was(writer: Writer, reader: Reader) -> None:
     task = task._replace(**names, **words, **more, **mail, recipients=recipients)  # type: ignore[arg-type]
     writer.apply_lookup([task.id], [task])
     assert reader.task("an id") == task
-
     nasty = "'; DROP TABLE task; -- %_\\ \x1b[31m \0"
     stored = a_task(description=nasty, error="\udcff\ud800", attempts=1 << 80)
     writer.apply_lookup([stored.id], [stored])
@@ -183,7 +182,6 @@ def test_an_unreadable_task_becomes_a_problem(writer: Writer, reader: Reader) ->
     assert (reader.task(task.id), reader.problems()) == (None, (one,))
     assert writer.apply_lookup([name], [task]).appeared == {task.id}
     assert (reader.task(task.id), reader.problems()) == (task, ())
-
     items: list[Task | Missing | Problem] = [task, a_task(2), one, two]
     writer.begin_scan()
     assert writer.add_scanned(items).changed
@@ -353,7 +351,6 @@ def test_a_window_is_a_slice_of_the_result(writer: Writer, reader: Reader, arran
             assert window == Window(tuple(rows[start : start + 50]), start, len(rows), 7)
             assert reader.find(query, rows[start].id, 7) == start
         assert reader.window(query, len(rows), 50, 7).start == last
-
     for query in (Query(State.HELD), Query(filter=parse_filter("absent"))):
         assert reader.find(query, tasks[0].id, 7) is None
 
@@ -613,7 +610,6 @@ def test_a_scratch_folder_is_private_removed_and_swept(tmp_path: Path) -> None:
     (tmp_path / f"{temp_dir.PREFIX}link").symlink_to(elsewhere)
     (tmp_path / f"{temp_dir.PREFIX}file").touch()
     new.mkdir()
-
     assert (temp_dir.remove_abandoned(str(tmp_path)), len(list(tmp_path.iterdir()))) == ([], 5)
     os.utime(new, (0, 0))
     assert temp_dir.remove_abandoned(str(tmp_path)) == [str(new)]

@@ -156,12 +156,10 @@ async def test_a_spool_is_counted_listed_and_searched_by_id(place: Path) -> None
     a_spool(place, 600)
     write(place / "dlq", a_task(5_000))
     ident = a_task(30).id
-
     async with inspecting(place, counts(pending=600, dead=1)) as inspector:
         assert inspector.states[State.DEAD] == "dlq"
         assert (State.DEAD, State.PENDING) in inspector.edges
         assert await all_of(inspector) == await asyncio.to_thread(stored, place)
-
         task = await inspector.queries.task(ident)
         assert task is not None
         newest_first = Query(State.PENDING, order="created", descending=True)
@@ -198,13 +196,11 @@ async def test_rows_are_shown_before_a_first_scan_ends_and_it_can_be_stopped() -
         first = await until(inspector, lambda changed: sum(changed.counts.values()) > 0)
         assert not first.is_complete
         assert (await inspector.queries.window(Query(State.PENDING), 0, 40)).tasks
-
         inspector.stop_first_scan()
         going.release(110)  # the halt is seen after at most 100 rows
         stopped = await until(inspector, lambda changed: changed.is_stopped)
         assert 0 < sum(stopped.counts.values()) < 300
         assert not stopped.is_complete
-
         going.release(1000)
         await inspector.scan_now()
         latest = inspector.latest
@@ -375,7 +371,6 @@ async def test_a_place_that_is_missing_or_vanishes_is_reported_and_followed_late
         assert str(place) in inspector.latest.unavailable
         empty = await inspector.queries.window(Query(), 0, 10)
         assert (empty.tasks, empty.total) == ((), 0)
-
         a_spool(place, 3)
         await until(inspector, counts(pending=3))
         plan = await inspector.queries.make_plan("purge", None, Query())
@@ -383,7 +378,6 @@ async def test_a_place_that_is_missing_or_vanishes_is_reported_and_followed_late
         with pytest.raises(Unavailable):
             await inspector.actions.apply_plan(plan)
         await until(inspector, is_unavailable)
-
         a_spool(place, 5)
         await until(inspector, counts(pending=5))
         write(place / "pending", a_task(7))
@@ -822,7 +816,6 @@ async def test_the_controls_are_of_the_latest_scan(happens: str, monkeypatch: Mo
     memory = MemoryTasks()
     async with inspecting(lambda: PausableStore(memory), is_complete) as inspector:
         assert inspector.controls == {}
-
         monkeypatch.setattr(PausableStore, "pausable", True)
         if happens == "nothing":
             await until(inspector, lambda changed: bool(inspector.controls))
@@ -832,7 +825,6 @@ async def test_the_controls_are_of_the_latest_scan(happens: str, monkeypatch: Mo
             assert set(inspector.controls) == {"pause"}
             MemoryStore(memory).swap(None, a_task(2))
             await inspector.wait_for_change(changed.generation)
-
         assert set(inspector.controls) == {"pause"}
 
 

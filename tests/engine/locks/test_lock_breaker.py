@@ -233,10 +233,8 @@ def test_a_child_that_keeps_the_flock_is_ended_and_no_neighbour(
         evidence = stuck_evidence(path)
         assert evidence.holders == (child,)
         assert "a child of" in evidence.reason
-
     lock, lines = freed(path)
     lock.release()
-
     ended = [child] if killed else [worker.pid, child]
     steps = [(f"SIGTERM to PID {pid}", f"PID {pid} has ended") for pid in ended]
     assert lines == [step for pair in steps for step in pair]

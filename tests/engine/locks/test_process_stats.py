@@ -203,7 +203,6 @@ def test_cpu_and_io_between_two_readings() -> None:
     young = a_reading(pid=9, started=9999, cpu=2 * hz, io_bytes=(100, 50))
     before = a_reading(when=90.0, descendants=(old,))
     now = a_reading(when=100.0, descendants=(old, young))
-
     assert stats_delta(before, now) == ProcessDelta(10.0, 2.0, 150)
     others: list[dict[str, object]] = [{"started": 49}, {"unknown": "it has exited"}]
     for other in (a_reading(when=99.9), *(a_reading(when=90.0, **fields) for fields in others)):

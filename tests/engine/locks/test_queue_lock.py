@@ -131,7 +131,6 @@ def test_a_lock_is_held_by_one_process(path: Path, holder: Child) -> None:
     assert facts["user"] == f"uid {os.geteuid()}"
     assert facts["last heartbeat"].endswith("s ago")
     assert all(words.isprintable() for words in facts.values())
-
     evidence = busy(path, **AN_HOUR_ON)
     assert (evidence.verdict, evidence.pid) == (Verdict.STUCK, holder.pid)
     assert f"{who} is alive, no heartbeat" in evidence.reason

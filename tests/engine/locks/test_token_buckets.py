@@ -82,7 +82,6 @@ def test_tokens_come_back_with_time(path: str, clock: Clock) -> None:
     assert Path(path).read_text() == f"mail 0 {NOW}\n"
     with pytest.raises(ValueError, match="white space"):
         TokenBuckets(path, {"a b": Rate(40, 5)}, clock)
-
     assert buckets.token_at("mail") == NOW + 90
     for seconds, tokens in ((89, 0), (1, 1), (10 * 3600, 5)):
         clock.now += seconds

@@ -88,7 +88,6 @@ async def test_a_control_is_done_recorded_and_seen(whole: ZgbConsolePlace) -> No
         assert {str(state): n for state, n in inspector.latest.counts.items() if n} == {"dead": 2}
         retried = await inspector.actions.run_control(Order(RETRY))
         await until(inspector, lambda: not inspector.latest.counts.get(State.DEAD))
-
     assert retried.answer == "2 jobs failed or parked: due now"
     assert (done.answer, done.op, done.trouble) == ("paused: jobs wait", operation.op, "")
     assert await asyncio.to_thread(whole.setting, PAUSE) == "0"
@@ -121,7 +120,6 @@ async def test_what_is_refused_changes_and_writes_nothing(whole: ZgbConsolePlace
             with pytest.raises(Unsupported, match=why):
                 await inspector.actions.run_control(order, US)
         assert await inspector.history.operations() == ()
-
     assert await asyncio.to_thread(whole.sql, "SELECT * FROM config ORDER BY key") == before
 
 
@@ -290,7 +288,6 @@ def test_what_cannot_be_done_or_written_down_changes_nothing(whole: ZgbConsolePl
         assert whole.setting(PAUSE) == "1"
         done = controls.run_control(store, None, order, US, clock)
         assert (done, whole.setting(PAUSE)) == (controls.ControlResult("paused: jobs wait"), "0")
-
         controls.run_control(store, whole.journal, Order(RATE, value="9"), US, clock)
         failed = controls.has_control_failed
         operation = next(one for one in whole.journal.operations() if not failed(one))

@@ -154,9 +154,7 @@ def test_noise_is_not_believed(noise: bytes, at: float, kind: str, journal: Jour
         noise = noise.replace(b"\n", b" ") + b"\n"
     rest = data[place + len(noise) * (kind == "overwrite") :]
     target.write_bytes(noise if kind == "all" else data[:place] + noise + rest)
-
     operations = list(again(journal).operations())
-
     for operation in operations:
         entries = list(journal.entries(operation.op))
         known = [entry for entry in entries if entry.outcome is not None]
@@ -377,7 +375,6 @@ def test_no_other_process_writes_while_it_runs(journal: Journal, monkeypatch: Mo
     (running,) = again(journal).operations()
     path = Path(f"{journal.folder}/{record.op}.jsonl")
     written_so_far = path.read_bytes()
-
     settled = undo.settle_operation(store, again(journal), running)
     for call in (
         lambda: undo.abandon_operation(store, again(journal), running, "left as it is"),
@@ -385,7 +382,6 @@ def test_no_other_process_writes_while_it_runs(journal: Journal, monkeypatch: Mo
     ):
         with pytest.raises(Unavailable, match="another process is running it"):
             call()
-
     assert running.is_running and settled.operation is None
     assert path.read_bytes() == written_so_far
     record.write_end(len(a_plan().rows), {RowResult.DONE: len(a_plan().rows)})

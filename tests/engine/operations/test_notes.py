@@ -217,6 +217,5 @@ def test_a_sweep_keeps_the_notes_of_tasks_that_are_somewhere(tmp_path: Path) -> 
         notes = Notes(f"{spool.staging_dir}/journal", str(tmp_path), clock)
         for ident in (pending.id, held.id, trashed.id, left.id, "damaged", "../../etc/passwd"):
             notes.add(ident, "wait", "ana")
-
         assert sweep_notes(notes, store) == 2
     assert notes.noted_ids() == {pending.id, held.id, trashed.id, "damaged"}

@@ -61,7 +61,6 @@ def test_readers_find_what_is_wrong_with_a_server(server: PostfixInstance, tmp_p
     ]
     place, config = str(server.config), "alerts: {oldest: 1}\n"  # mail is old after a second
     assert texts(place, tmp_path, config) == wrong
-
     server.stop()
     assert texts(place, tmp_path, config) == sorted([*wrong, "Postfix is stopped: 520 wait"])
 

@@ -134,7 +134,6 @@ def test_only_a_file_is_below(tmp_path: Path, tail: str, refused: str) -> None:
     assert not files.is_file_below(str(root), f"{root}/a/x")
     with pytest.raises(FileNotFoundError):
         files.is_file_below(str(root), f"{root}/none/x")
-
     (tmp_path / "data").symlink_to("real")
     (tmp_path / "real" / "link").symlink_to("mail")
     assert files.is_file_below(f"{data}/mail", f"{data}/mail/x", data)
@@ -156,12 +155,10 @@ def test_a_stat_identifies_a_file_and_a_flock_its_holder(tmp_path: Path) -> None
     assert files.is_same_file(before, renamed)
     assert files.file_revision(before) != files.file_revision(renamed)
     assert not files.is_same_file(renamed, moved.stat())
-
     first, second = (os.open(moved, os.O_RDWR) for _ in range(2))
     with files.Flock(first):
         assert not files.claim_flock(second)
-    assert files.claim_flock(second)
-    assert not files.claim_flock(first)
+    assert files.claim_flock(second) and not files.claim_flock(first)
     os.close(second)
     assert files.claim_flock(first)
     os.close(first)
@@ -335,9 +332,7 @@ def test_root_sends_no_file_that_the_owner_cannot_read(tmp_path: Path, folder_fd
         (tmp_path / name).chmod(mode)
         os.chown(tmp_path / name, user, user)
     os.close(files.open_outgoing("private", folder_fd, os.fstat(folder_fd)))
-
     os.chown(tmp_path, 65534, 65534)
-
     place = os.fstat(folder_fd)
     for name in ("public", "submitted", "own"):
         os.close(files.open_outgoing(name, folder_fd, place))
@@ -557,15 +552,16 @@ def test_a_fifo_and_a_loop_of_links_block_no_reader(tmp_path: Path) -> None:
         files.open_path(str(tmp_path / "loop"))
 
 
-def _count(folder: Path) -> None:
-    CounterFiles(str(folder)).add("n")
+RATES = {"mail": Rate(40, 5)}
 
 
-def _spend(folder: Path) -> None:
-    TokenBuckets(str(folder / "buckets"), {"mail": Rate(40, 5)}, lambda: 1e9).spend("mail")
-
-
-@each(("change", "lock"), [(_count, "n.lock"), (_spend, "buckets")])
+@each(
+    ("change", "lock"),
+    [
+        (lambda at: CounterFiles(str(at)).add("n"), "n.lock"),
+        (lambda at: TokenBuckets(f"{at}/b", RATES, lambda: 1e9).spend("mail"), "b"),
+    ],
+)
 def test_a_shared_number_is_read_and_written_under_one_lock(
     change: Act, lock: str, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
