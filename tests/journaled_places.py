@@ -4,6 +4,7 @@ import calendar
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from engine.places.place import Place
 from engine.replay.settings import ReplayPace
 from engine.text.typed_json import to_json
 from tests.console_places import NOW, disk_place
+from tests.engine.task_builders import tasks_in
 
 ANA = Who("root", "ana", "192.0.2.7 50122 192.0.2.1 22", "mx1", 4243)
 BEN = Who("ben", "", "", "mx1", 3181)
@@ -37,12 +39,8 @@ def kept(place: Place) -> Journal:
 
 def seen(place: Place, state: State) -> list[Task]:
     """Its tasks in a state, in the order of their ids."""
-    store = place.open()
-    try:
-        tasks = [task for task in store.scan() if isinstance(task, Task) and task.state is state]
-    finally:
-        store.close()
-    return sorted({task.id: task for task in tasks}.values(), key=lambda task: task.id)
+    with closing(place.open()) as store:
+        return tasks_in(store, state)
 
 
 def carried_out(
