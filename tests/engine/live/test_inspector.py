@@ -304,8 +304,6 @@ SCRIPT = """
 import asyncio, resource, sys
 from engine.live.inspector import Inspector
 from tests.open_store import open_store
-from tests.store_contents import found
-from tests.zmailer_spool import Spool, recipient, write_lock
 
 async def main():
     inspector = Inspector(lambda: open_store(sys.argv[1]), folder=sys.argv[2])
