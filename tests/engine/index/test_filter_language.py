@@ -74,7 +74,8 @@ MATCHING = [
     "tries>=4 tries<=4 tries=4 tries:4 attempts>3 tries<5", "code=550", "code>=500 code<600",
     "age>2h age<4h", "age>=3h age<=3h", "due>now due<+11m", "due<09:45", "created>-4h created<now",
     "died>-2h died<-30m", f"cluster={MARK}", f"cluster={MARK.lower()}", 'cluster:"user unknown"',
-    "since:06:00", "since:today", "until:06:31 since:6am", 'since:"yesterday 6pm" until:"today 7am"',
+    "since:06:00", "since:today", "until:06:31 since:6am",
+    'since:"yesterday 6pm" until:"today 7am"',
     "since:2026-11-20T06:29:59Z until:2026-11-20T06:30:01Z", "between:06:29..06:31",
     "between:06:30..06:31", "between:-4h..-2h", "between:2026-11-20..2026-11-21",
 ]  # fmt: skip

@@ -112,7 +112,8 @@ def test_a_wrong_value_is_refused_with_its_path() -> None:
 
 def test_an_array_of_another_length_is_refused() -> None:
     """It has all fields without a default, and no more than the type."""
-    for values in ({}, ["n", 1], ["n", 1, ["red"], *[None] * 10]):
+    wrong: list[Any] = [{}, ["n", 1], ["n", 1, ["red"], *[None] * 10]]
+    for values in wrong:
         with pytest.raises(Malformed, match=r"^it: expected an array of 3 to 12 values"):
             from_array(Outer, values, "it")
 
