@@ -14,17 +14,7 @@ from pytest import MonkeyPatch
 
 from engine.config import nftban_variables, queue_config, shell_assignments
 from engine.config.place_address import Address
-from engine.config.queue_config import (
-    Config,
-    ConfigError,
-    HandlerConfig,
-    OutboxConfig,
-    Queue,
-    Thresholds,
-    Trash,
-    load_config,
-    queue_settings_for,
-)
+from engine.config.queue_config import Config, ConfigError, HandlerConfig, Queue, load_config
 from engine.policy import Rate
 from engine.schedules import exponential
 from tests.programs import needs_root
@@ -50,7 +40,7 @@ def loader(folder: Path) -> Load:
 
 def queue(place: str, environ: Mapping[str, str] | None = None, config: Config = NONE) -> Queue:
     """The settings of a place, without a configuration of its own."""
-    return queue_settings_for(config, place, environ or {})
+    return queue_config.queue_settings_for(config, place, environ or {})
 
 
 @pytest.fixture
@@ -124,10 +114,12 @@ def test_every_line_can_be_formatted(written: Load, tmp_path: Path) -> None:
         wire=16000,
         read_only=True,
         environment="PROD",
-        alerts=Thresholds(3, 5, 7200, 30, 0.25),
-        trash=Trash(48, 2_000_000_000),
+        alerts=queue_config.Thresholds(3, 5, 7200, 30, 0.25),
+        trash=queue_config.Trash(48, 2_000_000_000),
         destinations=peers,
-        outbox=OutboxConfig("app.delivery_jobs", "id", "jobId", "tries", database=peers),
+        outbox=queue_config.OutboxConfig(
+            "app.delivery_jobs", "id", "jobId", "tries", database=peers
+        ),
         via={
             "mx2": ("ssh", "-o", "ControlPath=~/.ssh/cm-%C", "admin@mx2", "sudo", "-n"),
             "pod-1.a_b": ("/usr/bin/kubectl", "exec", "-i", "deploy/mta", "--"),

@@ -10,16 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.index import age_table, backlog, error_clusters
-from engine.index.age_table import (
-    BOUNDS_MINUTES,
-    MAX_AGE_ROWS,
-    MAX_INDEXED_NAMES,
-    NO_AGES,
-    AgeRow,
-    Ages,
-    bucket_filter,
-    summarize_ages,
-)
+from engine.index.age_table import BOUNDS_MINUTES, MAX_AGE_ROWS, AgeRow, Ages, summarize_ages
 from engine.index.backlog import BacklogSummary
 from engine.index.error_clusters import Cluster
 from engine.index.filter_language import parse_filter
@@ -115,7 +106,8 @@ def test_a_bucket_ends_where_the_next_begins_and_is_a_filter(indexed: Indexed) -
     table = ages_of(reader)
     assert table.total == AgeRow("TOTAL", (3, 2, 1, 1, 1, 0, 0, 0, 1, 2))
     assert table.rows == (AgeRow("", table.total.counts),)
-    buckets = [Query(filter=parse_filter(bucket_filter(n))) for n in range(len(BOUNDS_MINUTES) + 1)]
+    texts = map(age_table.bucket_filter, range(len(BOUNDS_MINUTES) + 1))
+    buckets = [Query(filter=parse_filter(text)) for text in texts]
     assert [reader.count(query, NOW) for query in buckets] == list(table.total.counts)
 
 
@@ -150,7 +142,8 @@ def test_addresses_of_one_domain_are_one_row(indexed: Indexed) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "others"), [(MAX_AGE_ROWS, 0), (MAX_AGE_ROWS + 7, 7), (MAX_INDEXED_NAMES + 50, 1_850)]
+    ("names", "others"),
+    [(MAX_AGE_ROWS, 0), (MAX_AGE_ROWS + 7, 7), (age_table.MAX_INDEXED_NAMES + 50, 1_850)],
 )
 def test_only_so_many_rows_are_shown(indexed: Indexed, names: int, others: int) -> None:
     """The rows are those with most tasks; the others are counted, and their tasks are the rest."""
@@ -231,7 +224,7 @@ READINGS: dict[tuple[int, ...], str] = {
 def test_a_table_is_read_as_its_manual_has_it() -> None:
     """The last full bucket is the beginning, the first the end; unknown ages come behind."""
     assert {counts: summarize_ages(a_table(*counts)) for counts in READINGS} == READINGS
-    assert (summarize_ages(NO_AGES), NO_AGES.rest.total) == ("", 0)
+    assert (summarize_ages(age_table.NO_AGES), age_table.NO_AGES.rest.total) == ("", 0)
     for known, sentence in ((0, ""), (9, f"younger than 5m: {BEGUN}; ")):
         row = AgeRow("TOTAL", (known,) + (0,) * 9, 12)
         assert summarize_ages(Ages("destination", (row,), row, 0)) == f"{sentence}12 of unknown age"

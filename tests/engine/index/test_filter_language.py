@@ -14,17 +14,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.index import filter_tasks
-from engine.index.filter_language import (
-    FIELDS,
-    MAX_FILTER_CHARS,
-    NO_FILTER,
-    SEARCHED_COLUMNS,
-    BadFilter,
-    Filter,
-    format_term,
-    parse_filter,
-)
+from engine.index import filter_language, filter_tasks
+from engine.index.filter_language import FIELDS, NO_FILTER, BadFilter, format_term, parse_filter
 from engine.index.filter_tasks import select_matching
 from engine.index.mail_columns import mail_domain
 from engine.index.reader import Reader
@@ -49,7 +40,7 @@ def matches(text: str, task: Task, now: float = NOW) -> bool:
     return list(select_matching([task], parse_filter(text, STATES, NOW), now)) == [task]
 
 
-def found_ids(tasks: list[Task], found: Filter, *read: Reads) -> list[str]:
+def found_ids(tasks: list[Task], found: filter_language.Filter, *read: Reads) -> list[str]:
     """The ids of the tasks that a filter lets through."""
     return [t.id for t in select_matching(tasks, found, NOW, *read) if isinstance(t, Task)]
 
@@ -134,7 +125,7 @@ def test_a_filter_knows_its_clauses() -> None:
     assert not parse_filter("since:06:00 tries=1", now=NOW).is_relative
     assert parse_filter("  ") == NO_FILTER
     assert not NO_FILTER
-    longest = "a" * (MAX_FILTER_CHARS - 2)
+    longest = "a" * (filter_language.MAX_FILTER_CHARS - 2)
     assert parse_filter(f'"{longest}"').clauses[0].values[0] == f"%{longest}%"
 
 
@@ -407,7 +398,7 @@ def of_word(word: str) -> Told:
     """A plain word."""
 
     def true(task: Task) -> bool:
-        texts = [getattr(task, column) for column in SEARCHED_COLUMNS]
+        texts = [getattr(task, column) for column in filter_language.SEARCHED_COLUMNS]
         if task.sender or task.recipients:
             texts += [task.sender, *task.recipients, task.account or ""]
         return any(holds(text, word) for text in texts)

@@ -20,26 +20,9 @@ from engine.locks.lock_breaker import UnsafeToSignal, free_lock, planned_steps
 from engine.locks.lock_holder import has_ended
 from engine.locks.queue_lock import LockBusy, PidLock, acquire_lock, examine_lock
 from engine.model import LockEvidence, Verdict
+from tests import lock_processes
 from tests.examples import few_of
-from tests.lock_processes import (
-    AN_HOUR_ON,
-    DEAF,
-    HOLDER,
-    INNOCENT,
-    PARENT,
-    PLAIN,
-    POLITE,
-    THRESHOLD,
-    Child,
-    Impatient,
-    is_unharmed,
-    later,
-    marked,
-    said,
-    tell,
-    true_claim,
-    written,
-)
+from tests.lock_processes import AN_HOUR_ON, PLAIN, THRESHOLD, Child, is_unharmed, said, written
 from tests.tables import each
 
 Start: TypeAlias = Callable[..., Child]
@@ -57,21 +40,21 @@ def innocent(start: Start) -> Iterator[Child]:
 
 def flocking(start: Start, *lock: Path) -> Child:
     """A process that reports any signal; it has the flock of a file, if one is named."""
-    child = start(INNOCENT, *map(str, lock))
+    child = start(lock_processes.INNOCENT, *map(str, lock))
     assert said(child) == "ready"
     return child
 
 
 def release(worker: Child) -> None:
     """Let an unharmed worker release its lock."""
-    tell(worker)
+    lock_processes.tell(worker)
     assert said(worker) == "released"
 
 
 def holding(start: Start, path: Path, manner: str) -> Child:
     """A worker that has the lock."""
-    child = start(HOLDER.format(manner=manner), str(path))
-    assert manner == PARENT or said(child) == "held"
+    child = start(lock_processes.HOLDER.format(manner=manner), str(path))
+    assert manner == lock_processes.PARENT or said(child) == "held"
     return child
 
 
@@ -130,7 +113,7 @@ def test_a_stuck_holder_ends_at_sigterm(path: Path, start: Start) -> None:
     assert not path.exists()
 
 
-@pytest.mark.parametrize(("manner", "stopped"), [(DEAF, False), (PLAIN, True)])
+@pytest.mark.parametrize(("manner", "stopped"), [(lock_processes.DEAF, False), (PLAIN, True)])
 def test_a_holder_that_does_not_end_at_sigterm_is_killed(
     path: Path, start: Start, manner: str, stopped: bool
 ) -> None:
@@ -139,7 +122,7 @@ def test_a_holder_that_does_not_end_at_sigterm_is_killed(
     if stopped:
         worker.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, worker.pid, os.WSTOPPED)
-    lock, lines = freed(path, Impatient())
+    lock, lines = freed(path, lock_processes.Impatient())
     lock.release()
     who = f"PID {worker.pid}"
     assert lines == [f"SIGTERM to {who}", f"SIGKILL to {who}", f"{who} has ended"]
@@ -148,7 +131,7 @@ def test_a_holder_that_does_not_end_at_sigterm_is_killed(
 
 def test_a_holder_may_release_its_lock_at_sigterm(path: Path, start: Start) -> None:
     """A worker that ends in good order leaves nothing to take over."""
-    worker = holding(start, path, POLITE)
+    worker = holding(start, path, lock_processes.POLITE)
     assert (freed(path)[0].taken_over, worker.wait()) == ("", 0)
 
 
@@ -169,7 +152,7 @@ def test_a_free_lock_is_taken_and_a_busy_holder_not_signalled(path: Path, start:
     assert taken_over(path) == "PID 4194304 is gone"
     worker, now = holding(start, path, PLAIN), AN_HOUR_ON["clock"]
     with pytest.raises(LockBusy, match="is running"):
-        free_lock(str(path), THRESHOLD, say=pytest.fail, **later(THRESHOLD - 100))
+        free_lock(str(path), THRESHOLD, say=pytest.fail, **lock_processes.later(THRESHOLD - 100))
     with pytest.raises(UnsafeToSignal, match="a task was claimed"):
         free_lock(str(path), THRESHOLD, say=pytest.fail, begun=lambda: now() - 40, **AN_HOUR_ON)
     release(worker)
@@ -197,11 +180,11 @@ def test_a_holder_that_ends_as_we_are_about_to_signal_it(path: Path, start: Star
 @pytest.mark.parametrize("news", ["renewed", "replaced", "removed", "forged"])
 def test_what_changes_stays_sigkill(path: Path, start: Start, innocent: Child, news: str) -> None:
     """Before the second signal all is proven again, and the holder is not killed."""
-    worker = holding(start, path, DEAF)
+    worker = holding(start, path, lock_processes.DEAF)
     claim, lines = lock_file.parse_claim(path.read_bytes()), list[str]()
     assert claim is not None
-    later_beat = marked(claim, alive_at=int(lock_file.boot_seconds() + 3600))
-    fresh = {"renewed": later_beat, "forged": true_claim(innocent.pid)}
+    later_beat = lock_processes.marked(claim, alive_at=int(lock_file.boot_seconds() + 3600))
+    fresh = {"renewed": later_beat, "forged": lock_processes.true_claim(innocent.pid)}
 
     def meanwhile(pidfd: int, seconds: float) -> bool:
         if news in fresh:
@@ -224,7 +207,7 @@ def test_a_child_that_keeps_the_flock_is_ended_and_no_neighbour(
     path: Path, start: Start, innocent: Child, killed: bool
 ) -> None:
     """A handler that outlives its worker is ended after it; others of its group are not."""
-    worker = holding(start, path, PARENT)
+    worker = holding(start, path, lock_processes.PARENT)
     child = int(said(worker))
     assert said(worker) == "held"
     assert os.getpgid(innocent.pid) == os.getpgid(worker.pid)
@@ -245,7 +228,7 @@ def test_a_forged_lock_or_a_later_flock_harms_no_process(
 ) -> None:
     """True numbers of a process, or a flock taken after the holder's death, prove nothing."""
     for flocked in (False, True):
-        written(path, lock_file.format_claim(true_claim(innocent.pid)))
+        written(path, lock_file.format_claim(lock_processes.true_claim(innocent.pid)))
         if not flocked:
             taken_over(path)
     forger = flocking(start, path)
@@ -404,7 +387,7 @@ FORMS = ("the contract's form", "our form")
 def naming(pid: int, form: str) -> bytes:
     """A lock file that this process might have written just now."""
     if form == "our form":
-        return lock_file.format_claim(true_claim(pid))
+        return lock_file.format_claim(lock_processes.true_claim(pid))
     return f"{pid}\n{int(time.time())}\n".encode()
 
 
@@ -560,7 +543,7 @@ def test_a_worker_in_a_container_is_judged_by_its_flock_from_outside(path: Path)
             acquire_lock(str(path), THRESHOLD)
         left_alone(path, "another PID namespace")
         assert is_unharmed(worker)
-        tell(worker)
+        lock_processes.tell(worker)
         worker.wait()
     assert taken_over(path) == "PID 1 is gone"
     assert dict(evidence.facts)["PID namespace"].startswith("another one")
@@ -605,7 +588,7 @@ def test_a_worker_outside_is_judged_by_its_flock_from_a_container(path: Path, st
         assert "another PID namespace" in said(container)
         assert is_unharmed(worker)
         kill(worker)
-        tell(container)
+        lock_processes.tell(container)
         assert said(container) == f"PID {worker.pid} is gone [] True"
 
 
@@ -618,9 +601,11 @@ def test_root_without_the_right_to_signal_says_so(start: Start) -> None:
         path.touch()
         for owned in (folder, path):
             os.chown(owned, 65534, 65534)
-        worker = start(f"import fcntl, os, signal\n{BECOME_OTHER_USER}\n{INNOCENT}", str(path))
+        worker = start(
+            f"import fcntl, os, signal\n{BECOME_OTHER_USER}\n{lock_processes.INNOCENT}", str(path)
+        )
         assert said(worker) == "ready"
-        written(path, lock_file.format_claim(true_claim(worker.pid)))
+        written(path, lock_file.format_claim(lock_processes.true_claim(worker.pid)))
         text, who = path.read_bytes(), f"PID {worker.pid}"
         argv = ["setpriv", "--bounding-set=-kill", sys.executable, "-c", FREE_LATER, str(path)]
         out = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
@@ -646,7 +631,7 @@ def test_no_new_date_moves_the_age(path: Path, start: Start, silent: int, verdic
 
 def test_a_lock_of_ours_from_the_future_is_as_fresh_as_can_be(path: Path, start: Start) -> None:
     """Its holder is running and not signalled; once it is gone the lock is stale."""
-    worker, behind = holding(start, path, PLAIN), later(-3600)
+    worker, behind = holding(start, path, PLAIN), lock_processes.later(-3600)
     evidence = examine_lock(str(path), THRESHOLD, **behind)
     with pytest.raises(LockBusy, match="is running"):
         free_lock(str(path), THRESHOLD, say=pytest.fail, **behind)

@@ -8,17 +8,7 @@ from itertools import count
 from pathlib import Path
 
 from engine.locks import process_stats
-from engine.locks.process_stats import (
-    MAX_FILES,
-    OpenFiles,
-    ProcessDelta,
-    ProcessStats,
-    ProcReader,
-    describe_state,
-    list_facts,
-    read_stats,
-    stats_delta,
-)
+from engine.locks.process_stats import ProcessDelta, ProcReader, list_facts, read_stats, stats_delta
 from tests.lock_processes import INNOCENT, Child, said, tell
 
 Start = Callable[..., Child]
@@ -53,7 +43,7 @@ def each(seconds: float = 5.0) -> ProcReader:
     return ProcReader(clock=lambda: next(moments))
 
 
-def until(read: Callable[[], ProcessStats], state: str) -> ProcessStats:
+def until(read: Callable[[], process_stats.ProcessStats], state: str) -> process_stats.ProcessStats:
     """The first look that finds a process in a state; the kernel needs a moment for that."""
     for _ in range(100_000):
         stats = read()
@@ -63,9 +53,11 @@ def until(read: Callable[[], ProcessStats], state: str) -> ProcessStats:
     raise AssertionError(f"never {state}: {stats}")
 
 
-def a_reading(**fields: object) -> ProcessStats:
+def a_reading(**fields: object) -> process_stats.ProcessStats:
     """A process that sleeps; only what is named matters."""
-    usual = ProcessStats(4711, 100.0, state="S", started=50, io_bytes=(0, 0), waits="do_wait")
+    usual = process_stats.ProcessStats(
+        4711, 100.0, state="S", started=50, io_bytes=(0, 0), waits="do_wait"
+    )
     return usual._replace(**fields)  # type: ignore[arg-type]
 
 
@@ -93,16 +85,17 @@ def test_a_process_sleeps_is_stopped_and_ends(start: Start) -> None:
     done = stats_delta(before, read_stats(child.pid, proc=proc))
     assert done is not None
     assert (done.cpu, done.io_bytes, done.is_working) == (0.0, 0, False)
-    assert describe_state(before).startswith("sleeps")
+    assert process_stats.describe_state(before).startswith("sleeps")
     assert "no CPU, nothing read or written in the last" in process_stats.describe_activity(done)
     child.send_signal(signal.SIGSTOP)
     os.waitpid(child.pid, os.WUNTRACED)
     seen = read_stats(child.pid)
-    assert process_stats.is_stopped(seen) and describe_state(seen) == "is stopped by a signal"
+    assert process_stats.is_stopped(seen)
+    assert process_stats.describe_state(seen) == "is stopped by a signal"
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     state = "has exited, but its parent has not reaped it (zombie)"
-    assert describe_state(read_stats(child.pid)) == state
+    assert process_stats.describe_state(read_stats(child.pid)) == state
     child.wait()
     gone = f"? PID {child.pid}: it has exited"
     assert list_facts(read_stats(child.pid), None) == (("state", gone),)
@@ -112,13 +105,13 @@ def test_one_with_children(start: Start) -> None:
     """Its children and what they do are told, by PID, command and age."""
     parent = start(PARENT)
     pid = int(said(parent))
-    process_stats = read_stats(parent.pid)
+    stats = read_stats(parent.pid)
     tell(parent)
     parent.wait()
-    assert not isinstance(process_stats.descendants, str)
-    (child,) = process_stats.descendants
+    assert not isinstance(stats.descendants, str)
+    (child,) = stats.descendants
     assert (child.pid, child.command) == (pid, "sh -c echo ready; read answer")
-    children = dict(list_facts(process_stats, None))["children"]
+    children = dict(list_facts(stats, None))["children"]
     assert children.startswith(f"PID {pid} sh -c echo ready; read answer, ")
     assert " old: " in children
 
@@ -132,7 +125,7 @@ def test_files_below_the_spool(tmp_path: Path, start: Start) -> None:
     assert said(child) == "ready"
     for root, below in ((str(tmp_path), ("run/queue.lock",)), ("/nowhere", ())):
         files = read_stats(child.pid, root).files
-        assert isinstance(files, OpenFiles)
+        assert isinstance(files, process_stats.OpenFiles)
         assert (files.amount, files.below, files.more) == (4, below, False)
 
 
@@ -171,11 +164,11 @@ def test_many_open_files_are_capped() -> None:
         link=lambda path: f"/spool/{int(path.rpartition('/')[2])}",
     )
     files = read_stats(os.getpid(), "/spool", proc).files
-    assert isinstance(files, OpenFiles)
-    assert (files.amount, len(files.below), files.more) == (5000, MAX_FILES, True)
+    assert isinstance(files, process_stats.OpenFiles)
+    assert (files.amount, len(files.below), files.more) == (5000, process_stats.MAX_FILES, True)
     fact = dict(list_facts(a_reading(files=files), None))["open files"]
-    assert fact.startswith(f"5,000 ({MAX_FILES} examined); in the spool: 0, 1, 2, 3")
-    assert fact.endswith(f"and {MAX_FILES - 4} more")
+    assert fact.startswith(f"5,000 ({process_stats.MAX_FILES} examined); in the spool: 0, 1, 2, 3")
+    assert fact.endswith(f"and {process_stats.MAX_FILES - 4} more")
 
 
 def test_foreign_words_are_inert() -> None:
@@ -227,4 +220,4 @@ def test_the_state_in_words() -> None:
         ({"state": "R"}, "runs"),
         ({"state": "Q"}, "is in state Q"),
     ):
-        assert describe_state(a_reading(**fields)).startswith(words)
+        assert process_stats.describe_state(a_reading(**fields)).startswith(words)

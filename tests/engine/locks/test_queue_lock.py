@@ -17,19 +17,9 @@ import pytest
 from engine.locks import lock_file, queue_lock
 from engine.model import LockEvidence, Verdict
 from engine.system import files
+from tests import lock_processes
 from tests.engine.task_builders import GOLDEN
-from tests.lock_processes import (
-    AN_HOUR_ON,
-    INNOCENT,
-    THRESHOLD,
-    Child,
-    is_unharmed,
-    later,
-    said,
-    tell,
-    true_claim,
-    written,
-)
+from tests.lock_processes import AN_HOUR_ON, INNOCENT, THRESHOLD, Child, later, said, tell, written
 
 Start = Callable[..., Child]
 
@@ -303,10 +293,10 @@ def test_the_lock_of_a_living_process_is_judged_by_its_age(path: Path, living: C
     evidence = examine(path)
     assert (evidence.verdict, evidence.age) == (Verdict.HELD, 0.0)
 
-    written(path, lock_file.format_claim(true_claim(living.pid)))
+    written(path, lock_file.format_claim(lock_processes.true_claim(living.pid)))
     assert judged(examine(path)) == (Verdict.STALE, f"PID {living.pid} released it")
     take(path)
-    assert is_unharmed(living)
+    assert lock_processes.is_unharmed(living)
 
 
 DIES_WITH_A_CHILD = """

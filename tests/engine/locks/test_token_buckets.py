@@ -6,14 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.locks.token_buckets import (
-    ALL_KINDS,
-    BucketState,
-    TokenBuckets,
-    count_with_tokens,
-    next_token_at,
-    token_after,
-)
+from engine.locks import token_buckets
+from engine.locks.token_buckets import ALL_KINDS, BucketState, TokenBuckets, token_after
 from engine.policy import Rate
 from tests.engine.task_builders import Clock
 from tests.lock_processes import Child, tell
@@ -32,7 +26,7 @@ def test_a_kind_waits_for_the_slowest_of_its_buckets() -> None:
         ((empty._replace(tokens=1), BucketState("report", 0, 5, NOW + 90.0)), 0.0),
         ((BucketState(ALL_KINDS, 0, 0, None),), inf),
     ):
-        assert next_token_at(buckets, "mail") == when
+        assert token_buckets.next_token_at(buckets, "mail") == when
 
 
 @pytest.fixture
@@ -65,7 +59,7 @@ def test_the_tasks_ahead_spend_their_tokens_first() -> None:
     assert token_after([mail, every], "report", ahead, NOW) == NOW + 1 + 1060
     assert token_after([mail._replace(per_hour=0, next=None)], "mail", {}, NOW) == inf
     assert token_after([mail._replace(paused=True)], "mail", {}, NOW) == inf
-    assert count_with_tokens([mail._replace(tokens=2)], ahead) == 902
+    assert token_buckets.count_with_tokens([mail._replace(tokens=2)], ahead) == 902
 
 
 def test_tokens_come_back_with_time(path: str, clock: Clock) -> None:

@@ -13,16 +13,7 @@ import pytest
 from pytest import MonkeyPatch
 
 from engine.system import run_program as runner
-from engine.system.run_program import (
-    FIRST_ERROR_BYTES,
-    LAST_ERROR_BYTES,
-    PATH,
-    CannotStart,
-    ProgramEnd,
-    RunningProgram,
-    run_program,
-    start_detached,
-)
+from engine.system.run_program import CannotStart, RunningProgram, run_program, start_detached
 from tests.engine.mail.test_run_program import gone
 from tests.open_files import open_files
 from tests.programs import a_script
@@ -112,7 +103,8 @@ def test_errors_are_kept_from_both_ends() -> None:
     assert (lines, end.status) == ([b"out"], 0)
     assert end.errors.startswith(b"first\n1\n2\n")
     assert end.errors.endswith(b"\n1000000\nlast\n")
-    assert (len(end.errors), end.last_error) == (FIRST_ERROR_BYTES + LAST_ERROR_BYTES, "last")
+    assert len(end.errors) == runner.FIRST_ERROR_BYTES + runner.LAST_ERROR_BYTES
+    assert end.last_error == "last"
 
 
 LAST_WORDS = "trap 'echo done; echo why >&2; exit 3' TERM; echo $$; sleep 600 & wait"
@@ -205,7 +197,7 @@ def test_the_environment_is_fixed(monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/root")
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     lines, _ = run_program(["env"])
-    assert {*lines} == {f"PATH={PATH}".encode(), b"LC_ALL=C", b"TZ=UTC", b"HOME=/root"}
+    assert {*lines} == {f"PATH={runner.PATH}".encode(), b"LC_ALL=C", b"TZ=UTC", b"HOME=/root"}
     monkeypatch.setenv("SSH_AUTH_SOCK", "/run/agent")
     assert b"SSH_AUTH_SOCK=/run/agent" in run_program(["env"])[0]
     assert run_program(["pwd"])[0] == [b"/"]
@@ -253,7 +245,7 @@ def test_without_descriptors_nothing_is_left_running(monkeypatch: MonkeyPatch) -
     assert gone(started[0])
 
 
-Detached = Callable[[str, float], ProgramEnd | None]
+Detached = Callable[[str, float], runner.ProgramEnd | None]
 
 
 @pytest.fixture

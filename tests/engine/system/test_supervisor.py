@@ -14,13 +14,7 @@ from typing import Any
 import pytest
 
 from engine.system import supervisor as supervision
-from engine.system.supervisor import (
-    CannotRun,
-    Program,
-    ProgramResult,
-    SupervisorPool,
-    run_supervised,
-)
+from engine.system.supervisor import CannotRun, Program, ProgramResult, SupervisorPool
 from tests.programs import a_script, needs
 
 ROOT = Path(__file__).parents[3]
@@ -54,7 +48,7 @@ def fifos(folder: Path) -> tuple[Path, Path]:
 
 def run(program: Program, pool: SupervisorPool | None = None, seconds: float = 60) -> ProgramResult:
     """Run a program, by a supervisor of its own or one of a pool."""
-    return (pool.run if pool else run_supervised)(program, seconds, lambda: False)
+    return (pool.run if pool else supervision.run_supervised)(program, seconds, lambda: False)
 
 
 def shell(script: str, **environ: Any) -> Program:
