@@ -6,19 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from engine.config import setting_sources as source
 from engine.config.queue_config import Config, load_config, queue_settings_for
-from engine.config.setting_sources import (
-    DEFAULT,
-    FORMAT,
-    NOT_IN_USE,
-    NOT_SHOWN,
-    SettingSource,
-    config_files,
-    setting_sources,
-)
+from engine.config.setting_sources import NOT_SHOWN, config_files, setting_sources
 from tests.unprivileged_user import as_other_user
 
-Sources = dict[str, SettingSource]
+Sources = dict[str, source.SettingSource]
 CONFIG = """\
 places: ['redis://ann:hidden-1@h/0', /srv/q]
 theme: night
@@ -60,12 +53,12 @@ def test_each_setting_has_its_source(path: Path) -> None:
         "places": ("[redis://ann@h/0, /srv/q]", f"{path}:1"),
         "theme": ("night", f"{path}:2"),
         "alerts.dlq": ("3 tasks", f"{path}:4"),
-        "alerts.oldest": ("1h00m", DEFAULT),
+        "alerts.oldest": ("1h00m", source.DEFAULT),
         "queue.max_retries": ("2", f"{path}:11"),
         "queue.rate": ("per_hour=600 burst=5", f"{path}:11"),
         "queue.backoff_base": ("5s", "variable NFTBAN_QUEUE_BACKOFF_BASE_SECONDS"),
         "queue.max_pending": ("50 tasks", f"{conf}:2"),
-        "queue.durable": ("true", DEFAULT),
+        "queue.durable": ("true", source.DEFAULT),
         "handlers.report.environment.PIN": (NOT_SHOWN, f"{path}:10"),
     }
     assert {key: rows[key][1:] for key in expected} == expected
@@ -102,7 +95,7 @@ def test_places_that_a_variable_overrides_are_not_in_use(path: Path) -> None:
     """A caller that sets NFTBAN_DATA_DIR gets that queue, also with SPOOLDECK_PLACES."""
     environ = {"SPOOLDECK_PLACES": "/srv/y", "NFTBAN_DATA_DIR": "/srv/x"}
     rows = sources(path, environ, "/srv/x")
-    assert rows["places"][1:] == (NOT_IN_USE, "variable NFTBAN_DATA_DIR")
+    assert rows["places"][1:] == (source.NOT_IN_USE, "variable NFTBAN_DATA_DIR")
 
 
 def test_what_the_format_has_set_is_no_setting(tmp_path: Path) -> None:
@@ -112,7 +105,7 @@ def test_what_the_format_has_set_is_no_setting(tmp_path: Path) -> None:
     config = load_config(str(path), {})
     queue = queue_settings_for(config, "/srv/q", {})._replace(retention_days=float("inf"))
     rows = {one.key: one for one in setting_sources(config, queue, str(path), {})}
-    assert rows["queue.retention_days"][1:] == ("for ever", FORMAT)
+    assert rows["queue.retention_days"][1:] == ("for ever", source.FORMAT)
 
 
 def test_the_files_are_named_in_the_order_in_which_they_are_looked_for(tmp_path: Path) -> None:

@@ -14,16 +14,8 @@ import pytest
 from engine import verbs
 from engine.formats.nftban.store import NftbanStore
 from engine.model import State, Task
-from engine.operations.notes import (
-    MAX_NOTE_CHARS,
-    MAX_NOTES_BYTES,
-    NOTES_FILE_NAME,
-    Note,
-    Notes,
-    notes_of,
-    parse_notes,
-    sweep_notes,
-)
+from engine.operations import notes as notes_module
+from engine.operations.notes import NOTES_FILE_NAME, Note, Notes, notes_of
 from engine.store import Unavailable
 from engine.system import files
 from tests.engine.task_builders import NOW, a_task, clock, new_spool, tasks_in
@@ -90,7 +82,7 @@ def test_a_note_is_read_by_other_processes(notes: Notes) -> None:
     [
         ("tell ana@example.net, not a@example.org", "tell ...@example.net, not ...@example.org"),
         ("two\nlines\tand a tab", "two lines and a tab"),
-        ("x" * 10_000, "x" * MAX_NOTE_CHARS),
+        ("x" * 10_000, "x" * notes_module.MAX_NOTE_CHARS),
         ('\x1b]0;x\x07 "} {"id": "b" \u202e \udcff', None),
     ],
 )
@@ -111,7 +103,7 @@ def test_a_line_that_is_no_note_is_passed_by(notes: Notes) -> None:
     hostile = [line().replace(b"1795170000.0", when) for when in (b"NaN", b"Infinity")]
     hostile += [b"junk", b"\xff\xfe", b"[" * 100_000, b"null", b"{}"]
     for strange in (*hostile, *(line(**fields) for fields in wrong)):
-        noted = parse_notes(b"\n".join([line(id="b"), strange, line(id="c"), b""]))
+        noted = notes_module.parse_notes(b"\n".join([line(id="b"), strange, line(id="c"), b""]))
         assert set(noted) == {"b", "c"}, strange[:40]
     notes.add("a", "whole", "ana")
     with file_of(notes).open("ab") as file:
@@ -184,7 +176,7 @@ PLANTS: dict[str, Callable[[Path, Path], object]] = {
     "a link": Path.symlink_to,
     "a FIFO": lambda path, other: os.mkfifo(path),
     "a second name": Path.hardlink_to,
-    "too much": lambda path, other: path.write_bytes(bytes(MAX_NOTES_BYTES + 1)),
+    "too much": lambda path, other: path.write_bytes(bytes(notes_module.MAX_NOTES_BYTES + 1)),
 }
 
 
@@ -217,5 +209,5 @@ def test_a_sweep_keeps_the_notes_of_tasks_that_are_somewhere(tmp_path: Path) -> 
         notes = Notes(f"{spool.staging_dir}/journal", str(tmp_path), clock)
         for ident in (pending.id, held.id, trashed.id, left.id, "damaged", "../../etc/passwd"):
             notes.add(ident, "wait", "ana")
-        assert sweep_notes(notes, store) == 2
+        assert notes_module.sweep_notes(notes, store) == 2
     assert notes.noted_ids() == {pending.id, held.id, trashed.id, "damaged"}
