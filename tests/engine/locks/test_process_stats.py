@@ -17,7 +17,8 @@ BUSY = """
 import sys, time
 print("ready", flush=True)
 sys.stdin.readline()
-while time.process_time() < {cpu}:
+end = time.process_time() + {cpu}
+while time.process_time() < end:
     pass
 with open(sys.argv[1], "wb") as file:
     file.write(b"x" * {bytes})
