@@ -205,7 +205,7 @@ def test_a_plan_in_a_table_is_applied_as_one_in_memory(reader: Reader, tmp_path:
     assert all(run.operation.ended is not None and not run.operation.open_rows for run in runs)
 
 
-LARGE = [a_task(n, rev=f"r{n}") for n in range(30_000)]
+LARGE = [a_task(n, rev=f"r{n}") for n in range(12_000)]
 
 
 def a_large_plan(reader: Reader, writer: Writer) -> Plan:
