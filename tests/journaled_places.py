@@ -1,11 +1,10 @@
 """Places whose journal is kept, and operations in it, for the console's tests and pictures."""
 
-from __future__ import annotations
-
 import calendar
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from engine.places.place import Place
 from engine.replay.settings import ReplayPace
 from engine.text.typed_json import to_json
 from tests.console_places import NOW, disk_place
+from tests.engine.task_builders import tasks_in
 
 ANA = Who("root", "ana", "192.0.2.7 50122 192.0.2.1 22", "mx1", 4243)
 BEN = Who("ben", "", "", "mx1", 3181)
@@ -39,12 +39,8 @@ def kept(place: Place) -> Journal:
 
 def seen(place: Place, state: State) -> list[Task]:
     """Its tasks in a state, in the order of their ids."""
-    store = place.open()
-    try:
-        tasks = [task for task in store.scan() if isinstance(task, Task) and task.state is state]
-    finally:
-        store.close()
-    return sorted({task.id: task for task in tasks}.values(), key=lambda task: task.id)
+    with closing(place.open()) as store:
+        return tasks_in(store, state)
 
 
 def carried_out(
@@ -91,10 +87,7 @@ def make_past(root: Path) -> Journal:
     """A journal of a day, the same each time: its names too, as they are on screen."""
     folder = root / "journal"
     folder.mkdir()
-    retried, other = (
-        {"verb": "retry", "pace": to_json(ReplayPace())},
-        "20261120T080931Z-51c0ffee",
-    )
+    retried, other = ({"verb": "retry", "pace": to_json(ReplayPace())}, "20261120T080931Z-51c0ffee")
     filtered = {"filter": "kind=mail_send timeout", "reason": "mx7 is back"}
     mark = {"line": "note", "what": "became", "delivered": ["t0", "t1", "t2"], "failed": {}}
     _write(folder, other, BEN, {"verb": "purge", "filter": "age>30d"}, 41, 41)

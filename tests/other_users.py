@@ -1,7 +1,5 @@
 """Places of this and that user's, and the command line in another user's hands; root only."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -9,7 +7,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
@@ -20,8 +17,14 @@ OTHER_UID = 65534
 NAMELESS = 64321
 """A number without a name."""
 
-Tree: TypeAlias = "dict[str, tuple[int, ...]]"
-"""By path, all that a change would change."""
+
+def tree(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Everything in a folder by its path, with all that a change would change."""
+    return {
+        str(path): (s.st_mode, s.st_uid, s.st_gid, s.st_nlink, s.st_size, s.st_ctime_ns)
+        for path in [folder, *folder.rglob("*")]
+        for s in [path.lstat()]
+    }
 
 
 @contextmanager
@@ -43,16 +46,10 @@ def place_for_all() -> Iterator[Path]:
 
 def as_user(uid: int, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """The command line in a process of another user, without any group of ours."""
-    return command.run(
-        words,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        env={"PATH": os.environ["PATH"], **environ},
-        user=uid,
-        group=uid,
-        extra_groups=[],
-    )
+    streams = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
+    rights = {"user": uid, "group": uid, "extra_groups": []}
+    env = {"PATH": os.environ["PATH"], **environ}
+    return command.run(words, env=env, **rights, **streams)  # type: ignore[arg-type]
 
 
 def give(folder: Path, uid: int, mode: int | None = None) -> None:
@@ -61,12 +58,3 @@ def give(folder: Path, uid: int, mode: int | None = None) -> None:
         os.chown(path, uid, uid, follow_symlinks=False)
         if mode is not None and path.is_dir():
             path.chmod(mode)
-
-
-def tree(folder: Path) -> Tree:
-    """Everything in a folder, with all that a change would change."""
-    return {
-        str(path): (s.st_mode, s.st_uid, s.st_gid, s.st_nlink, s.st_size, s.st_ctime_ns)
-        for path in [folder, *folder.rglob("*")]
-        for s in [path.lstat()]
-    }

@@ -1,7 +1,5 @@
 """Moments of a queue to be recorded: what is named matters, the rest is an ordinary day."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from engine.formats.base.memory import MemoryStore
@@ -18,7 +16,6 @@ from engine.places.place_watcher import PlaceReadings
 
 NOW = 1_795_167_728.0
 WORDS = {State.PENDING: "pending", State.ACTIVE: "work", State.HELD: "held", State.DEAD: "dlq"}
-
 
 NOTHING_KNOWN = make_alert_inputs(
     Place("", MemoryStore),
@@ -40,16 +37,12 @@ NOTHING_KNOWN = make_alert_inputs(
 
 def a_way(name: str, failed: int = 0) -> TransportHealth:
     """A transport that sent ten mails in each window."""
-    tally = DeliveryCounts(10 + failed, 10, failed)
-    windows = tuple(CountWindow(window, seconds, tally) for window, seconds in WINDOWS)
-    return TransportHealth(
-        name,
+    tally, all_time = (
+        DeliveryCounts(10 + failed, 10, failed),
         DeliveryCounts(1200, 1180, 20 + failed),
-        windows,
-        faults=(),
-        last_success=NOW - 3,
-        last_failure=None,
     )
+    windows = tuple(CountWindow(window, seconds, tally) for window, seconds in WINDOWS)
+    return TransportHealth(name, all_time, windows, (), last_success=NOW - 3, last_failure=None)
 
 
 def an_alert(words: str = "12 dead, +12 in 10m") -> Alert:
@@ -64,24 +57,11 @@ def a_sample(
     """A queue at a moment."""
     counts = {State.PENDING: pending, State.ACTIVE: 1, State.HELD: 0, State.DEAD: dead}
     lock = LockEvidence(Verdict.HELD, 4711, when - 3, 3, "PID 4711 is running")
-    inputs = NOTHING_KNOWN._replace(
-        name="mail.out",
-        states=WORDS,
-        counts=counts,
-        complete=True,
-        lock=lock,
-        transports=(a_way("postfix"),),
-    )
-    own = RecordedSample(
-        when,
-        "a worker",
-        oldest=when - 3600,
-        due=30,
-        died=when - 86400,
-        rates=Rates(1.5, 2.25),
-        alerts=(an_alert(),),
-        tokens=(BucketState("mail_send", 3, 5, when + 21, 60),),
-    )
+    inputs = NOTHING_KNOWN._replace(name="mail.out", states=WORDS, counts=counts, complete=True)
+    inputs = inputs._replace(lock=lock, transports=(a_way("postfix"),))
+    own = RecordedSample(when, "a worker", oldest=when - 3600, due=30, died=when - 86400)
+    tokens = (BucketState("mail_send", 3, 5, when + 21, 60),)
+    own = own._replace(rates=Rates(1.5, 2.25), alerts=(an_alert(),), tokens=tokens)
     return make_sample(inputs, own)._replace(**fields)  # type: ignore[arg-type]
 
 

@@ -1,7 +1,5 @@
 """Doing as a user to whom files can be closed: root, as which tests may run, may do everything."""
 
-from __future__ import annotations
-
 import codecs
 import os
 import sys

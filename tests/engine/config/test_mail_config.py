@@ -1,7 +1,5 @@
 """Mail settings: YAML, environment and mail.conf, their order, and errors in one line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -19,10 +17,9 @@ NOTHING = "/nowhere/at/all"
 
 def settings(environ: dict[str, str] | None = None, /, **arguments: object) -> MailSettings:
     """As they are for one data folder, where no installation is on this machine."""
+    section = mail_config.parse_mail_section(arguments, AT)
     environ = {"NFTBAN_CONFIG_DIR": NOTHING, **(environ or {})}
-    return mail_config.mail_settings_for(
-        mail_config.parse_mail_section(arguments, AT), ROOT, f"{ROOT}/log", environ
-    )
+    return mail_config.mail_settings_for(section, ROOT, f"{ROOT}/log", environ)
 
 
 def test_no_setting_is_the_contract() -> None:
@@ -37,26 +34,21 @@ def test_no_setting_is_the_contract() -> None:
 
 def test_yaml_says_all_of_it() -> None:
     """Each key lands in its field; what is said of the relay lies flat beside the rest."""
-    got = settings(
-        method="curl",
-        recipient="ops@example.com",
-        relay={"host": "relay.example.com", "port": 465, "user": "u", "password_file": "pw"},
-        plain_hosts=["127.0.0.1", "::1"],
-        backoff=[1, 2.5],
-        max_file_size="2M",
-        rates={"curl": {"per_hour": 60}},
-        domains={"Example.COM": {"per_hour": 40, "burst": 5}},
-        programs={"sendmail": "/opt/sendmail"},
-        allowed_paths=["~/mail"],
-    )
-
+    relay = {"host": "relay.example.com", "port": 465, "user": "u", "password_file": "pw"}
+    mail = {"method": "curl", "recipient": "ops@example.com", "backoff": [1, 2.5], "relay": relay}
+    mail |= {
+        "plain_hosts": ["127.0.0.1", "::1"],
+        "max_file_size": "2M",
+        "allowed_paths": ["~/mail"],
+    }
+    mail |= {"rates": {"curl": {"per_hour": 60}}, "programs": {"sendmail": "/opt/sendmail"}}
+    got = settings(None, **mail, domains={"Example.COM": {"per_hour": 40, "burst": 5}})
     assert (got.host, got.port, got.user) == ("relay.example.com", 465, "u")
     assert (got.password_file, got.plain_hosts) == ("/base/pw", ("127.0.0.1", "::1"))
     assert (got.backoff, got.max_file_size) == ((1, 2.5), 2_000_000)
     assert got.rates == {"curl": Rate.with_default_burst(60, None)}
     assert got.domains == {"example.com": Rate.with_default_burst(40, 5)}
-    assert got.programs == {"sendmail": "/opt/sendmail"}
-    assert got.allowed_paths == ("/home/u/mail",)
+    assert (got.programs, got.allowed_paths) == ({"sendmail": "/opt/sendmail"}, ("/home/u/mail",))
 
 
 def test_an_empty_path_is_that_of_the_place() -> None:
@@ -70,23 +62,12 @@ def test_an_empty_path_is_that_of_the_place() -> None:
 
 
 def test_the_other_program_is_understood_in_its_own_words() -> None:
-    """YES and nothing else is yes, lists have colons or commas, sizes are KiB
-    (nftban.conf); the password is never in the text of the settings."""
-    got = settings(
-        {
-            "NFTBAN_MAIL_USE_HTML": "yes",
-            "NFTBAN_MAIL_VALIDATE_RECIPIENTS": "YES",
-            "NFTBAN_MAIL_ALLOWED_PATHS": "/a:/b/../c",
-            "NFTBAN_MAIL_RETRY_BACKOFF": "1,2, 3",
-            "NFTBAN_MAIL_MAX_FILE_SIZE": "10",
-            "NFTBAN_SMTP_HOST": "mx.example.org",
-            "NFTBAN_SMTP_PASS": "s3cret",
-            "NFTBAN_SENDMAIL_BIN": "/opt/s",
-            "NFTBAN_SHARE_DIR": "/opt/share",
-            "NFTBAN_MAIL_METHOD": "msmtp",
-        }
-    )
-
+    """Only YES is yes, lists have colons or commas, sizes are KiB; no text shows the password."""
+    mail = {"USE_HTML": "yes", "VALIDATE_RECIPIENTS": "YES", "ALLOWED_PATHS": "/a:/b/../c"}
+    mail |= {"RETRY_BACKOFF": "1,2, 3", "MAX_FILE_SIZE": "10", "METHOD": "msmtp"}
+    rest = {"SMTP_HOST": "mx.example.org", "SMTP_PASS": "s3cret", "SENDMAIL_BIN": "/opt/s"}
+    rest |= {"SHARE_DIR": "/opt/share"} | {f"MAIL_{name}": text for name, text in mail.items()}
+    got = settings({f"NFTBAN_{name}": text for name, text in rest.items()})
     assert (got.html, got.strict, got.allowed_paths) == (False, True, ("/a", "/c"))
     assert (got.backoff, got.max_file_size) == ((1, 2, 3), 10240)
     assert (got.host, got.method) == ("mx.example.org", "msmtp")
@@ -95,14 +76,14 @@ def test_the_other_program_is_understood_in_its_own_words() -> None:
     assert "s3cret" not in repr(got) + str(got) + f"{got}"
 
 
-def test_files_of_an_installation_count_where_it_is(
+def test_files_of_an_installation_count_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """mail.conf.local goes before mail.conf, that before nftban.conf; another place takes none."""
     (tmp_path / "conf.d").mkdir()
+    first = f"NFTBAN_DATA_DIR={ROOT}\nNFTBAN_MAIL_RECIPIENT=a@x.org\nNFTBAN_SENDER=s@x.org"
     lines = {
-        "nftban.conf": f"NFTBAN_DATA_DIR={ROOT}\nNFTBAN_MAIL_RECIPIENT=a@x.org\n"
-        "NFTBAN_SENDER=s@x.org",
+        "nftban.conf": first,
         "conf.d/mail.conf": 'NFTBAN_MAIL_RECIPIENT="b@x.org"\nNFTBAN_FROM_NAME=${NFTBAN_SENDER}',
         "conf.d/mail.conf.local": "NFTBAN_MAIL_RECIPIENT='c@x.org'",
     }
@@ -111,11 +92,8 @@ def test_files_of_an_installation_count_where_it_is(
     monkeypatch.setattr(nftban_variables, "CONFIG_DIR", str(tmp_path))
     mail_settings = mail_config.mail_settings_for({}, ROOT, f"{ROOT}/log", {})
     elsewhere = mail_config.mail_settings_for({}, "/srv/other", "/srv/other/log", {})
-    assert (mail_settings.recipient, mail_settings.sender, mail_settings.from_name) == (
-        "c@x.org",
-        "s@x.org",
-        "s@x.org",
-    )
+    assert mail_settings.recipient == "c@x.org"
+    assert mail_settings.sender == mail_settings.from_name == "s@x.org"
     assert (elsewhere.recipient, elsewhere.sender) == ("", "")
 
 
@@ -140,8 +118,7 @@ NOT_MEANT: tuple[tuple[dict[str, object], str], ...] = (
 
 
 def test_an_invalid_setting_is_one_line(tmp_path: Path) -> None:
-    """With where it is, and what was expected, also when a whole file is loaded; a key of the relay
-    that is one level too high says where it belongs; no method at all is still no method."""
+    """It says where, and what was expected, also for a key of the relay one level too high."""
     for section, words in NOT_MEANT:
         with pytest.raises(ConfigError) as caught:
             settings(None, **section)
@@ -158,9 +135,10 @@ def test_an_invalid_setting_is_one_line(tmp_path: Path) -> None:
 def test_planned_settings_count_as_the_last_of_the_files() -> None:
     """Behind the environment and YAML, as if they had been written already."""
     planned = {"NFTBAN_MAIL_RECIPIENT": "new@example.com"}
+    by_variable = {"NFTBAN_MAIL_RECIPIENT": "env@example.com"}
     for environ, section, recipient in (
         ({}, {}, "new@example.com"),
-        ({"NFTBAN_MAIL_RECIPIENT": "env@example.com"}, {}, "env@example.com"),
+        (by_variable, {}, "env@example.com"),
         ({}, {"recipient": "yaml@example.com"}, "yaml@example.com"),
     ):
         environ = {"NFTBAN_CONFIG_DIR": NOTHING, **environ}
@@ -170,13 +148,11 @@ def test_planned_settings_count_as_the_last_of_the_files() -> None:
 
 def test_an_invalid_variable_is_named() -> None:
     """The error names the variable."""
-    for name, text in {
-        **{"NFTBAN_MAIL_METHOD": "pigeon", "NFTBAN_SMTP_PORT": "smtp"},
-        **{"NFTBAN_MAIL_RETRY_BACKOFF": "5;15", "NFTBAN_MAIL_ALLOWED_PATHS": "relative:/a"},
-        **{"NFTBAN_MAIL_MAX_FILE_SIZE": "10M", "NFTBAN_SENDMAIL_BIN": "sendmail"},
-    }.items():
-        with pytest.raises(ConfigError, match=f"environment: {name}: expected"):
-            settings({name: text})
+    wrong = {"MAIL_METHOD": "pigeon", "SMTP_PORT": "smtp", "MAIL_RETRY_BACKOFF": "5;15"}
+    wrong |= {"MAIL_ALLOWED_PATHS": "relative:/a", "MAIL_MAX_FILE_SIZE": "10M"}
+    for name, text in (wrong | {"SENDMAIL_BIN": "sendmail"}).items():
+        with pytest.raises(ConfigError, match=f"environment: NFTBAN_{name}: expected"):
+            settings({f"NFTBAN_{name}": text})
 
 
 def kept(**environ: str) -> MailSettings:
@@ -186,13 +162,11 @@ def kept(**environ: str) -> MailSettings:
 
 
 def test_valid_settings_count_beside_invalid_ones(tmp_path: Path) -> None:
-    """Whom mail is for is known though the port, or the number of tries, is not, or a file cannot
-    be read; of the folders that may be mailed from only the data folder is left."""
+    """Other settings stay known; of the folders to mail from only the data folder is left."""
     known = {"NFTBAN_MAIL_RECIPIENT": "ops@example.com", "NFTBAN_MAIL_MAX_FILE_SIZE": "1"}
     got = kept(**known, NFTBAN_SMTP_PORT="abc", NFTBAN_MAIL_RETRY_ATTEMPTS="0")
     assert (got.recipient, got.max_file_size, got.company) == ("ops@example.com", 1024, "ACME")
-    assert (got.port, got.attempts) == (587, 3)
-    assert got == kept(**known)
+    assert (got.port, got.attempts, got) == (587, 3, kept(**known))
     assert kept(NFTBAN_MAIL_ALLOWED_PATHS="reports").allowed_paths == (ROOT,)
     assert kept().allowed_paths == (ROOT, f"{ROOT}/log")
     (tmp_path / "conf.d" / "mail.conf").mkdir(parents=True)  # a folder, which is not read

@@ -3,13 +3,7 @@
 import pytest
 
 from engine.config import place_address
-from engine.config.place_address import (
-    Address,
-    BadAddress,
-    is_url,
-    parse_address,
-    places_folder,
-)
+from engine.config.place_address import Address, BadAddress, is_url, parse_address, places_folder
 
 SECRET = "hunter2"
 
@@ -28,8 +22,7 @@ def test_the_password_is_set_apart(written: str, shown: str | None, password: st
     """What is shown is the same place without it; the address as text of Python hides it too."""
     address = parse_address(written)
     assert address.text == (shown or "redis+unix:///run/redis.sock?db=2")
-    assert address.password == password
-    assert parse_address(address.text).text == address.text
+    assert (address.password, parse_address(address.text).text) == (password, address.text)
     assert SECRET not in repr(address)
 
 
@@ -64,9 +57,8 @@ def test_our_folder_for_a_url() -> None:
     """It is below XDG_STATE_HOME, root's below /var/lib; another URL has another folder."""
     one, other = Address("redis://h/0"), Address("redis://h.0")
     home = {"HOME": "/home/me"}
-    assert places_folder(one, home, 1000).startswith(
-        "/home/me/.local/state/spooldeck/places/redis-h-0-"
-    )
+    below = "/home/me/.local/state/spooldeck/places/redis-h-0-"
+    assert places_folder(one, home, 1000).startswith(below)
     assert places_folder(one, {"XDG_STATE_HOME": "/s", **home}, 1000).startswith("/s/spooldeck/")
     relative = {"XDG_STATE_HOME": "s", **home}
     assert places_folder(one, relative, 1000) == places_folder(one, home, 1000)

@@ -4,46 +4,47 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
+from pytest import MonkeyPatch
 
 from engine.config import nftban_variables, queue_config, shell_assignments
 from engine.config.place_address import Address
-from engine.config.queue_config import (
-    Config,
-    ConfigError,
-    HandlerConfig,
-    OutboxConfig,
-    Queue,
-    Thresholds,
-    Trash,
-)
+from engine.config.queue_config import Config, ConfigError, HandlerConfig, Queue, load_config
 from engine.policy import Rate
 from engine.schedules import exponential
 from tests.programs import needs_root
 from tests.tables import each
 from tests.unprivileged_user import as_other_user
 
-NO_CONF = "/nonexistent"
+NO_CONF = {"NFTBAN_CONFIG_DIR": "/nonexistent"}
+NONE = Config()
+Load = Callable[[str], Config]
 
 
-def loader(folder: Path) -> Callable[[str], Config]:
+def loader(folder: Path) -> Load:
     """A function that loads a configuration from its text."""
 
     def load(text: str) -> Config:
         path = folder / "config.yaml"
         path.write_text(text)
         path.chmod(0o644)
-        return queue_config.load_config(str(path), {"HOME": "/home/me"})
+        return load_config(str(path), {"HOME": "/home/me"})
 
     return load
 
 
+def queue(place: str, environ: Mapping[str, str] | None = None, config: Config = NONE) -> Queue:
+    """The settings of a place, without a configuration of its own."""
+    return queue_config.queue_settings_for(config, place, environ or {})
+
+
 @pytest.fixture
-def written(tmp_path: Path) -> Callable[[str], Config]:
+def written(tmp_path: Path) -> Load:
     """Load a configuration from its text."""
     return loader(tmp_path)
 
@@ -61,17 +62,15 @@ def conf(tmp_path: Path) -> Callable[..., str]:
     """Write an nftban.conf pair; answers with its folder."""
 
     def write(text: str, local: str = "") -> str:
-        folder = tmp_path / "etc"
-        folder.mkdir()
-        (folder / "nftban.conf").write_text(text)
-        if local:
-            (folder / "nftban.conf.local").write_text(local)
-        return str(folder)
+        (tmp_path / "etc").mkdir()
+        (tmp_path / "etc" / "nftban.conf").write_text(text)
+        (tmp_path / "etc" / "nftban.conf.local").write_text(local)
+        return str(tmp_path / "etc")
 
     return write
 
 
-def test_every_line_can_be_formatted(written: Callable[[str], Config], tmp_path: Path) -> None:
+def test_every_line_can_be_formatted(written: Load, tmp_path: Path) -> None:
     """Each key of the file arrives as a value of its own type."""
     got = written("""
         places: [/srv/spool, ~/spool, relative, "redis://host/1"]
@@ -80,16 +79,9 @@ def test_every_line_can_be_formatted(written: Callable[[str], Config], tmp_path:
           mail_send:
             {command: ["true"], rate: {per_hour: 40}, environment: {A: "1", _B2: ""},
              retry: exponential 5s limit 4}
-        queue:
-          root: /srv/spool
-          run_dir: /run/spool
-          max_retries: 5
-          backoff_base: 1.5
-          profile: shipped
-          rate: {per_hour: 40, burst: 2}
-          run_as: root
-          place_label: out
-          durable: false
+        queue: {root: /srv/spool, run_dir: /run/spool, max_retries: 5, backoff_base: 1.5,
+          profile: shipped, rate: {per_hour: 40, burst: 2}, run_as: root, place_label: out,
+          durable: false}
         logs: [/var/log/a.log]
         theme: night
         wire: 16000
@@ -105,44 +97,29 @@ def test_every_line_can_be_formatted(written: Callable[[str], Config], tmp_path:
           pod-1.a_b: [/usr/bin/kubectl, exec, -i, deploy/mta, --]
         via_quoting: {pod-1.a_b: 0}
     """)
+    places = ("/srv/spool", "/home/me/spool", f"{tmp_path}/relative", "redis://host/1")
+    sync = HandlerConfig(("sync", "--all"), timeout=30, concurrency=2, run_as="root")
+    send = HandlerConfig(("true",), rate=Rate(40, 5), environment={"A": "1", "_B2": ""})
+    numbers = {"max_retries": 5, "backoff_base": 1.5, "rate": Rate(40, 2), "durable": False}
+    words = {"profile": "shipped", "run_as": "root", "place_label": "out"}
     peers = Address("postgresql://me@db/peers", "secret")
 
     assert got == Config(
         path=str(tmp_path / "config.yaml"),
-        places=tuple(
-            map(Address, ("/srv/spool", "/home/me/spool", f"{tmp_path}/relative", "redis://host/1"))
-        ),
-        handlers={
-            "feeds_sync": HandlerConfig(
-                ("sync", "--all"), timeout=30, concurrency=2, run_as="root"
-            ),
-            "mail_send": HandlerConfig(
-                ("true",),
-                rate=Rate(40, 5),
-                environment={"A": "1", "_B2": ""},
-                retry=exponential(5, limit=4),
-            ),
-        },
-        queue={
-            "root": "/srv/spool",
-            "run_dir": "/run/spool",
-            "max_retries": 5,
-            "backoff_base": 1.5,
-            "profile": "shipped",
-            "rate": Rate(40, 2),
-            "run_as": "root",
-            "place_label": "out",
-            "durable": False,
-        },
+        places=tuple(map(Address, places)),
+        handlers={"feeds_sync": sync, "mail_send": send._replace(retry=exponential(5, limit=4))},
+        queue={"root": "/srv/spool", "run_dir": "/run/spool"} | numbers | words,
         logs=("/var/log/a.log",),
         theme="night",
         wire=16000,
         read_only=True,
         environment="PROD",
-        alerts=Thresholds(3, 5, 7200, 30, 0.25),
-        trash=Trash(48, 2_000_000_000),
+        alerts=queue_config.Thresholds(3, 5, 7200, 30, 0.25),
+        trash=queue_config.Trash(48, 2_000_000_000),
         destinations=peers,
-        outbox=OutboxConfig("app.delivery_jobs", "id", "jobId", "tries", database=peers),
+        outbox=queue_config.OutboxConfig(
+            "app.delivery_jobs", "id", "jobId", "tries", database=peers
+        ),
         via={
             "mx2": ("ssh", "-o", "ControlPath=~/.ssh/cm-%C", "admin@mx2", "sudo", "-n"),
             "pod-1.a_b": ("/usr/bin/kubectl", "exec", "-i", "deploy/mta", "--"),
@@ -151,18 +128,17 @@ def test_every_line_can_be_formatted(written: Callable[[str], Config], tmp_path:
     )
 
 
-def test_a_time_or_a_size_may_have_a_unit(written: Callable[[str], Config]) -> None:
-    """Without a unit a time is in seconds and a size in bytes; an empty file or an empty section
-    leaves the defaults."""
-    oldest = {"90": 90, "90.5": 90.5, "90s": 90, "15m": 900, "3d": 259_200}
-    for text, seconds in oldest.items():
+def test_a_time_or_a_size_may_have_a_unit(written: Load) -> None:
+    """Without a unit it is seconds or bytes; an empty file or section leaves the defaults."""
+    for text, seconds in {"90": 90, "90.5": 90.5, "90s": 90, "15m": 900, "3d": 259_200}.items():
         assert written(f"alerts: {{oldest: {text}}}").alerts.oldest == seconds
-    quota = {"90": 90, "800K": 800_000, "512M": 512_000_000, "1T": 10**12}
-    for text, size in quota.items():
+    for text, size in {"90": 90, "800K": 800_000, "512M": 512_000_000, "1T": 10**12}.items():
         assert written(f"trash: {{quota: {text}}}").trash.quota == size
     for text in ("", "# nothing\n", "queue:\nhandlers: {}\ntheme:\n"):
-        assert written(text)._replace(path="") == Config()
+        assert written(text)._replace(path="") == NONE
 
+
+IN_A = "handlers: {a: {command: [x], environment"
 
 REFUSED = (
     ("handlers: {a: {command: [x], retry: often}}", "handlers.a.retry", "one of exponential"),
@@ -189,11 +165,7 @@ REFUSED = (
     ('environment: "\\e[2J"', "environment", "a word of at most 8 ASCII characters"),
     ("alerts: {dql: 3}", "alerts.dql", "did you mean dlq?"),
     ("alerts: {dlq: -1}", "alerts.dlq", "a whole number of tasks, at least 0"),
-    (
-        "alerts: {oldest: 1 hour}",
-        "alerts.oldest",
-        "1d or 1h30m, or a number of seconds",
-    ),
+    ("alerts: {oldest: 1 hour}", "alerts.oldest", "1d or 1h30m, or a number of seconds"),
     ("alerts: {oldest: 0s}", "alerts.oldest", "at least 1, not '0s'"),
     ("alerts: {oldest: true}", "alerts.oldest", "a number of seconds, at least 1, not True"),
     ("alerts: {idle: 15s}", "alerts.idle", "a number of minutes, at least 1, not '15s'"),
@@ -238,21 +210,9 @@ REFUSED = (
     ("queue: {place_label: 7}", "queue.place_label", "printable text without"),
     ("handlers: {a: {command: [x], run_as: nosuch}}", "handlers.a.run_as", "a user of this system"),
     ("handlers: {a: {command: [x], run_as: 0}}", "handlers.a.run_as", "expected text"),
-    (
-        "handlers: {a: {command: [x], environment: {A: 1}}}",
-        "handlers.a.environment.A",
-        "text (put it in quotes)",
-    ),
-    (
-        "handlers: {a: {command: [x], environment: {A=B: x}}}",
-        "handlers.a.environment.A=B",
-        "a name of letters, digits and _",
-    ),
-    (
-        "handlers: {a: {command: [x], environment: {TASK_ID: x}}}",
-        "handlers.a.environment.TASK_ID",
-        "set from the task",
-    ),
+    (f"{IN_A}: {{A: 1}}}}}}", "handlers.a.environment.A", "text (put it in quotes)"),
+    (f"{IN_A}: {{A=B: x}}}}}}", "handlers.a.environment.A=B", "a name of letters, digits and _"),
+    (f"{IN_A}: {{TASK_ID: x}}}}}}", "handlers.a.environment.TASK_ID", "set from the task"),
     (
         "handlers: {mail_send: {environment: {A: x}}}",
         "handlers.mail_send.environment",
@@ -280,64 +240,52 @@ REFUSED = (
 )
 """A configuration, the key that is wrong, and what is expected there."""
 
-
 NO_YAML = ("queue: {", "a: b: c", "\tx", "- 1\nb", "x: \x00", "&a [*a]", "[" * 5000, "? [a]\n: b")
 
 
-def test_an_impossible_setting_is_refused(written: Callable[[str], Config], tmp_path: Path) -> None:
-    """An error is one line with the file, the dotted key and what was expected there; so is one
-    about broken YAML, with any message of its parser."""
+def test_an_impossible_setting_is_refused(written: Load, tmp_path: Path) -> None:
+    """An error, also of broken YAML, is one line: file, dotted key, what was expected."""
     for text, key, expected in (*REFUSED, *((text, "", "") for text in NO_YAML)):
         with pytest.raises(ConfigError) as refused:
             written(text)
         message = str(refused.value)
         assert message.startswith(f"{tmp_path}/config.yaml: {key}{': ' if key else ''}"), text
-        assert expected in message, text
-        assert message.isprintable()
+        assert expected in message and message.isprintable(), text
 
 
-def test_what_is_no_plain_file_is_no_configuration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A named file must be there; one that is found but cannot be read is an error, not an absence;
-    a FIFO is not waited for; a symbolic link counts only where the command line names it."""
+def test_what_is_no_plain_file_is_no_config(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """What cannot be read is an error, not an absence; only the command line names a link."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match="No such file"):
-        queue_config.load_config(str(tmp_path / "none.yaml"), {})
-    with pytest.raises(ConfigError, match="expected a regular file"):
-        queue_config.load_config(None, {}, (str(tmp_path),))
 
+    def refuse(why: str, named: str | None, *search: str) -> None:
+        with pytest.raises(ConfigError, match=why):
+            load_config(named, {}, search or queue_config.SEARCH_PATHS)
+
+    refuse("No such file", str(tmp_path / "none.yaml"))
+    refuse("expected a regular file", None, str(tmp_path))
     os.mkfifo("spooldeck.yaml")
-    for named in ("spooldeck.yaml", None):
-        with pytest.raises(ConfigError, match=r"spooldeck\.yaml: expected a regular file"):
-            queue_config.load_config(named, {})
-
+    refuse(r"spooldeck\.yaml: expected a regular file", "spooldeck.yaml")
+    refuse(r"spooldeck\.yaml: expected a regular file", None)
     Path("spooldeck.yaml").unlink()
     Path("other.yaml").write_text("theme: other\n")
     Path("spooldeck.yaml").symlink_to("other.yaml")
-    with pytest.raises(ConfigError, match=r"a symbolic link \(name the file with --config\)"):
-        queue_config.load_config(None, {})
-    assert queue_config.load_config("spooldeck.yaml", {}).theme == "other"
+    refuse(r"a symbolic link \(name the file with --config\)", None)
+    assert load_config("spooldeck.yaml", {}).theme == "other"
 
 
-def test_the_first_file_found_counts_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The working folder goes before the user's settings, and these before the machine's; the
-    user's are below XDG_CONFIG_HOME, if that is absolute."""
+def test_the_first_file_found_counts_alone(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """The working folder goes before XDG_CONFIG_HOME, if absolute, that before the machine's."""
     monkeypatch.chdir(tmp_path)
     own, machine = tmp_path / "home/.config/spooldeck", tmp_path / "machine.yaml"
     own.mkdir(parents=True)
     environ = {"HOME": str(tmp_path / "home")}
     search = (*queue_config.SEARCH_PATHS[:2], str(machine))
-    theme_names = [queue_config.load_config(None, environ, search).theme]
+    assert load_config(None, environ, search).theme == ""
     for path, theme in ((machine, "c"), (own / "config.yaml", "b"), (Path("spooldeck.yaml"), "a")):
         path.write_text(f"theme: {theme}\n")
-        theme_names.append(queue_config.load_config(None, environ, search).theme)
-    assert theme_names == ["", "c", "b", "a"]
-    xdg = {"XDG_CONFIG_HOME": str(own.parent)}
-    assert queue_config.load_config(None, xdg, queue_config.SEARCH_PATHS[1:2]).theme
-    assert not queue_config.load_config(
-        None, {"XDG_CONFIG_HOME": "."}, queue_config.SEARCH_PATHS[1:2]
-    ).theme
+        assert load_config(None, environ, search).theme == theme
+    for folder, theme in ((str(own.parent), "b"), (".", "")):
+        assert load_config(None, {"XDG_CONFIG_HOME": folder}, search[1:2]).theme == theme
 
 
 def test_the_environment_names_the_file_unless_the_command_line_does(tmp_path: Path) -> None:
@@ -346,25 +294,21 @@ def test_the_environment_names_the_file_unless_the_command_line_does(tmp_path: P
         (tmp_path / name).write_text(f"theme: {name}\n")
         (tmp_path / name).chmod(0o644)
     tmp_path.chmod(0o755)
-    search, environ = [str(tmp_path / "found")], {"SPOOLDECK_CONFIG": str(tmp_path / "named")}
-    themes = [
-        queue_config.load_config(path, variables, search).theme
-        for path, variables in (
-            (None, {"SPOOLDECK_CONFIG": ""}),
-            (None, environ),
-            (str(tmp_path / "option"), environ),
-        )
-    ]
-    assert themes == ["found", "named", "option"]
-    missing = str(tmp_path / "missing")
+    search, named = [f"{tmp_path}/found"], f"{tmp_path}/named"
+    for path, variable, theme in (
+        (None, "", "found"),
+        (None, named, "named"),
+        (f"{tmp_path}/option", named, "option"),
+    ):
+        assert load_config(path, {"SPOOLDECK_CONFIG": variable}, search).theme == theme
+    missing = f"{tmp_path}/missing"
     for path, expected in ((missing, f"{missing}: No such file"), ("x", "an absolute path, not")):
         with pytest.raises(ConfigError, match=expected):
-            queue_config.load_config(None, {"SPOOLDECK_CONFIG": path}, search)
+            load_config(None, {"SPOOLDECK_CONFIG": path}, search)
 
 
 def test_a_file_of_another_user_is_not_taken_from_the_environment() -> None:
-    """`sudo -E` passes the variable of the user who calls it: the file names programs, and would
-    run them as us. Root is told to name it on the command line."""
+    """`sudo -E` passes the variable of the user: such a file would run its programs as us."""
     needs_root("to give a file to another user")
     with TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)  # all can reach it
@@ -372,24 +316,22 @@ def test_a_file_of_another_user_is_not_taken_from_the_environment() -> None:
         path.write_text("theme: night\n")
         path.chmod(0o644)
         environ = {"SPOOLDECK_CONFIG": str(path)}
-        assert queue_config.load_config(None, environ).theme == "night"
+        assert load_config(None, environ).theme == "night"
 
         os.chown(path, 65533, 65533)
-        why = "expected a file owned by root; to use it anyway, name"
-        with pytest.raises(ConfigError, match=why):
-            queue_config.load_config(None, environ)
+        with pytest.raises(ConfigError, match="owned by root; to use it anyway, name"):
+            load_config(None, environ)
 
         def act() -> None:
-            why = "SPOOLDECK_CONFIG names it: it is not owned by you"
-            with pytest.raises(ConfigError, match=why):
-                queue_config.load_config(None, environ)
-            assert queue_config.load_config(str(path), {}).theme == "night"
+            with pytest.raises(ConfigError, match="_CONFIG names it: it is not owned by you"):
+                load_config(None, environ)
+            assert load_config(str(path), {}).theme == "night"
 
         as_other_user(act)
 
 
 @each(
-    "case",
+    ("text", "expected"),
     [
         ("/a redis://:s@h:6379/0", ["/a", "redis://h:6379/0"]),
         ("'/a b'  /c\n", ["/a b", "/c"]),
@@ -401,36 +343,37 @@ def test_a_file_of_another_user_is_not_taken_from_the_environment() -> None:
     ],
 )
 def test_the_environment_names_the_places(
-    case: tuple[str, list[str] | str], written: Callable[[str], Config], tmp_path: Path
+    text: str, expected: list[str] | str, written: Load, tmp_path: Path
 ) -> None:
     """Instead of those of the file, separated by blanks; no error text has a password."""
-    text, expected = case
     path = written("places: [/file, 'redis://:secret@h/1']").path
     environ = {"SPOOLDECK_PLACES": text, "HOME": "/home/us"}
     if isinstance(expected, str):
         with pytest.raises(ConfigError) as refused:
-            queue_config.load_config(path, environ)
+            load_config(path, environ)
         assert str(refused.value).startswith(expected)
-        return
-    assert [one.text for one in queue_config.load_config(path, environ).places] == expected
+    else:
+        assert [one.text for one in load_config(path, environ).places] == expected
 
 
-def test_a_url_of_the_environment_has_the_password_of_the_file(
-    written: Callable[[str], Config],
-) -> None:
+def test_a_url_of_the_environment_has_the_password_of_the_file(written: Load) -> None:
     """Its own goes before that."""
     path = written("places: ['redis://:secret@h/1', 'redis://:other@h/2']").path
     environ = {"SPOOLDECK_PLACES": "redis://h/1 redis://:own@h/2"}
-    places = queue_config.load_config(path, environ).places
-    assert [one.password for one in places] == ["secret", "own"]
+    assert [one.password for one in load_config(path, environ).places] == ["secret", "own"]
 
 
 ROOT, US, OTHER = 0, 1000, 1001
 HERE, FOUND, NAMED = (False, True), (False, False), (True, False)
 
 
+def status(mode: int, uid: int) -> os.stat_result:
+    """The status of a file of this mode and user."""
+    return os.stat_result((mode, 0, 0, 1, uid, 0, 0, 0, 0, 0))
+
+
 @each(
-    "case",
+    ("us", "where", "owner", "mode", "above", "above_mode", "refused"),
     [
         # our uid, where it was found, owner and mode of the file and of its folder, the refusal
         (ROOT, HERE, ROOT, 0o644, ROOT, 0o755, ""),
@@ -448,24 +391,17 @@ HERE, FOUND, NAMED = (False, True), (False, False), (True, False)
         (US, NAMED, OTHER, 0o666, OTHER, 0o777, ""),
     ],
 )
-def test_whose_configuration_is_taken(
-    case: tuple[int, tuple[bool, bool], int, int, int, int, str],
-) -> None:
-    """Root takes no file that another user could have put or changed there; other users take none
-    such from the working folder."""
-    us, where, owner, mode, folder, folder_mode, refused = case
-    file, folder_status = (
-        os.stat_result((kind | bits, 0, 0, 1, uid, 0, 0, 0, 0, 0))
-        for kind, bits, uid in ((stat.S_IFREG, mode, owner), (stat.S_IFDIR, folder_mode, folder))
-    )
-    why = queue_config._refusal(file, folder_status, us, *where)
-    assert why == refused if not refused else refused in why
+def test_whose_configuration_is_taken(us: int, where: tuple[bool, bool], **row: Any) -> None:
+    """No file is taken that another user could have put there; in a named place all are."""
+    file = status(stat.S_IFREG | row["mode"], row["owner"])
+    folder = status(stat.S_IFDIR | row["above_mode"], row["above"])
+    why = queue_config._refusal(file, folder, us, *where)
+    assert row["refused"] in why and bool(why) == bool(row["refused"])
 
 
 @each(
-    "case",
+    ("us", "owner", "mode", "refused"),
     [
-        # our uid, owner and mode of the file, why its words for other hosts are refused
         (ROOT, ROOT, 0o644, ""),
         (ROOT, OTHER, 0o644, "is not owned by root"),
         (ROOT, ROOT, 0o664, "is writable by its group or by others"),
@@ -475,12 +411,10 @@ def test_whose_configuration_is_taken(
         (US, US, 0o662, "is writable by its group or by others"),
     ],
 )
-def test_whose_words_for_other_hosts_are_taken(case: tuple[int, int, int, str]) -> None:
+def test_whose_words_for_hosts_are_taken(us: int, owner: int, mode: int, refused: str) -> None:
     """Only those of a file that root or the user owns and no other user may write."""
-    us, owner, mode, refused = case
-    file = os.stat_result((stat.S_IFREG | mode, 0, 0, 1, owner, 0, 0, 0, 0, 0))
-    why = queue_config.describe_distrust(file, us)
-    assert why == refused if not refused else why.startswith(refused)
+    why = queue_config.describe_distrust(status(stat.S_IFREG | mode, owner), us)
+    assert why.startswith(refused) and bool(why) == bool(refused)
 
 
 def test_words_for_other_hosts_are_refused_also_if_the_file_is_named(tmp_path: Path) -> None:
@@ -489,60 +423,40 @@ def test_words_for_other_hosts_are_refused_also_if_the_file_is_named(tmp_path: P
     path = tmp_path / "config.yaml"
     path.write_text("theme: night\n")
     os.chown(path, 65534, 65534)
-    assert queue_config.load_config(str(path), {}).theme == "night"
+    assert load_config(str(path), {}).theme == "night"
     path.write_text("via: {a: [ssh, a]}\n")
     with pytest.raises(ConfigError) as refused:
-        queue_config.load_config(str(path), {})
+        load_config(str(path), {})
     why = "words of programs, and this file is not owned by root: chown it"
     assert str(refused.value) == f"{path}: via: {why}"
 
 
-def test_a_place_is_a_data_folder_or_a_queue(
-    spool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A private spool keeps its lock, logs and metrics in itself; a folder named queue belongs to
-    the one above it, any other is a place of its own; a path may be relative, or made later."""
+def test_a_place_is_data_or_a_queue(spool: str, tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """A private spool has its lock, logs and metrics; a folder `queue` belongs to that above."""
     bare = tmp_path / "bare"
     (bare / "pending").mkdir(parents=True)
     (bare / "dlq").mkdir()
     monkeypatch.chdir(spool)
-
-    def queue(place: str) -> Queue:
-        return queue_config.queue_settings_for(Config(), place, {})
-
-    assert queue(spool) == Queue(
-        root=spool,
-        pending=f"{spool}/queue/pending",
-        work=f"{spool}/queue/work",
-        dlq=f"{spool}/queue/dlq",
-        run_dir=f"{spool}/run",
-        log_dir=f"{spool}/log",
-        queue_metrics=f"{spool}/metrics/queue.prom",
-        mail_metrics=f"{spool}/metrics/mail.prom",
-        counters=f"{spool}/metrics/counters",
-        mail_spool=f"{spool}/mailspool",
-        profile="contract",
-    )
+    folders = {"pending": "queue/pending", "work": "queue/work", "dlq": "queue/dlq"}
+    folders |= {"run_dir": "run", "log_dir": "log", "mail_spool": "mailspool"}
+    folders |= {"queue_metrics": "metrics/queue.prom", "mail_metrics": "metrics/mail.prom"}
+    folders |= {"counters": "metrics/counters"}
+    below: dict[str, Any] = {name: f"{spool}/{folder}" for name, folder in folders.items()}
+    assert queue(spool) == Queue(root=spool, profile="contract", **below)
     assert queue(f"{spool}/queue") == queue(spool) == queue(".")
     got = queue(str(bare))
     assert (got.root, got.pending, got.run_dir) == (str(bare), f"{bare}/pending", f"{bare}/run")
     assert queue(f"{tmp_path}/new").pending == f"{tmp_path}/new/queue/pending"
 
 
-def test_folders_elsewhere_count_only_at_their_root(
-    written: Callable[[str], Config], spool: str
-) -> None:
-    """/var/lib/nftban has its lock and logs where the real program keeps them; paths of the
-    configuration count at its root, another place takes only the numbers."""
+def test_folders_elsewhere_count_only_at_their_root(written: Load, spool: str) -> None:
+    """Paths of the configuration count at its root; another place takes only the numbers."""
     for place in ("", "/var/lib/nftban", "/var/lib/nftban/"):
-        got = queue_config.queue_settings_for(Config(), place, {"NFTBAN_CONFIG_DIR": NO_CONF})
+        got = queue(place, NO_CONF)
         assert (got.root, got.run_dir) == ("/var/lib/nftban", "/run/nftban")
         assert got.log_dir == "/var/log/nftban"
     settings = written("queue: {root: /srv/q, run_dir: /run/q, dlq: /dead, max_retries: 9}")
-    own, other = (
-        queue_config.queue_settings_for(settings, "", {}),
-        queue_config.queue_settings_for(settings, spool, {}),
-    )
+    own, other = queue("", None, settings), queue(spool, None, settings)
     assert (own.root, own.run_dir, own.dlq, own.max_retries) == ("/srv/q", "/run/q", "/dead", 9)
     assert (other.run_dir, other.dlq) == (f"{spool}/run", f"{spool}/queue/dlq")
     assert other.max_retries == 9
@@ -565,44 +479,35 @@ NFTBAN_QUEUE_METRICS_FILE="${NFTBAN_METRICS:-/m}/queue.prom"
 
 
 def test_nftban_conf_counts_for_the_folder_that_it_names(
-    conf: Callable[..., str], spool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    conf: Callable[..., str], spool: str, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
-    """The plain assignments of the installation's file count, expanded, everything else in it is
-    skipped; also a broken file counts for its folder alone; NFTBAN_CONFIG_DIR lends another place
-    its numbers, never its folders."""
+    """Its plain assignments count there; NFTBAN_CONFIG_DIR lends another place its numbers."""
     folder, private = conf(SHIPPED.replace("@ROOT@", spool)), f"{tmp_path}/private"
     asked = {"NFTBAN_CONFIG_DIR": folder}
-    got = queue_config.queue_settings_for(Config(), spool, asked)
+    got = queue(spool, asked)
     assert (got.pending, got.work) == (f"{spool}/queue/pending", f"{spool}/w")
     assert (got.run_dir, got.queue_metrics) == ("/run/elsewhere", "/m/queue.prom")
     assert (got.max_retries, got.backoff_base, got.profile) == (4, 20, "shipped")
-
     monkeypatch.setattr(nftban_variables, "CONFIG_DIR", folder)
-    got = queue_config.queue_settings_for(Config(), private, {})
-    assert got == queue_config.queue_settings_for(Config(), private, {"NFTBAN_CONFIG_DIR": NO_CONF})
+    got = queue(private)
+    assert got == queue(private, NO_CONF)
     assert (got.run_dir, got.max_retries, got.profile) == (f"{private}/run", 3, "contract")
-    borrowed = queue_config.queue_settings_for(Config(), private, asked)
+    borrowed = queue(private, asked)
     assert (borrowed.pending, borrowed.run_dir) == (f"{private}/queue/pending", f"{private}/run")
-    named, default = (queue_config.queue_settings_for(Config(), place, {}) for place in (spool, ""))
-    assert (borrowed.max_retries, named.max_retries, default.root) == (4, 4, spool)
-
+    assert (borrowed.max_retries, queue(spool).max_retries, queue("").root) == (4, 4, spool)
     Path(folder, "nftban.conf").write_text('NFTBAN_DATA_DIR="`id`"\n')
-    assert queue_config.queue_settings_for(Config(), spool, {}).root == spool
+    assert queue(spool).root == spool
     with pytest.raises(ConfigError, match="line 1: NFTBAN_DATA_DIR"):
-        queue_config.queue_settings_for(Config(), "", {})
+        queue("")
 
 
-def test_each_source_goes_before_the_next(
-    conf: Callable[..., str], spool: str, written: Callable[[str], Config]
-) -> None:
+def test_each_source_precedes_the_next(conf: Callable[..., str], spool: str, written: Load) -> None:
     """YAML goes before the environment, that before .conf.local, that before .conf."""
-    names = [
-        f"NFTBAN_QUEUE_{word}"
-        for word in ("MAX_RETRIES", "BACKOFF_BASE_SECONDS", "BACKOFF_MAX_SECONDS", "MAX_PENDING")
-    ]
+    words = ("MAX_RETRIES", "BACKOFF_BASE_SECONDS", "BACKOFF_MAX_SECONDS", "MAX_PENDING")
+    names = [f"NFTBAN_QUEUE_{word}" for word in words]
     files = ("\n".join(f"{name}={n}" for name in names[:last]) for n, last in ((1, 4), (2, 3)))
     environ = {"NFTBAN_CONFIG_DIR": conf(*files), names[0]: "3", names[1]: "3"}
-    got = queue_config.queue_settings_for(written("queue: {max_retries: 4}"), spool, environ)
+    got = queue(spool, environ, written("queue: {max_retries: 4}"))
     assert (got.max_retries, got.backoff_base, got.backoff_max) == (4, 3, 2)
     assert (got.max_pending, got.retention_days) == (1, 7)
 
@@ -623,13 +528,13 @@ RETRIES = {"NFTBAN_QUEUE_MAX_RETRIES": "3"}
         ("queue: {profile: contract}", RETRIES, "contract", 60),
         ("queue: {max_retries: 3}", RETRIES, "contract", 60),
     ],
-    written=lambda folder: loader(folder),
+    written=loader,
 )
 def test_a_retry_value_of_the_real_program_chooses_its_profile(
-    written: Callable[[str], Config], yaml: str, environ: dict[str, str], profile: str, base: float
+    written: Load, yaml: str, environ: dict[str, str], profile: str, base: float
 ) -> None:
     """A retry value of the real program chooses its way of counting, unless YAML chooses."""
-    got = queue_config.queue_settings_for(written(yaml), "/srv/x", environ)
+    got = queue("/srv/x", environ, written(yaml))
     assert (got.profile, got.backoff_base) == (profile, base)
 
 
@@ -638,19 +543,16 @@ def test_the_manual_names_the_values_that_choose_the_profile() -> None:
     page = Path(__file__).parents[3] / "engine/formats/nftban/MANUAL.md"
     text = page.read_text().partition("## Retries\n")[2].partition("## ")[0]
     names = [row.name for row in queue_config._TABLE if row.field in queue_config._RETRY_VALUES]
-    assert len(names) == 3
-    assert [name for name in names if name not in text] == []
+    assert (len(names), [name for name in names if name not in text]) == (3, [])
 
 
 def test_a_low_threshold_of_the_real_program_is_raised(tmp_path: Path, spool: str) -> None:
     """Below the least that spares a healthy worker, the least counts; it is no error there."""
+    name = "NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD"
     for written, counts in (("0", 90), ("5", 90), ("91", 91), ("1200", 1200)):
-        line = {"NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD": written}
-        (tmp_path / "nftban.conf").write_text(f"NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD={written}\n")
-        for environ in (line, {"NFTBAN_CONFIG_DIR": str(tmp_path)}):
-            assert (
-                queue_config.queue_settings_for(Config(), spool, environ).stuck_threshold == counts
-            )
+        (tmp_path / "nftban.conf").write_text(f"{name}={written}\n")
+        for environ in ({name: written}, {"NFTBAN_CONFIG_DIR": str(tmp_path)}):
+            assert queue(spool, environ).stuck_threshold == counts
 
 
 @pytest.mark.parametrize(
@@ -663,14 +565,10 @@ def test_a_low_threshold_of_the_real_program_is_raised(tmp_path: Path, spool: st
         ("QUEUE_PENDING_DIR=/p DATA_DIR={root}", "{root}/run", "/p"),
     ],
 )
-def test_folders_of_the_environment_belong_to_the_place_they_name(
-    spool: str, environ: str, run_dir: str, pending: str
-) -> None:
+def test_folders_count_at_their_place(spool: str, environ: str, run_dir: str, pending: str) -> None:
     """Folders count for the named data folder; the place alone decides where its tasks are."""
     pairs = (f"NFTBAN_{word}".split("=") for word in environ.format(root=spool).split())
-    got = queue_config.queue_settings_for(
-        Config(), spool, {**dict(pairs), "NFTBAN_CONFIG_DIR": NO_CONF}
-    )
+    got = queue(spool, {**dict(pairs), **NO_CONF})
     assert (got.run_dir, got.pending) == (run_dir.format(root=spool), pending.format(root=spool))
 
 
@@ -693,41 +591,31 @@ FOR_A_SHELL = (
 """Lines of nftban.conf, and what is expected instead."""
 
 
-def test_what_only_a_shell_could_know_is_refused(
-    spool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_words_for_a_shell_are_refused(
+    spool: str, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
-    """A wanted value that is no plain text is an error with its line; nothing is executed; an error
-    in the environment names it."""
+    """A value that is no plain text is an error with its line; nothing is executed."""
     monkeypatch.chdir(tmp_path)
     environ = {"NFTBAN_CONFIG_DIR": str(tmp_path), "NFTBAN_DATA_DIR": spool}
     for line, expected in FOR_A_SHELL:
         Path("nftban.conf").write_text(f"# first\n{line}\n")
         with pytest.raises(ConfigError) as refused:
-            queue_config.queue_settings_for(Config(), spool, environ)
-        number = 2 + line.count("\n")
-        assert f"/nftban.conf: line {number}: NFTBAN_" in str(refused.value)
-        assert expected in str(refused.value), line
-        assert str(refused.value).isprintable()
+            queue(spool, environ)
+        message, number = str(refused.value), 2 + line.count("\n")
+        assert f"/nftban.conf: line {number}: NFTBAN_" in message
+        assert expected in message and message.isprintable(), line
     with pytest.raises(ConfigError, match=r"^environment: NFTBAN_QUEUE_MAX_RETRIES: expected a"):
-        queue_config.queue_settings_for(Config(), spool, {"NFTBAN_QUEUE_MAX_RETRIES": "many"})
+        queue(spool, {"NFTBAN_QUEUE_MAX_RETRIES": "many"})
     assert not (tmp_path / "PWNED").exists()
 
 
 ASSIGNMENTS = {
-    'X="a b"': "a b",
-    "X='a $HOME b'": "a $HOME b",
-    "X=a#b # c": "a#b",
-    "X=": "",
-    'X="" # nothing': "",
-    "  export X=1": "1",
-    "readonly X=1": "1",
-    "A=1\nX=${A}2$A": "121",
-    "A=1\nX='$A'": "$A",
-    "X=${E}/x": "from-environment/x",
+    **{'X="a b"': "a b", "X='a $HOME b'": "a $HOME b", "X=a#b # c": "a#b"},
+    **dict.fromkeys(("X=", 'X="" # nothing'), ""),
+    **dict.fromkeys(("  export X=1", "readonly X=1"), "1"),
+    **{"A=1\nX=${A}2$A": "121", "A=1\nX='$A'": "$A", "X=${E}/x": "from-environment/x"},
     "E=file\nX=$E": "from-environment",
-    ': "${X:=a}"': "a",
-    'X=b\n: "${X:=a}"': "b",
-    "X=a\nX=b": "b",
+    **{': "${X:=a}"': "a", 'X=b\n: "${X:=a}"': "b", "X=a\nX=b": "b"},
 }
 
 
@@ -738,17 +626,17 @@ def test_plain_assignments_are_understood() -> None:
         assert (variables["X"].text, variables["X"].problem) == (value, ""), text
 
 
-def test_a_profile_chooses_the_retry_policy() -> None:
+@pytest.mark.parametrize(
+    ("profile", "base", "waits"),
+    [("contract", 60, [60, 120, 240, None]), ("shipped", 30, [60, 120, None, None])],
+)
+def test_a_profile_chooses_the_retry_policy(
+    profile: str, base: float, waits: list[float | None]
+) -> None:
     """The contract retries three times, the real program two times."""
-    for profile, base, waits in (
-        ("contract", 60, [60, 120, 240, None]),
-        ("shipped", 30, [60, 120, None, None]),
-    ):
-        queue = queue_config.queue_settings_for(Config(), "/srv/x", {})
-        waits_of = queue_config.retry_policy(
-            queue._replace(profile=profile, backoff_base=base)
-        ).schedule
-        assert [waits_of.wait(retries) for retries in range(4)] == waits
+    settings = queue("/srv/x")._replace(profile=profile, backoff_base=base)
+    schedule = queue_config.retry_policy(settings).schedule
+    assert [schedule.wait(retries) for retries in range(4)] == waits
 
 
 @each(

@@ -1,8 +1,5 @@
 """Saved filters: `@name` in a filter, and the file that they are kept in."""
 
-from __future__ import annotations
-
-import fcntl
 import os
 import stat
 from pathlib import Path
@@ -14,23 +11,25 @@ from hypothesis import strategies as st
 
 from engine.config.saved_filters import SavedFilterError, lookup_in, read_filters, save_filter
 from engine.index.filter_language import BadFilter, format_term, parse_filter
+from engine.system.files import Flock
 from tests.examples import examples
 
 SAVED = {"old": "age>2h !healthz", "both": "550|421", "inner": "@old", "bad": "fo=1"}
+ODD_TEXTS = ["\U0001f600 \u2764\ufe0f", "\x7f", "\x85", "\u2028", "\ufeff", "\ud83d", "\x1b[31m"]
+ODD_TEXTS += ['\\ "" : # \' / -', " ", ""]
 
 
-ODD_TEXTS = (
-    "\U0001f600 \u2764\ufe0f",
-    "\x7f",
-    "\x85",
-    "\u2028",
-    "\ufeff",
-    "\ud83d",
-    "\x1b[31m",
-    '\\ "" : # \' / -',
-    " ",
-    "",
-)
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """An environment whose filters are in a folder of the test."""
+    return {"XDG_STATE_HOME": str(tmp_path)}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The file of these filters, in its folder."""
+    (tmp_path / "spooldeck").mkdir(mode=0o700)
+    return tmp_path / "spooldeck" / "filters.yaml"
 
 
 def lookup(name: str) -> str:
@@ -41,11 +40,8 @@ def lookup(name: str) -> str:
 
 
 def test_a_name_is_replaced_by_its_clauses() -> None:
-    """`@name` is replaced by the clauses of its filter, also in the text that plans and copied
-    commands use; the clauses have the column of the name.
-    """
+    """`@name` becomes the clauses of its filter, also in copied text, at the column of the name."""
     found = parse_filter(" gmail @old  @both", saved=lookup)
-
     assert found.text == "gmail age>2h !healthz 550|421"
     assert [clause.at for clause in found.clauses] == [1, 7, 7, 13]
     assert found == parse_filter(" gmail @old  @both", saved=lookup)
@@ -72,18 +68,16 @@ def test_a_wrong_name_is_refused_at_its_column(text: str, at: int, message: str)
 
 
 @pytest.mark.parametrize(
-    ("saved", "text", "message"),
+    ("saved", "message"),
     [
-        ("a" * 500, "x @n @n", "expected at most 1,000 characters with saved filters, not 1,003"),
-        ("a " * 51, "x @n @n", "expected at most 100 words and comparisons"),
+        ("a" * 500, "expected at most 1,000 characters with saved filters, not 1,003"),
+        ("a " * 51, "expected at most 100 words and comparisons"),
     ],
 )
-def test_the_limits_count_saved_filters(saved: str, text: str, message: str) -> None:
-    """What a filter means with its saved ones in place has the limits of typed text, so that it can
-    be copied, saved and used again.
-    """
+def test_the_limits_count_saved_filters(saved: str, message: str) -> None:
+    """With its saved ones in place, a filter has the limits of typed text."""
     with pytest.raises(BadFilter) as refused:
-        parse_filter(text, saved=lambda _: saved)
+        parse_filter("x @n @n", saved=lambda _: saved)
     assert (refused.value.message, refused.value.at) == (message, 5)
     assert parse_filter("@n", saved=lambda _: saved)
 
@@ -95,18 +89,15 @@ def test_a_word_with_an_at_sign_is_searched_in_quotes() -> None:
     assert clause.values[0] == "%@example.com%"
 
 
-def test_a_filter_is_saved_and_found(tmp_path: Path) -> None:
+def test_a_filter_is_saved_and_found(environ: dict[str, str], tmp_path: Path) -> None:
     """It is in a file of mode 0600, beside those saved before; a second text replaces the first."""
-    environ = {"XDG_STATE_HOME": str(tmp_path / "state")}
     assert read_filters(environ) == {}
     assert not save_filter(environ, "old", 'err:"user unknown" é\U0001f600')
     assert not save_filter(environ, "on", "age>1h")
     assert save_filter(environ, "on", "age>2h")
-
-    path = tmp_path / "state" / "spooldeck" / "filters.yaml"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    (path,) = (tmp_path / "spooldeck").iterdir()
+    assert (path.name, stat.S_IMODE(path.stat().st_mode)) == ("filters.yaml", 0o600)
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert [entry.name for entry in path.parent.iterdir()] == ["filters.yaml"]
     assert read_filters(environ) == {"old": 'err:"user unknown" é\U0001f600', "on": "age>2h"}
     assert parse_filter("@on", saved=lookup_in(environ)).text == "age>2h"
 
@@ -130,9 +121,8 @@ def test_any_text_is_found_as_it_was_saved_or_refused(texts: list[str]) -> None:
             assert read_filters(environ) == saved
 
 
-def test_a_file_that_would_be_too_large_is_not_written(tmp_path: Path) -> None:
+def test_a_file_that_would_be_too_large_is_not_written(environ: dict[str, str]) -> None:
     """A filter with which the file would be over the limit of the reader is refused."""
-    environ = {"HOME": str(tmp_path)}
     save_filter(environ, "a", "x" * 600_000)
     with pytest.raises(SavedFilterError, match=r"filters.yaml: expected at most 1,048,576 bytes$"):
         save_filter(environ, "b", "x" * 600_000)
@@ -141,19 +131,19 @@ def test_a_file_that_would_be_too_large_is_not_written(tmp_path: Path) -> None:
 
 def test_a_name_without_a_filter_says_what_is_saved(tmp_path: Path) -> None:
     """An unknown name lists the known ones; a bad one says what a name has."""
-    find = lookup_in({"HOME": str(tmp_path)})
+    environ = {"HOME": str(tmp_path)}
+    find = lookup_in(environ)
     with pytest.raises(SavedFilterError, match=r"^no such saved filter; :save @name saves one$"):
         find("x")
-    save_filter({"HOME": str(tmp_path)}, "b", "x")
-    save_filter({"HOME": str(tmp_path)}, "a", "x")
+    for name in "ba":
+        save_filter(environ, name, "x")
     assert (tmp_path / ".local" / "state" / "spooldeck" / "filters.yaml").exists()
     with pytest.raises(SavedFilterError, match=r"^no such saved filter; @a @b$"):
         find("x")
     for name in ("", "a.b", "-a", "a b", "x" * 41):
-        with pytest.raises(SavedFilterError, match="expected a name of letters, digits, - and _"):
-            find(name)
-        with pytest.raises(SavedFilterError, match="expected a name of letters, digits, - and _"):
-            save_filter({"HOME": str(tmp_path)}, name, "x")
+        for act in (find, lambda name: save_filter(environ, name, "x")):
+            with pytest.raises(SavedFilterError, match="a name of letters, digits, - and _"):
+                act(name)
 
 
 @pytest.mark.parametrize(
@@ -170,51 +160,37 @@ def test_a_name_without_a_filter_says_what_is_saved(tmp_path: Path) -> None:
         (None, "expected a regular file"),
     ],
 )
-def test_an_unusable_file_is_reported_and_not_replaced(
-    tmp_path: Path, data: bytes | None, why: str
+def test_an_unusable_file_is_reported_and_kept(
+    environ: dict[str, str], path: Path, data: bytes | None, why: str
 ) -> None:
     """The one line has the path, the reason and what was expected; the file stays as it is."""
-    environ = {"XDG_STATE_HOME": str(tmp_path)}
-    path = tmp_path / "spooldeck" / "filters.yaml"
-    path.parent.mkdir()
     if data is None:
         os.mkfifo(path)
     else:
         path.write_bytes(data)
     before = path.stat()
-
     for act in (lambda: read_filters(environ), lambda: save_filter(environ, "x", "y")):
         with pytest.raises(SavedFilterError) as refused:
             act()
         assert str(refused.value).startswith(f"{path}: {why}")
         assert "\n" not in str(refused.value)
-    assert path.stat().st_ino == before.st_ino
-    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-def test_a_saved_file_says_that_comments_are_not_kept(tmp_path: Path) -> None:
+def test_a_saved_file_says_that_comments_are_not_kept(environ: dict[str, str], path: Path) -> None:
     """Saving keeps the filters of an edited file, not its comments; the first line says so."""
-    environ = {"XDG_STATE_HOME": str(tmp_path)}
-    path = tmp_path / "spooldeck" / "filters.yaml"
-    path.parent.mkdir()
     path.write_text("# mine\nold: code=550  # late\n")
-
     save_filter(environ, "new", "x")
     head, *rest = path.read_text().splitlines()
-    assert head.startswith("# ")
-    assert head.endswith(":save rewrites the file without comments")
+    assert head.startswith("# ") and head.endswith(":save rewrites the file without comments")
     assert rest == ['"new": "x"', '"old": "code=550"']
 
 
-def test_two_savers_do_not_lose_each_others_filter(tmp_path: Path) -> None:
+def test_two_savers_do_not_lose_each_others_filter(environ: dict[str, str], path: Path) -> None:
     """While another process saves, which holds the flock of the folder, nothing is written."""
-    environ = {"XDG_STATE_HOME": str(tmp_path)}
     save_filter(environ, "a", "x")
-    fd = os.open(tmp_path / "spooldeck", os.O_RDONLY)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        with pytest.raises(SavedFilterError, match="another process saves a filter: try again"):
-            save_filter(environ, "b", "y")
-    finally:
-        os.close(fd)
+    fd = os.open(path.parent, os.O_RDONLY)
+    with Flock(fd), pytest.raises(SavedFilterError, match="saves a filter: try again"):
+        save_filter(environ, "b", "y")
+    os.close(fd)
     assert read_filters(environ) == {"a": "x"}

@@ -1,25 +1,17 @@
 """Each setting in force is named with its source, and no value that may be secret is shown."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path
 
 import pytest
 
+from engine.config import setting_sources as source
 from engine.config.queue_config import Config, load_config, queue_settings_for
-from engine.config.setting_sources import (
-    DEFAULT,
-    FORMAT,
-    NOT_IN_USE,
-    NOT_SHOWN,
-    SettingSource,
-    config_files,
-    setting_sources,
-)
+from engine.config.setting_sources import NOT_SHOWN, config_files, setting_sources
 from tests.unprivileged_user import as_other_user
 
+Sources = dict[str, source.SettingSource]
 CONFIG = """\
 places: ['redis://ann:hidden-1@h/0', /srv/q]
 theme: night
@@ -37,50 +29,44 @@ mail:
 """
 
 
-def sources(path: Path, environ: dict[str, str], place: str) -> dict[str, SettingSource]:
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The file of the settings."""
+    (tmp_path / "some.yaml").write_text(CONFIG)
+    return tmp_path / "some.yaml"
+
+
+def sources(path: Path, environ: dict[str, str], place: str = "/srv/q") -> Sources:
     """The settings in force at a place, by key."""
     config = load_config(str(path), environ)
     queue = queue_settings_for(config, place, environ)
     return {one.key: one for one in setting_sources(config, queue, str(path), environ)}
 
 
-def test_each_setting_has_its_source(tmp_path: Path) -> None:
+def test_each_setting_has_its_source(path: Path) -> None:
     """A line of the file, a variable, a line of nftban.conf, or the default."""
-    path, folder = tmp_path / "some.yaml", tmp_path / "conf"
-    folder.mkdir()
-    path.write_text(CONFIG)
-    (folder / "nftban.conf").write_text("# its settings\nNFTBAN_QUEUE_MAX_PENDING=50\n")
-    environ = {
-        "NFTBAN_CONFIG_DIR": str(folder),
-        "NFTBAN_QUEUE_MAX_RETRIES": "9",
-        "NFTBAN_QUEUE_BACKOFF_BASE_SECONDS": "5",
-    }
-
-    rows = sources(path, environ, "/srv/q")
-
+    conf = path.with_name("nftban.conf")
+    conf.write_text("# its settings\nNFTBAN_QUEUE_MAX_PENDING=50\n")
+    names = {"QUEUE_MAX_RETRIES": "9", "QUEUE_BACKOFF_BASE_SECONDS": "5", "CONFIG_DIR": conf.parent}
+    rows = sources(path, {f"NFTBAN_{name}": str(value) for name, value in names.items()})
     expected = {
         "places": ("[redis://ann@h/0, /srv/q]", f"{path}:1"),
         "theme": ("night", f"{path}:2"),
         "alerts.dlq": ("3 tasks", f"{path}:4"),
-        "alerts.oldest": ("1h00m", DEFAULT),
+        "alerts.oldest": ("1h00m", source.DEFAULT),
         "queue.max_retries": ("2", f"{path}:11"),
         "queue.rate": ("per_hour=600 burst=5", f"{path}:11"),
         "queue.backoff_base": ("5s", "variable NFTBAN_QUEUE_BACKOFF_BASE_SECONDS"),
-        "queue.max_pending": ("50 tasks", f"{folder}/nftban.conf:2"),
-        "queue.durable": ("true", DEFAULT),
+        "queue.max_pending": ("50 tasks", f"{conf}:2"),
+        "queue.durable": ("true", source.DEFAULT),
         "handlers.report.environment.PIN": (NOT_SHOWN, f"{path}:10"),
     }
     assert {key: rows[key][1:] for key in expected} == expected
 
 
-def test_no_value_that_may_be_secret_is_shown(tmp_path: Path) -> None:
+def test_no_value_that_may_be_secret_is_shown(path: Path) -> None:
     """Of commands, variables, addresses of mail and passwords of URLs only the line is named."""
-    path = tmp_path / "some.yaml"
-    path.write_text(CONFIG)
-    environ = {"SPOOLDECK_PLACES": "redis://:hidden-6@h/1"}
-
-    rows = sources(path, environ, "/srv/q")
-
+    rows = sources(path, {"SPOOLDECK_PLACES": "redis://:hidden-6@h/1"})
     text = " ".join(" ".join(one) for one in rows.values())
     assert "hidden" not in text and "1234" not in text
     assert rows["places"][1:] == ("[redis://h/1]", "variable SPOOLDECK_PLACES")
@@ -105,13 +91,11 @@ def test_a_file_that_is_closed_to_us_is_not_missing() -> None:
         as_other_user(act)
 
 
-def test_places_that_a_variable_overrides_are_not_in_use(tmp_path: Path) -> None:
+def test_places_that_a_variable_overrides_are_not_in_use(path: Path) -> None:
     """A caller that sets NFTBAN_DATA_DIR gets that queue, also with SPOOLDECK_PLACES."""
-    path = tmp_path / "some.yaml"
-    path.write_text(CONFIG)
     environ = {"SPOOLDECK_PLACES": "/srv/y", "NFTBAN_DATA_DIR": "/srv/x"}
     rows = sources(path, environ, "/srv/x")
-    assert rows["places"][1:] == (NOT_IN_USE, "variable NFTBAN_DATA_DIR")
+    assert rows["places"][1:] == (source.NOT_IN_USE, "variable NFTBAN_DATA_DIR")
 
 
 def test_what_the_format_has_set_is_no_setting(tmp_path: Path) -> None:
@@ -121,7 +105,7 @@ def test_what_the_format_has_set_is_no_setting(tmp_path: Path) -> None:
     config = load_config(str(path), {})
     queue = queue_settings_for(config, "/srv/q", {})._replace(retention_days=float("inf"))
     rows = {one.key: one for one in setting_sources(config, queue, str(path), {})}
-    assert rows["queue.retention_days"][1:] == ("for ever", FORMAT)
+    assert rows["queue.retention_days"][1:] == ("for ever", source.FORMAT)
 
 
 def test_the_files_are_named_in_the_order_in_which_they_are_looked_for(tmp_path: Path) -> None:
@@ -138,21 +122,13 @@ def test_the_files_are_named_in_the_order_in_which_they_are_looked_for(tmp_path:
     own.chmod(0o600)
     after = [*config_files(config._replace(path=str(own)), None, environ)]
 
-    assert [path for path, _ in after] == [
-        "./spooldeck.yaml",
-        str(own),
-        "/etc/spooldeck/config.yaml",
-        f"{tmp_path}/nftban.conf",
-        f"{tmp_path}/nftban.conf.local",
-    ]
+    paths = ["./spooldeck.yaml", str(own), "/etc/spooldeck/config.yaml", f"{tmp_path}/nftban.conf"]
+    assert [path for path, _ in after] == [*paths, f"{tmp_path}/nftban.conf.local"]
     assert before[str(own)] == "not there"
     assert (broken[str(own)], other[str(own)]) == ("not valid", "there")
-    assert [status for _, status in after[1:]] == [
-        "read",
-        "not looked at: the first one counts alone",
-        "not there",
-        "not there",
-    ]
+    rest = "not looked at: the first one counts alone"
+    assert [status for _, status in after[1:3]] == ["read", rest]
+    assert [status for _, status in after[3:]] == ["not there", "not there"]
     for name in ("nftban.conf", "nftban.conf.local"):
         (tmp_path / name).touch()
     pair = [status for _, status in config_files(config, "", environ)][1:]

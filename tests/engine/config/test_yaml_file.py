@@ -1,7 +1,5 @@
 """YAML is read within limits on its bytes, its depth and its values."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 
@@ -42,8 +40,7 @@ def read(request: pytest.FixtureRequest) -> Reader:
     ],
 )
 def test_a_setting_with_two_readings_is_refused(text: str, why: str) -> None:
-    """The line names what YAML makes of it and what to write; quoted it is a text, and other
-    numbers are what they look like."""
+    """The line names what YAML makes of it and what to write; quoted it is a text."""
     with pytest.raises(BadYaml, match=re.escape(f"line 2: {why}")):
         composed(f"a: 1\nb: [{text}]\n".encode())
     assert composed(f"'{text}': \"{text}\"".encode()) == {text: text}

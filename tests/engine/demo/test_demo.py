@@ -1,7 +1,5 @@
 """The demo's folder and its keeper process, as the console sees them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The keeper of the demo: what fails in it is reported, and nothing is left however it ends."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import psutil
@@ -16,8 +14,7 @@ from tests.demo_places import KANNADER, NFTBAN, ZGB, end, ended, start, until
 @pytest.mark.deep
 @pytest.mark.parametrize("victim", ["neither", "console", "keeper"])
 def test_left_or_killed_it_leaves_nothing(victim: str, tmp_path: Path) -> None:
-    """When the demo ends, or its console's process or its keeper is killed, its processes and its
-    folder are gone."""
+    """When it ends, or its console or keeper is killed, its processes and folder are gone."""
     process, places = start("", NFTBAN, KANNADER, ZGB)
     console = psutil.Process(process.pid)
     (keeper,) = console.children()
@@ -64,9 +61,7 @@ main()
 PLACES = ["__main__:Broken", "__main__:Sound"]
 
 
-def test_what_fails_in_the_keeper_is_logged_and_reported_and_ends_nothing_else(
-    tmp_path: Path,
-) -> None:
+def test_what_fails_in_the_keeper_is_reported_and_ends_nothing_else(tmp_path: Path) -> None:
     """Traffic of one place goes on while another's fails; the end of a killed keeper is named."""
     folder = tmp_path / "demo"
     demo = Demo(8, str(folder), ["true"], PLACES)
@@ -77,7 +72,6 @@ def test_what_fails_in_the_keeper_is_logged_and_reported_and_ends_nothing_else(
         until(lambda: "traffic of broken" in demo.trouble(), folder)
         assert demo.trouble().endswith(f": Permission denied ({folder}/demo.log)")
         assert "PermissionError: [Errno 13]" in (folder / "demo.log").read_text()
-
         assert demo._keeper is not None
         demo._keeper.kill()
         demo._keeper.wait()
@@ -88,7 +82,6 @@ def test_every_format_names_demo_places_by_their_class() -> None:
     """The keeper finds the class that a format names."""
     classes = {name for form in FORMATS.values() for name in form.demo_places.values()}
     places = [load_demo_place(name) for name in classes]
-
     assert len({place.name for place in places}) == 6
     for place in places:
         assert all(map(callable, (place.make, place.open, place.add)))

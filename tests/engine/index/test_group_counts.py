@@ -1,8 +1,8 @@
 """Tasks by queue, kind, group or destination: the counts, the last error, and the filter of one."""
 
 from collections import Counter
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from operator import attrgetter
 from tempfile import TemporaryDirectory
 
@@ -11,16 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.destinations.watch import DestinationTasks, add_task
+from engine.index import group_counts
 from engine.index.age_table import UNFINISHED_STATES, query_ages
 from engine.index.filter_language import equality_filter, parse_filter
-from engine.index.group_counts import (
-    FILTER_FIELDS,
-    GROUP_COLUMNS,
-    MAX_GROUPS,
-    GroupTable,
-    count_destinations,
-    query_groups,
-)
 from engine.index.mail_columns import mail_domain
 from engine.index.reader import Reader
 from engine.index.schema import STATES, Query
@@ -31,14 +24,23 @@ from tests.engine.task_builders import NOW, a_row
 from tests.examples import examples
 
 ODD = ['say "x"', "a b", "a|b", "!a", "@a", "%_\\", "", "\x1b[2J", "ü", "x" * 2000, "kind=b"]
+
+
+@contextmanager
+def an_index() -> Iterator[tuple[Writer, Reader]]:
+    """A new index's writer and its reader."""
+    with (
+        TemporaryDirectory() as folder,
+        closing(Writer(f"{folder}/index")) as writer,
+        closing(Reader(f"{folder}/index")) as reader,
+    ):
+        yield writer, reader
+
+
 VALUE_OF: dict[str, Callable[[Task], str | None]] = {
-    "queue": attrgetter("queue"),
-    "kind": attrgetter("kind"),
-    "group": attrgetter("group"),
+    **{by: attrgetter(by) for by in ("queue", "kind", "group", "sender", "account")},
     "destination": lambda task: task.destination.rpartition("@")[2],
-    "sender": attrgetter("sender"),
     "sender-domain": lambda task: mail_domain(task.sender) if task.sender else "",
-    "account": attrgetter("account"),
 }
 SOME_TASKS: st.SearchStrategy[list[dict[str, object]]] = st.lists(
     st.builds(
@@ -56,25 +58,19 @@ SOME_TASKS: st.SearchStrategy[list[dict[str, object]]] = st.lists(
 )
 
 
-@given(SOME_TASKS, st.sampled_from(tuple(GROUP_COLUMNS)))
+@given(SOME_TASKS, st.sampled_from(tuple(group_counts.GROUP_COLUMNS)))
 @examples(60)
 def test_groups_are_those_of_the_tasks(some: list[dict[str, object]], by: str) -> None:
-    """Each task is counted in its group and state; the oldest, and the next due of those that wait,
-    are those of the group. The filter of a group finds exactly its tasks, with any name. A mail
-    whose account is not read is in no group of accounts."""
+    """A group counts its tasks by state; its filter finds exactly these, with any name."""
     mail = {"sender": ""} if by == "destination" else {}  # else recipients are counted
     tasks = [a_row(number, **{**fields, **mail}) for number, fields in enumerate(some)]
     expected: dict[str, list[Task]] = {}
     for task in tasks:
         if (name := VALUE_OF[by](task)) is not None:
             expected.setdefault(name, []).append(task)
-    with (
-        TemporaryDirectory() as folder,
-        closing(Writer(f"{folder}/index")) as writer,
-        closing(Reader(f"{folder}/index")) as reader,
-    ):
+    with an_index() as (writer, reader):
         writer.add_scanned(tasks)
-        table = query_groups(reader, Query(), by, NOW)
+        table = group_counts.query_groups(reader, Query(), by, NOW)
         assert {group.name for group in table.groups} == set(expected)
         for group in table.groups:
             its = expected[group.name]
@@ -83,48 +79,37 @@ def test_groups_are_those_of_the_tasks(some: list[dict[str, object]], by: str) -
             assert group.oldest == min((t.created for t in its if t.created), default=None)
             waiting = [t.due for t in its if t.state is State.PENDING and t.due is not None]
             assert group.next_due == min(waiting, default=None)
-            narrowed = Query(filter=equality_filter(FILTER_FIELDS[by], group.name))
+            narrowed = Query(filter=equality_filter(group_counts.FILTER_FIELDS[by], group.name))
             assert reader.count(narrowed, NOW) == len(its)
 
 
-MAILS: st.SearchStrategy[list[dict[str, object]]] = st.lists(
-    st.builds(
-        dict,
-        state=st.sampled_from(STATES),
-        sender=st.sampled_from(("", "a@x", NULL_SENDER)),
-        recipients=st.lists(
-            st.sampled_from(("a@x", "b@X", "c@y..z.", 'd@"', "e@y", "root")), max_size=4
-        ).map(tuple),
-        error=st.sampled_from(("", "421 later")),
-    ),
-    max_size=20,
+RECIPIENTS = st.sampled_from(("a@x", "b@X", "c@y..z.", 'd@"', "e@y", "root"))
+MAIL: st.SearchStrategy[dict[str, object]] = st.builds(
+    dict,
+    state=st.sampled_from(STATES),
+    sender=st.sampled_from(("", "a@x", NULL_SENDER)),
+    recipients=st.lists(RECIPIENTS, max_size=4).map(tuple),
+    error=st.sampled_from(("", "421 later")),
 )
+MAILS: st.SearchStrategy[list[dict[str, object]]] = st.lists(MAIL, max_size=20)
 
 
 @given(MAILS, st.booleans())
 @examples(60)
-def test_by_destination_each_open_recipient_is_counted(
-    some: list[dict[str, object]], is_arranged: bool
-) -> None:
-    """A mail counts in the group of each domain that it still goes to, once for each recipient
-    there; one that is delivered counts in none, and a task that is no mail once. The number of
-    tasks of a group is that of its filter; the heading says what was counted."""
+def test_each_open_recipient_is_counted(some: list[dict[str, object]], is_arranged: bool) -> None:
+    """A mail counts once for each open recipient of a domain; its filter counts it once."""
     tasks = [a_row(number, **fields) for number, fields in enumerate(some)]
     expected: dict[str, Counter[Task]] = {}
     for task in tasks:
         domains = list(map(mail_domain, task.recipients))
         for name in domains if task.sender or task.recipients else [""]:
             expected.setdefault(name, Counter())[task] += 1
-    with (
-        TemporaryDirectory() as folder,
-        closing(Writer(f"{folder}/index")) as writer,
-        closing(Reader(f"{folder}/index")) as reader,
-    ):
+    with an_index() as (writer, reader):
         writer.add_scanned(tasks)
         if is_arranged:
             writer.end_scan()
             list(writer.build_indexes())
-        table = query_groups(reader, Query(), "destination", NOW)
+        table = group_counts.query_groups(reader, Query(), "destination", NOW)
         ages = query_ages(reader, Query(), "destination", NOW)
         assert {group.name for group in table.groups} == set(expected)
         for group in table.groups:
@@ -137,9 +122,8 @@ def test_by_destination_each_open_recipient_is_counted(
     counted = {bool(t.sender or t.recipients) for its in expected.values() for t in its}
     units = {(): "tasks", (False,): "tasks", (True,): "recipients"}
     assert table.unit == units.get(tuple(counted), "recipients and other tasks")
-    waiting = [
-        {t: n for t, n in its.items() if t.state in UNFINISHED_STATES} for its in expected.values()
-    ]
+    groups = expected.values()
+    waiting = [{t: n for t, n in its.items() if t.state in UNFINISHED_STATES} for its in groups]
     rows = {name: sum(its.values()) for name, its in zip(expected, waiting, strict=True) if its}
     assert {row.name: row.total for row in ages.rows} == rows
     assert ages.total.total == sum(rows.values())
@@ -156,24 +140,25 @@ def test_the_last_error_is_that_of_the_latest_death(writer: Writer, reader: Read
     ]
     assert died_at(tasks[1]) == NOW - 5
     writer.add_scanned(tasks)
-    mail, feed = query_groups(reader, Query(), "kind", NOW).groups
+    mail, feed = group_counts.query_groups(reader, Query(), "kind", NOW).groups
     assert (mail.name, mail.error, mail.error_at) == ("mail", "last", NOW - 5)
     assert (feed.name, feed.error, feed.error_at) == ("feed", "", None)
 
 
-def test_the_largest_groups_are_listed_and_the_others_counted(
-    writer: Writer, reader: Reader
-) -> None:
+def test_the_largest_groups_are_listed_the_others_counted(writer: Writer, reader: Reader) -> None:
     """At most `MAX_GROUPS` groups; those with the most tasks in the wanted state come first."""
-    tasks = [a_row(n, kind=f"k{n:03}") for n in range(MAX_GROUPS + 7)]
+    tasks = [a_row(n, kind=f"k{n:03}") for n in range(group_counts.MAX_GROUPS + 7)]
     tasks += [a_row(900 + n, kind="large") for n in range(3)]
     tasks += [a_row(950, kind="broken", state=State.DEAD)]
     writer.add_scanned(tasks)
-    table = query_groups(reader, Query(), "kind", NOW)
-    assert (len(table.groups), table.others, table.other_tasks) == (MAX_GROUPS, 9, 9)
+    table = group_counts.query_groups(reader, Query(), "kind", NOW)
+    assert (len(table.groups), table.others, table.other_tasks) == (group_counts.MAX_GROUPS, 9, 9)
     assert (table.groups[0].name, table.total) == ("large", len(tasks))
-    assert query_groups(reader, Query(), "kind", NOW, State.DEAD).groups[0].name == "broken"
-    dead = query_groups(reader, Query(State.DEAD), "kind", NOW)
+    assert (
+        group_counts.query_groups(reader, Query(), "kind", NOW, State.DEAD).groups[0].name
+        == "broken"
+    )
+    dead = group_counts.query_groups(reader, Query(State.DEAD), "kind", NOW)
     assert [(group.name, group.total) for group in dead.groups] == [("broken", 1)]
 
 
@@ -192,36 +177,26 @@ def test_the_largest_groups_are_listed_and_the_others_counted(
 def test_the_first_grouping_with_several_groups_is_used(
     writer: Writer, reader: Reader, fields: list[dict[str, object]], by: str, groupings: object
 ) -> None:
-    """Without a wish, tasks are grouped by the first of queue, kind, group and destination that has
-    more than one group; those that no task has a value for are not offered."""
+    """Without a wish: the first with more than one group; those without values are not offered."""
     writer.add_scanned([a_row(number, **some) for number, some in enumerate(fields)])
-    table = query_groups(reader, Query(), "", NOW)
+    table = group_counts.query_groups(reader, Query(), "", NOW)
     assert (table.by, table.groupings) == (by, groupings)
 
 
 def test_a_filter_narrows_the_groups(writer: Writer, reader: Reader) -> None:
     """Counts, errors and the default grouping are those of the tasks that match."""
-    writer.add_scanned(
-        [
-            a_row(1, queue="q", kind="a", error="550 no"),
-            a_row(2, queue="q", kind="b"),
-            a_row(3, queue="r", kind="c"),
-        ]
-    )
+    first, second = a_row(1, queue="q", kind="a", error="550 no"), a_row(2, queue="q", kind="b")
+    writer.add_scanned([first, second, a_row(3, queue="r", kind="c")])
     query = Query(filter=parse_filter("queue=q"))
-    table = query_groups(reader, query, "", NOW)
-    assert (table.by, [(g.name, g.total, g.error) for g in table.groups]) == (
-        "kind",
-        [("a", 1, "550 no"), ("b", 1, "")],
-    )
-    nothing = query_groups(reader, Query(filter=parse_filter("kind=z")), "", NOW)
-    assert nothing == GroupTable() and nothing.total == 0
+    table = group_counts.query_groups(reader, query, "", NOW)
+    assert [(g.name, g.total, g.error) for g in table.groups] == [("a", 1, "550 no"), ("b", 1, "")]
+    assert table.by == "kind"
+    nothing = group_counts.query_groups(reader, Query(filter=parse_filter("kind=z")), "", NOW)
+    assert nothing == group_counts.GroupTable() and nothing.total == 0
 
 
 def test_tasks_of_destinations_are_counted_by_code() -> None:
-    """Only origins are destinations; the code of an error is what its brackets contain, or the `_`
-    that an NFTBan file has in their place. Beyond a maximum they are unknown, not none. A task of
-    unknown age is not the oldest. A scan without an index counts the same."""
+    """By the code in brackets of an error; beyond a maximum they are unknown, not none."""
     peer, other = "https://peer.example", "http://other.example:8080"
     young = "http://young.example"
     dead = ("[DNS] a", "[DNS] b", "DNS", f"[{'x' * 99}]", "_HTTP_503_ c_ d", "_DNS_ e")
@@ -236,22 +211,16 @@ def test_tasks_of_destinations_are_counted_by_code() -> None:
     scanned: dict[str, DestinationTasks] = {}
     for task in rows:
         add_task(scanned, task)
-    with (
-        TemporaryDirectory() as folder,
-        closing(Writer(f"{folder}/index")) as writer,
-        closing(Reader(f"{folder}/index")) as reader,
-    ):
+    with an_index() as (writer, reader):
         writer.add_scanned(rows)
-        counts = count_destinations(reader)
-        cut = count_destinations(reader, 6)
+        counts = group_counts.count_destinations(reader)
+        cut = group_counts.count_destinations(reader, 6)
 
-    assert counts.unknown_from == ""
-    assert counts.of("https://unknown.example") == DestinationTasks()
+    assert (counts.unknown_from, counts.of("https://unknown.example")) == ("", DestinationTasks())
     assert counts.by_origin == {
         peer: DestinationTasks(2, {"DNS": 3, "": 1, "x" * 40: 1, "HTTP_503": 1}, NOW - 30),
         other: DestinationTasks(2, {}, NOW - 5),
         young: DestinationTasks(1),
     }
-    assert scanned == counts.by_origin
-    assert cut.of(other) == DestinationTasks(2, {}, NOW - 5)
+    assert (scanned, cut.of(other)) == (counts.by_origin, DestinationTasks(2, {}, NOW - 5))
     assert cut.of(peer) is None

@@ -1,7 +1,5 @@
 """What the places of one console share: turns at full scans, and one heap of memory."""
 
-from __future__ import annotations
-
 import platform
 import subprocess
 import sys
@@ -90,8 +88,7 @@ print(sum(int(end, 16) % (64 << 20) == 0 and
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="no other C library has arenas")
 def test_all_threads_allocate_from_one_heap() -> None:
     """After `use_one_arena` threads make no heap of their own, as they do without it."""
-    heaps = [
-        int(subprocess.check_output([sys.executable, "-c", ARENAS, how])) for how in ("one", "many")
-    ]
+    argv = [sys.executable, "-c", ARENAS]
+    heaps = [int(subprocess.check_output([*argv, how])) for how in ("one", "many")]
     assert heaps[0] == 0
     assert heaps[1] > 0

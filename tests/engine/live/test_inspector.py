@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pytest import MonkeyPatch
 
 from engine import verbs
 from engine.formats.base.memory import MemoryStore, MemoryTasks
@@ -40,11 +41,9 @@ from tests.store_contents import found
 from tests.zmailer_spool import Spool, recipient, write_lock
 
 pytestmark = pytest.mark.usefixtures("nothing_blocks")
-
 FOLDERS = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
 PATIENCE = 60
 """Seconds after which a test gives up; nothing here takes one when all is well."""
-
 
 Seen = Iterator[Task | Missing | Problem]
 
@@ -56,9 +55,9 @@ def place(tmp_path: Path) -> Path:
 
 
 def a_spool(place: Path, count: int = 0, word: str = "pending") -> Path:
-    """Make a spool with so many tasks in one of its folders."""
+    """Make a spool, if it is not there, and put so many tasks into one of its folders."""
     for name in FOLDERS.values():
-        (place / name).mkdir(parents=True)
+        (place / name).mkdir(parents=True, exist_ok=True)
     for number in range(count):
         write(place / word, a_task(number))
     return place
@@ -84,15 +83,17 @@ def listed(folder: Path) -> list[str]:
 @asynccontextmanager
 async def inspecting(
     opener: Path | Callable[[], Store],
+    is_expected: Callable[[IndexChanged], bool] = lambda changed: True,
     folder: Path | None = None,
     clock: Callable[[], float] = clock,
 ) -> AsyncIterator[Inspector]:
-    """An inspector of a spool or a store from its start to its close, and no test that hangs."""
+    """An inspector from its start, or the changes that are waited for, to its close."""
     opened = (lambda: open_store(str(opener))) if isinstance(opener, Path) else opener
     inspector = Inspector(opened, clock=clock, folder=None if folder is None else str(folder))
     async with asyncio.timeout(PATIENCE):
         await inspector.start()
         try:
+            await until(inspector, is_expected)
             yield inspector
         finally:
             await inspector.close()
@@ -111,17 +112,25 @@ def is_complete(changed: IndexChanged) -> bool:
     return changed.is_complete and not changed.unavailable
 
 
+def is_unavailable(changed: IndexChanged) -> bool:
+    """Whether the place or the index cannot be reached."""
+    return bool(changed.unavailable)
+
+
 def counts(**wanted_values: int) -> Callable[[IndexChanged], bool]:
     """Whether everything was seen, with so many tasks in these states and none in others."""
     expected = {State(word): count for word, count in wanted_values.items()}
-    return lambda changed: (
-        is_complete(changed) and {s: n for s, n in changed.counts.items() if n} == expected
-    )
+
+    def is_so(changed: IndexChanged) -> bool:
+        return is_complete(changed) and {s: n for s, n in changed.counts.items() if n} == expected
+
+    return is_so
 
 
-async def all_of(inspector: Inspector, query: Query | None = None) -> list[Task]:
-    """Every task of a result."""
-    return list((await inspector.queries.window(query or Query(), 0, 100_000)).tasks)
+async def all_of(inspector: Inspector, words: str = "") -> list[Task]:
+    """Every task, or every one that a filter finds."""
+    query = Query(filter=parse_filter(words))
+    return list((await inspector.queries.window(query, 0, 100_000)).tasks)
 
 
 def stored(place: Path) -> list[Task]:
@@ -143,25 +152,19 @@ def hooked(
 
 
 async def test_a_spool_is_counted_listed_and_searched_by_id(place: Path) -> None:
-    """The tasks of a spool are counted and listed with the store's words; a task is found by id,
-    with its position in a result and its file, until its file is deleted."""
-    for number in range(600):
-        write(place / "pending", a_task(number))
+    """Tasks are counted in the store's words; one is found by id until its file is deleted."""
+    a_spool(place, 600)
     write(place / "dlq", a_task(5_000))
     ident = a_task(30).id
-
-    async with inspecting(place) as inspector:
-        await until(inspector, counts(pending=600, dead=1))
+    async with inspecting(place, counts(pending=600, dead=1)) as inspector:
         assert inspector.states[State.DEAD] == "dlq"
         assert (State.DEAD, State.PENDING) in inspector.edges
         assert await all_of(inspector) == await asyncio.to_thread(stored, place)
-
         task = await inspector.queries.task(ident)
         assert task is not None
-        assert await inspector.queries.find(Query(), ident) == 30
         newest_first = Query(State.PENDING, order="created", descending=True)
-        assert await inspector.queries.find(newest_first, ident) == 569
-        assert await inspector.queries.find(Query(State.DEAD), ident) is None
+        for query, position in ((Query(), 30), (newest_first, 569), (Query(State.DEAD), None)):
+            assert await inspector.queries.find(query, ident) == position
         assert await inspector.queries.task("absent") is None
         assert await inspector.queries.matching_ids(Query(), {ident, "absent"}) == {ident}
         assert await inspector.actions.read(task) == file_of(place, 30).read_bytes()
@@ -170,10 +173,9 @@ async def test_a_spool_is_counted_listed_and_searched_by_id(place: Path) -> None
             await inspector.actions.read(task)
 
 
-async def test_rows_are_shown_before_a_first_scan_ends_and_it_can_be_stopped() -> None:
-    """Rows are reported while most of the spool is still unread. Stopped, the scan reports so and
-    shows a part; started again, it ends with all tasks."""
-    memory, going = MemoryTasks(), threading.Semaphore(120)
+def slow_scans(going: threading.Semaphore) -> Callable[[], Store]:
+    """Opens stores of 300 tasks, whose full scans wait for the semaphore before each."""
+    memory = MemoryTasks()
     with memory.condition:
         for at in range(300):
             memory.put(("", f"t{at:04}"), a_task(at, id=f"t{at:04}"))
@@ -184,17 +186,21 @@ async def test_rows_are_shown_before_a_first_scan_ends_and_it_can_be_stopped() -
                 going.acquire()
             yield item
 
-    async with inspecting(lambda: hooked(slowly, memory)) as inspector:
+    return lambda: hooked(slowly, memory)
+
+
+async def test_rows_are_shown_before_a_first_scan_ends_and_it_can_be_stopped() -> None:
+    """A stopped scan shows a part; started again, it ends with all tasks."""
+    going = threading.Semaphore(120)
+    async with inspecting(slow_scans(going)) as inspector:
         first = await until(inspector, lambda changed: sum(changed.counts.values()) > 0)
         assert not first.is_complete
         assert (await inspector.queries.window(Query(State.PENDING), 0, 40)).tasks
-
         inspector.stop_first_scan()
         going.release(110)  # the halt is seen after at most 100 rows
         stopped = await until(inspector, lambda changed: changed.is_stopped)
         assert 0 < sum(stopped.counts.values()) < 300
         assert not stopped.is_complete
-
         going.release(1000)
         await inspector.scan_now()
         latest = inspector.latest
@@ -202,22 +208,12 @@ async def test_rows_are_shown_before_a_first_scan_ends_and_it_can_be_stopped() -
         assert sum(latest.counts.values()) == 300
 
 
-async def test_the_first_rows_wait_for_no_period(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_first_rows_wait_for_no_period(monkeypatch: MonkeyPatch) -> None:
     """A report before them, of the facts of the store, does not delay them."""
     monkeypatch.setattr("engine.live.inspector.FIRST_SCAN_PERIOD_SECONDS", 3600.0)
-    memory, going = MemoryTasks(), threading.Semaphore(0)
-    with memory.condition:
-        for at in range(300):
-            memory.put(("", f"t{at:04}"), a_task(at, id=f"t{at:04}"))
-
-    def slowly(seen: Seen, touched: Collection[str] | None) -> Seen:
-        for item in seen:
-            going.acquire()
-            yield item
-
-    async with inspecting(lambda: hooked(slowly, memory)) as inspector:
-        facts = await until(inspector, lambda changed: changed.generation > 0)
-        assert facts.indexed == 0
+    going = threading.Semaphore(0)
+    async with inspecting(slow_scans(going), lambda changed: changed.generation > 0) as inspector:
+        assert inspector.latest.indexed == 0
         going.release(120)
         first = await until(inspector, lambda changed: changed.indexed > 0)
         assert not first.is_complete
@@ -225,11 +221,9 @@ async def test_the_first_rows_wait_for_no_period(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_changes_of_a_spool_are_counted(place: Path) -> None:
-    """A task that enters the store has come, one that ends has left; a move is neither. A broken
-    file is a problem until it is repaired, also in place."""
+    """A task comes, moves and leaves; a broken file is a problem until it is repaired."""
     write(place / "pending", a_task(1))
-    async with inspecting(place) as inspector:
-        await until(inspector, counts(pending=1))
+    async with inspecting(place, counts(pending=1)) as inspector:
         file_of(place, 1).rename(file_of(place, 1, State.ACTIVE))
         changed = await until(inspector, counts(active=1))
         assert (changed.appeared, changed.departed) == (0, 0)
@@ -256,9 +250,8 @@ async def test_changes_of_a_spool_are_counted(place: Path) -> None:
 
 async def test_reports_keep_their_distance(place: Path) -> None:
     """However many changes happen, two reports are at least 0.1 s apart."""
-    async with inspecting(place) as inspector:
-        changed = await until(inspector, is_complete)
-        times = []
+    async with inspecting(place, is_complete) as inspector:
+        changed, times = inspector.latest, []
         for number in range(6):
             write(place / "pending", a_task(number))
             changed = await inspector.wait_for_change(changed.generation)
@@ -293,8 +286,7 @@ def test_any_change_by_others_is_followed(
             write(place / FOLDERS[goal], a_task(number))
 
     async def follow() -> None:
-        async with inspecting(place) as inspector:
-            await until(inspector, is_complete)
+        async with inspecting(place, is_complete) as inspector:
             for moves in rounds:
                 for number, goal in moves:
                     move(number, goal)
@@ -312,8 +304,6 @@ SCRIPT = """
 import asyncio, resource, sys
 from engine.live.inspector import Inspector
 from tests.open_store import open_store
-from tests.store_contents import found
-from tests.zmailer_spool import Spool, recipient, write_lock
 
 async def main():
     inspector = Inspector(lambda: open_store(sys.argv[1]), folder=sys.argv[2])
@@ -366,31 +356,26 @@ def test_a_full_disk_is_reported_in_words(tmp_path: Path) -> None:
     ran = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=PATIENCE)
     report, total = ran.stdout.splitlines()
     assert report.startswith(f"the index in {folder}")
-    assert total == "{'pending': 3000}"
-    assert list(folder.iterdir()) == []
+    assert (total, list(folder.iterdir())) == ("{'pending': 3000}", [])
 
 
 async def test_a_place_that_is_missing_or_vanishes_is_reported_and_followed_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
-    """A place that cannot be opened, or is removed, is reported, and followed once it is there;
-    acting on it meanwhile changes nothing and raises Unavailable."""
+    """Acting on it meanwhile changes nothing and raises Unavailable."""
     monkeypatch.setattr(index_sync, "RETRY_SECONDS", 0.1)
     place = tmp_path / "spool"
-    async with inspecting(place) as inspector:
-        changed = await until(inspector, lambda changed: bool(changed.unavailable))
-        assert str(place) in changed.unavailable
+    async with inspecting(place, is_unavailable) as inspector:
+        assert str(place) in inspector.latest.unavailable
         empty = await inspector.queries.window(Query(), 0, 10)
         assert (empty.tasks, empty.total) == ((), 0)
-
         a_spool(place, 3)
         await until(inspector, counts(pending=3))
         plan = await inspector.queries.make_plan("purge", None, Query())
         place.rename(tmp_path / "aside")
         with pytest.raises(Unavailable):
             await inspector.actions.apply_plan(plan)
-        await until(inspector, lambda changed: bool(changed.unavailable))
-
+        await until(inspector, is_unavailable)
         a_spool(place, 5)
         await until(inspector, counts(pending=5))
         write(place / "pending", a_task(7))
@@ -398,19 +383,18 @@ async def test_a_place_that_is_missing_or_vanishes_is_reported_and_followed_late
 
 
 async def test_a_missing_temporary_folder_is_reported_in_words(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Path, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     """If the index cannot be made, a report says so, and it is made once that is repaired."""
     monkeypatch.setattr(index_sync, "RETRY_SECONDS", 0.1)
     write(place / "pending", a_task(1))
     folder = tmp_path / "temporary"
     folder.write_text("in the way")
-    async with inspecting(place, folder) as inspector:
-        changed = await until(inspector, lambda changed: bool(changed.unavailable))
+    async with inspecting(place, is_unavailable, folder) as inspector:
+        assert str(folder) in inspector.latest.unavailable
         folder.unlink()
         folder.mkdir()
         await until(inspector, counts(pending=1))
-    assert str(folder) in changed.unavailable
 
 
 async def test_a_bug_is_raised_to_who_waits() -> None:
@@ -425,26 +409,21 @@ async def test_a_bug_is_raised_to_who_waits() -> None:
 
 
 async def test_the_close_leaves_nothing_and_ends_every_wait(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Path, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
-    """After the close there is no temporary folder and no thread; waiting for changes, and asking,
-    raise Unavailable."""
+    """There is no folder and no thread; waiting and asking raise Unavailable."""
     monkeypatch.setattr(shared_watch, "CHECK_SECONDS", 0.1)
     folder = tmp_path / "temporary"
     folder.mkdir()
-    async with inspecting(place, folder) as inspector:
-        await until(inspector, is_complete)
-        await all_of(inspector, Query(filter=parse_filter("job")))
-        during = listed(folder)
+    async with inspecting(place, is_complete, folder) as inspector:
+        await all_of(inspector, "job")
+        assert [name.startswith(PREFIX) for name in listed(folder)] == [True]
         waiting = asyncio.ensure_future(inspector.wait_for_change(1_000_000))
-
-    assert [name.startswith(PREFIX) for name in during] == [True]
     assert listed(folder) == []
     await asyncio.to_thread(_join)
-    with pytest.raises(Unavailable, match="closed"):
-        await waiting
-    with pytest.raises(Unavailable, match="closed"):
-        await inspector.queries.window(Query(), 0, 10)
+    for call in (waiting, inspector.queries.window(Query(), 0, 10)):
+        with pytest.raises(Unavailable, match="closed"):
+            await call
 
 
 def _join() -> None:
@@ -456,14 +435,14 @@ def _join() -> None:
 async def test_a_scan_is_ended_by_the_close(tmp_path: Path) -> None:
     """A scan that is still running stops at the next row."""
     endless = lambda *_: (a_task(number, rev="1") for number in itertools.count())  # noqa: E731
-    async with inspecting(lambda: hooked(endless), tmp_path) as inspector:
-        await until(inspector, lambda changed: sum(changed.counts.values()) > 1_000)
+    async with inspecting(
+        lambda: hooked(endless), lambda changed: sum(changed.counts.values()) > 1_000, tmp_path
+    ):
+        pass
     assert listed(tmp_path) == []
 
 
-async def test_a_hanging_store_blocks_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_hanging_store_blocks_no_other(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     """The close does not wait for a store that hangs in its opening; that thread ends later."""
     monkeypatch.setattr(inspector_module, "CLOSE_TIMEOUT_SECONDS", 0.1)
     opening, released = threading.Event(), threading.Event()
@@ -473,7 +452,7 @@ async def test_a_hanging_store_blocks_no_other(
         released.wait()
         return MemoryStore()
 
-    async with inspecting(hang, tmp_path) as inspector:
+    async with inspecting(hang, folder=tmp_path) as inspector:
         await asyncio.to_thread(opening.wait)
         assert inspector.latest.generation == 0
     assert listed(tmp_path) == []
@@ -483,28 +462,19 @@ async def test_a_hanging_store_blocks_no_other(
 
 async def test_an_abandoned_query_ends(place: Path) -> None:
     """A cancelled search does not delay the ones after it."""
-    for number in range(1_000):
-        write(place / "pending", a_task(number))
-    async with inspecting(place) as inspector:
-        await until(inspector, counts(pending=1_000))
-        searches = [
-            asyncio.ensure_future(
-                inspector.queries.window(Query(filter=parse_filter(words)), 0, 10)
-            )
-            for words in ("j", "jo", "job", "job 0", "job 00", "job 000")
-        ]
+    a_spool(place, 1_000)
+    async with inspecting(place, counts(pending=1_000)) as inspector:
+        words = ("j", "jo", "job", "job 0", "job 00", "job 000")
+        searches = [asyncio.ensure_future(all_of(inspector, text)) for text in words]
         await asyncio.wait(searches[:1])
         for search in searches[1:-1]:
             search.cancel()
-        assert (await searches[-1]).total == 1_000
-        assert (
-            await inspector.queries.window(Query(filter=parse_filter("0000002a")), 0, 10)
-        ).total == 1
+        assert (len(await searches[-1]), len(await all_of(inspector, "0000002a"))) == (1_000, 1)
 
 
 @pytest.mark.parametrize("statement", ["PRAGMA journal_mode=WAL", "CREATE TABLE block"])
 async def test_a_question_before_there_is_an_index_is_answered(
-    place: Path, statement: str, monkeypatch: pytest.MonkeyPatch
+    place: Path, statement: str, monkeypatch: MonkeyPatch
 ) -> None:
     """While the index is being made, be it as far as it may, a question finds nothing in it."""
     write(place / "dlq", a_task(1))
@@ -527,14 +497,10 @@ async def test_a_question_before_there_is_an_index_is_answered(
     monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Slow))
     async with inspecting(place) as inspector:
         assert await asyncio.to_thread(reached.wait, PATIENCE)
-        during = [
-            await inspector.queries.count(Query()),
-            await inspector.queries.find(Query(), a_task(1).id),
-        ]
+        assert await inspector.queries.count(Query()) == 0
+        assert await inspector.queries.find(Query(), a_task(1).id) is None
         go_on.set()
         await until(inspector, counts(dead=1))
-
-        assert during == [0, None]
         assert await inspector.queries.count(Query()) == 1
 
 
@@ -542,11 +508,10 @@ async def test_ages_go_along_with_the_clock(place: Path) -> None:
     """A result by age changes with time alone, and a plan made of it does."""
     write(place / "pending", a_task(1))
     clock, query = Clock(), Query(State.PENDING, parse_filter("age>61m"))
-    async with inspecting(place, clock=clock) as inspector:
-        await until(inspector, counts(pending=1))
-        assert (await inspector.queries.window(query, 0, 9)).total == 0
+    async with inspecting(place, counts(pending=1), clock=clock) as inspector:
+        assert await inspector.queries.count(query) == 0
         clock.now += 66
-        assert (await inspector.queries.window(query, 0, 9)).total == 1
+        assert await inspector.queries.count(query) == 1
         assert len((await inspector.queries.make_plan("hold", None, query)).rows) == 1
 
 
@@ -556,45 +521,35 @@ async def test_a_whole_queue_is_tallied(place: Path) -> None:
         write(place / "pending", a_task(number, created=NOW - 600 * number))
     write(place / "dlq", a_task(9, error="timeout after 30 s"))
     async with inspecting(place) as inspector:
-        early = (
-            await inspector.tallies.ages(Query(), "kind", NOW),
-            await inspector.tallies.clusters(Query()),
-        )
-        assert early[0].by == "kind"
+        tallies = inspector.tallies
+        early = await tallies.ages(Query(), "kind", NOW)
+        assert (early.by, await tallies.clusters(Query())) == ("kind", ())
         await until(inspector, counts(pending=3, dead=1))
         await inspector.scan_now()
         last = await inspector.queries.task(a_task(0).id)
         assert last is not None
-        table = await inspector.tallies.ages(Query(State.PENDING), "kind", NOW)
+        table = await tallies.ages(Query(State.PENDING), "kind", NOW)
         assert [(row.name, row.total) for row in table.rows] == [("job", 3)]
-        (cluster,) = await inspector.tallies.clusters(Query(State.DEAD))
+        (cluster,) = await tallies.clusters(Query(State.DEAD))
         assert (cluster.count, cluster.example) == (1, a_task(9).id)
-        assert await inspector.tallies.summarize_backlog(NOW) == BacklogSummary(
-            NOW - 1200, 3, NOW - 1200
-        )
-        assert await inspector.tallies.count_ahead(last, NOW) == {"job": 2}
+        assert await tallies.summarize_backlog(NOW) == BacklogSummary(NOW - 1200, 3, NOW - 1200)
+        assert await tallies.count_ahead(last, NOW) == {"job": 2}
         old = Query(State.DEAD, parse_filter("age>9d job"))
         assert await inspector.queries.count(old) == 0
         assert await inspector.queries.explain(old) == '"age>9d" matches none; 1 without it'
 
 
 async def test_unknown_due_times_are_not_due() -> None:
-    """With a task whose due time the store does not know, the number of due ones is unknown, not
-    that of all: it would cause an alert."""
+    """Then the number of due tasks is unknown, not that of all: it would cause an alert."""
     memory = MemoryTasks()
     with memory.condition:
         for number, due in ((1, None), (2, NOW - 60), (3, 0.0)):
-            task = a_task(number, created=NOW - 600 * number)._replace(due=due)
+            task = a_task(number, created=NOW - 600 * number, due=due)
             memory.put((task.queue, task.id), task)
-    async with inspecting(lambda: MemoryStore(memory)) as inspector:
-        await until(inspector, counts(pending=3))
+    async with inspecting(lambda: MemoryStore(memory), counts(pending=3)) as inspector:
         await inspector.scan_now()
-        backlog_summary = await inspector.tallies.summarize_backlog(NOW)
-        assert (backlog_summary.oldest, backlog_summary.due, backlog_summary.oldest_due) == (
-            NOW - 1800,
-            None,
-            NOW - 1800,
-        )
+        summary = await inspector.tallies.summarize_backlog(NOW)
+    assert (summary.oldest, summary.due, summary.oldest_due) == (NOW - 1800, None, NOW - 1800)
 
 
 async def test_a_tally_is_made_sparingly() -> None:
@@ -606,15 +561,14 @@ async def test_a_tally_is_made_sparingly() -> None:
         slow.wait(0.2)
         return len(asked)
 
-    async with inspecting(MemoryStore) as inspector:
-        await until(inspector, is_complete)
+    async with inspecting(MemoryStore, is_complete) as inspector:
         ask = inspector.tallies.ask
         assert [await ask("one", question, 0) for _ in range(5)] == [1] * 5
         assert await ask("other", question, 0) == 2
 
 
 async def test_the_backlog_is_asked_again_after_a_change_or_when_a_task_becomes_due(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    place: Path, monkeypatch: MonkeyPatch
 ) -> None:
     """While no task comes, goes or becomes due, the backlog is answered without a query."""
     asked: list[float] = []
@@ -627,23 +581,19 @@ async def test_the_backlog_is_asked_again_after_a_change_or_when_a_task_becomes_
 
     monkeypatch.setattr(backlog, "summarize_backlog", noted)
     write(place / "pending", a_task(1, due=NOW + 60))
-    async with inspecting(place) as inspector:
-        await until(inspector, counts(pending=1))
+    async with inspecting(place, counts(pending=1)) as inspector:
         await inspector.scan_now()
         ask = inspector.tallies.summarize_backlog
         due_times = [(await ask(NOW + more)).due for more in (0, 59, 60, 3600, 0)]
         write(place / "pending", a_task(2, due=NOW))
         await until(inspector, counts(pending=2))
         due_times.append((await ask(NOW)).due)
-    assert due_times == [0, 0, 1, 1, 0, 1]
-    assert asked == [NOW, NOW + 60, NOW, NOW]
+    assert (due_times, asked) == ([0, 0, 1, 1, 0, 1], [NOW, NOW + 60, NOW, NOW])
 
 
 async def test_a_harvest_runs_beside_everything_else(place: Path) -> None:
-    """All that matches is handed over on a thread of its own while questions are answered; after a
-    cancel nothing more is handed over, and what `take` raises is raised."""
-    for number in range(1_100):
-        write(place / "dlq", a_task(number))
+    """It has a thread of its own; a cancel ends it, and what `take` raises is raised."""
+    a_spool(place, 1_100, "dlq")
     harvested_ids: list[str] = []
     threads, calls = set(), []
     go, begun = threading.Event(), threading.Event()
@@ -660,12 +610,9 @@ async def test_a_harvest_runs_beside_everything_else(place: Path) -> None:
     def broken(tasks: Sequence[Task], done: int, total: int) -> bool:
         raise OSError(28, "No space left on device")
 
-    async with inspecting(place) as inspector:
-        await until(inspector, counts(dead=1_100))
+    async with inspecting(place, counts(dead=1_100)) as inspector:
         harvest = asyncio.ensure_future(inspector.queries.export(dead, take))
-        assert (
-            await inspector.queries.window(Query(State.DEAD, parse_filter("job")), 0, 9)
-        ).total == 1_100
+        assert len(await all_of(inspector, "job")) == 1_100
         go.set()
         assert await harvest == 1_100
         assert harvested_ids == sorted(a_task(number).id for number in range(1_100))
@@ -687,10 +634,8 @@ async def test_a_harvest_runs_beside_everything_else(place: Path) -> None:
 
 async def test_what_was_seen_is_acted_on(place: Path) -> None:
     """A plan is frozen from what the operator saw, applied to that, and its result is followed."""
-    for number in range(8):
-        write(place / "dlq", a_task(number))
-    async with inspecting(place) as inspector:
-        await until(inspector, counts(dead=8))
+    a_spool(place, 8, "dlq")
+    async with inspecting(place, counts(dead=8)) as inspector:
         plan = await inspector.queries.make_plan("retry", None, Query(State.DEAD))
         file_of(place, 3, State.DEAD).unlink()
         write(place / "dlq", a_task(9))
@@ -702,34 +647,28 @@ async def test_what_was_seen_is_acted_on(place: Path) -> None:
 async def test_only_what_the_change_source_names_is_read() -> None:
     """A change in a store without folders costs a scan of the changed names, not of everything."""
     memory = MemoryTasks()
-    scans: SimpleQueue[Collection[str] | None] = SimpleQueue()
+    scans: list[Collection[str] | None] = []
     rival = MemoryStore(memory)
     for number in range(3):
         rival.swap(None, a_task(number))
 
     def noted(seen: Seen, touched: Collection[str] | None) -> Seen:
-        scans.put(touched)
+        scans.append(touched)
         return seen
 
-    async with inspecting(lambda: hooked(noted, memory)) as inspector:
-        await until(inspector, counts(pending=3))
-        assert [scans.get() for _ in range(scans.qsize())].count(None) == 1
-        (task,) = (t for t in rival.scan() if isinstance(t, Task) and t.id == a_task(1).id)
+    async with inspecting(lambda: hooked(noted, memory), counts(pending=3)) as inspector:
+        assert scans.count(None) == 1
+        task = found(rival, a_task(1).id)
         rival.swap(task, verbs.hold(task, NOW))
         await until(inspector, counts(pending=2, held=1))
-        later = [scans.get() for _ in range(scans.qsize())]
-        assert {task.id} in later and None not in later
+    assert {task.id} in scans and scans.count(None) == 1
 
 
-async def test_lost_changes_are_found_by_comparing_revisions(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If changes were lost and a full scan would cost much, the tasks whose revisions differ from
-    those of the index are read, and no other task: moved, rewritten, removed, new ones."""
+async def test_lost_changes_are_found_by_revisions(place: Path, monkeypatch: MonkeyPatch) -> None:
+    """If a full scan costs much, exactly the tasks whose revisions differ are read."""
     monkeypatch.setattr(index_sync, "CHEAP_SCAN_SECONDS", 0.0)
-    for number in range(6):
-        write(place / "pending", a_task(number))
-    scans: SimpleQueue[Collection[str] | None] = SimpleQueue()
+    a_spool(place, 6)
+    scans: list[Collection[str] | None] = []
     lost = threading.Event()
 
     def wait(seconds: float) -> Collection[str] | None:
@@ -743,32 +682,28 @@ async def test_lost_changes_are_found_by_comparing_revisions(
         scan = store.scan
 
         def noted(touched: Collection[str] | None = None) -> Seen:
-            scans.put(touched)
+            scans.append(touched)
             return scan(touched)
 
         store.scan = noted  # type: ignore[method-assign]
         store.changes = store.changes._replace(paths=(), wait=wait)
         return store
 
-    async with inspecting(deaf) as inspector:
-        await until(inspector, lambda changed: is_complete(changed) and counts(pending=6)(changed))
-        while scans.qsize():
-            scans.get()
+    async with inspecting(deaf, counts(pending=6)) as inspector:
+        scans.clear()
         file_of(place, 1).rename(file_of(place, 1, State.DEAD))
         write(place / "pending", a_task(2, description="rewritten"))
         file_of(place, 3).unlink()
         write(place / "pending", a_task(7))
         lost.set()
         await until(inspector, counts(pending=5, dead=1))
-        tasks = await all_of(inspector)
-        assert sorted(tasks) == sorted(await asyncio.to_thread(stored, place))
-        asked = [scans.get() for _ in range(scans.qsize())]
-        assert None not in asked
-        names = {name for some in asked for name in some or ()}
+        assert sorted(await all_of(inspector)) == sorted(await asyncio.to_thread(stored, place))
+        assert None not in scans
+        names = {name for some in scans for name in some or ()}
         assert names == {a_task(number).id for number in (1, 2, 3, 7)}
 
 
-async def test_what_is_on_the_screen_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_on_the_screen_is_read_again(monkeypatch: MonkeyPatch) -> None:
     """A task that is rewritten in place without an event is re-read where it is shown."""
     monkeypatch.setattr(index_sync, "RECHECK_SECONDS", 0.05)
     memory = MemoryTasks()
@@ -780,8 +715,7 @@ async def test_what_is_on_the_screen_is_read_again(monkeypatch: pytest.MonkeyPat
         store.changes = ChangeSource()
         return store
 
-    async with inspecting(silent) as inspector:
-        await until(inspector, counts(pending=1))
+    async with inspecting(silent, counts(pending=1)) as inspector:
         (task,) = await all_of(inspector)
         rival.swap(task, task._replace(due=NOW + 60))
         generation = inspector.latest.generation
@@ -789,145 +723,97 @@ async def test_what_is_on_the_screen_is_read_again(monkeypatch: pytest.MonkeyPat
             generation = (await inspector.wait_for_change(generation)).generation
 
 
-@pytest.mark.parametrize("is_costly", [False, True])
-async def test_a_scan_that_cost_the_server_much_is_not_soon_repeated(is_costly: bool) -> None:
-    """A change without a name requests a full scan; one that kept the server busy for long is
-    repeated only after a multiple of that."""
-    scans: list[Collection[str] | None] = []
-    news: SimpleQueue[Collection[str] | None] = SimpleQueue()
-    looked_up: SimpleQueue[str] = SimpleQueue()
-    again = threading.Event()
+class Server:
+    """A server whose changes a test reports; its scans are noted at their end."""
 
-    class ServerStore(MemoryStore):
-        def scan(
-            self, touched: Collection[str] | None = None
-        ) -> Iterator[Task | Missing | Problem]:
-            yield from super().scan(touched)
-            if touched is None:
-                scans.append(touched)
-                self.changes = self.changes._replace(scan_cost=1000.0 if is_costly else 0.0)
-                if len(scans) > 1:
-                    again.set()
-            for name in touched or ():
-                looked_up.put(name)
+    def __init__(self, **facts: Any) -> None:
+        self.facts = facts
+        self.news: SimpleQueue[Collection[str] | None] = SimpleQueue()
+        self.scans: list[Collection[str] | None] = []
+        self._looked_up: SimpleQueue[str] = SimpleQueue()
 
-    def opened() -> Store:
-        store = ServerStore()
-        store.changes = ChangeSource(wait=lambda seconds: news.get() if seconds else ())
+    def open(self) -> Store:
+        """A store of the server, with these facts about its changes."""
+        store = hooked(self._note)
+        wait = lambda seconds: self.news.get() if seconds else ()  # noqa: E731
+        store.changes = ChangeSource(wait=wait, **self.facts)
         return store
 
-    async with inspecting(opened) as inspector:
-        await until(inspector, is_complete)
-        for change in (None, *({f"task {n}"} for n in range(50))):
-            news.put(change)
-            if change:
-                assert await asyncio.to_thread(looked_up.get, timeout=PATIENCE) in change
-        if not is_costly:
-            assert await asyncio.to_thread(again.wait, PATIENCE)
-    news.put(())  # only now: the thread that waits for it ends, and does not wait again
-    assert (len(scans) == 1) is is_costly
+    def _note(self, seen: Seen, touched: Collection[str] | None) -> Seen:
+        yield from seen
+        self.scans.append(touched)
+        for name in touched or ():
+            self._looked_up.put(name)
+
+    async def report(self, count: int, *before: None) -> None:
+        """Report so many changed names, each of which is looked up before the next."""
+        for number in range(count):
+            for change in (*before, {f"task {number}"}):
+                self.news.put(change)
+            name = await asyncio.to_thread(self._looked_up.get, timeout=PATIENCE)
+            assert name == f"task {number}"
+
+
+@pytest.mark.parametrize("is_costly", [False, True])
+async def test_a_scan_that_cost_the_server_much_is_not_soon_repeated(is_costly: bool) -> None:
+    """A change without a name requests a full scan, after a multiple of its cost."""
+    server = Server(scan_cost=1000.0 if is_costly else 0.0)
+    async with inspecting(server.open, is_complete):
+        server.news.put(None)
+        await server.report(50)
+        while not is_costly and server.scans.count(None) == 1:
+            await server.report(1)
+    server.news.put(())  # only now: the thread that waits for it ends, and does not wait again
+    assert (server.scans.count(None) == 1) is is_costly
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1000.0])
-async def test_a_store_says_how_often_the_screen_is_read_again(
-    seconds: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each call of a mail server's program may write into its log: rows of which no change was
-    reported are looked up no more often than the store allows."""
+async def test_a_store_sets_the_recheck_interval(seconds: float, monkeypatch: MonkeyPatch) -> None:
+    """Rows without a reported change are looked up no more often than the store allows."""
     monkeypatch.setattr(index_sync, "RECHECK_SECONDS", 0.0)
     monkeypatch.setattr(index_sync, "RECHECK_COST_FACTOR", 0.0)
-    rechecks: list[None] = []
-    news: SimpleQueue[Collection[str] | None] = SimpleQueue()
-    looked_up: SimpleQueue[str] = SimpleQueue()
-
-    class ServerStore(MemoryStore):
-        def scan(
-            self, touched: Collection[str] | None = None
-        ) -> Iterator[Task | Missing | Problem]:
-            yield from super().scan(touched)
-            if touched is not None and not touched:  # nothing is shown
-                rechecks.append(None)
-            for name in touched or ():
-                looked_up.put(name)
-
-    def opened() -> Store:
-        store = ServerStore()
-        store.changes = ChangeSource(
-            wait=lambda left: news.get() if left else (), recheck_seconds=seconds
-        )
-        return store
-
-    async with inspecting(opened) as inspector:
-        await until(inspector, is_complete)
-        for change in ({f"task {n}"} for n in range(9)):
-            news.put(change)
-            assert await asyncio.to_thread(looked_up.get, timeout=PATIENCE) in change
-    news.put(())
+    server = Server(recheck_seconds=seconds)
+    async with inspecting(server.open, is_complete):
+        await server.report(9)
+    server.news.put(())
+    rechecks = [names for names in server.scans if names is not None and not names]
     assert (len(rechecks) <= 1) is (seconds > 0.0)
 
 
 async def test_a_comparison_that_cost_the_server_much_is_not_soon_repeated() -> None:
-    """The revisions of all tasks are compared after a change without a name, and again only after a
-    multiple of the time that it kept the server busy."""
+    """Revisions are compared again only after a multiple of that time."""
     compared: list[None] = []
-    news: SimpleQueue[Collection[str] | None] = SimpleQueue()
-    looked_up: SimpleQueue[str] = SimpleQueue()
-
-    class ServerStore(MemoryStore):
-        def scan(
-            self, touched: Collection[str] | None = None
-        ) -> Iterator[Task | Missing | Problem]:
-            yield from super().scan(touched)
-            for name in touched or ():
-                looked_up.put(name)
 
     def revisions() -> Iterator[tuple[str, State, str]]:
         compared.append(None)
         yield from ()
 
-    def opened() -> Store:
-        store = ServerStore()
-        store.changes = ChangeSource(
-            wait=lambda seconds: news.get() if seconds else (),
-            scan_cost=1000.0,
-            revisions=revisions,
-        )
-        return store
-
-    async with inspecting(opened) as inspector:
-        await until(inspector, is_complete)
-        for number in range(50):
-            news.put(None)
-            news.put({f"task {number}"})
-            assert await asyncio.to_thread(looked_up.get, timeout=PATIENCE) == f"task {number}"
-    news.put(())
+    server = Server(scan_cost=1000.0, revisions=revisions)
+    async with inspecting(server.open, is_complete):
+        await server.report(50, None)
+    server.news.put(())
     assert len(compared) == 1
 
 
 class PausableStore(MemoryStore):
-    """A store that finds out which controls it has when it is looked at."""
+    """A store that finds out which controls it has when it is scanned."""
 
     pausable = False
 
-    def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
-        """Look, and then know it."""
+    def scan(self, touched: Collection[str] | None = None) -> Seen:
+        """Scan, and then know it."""
         yield from super().scan(touched)
         self.controls = {"pause": Control("stop")} if self.pausable else {}
 
 
 @pytest.mark.parametrize("happens", ["nothing", "a task comes"])
-async def test_the_controls_are_those_of_the_latest_scan(
-    happens: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A look at a name finds out which controls there are now, an older look does not undo it, and
-    where nothing happens they are found out with time alone."""
+async def test_the_controls_are_of_the_latest_scan(happens: str, monkeypatch: MonkeyPatch) -> None:
+    """A lookup finds the controls of now, an older one undoes none; so does time alone."""
     if happens == "nothing":
         monkeypatch.setattr(index_sync, "RECHECK_SECONDS", 0.05)
     memory = MemoryTasks()
-    async with inspecting(lambda: PausableStore(memory)) as inspector:
-        changed = await until(inspector, is_complete)
+    async with inspecting(lambda: PausableStore(memory), is_complete) as inspector:
         assert inspector.controls == {}
-
         monkeypatch.setattr(PausableStore, "pausable", True)
         if happens == "nothing":
             await until(inspector, lambda changed: bool(inspector.controls))
@@ -937,13 +823,11 @@ async def test_the_controls_are_those_of_the_latest_scan(
             assert set(inspector.controls) == {"pause"}
             MemoryStore(memory).swap(None, a_task(2))
             await inspector.wait_for_change(changed.generation)
-
         assert set(inspector.controls) == {"pause"}
 
 
 async def test_a_folder_that_is_made_later_is_watched(tmp_path: Path) -> None:
-    """Hash folders of a ZMailer spool that the router makes on both levels, and our folder of held
-    messages, are followed without a full scan, also for what is in them before they are seen."""
+    """Hash folders and that of held messages are followed without a full scan."""
     spool = Spool(tmp_path / "post").make()
     spool.put(1001, recipient())
 
@@ -957,8 +841,7 @@ async def test_a_folder_that_is_made_later_is_watched(tmp_path: Path) -> None:
             task = found(other, "1004/91")
             other.swap(task, verb(task, NOW))
 
-    async with inspecting(open_post) as inspector:
-        await until(inspector, counts(pending=1))
+    async with inspecting(open_post, counts(pending=1)) as inspector:
         spool.put(1002, recipient(), folder="O/")
         await until(inspector, counts(pending=2))
         spool.put(1003, recipient(), folder="M/P/")
@@ -972,14 +855,12 @@ async def test_a_folder_that_is_made_later_is_watched(tmp_path: Path) -> None:
 
 
 async def test_a_name_of_many_tasks_is_looked_up_in_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
-    """A file with more recipients than one transaction takes is shown whole, with its problem; then
-    a change of one shows that one."""
+    """A file of many recipients is shown whole; then a change of one shows that one."""
     monkeypatch.setattr(index_sync, "MAX_LOOKUP_ROWS", 7)
     spool = Spool(tmp_path / "post").make()
-    async with inspecting(lambda: ZmailerStore(str(spool.root), clock)) as inspector:
-        await until(inspector, counts())
+    async with inspecting(lambda: ZmailerStore(str(spool.root), clock), counts()) as inspector:
         path = spool.put(1001, *[recipient()] * 30, more="d 9:1:-1::5\tx\tof none\n")
         await until(inspector, counts(pending=30))
         assert inspector.latest.problems == 1

@@ -1,7 +1,5 @@
 """Folder events and their fallbacks: names, folders made again, names not UTF-8, polling."""
 
-from __future__ import annotations
-
 import os
 import resource
 import threading
@@ -9,18 +7,14 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import Any
 
 import pytest
+from pytest import MonkeyPatch
 
 from engine.formats.base.memory import MemoryStore
 from engine.live import folder_watch, shared_watch
 from engine.live.folder_watch import FolderWatch
-from engine.live.shared_watch import (
-    EVENTS_PER_CHANGE,
-    FolderEvents,
-    FolderEventSource,
-    SharedFolderWatch,
-)
 from engine.model import ChangeSource
 from engine.store import Store, Unavailable
 from engine.system import mounts
@@ -32,7 +26,7 @@ MOST = Path("/proc/sys/fs/inotify/max_queued_events")
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
     """A folder to be heard, by watches that end soon."""
     monkeypatch.setattr(shared_watch, "CHECK_SECONDS", 0.1)
     made = tmp_path / "pending"
@@ -40,9 +34,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-def events_of(folder: Path, act: Callable[[], object]) -> FolderEvents:
+def events_of(folder: Path, act: Callable[[], object]) -> shared_watch.FolderEvents:
     """The events of a folder while something is done."""
-    with closing(FolderEventSource([str(folder)])) as events:
+    with closing(shared_watch.FolderEventSource([str(folder)])) as events:
         act()
         return events.wait(0.3)
 
@@ -76,9 +70,8 @@ def test_a_changed_file_is_reported_by_its_name(folder: Path, what: str) -> None
     """Each change of a file is reported by its name; listing and reading is not a change."""
     act, names = CHANGES[what]
     (folder / "one").write_text("1")
-    assert events_of(folder, lambda: act(folder)) == FolderEvents(
-        {str(folder): names} if names else {}
-    )
+    events = shared_watch.FolderEvents({str(folder): names} if names else {})
+    assert events_of(folder, lambda: act(folder)) == events
 
 
 def test_a_change_of_the_folder_itself_may_change_any_name(folder: Path) -> None:
@@ -89,14 +82,14 @@ def test_a_change_of_the_folder_itself_may_change_any_name(folder: Path) -> None
 
 @pytest.mark.parametrize("all_read", [True, False])
 def test_many_changes_together_may_lack_names(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, all_read: bool
+    folder: Path, tmp_path: Path, monkeypatch: MonkeyPatch, all_read: bool
 ) -> None:
     """Changes that fill a good part of the kernel's event queue may not be all; a few are."""
-    (tmp_path / "limit").write_text(f"{100 * EVENTS_PER_CHANGE}")
+    (tmp_path / "limit").write_text(f"{100 * shared_watch.EVENTS_PER_CHANGE}")
     monkeypatch.setattr(shared_watch, "QUEUE_LIMIT", str(tmp_path / "limit"))
     names, may_lack = set[str](), False
     expected = {str(number) for number in range(9 if all_read else 3000)}
-    with closing(FolderEventSource([str(folder)])) as events:
+    with closing(shared_watch.FolderEventSource([str(folder)])) as events:
         for name in expected:
             (folder / name).touch()
         while not expected <= names:  # on a busy machine they come in several answers
@@ -123,20 +116,17 @@ def no_more_files() -> Iterator[None]:
 def test_a_refused_watch_is_an_oserror(folder: Path) -> None:
     """If the kernel refuses a watch an OSError is raised; a folder that is missing is skipped."""
     with no_more_files(), pytest.raises(OSError):
-        FolderEventSource([str(folder)])
-    with closing(FolderEventSource([str(folder / "none"), str(folder)])) as events:
+        shared_watch.FolderEventSource([str(folder)])
+    with closing(shared_watch.FolderEventSource([str(folder / "none"), str(folder)])) as events:
         assert events.folders == {str(folder)}
 
 
-class WatchReports:
+class WatchReports(SimpleQueue[set[str] | str]):
     """The news of a watch, in its order."""
-
-    def __init__(self) -> None:
-        self.news: SimpleQueue[set[str] | str] = SimpleQueue()
 
     def next(self) -> set[str] | str:
         """The next news; fails when there is none for long."""
-        return self.news.get(timeout=PATIENCE)
+        return self.get(timeout=PATIENCE)
 
     def until(self, expected: set[str] | str) -> None:
         """Wait for some news."""
@@ -146,30 +136,30 @@ class WatchReports:
 
 @contextmanager
 def following(
-    changes: ChangeSource,
-    open_store: Callable[[], Store],
-    *,
-    is_shown: bool = True,
-    shared: SharedFolderWatch | None = None,
+    changes: ChangeSource, open_store: Callable[[], Store] = Store, **how: Any
 ) -> Iterator[WatchReports]:
-    """The news of a watch of this source of changes."""
-    reports = WatchReports()
-    watch = FolderWatch(
-        changes,
-        open_store,
-        reports.news.put,
-        everything=lambda: reports.news.put(EVERYTHING),
-        is_shown=lambda: is_shown,
-        shared=shared,
-    )
+    """The news of a watch of this source of changes; one of folders needs no store."""
+    reports, is_shown = WatchReports(), how.pop("is_shown", True)
+    how |= {"everything": lambda: reports.put(EVERYTHING), "is_shown": lambda: is_shown}
+    watch = FolderWatch(changes, open_store, reports.put, **how)
     watch.start(PATIENCE)
     try:
         yield reports
     finally:
         watch.stop()
-    if shared is None:
-        for thread in watch_threads():
-            thread.join(PATIENCE)
+    if "shared" not in how:
+        join_threads()
+
+
+def join_threads() -> None:
+    """Wait for the threads that watch."""
+    for thread in watch_threads():
+        thread.join(PATIENCE)
+
+
+def watching(folder: Path, **how: Any) -> AbstractContextManager[WatchReports]:
+    """The news of the folder, and of one more that is not there yet."""
+    return following(ChangeSource((str(folder), str(folder.with_name("held")))), **how)
 
 
 def watch_threads() -> list[threading.Thread]:
@@ -177,23 +167,9 @@ def watch_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "spooldeck-watch"]
 
 
-def open_nothing() -> Store:
-    """A source of folders needs no store."""
-    raise AssertionError
-
-
-def watching(
-    folder: Path, *, is_shown: bool = True, shared: SharedFolderWatch | None = None
-) -> AbstractContextManager[WatchReports]:
-    """The news of the folder, and of one more that is not there yet."""
-    source = ChangeSource((str(folder), str(folder.with_name("held"))))
-    return following(source, open_nothing, is_shown=is_shown, shared=shared)
-
-
 @pytest.mark.parametrize("is_shown", [True, False])
 def test_a_folder_is_followed_by_names(folder: Path, is_shown: bool) -> None:
-    """A change in a folder is reported by its name, and nothing while nothing changes. After a
-    folder was removed and made again everything is scanned, and then it is followed."""
+    """A change has its name; a folder removed and made again is scanned, then followed."""
     with watching(folder, is_shown=is_shown) as reports:
         read(folder)
         (folder / "old").touch()
@@ -205,18 +181,16 @@ def test_a_folder_is_followed_by_names(folder: Path, is_shown: bool) -> None:
         for number in range(1000):
             (folder / f"new{number}").touch()
             with suppress(Empty):
-                news = reports.news.get(timeout=0.05)
+                news = reports.get(timeout=0.05)
                 if isinstance(news, set) and any(name.startswith("new") for name in news):
                     return
         raise AssertionError("nothing new is reported")
 
 
-def test_places_share_one_thread_that_ends_with_the_last(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_places_share_one_thread_until_the_last(folder: Path, monkeypatch: MonkeyPatch) -> None:
     """Each place gets its own changes, also while others come and go."""
     monkeypatch.setattr(mounts, "may_hang", lambda path: False)  # as on a local disk
-    shared, other = SharedFolderWatch(), folder / "other"
+    shared, other = shared_watch.SharedFolderWatch(), folder / "other"
     other.mkdir()
     with watching(folder, shared=shared) as reports:
         with watching(other, shared=shared) as others:
@@ -226,17 +200,14 @@ def test_places_share_one_thread_that_ends_with_the_last(
             assert len(watch_threads()) == 1
         (folder / "three").touch()
         assert reports.next() == {"three"}
-    for thread in watch_threads():
-        thread.join(PATIENCE)
+    join_threads()
     assert watch_threads() == []
 
 
-def test_a_name_that_is_not_utf8_ends_the_events_of_its_folder_only(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_not_utf8_ends_events_of_one_folder(folder: Path, monkeypatch: MonkeyPatch) -> None:
     """After such a name, other folders are still followed by names."""
     monkeypatch.setattr(mounts, "may_hang", lambda path: False)  # as on a local disk
-    shared, other = SharedFolderWatch(), folder.with_name("other")
+    shared, other = shared_watch.SharedFolderWatch(), folder.with_name("other")
     other.mkdir()
     with watching(folder, shared=shared) as reports, watching(other, shared=shared) as others:
         (folder / NO_TEXT).touch()
@@ -261,7 +232,7 @@ def test_folders_in_a_folder_made_later_are_followed(folder: Path) -> None:
     """Missing folders in a missing one are found when that one appears, and each after it."""
     above = folder / "A"
     source = ChangeSource(tuple(map(str, (folder, above, above / "B", above / "C"))))
-    with following(source, lambda: pytest.fail("no store is needed")) as reports:
+    with following(source) as reports:
         above.mkdir()
         (above / "B").mkdir()
         (above / "B" / "there").touch()
@@ -271,11 +242,8 @@ def test_folders_in_a_folder_made_later_are_followed(folder: Path) -> None:
         reports.until({"later"})
 
 
-def test_a_folder_made_while_the_watch_begins_is_followed(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A folder that is made after the look for it, before the folder above it is watched, has no
-    event; it is followed nevertheless, also if the time of the folder above is old."""
+def test_a_folder_made_during_the_start_is_followed(folder: Path, monkeypatch: MonkeyPatch) -> None:
+    """It has no event; it is followed also if the time of the folder above is old."""
     made = iter([folder / "made"])
     begin_thread = shared_watch._require_thread
 
@@ -287,18 +255,9 @@ def test_a_folder_made_while_the_watch_begins_is_followed(
 
     monkeypatch.setattr(shared_watch, "_require_thread", make_folder)
     source = ChangeSource((str(folder), str(folder / "made")))
-    with following(source, open_nothing) as reports:
+    with following(source) as reports:
         (folder / "made" / "new").touch()
         reports.until({"new"})
-
-
-def test_after_a_name_that_is_not_utf8_folder_times_are_compared(folder: Path) -> None:
-    """A name that watchfiles cannot report causes a full scan, and so does each later change."""
-    with watching(folder) as reports:
-        (folder / NO_TEXT).touch()
-        reports.until(EVERYTHING)
-        (folder / "task").touch()
-        reports.until(EVERYTHING)
 
 
 def test_a_folder_whose_path_is_not_utf8_is_followed_by_its_time(folder: Path) -> None:
@@ -330,9 +289,6 @@ def test_without_inotify_the_times_of_folders_count(folder: Path) -> None:
         reports = stack.enter_context(watching(folder))
         os.utime(folder, (1, 1))  # as a change does; needs no descriptor
         assert reports.next() == EVERYTHING
-
-
-# ---- a bell that waits
 
 
 class Tower:
@@ -369,15 +325,11 @@ def told_by(tower: Tower, count: int) -> list[set[str] | str]:
 def test_names_of_a_change_source_are_passed_on() -> None:
     """Names are told as they are; where a bell cannot name what has changed, it is everything."""
     tower = Tower((), {"one"}, (), None, ["two", "two"])
-    assert told_by(tower, 3) == [{"one"}, EVERYTHING, {"two"}]
-    assert tower.opened == 2
+    assert (told_by(tower, 3), tower.opened) == ([{"one"}, EVERYTHING, {"two"}], 2)
 
 
-def test_after_a_failed_change_source_everything_is_scanned(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_after_a_failed_change_source_everything_is_scanned(monkeypatch: MonkeyPatch) -> None:
     """After a bell failed everything is looked at, and once more when it is heard again."""
     monkeypatch.setattr(folder_watch, "RETRY_SECONDS", 0.0)
     tower = Tower((), {"one"}, Unavailable("locked"), (), {"two"})
-    assert told_by(tower, 4) == [{"one"}, EVERYTHING, EVERYTHING, {"two"}]
-    assert tower.opened == 3
+    assert (told_by(tower, 4), tower.opened) == ([{"one"}, EVERYTHING, EVERYTHING, {"two"}], 3)

@@ -12,8 +12,6 @@ Best played in a PID namespace of its own, as above: there numbers can be given 
 with "N rounds", or with what went wrong.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import gc
@@ -26,6 +24,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import TextIO
@@ -158,7 +157,7 @@ def _break(line: TextIO, path: str, at: str) -> queue_lock.PidLock | None:
     """Free the lock, an hour on; say so before the system call of that number, and wait then."""
     calls = 0
 
-    def count(frame: FrameType, event: str, function: object) -> None:
+    def stop(frame: FrameType, event: str, function: object) -> None:
         nonlocal calls
         if event != "c_call" or not _is_system_call(function):
             return
@@ -168,11 +167,10 @@ def _break(line: TextIO, path: str, at: str) -> queue_lock.PidLock | None:
             line.readline()
 
     lines: list[str] = []
-    sys.setprofile(count if at != "0" else None)
+    how = {"say": lines.append, "wait": Impatient(), **AN_HOUR_ON}
+    sys.setprofile(stop if at != "0" else None)
     try:
-        lock = lock_breaker.free_lock(
-            path, THRESHOLD, say=lines.append, wait=Impatient(), **AN_HOUR_ON
-        )
+        lock = lock_breaker.free_lock(path, THRESHOLD, **how)  # type: ignore[arg-type]
     except (queue_lock.LockBusy, lock_breaker.UnsafeToSignal) as why:
         sys.setprofile(None)
         _say(line, type(why).__name__, str(why), *lines)
@@ -202,34 +200,20 @@ def _twist(name: str, path: str, worker: Actor, other: Actor) -> tuple[Actor, ..
             worker.tell("release")
             worker.hear()
     worker.end()
-    if name == "replaced":  # another process has the lock, and is running an hour on
-        return (_newcomer(path),)
-    if name == "number given away":  # to a process that has nothing to do with the lock
-        return (_of_number(worker.pid),)
-    if name == "number and lock given away":  # to the lock's next holder
-        return (_newcomer(path, _of_number(worker.pid)),)
+    if name in ("ends", "releases"):
+        return ()
+    if name.endswith("given away"):
+        _number_next(worker.pid)
+    newcomer = Actor()
+    assert newcomer.pid == worker.pid or not name.endswith("given away"), "not given away"
+    if name in ("replaced", "number and lock given away"):  # to a holder, running an hour on
+        newcomer.ask("hold", path, "deaf", "3600")
     if name == "number given to a thread":  # there is no process of that number any more
-        innocent = Actor()
-        innocent.tell("be two", str(worker.pid))
-        assert innocent.hear() == ["two"]
-        thread = Path(f"/proc/{innocent.pid}/task/{worker.pid}")
+        assert newcomer.ask("be two", str(worker.pid)) == ["two"]
+        newcomer.last = []
+        thread = Path(f"/proc/{newcomer.pid}/task/{worker.pid}")
         assert thread.exists(), "the number was not given away"
-        return (innocent,)
-    return ()
-
-
-def _newcomer(path: str, actor: Actor | None = None) -> Actor:
-    actor = actor or Actor()
-    actor.ask("hold", path, "deaf", "3600")
-    return actor
-
-
-def _of_number(pid: int) -> Actor:
-    """A new process of a number that is free."""
-    _number_next(pid)
-    actor = Actor()
-    assert actor.pid == pid, "the number was not given away"
-    return actor
+    return (newcomer,)
 
 
 def _number_next(pid: int) -> None:
@@ -237,16 +221,8 @@ def _number_next(pid: int) -> None:
     Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
 
 
-TWISTS = (
-    "ends",
-    "releases",
-    "zombie",
-    "replaced",
-    "another breaker",
-    "number given away",
-    "number and lock given away",
-    "number given to a thread",
-)
+TWISTS = ["ends", "releases", "zombie", "replaced", "another breaker", "number given away"]
+TWISTS += ["number and lock given away", "number given to a thread"]
 
 
 def rivals(path: str, count: int) -> int:
@@ -260,8 +236,7 @@ def rivals(path: str, count: int) -> int:
             one.tell("break", path, "0")
         for one in both:
             one.last = one.hear()
-        (winner,) = _winners(both, path)
-        _only(worker.pid, *both)
+        winner = _winner(both, worker.pid, path)
         assert all(actor.is_unharmed() for actor in (bystander, *both)), both
         winner.ask("release")
         worker.end()
@@ -296,37 +271,31 @@ def numbered_one(path: str) -> int:
 
 def twists(path: str, *names: str) -> int:
     """One breaker, and at each of its system calls each twist; those joined by "," take turns."""
-    breaker_, other, bystander = Actor(), Actor(), Actor()
+    breaker, other, bystander = Actor(), Actor(), Actor()
     played = 0
     for name in names or TWISTS:
-        at = 1
         turns = name.split(",")
-        while _twisted(
-            path, turns[at % len(turns)], at, breaking=breaker_, other=other, bystander=bystander
-        ):
-            at += 1
+        for at in count(1):
+            if not _twisted(path, turns[at % len(turns)], at, (breaker, other, bystander)):
+                break
         assert at > 100, f"no more than {at} system calls: they are not seen"
         played += at
     return played
 
 
-def _twisted(
-    path: str, name: str, at: int, breaking: Actor, other: Actor, bystander: Actor
-) -> bool:
+def _twisted(path: str, name: str, at: int, actors: tuple[Actor, Actor, Actor]) -> bool:
     """Play one round; whether the breaker made so many system calls."""
-    worker = Actor()
+    worker, (breaker, other, _) = Actor(), actors
     worker.ask("hold", path, "deaf", "0")
     assert worker.has_it, worker.last
-    stopped = breaking.ask("break", path, str(at))
+    stopped = breaker.ask("break", path, str(at))
     is_stopped, newcomers = stopped[:1] == ["stopped"], tuple[Actor, ...]()
     if is_stopped:
         newcomers = _twist(name, path, worker, other)
-        breaking.tell("go on")
-        breaking.last = breaking.hear()
-    where = f"{name} at {at}, {stopped}: {breaking.last}, {[one.last for one in newcomers]}"
-    (winner,) = _winners([breaking, *newcomers], path, where)
-    _only(worker.pid, breaking, *newcomers)
-    for actor in (breaking, other, bystander, *newcomers):
+        breaker.ask("go on")
+    where = f"{name} at {at}, {stopped}: {breaker.last}, {[one.last for one in newcomers]}"
+    winner = _winner([breaker, *newcomers], worker.pid, path, where)
+    for actor in (*actors, *newcomers):
         assert actor.is_unharmed(), f"PID {actor.pid} was signalled; {where}"
     winner.ask("release")
     for actor in (worker, *newcomers):
@@ -336,23 +305,18 @@ def _twisted(
     return is_stopped
 
 
-def _winners(actors: list[Actor], path: str, where: str = "") -> list[Actor]:
-    """Who has the lock, by their own words and by the file's; the others must say why not."""
+def _winner(actors: list[Actor], pid: int, path: str, where: str = "") -> Actor:
+    """Who has the lock, by their own words and by the file's; the others must say why not, and none
+    reports a signal to another process than that of this PID."""
+    outcomes = f"{[actor.last for actor in actors]}; {where}"
     winners = [actor for actor in actors if actor.has_it]
-    outcomes = [actor.last for actor in actors]
-    assert len(winners) == 1, f"{outcomes}; {where}"
-    assert Path(path).read_text().split()[0] == str(winners[0].pid), f"{outcomes}; {where}"
+    assert len(winners) == 1, outcomes
+    assert Path(path).read_text().split()[0] == str(winners[0].pid), outcomes
     for actor in actors:
-        refused = actor.last and actor.last[0] not in ("lock", "LockBusy", "UnsafeToSignal")
-        assert not refused, f"{outcomes}; {where}"
-    return winners
-
-
-def _only(pid: int, *actors: Actor) -> None:
-    """No actor reports a signal to another process than this one."""
-    for actor in actors:
+        assert not actor.last or actor.last[0] in ("lock", "LockBusy", "UnsafeToSignal"), outcomes
         for step in actor.last[2:]:
-            assert step.endswith(f"PID {pid}") or step == f"PID {pid} has ended", actor.last
+            assert step.endswith(f"PID {pid}") or step == f"PID {pid} has ended", outcomes
+    return winners[0]
 
 
 GAMES: dict[str, Callable[..., int]] = {

@@ -1,7 +1,5 @@
 """Breaking a stuck lock: its holder ends, and no other process ever gets a signal."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -22,120 +20,110 @@ from engine.locks.lock_breaker import UnsafeToSignal, free_lock, planned_steps
 from engine.locks.lock_holder import has_ended
 from engine.locks.queue_lock import LockBusy, PidLock, acquire_lock, examine_lock
 from engine.model import LockEvidence, Verdict
+from tests import lock_processes
 from tests.examples import few_of
-from tests.lock_processes import (
-    AN_HOUR_ON,
-    DEAF,
-    HOLDER,
-    INNOCENT,
-    PARENT,
-    PLAIN,
-    POLITE,
-    THRESHOLD,
-    Impatient,
-    is_unharmed,
-    later,
-    marked,
-    said,
-    tell,
-    true_claim,
-    written,
-)
+from tests.lock_processes import AN_HOUR_ON, PLAIN, THRESHOLD, Child, is_unharmed, said, written
 from tests.tables import each
 
-Start: TypeAlias = Callable[..., subprocess.Popen[str]]
-
+Start: TypeAlias = Callable[..., Child]
 BECOME_OTHER_USER = "os.setgroups([]); os.setgid(65534); os.setuid(65534)"
-
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Where the lock file is, or will be."""
-    return tmp_path / "queue.lock"
-
-
-@pytest.fixture
-def innocent(start: Start) -> Iterator[subprocess.Popen[str]]:
+def innocent(start: Start) -> Iterator[Child]:
     """A process that has nothing to do with any lock; it must outlive the test unharmed."""
     child = flocking(start)
     yield child
     assert is_unharmed(child)
 
 
-def flocking(start: Start, *lock: Path) -> subprocess.Popen[str]:
+def flocking(start: Start, *lock: Path) -> Child:
     """A process that reports any signal; it has the flock of a file, if one is named."""
-    child = start(INNOCENT, *map(str, lock))
+    child = start(lock_processes.INNOCENT, *map(str, lock))
     assert said(child) == "ready"
     return child
 
 
-def release(worker: subprocess.Popen[str]) -> None:
+def release(worker: Child) -> None:
     """Let an unharmed worker release its lock."""
-    tell(worker)
+    lock_processes.tell(worker)
     assert said(worker) == "released"
 
 
-def holding(start: Start, path: Path, manner: str) -> subprocess.Popen[str]:
+def holding(start: Start, path: Path, manner: str) -> Child:
     """A worker that has the lock."""
-    child = start(HOLDER.format(manner=manner), str(path))
-    assert manner == PARENT or said(child) == "held"
+    child = start(lock_processes.HOLDER.format(manner=manner), str(path))
+    assert manner == lock_processes.PARENT or said(child) == "held"
     return child
 
 
 def freed(
-    path: Path, lines: list[str], wait: lock_breaker.ExitWait | None = None, observed: str = ""
-) -> PidLock:
-    """The lock, an hour from now; however slow the machine is, an end is waited for."""
+    path: Path, wait: lock_breaker.ExitWait | None = None, observed: str = ""
+) -> tuple[PidLock, list[str]]:
+    """The lock, an hour from now, and what was reported; an end is waited for, however slow."""
+    lines: list[str] = []
     patient = wait or (lambda pidfd, seconds: has_ended(pidfd, 60.0))
-    return free_lock(str(path), THRESHOLD, observed, say=lines.append, wait=patient, **AN_HOUR_ON)
+    settings = {"say": lines.append, "wait": patient, **AN_HOUR_ON}
+    return free_lock(str(path), THRESHOLD, observed, **settings), lines  # type: ignore[arg-type]
+
+
+def taken_over(path: Path) -> str:
+    """Why the lock is free, an hour from now; no process is signalled."""
+    lock, lines = freed(path)
+    lock.release()
+    assert lines == []
+    return lock.taken_over
+
+
+def stuck_evidence(path: Path) -> LockEvidence:
+    """The evidence that the lock is stuck, an hour from now."""
+    evidence = examine_lock(str(path), THRESHOLD, **AN_HOUR_ON)
+    assert evidence.verdict is Verdict.STUCK
+    return evidence
 
 
 def left_alone(path: Path, why: str) -> None:
     """An hour from now, the lock is stuck, and so it stays, for this reason."""
-    before = path.read_bytes()
-    lines: list[str] = []
-    evidence = examine_lock(str(path), THRESHOLD, **AN_HOUR_ON)
+    before, evidence = path.read_bytes(), stuck_evidence(path)
     with pytest.raises(UnsafeToSignal, match=why):
-        freed(path, lines)
-    assert evidence.verdict is Verdict.STUCK
-    assert planned_steps(evidence) == ()
-    assert (lines, path.read_bytes()) == ([], before)
+        free_lock(str(path), THRESHOLD, say=pytest.fail, **AN_HOUR_ON)
+    assert (planned_steps(evidence), path.read_bytes()) == ((), before)
 
 
-def test_a_stuck_holder_ends_at_sigterm(
-    path: Path, start: Start, innocent: subprocess.Popen[str]
-) -> None:
+def kill(worker: Child) -> None:
+    """End a worker, and wait for it."""
+    worker.kill()
+    worker.wait()
+
+
+@pytest.mark.usefixtures("innocent")
+def test_a_stuck_holder_ends_at_sigterm(path: Path, start: Start) -> None:
     """A stuck worker of ours is told to end; its lock is taken over in place, and said to be."""
     worker = holding(start, path, PLAIN)
-    inode = path.stat().st_ino
-    evidence = examine_lock(str(path), THRESHOLD, **AN_HOUR_ON)
-    lines: list[str] = []
-    with freed(path, lines, observed=evidence.identity) as lock:
-        assert lock.taken_over == f"PID {worker.pid} is gone"
-        assert path.stat().st_ino == inode
+    inode, evidence = path.stat().st_ino, stuck_evidence(path)
+    lock, lines = freed(path, observed=evidence.identity)
+    with lock:
+        assert (lock.taken_over, path.stat().st_ino) == (f"PID {worker.pid} is gone", inode)
         assert path.read_bytes().startswith(b"%d\n" % os.getpid())
-    assert (evidence.verdict, evidence.signal_refusal) == (Verdict.STUCK, "")
-    assert evidence.holders == (worker.pid,)
+    assert (evidence.holders, evidence.signal_refusal) == ((worker.pid,), "")
     assert planned_steps(evidence)[0] == f"SIGTERM PID {worker.pid}, wait 5s"
     assert lines == [f"SIGTERM to PID {worker.pid}", f"PID {worker.pid} has ended"]
     assert worker.wait() == -signal.SIGTERM
     assert not path.exists()
 
 
-@pytest.mark.parametrize(("manner", "stopped"), [(DEAF, False), (PLAIN, True)])
+@pytest.mark.parametrize(("manner", "stopped"), [(lock_processes.DEAF, False), (PLAIN, True)])
 def test_a_holder_that_does_not_end_at_sigterm_is_killed(
     path: Path, start: Start, manner: str, stopped: bool
 ) -> None:
-    """A worker that ignores SIGTERM, or was stopped (SIGSTOP, Ctrl-Z) and cannot heed it, gets
-    SIGKILL after the grace."""
+    """A worker that ignores SIGTERM, or was stopped, gets SIGKILL after the grace."""
     worker = holding(start, path, manner)
     if stopped:
         worker.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, worker.pid, os.WSTOPPED)
-    lines: list[str] = []
-    freed(path, lines, Impatient()).release()
+    lock, lines = freed(path, lock_processes.Impatient())
+    lock.release()
     who = f"PID {worker.pid}"
     assert lines == [f"SIGTERM to {who}", f"SIGKILL to {who}", f"{who} has ended"]
     assert worker.wait() == -signal.SIGKILL
@@ -143,36 +131,28 @@ def test_a_holder_that_does_not_end_at_sigterm_is_killed(
 
 def test_a_holder_may_release_its_lock_at_sigterm(path: Path, start: Start) -> None:
     """A worker that ends in good order leaves nothing to take over."""
-    worker = holding(start, path, POLITE)
-    with freed(path, []) as lock:
-        assert lock.taken_over == ""
-    assert worker.wait() == 0
+    worker = holding(start, path, lock_processes.POLITE)
+    assert (freed(path)[0].taken_over, worker.wait()) == ("", 0)
 
 
 def test_a_holder_that_survives_sigkill_keeps_its_lock(path: Path, start: Start) -> None:
     """Where not even SIGKILL is seen to help (a dead disk), nothing is taken over."""
-    worker = holding(start, path, PLAIN)
-    worker.send_signal(signal.SIGSTOP)
+    holding(start, path, PLAIN).send_signal(signal.SIGSTOP)
     text, lines = path.read_bytes(), list[str]()
+    how = {"say": lines.append, "wait": lambda pidfd, seconds: False, **AN_HOUR_ON}
     with pytest.raises(UnsafeToSignal, match="does not exit, not even after SIGKILL"):
-        freed(path, lines, lambda pidfd, seconds: False)
+        free_lock(str(path), THRESHOLD, **how)  # type: ignore[arg-type]
     assert (path.read_bytes(), len(lines)) == (text, 2)
 
 
-def test_a_free_lock_is_taken_and_a_holder_at_work_is_not_signalled(
-    path: Path, start: Start
-) -> None:
-    """A lock without a holder is taken without a wait; below the threshold no signal is sent, nor
-    to a holder that claimed a task lately: both are looked at again before each signal."""
-    lines: list[str] = []
-    freed(path, lines).release()
+def test_a_free_lock_is_taken_and_a_busy_holder_not_signalled(path: Path, start: Start) -> None:
+    """Below the threshold, or after a claim lately, no signal is sent."""
+    assert taken_over(path) == ""
     written(path, "4194304\n0\n", age=60)
-    with freed(path, lines) as lock:
-        assert lock.taken_over == "PID 4194304 is gone"
-    assert lines == []
+    assert taken_over(path) == "PID 4194304 is gone"
     worker, now = holding(start, path, PLAIN), AN_HOUR_ON["clock"]
     with pytest.raises(LockBusy, match="is running"):
-        free_lock(str(path), THRESHOLD, say=pytest.fail, **later(THRESHOLD - 100))
+        free_lock(str(path), THRESHOLD, say=pytest.fail, **lock_processes.later(THRESHOLD - 100))
     with pytest.raises(UnsafeToSignal, match="a task was claimed"):
         free_lock(str(path), THRESHOLD, say=pytest.fail, begun=lambda: now() - 40, **AN_HOUR_ON)
     release(worker)
@@ -186,35 +166,25 @@ def test_another_lock_than_the_one_seen_is_left_alone(path: Path, start: Start) 
     second = holding(start, path, PLAIN)
     for token in (identity, queue_lock.NO_LOCK):
         with pytest.raises(UnsafeToSignal, match="changed hands"):
-            freed(path, [], observed=token)
+            freed(path, observed=token)
     release(second)
 
 
 def test_a_holder_that_ends_as_we_are_about_to_signal_it(path: Path, start: Start) -> None:
     """If the holder exits before the signal and its PID is free, no process is signalled."""
     worker = holding(start, path, PLAIN)
-
-    def end_it(step: str) -> None:
-        worker.kill()
-        worker.wait()
-
-    with free_lock(str(path), THRESHOLD, say=end_it, **AN_HOUR_ON) as lock:
+    with free_lock(str(path), THRESHOLD, say=lambda step: kill(worker), **AN_HOUR_ON) as lock:
         assert lock.taken_over == f"PID {worker.pid} is gone"
 
 
 @pytest.mark.parametrize("news", ["renewed", "replaced", "removed", "forged"])
-def test_what_changes_after_sigterm_stays_sigkill(
-    path: Path, start: Start, innocent: subprocess.Popen[str], news: str
-) -> None:
-    """Before the second signal all is proven again: a heartbeat, another lock, a lock that is
-    gone or names another process, and the holder is not killed."""
-    worker = holding(start, path, DEAF)
-    claim = lock_file.parse_claim(path.read_bytes())
+def test_what_changes_stays_sigkill(path: Path, start: Start, innocent: Child, news: str) -> None:
+    """Before the second signal all is proven again, and the holder is not killed."""
+    worker = holding(start, path, lock_processes.DEAF)
+    claim, lines = lock_file.parse_claim(path.read_bytes()), list[str]()
     assert claim is not None
-    fresh = {
-        "renewed": marked(claim, alive_at=int(lock_file.boot_seconds() + 3600)),
-        "forged": true_claim(innocent.pid),
-    }
+    later_beat = lock_processes.marked(claim, alive_at=int(lock_file.boot_seconds() + 3600))
+    fresh = {"renewed": later_beat, "forged": lock_processes.true_claim(innocent.pid)}
 
     def meanwhile(pidfd: int, seconds: float) -> bool:
         if news in fresh:
@@ -226,54 +196,47 @@ def test_what_changes_after_sigterm_stays_sigkill(
             written(path, f"{innocent.pid}\n{int(time.time()) + 3600}\n", age=-3600)
         return False
 
-    lines: list[str] = []
     with nullcontext() if news == "removed" else pytest.raises((LockBusy, UnsafeToSignal)):
-        freed(path, lines, meanwhile).release()
+        free_lock(str(path), THRESHOLD, say=lines.append, wait=meanwhile, **AN_HOUR_ON).release()
     assert lines == [f"SIGTERM to PID {worker.pid}"]
     release(worker)
 
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_child_that_keeps_the_flock_is_ended_and_no_neighbour(
-    path: Path, start: Start, innocent: subprocess.Popen[str], killed: bool
+    path: Path, start: Start, innocent: Child, killed: bool
 ) -> None:
-    """A handler that outlives its worker still holds the flock: it is ended after its worker, once;
-    other processes of the dead worker's group, without the flock, are not signalled."""
-    worker = holding(start, path, PARENT)
+    """A handler that outlives its worker is ended after it; others of its group are not."""
+    worker = holding(start, path, lock_processes.PARENT)
     child = int(said(worker))
     assert said(worker) == "held"
     assert os.getpgid(innocent.pid) == os.getpgid(worker.pid)
     if killed:
-        worker.kill()
-        worker.wait()
-        evidence = examine_lock(str(path), THRESHOLD, **AN_HOUR_ON)
+        kill(worker)
+        evidence = stuck_evidence(path)
         assert evidence.holders == (child,)
         assert "a child of" in evidence.reason
-    lines: list[str] = []
-
-    freed(path, lines).release()
-
-    ended = [pid for pid in (worker.pid, child) if not killed or pid == child]
+    lock, lines = freed(path)
+    lock.release()
+    ended = [child] if killed else [worker.pid, child]
     steps = [(f"SIGTERM to PID {pid}", f"PID {pid} has ended") for pid in ended]
     assert lines == [step for pair in steps for step in pair]
 
 
 def test_a_forged_lock_or_a_later_flock_harms_no_process(
-    path: Path, start: Start, innocent: subprocess.Popen[str]
+    path: Path, start: Start, innocent: Child
 ) -> None:
-    """A file that names an innocent process with all its true numbers proves nothing, its flock
-    free or held by the forger; a process that took the flock after the holder died is not a child
-    of the holder."""
-    written(path, lock_file.format_claim(true_claim(innocent.pid)))
-    freed(path, []).release()
-    written(path, lock_file.format_claim(true_claim(innocent.pid)))
+    """True numbers of a process, or a flock taken after the holder's death, prove nothing."""
+    for flocked in (False, True):
+        written(path, lock_file.format_claim(lock_processes.true_claim(innocent.pid)))
+        if not flocked:
+            taken_over(path)
     forger = flocking(start, path)
     left_alone(path, f"PID {innocent.pid} does not hold the flock")
     assert is_unharmed(forger)
     path.unlink()
     worker = holding(start, path, PLAIN)
-    worker.kill()
-    worker.wait()
+    kill(worker)
     other = flocking(start, path)
     left_alone(path, f"PID {other.pid} has the flock, but did not inherit it from PID {worker.pid}")
     assert is_unharmed(other)
@@ -300,8 +263,7 @@ print(subprocess.run(shell, stdout=subprocess.PIPE, text=True).stdout, flush=Tru
 
 
 def test_we_do_not_end_ourselves_or_who_started_us(path: Path, start: Start) -> None:
-    """Our own stuck lock, or that of the process that started the breaker, directly or not, is no
-    reason for a signal."""
+    """Our own lock, or that of a process above us, is no reason for a signal."""
     with queue_lock.acquire_lock(str(path), THRESHOLD):
         left_alone(path, f"PID {os.getpid()} is this process")
     above = start(STARTER, str(path), FREE_LATER)
@@ -313,7 +275,6 @@ def test_a_missing_right_to_signal_names_who_has_it(start: Start) -> None:
     """Without the rights to end root's worker nothing is tried, and the user who may is named."""
     code = f"""
 import os, sys
-from engine.locks import lock_holder as holder
 from engine.locks.queue_lock import examine_lock
 from tests.lock_processes import AN_HOUR_ON
 {BECOME_OTHER_USER}
@@ -324,10 +285,9 @@ print(evidence.verdict, '|', evidence.signal_refusal, '|', dict(evidence.facts)[
         Path(folder).chmod(0o755)
         worker = holding(start, Path(folder, "queue.lock"), PLAIN)
         other = start(code, f"{folder}/queue.lock")
-        verdict, doubt, flock = other.communicate(timeout=60)[0].split(" | ")
-        assert verdict == "stuck"
-        assert doubt == f"PID {worker.pid} runs as root: permission denied to signal it (use root)"
-        assert flock == "? held; the process is not visible from here\n"
+        refusal = f"PID {worker.pid} runs as root: permission denied to signal it (use root)"
+        flock = "? held; the process is not visible from here"
+        assert other.communicate(timeout=60)[0] == f"stuck | {refusal} | {flock}\n"
         release(worker)
 
 
@@ -335,54 +295,43 @@ SCRIPT = (
     'trap "echo signalled" HUP INT QUIT USR1 USR2; echo $$ > "$1"; date +%s >> "$1"; echo ready; '
     "read -r; echo unharmed"
 )
-Bash: TypeAlias = Callable[[str], subprocess.Popen[str]]
+RUN_BASH = "import os, sys; os.execvp('bash', ['bash', *sys.argv[1:]])"
+Bash: TypeAlias = Callable[[str], Child]
 
 
 @pytest.fixture
-def bash(tmp_path: Path, path: Path) -> Iterator[Bash]:
+def bash(path: Path, start: Start) -> Bash:
     """Starts a bash process that writes its lock as the real program does."""
-    children: list[subprocess.Popen[str]] = []
 
-    def starter(name: str) -> subprocess.Popen[str]:
-        (tmp_path / name).write_text(SCRIPT)
-        argv, pipe = ["bash", str(tmp_path / name), str(path)], subprocess.PIPE
-        children.append(subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True))
-        assert said(children[-1]) == "ready"
-        return children[-1]
+    def starter(name: str) -> Child:
+        path.with_name(name).write_text(SCRIPT)
+        child = start(RUN_BASH, str(path.with_name(name)), str(path))
+        assert said(child) == "ready"
+        return child
 
-    yield starter
-    for child in children:
-        child.kill()
-        child.communicate()
+    return starter
 
 
 def test_the_real_program_is_ended_when_all_fits(path: Path, bash: Bash) -> None:
     """A bash that names nftban, was there before its lock, and wrote it once, is ended."""
     real = bash("nftban_queue_processor.sh")
-    evidence = examine_lock(str(path), THRESHOLD, **AN_HOUR_ON)
-    with freed(path, []) as lock:
-        assert lock.taken_over == f"PID {real.pid} is gone"
-    assert (evidence.verdict, evidence.signal_refusal) == (Verdict.STUCK, "")
+    assert stuck_evidence(path).signal_refusal == ""
+    assert freed(path)[0].taken_over == f"PID {real.pid} is gone"
     assert real.wait() == -signal.SIGTERM
 
 
 def test_a_foreign_lock_that_does_not_fit_is_left_alone(path: Path, bash: Bash) -> None:
-    """A script that does not name the real program may be anything; a lock of the real program is
-    written once, and one with a later time on its file is not believed."""
+    """Nor is the lock of another script, or one with a later time on its file."""
     script = bash("backup.sh")
     left_alone(path, "does not look like a worker")
     real = bash("nftban_queue_processor.sh")
     os.utime(path, (time.time() - 60, time.time() - 60))
     left_alone(path, "was modified after it was written")
-    assert is_unharmed(script)
-    assert is_unharmed(real)
+    assert is_unharmed(script) and is_unharmed(real)
 
 
-def test_a_lock_older_than_its_process_or_a_clock_that_jumps_harms_no_program(
-    path: Path, bash: Bash
-) -> None:
-    """A process of the right name that started after the lock was written got a used number: the
-    lock is taken over, and the process not signalled; nor is it if the date jumps by ten years."""
+def test_an_old_lock_or_a_clock_that_jumps_harms_no_program(path: Path, bash: Bash) -> None:
+    """A process younger than its lock, or a date ten years off, gets no signal."""
     for jump in (3.2e8, -3.2e8):
         real, clock = bash("nftban_queue_processor.sh"), time.time() + jump
         with contextlib.suppress(LockBusy, UnsafeToSignal):
@@ -390,7 +339,7 @@ def test_a_lock_older_than_its_process_or_a_clock_that_jumps_harms_no_program(
         assert is_unharmed(real)
     real = bash("nftban_queue_processor.sh")
     written(path, f"{real.pid}\n{int(time.time()) - 3000}\n", age=3000)
-    freed(path, []).release()
+    freed(path)[0].release()
     assert is_unharmed(real)
 
 
@@ -406,9 +355,7 @@ def test_a_lock_older_than_its_process_or_a_clock_that_jumps_harms_no_program(
         (3600, -3600, False),  # in the future: the date was set
     ],
 )
-def test_a_claim_after_the_last_heartbeat_is_a_doubt(
-    heartbeat: float, claimed: float | None, doubted: bool
-) -> None:
+def test_a_later_claim_is_a_doubt(heartbeat: float, claimed: float | None, doubted: bool) -> None:
     """A lock whose queue claimed a task lately, long after the last heartbeat: both are named."""
     now = 1_795_167_728.0
     stuck = LockEvidence(Verdict.STUCK, 4711, now - heartbeat, heartbeat, facts=(("follows", "x"),))
@@ -418,24 +365,21 @@ def test_a_claim_after_the_last_heartbeat_is_a_doubt(
     assert bool(lock_evidence.signal_refusal) is doubted
     assert (lock_evidence == stuck) is not doubted
     if claimed == 40:
-        assert "claimed 2026-11-20 09:41:28Z, after the last heartbeat 2026-11-20 08:42:08Z" in (
-            lock_evidence.signal_refusal
-        )
+        times = "claimed 2026-11-20 09:41:28Z, after the last heartbeat 2026-11-20 08:42:08Z"
+        assert times in lock_evidence.signal_refusal
         assert dict(lock_evidence.facts)["follows"] == "no signal is sent: not safe"
 
 
 IN_NAMESPACE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", sys.executable, "-c")
+HAS_NAMESPACES = (
+    os.geteuid() == 0
+    and shutil.which("unshare") is not None
+    and subprocess.run([*IN_NAMESPACE, ""], capture_output=True, check=False).returncode == 0
+)
 needs_namespace = pytest.mark.skipif(
-    os.geteuid() != 0
-    or shutil.which("unshare") is None
-    or subprocess.run([*IN_NAMESPACE, ""], capture_output=True, check=False).returncode != 0,
-    reason="PID namespaces cannot be made here",
+    not HAS_NAMESPACES, reason="no PID namespaces can be made here"
 )
-
-
-only_without_namespaces = pytest.mark.skipif(
-    not needs_namespace.args[0], reason="it is played with more turns where namespaces can be made"
-)
+only_without_namespaces = pytest.mark.skipif(HAS_NAMESPACES, reason="played with more turns here")
 
 FORMS = ("the contract's form", "our form")
 
@@ -443,7 +387,7 @@ FORMS = ("the contract's form", "our form")
 def naming(pid: int, form: str) -> bytes:
     """A lock file that this process might have written just now."""
     if form == "our form":
-        return lock_file.format_claim(true_claim(pid))
+        return lock_file.format_claim(lock_processes.true_claim(pid))
     return f"{pid}\n{int(time.time())}\n".encode()
 
 
@@ -457,18 +401,14 @@ def duel(alone: bool, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_lock_that_names_pid_1_is_shown_and_left_alone(
-    path: Path, start: Start, form: str
-) -> None:
-    """A lock file that names PID 1, with its flock held by another process: shown with the command
-    of PID 1, held today, stuck an hour on, not to be acquired, and no process is signalled."""
+def test_a_lock_of_pid_1_is_shown_and_left_alone(path: Path, start: Start, form: str) -> None:
+    """With its flock held by another process, it is shown as that of PID 1, and stays."""
     path.touch()
     keeper = flocking(start, path)
     written(path, naming(1, form))
     evidence = examine_lock(str(path), THRESHOLD)
-    with pytest.raises(
-        LockBusy, match=f"PID {keeper.pid}, which has just taken the flock, is running"
-    ):
+    refusal = f"PID {keeper.pid}, which has just taken the flock, is running"
+    with pytest.raises(LockBusy, match=refusal):
         acquire_lock(str(path), THRESHOLD)
     left_alone(path, "PID 1 is never signalled")
     command = Path("/proc/1/cmdline").read_bytes().split(b"\0")[0].decode()
@@ -478,31 +418,24 @@ def test_a_lock_that_names_pid_1_is_shown_and_left_alone(
 
 
 def test_a_lock_without_flock_that_names_pid_1(path: Path) -> None:
-    """In the contract's form it is respected, for that program has no flock, and left alone when
-    stuck; in ours a free flock proves that PID 1 released it, and it is taken over."""
+    """In the contract's form it is respected; in ours PID 1 has released it."""
     written(path, naming(1, FORMS[0]))
     with pytest.raises(LockBusy, match="PID 1 is running"):
         acquire_lock(str(path), THRESHOLD)
     left_alone(path, "PID 1 is never signalled")
-    lines: list[str] = []
     written(path, naming(1, FORMS[1]))
-    with freed(path, lines) as lock:
-        assert lock.taken_over == "PID 1 released it"
-    assert lines == []
+    assert taken_over(path) == "PID 1 released it"
 
 
 @needs_namespace
 def test_pid_1_itself_saw_no_signal(path: Path) -> None:
-    """In a container, where PID 1 can report it: any form of lock names it, its flock held or
-    free, or left there by the PID 1 of an earlier run, it is never signalled."""
+    """In a container any form of lock may name it, flock or not: it is never signalled."""
     assert duel(True, "numbered one", str(path)) == "5 rounds"
 
 
 @pytest.mark.parametrize("rounds", few_of(["3"], ["3", "300"]))
 def test_of_two_breakers_at_once_one_wins_every_time(path: Path, rounds: str) -> None:
-    """Two breakers at once, against holders that end at SIGTERM, ignore it or release their lock
-    then: in each round one gets the lock, the other reports why not, and neither they nor a
-    bystander are signalled."""
+    """The other one reports why not, and no bystander is signalled."""
     assert duel(False, "rivals", str(path), rounds) == f"{rounds} rounds"
 
 
@@ -530,21 +463,18 @@ def test_any_change_at_any_system_call_of_the_breaker(path: Path, twist: str) ->
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_zombies_lock_is_taken_over(path: Path, start: Start, form: str) -> None:
-    """A holder that was killed and is not yet waited for has released its flock: its lock is taken
-    over in place, and no process is signalled."""
+    """A holder that is not yet waited for has released its flock; none is signalled."""
     worker = holding(start, path, PLAIN)
     if form != "our form":
         written(path, naming(worker.pid, form))
     worker.kill()
     os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
-    inode, lines = path.stat().st_ino, list[str]()
-    evidence = examine_lock(str(path), THRESHOLD)
-    with freed(path, lines) as lock:
-        assert lock.taken_over == f"PID {worker.pid} is gone"
-        assert path.stat().st_ino == inode
-    assert evidence.verdict is Verdict.STALE
+    inode, evidence = path.stat().st_ino, examine_lock(str(path), THRESHOLD)
+    lock, lines = freed(path)
+    assert (path.stat().st_ino, lock.taken_over) == (inode, f"PID {worker.pid} is gone")
+    assert (evidence.verdict, lines) == (Verdict.STALE, [])
     assert lock_file.process_stat(worker.pid)[0] == "Z"
-    assert lines == []
+    lock.release()
 
 
 WATCHED = """
@@ -559,17 +489,53 @@ sys.stdin.readline()
 """
 """A worker that reports any signal, and ends without releasing its lock."""
 
+REUSE = """
+import subprocess, sys
+from engine.locks.lock_breaker import free_lock
+from tests.lock_processes import *
 
-def in_container(*arguments: str) -> subprocess.Popen[str]:
+def start(code, *args):
+    return subprocess.Popen([sys.executable, "-c", code, *args], stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, text=True)
+
+worker = start(HOLDER.format(manner=PLAIN), sys.argv[1])
+assert said(worker) == "held"
+given = []
+
+def give_away(step):
+    if not given:
+        worker.kill()
+        worker.wait()
+        with open("/proc/sys/kernel/ns_last_pid", "w") as last:
+            last.write(str(worker.pid - 1))
+        given.append(start(INNOCENT))
+        assert given[0].pid == worker.pid, "the number was not given away"
+        assert said(given[0]) == "ready"
+
+free_lock(sys.argv[1], 1200.0, say=give_away, **AN_HOUR_ON).release()
+assert given, "no process was about to be signalled"
+assert is_unharmed(given[0]), "an innocent process got the signal"
+given[0].communicate()
+print("done")
+"""
+
+
+def in_container(*arguments: str) -> Child:
     """Run Python in a PID namespace of its own, with pipes to it."""
     pipe = subprocess.PIPE
     return subprocess.Popen([*IN_NAMESPACE, *arguments], stdin=pipe, stdout=pipe, text=True)
 
 
 @needs_namespace
+def test_a_number_given_away_before_the_signal_is_spared(path: Path) -> None:
+    """Even at the very last moment: the signal goes to the process that was proven, or to none."""
+    with in_container(REUSE, str(path)) as container:
+        assert container.communicate()[0] == "done\n"
+
+
+@needs_namespace
 def test_a_worker_in_a_container_is_judged_by_its_flock_from_outside(path: Path) -> None:
-    """Held by a worker in another PID namespace, a lock is respected, and left alone when stuck;
-    once that worker has ended, its lock is taken over: no process is signalled."""
+    """Its lock is respected, left alone when stuck, and taken over once it has ended."""
     with in_container(WATCHED, str(path)) as worker:
         assert said(worker) == "held"
         evidence = examine_lock(str(path), THRESHOLD)
@@ -577,13 +543,10 @@ def test_a_worker_in_a_container_is_judged_by_its_flock_from_outside(path: Path)
             acquire_lock(str(path), THRESHOLD)
         left_alone(path, "another PID namespace")
         assert is_unharmed(worker)
-        tell(worker)
+        lock_processes.tell(worker)
         worker.wait()
-    lines: list[str] = []
-    with freed(path, lines) as lock:
-        assert lock.taken_over == "PID 1 is gone"
+    assert taken_over(path) == "PID 1 is gone"
     assert dict(evidence.facts)["PID namespace"].startswith("another one")
-    assert lines == []
 
 
 INSIDE = """
@@ -624,42 +587,37 @@ def test_a_worker_outside_is_judged_by_its_flock_from_a_container(path: Path, st
         assert said(container) == "stuck"
         assert "another PID namespace" in said(container)
         assert is_unharmed(worker)
-        worker.kill()
-        worker.wait()
-        tell(container)
+        kill(worker)
+        lock_processes.tell(container)
         assert said(container) == f"PID {worker.pid} is gone [] True"
 
 
 @needs_root
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="no setpriv to give up a right with")
 def test_root_without_the_right_to_signal_says_so(start: Start) -> None:
-    """Root without CAP_KILL, as in many a container, and another user's stuck worker, proven to be
-    the holder: the kernel refuses the signal, the lock stays, and the reason is reported."""
+    """Without CAP_KILL the kernel refuses; the lock stays, and the reason is reported."""
     with tempfile.TemporaryDirectory() as folder:  # which, unlike pytest's, others may enter
         path = Path(folder, "queue.lock")
         path.touch()
         for owned in (folder, path):
             os.chown(owned, 65534, 65534)
-        worker = start(f"import fcntl, os, signal\n{BECOME_OTHER_USER}\n{INNOCENT}", str(path))
+        worker = start(
+            f"import fcntl, os, signal\n{BECOME_OTHER_USER}\n{lock_processes.INNOCENT}", str(path)
+        )
         assert said(worker) == "ready"
-        written(path, lock_file.format_claim(true_claim(worker.pid)))
+        written(path, lock_file.format_claim(lock_processes.true_claim(worker.pid)))
         text, who = path.read_bytes(), f"PID {worker.pid}"
         argv = ["setpriv", "--bounding-set=-kill", sys.executable, "-c", FREE_LATER, str(path)]
-        run = subprocess.run(argv, capture_output=True, text=True, check=False)
-        assert run.stdout.startswith(
-            f"SIGTERM to {who}\npermission denied to signal {who} as uid"
-        ), run
-        assert "CAP_KILL" in run.stdout
+        out = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
+        assert out.startswith(f"SIGTERM to {who}\npermission denied to signal {who} as uid"), out
+        assert "CAP_KILL" in out
         assert path.read_bytes() == text
         assert is_unharmed(worker)
 
 
 @pytest.mark.parametrize(("silent", "verdict"), [(60, Verdict.HELD), (1300, Verdict.STUCK)])
-def test_no_change_of_the_date_moves_the_age_of_our_lock(
-    path: Path, start: Start, silent: int, verdict: Verdict
-) -> None:
-    """If the date jumps by an hour or ten years, ahead or back, a working holder is not stuck by
-    it, and a stuck one does not seem alive again."""
+def test_no_new_date_moves_the_age(path: Path, start: Start, silent: int, verdict: Verdict) -> None:
+    """If the date jumps, a working holder is not stuck by it, nor a stuck one alive."""
     worker, up = holding(start, path, PLAIN), lock_file.boot_seconds() + silent
     still = examine_lock(str(path), THRESHOLD, time.time, lambda: up)
     for jump in (3600.0, -3600.0, 3.2e8, -3.2e8):
@@ -672,14 +630,12 @@ def test_no_change_of_the_date_moves_the_age_of_our_lock(
 
 
 def test_a_lock_of_ours_from_the_future_is_as_fresh_as_can_be(path: Path, start: Start) -> None:
-    """A heartbeat that is later than the date and the uptime counts as one of this moment: its
-    holder is running and not signalled; once it is gone the lock is stale."""
-    worker, behind = holding(start, path, PLAIN), later(-3600)
+    """Its holder is running and not signalled; once it is gone the lock is stale."""
+    worker, behind = holding(start, path, PLAIN), lock_processes.later(-3600)
     evidence = examine_lock(str(path), THRESHOLD, **behind)
     with pytest.raises(LockBusy, match="is running"):
         free_lock(str(path), THRESHOLD, say=pytest.fail, **behind)
-    worker.send_signal(signal.SIGKILL)
-    worker.wait()
+    kill(worker)
     assert (evidence.verdict, evidence.age) == (Verdict.HELD, 0.0)
     with free_lock(str(path), THRESHOLD, say=pytest.fail, **behind) as lock:
         assert lock.taken_over == f"PID {worker.pid} is gone"

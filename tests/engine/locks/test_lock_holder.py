@@ -1,13 +1,12 @@
 """What a lock file says, what /proc says of a process, and when no process may be signalled."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,26 +18,14 @@ from tests.lock_processes import INNOCENT, marked, said
 from tests.tables import each
 
 Start = Callable[..., subprocess.Popen[str]]
-
 BOOT = "0478a6fb-54b1-47f2-ae6a-cb7a3a69ea7e"
 BOOTED = 1_795_000_000.0
 TAKEN = 1_795_167_737
 """Epoch seconds at which the reading's lock was written last."""
 
+MARK: dict[str, Any] = {"host": "mx1", "uid": 993, "group": 4242, "token": "ab" * 8}
 OURS = LockClaim(
-    4242,
-    TAKEN,
-    ProcessMark(
-        BOOT,
-        990_000,
-        4026531836,
-        host="mx1",
-        uid=993,
-        group=4242,
-        token="ab" * 8,
-        alive_at=167_737,
-        slept=60,
-    ),
+    4242, TAKEN, ProcessMark(BOOT, 990_000, 4026531836, alive_at=167_737, slept=60, **MARK)
 )
 THEIRS = LockClaim(4242, TAKEN)
 HERE = Observer(5000, 0, BOOT, pid_ns=4026531836, host="mx1", ancestors=frozenset({4999, 1}))
@@ -55,29 +42,18 @@ CHILD = HolderProcess(
 
 def reading(**changes: object) -> LockReading:
     """A stuck lock of ours, of which all is known and all fits."""
-    plain = LockReading(
-        OURS,
-        True,
-        WORKER,
-        others=(),
-        observer=HERE,
-        owner=993,
-        writer=993,
-        remote="",
-        mtime=float(TAKEN),
-        booted=BOOTED,
-    )
+    times: dict[str, Any] = {"mtime": float(TAKEN), "booted": BOOTED, "remote": ""}
+    who: dict[str, Any] = {"others": (), "observer": HERE, "owner": 993, "writer": 993}
+    plain = LockReading(OURS, True, WORKER, **who, **times)
     return LockReading._make((plain._asdict() | changes).values())
 
 
 def test_what_is_written_is_read() -> None:
-    """A lock file holds what it was made from, also before the rest of a longer one; the PID and
-    the time come first, in the contract's form."""
-    for claim in (OURS, THEIRS):
-        assert parse_claim(format_claim(claim)) == claim
-    assert parse_claim(format_claim(OURS) + b"tail of\nanother\n") == OURS
-    assert format_claim(OURS).startswith(b"4242\n1795167737\n" + BOOT.encode() + b"\n990000\n")
-    assert format_claim(THEIRS) == b"4242\n1795167737\n"
+    """A lock file holds what it was made from, PID and time first, in the contract's form."""
+    texts = (format_claim(OURS), format_claim(THEIRS), format_claim(OURS) + b"tail of\nanother\n")
+    assert [*map(parse_claim, texts)] == [OURS, THEIRS, OURS]
+    assert texts[0].startswith(b"4242\n1795167737\n" + BOOT.encode() + b"\n990000\n")
+    assert texts[1] == b"4242\n1795167737\n"
 
 
 @given(st.integers(0, 9_999_999_999), st.integers(-999_999_999, 9_999_999_999))
@@ -113,8 +89,7 @@ def test_any_bytes_name_a_process_or_none(data: bytes) -> None:
 
 @given(st.integers(0, len(format_claim(OURS)) - 1), st.integers(0, 255))
 def test_a_torn_or_changed_lock_is_not_the_same(at: int, byte: int) -> None:
-    """A torn lock of ours names no process, but for its two lines in another program's form; no
-    damage to one byte passes for the same lock."""
+    """A torn lock names no process or the contract's two lines; a changed byte is noticed."""
     assert parse_claim(format_claim(OURS)[:at]) in (None, THEIRS)
     data = bytearray(format_claim(OURS))
     before, data[at] = data[at], byte
@@ -142,6 +117,9 @@ def test_where_all_fits_there_is_no_doubt(changes: dict[str, object]) -> None:
     assert signal_refusal(reading(**changes)) == ""
 
 
+NO_HEIR = "but did not inherit it from PID 4242"
+
+
 DOUBTS: list[tuple[dict[str, object], str]] = [
     ({"remote": "nfs4"}, "other machines may share (nfs4)"),
     ({"observer": HERE._replace(host="mx2")}, "taken on host mx1; this is mx2"),
@@ -161,17 +139,11 @@ DOUBTS: list[tuple[dict[str, object], str]] = [
     ({"named": WORKER._replace(taker=None, files_hidden=True)}, "cannot see whether"),
     ({"named": None}, "not visible from here"),
     ({"named": WORKER._replace(started=990_001)}, "not visible from here"),
-    (
-        {"named": None, "others": (CHILD._replace(taker=4301),)},
-        "but did not inherit it from PID 4242",
-    ),
+    ({"named": None, "others": (CHILD._replace(taker=4301),)}, NO_HEIR),
     ({"named": None, "others": (CHILD._replace(pid=1),)}, "PID 1 is never signalled"),
     ({"named": None, "others": (CHILD._replace(pid=5000),)}, "PID 5000 is this process"),
     ({"named": None, "others": (CHILD._replace(pid=4999),)}, "ancestor of this process"),
-    (
-        {"named": None, "others": (CHILD._replace(pid=4242),)},
-        "but did not inherit it from PID 4242",
-    ),
+    ({"named": None, "others": (CHILD._replace(pid=4242),)}, NO_HEIR),
     ({"named": None, "others": (CHILD, CHILD._replace(uids=frozenset({33})))}, "uid 33"),
     ({"claim": _ours(alive_at=9_897)}, "started 2026-11-18 13:51:40Z, after its last heartbeat"),
     ({"claim": OURS._replace(pid=1), "named": WORKER._replace(pid=1)}, "PID 1 is never"),
@@ -186,7 +158,7 @@ FOREIGN_DOUBTS: list[tuple[dict[str, object], str]] = [
     ({"named": BASH._replace(uids=frozenset({33}))}, "folder belongs to uid 993"),
     ({"named": BASH._replace(started=16_774_000)}, "not visible from here"),
     ({"busy": True}, "another process than PID 4242 has the flock"),
-    ({"busy": True, "named": None, "others": (CHILD,)}, "but did not inherit it from PID 4242"),
+    ({"busy": True, "named": None, "others": (CHILD,)}, NO_HEIR),
     ({"remote": "fuse.sshfs"}, "other machines may share (fuse.sshfs)"),
     ({"observer": HERE._replace(ancestors=frozenset({4242}))}, "ancestor of this process"),
 ]
@@ -197,8 +169,7 @@ THEIR_SCENE: dict[str, object] = {"claim": THEIRS, "named": BASH, "busy": False}
     ("changes", "why"), DOUBTS + [(THEIR_SCENE | changes, why) for changes, why in FOREIGN_DOUBTS]
 )
 def test_one_thing_that_does_not_fit_is_a_doubt(changes: dict[str, object], why: str) -> None:
-    """Each single thing that is not as it should be keeps all processes from being signalled; so
-    with a lock of the real program, which holds no more than a PID and a time."""
+    """One thing amiss, in our lock or the real program's, keeps all from being signalled."""
     assert why in signal_refusal(reading(**changes))
 
 
@@ -254,23 +225,18 @@ FLOCK = "held by PID 4300 (/bin/sh handle.sh)"
 )
 def test_hidden_files_make_the_flock_uncertain(named: HolderProcess, contradiction: str) -> None:
     """If the holder's files are hidden, the processes seen to have the flock may not be all."""
-    assert (
-        dict(lock_holder.list_facts(reading(named=named, others=(CHILD,)), 5, 60))["flock"]
-        == contradiction
-    )
+    facts = dict(lock_holder.list_facts(reading(named=named, others=(CHILD,)), 5, 60))
+    assert facts["flock"] == contradiction
 
 
 def test_a_process_is_seen_as_it_is(tmp_path: Path, start: Start) -> None:
-    """A process is shown with its parent, its user, its command line, and the flock that it has;
-    one that was killed is not, even before its parent has waited for it."""
+    """It has a parent, user, command line and flock; once killed it is not seen."""
     lock, other = tmp_path / "lock", tmp_path / "other"
     lock.touch()
     other.touch()
     child = start(INNOCENT, str(lock))
     assert said(child) == "ready"
-    reading, elsewhere = (
-        lock_holder.read_process(child.pid, path.stat()) for path in (lock, other)
-    )
+    reading, elsewhere = (lock_holder.read_process(child.pid, at.stat()) for at in (lock, other))
     assert reading is not None and elsewhere is not None
     assert (reading.taker, reading.parent) == (child.pid, os.getpid())
     assert reading.uids == {os.geteuid()}
@@ -285,15 +251,10 @@ def test_a_process_is_seen_as_it_is(tmp_path: Path, start: Start) -> None:
     assert lock_holder.read_process(child.pid, lock.stat()) is None
 
 
-def test_a_thread_is_no_process_and_a_local_folder_is_not_remote(
-    tmp_path: Path, start: Start
-) -> None:
-    """The number of a thread is accepted by kill(2), but no process has it; a temporary folder is
-    not taken for one that other machines share."""
-    child = start(
-        "import sys, threading\nthread = threading.Thread(target=sys.stdin.readline)\n"
-        "thread.start()\nprint(thread.native_id, flush=True)\n"
-    )
+def test_a_thread_is_no_process_a_local_folder_not_remote(tmp_path: Path, start: Start) -> None:
+    """kill(2) takes the number of a thread; no process has it."""
+    code = "import sys, threading\nthread = threading.Thread(target=sys.stdin.readline)\n"
+    child = start(f"{code}thread.start()\nprint(thread.native_id, flush=True)\n")
     thread = int(said(child))
     os.kill(thread, 0)
     assert lock_holder.read_process(thread, tmp_path.stat()) is None
@@ -302,19 +263,14 @@ def test_a_thread_is_no_process_and_a_local_folder_is_not_remote(
     os.close(fd)
 
 
-def test_a_worker_whose_lock_file_was_removed_is_seen(tmp_path: Path) -> None:
+def test_a_worker_whose_lock_file_was_removed_is_seen(tmp_path: Path, start: Start) -> None:
     """Who has a lock file open that is at its path no more works on; no other does."""
     path = tmp_path / "queue.lock"
     path.touch()
-    code = f"import sys; f = open({str(path)!r}); print(flush=True); sys.stdin.read()"
-    argv = [sys.executable, "-c", code]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdin is not None and child.stdout is not None
-        child.stdout.readline()
-        holder = lock_holder.deleted_lock_holder(str(path))
-        path.unlink()
-        removed = lock_holder.deleted_lock_holder(str(path))
-        child.stdin.close()
-        child.wait()
-    assert (holder, removed) == (None, child.pid)
+    child = start(f"import sys; f = open({str(path)!r}); print(flush=True); sys.stdin.read()")
+    said(child)
+    assert lock_holder.deleted_lock_holder(str(path)) is None
+    path.unlink()
+    assert lock_holder.deleted_lock_holder(str(path)) == child.pid
+    child.communicate()
     assert lock_holder.deleted_lock_holder(str(path)) is None

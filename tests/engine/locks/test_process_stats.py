@@ -1,7 +1,5 @@
 """The holder of a lock in /proc: state, CPU, I/O, children, files, between two readings."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal
@@ -10,17 +8,7 @@ from itertools import count
 from pathlib import Path
 
 from engine.locks import process_stats
-from engine.locks.process_stats import (
-    MAX_FILES,
-    OpenFiles,
-    ProcessDelta,
-    ProcessStats,
-    ProcReader,
-    describe_state,
-    list_facts,
-    read_stats,
-    stats_delta,
-)
+from engine.locks.process_stats import ProcessDelta, ProcReader, list_facts, read_stats, stats_delta
 from tests.lock_processes import INNOCENT, Child, said, tell
 
 Start = Callable[..., Child]
@@ -29,7 +17,8 @@ BUSY = """
 import sys, time
 print("ready", flush=True)
 sys.stdin.readline()
-while time.process_time() < {cpu}:
+end = time.process_time() + {cpu}
+while time.process_time() < end:
     pass
 with open(sys.argv[1], "wb") as file:
     file.write(b"x" * {bytes})
@@ -55,7 +44,7 @@ def each(seconds: float = 5.0) -> ProcReader:
     return ProcReader(clock=lambda: next(moments))
 
 
-def until(read: Callable[[], ProcessStats], state: str) -> ProcessStats:
+def until(read: Callable[[], process_stats.ProcessStats], state: str) -> process_stats.ProcessStats:
     """The first look that finds a process in a state; the kernel needs a moment for that."""
     for _ in range(100_000):
         stats = read()
@@ -65,13 +54,12 @@ def until(read: Callable[[], ProcessStats], state: str) -> ProcessStats:
     raise AssertionError(f"never {state}: {stats}")
 
 
-def a_reading(**fields: object) -> ProcessStats:
+def a_reading(**fields: object) -> process_stats.ProcessStats:
     """A process that sleeps; only what is named matters."""
-    usual = ProcessStats(4711, 100.0, state="S", started=50, io_bytes=(0, 0), waits="do_wait")
+    usual = process_stats.ProcessStats(
+        4711, 100.0, state="S", started=50, io_bytes=(0, 0), waits="do_wait"
+    )
     return usual._replace(**fields)  # type: ignore[arg-type]
-
-
-# ---- real processes
 
 
 def test_a_busy_process(tmp_path: Path, start: Start) -> None:
@@ -83,76 +71,63 @@ def test_a_busy_process(tmp_path: Path, start: Start) -> None:
     tell(child)
     assert said(child) == "done"
     done = stats_delta(before, process_stats._read(child.pid, proc))
-    assert done is not None
-    assert done.seconds == 2.0
-    assert 0.1 <= done.cpu <= 2.0
+    assert done is not None and done.is_working
+    assert done.seconds == 2.0 and 0.1 <= done.cpu <= 2.0
     assert done.io_bytes is not None and done.io_bytes >= 1_000_000
-    assert done.is_working
-    assert "s of CPU" in process_stats.describe_activity(done)
-    assert "KiB read and written in the last 2 s" in process_stats.describe_activity(done)
+    words = process_stats.describe_activity(done)
+    assert "s of CPU" in words and "KiB read and written in the last 2 s" in words
 
 
 def test_a_process_sleeps_is_stopped_and_ends(start: Start) -> None:
-    """Asleep it uses no CPU, moves nothing, does not work, and the words say where it waits.
-    SIGSTOP is told apart from sleep. A zombie has ended; once it is waited for it is gone."""
+    """Each state has its words: asleep, stopped, zombie, gone."""
     child, proc = start(INNOCENT), each()
     assert said(child) == "ready"
     before = until(lambda: read_stats(child.pid, proc=proc), "S")
     done = stats_delta(before, read_stats(child.pid, proc=proc))
     assert done is not None
     assert (done.cpu, done.io_bytes, done.is_working) == (0.0, 0, False)
-    assert describe_state(before).startswith("sleeps")
+    assert process_stats.describe_state(before).startswith("sleeps")
     assert "no CPU, nothing read or written in the last" in process_stats.describe_activity(done)
     child.send_signal(signal.SIGSTOP)
     os.waitpid(child.pid, os.WUNTRACED)
     seen = read_stats(child.pid)
-    assert process_stats.is_stopped(seen) and describe_state(seen) == "is stopped by a signal"
+    assert process_stats.is_stopped(seen)
+    assert process_stats.describe_state(seen) == "is stopped by a signal"
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert (
-        describe_state(read_stats(child.pid))
-        == "has exited, but its parent has not reaped it (zombie)"
-    )
+    state = "has exited, but its parent has not reaped it (zombie)"
+    assert process_stats.describe_state(read_stats(child.pid)) == state
     child.wait()
-    assert list_facts(read_stats(child.pid), None) == (
-        ("state", f"? PID {child.pid}: it has exited"),
-    )
+    gone = f"? PID {child.pid}: it has exited"
+    assert list_facts(read_stats(child.pid), None) == (("state", gone),)
 
 
 def test_one_with_children(start: Start) -> None:
     """Its children and what they do are told, by PID, command and age."""
     parent = start(PARENT)
     pid = int(said(parent))
-    process_stats = read_stats(parent.pid)
+    stats = read_stats(parent.pid)
     tell(parent)
     parent.wait()
-    assert not isinstance(process_stats.descendants, str)
-    assert [(child.pid, child.command) for child in process_stats.descendants] == [
-        (pid, "sh -c echo ready; read answer")
-    ]
-    children = dict(list_facts(process_stats, None))["children"]
+    assert not isinstance(stats.descendants, str)
+    (child,) = stats.descendants
+    assert (child.pid, child.command) == (pid, "sh -c echo ready; read answer")
+    children = dict(list_facts(stats, None))["children"]
     assert children.startswith(f"PID {pid} sh -c echo ready; read answer, ")
     assert " old: " in children
 
 
 def test_files_below_the_spool(tmp_path: Path, start: Start) -> None:
     """How many files it has open, and which of them lie below the folder, by their paths there."""
-    (tmp_path / "run").mkdir()
     lock = tmp_path / "run" / "queue.lock"
+    lock.parent.mkdir()
     lock.touch()
     child = start(INNOCENT, str(lock))
     assert said(child) == "ready"
-    files, elsewhere = (
-        read_stats(child.pid, str(tmp_path)).files,
-        read_stats(child.pid, "/nowhere").files,
-    )
-    assert isinstance(files, OpenFiles)
-    assert (files.amount, files.below, files.more) == (4, ("run/queue.lock",), False)
-    assert isinstance(elsewhere, OpenFiles)
-    assert elsewhere.below == ()
-
-
-# ---- what is hidden, foreign, or too much
+    for root, below in ((str(tmp_path), ("run/queue.lock",)), ("/nowhere", ())):
+        files = read_stats(child.pid, root).files
+        assert isinstance(files, process_stats.OpenFiles)
+        assert (files.amount, files.below, files.more) == (4, below, False)
 
 
 def refusing(*endings: str) -> ProcReader:
@@ -190,24 +165,23 @@ def test_many_open_files_are_capped() -> None:
         link=lambda path: f"/spool/{int(path.rpartition('/')[2])}",
     )
     files = read_stats(os.getpid(), "/spool", proc).files
-    assert isinstance(files, OpenFiles)
-    assert (files.amount, len(files.below), files.more) == (5000, MAX_FILES, True)
+    assert isinstance(files, process_stats.OpenFiles)
+    assert (files.amount, len(files.below), files.more) == (5000, process_stats.MAX_FILES, True)
     fact = dict(list_facts(a_reading(files=files), None))["open files"]
-    assert fact.startswith(f"5,000 ({MAX_FILES} examined); in the spool: 0, 1, 2, 3")
-    assert fact.endswith(f"and {MAX_FILES - 4} more")
+    assert fact.startswith(f"5,000 ({process_stats.MAX_FILES} examined); in the spool: 0, 1, 2, 3")
+    assert fact.endswith(f"and {process_stats.MAX_FILES - 4} more")
 
 
 def test_foreign_words_are_inert() -> None:
     """A command line, a path or a symbol acts on no terminal."""
     red = "\x1b[31mred"
+    contents = {
+        "stat": b"7 (x) S 1 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 5 0",
+        **{"cmdline": red.encode(), "wchan": red.encode(), "io": b"rchar: 1\nwchar: 2\n"},
+        **{"/proc/7/task/7/children": b"8", "children": b""},
+    }
     proc = ProcReader(
-        read=lambda path: {
-            "stat": b"7 (x) S 1 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 5 0",
-            "cmdline": red.encode(),
-            "wchan": red.encode(),
-            "io": b"rchar: 1\nwchar: 2\n",
-            "children": b"8" if "/7/" in path else b"",
-        }[path.rpartition("/")[2]],
+        read=lambda path: contents.get(path, contents.get(path.rpartition("/")[2], b"")),
         names=lambda path: ["7"],
         link=lambda path: f"/spool/{red}",
     )
@@ -216,27 +190,16 @@ def test_foreign_words_are_inert() -> None:
     assert text.isprintable()
 
 
-# ---- between two readings
-
-
 def test_cpu_and_io_between_two_readings() -> None:
-    """A worker that waits for its busy handler is running; what an older child did does not count,
-    nor does waking up now and then. Too close to one another, or of two processes, two readings say
-    nothing of what was done."""
+    """A busy handler counts, an older child's past and waking up now and then do not."""
     hz = os.sysconf("SC_CLK_TCK")
     old = a_reading(pid=8, cpu=500 * hz, io_bytes=(7, 7))
     young = a_reading(pid=9, started=9999, cpu=2 * hz, io_bytes=(100, 50))
-    before, now = (
-        a_reading(when=90.0, descendants=(old,)),
-        a_reading(when=100.0, descendants=(old, young)),
-    )
-
+    before = a_reading(when=90.0, descendants=(old,))
+    now = a_reading(when=100.0, descendants=(old, young))
     assert stats_delta(before, now) == ProcessDelta(10.0, 2.0, 150)
-    for other in (
-        a_reading(when=99.9),
-        a_reading(when=90.0, started=49),
-        a_reading(when=90.0, unknown="it has exited"),
-    ):
+    others: list[dict[str, object]] = [{"started": 49}, {"unknown": "it has exited"}]
+    for other in (a_reading(when=99.9), *(a_reading(when=90.0, **fields) for fields in others)):
         assert stats_delta(other, a_reading()) is None
     for done, works in (
         (ProcessDelta(5.0, 0.05, 400), False),
@@ -258,4 +221,4 @@ def test_the_state_in_words() -> None:
         ({"state": "R"}, "runs"),
         ({"state": "Q"}, "is in state Q"),
     ):
-        assert describe_state(a_reading(**fields)).startswith(words)
+        assert process_stats.describe_state(a_reading(**fields)).startswith(words)

@@ -8,34 +8,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine.locks import lock_file, queue_lock
-from engine.locks.queue_lock import (
-    HEARTBEAT_SECONDS,
-    LockBusy,
-    LockLost,
-    acquire_lock,
-    examine_lock,
-)
 from engine.model import LockEvidence, Verdict
 from engine.system import files
+from tests import lock_processes
 from tests.engine.task_builders import GOLDEN
-from tests.lock_processes import (
-    AN_HOUR_ON,
-    INNOCENT,
-    THRESHOLD,
-    Child,
-    is_unharmed,
-    later,
-    said,
-    tell,
-    true_claim,
-    written,
-)
+from tests.lock_processes import AN_HOUR_ON, INNOCENT, THRESHOLD, Child, later, said, tell, written
 
 Start = Callable[..., Child]
 
@@ -57,9 +41,11 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give fil
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """The path of the lock file."""
-    return tmp_path / "queue.lock"
+def living(start: Start) -> Child:
+    """A process that has nothing to do with any lock, and says so if it is signalled."""
+    child = start(INNOCENT)
+    assert said(child) == "ready"
+    return child
 
 
 @pytest.fixture
@@ -68,14 +54,6 @@ def gone() -> int:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     return child.pid
-
-
-@pytest.fixture
-def living(start: Start) -> Child:
-    """A process that has nothing to do with any lock, and says so if it is signalled."""
-    child = start(INNOCENT)
-    assert said(child) == "ready"
-    return child
 
 
 @pytest.fixture
@@ -88,60 +66,69 @@ def holder(path: Path, start: Start) -> Child:
 
 def busy(path: Path, **how: object) -> LockEvidence:
     """The evidence with which an attempt to take the lock is refused."""
-    with pytest.raises(LockBusy) as refused:
-        acquire_lock(str(path), THRESHOLD, **how)  # type: ignore[arg-type]
+    with pytest.raises(queue_lock.LockBusy) as refused:
+        queue_lock.acquire_lock(str(path), THRESHOLD, **how)  # type: ignore[arg-type]
     return refused.value.evidence
 
 
-# ---- having it
+def take(path: Path, seen: str = "") -> None:
+    """Take the lock and release it."""
+    queue_lock.acquire_lock(str(path), THRESHOLD, seen=seen).release()
+
+
+def examine(path: Path) -> LockEvidence:
+    """What an examination of the lock says now."""
+    return queue_lock.examine_lock(str(path), THRESHOLD)
+
+
+def judged(evidence: LockEvidence) -> tuple[Verdict, str]:
+    """The verdict on a lock, and its reason."""
+    return evidence.verdict, evidence.reason
+
+
+def spare_of(path: Path) -> Path:
+    """The file that the next lock is made of on a full disk."""
+    return path.with_name("queue.lock.spare")
 
 
 def test_a_lock_is_a_file_while_it_is_held(path: Path) -> None:
-    """It has the holder's PID and the time, a line each, and can be read; the holder itself does
-    not get it twice. Released, it is gone; a second release does nothing to the next holder's."""
-    with acquire_lock(str(path), THRESHOLD, lambda: 1_795_167_737.9) as lock:
+    """It has PID and time; its holder does not get it twice; released, it is gone."""
+    with queue_lock.acquire_lock(str(path), THRESHOLD, lambda: 1_795_167_737.9) as lock:
         assert path.read_bytes().startswith(b"%d\n1795167737\n" % os.getpid())
         assert path.stat().st_mode & 0o777 == 0o644
-        assert sorted(entry.name for entry in path.parent.iterdir()) == [
-            "queue.lock",
-            "queue.lock.spare",
-        ]
+        assert {*path.parent.iterdir()} == {path, spare_of(path)}
         assert busy(path).verdict is Verdict.HELD
         assert path.exists()
     assert not path.exists()
-    assert examine_lock(str(path), THRESHOLD).verdict is Verdict.FREE
-    with acquire_lock(str(path), THRESHOLD) as second:
+    assert examine(path).verdict is Verdict.FREE
+    with queue_lock.acquire_lock(str(path), THRESHOLD) as second:
         assert second.taken_over == ""
         lock.release()
         assert path.exists()
     with pytest.raises(FileNotFoundError):
-        acquire_lock(str(path.parent / "nowhere" / "queue.lock"), THRESHOLD)
+        queue_lock.acquire_lock(str(path.parent / "nowhere" / "queue.lock"), THRESHOLD)
 
 
 def test_a_lock_is_held_by_one_process(path: Path, holder: Child) -> None:
-    """Another is refused it, with who has it and all that the verdict rests on; silent for an hour
-    the holder is stuck, which is only reported: it keeps its lock and lives."""
-    evidence = busy(path)
-    assert (evidence.verdict, evidence.pid) == (Verdict.HELD, holder.pid)
-    assert evidence.reason == f"PID {holder.pid} is running"
-    facts = dict(examine_lock(str(path), THRESHOLD).facts)
-    assert facts["holder"].startswith(f"PID {holder.pid}: {sys.executable} -c ")
-    assert facts["flock"] == f"held by PID {holder.pid}"
-    assert facts["limit"] == "20m without one"
+    """Another one is refused, with the evidence; silent for an hour it is stuck, and lives."""
+    who = f"PID {holder.pid}"
+    assert judged(busy(path)) == (Verdict.HELD, f"{who} is running")
+    facts = dict(examine(path).facts)
+    assert facts["holder"].startswith(f"{who}: {sys.executable} -c ")
+    assert (facts["flock"], facts["limit"]) == (f"held by {who}", "20m without one")
     assert (facts["boot"], facts["PID namespace"]) == ("same", "same")
     assert facts["host"].endswith(", this host")
     assert facts["user"] == f"uid {os.geteuid()}"
     assert facts["last heartbeat"].endswith("s ago")
     assert all(words.isprintable() for words in facts.values())
-
     evidence = busy(path, **AN_HOUR_ON)
     assert (evidence.verdict, evidence.pid) == (Verdict.STUCK, holder.pid)
-    assert f"PID {holder.pid} is alive, no heartbeat" in evidence.reason
+    assert f"{who} is alive, no heartbeat" in evidence.reason
     assert path.read_text().startswith(f"{holder.pid}\n")
     assert holder.poll() is None
     tell(holder)
     assert said(holder) == "released"
-    acquire_lock(str(path), THRESHOLD).release()
+    take(path)
 
 
 def test_one_of_many_processes_gets_it(path: Path, start: Start) -> None:
@@ -181,16 +168,12 @@ def test_the_lock_changes_hands_without_a_gap(path: Path, start: Start) -> None:
     assert [rival.communicate(timeout=60)[0] for rival in rivals] == ["had 30\n"] * 3
 
 
-# ---- keeping it
-
-
 def test_renewal_writes_the_time_again(path: Path) -> None:
-    """A holder writes the time again at each heartbeat, and its file counts as fresh; also if its
-    clock was set back."""
+    """Each heartbeat makes the file fresh, also if the clock was set back."""
     now = [1_795_167_737.0]
-    with acquire_lock(str(path), THRESHOLD, lambda: now[0]) as lock:
+    with queue_lock.acquire_lock(str(path), THRESHOLD, lambda: now[0]) as lock:
         os.utime(path, (1000, 1000))
-        now[0] += HEARTBEAT_SECONDS - 1
+        now[0] += queue_lock.HEARTBEAT_SECONDS - 1
         lock.renew()
         assert path.stat().st_mtime == 1000
         for seconds, stamp in ((1, 1795167747), (-86_400, 1795081347)):
@@ -204,126 +187,92 @@ def test_renewal_writes_the_time_again(path: Path) -> None:
 def test_a_lock_that_was_taken_away_is_lost(path: Path, how: str) -> None:
     """A holder whose lock file is not its own any more gets an error, and leaves the new one."""
     now = [1_795_167_737.0]
-    lock = acquire_lock(str(path), THRESHOLD, lambda: now[0])
+    lock = queue_lock.acquire_lock(str(path), THRESHOLD, lambda: now[0])
     lock.check()
     path.rename(path.with_name("aside"))
     if how == "removed":
         path.with_name("aside").unlink()
     if how == "replaced":
         written(path, "4242\n0\n")
-    with pytest.raises(LockLost, match="replaced or removed"):
+    with pytest.raises(queue_lock.LockLost, match="replaced or removed"):
         lock.check()
-    now[0] += HEARTBEAT_SECONDS
-    with pytest.raises(LockLost):
+    now[0] += queue_lock.HEARTBEAT_SECONDS
+    with pytest.raises(queue_lock.LockLost):
         lock.renew()
     lock.release()
-    assert (path.read_text() if path.exists() else "") == ("4242\n0\n" if how == "replaced" else "")
-
-
-# ---- judging it
+    assert how != "replaced" or path.read_text() == "4242\n0\n"
+    assert path.exists() is (how == "replaced")
 
 
 def test_a_lock_of_a_dead_process_is_taken_over(path: Path, gone: int) -> None:
-    """It is stale, and taken over in place, with whose it was. To examine it changes nothing. A
-    longer text of another form is overwritten whole."""
+    """To examine it changes nothing; a longer text of another form is overwritten whole."""
     written(path, f"{gone}\n1795167737\n", age=4000)
-    before = path.stat()
-    evidence = examine_lock(str(path), THRESHOLD)
-    after = path.stat()
+    facts = attrgetter("st_ino", "st_mtime_ns", "st_size", "st_ctime_ns")
+    before, evidence = path.stat(), examine(path)
     assert (evidence.verdict, evidence.pid) == (Verdict.STALE, gone)
-    for of in ("st_ino", "st_mtime_ns", "st_size", "st_ctime_ns"):
-        assert getattr(after, of) == getattr(before, of)
-    with acquire_lock(str(path), THRESHOLD) as lock:
-        assert lock.taken_over == f"PID {gone} is gone"
-        assert path.stat().st_ino == before.st_ino
+    assert facts(path.stat()) == facts(before)
+    with queue_lock.acquire_lock(str(path), THRESHOLD) as lock:
+        assert (lock.taken_over, path.stat().st_ino) == (f"PID {gone} is gone", before.st_ino)
         assert path.read_bytes().startswith(b"%d\n" % os.getpid())
     assert not path.exists()
     written(path, f"{gone}\n1795167737\nboot-id\nstart\nhost\n" + "x" * 5000, age=60)
-    with acquire_lock(str(path), THRESHOLD):
+    with queue_lock.acquire_lock(str(path), THRESHOLD):
         claim = lock_file.parse_claim(path.read_bytes())
         assert claim is not None and claim.pid == os.getpid()
         assert path.read_bytes() == lock_file.format_claim(claim)
 
 
 def test_a_stale_lock_is_taken_over_only_if_it_was_seen(path: Path, gone: int) -> None:
-    """A caller that says which lock may be taken over gets no other, not even a stale one; without
-    any lock file there is none to be mistaken for it."""
+    """A caller that names a lock gets no other, not even a stale one."""
     written(path, f"{gone}\n0\n", age=60)
-    evidence = examine_lock(str(path), THRESHOLD)
+    evidence = examine(path)
     for other in ("another", queue_lock.NO_LOCK):
         busy(path, seen=other)
     for _ in range(2):
-        acquire_lock(str(path), THRESHOLD, seen=evidence.identity).release()
+        take(path, evidence.identity)
 
 
 def test_each_holder_has_another_token(path: Path) -> None:
-    """`identities` changes whenever the lock changes hands, in a new file or in place, and does not
-    change while one holder has it."""
+    """The identity changes when the lock changes hands, in a new file or in place."""
     identities = set()
     for _ in range(3):
-        lock = acquire_lock(str(path), THRESHOLD)
-        identities |= {examine_lock(str(path), THRESHOLD).identity for _ in range(2)}
+        lock = queue_lock.acquire_lock(str(path), THRESHOLD)
+        identities |= {examine(path).identity for _ in range(2)}
         os.close(lock.fd)  # as a kill would
         lock.fd = -1
-    identities.add(examine_lock(str(path), THRESHOLD).identity)
+    identities.add(examine(path).identity)
     assert len(identities) == 3
     path.unlink()
-    assert examine_lock(str(path), THRESHOLD).identity == queue_lock.NO_LOCK
+    assert examine(path).identity == queue_lock.NO_LOCK
 
 
-NO_PROCESS = [
-    "",
-    "\n",
-    "0\n0\n",
-    "-1\n0\n",
-    "+5\n0\n",
-    " 5\n0\n",
-    "5 \n0\n",
-    "0x5\n0\n",
-    "05\n0\n",
-    "5\r\n0\r\n",
-    "5.0\n0\n",
-    "5",
-    "5\n",
-    "5\n0",
-    "5\n0\nand more\n",
-    "9" * 31 + "\n0\n",
-    "5\n0\n" + "x" * 70_000,
-    "4294967297\n0\n",
-    "9999999999\n0\n",
-    "٣\n0\n",
-    "\0\0\0\n0\n",
-    "none\n0\n",
-]
+NO_PIDS = ("0", "-1", "+5", " 5", "5 ", "0x5", "05", "5.0", "9" * 31, "4294967297", "9999999999")
+NO_PROCESS = [f"{pid}\n0\n" for pid in (*NO_PIDS, "٣", "\0\0\0", "none")]
+NO_PROCESS += ["", "\n", "5\r\n0\r\n", "5", "5\n", "5\n0", "5\n0\nand more\n"]
+NO_PROCESS += ["5\n0\n" + "x" * 70_000]
 
 
 def test_a_text_that_names_no_process_is_stale(path: Path) -> None:
-    """An empty or garbled lock, or one that names a group or init, has no holder; the number in it
-    is not guessed at. A fresh empty one is respected: the real program makes the file first and
-    fills it then."""
+    """A garbled lock has no holder; a fresh empty one is being written by the real program."""
     for text in NO_PROCESS:
         written(path, text, age=60)
-        evidence = examine_lock(str(path), THRESHOLD)
-        with acquire_lock(str(path), THRESHOLD) as lock:
-            assert lock.taken_over == "the lock file names no process", text
+        evidence = examine(path)
         assert (evidence.verdict, evidence.pid) == (Verdict.STALE, None), text
+        with queue_lock.acquire_lock(str(path), THRESHOLD) as lock:
+            assert lock.taken_over == "the lock file names no process", text
     written(path, "")
-    evidence = busy(path)
-    assert (evidence.verdict, evidence.reason) == (Verdict.HELD, "being written")
+    assert judged(busy(path)) == (Verdict.HELD, "being written")
 
 
 def test_our_own_number_in_a_lock_is_not_us(path: Path) -> None:
-    """A lock with our own PID and no flock was left by a process before us with the same number:
-    in a container every worker may have the same PID."""
+    """In a container every worker may have the same PID: without a flock it is stale."""
     written(path, f"{os.getpid()}\n1795167737\n", age=60)
-    assert examine_lock(str(path), THRESHOLD).verdict is Verdict.STALE
-    acquire_lock(str(path), THRESHOLD).release()
+    assert examine(path).verdict is Verdict.STALE
+    take(path)
 
 
 def test_the_lock_of_a_living_process_is_judged_by_its_age(path: Path, living: Child) -> None:
-    """In the real program's 17 bytes, without any flock, it is held, and stuck after the threshold;
-    a time in the future counts as fresh. Its holder is neither signalled nor robbed. A lock in our
-    own form is its holder's only with its flock, however well the process fits."""
+    """The real program has no flock; in our form a lock is its holder's only with it."""
     golden = (GOLDEN / "queue.lock").read_bytes()
     assert len(golden) == 17
     text = golden.replace(b"13468", b"%d" % living.pid)
@@ -335,20 +284,19 @@ def test_the_lock_of_a_living_process_is_judged_by_its_age(path: Path, living: C
     text = b"%d\n%d\n" % (living.pid, time.time())
     written(path, text)
     for age, verdict in ((1100, Verdict.HELD), (1300, Verdict.STUCK)):
-        evidence = examine_lock(str(path), THRESHOLD, **later(age))
+        evidence = queue_lock.examine_lock(str(path), THRESHOLD, **later(age))
         assert evidence.verdict is busy(path, **later(age)).verdict is verdict
         assert evidence.signal_refusal.startswith(f"PID {living.pid} does not look like a worker: ")
         assert path.read_bytes() == text
 
     written(path, f"{living.pid}\n9999999999\n", age=-5000)
-    evidence = examine_lock(str(path), THRESHOLD)
+    evidence = examine(path)
     assert (evidence.verdict, evidence.age) == (Verdict.HELD, 0.0)
 
-    written(path, lock_file.format_claim(true_claim(living.pid)))
-    evidence = examine_lock(str(path), THRESHOLD)
-    assert (evidence.verdict, evidence.reason) == (Verdict.STALE, f"PID {living.pid} released it")
-    acquire_lock(str(path), THRESHOLD).release()
-    assert is_unharmed(living)
+    written(path, lock_file.format_claim(lock_processes.true_claim(living.pid)))
+    assert judged(examine(path)) == (Verdict.STALE, f"PID {living.pid} released it")
+    take(path)
+    assert lock_processes.is_unharmed(living)
 
 
 DIES_WITH_A_CHILD = """
@@ -368,26 +316,30 @@ def test_a_handler_keeps_its_dead_workers_lock(path: Path, start: Start) -> None
     child = os.pidfd_open(int(said(worker)))
     worker.send_signal(signal.SIGKILL)
     worker.wait()
-    evidence = busy(path)
-    assert evidence.verdict is Verdict.HELD
-    assert evidence.reason == f"a child of PID {worker.pid}, which is gone, is running"
+    reason = f"a child of PID {worker.pid}, which is gone, is running"
+    assert judged(busy(path)) == (Verdict.HELD, reason)
     signal.pidfd_send_signal(child, signal.SIGKILL)
     os.close(child)
-    while examine_lock(str(path), THRESHOLD).verdict is not Verdict.STALE:
+    while examine(path).verdict is not Verdict.STALE:
         os.sched_yield()
-    acquire_lock(str(path), THRESHOLD).release()
+    take(path)
+
+
+EXAMINES = """
+import sys
+from engine.locks.queue_lock import examine_lock
+print('ready', flush=True)
+while True:
+    examine_lock(sys.argv[1], 1200.0)
+"""
 
 
 def test_a_process_that_only_examines_is_waited_for(path: Path, gone: int, start: Start) -> None:
     """One that has a stale lock's flock for a moment, to examine it, makes no attempt fail."""
-    code = (
-        "import sys\nfrom engine.locks.queue_lock import examine_lock\nprint('ready', flush=True)\n"
-        "while True:\n    examine_lock(sys.argv[1], 1200.0)\n"
-    )
-    assert said(start(code, str(path))) == "ready"
+    assert said(start(EXAMINES, str(path))) == "ready"
     for _ in range(50):
         written(path, f"{gone}\n0\n", age=60)
-        acquire_lock(str(path), THRESHOLD).release()
+        take(path)
 
 
 REWRITES = """
@@ -403,33 +355,21 @@ while True:
 
 
 @pytest.mark.deep
-def test_a_lock_that_is_rewritten_all_the_time_is_judged(
-    path: Path, gone: int, start: Start, holder: Child
-) -> None:
+def test_a_rewritten_lock_is_judged(path: Path, gone: int, start: Start, holder: Child) -> None:
     """A process that writes it again and again makes no examination fail or wait for ever."""
     assert said(start(REWRITES, str(path), str(gone))) == "begun"
-    verdicts = {examine_lock(str(path), THRESHOLD).verdict for _ in range(30)}
+    verdicts = {examine(path).verdict for _ in range(30)}
     assert verdicts <= {Verdict.HELD, Verdict.STUCK, Verdict.UNKNOWN}
 
 
-# ---- what is there instead of a lock, or beside it
-
-
-@pytest.mark.parametrize("kind", ["symlink", "folder", "FIFO"])
-def test_a_lock_that_is_no_file_is_unknown(path: Path, kind: str) -> None:
+@pytest.mark.parametrize("make", [lambda path: path.symlink_to("target"), Path.mkdir, os.mkfifo])
+def test_a_lock_that_is_no_file_is_unknown(path: Path, make: Callable[[Path], object]) -> None:
     """Something else in the lock's place is neither followed, nor waited for, nor removed."""
     target = path.with_name("target")
     written(target, STALE_TEXT)
-    if kind == "symlink":
-        path.symlink_to(target)
-    elif kind == "folder":
-        path.mkdir()
-    else:
-        os.mkfifo(path)
-    evidence = examine_lock(str(path), THRESHOLD)
+    make(path)
     words = f"{path}: expected a regular file; check and remove it: ls -ld {path}"
-    assert (evidence.verdict, evidence.reason) == (Verdict.UNKNOWN, words)
-    assert busy(path) == evidence
+    assert (judged(examine(path)), busy(path)) == ((Verdict.UNKNOWN, words), examine(path))
     assert path.is_symlink() or path.exists()
     assert target.read_text() == STALE_TEXT
 
@@ -453,34 +393,31 @@ def test_a_lock_with_its_drafts_name_is_one(path: Path, holder: Child) -> None:
     assert claim is not None and claim.mark is not None
     draft = path.with_name(f"{path.name}.{claim.mark.token}")
     draft.hardlink_to(path)
-    assert examine_lock(str(path), THRESHOLD).verdict is Verdict.HELD
+    assert examine(path).verdict is Verdict.HELD
     holder.kill()
     holder.wait()
-    with acquire_lock(str(path), THRESHOLD):
+    with queue_lock.acquire_lock(str(path), THRESHOLD):
         assert not draft.exists()
 
 
 def test_drafts_of_killed_processes_are_swept(path: Path, start: Start) -> None:
-    """A draft that was never put in place goes once it is a minute old and no process has it; a
-    folder with the name of a draft stays, and keeps no lock from being taken."""
-    old, young, taken = (path.with_name(f"queue.lock.{c * 16}") for c in "abc")
-    other, folder = path.with_name("queue.lock.alerted"), path.with_name("queue.lock." + "d" * 16)
+    """A draft goes when it is a minute old and no process has it; a folder stays."""
+    old, young, taken, folder = (path.with_name(f"queue.lock.{c * 16}") for c in "abcd")
+    other = path.with_name("queue.lock.alerted")
     folder.mkdir()
     for draft in (old, young, other, taken):
         draft.write_text("")
     for draft in (old, other, taken, folder):
         os.utime(draft, (time.time() - 100, time.time() - 100))
     assert said(start(INNOCENT, str(taken))) == "ready"
-    acquire_lock(str(path), THRESHOLD).release()
-    spare = path.with_name("queue.lock.spare")
-    assert sorted(path.parent.iterdir()) == sorted([young, other, taken, folder, spare])
+    take(path)
+    assert {*path.parent.iterdir()} == {young, other, taken, folder, spare_of(path)}
 
 
 def test_a_lock_is_taken_on_a_full_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a free inode the spare file that the last holder left gives way to the lock; the next
-    holder makes it again, once there is room. Without it the lock is refused."""
-    spare, create = path.with_name("queue.lock.spare"), files.create_file
-    acquire_lock(str(path), THRESHOLD).release()
+    """The spare file of the last holder gives way to the lock; without it none is taken."""
+    spare, create = spare_of(path), files.create_file
+    take(path)
     assert spare.stat().st_size == 4096
 
     def full_disk(name: str, *words: Any, **more: Any) -> int:
@@ -492,21 +429,20 @@ def test_a_lock_is_taken_on_a_full_disk(path: Path, monkeypatch: pytest.MonkeyPa
 
     with monkeypatch.context() as full:
         full.setattr(files, "create_file", without_an_inode)
-        acquire_lock(str(path), THRESHOLD).release()
-        assert sorted(entry.name for entry in path.parent.iterdir()) == []
+        take(path)
+        assert [*path.parent.iterdir()] == []
         full.setattr(files, "create_file", full_disk)
         with pytest.raises(OSError, match="No space left"):
-            acquire_lock(str(path), THRESHOLD)
-    acquire_lock(str(path), THRESHOLD).release()
+            queue_lock.acquire_lock(str(path), THRESHOLD)
+    take(path)
     assert spare.exists()
 
 
 @root_only
 def test_a_lock_belongs_to_its_folders_owner(path: Path) -> None:
-    """A lock that root takes in a user's run folder is theirs to remove; a lock file of a user who
-    owns neither it nor its folder is left as it is."""
+    """One of a user who owns neither it nor its folder is left as it is."""
     shutil.chown(path.parent, 65534, 65534)
-    with acquire_lock(str(path), THRESHOLD):
+    with queue_lock.acquire_lock(str(path), THRESHOLD):
         assert (path.stat().st_uid, path.stat().st_gid) == (65534, 65534)
     shutil.chown(path.parent, 0, 0)
     written(path, "junk\n", age=7200)
@@ -521,6 +457,6 @@ def test_a_folder_that_is_a_link_holds_no_lock(tmp_path: Path) -> None:
     (tmp_path / "ours").symlink_to("theirs")
     path = f"{tmp_path}/ours/queue.lock"
     with pytest.raises(NotADirectoryError):
-        acquire_lock(path, THRESHOLD)
-    assert examine_lock(path, THRESHOLD).verdict is Verdict.UNKNOWN
+        queue_lock.acquire_lock(path, THRESHOLD)
+    assert queue_lock.examine_lock(path, THRESHOLD).verdict is Verdict.UNKNOWN
     assert (tmp_path / "theirs" / "queue.lock").read_text() == "junk\n"

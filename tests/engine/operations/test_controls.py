@@ -1,7 +1,5 @@
 """What concerns a queue as a whole: judged, written down, done, and read again after that."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -22,25 +20,20 @@ from engine.operations.controls import Order
 from engine.operations.journal import Intent, Journal, Operation
 from engine.places.place import WholeQueueFigures
 from engine.store import Control, ControlTarget, Store, Unavailable, Unsupported
-from tests.console_places import NOW
+from tests.engine.task_builders import NOW, clock
 from tests.journaled_places import ANA
 from tests.zgb_console_place import PAUSE, RATE, REDIRECT, RETRY, ZgbConsolePlace
 from tui.operations import control_lines
-
-
-def clock() -> float:
-    """NOW."""
-    return NOW
-
-
-US = Intent(controls.CONTROL_VERB, ANA, "mx7 is down")
-pytestmark = pytest.mark.usefixtures("nothing_blocks")
 
 
 @pytest.fixture
 def whole(tmp_path: Path) -> ZgbConsolePlace:
     """A mail queue in a database, with two jobs."""
     return ZgbConsolePlace(tmp_path)
+
+
+US = Intent(controls.CONTROL_VERB, ANA, "mx7 is down")
+pytestmark = pytest.mark.usefixtures("nothing_blocks")
 
 
 @asynccontextmanager
@@ -70,8 +63,7 @@ def outcome(operation: Operation) -> tuple[str | None, bool]:
 
 
 async def test_the_controls_of_a_store_are_known(whole: ZgbConsolePlace) -> None:
-    """The inspector has the store's controls with values and reasons; without any, asking for one
-    is refused."""
+    """They have values and reasons; a store without any refuses one."""
     whole.in_earnest()
     async with inspecting(whole.open) as inspector:
         controls = inspector.controls
@@ -87,8 +79,7 @@ async def test_the_controls_of_a_store_are_known(whole: ZgbConsolePlace) -> None
 
 
 async def test_a_control_is_done_recorded_and_seen(whole: ZgbConsolePlace) -> None:
-    """The result is in the store's words; the journal has who, why, what and the value before;
-    changed controls and tasks are seen without being asked for."""
+    """The journal has who, why, what and the value before; changed tasks are seen."""
     await asyncio.to_thread(whole.fail_all)
     async with inspecting(whole.open, whole.journal) as inspector:
         done = await inspector.actions.run_control(Order(PAUSE, value="0"), US)
@@ -97,22 +88,15 @@ async def test_a_control_is_done_recorded_and_seen(whole: ZgbConsolePlace) -> No
         assert {str(state): n for state, n in inspector.latest.counts.items() if n} == {"dead": 2}
         retried = await inspector.actions.run_control(Order(RETRY))
         await until(inspector, lambda: not inspector.latest.counts.get(State.DEAD))
-
     assert retried.answer == "2 jobs failed or parked: due now"
     assert (done.answer, done.op, done.trouble) == ("paused: jobs wait", operation.op, "")
     assert await asyncio.to_thread(whole.setting, PAUSE) == "0"
-    assert (operation.intent.verb, operation.intent.who, operation.intent.reason) == (
-        "control",
-        ANA,
-        US.reason,
-    )
+    intent = operation.intent
+    assert (intent.verb, intent.who, intent.reason) == ("control", ANA, US.reason)
     values = {"control": PAUSE, "target": "", "value": "0", "before": "1"}
     assert dict(operation.intent.values) == values
-    assert (operation.planned, operation.is_interrupted, operation.ended) == (
-        0,
-        False,
-        operation.started,
-    )
+    assert (operation.planned, operation.is_interrupted) == (0, False)
+    assert operation.ended == operation.started
     assert outcome(operation) == ("paused: jobs wait", False)
 
 
@@ -136,13 +120,11 @@ async def test_what_is_refused_changes_and_writes_nothing(whole: ZgbConsolePlace
             with pytest.raises(Unsupported, match=why):
                 await inspector.actions.run_control(order, US)
         assert await inspector.history.operations() == ()
-
     assert await asyncio.to_thread(whole.sql, "SELECT * FROM config ORDER BY key") == before
 
 
-def test_a_change_outside_of_the_store_is_recorded_in_the_same_way(tmp_path: Path) -> None:
+def test_a_change_outside_of_the_store_is_recorded_in_the_same_way(journal: Journal) -> None:
     """The answer, or the error of the disk, is recorded; the undo names the value before."""
-    journal = Journal(str(tmp_path / "journal"), clock=clock)
     order = Order("transport", "curl", "suspended", before="not suspended")
 
     def full() -> str:
@@ -170,16 +152,14 @@ class Dying(MemoryStore):
         raise KeyboardInterrupt
 
 
-def test_one_that_was_cut_off_is_settled_as_unknown(tmp_path: Path) -> None:
+def test_one_that_was_cut_off_is_settled_as_unknown(journal: Journal) -> None:
     """A crash leaves the intent; it is abandoned, its effect is unknown, nothing is undone."""
-    journal = Journal(str(tmp_path / "journal"), clock=clock)
-    store = Dying(MemoryTasks())
+    store = Dying()
     with pytest.raises(KeyboardInterrupt):
         controls.run_control(store, journal, Order("flush"), US, clock)
     (left,) = journal.operations()
     settled = undo.settle_operation(store, journal, left).operation
-    assert left.is_interrupted
-    assert settled is not None
+    assert left.is_interrupted and settled is not None
     assert (settled.is_interrupted, controls.control_outcome(settled)) == (False, None)
     with pytest.raises(Unavailable, match="flush cannot be undone"):
         undo.plan_undo(store, journal, settled, NOW, 7.0)
@@ -190,20 +170,19 @@ def test_a_store_that_can_say_what_it_would_do_is_asked(tmp_path: Path) -> None:
     make_spool(str(tmp_path / "spool"))
     (tmp_path / "spool" / "queue" / "stray").symlink_to("nowhere")
     with closing(KannaderStore(str(tmp_path / "spool"), clock)) as store:
-        before = sorted(path.name for path in (tmp_path / "spool").rglob("*"))
+        before = sorted((tmp_path / "spool").rglob("*"))
         outlook = controls.forecast_control(store, Order("recover"))
-        after = sorted(path.name for path in (tmp_path / "spool").rglob("*"))
-        done = controls.run_control(store, None, Order("recover"), None, clock)
-
         assert outlook.amount == 1 == len(outlook.words.splitlines())
-        assert before == after
-        assert done.answer
-        with pytest.raises(Unsupported, match="expected nothing or anyway"):
-            controls.forecast_control(store, Order("recover", value="dyr"))
+        assert before == sorted((tmp_path / "spool").rglob("*"))
+        assert controls.run_control(store, None, Order("recover"), None, clock).answer
+        for order, why in (
+            (Order("recover", value="dyr"), "expected nothing or anyway"),
+            (Order("adopt"), "adopt needs a target: data/"),
+        ):
+            with pytest.raises(Unsupported, match=why):
+                controls.forecast_control(store, order)
         with pytest.raises(Unsupported, match="dyr"):
             store.control("recover", value="dyr")
-        with pytest.raises(Unsupported, match=r"adopt needs a target: data/"):
-            controls.forecast_control(store, Order("adopt"))
 
 
 def test_nothing_is_done_to_another_number_than_was_counted(whole: ZgbConsolePlace) -> None:
@@ -242,10 +221,9 @@ class Lanes(MemoryStore):
         return "set"
 
 
-def test_each_target_has_its_own_value_bounds_and_refusal(tmp_path: Path) -> None:
-    """An order is checked against the target that it names; the journal has the former value of
-    that target, which sets it back."""
-    store, journal = Lanes(), Journal(str(tmp_path / "journal"), clock=clock)
+def test_each_target_has_its_own_value_bounds_and_refusal(journal: Journal) -> None:
+    """The journal has the former value of the target, which sets it back."""
+    store = Lanes()
     for order, why in (
         (Order("rate", "", "9"), "rate needs a target: a queue"),
         (Order("rate", "new", "9"), "no target 'new', expected one of fast, slow, old"),
@@ -263,26 +241,17 @@ def test_each_target_has_its_own_value_bounds_and_refusal(tmp_path: Path) -> Non
     text = "run the control to set it back: rate slow was 5 before"
     assert controls.undo_refusal(done.intent.values) == text
     rows = controls.control_rows(store.controls)
-    assert [(row.label, row.control.now) for row in rows] == [
-        ("rate fast", "50"),
-        ("rate slow", "9"),
-        ("rate old", ""),
-    ]
+    values = {row.label: row.control.now for row in rows}
+    assert values == {"rate fast": "50", "rate slow": "9", "rate old": ""}
     assert [controls.is_reversible(row.control) for row in rows] == [True, True, False]
 
 
 def test_the_command_line_lists_each_target() -> None:
     """One line for each target with its value; the JSON has them as objects."""
     controls = Lanes().controls
-    lines = [
-        "".join(text for text, _ in line)
-        for line in control_lines.page_lines(WholeQueueFigures(), controls, 80)
-    ]
-    assert [line.split()[:3] for line in lines[1:4]] == [
-        ["rate", "fast", "50"],
-        ["rate", "slow", "5"],
-        ["rate", "old", "-"],
-    ]
+    page = control_lines.page_lines(WholeQueueFigures(), controls, 80)
+    lines = ["".join(text for text, _ in line).split()[:3] for line in page]
+    assert lines[1:4] == [["rate", "fast", "50"], ["rate", "slow", "5"], ["rate", "old", "-"]]
     (control,) = [control_lines.control_values(name, each) for name, each in controls.items()]
     assert control["targets"] == [
         {"name": "fast", "now": "50", "refusal": "", "bounds": None},
@@ -297,18 +266,13 @@ def test_a_switch_is_offered_the_other_way() -> None:
     assert controls.suggested_value(switch) == "0"
     assert controls.suggested_value(switch._replace(now="0")) == "1"
     assert controls.suggested_value(Control("press")) == ""
-    assert (controls.describe_value(switch, "0"), controls.describe_value(switch, "7")) == (
-        "0 (off)",
-        "7",
-    )
+    assert [controls.describe_value(switch, value) for value in "07"] == ["0 (off)", "7"]
     limit = Control("l", value="jobs", now="0", bounds=(0, 9), no_limit="0")
     assert [controls.describe_value(limit, value) for value in "07"] == ["0 (no limit)", "7"]
 
 
 def test_what_cannot_be_done_or_written_down_changes_nothing(whole: ZgbConsolePlace) -> None:
-    """While another program has the database for itself nothing is done, and the journal says so;
-    where no intent can be written the queue stays as it was; without a journal it is done; the undo
-    of a journal's operation names the value before."""
+    """A locked database, or a journal that takes no intent; the undo names the value before."""
     impatient = ZgbDatabase(whole.path, patience=0.05, durable=False)
     order = Order(PAUSE, value="0")
     with closing(sqlite3.connect(whole.path, isolation_level=None)) as other:
@@ -323,12 +287,9 @@ def test_what_cannot_be_done_or_written_down_changes_nothing(whole: ZgbConsolePl
             controls.run_control(store, blocked, order, US, clock)
         assert whole.setting(PAUSE) == "1"
         done = controls.run_control(store, None, order, US, clock)
-        assert done == controls.ControlResult("paused: jobs wait")
-        assert whole.setting(PAUSE) == "0"
-
+        assert (done, whole.setting(PAUSE)) == (controls.ControlResult("paused: jobs wait"), "0")
         controls.run_control(store, whole.journal, Order(RATE, value="9"), US, clock)
-        operation = next(
-            one for one in whole.journal.operations() if not controls.has_control_failed(one)
-        )
+        failed = controls.has_control_failed
+        operation = next(one for one in whole.journal.operations() if not failed(one))
         with pytest.raises(Unavailable, match="set it back: mailMaxPerHour was 60 before"):
             undo.plan_undo(store, whole.journal, operation, NOW, 7.0)

@@ -1,35 +1,25 @@
 """Notes on tasks in a file: add, delete, sweep, rival writers, full disks, planted files."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from engine import verbs
-from engine.formats.nftban.store import SpoolFolders, make_spool
+from engine.formats.nftban.store import NftbanStore
 from engine.model import State, Task
-from engine.operations.notes import (
-    MAX_NOTE_CHARS,
-    MAX_NOTES_BYTES,
-    NOTES_FILE_NAME,
-    Note,
-    Notes,
-    notes_of,
-    parse_notes,
-    sweep_notes,
-)
+from engine.operations import notes as notes_module
+from engine.operations.notes import NOTES_FILE_NAME, Note, Notes, notes_of
 from engine.store import Unavailable
 from engine.system import files
-from tests.open_store import open_store
-
-NOW = 1_795_167_728.0
+from tests.engine.task_builders import NOW, a_task, clock, new_spool, tasks_in
+from tests.store_contents import found
 
 WRITER = """
 import sys
@@ -43,7 +33,7 @@ for number in range(amount):
 @pytest.fixture
 def notes(tmp_path: Path) -> Notes:
     """The notes of a spool that has none yet."""
-    return Notes(str(tmp_path / "journal"), str(tmp_path), lambda: NOW)
+    return Notes(str(tmp_path / "journal"), str(tmp_path), clock)
 
 
 def file_of(notes: Notes) -> Path:
@@ -57,8 +47,7 @@ def line(**changes: object) -> bytes:
 
 
 def test_a_note_on_an_earlier_task_with_the_same_id_is_not_shown() -> None:
-    """Numbers of rows, jobs and messages come again: a note older than its task is of another one,
-    unless the time of the task is unknown or in the future."""
+    """Ids come again: an older note is of another task, unless its time is unknown."""
     written = {"a": (Note(NOW, "ana", "hm"), Note(NOW + 900, "ana", "now"))}
     made = Task("a", "job", State.PENDING, NOW + 600)
     assert [note.text for note in notes_of(written, made, NOW + 1000)] == ["now"]
@@ -69,14 +58,8 @@ def test_a_note_on_an_earlier_task_with_the_same_id_is_not_shown() -> None:
         assert len(notes_of(written, made._replace(created=created), NOW + 1000)) == 2
 
 
-def writer(notes: Notes, name: str, amount: int) -> subprocess.Popen[bytes]:
-    """Another process that writes so many notes, each on a task of its own."""
-    return subprocess.Popen([sys.executable, "-c", WRITER, notes.folder, name, str(amount)])
-
-
 def test_a_note_is_read_by_other_processes(notes: Notes) -> None:
-    """A note has who, when and what, the oldest first; an empty one deletes those before it. To
-    read notes makes no file, and an answer is kept only as long as the file is the same one."""
+    """The oldest is first, an empty one deletes those before it, and reading makes no file."""
     assert notes.noted_ids() == frozenset()
     assert not Path(notes.folder).exists()
     notes.add("a", "asked the postmaster", "ana")
@@ -99,15 +82,12 @@ def test_a_note_is_read_by_other_processes(notes: Notes) -> None:
     [
         ("tell ana@example.net, not a@example.org", "tell ...@example.net, not ...@example.org"),
         ("two\nlines\tand a tab", "two lines and a tab"),
-        ("x" * 10_000, "x" * MAX_NOTE_CHARS),
+        ("x" * 10_000, "x" * notes_module.MAX_NOTE_CHARS),
         ('\x1b]0;x\x07 "} {"id": "b" \u202e \udcff', None),
     ],
 )
-def test_a_note_is_one_short_line_without_addresses(
-    notes: Notes, typed: str, kept: str | None
-) -> None:
-    """However it was typed, it takes one line, names no whole mail address, and has an end; nothing
-    in the file could act on a terminal."""
+def test_a_note_is_one_line_without_addresses(notes: Notes, typed: str, kept: str | None) -> None:
+    """However it was typed, nothing in the file could act on a terminal."""
     notes.add("1\n", typed, "a\x1b[na")
     (note,) = notes.read_all().get("1\n", ())
     data = file_of(notes).read_bytes()
@@ -117,25 +97,14 @@ def test_a_note_is_one_short_line_without_addresses(
 
 
 def test_a_line_that_is_no_note_is_passed_by(notes: Notes) -> None:
-    """It spoils none of those around it. A torn last line counts for nothing, neither before nor
-    after the next note is written, and does not spoil that one."""
-    for strange in (
-        b"junk",
-        b"\xff\xfe",
-        b"[" * 100_000,
-        b"null",
-        b"{}",
-        line(id=7),
-        line(text=["x"]),
-        line(who=None),
-        line(when="now"),
-        line(when=-1),
-        line(when=10**400),
-        *(line().replace(b"1795167728.0", hostile) for hostile in (b"NaN", b"Infinity")),
-    ):
-        noted = parse_notes(b"\n".join([line(id="b"), strange, line(id="c"), b""]))
+    """It spoils none around it; a torn last line counts for nothing."""
+    wrong: list[dict[str, object]] = [{"id": 7}, {"text": ["x"]}, {"who": None}]
+    wrong += [{"when": when} for when in ("now", -1, 10**400)]
+    hostile = [line().replace(b"1795170000.0", when) for when in (b"NaN", b"Infinity")]
+    hostile += [b"junk", b"\xff\xfe", b"[" * 100_000, b"null", b"{}"]
+    for strange in (*hostile, *(line(**fields) for fields in wrong)):
+        noted = notes_module.parse_notes(b"\n".join([line(id="b"), strange, line(id="c"), b""]))
         assert set(noted) == {"b", "c"}, strange[:40]
-
     notes.add("a", "whole", "ana")
     with file_of(notes).open("ab") as file:
         file.write(line(id="torn"))  # all but its end
@@ -144,11 +113,8 @@ def test_a_line_that_is_no_note_is_passed_by(notes: Notes) -> None:
     assert notes.noted_ids() == {"a", "b"}
 
 
-def test_on_a_full_disk_no_note_is_half_there(
-    notes: Notes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A note that did not fit is refused and counts for nothing, also once there is room again; a
-    sweep that cannot write leaves the old file, and the next one works."""
+def test_on_a_full_disk_no_note_is_half(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A note that did not fit counts for nothing; a failed sweep leaves the old file."""
     notes.add("a", "whole", "ana")
 
     def full(room: int) -> Callable[[int, bytes], int]:
@@ -172,15 +138,14 @@ def test_on_a_full_disk_no_note_is_half_there(
         disk.setattr(files, "write", full(0))
         with pytest.raises(Unavailable, match="cannot sweep the notes"):
             notes.remove_notes({"a"})
-    assert file_of(notes).read_bytes() == before
-    assert notes.remove_notes({"a"}) == 1
+    assert (file_of(notes).read_bytes(), notes.remove_notes({"a"})) == (before, 1)
     assert notes.noted_ids() == {"c"}
 
 
 def test_each_note_of_two_writers_is_kept(notes: Notes) -> None:
-    """Two processes write at the same time, while the file is written again and again without the
-    notes of a third, and no line of either is lost or mixed."""
-    writers = [writer(notes, name, 50) for name in ("ana", "bob")]
+    """While they write, the file is rewritten without the notes of a third."""
+    argv = [sys.executable, "-c", WRITER, notes.folder]
+    writers = [subprocess.Popen([*argv, name, "50"]) for name in ("ana", "bob")]
     rounds = 0
     while any(process.poll() is None for process in writers):
         notes.add("gone", "never mind", "eve")
@@ -200,64 +165,49 @@ def test_dropping_keeps_mode_and_owner_and_only_what_counts(notes: Notes) -> Non
     notes.add("b", "three", "bob")
     file_of(notes).chmod(0o600)
     Path(notes.folder, "notes.new").write_text("of one who was killed")
-    dropped = notes.remove_notes({"b", "never there"})
-    assert dropped == 1
+    assert notes.remove_notes({"b", "never there"}) == 1
     assert notes.read_all().get("a", ()) == (Note(NOW, "ana", "two"),)
     assert file_of(notes).read_bytes().count(b"\n") == 1
     assert file_of(notes).stat().st_mode & 0o777 == 0o600
     assert [path.name for path in Path(notes.folder).iterdir()] == [NOTES_FILE_NAME]
 
 
-@pytest.mark.parametrize("what", ["a link", "a FIFO", "a second name", "too much"])
+PLANTS: dict[str, Callable[[Path, Path], object]] = {
+    "a link": Path.symlink_to,
+    "a FIFO": lambda path, other: os.mkfifo(path),
+    "a second name": Path.hardlink_to,
+    "too much": lambda path, other: path.write_bytes(bytes(notes_module.MAX_NOTES_BYTES + 1)),
+}
+
+
+@pytest.mark.parametrize("what", PLANTS)
 def test_a_planted_file_is_not_touched(notes: Notes, tmp_path: Path, what: str) -> None:
-    """A link, a FIFO, a second name for another file or a file beyond the limit is neither read nor
-    written, and said."""
+    """A link, a FIFO, a second name or a huge file is neither read nor written."""
     other = tmp_path / "other"
     other.write_bytes(line() + b"\n")
     Path(notes.folder).mkdir()
-    match what:
-        case "a link":
-            file_of(notes).symlink_to(other)
-        case "a FIFO":
-            os.mkfifo(file_of(notes))
-        case "a second name":
-            file_of(notes).hardlink_to(other)
-            Path(notes.folder).chmod(0o777)  # any user may have made it
-        case _:
-            file_of(notes).touch()
-            os.truncate(file_of(notes), MAX_NOTES_BYTES + 1)
-
+    PLANTS[what](file_of(notes), other)
+    Path(notes.folder).chmod(0o777)  # any user may have made it
     with pytest.raises(Unavailable, match=NOTES_FILE_NAME):
         notes.noted_ids()
     with pytest.raises(Unavailable, match=NOTES_FILE_NAME):
         notes.add("b", "x", "ana")
-
     assert other.read_bytes() == line() + b"\n"
 
 
 def test_a_sweep_keeps_the_notes_of_tasks_that_are_somewhere(tmp_path: Path) -> None:
     """Pending, held, dead, in the trash or damaged: its note stays; of one that left it goes."""
-    queue = tmp_path / "queue"
-    make_spool(SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq"))
-    store = open_store(str(tmp_path))
-    added = [verbs.enqueue("report", NOW, f"{n:08x}") for n in range(4)]
-    for task in added:
-        store.swap(None, task)
-    pending, held, trashed, left = [t for t in store.scan({"pending"}) if isinstance(t, Task)]
-    store.swap(held, verbs.hold(held, NOW))
-    store.swap(trashed, verbs.purge(trashed, NOW))
-    (gone,) = (t for t in store.scan({left.id}) if isinstance(t, Task))
-    store.swap(gone, verbs.purge(gone, NOW))
-    (gone,) = (t for t in store.scan({left.id}) if isinstance(t, Task))
-    store.swap(gone, None)
-    (queue / "pending" / "damaged.task").write_text("torn")
-    notes = Notes(str(queue / ".spooldeck" / "journal"), str(tmp_path), lambda: NOW)
-    for ident in (pending.id, held.id, trashed.id, left.id, "damaged", "../../etc/passwd"):
-        notes.add(ident, "wait", "ana")
-
-    swept = sweep_notes(notes, store)
-    store.close()
-
-    assert gone.state is State.TRASH
-    assert swept == 2
+    spool = new_spool(tmp_path)
+    with closing(NftbanStore(spool, clock)) as store:
+        for number in range(4):
+            store.swap(None, a_task(number))
+        pending, held, trashed, left = tasks_in(store)
+        for task, verb in ((held, verbs.hold), (trashed, verbs.purge), (left, verbs.purge)):
+            store.swap(task, verb(task, NOW))
+        store.swap(found(store, left.id), None)
+        Path(spool.pending, "damaged.task").write_text("torn")
+        notes = Notes(f"{spool.staging_dir}/journal", str(tmp_path), clock)
+        for ident in (pending.id, held.id, trashed.id, left.id, "damaged", "../../etc/passwd"):
+            notes.add(ident, "wait", "ana")
+        assert notes_module.sweep_notes(notes, store) == 2
     assert notes.noted_ids() == {pending.id, held.id, trashed.id, "damaged"}

@@ -1,12 +1,14 @@
 """The rows of a large plan in a temporary table: frozen, counted, read in windows, torn."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+from pytest import MonkeyPatch
 
 from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.index.filter_language import parse_filter
@@ -26,6 +28,9 @@ from engine.store import Unavailable
 from tests.engine.task_builders import NOW, a_task, clock
 from tui.plan.plan_lines import count_plan
 
+Use = Callable[[RowTable], object]
+ANA = Who("ana")
+
 TASKS = [
     *(a_task(n, rev=f"r{n}", created=NOW - 400 * n) for n in range(6)),
     a_task(6, rev="dead", state=State.DEAD, created=0.0),
@@ -34,6 +39,7 @@ TASKS = [
     a_task(7, rev="seven too", queue="b"),
 ]
 NOTED = frozenset({a_task(3).id, a_task(6).id})
+PENDING, NEVER = Query(State.PENDING), float("inf")
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +51,27 @@ def _filled(writer: Writer) -> None:
     list(writer.build_indexes())
 
 
+@pytest.fixture(params=[True, False], ids=["table", "memory"])
+def is_large(request: pytest.FixtureRequest, monkeypatch: MonkeyPatch) -> bool:
+    """Whether the rows of a plan are in a table."""
+    monkeypatch.setattr(plans, "MAX_ROWS_IN_MEMORY", 3 if request.param else 100)
+    return bool(request.param)
+
+
+def table_of(reader: Reader, query: Query = PENDING, **choice: Any) -> RowTable:
+    """The rows of a plan in a table."""
+    choice = {"now": NOW, "recent": NOW, "ids_with_note": (), **choice}
+    return freeze_rows(reader, query, None, **choice)
+
+
+def frozen(reader: Reader, verb: str, query: Query) -> tuple[Plan, Plan]:
+    """The same plan in memory and in a table."""
+    small = plans.freeze_rows(verb, reader.plan_rows(query, None, NOW), NOW, noted=NOTED)
+    recent, noted = (NOW - plans.RECENT_SECONDS, NOTED) if verb == "purge" else (NEVER, ())
+    table = table_of(reader, query, recent=recent, ids_with_note=noted)
+    return small, Plan(verb, table, NOW, oldest=table.oldest, newest=table.newest)
+
+
 def tear_plans() -> None:
     """Cut off the files that the rows of plans are in."""
     for link in Path("/proc/self/fd").iterdir():
@@ -52,105 +79,59 @@ def tear_plans() -> None:
             os.truncate(link, 0)
 
 
-def frozen(reader: Reader, verb: str, query: Query) -> tuple[Plan, Plan]:
-    """The same plan in memory and in a table."""
-    rows = reader.plan_rows(query, None, NOW)
-    small = plans.freeze_rows(verb, rows, NOW, noted=NOTED)
-    careful = verb == "purge"
-    recent = NOW - plans.RECENT_SECONDS if careful else float("inf")
-    table = freeze_rows(
-        reader, query, None, now=NOW, recent=recent, ids_with_note=NOTED if careful else ()
-    )
-    large = Plan(verb, table, NOW, oldest=table.oldest, newest=table.newest)
-    return small, large
+QUERIES = [Query(), PENDING, Query(State.PENDING, descending=True), Query(State.HELD)]
 
 
 @pytest.mark.parametrize("verb", ["purge", "hold"])
-@pytest.mark.parametrize(
-    "query",
-    [
-        Query(),
-        Query(State.PENDING),
-        Query(State.PENDING, descending=True),
-        Query(filter=parse_filter("job"), order="created"),
-        Query(State.HELD),
-    ],
-)
+@pytest.mark.parametrize("query", [*QUERIES, Query(filter=parse_filter("job"), order="created")])
 def test_a_plan_in_a_table_is_the_plan_in_memory(
     reader: Reader, verb: str, query: Query, tmp_path: Path
 ) -> None:
-    """Equal rows in the same order, one for an id, with the same reasons, times and counts; its
-    file has no name any more."""
+    """Equal rows in the same order with the same reasons; its file has no name."""
     small, large = frozen(reader, verb, query)
     assert tuple(large.rows) == small.rows
     assert (len(large.rows), large.states) == (len(small.rows), small.states)
     assert (large.oldest, large.newest) == (small.oldest, small.newest)
-    assert large.first_rows(4) == small.first_rows(4)
-    assert large.rows[1:3] == small.rows[1:3]
-    assert [large.rows[at] for at in range(-len(small.rows), len(small.rows))] == [
-        small.rows[at] for at in range(-len(small.rows), len(small.rows))
-    ]
+    assert (large.first_rows(4), large.rows[1:3]) == (small.first_rows(4), small.rows[1:3])
+    places = range(-len(small.rows), len(small.rows))
+    assert [large.rows[at] for at in places] == [small.rows[at] for at in places]
     with pytest.raises(IndexError):
         _ = large.rows[len(small.rows)]
-    for included_numbers, excluded_numbers in (((), ()), (range(4), (5,)), ((3,), (1, 2, 3))):
-        included, excluded = (
-            {a_task(n).id for n in some} for some in (included_numbers, excluded_numbers)
-        )
-        one, two = (
-            plan._replace(included_ids=frozenset(included), excluded_ids=frozenset(excluded))
-            for plan in (small, large)
-        )
+    for included, excluded in (((), ()), (range(4), (5,)), ((3,), (1, 2, 3))):
+        numbers = {"included_ids": included, "excluded_ids": excluded}
+        ids = {name: frozenset(a_task(n).id for n in some) for name, some in numbers.items()}
+        one, two = (plan._replace(**ids) for plan in (small, large))  # type: ignore[arg-type]
         assert one.amount == two.amount == len(tuple(two.included))
         assert list(one.excluded) == list(two.excluded)
     assert [path.name for path in tmp_path.iterdir() if "plan" in path.name] == []
 
 
-@pytest.mark.parametrize("is_large", [True, False])
-def test_rows_of_a_scan_are_written_as_they_come(
-    is_large: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A plan of tasks is the same in a table as in memory: the first row of an id, its reason to be
-    excluded, and counts by reason."""
-    tasks = [*TASKS, a_task(8, state=State.ACTIVE), a_task(9)._replace(id="caf\u00e9")]
+def test_rows_of_a_scan_are_written_as_they_come(is_large: bool) -> None:
+    """A plan is the same in a table: the first row of an id, reasons and counts."""
+    tasks = [*TASKS, a_task(8, state=State.ACTIVE), a_task(9, id="caf\u00e9")]
     edge = Edge(bars=lambda task, now: "odd"[: task.queue == "a"])
     edges: Edges = {(State.PENDING, State.TRASH): edge}
-    monkeypatch.setattr(plans, "MAX_ROWS_IN_MEMORY", 3 if is_large else 100)
     plan = plans.freeze_plan("purge", tasks, NOW, edges=edges, noted=NOTED)
     assert isinstance(plan.rows, RowTable) is is_large
     assert [row.id for row in plan.rows] == list(dict.fromkeys(task.id for task in tasks))
-    assert [plan.exclusion_reason(row) for row in plan.rows] == [
-        *[REASON_RECENT] * 3,
-        REASON_NOTED,
-        "",
-        "",
-        REASON_NOTED,
-        "o",
-        "",
-        "",
-    ]
+    reasons = [*[REASON_RECENT] * 3, REASON_NOTED, "", "", REASON_NOTED, "o", "", ""]
+    assert [plan.exclusion_reason(row) for row in plan.rows] == reasons
     assert [row.barred for row in plan.first_rows(7)] == ["", "", "", "", "", "o", ""]
     assert (plan.amount, plan._replace(includes_suspicious=True).amount) == (4, 9)
     assert (plan.oldest, plan.newest) == (NOW - 3600, NOW)
 
 
-@pytest.mark.parametrize("is_large", [True, False])
-def test_a_warning_has_the_number_of_its_tasks(
-    is_large: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A warning of an edge counts the tasks of a plan to which it applies, without the excluded
-    ones, in a table as in memory; without one there is no warning."""
+def is_in(queue: str, task: Task, now: float) -> bool:
+    """Whether a task is in a queue."""
+    return task.queue == queue
 
-    class IsIn(NamedTuple):
-        queue: str
 
-        def __call__(self, task: Task, now: float) -> bool:
-            return task.queue == self.queue
-
-    by_queue = tuple(TaskWarning(IsIn(queue), f"{{count}} in queue {queue}") for queue in "abc")
-    edge = Edge(warning="for all", warnings=by_queue)
+def test_a_warning_has_the_number_of_its_tasks(is_large: bool) -> None:
+    """Excluded ones do not count; without a task there is no warning."""
+    by_queue = [TaskWarning(partial(is_in, name), f"{{count}} in queue {name}") for name in "abc"]
+    edge = Edge(warning="for all", warnings=tuple(by_queue))
     edges: Edges = {(State.PENDING, State.HELD): edge}
     tasks = [a_task(n, queue="aab"[n % 3]) for n in range(9)]
-    monkeypatch.setattr(plans, "MAX_ROWS_IN_MEMORY", 3 if is_large else 100)
     plan = plans.freeze_plan("hold", tasks, NOW, edges=edges)
 
     def warnings(plan: Plan) -> tuple[str, ...]:
@@ -165,8 +146,7 @@ def test_a_warning_has_the_number_of_its_tasks(
 
 
 def test_rows_that_differ_from_the_index_are_found(reader: Reader, writer: Writer) -> None:
-    """A task that is gone, has moved or has another revision differs from its row; others do
-    not."""
+    """A task that is gone, has moved or has another revision differs."""
     _, plan = frozen(reader, "hold", Query(State.PENDING))
     assert differing_rows(reader, plan.rows) == []
     changed = [TASKS[1]._replace(rev="new"), TASKS[2]._replace(state=State.HELD)]
@@ -178,57 +158,54 @@ def test_rows_that_differ_from_the_index_are_found(reader: Reader, writer: Write
 @pytest.mark.parametrize(
     "use", [list, lambda rows: rows[0], lambda rows: rows.first(3, is_suspicious=False)]
 )
-def test_a_torn_table_is_unavailable(
-    reader: Reader, writer: Writer, use: Callable[[RowTable], object]
-) -> None:
+def test_a_torn_table_is_unavailable(reader: Reader, writer: Writer, use: Use) -> None:
     """Rows that cannot be read are an error in words, not fewer rows."""
     writer.add_scanned([a_task(n) for n in range(30_000)])
-    table = freeze_rows(reader, Query(State.PENDING), None, now=NOW, recent=NOW, ids_with_note=())
+    table = table_of(reader)
     assert len(list(islice(table, 3))) == 3
     tear_plans()
     with pytest.raises(Unavailable, match="temporary table"):
         use(table)
 
 
-def applied(
-    plan: Plan, folder: Path, tasks: list[Task], report_progress: Callable[[], None] = lambda: None
-) -> tuple[Report, Operation, MemoryStore, Journal]:
-    """The plan applied to a store with some tasks, and its operation in the journal."""
+class Applied(NamedTuple):
+    """A plan applied to a store with some tasks, and its operation in the journal."""
+
+    report: Report
+    operation: Operation
+    store: MemoryStore
+    journal: Journal
+
+
+def applied(plan: Plan, folder: Path, tasks: list[Task], **more: Any) -> Applied:
+    """Apply a plan to a store with some tasks."""
     memory = MemoryTasks()
     memory.tasks.update({(task.queue, task.id): task for task in tasks})
-    store = MemoryStore(memory)
-    journal = Journal(str(folder / "journal"), str(folder), clock)
-
-    def tell(counts: Mapping[RowResult, int]) -> None:
-        report_progress()
-
-    intent = Intent(plan.verb, Who("ana"))
-    report = run_journaled_plan(store, journal, plan, intent, clock, report_counts=tell)
+    store, journal = MemoryStore(memory), Journal(str(folder / "journal"), str(folder), clock)
+    report = run_journaled_plan(store, journal, plan, Intent(plan.verb, ANA), clock, **more)
     operation = journal.operation(report.op)
     assert operation is not None
-    return report, operation, store, journal
+    return Applied(report, operation, store, journal)
 
 
 def test_a_plan_in_a_table_is_applied_as_one_in_memory(reader: Reader, tmp_path: Path) -> None:
-    """The same rows are done, gone, failed and excluded, for the same reasons, and the journal has
-    them."""
-    out, included_numbers = frozenset({a_task(4).id}), frozenset({a_task(0).id})
+    """The same rows have the same results, and the journal has them."""
     tasks = [task for task in TASKS if task.id not in (a_task(5).id, a_task(7).id)]
-    applications = []
+    chosen = {"excluded_ids": frozenset({a_task(4).id}), "included_ids": frozenset({a_task(0).id})}
+    runs = []
     for plan in frozen(reader, "purge", Query()):
         folder = tmp_path / type(plan.rows).__name__
         folder.mkdir()
-        chosen = plan._replace(excluded_ids=out, included_ids=included_numbers)
-        applications.append(applied(chosen, folder, tasks)[:2])
-    results = [[tuple(getattr(report, end)) for end in RowResult] for report, _ in applications]
+        runs.append(applied(plan._replace(**chosen), folder, tasks))  # type: ignore[arg-type]
+    results = [[tuple(getattr(run.report, end)) for end in RowResult] for run in runs]
     assert results[0] == results[1]
     assert results[1][0] and results[1][1] and results[1][3]
-    assert [len(getattr(applications[1][0], end)) for end in RowResult] == [*map(len, results[1])]
-    assert applications[0][1].counts == applications[1][1].counts
-    assert all(op.ended is not None and not op.open_rows for _, op in applications)
+    assert [len(getattr(runs[1].report, end)) for end in RowResult] == [*map(len, results[1])]
+    assert runs[0].operation.counts == runs[1].operation.counts
+    assert all(run.operation.ended is not None and not run.operation.open_rows for run in runs)
 
 
-LARGE = [a_task(n, rev=f"r{n}") for n in range(30_000)]
+LARGE = [a_task(n, rev=f"r{n}") for n in range(12_000)]
 
 
 def a_large_plan(reader: Reader, writer: Writer) -> Plan:
@@ -236,27 +213,26 @@ def a_large_plan(reader: Reader, writer: Writer) -> Plan:
     for start in range(0, len(LARGE), 500):
         some = LARGE[start : start + 500]
         writer.apply_lookup([task.id for task in some], some)
-    table = freeze_rows(reader, Query(State.PENDING), None, now=NOW, recent=NOW, ids_with_note=())
-    return Plan("hold", table, NOW)
+    return Plan("hold", table_of(reader), NOW)
 
 
-def test_a_table_torn_in_the_middle_of_a_plan_loses_no_row(
+def test_a_table_torn_in_a_plan_loses_no_row(
     reader: Reader, writer: Writer, tmp_path: Path
 ) -> None:
     """The run stops with the reason; the journal has every row, and the rest can be continued."""
     plan = a_large_plan(reader, writer)
     rows = len(plan.rows)
-    report, operation, store, journal = applied(plan, tmp_path, LARGE, tear_plans)
-    assert "temporary table" in report.trouble
-    done = len(report.done)
-    assert 0 < done < rows == report.accounted
-    assert operation.is_interrupted
-    assert (operation.planned, operation.counts[RowResult.DONE]) == (rows, done)
-    assert len(undo.plan_rest(store, journal, operation, NOW).rows) == rows - done
+    run = applied(plan, tmp_path, LARGE, report_counts=lambda _: tear_plans())
+    assert "temporary table" in run.report.trouble
+    done = len(run.report.done)
+    assert 0 < done < rows == run.report.accounted
+    assert run.operation.is_interrupted
+    assert (run.operation.planned, run.operation.counts[RowResult.DONE]) == (rows, done)
+    assert len(undo.plan_rest(run.store, run.journal, run.operation, NOW).rows) == rows - done
 
 
 def test_a_full_disk_for_the_outcomes_stops_the_plan(
-    reader: Reader, writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reader: Reader, writer: Writer, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     """The outcomes that could not be listed are counted, and are in the journal."""
 
@@ -267,58 +243,39 @@ def test_a_full_disk_for_the_outcomes_stops_the_plan(
 
     plan = a_large_plan(reader, writer)
     monkeypatch.setattr("engine.operations.execute.TempTable", tiny)
-    report, operation, _, _ = applied(plan, tmp_path, LARGE)
-    assert "full" in report.trouble
-    assert report.accounted == len(plan.rows)
-    assert operation.is_interrupted
-    assert operation.counts[RowResult.DONE] == len(report.done) == JOURNAL_BATCH_ROWS
+    run = applied(plan, tmp_path, LARGE)
+    assert "full" in run.report.trouble
+    assert run.report.accounted == len(plan.rows)
+    assert run.operation.is_interrupted
+    assert run.operation.counts[RowResult.DONE] == len(run.report.done) == JOURNAL_BATCH_ROWS
 
 
-def test_a_table_torn_before_the_intent_changes_nothing(
-    reader: Reader, writer: Writer, tmp_path: Path
-) -> None:
+def test_a_table_torn_early_changes_nothing(reader: Reader, writer: Writer, tmp_path: Path) -> None:
     """Without all rows in the journal no task moves, and the journal has no operation."""
     plan = a_large_plan(reader, writer)
     tear_plans()
     journal = Journal(str(tmp_path / "journal"), str(tmp_path), clock)
     with pytest.raises(Unavailable, match="temporary table"):
-        journal.begin(Intent("hold", Who("ana")), plan)
+        journal.begin(Intent("hold", ANA), plan)
     assert journal.operations() == ()
     assert not list((tmp_path / "journal").glob("*.jsonl"))
 
 
 @pytest.mark.parametrize("ages", [lambda n: NOW - 900 + n // 2, lambda n: 0.0])
 def test_tasks_that_will_run_are_in_the_order_of_their_age(
-    writer: Writer,
-    reader: Reader,
-    monkeypatch: pytest.MonkeyPatch,
-    ages: Callable[[int], float],
+    writer: Writer, reader: Reader, is_large: bool, ages: Callable[[int], float]
 ) -> None:
-    """Ids may be numbers, whose text has another order; those of one time are in the order of the
-    numbers. A plan is the same in memory, in a table and from the index; that of a verb after which
-    nothing runs stays in the order of ids."""
-    tasks = [
-        a_task(n, state=State.DONE, created=ages(n))._replace(id=f"mails/{n}") for n in range(1, 13)
-    ]
+    """Of one time by number; after other verbs by id."""
+    tasks = [a_task(n, state=State.DONE, created=ages(n), id=f"mails/{n}") for n in range(1, 13)]
     given = sorted(tasks, key=lambda task: task.id)
     writer.begin_scan()
     writer.add_scanned(given)
     writer.end_scan()
     oldest = [task.id for task in tasks]
-    small = plans.freeze_plan("rerun", given, NOW)
-    monkeypatch.setattr(plans, "MAX_ROWS_IN_MEMORY", 3)
-    large = plans.freeze_plan("rerun", given, NOW)
-    query, forever = Query(State.DONE), float("inf")
-    table = freeze_rows(
-        reader,
-        query,
-        None,
-        now=NOW,
-        recent=forever,
-        ids_with_note=(),
-        by_age=plans.is_by_age("rerun"),
-    )
-    assert isinstance(large.rows, RowTable)
-    for rows in (small.rows, large.rows, table):
+    plan = plans.freeze_plan("rerun", given, NOW)
+    by_age = plans.is_by_age("rerun")
+    table = table_of(reader, Query(State.DONE), recent=NEVER, by_age=by_age)
+    assert isinstance(plan.rows, RowTable) is is_large
+    for rows in (plan.rows, table):
         assert [row.id for row in rows] == oldest
     assert [row.id for row in plans.freeze_plan("hold", given, NOW).rows] == sorted(oldest)

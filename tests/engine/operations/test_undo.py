@@ -2,10 +2,13 @@
 
 import fcntl
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pytest import MonkeyPatch
 
 from engine import verbs
 from engine.formats.base.memory import MemoryStore
@@ -23,67 +26,78 @@ RETENTION = 7.0
 US = Intent("", Who("ana", ssh="192.0.2.1 1 192.0.2.2 22", host="mx1", pid=1))
 
 
-def filled(store: Store) -> None:
-    """Nine tasks: pending, held and dead ones."""
+def filled(store: Store) -> Store:
+    """Put nine tasks into a store: pending, held and dead ones."""
     for number in range(9):
         store.swap(None, a_task(number, due=0.0 if number < 4 else NOW + 600))
     for task in list(store.take(NOW, "a worker", 4)):
         store.swap(task, verbs.give_up_task(task, "421 try again later", 3))
     for task in tasks_in(store)[6:]:
         store.swap(task, verbs.hold(task, NOW))
+    return store
 
 
 def folder(spool: SpoolFolders) -> dict[str, tuple[bytes, int, int, int]]:
     """Bytes, mode and owner of every task file, by its path."""
     by_name = {}
     for where in (spool.pending, spool.work, spool.dlq, f"{spool.staging_dir}/held"):
-        for path in Path(where).iterdir() if Path(where).is_dir() else ():
+        for path in Path(where).glob("*"):
             stat = path.stat()
             by_name[str(path)] = (path.read_bytes(), stat.st_mode, stat.st_uid, stat.st_gid)
     return by_name
 
 
-def done(store: Store, journal: Journal, plan: Plan) -> Report:
+def done(store: Store, journal: Journal, plan: Plan, **facts: Any) -> Report:
     """Carry a plan out and write it down."""
-    intent = US._replace(verb=plan.verb, undoes=plan.undoes)
+    intent = US._replace(verb=plan.verb, undoes=plan.undoes, **facts)
     return run_plan.run_journaled_plan(store, journal, plan, intent, clock)
 
 
-def undo_of(store: Store, journal: Journal, op: str, now: float = NOW) -> undo.UndoPlan:
-    """The plan that takes an operation back."""
+def plan_of(verb: str, tasks: Sequence[Task]) -> Plan:
+    """The plan for these tasks."""
+    return plans.freeze_plan(verb, tasks, NOW)
+
+
+def operation_of(journal: Journal, op: str) -> Operation:
+    """An operation by its name."""
     operation = journal.operation(op)
     assert operation is not None
-    return undo.plan_undo(store, journal, operation, now, RETENTION)
+    return operation
+
+
+def undo_of(store: Store, journal: Journal, op: str, now: float = NOW) -> undo.UndoPlan:
+    """The plan that undoes an operation."""
+    return undo.plan_undo(store, journal, operation_of(journal, op), now, RETENTION)
+
+
+def undone(store: Store, journal: Journal, op: str) -> Report:
+    """Undo an operation."""
+    return done(store, journal, undo_of(store, journal, op).plan)
+
+
+def settled(store: Store, journal: Journal, operation: Operation) -> Operation:
+    """An interrupted operation, once it is known what became of its tasks."""
+    settled = undo.settle_operation(store, journal, operation).operation
+    assert settled is not None
+    return settled
 
 
 @pytest.fixture
 def store(open_store: Callable[[], Store]) -> Store:
     """A store of either kind, with nine tasks in it."""
-    store = open_store()
-    filled(store)
-    return store
+    return filled(open_store())
 
 
 @pytest.fixture
-def on_disk(spool: SpoolFolders) -> NftbanStore:
+def disk(spool: SpoolFolders) -> Store:
     """A store on a spool, with nine tasks in it."""
-    store = NftbanStore(spool, clock)
-    filled(store)
-    return store
+    return filled(NftbanStore(spool, clock))
 
 
-def took_back(store: Store, journal: Journal, op: str) -> Report:
-    """Take an operation back."""
-    return done(store, journal, undo_of(store, journal, op).plan)
-
-
-VERBS = [
+VERBS: list[tuple[str, State, dict[str, object]]] = [
+    *(("purge", state, {}) for state in (State.DEAD, State.PENDING, State.HELD)),
+    *(("hold", state, {}) for state in (State.PENDING, State.DEAD)),
     ("retry", State.DEAD, {}),
-    ("purge", State.DEAD, {}),
-    ("purge", State.PENDING, {}),
-    ("purge", State.HELD, {}),
-    ("hold", State.PENDING, {}),
-    ("hold", State.DEAD, {}),
     ("release", State.HELD, {}),
     ("promote", State.PENDING, {}),
     ("edit", State.PENDING, {"description": "another", "due": NOW + 60}),
@@ -91,40 +105,31 @@ VERBS = [
 ]
 
 
-@pytest.mark.parametrize(("verb", "state", "values"), VERBS)
+@pytest.mark.parametrize("case", VERBS)
 def test_an_undo_restores_every_byte(
-    verb: str,
-    state: State,
-    values: dict[str, object],
-    on_disk: NftbanStore,
-    spool: SpoolFolders,
-    journal: Journal,
+    case: tuple[str, State, dict[str, object]], disk: Store, spool: SpoolFolders, journal: Journal
 ) -> None:
     """Names, bytes, modes and owners are the same after an operation and its undo."""
+    verb, state, values = case
     for where in (spool.pending, spool.dlq):
         for number, path in enumerate(sorted(Path(where).iterdir())):
             path.write_bytes(b"# by hand\n" + path.read_bytes())
             path.chmod((0o600, 0o644, 0o640)[number % 3])
     before = folder(spool)
-    plan = plans.freeze_plan(verb, tasks_in(on_disk, state), NOW)._replace(values=values)
-    report = done(on_disk, journal, plan)
-    between = folder(spool)
-    back = took_back(on_disk, journal, report.op)
-    assert len(report.done) == len(back.done) == len(plan.rows) > 0
-    assert between != before
+    plan = plan_of(verb, tasks_in(disk, state))._replace(values=values)
+    report = done(disk, journal, plan)
+    assert folder(spool) != before
+    assert len(report.done) == len(undone(disk, journal, report.op).done) == len(plan.rows) > 0
     assert folder(spool) == before
 
 
 def test_an_undo_can_be_undone(store: Store, journal: Journal) -> None:
-    """An undo is an operation like any other. A task that is not as the operation left it stays,
-    and the dry run says why."""
-    first = done(store, journal, plans.freeze_plan("retry", tasks_in(store, State.DEAD), NOW))
+    """A task that is not as the operation left it stays, and the dry run says why."""
+    first = done(store, journal, plan_of("retry", tasks_in(store, State.DEAD)))
     retried = tasks_in(store)
-    second = took_back(store, journal, first.op)
-    third = took_back(store, journal, second.op)
-    assert [(t.id, t.state, t.attempts) for t in tasks_in(store)] == [
-        (t.id, t.state, t.attempts) for t in retried
-    ]
+    third = undone(store, journal, undone(store, journal, first.op).op)
+    facts = attrgetter("id", "state", "attempts")
+    assert [*map(facts, tasks_in(store))] == [*map(facts, retried)]
     (claimed, *_) = store.take(NOW, "a worker", 1)
     store.swap(claimed, None)
     plan = undo_of(store, journal, third.op).plan
@@ -134,63 +139,53 @@ def test_an_undo_can_be_undone(store: Store, journal: Journal) -> None:
     assert back.accounted == len(plan.rows) == 4
 
 
-def test_a_task_that_died_long_ago_comes_back_as_held(
-    on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
-) -> None:
+def test_long_dead_tasks_return_as_held(disk: Store, spool: SpoolFolders, journal: Journal) -> None:
     """A dead task that the next run would delete is put where it stays, with its bytes."""
-    dead = tasks_in(on_disk, State.DEAD)
-    bytes_of = {task.id: on_disk.read(task) for task in dead}
-    report = done(on_disk, journal, plans.freeze_plan("purge", dead, NOW))
-    back = undo_of(on_disk, journal, report.op, NOW + 8 * 86400)
-    done(on_disk, journal, back.plan)
+    dead = tasks_in(disk, State.DEAD)
+    bytes_of = {task.id: disk.read(task) for task in dead}
+    report = done(disk, journal, plan_of("purge", dead))
+    back = undo_of(disk, journal, report.op, NOW + 8 * 86400)
+    done(disk, journal, back.plan)
     assert back.held == set(bytes_of)
-    held = [task for task in tasks_in(on_disk, State.HELD) if task.id in bytes_of]
-    assert {task.id: on_disk.read(task) for task in held} == bytes_of
+    held = [task for task in tasks_in(disk, State.HELD) if task.id in bytes_of]
+    assert {task.id: disk.read(task) for task in held} == bytes_of
 
 
 def test_the_journal_shows_the_operations(store: Store, journal: Journal) -> None:
     """Who, when, what, why, and what became of every row; no address in full."""
-    plan = plans.freeze_plan("purge", tasks_in(store, State.DEAD), NOW)
+    plan = plan_of("purge", tasks_in(store, State.DEAD))
     plan = plan._replace(excluded_ids=frozenset({plan.rows[0].id}))
     rival = tasks_in(store, State.DEAD)[1]
     store.swap(rival, verbs.retry(rival, NOW))
-    intent = US._replace(verb="purge", reason="ask kim@example.net", filter="to:a.b@example.org")
-    run_plan.run_journaled_plan(store, journal, plan, intent, clock)
+    done(store, journal, plan, reason="ask kim@example.net", filter="to:a.b@example.org")
     (operation,) = journal.operations()
     counts = {RowResult.DONE: 2, RowResult.GONE: 1, RowResult.EXCLUDED: 1}
     assert operation.counts == dict.fromkeys(RowResult, 0) | counts
     assert (operation.planned, operation.open_rows, operation.ended) == (4, 0, NOW)
     assert (operation.is_running, operation.is_interrupted) == (False, False)
-    assert operation.intent.who == US.who
-    assert operation.intent.reason == "ask ...@example.net"
-    assert operation.intent.filter == "to:...@example.org"
+    intent = operation.intent
+    assert (intent.who, intent.filter) == (US.who, "to:...@example.org")
+    assert intent.reason == "ask ...@example.net"
 
 
-def test_without_its_journal_nothing_is_done(
-    store: Store, spool: SpoolFolders, journal: Journal
-) -> None:
+def test_without_its_journal_nothing_is_done(store: Store, journal: Journal) -> None:
     """Where the intent cannot be written down, no task moves; what is gone for good says so."""
     Path(journal.folder).write_text("in the way")
     dead = tasks_in(store, State.DEAD)
     with pytest.raises(Unavailable, match="journal"):
-        done(store, journal, plans.freeze_plan("purge", dead, NOW))
+        done(store, journal, plan_of("purge", dead))
     assert tasks_in(store, State.DEAD) == dead
-    report = done(store, journal, plans.freeze_plan("expunge", dead, NOW))
+    report = done(store, journal, plan_of("expunge", dead))
     assert len(report.done) == 4
     assert "journal" in report.trouble
 
 
-# ---- what a crash left open
-
-
 def left_open(store: Store, journal: Journal, verb: str, rows: int = 3) -> Operation:
     """An operation on dead tasks whose process died before it moved the first."""
-    plan = plans.freeze_plan(verb, tasks_in(store, State.DEAD)[:rows], NOW)
+    plan = plan_of(verb, tasks_in(store, State.DEAD)[:rows])
     record = journal.begin(US._replace(verb=verb), plan)
     record.close()
-    operation = journal.operation(record.op)
-    assert operation is not None
-    return operation
+    return operation_of(journal, record.op)
 
 
 def leave_in_staging(spool: SpoolFolders, ident: str) -> None:
@@ -200,57 +195,46 @@ def leave_in_staging(spool: SpoolFolders, ident: str) -> None:
     path.rename(f"{spool.staging_dir}/D.{ident}.dlq.trash.{crc:08x}.1-0-1")
 
 
-def test_an_operation_with_a_moving_task_is_not_dropped(
-    on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
-) -> None:
-    """While another process moves one of its tasks an operation is not dropped; afterwards that
-    task is done, and only the others are left as they are."""
-    operation = left_open(on_disk, journal, "purge")
-    moving = tasks_in(on_disk, State.DEAD)[0]
+def test_an_operation_in_motion_is_kept(disk: Store, spool: SpoolFolders, journal: Journal) -> None:
+    """While a task moves it is not dropped; later the task is done, the others stay."""
+    operation = left_open(disk, journal, "purge")
+    moving = tasks_in(disk, State.DEAD)[0]
     leave_in_staging(spool, moving.id)
-    (lies,) = Path(spool.staging_dir).glob("D.*")
-    with lies.open("rb") as file:
+    with staged(spool)[0].open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # as a process that moves it has it
         with pytest.raises(Unavailable, match=r"^1 task is still being moved: wait, or run `spool"):
-            undo.abandon_operation(on_disk, journal, operation, "left as it is")
+            undo.abandon_operation(disk, journal, operation, "left as it is")
         (refused,) = journal.operations()
-    left = undo.abandon_operation(on_disk, journal, operation, "left as it is")
+    assert undo.abandon_operation(disk, journal, operation, "left as it is") == 2
     (dropped,) = journal.operations()
     assert (refused.open_rows, refused.is_interrupted) == (3, True)
-    assert (left, dropped.counts[RowResult.DONE], dropped.counts[RowResult.UNAPPLIED]) == (2, 1, 2)
-    assert took_back(on_disk, journal, operation.op).done == (moving.id,)
+    assert (dropped.counts[RowResult.DONE], dropped.counts[RowResult.UNAPPLIED]) == (1, 2)
+    assert undone(disk, journal, operation.op).done == (moving.id,)
 
 
-def test_a_half_moved_task_is_not_in_the_way(
-    on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
-) -> None:
-    """A task that a crash left half moved is left there by the plan to go on, which moves the
-    others; once they are gone on with it is finished, and counts as the first one's."""
-    first = left_open(on_disk, journal, "purge")
-    half, *others = (task.id for task in tasks_in(on_disk, State.DEAD)[:3])
+def test_a_half_moved_task_stays_there(disk: Store, spool: SpoolFolders, journal: Journal) -> None:
+    """The plan to go on moves the others; then it is finished, and counts as the first one's."""
+    first = left_open(disk, journal, "purge")
+    half, *others = (task.id for task in tasks_in(disk, State.DEAD)[:3])
     leave_in_staging(spool, half)
-    rest = undo.plan_rest(on_disk, journal, first, NOW)
+    rest = undo.plan_rest(disk, journal, first, NOW)
     assert ([row.id for row in rest.rows], len(staged(spool))) == (others, 1)
-    intent = US._replace(verb="purge", follows=first.op)
-    report = run_plan.run_journaled_plan(on_disk, journal, rest, intent, clock)
-    undo.abandon_operation(on_disk, journal, first, undo.REASON_CONTINUED)
+    report = done(disk, journal, rest, follows=first.op)
+    undo.abandon_operation(disk, journal, first, undo.REASON_CONTINUED)
     assert report.done == tuple(others)
-    assert [task.id for task in tasks_in(on_disk, State.TRASH)] == [half, *others]
-    over = journal.operation(first.op)
-    assert over is not None and over.ended is not None
+    assert [task.id for task in tasks_in(disk, State.TRASH)] == [half, *others]
+    over = operation_of(journal, first.op)
+    assert over.ended is not None
     assert (over.counts[RowResult.DONE], over.counts[RowResult.UNAPPLIED]) == (1, 2)
 
 
-def test_a_plan_finishes_its_own_half_moved_tasks(
-    on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
-) -> None:
-    """A task that a crash left half moved is not moved by a later plan, which brings it to where it
-    belongs; that of no other is touched."""
-    ours, others, *_ = tasks_in(on_disk, State.DEAD)
+def test_a_plan_finishes_its_own_moves(disk: Store, spool: SpoolFolders, journal: Journal) -> None:
+    """A half-moved task of it is brought where it belongs, that of another plan is not."""
+    ours, others, *_ = tasks_in(disk, State.DEAD)
     for task in (ours, others):
         leave_in_staging(spool, task.id)
-    assert done(on_disk, journal, plans.freeze_plan("hold", [ours], NOW)).gone == (ours.id,)
-    assert [task.id for task in tasks_in(on_disk, State.TRASH)] == [ours.id]
+    assert done(disk, journal, plan_of("hold", [ours])).gone == (ours.id,)
+    assert [task.id for task in tasks_in(disk, State.TRASH)] == [ours.id]
     assert [path.name.split(".")[1] for path in staged(spool)] == [others.id]
 
 
@@ -259,48 +243,41 @@ def staged(spool: SpoolFolders) -> list[Path]:
     return list(Path(spool.staging_dir).glob("D.*"))
 
 
-def test_a_read_operation_shows_no_operator(journal: Journal) -> None:
-    """While it is found out what became of an interrupted operation, it is interrupted all the
-    same: no other process takes this one for the one that carries it out."""
+def test_a_read_operation_shows_no_operator(journal: Journal, monkeypatch: MonkeyPatch) -> None:
+    """No process takes one that settles an operation for one that carries it out."""
     during: list[bool] = []
+    store = filled(MemoryStore())
+    operation, scan = left_open(store, journal, "purge"), store.scan
 
-    class Slow(MemoryStore):
-        def scan(
-            self, touched: Collection[str] | None = None
-        ) -> Iterator[Task | Missing | Problem]:
-            during.extend(one.is_interrupted for one in Journal(journal.folder).operations())
-            return super().scan(touched)
+    def slow(*touched: Any) -> Iterator[Task | Missing | Problem]:
+        during.extend(one.is_interrupted for one in Journal(journal.folder).operations())
+        return scan(*touched)
 
-    store = Slow()
-    filled(store)
-    operation = left_open(store, journal, "purge")
-    during.clear()
+    monkeypatch.setattr(store, "scan", slow)
     undo.settle_operation(store, journal, operation)
     assert during == [True]
 
 
 def test_why_it_does_not_come_back_is_shown_in_its_stores_words(
-    on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
+    disk: Store, spool: SpoolFolders, journal: Journal
 ) -> None:
     """Where a task stands by now is called as the store calls it."""
-    report = done(on_disk, journal, plans.freeze_plan("purge", tasks_in(on_disk, State.HELD), NOW))
-    for task in tasks_in(on_disk, State.TRASH):
-        back = tasks_in(on_disk, State.HELD)
-        on_disk.swap(task, with_state(task, State.DEAD))
-        assert tasks_in(on_disk, State.HELD) == back
-    rows = undo_of(on_disk, journal, report.op).plan.rows
+    report = done(disk, journal, plan_of("purge", tasks_in(disk, State.HELD)))
+    for task in tasks_in(disk, State.TRASH):
+        back = tasks_in(disk, State.HELD)
+        disk.swap(task, with_state(task, State.DEAD))
+        assert tasks_in(disk, State.HELD) == back
+    rows = undo_of(disk, journal, report.op).plan.rows
     assert {row.barred for row in rows} == {"dlq now: it ran, or was moved"}
 
 
 def test_a_dropped_operation_is_settled_first(store: Store, journal: Journal) -> None:
-    """The tasks that an operation moved before it was killed are found where they are and count as
-    done, once; the rest stays open to be gone on with, and ends when it is dropped."""
+    """Tasks moved before the kill count as done, once; the rest ends with the drop."""
     operation = left_open(store, journal, "purge")
     rows = [task.id for task in tasks_in(store, State.DEAD)]
     purge_first(store)
-    once = undo.settle_operation(store, journal, operation).operation
-    twice = undo.settle_operation(store, journal, operation).operation
-    assert once is not None and once == twice
+    once = settled(store, journal, operation)
+    assert once == settled(store, journal, operation)
     assert operation.is_interrupted
     assert (once.counts[RowResult.DONE], once.open_rows) == (1, 2)
     assert [row.id for row in undo.plan_rest(store, journal, once, NOW).rows] == rows[1:3]
@@ -308,22 +285,19 @@ def test_a_dropped_operation_is_settled_first(store: Store, journal: Journal) ->
         file.write(b'{"line": "ends", "done": {"2026112')  # cut off by a crash
     assert undo.abandon_operation(store, journal, operation, "left as it is") == 2
     (dropped,) = Journal(journal.folder).operations()
-    assert dropped.damaged_lines == 1
+    assert (dropped.damaged_lines, dropped.ended is None) == (1, False)
     assert (dropped.counts[RowResult.DONE], dropped.counts[RowResult.UNAPPLIED]) == (1, 2)
-    assert dropped.ended is not None
 
 
-def test_rows_that_another_operation_goes_on_with_are_its_own(
-    store: Store, journal: Journal
-) -> None:
+def test_rows_that_another_operation_continues_are_its_own(store: Store, journal: Journal) -> None:
     """They do not count as the first one's, wherever they are by now."""
     first = left_open(store, journal, "purge")
     rest = undo.plan_rest(store, journal, first, NOW)
     journal.begin(US._replace(verb="purge", follows=first.op), rest).close()
     purge_first(store)
     undo.abandon_operation(store, journal, first, "not the reason")
-    now = journal.operation(first.op)
-    assert now is not None and now.ended is not None
+    now = operation_of(journal, first.op)
+    assert now.ended is not None
     assert now.counts == dict.fromkeys(RowResult, 0) | {RowResult.UNAPPLIED: 3}
     assert {words for _, words in ends(journal, first.op)} == {undo.REASON_CONTINUED}
 
@@ -340,62 +314,51 @@ def ends(journal: Journal, op: str) -> list[tuple[RowResult, str]]:
 
 
 def test_a_task_that_another_operation_moves_is_not_claimed(store: Store, journal: Journal) -> None:
-    """While a running operation moves a task, nothing is known of it until that one has written
-    down what it did; then it is that one's. So is a task that a later operation brought to where
-    ours would have brought it, even when it has been edited since."""
+    """It is that one's once it has written so, even when it was edited since."""
     operation = left_open(store, journal, "purge")
-    plan = plans.freeze_plan("purge", tasks_in(store, State.DEAD)[:1], NOW)
+    plan = plan_of("purge", tasks_in(store, State.DEAD)[:1])
     record = journal.begin(US._replace(verb="purge", who=Who("ben")), plan)
     theirs = execute.PlanRun(store, plan, clock)
     ended = theirs.step(theirs.open_rows)
     before = undo.settle_operation(store, journal, operation)
     record.write_outcomes(ended)
-    after = undo.settle_operation(store, journal, operation).operation
+    after = settled(store, journal, operation)
     record.close()
     assert (len(before.moving), len(before.unmoved)) == (1, 2)
-    assert after is not None and (after.counts[RowResult.DONE], after.counts[RowResult.GONE]) == (
-        0,
-        1,
-    )
-    assert ends(journal, operation.op) == [
-        (RowResult.GONE, f"another operation did it ({record.op})")
-    ]
+    assert (after.counts[RowResult.DONE], after.counts[RowResult.GONE]) == (0, 1)
+    words = f"another operation did it ({record.op})"
+    assert ends(journal, operation.op) == [(RowResult.GONE, words)]
 
+
+def test_a_task_that_a_later_operation_moved_is_not_claimed(store: Store, journal: Journal) -> None:
+    """Not even when it was edited since."""
     operation = left_open(store, journal, "hold", 1)
     (task,) = tasks_in(store, State.DEAD)[:1]
-    report = done(store, journal, plans.freeze_plan("hold", [task], NOW))
+    report = done(store, journal, plan_of("hold", [task]))
     (held,) = (t for t in tasks_in(store, State.HELD) if t.id == task.id)
     store.swap(held, verbs.edit(held, NOW, "another"))
     undo.settle_operation(store, journal, operation)
-    assert ends(journal, operation.op) == [
-        (RowResult.GONE, f"another operation did it ({report.op})")
-    ]
+    words = f"another operation did it ({report.op})"
+    assert ends(journal, operation.op) == [(RowResult.GONE, words)]
 
 
-def test_a_task_that_is_nowhere_was_not_surely_removed_by_us(
-    store: Store, journal: Journal
-) -> None:
+def test_a_task_that_is_nowhere_was_not_surely_removed(store: Store, journal: Journal) -> None:
     """A task that ran since an interrupted expunge saw it is not said to be expunged."""
     operation = left_open(store, journal, "expunge", 1)
     (task,) = tasks_in(store, State.DEAD)[:1]
     store.swap(task, verbs.retry(task, NOW))
     (claimed,) = store.take(NOW, "a worker", 1)
     store.swap(claimed, None)
-    settled = undo.settle_operation(store, journal, operation).operation
-    assert settled is not None and settled.ended is not None
+    assert settled(store, journal, operation).ended is not None
     words = "gone: it is unknown whether this operation removed it"
     assert ends(journal, operation.op) == [(RowResult.GONE, words)]
 
 
-# ---- to the byte
-
-
 @pytest.mark.parametrize("word", ["pending", "dlq"])
-def test_the_trash_rewrites_nothing(
-    word: str, on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
+def test_the_trash_keeps_bytes(
+    word: str, disk: Store, spool: SpoolFolders, journal: Journal
 ) -> None:
-    """Purged and restored, a file is byte for byte itself, whether or not it says when its task
-    died, in every state."""
+    """Purged and restored, a file is itself, whether or not it says when its task died."""
     dead = b'TASK_DLQ_EPOCH="1795160000"\nTASK_DLQ_REASON="by hand"\n'
     paths = sorted(Path(spool.pending).parent.joinpath(word).iterdir())
     for path in paths:
@@ -403,32 +366,25 @@ def test_the_trash_rewrites_nothing(
         path.write_bytes(alive + dead if word == "pending" else alive)
     before = folder(spool)
     state = {"pending": State.PENDING, "dlq": State.DEAD}[word]
-    plan = plans.freeze_plan("purge", tasks_in(on_disk, state), NOW)
-    report = done(on_disk, journal, plan._replace(included_ids=frozenset(r.id for r in plan.rows)))
+    plan = plan_of("purge", tasks_in(disk, state))
+    report = done(disk, journal, plan._replace(included_ids=frozenset(r.id for r in plan.rows)))
     texts = {path.name: path.read_bytes() for path in Path(spool.staging_dir, "trash").iterdir()}
-    took_back(on_disk, journal, report.op)
+    undone(disk, journal, report.op)
     assert len(report.done) == len(paths) > 0
-    assert texts == {path.name: before[str(path)][0] for path in paths}
-    assert folder(spool) == before
+    assert (texts, folder(spool)) == ({path.name: before[str(path)][0] for path in paths}, before)
 
 
-def test_nothing_is_undone_beside_another_of_its_id(
-    on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
-) -> None:
+def test_a_second_of_an_id_is_excluded(disk: Store, spool: SpoolFolders, journal: Journal) -> None:
     """A task whose id is somewhere else by now is excluded, and the dry run says why."""
-    report = done(
-        on_disk, journal, plans.freeze_plan("purge", tasks_in(on_disk, State.DEAD)[:2], NOW)
-    )
+    dead = tasks_in(disk, State.DEAD)[:2]
+    report = done(disk, journal, plan_of("purge", dead))
     first = report.done[0]
-    Path(spool.pending, f"{first}.task").write_bytes(
-        Path(spool.staging_dir, "trash", f"{first}.task").read_bytes()
-    )
-    plan = undo_of(on_disk, journal, report.op).plan
-    back = done(on_disk, journal, plan)
-    forced = done(on_disk, journal, plan._replace(included_ids=frozenset({first})))
+    trashed = Path(spool.staging_dir, "trash", f"{first}.task")
+    Path(spool.pending, trashed.name).write_bytes(trashed.read_bytes())
+    plan = undo_of(disk, journal, report.op).plan
+    back = done(disk, journal, plan)
+    forced = done(disk, journal, plan._replace(included_ids=frozenset({first})))
     assert [why for _, why in plan.excluded] == ["a task with this id is already in pending"]
     assert (back.done, forced.done) == (report.done[1:], ())
-    assert [t.state for t in on_disk.scan({first}) if isinstance(t, Task)] == [
-        State.PENDING,
-        State.TRASH,
-    ]
+    states = [task.state for task in disk.scan({first}) if isinstance(task, Task)]
+    assert states == [State.PENDING, State.TRASH]

@@ -1,7 +1,5 @@
 """What is opened in steps is closed when a step fails."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +12,7 @@ from tests.open_files import open_files
 
 
 @pytest.mark.parametrize("open_file", [Writer, Reader])
-def test_a_file_that_is_no_database_is_closed(
-    open_file: Callable[[str], object], tmp_path: Path
-) -> None:
+def test_what_is_no_database_is_closed(open_file: Callable[[str], object], tmp_path: Path) -> None:
     """The error is raised, and no descriptor of the file is left while it is handled."""
     path = tmp_path / "index"
     path.write_bytes(b"no database" * 1000)

@@ -4,10 +4,12 @@ import os
 import socket
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest import MonkeyPatch
 
 from engine.locks.token_buckets import TokenBuckets
 from engine.monitor.prometheus import CounterFiles
@@ -17,6 +19,9 @@ from engine.system.fd_cache import MAX_OPEN
 from engine.system.files import Refused
 from tests.engine.task_builders import GOLDEN
 from tests.tables import each
+
+Act = Callable[[Path], object]
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run it")
 
 
 @pytest.fixture
@@ -48,14 +53,9 @@ def guarded(name: str, folder_fd: int, limit: int = files.MAX_TASK_BYTES) -> byt
 )
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_what_is_no_plain_file_is_refused(
-    tmp_path: Path,
-    folder_fd: int,
-    make: Callable[[Path], object],
-    why: str,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, folder_fd: int, make: Act, why: str, monkeypatch: MonkeyPatch
 ) -> None:
-    """Nothing is followed, nothing blocks, and the reason is said; the largest size is read, and a
-    file that has moved on is an ordinary error."""
+    """Nothing is followed or blocks; the largest size is read; a missing file is an error."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "other").write_text("secret")
     make(tmp_path / "x")
@@ -87,11 +87,8 @@ def test_a_folder_is_not_opened_through_a_link(tmp_path: Path) -> None:
         files.open_parent_below(str(root), f"{root}/none/c")
 
 
-def test_a_folder_s_last_files_go_in_an_order_that_the_disk_keeps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each of the last files is deleted after an fsync of the deletions before it; there is no
-    fsync where there are not two of them."""
+def test_last_files_go_in_an_order_the_disk_keeps(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """Each of the last ones goes after an fsync of the deletions before it."""
     steps: list[str] = []
     forget = files.unlink_quietly
 
@@ -124,8 +121,7 @@ def test_a_folder_s_last_files_go_in_an_order_that_the_disk_keeps(
     ],
 )
 def test_only_a_file_is_below(tmp_path: Path, tail: str, refused: str) -> None:
-    """Another kind of file, or one that is reached through a link below the data folder, is refused
-    and named for its kind; above the data folder a link does not matter."""
+    """Another kind, or one behind a link below the data folder, is refused by its kind."""
     root, data = tmp_path / "real" / "mail", f"{tmp_path}/data"
     (root / "a").mkdir(parents=True)
     (root / "x").touch()
@@ -138,7 +134,6 @@ def test_only_a_file_is_below(tmp_path: Path, tail: str, refused: str) -> None:
     assert not files.is_file_below(str(root), f"{root}/a/x")
     with pytest.raises(FileNotFoundError):
         files.is_file_below(str(root), f"{root}/none/x")
-
     (tmp_path / "data").symlink_to("real")
     (tmp_path / "real" / "link").symlink_to("mail")
     assert files.is_file_below(f"{data}/mail", f"{data}/mail/x", data)
@@ -149,8 +144,7 @@ def test_only_a_file_is_below(tmp_path: Path, tail: str, refused: str) -> None:
 
 
 def test_a_stat_identifies_a_file_and_a_flock_its_holder(tmp_path: Path) -> None:
-    """A rename changes the revision but not the file; writing changes both. A flock belongs to the
-    descriptor that claimed it, and ends with the block or the file."""
+    """A rename changes the revision, not the file; a flock belongs to its descriptor."""
     path, moved = tmp_path / "x", tmp_path / "y"
     path.write_text("a")
     before = path.stat()
@@ -161,20 +155,17 @@ def test_a_stat_identifies_a_file_and_a_flock_its_holder(tmp_path: Path) -> None
     assert files.is_same_file(before, renamed)
     assert files.file_revision(before) != files.file_revision(renamed)
     assert not files.is_same_file(renamed, moved.stat())
-
     first, second = (os.open(moved, os.O_RDWR) for _ in range(2))
     with files.Flock(first):
         assert not files.claim_flock(second)
-    assert files.claim_flock(second)
-    assert not files.claim_flock(first)
+    assert files.claim_flock(second) and not files.claim_flock(first)
     os.close(second)
     assert files.claim_flock(first)
     os.close(first)
 
 
 def test_a_new_file_is_new(tmp_path: Path, folder_fd: int) -> None:
-    """What is there is never taken for a new file, a dangling link neither; a file can be forgotten
-    twice."""
+    """What is there, also a dangling link, is never taken for it; it can be forgotten twice."""
     (tmp_path / "x").touch()
     (tmp_path / "link").symlink_to("elsewhere")
     for name in ("x", "link"):
@@ -189,9 +180,7 @@ def test_a_new_file_is_new(tmp_path: Path, folder_fd: int) -> None:
 
 
 def test_a_kept_file_is_checked_again_when_its_path_leads_elsewhere(tmp_path: Path) -> None:
-    """A rotated log, a replaced folder, a link in the place of either and a second hard link: the
-    next line goes where the path leads, or is refused, and never into the file kept open.
-    """
+    """The next line goes where the path leads, or is refused: never into the kept file."""
     root, folder, log = str(tmp_path), tmp_path / "logs", tmp_path / "logs" / "log"
     folder.mkdir()
 
@@ -233,9 +222,8 @@ def test_kept_descriptors_do_not_add_up(tmp_path: Path) -> None:
     assert 0 < sum(path.parent == tmp_path for path in open_paths) <= MAX_OPEN
 
 
-def test_lines_are_added_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log is made with the first line, never written through a link, and a system that writes a
-    little at a time is asked until all is written."""
+def test_lines_are_added_at_the_end(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """A log is made with its first line, not through a link, and all is written."""
     monkeypatch.setattr(files, "write", lambda fd, data: os.write(fd, data[:3]))
     log = tmp_path / "log"
     files.append(str(log), b"0123456789\n")
@@ -243,13 +231,10 @@ def test_lines_are_added_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "link").symlink_to("log")
     with pytest.raises(OSError, match="symbolic links"):
         files.append(str(tmp_path / "link"), b"c\n")
-    assert log.read_bytes() == b"0123456789\nb\n"
-    assert log.stat().st_mode & 0o777 == 0o640
+    assert (log.read_bytes(), log.stat().st_mode & 0o777) == (b"0123456789\nb\n", 0o640)
 
 
-def test_a_published_file_is_there_as_a_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_published_file_is_there_as_a_whole(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     """A new file replaces the old one whole, without a draft left; on a full disk the old stays."""
     path = tmp_path / "queue.prom"
     path.write_text("old")
@@ -264,8 +249,7 @@ def test_a_published_file_is_there_as_a_whole(
     with pytest.raises(OSError, match="No space left") as raised:
         files.replace_file(str(path), b"newer")
     assert str(raised.value.filename).startswith(f"{path}.")
-    assert path.read_bytes() == b"new"
-    assert [p.name for p in tmp_path.iterdir()] == ["queue.prom"]
+    assert (path.read_bytes(), [p.name for p in tmp_path.iterdir()]) == (b"new", ["queue.prom"])
 
 
 def test_a_file_has_its_mode_under_any_umask(tmp_path: Path) -> None:
@@ -284,7 +268,7 @@ def test_a_file_has_its_mode_under_any_umask(tmp_path: Path) -> None:
         os.close(folder)
 
 
-def test_folders_are_made_down_to_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_are_made_down_to_the_last(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     """What is missing is made with the contract's mode, under any umask; once is enough."""
     umask = os.umask(0o077)
     monkeypatch.chdir(tmp_path)
@@ -295,7 +279,13 @@ def test_folders_are_made_down_to_the_last(tmp_path: Path, monkeypatch: pytest.M
         assert (tmp_path / made).stat().st_mode & 0o777 == 0o750
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def owner_and_mode(path: Path) -> tuple[int, int, int]:
+    """The user, the group and the mode of a file."""
+    status = path.stat()
+    return status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)
+
+
+@only_root
 def test_what_root_makes_belongs_to_the_owner_of_its_folder(tmp_path: Path) -> None:
     """Root leaves nothing behind that the spool's owner could not change."""
     os.chown(tmp_path, 12345, 54321)
@@ -303,16 +293,12 @@ def test_what_root_makes_belongs_to_the_owner_of_its_folder(tmp_path: Path) -> N
     files.replace_file(f"{tmp_path}/a/p", b"")
     files.append(f"{tmp_path}/a/l", b"")
     for made in ("a", "a/b", "a/p", "a/l"):
-        owner = (tmp_path / made).stat()
-        assert (owner.st_uid, owner.st_gid) == (12345, 54321)
+        assert owner_and_mode(tmp_path / made)[:2] == (12345, 54321)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
-def test_root_gives_no_folder_away_that_was_exchanged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The owner of the folder above exchanges a new folder for a private one of root before it is
-    opened: that one keeps its owner and mode. A folder that a group can write to is no better."""
+@only_root
+def test_root_gives_no_exchanged_folder_away(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """A folder that its owner or a group exchanges for root's keeps owner and mode."""
     theirs, shared = tmp_path / "theirs", tmp_path / "shared"
     for above, mode in (theirs, 0o755), (shared, 0o775):
         above.mkdir()
@@ -328,43 +314,25 @@ def test_root_gives_no_folder_away_that_was_exchanged(
         os.rename(name, "moved", src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
         os.rename("private", name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(files, "mkdir", exchange)
-        for above in theirs, shared:
-            with pytest.raises(PermissionError):
-                files.make_folder(f"{above}/log")
-
     for above in theirs, shared:
-        status_before = (above / "log").stat()
-        assert (
-            status_before.st_uid,
-            status_before.st_gid,
-            stat.S_IMODE(status_before.st_mode),
-        ) == (0, 0, 0o700)
+        with monkeypatch.context() as patched, pytest.raises(PermissionError):
+            patched.setattr(files, "mkdir", exchange)
+            files.make_folder(f"{above}/log")
+        assert owner_and_mode(above / "log") == (0, 0, 0o700)
     files.make_folder(f"{theirs}/own")
-    own = (theirs / "own").stat()
-    assert (own.st_uid, own.st_gid, stat.S_IMODE(own.st_mode)) == (65534, 65534, 0o750)
+    assert owner_and_mode(theirs / "own") == (65534, 65534, 0o750)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can read more than the owner of a place")
-def test_root_sends_no_file_that_the_owner_of_the_place_cannot_read(
-    tmp_path: Path, folder_fd: int
-) -> None:
-    """A private file of root that the owner has renamed into the place is refused; one that the
-    owner may read, one of a third user that submits mail, and all in a place of root are opened."""
-    for name, mode, user in (
-        ("private", 0o600, 0),
-        ("public", 0o644, 0),
-        ("submitted", 0o600, 12345),
-        ("own", 0o600, 65534),
-    ):
+@only_root
+def test_root_sends_no_file_that_the_owner_cannot_read(tmp_path: Path, folder_fd: int) -> None:
+    """A renamed private file of root is refused; in a place of root all are opened."""
+    modes = (("private", 0o600, 0), ("public", 0o644, 0), ("submitted", 0o600, 12345))
+    for name, mode, user in (*modes, ("own", 0o600, 65534)):
         (tmp_path / name).touch()
         (tmp_path / name).chmod(mode)
         os.chown(tmp_path / name, user, user)
     os.close(files.open_outgoing("private", folder_fd, os.fstat(folder_fd)))
-
     os.chown(tmp_path, 65534, 65534)
-
     place = os.fstat(folder_fd)
     for name in ("public", "submitted", "own"):
         os.close(files.open_outgoing(name, folder_fd, place))
@@ -380,8 +348,7 @@ def test_a_socket_is_bound_with_its_mode(folder_fd: int, tmp_path: Path) -> None
     try:
         with socket.socket(socket.AF_UNIX) as sock:
             files.bind_socket(sock, "n" * 80, folder_fd, 0o200)
-        assert stat.S_IMODE((tmp_path / ("n" * 80)).stat().st_mode) == 0o200
-        assert os.umask(0) == 0
+        assert (stat.S_IMODE((tmp_path / ("n" * 80)).stat().st_mode), os.umask(0)) == (0o200, 0)
     finally:
         os.umask(before)
 
@@ -457,8 +424,7 @@ def test_the_real_programs_task_files_are_read_and_written() -> None:
 
 
 def test_the_real_programs_mail_metadata_is_read() -> None:
-    """A subject that a shell would run is refused with its line, or read literally if asked: a raw
-    value has both its quotes and no control character; other keys stay strict."""
+    """A subject that a shell would run is refused, or read literally if asked."""
 
     def read(data: bytes, *raw: Any) -> dict[str, str]:
         return files.parse_assignments(data, lambda key: key.startswith("MAIL_"), *raw)
@@ -480,9 +446,7 @@ def test_the_real_programs_mail_metadata_is_read() -> None:
 
 
 OTHER = 65534
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root is redirected by other users")
-
-WAYS: dict[str, Callable[[Path], object]] = {
+WAYS: dict[str, Act] = {
     "walk": lambda path: os.close(files.open_path(str(path))),
     "open": lambda path: os.close(files.open_folder(f"{path}/inner")),
     "reach": lambda path: os.close(files.open_dir_path(f"{path}/inner", str(path))),
@@ -497,20 +461,19 @@ WAYS: dict[str, Callable[[Path], object]] = {
 
 def linked(folder: Path, target_owner: int, link_owner: int, at: int) -> tuple[Path, Path]:
     """A link to a folder, which is in a folder `at` belongs to; the link, and what it leads to."""
-    target, outer = folder / "target", folder / "around"
+    target, link = folder / "target", folder / "around" / "link"
     (target / "inner").mkdir(parents=True)
     (target / "file").touch()
     for path in (target, target / "inner", target / "file"):
         os.chown(path, target_owner, target_owner)
-    outer.mkdir()
-    link = outer / "link"
+    link.parent.mkdir()
     link.symlink_to(target)
     os.chown(link, link_owner, link_owner, follow_symlinks=False)
-    os.chown(outer, at, at)
+    os.chown(link.parent, at, at)
     return link, target
 
 
-@as_root
+@only_root
 @pytest.mark.parametrize("kind", WAYS)
 @each(
     ("target_owner", "link_owner", "folder_owner", "followed"),
@@ -525,19 +488,16 @@ def linked(folder: Path, target_owner: int, link_owner: int, at: int) -> tuple[P
 def test_a_link_of_another_user_leads_root_nowhere_else(
     tmp_path: Path, kind: str, target_owner: int, link_owner: int, folder_owner: int, followed: bool
 ) -> None:
-    """Nothing is opened or made in a folder of root's through a link that other users can make; a
-    place may be reached by a link of its owner, or of root."""
+    """A place may be reached by a link of its owner, or of root."""
     link, target = linked(tmp_path, target_owner, link_owner, folder_owner)
     before = sorted(target.rglob("*"))
-    if followed:
+    refused = pytest.raises(PermissionError, match="a symbolic link of user 65534 leads")
+    with nullcontext() if followed else refused:
         WAYS[kind](link)
-        return
-    with pytest.raises(PermissionError, match="a symbolic link of user 65534 leads"):
-        WAYS[kind](link)
-    assert sorted(target.rglob("*")) == before
+    assert followed or sorted(target.rglob("*")) == before
 
 
-@as_root
+@only_root
 @pytest.mark.parametrize(
     ("file", "folder", "why"),
     [
@@ -557,8 +517,7 @@ def test_a_link_of_another_user_leads_root_nowhere_else(
 def test_a_file_is_trusted_by_owner_group_and_links(
     tmp_path: Path, file: tuple[int, int, int], folder: tuple[int, int, int], why: str
 ) -> None:
-    """A backup's hard link and a group that is the folder's or ours change nothing; a link that
-    another user may have made, another group and write access for all are refused."""
+    """A link of another user, another group and write access for all are refused."""
     inside = tmp_path / "folder"
     inside.mkdir()
     for path, (uid, gid, mode) in ((inside / "x", file), (inside, folder)):
@@ -567,14 +526,12 @@ def test_a_file_is_trusted_by_owner_group_and_links(
         path.chmod(mode)
     if "group" not in why and "all users" not in why:
         os.link(inside / "x", tmp_path / "backup")
-    file_status, folder_status = (inside / "x").stat(), inside.stat()
-    problem = files.file_problem(file_status, folder_status) or files.trust_problem(
-        file_status, folder_status
-    )
+    statuses = ((inside / "x").stat(), inside.stat())
+    problem = files.file_problem(*statuses) or files.trust_problem(*statuses)
     assert problem.startswith(why) and bool(problem) == bool(why)
 
 
-@as_root
+@only_root
 def test_a_hard_link_in_another_users_folder_is_not_read(tmp_path: Path) -> None:
     """A log that is a second name of a file of root's is refused."""
     secret, folder = tmp_path / "secret", tmp_path / "folder"
@@ -595,17 +552,18 @@ def test_a_fifo_and_a_loop_of_links_block_no_reader(tmp_path: Path) -> None:
         files.open_path(str(tmp_path / "loop"))
 
 
-def _count(folder: Path) -> None:
-    CounterFiles(str(folder)).add("n")
+RATES = {"mail": Rate(40, 5)}
 
 
-def _spend(folder: Path) -> None:
-    TokenBuckets(str(folder / "buckets"), {"mail": Rate(40, 5)}, lambda: 1e9).spend("mail")
-
-
-@each(("change", "lock"), [(_count, "n.lock"), (_spend, "buckets")])
+@each(
+    ("change", "lock"),
+    [
+        (lambda at: CounterFiles(str(at)).add("n"), "n.lock"),
+        (lambda at: TokenBuckets(f"{at}/b", RATES, lambda: 1e9).spend("mail"), "b"),
+    ],
+)
 def test_a_shared_number_is_read_and_written_under_one_lock(
-    change: Callable[[Path], None], lock: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: Act, lock: str, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     """From reading a counter or a bucket to writing it, no other process gets its lock."""
     observed: list[tuple[str, bool]] = []

@@ -1,7 +1,5 @@
 """The runner of other programs: input, lines, limits, ends, and what outlives a program."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -12,21 +10,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from pytest import MonkeyPatch
 
 from engine.system import run_program as runner
-from engine.system.run_program import (
-    FIRST_ERROR_BYTES,
-    LAST_ERROR_BYTES,
-    PATH,
-    CannotStart,
-    ProgramEnd,
-    RunningProgram,
-    run_program,
-    start_detached,
-)
+from engine.system.run_program import CannotStart, RunningProgram, run_program, start_detached
 from tests.engine.mail.test_run_program import gone
 from tests.open_files import open_files
 from tests.programs import a_script
+from tests.tables import each
 
 SMALL, LARGE = b"4EBEB2DA019\n", b"4EBEB2DA019\n" * 250_000
 """What fits into a pipe, and what does not."""
@@ -37,37 +28,34 @@ def sh(script: str, *words: str) -> list[str]:
     return ["/bin/sh", "-c", script, "sh", *words]
 
 
-def python(script: str) -> list[str]:
-    """The words that run a script of Python."""
-    return [sys.executable, "-c", script]
+DONE, SILENT = (0, "", "", False), (-15, "nothing printed for 0.05 s", "", False)
+BYTES = b"a\r\n\n\x00\xff\xe2\x80\xae\x1b[31m\n cut"
+UNREAD = ("echo done", "exec <&-; echo done", "head -c 10 >/dev/null; echo done")
+FATAL = r"printf 'warning: x\nfatal: \033[31m\342\200\256y\n\n' >&2; exit 69"
+ENDS = [
+    # words, input, lines; status, limit, last line of the errors, whether the last line is cut
+    (["cat"], None, [], DONE),  # not the terminal
+    (["cat"], b"", [], DONE),
+    (["cat"], SMALL, [SMALL[:-1]], DONE),
+    (["cat"], LARGE, LARGE.split(), DONE),
+    (["cat"], BYTES, [b"a\r", b"", b"\x00\xff\xe2\x80\xae\x1b[31m", b" cut"], (0, "", "", True)),
+    *((sh(script), data, [b"done"], DONE) for script in UNREAD for data in (SMALL, LARGE)),
+    (sh("sleep 600"), LARGE, [], SILENT),  # a full pipe is no reason to wait longer
+    (sh("exec >&- 2>&-; sleep 600"), None, [], SILENT),
+    (sh("exec >&- 2>&-; sleep 0.1; exit 4"), None, [], (4, "", "", False)),
+    (sh("printf 'one\ntw'; kill -9 $$"), None, [b"one", b"tw"], (-9, "", "", True)),
+    (sh(FATAL), None, [], (69, "", "fatal: \ufffd[31m\ufffdy", False)),
+]
 
 
-def test_every_byte_of_the_input_arrives() -> None:
-    """Input of any size arrives whole, also while the program prints as much; then it ends."""
-    for data in (b"", SMALL, LARGE):
-        lines, end = run_program(["cat"], data)
-        assert b"".join(line + b"\n" for line in lines) == data
-        assert (end.status, end.errors, end.limit, end.is_cut) == (0, b"", "", False)
-
-
-def test_without_input_it_reads_the_end_of_file() -> None:
-    """A program that is given no input does not wait for the terminal."""
-    assert run_program(["cat"])[0] == []
-
-
-def test_a_program_that_does_not_read_its_input_is_no_fault() -> None:
-    """It may end, or close its input, before it has read all of it: its lines count."""
-    for script in ("echo done", "exec <&-; echo done", "head -c 10 >/dev/null; echo done"):
-        for data in (SMALL, LARGE):
-            lines, end = run_program(sh(script), data)
-            assert (lines, end.status, end.limit) == ([b"done"], 0, ""), script
-
-
-def test_a_program_that_never_reads_its_input_is_ended() -> None:
-    """A full pipe is no reason to wait longer than the limit."""
-    lines, end = run_program(sh("sleep 600"), LARGE, idle_seconds=0.05)
-    assert (lines, end.status) == ([], -signal.SIGTERM)
-    assert end.limit == "nothing printed for 0.05 s"
+@each(("words", "data", "lines", "ended"), ENDS)
+def test_a_program_is_run_to_its_end(
+    words: list[str], data: bytes | None, lines: list[bytes], ended: tuple[object, ...]
+) -> None:
+    """Input and lines of any bytes arrive whole, whether it reads or prints them or not."""
+    printed, end = run_program(words, data, idle_seconds=0.05 if ended == SILENT else 60)
+    assert printed == lines
+    assert (end.status, end.limit, end.last_error, end.is_cut) == ended
 
 
 def test_lines_come_while_the_program_runs(tmp_path: Path) -> None:
@@ -83,23 +71,14 @@ def test_lines_come_while_the_program_runs(tmp_path: Path) -> None:
         assert program.end.status == 0
 
 
-def test_bytes_of_a_line_stay_as_they_are() -> None:
-    """Only a newline ends a line; empty lines count; a last line may have no end."""
-    text = b"a\r\n\n\x00\xff\xe2\x80\xae\x1b[31m\n cut"
-    lines, end = run_program(["cat"], text)
-    assert lines == [b"a\r", b"", b"\x00\xff\xe2\x80\xae\x1b[31m", b" cut"]
-    assert end.is_cut
-
-
-def test_a_line_that_is_too_long_is_skipped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_is_too_long_is_skipped_and_counted(monkeypatch: MonkeyPatch) -> None:
     """It is skipped to its end, also the last one; a line of exactly the limit is read."""
     monkeypatch.setattr(runner, "MAX_LINE_BYTES", 100_000)
     monkeypatch.setattr(runner, "_READ_BYTES", 1 << 16)  # as always, less than a line may have
     full, long = b"x" * 100_000, b"x" * 100_001
     text = b"\n".join((b"1", long, full, b"y" * 3_000_000, b"5", long))
     lines, end = run_program(["cat"], text)
-    assert lines == [b"1", full, b"5"]
-    assert (end.long_lines, end.status) == ((2, 4, 6), 0)
+    assert (lines, end.long_lines, end.status) == ([b"1", full, b"5"], (2, 4, 6), 0)
 
 
 def test_a_line_of_more_than_16_mib_takes_no_more_memory() -> None:
@@ -111,12 +90,9 @@ def test_a_line_of_more_than_16_mib_takes_no_more_memory() -> None:
         "peak = next(line for line in open('/proc/self/status') if line.startswith('VmHWM'))\n"
         "print(int(peak.split()[1]) < 100_000)"
     )
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
-        capture_output=True,
-        text=True,
-    )
+    argv = [sys.executable, "-P", "-c", code]
+    environ = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run(argv, env=environ, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("b'end'\nTrue\n", "")
 
 
@@ -127,44 +103,41 @@ def test_errors_are_kept_from_both_ends() -> None:
     assert (lines, end.status) == ([b"out"], 0)
     assert end.errors.startswith(b"first\n1\n2\n")
     assert end.errors.endswith(b"\n1000000\nlast\n")
-    assert len(end.errors) == FIRST_ERROR_BYTES + LAST_ERROR_BYTES
+    assert len(end.errors) == runner.FIRST_ERROR_BYTES + runner.LAST_ERROR_BYTES
     assert end.last_error == "last"
 
 
-def test_the_last_error_is_safe_to_show() -> None:
-    """Control bytes of another program do not reach the screen; empty lines do not count."""
-    end = run_program(sh(r"printf 'warning: x\nfatal: \033[31m\342\200\256y\n\n' >&2; exit 69"))[1]
-    assert (end.status, end.last_error) == (69, "fatal: \ufffd[31m\ufffdy")
-    assert run_program(["true"])[1].last_error == ""
+LAST_WORDS = "trap 'echo done; echo why >&2; exit 3' TERM; echo $$; sleep 600 & wait"
+DEAF = "trap '' TERM; (sleep 600 & echo $!; wait); echo never"
+DEAF_CHILD = "sh -c 'trap \"\" TERM; echo $$; while :; do sleep 600; done' & wait"
 
 
-def test_a_program_that_is_killed_keeps_the_lines_it_printed() -> None:
-    """The signal is its status; half a line is yielded, and marked."""
-    lines, end = run_program(sh("printf 'one\ntw'; kill -9 $$"))
-    assert (lines, end.status, end.limit, end.is_cut) == ([b"one", b"tw"], -9, "", True)
-
-
-def after_its_first_line(script: str, limit: str) -> tuple[bytes, list[bytes], ProgramEnd]:
-    """Run a script whose `limit` ("idle", "total") is reached after its first line: that line, the
-    others, and its end.
-    """
+@pytest.mark.parametrize(
+    ("script", "limit", "lines", "status"),
+    [
+        ("echo $$; sleep 600", "nothing printed for 0.01 s", [], -signal.SIGTERM),
+        (LAST_WORDS, "not ended after 0 s", [b"done"], 3),
+        (DEAF, "not ended after 0 s", [], -signal.SIGKILL),
+        (DEAF_CHILD, "nothing printed for 0.01 s", [], -signal.SIGTERM),
+    ],
+)
+def test_a_program_is_ended_by_its_limit_with_its_group(
+    script: str, limit: str, lines: list[bytes], status: int, monkeypatch: MonkeyPatch
+) -> None:
+    """Its first line is the PID of a process that ends too; what it prints at the end is read."""
+    monkeypatch.setattr(runner, "KILL_SECONDS", 0.1)
     program = RunningProgram(sh(script), idle_seconds=600, total_seconds=600)
-    lines = program.lines()
-    first = next(lines)
-    if limit == "idle":
+    printed = program.lines()
+    pid = int(next(printed))
+    if limit.startswith("nothing"):
         program._idle_seconds = 0.01
     else:
         program._deadline = program._began
-    others = [*lines]
+    assert [*printed] == lines
     assert program.end is not None
-    return first, others, program.end
-
-
-def test_a_silent_program_is_ended_by_its_limit() -> None:
-    """A reader that prints nothing any more is ended with its process group; its lines count."""
-    pid, others, end = after_its_first_line("echo $$; sleep 600", "idle")
-    assert (others, end.status, end.limit) == ([], -15, "nothing printed for 0.01 s")
-    assert gone(int(pid))
+    assert (program.end.status, program.end.limit) == (status, limit)
+    assert program.end.last_error == ("why" if lines else "")
+    assert gone(pid)
 
 
 def test_a_program_that_prints_without_end_is_ended_by_the_limit_of_an_act() -> None:
@@ -176,43 +149,9 @@ def test_a_program_that_prints_without_end_is_ended_by_the_limit_of_an_act() -> 
         assert (program.end.status, program.end.limit) == (-15, "not ended after 0.2 s")
 
 
-def test_what_it_prints_when_it_is_ended_is_read() -> None:
-    """A message that was done before the limit has its line, which comes at the end."""
-    script = "trap 'echo done; echo why >&2; exit 3' TERM; echo ready; sleep 600 & wait"
-    first, others, end = after_its_first_line(script, "total")
-    assert (first, others, end.status, end.last_error) == (b"ready", [b"done"], 3, "why")
-    assert end.limit == "not ended after 0 s"
-
-
-def test_a_program_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGKILL follows, for its child processes too."""
-    monkeypatch.setattr(runner, "KILL_SECONDS", 0.1)
-    script = "trap '' TERM; (sleep 600 & echo $!; wait); echo never"
-    pid, others, end = after_its_first_line(script, "total")
-    assert (others, end.status) == ([], -signal.SIGKILL)
-    assert gone(int(pid))
-
-
-def test_a_child_process_that_ignores_sigterm_is_killed_too() -> None:
-    """Also if the program itself has obeyed: none of its group is left."""
-    script = "sh -c 'trap \"\" TERM; echo $$; while :; do sleep 600; done' & wait"
-    pid, _, end = after_its_first_line(script, "idle")
-    assert end.status == -signal.SIGTERM
-    assert gone(int(pid))
-
-
-def test_a_program_that_closed_its_output_is_followed_to_its_end() -> None:
-    """Its end counts, not that of its output; and its limit holds."""
-    end = run_program(sh("exec >&- 2>&-; sleep 0.1; exit 4"))[1]
-    assert (end.status, end.limit) == (4, "")
-    end = run_program(sh("exec >&- 2>&-; sleep 600"), idle_seconds=0.05)[1]
-    assert (end.status, end.limit) == (-15, "nothing printed for 0.05 s")
-
-
 @pytest.mark.parametrize("streams", ["2>&1", ">/dev/null", "2>/dev/null"])
 def test_a_background_process_with_our_pipes_is_not_waited_for(streams: str) -> None:
-    """ssh keeps a connection open in a process that has our standard error: the program has ended
-    all the same, with all of its lines, and the other process goes on."""
+    """ssh leaves such a one: the program has ended, with all of its lines."""
     script = f"setsid sleep 600 {streams} & echo $!; seq 1000; echo bad >&2; exit 7"
     lines, end = run_program(sh(script))
     try:
@@ -225,8 +164,7 @@ def test_a_background_process_with_our_pipes_is_not_waited_for(streams: str) -> 
 def test_a_background_process_that_prints_without_end_is_not_waited_for() -> None:
     """What it prints in half a second after the program's end is read; then no more."""
     lines, end = run_program(sh("echo $$; setsid yes & exit 5"))
-    assert {*lines[1:]} <= {b"y", b""}
-    assert end.status == 5
+    assert {*lines[1:]} <= {b"y", b""} and end.status == 5
 
 
 def test_a_reader_that_pauses_loses_nothing() -> None:
@@ -249,18 +187,17 @@ def test_close_ends_a_program_that_runs() -> None:
     with closing(RunningProgram(["true"])) as unread:
         os.waitid(os.P_PID, unread._process.pid, os.WEXITED | os.WNOWAIT)
     assert unread.end is not None
-    assert (unread.end.status, unread.end.limit) == (0, "")
-    assert open_files() == before
+    assert (unread.end.status, unread.end.limit, open_files()) == (0, "", before)
 
 
-def test_the_environment_is_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_fixed(monkeypatch: MonkeyPatch) -> None:
     """No variable of ours chooses another server, language or time zone; the folder is /."""
     monkeypatch.setenv("MAIL_CONFIG", "/tmp/evil")
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     monkeypatch.setenv("HOME", "/root")
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     lines, _ = run_program(["env"])
-    assert {*lines} == {f"PATH={PATH}".encode(), b"LC_ALL=C", b"TZ=UTC", b"HOME=/root"}
+    assert {*lines} == {f"PATH={runner.PATH}".encode(), b"LC_ALL=C", b"TZ=UTC", b"HOME=/root"}
     monkeypatch.setenv("SSH_AUTH_SOCK", "/run/agent")
     assert b"SSH_AUTH_SOCK=/run/agent" in run_program(["env"])[0]
     assert run_program(["pwd"])[0] == [b"/"]
@@ -269,10 +206,8 @@ def test_the_environment_is_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_arguments_reach_no_shell() -> None:
     """Each word arrives as it is."""
     words = ["a b", "$(id -un)", "it's", "*", "", "-n", "\n", "\udcff"]
-    assert run_program(["printf", r"%s\0", *words])[0] == [
-        b"a b\0$(id -un)\0it's\0*\0\0-n\0",
-        b"\0\xff\0",
-    ]
+    printed = b"\n".join(run_program(["printf", r"%s\0", *words])[0])
+    assert printed == b"a b\0$(id -un)\0it's\0*\0\0-n\0\n\0\xff\0"
 
 
 @pytest.mark.parametrize(
@@ -284,9 +219,7 @@ def test_arguments_reach_no_shell() -> None:
         ("a\0b", "embedded null byte", False),
     ],
 )
-def test_a_program_that_cannot_be_started_is_one_line(
-    program: str, why: str, is_missing: bool
-) -> None:
+def test_a_program_that_cannot_start_is_one_line(program: str, why: str, is_missing: bool) -> None:
     """The message names it and the reason, and no descriptor stays open."""
     before = open_files()
     for start in (lambda: run_program([program]), lambda: start_detached([program], 1)):
@@ -298,7 +231,7 @@ def test_a_program_that_cannot_be_started_is_one_line(
     assert open_files() == before
 
 
-def test_without_descriptors_nothing_is_left_running(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_descriptors_nothing_is_left_running(monkeypatch: MonkeyPatch) -> None:
     """A program that we could not follow is ended, and the reason is shown."""
 
     def refuse(pid: int) -> int:
@@ -312,7 +245,7 @@ def test_without_descriptors_nothing_is_left_running(monkeypatch: pytest.MonkeyP
     assert gone(started[0])
 
 
-Detached = Callable[[str, float], ProgramEnd | None]
+Detached = Callable[[str, float], runner.ProgramEnd | None]
 
 
 @pytest.fixture
@@ -321,9 +254,7 @@ def detached(tmp_path: Path) -> Detached:
     return lambda text, seconds: start_detached([a_script(tmp_path / "send", text)], seconds)
 
 
-def test_a_detached_program_that_ends_in_time_has_its_status_and_output(
-    detached: Detached,
-) -> None:
+def test_a_detached_program_that_ends_in_time_has_status_and_output(detached: Detached) -> None:
     """Both streams are in its errors."""
     end = detached("echo out; echo err >&2; exit 3", 30)
     assert end is not None
@@ -331,9 +262,7 @@ def test_a_detached_program_that_ends_in_time_has_its_status_and_output(
 
 
 def test_a_detached_program_is_never_ended(detached: Detached, tmp_path: Path) -> None:
-    """It is left running, in a session of its own, and can print as much as before; at its end no
-    zombie stays.
-    """
+    """It has its own session, can print as before, and leaves no zombie."""
     pid, go, sent = tmp_path / "pid", tmp_path / "go", tmp_path / "sent"
     for fifo in (pid, go, sent):
         os.mkfifo(fifo)

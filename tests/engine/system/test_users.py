@@ -1,7 +1,5 @@
 """With whose rights root reaches a path: who can redirect it, and what those rights are."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator
@@ -9,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from pytest import MonkeyPatch
 
 from engine.system import users
 from tests.tables import each
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root has the rights of others")
-
 ONE, OTHER = 65534, 4_000_001
 
 
@@ -56,8 +54,7 @@ def made(path: Path, owner: int, mode: int, group: int | None = None) -> Path:
 def test_the_owner_of_a_file_or_of_its_folder_decides(
     folder: str, folder_owner: int, mode: int, file: int, expected: int | str | None
 ) -> None:
-    """The rights are those of the file's owner, and if that is root, of the folder's owner; where
-    no rights are safe, as in a folder that others or a group can write, the path is refused."""
+    """Root's file has the rights of its folder's owner; where none are safe it is refused."""
     Path(folder).chmod(0o755)
     inner = made(Path(folder, "inner"), folder_owner, mode, ONE if mode == 0o775 else folder_owner)
     path = made(inner / "file", file, 0o644)
@@ -79,11 +76,8 @@ def test_an_outer_folder_or_a_link_of_another_user_decides(folder: Path) -> None
     assert [account and account.uid for account in accounts] == [ONE] * 4
 
 
-def test_a_file_that_appears_during_the_scan_does_not_move_its_folder(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A file created by another process after the look at its path counts as missing: the sticky
-    folder above its own folder is not taken for its folder."""
+def test_a_file_that_appears_meanwhile_does_not_move_its_folder(monkeypatch: MonkeyPatch) -> None:
+    """It counts as missing: the sticky folder above is not its folder."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         path = f"{folder}/database"
         real_lstat = os.lstat
@@ -102,8 +96,7 @@ def test_a_file_that_appears_during_the_scan_does_not_move_its_folder(
 
 
 def test_the_rights_of_a_user_are_without_roots_groups(folder: Path) -> None:
-    """A file of root's group cannot be read, nor made in its folder; the groups are switched for
-    one thread alone, and back afterwards."""
+    """The groups are switched for one thread alone, and back afterwards."""
     secret = made(folder / "secret", 0, 0o640)
     shared = made(folder / "shared", 0, 0o770)
     account, before = users.safe_account(str(made(folder / "file", ONE, 0o600))), os.getgroups()
@@ -113,15 +106,12 @@ def test_the_rights_of_a_user_are_without_roots_groups(folder: Path) -> None:
             for path, flags in ((secret, os.O_RDONLY), (shared / "new", os.O_CREAT)):
                 with pytest.raises(PermissionError):
                     os.open(path, flags)
-            assert os.getgroups() == [ONE]
-            assert other.submit(os.getgroups).result() == before
+            assert (os.getgroups(), other.submit(os.getgroups).result()) == ([ONE], before)
     assert os.getgroups() == before
     secret.read_bytes()
 
 
-def test_rights_that_cannot_be_switched_are_an_error(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rights_that_cannot_be_switched_are_errors(folder: Path, monkeypatch: MonkeyPatch) -> None:
     """On a machine whose call is not known nothing is done, and root's rights are back."""
     account = users.safe_account(str(made(folder / "file", ONE, 0o600)))
     monkeypatch.setattr(users, "_SETGROUPS_NUMBERS", {})

@@ -1,7 +1,5 @@
 """JSON, numbers and texts of small state files, read within stated limits."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -27,8 +25,7 @@ def test_what_python_writes_is_read_back(value: object) -> None:
 
 
 def test_a_document_beyond_a_limit_is_malformed() -> None:
-    """The message says which limit; the deepest and the longest allowed document, and brackets that
-    are text, are read."""
+    """The message says which limit; the largest allowed documents are read."""
     for data, why in (
         (b"1" + b"0" * 400, "401 characters, expected at most 19"),
         (b"1" * 5000, "5,000 characters"),

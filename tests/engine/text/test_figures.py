@@ -1,38 +1,27 @@
-"""Rates in words."""
+"""Rates and numbers in words, with what is not known of them."""
 
-from __future__ import annotations
-
-import pytest
-
+from engine.text.figure import Figure
 from engine.text.figures import format_rate
 
+RATES = {
+    0.0: "0.0/s", 2.52: "2.5/s", 0.1: "0.1/s", 5 / 60: "5/min", 40 / 3600: "40/h",
+    1 / 86400: "<1/h", 99.97: "100/s", 12_345.0: "12345/s", 1_234_567.0: "1.23M/s",
+    float("nan"): "?", float("inf"): "?",
+}  # fmt: skip
 
-@pytest.mark.parametrize(
-    ("per_second", "text"),
-    [
-        (0.0, "0.0/s"),
-        (2.52, "2.5/s"),
-        (0.1, "0.1/s"),
-        (5 / 60, "5/min"),
-        (40 / 3600, "40/h"),
-        (1 / 86400, "<1/h"),
-        (99.97, "100/s"),
-        (12_345.0, "12345/s"),
-        (1_234_567.0, "1.23M/s"),
-        (float("nan"), "?"),
-        (float("inf"), "?"),
-    ],
-)
-def test_a_small_rate_is_shown_in_a_longer_unit(per_second: float, text: str) -> None:
+
+def test_a_small_rate_is_shown_in_a_longer_unit() -> None:
     """Below 0.1 a second a rate is shown per minute or hour, so that only no events are 0.0."""
-    assert format_rate(per_second) == text
+    assert {per_second: format_rate(per_second) for per_second in RATES} == RATES
 
 
-@pytest.mark.parametrize(
-    ("per_minute", "text"), [(0.0, "0.0"), (0.7, "0.7"), (0.05, "3/h"), (118.0, "118")]
-)
-def test_a_column_whose_title_is_the_unit_repeats_it_only_if_it_differs(
-    per_minute: float, text: str
-) -> None:
+def test_a_column_repeats_its_unit_only_if_it_differs() -> None:
     """A number without a unit is in that of the column's title."""
-    assert format_rate(per_minute / 60, "/min", is_titled=True) == text
+    columns = {0.0: "0.0", 0.7: "0.7", 0.05: "3/h", 118.0: "118"}
+    assert {n: format_rate(n / 60, "/min", is_titled=True) for n in columns} == columns
+
+
+def test_a_figure_shows_its_bound() -> None:
+    """A lower bound has `+`; 0 so far is not known to be none."""
+    assert [Figure(known).text() for known in (1204, 0, None)] == ["1,204", "0", "?"]
+    assert [Figure(known, is_exact=False).text() for known in (1204, 0)] == ["1,204+", "?"]

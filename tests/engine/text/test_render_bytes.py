@@ -1,7 +1,5 @@
 """Mails, HTML, JSON and other bytes as text: decoded, bounded in time and size, and inert."""
 
-from __future__ import annotations
-
 import base64
 import json
 import time
@@ -108,8 +106,7 @@ def test_bytes_are_taken_for_what_they_are() -> None:
 
 
 def test_a_mail_is_taken_off_the_wire() -> None:
-    """Doubled dots are one, and the dot that ends it is no line of it; one header makes a mail, and
-    what is none is shown as it is."""
+    """Doubled dots are one; the last dot is no line; what is no mail is shown as it is."""
     for wire, text in (
         ("Hi\r\n.\r\n", ["Hi"]),
         ("..\r\n...x\r\na.b..\r\n.\r\n", [".", "..x", "a.b.."]),
@@ -119,14 +116,8 @@ def test_a_mail_is_taken_off_the_wire() -> None:
     ):
         rendered = render_bytes.render_data(f"Subject: .x\r\n\r\n{wire}".encode(), is_wire=True)
         assert rendered.kind == "mail"
-        assert rendered.lines == (
-            "Subject: .x",
-            "",
-            "--- text/plain",
-            *text,
-            "",
-            "--- other headers",
-        )
+        shown = ("Subject: .x", "", "--- text/plain", *text, "", "--- other headers")
+        assert rendered.lines == shown
     assert render_bytes.render_data(b"just words\r\n.\r\n", is_wire=True).lines == ("just words",)
     assert render_bytes.render_data(b".\r\n", is_wire=True).kind == "nothing"
     assert render_bytes.render_data(b"\x7fELF\x02\x01\0\0\0", is_wire=True).kind == "bytes"
@@ -134,8 +125,7 @@ def test_a_mail_is_taken_off_the_wire() -> None:
 
 
 def test_bytes_are_shown_with_their_offsets() -> None:
-    """Each row begins with its offset and ends with those bytes that are ASCII. Verbatim, a mail is
-    its own text, with its encoded words; bytes are still numbers."""
+    """Verbatim, a mail is its own text, with encoded words; bytes are still numbers."""
     rows = render_bytes.render_data(bytes(range(24)), per_row=8).lines
     assert rows[1] == "00000008  08 09 0a 0b 0c 0d 0e 0f  ........"
     assert len(render_bytes.render_data(bytes(range(20))).lines) == 2
@@ -146,8 +136,7 @@ def test_bytes_are_shown_with_their_offsets() -> None:
 
 
 def test_a_header_that_cannot_be_decoded_stays() -> None:
-    """Bad base64 and unknown charsets are shown as far as they go; an end of line within an encoded
-    word begins no line of its own."""
+    """It is shown as far as it goes; an end of line in a word begins no line."""
     for encoded, decoded in (
         ("=?utf-8?b?a?=", "=?utf-8?b?a?="),
         ("=?nonsense?q?abc?=", "abc"),
@@ -206,7 +195,6 @@ HOSTILE = {
     "punycode": b"From: a\nTo: b\nContent-Type: text/plain; charset=punycode\n\n" + b"a" * 500_000,
 }
 
-
 SOME = {"10,000 mails in one another", "a header of a megabyte"}
 
 
@@ -247,13 +235,11 @@ def test_a_text_is_shown_as_it_is(text: str) -> None:
     """A text in base64, as mails carry it, is the text that was written, made safe."""
     body = base64.encodebytes(text.encode("utf-8", "replace")).decode()
     head = "From: a\nTo: b\nContent-Type: text/plain; charset=utf-8\n"
-    lines = render_bytes.render_data(
-        f"{head}Content-Transfer-Encoding: base64\n\n{body}".encode()
-    ).lines
+    mail = f"{head}Content-Transfer-Encoding: base64\n\n{body}".encode()
+    lines = render_bytes.render_data(mail).lines
     at = lines.index("--- text/plain")
     body_lines = list(lines[at + 1 : lines.index("--- other headers") - 1])
-    expected_text = text.encode("utf-8", "replace").decode()
-    assert body_lines == safe_lines(expected_text)
+    assert body_lines == safe_lines(text.encode("utf-8", "replace").decode())
 
 
 PLAIN = st.text(st.characters(max_codepoint=126, min_codepoint=32), max_size=5)
@@ -263,5 +249,4 @@ PLAIN = st.text(st.characters(max_codepoint=126, min_codepoint=32), max_size=5)
 def test_json_means_the_same_set_out(value: object) -> None:
     """What is set out line by line is still the same JSON."""
     rendered = render_bytes.render_data(json.dumps([value]).encode())
-    assert rendered.kind == "JSON"
-    assert json.loads("\n".join(rendered.lines)) == [value]
+    assert (rendered.kind, json.loads("\n".join(rendered.lines))) == ("JSON", [value])

@@ -21,29 +21,11 @@ def test_no_character_at_all_can_act_on_a_terminal() -> None:
     assert [c for c in through if c.isspace()] == [" "]
 
 
-FOREIGN_HOSTS = [
-    "b\uff1ec.org",
-    "b\uff20c.org",
-    "\uff3b1.2.3.4\uff3d",
-    "b\uff0cc.org",
-    "b\uff3cc",
-    "b\u00a8c.org",
-    "x\u2100.org",
-    "b\u2024c.org",
-    "b\u3002org",
-    "b\u037ec.org",
-    "\uff45xample.org",
-    "\u2460.org",
-    "\u0301a.org",
-    "a\u200db.org",
-    "\u2603.org",
-    "",
-    "é.",
-    "é..org",
-    "é é.org",
-    "é" * 63,
-    "é.a/b",
-]
+FOREIGN_HOSTS = [f"b{c}c.org" for c in "\uff1e\uff20\uff0c\u00a8\u2024"]
+FOREIGN_HOSTS += ["b\uff3cc", "b\u3002org"]
+FOREIGN_HOSTS += ["\uff3b1.2.3.4\uff3d", "x\u2100.org", "b\u037ec.org", "\uff45xample.org", ""]
+FOREIGN_HOSTS += ["\u2460.org", "\u0301a.org", "a\u200db.org", "\u2603.org"]
+FOREIGN_HOSTS += ["é.", "é..org", "é é.org", "é" * 63, "é.a/b"]
 """Names of hosts that one program or another takes for something else than is seen."""
 HOSTS = {
     "élégance.fr": "xn--lgance-9uab.fr",
@@ -56,8 +38,7 @@ HOSTS = {
 
 
 def test_a_host_name_is_written_in_ascii_or_refused() -> None:
-    """Each part alone, in lower case, and no letter becomes another (RFC 5891): what would be
-    mapped to a sign, to another letter or to nothing is refused."""
+    """What would be mapped to a sign, another letter or nothing is refused (RFC 5891)."""
     assert {host: safe.ascii_name(host) for host in HOSTS} == HOSTS
     for host, name in HOSTS.items():
         parts = [(part.removeprefix("xn--"), part) for part in name.split(".")]
@@ -80,8 +61,7 @@ def test_shown_text_is_one_line_of_as_many_characters(foreign: str) -> None:
 
 
 def test_a_harmful_character_is_replaced() -> None:
-    """Each harmful character becomes one replacement character, and only a newline ends a line;
-    what is cut from a long text is counted."""
+    """Only a newline ends a line; what is cut from a long text is counted."""
     cleaned = {
         "plain \u00e9 \u4e2d": "plain \u00e9 \u4e2d",
         "\x1b[31mred": "\ufffd[31mred",
@@ -99,12 +79,8 @@ def test_a_harmful_character_is_replaced() -> None:
     }
     assert {foreign: safe.safe_line(foreign) for foreign in cleaned} == cleaned
     lines: dict[str | bytes, list[str]] = {
-        "": [],
-        "\n": [""],
-        "a\nb": ["a", "b"],
-        b"a\r\n\tb\n": ["a", "        b"],
-        b"\xff\x1b\n": ["\ufffd\ufffd"],
-        "a\x0bb\u2028c": ["a\ufffdb\ufffdc"],
+        **{"": [], "\n": [""], "a\nb": ["a", "b"], b"a\r\n\tb\n": ["a", "        b"]},
+        **{b"\xff\x1b\n": ["\ufffd\ufffd"], "a\x0bb\u2028c": ["a\ufffdb\ufffdc"]},
     }
     assert {data: safe.safe_lines(data) for data in lines} == lines
     assert safe.safe_lines("abcd\nef" * 1000, 4) == ["abcd", "... cut here: 6,996 more characters"]
@@ -120,8 +96,7 @@ def test_every_line_shown_is_safe(data: str | bytes, limit: int) -> None:
 
 @given(ANY)
 def test_plain_text_is_that_of_the_contract(foreign: str) -> None:
-    """Each character outside the contract's set becomes one underscore, and nothing is left that
-    a shell expands."""
+    """Other characters are one underscore each, and nothing is left that a shell expands."""
     plain = safe.contract_text(foreign)
     assert len(plain) == len(foreign)
     assert plain.isascii()
@@ -130,9 +105,7 @@ def test_plain_text_is_that_of_the_contract(foreign: str) -> None:
 
 
 def test_an_error_is_cut_before_it_is_made_plain() -> None:
-    """200 characters stay, the newlines at its end are not among them. Where any text may be, an
-    error keeps its own signs on one bounded line without a control character. Of an address only
-    the part before the first @ is logged."""
+    """200 characters stay, without newlines at the end; of an address the part before @."""
     hostile = 'a/b_c-d.e:f @"$(id)`\\;&|<>=@\t\n\u00e9\U0001f600\udcff'
     assert safe.contract_text(hostile) == "a/b_c-d.e:f ____id" + "_" * 15
     assert safe.contract_error("x" * 199 + "\u00e9y") == "x" * 199 + "_"

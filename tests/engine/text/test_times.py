@@ -9,7 +9,6 @@ from engine.text.times import format_deadline, format_rough_duration, format_tim
 
 NOW = 1_800_000_000.0
 
-
 DURATIONS: dict[float, str] = {
     **{-5: "0s", 0: "0s", 59.9: "59s", 60: "1m", 2820: "47m", 3600: "1h00m"},
     **{7980: "2h13m", 86399: "23h59m", 86400: "1d00h", 525600: "6d02h"},
