@@ -239,8 +239,7 @@ class Terminal:
     def opens(self, pending: int = 40) -> None:
         """Read on until a queue was looked at to its end, and all that waits there is listed.
 
-        Before that a row may be any, and a line half read.
-        """
+        Before that a row may be any, and a line half read."""
         counted, listed = f"pending {pending}", re.compile(rf"row \d+ of {pending}\b")
         self.until(
             lambda: (
@@ -304,8 +303,7 @@ class Terminal:
 def console(*words: str, **options: Any) -> Iterator[Terminal]:
     """The command with these words on a terminal (xterm, UTF-8, if nothing else is said).
 
-    Options in capitals are the environment's; the others are those of `Terminal`.
-    """
+    Options in capitals are the environment's; the others are those of `Terminal`."""
     environ = {"TERM": "xterm", **UTF8, **{k: v for k, v in options.items() if k.isupper()}}
     others = {key: value for key, value in options.items() if not key.isupper()}
     with Terminal([*PROGRAM, *words], environ, **others) as terminal:

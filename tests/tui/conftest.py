@@ -48,8 +48,7 @@ def keys_have_acted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pressing a key, or a pause, waits until each pressed key has acted.
 
     The library waits instead until the process uses no CPU: 20 ms at least, and too short on a busy
-    machine.
-    """
+    machine."""
     for module in ("app", "pilot"):
         monkeypatch.setattr(f"textual.{module}.wait_for_idle", give_way)
     press, pause = Pilot.press, Pilot.pause

@@ -81,22 +81,14 @@ class DrawnScreen(NamedTuple):
     good: bool = False
     lock: LockEvidence = AT_WORK
     armed: bool = False
-    lost: bool = False
-    """Whether there is a second place, one that cannot be read."""
-    past: bool = False
-    """Whether the place has operations in its journal."""
-    mail: bool = False
-    """Whether the transports are known, one of which is suspended."""
-    whole: bool = False
-    """Whether it is a mail queue in a database, which has controls."""
-    flooded: bool = False
-    """Whether it is a mail server's queue, most of it from one sender."""
-    sent: bool = False
-    """Whether deliveries go to destinations, some of which are unhealthy."""
-    slow: bool = False
-    quiet: bool = False
-    """Whether nothing is known of the time before."""
-    """Whether the first scan is still running."""
+    lost: bool = False  # there is a second place, one that cannot be read
+    past: bool = False  # the place has operations in its journal
+    mail: bool = False  # the transports are known, one of which is suspended
+    whole: bool = False  # a mail queue in a database, which has controls
+    flooded: bool = False  # a mail server's queue, most of it from one sender
+    sent: bool = False  # deliveries go to destinations, some of which are unhealthy
+    slow: bool = False  # the first scan is still running
+    quiet: bool = False  # nothing is known of the time before
 
     @property
     def day(self) -> str:
@@ -220,6 +212,10 @@ async def taken(
     settings = {"start_armed": drawn_screen.armed, "first": first, **fields}
     console = a_console(*places(root, drawn_screen), **settings)  # type: ignore[arg-type]
     Slow.go_on.clear()
+
+    def text() -> str:
+        return screen_text(console.screen)
+
     # Only the system sets the time of a file's last change.
     dated = patch("engine.formats.nftban.store.broken_file", _broken_this_morning)
     if not (drawn_screen.slow or drawn_screen.whole or drawn_screen.quiet):
@@ -230,7 +226,8 @@ async def taken(
             await until(pilot, lambda: drawn_screen.slow or all(map(is_known, console.sessions)))
             for step in drawn_screen.steps:
                 if step.startswith(SEE):
-                    await seen(console, pilot, step.removeprefix(SEE))
+                    words = step.removeprefix(SEE)
+                    await until(pilot, lambda: words in text(), text)  # noqa: B023
                 elif step == WAIT:
                     await settled(console, pilot)
                 else:
@@ -249,8 +246,7 @@ def _broken_this_morning(folder: TaskFolder, state: State, name: str, why: Refus
 
 def _seed_history(live: PlaceSession, day: str) -> None:
     """Give a place ten minutes of history, with a backlog that grows and then shrinks; on a stuck
-    day tasks only arrive.
-    """
+    day tasks only arrive."""
     arrived = left = 0
     dead, good = (14 if day == "stuck" else 0), day == "good"
     pending = {"good": 90, "bad": 60, "stuck": 41}[day]
@@ -274,17 +270,9 @@ def _seed_history(live: PlaceSession, day: str) -> None:
     live.flow.add(NOW, arrived, left, state_counts)
 
 
-async def seen(console: Console, pilot: Pilot[None], words: str) -> None:
-    """Until these words are on the screen."""
-    await until(
-        pilot, lambda: words in screen_text(console.screen), lambda: screen_text(console.screen)
-    )
-
-
 async def settled(console: Console, pilot: Pilot[None], checks: int = STILL) -> None:
     """Until nothing is under way, and nothing has changed for so many looks on any screen: a dialog
-    shows the one below it.
-    """
+    shows the one below it."""
     before, still = "", 0
     show_all(console)
 

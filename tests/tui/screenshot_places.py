@@ -298,8 +298,7 @@ def a_screenshot_place(root: Path, **fields: object) -> Place:
 
 def _opened(root: Path) -> Store:
     """The store of the place: a task in work was claimed when its file says so. (By itself it takes
-    the file's st_ctime, which no program can set.)
-    """
+    the file's st_ctime, which no program can set.)"""
     store = open_store(str(root), lambda: NOW)
     scan = store.scan
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -57,35 +59,33 @@ class SlowAction(Action):
         return "acted", "ok"
 
 
-async def open_action(operator: ConsoleOperator, action: Action) -> ActionScreen:
-    """Open it above the queue."""
-    below = await operator.opens(QueueScreen)
-    show_action(below, action, below.session, below.context)
-    screen = await operator.opens(ActionScreen)
-    await operator.sees("type" if action.expected_digits else "y to act")
-    return screen
+@asynccontextmanager
+async def opened(action: Action) -> AsyncIterator[tuple[ConsoleOperator, ActionScreen]]:
+    """The screen of an action above a queue."""
+    async with an_operator(a_place(a_memory([a_task(1)]))) as operator:
+        below = await operator.opens(QueueScreen)
+        show_action(below, action, below.session, below.context)
+        screen = await operator.opens(ActionScreen)
+        await operator.sees("type" if action.expected_digits else "y to act")
+        yield operator, screen
 
 
 async def test_what_is_applied_under_another_screen_is_applied_once() -> None:
     """It closes only itself, when it is on top again; until then no key applies it again."""
-    async with an_operator(a_place(a_memory([a_task(1)]))) as operator:
-        screen = await open_action(operator, action := SlowAction())
-        await operator.press("y", "question_mark")
-        await operator.opens(HelpScreen)
+    async with opened(action := SlowAction()) as (operator, screen):
+        await operator.opens(HelpScreen, "y", "?")
         action.may_end.set()
         await operator.until(lambda: screen.outcome[0])
         assert isinstance(operator.console.screen, HelpScreen)
         assert screen.why_not_applicable() == "already running"
-        await operator.opens(QueueScreen, "escape")
-        await operator.sees("acted")
+        await operator.step("escape", QueueScreen, "acted")
         assert action.times_applied == 1
 
 
 @pytest.mark.parametrize(("error", "message"), [("", "acted"), ("no room", "not done: no room")])
 async def test_the_result_of_a_screen_that_was_left_is_shown(error: str, message: str) -> None:
     """The screen below stays, and says how it ended."""
-    async with an_operator(a_place(a_memory([a_task(1)]))) as operator:
-        await open_action(operator, action := SlowAction())
+    async with opened(action := SlowAction()) as (operator, _):
         action.error = error
         await operator.press("y")
         await operator.opens(QueueScreen, "escape")
@@ -96,27 +96,22 @@ async def test_the_result_of_a_screen_that_was_left_is_shown(error: str, message
 
 async def test_what_failed_can_be_applied_again() -> None:
     """The reason is shown on its screen, which stays open."""
-    async with an_operator(a_place(a_memory([a_task(1)]))) as operator:
-        await open_action(operator, action := SlowAction())
+    async with opened(action := SlowAction()) as (operator, _):
         action.error = "no room"
         action.may_end.set()
-        await operator.press("y")
-        await operator.sees("not done: no room")
+        await operator.step("y", ActionScreen, "not done: no room")
         action.error = ""
-        await operator.press("y")
-        await operator.opens(QueueScreen)
+        await operator.opens(QueueScreen, "y")
         assert action.times_applied == 2
 
 
 async def test_digits_of_an_outdated_action_are_discarded() -> None:
     """A fact that changed refuses it; when it is as before, the digits are typed from the start."""
-    async with an_operator(a_place(a_memory([a_task(1)]))) as operator:
-        screen = await open_action(operator, action := SlowAction("42"))
+    async with opened(action := SlowAction("42")) as (operator, screen):
         await operator.press("4")
         action.value = 2
         await operator.sees("plan outdated: the value changed: 2; Esc, then open it again")
         action.value = 1
         await operator.sees("type the PID 42 to act: [__]")
         await operator.press("2")
-        assert screen.confirmation.typed == ""
-        assert action.times_applied == 0
+        assert (screen.confirmation.typed, action.times_applied) == ("", 0)

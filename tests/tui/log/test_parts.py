@@ -99,15 +99,18 @@ async def test_up_goes_on_in_the_rotated_files(tmp_path: Path) -> None:
 
 
 async def test_the_level_has_two_ends(tmp_path: Path) -> None:
-    """Each level excludes the lines below it; beyond the ends it says so; Esc clears no level."""
+    """Each level excludes the lines below it, and the cursor goes to the nearest other one; beyond
+    the ends it says so; Esc clears no level."""
     async with a_log(tmp_path, "DEBUG", "INFO", "WARN", "ERROR", "INFO") as log:
         assert await log.press("-") == "all levels are shown"
-        for number in (4, 2, 1):
+        await log.press("k", "k")
+        for number, selected in ((4, "line 2"), (2, "line 2"), (1, "line 3")):
             await log.press("+")
-            assert len(log.parts.page.entries) == number
+            assert (len(log.parts.page.entries), log.selected) == (number, selected)
         assert await log.press("+") == "only errors are shown"
         await log.press("-", "-", "-")
         assert (log.parts.level, len(log.parts.page.entries)) == (DEBUG, 5)
+        assert log.selected == "line 3"
 
 
 async def test_e_goes_from_error_to_error(tmp_path: Path) -> None:

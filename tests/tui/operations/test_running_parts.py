@@ -70,26 +70,22 @@ class Operator:
 @pytest.mark.parametrize("armed", [False, True])
 def test_only_an_order_that_changes_more_needs_armed(armed: bool) -> None:
     """In OBSERVE resuming, going faster and holding the rest are grey, and refused with the key
-    that arms.
-    """
+    that arms."""
     paused = NotedOperation(ReplayProgress(Phase.PAUSED, pace=HOLDS_REST, unsent=3))
     operator = Operator(paused, armed=armed)
+    rows = (
+        ("space", "Space", "resume", "resumed", "resuming"),
+        ("+", "+", "faster", "twice as fast", "going faster"),
+        ("-", "-", "slower", "half as fast", ""),
+        ("s", "s", "stop", "stopped: the rest is held", "holding the rest"),
+    )
     assert operator.offered == {
-        "Space": ("resume", not armed),
-        "+": ("faster", not armed),
-        "-": ("slower", False),
-        "s": ("stop", not armed),
+        shown: (text, not armed and bool(refused)) for _, shown, text, _, refused in rows
     }
-    said = [operator.press(pressed) for pressed in ("space", "+", "-", "s")]
-    if armed:
-        assert said == ["resumed", "twice as fast", "half as fast", "stopped: the rest is held"]
-        assert paused.orders == ["resume", "faster", "slower", "stop"]
-    else:
-        first = "OBSERVE: press ! first"
-        assert said[0] == f"{first}: resuming changes more tasks"
-        assert said[1:3] == [f"{first}: going faster changes more tasks", "half as fast"]
-        assert said[3] == f"{first}: holding the rest changes more tasks"
-        assert paused.orders == ["slower"]
+    for pressed, _, _, done, refused in rows:
+        refusal = f"OBSERVE: press ! first: {refused} changes more tasks"
+        assert operator.press(pressed) == (done if armed or not refused else refusal)
+    assert paused.orders == (["resume", "faster", "slower", "stop"] if armed else ["slower"])
 
 
 def test_pasted_text_resumes_nothing() -> None:
@@ -104,35 +100,40 @@ def test_pasted_text_resumes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("progress", "ended", "offered"),
+    ("progress", "ended", "offered", "refusals"),
     [
-        (ReplayProgress(Phase.SENDING), None, {"Space", "+", "-", "s"}),
-        (ReplayProgress(Phase.SENDING, stopped="by ana"), None, {"Space", "+", "-"}),
-        (ReplayProgress(Phase.ENDING), None, {"w"}),
-        (ReplayProgress(Phase.OVER), 1.0, set()),
-        (None, None, {"s"}),
-        (None, 1.0, set()),
+        (ReplayProgress(Phase.SENDING), None, "Space + - s", {}),
+        (
+            ReplayProgress(Phase.SENDING, stopped="by ana"),
+            None,
+            "Space + -",
+            {"s": "already stopped", "w": "still sending: s stops it"},
+        ),
+        (ReplayProgress(Phase.ENDING), None, "w", {}),
+        (ReplayProgress(Phase.OVER), 1.0, "", {"-": "already ended", "w": "already ended"}),
+        (
+            None,
+            None,
+            "s",
+            {
+                "space": "cannot be paused: s stops it",
+                "-": "cannot be slowed down: s stops it",
+                "+": "no rate limit set",
+                "s": "stopped: the rest is unchanged",
+            },
+        ),
+        (None, 1.0, "", {"-": "already ended", "w": "already ended"}),
     ],
 )
 def test_the_orders_are_those_of_the_phase(
-    progress: ReplayProgress | None, ended: float | None, offered: set[str]
+    progress: ReplayProgress | None, ended: float | None, offered: str, refusals: dict[str, str]
 ) -> None:
     """An order without a use now has no hint, and its key says why; clusters are those of a
-    replay.
-    """
+    replay."""
     operator = Operator(NotedOperation(progress, ended), armed=True)
-    assert set(operator.offered) == offered
+    assert set(operator.offered) == {*offered.split()}
     assert ("clusters" in absent_actions(ROWS, operator.parts)) == (progress is None)
-    if ended is not None:
-        assert operator.press("-") == operator.press("w") == "already ended"
-    elif progress is None:
-        assert operator.press("space") == "cannot be paused: s stops it"
-        assert operator.press("-") == "cannot be slowed down: s stops it"
-        assert operator.press("+") == "no rate limit set"
-        assert operator.press("s") == "stopped: the rest is unchanged"
-    elif progress.stopped:
-        assert operator.press("s") == "already stopped"
-        assert operator.press("w") == "still sending: s stops it"
+    assert {key: operator.press(key) for key in refusals} == refusals
 
 
 def test_the_clusters_are_opened_on_the_one_that_stopped_it() -> None:
