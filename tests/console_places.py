@@ -220,9 +220,7 @@ async def until(
     describe: Callable[[], str] = lambda: "",
     every: float = 0.01,
 ) -> None:
-    """Let the console work until `true()` is; fails with `describe()` after a minute.
-
-    It is checked each `every` seconds."""
+    """Let the console work until `true()` is, checked each `every` seconds; else `describe()`."""
     deadline = time.monotonic() + PATIENCE
     while not true():
         assert time.monotonic() < deadline, f"it never came to be\n{describe()}"

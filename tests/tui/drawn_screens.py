@@ -245,8 +245,7 @@ def _broken_this_morning(folder: TaskFolder, state: State, name: str, why: Refus
 
 
 def _seed_history(live: PlaceSession, day: str) -> None:
-    """Give a place ten minutes of history, with a backlog that grows and then shrinks; on a stuck
-    day tasks only arrive."""
+    """Give a place ten minutes of history; on a stuck day tasks only arrive."""
     arrived = left = 0
     dead, good = (14 if day == "stuck" else 0), day == "good"
     pending = {"good": 90, "bad": 60, "stuck": 41}[day]
@@ -271,8 +270,7 @@ def _seed_history(live: PlaceSession, day: str) -> None:
 
 
 async def settled(console: Console, pilot: Pilot[None], checks: int = STILL) -> None:
-    """Until nothing is under way, and nothing has changed for so many looks on any screen: a dialog
-    shows the one below it."""
+    """Until nothing is under way, and nothing has changed for so many looks on any screen."""
     before, still = "", 0
     show_all(console)
 

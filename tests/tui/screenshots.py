@@ -129,8 +129,7 @@ async def draw(
 
 
 async def draw_demo(family: str) -> list[Path]:
-    """Draw the overview of the real demo with its Redis queues, after some seconds of traffic; its
-    numbers differ each time."""
+    """Draw the overview of the real demo with its Redis queues, after some seconds of traffic."""
     demo_places = [form.demo_places["redis"] for form in demo_formats("redis")]
     with Demo(DEMO_TASKS, "", program_command(), demo_places) as show:
         names = show.wait_for_places()

@@ -144,8 +144,7 @@ def over_the_edge(operator: ConsoleOperator, width: int) -> list[str]:
 async def test_screens_equal_their_goldens(
     days: dict[str, Path], name: str, differences: Compare
 ) -> None:
-    """Each screen fits each size of the terminal, with the question of a plan, and looks as agreed
-    at one."""
+    """Each screen fits each size, with the question of a plan, and looks as agreed at one."""
     drawn_screen = SCREENS[name]
     root, agreed = days[drawn_screen.day], GOLDENS.get(name, [])
     async with taken(root, drawn_screen, (*agreed, *SIZES)[0]) as (console, pilot):

@@ -96,8 +96,7 @@ def dead_in(root: Path) -> list[str]:
 
 
 async def test_why_a_task_does_not_run_is_beside_its_row(place: Place) -> None:
-    """Without a key the details under the list say why it stays and whether its error still
-    happens; one key shows all of it."""
+    """Details say why it stays and whether its error still happens; Enter says all."""
     async with opened(place) as operator:
         await operator.sees("stays here until retried", "cluster F-", "still?")
         await operator.step("enter", TaskScreen, "died ", "after 1 attempt", "cluster F-")

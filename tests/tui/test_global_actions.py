@@ -114,7 +114,6 @@ async def test_the_command_line_takes_words_of_a_key() -> None:
         await operator.press("escape")
         await operator.until(lambda: operator.console.screen is operator.queue)
         assert operator.console.theme_loader.name == before
-
         await say(operator, "filt")
         await operator.step("nowhere enter", "filter nowhere", "0 of 40")
         await operator.press("4")
@@ -164,8 +163,7 @@ def test_the_palette_of_the_overview_leads_to_every_action(typed: str) -> None:
 
 
 async def test_the_palette_opens_on_a_plan_and_orders_the_list() -> None:
-    """On a plan the palette leads elsewhere and never applies it; a verb without a task opens the
-    list and the plan for its row; an order is that of the list."""
+    """The palette never applies a plan; a verb opens one, an order sorts."""
     async with an_operator(a_place(a_memory(some_tasks())), start_armed=True) as operator:
         await say(operator, "dlq")
         await operator.until(lambda: operator.queue.parts.state is State.DEAD)

@@ -31,8 +31,7 @@ async def click_on(operator: ConsoleOperator, text: str) -> None:
 
 
 async def test_a_click_selects_a_row_and_a_second_one_opens_it() -> None:
-    """On the list and on the overview; a click on a title orders, again the other way; one below
-    the rows does nothing."""
+    """A click on a title orders, again the other way; below the rows it does nothing."""
     async with an_operator(a_place(a_memory(some_tasks()))) as operator:
         rows = task_list(operator.console).rows
         await operator.until(lambda: rows.view.cursor.id)
@@ -92,8 +91,7 @@ async def test_a_click_switches_tabs_and_parts() -> None:
 
 
 async def test_a_click_on_a_hint_presses_its_key() -> None:
-    """Also in a menu; a hint for several keys, or one that is refused, does nothing. A narrow
-    screen leaves some out."""
+    """Also in a menu; a hint for several keys, or one that is refused, does nothing."""
     async with an_operator(a_place(a_memory(some_tasks())), size=(300, 24)) as operator:
         await click_on(operator, "o order")
         await operator.opens(MenuScreen)

@@ -58,8 +58,7 @@ def children() -> Iterator[Starter]:
 
 
 def wired(root: Path, settings: str = "queue: {syslog: ''}\n", seconds: float = 0.0) -> Place:
-    """A queue on disk as the command line makes it; its lock is examined and recovered so many
-    seconds from now."""
+    """A queue on disk as the command line makes it; its lock is examined `seconds` from now."""
     path = root.with_suffix(".yaml")
     path.write_text(settings)
     config = queue_config.load_config(str(path), {})

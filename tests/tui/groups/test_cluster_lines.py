@@ -86,8 +86,7 @@ def row(operator: ConsoleOperator) -> str:
 
 
 async def test_the_screen_follows_the_log(spool: Spool) -> None:
-    """Unknown, then yes, then no: the answer and its evidence change with the log alone. A replay
-    says which of its errors fresh tasks still get, and only those."""
+    """Whether an error still happens changes with the log alone, and a replay says it, too."""
     async with clusters(spool) as operator:
         await operator.until(lambda: row(operator).endswith("?"))
         assert row(operator).split()[1] == "5" and " 421 " in row(operator)
@@ -108,8 +107,7 @@ async def test_the_screen_follows_the_log(spool: Spool) -> None:
 
 
 async def test_the_command_line_follows_the_log(spool: Spool, spooldeck: Run) -> None:
-    """`clusters --json` gives each sort of error its answer, from the same spool and log; for
-    people it prints titles and rows word for word as the screen has them, and a summary."""
+    """`clusters` has the answers of the screen, as JSON and as the rows of the screen."""
 
     def told() -> dict[str, dict[str, object]]:
         ended = spooldeck("clusters", str(spool.root), "--json")
@@ -152,8 +150,7 @@ FAILING = {State.PENDING, State.ACTIVE, State.HELD, State.DEAD, State.TRASH}
 def test_clusters_read_only_what_can_have_an_error(
     word: str | None, destination: str, states: set[State]
 ) -> None:
-    """The command reads the states it shows; finished tasks only if an error names a
-    destination."""
+    """The command reads the states it shows; finished tasks only for a destination."""
     tasks = [Task(f"in {at}", "job", at, 1.0, destination=destination, queue=at) for at in State]
     items = list(read_failed(MemoryStore(a_memory(tasks)), word))
     assert {task.state for task in items if isinstance(task, Task)} == states

@@ -62,8 +62,7 @@ async def groups(tasks: list[Task], *before: str, **more: Any) -> AsyncIterator[
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
 async def test_a_line_is_a_group(size: tuple[int, int]) -> None:
-    """Each line has the counts of one group; what is not counted by its tab has columns on a wide
-    screen, and bars below. The largest group is first, the last error is that of the last death."""
+    """Each line has the counts of a group, the largest first; a wide screen has more columns."""
     async with groups(mails(), size=size) as operator:
         await operator.sees(
             "Groups 2, tasks 11", "OLDEST", "NEXT", "ERROR", "[queue] kind destination"
@@ -103,8 +102,7 @@ def a_flood() -> list[Task]:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_the_alert_of_a_flood_leads_to_its_sender(size: tuple[int, int]) -> None:
-    """Enter on the alert groups by sender with the cursor on the one with most mail; a verb there
-    plans for its mails alone, and Enter lists them."""
+    """Enter on the alert leads to the sender with most mail, whose mails a verb acts on."""
     place = a_place(a_memory(a_flood()))
     async with an_operator(place, clock=lambda: NOW, size=size, first=keys.OVERVIEW) as operator:
         await operator.sees("news@shop.example: 450 of 601", "Enter groups")
@@ -120,8 +118,7 @@ async def test_the_alert_of_a_flood_leads_to_its_sender(size: tuple[int, int]) -
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_unread_accounts_are_said_where_accounts_are_used(size: tuple[int, int]) -> None:
-    """Below the groups by account, above the age table by account, and beside a list that is
-    filtered by account; a mail whose account is not read is in no group."""
+    """Where accounts are shown or filtered by, it is said how many are not read."""
     unread = "accounts of 151 of 601 read"
     tasks = [task._replace(account=task.account or None) for task in a_flood()]
     place = a_place(a_memory(tasks), lock=None, listed_at=lambda: NOW - 34)
@@ -141,8 +138,7 @@ async def test_unread_accounts_are_said_where_accounts_are_used(size: tuple[int,
 
 
 async def test_destinations_of_mail_count_recipients() -> None:
-    """The heading says so; scope and plan count the mails, and so does the list behind Enter. To
-    turn the grouping puts the cursor on its first row."""
+    """The heading counts recipients; scope, plan and the list behind Enter count the mails."""
     async with groups(a_flood(), size=(120, 40)) as operator:
         await operator.sees("[sender]")  # all first recipients are in one domain
         titles = ("Groups 2, recipients 723", "[destination]", "far.example", "near.example")
@@ -158,8 +154,7 @@ async def test_destinations_of_mail_count_recipients() -> None:
 
 
 async def test_a_grouping_without_values_is_replaced() -> None:
-    """If no task of the filter has a value for the chosen grouping, the first one with values is
-    used, and the message line says so."""
+    """If no task has a value for the grouping, the first with values is used, and it is said."""
     async with groups(mails(), size=(120, 40)) as operator:
         await operator.step("left", "DESTINATION ALL")
         screen = operator.console.screen
@@ -170,8 +165,7 @@ async def test_a_grouping_without_values_is_replaced() -> None:
 
 
 async def test_a_group_opens_as_a_filtered_list() -> None:
-    """Enter shows the tasks of the group under the cursor, on the tab it names; within the filter,
-    `b` groups by the next column that has several values."""
+    """Enter shows the tasks of the group; within the filter, `b` groups by the next column."""
     async with groups(mails(), size=(120, 40)) as operator:
         await operator.step("enter", QueueScreen, "queue=slow", "3 of 6")
         await operator.opens(GroupsScreen, "b")
@@ -188,8 +182,7 @@ async def test_a_group_opens_as_a_filtered_list() -> None:
 
 
 async def test_a_name_with_control_characters_is_no_filter() -> None:
-    """Its tasks are shown and can be acted on, but no list opens: a filter with such a name could
-    neither be typed nor painted."""
+    """Its tasks can be acted on, but no filter with such a name opens a list."""
     async with groups([a_task(1, kind=ODD)], size=(120, 40)) as operator:
         await operator.step("enter", "list not opened")
         await operator.step("H", PlanScreen, "HOLD 1 TASK")
@@ -227,8 +220,7 @@ async def test_the_palette_finds_the_groups() -> None:
 
 
 def test_the_command_prints_the_groups(root: str, spooldeck: Run) -> None:
-    """One line for each group and a summary, or an object each with --json; --by, --filter and
-    --state choose."""
+    """One line for each group and a summary, or an object each; options choose groups."""
     make_spool(Path(root), some_tasks(30, 0, 12))
     ended = spooldeck("groups", str(root))
     assert (ended.returncode, ended.stderr) == (0, "")

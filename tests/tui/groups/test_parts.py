@@ -61,8 +61,7 @@ async def groups(
 
 
 async def test_a_verb_acts_on_the_group_under_the_cursor() -> None:
-    """A plan has all its tasks in the state of the list; without a row, or without such tasks, the
-    message says so, and no plan opens."""
+    """A plan has its tasks in the state of the list; without such tasks none opens."""
     tasks = [a_task(number, State.DEAD, kind="mail") for number in range(3)]
     async with groups([*tasks, a_task(9, kind="report")], State.DEAD) as operator:
         assert operator.press("R") == "no group selected"
@@ -72,7 +71,6 @@ async def test_a_verb_acts_on_the_group_under_the_cursor() -> None:
         said = "no task of this group in dead; Enter shows those in pending"
         assert operator.press("R") == said
         assert operator.screen.plans == []
-
         operator.select("mail")
         assert operator.press("R") == ""
         (asked,) = operator.screen.plans
@@ -82,8 +80,7 @@ async def test_a_verb_acts_on_the_group_under_the_cursor() -> None:
 
 
 async def test_enter_lists_the_tasks_of_a_group() -> None:
-    """In the state of the list, or in the one that most of its tasks have; a name that no filter
-    can have opens none."""
+    """In the state of the list, or in that of most of its tasks, if its name can be a filter."""
     odd = a_task(5, State.DEAD, kind="a\x1b")
     async with groups([a_task(1, kind="mail"), odd], State.DEAD) as operator:
         operator.select("mail")

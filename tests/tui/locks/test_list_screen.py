@@ -80,8 +80,7 @@ async def stuck(root: Path) -> AsyncIterator[PidLock]:
 
 
 async def test_a_line_for_each_lock(roots: list[Path]) -> None:
-    """Each lock has its holder, its last heartbeat, the verdict and how many wait; below is all
-    that is known of the one under the cursor, and the tasks behind it by kind."""
+    """Each lock has holder, heartbeat, verdict and how many wait; below are all its facts."""
     first, second = roots
     for number, age in enumerate((90, 7300, 60)):
         write_task(first, "pending", number, age=age)
@@ -97,7 +96,6 @@ async def test_a_line_for_each_lock(roots: list[Path]) -> None:
         await operator.sees(*facts)
         write_task(first, "pending", 4, age=30)
         await operator.sees("by kind: report 4")
-
         await operator.step("j", "no lock file", "nothing to free")
         a_stale_lock(second)
         await asyncio.to_thread(lock.release)
@@ -129,13 +127,11 @@ def test_foreign_words_are_inert() -> None:
 
 
 def test_the_steps_are_shown_unless_the_holder_is_in_doubt() -> None:
-    """A lock whose holder is proven to be stuck shows the steps, and where the plan is; one that is
-    not proven to be who took the lock is not ended by a plan: it says why."""
+    """A proven holder has the steps that end it; one in doubt has the reason."""
     lock = PlaceLock(1, "a", a_stuck_lock(), BacklogSummary(NOW - 60, 0, None))
     assert "SIGTERM PID 4711" in words(view.detail_lines(lock, None, NOW, 80))
     assert view.next_step(lock, "") == ("U", "shows the evidence and frees the lock")
     assert view.next_step(lock, "read only") == ("", "read only")
-
     reason = "it was taken on the host mx2"
     lock = PlaceLock(1, "a", a_stuck_lock()._replace(signal_refusal=reason))
     text = words(view.detail_lines(lock, None, NOW, 80))

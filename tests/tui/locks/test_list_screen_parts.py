@@ -41,8 +41,7 @@ def test_a_key_without_a_lock_says_so(key: str) -> None:
 
 
 def test_a_key_acts_on_the_place_under_the_cursor() -> None:
-    """Digits open the screens of that place; before the rows are painted it is the open one, which
-    may have no row."""
+    """Before the rows are painted it is the open place, which may have no row."""
     screen = AskedRowsScreen()
     parts = locks(screen, "one", "two")
     press(ROWS, "5", parts, parts.say)

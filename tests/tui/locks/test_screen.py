@@ -199,8 +199,7 @@ async def test_y_frees_a_lock_whose_holder_is_gone(reports: Path, start: Starter
 async def test_only_the_pid_that_would_be_signalled_frees(
     tmp_path: Path, holders: tuple[int, ...]
 ) -> None:
-    """Other digits do nothing, nor do `y` and Enter. Where the holder is gone and its children have
-    the lock, the first of those is asked for."""
+    """Other digits, `y` and Enter do nothing; the PID is the first that has the lock."""
     trace, evidence = tmp_path / "trace", STUCK._replace(pid=9, holders=holders)
     async with an_operator(locked(lambda: evidence, leaves_a_trace(trace))) as operator:
         screen = await open_lock(operator)
@@ -248,14 +247,12 @@ async def test_an_innocent_process_is_named_and_not_signalled(
     ],
 )
 def test_which_change_withdraws_a_plan(fields: dict[str, Any], withdraws: bool) -> None:
-    """Another holder, the same PID that took it again, another verdict or a new doubt withdraw it;
-    evidence that only grows older does not."""
+    """Another claim, verdict or doubt withdraws a plan; evidence that grows older does not."""
     assert bool(why_outdated(STUCK, STUCK._replace(**fields))) is withdraws
 
 
 async def test_a_withdrawn_plan_does_not_come_back(tmp_path: Path) -> None:
-    """While the same claim grows older, what was typed stays; once its lock is another one, it is
-    dropped, also when the first one is seen again."""
+    """What was typed is dropped once the lock is another, also if the first comes back."""
     trace, evidence = tmp_path / "trace", [STUCK]
     async with an_operator(locked(lambda: evidence[-1], leaves_a_trace(trace))) as operator:
         await open_lock(operator)
@@ -299,8 +296,7 @@ NOTHING = {
 
 
 async def test_the_first_frame_has_the_layout_of_the_last() -> None:
-    """Before the holder was examined, the panes have their places, with what the console knew; no
-    key frees the lock yet."""
+    """Before the holder was examined all panes are there; no key frees the lock yet."""
     may_end, begun, look = Event(), Event(), hanging()
 
     def examine(pid: int) -> ProcessStats:
@@ -330,8 +326,7 @@ async def test_the_first_frame_has_the_layout_of_the_last() -> None:
 
 
 async def test_a_lock_that_needs_nothing() -> None:
-    """A lock that is free, at work or unreadable is shown with its evidence, and without a plan.
-    The digits of a PID that was typed too late do nothing: they open no screens."""
+    """A lock that is free, at work or unreadable has its evidence, no plan, and no keys."""
     evidence = [STUCK]
     async with an_operator(locked(lambda: evidence[-1])) as operator:
         for why, now in NOTHING.items():
@@ -361,8 +356,7 @@ SAYS = (
 
 
 async def test_output_and_exit_code_of_the_command_are_shown(tmp_path: Path) -> None:
-    """The output of the command that frees a lock is on screen, without control characters, with
-    what its exit code means, or that the command did not start."""
+    """The inert output of the command is shown, with what its exit code means."""
     program = tmp_path / "child"
     await off(program.touch, 0o755)
     async with an_operator(locked(a_stuck_lock, (str(program),))) as operator:
@@ -466,8 +460,7 @@ def test_when_each_step_began() -> None:
 
 
 def test_without_a_holder_there_are_two_steps_and_in_doubt_none() -> None:
-    """Where no process is to be signalled the lock is taken over, and the tasks are given back;
-    where it is in doubt which one is, there is no plan."""
+    """Without a holder the lock is taken over; in doubt there is no plan."""
     stale = STUCK._replace(verdict=Verdict.STALE, reason="PID 4711 is gone")
     plan = lock_steps(stale, task_steps(WORDS, 0))
     assert [step.words for step in plan] == [

@@ -32,8 +32,7 @@ def shown(page: LogPage) -> list[str]:
 
 
 def test_the_cursor_scrolls_beyond_an_edge() -> None:
-    """It moves on the page; at an edge the page moves by a third; pages and halves move it too, and
-    it ends at the last line."""
+    """At an edge the page moves by a third; pages and halves move it, up to the last line."""
     page = a_page()
     assert shown(page) == ["16", "17", "18", "19", "▶20"]
     for _ in range(4):

@@ -82,8 +82,7 @@ async def test_up_pauses_and_f_follows(tmp_path: Path) -> None:
 
 
 async def test_up_goes_on_in_the_rotated_files(tmp_path: Path) -> None:
-    """Before the first line of the log are those of its rotated files; the first line of all is
-    that of the earliest."""
+    """Before the first line of the log are those of its rotated files, to the earliest."""
     for number in (1, 2, 3):
         lines = "".join(f"[2026-11-{20 - number} 09:00:{n:02}] [INFO] old {n}\n" for n in range(60))
         (tmp_path / f"queue.log.{number}.gz").write_bytes(gzip.compress(lines.encode()))
@@ -99,8 +98,7 @@ async def test_up_goes_on_in_the_rotated_files(tmp_path: Path) -> None:
 
 
 async def test_the_level_has_two_ends(tmp_path: Path) -> None:
-    """Each level excludes the lines below it, and the cursor goes to the nearest other one; beyond
-    the ends it says so; Esc clears no level."""
+    """Each level excludes the lines below it; the cursor goes to the nearest other line."""
     async with a_log(tmp_path, "DEBUG", "INFO", "WARN", "ERROR", "INFO") as log:
         assert await log.press("-") == "all levels are shown"
         await log.press("k", "k")

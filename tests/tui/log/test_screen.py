@@ -201,8 +201,7 @@ async def test_a_log_elsewhere_is_not_copied_below_another_screen(
 
 
 async def test_scrolling_up_pauses_and_counts(tmp_path: Path) -> None:
-    """Up pauses: the lines stay where they are, new ones are counted, and reached by moving down,
-    each of them once; f follows again."""
+    """Up pauses: lines stay, new ones are counted, and reached by moving down; f follows."""
     async with a_log(tmp_path, some_lines(30)) as operator:
         await operator.press("k", "k")
         before = operator.shown
@@ -235,8 +234,7 @@ async def test_rotation_while_it_is_followed(tmp_path: Path, emptied: bool) -> N
 
 
 async def test_a_log_that_comes_and_goes(tmp_path: Path) -> None:
-    """A log that was never there is named and is no fault; once it was there it is one, while the
-    others are shown; when it is there it is followed."""
+    """A log that is missing is named, and is a fault only if it was there before."""
     async with a_log(tmp_path, line(1, "a"), None) as operator:
         await operator.sees("Log 1 of 2 files", "─ queue.log, no mail.log ─")
         operator.paths[1].write_text(line(2, "b"))
@@ -289,8 +287,7 @@ async def test_the_search_text_is_marked(tmp_path: Path) -> None:
 
 
 async def test_the_next_step_is_the_task_of_the_line(tmp_path: Path) -> None:
-    """The line above the hints names the task and its state now; t shows only its lines; without a
-    match it says how to get out."""
+    """The line above the hints has the task and its state now; t shows only its lines."""
     log = line(1, f"Task failed: {TASK.id} (x)") + line(2, "other") + line(3, f"sent {TASK.id}")
     async with a_log(tmp_path, log, size=(120, 40)) as operator:
         step = f"Enter opens task {TASK.id[-8:]}: "
@@ -307,8 +304,7 @@ async def test_the_next_step_is_the_task_of_the_line(tmp_path: Path) -> None:
 
 
 async def test_the_histogram_shows_when_errors_came(tmp_path: Path) -> None:
-    """Errors are at the foot of the bars; the times of the last hour are below them, with the place
-    of the cursor."""
+    """Errors are at the foot of the bars; below are the times and the place of the cursor."""
     log = line(-1800, "x", "ERROR") * 8 + line(-1800, "x") * 8 + line(0, "y")
     async with a_log(tmp_path, log, size=(120, 40)) as operator:
         bars = operator.screen.query_one(LogHistogram)
@@ -347,8 +343,7 @@ MOTIONS = (
 
 
 async def test_motions(tmp_path: Path) -> None:
-    """Each key moves by what it says, over the whole log, also beyond what was fetched; at the edge
-    the view moves by a third of a page, so that the steps between paint two lines each."""
+    """Each key moves by what it says, over the whole log; an edge moves the view by a third."""
     async with a_log(tmp_path, some_lines()) as operator:
         for pressed, number in MOTIONS:
             await operator.press("f", *pressed)
@@ -386,8 +381,7 @@ async def test_every_line_is_passed_in_both_directions(tmp_path: Path) -> None:
 async def test_no_line_is_shown_that_the_header_excludes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While a new level is looked for, of the lines on screen only those are left that it lets
-    through; going back, nothing is counted again."""
+    """While a level is looked for, no other line is shown; back, none is counted again."""
     async with a_log(tmp_path, some_lines()) as operator:
         screen, held = operator.screen, threading.Event()
         counted, searching = screen.parts.counter.counts, screen.parts.reader._thread.run
@@ -564,11 +558,9 @@ def test_a_line_that_does_not_fit_is_counted_short_or_bounded() -> None:
         (cut,) = view.entry_lines(an_entry(text, hidden=1234), LogStyle(), 60)
         assert words([cut]).endswith(end)
     assert len("".join(text for text, _ in cut)) == 60
-
     folded = view.entry_lines(an_entry("x" * 5000), LogStyle(LogTimeFormat.NONE, wrap=True), 60)
     assert len(folded) == view.MAX_WRAPPED_LINES + 1
     assert "more bytes" in words(folded[-1:])
-
     ident = "20261120T092929Z-mail_send-261c374b"
     text = f"MAIL_SEND_RESULT task_id={ident} status=failed transport=sendmail retries=3 "
     entry = an_entry(f"{text}last_error=550 5.1.1 user unknown", 1.0)
@@ -581,7 +573,6 @@ def test_quiet_gaps() -> None:
     """Where nothing was logged for minutes, a line says so; not after lines without a time."""
     first, later = an_entry("a", when=NOW), an_entry("b", when=NOW + 684)
     never = an_entry("c")._replace(key=(float("-inf"), 1, 0))
-
     gap = view.quiet_line(first, later, 60)
     assert gap is not None
     assert words([gap]).split() == ["─" * 8, "quiet", "11m", "─" * 39]
@@ -629,8 +620,7 @@ SERVER_IDS = ("4D9752DA018", "4jbqgC5jmFzRbcm", "1xX5UE-0003Hr-2I", "1xX5vI-0000
     ],
 )
 def test_ids_in_a_line(text: str, ids: list[str]) -> None:
-    """What looks like a task's id, or a mail server's at the begin of a line, comes before what is
-    only named like one."""
+    """What looks like a task's id comes before what is only named like one."""
     assert list(view.possible_ids(text))[:1] == ids
 
 
@@ -668,12 +658,10 @@ def test_printed_once(spool: Path, spooldeck: Run) -> None:
         run = spooldeck("log", spool, *options.split())
         assert (run.returncode, run.stderr) == (0, ""), options
         assert run.stdout.splitlines() == printed, options
-
     for option, value in (("--filter", "~("), ("--level", "loud"), ("--since", "noon")):
         run = spooldeck("log", spool, option, value)
         assert (run.returncode, run.stdout, run.stderr.count("\n")) == (64, "", 1)
         assert option in run.stderr
-
     for name, reported in (("mail.log", ""), ("queue.log", "no log yet: no ")):
         (spool / "log" / name).unlink()
         run = spooldeck("log", spool)

@@ -72,8 +72,7 @@ async def read(operator: ConsoleOperator) -> ActionScreen:
 
 
 async def test_the_facts_and_each_control_on_a_line(whole: ZgbConsolePlace) -> None:
-    """The facts of the queue, then its controls with their values; a refused one says why. A fact
-    that cannot be read says why, and the rest is shown."""
+    """Facts and controls have their values; what is refused or not read says why."""
     whole.in_earnest()
     async with an_operator(whole.place()) as operator:
         await board(operator)
@@ -122,8 +121,7 @@ async def test_a_switch_is_set_and_the_journal_has_how_to_set_it_back(
 
 
 async def test_a_value_is_typed_and_checked(whole: ZgbConsolePlace) -> None:
-    """A wrong value is named while it is typed and not taken; the right one is applied. A value
-    that another process set since it was seen stays."""
+    """A wrong value is named while it is typed; a value that another process set stays."""
     async with an_operator(whole.place()) as operator:
         screen = await planned(operator, RATE)
         await operator.sees("mails an hour, 1 to")
@@ -210,8 +208,7 @@ async def test_where_nothing_pauses_the_key_is_grey_and_says_so() -> None:
 async def test_pause_opens_the_plan_for_the_value_that_it_has_not(
     whole: ZgbConsolePlace, pressed: str, paused: str
 ) -> None:
-    """P on the queue, and `:pause` on the overview, open the plan for the one control that pauses,
-    for the value that it has not."""
+    """P on the queue and `:pause` on the overview open the plan to pause."""
     whole.settle(**{PAUSE: paused})
     async with an_operator(whole.place(), plain()) as operator:
         await operator.press(*keys_in(pressed))
@@ -238,8 +235,7 @@ async def test_the_palette_says_where_nothing_pauses() -> None:
 async def test_a_target_is_asked_for_and_the_store_foretells(
     kind: type[Flushing], messages: tuple[str, ...]
 ) -> None:
-    """A control asks for its target, shows what the store would do, and its answer, line by line;
-    where the store refuses, nothing is called done and the plan stays."""
+    """The forecast and the answer of the store are shown; if it refuses, the plan stays."""
     async with an_operator(flushing(kind)) as operator:
         screen = await planned(operator, "flush")
         await operator.sees("Enter OK")
@@ -333,8 +329,7 @@ def lanes(values: dict[str, dict[str, str]], tmp_path: Path) -> Place:
 async def test_each_target_has_a_row_and_a_plan_of_its_own(
     lanes: Place, values: dict[str, dict[str, str]]
 ) -> None:
-    """A row for each target shows its own value or refusal; its plan has its own bounds, asks for
-    no target, and changes it alone."""
+    """Each target has its own value, refusal and bounds; its plan changes it alone."""
     async with an_operator(lanes, size=(120, 40)) as operator:
         await board(operator)
         rows = [" ".join(line.split()[:3]) for line in operator.rows.splitlines()]

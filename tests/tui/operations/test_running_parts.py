@@ -69,8 +69,7 @@ class Operator:
 
 @pytest.mark.parametrize("armed", [False, True])
 def test_only_an_order_that_changes_more_needs_armed(armed: bool) -> None:
-    """In OBSERVE resuming, going faster and holding the rest are grey, and refused with the key
-    that arms."""
+    """In OBSERVE orders that change more tasks are grey, and refused."""
     paused = NotedOperation(ReplayProgress(Phase.PAUSED, pace=HOLDS_REST, unsent=3))
     operator = Operator(paused, armed=armed)
     rows = (
@@ -128,8 +127,7 @@ def test_pasted_text_resumes_nothing() -> None:
 def test_the_orders_are_those_of_the_phase(
     progress: ReplayProgress | None, ended: float | None, offered: str, refusals: dict[str, str]
 ) -> None:
-    """An order without a use now has no hint, and its key says why; clusters are those of a
-    replay."""
+    """An order without a use now has no hint, and its key says why."""
     operator = Operator(NotedOperation(progress, ended), armed=True)
     assert set(operator.offered) == {*offered.split()}
     assert ("clusters" in absent_actions(ROWS, operator.parts)) == (progress is None)

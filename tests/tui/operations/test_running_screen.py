@@ -98,8 +98,7 @@ def deliver(place: Place, amount: int) -> None:
 
 
 async def test_a_replay_shows_how_far_it_is(place: Place) -> None:
-    """Bar, counts and what it waits for are shown at every size, and add up; the header of each
-    other screen says that it is paused."""
+    """Bar, counts and what it waits for fit every size; other screens say that it is paused."""
     async with replaying(place, ONE, armed=False, sent=1) as (operator, work):
         for size in ((120, 40), (80, 24), (60, 15)):
             await operator.pilot.resize_terminal(*size)
@@ -124,8 +123,7 @@ async def test_a_result_keeps_its_next_step(place: Place) -> None:
 
 
 async def test_it_goes_on_when_its_screen_is_left(place: Place) -> None:
-    """Esc leaves it, the badge is on every screen, and its outcome is on the list. Each planned
-    task is in one of the counts, the one that had left as gone."""
+    """The badge is on every screen, the outcome on the list, each planned task in a count."""
     dead = await off(seen, place, State.DEAD)
     async with replaying(place, ONE, armed=False, sent=1) as (operator, work):
         (Path(place.root) / "queue/dlq" / f"{dead[5].id}.task").unlink()
@@ -153,8 +151,7 @@ async def test_it_goes_on_when_its_screen_is_left(place: Place) -> None:
 async def test_stopping_keeps_the_rest(
     place: Place, rest: RemainderPolicy, state: State, count: str
 ) -> None:
-    """s sends nothing more; the rest stays where it is or is held, and the result says so. Holding
-    it changes tasks, and so needs ARMED."""
+    """s sends nothing more; the rest stays, or is held, which needs ARMED."""
     pace = ONE._replace(stops=StopRules(rest=rest))
     async with replaying(place, pace, armed=False, sent=1) as (operator, work):
         await operator.press("s")
@@ -218,8 +215,7 @@ async def test_a_replay_that_is_over_takes_nothing_back(place: Place) -> None:
 
 
 async def test_a_replay_that_asks_says_so_on_every_screen(place: Place) -> None:
-    """A canary whose outcome is not known waits for the operator; the header of each screen says
-    so, its own as the next step, without a message over that. Space goes on all the same."""
+    """A canary without an outcome waits for Space, and the header says so."""
     async with an_operator(place, clock=clock) as operator:
         console, pace = operator.console, ReplayPace(None, (1,), timeout=0.0)
         session = console.navigator.session
@@ -236,8 +232,7 @@ async def test_a_replay_that_asks_says_so_on_every_screen(place: Place) -> None:
 
 
 async def test_a_plain_operation_has_the_same_screen(place: Place) -> None:
-    """An operation without a pace is shown with its counts, and then with its result; one that only
-    requested its changes says so."""
+    """An operation without a pace has counts and a result, which says if it only asked."""
     async with an_operator(place, clock=clock) as operator:
         work = started(operator, "hold", await off(seen, place, State.PENDING))
         await operator.sees("HOLD 4 TASKS", "DONE 4/4 100%", "4 held = 4")
@@ -298,8 +293,7 @@ def test_the_rest_stays_in_the_state_of_its_plan() -> None:
 
 
 async def test_leaving_asks_and_the_rest_is_offered_again(place: Place) -> None:
-    """q says what becomes of it, and however often it is pressed it does not end it: s does. The
-    rest stays in the DLQ, and the next console offers it."""
+    """q says what becomes of it, and s ends it; the next console offers the rest."""
     async with replaying(place, ONE, armed=False, sent=1) as (operator, work):
         await operator.opens(QueueScreen, "ctrl+c")
         await operator.step("q", QuitScreen, "replay is at 0%: stops. 11 tasks stay in")

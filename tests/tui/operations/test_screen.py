@@ -84,8 +84,7 @@ def grey_keys(operator: ConsoleOperator) -> set[str]:
 
 
 async def test_all_operations_are_listed(place: Place, dead: list[Task]) -> None:
-    """A line for each: who did it, what, how far it came, and for how long it can be undone. One
-    that another process carries out can be neither undone nor gone on with: these keys are grey."""
+    """A line each: who, what, how far, and for how long it can be undone, or who runs it."""
     filtered = Intent("purge", BEN, filter="kind=geoban_apply")
     await off(carried_out, place, "purge", dead[:2], at=NOW - 7200, intent=filtered)
     await off(carried_out, place, "expunge", dead[2:3], at=NOW - 3600)
@@ -116,8 +115,7 @@ async def test_all_operations_are_listed(place: Place, dead: list[Task]) -> None
 async def test_the_cursor_stays_on_its_operation_when_others_come(
     place: Place, dead: list[Task]
 ) -> None:
-    """An operation of another process is listed a moment later; one that came later and one that
-    was interrupted come above the row with the cursor, on which the key that undoes acts."""
+    """Rows of other processes come above the one that the key undoes."""
     async with operations(place, "no operations in the last 24 h") as operator:
         first = await off(carried_out, place, "purge", dead[:3])
         await operator.sees("purge 3 DONE u undo, 1d00h")
@@ -132,8 +130,7 @@ async def test_the_cursor_stays_on_its_operation_when_others_come(
 
 
 async def test_enter_opens_one_in_full(place: Place, dead: list[Task]) -> None:
-    """Who and from where, why, the counts, and each row with its outcome; hostile text of the
-    journal is inert."""
+    """Who, from where, why, the counts, and each row with its outcome; hostile text is inert."""
     leave(place, "dlq", dead[1])
     evil = "feed is back\x1b]0;x\x07"
     await off(carried_out, place, "retry", dead[:3], intent=Intent("retry", ANA, evil))
@@ -160,8 +157,7 @@ async def test_an_unreadable_journal_is_reported(place: Place) -> None:
 
 
 async def test_news_waits_while_an_answer_is_read(place: Place) -> None:
-    """The answer to a key stays on screen for a while before news takes its place; where nothing
-    may be written, R settles and continues no interrupted operation."""
+    """The answer to a key stays for a while; in read-only, R settles no operation."""
     hands, op = Clock(0.0), await off(interrupt, place, 4, 2)
     written = Path(kept(place).folder, f"{op}.jsonl").read_bytes
     before = await off(written)
@@ -197,8 +193,7 @@ async def test_news_comes_to_no_console_that_is_closing(place: Place) -> None:
 async def test_a_plan_that_takes_long_is_announced(
     place: Place, dead: list[Task], monkeypatch: pytest.MonkeyPatch, *, leaves: bool
 ) -> None:
-    """While an undo plan is prepared the message line says so; if the operator goes to another
-    screen meanwhile, no plan opens there."""
+    """While an undo plan is prepared it is said; on another screen no plan opens."""
     await off(carried_out, place, "purge", dead[:3])
     async with operations(place, "3 done") as operator:
         history, go_on = operator.console.navigator.session.inspector.history, asyncio.Event()
@@ -364,8 +359,7 @@ async def test_a_plan_names_states_as_the_tabs_do(place: Place) -> None:
 
 
 async def test_a_suspension_is_resumed_from_its_operation(place: Place, tmp_path: Path) -> None:
-    """The last suspension of a transport has `S resume`, which opens the plan; one that a later
-    operation ended has not."""
+    """The last suspension of a transport has `S resume`; one that ended has not."""
     room = PlaceTransports(tmp_path, lambda: NOW)
     for at, name, value in (
         (NOW - 540, "curl", controls.SUSPENDED),

@@ -54,8 +54,7 @@ async def workers(*places: Place, **fields: Any) -> AsyncIterator[ConsoleOperato
 
 
 async def test_the_worst_is_on_top_and_has_the_cursor() -> None:
-    """The stuck worker comes first and has the cursor, until the operator moves it, also by a
-    click; the next step is to free its lock, Enter opens its task, U its lock."""
+    """The stuck worker has the cursor until the operator moves it, also by a click."""
     place = a_place(a_memory([at_work(1, 3)]), name="/srv/well", lock=lambda: AT_WORK)
     ill = a_place(a_memory([at_work(2, 2820)]), name="/srv/ill", lock=a_stuck_lock)
     ill = ill._replace(recovery_command=("true",))
@@ -140,8 +139,7 @@ async def test_no_second_worker_is_started_while_one_holds_the_lock() -> None:
 
 @pytest.mark.parametrize("tasks", [[], [at_work(1, 3)]], ids=["idle", "busy"])
 async def test_workers_of_a_place_without_a_lock_have_their_pid(tasks: list[Task]) -> None:
-    """The PID of a worker that the store knows is in its row, with or without a task, and the
-    worker counts in the totals."""
+    """A worker that the store knows has its PID in its row, and is counted."""
     async with workers(leased(tasks, WholeQueueFigures(workers=(8609,)))) as operator:
         text = "00000001" if tasks else IDLE
         await operator.until(lambda: f" 8609  {text}" in operator.rows)
@@ -150,8 +148,7 @@ async def test_workers_of_a_place_without_a_lock_have_their_pid(tasks: list[Task
 
 
 async def test_a_task_whose_worker_has_ended_is_marked() -> None:
-    """The row has `!` and `no worker` instead of a PID, also while another worker runs, and the
-    next step releases the task."""
+    """The row has `!` and `no worker`, and the next step releases the task."""
     tasks = [at_work(1, 960), at_work(2, 3)]
     figures = WholeQueueFigures(workers=(8609,), abandoned=frozenset({tasks[0].id}))
     async with workers(leased(tasks, figures)) as operator:
@@ -201,8 +198,7 @@ BUSY = WorkerRow("/srv/a", 1, "a", 8609, REPORT, kind="report", running_seconds=
 
 
 def test_columns_that_no_row_has_are_absent() -> None:
-    """Without limits and destinations their columns are absent; on a narrow screen others go, and
-    no line is wider than it."""
+    """Without values a column is absent; on a narrow screen others go, and each line fits."""
     full = BUSY._replace(limit_seconds=60.0, destination=RED, heartbeat_seconds=2.0)
     bare, _ = view.worker_table([BUSY], 120)
     titles, (line,) = view.worker_table([full], 120)
@@ -223,8 +219,7 @@ def test_an_unknown_number_of_tasks_is_a_question_mark() -> None:
 
 
 def test_a_process_counts_once() -> None:
-    """Several tasks of one process are several rows and one worker; a place without a worker is
-    none; workers without a name are counted by their connections."""
+    """Several tasks of one process are one worker; those without a name count by connection."""
     rows = [BUSY, BUSY._replace(task="t2"), BUSY._replace(pid=None, task="", note=NO_WORKER)]
     assert count_workers(rows) == 1
     unnamed = WorkerRow("q", 1, "q", owner=NO_NAME, note=IDLE)
@@ -242,8 +237,7 @@ def test_a_process_counts_once() -> None:
     ],
 )
 def test_a_narrow_table_of_workers_keeps_the_time_limit_longest(width: int, titles: str) -> None:
-    """A pane of the wall (57 cells) has the time limit of each task; the wall has the heartbeat in
-    its pane of locks."""
+    """A pane of the wall (57 cells) has the time limit of each task."""
     row = WorkerRow("/x", 1, "kannader", 21187, "a" * 8, kind="geoban_apply", running_seconds=1.1)
     row = row._replace(limit_seconds=30.0, has_limits=True, destination="mx1")
     head, (line,) = view.worker_table([row._replace(heartbeat_seconds=2.0)], width)

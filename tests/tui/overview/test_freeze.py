@@ -130,8 +130,7 @@ def waiting(operator: ConsoleOperator) -> str:
 
 
 async def test_p_freezes_and_p_goes_on(root: Path) -> None:
-    """Frozen, it says so, at which time and how long ago, nothing of it changes, and no plan is
-    opened; p is live."""
+    """Frozen, it says since when, nothing of it changes, and no plan is opened; p is live."""
     async with overview(recorded_place(root)._replace(recovery_command=("true",))) as operator:
         await operator.step(",", "not frozen: p freezes")
         await freeze(operator)
@@ -188,8 +187,7 @@ async def test_nothing_of_now_is_among_the_past(past: Path) -> None:
 
 
 async def test_a_freeze_holds_what_was_on_screen(past: Path) -> None:
-    """Each line below the title of the alerts stays, after any later event; only a step back in
-    time shows what was recorded alone."""
+    """Each line stays after any later event; a step back shows what was recorded alone."""
 
     def panes() -> list[str]:
         """The lines without the title with the time and the last two; of the header the dead."""
@@ -275,8 +273,7 @@ async def test_beyond_the_log_in_memory_its_panes_say_so(past: Path) -> None:
 
 
 def test_transports_of_then_are_counted_from_the_log(root: Path) -> None:
-    """A recorded sample without a transport's figures gets those of the log up to then; without the
-    log they stay unknown."""
+    """A sample without figures gets those of the log up to then, if there is a log."""
     mail_log = root / "log" / "mail.log"
     words = "MAIL_SEND_RESULT task_id=a status=success transport=postfix attempt=1"
     lines = [f"[2026-11-20 09:{minute}:00] [INFO] {words}\n" for minute in (20, 35, 40, 42)]
@@ -301,8 +298,7 @@ def test_transports_of_then_are_counted_from_the_log(root: Path) -> None:
 
 
 def test_the_line_of_then_counts_what_the_live_one_counts(root: Path) -> None:
-    """Tasks of a word finer than a state are counted apart in a recorded line, too, and the header
-    has the workers of then."""
+    """Finer words are counted apart, too, and the header has the workers."""
     sample = a_sample(NOW - 30, pending=20)._replace(
         finer={"failed": (State.PENDING, 4)}, lease_workers=2, gone_failures=3, lock=None
     )
@@ -328,8 +324,7 @@ async def test_a_gap_is_shown_as_one(past: Path) -> None:
 
 
 def test_a_key_that_is_held_makes_longer_steps() -> None:
-    """The first steps are fine, then it is minutes; a pause, or the other direction, makes them
-    fine again. The last step on ends at the freeze."""
+    """Steps grow to minutes; a pause, or the other direction, makes them fine again."""
     times = [NOW - 10 * n for n in range(1, 200)]
     samples = [EncodedSample(at, encode_sample(a_sample(at))) for at in times]
     history = RecordedHistory(samples, "mail.out", a_sample(NOW))
@@ -338,7 +333,6 @@ def test_a_key_that_is_held_makes_longer_steps() -> None:
     freeze.time = FrozenTime(NOW, NOW, {1: history})
     assert freeze.step(-1, 0.0) == "still reading the recording"
     freeze.time = freeze.time._replace(is_loaded=True)
-
     assert {freeze.step(-1, 0.1 * press) for press in range(25)} == {""}
     held = freeze.later
     assert freeze.is_past and NOW - freeze.shown_at == held > 450
@@ -389,13 +383,11 @@ async def test_a_console_records_while_no_worker_does(root: Path) -> None:
 
 
 async def test_why_nothing_is_recorded_is_shown_while_frozen(root: Path) -> None:
-    """A console that may only read makes nothing in the spool, nor does one with a place that no
-    operator has named, until it is armed; one that cannot write names why."""
+    """A console that may not write records nothing, and says why."""
     folder = root / "queue" / ".spooldeck"
     async with overview(recorded_place(root), read_only=True) as operator:
         await operator.step("p", "read only: recorder off")
     assert not folder.exists()
-
     async with overview(recorded_place(root), is_chosen=False) as operator:
         live = operator.console.sessions[0]
         await operator.step("p", "recorder off until armed")
@@ -405,7 +397,6 @@ async def test_why_nothing_is_recorded_is_shown_while_frozen(root: Path) -> None
         await operator.press("!")
         await operator.until(lambda: live.recording.role is Role.RECORDS)
     shutil.rmtree(folder)
-
     folder.mkdir()
     (folder / "recorder").write_text("no folder")
     async with overview(recorded_place(root)) as operator:
@@ -492,7 +483,6 @@ def test_status_and_overview_forecast(root: Path, spooldeck: Run) -> None:
     text = spooldeck("status", str(root)).stdout
     forecasts = json.loads(spooldeck("status", str(root), "--json").stdout)["forecasts"]
     (place,) = json.loads(spooldeck("overview", str(root), "--json").stdout)["places"]
-
     assert "forecast  ETA unknown: not enough data yet" in text
     assert "          DLQ has 12 (limit 10)" in text
     assert forecasts["drain"]["waiting"] == 40

@@ -109,8 +109,7 @@ def absent(overview: Overview) -> set[str]:
 
 
 async def test_tab_goes_to_panes_with_rows() -> None:
-    """Panes without rows, or not on screen, are passed over; the age table has cells once it was
-    read, and none while the screen is frozen."""
+    """Panes without rows or off the screen are passed over, and the age table if frozen."""
     async with an_overview() as overview:
         focus, others = overview.parts.focus, overview.others
         assert overview.press("tab") is Change.PANES
@@ -122,7 +121,6 @@ async def test_tab_goes_to_panes_with_rows() -> None:
         overview.press("shift+tab")
         assert focus.pane == "clusters"
         assert [name for name, pane in overview.panes.items() if pane.is_active] == ["clusters"]
-
         await overview.counts_ages()
         focus.activate(QUEUES)
         overview.press("tab")
@@ -134,8 +132,7 @@ async def test_tab_goes_to_panes_with_rows() -> None:
 
 
 async def test_keys_act_on_the_place_under_the_cursor() -> None:
-    """Enter, digits, clusters and groups lead to the place of the row, groups to the state that has
-    tasks to act on."""
+    """Each key leads to the place of the row, `b` to the state that has tasks."""
     async with an_overview() as overview:
         overview.press("enter", "c", "b", "4")
         assert overview.press("j") is Change.NOTHING
@@ -181,8 +178,7 @@ async def test_a_row_that_has_left_keeps_its_place() -> None:
 
 
 async def test_a_place_that_came_by_itself_must_be_seen() -> None:
-    """The first key within a second is refused, the second one acts; later, or once the operator
-    has moved, the first one does."""
+    """The first key within a second is refused, unless the operator has moved."""
     async with an_overview() as overview:
         overview.parts.place_changed()
         overview.press("c")

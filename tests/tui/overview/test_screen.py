@@ -149,8 +149,7 @@ def empty(tmp_path: Path) -> Path:
 
 
 async def test_a_line_for_each_queue(spool: Path, empty: Path) -> None:
-    """Each place is a line with its counts, in the order given; more files are more; a digit leads
-    to the place under the cursor."""
+    """Each place is a line with its counts; a digit leads to the place under the cursor."""
     async with overview(disk_place(spool), disk_place(empty)) as operator:
         expected = ["40", "1", "10", "12", "0", "23h47m"]
         await operator.until(lambda: operator.cells("mail.out")[:6] == expected)
@@ -159,7 +158,6 @@ async def test_a_line_for_each_queue(spool: Path, empty: Path) -> None:
         lines = operator.text.splitlines()
         first = next(at for at, line in enumerate(lines) if "QUEUE " in line) + 1
         assert [line[3:].split()[0] for line in lines[first : first + 2]] == ["mail.out", "idle"]
-
         put_file(empty, a_task(1400, due=0.0))
         await operator.until(lambda: operator.cells("idle")[:6] == ["1", *"0000", "40m"])
         await focus(operator, QUEUES)
@@ -168,7 +166,6 @@ async def test_a_line_for_each_queue(spool: Path, empty: Path) -> None:
 
 async def test_rates_and_drain_are_known_after_a_while(spool: Path) -> None:
     """What came, what left and when the queue is empty is ? at first, and then what was seen."""
-
     async with overview(disk_place(spool)) as operator:
         live, clock = operator.console.sessions[0], clock_of(operator)
         await operator.until(lambda: operator.cells("mail.out")[6:9] == ["?", "?", "?"])
@@ -179,7 +176,6 @@ async def test_rates_and_drain_are_known_after_a_while(spool: Path) -> None:
                 await operator.pilot.pause(0.02)
             clock.now += 3
             await operator.until(lambda: live.count_samples[-1][0] == clock.now)
-
         await operator.until(lambda: operator.cells("mail.out")[6:8] == ["0.0", "0.3"])
         clock.now += 1
         await operator.until(lambda: operator.cells("mail.out")[8].startswith(("1m", "2m")))
@@ -271,8 +267,7 @@ def mend(root: Path, before: dict[Path, bool]) -> None:
 async def test_an_alert_for_a_spool_that_deserves_it(
     empty: Path, spoil: Callable[[Path], None], alert: str, kind: type[Screen[Any]], shows: str
 ) -> None:
-    """Where all is well nothing is said; an alert is on top, two keys lead from it to where it can
-    be understood, and once its cause is mended it is gone."""
+    """An alert is on top, leads to where it can be understood, and goes with its cause."""
     log = empty / "log" / "mail.log"
     log.touch()
     place = disk_place(empty, clock=time.time)
@@ -288,7 +283,6 @@ async def test_an_alert_for_a_spool_that_deserves_it(
             await operator.press("j")
         await operator.step("enter", kind, shows)
         await operator.opens(OverviewScreen, "q")
-
         mend(empty, before)
         if "in 10m" in alert:
             clock_of(operator).now += 7200  # what was sent is remembered for as long
@@ -296,8 +290,7 @@ async def test_an_alert_for_a_spool_that_deserves_it(
 
 
 async def test_a_stuck_lock_is_on_top_and_then_no_worker(empty: Path) -> None:
-    """A holder that has not moved for 47 minutes is the first alert; if its lock is freed and no
-    worker takes it, another alert says so and the row is STALLED."""
+    """A stuck holder is the first alert; if it is freed, the missing worker is."""
     ago, path = later(-2820), str(empty / "run" / "queue.lock")
     lock = await asyncio.to_thread(queue_lock.acquire_lock, path, 1200, ago["clock"], ago["uptime"])
     write_task(empty, "pending", 1, age=7300)
@@ -357,8 +350,7 @@ async def test_a_pane_without_room_for_its_rows_counts_those_it_shows(kinds: Mem
 
 
 async def test_the_table_is_gone_through_and_turned(kinds: MemoryTasks) -> None:
-    """x makes rows of the next field; the cursor goes from cell to cell, and Enter shows the queue
-    with just the tasks of one."""
+    """x makes rows of the next field, and Enter shows the queue with the tasks of a cell."""
     async with overview(a_place(kinds, name="many")) as operator:
         titles = ("pending by kind", "dead by kind", "dead by error", "pending by kind")
         for title, key in zip(titles, ("x", "x", "x", ""), strict=True):
@@ -376,8 +368,7 @@ async def test_the_table_is_gone_through_and_turned(kinds: MemoryTasks) -> None:
 
 
 async def test_cursor_and_rows_stay_with_their_names(kinds: MemoryTasks) -> None:
-    """Rows change places when their numbers do and the cursor goes along with the name; if all
-    kinds but one have left, the rows are still kinds."""
+    """The cursor goes along with its name, and rows of kinds stay rows of kinds."""
     late = [a_task(200 + n, created=NOW - 60, due=0.0, kind="late") for n in range(61)]
     async with overview(a_place(kinds, name="many")) as operator:
         await operator.sees("Ages: many, pending by kind")
@@ -390,7 +381,6 @@ async def test_cursor_and_rows_stay_with_their_names(kinds: MemoryTasks) -> None
                 kinds.put(("", task.id), task)
         await operator.sees("late")
         assert table_of(operator)._cell == before
-
         with kinds.condition:
             for number, (key, task) in enumerate(list(kinds.tasks.items())):
                 if task.state is State.PENDING:
@@ -421,8 +411,7 @@ async def test_a_table_older_than_its_row_shows_its_age(
 
 
 async def test_tab_goes_round_and_the_last_warnings_are_shown(spool: Path) -> None:
-    """Tab leads from the alerts to the queues, the ages, the log and back. Of the logs only
-    warnings are shown, the latest last, and what is foreign in it does nothing."""
+    """Tab leads round; of the logs only warnings are shown, and are inert."""
     async with overview(disk_place(spool)) as operator:
         await operator.sees("[WARN] mail.out ")
         panes = []
@@ -468,8 +457,7 @@ def test_more_dead_tasks_become_too_many_in_the_same_row() -> None:
 
 
 async def test_no_key_acts_on_a_resolved_alert(spool: Path) -> None:
-    """An alert that is resolved under the cursor stays as a departed row: keys that act on its
-    place are refused until the cursor moves."""
+    """An alert that is resolved under the cursor stays, and its keys are refused."""
     other = a_place(a_memory([a_task(number, State.DEAD) for number in range(12)]))
     async with overview(disk_place(spool), other) as operator:
         screen = screen_of(operator)
@@ -487,8 +475,7 @@ async def test_no_key_acts_on_a_resolved_alert(spool: Path) -> None:
 
 
 async def test_a_key_waits_until_the_place_under_the_cursor_was_seen(empty: Path) -> None:
-    """If the cursor goes by itself to the alert of another place, the first key within a second is
-    refused, and the same key pressed again acts on it."""
+    """If the cursor goes by itself, the first key within a second is refused."""
     eleven_dead(empty)
     other = a_place(a_memory([a_task(number, State.DEAD) for number in range(12)]))
     async with overview(disk_place(empty), other) as operator:
@@ -517,8 +504,7 @@ async def test_a_pane_that_loses_its_rows_loses_the_title_too(spool: Path) -> No
 
 
 async def test_an_alert_of_dead_tasks_names_its_clusters_and_leads_there(spool: Path) -> None:
-    """The alert names the number of clusters, also that of a place that is not under the cursor;
-    `c` opens them."""
+    """Each alert has its number of clusters; `c` opens them."""
     other = a_place(a_memory(some_tasks(pending=0, active=0)))
     async with overview(other, disk_place(spool)) as operator:
         await operator.until(lambda: operator.text.count("12 dead in 3 clusters") == 2)
@@ -532,8 +518,7 @@ async def test_an_alert_of_dead_tasks_names_its_clusters_and_leads_there(spool: 
 
 
 async def test_a_place_without_a_worker_is_started_from_its_alert(empty: Path) -> None:
-    """The alert of due tasks without a worker has the key `W`, which opens the plan to start one;
-    where the console cannot start one, Enter leads to the workers."""
+    """`W` on the alert opens the plan, if the console can start a worker."""
     write_task(empty, "pending", 1, age=60)
     place = disk_place(empty, clock=time.time)
     for command, step in ((("true",), "W start worker"), ((), "Enter workers")):
@@ -636,7 +621,6 @@ NEEDS = st.builds(
 def test_the_panes_fill_the_screen(width: int, height: int, needs: PaneNeeds) -> None:
     """No pane has a negative height, and they never overflow; columns side by side are as high."""
     parts = divide_screen(width, height, needs)
-
     heights = (parts.alerts, parts.upper, parts.log, parts.next, parts.hints)
     assert min(*heights, parts.ages, parts.kinds, *parts.sides.values(), 9) >= 0
     assert 1 + sum(heights) <= max(height, 1)
@@ -703,7 +687,6 @@ def test_the_greatest_is_named_before_the_others_are_counted(
 def test_a_count_is_whole_or_rounded_to_a_named_unit(number: int, width: int) -> None:
     """A count fits its width: all digits, or at most three with a unit and rounded."""
     text = figures.fit_count(number, width)
-
     assert len(text) <= width
     scale = {"k": 1e3, "M": 1e6, "G": 1e9}.get(text[-1], 0)
     if not scale:
@@ -811,8 +794,7 @@ async def test_a_wall_shows_all_places(spool: Path, empty: Path) -> None:
 
 
 async def test_a_wall_shows_each_disk_once_and_the_load(spool: Path, empty: Path) -> None:
-    """Places on one file system share a line, with its share of used bytes; a file system of
-    another place has that name."""
+    """Places on one file system share a line; another one has the name of its place."""
     disk = HostFigures(1, 38_000, 100_000, 0.8, 4)
     full = disk._replace(device=2, used_bytes=95_000)
     first, second = (disk_place(path)._replace(host=lambda: disk) for path in (spool, empty))
@@ -831,8 +813,7 @@ def test_the_disk_of_a_path_that_is_missing_is_unknown(tmp_path: Path) -> None:
 
 
 async def test_each_row_of_a_wall_names_what_enter_does(spool: Path) -> None:
-    """Tab leads through all panes with rows, also where a place has leases instead of a lock; the
-    message line names the step of each row."""
+    """Tab leads through all panes with rows; each row has its next step."""
     leases = a_place(a_memory(some_tasks()), lock=None, has_leases=True)
     async with overview(disk_place(spool), leases, size=(200, 60)) as operator:
         parts, titles = screen_of(operator).parts, ("clusters", "locks", "workers", "places")

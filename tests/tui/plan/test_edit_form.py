@@ -80,8 +80,7 @@ UNDERSTOOD: tuple[tuple[Task | None, Edge, dict[str, str], Mapping[str, object]]
 def test_only_changes_are_handed_on(
     task: Task | None, edge: Edge, typed: dict[str, str], values: Mapping[str, object]
 ) -> None:
-    """An empty field, or one that has the former value, changes nothing; a recipient is stored as
-    it is typed."""
+    """An empty field, or one with the former value, changes nothing."""
     outcome = parse_fields(task, edge, typed, NOW)
     assert (outcome.values, outcome.error) == (values, "")
     if "destination" in typed:
@@ -139,8 +138,7 @@ def test_it_says_how_a_value_would_be_stored(
 def test_the_rest_of_an_interrupted_edit_is_done_or_refused(
     name: str, value: str | float, tmp_path: Path
 ) -> None:
-    """The rest of an interrupted edit changes what the first part did, or is refused: it never
-    changes nothing and says that it did."""
+    """It changes what the first part did, or is refused, but never nothing."""
     store, journal = MemoryStore(), Journal(f"{tmp_path}/journal")
     store.swap(None, MAIL)
     (task,) = (task for task in store.scan() if isinstance(task, Task))
@@ -226,9 +224,7 @@ JOB = TASK._replace(data='{"to":["a","b"],"n":1}', due=0.0)
 
 
 async def test_data_is_edited_as_lines() -> None:
-    """The data is laid out, each change is shown with both sizes and the first difference, and a
-    mistake with its line and column; Tab leaves the text. Pasted control characters are replaced.
-    """
+    """Each change is shown with its sizes, and a mistake with its line; what is pasted is inert."""
     async with edit_form(JOB, OF_BULLMQ[STAYS]) as (operator, answers):
         await operator.step("tab tab", "unchanged, 22 B", '"to": [')
         await operator.step("delete", "no JSON: line 2, column 7")
@@ -282,8 +278,7 @@ async def form_of(
 
 
 async def test_the_plan_of_edited_data_is_for_what_was_read() -> None:
-    """`E` reads the data; the plan has the revision of that, so that a later change is not
-    overwritten."""
+    """The plan has the revision of what `E` read: no later change is overwritten."""
     async with form_of(WithData, TASK) as (operator, memory):
         await operator.step("tab tab down end 2", "7 B -> 8 B")
         with memory.condition:
@@ -387,8 +382,7 @@ async def pace_form(operator: ConsoleOperator) -> list[ReplayPace | None]:
 
 
 async def test_the_pace_is_filled_in_by_keys() -> None:
-    """Tab goes on, digits replace what was there, Space switches a rule; Enter takes no number that
-    is wrong, and then all of it."""
+    """Tab goes on, digits replace, Space switches; Enter takes no number that is wrong."""
     async with an_operator(a_place(a_memory(some_tasks()))) as operator:
         answers = await pace_form(operator)
         await operator.step("9999x enter", "9999: expected a whole number")

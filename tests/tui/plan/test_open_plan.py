@@ -83,8 +83,7 @@ async def test_a_note_needs_armed(notes: Notes, how: dict[str, object], words: s
 
 
 async def test_notes_of_others_are_inert_and_exclude_from_a_purge(notes: Notes) -> None:
-    """A note that another process writes keeps its task out of a plan made here afterwards, and
-    reaches the screen without a control character."""
+    """A note keeps its task out of a plan made afterwards, and is inert."""
     async with opened(notes) as operator:
         text, who = "\x1b]52;c;evil\x07[bold]\u202e", "b\x1b[2Job"
         await off(notes.add, DEAD[0].id, text, who)

@@ -19,7 +19,7 @@ from engine.operations.journal import Journal
 from engine.operations.plans import Plan, Row
 from engine.override import override
 from engine.places.place import NO_WORKER_HINT, Place
-from tests.console_operator import ConsoleOperator, an_operator
+from tests.console_operator import ConsoleOperator, an_operator, keys_in
 from tests.console_places import (
     NOW,
     Clock,
@@ -42,8 +42,6 @@ from tui.confirm.action_screen import ActionScreen
 from tui.confirm.confirm_screen import ConfirmScreen
 from tui.key_tables import keys_on
 from tui.locks.screen import LockScreen
-from tui.operations.controls_screen import ControlsScreen
-from tui.operations.screen import OperationsScreen
 from tui.plan import planning
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
@@ -53,18 +51,17 @@ from tui.terminal import key_queue
 from tui.terminal.bandwidth import ANSWER_SECONDS, BandwidthBudget
 from tui.terminal.key_queue import key_event
 from tui.text import keys
-from tui.transports.screen import TransportsScreen
 
 off = asyncio.to_thread
 
 
 class AnyPlan:
-    """A plan screen: the keys that open and confirm it, and how to see that it was carried out.
-    This one holds a task."""
+    """A plan screen: its keys, and how to see that it was carried out. This one holds a task."""
 
     KIND: type[ConfirmScreen] = PlanScreen
     opens, confirm, question = "H", "y", "y to hold this task"
     hint = "hold"  # of the key that opens it
+    pane, row = "", ""  # where it is opened, if not on the list
     reason = True  # one can be given, and so required
     withdrawn = "nothing to do: all tasks are excluded or changed"  # if its subject is changed
 
@@ -76,8 +73,18 @@ class AnyPlan:
         self.memory = a_memory([a_task(1)])
         return a_place(self.memory)
 
+    async def open(self, operator: ConsoleOperator) -> ConfirmScreen:
+        """The plan on screen."""
+        await self.go(operator)
+        return await operator.opens(self.KIND, *keys_in(self.opens))
+
     async def go(self, operator: ConsoleOperator) -> None:
-        """Lead to the screen from which it is opened."""
+        """Lead to the screen from which it is opened, with the cursor on its row."""
+        if self.pane:
+            operator.console.navigator.goto(Target(self.pane))
+            await operator.until(lambda: operator.picker.key)
+            await operator.until(lambda: self.row in [row.key for row in operator.picker.rows])
+            operator.picker.select_key(self.row)
 
     async def change(self, operator: ConsoleOperator) -> None:
         """Let another process change its subject."""
@@ -96,15 +103,12 @@ class AnyPlan:
 class _PlanForMany(AnyPlan):
     """A plan that asks for its count."""
 
-    opens, confirm, hint = "X", "42", "purge"
+    opens, confirm, hint = "* X", "42", "purge"
     question, withdrawn = "type 42 to purge 42: [__]", "type 41 to purge 41"
 
     def _make(self) -> Place:
         self.memory = a_memory([a_task(number) for number in range(42)])
         return a_place(self.memory)
-
-    async def go(self, operator: ConsoleOperator) -> None:
-        await operator.press("*")
 
     async def change(self, operator: ConsoleOperator) -> None:
         with self.memory.condition:
@@ -117,21 +121,17 @@ class _PlanForMany(AnyPlan):
 class _Undo(AnyPlan):
     """The plan to undo an operation."""
 
-    opens, confirm, hint = "u", "3", "undo"
+    opens, confirm, hint, pane = "u", "3", "undo", keys.OPERATIONS
     question, withdrawn = "type 3 to undo 3: [_]", "type 2 to undo 2"
-    seen = "3 done"
 
     def _make(self) -> Place:
         make_spool(self.root, some_tasks(pending=4))
         place = a_journaled_place(self.root)
-        self._begin(place)
+        self.row = self._begin(place)
         return place
 
-    def _begin(self, place: Place) -> None:
-        carried_out(place, "purge", seen(place, State.DEAD)[:3])
-
-    async def go(self, operator: ConsoleOperator) -> None:
-        await operator.step("u", OperationsScreen, self.seen)
+    def _begin(self, place: Place) -> str:
+        return carried_out(place, "purge", seen(place, State.DEAD)[:3])
 
     async def change(self, operator: ConsoleOperator) -> None:
         trash = await off(lambda: sorted((self.root / "queue/.spooldeck/trash").iterdir()))
@@ -146,13 +146,13 @@ class _Drop(_Undo):
 
     KIND = ActionScreen
     opens, confirm, question, hint = "D", "y", "y to abandon it", "abandon"
-    reason, withdrawn, seen = False, "", "3/8 INTERRUPTED"
+    reason, withdrawn = False, ""
 
-    def _begin(self, place: Place) -> None:
-        self.op = interrupt(place, 8, 3)
+    def _begin(self, place: Place) -> str:
+        return interrupt(place, 8, 3)
 
     async def done(self, operator: ConsoleOperator) -> bool:
-        operation = await off(kept(self.place).operation, self.op)
+        operation = await off(kept(self.place).operation, self.row)
         return operation is not None and operation.ended is not None
 
 
@@ -162,17 +162,12 @@ class _SetControl(AnyPlan):
     KIND = ActionScreen
     opens, question, hint = "enter", f"y to apply {PAUSE}", "plan"
     withdrawn = "plan outdated: the control changed: 0"
-    name = PAUSE
+    pane, row = keys.CONTROLS, PAUSE
 
     def _make(self) -> Place:
         self.whole = ZgbConsolePlace(self.root, self.clock)
         self.whole.fail_all()
         return self.whole.place()
-
-    async def go(self, operator: ConsoleOperator) -> None:
-        await operator.opens(ControlsScreen, "C")
-        await operator.until(lambda: operator.picker.rows)
-        operator.picker.select_key(self.name)
 
     async def change(self, operator: ConsoleOperator) -> None:
         await off(lambda: self.whole.settle(**{PAUSE: "0"}))
@@ -185,7 +180,7 @@ class _SetControl(AnyPlan):
 class _PressControl(_SetControl):
     """The plan for a control that cannot be set back."""
 
-    confirm, question, name = "2", f"type 2 to apply {RETRY}: [_]", RETRY
+    confirm, question, row = "2", f"type 2 to apply {RETRY}: [_]", RETRY
     withdrawn = ""
 
 
@@ -195,17 +190,12 @@ class _Suspend(AnyPlan):
     KIND: type[ConfirmScreen] = ActionScreen
     opens, question, hint = "S", "y to suspend postfix", "suspend"
     withdrawn = "plan outdated: the transports changed"
+    pane, row = keys.TRANSPORTS, "postfix"
 
     def _make(self) -> Place:
         make_spool(self.root, [a_task(number, kind="mail_send") for number in range(3)])
         self.room = PlaceTransports(self.root, self.clock)
         return disk_place(self.root, "here", self.clock)._replace(mail=self.room.place_mail())
-
-    async def go(self, operator: ConsoleOperator) -> None:
-        operator.console.navigator.goto(Target(keys.TRANSPORTS))
-        await operator.opens(TransportsScreen)
-        await operator.until(lambda: "curl" in operator.rows)
-        operator.picker.select_key("postfix")
 
     async def change(self, operator: ConsoleOperator) -> None:
         await off(self.room.suspensions.suspend, "curl", NOW, "ben", "")
@@ -220,16 +210,11 @@ class _Block(AnyPlan):
     KIND = ActionScreen
     opens, question, hint = "S", f"y to block {FINE}", "block"
     withdrawn = "plan outdated: the destination changed"
+    pane, row = keys.TRANSPORTS, FINE
 
     def _make(self) -> Place:
         self.deliveries = Deliveries(self.root)
         return self.deliveries.place()
-
-    async def go(self, operator: ConsoleOperator) -> None:
-        operator.console.navigator.goto(Target(keys.TRANSPORTS))
-        await operator.opens(TransportsScreen)
-        await operator.until(lambda: "fine.example" in operator.rows)
-        operator.picker.select_key(FINE)
 
     async def change(self, operator: ConsoleOperator) -> None:
         before = await self.deliveries.now(FINE)
@@ -332,12 +317,6 @@ def plan(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AnyPlan]:
     made.close()
 
 
-async def opened(operator: ConsoleOperator, plan: AnyPlan) -> ConfirmScreen:
-    """The plan on screen."""
-    await plan.go(operator)
-    return await operator.opens(plan.KIND, plan.opens)
-
-
 async def is_done(operator: ConsoleOperator, plan: AnyPlan) -> None:
     """Confirm it, and wait until it was carried out."""
     await operator.press(*plan.confirm)
@@ -352,7 +331,7 @@ async def test_only_its_own_keys_when_armed_and_read_carry_a_plan_out(
     """A plan does nothing without the reason that is required, in OBSERVE, by keys typed before it
     was read, by pasted keys and by Enter; armed, its keys carry it out."""
     async with an_operator(plan.place, require_reason=True, start_armed=False) as operator:
-        screen = await opened(operator, plan)
+        screen = await plan.open(operator)
         missing = plan.reason and not isinstance(screen, PlanScreen)
         await operator.sees("reason required" if missing else "! arms writes")
         if plan.reason:
@@ -375,10 +354,9 @@ async def test_only_its_own_keys_when_armed_and_read_carry_a_plan_out(
 
 @each(kind for kind in PLANS if kind.withdrawn)
 async def test_a_plan_is_withdrawn_when_what_it_is_about_changes(plan: AnyPlan) -> None:
-    """A change by another process after a plan was made is shown, and the keys that would have
-    carried the plan out change nothing."""
+    """If its subject changes, it is said, and the keys that confirm do nothing."""
     async with an_operator(plan.place) as operator:
-        await opened(operator, plan)
+        await plan.open(operator)
         await operator.sees(plan.question)
         await plan.change(operator)
         await operator.sees(plan.withdrawn)
@@ -393,7 +371,7 @@ async def test_a_screen_that_hides_the_scope_carries_no_plan_out(
     """Below 60x15 the keys that confirm are refused, also those that arrive with the new size; keys
     that arrive with a size that shows the scope again come too early, later ones count."""
     async with an_operator(plan.place) as operator:
-        screen = await opened(operator, plan)
+        screen = await plan.open(operator)
         await operator.sees(plan.question)  # until then there is nothing to confirm
 
         async def confirm_at(*size: int) -> None:
@@ -425,22 +403,12 @@ async def test_read_only_opens_no_plan(plan: AnyPlan) -> None:
         screen = operator.console.screen
         assert isinstance(screen, BaseScreen)
         hints = {key.hint for key in keys_on(screen.KIND, screen.without())}
-        await operator.press(plan.opens)
-        await operator.sees("read only")
+        await operator.step(plan.opens, "read only")
         assert operator.console.screen is screen
         assert not hints & {plan.hint, "arm"}
 
 
 # ---- the plan for tasks
-
-
-async def on_work(operator: ConsoleOperator) -> None:
-    """Go to the tab of what is in work, with its task there and its lock examined."""
-    await operator.press("l")
-    rows = queue_of(operator.console).parts.rows
-    await operator.until(lambda: rows.view.loaded and rows.view.task_here)
-    await operator.until(lambda: rows.view.task_here.state is State.ACTIVE)  # type: ignore[union-attr]
-    await operator.until(lambda: operator.console.sessions[0].readings.lock is not None)
 
 
 def states(memory: MemoryTasks) -> list[State]:
@@ -467,8 +435,7 @@ class LimitedStore(MemoryStore):
 
 
 async def test_a_plan_of_too_many_tasks_has_no_confirmation() -> None:
-    """It shows the limit and what to use instead; with fewer tasks it is applied, and the result
-    has their new ids, or that they were not seen yet. So has the operation."""
+    """It shows the limit and what to use instead; the result has the new ids."""
     tasks = [a_task(number)._replace(queue="aab"[number]) for number in range(3)]
     memory = a_memory(tasks)
     place = a_place(memory, open=lambda: LimitedStore(memory))
@@ -517,8 +484,7 @@ async def test_young_tasks_are_excluded_from_a_purge_unless_taken_in(
 async def test_a_large_plan_is_counted_without_a_comparison_of_its_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """While the index is unchanged, a plan is not compared with it, and each count of a large one
-    comes at once, also after one task is excluded; a change is then seen."""
+    """Only a change of the index lets a plan be compared with it."""
     monkeypatch.setattr("tui.plan.plan_facts.MAX_INLINE_COUNT_ROWS", 3)
     monkeypatch.setattr("tui.plan.plan_facts.DRIFT_CHECK_SECONDS", 3600.0)
     memory = a_memory([a_task(number) for number in range(7)])
@@ -543,8 +509,7 @@ async def test_a_large_plan_is_counted_without_a_comparison_of_its_rows(
 
 
 async def test_a_young_task_that_was_picked_is_purged() -> None:
-    """One young task under the cursor is purged by y, and the screen says that it is young; the
-    command that does the same names it, too."""
+    """The screen says that it is young; the command that does the same names it, too."""
     async with an_operator(a_place(a_memory(YOUNG[:1])), size=(100, 30)) as operator:
         screen = await operator.opens(PlanScreen, "X")
         await operator.sees("though younger than 15 minutes", "y to purge this task")
@@ -557,8 +522,7 @@ async def test_a_young_task_that_was_picked_is_purged() -> None:
 
 @pytest.mark.parametrize(("tasks", "named"), [(4, "--id"), (5, "")])
 async def test_a_filter_that_is_too_long_is_not_in_the_command(tasks: int, named: str) -> None:
-    """The filter of a list and a cluster together may be longer than one may be: then a few tasks
-    are named by their ids, and for more there is no command."""
+    """Then a few tasks are named by their ids; for more there is no command."""
     async with an_operator(a_place(a_memory(some_tasks(tasks, 0, 0))), size=(100, 30)) as operator:
         screen = await operator.opens(PlanScreen, "*", "H")
         await operator.sees(f"type {tasks} to hold {tasks}")
@@ -572,8 +536,7 @@ async def test_a_filter_that_is_too_long_is_not_in_the_command(tasks: int, named
 
 
 async def test_a_task_is_excluded_by_hand_and_a_reason_is_written(tmp_path: Path) -> None:
-    """Space excludes a task, and it is accounted for as such; the reason that Tab asks for is
-    shown, and written to the journal."""
+    """What Space excludes is counted; the reason is in the journal."""
     memory = a_memory(some_tasks(3, 0, 0))
     place = a_place(memory, journal=Journal(str(tmp_path / "journal")))
     async with an_operator(place, size=(100, 30)) as operator:
@@ -588,38 +551,23 @@ async def test_a_task_is_excluded_by_hand_and_a_reason_is_written(tmp_path: Path
     assert (operation.intent.reason, operation.intent.verb) == ("why", "hold")
 
 
-@pytest.mark.parametrize(
-    ("key", "verdict", "end"),
-    [
-        ("H", Verdict.FREE, State.HELD),
-        ("L", Verdict.STALE, State.PENDING),
-        ("K", Verdict.FREE, State.DEAD),
-        ("HLK", Verdict.HELD, State.ACTIVE),
-        ("HLK", Verdict.STUCK, State.ACTIVE),
-        ("HLK", Verdict.UNKNOWN, State.ACTIVE),
-    ],
-)
-async def test_work_is_touched_only_when_no_worker_has_the_lock(
-    key: str, verdict: Verdict, end: State
-) -> None:
-    """Hold, release and kill are for tasks in work whose worker is gone: each other verdict on the
-    lock refuses them."""
+@pytest.mark.parametrize("verdict", [Verdict.HELD, Verdict.STUCK, Verdict.UNKNOWN])
+async def test_work_is_touched_only_when_no_worker_has_the_lock(verdict: Verdict) -> None:
+    """Verbs for tasks in work are refused unless their worker is gone."""
     memory, lock = a_memory(some_tasks(0, 1, 0)), LockEvidence(verdict, 4711, reason="-")
     async with an_operator(a_place(memory, lock=lambda: lock)) as operator:
-        await on_work(operator)
-        if end is State.ACTIVE:
-            await operator.press(*key)
-            assert isinstance(operator.console.screen, QueueScreen)
-        else:
-            await operator.opens(PlanScreen, key)
-            await operator.step("y", "= 1")
-    assert set(states(memory)) == {end}
+        rows = queue_of(operator.console).parts.rows
+        await operator.press("l")
+        await operator.until(lambda: rows.view.loaded and rows.view.task_here)
+        await operator.until(lambda: operator.console.sessions[0].readings.lock is not None)
+        await operator.press("H", "L", "K")
+        assert isinstance(operator.console.screen, QueueScreen)
+    assert states(memory) == [State.ACTIVE]
 
 
 @pytest.mark.parametrize(("verdict", "hint"), [(Verdict.FREE, True), (Verdict.HELD, False)])
 async def test_a_result_says_that_no_worker_is_running(verdict: Verdict, hint: bool) -> None:
-    """After a retry without a worker the result names the next step; with one it does not. Closing
-    the result withdraws its message: no later plan shows it."""
+    """Without a worker a retry names the next step; closed, its message ends."""
     lock, memory = LockEvidence(verdict, since=NOW), a_memory([a_task(1, State.DEAD)])
     async with an_operator(a_place(memory, lock=lambda: lock)) as operator:
         await operator.opens(PlanScreen, "4", "R")
