@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from engine.locks import lock_file
 from engine.locks.process_stats import ProcessStats
 from engine.model import LockEvidence, State, Verdict
 from engine.operations import run_plan
@@ -34,7 +33,6 @@ from tests.console_places import (
     recover_command,
     some_tasks,
 )
-from tests.lock_processes import INNOCENT, is_unharmed, true_claim
 from tests.tui.screenshot_places import hanging
 from tests.tui.workers_with_lock import HOLDER, Starter, children, open_lock, tasks_in, wired
 from tui.confirm.action_screen import ActionScreen
@@ -213,25 +211,6 @@ async def test_only_the_pid_that_would_be_signalled_frees(
     assert trace.read_text() == STUCK.identity
 
 
-async def test_an_innocent_process_is_named_and_not_signalled(
-    reports: Path, start: Starter
-) -> None:
-    """A lock that names a process which never took it: the screen says why nothing is offered."""
-    lock = reports / "run" / "queue.lock"
-    await off(lock.touch)
-    innocent, forger = start(INNOCENT), start(INNOCENT, str(lock))  # which has the flock
-    await off(lock.write_bytes, lock_file.format_claim(await off(true_claim, innocent.pid)))
-    place = await off(wired, reports, seconds=SILENT_SECONDS)
-    async with an_operator(place, clock=time.time) as operator:
-        await operator.until(lambda: "STUCK" in operator.line("lock"))
-        await open_lock(operator)
-        ps = f"ps -o pid,user,lstart,args -p {innocent.pid}"
-        await operator.sees("no process is signalled", "acts on nothing", ps)
-        await operator.step(f"{innocent.pid} y", "no process is signalled")
-        assert not queue_of(operator.console).session.recovery.running
-    assert is_unharmed(innocent) and is_unharmed(forger)
-
-
 # ---- never another lock than the one that was seen
 
 
@@ -292,6 +271,7 @@ NOTHING = {
     "next worker takes it": LockEvidence(Verdict.FREE, reason="no lock file"),
     "its holder is running": STUCK._replace(verdict=Verdict.HELD, age=3.0),
     "lock holder unknown": LockEvidence(Verdict.UNKNOWN, reason="Permission denied"),
+    "no process is signalled": STUCK._replace(signal_refusal="PID 4711 never took it"),
 }
 
 

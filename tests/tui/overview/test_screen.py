@@ -23,13 +23,12 @@ from engine.index import filter_language
 from engine.index.age_table import BOUNDS_MINUTES, AgeRow, Ages
 from engine.index.schema import Query
 from engine.locks import queue_lock
-from engine.locks.token_buckets import ALL_KINDS, BucketState, TokenBuckets
+from engine.locks.token_buckets import ALL_KINDS, BucketState
 from engine.logs.log_line import LogLine
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import State
 from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
 from engine.places.place import Place
-from engine.policy import Rate
 from engine.system.host import HostFigures, read_host_figures
 from engine.text import figures
 from tests import console_operator
@@ -565,28 +564,10 @@ async def test_rows_beyond_the_room_of_a_pane_scroll(spool: Path) -> None:
         assert "warning 29" not in operator.text
 
 
-async def test_tokens_are_shown(empty: Path) -> None:
-    """What may be sent now is a line, and less after something was; also while it is paused."""
-    clock, rates = Clock(NOW), {"mail_send": Rate.with_default_burst(60)}
-    buckets = TokenBuckets(str(empty / "run" / "b"), rates, clock)
-    await asyncio.to_thread(buckets.spend, "mail_send")
-    async with overview(
-        disk_place(empty)._replace(tokens=buckets.read_states), clock=clock
-    ) as operator:
-        await operator.sees("rate limit mail_send 0 of 5 tokens, next 09:43:08Z")
-        clock.now += 120
-        await operator.sees("rate limit mail_send 2 of 5 tokens, next 09:45:08Z")
+def test_paused_tokens_are_shown() -> None:
+    """What may be sent is a line, also while it is paused."""
     line = view.tokens_line((BucketState(ALL_KINDS, 3, 5, NOW, 60, paused=True),), 80)
     assert words([line]).strip() == "rate limit  all kinds 3 of 5 tokens, paused"
-
-
-async def test_hostile_names_are_inert(tmp_path: Path) -> None:
-    """Names of places, kinds and errors that hold control characters act on no terminal."""
-    root = tmp_path / f"a{RED}"
-    make_spool(root, [a_task(n, kind=f"k{n}", error=f"{RED}\u202e") for n in range(2)])
-    async with overview(disk_place(root)) as operator:
-        await operator.sees("[31mred")
-        operator.assert_inert()
 
 
 async def test_a_wider_terminal_shows_what_was_not_counted(
