@@ -19,6 +19,7 @@ from engine.model import LockEvidence, Missing, Problem, State, Task, Verdict
 from engine.operations.journal import Journal
 from engine.places.place import Place
 from engine.system.files import Refused
+from tests.console_operator import keys_in
 from tests.console_places import (
     NOW,
     a_console,
@@ -49,20 +50,9 @@ from tui.text import keys
 
 _STUCK = a_stuck_lock()
 DOUBT = _STUCK._replace(signal_refusal="PID 4711 runs under several uids", facts=_STUCK.facts[:-1])
-AT_WORK = _STUCK._replace(
-    verdict=Verdict.HELD,
-    age=3.0,
-    since=NOW - 3,
-    reason="PID 4711 is running",
-    facts=(
-        ("holder", "PID 4711: /usr/bin/python3 -m tui.cli queue work"),
-        ("started", "2026-11-20 08:12:31Z: matches lock file (same process)"),
-        ("last heartbeat", "2026-11-20 09:42:05Z, 3s ago"),
-        ("flock", "held by PID 4711"),
-    ),
-)
-
-
+_FACTS = ("last heartbeat", "2026-11-20 09:42:05Z, 3s ago"), ("flock", "held by PID 4711")
+AT_WORK = _STUCK._replace(verdict=Verdict.HELD, age=3.0, since=NOW - 3)
+AT_WORK = AT_WORK._replace(reason="PID 4711 is running", facts=(*_STUCK.facts[:2], *_FACTS))
 SEE, WAIT = "see ", "wait"
 
 STILL = 8
@@ -96,14 +86,6 @@ class DrawnScreen(NamedTuple):
         return "good" if self.good else "stuck" if self.lock.verdict is Verdict.STUCK else "bad"
 
 
-_NAMES = {" ": "space", ">": "greater_than_sign", "=": "equals_sign", ":": "colon"}
-
-
-def typed(text: str) -> tuple[str, ...]:
-    """The keys that type a text, as the terminal library names them."""
-    return tuple(_NAMES.get(letter, letter) for letter in text)
-
-
 HISTOGRAM = "see 08:42"  # the time at its left end
 FIRST = ("see Ages:", WAIT)
 """The overview, from which everything is reached."""
@@ -111,7 +93,7 @@ QUEUE = (*FIRST, "2", "see acts on", "see Daily report")
 DEAD = (*FIRST, "4", "see acts on", "see 550 5.1.1")
 PEERS = (*FIRST, "6", "see UNHEALTHY", "see 6: REFUSED")
 WAYS = (*FIRST, "6", "see SUSPENDED")
-MAIL = (*DEAD, "/", *typed("abuse"), "enter", "see 2 of 14", "enter", WAIT, "see died")
+MAIL = (*DEAD, "/", *keys_in("abuse"), "enter", "see 2 of 14", "enter", WAIT, "see died")
 
 DRAWN_SCREENS: dict[str, DrawnScreen] = {
     "overview": DrawnScreen(FIRST, good=True),
@@ -119,8 +101,10 @@ DRAWN_SCREENS: dict[str, DrawnScreen] = {
     "trouble": DrawnScreen((*FIRST, "see lock STUCK"), lock=a_stuck_lock(), lost=True),
     "queue": DrawnScreen(QUEUE),
     "dlq": DrawnScreen((*DEAD, "o", "e", WAIT, "g", "j", "v", "j", "j", "j", "v"), armed=True),
-    "filter": DrawnScreen((*DEAD, "/", *typed("kind=mail_send tries>2"), "see of 14")),
-    "nothing": DrawnScreen((*DEAD, "/", *typed("unknown age>30d"), "enter", "see without it")),
+    "filter": DrawnScreen((*DEAD, *keys_in("/ kind=mail_send space tries>2"), "see of 14")),
+    "nothing": DrawnScreen(
+        (*DEAD, "/", *keys_in("unknown space age>30d"), "enter", "see without it")
+    ),
     "clusters": DrawnScreen((*DEAD, "c", "see F-")),
     "groups": DrawnScreen((*DEAD, "b", "see OLDEST", "see newest first")),
     "task": DrawnScreen(MAIL),
@@ -152,7 +136,7 @@ DRAWN_SCREENS: dict[str, DrawnScreen] = {
     "test-mail": DrawnScreen((*WAYS, "j", "j", "M", "see Test mail via"), armed=True, mail=True),
     "log": DrawnScreen((*FIRST, "7", "see Processing task", HISTOGRAM)),
     "log-only": DrawnScreen(
-        (*FIRST, "7", "see Processing task", HISTOGRAM, "&", *typed("failed"), "enter")
+        (*FIRST, "7", "see Processing task", HISTOGRAM, "&", *keys_in("failed"), "enter")
     ),
     "pace": DrawnScreen((*DEAD, "*", "R", "see 14", "p", "see Replay settings"), armed=True),
     "operations": DrawnScreen(
@@ -161,7 +145,7 @@ DRAWN_SCREENS: dict[str, DrawnScreen] = {
     "record": DrawnScreen((*FIRST, "u", "see mx7 is back", "enter", "see 9 rows"), past=True),
     "plan": DrawnScreen((*DEAD, "*", "R", "see 14"), armed=True),
     "help": DrawnScreen((*QUEUE, "?", "see search:")),
-    "palette": DrawnScreen((*FIRST, ":", *typed("lo"), "see log")),
+    "palette": DrawnScreen((*FIRST, ":", *keys_in("lo"), "see log")),
     "order": DrawnScreen((*QUEUE, "o", "see tries")),
     "copy": DrawnScreen((*DEAD, "y", "see JSON")),
     "export": DrawnScreen((*DEAD, "e", "see export to")),
@@ -256,8 +240,7 @@ def _seed_history(live: PlaceSession, day: str) -> None:
                 NOW + second, arrived, 0, {State.PENDING: pending + arrived, State.DEAD: dead}
             )
             continue
-        wave = math.sin(second / 70)
-        arrived += round(4 + 2 * wave + (second % 14 == 0))
+        arrived += round(4 + 2 * math.sin(second / 70) + (second % 14 == 0))
         left += round(4.2 + 1.5 * math.sin(second / 70 - 1) - 2 * (-260 < second < -200))
         left += good and second > -120  # more than come: the backlog shrinks
         dead += second % 60 == 0 or -240 < second < -220

@@ -20,6 +20,9 @@ from tests.tui.screenshot_places import NAME, made_days
 from tests.tui.terminal.test_screen_cells_repaint import Shown, whole
 from tui.app import Console
 from tui.confirm.confirm_screen import ConfirmScreen
+from tui.key_tables import keys_on
+from tui.screens.base import BaseScreen
+from tui.screens.help import SCREEN_TITLES, HelpScreen
 from tui.text.lines import Line, width_of
 from tui.widgets import theme as themes
 from tui.widgets.line_widgets import Lines
@@ -31,10 +34,15 @@ SIZES = ((200, 60), (120, 40), (80, 24), (60, 15), (40, 12), (20, 5), (1, 1))
 """The widest first: a screen that becomes wider asks for what it did not show before. Below 40
 columns only nothing may be drawn over the edge."""
 
-SCREENS = DRAWN_SCREENS | {"edit": DrawnScreen((*QUEUE, "E", "see no changes yet"), armed=True)}
-CUT = {"help", "locks", "nothing", "problems", "task-attempts"}
+SCREENS = DRAWN_SCREENS | {
+    "edit": DrawnScreen((*QUEUE, "E", "see no changes yet"), armed=True),
+    "problem": DrawnScreen((*QUEUE, "h", "see 0badf00d", "enter", "see problem 1 of")),
+}
+DIALOGS = {"copy", "edit", "export", "filter", "help", "order", "pace", "palette"}
+"""Screens without a key for the help."""
+CUT = {"help", "locks", "nothing", "problem", "problems", "task-attempts"}
 """Those with a line that is cut at the edge of a terminal with less than 80 columns."""
-MOVING = {"first-look", "task-files", "edit"}
+MOVING = {"first-look", "task-files", "edit", "problem"}
 """Shots with figures that are others each time, such as how far something is; and no shot."""
 LOW = {"copy", "export", "filter", "help", "lock-at-work", "nothing", "order", "palette"}
 """Those that are agreed on at 80x24: on a larger screen the rest of it is that of another."""
@@ -141,10 +149,9 @@ def over_the_edge(operator: ConsoleOperator, width: int) -> list[str]:
 
 
 @pytest.mark.parametrize("name", SCREENS)
-async def test_screens_equal_their_goldens(
-    days: dict[str, Path], name: str, differences: Compare
-) -> None:
-    """Each screen fits each size, with the question of a plan, and looks as agreed at one."""
+async def test_screens_as_agreed(days: dict[str, Path], name: str, differences: Compare) -> None:
+    """Each screen fits each size, with the question of a plan, looks as agreed at one, and has its
+    own help."""
     drawn_screen = SCREENS[name]
     root, agreed = days[drawn_screen.day], GOLDENS.get(name, [])
     async with taken(root, drawn_screen, (*agreed, *SIZES)[0]) as (console, pilot):
@@ -155,17 +162,22 @@ async def test_screens_equal_their_goldens(
             if width >= (80 if name in CUT else 40):
                 edge = partial(over_the_edge, operator, width)
                 await operator.until(lambda: not edge(), describe=lambda: f"{width}: {edge()}")  # noqa: B023
-            if (
-                isinstance(screen, ConfirmScreen)
-                and width >= 40
-                and not screen.why_not_applicable()
-            ):
+            is_plan = isinstance(screen, ConfirmScreen) and not screen.why_not_applicable()
+            if is_plan and width >= 40:
                 assert screen.query_one("#word", Lines).region.bottom <= height
                 assert operator.line("word").lstrip().startswith(("y to", "type")), width
             if (width, height) in agreed:
                 await console.theme_loader.use_theme("terminal")
                 await settled(console, pilot, 3)
                 differences(f"{name}-{width}x{height}", *drawn(console, root))
+        if name not in DIALOGS:
+            await pilot.resize_terminal(80, 24)
+            assert isinstance(screen, BaseScreen)
+            help = (key.description for key in keys_on(screen.KIND) if key.action == "help")
+            await operator.step("?", HelpScreen, f"Keys of {SCREEN_TITLES[screen.KIND]} ")
+            await operator.step("this space page", *help)
+            assert operator.text.count("  ?  ") == 1
+            await operator.step("space z", "no matching keys; Esc closes")
 
 
 THEMES = themes.theme_names({})

@@ -106,9 +106,7 @@ async def test_why_a_task_does_not_run_is_beside_its_row(place: Place) -> None:
 
 
 @pytest.mark.deep
-async def test_a_cluster_is_replayed_in_four_keys_and_its_count(
-    place: Place, tmp_path: Path
-) -> None:
+async def test_a_cluster_is_replayed_by_four_keys_and_a_count(place: Place, tmp_path: Path) -> None:
     """From the overview by 4, c, R, ! and 14 to a replay whose tasks were all really delivered."""
     with a_worker(place):
         async with opened(place) as operator:
@@ -161,9 +159,7 @@ async def test_a_purge_is_undone_byte_for_byte(place: Place, tmp_path: Path) -> 
     assert await off(files) == before
 
 
-async def test_the_last_error_of_a_transport_is_its_log_line_in_three_keys(
-    place: Place, tmp_path: Path
-) -> None:
+async def test_the_last_error_of_a_transport_is_its_log_line(place: Place, tmp_path: Path) -> None:
     """From the overview by 6, Enter and Enter to the very line, with the server's reply in full."""
     now, reply = time.time(), "550 5.1.1 user unknown u14"
     result = "MAIL_SEND_RESULT task_id={} status={} transport=curl {}"

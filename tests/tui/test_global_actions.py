@@ -10,7 +10,6 @@ import json
 import re
 import shlex
 import signal
-import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,48 +18,30 @@ from typing import Any
 import pytest
 
 from engine.formats.base.memory import MemoryStore
-from engine.live import index_sync
 from engine.model import Missing, Problem, State, Task
-from engine.operations.journal import Intent
-from engine.operations.plans import Plan
-from engine.places.place import Place
-from engine.replay.settings import ReplayPace
-from engine.store import Control, Store
 from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import (
-    NOW,
-    PATIENCE,
     Clock,
     a_memory,
     a_place,
     a_task,
     disk_place,
-    is_done,
-    loaded,
     make_spool,
     some_tasks,
 )
-from tests.examples import deep_but
-from tests.journaled_places import a_journaled_place, interrupt
-from tests.mail_transports import PlaceTransports
 from tests.pseudo_terminals import Terminal
 from tests.pseudo_terminals import console as on_a_terminal
 from tui.key_tables import KEYS, keys_on
 from tui.locks.list_screen import LocksScreen
 from tui.log.screen import LogScreen
-from tui.operations.controls_screen import ControlsScreen
-from tui.operations.screen import OperationsScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
-from tui.screens.help import SCREEN_TITLES, HelpScreen
+from tui.screens.help import SCREEN_TITLES
 from tui.screens.palette import PaletteScreen
 from tui.screens.palette_commands import PaletteCommand, PaletteScope, list_commands, match_commands
-from tui.screens.target import Target
 from tui.text import keys
 from tui.text.export import ExportTable, RowSink
-from tui.transports.screen import TransportsScreen
-from tui.widgets.task_list import TaskList
 
 
 async def say(operator: ConsoleOperator, words: str, key: str = ":") -> None:
@@ -129,36 +110,33 @@ def scope_of(screen: str, *sorts: str) -> PaletteScope:
     return PaletteScope(screen, keys_on, (), orders, states=states, places=(), themes=themes)
 
 
-COMMANDS = {
-    **{"dlq": "failed", "dead": "failed", "held": "held"},
-    **{"undo": "operations", "lo": "log", "log x": "log"},
-    **{"retry": "retry", "purge": "purge", "sort age": "sort age", "paper": "theme paper"},
-    **{"transp": "transports", "worker": "workers", "q": "quit", "their holders": "locks"},
-    **{"failed": "failed", "start": "start or stop worker", "pause": "pause queue"},
-}
-"""What is typed into the palette of a queue, and the command that is found first."""
-ON_OVERVIEW = {
-    **{"suspend": "suspend", "resume": "suspend", "test": "test mail", "sort": "order"},
-    **{"unlock": "unlock", "exit": "quit", "worker": "workers", "pause": "pause queue"},
-    "stop": "start or stop worker",
-}
-"""The same for the overview: what needs a row of another screen opens that screen."""
+COMMANDS = [
+    *((keys.LIST, name, "failed") for name in ("dlq", "dead", "failed")),
+    *((keys.LIST, name, name) for name in ("held", "retry", "purge", "sort age")),
+    *((keys.LIST, "undo", "operations"), (keys.LIST, "lo", "log"), (keys.LIST, "log x", "log")),
+    *((keys.LIST, "paper", "theme paper"), (keys.LIST, "transp", "transports")),
+    *((keys.LIST, "q", "quit"), (keys.LIST, "their holders", "locks")),
+    *((keys.LIST, "start", "start or stop worker"), (keys.OVERVIEW, "test", "test mail")),
+    # What needs a row of another screen opens that screen.
+    *((keys.OVERVIEW, name, "suspend") for name in ("suspend", "resume")),
+    *((keys.OVERVIEW, "sort", "order"), (keys.OVERVIEW, "unlock", "unlock")),
+    *((keys.OVERVIEW, "exit", "quit"), (keys.OVERVIEW, "stop", "start or stop worker")),
+    (keys.CONTROLS, "by kind", "groups"),
+    *((screen, "worker", "workers") for screen in (keys.LIST, keys.OVERVIEW)),
+    *((screen, "pause", "pause queue") for screen in (keys.LIST, keys.OVERVIEW)),
+]
+"""A screen, what is typed into its palette, and the command that is found first."""
 
 
-@pytest.mark.parametrize("typed", COMMANDS)
-def test_the_palette_finds_names_first(typed: str) -> None:
+@pytest.mark.parametrize(("screen", "typed", "name"), COMMANDS)
+def test_the_palette_finds_names_first(screen: str, typed: str, name: str) -> None:
     """States, screens, verbs, orders and themes are found by the begin of their name, then by a
-    part of it, then by words of their description; the DLQ by the word of the place, too."""
-    found = match_commands(list_commands(scope_of(keys.LIST, "id", "age")), typed)
-    assert found[0].name == COMMANDS[typed]
+    part of it, then by words of their description; nothing is listed twice."""
+    sorts = ("id", "age") if screen == keys.LIST else ()
+    offered = list_commands(scope_of(screen, *sorts))
+    found = match_commands(offered, typed)
+    assert found[0].name == name
     assert len(found) == 1 or typed not in ("dlq", "undo")
-
-
-@pytest.mark.parametrize("typed", ON_OVERVIEW)
-def test_the_palette_of_the_overview_leads_to_every_action(typed: str) -> None:
-    """What needs a row of another screen opens that screen; nothing is listed twice."""
-    offered = list_commands(scope_of(keys.OVERVIEW))
-    assert match_commands(offered, typed)[0].name == ON_OVERVIEW[typed]
     assert len({command.name for command in offered}) == len(offered)
 
 
@@ -180,78 +158,13 @@ async def test_the_palette_opens_on_a_plan_and_orders_the_list() -> None:
 
 # Help
 
-BEGIN = "begin"
-"""No key: something is begun that takes a while."""
-
-TO: dict[str, tuple[str, ...]] = {
-    **{keys.OVERVIEW: ("q",), keys.LIST: (), keys.TASK: ("enter",), keys.PROBLEMS: ("h", "enter")},
-    **{keys.CLUSTERS: ("c",), keys.GROUPS: ("b",), keys.WORKERS: ("3",), keys.LOCKS: ("q", "5")},
-    **{keys.TRANSPORTS: ("q", "6")},
-    **{keys.LOG: ("q", "7"), keys.PLAN: ("4", "R"), keys.LOCK: ("U",), keys.OPERATIONS: ("u",)},
-    **{
-        keys.RUNNING_OPERATION: (BEGIN,),
-        keys.RECORDED_OPERATION: ("u", "enter"),
-        keys.ABANDON: ("u", "D"),
-    },
-    **{keys.FAILURES: ("q", "6", "enter"), keys.SUSPEND: ("q", "6", "S")},
-    **{keys.TEST_MAIL: ("q", "6", "M"), keys.CONTROLS: ("C",), keys.CONTROL: ("C", "enter")},
-}
-"""The keys that lead from the list to each screen."""
-
-
-HELPS = {keys.OVERVIEW, keys.LIST, keys.TASK, keys.PLAN, keys.LOG, keys.TRANSPORTS, keys.CONTROL}
-"""Boards, lists, plans and questions; `make test-all` asks for the help of all."""
-
 
 def test_each_screen_has_a_title_in_the_help() -> None:
     """The help knows every screen that has a key for it, by a name of its own."""
-    with_help = {screen for key in KEYS if key.action == "help" for screen in key.screens}
-    # The last one needs a place with a worker.
-    assert set(SCREEN_TITLES) == with_help == {*TO, keys.WORKER}
+    assert {screen for key in KEYS if key.action == "help" for screen in key.screens} == {
+        *SCREEN_TITLES
+    }
     assert len(set(SCREEN_TITLES.values())) == len(SCREEN_TITLES)
-
-
-async def press_on(operator: ConsoleOperator, key: str) -> None:
-    """Press a key that leads elsewhere, again if the list asks for it, as its row had changed.
-
-    Any other message may come while the screen is changing: a key that is pressed again then would
-    reach the screen that it leads to."""
-    before = operator.console.screen
-    message = getattr(getattr(before, "parts", before), "message", None)
-
-    def answered() -> bool:
-        again = message is not None and message.text.endswith("press the key again")
-        return again or operator.console.screen is not before
-
-    while operator.console.screen is before:
-        for rows in (tasks.rows for tasks in before.query(TaskList)):
-            await operator.until(lambda: not (rows.is_unseen or rows.is_altered))  # noqa: B023
-        if message is not None:
-            message.clear()  # a key may be refused twice with the same text
-        await operator.press(key)
-        await operator.until(answered)
-
-
-async def lead(operator: ConsoleOperator, screen: str) -> None:
-    """From the overview to a screen, as an operator goes."""
-    await operator.press("2")
-    await loaded(operator.pilot)
-    for key in TO[screen]:
-        before = operator.console.screen
-        if key == BEGIN:  # nothing is sent, and its outcome awaited, as without a worker
-            live = operator.console.navigator.session
-            live.start_plan(Plan("retry", (), NOW), Intent("retry", live.place.who), ReplayPace())
-            operator.console.navigator.goto(Target(keys.RUNNING_OPERATION))
-        elif getattr(before, "KIND", "") == keys.LIST and key in ("4", "h"):
-            await operator.press(key)
-            await operator.until(lambda: is_done(operator.console))
-        else:
-            await press_on(operator, key)
-        there = operator.console.screen
-        if isinstance(there, OperationsScreen | TransportsScreen | ControlsScreen):
-            await operator.until(lambda: operator.picker.rows)
-    await operator.until(lambda: getattr(operator.console.screen, "KIND", "") == screen)
-    await operator.pilot.pause()
 
 
 @pytest.fixture
@@ -262,35 +175,6 @@ def spool(tmp_path: Path) -> Path:
     failed = '"transport":"postfix","recipient":"a@","result":"failed","reason":"450 later"'
     (tmp_path / "delivery.jsonl").write_text(f'{{"ts":"2026-11-20T09:40:00Z",{failed}}}\n')
     return tmp_path
-
-
-def flushed(place: Place) -> Place:
-    """The same place, with something that can be done to it as a whole."""
-
-    def opened() -> Store:
-        store = place.open()
-        store.controls = {"flush": Control("send what waits")}
-        return store
-
-    return place._replace(open=opened)
-
-
-@pytest.mark.parametrize("screen", deep_but(HELPS, TO))
-async def test_help_of_each_screen(spool: Path, screen: str) -> None:
-    """`?` on each screen lists its keys under its name; a search finds some, or says so."""
-    place = a_journaled_place(spool)._replace(recovery_command=("spooldeck", "queue", "recover"))
-    place = flushed(place._replace(mail=PlaceTransports(spool, Clock()).place_mail()))
-    await asyncio.to_thread(interrupt, place)
-    async with an_operator(place, first=keys.OVERVIEW) as operator:
-        await operator.opens(OverviewScreen)
-        await lead(operator, screen)
-        await operator.step("?", f"Keys of {SCREEN_TITLES[screen]} ")
-        help = (key.description for key in keys_on(screen) if key.action == "help")
-        await operator.step("this space page", *help)
-        assert operator.text.count("  ?  ") == 1
-        await operator.step("space z", "no matching keys; Esc closes")
-        await operator.press("escape")
-        await operator.until(lambda: not isinstance(operator.console.screen, HelpScreen))
 
 
 # Copies
@@ -393,9 +277,7 @@ def test_the_screen_as_plain_text(spool: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)]
 )
-def test_a_signal_ends_the_console_that_shows_plain_text(
-    number: signal.Signals, code: int, spool: Path
-) -> None:
+def test_a_signal_ends_plain_text(number: signal.Signals, code: int, spool: Path) -> None:
     """It waits for Enter and for signals, not for Enter alone."""
     with plain_text(spool) as (terminal, *_):
         terminal.process.send_signal(number)
@@ -471,9 +353,7 @@ class Slow(OverviewScreen):
         return ExportTable("slow", ("n",), hand)
 
 
-async def test_a_long_export_shows_its_progress_and_is_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_long_export_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An export that takes long says how far it is; Esc stops it, and nothing is left of it."""
     monkeypatch.chdir(tmp_path)
 
@@ -530,44 +410,6 @@ async def test_a_long_first_scan_shows_its_progress_and_is_stopped() -> None:
         assert "Esc stops" not in operator.text
         await operator.step("r", "pending 40")
         await operator.until(lambda: "r continues" not in operator.text)
-
-
-class Backwards(MemoryStore):
-    """A store whose first scan has the latest first, a hundred, and more as the gate opens."""
-
-    gate = threading.Semaphore(0)
-
-    def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
-        """The tasks."""
-        tasks = list(super().scan(touched))
-        for number, item in enumerate(tasks if touched is not None else reversed(tasks)):
-            if touched is None and number and not number % 100:
-                self.gate.acquire(timeout=PATIENCE)
-            yield item
-
-
-@pytest.mark.parametrize(("key", "at"), [("", 0), ("enter", 200)])
-async def test_a_list_is_opened_at_its_top(
-    key: str, at: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With any first task, the cursor is at the top in the end, unless a key meant its task."""
-    # A batch that is shown early, on a slow machine, would leave a part of the hundred for later.
-    monkeypatch.setattr(index_sync, "MAX_BATCH_SECONDS", PATIENCE)
-    Backwards.gate = threading.Semaphore(0)
-    memory = a_memory([a_task(number, rev="1") for number in range(300)])
-    place = a_place(memory, open=lambda: Backwards(memory))
-    async with an_operator(place, early=True) as operator:
-        try:
-            await operator.sees("row 1 of 100", a_task(200).id[-8:])
-            if key:
-                await operator.press(key)
-                await operator.until(lambda: operator.console.screen is not operator.queue)
-                await operator.press("escape")
-        finally:
-            Backwards.gate.release(2)
-        await loaded(operator.pilot)
-        await operator.sees(f"row {at + 1} of 300")
-        assert operator.queue.widgets.list.rows.view.cursor.id == a_task(at).id
 
 
 # Order and range

@@ -84,9 +84,7 @@ def test_only_the_whole_number_applies() -> None:
         (Press(60, 15), Subject(wait="logs"), True, "logs"),
     ],
 )
-def test_the_first_reason_against_it_is_said(
-    press: Press, subject: Subject, is_armed: bool, why: str
-) -> None:
+def test_the_first_reason_is_said(press: Press, subject: Subject, is_armed: bool, why: str) -> None:
     """How the key came, then what is settled, then the mode, the size, what is still loading."""
     confirmation = make_confirmation(subject, is_armed=is_armed, requires_reason=True)
     assert confirmation.yes(press) == confirmation.digit("1", press) == why

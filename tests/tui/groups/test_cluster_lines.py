@@ -147,9 +147,7 @@ FAILING = {State.PENDING, State.ACTIVE, State.HELD, State.DEAD, State.TRASH}
         ("done", "a.example", {State.DONE}),
     ],
 )
-def test_clusters_read_only_what_can_have_an_error(
-    word: str | None, destination: str, states: set[State]
-) -> None:
+def test_clusters_read_few_states(word: str | None, destination: str, states: set[State]) -> None:
     """The command reads the states it shows; finished tasks only for a destination."""
     tasks = [Task(f"in {at}", "job", at, 1.0, destination=destination, queue=at) for at in State]
     items = list(read_failed(MemoryStore(a_memory(tasks)), word))

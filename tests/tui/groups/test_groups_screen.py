@@ -20,7 +20,6 @@ from tests.console_places import (
     Clock,
     a_memory,
     a_place,
-    a_stuck_lock,
     a_task,
     disk_place,
     make_spool,
@@ -203,28 +202,12 @@ async def test_a_name_with_control_characters_is_no_filter() -> None:
         operator.assert_inert()
 
 
-async def test_the_help_of_groups_has_what_is_refused() -> None:
-    """Verbs of the state that are refused now are listed first, with the reason."""
-    place = a_place(a_memory([a_task(1, State.ACTIVE)]), lock=a_stuck_lock)
-    async with an_operator(place) as operator:
-        operator.console.navigator.goto(Target(keys.GROUPS, state=State.ACTIVE))
-        await operator.opens(GroupsScreen)
-        await operator.step("?", "Refused now", "K kill: ")
-
-
 async def test_other_groups_are_counted() -> None:
     """After the largest 200 groups a line counts the others and their tasks."""
     tasks = [a_task(number, kind=f"kind-{number:03}") for number in range(205)]
     async with groups(tasks, size=(120, 40)) as operator:
         await operator.sees("Groups 205, tasks 205")
         await operator.step("G", "(5 others, 5 tasks)")
-
-
-async def test_the_palette_finds_the_groups() -> None:
-    """By name, from a screen without its key."""
-    async with an_operator(a_place(a_memory(mails())), clock=lambda: NOW) as operator:
-        await operator.step("9 : by space kind", "tasks by queue, kind, sender ...")
-        await operator.opens(GroupsScreen, "enter")
 
 
 def test_the_command_prints_the_groups(root: str, spooldeck: Run) -> None:
@@ -291,8 +274,7 @@ async def group_parts(
     await session.inspector.start()
     try:
         await session.inspector.scan_now()
-        query = Query(state)
-        parts = TaskGroups(session, context, screen, query)
+        parts = TaskGroups(session, context, screen, Query(state))
         parts.groups = await parts.read()
         yield Operator(parts, screen)
     finally:
@@ -307,8 +289,7 @@ async def test_a_verb_acts_on_the_group_under_the_cursor() -> None:
         operator.screen.cursor = RowCursor(has_left=True)
         assert operator.press("R") == operator.press("enter") == ROW_HAS_LEFT
         operator.select("report")
-        said = "no task of this group in dead; Enter shows those in pending"
-        assert operator.press("R") == said
+        assert operator.press("R") == "no task of this group in dead; Enter shows those in pending"
         assert operator.screen.plans == []
         operator.select("mail")
         assert operator.press("R") == ""

@@ -195,8 +195,7 @@ def test_a_key_without_a_lock_says_so(key: str) -> None:
     screen.cursor = RowCursor(has_left=True)
     press(ROWS, key, parts, parts.say)
     assert parts.message.text == ROW_HAS_LEFT
-    grey = {hint.shown for hint in hints_of(ROWS, parts) if hint.is_refused}
-    assert grey == {"Enter", "U", "W"}
+    assert {hint.shown for hint in hints_of(ROWS, parts) if hint.is_refused} == {"Enter", "U", "W"}
     assert screen.targets == []
 
 

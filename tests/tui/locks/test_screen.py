@@ -70,9 +70,7 @@ def start() -> Iterator[Starter]:
         yield starter
 
 
-def locked(
-    read: Callable[[], LockEvidence], recover: tuple[str, ...] = ("/nowhere/spooldeck",)
-) -> Place:
+def locked(read: Callable[[], LockEvidence], recover: tuple[str, ...] = ("/nowhere")) -> Place:
     """A queue in memory with that lock, and the command that frees it."""
     return a_place(a_memory(some_tasks()), lock=read, recovery_command=recover)
 
@@ -194,9 +192,7 @@ async def test_y_frees_a_lock_whose_holder_is_gone(reports: Path, start: Starter
 
 
 @pytest.mark.parametrize("holders", [(4711,), (4711, 4712)], ids=["holder", "children"])
-async def test_only_the_pid_that_would_be_signalled_frees(
-    tmp_path: Path, holders: tuple[int, ...]
-) -> None:
+async def test_only_the_right_pid_frees_it(tmp_path: Path, holders: tuple[int, ...]) -> None:
     """Other digits, `y` and Enter do nothing; the PID is the first that has the lock."""
     trace, evidence = tmp_path / "trace", STUCK._replace(pid=9, holders=holders)
     async with an_operator(locked(lambda: evidence, leaves_a_trace(trace))) as operator:

@@ -44,6 +44,7 @@ from tui.queue.screen import QueueScreen
 from tui.screens.base import PASTED
 from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.dialogs import QuitScreen, describe_ending
+from tui.screens.help import SCREEN_TITLES, HelpScreen
 from tui.screens.key_rows import absent_actions, hints_of, press
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
@@ -122,6 +123,8 @@ async def test_a_replay_shows_how_far_it_is(place: Place) -> None:
             waits = "canary of 1: waiting for 1 outcome"
             await operator.sees("RUNNING 0/12 0%", "12 waiting", waits)
         assert now(work).accounted == 12
+        await operator.step("?", HelpScreen, f"Keys of {SCREEN_TITLES[keys.RUNNING_OPERATION]} ")
+        await operator.opens(ReplayScreen, "escape")
         await operator.step("space ctrl+c", QueueScreen, "ops 1 0% paused")
 
 

@@ -30,6 +30,7 @@ from tui.operations import operation_lines as view
 from tui.operations.screen import ROWS, OperationsScreen, RecordScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
+from tui.screens.help import SCREEN_TITLES, HelpScreen
 from tui.screens.key_rows import hints_of
 from tui.terminal.bandwidth import ANSWER_SECONDS, BandwidthBudget
 from tui.text import keys
@@ -112,9 +113,7 @@ async def test_all_operations_are_listed(place: Place, dead: list[Task]) -> None
         running.__exit__(None, None, None)
 
 
-async def test_the_cursor_stays_on_its_operation_when_others_come(
-    place: Place, dead: list[Task]
-) -> None:
+async def test_the_cursor_stays_on_its_operation(place: Place, dead: list[Task]) -> None:
     """Rows of other processes come above the one that the key undoes."""
     async with operations(place, "no operations in the last 24 h") as operator:
         first = await off(carried_out, place, "purge", dead[:3])
@@ -232,9 +231,7 @@ async def test_a_task_that_cannot_come_back_has_its_reason(place: Place, dead: l
     ("verb", "message"),
     [("expunge", "no plan: expunge cannot be undone"), ("hold", "no task was changed")],
 )
-async def test_why_one_cannot_be_undone(
-    place: Place, dead: list[Task], verb: str, message: str
-) -> None:
+async def test_why_none_is_undone(place: Place, dead: list[Task], verb: str, message: str) -> None:
     """An operation that is for good, or that changed nothing, is not undone, and says why."""
     if verb == "hold":
         leave(place, "dlq", dead[0])
@@ -244,9 +241,7 @@ async def test_why_one_cannot_be_undone(
 
 
 @pytest.mark.parametrize("most", [None, 1])
-async def test_an_unknown_verb_is_only_shown(
-    place: Place, dead: list[Task], most: int | None
-) -> None:
+async def test_an_unknown_verb_is_shown(place: Place, dead: list[Task], most: int | None) -> None:
     """An operation with a verb that is not known here is shown; its tasks are not changed."""
     newer = Intent("tele\x1b[31mport", BEN)
     await off(carried_out, place, "retry", dead[:3], intent=newer, most=most)
@@ -263,7 +258,8 @@ async def test_an_unknown_verb_is_only_shown(
         if most:
             await operator.opens(ActionScreen)
             operator.assert_inert()
-            await operator.opens(OperationsScreen, "escape")
+            await operator.step("?", HelpScreen, f"Keys of {SCREEN_TITLES[keys.ABANDON]} ")
+            await operator.opens(OperationsScreen, "escape", "escape")
         await operator.step("enter", RecordScreen, "3 planned")
     assert await off(tasks) == after
 

@@ -71,25 +71,39 @@ async def test_the_worst_is_on_top_and_has_the_cursor() -> None:
         await operator.until(lambda: operator.picker.key == "1.1")
 
 
-async def test_a_place_without_a_worker_names_the_key_that_starts_one() -> None:
-    """The row says that no worker runs, W opens the plan, and nothing is started without `y`."""
-    place = a_place(a_memory([a_task(1)]), lock=free, worker_command=("true",))
-    async with workers(place) as operator:
-        await operator.sees(NO_WORKER, "next W starts a worker at")
-        await operator.step("enter", "no task here: W starts a worker")
-        await operator.opens(ActionScreen, "W")
-        await operator.opens(WorkersScreen, "escape")
-        assert operator.console.sessions[0].worker.pid is None
+OTHERS = "the agents of its scheduler deliver"
 
 
-async def test_a_place_that_other_programs_work_says_so() -> None:
-    """W names who works there; the screen does not offer to start a worker."""
-    reason = "the agents of its scheduler deliver"
-    async with workers(a_place(a_memory([a_task(1)]), lock=free, no_worker=reason)) as operator:
-        await operator.sees(NO_WORKER)
-        assert "W starts a worker" not in operator.text
-        await operator.step("W", f"no worker to start here: {reason}")
-        assert operator.line("word").endswith("acts on nftban")
+@pytest.mark.parametrize(
+    ("fields", "steps"),
+    [
+        (
+            {"lock": free, "worker_command": ("true",)},
+            [
+                ("", NO_WORKER, "next W starts a worker at"),
+                ("enter", WorkersScreen, "no task here: W starts a worker"),
+                ("W escape", WorkersScreen),
+            ],
+        ),
+        (
+            {"lock": free, "no_worker": OTHERS},
+            [("W", NO_WORKER, f"no worker to start here: {OTHERS}", "acts on nftban")],
+        ),
+        (
+            {"lock": lambda: AT_WORK, "worker_command": ("true",)},
+            [("W", ActionScreen, "the lock is held by PID 4711"), ("y", ActionScreen)],
+        ),
+    ],
+    ids=["none runs", "other programs", "one runs"],
+)
+async def test_w_starts_no_worker_by_itself(fields: dict[str, Any], steps: list[Any]) -> None:
+    """W opens the plan to start a worker, or says who works; a plan is refused while one runs."""
+    async with workers(a_place(a_memory([a_task(1)]), **fields)) as operator:
+        (live,) = operator.console.sessions
+        await operator.until(lambda: live.has_readings)
+        for step in steps:
+            await operator.step(*step)
+        assert live.worker.pid is None
 
 
 async def test_a_server_that_delivers_by_itself_has_a_row() -> None:
@@ -124,17 +138,6 @@ def test_no_worker_is_started_once_the_console_closes() -> None:
     with pytest.raises(Unavailable, match="the console is closing"):
         worker.start()
     assert worker.pid is None
-
-
-async def test_no_second_worker_is_started_while_one_holds_the_lock() -> None:
-    """The plan is refused with the PID of the worker that already runs."""
-    place = a_place(a_memory([a_task(1)]), lock=lambda: AT_WORK, worker_command=("true",))
-    async with workers(place) as operator:
-        (live,) = operator.console.sessions
-        await operator.until(lambda: live.has_readings)
-        await operator.step("W", ActionScreen, "nothing to start: the lock is held by PID 4711")
-        await operator.opens(ActionScreen, "y")
-        assert live.worker.pid is None
 
 
 @pytest.mark.parametrize("tasks", [[], [at_work(1, 3)]], ids=["idle", "busy"])

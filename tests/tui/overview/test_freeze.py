@@ -283,8 +283,7 @@ def test_transports_of_then_are_counted_from_the_log(root: Path) -> None:
         memory = events.copy()
     unknown = tuple(CountWindow(*window) for window in WINDOWS)
     transport = TransportHealth("postfix", DeliveryCounts(), unknown)
-    sample = a_sample(NOW - 30)._replace(transports=(transport,))
-    history = RecordedHistory((), "mail.out", sample)
+    history = RecordedHistory((), "mail.out", a_sample(NOW - 30)._replace(transports=(transport,)))
     place = disk_place(root)._replace(logs=(str(mail_log),))
 
     def health(events: EventMemory) -> tuple[Health, list[DeliveryCounts | None]]:

@@ -48,9 +48,7 @@ MIDNIGHT = NOW - 34928
     ],
     ids=["contract", "kannader", "zgb"],
 )
-def test_the_fields_of_the_edge_are_offered(
-    edges: Edges, names: tuple[str, ...], state: State
-) -> None:
+def test_fields_of_the_edge_are_offered(edges: Edges, names: tuple[str, ...], state: State) -> None:
     """Where a task waits and where it is held, the form has the fields of the edge, and no more."""
     assert editable_fields(edges[state, state]) == names
 
@@ -107,7 +105,7 @@ NO_RECIPIENT = "this queue has no recipient field"
         ),
     ],
 )
-def test_a_wrong_value_is_refused_with_the_reason(
+def test_a_wrong_value_is_refused(
     task: Task, edge: Edge, typed: dict[str, str], wrong: str
 ) -> None:
     """What the store would refuse is refused while it is typed: a field that it does not keep, a
@@ -123,9 +121,7 @@ def test_a_wrong_value_is_refused_with_the_reason(
         (JOBS, ("x", "now"), ("", "09:42:08Z (0s ago), so now")),
     ],
 )
-def test_it_says_how_a_value_would_be_stored(
-    edge: Edge, typed: tuple[str, str], previews: tuple[str, str]
-) -> None:
+def test_how_values_are_kept(edge: Edge, typed: tuple[str, str], previews: tuple[str, str]) -> None:
     """A text that a spool folds is shown folded, a time as the moment it is."""
     names = ("description", "due")
     outcome = parse_fields(TASK, edge, dict(zip(names, typed, strict=True)), NOW)
@@ -135,9 +131,7 @@ def test_it_says_how_a_value_would_be_stored(
 
 @pytest.mark.parametrize("name", FIELDS)
 @pytest.mark.parametrize("value", ["for kim@example.net", "another", NOW + 600, 7], ids=str)
-def test_the_rest_of_an_interrupted_edit_is_done_or_refused(
-    name: str, value: str | float, tmp_path: Path
-) -> None:
+def test_an_interrupted_edit_is_gone_on_with(name: str, value: str | float, tmp_path: Path) -> None:
     """It changes what the first part did, or is refused, but never nothing."""
     store, journal = MemoryStore(), Journal(f"{tmp_path}/journal")
     store.swap(None, MAIL)

@@ -15,7 +15,6 @@ from textual.geometry import Size
 
 from engine.formats.base.memory import EDGES, MemoryStore, MemoryTasks
 from engine.model import Edge, Edges, LockEvidence, State, TaskWarning, Verdict
-from engine.operations.journal import Journal
 from engine.operations.plans import Plan, Row
 from engine.override import override
 from engine.places.place import NO_WORKER_HINT, Place
@@ -249,8 +248,7 @@ class _FreeLock(AnyPlan):
     def _make(self) -> Place:
         self.trace, self.evidence = self.root / "trace", a_stuck_lock()
         command = ("/bin/sh", "-c", f'printf %s "$0" > {shlex.quote(str(self.trace))}')
-        memory = a_memory(some_tasks())
-        return a_place(memory, lock=lambda: self.evidence, recovery_command=command)
+        return a_place(a_memory(some_tasks()), lock=lambda: self.evidence, recovery_command=command)
 
     async def change(self, operator: ConsoleOperator) -> None:
         self.evidence = LockEvidence(Verdict.FREE, reason="no lock file")
@@ -325,9 +323,7 @@ async def is_done(operator: ConsoleOperator, plan: AnyPlan) -> None:
 
 
 @each(PLANS)
-async def test_only_its_own_keys_when_armed_and_read_carry_a_plan_out(
-    plan: AnyPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_only_its_own_keys_confirm_it(plan: AnyPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan does nothing without the reason that is required, in OBSERVE, by keys typed before it
     was read, by pasted keys and by Enter; armed, its keys carry it out."""
     async with an_operator(plan.place, require_reason=True, start_armed=False) as operator:
@@ -365,9 +361,7 @@ async def test_a_plan_is_withdrawn_when_what_it_is_about_changes(plan: AnyPlan) 
 
 
 @each(PLANS)
-async def test_a_screen_that_hides_the_scope_carries_no_plan_out(
-    plan: AnyPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_hidden_scope_refuses_keys(plan: AnyPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """Below 60x15 the keys that confirm are refused, also those that arrive with the new size; keys
     that arrive with a size that shows the scope again come too early, later ones count."""
     async with an_operator(plan.place) as operator:
@@ -452,9 +446,7 @@ async def test_a_plan_of_too_many_tasks_has_no_confirmation() -> None:
 YOUNG = [a_task(number)._replace(created=NOW - 60) for number in range(1, 4)]
 
 
-async def test_young_tasks_are_excluded_from_a_purge_unless_taken_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_young_tasks_are_excluded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A purge of a whole state without a filter says so, and excludes the young ones; I includes
     all of them and excludes them again, Space takes one in. The plan can be exported."""
     monkeypatch.chdir(tmp_path)
@@ -481,9 +473,7 @@ async def test_young_tasks_are_excluded_from_a_purge_unless_taken_in(
     assert outcomes == [("purged", ""), *[("excluded", "younger than 15 minutes")] * 3]
 
 
-async def test_a_large_plan_is_counted_without_a_comparison_of_its_rows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_large_plan_is_counted_without_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a change of the index lets a plan be compared with it."""
     monkeypatch.setattr("tui.plan.plan_facts.MAX_INLINE_COUNT_ROWS", 3)
     monkeypatch.setattr("tui.plan.plan_facts.DRIFT_CHECK_SECONDS", 3600.0)
@@ -533,22 +523,6 @@ async def test_a_filter_that_is_too_long_is_not_in_the_command(tasks: int, named
             command = planning.equivalent_command(long, screen.session, "")
             assert words in command and bool(words) == bool(command)
             assert ("--filter" in command) == (length == 1_000)
-
-
-async def test_a_task_is_excluded_by_hand_and_a_reason_is_written(tmp_path: Path) -> None:
-    """What Space excludes is counted; the reason is in the journal."""
-    memory = a_memory(some_tasks(3, 0, 0))
-    place = a_place(memory, journal=Journal(str(tmp_path / "journal")))
-    async with an_operator(place, size=(100, 30)) as operator:
-        await operator.step("* H", PlanScreen, "type 3 to hold 3")
-        first = operator.picker.key
-        await operator.step("space", "1 excluded: excluded by the operator", "type 2 to hold 2")
-        await operator.step("tab", "reason (journal)")
-        await operator.step("why enter", "reason why", "type 2 to hold 2")
-        await operator.step("2", "2 held", "2 held + 1 excluded = 3", "recorded as")
-        (operation,) = await operator.console.navigator.session.inspector.history.operations()
-    assert [t.id for t in memory.tasks.values() if t.state is State.PENDING] == [first]
-    assert (operation.intent.reason, operation.intent.verb) == ("why", "hold")
 
 
 @pytest.mark.parametrize("verdict", [Verdict.HELD, Verdict.STUCK, Verdict.UNKNOWN])
