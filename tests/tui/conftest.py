@@ -22,9 +22,7 @@ READING = 3600.0
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """What is known only beside the screens' tests."""
-    parser.addoption(
-        "--draw", action="store_true", help="draw the screens again (tests/tui/golden)"
-    )
+    parser.addoption("--draw", action="store_true", help="draw again (tests/tui/golden)")
 
 
 @pytest.fixture(autouse=True)

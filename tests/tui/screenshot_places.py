@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 from engine.destinations.destination import Destination
 from engine.formats.base.memory import MemoryStore
@@ -397,10 +398,11 @@ def a_flooded_place() -> Place:
     for amount, sender, domain, error in FLOOD:
         for n in range(len(mails), len(mails) + amount):
             to, account = f"u{n}@{domain}", "shop" if sender == FLOODER else ""
-            fields = {"sender": sender, "recipients": (to,), "account": account, "error": error}
+            fields: dict[str, Any] = {"recipients": (to,), "account": account, "error": error}
             fields |= {"group": domain, "destination": to, "description": "1 recipient"}
-            fields |= {"bytes": 4_000 + n, "attempts": None, "due": NOW + 60 + n if error else 0.0}
+            fields |= {"bytes": 4_000 + n, "attempts": None, "sender": sender}
+            fields |= {"created": NOW - 5400 + 7 * n, "due": NOW + 60 + n if error else 0.0}
             id = f"{0x4EBEB + 37 * n:X}2DA{n:03X}"
-            mails.append(a_task(n, id=id, kind="mail", created=NOW - 5400 + 7 * n, **fields))
+            mails.append(a_task(n, id=id, kind="mail", **fields))
     memory, claims = a_memory(mails), "the queue manager"
     return Place("/etc/postfix", lambda: MailQueue(memory), has_leases=True, claims=claims)

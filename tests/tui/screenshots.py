@@ -81,9 +81,7 @@ def font() -> str:
         ["fc-list", ":spacing=mono", "family"], capture_output=True, text=True, check=False
     ).stdout.splitlines()
     families = sorted({name.strip() for line in lines for name in line.split(",")})
-    return next(
-        (family for family in FAMILIES if family in families), families[0] if families else ""
-    )
+    return next((name for name in (*FAMILIES, *families) if name in families), "")
 
 
 def drawn(console: Console, root: Path, name: str) -> str:

@@ -161,9 +161,8 @@ async def test_the_palette_opens_on_a_plan_and_orders_the_list() -> None:
 
 def test_each_screen_has_a_title_in_the_help() -> None:
     """The help knows every screen that has a key for it, by a name of its own."""
-    assert {screen for key in KEYS if key.action == "help" for screen in key.screens} == {
-        *SCREEN_TITLES
-    }
+    helped = {screen for key in KEYS if key.action == "help" for screen in key.screens}
+    assert helped == set(SCREEN_TITLES)
     assert len(set(SCREEN_TITLES.values())) == len(SCREEN_TITLES)
 
 
@@ -291,9 +290,8 @@ async def export(operator: ConsoleOperator, form: str = "csv") -> Path:
     """Export with the keys, to the usual path in that form; where it is."""
     await operator.step("e", "export to", ".csv", "Enter OK")
     if form != "csv":
-        await operator.step(
-            "backspace backspace backspace x", "expected a name ending in .csv or .jsonl"
-        )
+        wrong = "expected a name ending in .csv or .jsonl"
+        await operator.step("backspace backspace backspace x", wrong)
         await operator.press("enter", "backspace", *form)
     await operator.step("enter", "rows in spooldeck-")
     (path,) = await asyncio.to_thread(lambda: list(Path().glob(f"spooldeck-*.{form}")))

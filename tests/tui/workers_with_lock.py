@@ -73,9 +73,8 @@ def wired(root: Path, settings: str = "queue: {syslog: ''}\n", seconds: float = 
 async def open_lock(operator: ConsoleOperator) -> LockScreen:
     """The lock, once it was examined, and the logs were read about the tasks in work."""
     screen = await operator.opens(LockScreen, "U")
-    await operator.until(
-        lambda: "examining the lock" not in operator.page and not screen.why_wait()
-    )
+    await operator.until(lambda: "examining the lock" not in operator.page)
+    await operator.until(lambda: not screen.why_wait())
     return screen
 
 

@@ -70,7 +70,7 @@ def start() -> Iterator[Starter]:
         yield starter
 
 
-def locked(read: Callable[[], LockEvidence], recover: tuple[str, ...] = ("/nowhere")) -> Place:
+def locked(read: Callable[[], LockEvidence], recover: tuple[str, ...] = ("/nowhere",)) -> Place:
     """A queue in memory with that lock, and the command that frees it."""
     return a_place(a_memory(some_tasks()), lock=read, recovery_command=recover)
 
@@ -482,11 +482,8 @@ async def test_the_list_names_the_key() -> None:
 # ---- the tasks of a worker, on disk
 
 
-ENDS = (
-    (1, "H", State.HELD, "held"),
-    (0, "L", State.PENDING, "released"),
-    (2, "K", State.DEAD, "killed"),
-)
+HELD, RELEASED = (1, "H", State.HELD, "held"), (0, "L", State.PENDING, "released")
+ENDS = (HELD, RELEASED, (2, "K", State.DEAD, "killed"))
 """A task, the key for it, where it ends, and the word for that."""
 
 

@@ -180,9 +180,8 @@ async def test_stopping_keeps_the_rest(
             await operator.press("!", "s")
         await operator.until(lambda: now(work).stopped)
         await operator.step("w", "STOPPED", "stopped by ana", f"1 not run yet + {count} = 12")
-        await operator.step(
-            "c", "> DLQ > clusters", "F-" if state is State.DEAD else "Clusters 0, failed 0"
-        )
+        clusters = "F-" if state is State.DEAD else "Clusters 0, failed 0"
+        await operator.step("c", "> DLQ > clusters", clusters)
     assert len(await off(seen, place, state)) == 11
 
 
@@ -222,10 +221,8 @@ async def test_a_replay_that_is_over_takes_nothing_back(place: Place) -> None:
         await operator.press("w")
         await operator.until(lambda: work.ended is not None)
         assert isinstance(work, ReplayRun)
-        rows = (
-            Row("a", State.PENDING, "1", target=State.DEAD),
-            Row("b", State.PENDING, "1", "odd"),
-        )
+        row = Row("a", State.PENDING, "1")
+        rows = (row._replace(target=State.DEAD), row._replace(id="b", default_exclusion="odd"))
         back = PullBackRun(work, Plan("undo", rows, NOW), Intent("undo", place.who), clock)
         assert back.report is not None
         assert back.report.failed == (("a", "the replay had already ended"),)
@@ -352,9 +349,8 @@ def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path) -> None:
         os.kill(terminal.process.pid, signal.SIGKILL)
         terminal.process.wait()
 
-    left, moved = (
-        [path.stem for path in (tmp_path / "queue" / name).iterdir()] for name in ("dlq", "pending")
-    )
+    folders = tmp_path / "queue/dlq", tmp_path / "queue/pending"
+    left, moved = ([path.stem for path in folder.iterdir()] for folder in folders)
     assert sorted([*left, *moved]) == sorted(task.id for task in dead) and len(left) == 23
     (operation,) = Journal(f"{tmp_path}/queue/.spooldeck/journal", str(tmp_path)).operations()
     assert operation.is_interrupted

@@ -382,9 +382,8 @@ async def test_a_suspension_is_resumed_from_its_operation(place: Place, tmp_path
         await operator.sees(*rows)
 
 
-PURGED = Operation(
-    "1", NOW, Intent("purge", ANA), planned=40, counts={}, ended=NOW, is_running=False
-)
+PURGE = Intent("purge", ANA)
+PURGED = Operation("1", NOW, PURGE, planned=40, counts={}, ended=NOW, is_running=False)
 
 
 def line_of(operation: Operation, width: int) -> str:

@@ -309,10 +309,9 @@ async def test_a_stuck_lock_is_on_top_and_then_no_worker(empty: Path) -> None:
 def kinds() -> MemoryTasks:
     """Tasks of many ages and kinds, some of whose names mean something in a filter."""
     names = ("feeds_sync", "mail_send", "a|b", 'say "no"', "!not")
-    tasks = [
-        a_task(n, created=NOW - 60.0 * (2**n % 2047), due=0.0, kind=names[n % 5], error="")
-        for n in range(40)
-    ]
+    ages = [60.0 * (2**n % 2047) for n in range(40)]
+    fields: dict[str, Any] = {"due": 0.0, "error": ""}
+    tasks = [a_task(n, created=NOW - a, kind=names[n % 5], **fields) for n, a in enumerate(ages)]
     dead = [a_task(100 + n, State.DEAD, error=f"550 no user u{n % 2}x") for n in range(3)]
     return a_memory(tasks + dead)
 
