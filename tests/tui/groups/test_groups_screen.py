@@ -245,7 +245,7 @@ def test_a_group_that_no_time_starts_has_its_reason() -> None:
 
 
 class Operator:
-    """Presses the keys of the group_parts of a place."""
+    """Presses the keys of the groups of a place."""
 
     def __init__(self, parts: GroupParts[Any], screen: AskedRowsScreen) -> None:
         self.parts, self.screen = parts, screen
@@ -267,7 +267,7 @@ class Operator:
 async def group_parts(
     tasks: list[Task], state: State, *, read_only: bool = False
 ) -> AsyncIterator[Operator]:
-    """The group_parts of a place in memory, from the tab of a state."""
+    """The groups of a place in memory, from the tab of a state."""
     clock, screen = Clock(), AskedRowsScreen()
     session = PlaceSession(a_place(a_memory(tasks)), clock)
     context = ConsoleContext("mx1", Arming(clock, read_only), clock, places=1)

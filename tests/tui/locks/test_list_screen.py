@@ -176,7 +176,7 @@ async def test_a_scroll_of_the_details_reads_no_rows(monkeypatch: pytest.MonkeyP
 
 
 def parts_of(screen: AskedRowsScreen, *names: str, read_only: bool = False) -> LocksParts:
-    """The parts_of of places in memory; the first one gets the cursor."""
+    """The locks of places in memory; the first one gets the cursor."""
     clock = Clock()
     context = ConsoleContext("mx1", Arming(clock, read_only), clock, places=len(names))
     places = [a_place(a_memory([]), name=name, lock=a_stuck_lock) for name in names]

@@ -52,7 +52,6 @@ from tui.locks.screen import LockScreen
 from tui.operations.workers_screen import WorkersScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
-from tui.session.background_command import RecoveryProcess
 from tui.text import keys
 
 PID = 4711
@@ -364,8 +363,6 @@ async def test_the_command_goes_on_when_its_screen_is_left(tmp_path: Path) -> No
             assert select.select([end], [], [], 30)[0]
             assert end.read() == b"y\n"
 
-    fresh = RecoveryProcess(("true",))
-    assert (fresh.running, fresh.lines, fresh.outcome) == (False, (), ("", ""))
     async with an_operator(locked(a_stuck_lock, ("/bin/sh", "-c", script))) as operator:
         await open_lock(operator)
         await operator.step(f"{PID}", "began", "freeing the lock")

@@ -71,7 +71,7 @@ async def test_the_worst_is_on_top_and_has_the_cursor() -> None:
         await operator.until(lambda: operator.picker.key == "1.1")
 
 
-OTHERS = "the agents of its scheduler deliver"
+OTHERS, HELD = "the agents of its scheduler deliver", "the lock is held by PID 4711"
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,8 @@ OTHERS = "the agents of its scheduler deliver"
             [
                 ("", NO_WORKER, "next W starts a worker at"),
                 ("enter", WorkersScreen, "no task here: W starts a worker"),
-                ("W escape", WorkersScreen),
+                ("W", ActionScreen),
+                ("escape", WorkersScreen),
             ],
         ),
         (
@@ -91,7 +92,7 @@ OTHERS = "the agents of its scheduler deliver"
         ),
         (
             {"lock": lambda: AT_WORK, "worker_command": ("true",)},
-            [("W", ActionScreen, "the lock is held by PID 4711"), ("y", ActionScreen)],
+            [("W", ActionScreen, f"nothing to start: {HELD}"), ("y", ActionScreen)],
         ),
     ],
     ids=["none runs", "other programs", "one runs"],

@@ -583,12 +583,8 @@ NUMBERS = st.integers(0, 40)
 
 NEEDS = st.builds(
     PaneNeeds,
-    queues=NUMBERS,
-    alerts=NUMBERS,
-    ages=NUMBERS,
+    **dict.fromkeys(("queues", "alerts", "ages", "kinds", "other_ages"), NUMBERS),
     outlook=st.integers(0, 4),
-    kinds=NUMBERS,
-    other_ages=NUMBERS,
     sides=st.dictionaries(st.sampled_from("abcdefg"), NUMBERS, min_size=1),
 )
 

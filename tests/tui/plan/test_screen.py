@@ -286,20 +286,9 @@ class _EndHolder(_StartWorker):
         self.evidence = LockEvidence(Verdict.FREE, reason="no lock file")
 
 
-PLANS = (
-    AnyPlan,
-    _PlanForMany,
-    _Undo,
-    _Drop,
-    _StartWorker,
-    _EndHolder,
-    _SetControl,
-    _PressControl,
-    _Suspend,
-    _Block,
-    _SendTestMail,
-    _FreeLock,
-)
+WORK = (_StartWorker, _EndHolder, _FreeLock)
+CONTROLS = (_SetControl, _PressControl, _Suspend, _Block, _SendTestMail)
+PLANS = (AnyPlan, _PlanForMany, _Undo, _Drop, *WORK, *CONTROLS)
 
 
 def each(plans: Iterable[type[AnyPlan]]) -> pytest.MarkDecorator:
