@@ -160,14 +160,15 @@ async def test_a_purge_is_undone_byte_for_byte(place: Place, tmp_path: Path) -> 
 async def test_the_last_error_of_a_transport_is_its_log_line(place: Place, tmp_path: Path) -> None:
     """From the overview by 6, Enter and Enter to the very line, with the server's reply in full."""
     now, reply = time.time(), "550 5.1.1 user unknown u14"
+    failed = "20261120T092929Z-mail_send-261c374b"
     result = "MAIL_SEND_RESULT task_id={} status={} transport=curl {}"
     lines = [
         format_log_line("INFO", result.format("a", "success", f"n={at}"), at)
         for at in range(int(now) - 900, int(now) - 1)
     ]
     for number, error, ago in ((500, "421 too busy", 400), (600, reply, 300)):
-        words = ("20261120T092929Z-mail_send-261c374b", "failed", f"retries=1 last_error={error}")
-        lines[number] = format_log_line("ERROR", result.format(*words), now - ago)
+        text = result.format(failed, "failed", f"retries=1 last_error={error}")
+        lines[number] = format_log_line("ERROR", text, now - ago)
     await off((tmp_path / "log/mail.log").write_bytes, b"".join(lines))
     async with an_operator(place, clock=time.time, first=keys.OVERVIEW) as operator:
         await operator.step("6", "curl", "550 5.1.1")

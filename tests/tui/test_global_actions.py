@@ -110,22 +110,18 @@ def scope_of(screen: str, *sorts: str) -> PaletteScope:
     return PaletteScope(screen, keys_on, (), orders, states=states, places=(), themes=themes)
 
 
-COMMANDS = [
-    *((keys.LIST, name, "failed") for name in ("dlq", "dead", "failed")),
-    *((keys.LIST, name, name) for name in ("held", "retry", "purge", "sort age")),
-    *((keys.LIST, "undo", "operations"), (keys.LIST, "lo", "log"), (keys.LIST, "log x", "log")),
-    *((keys.LIST, "paper", "theme paper"), (keys.LIST, "transp", "transports")),
-    *((keys.LIST, "q", "quit"), (keys.LIST, "their holders", "locks")),
-    *((keys.LIST, "start", "start or stop worker"), (keys.OVERVIEW, "test", "test mail")),
-    # What needs a row of another screen opens that screen.
-    *((keys.OVERVIEW, name, "suspend") for name in ("suspend", "resume")),
-    *((keys.OVERVIEW, "sort", "order"), (keys.OVERVIEW, "unlock", "unlock")),
-    *((keys.OVERVIEW, "exit", "quit"), (keys.OVERVIEW, "stop", "start or stop worker")),
-    (keys.CONTROLS, "by kind", "groups"),
-    *((screen, "worker", "workers") for screen in (keys.LIST, keys.OVERVIEW)),
-    *((screen, "pause", "pause queue") for screen in (keys.LIST, keys.OVERVIEW)),
-]
-"""A screen, what is typed into its palette, and the command that is found first."""
+ON_QUEUE = {"dlq": "failed", "dead": "failed", "failed": "failed", "held": "held", "q": "quit"}
+ON_QUEUE |= {"undo": "operations", "lo": "log", "log x": "log", "retry": "retry", "purge": "purge"}
+ON_QUEUE |= {"sort age": "sort age", "paper": "theme paper", "transp": "transports"}
+ON_QUEUE |= {"their holders": "locks", "start": "start or stop worker"}
+ON_OVERVIEW = {"suspend": "suspend", "resume": "suspend", "test": "test mail", "sort": "order"}
+ON_OVERVIEW |= {"unlock": "unlock", "exit": "quit", "stop": "start or stop worker"}
+BOTH = {"worker": "workers", "pause": "pause queue"}
+FOUND = {keys.LIST: ON_QUEUE | BOTH, keys.OVERVIEW: ON_OVERVIEW | BOTH}
+FOUND[keys.CONTROLS] = {"by kind": "groups"}
+"""What is typed into the palette of a screen, and the command that is found first; what needs a
+row of another screen opens that screen."""
+COMMANDS = [(screen, *found) for screen, names in FOUND.items() for found in names.items()]
 
 
 @pytest.mark.parametrize(("screen", "typed", "name"), COMMANDS)

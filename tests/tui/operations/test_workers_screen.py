@@ -185,13 +185,11 @@ async def test_workers_of_a_server_have_their_names() -> None:
         await operator.step("j", "node-1 on nftban", "10.0.0.7, connected 5m; serves")
 
 
-@each(
-    ("seconds", "text"),
-    [
-        *((None, "?"), (0.0, "0s"), (0.42, "0.4s"), (2.0, "2s"), (9.94, "9.9s"), (41.2, "41s")),
-        *((2820.0, "47m"), (7980.0, "2h13m")),
-    ],
-)
+SHORT: list[tuple[float | None, str]] = [(None, "?"), (0.0, "0s"), (0.42, "0.4s"), (2.0, "2s")]
+SHORT += [(9.94, "9.9s"), (41.2, "41s"), (2820.0, "47m"), (7980.0, "2h13m")]
+
+
+@each(("seconds", "text"), SHORT)
 def test_short_durations(seconds: float | None, text: str) -> None:
     """Tenths below ten seconds, one unit above, and no form is wider than a column."""
     assert view.format_seconds(seconds) == text
