@@ -425,7 +425,8 @@ async def test_each_order(letter: str, up: str, down: str, value: Callable[[Task
     async with an_operator(a_place(memory)) as operator:
         await operator.press("4")
         for mark, falls in ((up, False), (down, True)):
-            await operator.step("o", "Order by")
+            await operator.press("o")
+            await operator.until(lambda: "Order by" in operator.text)
             assert bool(re.search(rf" {letter} [a-z ]+\(reverse\)", operator.text)) is falls
             await operator.step(letter, QueueScreen, mark)
             rows = operator.queue.widgets.list.rows

@@ -213,9 +213,10 @@ async def test_only_the_clock_is_painted_where_nothing_happens(
     """A second later the first line is another, and no other line is."""
     async with overview(disk_place(request.getfixturevalue(place)), size=size) as operator:
         await operator.sees(*texts)
+        await settled(operator.console, operator.pilot)
         before = operator.text.splitlines()
         clock_of(operator).now += 1
-        await operator.sees("09:42:09Z")
+        await operator.until(lambda: "09:42:09Z" in operator.text)
         after = operator.text.splitlines()
         assert [y for y, line in enumerate(before) if line != after[y]] == [0]
 
@@ -762,7 +763,7 @@ async def test_a_wall_shows_each_disk_once_and_the_load(spool: Path, empty: Path
     first, second = (disk_place(path)._replace(host=lambda: disk) for path in (spool, empty))
     async with overview(first, second, size=(200, 60)) as operator:
         await operator.sees("0.8 of 4 CPUs", "38% of 100.0 kB")
-        assert operator.text.count("100.0 kB") == 1
+        await operator.until(lambda: operator.text.count("100.0 kB") == 1)
     async with overview(first, second._replace(host=lambda: full), size=(200, 60)) as operator:
         await operator.sees("95% of 100.0 kB", "38% of")
 
