@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pytest
 from textual.css.query import NoMatches
 from textual.events import Key
+from textual.keys import Keys
 from textual.message_pump import MessagePump
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -40,6 +41,14 @@ def words(lines: list[Line] | tuple[Line, ...]) -> str:
 def key_of(action: str) -> str:
     """The first key of an action in the key table."""
     return next(key.keys[0] for key in KEYS if key.action == action)
+
+
+KEY_NAMES = {"space", *(key.value for key in Keys)}
+
+
+def keys_in(pressed: str) -> list[str]:
+    """The keys of a text: each word is one key, or is typed letter by letter."""
+    return [key for word in pressed.split() for key in ([word] if word in KEY_NAMES else word)]
 
 
 class ConsoleOperator:
@@ -112,6 +121,14 @@ class ConsoleOperator:
         for key in pressed:
             await self.pilot.press(key)
 
+    async def step(self, pressed: str, *expected: type[Screen[Any]] | str) -> None:
+        """Press keys, as in `tab mx7 enter`, and wait for a screen, if one is named, and texts."""
+        await self.press(*keys_in(pressed))
+        for kind in expected:
+            if isinstance(kind, type):
+                await self.opens(kind)
+        await self.sees(*(text for text in expected if isinstance(text, str)))
+
     async def types(self, text: str) -> None:
         """Type a text, key by key."""
         await self.press(*("space" if letter == " " else letter for letter in text))
@@ -125,10 +142,7 @@ class ConsoleOperator:
         await self.pilot.pause()
 
     async def until(
-        self,
-        true: Callable[[], object],
-        every: float = 0.01,
-        describe: Callable[[], str] = lambda: "",
+        self, true: Callable[[], object], every: float = 0.01, describe: Callable[[], str] = str
     ) -> None:
         """Wait until `true()` is, and paint the boards meanwhile; else fail with `describe()`."""
 
@@ -145,11 +159,11 @@ class ConsoleOperator:
     async def sees(self, *texts: str) -> None:
         """Wait until all of this is on the screen on top, or below its end, however folded."""
 
-        def shown() -> bool:
-            page = f"{self.page} {' '.join(self.text.split())}"
-            return all(text in page for text in texts)
+        def shown() -> object:
+            painted = " ".join(self.text.split())
+            return painted and all(text in f"{self.page} {painted}" for text in texts)
 
-        await until(self.pilot, shown, lambda: f"{texts} are not all in\n{self.text}\n{self.page}")
+        await self.until(shown, describe=lambda: f"{texts} are not all in")
 
     async def opens(self, kind: type[S], *pressed: str) -> S:
         """Press keys, and wait until a screen of this kind is on top."""
@@ -204,8 +218,7 @@ async def an_operator(
 ) -> AsyncIterator[ConsoleOperator]:
     """A console on some places, armed unless told otherwise, once they were looked at.
 
-    With `early` it is at once: some messages are on screen for a moment only.
-    """
+    With `early` it is at once: some messages are on screen for a moment only."""
     fields = {"start_armed": not fields.get("read_only"), **fields}
     with hurried():
         console = a_console(*places, **fields)

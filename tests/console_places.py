@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from textual.pilot import Pilot
@@ -97,19 +96,8 @@ def a_stuck_lock() -> LockEvidence:
         ("follows", "its holder may be ended"),
     )
     why = "PID 4711 is alive, no heartbeat for 47m (limit 20m)"
-    verdict = Verdict.STUCK
-    return LockEvidence(
-        verdict,
-        4711,
-        NOW - 2820,
-        age=2820,
-        reason=why,
-        signal_refusal="",
-        facts=facts,
-        identity="1f.00c0ffee",
-        holders=(4711,),
-        limit=1200,
-    )
+    held = LockEvidence(Verdict.STUCK, 4711, NOW - 2820, age=2820, reason=why, facts=facts)
+    return held._replace(identity="1f.00c0ffee", holders=(4711,), limit=1200, signal_refusal="")
 
 
 def recover_command(root: str = "/var/lib/nftban") -> tuple[str, ...]:
@@ -232,28 +220,15 @@ async def until(
     describe: Callable[[], str] = lambda: "",
     every: float = 0.01,
 ) -> None:
-    """Let the console work until `true()` is; fails with `describe()` after a minute.
-
-    It is checked each `every` seconds.
-    """
+    """Let the console work until `true()` is, checked each `every` seconds; else `describe()`."""
     deadline = time.monotonic() + PATIENCE
     while not true():
         assert time.monotonic() < deadline, f"it never came to be\n{describe()}"
         await pilot.pause(every)
 
 
-BEGUN = {
-    "filter",
-    "line task",
-    "log",
-    "marks",
-    "paint",
-    "plan",
-    "problems",
-    "range",
-    "rows by",
-    "why",
-}
+BEGUN = {"filter", "line task", "log", "marks", "paint", "plan", "problems", "range", "why"}
+BEGUN |= {"rows by"}
 """Workers, by their group, that a key begins and that end by themselves."""
 
 BOARDS = (RowsScreen, LogScreen, OverviewScreen)
@@ -338,16 +313,3 @@ async def loaded(pilot: Pilot[None]) -> None:
     await until(pilot, lambda: screen.parts.rows.view.total or has_none(screen))
     await until(pilot, lambda: is_done(console))
     await pilot.pause()
-
-
-@contextmanager
-def in_utc() -> Iterator[None]:
-    """Local time is UTC: logs are written in local time."""
-    before = os.environ.get("TZ")
-    os.environ["TZ"] = "UTC"
-    time.tzset()
-    try:
-        yield
-    finally:
-        os.environ.pop("TZ") if before is None else os.environ.update(TZ=before)
-        time.tzset()

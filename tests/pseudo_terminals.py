@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from rich.ansi import AnsiDecoder
@@ -76,8 +75,7 @@ class Screen:
 
     def resize(self, columns: int, rows: int) -> None:
         """Cut what is outside of the new size; all lines scroll again."""
-        self.columns, self.rows = columns, rows
-        self._margins = 0, rows - 1
+        self.columns, self.rows, self._margins = columns, rows, (0, rows - 1)
         self._row, self._column = min(self._row, rows - 1), min(self._column, columns)
         self._cells = {(y, x): c for (y, x), c in self._cells.items() if y < rows and x < columns}
 
@@ -121,13 +119,12 @@ class Screen:
     def _move(self, final: str, args: str) -> None:
         if final == "J":
             self._cells.clear()
-            return
-        if final == "G":
+        elif final == "G":
             self._column = min(int(args or 1), self.columns) - 1
-            return
-        row, _, column = args.partition(";")
-        self._row = min(int(row or 1), self.rows) - 1
-        self._column = min(int(column or 1), self.columns) - 1
+        else:
+            row, _, column = args.partition(";")
+            self._row = min(int(row or 1), self.rows) - 1
+            self._column = min(int(column or 1), self.columns) - 1
 
     def _put(self, text: str) -> None:
         for character in text:
@@ -239,16 +236,14 @@ class Terminal:
     def opens(self, pending: int = 40) -> None:
         """Read on until a queue was looked at to its end, and all that waits there is listed.
 
-        Before that a row may be any, and a line half read.
-        """
+        Before that a row may be any, and a line half read."""
         counted, listed = f"pending {pending}", re.compile(rf"row \d+ of {pending}\b")
-        self.until(
-            lambda: (
-                counted in self.screen.text
-                and listed.search(self.screen.text)
-                and _UNDER_CURSOR.search(self.screen.text)
-            )
-        )
+
+        def is_open() -> object:
+            text = self.screen.text
+            return counted in text and listed.search(text) and _UNDER_CURSOR.search(text)
+
+        self.until(is_open)
 
     def _read(self, seconds: float) -> bool:
         """Take in what there is; whether there may be more."""
@@ -280,12 +275,7 @@ class Terminal:
     def __enter__(self) -> Terminal:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for fd in (self.ours, self.theirs):
             if fd >= 0:
                 os.close(fd)
@@ -304,8 +294,7 @@ class Terminal:
 def console(*words: str, **options: Any) -> Iterator[Terminal]:
     """The command with these words on a terminal (xterm, UTF-8, if nothing else is said).
 
-    Options in capitals are the environment's; the others are those of `Terminal`.
-    """
+    Options in capitals are the environment's; the others are those of `Terminal`."""
     environ = {"TERM": "xterm", **UTF8, **{k: v for k, v in options.items() if k.isupper()}}
     others = {key: value for key, value in options.items() if not key.isupper()}
     with Terminal([*PROGRAM, *words], environ, **others) as terminal:

@@ -22,9 +22,7 @@ READING = 3600.0
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """What is known only beside the screens' tests."""
-    parser.addoption(
-        "--draw", action="store_true", help="draw the screens again (tests/tui/golden)"
-    )
+    parser.addoption("--draw", action="store_true", help="draw again (tests/tui/golden)")
 
 
 @pytest.fixture(autouse=True)
@@ -48,8 +46,7 @@ def keys_have_acted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pressing a key, or a pause, waits until each pressed key has acted.
 
     The library waits instead until the process uses no CPU: 20 ms at least, and too short on a busy
-    machine.
-    """
+    machine."""
     for module in ("app", "pilot"):
         monkeypatch.setattr(f"textual.{module}.wait_for_idle", give_way)
     press, pause = Pilot.press, Pilot.pause

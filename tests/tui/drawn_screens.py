@@ -19,6 +19,7 @@ from engine.model import LockEvidence, Missing, Problem, State, Task, Verdict
 from engine.operations.journal import Journal
 from engine.places.place import Place
 from engine.system.files import Refused
+from tests.console_operator import keys_in
 from tests.console_places import (
     NOW,
     a_console,
@@ -49,20 +50,9 @@ from tui.text import keys
 
 _STUCK = a_stuck_lock()
 DOUBT = _STUCK._replace(signal_refusal="PID 4711 runs under several uids", facts=_STUCK.facts[:-1])
-AT_WORK = _STUCK._replace(
-    verdict=Verdict.HELD,
-    age=3.0,
-    since=NOW - 3,
-    reason="PID 4711 is running",
-    facts=(
-        ("holder", "PID 4711: /usr/bin/python3 -m tui.cli queue work"),
-        ("started", "2026-11-20 08:12:31Z: matches lock file (same process)"),
-        ("last heartbeat", "2026-11-20 09:42:05Z, 3s ago"),
-        ("flock", "held by PID 4711"),
-    ),
-)
-
-
+_FACTS = ("last heartbeat", "2026-11-20 09:42:05Z, 3s ago"), ("flock", "held by PID 4711")
+AT_WORK = _STUCK._replace(verdict=Verdict.HELD, age=3.0, since=NOW - 3)
+AT_WORK = AT_WORK._replace(reason="PID 4711 is running", facts=(*_STUCK.facts[:2], *_FACTS))
 SEE, WAIT = "see ", "wait"
 
 STILL = 8
@@ -81,35 +71,19 @@ class DrawnScreen(NamedTuple):
     good: bool = False
     lock: LockEvidence = AT_WORK
     armed: bool = False
-    lost: bool = False
-    """Whether there is a second place, one that cannot be read."""
-    past: bool = False
-    """Whether the place has operations in its journal."""
-    mail: bool = False
-    """Whether the transports are known, one of which is suspended."""
-    whole: bool = False
-    """Whether it is a mail queue in a database, which has controls."""
-    flooded: bool = False
-    """Whether it is a mail server's queue, most of it from one sender."""
-    sent: bool = False
-    """Whether deliveries go to destinations, some of which are unhealthy."""
-    slow: bool = False
-    quiet: bool = False
-    """Whether nothing is known of the time before."""
-    """Whether the first scan is still running."""
+    lost: bool = False  # there is a second place, one that cannot be read
+    past: bool = False  # the place has operations in its journal
+    mail: bool = False  # the transports are known, one of which is suspended
+    whole: bool = False  # a mail queue in a database, which has controls
+    flooded: bool = False  # a mail server's queue, most of it from one sender
+    sent: bool = False  # deliveries go to destinations, some of which are unhealthy
+    slow: bool = False  # the first scan is still running
+    quiet: bool = False  # nothing is known of the time before
 
     @property
     def day(self) -> str:
         """The day of the place: stuck where the lock is."""
         return "good" if self.good else "stuck" if self.lock.verdict is Verdict.STUCK else "bad"
-
-
-_NAMES = {" ": "space", ">": "greater_than_sign", "=": "equals_sign", ":": "colon"}
-
-
-def typed(text: str) -> tuple[str, ...]:
-    """The keys that type a text, as the terminal library names them."""
-    return tuple(_NAMES.get(letter, letter) for letter in text)
 
 
 HISTOGRAM = "see 08:42"  # the time at its left end
@@ -119,7 +93,7 @@ QUEUE = (*FIRST, "2", "see acts on", "see Daily report")
 DEAD = (*FIRST, "4", "see acts on", "see 550 5.1.1")
 PEERS = (*FIRST, "6", "see UNHEALTHY", "see 6: REFUSED")
 WAYS = (*FIRST, "6", "see SUSPENDED")
-MAIL = (*DEAD, "/", *typed("abuse"), "enter", "see 2 of 14", "enter", WAIT, "see died")
+MAIL = (*DEAD, "/", *keys_in("abuse"), "enter", "see 2 of 14", "enter", WAIT, "see died")
 
 DRAWN_SCREENS: dict[str, DrawnScreen] = {
     "overview": DrawnScreen(FIRST, good=True),
@@ -127,8 +101,10 @@ DRAWN_SCREENS: dict[str, DrawnScreen] = {
     "trouble": DrawnScreen((*FIRST, "see lock STUCK"), lock=a_stuck_lock(), lost=True),
     "queue": DrawnScreen(QUEUE),
     "dlq": DrawnScreen((*DEAD, "o", "e", WAIT, "g", "j", "v", "j", "j", "j", "v"), armed=True),
-    "filter": DrawnScreen((*DEAD, "/", *typed("kind=mail_send tries>2"), "see of 14")),
-    "nothing": DrawnScreen((*DEAD, "/", *typed("unknown age>30d"), "enter", "see without it")),
+    "filter": DrawnScreen((*DEAD, *keys_in("/ kind=mail_send space tries>2"), "see of 14")),
+    "nothing": DrawnScreen(
+        (*DEAD, "/", *keys_in("unknown space age>30d"), "enter", "see without it")
+    ),
     "clusters": DrawnScreen((*DEAD, "c", "see F-")),
     "groups": DrawnScreen((*DEAD, "b", "see OLDEST", "see newest first")),
     "task": DrawnScreen(MAIL),
@@ -160,7 +136,7 @@ DRAWN_SCREENS: dict[str, DrawnScreen] = {
     "test-mail": DrawnScreen((*WAYS, "j", "j", "M", "see Test mail via"), armed=True, mail=True),
     "log": DrawnScreen((*FIRST, "7", "see Processing task", HISTOGRAM)),
     "log-only": DrawnScreen(
-        (*FIRST, "7", "see Processing task", HISTOGRAM, "&", *typed("failed"), "enter")
+        (*FIRST, "7", "see Processing task", HISTOGRAM, "&", *keys_in("failed"), "enter")
     ),
     "pace": DrawnScreen((*DEAD, "*", "R", "see 14", "p", "see Replay settings"), armed=True),
     "operations": DrawnScreen(
@@ -169,7 +145,7 @@ DRAWN_SCREENS: dict[str, DrawnScreen] = {
     "record": DrawnScreen((*FIRST, "u", "see mx7 is back", "enter", "see 9 rows"), past=True),
     "plan": DrawnScreen((*DEAD, "*", "R", "see 14"), armed=True),
     "help": DrawnScreen((*QUEUE, "?", "see search:")),
-    "palette": DrawnScreen((*FIRST, ":", *typed("lo"), "see log")),
+    "palette": DrawnScreen((*FIRST, ":", *keys_in("lo"), "see log")),
     "order": DrawnScreen((*QUEUE, "o", "see tries")),
     "copy": DrawnScreen((*DEAD, "y", "see JSON")),
     "export": DrawnScreen((*DEAD, "e", "see export to")),
@@ -220,6 +196,10 @@ async def taken(
     settings = {"start_armed": drawn_screen.armed, "first": first, **fields}
     console = a_console(*places(root, drawn_screen), **settings)  # type: ignore[arg-type]
     Slow.go_on.clear()
+
+    def text() -> str:
+        return screen_text(console.screen)
+
     # Only the system sets the time of a file's last change.
     dated = patch("engine.formats.nftban.store.broken_file", _broken_this_morning)
     if not (drawn_screen.slow or drawn_screen.whole or drawn_screen.quiet):
@@ -230,7 +210,8 @@ async def taken(
             await until(pilot, lambda: drawn_screen.slow or all(map(is_known, console.sessions)))
             for step in drawn_screen.steps:
                 if step.startswith(SEE):
-                    await seen(console, pilot, step.removeprefix(SEE))
+                    words = step.removeprefix(SEE)
+                    await until(pilot, lambda: words in text(), text)  # noqa: B023
                 elif step == WAIT:
                     await settled(console, pilot)
                 else:
@@ -248,9 +229,7 @@ def _broken_this_morning(folder: TaskFolder, state: State, name: str, why: Refus
 
 
 def _seed_history(live: PlaceSession, day: str) -> None:
-    """Give a place ten minutes of history, with a backlog that grows and then shrinks; on a stuck
-    day tasks only arrive.
-    """
+    """Give a place ten minutes of history; on a stuck day tasks only arrive."""
     arrived = left = 0
     dead, good = (14 if day == "stuck" else 0), day == "good"
     pending = {"good": 90, "bad": 60, "stuck": 41}[day]
@@ -261,8 +240,7 @@ def _seed_history(live: PlaceSession, day: str) -> None:
                 NOW + second, arrived, 0, {State.PENDING: pending + arrived, State.DEAD: dead}
             )
             continue
-        wave = math.sin(second / 70)
-        arrived += round(4 + 2 * wave + (second % 14 == 0))
+        arrived += round(4 + 2 * math.sin(second / 70) + (second % 14 == 0))
         left += round(4.2 + 1.5 * math.sin(second / 70 - 1) - 2 * (-260 < second < -200))
         left += good and second > -120  # more than come: the backlog shrinks
         dead += second % 60 == 0 or -240 < second < -220
@@ -274,17 +252,8 @@ def _seed_history(live: PlaceSession, day: str) -> None:
     live.flow.add(NOW, arrived, left, state_counts)
 
 
-async def seen(console: Console, pilot: Pilot[None], words: str) -> None:
-    """Until these words are on the screen."""
-    await until(
-        pilot, lambda: words in screen_text(console.screen), lambda: screen_text(console.screen)
-    )
-
-
 async def settled(console: Console, pilot: Pilot[None], checks: int = STILL) -> None:
-    """Until nothing is under way, and nothing has changed for so many looks on any screen: a dialog
-    shows the one below it.
-    """
+    """Until nothing is under way, and nothing has changed for so many looks on any screen."""
     before, still = "", 0
     show_all(console)
 

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 from engine.destinations.destination import Destination
 from engine.formats.base.memory import MemoryStore
@@ -86,26 +87,29 @@ def made_days() -> Iterator[dict[str, Path]]:
 def tasks_of(day: str = "bad") -> list[Task]:
     """The tasks of a day; the same each time. No attempt is later than the worker's last line."""
     chance = random.Random(5)
-    good, failing = SORTS[:4], SORTS[4:]
-    trouble = day != "good"
-    hung = CLAIMED[day] if day == "stuck" else 0.0
+    trouble, hung = day != "good", CLAIMED[day] if day == "stuck" else 0.0
 
     def some(state: State, amount: int, hours: float) -> Iterator[Task]:
         for _ in range(amount):
             age = 60 + 3600 * hours * chance.random() ** 3
             fails = state is State.DEAD or (state is State.PENDING and chance.random() < 0.25)
-            kind, words, error = chance.choice(failing if fails else good)
+            kind, words, error = chance.choice(SORTS[4:] if fails else SORTS[:4])
             died = NOW - hung - age / 3
             age += CLAIMED[day] if trouble and state is State.ACTIVE else 0.0
             age += hung + 60 if hung and fails else 0.0
             number, created = chance.randrange(10, 99), int(NOW - age)
-            stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(created))
+            stamp, due = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(created)), 0.0
+            id = f"{stamp}-{kind}-{chance.getrandbits(32):08x}"
+            if fails and state is State.PENDING:
+                # The end of a backoff: of the first attempt if the worker has hung since.
+                wait = chance.randrange(30, 900)
+                due = created + 180.0 if hung else NOW + wait
             yield Task(
-                f"{stamp}-{kind}-{chance.getrandbits(32):08x}",
+                id,
                 kind,
                 state,
                 float(created),
-                due=_due(chance, created, hung) if fails and state is State.PENDING else 0.0,
+                due=due,
                 attempts=(3 if state is State.DEAD else 1) if fails else 0,
                 description=words.format(n=number),
                 error=error.format(n=number),
@@ -117,12 +121,6 @@ def tasks_of(day: str = "bad") -> list[Task]:
         *some(State.ACTIVE, 1, 0.05),
         *some(State.DEAD, 14 if trouble else 5, 11.0),
     ]
-
-
-def _due(chance: random.Random, created: float, hung: float) -> float:
-    """The end of a backoff: of the first attempt if the worker has hung since."""
-    wait = chance.randrange(30, 900)
-    return created + 180.0 if hung else NOW + wait
 
 
 def make_day(root: Path, day: str = "bad") -> list[Task]:
@@ -183,8 +181,8 @@ def _mail(root: Path, task: Task) -> str:
 
 def _write_metrics(root: Path, tasks: list[Task], day: str) -> None:
     now = NOW - SILENT[day]
-    pending = sum(task.state is State.PENDING for task in tasks)
-    active = sum(task.state is State.ACTIVE for task in tasks)
+    states = [task.state for task in tasks]
+    pending, active = states.count(State.PENDING), states.count(State.ACTIVE)
     oldest = now - min(task.created for task in tasks if task.state is State.PENDING)
     dead = len(tasks) - pending - active
     totals = {"processed_total": 318, "failed_total": 61, "retries_total": 49, "dlq_total": dead}
@@ -210,18 +208,14 @@ def _write_logs(root: Path, tasks: list[Task], day: str) -> None:
     mails: list[tuple[float, str, str]] = []
     counted = {transport: [0, 0, 0] for transport in WAYS}
     for number in range(57, 0, -1):
-        transport = WAYS[number % 3 if trouble else number % 2]
-        when, fails = (
-            now + 20 - 62 * number,
-            transport == "curl" or (transport == "msmtp" and number % 7 == 0),
-        )
+        transport, when = WAYS[number % 3 if trouble else number % 2], now + 20 - 62 * number
+        fails = transport == "curl" or (transport == "msmtp" and number % 7 == 0)
         counted[transport][0] += 1
         counted[transport][2 if fails else 1] += 1
         head = f"task_id=inline attempt=1 transport={transport} to=admin@..."
         mails.append((when, "INFO", f"MAIL_SEND_ATTEMPT {head}"))
-        error = (
-            "connect_timeout mx7.example.net 25" if transport == "curl" else "421 4.7.0 try later"
-        )
+        curl = "connect_timeout mx7.example.net 25"
+        error = curl if transport == "curl" else "421 4.7.0 try later"
         end = f"status=failed transport={transport} retries=3 last_error={error}"
         if not fails:
             end = f"status=success transport={transport} attempt=1"
@@ -244,14 +238,9 @@ def _append_records(path: Path, mails: list[tuple[float, str, str]]) -> None:
     words = "mx7 does not answer: Failed to connect to port 25 after 10001 ms: Timeout was reached"
     failed = [when for when, _, text in mails if "status=failed transport=curl" in text]
     for when in failed[-1:]:
-        fields = {
-            "ts": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when)),
-            "transport": "curl",
-            "recipient": "admin@\u2026",
-            "result": "failed",
-            "reason": f"connect_timeout: {words}",
-        }
-        path.write_text(f"{json.dumps(fields)}\n")
+        fields = {"ts": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when)), "transport": "curl"}
+        fields |= {"recipient": "admin@\u2026", "result": "failed"}
+        path.write_text(json.dumps({**fields, "reason": f"connect_timeout: {words}"}) + "\n")
 
 
 def _tell(log_lines: list[tuple[float, str, str]], task: Task, claimed: float) -> None:
@@ -297,20 +286,17 @@ def a_screenshot_place(root: Path, **fields: object) -> Place:
 
 
 def _opened(root: Path) -> Store:
-    """The store of the place: a task in work was claimed when its file says so. (By itself it takes
-    the file's st_ctime, which no program can set.)
-    """
+    """The store of the place: a task in work was claimed when its file says so, which by itself
+    takes its st_ctime, which no program can set."""
     store = open_store(str(root), lambda: NOW)
     scan = store.scan
 
     def dated(touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         for task in scan(touched):
             if isinstance(task, Task) and task.lease is not None:
-                path = root / "queue" / "work" / f"{task.id}.task"
-                since = path.stat().st_mtime
-                yield task._replace(lease=task.lease._replace(since=since))
-            else:
-                yield task
+                since = (root / "queue" / "work" / f"{task.id}.task").stat().st_mtime
+                task = task._replace(lease=task.lease._replace(since=since))
+            yield task
 
     setattr(store, "scan", dated)  # noqa: B010 - a method, of this one only
     return store
@@ -318,7 +304,6 @@ def _opened(root: Path) -> Store:
 
 def a_zgb_place(root: Path) -> Place:
     """A mail queue in a database beside it, of which more is to be told than of its jobs."""
-    whole = ZgbConsolePlace(root)
     rows = (
         ("sends at most", "60 mails an hour, 5 at once"),
         ("tokens", "3 now, the next at 09:43:08Z"),
@@ -326,11 +311,9 @@ def a_zgb_place(root: Path) -> Place:
         ("registrations", "1"),
     )
     facts = WholeQueueFigures(rows, ("nothing has asked for work for 3m: does cron run?",))
-    return whole.place(
-        name="/srv/zgb.db",
-        command=("spooldeck", "--root", "/srv/zgb.db"),
-        queue_figures=lambda: facts,
-    )
+    name = "/srv/zgb.db"
+    fields = {"name": name, "command": ("spooldeck", "--root", name)}
+    return ZgbConsolePlace(root).place(**fields, queue_figures=lambda: facts)
 
 
 def mail_of_screenshots(root: Path) -> PlaceMail:
@@ -342,47 +325,31 @@ def mail_of_screenshots(root: Path) -> PlaceMail:
 
 def hanging() -> Callable[[int], ProcessStats]:
     """What is seen of a worker whose handler waits for a server; each look is 5 s later."""
-    ticks = os.sysconf("SC_CLK_TCK")
-    moments = count(10_000.0, 5.0)
+    ticks, moments = os.sysconf("SC_CLK_TCK"), count(10_000.0, 5.0)
+    files = OpenFiles(9, ("run/queue.lock", "queue/pending", "queue/work"))
 
     def look(pid: int) -> ProcessStats:
         now = next(moments)
-        begun = int((now - 2850) * ticks)
         still = ProcessStats(pid, now, state="S", io_bytes=(0, 0), waits="do_wait")
-        curl = still._replace(pid=pid + 1, started=begun, command="curl -sS https://mx7.example")
-        files = OpenFiles(9, ("run/queue.lock", "queue/pending", "queue/work"))
-        return still._replace(
-            files=files,
-            descendants=(curl._replace(waits="poll_schedule_timeout"),),
-            command="queue work",
-        )
+        curl = still._replace(pid=pid + 1, started=int((now - 2850) * ticks))
+        curl = curl._replace(command="curl -sS https://mx7.example", waits="poll_schedule_timeout")
+        return still._replace(files=files, descendants=(curl,), command="queue work")
 
     return look
 
 
 def a_lost_place() -> Place:
     """A place that cannot be read: there is no queue."""
-
-    def open_lost() -> Store:
-        return open_store("/srv/lost+found/queue")
-
-    return Place("/srv/mx2", open_lost)
+    return Place("/srv/mx2", lambda: open_store("/srv/lost+found/queue"))
 
 
+_REFUSED = Destination("https://social.example.org", "", None, healthy=False, reason="REFUSED")
+_REFUSED = _REFUSED._replace(since=NOW - 720, probes=2, next_probe=NOW + 480, rev=1)
 PEERS = (
-    Destination(
-        "https://social.example.org",
-        "",
-        None,
-        healthy=False,
-        reason="REFUSED",
-        since=NOW - 720,
-        probes=2,
-        next_probe=NOW + 480,
+    _REFUSED._replace(
         last_success=NOW - 900,
         last_failure=NOW - 60,
         extra={"publicKey": "A" * 43 + "=", "encryptionPublicKey": "B" * 43 + "="},
-        rev=1,
     ),
     Destination("https://forum.example.net", since=NOW - 300, last_success=NOW - 7, rev=1),
     Destination("https://spam.example.com", "abuse report 4711", NOW - 7200, rev=1),
@@ -402,8 +369,7 @@ def a_delivery_place(root: Path) -> Place:
     ]
     memory = a_memory(tasks)
     destinations = PlaceDestinations(lambda: PEERS, lambda *_: "", lambda: None)
-    place = a_screenshot_place(root, lock=free)
-    return place._replace(
+    return a_screenshot_place(root, lock=free)._replace(
         open=lambda: MemoryStore(memory), destinations=destinations, mail=mail_of_screenshots(root)
     )
 
@@ -428,27 +394,15 @@ class MailQueue(MemoryStore):
 
 def a_flooded_place() -> Place:
     """The queue of a mail server, most of it from one sender."""
-    mails = [
-        a_task(
-            n,
-            id=f"{0x4EBEB + 37 * n:X}2DA{n:03X}",
-            kind="mail",
-            created=NOW - 5400 + 7 * n,
-            due=NOW + 60 + n if error else 0.0,
-            attempts=None,
-            description="1 recipient",
-            group=domain,
-            destination=f"u{n}@{domain}",
-            sender=sender,
-            recipients=(f"u{n}@{domain}",),
-            account="shop" if sender == FLOODER else "",
-            bytes=4_000 + n,
-            error=error,
-        )
-        for first, (amount, sender, domain, error) in zip((0, 610, 654, 675), FLOOD, strict=True)
-        for n in range(first, first + amount)
-    ]
-    memory = a_memory(mails)
-    return Place(
-        "/etc/postfix", lambda: MailQueue(memory), has_leases=True, claims="the queue manager"
-    )
+    mails: list[Task] = []
+    for amount, sender, domain, error in FLOOD:
+        for n in range(len(mails), len(mails) + amount):
+            to, account = f"u{n}@{domain}", "shop" if sender == FLOODER else ""
+            fields: dict[str, Any] = {"recipients": (to,), "account": account, "error": error}
+            fields |= {"group": domain, "destination": to, "description": "1 recipient"}
+            fields |= {"bytes": 4_000 + n, "attempts": None, "sender": sender}
+            fields |= {"created": NOW - 5400 + 7 * n, "due": NOW + 60 + n if error else 0.0}
+            id = f"{0x4EBEB + 37 * n:X}2DA{n:03X}"
+            mails.append(a_task(n, id=id, kind="mail", **fields))
+    memory, claims = a_memory(mails), "the queue manager"
+    return Place("/etc/postfix", lambda: MailQueue(memory), has_leases=True, claims=claims)

@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from unittest.mock import patch
 
@@ -22,7 +23,7 @@ from engine.config import queue_config
 from engine.demo.demo import Demo
 from engine.formats.known_formats import demo_formats, setup_for
 from engine.version import program_command
-from tests.console_places import in_utc, is_known, until
+from tests.console_places import is_known, until
 from tests.tui.drawn_screens import DRAWN_SCREENS, FIRST, settled, taken
 from tests.tui.screenshot_places import NAME, made_days
 from tui.app import Console
@@ -40,44 +41,20 @@ WALL = (200, 60)
 
 THEMES = ("night", "paper")
 
-XTERM = (
-    (0, 0, 0),
-    (205, 0, 0),
-    (0, 205, 0),
-    (205, 205, 0),
-    (0, 0, 238),
-    (205, 0, 205),
-    (0, 205, 205),
-    (229, 229, 229),
-    (127, 127, 127),
-    (255, 0, 0),
-    (0, 255, 0),
-    (255, 255, 0),
-    (92, 92, 255),
-    (255, 0, 255),
-    (0, 255, 255),
-    (255, 255, 255),
+_DIM = "000000 cd0000 00cd00 cdcd00 0000ee cd00cd 00cdcd e5e5e5"
+_BRIGHT = "7f7f7f ff0000 00ff00 ffff00 5c5cff ff00ff 00ffff ffffff"
+XTERM = tuple(
+    (n >> 16, n >> 8 & 255, n & 255)
+    for n in (int(word, 16) for word in f"{_DIM} {_BRIGHT}".split())
 )
 """The 16 colours of xterm."""
 
 GROUNDS = ((229, 229, 229), (0, 0, 0))
 """Text and background of a dark terminal; a light one has them the other way round."""
 
-KEPT = {
-    "trouble-120x40-night",
-    "trouble-200x60-night",
-    "overview-80x24-night",
-    "overview-120x40-paper",
-    "dlq-120x40-night",
-    "task-120x40-night",
-    "plan-120x40-night",
-    "lock-120x40-night",
-    "transports-120x40-night",
-    "log-120x40-night",
-    "workers-120x40-night",
-    "demo-120x40-night",
-    "flood-120x40-night",
-}
+KEPT = {f"{name}-120x40-night" for name in ("trouble", "dlq", "task", "plan", "lock", "log")}
+KEPT |= {f"{name}-120x40-night" for name in ("transports", "workers", "demo", "flood")}
+KEPT |= {"trouble-200x60-night", "overview-80x24-night", "overview-120x40-paper"}
 """The pictures in git, at most 13."""
 
 UNDRAWN = {"lock-doubt", "lock-at-work", "order", "copy", "export", "log-only", "task-attempts"}
@@ -104,9 +81,7 @@ def font() -> str:
         ["fc-list", ":spacing=mono", "family"], capture_output=True, text=True, check=False
     ).stdout.splitlines()
     families = sorted({name.strip() for line in lines for name in line.split(",")})
-    return next(
-        (family for family in FAMILIES if family in families), families[0] if families else ""
-    )
+    return next((name for name in (*FAMILIES, *families) if name in families), "")
 
 
 def drawn(console: Console, root: Path, name: str) -> str:
@@ -152,8 +127,7 @@ async def draw(
 
 
 async def draw_demo(family: str) -> list[Path]:
-    """Draw the overview of the real demo with its Redis queues, after some seconds of traffic; its
-    numbers differ each time."""
+    """Draw the overview of the real demo with its Redis queues, after some seconds of traffic."""
     demo_places = [form.demo_places["redis"] for form in demo_formats("redis")]
     with Demo(DEMO_TASKS, "", program_command(), demo_places) as show:
         names = show.wait_for_places()
@@ -184,7 +158,9 @@ def main() -> int:
         return 1
     BUILD.mkdir(parents=True, exist_ok=True)
     made: set[Path] = set()
-    with in_utc(), made_days() as days:
+    os.environ["TZ"] = "UTC"  # logs are written in local time
+    time.tzset()
+    with made_days() as days:
         if not asked.names or DEMO in asked.names:
             made.update(asyncio.run(draw_demo(family)))
         names = asked.names or [name for name in DRAWN_SCREENS if name not in UNDRAWN]

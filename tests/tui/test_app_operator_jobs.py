@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,10 +75,9 @@ def a_worker(place: Place) -> Iterator[None]:
 @asynccontextmanager
 async def opened(place: Place) -> AsyncIterator[ConsoleOperator]:
     """The console as it opens, and then its dead-letter queue."""
-    first = keys.OVERVIEW
-    async with an_operator(place, start_armed=False, clock=time.time, first=first) as operator:
-        await operator.press("4")
-        await operator.sees("[DLQ 19]")
+    fields: dict[str, Any] = {"start_armed": False, "clock": time.time, "first": keys.OVERVIEW}
+    async with an_operator(place, **fields) as operator:
+        await operator.step("4", "[DLQ 19]")
         yield operator
 
 
@@ -96,24 +96,19 @@ def dead_in(root: Path) -> list[str]:
 
 
 async def test_why_a_task_does_not_run_is_beside_its_row(place: Place) -> None:
-    """Without a key the details under the list say why it stays and whether its error still
-    happens; one key shows all of it.
-    """
+    """Details say why it stays and whether its error still happens; Enter says all."""
     async with opened(place) as operator:
         await operator.sees("stays here until retried", "cluster F-", "still?")
-        await operator.press("enter")
-        await operator.sees("died", "after 1 attempt", "stays here until retried")
+        await operator.step("enter", TaskScreen, "died ", "after 1 attempt", "cluster F-")
+        await operator.sees("stays here until retried (attempts reset)", "next R retries it")
 
 
 @pytest.mark.deep
-async def test_a_cluster_is_replayed_in_four_keys_and_its_count(
-    place: Place, tmp_path: Path
-) -> None:
+async def test_a_cluster_is_replayed_by_four_keys_and_a_count(place: Place, tmp_path: Path) -> None:
     """From the overview by 4, c, R, ! and 14 to a replay whose tasks were all really delivered."""
     with a_worker(place):
         async with opened(place) as operator:
-            await operator.press("c")
-            await operator.sees("try again later")
+            await operator.step("c", "try again later")
             await plan(operator, "R", "type 14 to replay 14")
             await operator.sees("DONE 14/14 100%", "14 done = 14")
     assert await off(dead_in, tmp_path) == [f"{number:08x}" for number in range(100, 105)]
@@ -151,71 +146,34 @@ async def test_a_purge_is_undone_byte_for_byte(place: Place, tmp_path: Path) -> 
     await off(change_modes)
     before = await off(files)
     async with opened(place) as operator:
-        await operator.press("/", *"unknown", "enter")
-        await operator.sees("5 of 19")
+        await operator.step("/ unknown enter", "5 of 19")
         await operator.press("*")
         await plan(operator, "X", "type 5 to purge 5")
         await operator.sees("5 purged = 5")
         assert await off(files) != before
-        await operator.press("u")
-        await operator.sees("kept 24 h", "DONE", "u undo")
+        await operator.step("u", OperationsScreen, "kept 24 h", "DONE", "u undo")
         await plan(operator, key_of("plan_undo"), "type 5 to undo 5")
         await operator.sees("5 undone = 5")
     assert await off(files) == before
 
 
-async def test_the_last_error_of_a_transport_is_its_log_line_in_three_keys(
-    place: Place, tmp_path: Path
-) -> None:
+async def test_the_last_error_of_a_transport_is_its_log_line(place: Place, tmp_path: Path) -> None:
     """From the overview by 6, Enter and Enter to the very line, with the server's reply in full."""
     now, reply = time.time(), "550 5.1.1 user unknown u14"
-    identity = "20261120T092929Z-mail_send-261c374b"
-    template = (
-        f"MAIL_SEND_RESULT task_id={identity} status=failed transport=curl retries=1 "
-        f"last_error={{}}"
-    )
+    failed = "20261120T092929Z-mail_send-261c374b"
+    result = "MAIL_SEND_RESULT task_id={} status={} transport=curl {}"
     lines = [
-        format_log_line(
-            "INFO", f"MAIL_SEND_RESULT task_id=a status=success transport=curl n={n}", at
-        )
-        for n, at in enumerate(range(int(now) - 900, int(now) - 1))
+        format_log_line("INFO", result.format("a", "success", f"n={at}"), at)
+        for at in range(int(now) - 900, int(now) - 1)
     ]
-    lines[500] = format_log_line("ERROR", template.format("421 too busy"), now - 400)
-    lines[600] = format_log_line("ERROR", template.format(reply), now - 300)
+    for number, error, ago in ((500, "421 too busy", 400), (600, reply, 300)):
+        text = result.format(failed, "failed", f"retries=1 last_error={error}")
+        lines[number] = format_log_line("ERROR", text, now - ago)
     await off((tmp_path / "log/mail.log").write_bytes, b"".join(lines))
-    async with an_operator(
-        place, start_armed=False, clock=time.time, first=keys.OVERVIEW
-    ) as operator:
-        await operator.press("6")
-        await operator.sees("curl", "550 5.1.1")
-        await operator.press("enter")
-        await operator.sees("421 too busy")
+    async with an_operator(place, clock=time.time, first=keys.OVERVIEW) as operator:
+        await operator.step("6", "curl", "550 5.1.1")
+        await operator.step("enter", "421 too busy")
         log = await operator.opens(LogScreen, "enter")
         await operator.until(lambda: log.parts.is_loaded and "\n> " in operator.text)
         (line,) = [text for text in operator.text.splitlines() if text.startswith("> ")]
         assert f" E mail  261c374b {reply} " in line
-
-
-async def test_a_purge_and_its_undo_take_six_keys_and_their_counts(
-    place: Place, tmp_path: Path
-) -> None:
-    """4, *, X, ! and the count purge all dead tasks; u, u and the count bring them back."""
-    before = await off(dead_in, tmp_path)
-    async with opened(place) as operator:
-        await operator.press("*")
-        await plan(operator, "X", "type 19 to purge 19")
-        await operator.sees("19 purged")
-        assert await off(dead_in, tmp_path) == []
-        await operator.opens(OperationsScreen, "u")
-        await operator.sees("purge", "DONE", "u undo")
-        await plan(operator, "u", "type 19 to undo 19")
-        await operator.sees("19 undone")
-    assert await off(dead_in, tmp_path) == before
-
-
-async def test_why_a_task_does_not_run_is_one_key_away(place: Place) -> None:
-    """From its list Enter shows why a task does not run, its error, and the key that helps."""
-    async with opened(place) as operator:
-        await operator.opens(TaskScreen, "enter")
-        await operator.sees("died ", "stays here until retried (attempts reset)")
-        await operator.sees("cluster F-", "next R retries it, attempts reset")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from engine.model import State
 from tests.console_operator import ConsoleOperator, an_operator
@@ -23,27 +24,23 @@ from tui.task.screen import TaskScreen
 from tui.text import keys
 
 
-async def click_on(operator: ConsoleOperator, text: str) -> None:
-    """Click on the first place below the header where the screen shows a text."""
+async def click_on(operator: ConsoleOperator, text: str, *expected: Any) -> None:
+    """Click on the first place below the header that has a text; wait for a screen and texts."""
     lines = operator.text.splitlines()
     y = next(at for at, line in enumerate(lines) if at and text in line)
     await operator.pilot.click(offset=(lines[y].index(text), y))
+    await operator.step("", *expected)
 
 
 async def test_a_click_selects_a_row_and_a_second_one_opens_it() -> None:
-    """On the list and on the overview; a click on a title orders, again the other way; one below
-    the rows does nothing.
-    """
+    """A click on a title orders, again the other way; below the rows it does nothing."""
     async with an_operator(a_place(a_memory(some_tasks()))) as operator:
         rows = task_list(operator.console).rows
         await operator.until(lambda: rows.view.cursor.id)
         before = rows.view.cursor.id
-        await click_on(operator, "AGE")
-        await operator.sees("vAGE")
-        await click_on(operator, "vAGE")
-        await operator.sees("^AGE")
-        await click_on(operator, "KIND")
-        await operator.sees("^KIND")
+        await click_on(operator, "AGE", "vAGE")
+        await click_on(operator, "vAGE", "^AGE")
+        await click_on(operator, "KIND", "^KIND")
         await click_on(operator, "ID ")
         await operator.until(lambda: rows.view.loaded and "^KIND" not in operator.text)
         assert rows.view.cursor.id == before
@@ -51,8 +48,7 @@ async def test_a_click_selects_a_row_and_a_second_one_opens_it() -> None:
         assert rows.view.cursor.at > 0
         assert rows.view.cursor.id != before
         assert isinstance(operator.console.screen, QueueScreen)
-        await click_on(operator, rows.view.cursor.id[-8:])
-        await operator.opens(TaskScreen)
+        await click_on(operator, rows.view.cursor.id[-8:], TaskScreen)
 
 
 async def test_a_click_leads_from_the_overview() -> None:
@@ -60,10 +56,8 @@ async def test_a_click_leads_from_the_overview() -> None:
     places = (a_place(a_memory(some_tasks())), a_place(a_memory([]), name="/srv/other"))
     async with an_operator(*places, first=keys.OVERVIEW) as operator:
         await operator.sees("other ", "Alerts 3 of 4", "12 dead in 3 clusters")
-        await click_on(operator, "other ")
-        assert isinstance(operator.console.screen, OverviewScreen)
-        await click_on(operator, "other ")
-        await operator.opens(QueueScreen)
+        await click_on(operator, "other ", OverviewScreen)
+        await click_on(operator, "other ", QueueScreen)
         assert operator.console.navigator.session.place.name == "/srv/other"
 
 
@@ -86,30 +80,21 @@ async def test_a_click_switches_tabs_and_parts() -> None:
         for name, state in (("dead", State.DEAD), ("problems", None), ("pending", State.PENDING)):
             await click_on(operator, f"{name} ")
             assert queue_of(operator.console).parts.state is state
-        await operator.opens(TaskScreen, "enter")
-        await operator.sees("files 1")
+        await operator.step("enter", TaskScreen, "files 1")
         for title in ("files", "summary"):
             await click_on(operator, title)
             await operator.on_part(title)
 
 
 async def test_a_click_on_a_hint_presses_its_key() -> None:
-    """Also in a menu; a hint for several keys, or one that is refused, does nothing. A narrow
-    screen leaves some out.
-    """
+    """Also in a menu; a hint for several keys, or one that is refused, does nothing."""
     async with an_operator(a_place(a_memory(some_tasks())), size=(300, 24)) as operator:
-        await click_on(operator, "o order")
-        await operator.opens(MenuScreen)
-        await click_on(operator, "k kind")
-        await operator.opens(QueueScreen)
+        await click_on(operator, "o order", MenuScreen)
+        await click_on(operator, "k kind", QueueScreen)
         await operator.until(lambda: queue_of(operator.console).parts.query.order == "kind")
-        await click_on(operator, "U unlock")  # this place has no lock
-        assert isinstance(operator.console.screen, QueueScreen)
-        await click_on(operator, "! disarm")
-        await operator.sees("OBSERVE: plans can be viewed")
+        await click_on(operator, "U unlock", QueueScreen)  # this place has no lock
+        await click_on(operator, "! disarm", "OBSERVE: plans can be viewed")
         queue_of(operator.console).say("")  # the message is in place of the hints
         await operator.sees("! arm")
-        await click_on(operator, "O promote")
-        await operator.opens(PlanScreen)
-        await click_on(operator, "discard")
-        await operator.opens(QueueScreen)
+        await click_on(operator, "O promote", PlanScreen)
+        await click_on(operator, "discard", QueueScreen)

@@ -58,9 +58,7 @@ def children() -> Iterator[Starter]:
 
 
 def wired(root: Path, settings: str = "queue: {syslog: ''}\n", seconds: float = 0.0) -> Place:
-    """A queue on disk as the command line makes it; its lock is examined and recovered so many
-    seconds from now.
-    """
+    """A queue on disk as the command line makes it; its lock is examined `seconds` from now."""
     path = root.with_suffix(".yaml")
     path.write_text(settings)
     config = queue_config.load_config(str(path), {})
@@ -75,9 +73,8 @@ def wired(root: Path, settings: str = "queue: {syslog: ''}\n", seconds: float = 
 async def open_lock(operator: ConsoleOperator) -> LockScreen:
     """The lock, once it was examined, and the logs were read about the tasks in work."""
     screen = await operator.opens(LockScreen, "U")
-    await operator.until(
-        lambda: "examining the lock" not in operator.page and not screen.why_wait()
-    )
+    await operator.until(lambda: "examining the lock" not in operator.page)
+    await operator.until(lambda: not screen.why_wait())
     return screen
 
 

@@ -17,10 +17,10 @@ import pytest
 from engine.index.backlog import BacklogSummary
 from engine.locks import queue_lock
 from engine.locks.queue_lock import PidLock
-from engine.model import LockEvidence, Verdict
 from tests.console_operator import ConsoleOperator, an_operator, words
 from tests.console_places import (
     NOW,
+    Clock,
     a_memory,
     a_place,
     a_stuck_lock,
@@ -30,12 +30,18 @@ from tests.console_places import (
 )
 from tests.engine.monitor.test_alerts import a_stale_lock, write_task
 from tests.lock_processes import later
+from tests.tui.asked_screen import AskedRowsScreen
 from tui import mouse
 from tui.locks import list_lines as view
 from tui.locks.list_lines import PlaceLock
-from tui.locks.list_screen import LocksScreen
+from tui.locks.list_screen import ROWS, LocksParts, LocksScreen
 from tui.locks.screen import LockScreen
 from tui.queue.screen import QueueScreen
+from tui.screens.console_context import Arming, ConsoleContext
+from tui.screens.key_rows import absent_actions, hints_of, press
+from tui.screens.rows_parts import ROW_HAS_LEFT, RowCursor
+from tui.screens.target import Target
+from tui.session.place_session import PlaceSession
 from tui.text import keys
 
 RED = "\x1b[31mred"
@@ -53,23 +59,17 @@ def roots(tmp_path: Path) -> list[Path]:
 
 def cells(operator: ConsoleOperator, name: str) -> list[str]:
     """The words behind a name on its line."""
-    lines = [
-        line.strip("│▶>! ").split() for line in re.sub(r"[][]", "", operator.text).splitlines()
-    ]
+    text = re.sub(r"[][]", "", operator.text)
+    lines = [line.strip("│▶>! ").split() for line in text.splitlines()]
     return next((words[1:] for words in lines if words[:1] == [name]), [])
 
 
 @asynccontextmanager
-async def opened(
-    roots: list[Path], size: tuple[int, int] = (80, 24), **fields: Any
-) -> AsyncIterator[ConsoleOperator]:
+async def opened(roots: list[Path], **fields: Any) -> AsyncIterator[ConsoleOperator]:
     """The console, opened on its locks, once each was examined; nothing here runs `recover`."""
-    places = [
-        disk_place(root, clock=time.time)._replace(recovery_command=("true",)) for root in roots
-    ]
-    async with an_operator(
-        *places, size=size, clock=time.time, first=keys.LOCKS, **fields
-    ) as operator:
+    places = [disk_place(root, clock=time.time) for root in roots]
+    places = [place._replace(recovery_command=("true",)) for place in places]
+    async with an_operator(*places, clock=time.time, first=keys.LOCKS, **fields) as operator:
         await operator.opens(LocksScreen)
         await operator.until(lambda: all(live.has_readings for live in operator.console.sessions))
         yield operator
@@ -87,9 +87,7 @@ async def stuck(root: Path) -> AsyncIterator[PidLock]:
 
 
 async def test_a_line_for_each_lock(roots: list[Path]) -> None:
-    """Each lock has its holder, its last heartbeat, the verdict and how many wait; below is all
-    that is known of the one under the cursor, and the tasks behind it by kind.
-    """
+    """Each lock has holder, heartbeat, verdict and how many wait; below are all its facts."""
     first, second = roots
     for number, age in enumerate((90, 7300, 60)):
         write_task(first, "pending", number, age=age)
@@ -101,14 +99,11 @@ async def test_a_line_for_each_lock(roots: list[Path]) -> None:
         await operator.until(lambda: cells(operator, "second")[:4] == ["FREE", "-", "-", "-"])
         await operator.sees("waiting: 3 due tasks, oldest 2h01m", "by kind: report 3")
         # This process would have to end itself: that is in doubt, and nothing is offered.
-        await operator.sees(
-            "flock held by PID", "limit 20m", "no process is signalled", "ps -o pid,"
-        )
+        facts = ("flock held by PID", "limit 20m", "no process is signalled", "ps -o pid,")
+        await operator.sees(*facts)
         write_task(first, "pending", 4, age=30)
         await operator.sees("by kind: report 4")
-
-        await operator.press("j")
-        await operator.sees("no lock file", "nothing to free")
+        await operator.step("j", "no lock file", "nothing to free")
         a_stale_lock(second)
         await asyncio.to_thread(lock.release)
         await operator.until(lambda: cells(operator, "first")[0] == "FREE")
@@ -122,75 +117,40 @@ async def test_enter_opens_the_lock_under_the_cursor(roots: list[Path]) -> None:
             await operator.until(lambda: "STUCK" in cells(operator, "second"))
             await operator.press("k")  # the worst lock is the first row
             for key in ("enter", "U"):
-                await operator.opens(LockScreen, key)
-                await operator.sees(f"PID {os.getpid()}")
+                await operator.step(key, LockScreen, f"PID {os.getpid()}")
                 await operator.opens(LocksScreen, "escape")
-            await operator.opens(QueueScreen, "2")
-            await operator.sees("> second (2/2)")
+            await operator.step("2", QueueScreen, "> second (2/2)")
         async with opened(roots, read_only=True) as operator:
-            await operator.press("U")
-            await operator.sees("read only: locks cannot be freed here")
-            assert isinstance(operator.console.screen, LocksScreen)
-
-
-async def test_z_changes_the_range_of_each_graph(roots: list[Path]) -> None:
-    """On a wide screen the graph beside the locks, and that of one lock, show ten minutes, an hour,
-    a day; the recorded course is read for the longer ones.
-    """
-    async with opened(roots, size=(120, 40)) as operator:
-        await operator.sees("first, last 10m")
-        for span in ("1h", "24h", "10m"):
-            await operator.press("z")
-            await operator.sees(f"first, last {span}")
-        await operator.opens(LockScreen, "enter")
-        await operator.sees("first, last 10m")
-        await operator.press("z")
-        await operator.sees("first, last 1h")
+            await operator.step("U", LocksScreen, "read only: locks cannot be freed here")
 
 
 def test_foreign_words_are_inert() -> None:
     """Text of a lock file, a command line or a kind acts on no terminal."""
-    evidence = LockEvidence(
-        Verdict.STUCK,
-        7,
-        NOW - 9,
-        age=9,
-        reason=RED,
-        signal_refusal=RED,
-        facts=(("holder", RED),),
-        identity="x",
-        holders=(7,),
-    )
+    evidence = a_stuck_lock()._replace(reason=RED, signal_refusal=RED, facts=(("holder", RED),))
     lock = PlaceLock(1, RED, evidence, BacklogSummary(NOW - 60, 2, NOW - 60))
     head, rows = view.lock_table([lock], NOW, 100)
-    text = words([head, *rows, *view.detail_lines(lock, None, NOW, 60)])
-    assert "[31mred" in text.replace("\n", "")
-    assert text.replace("\n", "").isprintable()
+    text = words([head, *rows, *view.detail_lines(lock, None, NOW, 60)]).replace("\n", "")
+    assert "[31mred" in text and text.isprintable()
 
 
 def test_the_steps_are_shown_unless_the_holder_is_in_doubt() -> None:
-    """A lock whose holder is proven to be stuck shows the steps, and where the plan is; one that is
-    not proven to be who took the lock is not ended by a plan: it says why.
-    """
+    """A proven holder has the steps that end it; one in doubt has the reason."""
     lock = PlaceLock(1, "a", a_stuck_lock(), BacklogSummary(NOW - 60, 0, None))
     assert "SIGTERM PID 4711" in words(view.detail_lines(lock, None, NOW, 80))
     assert view.next_step(lock, "") == ("U", "shows the evidence and frees the lock")
     assert view.next_step(lock, "read only") == ("", "read only")
-
-    evidence = a_stuck_lock()._replace(signal_refusal="it was taken on the host mx2")
-    text = words(view.detail_lines(PlaceLock(1, "a", evidence), None, NOW, 80))
-    assert view.next_step(PlaceLock(1, "a", evidence), "")[1].endswith("why it stays")
-    assert "no process is signalled: it was taken on the host mx2" in " ".join(text.split())
-    assert "SIGTERM" not in text
-    assert "ps -o pid,user,lstart,args -p 4711" in text
+    reason = "it was taken on the host mx2"
+    lock = PlaceLock(1, "a", a_stuck_lock()._replace(signal_refusal=reason))
+    text = words(view.detail_lines(lock, None, NOW, 80))
+    assert view.next_step(lock, "")[1].endswith("why it stays")
+    assert f"no process is signalled: {reason}" in " ".join(text.split())
+    assert "SIGTERM" not in text and "ps -o pid,user,lstart,args -p 4711" in text
 
 
 async def test_a_click_opens_the_row_that_was_clicked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the rows change their order between paint and click, that of the paint counts."""
-    places = [
-        a_place(a_memory([]), name=name, lock=a_stuck_lock, recovery_command=("true",))
-        for name in ("aaa", "bbb")
-    ]
+    place = a_place(a_memory([]), lock=a_stuck_lock, recovery_command=("true",))
+    places = [place._replace(name=name) for name in ("aaa", "bbb")]
     async with an_operator(*places, size=(100, 30), first=keys.LOCKS) as operator:
         screen = await operator.opens(LocksScreen)
         # The cursor is on the lock that was examined first, which may be either.
@@ -213,3 +173,51 @@ async def test_a_scroll_of_the_details_reads_no_rows(monkeypatch: pytest.MonkeyP
             patch.setattr(screen.parts, "rows", None)
             screen.action_move("down")
         assert screen.panes.details.top == 1
+
+
+def parts_of(screen: AskedRowsScreen, *names: str, read_only: bool = False) -> LocksParts:
+    """The locks of places in memory; the first one gets the cursor."""
+    clock = Clock()
+    context = ConsoleContext("mx1", Arming(clock, read_only), clock, places=len(names))
+    places = [a_place(a_memory([]), name=name, lock=a_stuck_lock) for name in names]
+    none = a_place(a_memory([]), lock=None)
+    sessions = [PlaceSession(place, clock, number=at) for at, place in enumerate(places, 1)]
+    return LocksParts((sessions or [PlaceSession(none, clock)])[0], context, screen, sessions)
+
+
+@pytest.mark.parametrize("key", ["enter", "U", "W"])
+def test_a_key_without_a_lock_says_so(key: str) -> None:
+    """Where no place has a lock, and on a row that left, its hint is grey and nothing opens."""
+    screen = AskedRowsScreen()
+    parts = parts_of(screen)
+    press(ROWS, key, parts, parts.say)
+    assert parts.message.text == "no place has a lock"
+    screen.cursor = RowCursor(has_left=True)
+    press(ROWS, key, parts, parts.say)
+    assert parts.message.text == ROW_HAS_LEFT
+    assert {hint.shown for hint in hints_of(ROWS, parts) if hint.is_refused} == {"Enter", "U", "W"}
+    assert screen.targets == []
+
+
+def test_a_key_acts_on_the_place_under_the_cursor() -> None:
+    """Before the rows are painted it is the open place, which may have no row."""
+    screen = AskedRowsScreen()
+    parts = parts_of(screen, "one", "two")
+    press(ROWS, "5", parts, parts.say)
+    parts.aim, screen.cursor = "3", RowCursor("2")
+    press(ROWS, "5", parts, parts.say)
+    assert screen.targets == [Target(keys.LOCKS, place=1), Target(keys.LOCKS, place=2)]
+    assert parts.selected_session.number == 2  # r scans it
+    press(ROWS, "enter", parts, parts.say)
+    assert parts.message.text == "no recovery command for this place's lock"
+
+
+def test_the_graph_has_a_key_where_it_has_room() -> None:
+    """Without room no key changes its range; a console that changes nothing starts no worker."""
+    screen = AskedRowsScreen()
+    parts = parts_of(screen, "one", read_only=True)
+    assert {"graph_range", "worker"} <= absent_actions(ROWS, parts)
+    screen.is_large = True
+    assert "graph_range" not in absent_actions(ROWS, parts)
+    press(ROWS, "z", parts, parts.say)
+    assert (parts.graph.range, [*screen.questions]) == ("1h", ["graph"])

@@ -16,13 +16,12 @@ from typing import Any
 
 import pytest
 
-from engine.locks import lock_file
 from engine.locks.process_stats import ProcessStats
 from engine.model import LockEvidence, State, Verdict
 from engine.operations import run_plan
 from engine.operations.execute import Report
 from engine.places.place import Place
-from tests.console_operator import an_operator
+from tests.console_operator import an_operator, words
 from tests.console_places import (
     a_memory,
     a_place,
@@ -34,7 +33,6 @@ from tests.console_places import (
     recover_command,
     some_tasks,
 )
-from tests.lock_processes import INNOCENT, is_unharmed, true_claim
 from tests.tui.screenshot_places import hanging
 from tests.tui.workers_with_lock import HOLDER, Starter, children, open_lock, tasks_in, wired
 from tui.confirm.action_screen import ActionScreen
@@ -54,9 +52,7 @@ from tui.locks.screen import LockScreen
 from tui.operations.workers_screen import WorkersScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
-from tui.session.background_command import RecoveryProcess
 from tui.text import keys
-from tui.widgets.line_widgets import LongText
 
 PID = 4711
 """The holder by the evidence of these tests; no process is asked for it."""
@@ -73,21 +69,9 @@ def start() -> Iterator[Starter]:
         yield starter
 
 
-def locked(
-    read: Callable[[], LockEvidence], recover: tuple[str, ...] = ("/nowhere/spooldeck",)
-) -> Place:
+def locked(read: Callable[[], LockEvidence], recover: tuple[str, ...] = ("/nowhere",)) -> Place:
     """A queue in memory with that lock, and the command that frees it."""
     return a_place(a_memory(some_tasks()), lock=read, recovery_command=recover)
-
-
-def leaves_a_trace(trace: Path) -> tuple[str, ...]:
-    """A command that writes down the lock that it was to free."""
-    return ("/bin/sh", "-c", f'printf %s "$0" > {shlex.quote(str(trace))}; echo "freed $0"')
-
-
-async def left_in(root: Path) -> dict[str, tuple[State, int | None]]:
-    """State and attempts of each task of a queue on disk."""
-    return {task.id: (task.state, task.attempts) for task in await off(tasks_in, root)}
 
 
 TAKER = """
@@ -99,6 +83,16 @@ while True:
     signal.pause()
 """
 """A worker that has taken the lock, and no task yet."""
+
+
+def leaves_a_trace(trace: Path) -> tuple[str, ...]:
+    """A command that writes down the lock that it was to free."""
+    return ("/bin/sh", "-c", f'printf %s "$0" > {shlex.quote(str(trace))}; echo "freed $0"')
+
+
+async def left_in(root: Path) -> dict[str, tuple[State, int | None]]:
+    """State and attempts of each task of a queue on disk."""
+    return {task.id: (task.state, task.attempts) for task in await off(tasks_in, root)}
 
 
 @pytest.fixture
@@ -141,22 +135,17 @@ async def abandoned(root: Path, start: Starter, amount: int) -> list[str]:
 
 async def test_a_stuck_lock_is_freed_in_two_keys_and_the_pid(reports: Path, start: Starter) -> None:
     """From the overview to freed by `U`, `!` and the PID: the holder ends, its task waits again,
-    and the one that the log says was accepted is held, so that it does not happen twice.
-    """
+    and the one that the log says was accepted is held, so that it does not happen twice."""
     holder = await off(start, HOLDER.replace('"holder", 1', '"holder", 2'), str(reports))
     accepted, lost = in_work(reports)
     accept(reports, accepted)
     place = await off(wired, reports, seconds=SILENT_SECONDS)
-    how: dict[str, Any] = {
-        "size": (120, 40),
-        "start_armed": False,
-        "clock": time.time,
-        "first": keys.OVERVIEW,
-    }
-    async with an_operator(place, **how) as operator:
+    how: dict[str, Any] = {"size": (120, 40), "start_armed": False, "clock": time.time}
+    async with an_operator(place, first=keys.OVERVIEW, **how) as operator:
         await operator.opens(OverviewScreen)
-        await operator.opens(LockScreen, "U")
-        await operator.sees(
+        await operator.step(
+            "U",
+            LockScreen,
             f"PID {holder.pid}",
             "; limit 20m",
             "matches lock file (same process)",
@@ -171,11 +160,10 @@ async def test_a_stuck_lock_is_freed_in_two_keys_and_the_pid(reports: Path, star
         verdict = f"STUCK   21m, sure   PID {holder.pid} "  # once it was watched for 5 s
         await operator.until(lambda: verdict in operator.line("verdict"))
         assert f"spooldeck--root{reports}" in operator.page.replace(" ", "")
-        await operator.press("!", *str(holder.pid))
-        await operator.sees("lock freed", "1 attempt counted")
+        await operator.step(f"! {holder.pid}", "lock freed", "1 attempt counted")
         assert holder.wait() == -signal.SIGTERM
-        matches = re.findall(r"(?m)^\|?  \d  (\w+)", operator.text)
-        assert matches == ["done", "skipped", "skipped", "done", "done", "done"]
+        steps = re.findall(r"(?m)^\|?  \d  (\w+)", operator.text)
+        assert steps == ["done", "skipped", "skipped", "done", "done", "done"]
         await operator.until(lambda: "FREE" in operator.line("title"))
         await operator.sees("W starts a worker: no worker running")
         await operator.opens(ActionScreen, "W")
@@ -183,8 +171,7 @@ async def test_a_stuck_lock_is_freed_in_two_keys_and_the_pid(reports: Path, star
         await operator.opens(OverviewScreen, "escape")
     assert not (reports / "run" / "queue.lock").exists()
     left = await left_in(reports)
-    assert left.pop(accepted) == (State.HELD, 1)
-    assert left.pop(lost) == (State.PENDING, 1)
+    assert (left.pop(accepted), left.pop(lost)) == ((State.HELD, 1), (State.PENDING, 1))
     assert set(left.values()) == {(State.PENDING, 0)}
 
 
@@ -197,94 +184,60 @@ async def test_y_frees_a_lock_whose_holder_is_gone(reports: Path, start: Starter
         assert "acts on the lock; 1 in work" in operator.page
         await operator.press("7")
         assert "no PID needed: y applies" in operator.page
-        await operator.press("y")
-        await operator.sees("lock freed")
+        await operator.step("y", "lock freed")
         await operator.until(lambda: not queue_of(operator.console).session.recovery.running)
         await operator.opens(WorkersScreen, "3")  # digits open screens again
     assert (await left_in(reports))[id] == (State.PENDING, 1)
 
 
 @pytest.mark.parametrize("holders", [(4711,), (4711, 4712)], ids=["holder", "children"])
-async def test_only_the_pid_that_would_be_signalled_frees(
-    tmp_path: Path, holders: tuple[int, ...]
-) -> None:
-    """Other digits do nothing, nor do `y` and Enter. Where the holder is gone and its children have
-    the lock, the first of those is asked for.
-    """
+async def test_only_the_right_pid_frees_it(tmp_path: Path, holders: tuple[int, ...]) -> None:
+    """Other digits, `y` and Enter do nothing; the PID is the first that has the lock."""
     trace, evidence = tmp_path / "trace", STUCK._replace(pid=9, holders=holders)
     async with an_operator(locked(lambda: evidence, leaves_a_trace(trace))) as operator:
         screen = await open_lock(operator)
         assert f"acts on PID {', '.join(map(str, holders))}; 1 in active" in operator.page
-        await operator.press("4", "7", "1", "2")
-        assert "4712 is not the PID: nothing done" in operator.page
+        await operator.step("4712", "4712 is not the PID: nothing done")
         await screen._examine()
         assert "4712 is not the PID: nothing done" in operator.page
-        await operator.press("y", "enter", *"4719", *"472471", "backspace")
-        assert "[47__]" in operator.page
+        await operator.step("y enter 4719 472471 backspace", "[47__]")
         assert not trace.exists()
-
-        await operator.press("1", "1")
-        await operator.sees("lock freed")
+        await operator.step("11", "lock freed")
     assert trace.read_text() == STUCK.identity
-
-
-async def test_an_innocent_process_is_named_and_not_signalled(
-    reports: Path, start: Starter
-) -> None:
-    """A lock that names a process which never took it: the screen says why nothing is offered."""
-    lock = reports / "run" / "queue.lock"
-    await off(lock.touch)
-    innocent, forger = start(INNOCENT), start(INNOCENT, str(lock))  # which has the flock
-    await off(lock.write_bytes, lock_file.format_claim(await off(true_claim, innocent.pid)))
-    place = await off(wired, reports, seconds=SILENT_SECONDS)
-    async with an_operator(place, clock=time.time) as operator:
-        await operator.until(lambda: "STUCK" in operator.line("lock"))
-        await open_lock(operator)
-        await operator.sees("no process is signalled", "acts on nothing")
-        await operator.sees(f"ps -o pid,user,lstart,args -p {innocent.pid}")
-        await operator.press(*str(innocent.pid), "y")
-        assert "no process is signalled" in operator.page
-        assert not queue_of(operator.console).session.recovery.running
-    assert is_unharmed(innocent)
-    assert is_unharmed(forger)
 
 
 # ---- never another lock than the one that was seen
 
 
-def test_which_change_withdraws_a_plan() -> None:
-    """Another holder, the same PID that took it again, another verdict or a new doubt withdraw it;
-    evidence that only grows older does not.
-    """
-    changes: tuple[dict[str, object], ...] = (
-        {"pid": 815, "identity": "2.bb"},
-        {"identity": "2.bb"},
-        {"verdict": Verdict.HELD},
-        {"signal_refusal": "PID 4711 runs under several uids"},
-    )
-    free = LockEvidence(Verdict.FREE, reason="no lock file")
-    for now in (*(STUCK._replace(**change) for change in changes), free):  # type: ignore[arg-type]
-        assert why_outdated(STUCK, now), now
-    assert not why_outdated(STUCK, STUCK._replace(age=2880.0, reason="silent for 2880 s"))
+@pytest.mark.parametrize(
+    ("fields", "withdraws"),
+    [
+        ({"pid": 815, "identity": "2.bb"}, True),
+        ({"identity": "2.bb"}, True),
+        ({"verdict": Verdict.HELD}, True),
+        ({"signal_refusal": "PID 4711 runs under several uids"}, True),
+        (LockEvidence(Verdict.FREE, reason="no lock file")._asdict(), True),
+        ({"age": 2880.0, "reason": "silent for 2880 s"}, False),
+    ],
+)
+def test_which_change_withdraws_a_plan(fields: dict[str, Any], withdraws: bool) -> None:
+    """Another claim, verdict or doubt withdraws a plan; evidence that grows older does not."""
+    assert bool(why_outdated(STUCK, STUCK._replace(**fields))) is withdraws
 
 
 async def test_a_withdrawn_plan_does_not_come_back(tmp_path: Path) -> None:
-    """While the same claim grows older, what was typed stays. A plan is withdrawn once its lock is
-    another one, and what was typed is dropped, also when the first one is seen again.
-    """
+    """What was typed is dropped once the lock is another, also if the first comes back."""
     trace, evidence = tmp_path / "trace", [STUCK]
     async with an_operator(locked(lambda: evidence[-1], leaves_a_trace(trace))) as operator:
         await open_lock(operator)
         await operator.press("4", "7")
         evidence.append(STUCK._replace(age=2880.0, reason="silent for 2880 s"))
-        await operator.sees("STUCK 48m")
-        assert "[47__]" in operator.page
-
+        await operator.sees("STUCK 48m", "[47__]")
         evidence.append(STUCK._replace(identity="2.bb"))
         await operator.sees("plan withdrawn: the lock has another holder")
         assert "acts on PID" not in operator.page
         evidence.append(STUCK)
-        await operator.until(lambda: "STUCK   47m, likely   PID 4711 " in operator.line("verdict"))
+        await operator.sees("STUCK 47m, likely PID 4711 ")
         await operator.press("1", "1", *str(PID), "y")
         assert "withdrawn" in operator.line("word")
     assert not trace.exists()
@@ -295,14 +248,14 @@ async def test_a_withdrawn_plan_does_not_come_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("fields", "why"),
-    [({"recovery_command": ()}, "no recovery command"), ({"lock": None}, "this place has no lock")],
+    [
+        ({"lock": a_stuck_lock}, "no recovery command"),
+        ({"lock": None, "recovery_command": ("true",)}, "this place has no lock"),
+    ],
 )
 async def test_a_place_whose_lock_cannot_be_freed(fields: dict[str, object], why: str) -> None:
     """Where there is no lock, or no command for it, `U` is no hint and says why."""
-    place = a_place(
-        a_memory([]), **({"lock": a_stuck_lock, "recovery_command": ("true",)} | fields)
-    )
-    async with an_operator(place) as operator:
+    async with an_operator(a_place(a_memory([]), **fields)) as operator:
         assert " U" not in operator.line("lock")
         await operator.press("U")
         assert why in operator.line("scope")
@@ -313,13 +266,12 @@ NOTHING = {
     "next worker takes it": LockEvidence(Verdict.FREE, reason="no lock file"),
     "its holder is running": STUCK._replace(verdict=Verdict.HELD, age=3.0),
     "lock holder unknown": LockEvidence(Verdict.UNKNOWN, reason="Permission denied"),
+    "no process is signalled": STUCK._replace(signal_refusal="PID 4711 never took it"),
 }
 
 
 async def test_the_first_frame_has_the_layout_of_the_last() -> None:
-    """Before the holder was examined, the panes have their places, with what the console knew; no
-    key frees the lock yet.
-    """
+    """Before the holder was examined all panes are there; no key frees the lock yet."""
     may_end, begun, look = Event(), Event(), hanging()
 
     def examine(pid: int) -> ProcessStats:
@@ -329,39 +281,39 @@ async def test_the_first_frame_has_the_layout_of_the_last() -> None:
 
     place = locked(lambda: STUCK)._replace(vitals=examine)
     async with an_operator(place, size=(120, 40)) as operator:
+
+        def frames() -> list[int]:
+            lines = operator.text.splitlines()
+            return [n for n, line in enumerate(lines) if line.startswith("+")]
+
         (live,) = operator.console.sessions
         await operator.until(lambda: live.readings.lock is not None)
         await operator.opens(LockScreen, "U")
         await operator.until(begun.is_set)
         await operator.sees("STUCK 47m", "Steps, in this order", "lock not examined yet")
-        frames = [n for n, line in enumerate(operator.text.splitlines()) if line.startswith("+")]
+        before = frames()
         await operator.press(*"4711")
         assert "lock not examined yet" in operator.line("word")
         assert not live.recovery.running
         may_end.set()
         await operator.sees("type the PID 4711")
-        after = [n for n, line in enumerate(operator.text.splitlines()) if line.startswith("+")]
-        assert after == frames
+        assert frames() == before
 
 
 async def test_a_lock_that_needs_nothing() -> None:
-    """A lock that is free, at work or unreadable is shown with its evidence, and without a plan.
-    The digits of a PID that was typed too late do nothing: they open no screens.
-    """
+    """A lock that is free, at work or unreadable has its evidence, no plan, and no keys."""
     evidence = [STUCK]
     async with an_operator(locked(lambda: evidence[-1])) as operator:
         for why, now in NOTHING.items():
             evidence.append(now)
             await open_lock(operator)
             await operator.sees(now.reason)
-            assert why in operator.line("word")
             assert "acts on PID" not in operator.page
             assert "plan, nothing done yet" not in operator.page
-            await operator.press("y")
-            assert why in operator.line("word")
-            await operator.press(*"4711")
-            await operator.opens(LockScreen)
-            assert why in operator.line("word")
+            for pressed in ("", "y", "4711"):
+                await operator.press(*pressed)
+                await operator.opens(LockScreen)
+                assert why in operator.line("word")
             await operator.press("escape")
 
 
@@ -373,45 +325,32 @@ SAYS = (
     ("echo PID 4711 took it up again; exit 2", "lock unchanged", "took it up again"),
     ("echo 'no such queue' >&2; exit 69", "the command ended with exit code 69", "no such queue"),
     ("echo half; kill -9 $$", "the command was ended by SIGKILL", "half"),
-    (
-        "printf 'a\\033]0;b\\007\\n'; exit 3",
-        "the command ended with exit code 3",
-        "a\ufffd]0;b\ufffd",
-    ),
+    (r"printf 'a\033]0;b\007\n'; exit 3", "the command ended with exit code 3", "a\ufffd]0;b"),
 )
 """A command, the outcome that is shown, and what of its output is shown."""
 
 
 async def test_output_and_exit_code_of_the_command_are_shown(tmp_path: Path) -> None:
-    """The output of the command that frees a lock is on screen, without control characters, with
-    what its exit code means, or that the command did not start.
-    """
+    """The inert output of the command is shown, with what its exit code means."""
     program = tmp_path / "child"
     await off(program.touch, 0o755)
     async with an_operator(locked(a_stuck_lock, (str(program),))) as operator:
         for script, outcome, message in SAYS:
             await off(program.write_text, f"#!/bin/sh\n{script}\n")
             await open_lock(operator)
-            await operator.press(*str(PID))
-            await operator.sees(outcome)
-            assert outcome in operator.line("word")
-            assert message in operator.page
-            assert operator.page.isprintable()
-            await operator.press("y")
-            assert "already done: Esc closes" in operator.page
+            await operator.step(f"{PID}", outcome, message)
+            assert outcome in operator.line("word") and operator.page.isprintable()
+            await operator.step("y", "already done: Esc closes")
             await operator.press("escape")
             assert f"unlock: {outcome}" in operator.line("scope")
-
         await off(program.unlink)
         await open_lock(operator)
-        await operator.press(*str(PID))
-        await operator.sees("nothing done: the command did not start")
+        await operator.step(f"{PID}", "nothing done: the command did not start")
 
 
 async def test_the_command_goes_on_when_its_screen_is_left(tmp_path: Path) -> None:
     """While the command runs Esc leads back, `U` shows it again, and its end is said. A second run
-    shows no result of the first; in a session of its own it outlives the console.
-    """
+    shows no result of the first; in a session of its own it outlives the console."""
     go, done = tmp_path / "go", tmp_path / "done"
     await off(os.mkfifo, go)
     await off(os.mkfifo, done)
@@ -424,18 +363,13 @@ async def test_the_command_goes_on_when_its_screen_is_left(tmp_path: Path) -> No
             assert select.select([end], [], [], 30)[0]
             assert end.read() == b"y\n"
 
-    fresh = RecoveryProcess(("true",))
-    assert (fresh.running, fresh.lines, fresh.outcome) == (False, (), ("", ""))
     async with an_operator(locked(a_stuck_lock, ("/bin/sh", "-c", script))) as operator:
         await open_lock(operator)
-        await operator.press(*str(PID))
-        await operator.sees("began")
-        assert "freeing the lock" in operator.line("word")
+        await operator.step(f"{PID}", "began", "freeing the lock")
         await operator.press("escape")
         await open_lock(operator)
         await operator.sees("began", "freeing the lock")
-        await operator.press(*str(PID))
-        assert "already running" in operator.page
+        await operator.step(f"{PID}", "already running")
         await operator.press("escape")
         await off(finish)
         await operator.until(lambda: "unlock: lock freed" in operator.line("scope"))
@@ -449,8 +383,7 @@ async def test_the_command_goes_on_when_its_screen_is_left(tmp_path: Path) -> No
         await operator.sees("lock freed", "began ended")
         await operator.press("escape")
         await open_lock(operator)
-        await operator.press(*str(PID))
-        await operator.sees("began")
+        await operator.step(f"{PID}", "began")
     finish()
 
 
@@ -490,40 +423,34 @@ def test_how_far_each_step_is(lines: tuple[str, ...], running: bool, words: str)
 
 def test_when_each_step_began() -> None:
     """Each step shows after how many seconds it was begun, and a SIGTERM that it was ignored."""
-    at = step_progress(
-        PLAN, said("the lock is stuck", TERM, KILL, ENDED, LOCK_TAKEN_LINE), running=True
-    )
+    lines = said("the lock is stuck", TERM, KILL, ENDED, LOCK_TAKEN_LINE)
+    at = step_progress(PLAN, lines, running=True)
     assert [each.after for each in at] == [1.0, 2.0, None, 4.0, None, 4.0]
-    text = ["".join(text for text, _ in line) for line in progress_lines(at, 80)]
+    text = words(progress_lines(at, 80)).split("\n")
     assert text[0].startswith("  1  ignored    +0.0s   SIGTERM PID 4711")
     assert text[1].startswith("  2  done       +1.0s   SIGKILL PID 4711")
     assert max(map(len, text)) <= 80
 
 
 def test_without_a_holder_there_are_two_steps_and_in_doubt_none() -> None:
-    """Where no process is to be signalled the lock is taken over, and the tasks are given back;
-    where it is in doubt which one is, there is no plan.
-    """
+    """Without a holder the lock is taken over; in doubt there is no plan."""
     stale = STUCK._replace(verdict=Verdict.STALE, reason="PID 4711 is gone")
     plan = lock_steps(stale, task_steps(WORDS, 0))
     assert [step.words for step in plan] == [
         "take over the lock, release it: PID 4711 is gone",
         "tasks in work count one failed attempt: to pending",
     ]
-    assert [
-        at.progress for at in step_progress(plan, said(LOCK_TAKEN_LINE, LOCK_FREED_LINE), False)
-    ] == [RecoveryProgress.DONE] * 2
+    steps = step_progress(plan, said(LOCK_TAKEN_LINE, LOCK_FREED_LINE), False)
+    assert [at.progress for at in steps] == [RecoveryProgress.DONE] * 2
     assert lock_steps(STUCK._replace(signal_refusal="it is PID 1"), task_steps(WORDS, 1)) == ()
 
 
 def test_the_command_that_is_shown_asks_for_the_pid_itself() -> None:
     """It does the same and holds the same tasks, without the words that answer for the operator."""
-    command = recover_command("/q")
-    assert lock_plan.equivalent_command(command) == "spooldeck --root /q queue recover"
-    assert (
-        lock_plan.equivalent_command(command, ["a"]) == "spooldeck --root /q queue recover --hold a"
-    )
-    assert "--yes" not in lock_plan.equivalent_command(("recover", "--yes", "--seen"))
+    shown, command = lock_plan.equivalent_command, recover_command("/q")
+    assert shown(command) == "spooldeck --root /q queue recover"
+    assert shown(command, ["a"]) == "spooldeck --root /q queue recover --hold a"
+    assert "--yes" not in shown(("recover", "--yes", "--seen"))
 
 
 # ---- how it looks
@@ -531,70 +458,35 @@ def test_the_command_that_is_shown_asks_for_the_pid_itself() -> None:
 
 async def test_the_list_names_the_key() -> None:
     """The lock line says `U unlock` where a plan can be had, and `U why` where only doubts can."""
+    stale = STUCK._replace(verdict=Verdict.STALE)
+    doubt = STUCK._replace(signal_refusal="PID 4711 is this process")
     evidence = [STUCK]
     async with an_operator(locked(lambda: evidence[-1])) as operator:
-        for size, unlock, why in (((80, 24), "U unlock", "U why"), ((40, 10), " U", " U")):
-            await operator.pilot.resize_terminal(*size)
-            for now, key in (
-                (STUCK, unlock),
-                (STUCK._replace(verdict=Verdict.STALE), unlock),
-                (STUCK._replace(signal_refusal="PID 4711 is this process"), why),
-            ):
+        session = operator.console.navigator.session
+        for width, rows in (
+            (80, ((STUCK, "U unlock"), (stale, "U unlock"), (doubt, "U why"))),
+            (40, ((STUCK, " U"), (stale, " U"), (doubt, " U"))),
+        ):
+            await operator.pilot.resize_terminal(width, 24)
+            for now, key in rows:
                 evidence.append(now)
-                await operator.until(
-                    lambda: operator.console.navigator.session.readings.lock == evidence[-1]
-                )
+                await operator.until(lambda: session.readings.lock == evidence[-1])
                 await operator.until(lambda: now.verdict.upper() in operator.line("lock"))  # noqa: B023
                 await operator.until(lambda: operator.line("lock").endswith(key))  # noqa: B023
-                assert len(operator.line("lock")) <= size[0]
-
-
-async def test_what_matters_is_seen_first() -> None:
-    """At 120x40 all of it is seen, at 80x24 verdict, plan, tasks in work, scope and question; at
-    40x10 the verdict, its process, and the question are whole, and the rest is below.
-    """
-    async with an_operator(locked(a_stuck_lock), size=(120, 40)) as operator:
-        screen = await open_lock(operator)
-        await operator.sees("no log line mentions it")
-        assert screen.query_one("#text", LongText).below == 0
-
-        await operator.pilot.resize_terminal(80, 24)
-        await operator.until(lambda: len(operator.text.splitlines()) == 24)
-        for words in (
-            "47m, likely   PID 4711",
-            "due tasks wait",
-            "SIGKILL PID 4711 if alive",
-            "or spooldeck",
-            "Tasks in work 1",
-            "acts on PID 4711",
-            "type the PID 4711",
-            "ok same process",
-        ):
-            assert words in operator.text
-
-        await operator.pilot.resize_terminal(40, 10)
-        await operator.until(lambda: operator.line("word") == " type the PID: [____]")
-        for words in (" lock STUCK ", "47m, likely   PID 4711\n", " type the PID: [____]\n"):
-            assert words in operator.text
-        await operator.press("G")
-        assert screen.query_one("#text", LongText).below == 0
+                assert len(operator.line("lock")) <= width
 
 
 # ---- the tasks of a worker, on disk
 
 
-ENDS = (
-    (1, "H", State.HELD, "held"),
-    (0, "L", State.PENDING, "released"),
-    (2, "K", State.DEAD, "killed"),
-)
+HELD, RELEASED = (1, "H", State.HELD, "held"), (0, "L", State.PENDING, "released")
+ENDS = (HELD, RELEASED, (2, "K", State.DEAD, "killed"))
 """A task, the key for it, where it ends, and the word for that."""
 
 
 async def test_an_abandoned_task_goes_where_a_key_sends_it(reports: Path, start: Starter) -> None:
     """Once its worker is gone, H parks a task in work, L gives it back and K gives it up; the
-    attempt counts, the others stay, and the plan says what is recommended.
-    """
+    attempt counts, the others stay, and the plan says what is recommended."""
     ids = await abandoned(reports, start, 3)
     accept(reports, ids[1])
     expected = dict.fromkeys(ids, (State.ACTIVE, 0))
@@ -611,8 +503,7 @@ async def test_an_abandoned_task_goes_where_a_key_sends_it(reports: Path, start:
             await operator.sees(f"row {ids[number]}", "1 work -> ")  # counted, so a key applies
             if key == "H":
                 await operator.sees("Recommended: hold it: accepted")
-            await operator.press("y")
-            await operator.sees(f"1 {past} = 1")
+            await operator.step("y", f"1 {past} = 1")
             expected[ids[number]] = (state, 1)
             assert await left_in(reports) == expected
             await operator.opens(LockScreen, "escape")
@@ -622,8 +513,7 @@ async def test_no_task_in_work_is_touched_while_a_worker_has_the_lock(
     reports: Path, start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock is examined again when a plan is applied: a worker that took it meanwhile keeps its
-    task. From then on it is listed, and its keys say why they do nothing.
-    """
+    task. From then on it is listed, and its keys say why they do nothing."""
     (id,) = await abandoned(reports, start, 1)
     apply, takers = run_plan.run_journaled_plan, []
 
@@ -635,22 +525,15 @@ async def test_no_task_in_work_is_touched_while_a_worker_has_the_lock(
     async with an_operator(await off(wired, reports), clock=time.time, size=(120, 40)) as operator:
         await open_lock(operator)
         await operator.sees("m, sure PID")
-        await operator.opens(PlanScreen, "L")
-        await operator.sees(f"row {id}", "1 work -> pending")  # counted, so a key applies
+        # counted, so a key applies
+        await operator.step("L", PlanScreen, f"row {id}", "1 work -> pending")
         await operator.press("y")
         await operator.until(lambda: takers)
-        taker = takers[0]
-        await operator.sees(
-            "1 failed", f"PID {taker.pid} holds the lock: active tasks are not abandoned"
-        )
-        await operator.opens(LockScreen, "escape")
-
-        await operator.sees(f"PID {taker.pid} is running")
+        (pid,) = (taker.pid for taker in takers)
+        await operator.sees("1 failed", f"PID {pid} holds the lock: active tasks are not abandoned")
+        await operator.step("escape", LockScreen, f"PID {pid} is running")
         for key, verb in (("H", "hold"), ("L", "release"), ("K", "kill")):
             assert f" {key} {verb}" not in operator.line("hints")
-            await operator.press(key)
-            await operator.sees(
-                f"{verb}: PID {taker.pid} holds the lock: active tasks are not aband"
-            )
-            assert isinstance(operator.console.screen, LockScreen)
+            refusal = f"{verb}: PID {pid} holds the lock: active tasks are not aband"
+            await operator.step(key, LockScreen, refusal)
     assert in_work(reports) == [id]

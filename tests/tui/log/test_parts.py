@@ -7,17 +7,22 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from engine.logs.log_file import FileEntry
 from engine.logs.log_filter import DEBUG
+from engine.logs.log_line import LogLine
 from tests.console_places import Clock, a_memory, a_place, some_tasks
 from tests.tui.asked_screen import AskedScreen
 from tui.log import screen
 from tui.log.actions import ROWS
+from tui.log.log_lines import LogStyle
+from tui.log.page import LogPage
 from tui.log.parts import Change, LogParts
 from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.key_rows import absent_actions, press
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys
+from tui.text.lines import BLANK_LINE
 
 
 class Log:
@@ -82,8 +87,7 @@ async def test_up_pauses_and_f_follows(tmp_path: Path) -> None:
 
 
 async def test_up_goes_on_in_the_rotated_files(tmp_path: Path) -> None:
-    """Before the first line of the log are those of its rotated files; the first line of all is
-    that of the earliest."""
+    """Before the first line of the log are those of its rotated files, to the earliest."""
     for number in (1, 2, 3):
         lines = "".join(f"[2026-11-{20 - number} 09:00:{n:02}] [INFO] old {n}\n" for n in range(60))
         (tmp_path / f"queue.log.{number}.gz").write_bytes(gzip.compress(lines.encode()))
@@ -99,15 +103,17 @@ async def test_up_goes_on_in_the_rotated_files(tmp_path: Path) -> None:
 
 
 async def test_the_level_has_two_ends(tmp_path: Path) -> None:
-    """Each level excludes the lines below it; beyond the ends it says so; Esc clears no level."""
+    """Each level excludes the lines below it; the cursor goes to the nearest other line."""
     async with a_log(tmp_path, "DEBUG", "INFO", "WARN", "ERROR", "INFO") as log:
         assert await log.press("-") == "all levels are shown"
-        for number in (4, 2, 1):
+        await log.press("k", "k")
+        for number, selected in ((4, "line 2"), (2, "line 2"), (1, "line 3")):
             await log.press("+")
-            assert len(log.parts.page.entries) == number
+            assert (len(log.parts.page.entries), log.selected) == (number, selected)
         assert await log.press("+") == "only errors are shown"
         await log.press("-", "-", "-")
         assert (log.parts.level, len(log.parts.page.entries)) == (DEBUG, 5)
+        assert log.selected == "line 3"
 
 
 async def test_e_goes_from_error_to_error(tmp_path: Path) -> None:
@@ -137,3 +143,69 @@ async def test_without_a_line_its_keys_are_not_offered(tmp_path: Path) -> None:
         assert {target.pane for target in log.screen.targets} == {keys.CLUSTERS, keys.LOG}
         assert Target(keys.LOG) in log.screen.targets
         assert log.screen.requests == ["yank"]
+
+
+def entries(first: int, last: int) -> list[FileEntry]:
+    """Lines with these numbers, one a second."""
+    return [
+        FileEntry((float(n), 0, 100 * n), LogLine(float(n), "INFO", f"line {n}", "q"), 1, n)
+        for n in range(first, last + 1)
+    ]
+
+
+def a_page(height: int = 5, number: int = 20) -> LogPage:
+    """A page at the end of so many lines."""
+    page = LogPage()
+    page.resize(40, height)
+    page.show(entries(1, number), number - 1, LogStyle(), height - 1)
+    return page
+
+
+def shown(page: LogPage) -> list[str]:
+    """The last words on the lines of the page, the cursor's with a sign."""
+    texts = ["".join(text for text, _ in page.line(y)).rstrip() for y in range(page.height)]
+    return [text[:1].strip() + text.rpartition(" ")[2] for text in texts]
+
+
+def test_the_cursor_scrolls_beyond_an_edge() -> None:
+    """At an edge the page moves by a third; pages and halves move it, up to the last line."""
+    page = a_page()
+    assert shown(page) == ["16", "17", "18", "19", "▶20"]
+    for _ in range(4):
+        page.move("up")
+    assert shown(page) == ["▶16", "17", "18", "19", "20"]
+    page.move("up")
+    assert shown(page)[0] == "▶15"
+    page.move("page_up")
+    assert page.selected_entry is not None
+    assert page.selected_entry.line.text == "line 10"
+    page.move("half_down")
+    assert page.selected_entry.line.text == "line 12"
+    for _ in range(5):
+        page.move("page_down")
+    assert shown(page) == ["16", "17", "18", "19", "▶20"]
+
+
+def test_lines_stay_in_place_while_others_come() -> None:
+    """Lines before and behind those on the page move none of them; a higher page is filled."""
+    page = a_page()
+    for _ in range(3):
+        page.move("up")
+    before = shown(page)
+    page.show(entries(-10, 40), 27, LogStyle())
+    assert shown(page) == before
+    assert page.line_of_cursor == 1
+    page.resize(40, 8)
+    assert len(shown(page)) == 8
+    assert shown(page)[page.line_of_cursor] == "▶17"
+
+
+def test_without_entries_there_is_the_notice() -> None:
+    """And no line is under the cursor."""
+    page = a_page()
+    page.show([], 0, LogStyle(), notice=[(("no log", ""),)])
+    assert page.selected_entry is None
+    assert page.line(0) == (("no log", ""),)
+    assert page.line(1) == BLANK_LINE
+    page.move("down")
+    assert page.cursor == 0

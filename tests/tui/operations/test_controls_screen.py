@@ -12,13 +12,13 @@ import pytest
 
 from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.locks.token_buckets import BucketState
-from engine.model import Problem, State
+from engine.model import Problem
 from engine.operations.journal import Journal
 from engine.places.place import Place, WholeQueueFigures
 from engine.store import Control, ControlTarget, Outlook, Unavailable
-from tests.console_operator import ConsoleOperator, an_operator
+from tests.console_operator import ConsoleOperator, an_operator, keys_in, words
 from tests.console_places import NOW, Clock, a_memory, a_place, a_task, loaded, queue_of, some_tasks
-from tests.zgb_console_place import PAUSE, RATE, REDIRECT, RETRY, ZgbConsolePlace
+from tests.zgb_console_place import PAUSE, RATE, REDIRECT, ZgbConsolePlace
 from tui.confirm.action_screen import ActionScreen
 from tui.operations import control_lines as view
 from tui.operations.controls_screen import ControlsScreen
@@ -65,34 +65,29 @@ async def read(operator: ConsoleOperator) -> ActionScreen:
     def plans() -> list[ActionScreen]:
         return [screen for screen in app.screen_stack if isinstance(screen, ActionScreen)]
 
-    def is_read() -> bool:
-        return all(worker.is_finished for worker in app.workers if worker.group == "effect")
-
-    await operator.until(lambda: plans() and is_read())
+    await operator.until(plans)
+    reads = [worker for worker in app.workers if worker.group == "effect"]
+    await operator.until(lambda: all(worker.is_finished for worker in reads))
     return plans()[0]
 
 
 async def test_the_facts_and_each_control_on_a_line(whole: ZgbConsolePlace) -> None:
-    """The facts of the queue, then its controls with their values; a refused one says why. A fact
-    that cannot be read says why, and the rest is shown.
-    """
+    """Facts and controls have their values; what is refused or not read says why."""
     whole.in_earnest()
     async with an_operator(whole.place()) as operator:
-        screen = await board(operator)
+        await board(operator)
         await operator.sees("tokens 3 of 5, the next in 21s", "registrations 1")
         rows = {choice.key: choice.line for choice in operator.picker.rows}
-        texts = {key: "".join(text for text, _ in line) for key, line in rows.items()}
-        assert "1 (send)" in texts[PAUSE]
-        assert "60" in texts[RATE]
-        assert "refused: registration period" in texts[REDIRECT]
-        assert {style for text, style in rows[REDIRECT] if text.strip()} == {"muted"}
-        assert "muted" not in {style for _, style in rows[PAUSE]}
-
+        refusal = "registration period"
+        for key, text in ((PAUSE, "1 (send)"), (RATE, "60"), (REDIRECT, f"refused: {refusal}")):
+            assert text in words([rows[key]])
+            assert ({style for text, style in rows[key] if text.strip()} == {"muted"}) == (
+                key == REDIRECT
+            )
         operator.picker.select_key(REDIRECT)
         await operator.sees("no test mode until")
-        await operator.press("enter")
-        await operator.sees(f"{REDIRECT}: registration period 2026-11-01 to 2026-12-31")
-        assert operator.console.screen is screen
+        refusal = f"{REDIRECT}: {refusal} 2026-11-01 to 2026-12-31"
+        await operator.step("enter", ControlsScreen, refusal)
 
     def unreadable() -> WholeQueueFigures:
         raise PermissionError(13, "Permission denied", whole.path)
@@ -102,56 +97,36 @@ async def test_the_facts_and_each_control_on_a_line(whole: ZgbConsolePlace) -> N
         await operator.sees("? Permission denied", PAUSE)
 
 
-async def test_a_switch_is_set_and_the_journal_has_how_to_set_it_back(
-    whole: ZgbConsolePlace,
-) -> None:
+async def test_a_switch_is_set_and_the_journal_has_its_former_value(whole: ZgbConsolePlace) -> None:
     """The plan names both values and the command; `y` does it, and the line has the new value.
-    The operation has the answer and the reason, and cannot be undone: it shows the former value.
-    """
+    The operation has the answer and the reason, and cannot be undone: it shows the former value."""
     async with an_operator(whole.place(), size=(120, 40)) as operator:
         await planned(operator, PAUSE)
         await operator.sees("Now 1 (send), then 0 (pause: jobs wait).")
         await operator.sees(f"spooldeck --root /q.db control {PAUSE} --value 0 --apply 1")
         await operator.sees(f"{PAUSE} can be set back to 1", f"y to apply {PAUSE}")
-        await operator.press("tab", *"mx7", "enter", "y")
-        await operator.sees("paused: jobs wait", "done: Esc closes")
+        await operator.step("tab mx7 enter y", "paused: jobs wait", "done: Esc closes")
         assert whole.setting(PAUSE) == "0"
-        await operator.press("y")
-        await operator.sees("already done: Esc closes")
-        await operator.opens(ControlsScreen, "escape")
-        await operator.sees(f"{PAUSE}: paused: jobs wait", "0 (pause: jobs wait)")
+        await operator.step("y", "already done: Esc closes")
+        news = f"{PAUSE}: paused: jobs wait"
+        await operator.step("escape", ControlsScreen, news, "0 (pause: jobs wait)")
         (operation,) = await asyncio.to_thread(whole.journal.operations)
         assert (operation.intent.verb, operation.intent.reason) == ("control", "mx7")
-
-        await operator.press("u")
-        await operator.sees(f"{PAUSE} 0", "no: use control", "answer paused: jobs wait")
+        await operator.step("u", f"{PAUSE} 0", "no: use control", "answer paused: jobs wait")
         await operator.sees(f"new control {PAUSE}, value 0, before 1")
-        await operator.press("u")
-        await operator.sees(f"no plan: run the control to set it back: {PAUSE} was 1 before")
-
-
-async def test_p_pauses_from_the_queue(whole: ZgbConsolePlace) -> None:
-    """P opens the plan for the one control that pauses, for the value that it has not."""
-    whole.settle(**{PAUSE: "0"})
-    async with an_operator(whole.place()) as operator:
-        await operator.press("P")
-        await read(operator)
-        await operator.sees("Now 0 (pause: jobs wait), then 1 (send)")
+        await operator.step("u", f"no plan: run the control to set it back: {PAUSE} was 1 before")
 
 
 async def test_a_value_is_typed_and_checked(whole: ZgbConsolePlace) -> None:
-    """A wrong value is named while it is typed and not taken; the right one is applied. A value
-    that another process set since it was seen stays.
-    """
+    """A wrong value is named while it is typed; a value that another process set stays."""
     async with an_operator(whole.place()) as operator:
         screen = await planned(operator, RATE)
         await operator.sees("mails an hour, 1 to")
-        await operator.press("backspace", "backspace", "0", "enter")
-        await operator.sees("mailMaxPerHour is '0', expected a whole number from 1 to")
+        wrong = "mailMaxPerHour is '0', expected a whole number from 1 to"
+        await operator.step("backspace backspace 0 enter", wrong)
         assert "command line" not in screen_text(operator.console.screen_stack[-2])
-        await operator.press("backspace", "9", "enter")
-        await operator.sees("Now 60, then 9.", f"control {RATE} --value 9 --apply 1")
-
+        right = ("Now 60, then 9.", f"control {RATE} --value 9 --apply 1")
+        await operator.step("backspace 9 enter", *right)
         await read(operator)
         with closing(sqlite3.connect(whole.path)) as db, db:
             db.execute("BEGIN EXCLUSIVE")  # no next look at the database, and no change yet
@@ -159,44 +134,23 @@ async def test_a_value_is_typed_and_checked(whole: ZgbConsolePlace) -> None:
             screen.action_yes()
         await operator.sees("has changed: it is 7 now")
         assert whole.setting(RATE) == "7"
-
         await operator.opens(ControlsScreen, "escape")
         await operator.until(lambda: f"{RATE} 7 " in " ".join(operator.rows.split()))
         await planned(operator, RATE)
         await operator.press("backspace", "9", "enter")
         await read(operator)
-        await operator.press("y")
-        await operator.sees("sends 9 mails an hour")
+        await operator.step("y", "sends 9 mails an hour")
         assert whole.setting(RATE) == "9"
 
 
-async def test_a_control_that_cannot_be_set_back_asks_for_its_count(whole: ZgbConsolePlace) -> None:
-    """A button that changes two jobs is pressed by typing 2; `y` only says so; a scan follows."""
-    whole.fail_all()
-    async with an_operator(whole.place()) as operator:
-        await planned(operator, RETRY)
-        await operator.sees("it cannot be undone.", f"type 2 to apply {RETRY}: [_]")
-        await operator.press("y")
-        await operator.sees("type the count to confirm: 2")
-        assert whole.sql("SELECT DISTINCT attempts FROM mail_queue") == [(9,)]
-        await operator.press("2")
-        await operator.sees("2 jobs failed or parked: due now")
-        inspector = operator.console.navigator.session.inspector
-        await operator.until(lambda: not inspector.latest.counts.get(State.DEAD))
+CHOICES = (("", "once"), ("twice", "two times"))
+FLUSH = Control("send what waits", "a folder", "how", has_forecast=True, choices=CHOICES)
 
 
 class Flushing(MemoryStore):
     """A store with one control, which has a target and a forecast of two lines."""
 
-    controls: Mapping[str, Control] = {
-        "flush": Control(
-            "send what waits",
-            "a folder",
-            "how",
-            has_forecast=True,
-            choices=(("", "once"), ("twice", "two times")),
-        )
-    }
+    controls: Mapping[str, Control] = {"flush": FLUSH}
     refuses = False
 
     def control(self, name: str, target: str = "", value: str = "") -> str:
@@ -222,31 +176,32 @@ def flushing(kind: type[Flushing] = Flushing) -> Place:
     return a_place(memory, open=lambda: kind(memory))
 
 
-async def test_where_nothing_pauses_the_key_is_grey_and_says_so() -> None:
-    """P is grey where there are controls, none of which pauses; without any it is not offered."""
+@pytest.mark.parametrize("pressed", ["P", "1 : pause enter"])
+async def test_where_nothing_pauses_the_key_is_grey_and_says_so(pressed: str) -> None:
+    """P, and `:pause` on the overview, say so where no control pauses; without any P is absent."""
     async with an_operator(flushing(), plain(), size=(120, 40)) as operator:
         first = queue_of(operator.console)
         await operator.until(lambda: first.session.inspector.controls)
         assert "pause_queue" not in first.without()
-        await operator.press("P")
-        await operator.sees("this queue cannot be paused")
-
+        await operator.step(pressed, "this queue cannot be paused")
+        assert not isinstance(operator.console.screen, ActionScreen)
         operator.console.navigator.goto(Target(keys.LIST, place=2))
         await operator.until(lambda: queue_of(operator.console) is not first)
         await loaded(operator.pilot)
         assert {"pause_queue", "controls"} <= queue_of(operator.console).without()
 
 
-async def test_the_palette_of_the_overview_opens_the_plan_to_pause(whole: ZgbConsolePlace) -> None:
-    """`:pause` opens the queue and the plan of its pause control, as P does; where nothing pauses,
-    it says so.
-    """
-    for place, message in ((whole.place(), PAUSE), (flushing(), "this queue cannot be paused")):
-        async with an_operator(place, plain()) as operator:
-            await operator.opens(OverviewScreen, "1")
-            await operator.press("colon", *"pause", "enter")
-            await operator.sees(message)
-            assert isinstance(operator.console.screen, ActionScreen) is (message == PAUSE)
+@pytest.mark.parametrize("pressed", ["P", "1 : pause enter"])
+@pytest.mark.parametrize("paused", ["0", "1"])
+async def test_pause_opens_its_plan(whole: ZgbConsolePlace, pressed: str, paused: str) -> None:
+    """P on the queue and `:pause` on the overview open the plan to pause."""
+    whole.settle(**{PAUSE: paused})
+    async with an_operator(whole.place(), plain()) as operator:
+        await operator.press(*keys_in(pressed))
+        await read(operator)
+        values = ["0 (pause: jobs wait)", "1 (send)"]
+        now, then = values if paused == "0" else reversed(values)
+        await operator.sees(f"Now {now}, then {then}")
 
 
 @pytest.mark.parametrize(
@@ -256,24 +211,17 @@ async def test_the_palette_of_the_overview_opens_the_plan_to_pause(whole: ZgbCon
         (Refusing, ("not done (from the queue)", "locked", "not done: reason above")),
     ],
 )
-async def test_a_target_is_asked_for_and_the_store_foretells(
-    kind: type[Flushing], messages: tuple[str, ...]
-) -> None:
-    """A control asks for its target, shows what the store would do, and its answer, line by line;
-    where the store refuses, nothing is called done and the plan stays.
-    """
+async def test_a_target_is_asked_for(kind: type[Flushing], messages: tuple[str, ...]) -> None:
+    """The forecast and the answer of the store are shown; if it refuses, the plan stays."""
     async with an_operator(flushing(kind)) as operator:
         screen = await planned(operator, "flush")
         await operator.sees("Enter OK")
         assert "command line" not in screen_text(screen)
-        await operator.press(*"in", "enter")
-        await operator.sees("in would be flushed", "[31mred")
-        await operator.press("space")
-        await operator.sees("--target in --value twice --apply 2")
+        await operator.step("in enter", "in would be flushed", "[31mred")
+        await operator.step("space", "--target in --value twice --apply 2")
         await read(operator)
         await operator.sees("type 2 to apply flush")
-        await operator.press("2")
-        await operator.sees(*messages)
+        await operator.step("2", *messages)
         assert "\x1b" not in operator.page
         assert operator.console.screen is screen
         assert bool(screen.outcome[0]) is (kind is Flushing)
@@ -285,9 +233,7 @@ async def test_rate_limits_are_listed_with_their_next_token() -> None:
     place = a_place(a_memory([a_task(1)]), tokens=lambda: (limit,))
     async with an_operator(place, size=(120, 40), first=keys.CONTROLS) as operator:
         await operator.sees("9 Controls 1", "2 of 5 tokens 720/h next in 21s")
-        await operator.sees(
-            "rate limit of mail_send", "next at 09:42:29Z (in 21s)", "rate limits are read-only"
-        )
+        await operator.sees("rate limit of mail_send", "at 09:42:29Z (in 21s)", "are read-only")
 
 
 async def test_a_warning_is_an_alert_that_leads_here(whole: ZgbConsolePlace) -> None:
@@ -295,8 +241,7 @@ async def test_a_warning_is_an_alert_that_leads_here(whole: ZgbConsolePlace) -> 
     whole.facts = whole.facts._replace(warnings=("cron was silent for 3m",))
     async with an_operator(whole.place(), first=keys.OVERVIEW) as operator:
         await operator.sees("WARN", "cron was silent for 3m")
-        await operator.opens(ControlsScreen, "enter")
-        await operator.sees("! cron was silent for 3m", "tokens 3 of 5")
+        await operator.step("enter", ControlsScreen, "! cron was silent for 3m", "tokens 3 of 5")
         whole.facts = whole.facts._replace(warnings=())
         await operator.until(lambda: "cron" not in operator.page)
         await operator.until(lambda: not operator.console.sessions[0].alerts)
@@ -306,10 +251,8 @@ async def test_c_on_the_overview_is_for_the_queue_under_the_cursor(whole: ZgbCon
     """With several places it opens the one under the cursor; one without controls says so."""
     async with an_operator(plain(), whole.place(), first=keys.OVERVIEW) as operator:
         await operator.sees("[WARN]")
-        await operator.press("tab", "C")
-        await operator.sees(view.NO_CONTROLS)
-        await operator.opens(ControlsScreen, "escape", "j", "C")
-        await operator.sees(PAUSE)
+        await operator.step("tab C", view.NO_CONTROLS)
+        await operator.step("escape j C", ControlsScreen, PAUSE)
         await operator.opens(OverviewScreen, "1")
 
 
@@ -325,85 +268,61 @@ def test_problems_are_listed_as_targets() -> None:
 class Lanes(MemoryStore):
     """A store whose queues each have a rate of their own, and can be paused one by one."""
 
-    def __init__(self, memory: MemoryTasks, rates: dict[str, str], paused: dict[str, str]) -> None:
+    def __init__(self, memory: MemoryTasks, values: dict[str, dict[str, str]]) -> None:
         super().__init__(memory)
-        self.rates, self.paused = rates, paused
+        self.values = values
 
     @property
     def controls(self) -> Mapping[str, Control]:  # type: ignore[override]
         """With the present values."""
-        rates = [ControlTarget(*each) for each in self.rates.items()]
+        rates, stops = ([ControlTarget(*each) for each in v.items()] for v in self.values.values())
         rates[1] = rates[1]._replace(bounds=(1, 10))
-        drained = ControlTarget("old", refusal="its queue is drained")
-        paused = tuple(ControlTarget(*each) for each in self.paused.items())
+        rates.append(ControlTarget("old", refusal="its queue is drained"))
+        rate = Control("most tasks a minute", "a queue", "tasks", bounds=(1, 100))
         choices = (("0", "resume"), ("1", "pause"))
-        return {
-            "rate": Control(
-                "most tasks a minute",
-                "a queue",
-                "tasks",
-                bounds=(1, 100),
-                targets=(*rates, drained),
-            ),
-            "stop": Control(
-                "stop a queue",
-                "a queue",
-                "0 or 1",
-                choices=choices,
-                is_pause=True,
-                targets=paused,
-            ),
-        }
+        stop = Control("stop a queue", "a queue", "0 or 1", choices=choices, is_pause=True)
+        return {"rate": rate._replace(targets=(*rates,)), "stop": stop._replace(targets=(*stops,))}
 
     def control(self, name: str, target: str = "", value: str = "") -> str:
         """Set the value of one queue."""
-        (self.rates if name == "rate" else self.paused)[target] = value
+        self.values[name][target] = value
         return f"{name} of {target} is {value}"
 
 
 @pytest.fixture
-def rates() -> dict[str, str]:
-    """The rate of each queue."""
-    return {"fast": "50", "slow": "5"}
+def values() -> dict[str, dict[str, str]]:
+    """The values of each queue by control."""
+    return {"rate": {"fast": "50", "slow": "5"}, "stop": {"fast": "0", "slow": "1"}}
 
 
 @pytest.fixture
-def lanes(rates: dict[str, str], tmp_path: Path) -> Place:
+def lanes(values: dict[str, dict[str, str]], tmp_path: Path) -> Place:
     """A place with two queues, one of which is paused."""
-    memory, paused = a_memory(some_tasks()), {"fast": "0", "slow": "1"}
+    memory = a_memory(some_tasks())
     journal = Journal(f"{tmp_path}/journal")
-    return a_place(memory, open=lambda: Lanes(memory, rates, paused), journal=journal)
+    return a_place(memory, open=lambda: Lanes(memory, values), journal=journal)
 
 
-async def test_each_target_has_a_row_and_a_plan_of_its_own(
-    lanes: Place, rates: dict[str, str]
-) -> None:
-    """A row for each target shows its own value or refusal; its plan has its own bounds, asks for
-    no target, and changes it alone."""
+async def test_each_target_has_its_plan(lanes: Place, values: dict[str, dict[str, str]]) -> None:
+    """Each target has its own value, refusal and bounds; its plan changes it alone."""
     async with an_operator(lanes, size=(120, 40)) as operator:
         await board(operator)
-        assert [line.split()[:3] for line in operator.rows.splitlines()] == [
-            ["rate", "fast", "50"],
-            ["rate", "slow", "5"],
-            ["rate", "old", "-"],
-            ["stop", "fast", "0"],
-            ["stop", "slow", "1"],
-        ]
+        rows = [" ".join(line.split()[:3]) for line in operator.rows.splitlines()]
+        assert rows == ["rate fast 50", "rate slow 5", "rate old -", "stop fast 0", "stop slow 1"]
         await operator.sees("Controls 5", "PAUSED 1 of 2", "its queue is drained")
         operator.picker.select_key("rate old")
-        await operator.press("enter")
-        await operator.sees("rate: its queue is drained")
+        await operator.step("enter", "rate: its queue is drained")
         await planned(operator, "rate slow")
-        await operator.press(*["backspace"] * 2, *"20", "enter")
-        await operator.sees("expected a whole number from 1 to 10")
-        await operator.press(*["backspace"] * 2, "8", "enter")
-        await operator.sees(
-            "rate, for slow: most tasks a minute", "Now 5, then 8", "can be set back to 5"
+        await operator.step("backspace backspace 20 enter", "expected a whole number from 1 to 10")
+        await operator.step(
+            "backspace backspace 8 enter",
+            "rate, for slow: most tasks a minute",
+            "Now 5, then 8",
+            "can be set back to 5",
+            "--target slow --value 8",
         )
-        await operator.sees("--target slow --value 8")
-        await operator.press("y")
-        await operator.sees("rate of slow is 8")
-        assert rates == {"fast": "50", "slow": "8"}
+        await operator.step("y", "rate of slow is 8")
+        assert values["rate"] == {"fast": "50", "slow": "8"}
 
 
 async def test_the_pause_key_asks_which_queue(lanes: Place) -> None:
@@ -412,8 +331,7 @@ async def test_the_pause_key_asks_which_queue(lanes: Place) -> None:
         await operator.until(lambda: queue_of(operator.console).session.inspector.controls)
         await operator.press("P")
         screen = await read(operator)
-        await operator.press("x", "enter")
-        await operator.sees("no target 'fastx', expected one of fast, slow")
+        await operator.step("x enter", "no target 'fastx', expected one of fast, slow")
         await operator.press(*["backspace"] * 5, *"slow", "enter")
         await operator.until(lambda: operator.console.screen is screen)
         await operator.sees("stop, for slow", "Now 1 (pause), then 0 (resume)")

@@ -9,27 +9,45 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from engine.model import State
+from engine.model import State, Task
 from engine.operations import plans
+from engine.operations.execute import Report
 from engine.operations.journal import Intent, Journal
-from engine.operations.plans import Plan, Row
+from engine.operations.plans import Plan, Row, freeze_plan
 from engine.places.place import Place
 from engine.replay.progress import Phase, ReplayProgress
 from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules
 from tests import pseudo_terminals
 from tests.console_operator import ConsoleOperator, an_operator, key_of, words
-from tests.console_places import NOW, a_task, make_spool, queue_of, some_tasks
+from tests.console_places import (
+    NOW,
+    Clock,
+    a_memory,
+    a_place,
+    a_task,
+    make_spool,
+    queue_of,
+    some_tasks,
+)
 from tests.journaled_places import a_journaled_place, kept, seen
+from tests.tui.asked_screen import AskedRowsScreen
 from tui.operations import replay_lines as view
-from tui.operations.running_screen import ReplayScreen
+from tui.operations.running_parts import RunningParts
+from tui.operations.running_screen import ROWS, ReplayScreen
 from tui.operations.screen import OperationsScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
+from tui.screens.base import PASTED
+from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.dialogs import QuitScreen, describe_ending
+from tui.screens.help import SCREEN_TITLES, HelpScreen
+from tui.screens.key_rows import absent_actions, hints_of, press
 from tui.screens.target import Target
+from tui.session.place_session import PlaceSession
 from tui.session.running_operations import (
     DirectRun,
     PullBackRun,
@@ -41,9 +59,8 @@ from tui.task.screen import TaskScreen
 from tui.text import keys
 
 off = asyncio.to_thread
-ONE = ReplayPace(None, (1,))
-"""One first; no worker runs, so its outcome never comes."""
-AT_ONCE = ReplayPace(None, ())
+ONE, AT_ONCE = ReplayPace(None, (1,)), ReplayPace(None, ())
+"""With a canary of one, whose outcome never comes, as no worker runs; and without any."""
 BEGUN = time.monotonic()
 
 
@@ -61,21 +78,25 @@ def place(tmp_path: Path) -> Place:
 
 @asynccontextmanager
 async def replaying(
-    place: Place,
-    pace: ReplayPace,
-    *,
-    armed: bool = True,
-    size: tuple[int, int] = (80, 24),
-    sent: int,
+    place: Place, pace: ReplayPace, *, sent: int, armed: bool = True, **fields: Any
 ) -> AsyncIterator[tuple[ConsoleOperator, RunningOperation]]:
     """A replay of all the dead at that pace, on screen above the list, once so many are sent."""
-    async with an_operator(place, size=size, clock=clock, start_armed=armed) as operator:
-        plan = plans.freeze_plan("retry", await off(seen, place, State.DEAD), NOW)
-        work = operator.console.navigator.session.start_plan(plan, Intent("retry", place.who), pace)
-        operator.console.navigator.goto(Target(keys.RUNNING_OPERATION))
+    async with an_operator(place, clock=clock, start_armed=armed, **fields) as operator:
+        work = started(operator, "retry", await off(seen, place, State.DEAD), pace)
         await operator.opens(ReplayScreen)
         await operator.until(lambda: now(work).sent == sent)
         yield operator, work
+
+
+def started(
+    operator: ConsoleOperator, verb: str, tasks: list[Task], pace: ReplayPace | None = None
+) -> RunningOperation:
+    """An operation on these tasks, on screen."""
+    session = operator.console.navigator.session
+    intent = Intent(verb, session.place.who)
+    work = session.start_plan(plans.freeze_plan(verb, tasks, NOW), intent, pace)
+    operator.console.navigator.goto(Target(keys.RUNNING_OPERATION))
+    return work
 
 
 def now(work: RunningOperation) -> ReplayProgress:
@@ -94,21 +115,17 @@ def deliver(place: Place, amount: int) -> None:
 
 
 async def test_a_replay_shows_how_far_it_is(place: Place) -> None:
-    """Bar, counts and what it waits for are shown at every size, and add up; the header of each
-    other screen says that it is paused.
-    """
+    """Bar, counts and what it waits for fit every size; other screens say that it is paused."""
     async with replaying(place, ONE, armed=False, sent=1) as (operator, work):
         for size in ((120, 40), (80, 24), (60, 15)):
             await operator.pilot.resize_terminal(*size)
-            await operator.until(
-                lambda: len(operator.text.splitlines()) <= operator.console.size.height
-            )
-            await operator.sees(
-                "RUNNING 0/12 0%", "12 waiting", "canary of 1: waiting for 1 outcome"
-            )
+            await operator.until(lambda: len(operator.text.splitlines()) <= size[1])  # noqa: B023
+            waits = "canary of 1: waiting for 1 outcome"
+            await operator.sees("RUNNING 0/12 0%", "12 waiting", waits)
         assert now(work).accounted == 12
-        await operator.opens(QueueScreen, "space", "ctrl+c")
-        await operator.sees("ops 1 0% paused")
+        await operator.step("?", HelpScreen, f"Keys of {SCREEN_TITLES[keys.RUNNING_OPERATION]} ")
+        await operator.opens(ReplayScreen, "escape")
+        await operator.step("space ctrl+c", QueueScreen, "ops 1 0% paused")
 
 
 async def test_a_result_keeps_its_next_step(place: Place) -> None:
@@ -118,17 +135,14 @@ async def test_a_result_keeps_its_next_step(place: Place) -> None:
         await operator.until(lambda: now(work).stopped)
         await operator.press("w")
         await operator.until(lambda: work.ended is not None)
-        session = operator.console.navigator.session
-        await operator.until(lambda: not session.messages)
+        await operator.until(lambda: not operator.console.navigator.session.messages)
         await operator.sees("STOPPED", "next")
         assert describe_result(work) not in operator.line("word")
         assert operator.line("word").startswith(" next")
 
 
 async def test_it_goes_on_when_its_screen_is_left(place: Place) -> None:
-    """Esc leaves it, the badge is on every screen, and its outcome is on the list. Each planned
-    task is in one of the counts, the one that had left as gone.
-    """
+    """The badge is on every screen, the outcome on the list, each planned task in a count."""
     dead = await off(seen, place, State.DEAD)
     async with replaying(place, ONE, armed=False, sent=1) as (operator, work):
         (Path(place.root) / "queue/dlq" / f"{dead[5].id}.task").unlink()
@@ -143,27 +157,7 @@ async def test_it_goes_on_when_its_screen_is_left(place: Place) -> None:
         operator.console.navigator.goto(Target(keys.RUNNING_OPERATION))
         await operator.opens(ReplayScreen)
         await operator.sees("DONE 12/12 100%", "11 done + 1 skipped = 12")
-    assert work.result is not None
-    assert work.result.progress.accounted == 12
-
-
-async def test_slower_is_allowed_and_faster_is_not(place: Place) -> None:
-    """In OBSERVE a replay can be paused and slowed, but neither gone on with nor made faster."""
-    async with replaying(place, ReplayPace(4.0, (1,)), armed=False, sent=1) as (operator, work):
-        await operator.press("-")
-        await operator.until(lambda: now(work).pace.rate == 2.0)
-        await operator.press("+")
-        await operator.sees("OBSERVE: press ! first: going faster changes more tasks")
-        assert now(work).pace.rate == 2.0
-        await operator.press("space")
-        await operator.until(lambda: now(work).phase is Phase.PAUSED)
-        await operator.press("space")
-        await operator.sees("PAUSED", "OBSERVE: press ! first: resuming changes more tasks")
-        await operator.press("!", "space")
-        await operator.until(lambda: now(work).phase is not Phase.PAUSED)
-        await operator.press("+")
-        await operator.until(lambda: now(work).pace.rate == 4.0)
-        assert operator.console.context.arming.is_armed
+    assert work.result is not None and work.result.progress.accounted == 12
 
 
 @pytest.mark.parametrize(
@@ -176,9 +170,7 @@ async def test_slower_is_allowed_and_faster_is_not(place: Place) -> None:
 async def test_stopping_keeps_the_rest(
     place: Place, rest: RemainderPolicy, state: State, count: str
 ) -> None:
-    """s sends nothing more; the rest stays where it is or is held, and the result says so. Holding
-    it changes tasks, and so needs ARMED.
-    """
+    """s sends nothing more; the rest stays, or is held, which needs ARMED."""
     pace = ONE._replace(stops=StopRules(rest=rest))
     async with replaying(place, pace, armed=False, sent=1) as (operator, work):
         await operator.press("s")
@@ -187,12 +179,9 @@ async def test_stopping_keeps_the_rest(
             assert not now(work).stopped
             await operator.press("!", "s")
         await operator.until(lambda: now(work).stopped)
-        await operator.press("w")
-        await operator.sees("STOPPED", "stopped by ana", f"1 not run yet + {count} = 12")
-        await operator.press("c")
-        await operator.sees(
-            "> DLQ > clusters", "F-" if state is State.DEAD else "Clusters 0, failed 0"
-        )
+        await operator.step("w", "STOPPED", "stopped by ana", f"1 not run yet + {count} = 12")
+        clusters = "F-" if state is State.DEAD else "Clusters 0, failed 0"
+        await operator.step("c", "> DLQ > clusters", clusters)
     assert len(await off(seen, place, state)) == 11
 
 
@@ -200,48 +189,40 @@ async def test_waiting_tasks_are_pulled_back(place: Place) -> None:
     """An undo pauses it; its count stops it, and tasks that no worker ran are as before."""
     before = sorted(path.name for path in (Path(place.root) / "queue/dlq").iterdir())
     async with replaying(place, ONE, sent=1) as (operator, _):
-        await operator.opens(PlanScreen, key_of("plan_undo"))
-        await operator.sees("paused; applying this plan stops it", "y to undo")
-        await operator.press("y")
-        await operator.sees("1 undone", "1 undone = 1")
-        await operator.opens(ReplayScreen, "escape")
-        await operator.sees("STOPPED", "1 undone + 11 not sent (still in DLQ) = 12")
+        plan = ("paused; applying this plan stops it", "y to undo")
+        await operator.step(key_of("plan_undo"), PlanScreen, *plan)
+        await operator.step("y", "1 undone", "1 undone = 1")
+        rest = "1 undone + 11 not sent (still in DLQ) = 12"
+        await operator.step("escape", ReplayScreen, "STOPPED", rest)
     assert sorted(path.name for path in (Path(place.root) / "queue/dlq").iterdir()) == before
 
 
 async def test_an_excluded_task_is_not_pulled_back(place: Place) -> None:
     """Excluded from the plan a task stays where it was sent; who undid it, and why, is written."""
     async with replaying(place, AT_ONCE, size=(120, 40), sent=12) as (operator, work):
-        await operator.opens(PlanScreen, key_of("plan_undo"))
-        await operator.sees("type 12 to undo 12")
+        await operator.step(key_of("plan_undo"), PlanScreen, "type 12 to undo 12")
         await operator.press(*["space"] * 11)
         await operator.sees("y to undo")
-        await operator.press("tab", *"mx7", "enter")
-        await operator.sees("reason mx7")
-        await operator.press("y")
-        await operator.sees("1 undone", "= 12")
+        await operator.step("tab mx7 enter", "reason mx7")
+        await operator.step("y", "1 undone", "= 12")
         one = operator.console.navigator.session.operations[-1].report
-    assert one is not None
-    assert (len(one.done), len(one.excluded)) == (1, 11)
+    assert one is not None and (len(one.done), len(one.excluded)) == (1, 11)
     assert [task.id for task in await off(seen, place, State.DEAD)] == list(one.done)
     written = await off(kept(place).operation, one.op)
     assert written is not None
-    assert (written.intent.reason, written.intent.who) == ("mx7", place.who)
-    assert written.intent.undoes == work.op
+    intent = written.intent
+    assert (intent.reason, intent.who, intent.undoes) == ("mx7", place.who, work.op)
 
 
 async def test_a_replay_that_is_over_takes_nothing_back(place: Place) -> None:
     """Asked too late, the plan to undo accounts for each row as not done, and moves none."""
     async with replaying(place, AT_ONCE, armed=False, sent=12) as (operator, work):
-        await operator.press("s")
-        await operator.sees("w do not wait")
+        await operator.step("s", "w do not wait")
         await operator.press("w")
         await operator.until(lambda: work.ended is not None)
         assert isinstance(work, ReplayRun)
-        rows = (
-            Row("a", State.PENDING, "1", target=State.DEAD),
-            Row("b", State.PENDING, "1", "odd"),
-        )
+        row = Row("a", State.PENDING, "1")
+        rows = (row._replace(target=State.DEAD), row._replace(id="b", default_exclusion="odd"))
         back = PullBackRun(work, Plan("undo", rows, NOW), Intent("undo", place.who), clock)
         assert back.report is not None
         assert back.report.failed == (("a", "the replay had already ended"),)
@@ -250,48 +231,44 @@ async def test_a_replay_that_is_over_takes_nothing_back(place: Place) -> None:
 
 
 async def test_a_replay_that_asks_says_so_on_every_screen(place: Place) -> None:
-    """A canary whose outcome is not known waits for the operator; the header of each screen says
-    so, its own as the next step, without a message over that. Space goes on all the same.
-    """
+    """A canary without an outcome waits for Space, and the header says so."""
     async with an_operator(place, clock=clock) as operator:
+        console, pace = operator.console, ReplayPace(None, (1,), timeout=0.0)
+        session = console.navigator.session
         plan = plans.freeze_plan("retry", await off(seen, place, State.DEAD), NOW)
-        pace = ReplayPace(None, (1,), timeout=0.0)
-        console = operator.console
-        console.push_screen(
-            PlanScreen(plan, "all", console.navigator.session, console.context, pace=pace)
-        )
+        console.push_screen(PlanScreen(plan, "all", session, console.context, pace=pace))
         await operator.sees("type 12 to replay 12")
-        await operator.opens(ReplayScreen, "1", "2")
-        await operator.sees("PAUSED", "next Space continues, s stops")
-        assert not console.navigator.session.messages
-        await operator.opens(QueueScreen, "ctrl+c")
-        await operator.sees("ops 1 0% asks", "replay asks whether to continue: u, Enter")
+        await operator.step("12", ReplayScreen, "PAUSED", "next Space continues, s stops")
+        assert not session.messages
+        asks = "replay asks whether to continue: u, Enter"
+        await operator.step("ctrl+c", QueueScreen, "ops 1 0% asks", asks)
         console.navigator.goto(Target(keys.RUNNING_OPERATION))
         await operator.opens(ReplayScreen, "space")
-        await operator.until(lambda: now(console.navigator.session.operations[-1]).sent == 12)
+        await operator.until(lambda: now(session.operations[-1]).sent == 12)
 
 
 async def test_a_plain_operation_has_the_same_screen(place: Place) -> None:
-    """An operation without a pace is shown with its counts, and then with its result."""
+    """An operation without a pace has counts and a result, which says if it only asked."""
     async with an_operator(place, clock=clock) as operator:
-        plan = plans.freeze_plan("hold", await off(seen, place, State.PENDING), NOW)
-        work = operator.console.navigator.session.start_plan(plan, Intent("hold", place.who))
-        operator.console.navigator.goto(Target(keys.RUNNING_OPERATION))
+        work = started(operator, "hold", await off(seen, place, State.PENDING))
         await operator.sees("HOLD 4 TASKS", "DONE 4/4 100%", "4 held = 4")
         assert work.share == 1.0
         operator.console.navigator.goto(Target(keys.OPERATIONS))
         await operator.opens(OperationsScreen)
         await operator.sees("hold 4 DONE u undo, 23h59m")
+    assert isinstance(work, DirectRun) and work.report is not None
+    for exact in (True, False):
+        work.report = work.report._replace(is_exact=exact)
+        shown = words(view.head_lines(view.operation_view(work, {}, NOW), 80))
+        assert ("asked for 4; the server decides" in shown) is not exact
 
 
 async def test_results_begin_with_problems_and_enter_opens_a_task(place: Place) -> None:
     """A task that was skipped comes before those that were changed; Enter opens one of these."""
     tasks = await off(seen, place, State.PENDING)
     async with an_operator(place, clock=clock) as operator:
-        plan = plans.freeze_plan("hold", tasks, NOW)
         (Path(place.root) / "queue/pending" / f"{tasks[2].id}.task").unlink()
-        operator.console.navigator.session.start_plan(plan, Intent("hold", place.who))
-        operator.console.navigator.goto(Target(keys.RUNNING_OPERATION))
+        started(operator, "hold", tasks)
         await operator.sees("3 held + 1 skipped = 4", "changed since the plan")
         assert operator.picker.rows[0].key == operator.picker.key == tasks[2].id
         await operator.press("j")
@@ -306,31 +283,15 @@ async def test_a_journal_that_cannot_be_written_stops_it_before_it_begins(place:
     async with replaying(place, AT_ONCE, armed=False, sent=0) as (operator, work):
         await operator.until(lambda: work.ended is not None)
         await operator.sees("the journal in", "12 not sent (still in DLQ) = 12")
-    assert work.report is not None
-    assert work.report.accounted == 12
+    assert work.report is not None and work.report.accounted == 12
     assert len(await off(seen, place, State.DEAD)) == 12
 
 
 def test_a_result_has_its_true_duration() -> None:
     """A replay that took less than a second is shown in tenths of a second, not as 0 s."""
-    now = ReplayProgress(Phase.OVER, began=NOW + 2.9, now=NOW + 3.3)
-    lines = view.head_lines(view.replay_view(now, {}), 80)
-    assert "took 0.4s" in words(lines)
-    assert "09:42:10Z to 09:42:11Z" in words(lines)
-
-
-@pytest.mark.parametrize("exact", [True, False])
-async def test_a_replay_of_requests_is_shown_as_such(place: Place, exact: bool) -> None:
-    """The result of an operation that only requested its changes says so."""
-    async with an_operator(place, clock=clock) as operator:
-        plan = plans.freeze_plan("hold", await off(seen, place, State.PENDING), NOW)
-        work = operator.console.navigator.session.start_plan(plan, Intent("hold", place.who))
-        await operator.until(lambda: work.ended is not None)
-        assert isinstance(work, DirectRun)
-        assert work.report is not None
-        work.report = work.report._replace(is_exact=exact)
-        shown = words(view.head_lines(view.operation_view(work, {}, NOW), 80))
-    assert ("asked for 4; the server decides" in shown) is not exact
+    progress = ReplayProgress(Phase.OVER, began=NOW + 2.9, now=NOW + 3.3)
+    lines = words(view.head_lines(view.replay_view(progress, {}), 80))
+    assert "took 0.4s" in lines and "09:42:10Z to 09:42:11Z" in lines
 
 
 def test_the_rest_stays_in_the_state_of_its_plan() -> None:
@@ -348,18 +309,13 @@ def test_the_rest_stays_in_the_state_of_its_plan() -> None:
 
 
 async def test_leaving_asks_and_the_rest_is_offered_again(place: Place) -> None:
-    """q says what becomes of it, and however often it is pressed it does not end it: s does. The
-    rest stays in the DLQ, and the next console offers it.
-    """
+    """q says what becomes of it, and s ends it; the next console offers the rest."""
     async with replaying(place, ONE, armed=False, sent=1) as (operator, work):
         await operator.opens(QueueScreen, "ctrl+c")
-        await operator.opens(QuitScreen, "q")
-        await operator.sees("replay is at 0%: stops. 11 tasks stay in")
+        await operator.step("q", QuitScreen, "replay is at 0%: stops. 11 tasks stay in")
         await operator.press("escape")
         await operator.until(lambda: not isinstance(operator.console.screen, QuitScreen))
-        assert work.ended is None
-        await operator.press("q", "q", "q")
-        await operator.sees("replay is at 0%: stops.")
+        await operator.step("qqq", "replay is at 0%: stops.")
         assert work.ended is None
         await operator.press("s")
         await operator.until(lambda: not operator.console.is_running)
@@ -372,19 +328,16 @@ async def test_leaving_asks_and_the_rest_is_offered_again(place: Place) -> None:
 def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path) -> None:
     """After kill -9 each task that was not moved is in the DLQ; the next console goes on."""
     start = time.time()
-    extra = {"dead_since": str(int(start - 3600))}
-    dead = [
-        a_task(number, State.DEAD)._replace(created=start - 7200 + number, extra=extra)
-        for number in range(24)
-    ]
-    make_spool(tmp_path, dead)
+    dead = some_tasks(0, 0, 24)
+    fields = {"created": start - 7200, "extra": {"dead_since": str(int(start - 3600))}}
+    make_spool(tmp_path, [task._replace(**fields) for task in dead])  # type: ignore[arg-type]
     with pseudo_terminals.console("--open", "queue", str(tmp_path)) as terminal:
         terminal.shows("acts on")
-        for key, expected in (
-            ("4", ("4 DLQ 24", "acts on")),
-            ("*", ("all 24 matching",)),
-            ("R", ("plan",)),
-            ("!", ("type 24 to replay 24",)),
+        for key, *expected in (
+            ("4", "4 DLQ 24", "acts on"),
+            ("*", "all 24 matching"),
+            ("R", "plan"),
+            ("!", "type 24 to replay 24"),
         ):
             terminal.send(key)
             terminal.shows(*expected)
@@ -396,11 +349,9 @@ def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path) -> None:
         os.kill(terminal.process.pid, signal.SIGKILL)
         terminal.process.wait()
 
-    left, moved = (
-        [path.stem for path in (tmp_path / "queue" / name).iterdir()] for name in ("dlq", "pending")
-    )
-    assert sorted([*left, *moved]) == sorted(task.id for task in dead)
-    assert len(left) == 23
+    folders = tmp_path / "queue/dlq", tmp_path / "queue/pending"
+    left, moved = ([path.stem for path in folder.iterdir()] for folder in folders)
+    assert sorted([*left, *moved]) == sorted(task.id for task in dead) and len(left) == 23
     (operation,) = Journal(f"{tmp_path}/queue/.spooldeck/journal", str(tmp_path)).operations()
     assert operation.is_interrupted
     with pseudo_terminals.console("--open", "queue", str(tmp_path)) as terminal:
@@ -409,3 +360,125 @@ def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path) -> None:
         terminal.shows("INTERRUPTED", "R resume")
         terminal.send("R")
         terminal.shows("the rest of replay of", "23  DLQ -> pending")
+
+
+HOLDS_REST = ReplayPace(2.0, (1,), stops=StopRules(rest=RemainderPolicy.HOLD))
+ORDER_KEYS = {"Space", "+", "-", "s", "w"}
+
+
+class NotedOperation(RunningOperation):
+    """An operation that notes its orders."""
+
+    result = None
+
+    def __init__(self, progress: ReplayProgress | None, ended: float | None = None) -> None:
+        clock = Clock()
+        plan = freeze_plan("retry", [a_task(1, State.DEAD)], clock())
+        super().__init__(plan, Intent("retry", a_place(a_memory([])).who), clock)
+        self.progress, self.ended, self.counts = progress, ended, {}
+        self.report = None if ended is None else Report(plan, ("1",), (), ())
+        self.orders: list[str] = []
+
+    def _pass_order(self, name: str) -> None:
+        self.orders.append(name)
+
+
+class Operator:
+    """Presses the keys of a running operation."""
+
+    def __init__(self, work: NotedOperation, *, armed: bool) -> None:
+        clock, self.work, self.screen = Clock(), work, AskedRowsScreen()
+        context = ConsoleContext("mx1", Arming(clock, False), clock, places=1)
+        if armed:
+            context.arming.toggle()
+        session = PlaceSession(a_place(a_memory([])), clock)
+        self.parts = RunningParts(work, session, context, self.screen)
+
+    def press(self, pressed: str) -> str:
+        """Press a key; the message."""
+        self.parts.message.clear()
+        press(ROWS, pressed, self.parts, self.parts.say)
+        return self.parts.message.text
+
+    @property
+    def offered(self) -> dict[str, tuple[str, bool]]:
+        """The hints of the orders: their words, and whether they are refused."""
+        hints = hints_of(ROWS, self.parts)
+        return {h.shown: (h.text, h.is_refused) for h in hints if h.shown in ORDER_KEYS}
+
+
+@pytest.mark.parametrize("armed", [False, True])
+def test_only_an_order_that_changes_more_needs_armed(armed: bool) -> None:
+    """In OBSERVE orders that change more tasks are grey, and refused."""
+    paused = NotedOperation(ReplayProgress(Phase.PAUSED, pace=HOLDS_REST, unsent=3))
+    operator = Operator(paused, armed=armed)
+    rows = (
+        ("space", "Space", "resume", "resumed", "resuming"),
+        ("+", "+", "faster", "twice as fast", "going faster"),
+        ("-", "-", "slower", "half as fast", ""),
+        ("s", "s", "stop", "stopped: the rest is held", "holding the rest"),
+    )
+    assert operator.offered == {
+        shown: (text, not armed and bool(refused)) for _, shown, text, _, refused in rows
+    }
+    for pressed, _, _, done, refused in rows:
+        refusal = f"OBSERVE: press ! first: {refused} changes more tasks"
+        assert operator.press(pressed) == (done if armed or not refused else refusal)
+    assert paused.orders == (["resume", "faster", "slower", "stop"] if armed else ["slower"])
+
+
+def test_pasted_text_resumes_nothing() -> None:
+    """A pasted key does not change more tasks, also while the console is armed."""
+    asking = NotedOperation(ReplayProgress(Phase.ASKING))
+    operator = Operator(asking, armed=True)
+    operator.screen.is_pasted = True
+    assert operator.press("space") == PASTED
+    operator.screen.is_pasted = False
+    assert operator.press("space") == "continues"
+    assert asking.orders == ["go_on"]
+
+
+@pytest.mark.parametrize(
+    ("progress", "ended", "offered", "refusals"),
+    [
+        (ReplayProgress(Phase.SENDING), None, "Space + - s", {}),
+        (
+            ReplayProgress(Phase.SENDING, stopped="by ana"),
+            None,
+            "Space + -",
+            {"s": "already stopped", "w": "still sending: s stops it"},
+        ),
+        (ReplayProgress(Phase.ENDING), None, "w", {}),
+        (ReplayProgress(Phase.OVER), 1.0, "", {"-": "already ended", "w": "already ended"}),
+        (
+            None,
+            None,
+            "s",
+            {
+                "space": "cannot be paused: s stops it",
+                "-": "cannot be slowed down: s stops it",
+                "+": "no rate limit set",
+                "s": "stopped: the rest is unchanged",
+            },
+        ),
+        (None, 1.0, "", {"-": "already ended", "w": "already ended"}),
+    ],
+)
+def test_the_orders_are_those_of_the_phase(
+    progress: ReplayProgress | None, ended: float | None, offered: str, refusals: dict[str, str]
+) -> None:
+    """An order without a use now has no hint, and its key says why."""
+    operator = Operator(NotedOperation(progress, ended), armed=True)
+    assert set(operator.offered) == {*offered.split()}
+    assert ("clusters" in absent_actions(ROWS, operator.parts)) == (progress is None)
+    assert {key: operator.press(key) for key in refusals} == refusals
+
+
+def test_the_clusters_are_opened_on_the_one_that_stopped_it() -> None:
+    """The name of a cluster in the reason of a stop is the row that gets the cursor."""
+    stopped = NotedOperation(ReplayProgress(Phase.ENDING, stopped="2 x F-0A1B in a row"))
+    operator = Operator(stopped, armed=False)
+    operator.press("c")
+    (target,) = operator.screen.targets
+    number = operator.parts.session.number
+    assert target == Target(keys.CLUSTERS, place=number, state=State.DEAD, id="F-0A1B")

@@ -30,6 +30,7 @@ from tui.operations import operation_lines as view
 from tui.operations.screen import ROWS, OperationsScreen, RecordScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
+from tui.screens.help import SCREEN_TITLES, HelpScreen
 from tui.screens.key_rows import hints_of
 from tui.terminal.bandwidth import ANSWER_SECONDS, BandwidthBudget
 from tui.text import keys
@@ -48,12 +49,6 @@ def place(tmp_path: Path) -> Place:
 def dead(place: Place) -> list[Task]:
     """Its dead tasks."""
     return seen(place, State.DEAD)
-
-
-def files(place: Place) -> dict[str, bytes]:
-    """Every task file of a spool with its bytes."""
-    paths = Path(place.root, "queue").rglob("*.task")
-    return {str(path.relative_to(place.root)): path.read_bytes() for path in paths}
 
 
 def leave(place: Place, folder: str, task: Task) -> None:
@@ -90,9 +85,7 @@ def grey_keys(operator: ConsoleOperator) -> set[str]:
 
 
 async def test_all_operations_are_listed(place: Place, dead: list[Task]) -> None:
-    """A line for each: who did it, what, how far it came, and for how long it can be undone. One
-    that another process carries out can be neither undone nor gone on with: these keys are grey.
-    """
+    """A line each: who, what, how far, and for how long it can be undone, or who runs it."""
     filtered = Intent("purge", BEN, filter="kind=geoban_apply")
     await off(carried_out, place, "purge", dead[:2], at=NOW - 7200, intent=filtered)
     await off(carried_out, place, "expunge", dead[2:3], at=NOW - 3600)
@@ -107,15 +100,12 @@ async def test_all_operations_are_listed(place: Place, dead: list[Task]) -> None
                 "! 09:12:08 ana replay 1/4 INTERRUPTED R, D abandon",
                 "ben hold 0/2 RUNNING Enter shows it",
             )
-            assert "INTERRUPTED" in operator.rows.splitlines()[0]
-            assert "RUNNING" in operator.rows.splitlines()[1]
-            for key, message in (
-                (key_of("plan_undo"), "another process is running it: undo is possible afterwards"),
-                ("R", "nothing to resume: not interrupted"),
-                ("D", "nothing to abandon: not interrupted"),
-            ):
-                await operator.press("g", "j", key)
-                await operator.sees(message)
+            first, second, *_ = operator.rows.splitlines()
+            assert "INTERRUPTED" in first and "RUNNING" in second
+            elsewhere = "another process is running it: undo is possible afterwards"
+            await operator.step(f"g j {key_of('plan_undo')}", elsewhere)
+            await operator.step("g j R", "nothing to resume: not interrupted")
+            await operator.step("g j D", "nothing to abandon: not interrupted")
             assert grey_keys(operator) == {"u", "R", "D"}
             await operator.press("g")
             await operator.until(lambda: not grey_keys(operator))
@@ -123,49 +113,37 @@ async def test_all_operations_are_listed(place: Place, dead: list[Task]) -> None
         running.__exit__(None, None, None)
 
 
-async def test_a_new_operation_of_another_process_is_listed(place: Place, dead: list[Task]) -> None:
-    """An operation of another process while the list is shown is in it a moment later."""
+async def test_the_cursor_stays_on_its_operation(place: Place, dead: list[Task]) -> None:
+    """Rows of other processes come above the one that the key undoes."""
     async with operations(place, "no operations in the last 24 h") as operator:
-        await off(carried_out, place, "retry", dead[:3])
-        await operator.sees("retry 3 DONE u undo, 1d00h")
-
-
-async def test_the_cursor_stays_on_its_operation_when_others_come(
-    place: Place, dead: list[Task]
-) -> None:
-    """A later operation and one that was interrupted come above the row with the cursor; the key
-    that undoes acts on the row that was under it.
-    """
-    first = await asyncio.to_thread(carried_out, place, "purge", dead[:3])
-    async with an_operator(place) as operator:
-        await operator.opens(OperationsScreen, "u")
+        first = await off(carried_out, place, "purge", dead[:3])
+        await operator.sees("purge 3 DONE u undo, 1d00h")
         await operator.until(lambda: operator.picker.key == first)
-        await asyncio.to_thread(carried_out, place, "purge", dead[3:4], at=NOW + 1)
-        await asyncio.to_thread(interrupt, place, 3, 1)
+        await off(carried_out, place, "purge", dead[3:4], at=NOW + 1)
+        await off(interrupt, place, 3, 1)
         await operator.until(lambda: len(operator.picker.rows) == 3)
         assert operator.picker.rows[0].key != first
-        await operator.press("u")
-        await operator.sees("type 3 to undo 3")
+        await operator.step("u", "type 3 to undo 3")
+        # In such a plan the key leaves it where it is, and says how to get to the list.
+        await operator.step("u", PlanScreen, "not applied yet: Esc discards the plan", first[-4:])
 
 
 async def test_enter_opens_one_in_full(place: Place, dead: list[Task]) -> None:
-    """Who and from where, why, the counts, and each row with its outcome; hostile text of the
-    journal is inert.
-    """
+    """Who, from where, why, the counts, and each row with its outcome; hostile text is inert."""
     leave(place, "dlq", dead[1])
     evil = "feed is back\x1b]0;x\x07"
     await off(carried_out, place, "retry", dead[:3], intent=Intent("retry", ANA, evil))
     async with operations(place, "retry", "feed is back") as operator:
         screen = await operator.opens(RecordScreen, "enter")
         await operator.until(lambda: "ids" in {copy.name for copy in screen.copies()})
-        texts = {copy.name: copy.text for copy in screen.copies()}
+        copies = {copy.name: copy.text for copy in screen.copies()}
         assert operator.page.isprintable()
-    for text in ("ana (sudo, as root) on mx1, PID 4243", "192.0.2.7", "feed is back"):
-        assert text in texts["text"]
-    assert texts["ids"].split() == [task.id for task in dead[:3]]
-    assert "3 planned: 2 done, 1 skipped" in texts["text"]
-    assert texts["text"].count("DLQ -> pending") == 3
-    assert "skipped     DLQ -> pending     changed since the plan" in texts["text"]
+    texts = ["ana (sudo, as root) on mx1, PID 4243", "192.0.2.7", "feed is back"]
+    texts += ["3 planned: 2 done, 1 skipped"]
+    texts += ["skipped     DLQ -> pending     changed since the plan"]
+    assert not [text for text in texts if text not in copies["text"]]
+    assert copies["text"].count("DLQ -> pending") == 3
+    assert copies["ids"].split() == [task.id for task in dead[:3]]
 
 
 async def test_an_unreadable_journal_is_reported(place: Place) -> None:
@@ -178,21 +156,17 @@ async def test_an_unreadable_journal_is_reported(place: Place) -> None:
 
 
 async def test_news_waits_while_an_answer_is_read(place: Place) -> None:
-    """The answer to a key stays on screen for a while before news takes its place; where nothing
-    may be written, R settles and continues no interrupted operation.
-    """
+    """The answer to a key stays for a while; in read-only, R settles no operation."""
     hands, op = Clock(0.0), await off(interrupt, place, 4, 2)
     written = Path(kept(place).folder, f"{op}.jsonl").read_bytes
     before = await off(written)
     async with operations(place, "2/4 INTERRUPTED", read_only=True) as operator:
         operator.console.bandwidth = BandwidthBudget(lambda: 0, hands)
-        screen = operator.console.screen
-        await operator.press("R")
-        await operator.sees("read only")
-        assert operator.console.screen is screen
-        operator.console.navigator.session.messages.append("the replay is over")
+        await operator.step("R", OperationsScreen, "read only")
+        news = operator.console.navigator.session.messages
+        news.append("the replay is over")
         show_result(operator.console)
-        assert operator.console.navigator.session.messages
+        assert news
         hands.now += ANSWER_SECONDS
         show_result(operator.console)
         await operator.sees("the replay is over")
@@ -214,56 +188,30 @@ async def test_news_comes_to_no_console_that_is_closing(place: Place) -> None:
 # ---- undo
 
 
-async def test_an_operation_is_undone_by_its_count(place: Place, dead: list[Task]) -> None:
-    """T shows the plan, the count applies it, the files are as they were, and the list says so. u
-    in such a plan leaves it where it is, and says how to get to the list.
-    """
-    before = await off(files, place)
-    op = await off(carried_out, place, "purge", dead[:3])
-    assert await off(files, place) != before
-    async with operations(place, "3 done") as operator:
-        await operator.opens(PlanScreen, key_of("plan_undo"))
-        await operator.sees("3 trash -> DLQ", "type 3 to undo 3")
-        await operator.press("u")
-        await operator.sees("not applied yet: Esc discards the plan", op[-4:])
-        assert isinstance(operator.console.screen, PlanScreen)
-        await operator.press("3")
-        await operator.sees("3 undone", "3 undone = 3")
-        await operator.press("escape")
-        await operator.sees("3 undone", "undo of")
-    assert await off(files, place) == before
-
-
 @pytest.mark.parametrize("leaves", [False, True])
 async def test_a_plan_that_takes_long_is_announced(
     place: Place, dead: list[Task], monkeypatch: pytest.MonkeyPatch, *, leaves: bool
 ) -> None:
-    """While an undo plan is prepared the message line says so; if the operator goes to another
-    screen meanwhile, no plan opens there.
-    """
+    """While an undo plan is prepared it is said; on another screen no plan opens."""
     await off(carried_out, place, "purge", dead[:3])
     async with operations(place, "3 done") as operator:
         history, go_on = operator.console.navigator.session.inspector.history, asyncio.Event()
-        plan_undo = history.plan_undo
+        plan_undo, screen = history.plan_undo, operator.console.screen
 
         async def slow(operation: Operation, days: float) -> UndoPlan:
             await go_on.wait()
             return await plan_undo(operation, days)
 
         monkeypatch.setattr(history, "plan_undo", slow)
-        await operator.press(key_of("plan_undo"))
-        await operator.until(
-            lambda: "preparing the undo plan of 3 tasks ..." in operator.line("word")
-        )
+        await operator.step(key_of("plan_undo"), "preparing the undo plan of 3 tasks ...")
         if leaves:
-            screen = operator.console.screen
             await operator.opens(OverviewScreen, "1")
             go_on.set()
             await operator.until(lambda: not any(one.group == "plan" for one in screen.workers))
             assert isinstance(operator.console.screen, OverviewScreen)
         else:
             go_on.set()
-            await operator.until(lambda: isinstance(operator.console.screen, PlanScreen))
+            await operator.opens(PlanScreen)
             await operator.opens(OperationsScreen, "escape")
             assert "preparing" not in operator.line("word")
 
@@ -273,51 +221,47 @@ async def test_a_task_that_cannot_come_back_has_its_reason(place: Place, dead: l
     await off(carried_out, place, "retry", dead[:3])
     leave(place, "pending", dead[0])
     async with operations(place, "3 done") as operator:
-        screen = await operator.opens(PlanScreen, key_of("plan_undo"))
-        await operator.sees("type 2 to undo 2", "excluded: gone since: it ran, or was removed")
-        await operator.press("space")
-        await operator.sees("cannot be included: gone since: it ran, or was removed")
-        assert screen.expected_digits == "2"
+        gone = "gone since: it ran, or was removed"
+        plan = ("type 2 to undo 2", f"excluded: {gone}")
+        await operator.step(key_of("plan_undo"), PlanScreen, *plan)
+        await operator.step("space", f"cannot be included: {gone}", "type 2 to undo 2")
 
 
 @pytest.mark.parametrize(
     ("verb", "message"),
     [("expunge", "no plan: expunge cannot be undone"), ("hold", "no task was changed")],
 )
-async def test_why_one_cannot_be_undone(
-    place: Place, dead: list[Task], verb: str, message: str
-) -> None:
+async def test_why_none_is_undone(place: Place, dead: list[Task], verb: str, message: str) -> None:
     """An operation that is for good, or that changed nothing, is not undone, and says why."""
     if verb == "hold":
         leave(place, "dlq", dead[0])
     await off(carried_out, place, verb, dead[:1])
     async with operations(place, verb) as operator:
-        await operator.press(key_of("plan_undo"))
-        await operator.sees(message)
+        await operator.step(key_of("plan_undo"), message)
 
 
 @pytest.mark.parametrize("most", [None, 1])
-async def test_an_unknown_verb_is_only_shown(
-    place: Place, dead: list[Task], most: int | None
-) -> None:
+async def test_an_unknown_verb_is_shown(place: Place, dead: list[Task], most: int | None) -> None:
     """An operation with a verb that is not known here is shown; its tasks are not changed."""
     newer = Intent("tele\x1b[31mport", BEN)
     await off(carried_out, place, "retry", dead[:3], intent=newer, most=most)
-    after = await off(files, place)
+
+    def tasks() -> list[list[Task]]:
+        return [seen(place, state) for state in (State.PENDING, State.DEAD)]
+
+    after = await off(tasks)
     async with operations(place, "port", "no: unknown") as operator:
-        await operator.press(key_of("plan_undo"))
-        await operator.sees("no plan: tele", "is unknown to this version")
-        assert "\x1b" not in operator.text
-        await operator.press("R")
-        await operator.sees("no plan:" if most else "nothing to resume")
+        await operator.step(key_of("plan_undo"), "no plan: tele", "is unknown to this version")
+        operator.assert_inert()
+        await operator.step("R", "no plan:" if most else "nothing to resume")
         await operator.press("D")
         if most:
             await operator.opens(ActionScreen)
-            assert "\x1b" not in operator.text
-            await operator.opens(OperationsScreen, "escape")
-        await operator.opens(RecordScreen, "enter")
-        await operator.sees("3 planned")
-    assert await off(files, place) == after
+            operator.assert_inert()
+            await operator.step("?", HelpScreen, f"Keys of {SCREEN_TITLES[keys.ABANDON]} ")
+            await operator.opens(OperationsScreen, "escape", "escape")
+        await operator.step("enter", RecordScreen, "3 planned")
+    assert await off(tasks) == after
 
 
 # ---- interrupted operations
@@ -331,16 +275,12 @@ async def test_an_interrupted_operation_is_settled_and_shown(place: Place) -> No
     # As if it was killed between the moves and the line that says so.
     await off(journal.write_text, "".join(line for line in lines if '"line": "ends"' not in line))
     async with an_operator(place, early=True, clock=None, first=keys.OVERVIEW) as operator:
-        words = "replay of 09:42 by ana interrupted: 5 of 8 not moved"
-        await operator.sees(words, "interrupted, 5 of 8 not moved; u there shows it")
-        overview = await operator.opens(OverviewScreen)
-        await operator.press("g")
-        while (
-            alert := overview.parts.alert
-        ) is not None and alert.kind is not AlertKind.INTERRUPTED:
+        alert = "interrupted, 5 of 8 not moved; u there shows it"
+        await operator.sees("replay of 09:42 by ana interrupted: 5 of 8 not moved", alert)
+        overview = await operator.opens(OverviewScreen, "g")
+        while (on := overview.parts.alert) is not None and on.kind is not AlertKind.INTERRUPTED:
             await operator.press("j")
-        await operator.opens(OperationsScreen, "enter")
-        await operator.sees("3/8 INTERRUPTED")
+        await operator.step("enter", OperationsScreen, "3/8 INTERRUPTED")
         await operator.opens(OverviewScreen, "escape")
     settled = await off(kept(place).operation, op)
     assert settled is not None
@@ -359,45 +299,45 @@ def is_over(operator: ConsoleOperator, op: str) -> bool:
     return op in ones and ones[op].ended is not None
 
 
-async def test_an_interrupted_operation_is_gone_on_with(place: Place) -> None:
+@pytest.mark.parametrize(
+    ("amount", "left", "steps"),
+    [
+        (
+            8,
+            4,
+            (
+                ("R", "the rest of replay of 09:42:08Z by ana", "type 4 to replay 4"),
+                ("p 0 tab 0 tab space enter", "all others now"),  # no canary
+                ("4",),
+            ),
+        ),
+        (4, 0, (("R", "only 1 half-moved task left: D completes it"), ("D",), ("y",))),
+    ],
+    ids=["rest", "half moved only"],
+)
+async def test_an_interrupted_operation_is_gone_on_with(
+    place: Place, amount: int, left: int, steps: tuple[tuple[str, ...], ...]
+) -> None:
     """R plans exactly what a killed operation did not move, and says what becomes of the task that
-    it left in between; its count moves the rest, and the interrupted operation is over.
-    """
-    op = await off(interrupt, place, 8, 3)
-    half, *rest = (task.id for task in (await off(seen, place, State.DEAD))[:5])
+    it left in between; its count moves the rest, and the operation is over. Where only that task is
+    left, R says that D finishes it, and D does, and moves nothing else."""
+    op = await off(interrupt, place, amount, 3)
+    half, *rest = (task.id for task in (await off(seen, place, State.DEAD))[: left + 1])
     await off(leave_half_moved, place, half)
-    async with operations(place, "3/8 INTERRUPTED", "4 not moved, 1 half moved") as operator:
-        await operator.opens(PlanScreen, "R")
-        await operator.sees("the rest of replay of 09:42:08Z by ana")
-        await operator.sees(
-            "1 task is half moved: completed or rolled back first", "type 4 to replay 4"
-        )
-        await operator.press(
-            "p", "0", "tab", "0", "tab", "space", "enter"
-        )  # no canary, all at once
-        await operator.sees("all others now")
-        await operator.press("4")
+    before = await off(seen, place, State.PENDING)
+    status = (f"3/{amount} INTERRUPTED", f"{left} not moved, 1 half moved")
+    async with operations(place, *status) as operator:
+        for number, (pressed, *texts) in enumerate(steps):
+            await operator.step(pressed, *texts)
+            if number == (0 if left else 1):
+                await operator.sees("1 task", "half moved: completed or rolled back first")
         await operator.until(lambda: is_over(operator, op))
-    assert {*rest} <= {task.id for task in await off(seen, place, State.PENDING)}
+    moved = {task.id for task in await off(seen, place, State.PENDING)}
+    assert moved - {task.id for task in before} == {*rest}
     assert half in {task.id for task in await off(seen, place, State.DEAD)}
     assert not await off(lambda: list(Path(place.root, "queue/.spooldeck").glob("D.*")))
     follows = [one.intent.follows for one in await off(kept(place).operations) if one.op != op]
-    assert follows == [op]
-
-
-async def test_a_half_moved_task_is_finished_where_nothing_else_is_left(place: Place) -> None:
-    """Where only that is left, R says which key finishes it, and D does, and moves nothing else."""
-    op = await off(interrupt, place, 4, 3)
-    half = (await off(seen, place, State.DEAD))[0].id
-    await off(leave_half_moved, place, half)
-    async with operations(place, "3/4 INTERRUPTED", "0 not moved, 1 half moved") as operator:
-        await operator.press("R")
-        await operator.sees("only 1 half-moved task left: D completes it")
-        await operator.press("D")
-        await operator.sees("1 task half moved: completed or rolled back first")
-        await operator.press("y")
-        await operator.until(lambda: is_over(operator, op))
-    assert half in {task.id for task in await off(seen, place, State.DEAD)}
+    assert follows == [op] * bool(left)
 
 
 async def test_a_plan_names_states_as_the_tabs_do(place: Place) -> None:
@@ -415,9 +355,7 @@ async def test_a_plan_names_states_as_the_tabs_do(place: Place) -> None:
 
 
 async def test_a_suspension_is_resumed_from_its_operation(place: Place, tmp_path: Path) -> None:
-    """The last suspension of a transport has `S resume`, which opens the plan; one that a later
-    operation ended has not.
-    """
+    """The last suspension of a transport has `S resume`; one that ended has not."""
     room = PlaceTransports(tmp_path, lambda: NOW)
     for at, name, value in (
         (NOW - 540, "curl", controls.SUSPENDED),
@@ -429,55 +367,43 @@ async def test_a_suspension_is_resumed_from_its_operation(place: Place, tmp_path
         switch = partial(controls.run_journaled_action, journal, Intent("", ANA), order)
         await off(switch, lambda: "done", lambda at=at: at)
     await off(room.suspend, "postfix", "")
-    async with operations(place._replace(mail=room.place_mail())) as operator:
+    place = place._replace(mail=room.place_mail())
+    async with operations(place) as operator:
         await operator.sees(
             "09:35:08 ana suspend postfix - DONE S resume",
             "09:34:08 ana resume curl - DONE u undo",
             "09:33:08 ana suspend curl - DONE no: use control",
         )
-        await operator.opens(ActionScreen, "S")
-        await operator.sees("resume postfix")
-        await operator.press("escape", "j", "S")
-        await operator.sees("nothing to resume: it suspends no transport now")
-    wall = place._replace(mail=room.place_mail())
-    async with an_operator(
-        wall, first=keys.OVERVIEW, size=(200, 60), clock=lambda: NOW
-    ) as operator:
-        await operator.sees(
-            "suspend postfix on spool DONE 8 resume", "suspend curl on spool DONE 8 open"
-        )
+        await operator.step("S", ActionScreen, "resume postfix")
+        await operator.step("escape j S", "nothing to resume: it suspends no transport now")
+    wall = {"first": keys.OVERVIEW, "size": (200, 60), "clock": lambda: NOW}
+    async with an_operator(place, **wall) as operator:  # type: ignore[arg-type]
+        rows = ("suspend postfix on spool DONE 8 resume", "suspend curl on spool DONE 8 open")
+        await operator.sees(*rows)
 
 
-def test_the_numbers_of_a_large_operation_are_whole() -> None:
+PURGE = Intent("purge", ANA)
+PURGED = Operation("1", NOW, PURGE, planned=40, counts={}, ended=NOW, is_running=False)
+
+
+def line_of(operation: Operation, width: int) -> str:
+    """Its line in the table."""
+    _, (line,) = view.operation_table(view.list_operations([operation]), NOW, width)
+    return words([line])
+
+
+@pytest.mark.parametrize("width", [74, 80, 118])
+def test_the_numbers_of_a_large_operation_are_whole(width: int) -> None:
     """The tasks done and planned are not cut, however many."""
-    one = Operation(
-        "1",
-        NOW,
-        Intent("purge", ANA),
-        planned=400_123,
-        counts={RowResult.DONE: 38_994},
-        ended=NOW,
-        is_running=False,
-    )
-    for width in (74, 80, 118):
-        _, (line,) = view.operation_table(view.list_operations([one]), NOW, width)
-        assert " 38,994/400,123 " in words([line])
+    large = PURGED._replace(planned=400_123, counts={RowResult.DONE: 38_994})
+    assert " 38,994/400,123 " in line_of(large, width)
 
 
-def test_the_text_of_an_operation_gets_the_width_of_the_others() -> None:
+@pytest.mark.parametrize(
+    ("filter", "when"), [("age>30d", "09:42:08"), ("err~550 kind=report tries>=5", "09:42")]
+)
+def test_the_text_of_an_operation_gets_the_width_of_the_others(filter: str, when: str) -> None:
     """Where WHAT would be cut, the columns move together, and then WHEN has no seconds."""
-    for filter, when in (("age>30d", "09:42:08"), ("err~550 kind=report tries>=5", "09:42")):
-        intent = Intent("purge", ANA, filter=filter)
-        one = Operation(
-            "1",
-            NOW,
-            intent,
-            planned=40,
-            counts={RowResult.DONE: 40},
-            ended=NOW,
-            is_running=False,
-            has_images=True,
-        )
-        _, (line,) = view.operation_table(view.list_operations([one]), NOW, 74)
-        assert f"purge {filter} " in words([line])
-        assert words([line]).split()[0] == when
+    intent, counts = Intent("purge", ANA, filter=filter), {RowResult.DONE: 40}
+    line = line_of(PURGED._replace(intent=intent, counts=counts, has_images=True), 74)
+    assert f"purge {filter} " in line and line.split()[0] == when

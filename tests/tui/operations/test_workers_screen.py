@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from engine.index.backlog import BacklogSummary
 from engine.model import STALLED_KEY, WAITS_KEY, ConnectedWorker, Lease, State, Task
 from engine.monitor.forecast import ExpectedStart
-from engine.places.place import ServerState, WholeQueueFigures
+from engine.places.place import Place, ServerState, WholeQueueFigures
 from engine.store import Unavailable
-from tests.console_operator import an_operator, words
+from tests.console_operator import ConsoleOperator, an_operator, words
 from tests.console_places import NOW, a_memory, a_place, a_stuck_lock, a_task, free
+from tests.tables import each
 from tests.tui.drawn_screens import AT_WORK
 from tui.confirm.action_screen import ActionScreen
 from tui.locks.screen import LockScreen
@@ -24,100 +29,97 @@ from tui.session.worker_rows import IDLE, NO_NAME, NO_WORKER, WorkerRow, count_w
 from tui.task.screen import TaskScreen
 from tui.task.why_waiting import outlook
 from tui.text import keys
+from tui.text.lines import width_of
 
 RED = "\x1b[31mred"
 
 
 def at_work(number: int, since: float, **fields: object) -> Task:
     """A task that was claimed so many seconds ago."""
-    task = a_task(number, State.ACTIVE)
-    return task._replace(lease=Lease("", NOW - since), **fields)  # type: ignore[arg-type]
+    return a_task(number, State.ACTIVE, **{"lease": Lease("", NOW - since), **fields})
+
+
+def leased(tasks: list[Task], figures: WholeQueueFigures) -> Place:
+    """A place without a lock, of which this is known as a whole."""
+    fields: dict[str, Any] = {"lock": None, "has_leases": True, "queue_figures": lambda: figures}
+    return a_place(a_memory(tasks), **fields)
+
+
+@asynccontextmanager
+async def workers(*places: Place, **fields: Any) -> AsyncIterator[ConsoleOperator]:
+    """The console on its workers, once the places were looked at."""
+    async with an_operator(*places, first=keys.WORKERS, **fields) as operator:
+        await operator.opens(WorkersScreen)
+        yield operator
 
 
 async def test_the_worst_is_on_top_and_has_the_cursor() -> None:
-    """The stuck worker comes first and has the cursor, whichever place was open; the next step is
-    to free its lock, Enter opens its task, U its lock.
-    """
+    """The stuck worker has the cursor until the operator moves it, also by a click."""
     place = a_place(a_memory([at_work(1, 3)]), name="/srv/well", lock=lambda: AT_WORK)
     ill = a_place(a_memory([at_work(2, 2820)]), name="/srv/ill", lock=a_stuck_lock)
     ill = ill._replace(recovery_command=("true",))
-    async with an_operator(place, ill, size=(100, 30), first=keys.WORKERS) as operator:
-        await operator.opens(WorkersScreen)
+    async with workers(place, ill, size=(100, 30)) as operator:
         await operator.sees("PID 4711 on ill", "1 00000001", "1 00000002")
-        rows = [line.split()[1:] for line in operator.text.splitlines()]
-        named = [row[0] for row in rows if row[:1] in (["ill"], ["well"])]
-        assert named[:2] == ["ill", "well"]
+        assert re.findall(r" (ill|well) ", operator.rows) == ["ill", "well"]
         step = operator.line("word")
         assert "next  U frees the lock of ill" in step and "then W" not in step  # no such command
-        await operator.press("enter")
-        await operator.opens(TaskScreen)
-        await operator.press("escape", "U")
-        await operator.opens(LockScreen)
-
-
-async def test_a_clicked_row_keeps_the_cursor() -> None:
-    """The cursor follows what needs a hand only until the operator moves it, also by a click."""
-    place = a_place(a_memory([at_work(1, 3)]), name="/srv/well", lock=lambda: AT_WORK)
-    ill = a_place(a_memory([at_work(2, 2820)]), name="/srv/ill", lock=a_stuck_lock)
-    async with an_operator(place, ill, size=(100, 30), first=keys.WORKERS) as operator:
-        await operator.opens(WorkersScreen)
-        await operator.sees("PID 4711 on ill", "1 00000001", "1 00000002")
+        await operator.opens(TaskScreen, "enter")
+        await operator.opens(LockScreen, "escape", "U")
+        await operator.opens(WorkersScreen, "escape")
         operator.picker.select_line(2)
         await operator.sees("on well")
         await operator.until(lambda: operator.picker.key == "1.1")
 
 
-async def test_a_place_without_a_worker_names_the_key_that_starts_one() -> None:
-    """The row says that no worker runs, W opens the plan, and nothing is started without `y`."""
-    place = a_place(a_memory([a_task(1)]), lock=free, worker_command=("true",))
-    async with an_operator(place, first=keys.WORKERS) as operator:
-        await operator.opens(WorkersScreen)
-        await operator.sees(NO_WORKER, "next W starts a worker at")
-        await operator.press("enter")
-        await operator.until(lambda: "no task here: W starts a worker" in operator.line("word"))
-        await operator.press("W")
-        await operator.opens(ActionScreen)
-        await operator.press("escape")
-        await operator.opens(WorkersScreen)
-        assert operator.console.sessions[0].worker.pid is None
+OTHERS, HELD = "the agents of its scheduler deliver", "the lock is held by PID 4711"
 
 
-async def test_a_place_that_other_programs_work_says_so() -> None:
-    """W names who works there; the screen does not offer to start a worker."""
-    place = a_place(
-        a_memory([a_task(1)]), lock=free, no_worker="the agents of its scheduler deliver"
-    )
-    async with an_operator(place, first=keys.WORKERS) as operator:
-        await operator.opens(WorkersScreen)
-        await operator.sees(NO_WORKER)
-        assert "W starts a worker" not in operator.text
-        await operator.press("W")
-        await operator.sees("no worker to start here: the agents of its scheduler deliver")
-        assert operator.line("word").endswith("acts on nftban")
+@pytest.mark.parametrize(
+    ("fields", "steps"),
+    [
+        (
+            {"lock": free, "worker_command": ("true",)},
+            [
+                ("", NO_WORKER, "next W starts a worker at"),
+                ("enter", WorkersScreen, "no task here: W starts a worker"),
+                ("W", ActionScreen),
+                ("escape", WorkersScreen),
+            ],
+        ),
+        (
+            {"lock": free, "no_worker": OTHERS},
+            [("W", NO_WORKER, f"no worker to start here: {OTHERS}", "acts on nftban")],
+        ),
+        (
+            {"lock": lambda: AT_WORK, "worker_command": ("true",)},
+            [("W", ActionScreen, f"nothing to start: {HELD}"), ("y", ActionScreen)],
+        ),
+    ],
+    ids=["none runs", "other programs", "one runs"],
+)
+async def test_w_starts_no_worker_by_itself(fields: dict[str, Any], steps: list[Any]) -> None:
+    """W opens the plan to start a worker, or says who works; a plan is refused while one runs."""
+    async with workers(a_place(a_memory([a_task(1)]), **fields)) as operator:
+        (live,) = operator.console.sessions
+        await operator.until(lambda: live.has_readings)
+        for step in steps:
+            await operator.step(*step)
+        assert live.worker.pid is None
 
 
 async def test_a_server_that_delivers_by_itself_has_a_row() -> None:
     """The row says whether it runs and since when, or that tasks wait for it; W is refused."""
     state = ServerState("the mailer", "the mailer is stopped", True, 812, NOW - 60)
     figures = [WholeQueueFigures(server=state, workers=(812,))]
-    place = a_place(
-        a_memory([a_task(1), a_task(2)]),
-        lock=None,
-        has_leases=True,
-        no_worker="the mailer delivers",
-        server="the mailer",
-        queue_figures=lambda: figures[0],
+    place = leased([a_task(1), a_task(2)], figures[0])._replace(
+        no_worker="the mailer delivers", server="the mailer", queue_figures=lambda: figures[0]
     )
-    async with an_operator(place, size=(100, 30), first=keys.WORKERS) as operator:
-        await operator.opens(WorkersScreen)
+    async with workers(place, size=(100, 30)) as operator:
         await operator.sees("812 the mailer delivers: running, PID 812, since", "Workers none")
-        await operator.press("W")
-        await operator.sees("no worker to start here: the mailer delivers")
+        await operator.step("W", "no worker to start here: the mailer delivers")
         figures[0] = WholeQueueFigures(server=state._replace(is_running=False, pid=None))
-        await operator.press("r")
-        await operator.sees("the mailer is stopped: 2 wait", "stopped servers 1")
-        await operator.press("escape", "2")
-        await operator.sees("the mailer is stopped: 2 wait")
+        await operator.step("r", "the mailer is stopped: 2 wait", "stopped servers 1")
+        await operator.step("escape 2", "the mailer is stopped: 2 wait")
 
 
 async def test_the_reason_of_a_worker_that_ended_is_readable_in_full() -> None:
@@ -125,77 +127,35 @@ async def test_the_reason_of_a_worker_that_ended_is_readable_in_full() -> None:
     reason = "/srv/small/flowing/run/queue.lock: cannot be written: No space left on device (28)"
     command = ("sh", "-c", f"echo 'spooldeck: {reason}' >&2; exit 69")
     place = a_place(a_memory([a_task(1)]), lock=free, worker_command=command)
-    async with an_operator(place, first=keys.WORKERS) as operator:
-        await operator.opens(WorkersScreen)
-        (live,) = operator.console.sessions
-        await asyncio.to_thread(live.worker.start)
+    async with workers(place) as operator:
+        await asyncio.to_thread(operator.console.sessions[0].worker.start)
         await operator.sees("ended with exit code 69", reason)
-
-
-async def test_a_worker_that_ends_a_stuck_holder_needs_its_pid() -> None:
-    """A signal to the stuck holder needs its PID; `y` alone starts nothing."""
-    place = a_place(a_memory([a_task(1)]), lock=a_stuck_lock, worker_command=("sleep", "60"))
-    async with an_operator(place, first=keys.WORKERS) as operator:
-        (live,) = operator.console.sessions
-        await operator.until(lambda: live.has_readings)
-        await operator.opens(ActionScreen, "W")
-        await operator.sees("the worker ends its holder, PID 4711", "type the PID 4711", "[____]")
-        assert "start a worker, end PID 4711" in operator.line("title")
-        await operator.press("y")
-        await operator.opens(ActionScreen)
-        await operator.press(*"4711")
-        await operator.opens(WorkersScreen)
-        await operator.sees("worker started, PID")
 
 
 def test_no_worker_is_started_once_the_console_closes() -> None:
     """A start that comes after the stop starts nothing: no process stays without an owner."""
     worker = WorkerProcess(("sleep", "60"))
     worker.stop_and_wait()
-
     with pytest.raises(Unavailable, match="the console is closing"):
         worker.start()
     assert worker.pid is None
 
 
-async def test_no_second_worker_is_started_while_one_holds_the_lock() -> None:
-    """The plan is refused with the PID of the worker that already runs."""
-    place = a_place(a_memory([a_task(1)]), lock=lambda: AT_WORK, worker_command=("true",))
-    async with an_operator(place, first=keys.WORKERS) as operator:
-        (live,) = operator.console.sessions
-        await operator.until(lambda: live.has_readings)
-        await operator.opens(ActionScreen, "W")
-        await operator.sees("nothing to start: the lock is held by PID 4711")
-        await operator.press("y")
-        await operator.opens(ActionScreen)
-        assert live.worker.pid is None
-
-
 @pytest.mark.parametrize("tasks", [[], [at_work(1, 3)]], ids=["idle", "busy"])
 async def test_workers_of_a_place_without_a_lock_have_their_pid(tasks: list[Task]) -> None:
-    """The PID of a worker that the store knows is in its row, with or without a task, and the
-    worker counts in the totals.
-    """
-    figures = WholeQueueFigures(workers=(8609,))
-    place = a_place(a_memory(tasks), lock=None, has_leases=True, queue_figures=lambda: figures)
-    async with an_operator(place, first=keys.WORKERS) as operator:
-        await operator.opens(WorkersScreen)
+    """A worker that the store knows has its PID in its row, and is counted."""
+    async with workers(leased(tasks, WholeQueueFigures(workers=(8609,)))) as operator:
         text = "00000001" if tasks else IDLE
         await operator.until(lambda: f" 8609  {text}" in operator.rows)
         (row,) = operator.rows.splitlines()
-        assert NO_WORKER not in row
-        assert "workers 1" in operator.text
+        assert NO_WORKER not in row and "workers 1" in operator.text
 
 
 async def test_a_task_whose_worker_has_ended_is_marked() -> None:
-    """The row has `!` and `no worker` instead of a PID, also while another worker runs, and the
-    next step releases the task.
-    """
+    """The row has `!` and `no worker`, and the next step releases the task."""
     tasks = [at_work(1, 960), at_work(2, 3)]
     figures = WholeQueueFigures(workers=(8609,), abandoned=frozenset({tasks[0].id}))
-    place = a_place(a_memory(tasks), lock=None, has_leases=True, queue_figures=lambda: figures)
-    async with an_operator(place, first=keys.WORKERS) as operator:
-        await operator.opens(WorkersScreen)
+    async with workers(leased(tasks, figures)) as operator:
         await operator.until(lambda: " 8609  00000002" in operator.rows)
         first, second = operator.rows.splitlines()
         assert first.split()[:5] == ["!", "nftban", "no", "worker", "00000001"]
@@ -206,100 +166,63 @@ async def test_a_task_whose_worker_has_ended_is_marked() -> None:
 async def test_workers_of_a_server_have_their_names() -> None:
     """The owner of a lock and the seconds left are in the row of its task, address and age of its
     connection in the details; a connected worker without a task has a row; an active task without
-    a lock is `stalled?`.
-    """
-    tasks = [
-        at_work(1, 3)._replace(lease=Lease("node-1", NOW - 3, NOW + 21)),
-        at_work(2, 9)._replace(lease=None, extra={STALLED_KEY: "no lock"}),
-    ]
-    kinds = (tasks[0].kind,)
+    a lock is `stalled?`."""
+    busy, stalled = at_work(1, 3, lease=Lease("node-1", NOW - 3, NOW + 21)), at_work(2, 9)
+    stalled = stalled._replace(lease=None, extra={STALLED_KEY: "no lock"})
     connected = (
-        ConnectedWorker("node-1", "10.0.0.7", kinds, 300.0),
+        ConnectedWorker("node-1", "10.0.0.7", (busy.kind,), 300.0),
         ConnectedWorker("node-2", "10.0.0.8", ("a", "b", "c", "d"), 60.0),
     )
-    figures = WholeQueueFigures(connected=connected)
-    place = a_place(a_memory(tasks), lock=None, has_leases=True, queue_figures=lambda: figures)
-    async with an_operator(place, first=keys.WORKERS, size=(120, 40)) as operator:
-        await operator.opens(WorkersScreen)
+    place = leased([busy, stalled], WholeQueueFigures(connected=connected))
+    async with workers(place, size=(120, 40)) as operator:
         await operator.until(lambda: len(operator.rows.splitlines()) == 3)
-        stalled, busy, idle = (line.split() for line in operator.rows.splitlines())
-        assert stalled[1:4] == ["nftban", "stalled?", "00000002"]
-        assert busy[:4] == ["nftban", "-", "node-1", "00000001"]
-        assert "21s" in busy
+        first, second, third = (line.split() for line in operator.rows.splitlines())
+        assert first[1:4] == ["nftban", "stalled?", "00000002"]
+        assert second[:4] == ["nftban", "-", "node-1", "00000001"] and "21s" in second
         note = "node-2 no task claimed: 10.0.0.8, connected 1m; serves a, b, c and 1 more"
-        assert " ".join(idle) == f"nftban - {note}"
+        assert " ".join(third) == f"nftban - {note}"
         assert "workers 2" in operator.text
-        await operator.press("j")
-        await operator.sees("node-1 on nftban", "10.0.0.7, connected 5m; serves")
+        await operator.step("j", "node-1 on nftban", "10.0.0.7, connected 5m; serves")
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (None, "?"),
-        (0.0, "0s"),
-        (0.42, "0.4s"),
-        (2.0, "2s"),
-        (9.94, "9.9s"),
-        (41.2, "41s"),
-        (2820.0, "47m"),
-        (7980.0, "2h13m"),
-    ],
-)
+SHORT: list[tuple[float | None, str]] = [(None, "?"), (0.0, "0s"), (0.42, "0.4s"), (2.0, "2s")]
+SHORT += [(9.94, "9.9s"), (41.2, "41s"), (2820.0, "47m"), (7980.0, "2h13m")]
+
+
+@each(("seconds", "text"), SHORT)
 def test_short_durations(seconds: float | None, text: str) -> None:
     """Tenths below ten seconds, one unit above, and no form is wider than a column."""
     assert view.format_seconds(seconds) == text
 
 
+REPORT = "20261120T094121Z-report-c2c41696"
+BUSY = WorkerRow("/srv/a", 1, "a", 8609, REPORT, kind="report", running_seconds=3.0)
+
+
 def test_columns_that_no_row_has_are_absent() -> None:
-    """Without limits and destinations their columns are absent; on a narrow screen others go, and
-    no line is wider than it.
-    """
-    row = WorkerRow(
-        "/srv/a",
-        1,
-        "a",
-        pid=8609,
-        task="20261120T094121Z-report-c2c41696",
-        kind="report",
-        running_seconds=3.0,
-    )
-    full = row._replace(limit_seconds=60.0, destination=RED, heartbeat_seconds=2.0)
-
-    bare, _ = view.worker_table([row], 120)
+    """Without values a column is absent; on a narrow screen others go, and each line fits."""
+    full = BUSY._replace(limit_seconds=60.0, destination=RED, heartbeat_seconds=2.0)
+    bare, _ = view.worker_table([BUSY], 120)
     titles, (line,) = view.worker_table([full], 120)
-    widths = {
-        sum(map(len, (text for text, _ in line)))
-        for width in (30, 50, 80)
-        for line in view.worker_table([full, row._replace(task="", note=IDLE)], width)[1]
-        if width
-    }
-
     assert words([bare]).split() == ["PLACE", "PID", "TASK", "KIND", "RUNNING", "HEARTBEAT"]
     assert words([titles]).split()[-3:] == ["LIMIT", "DEST", "HEARTBEAT"]
-    assert "c2c41696" in words([line])
-    assert "\x1b" not in words([line])
-    assert widths == {30, 50, 80}
+    assert "c2c41696" in words([line]) and "\x1b" not in words([line])
+    for width in (30, 50, 80):
+        _, lines = view.worker_table([full, BUSY._replace(task="", note=IDLE)], width)
+        assert {width_of(line) for line in lines} == {width}
 
 
 def test_an_unknown_number_of_tasks_is_a_question_mark() -> None:
     """Before the tasks are counted, and where due times are unknown, the details show no 0."""
     session = PlaceSession(a_place(a_memory([])), lambda: NOW)
     session.backlog = BacklogSummary(due=None)
-
     rows = dict(view.detail_rows(WorkerRow("/srv/a", 1, "a"), session, NOW))
-
     assert rows["waiting"] == "? tasks, ? due"
 
 
 def test_a_process_counts_once() -> None:
-    """Several tasks of one process are several rows and one worker; a place without a worker is
-    none; workers without a name are counted by their connections.
-    """
-    row = WorkerRow("/srv/a", 1, "a", 8609, "t1")
-
-    rows = [row, row._replace(task="t2"), row._replace(pid=None, task="", note=NO_WORKER)]
-
+    """Several tasks of one process are one worker; those without a name count by connection."""
+    rows = [BUSY, BUSY._replace(task="t2"), BUSY._replace(pid=None, task="", note=NO_WORKER)]
     assert count_workers(rows) == 1
     unnamed = WorkerRow("q", 1, "q", owner=NO_NAME, note=IDLE)
     served = [unnamed._replace(connection=f"127.0.0.1; serves {name}") for name in ("a", "b")]
@@ -316,48 +239,30 @@ def test_a_process_counts_once() -> None:
     ],
 )
 def test_a_narrow_table_of_workers_keeps_the_time_limit_longest(width: int, titles: str) -> None:
-    """A pane of the wall (57 cells) has the time limit of each task; the wall has the heartbeat in
-    its pane of locks.
-    """
-    row = WorkerRow(
-        "/x",
-        1,
-        "kannader",
-        21187,
-        task="a" * 8,
-        kind="geoban_apply",
-        running_seconds=1.1,
-        limit_seconds=30.0,
-        has_limits=True,
-        destination="mx1",
-        heartbeat_seconds=2.0,
-    )
-    head, (line,) = view.worker_table([row], width)
-
-    assert words([head]).split() == titles.split()
-    assert "30s" in words([line])
+    """A pane of the wall (57 cells) has the time limit of each task."""
+    row = WorkerRow("/x", 1, "kannader", 21187, "a" * 8, kind="geoban_apply", running_seconds=1.1)
+    row = row._replace(limit_seconds=30.0, has_limits=True, destination="mx1")
+    head, (line,) = view.worker_table([row._replace(heartbeat_seconds=2.0)], width)
+    assert words([head]).split() == titles.split() and "30s" in words([line])
 
 
 async def test_the_expected_start_of_a_task() -> None:
     """A task in backoff runs when it is due; without a worker, or if its store knows why it does
-    not start, its start is unknown, with the reason; a task that does not wait has none.
-    """
+    not start, its start is unknown, with the reason; a task that does not wait has none."""
     waits, dead = a_task(1, due=NOW + 25), a_task(2, State.DEAD)
     limited = a_task(3, due=NOW - 5, extra={WAITS_KEY: ">MaxRing: all in use"})
     place = a_place(a_memory([waits, dead]), lock=lambda: AT_WORK)
-    async with an_operator(place, first=keys.WORKERS) as operator:
+    async with workers(place) as operator:
         (live,) = operator.console.sessions
         await operator.until(lambda: live.has_readings)
-
-        found = (await outlook(live, waits, NOW)).start
-        none = (await outlook(live, dead, NOW)).start
-        stopped = (await outlook(live, limited, NOW)).start
-
-    assert (found, none) == (ExpectedStart(NOW + 25), None)
-    assert stopped == ExpectedStart(None, ">MaxRing: all in use")
-    async with an_operator(place._replace(lock=free), first=keys.WORKERS) as operator:
+        for task, start in (
+            (waits, ExpectedStart(NOW + 25)),
+            (dead, None),
+            (limited, ExpectedStart(None, ">MaxRing: all in use")),
+        ):
+            assert (await outlook(live, task, NOW)).start == start
+    async with workers(place._replace(lock=free)) as operator:
         (live,) = operator.console.sessions
         await operator.until(lambda: live.lacks_worker)
-
         start = (await outlook(live, waits, NOW)).start
         assert start == ExpectedStart(None, "no worker running: 3, then W starts one")

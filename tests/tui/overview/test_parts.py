@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 
 from engine.model import State
 from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
@@ -25,15 +24,14 @@ from tui.text import keys
 from tui.text.table import Choice
 
 
-@dataclass
 class Rows:
     """A pane that is not on any screen."""
 
-    rows: Sequence[Choice] = ()
-    key: str = ""
-    is_gone: bool = False
-    display: bool = True
-    is_active: bool = True
+    is_gone, display, is_active = False, True, True
+
+    def __init__(self, *names: str) -> None:
+        self.rows: Sequence[Choice] = [Choice(name, ()) for name in names]
+        self.key = names[0] if names else ""
 
     def activate(self, active: bool) -> None:
         """Note it."""
@@ -44,28 +42,26 @@ class Rows:
         self.key = self.rows[-1].key
 
 
-@dataclass
 class Cells(Rows):
     """An age table with one cell."""
 
     count: int | None = 3
-    filter: str = "kind=mail_send"
-    cell_text: str = "mail_send, all ages"
-    shifts: list[int] = field(default_factory=list)
+    filter, cell_text = "kind=mail_send", "mail_send, all ages"
+    shifts: tuple[int, ...] = ()
 
     def shift(self, by: int) -> None:
         """Note it."""
-        self.shifts.append(by)
+        self.shifts += (by,)
 
 
 class Overview:
     """The parts of an overview of two places, and who presses its keys."""
 
     def __init__(self, sessions: Sequence[PlaceSession], clock: Clock, *, read_only: bool) -> None:
-        self.clock, self.screen = clock, AskedScreen[Change]()
-        queues = Rows([Choice("1", ()), Choice("2", ())], "1")
-        self.ages, self.others = Cells(), Rows()
-        self.panes = {ALERTS: Rows(), QUEUES: queues, AGES: self.ages, "clusters": self.others}
+        self.clock, self.screen, self.ages = clock, AskedScreen[Change](), Cells()
+        self.others = Rows()
+        self.panes = {ALERTS: Rows(), QUEUES: Rows("1", "2"), AGES: self.ages}
+        self.panes["clusters"] = self.others
         context = ConsoleContext("mx1", Arming(clock, read_only), clock, places=2)
         self.parts = OverviewParts(sessions, context, self.screen, self.panes, self.ages)
         self.parts.focus.activate(QUEUES)
@@ -107,10 +103,13 @@ async def an_overview(*, read_only: bool = False) -> AsyncIterator[Overview]:
             await session.inspector.close()
 
 
+def absent(overview: Overview) -> set[str]:
+    """The actions that are not offered."""
+    return absent_actions(ROWS, overview.parts)
+
+
 async def test_tab_goes_to_panes_with_rows() -> None:
-    """Panes without rows, or not on screen, are passed over; the age table has cells once it was
-    read, and none while the screen is frozen.
-    """
+    """Panes without rows or off the screen are passed over, and the age table if frozen."""
     async with an_overview() as overview:
         focus, others = overview.parts.focus, overview.others
         assert overview.press("tab") is Change.PANES
@@ -122,33 +121,29 @@ async def test_tab_goes_to_panes_with_rows() -> None:
         overview.press("shift+tab")
         assert focus.pane == "clusters"
         assert [name for name, pane in overview.panes.items() if pane.is_active] == ["clusters"]
-
         await overview.counts_ages()
         focus.activate(QUEUES)
         overview.press("tab")
         assert focus.pane == AGES
         assert overview.press("l", "h") is Change.NOTHING
-        assert overview.ages.shifts == [1, -1]
+        assert overview.ages.shifts == (1, -1)
         overview.press("p")
         assert not overview.parts.can_focus(AGES)
 
 
 async def test_keys_act_on_the_place_under_the_cursor() -> None:
-    """Enter, digits, clusters and groups lead to the place of the row, groups to the state that has
-    tasks to act on.
-    """
+    """Each key leads to the place of the row, `b` to the state that has tasks."""
     async with an_overview() as overview:
         overview.press("enter", "c", "b", "4")
         assert overview.press("j") is Change.NOTHING
         overview.press("b", "7", "u")
-        dead, log = Target(keys.LIST, state=State.DEAD), Target(keys.LOG, 2)
         assert overview.screen.targets == [
             Target(keys.LIST, 1),
             Target(keys.CLUSTERS, 1, State.DEAD),
             Target(keys.GROUPS, 1, State.DEAD),
-            dead._replace(place=1),
+            Target(keys.LIST, 1, State.DEAD),
             Target(keys.GROUPS, 2, State.PENDING),
-            log,
+            Target(keys.LOG, 2),
             Target(keys.OPERATIONS),
         ]
 
@@ -161,9 +156,8 @@ async def test_enter_on_a_cell_lists_its_tasks() -> None:
         assert overview.message == "no cell to open"
         await overview.counts_ages()
         overview.press("enter")
-        assert overview.screen.targets == [
-            Target(keys.LIST, 1, State.PENDING, overview.ages.filter)
-        ]
+        (target,) = overview.screen.targets
+        assert target == Target(keys.LIST, 1, State.PENDING, overview.ages.filter)
 
 
 async def test_a_row_that_has_left_keeps_its_place() -> None:
@@ -184,9 +178,7 @@ async def test_a_row_that_has_left_keeps_its_place() -> None:
 
 
 async def test_a_place_that_came_by_itself_must_be_seen() -> None:
-    """The first key within a second is refused, the second one acts; later, or once the operator
-    has moved, the first one does.
-    """
+    """The first key within a second is refused, unless the operator has moved."""
     async with an_overview() as overview:
         overview.parts.place_changed()
         overview.press("c")
@@ -207,10 +199,9 @@ async def test_u_leads_to_the_alert_that_shows_it() -> None:
         parts = overview.parts
         goals = [Goal(one.place.name, Where.LOCK) for one in parts.sessions]
         one, two = (Alert(Level.CRIT, AlertKind.STUCK, "stuck", None, goal) for goal in goals)
-        parts.alerts = (two,)
-        assert parts.place_to_unlock.number == 2
-        parts.alerts = (two, one)
-        assert parts.place_to_unlock.number == 1
+        for alerts, number in (((two,), 2), ((two, one), 1)):
+            parts.alerts = alerts
+            assert parts.place_to_unlock.number == number
         overview.panes[ALERTS].key = alert_key(two)
         assert parts.alert is two
 
@@ -237,8 +228,3 @@ async def test_a_console_that_only_reads_offers_no_writing_key() -> None:
         assert absent(overview) >= {"arm", "unlock", "worker", "controls"}
     async with an_overview() as overview:
         assert "arm" not in absent(overview)
-
-
-def absent(overview: Overview) -> set[str]:
-    """The actions that are not offered."""
-    return absent_actions(ROWS, overview.parts)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.formats.base.memory import MemoryStore
+from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.formats.bullmq.moves import EDGES as OF_BULLMQ
 from engine.formats.kannader.permissions import EDGES as OF_MAILS
 from engine.formats.nftban.store import EDGES as OF_THE_CONTRACT
@@ -20,7 +20,7 @@ from engine.operations import plans, undo
 from engine.operations.journal import Intent, Journal, Who
 from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules
 from engine.store import Unavailable
-from tests.console_operator import ConsoleOperator, an_operator
+from tests.console_operator import ConsoleOperator, an_operator, keys_in
 from tests.console_places import NOW, Clock, a_memory, a_place, a_task, some_tasks
 from tui.plan import pace_form as pace_view
 from tui.plan.edit_form import EditScreen, LongWords
@@ -42,14 +42,13 @@ MIDNIGHT = NOW - 34928
 @pytest.mark.parametrize(
     ("edges", "names"),
     [
-        pytest.param(OF_THE_CONTRACT, ("description", "due"), id="contract"),
-        pytest.param(OF_MAILS, ("destination", "due"), id="kannader"),
-        pytest.param(OF_JOBS, ("due",), id="zgb"),
+        (OF_THE_CONTRACT, ("description", "due")),
+        (OF_MAILS, ("destination", "due")),
+        (OF_JOBS, ("due",)),
     ],
+    ids=["contract", "kannader", "zgb"],
 )
-def test_the_fields_of_the_edge_are_offered(
-    edges: Edges, names: tuple[str, ...], state: State
-) -> None:
+def test_fields_of_the_edge_are_offered(edges: Edges, names: tuple[str, ...], state: State) -> None:
     """Where a task waits and where it is held, the form has the fields of the edge, and no more."""
     assert editable_fields(edges[state, state]) == names
 
@@ -79,9 +78,7 @@ UNDERSTOOD: tuple[tuple[Task | None, Edge, dict[str, str], Mapping[str, object]]
 def test_only_changes_are_handed_on(
     task: Task | None, edge: Edge, typed: dict[str, str], values: Mapping[str, object]
 ) -> None:
-    """An empty field, or one that has the former value, changes nothing; a recipient is stored as
-    it is typed.
-    """
+    """An empty field, or one with the former value, changes nothing."""
     outcome = parse_fields(task, edge, typed, NOW)
     assert (outcome.values, outcome.error) == (values, "")
     if "destination" in typed:
@@ -102,43 +99,40 @@ NO_RECIPIENT = "this queue has no recipient field"
         (TASK, CONTRACT, {"description": "other", "due": "soon"}, "expected a time to come"),
         (TASK, CONTRACT, {"description": "other", "due": "+8d"}, "at most 7 days from now"),
         (TASK, CONTRACT, {"description": "x" * 5000}, "expected at most 4,096"),
-        (MAIL, MAILS, {"destination": "b@"}, ""),
-        (MAIL, MAILS, {"destination": "b c@y.org"}, ""),
-        (MAIL, MAILS, {"destination": "b@y.org, c@y.org"}, ""),
-        (MAIL, MAILS, {"destination": "b@[nonsense]"}, ""),
-        (MAIL, MAILS, {"destination": "@"}, ""),
+        *(
+            (MAIL, MAILS, {"destination": text}, "")
+            for text in ("b@", "b c@y.org", "b@y.org, c@y.org", "b@[nonsense]", "@")
+        ),
     ],
 )
-def test_a_wrong_value_is_refused_with_the_reason(
+def test_a_wrong_value_is_refused(
     task: Task, edge: Edge, typed: dict[str, str], wrong: str
 ) -> None:
     """What the store would refuse is refused while it is typed: a field that it does not keep, a
-    time that is none or too far away, a text that is too long, and no recipient.
-    """
-    outcome = parse_fields(task, edge, typed, NOW)
-    assert outcome.error
-    assert wrong in outcome.error
+    time that is none or too far away, a text that is too long, and no recipient."""
+    error = parse_fields(task, edge, typed, NOW).error
+    assert error and wrong in error
 
 
-def test_it_says_how_a_value_would_be_stored() -> None:
+@pytest.mark.parametrize(
+    ("edge", "typed", "previews"),
+    [
+        (CONTRACT, ("Rück #2", "-1h"), ("stored as: R_ck _2", "08:42:08Z (1h00m ago), so now")),
+        (JOBS, ("x", "now"), ("", "09:42:08Z (0s ago), so now")),
+    ],
+)
+def test_how_values_are_kept(edge: Edge, typed: tuple[str, str], previews: tuple[str, str]) -> None:
     """A text that a spool folds is shown folded, a time as the moment it is."""
-    outcome = parse_fields(TASK, CONTRACT, {"description": "Rück #2", "due": "-1h"}, NOW)
-    assert outcome.previews == {
-        "description": "stored as: R_ck _2",
-        "due": "08:42:08Z (1h00m ago), so now",
-    }
-    beside = parse_fields(TASK, JOBS, {"description": "x", "due": "now"}, NOW)
-    assert beside.previews == {"due": "09:42:08Z (0s ago), so now"}
+    names = ("description", "due")
+    outcome = parse_fields(TASK, edge, dict(zip(names, typed, strict=True)), NOW)
+    expected = zip(names, previews, strict=True)
+    assert outcome.previews == {name: text for name, text in expected if text}
 
 
 @pytest.mark.parametrize("name", FIELDS)
 @pytest.mark.parametrize("value", ["for kim@example.net", "another", NOW + 600, 7], ids=str)
-def test_the_rest_of_an_interrupted_edit_is_done_or_refused(
-    name: str, value: str | float, tmp_path: Path
-) -> None:
-    """The rest of an interrupted edit changes what the first part did, or is refused: it never
-    changes nothing and says that it did.
-    """
+def test_an_interrupted_edit_is_gone_on_with(name: str, value: str | float, tmp_path: Path) -> None:
+    """It changes what the first part did, or is refused, but never nothing."""
     store, journal = MemoryStore(), Journal(f"{tmp_path}/journal")
     store.swap(None, MAIL)
     (task,) = (task for task in store.scan() if isinstance(task, Task))
@@ -179,14 +173,10 @@ async def test_both_fields_are_answered_by_enter() -> None:
     """Tab goes to the other field; Enter hands both on, and nothing while something is wrong."""
     async with edit_form() as (operator, answers):
         await operator.sees(f"Edit {TASK.id}", "no changes yet", "unchanged, 09:52:08Z (in 10m)")
-        await operator.press("enter", "!")
-        await operator.sees("stored as: Daily report_")
-        await operator.press("tab", *"14", "enter")
-        await operator.sees("expected a time to come")
+        await operator.step("enter !", "stored as: Daily report_")
+        await operator.step("tab 14 enter", EditScreen, "expected a time to come")
         assert answers == []
-        assert isinstance(operator.console.screen, EditScreen)
-        await operator.types(":00")
-        await operator.sees("14:00:00Z (in 4h17m)", "Enter plan")
+        await operator.step(":00", "14:00:00Z (in 4h17m)", "Enter plan")
         await operator.press("enter")
         await operator.until(lambda: answers)
         assert answers == [{"description": "Daily report!", "due": MIDNIGHT + 14 * 3600}]
@@ -203,39 +193,14 @@ async def test_it_is_closed_without_an_answer(key: str) -> None:
         assert operator.console.is_running
 
 
-@pytest.mark.parametrize(
-    ("task", "edge", "names", "typed", "answer"),
-    [
-        (MAIL, MAILS, ["destination", "due"], "x", {"destination": "b@y.orgx"}),
-        (TASK, JOBS, ["due"], "+2h", {"due": NOW + 7200}),
-    ],
-    ids=["kannader", "zgb"],
-)
-async def test_the_form_has_the_fields_that_the_store_keeps(
-    task: Task, edge: Edge, names: list[str], typed: str, answer: object
-) -> None:
-    """A mail can be given another recipient, a job another due time; there is no other field."""
-    async with edit_form(task, edge) as (operator, answers):
-        await operator.types(typed)
-        await operator.sees("Enter plan")
-        assert fields(operator) == names
-        await operator.press("enter")
-        await operator.until(lambda: answers)
-        assert answers == [answer]
-
-
 JOB = TASK._replace(data='{"to":["a","b"],"n":1}', due=0.0)
 
 
 async def test_data_is_edited_as_lines() -> None:
-    """The data is laid out, each change is shown with both sizes and the first difference, and a
-    mistake with its line and column; Tab leaves the text. Pasted control characters are replaced.
-    """
+    """Each change is shown with its sizes, and a mistake with its line; what is pasted is inert."""
     async with edit_form(JOB, OF_BULLMQ[STAYS]) as (operator, answers):
-        await operator.press("tab", "tab")
-        await operator.sees("unchanged, 22 B", '"to": [')
-        await operator.press("delete")
-        await operator.sees("no JSON: line 2, column 7")
+        await operator.step("tab tab", "unchanged, 22 B", '"to": [')
+        await operator.step("delete", "no JSON: line 2, column 7")
         await operator.press("tab", "enter")
         assert answers == []
         await operator.press("shift+tab", "{", *("down",) * 5, "end")
@@ -260,55 +225,54 @@ class WithData(MemoryStore):
         return self.data if part else super().read(task)
 
 
-async def test_the_plan_of_edited_data_is_for_what_was_read() -> None:
-    """`E` reads the data; the plan has the revision of that, so that a later change is not
-    overwritten."""
-    memory = a_memory([TASK])
-    async with an_operator(
-        a_place(memory, open=lambda: WithData(memory)), size=(100, 30)
-    ) as operator:
+class WithLongData(WithData):
+    """A store with longer data than it would accept."""
+
+    data = b'"' + b"x" * 131_072 + b'"'
+
+
+class Warned(MemoryStore):
+    """A store whose edge to edit a task has a warning."""
+
+    warning = "another goes by its own copy until its next start"
+    edges: Edges = {**MemoryStore.edges, STAYS: MAILS._replace(warning=warning)}
+
+
+@asynccontextmanager
+async def form_of(
+    store: type[MemoryStore], task: Task
+) -> AsyncIterator[tuple[ConsoleOperator, MemoryTasks]]:
+    """The form that `E` opens for a task of a store."""
+    memory = a_memory([task])
+    place = a_place(memory, open=lambda: store(memory))
+    async with an_operator(place, size=(100, 30)) as operator:
         await operator.opens(EditScreen, "E")
-        await operator.press("tab", "tab", "down", "end", "2")
-        await operator.sees("7 B -> 8 B")
-        store = WithData(memory)
-        (task,) = (task for task in store.scan() if isinstance(task, Task))
-        store.swap(task, task._replace(priority=4))
+        yield operator, memory
+
+
+async def test_the_plan_of_edited_data_is_for_what_was_read() -> None:
+    """The plan has the revision of what `E` read: no later change is overwritten."""
+    async with form_of(WithData, TASK) as (operator, memory):
+        await operator.step("tab tab down end 2", "7 B -> 8 B")
+        with memory.condition:
+            (task,) = memory.tasks.values()
+            memory.put((task.queue, task.id), task._replace(priority=4))
         await operator.press("tab")
-        await operator.opens(PlanScreen, "enter")
-        await operator.sees('new data {"n":12}', "changed now: 1")
+        await operator.step("enter", PlanScreen, 'new data {"n":12}', "changed now: 1")
 
 
 async def test_data_that_no_undo_could_restore_is_not_in_the_form() -> None:
     """For longer data than the store accepts the form says so, and has the other fields."""
-
-    class WithLongData(WithData):
-        data = b'"' + b"x" * 131_072 + b'"'
-
-    memory = a_memory([TASK])
-    async with an_operator(
-        a_place(memory, open=lambda: WithLongData(memory)), size=(100, 30)
-    ) as operator:
-        await operator.opens(EditScreen, "E")
+    async with form_of(WithLongData, TASK) as (operator, _):
         await operator.sees("data of 131,074 bytes, expected at most 131,072")
         assert fields(operator) == ["due", "priority"]
 
 
 async def test_the_plan_of_an_edit_warns_as_the_store_does() -> None:
     """`E` offers what the edge names, and the plan has the warning of the edge."""
-    warning = "another goes by its own copy until its next start"
-
-    class Warned(MemoryStore):
-        edges: Edges = {**MemoryStore.edges, STAYS: MAILS._replace(warning=warning)}
-
-    memory = a_memory([MAIL])
-    async with an_operator(
-        a_place(memory, open=lambda: Warned(memory)), size=(100, 30)
-    ) as operator:
-        await operator.opens(EditScreen, "E")
+    async with form_of(Warned, MAIL) as (operator, _):
         assert fields(operator) == ["destination", "due"]
-        await operator.types("x")
-        await operator.opens(PlanScreen, "enter")
-        await operator.sees(f"! {warning}", "b@y.orgx")
+        await operator.step("x enter", PlanScreen, f"! {Warned.warning}", "b@y.orgx")
 
 
 # ---- the pace of a replay
@@ -320,11 +284,11 @@ PACES = (
 )
 
 
-def test_an_untouched_form_has_the_pace_it_was_made_of() -> None:
+@pytest.mark.parametrize("pace", PACES, ids=["usual", "without rate", "slow"])
+def test_an_untouched_form_has_the_pace_it_was_made_of(pace: ReplayPace) -> None:
     """A form as it opens is right, and has the pace that it was made of."""
-    for pace in PACES:
-        assert form_from_pace(pace).first_error == ("", "")
-        assert pace_from_form(form_from_pace(pace), pace) == pace
+    assert form_from_pace(pace).first_error == ("", "")
+    assert pace_from_form(form_from_pace(pace), pace) == pace
 
 
 def form_at(name: str) -> pace_view.PaceForm:
@@ -353,8 +317,8 @@ def test_a_wrong_number_is_named_with_what_was_expected(name: str, typed: str, w
     form = form_at(name).typed("1").rubbed_out()
     for character in typed:
         form = form.typed(character)
-    assert form.first_error[0] == name
-    assert words in form.first_error[1]
+    wrong, message = form.first_error
+    assert wrong == name and words in message
 
 
 def test_a_rule_that_is_off_is_not_asked() -> None:
@@ -369,14 +333,11 @@ def test_a_rule_that_is_off_is_not_asked() -> None:
 @given(st.lists(st.sampled_from([*"0123456789.", "tab", "back", "space", "rub"]), max_size=60))
 def test_the_form_holds_after_any_keys(keys: list[str]) -> None:
     """After any keys the form is a pace, or says what is wrong; the cursor is on what counts."""
+    acts = {"tab": lambda form: form.moved(1), "back": lambda form: form.moved(-1)}
+    acts |= {"space": pace_view.PaceForm.toggled, "rub": pace_view.PaceForm.rubbed_out}
     form = form_from_pace(ReplayPace())
     for key in keys:
-        if key in ("tab", "back"):
-            form = form.moved(1 if key == "tab" else -1)
-        elif key == "space":
-            form = form.toggled()
-        else:
-            form = form.rubbed_out() if key == "rub" else form.typed(key)
+        form = acts[key](form) if key in acts else form.typed(key)
     assert form.is_active(form.field)
     if not form.first_error[1]:
         again = pace_from_form(form, ReplayPace())
@@ -387,25 +348,21 @@ def test_the_form_holds_after_any_keys(keys: list[str]) -> None:
 async def pace_form(operator: ConsoleOperator) -> list[ReplayPace | None]:
     """Open the form; where its answer will be."""
     answers: list[ReplayPace | None] = []
-    operator.console.push_screen(
-        PaceScreen(ReplayPace(), 179, operator.console.navigator.session), answers.append
-    )
+    screen = PaceScreen(ReplayPace(), 179, operator.console.navigator.session)
+    operator.console.push_screen(screen, answers.append)
     await operator.sees("Replay settings")
     return answers
 
 
 async def test_the_pace_is_filled_in_by_keys() -> None:
-    """Tab goes on, digits replace what was there, Space switches a rule; Enter takes no number that
-    is wrong, and then all of it.
-    """
+    """Tab goes on, digits replace, Space switches; Enter takes no number that is wrong."""
     async with an_operator(a_place(a_memory(some_tasks()))) as operator:
         answers = await pace_form(operator)
-        await operator.press(*"9999x", "enter")
-        await operator.sees("9999: expected a whole number")
-        await operator.press(*["backspace"] * 4, "5", "tab", *"20", "tab", "tab", *"0.5")
-        await operator.press("tab", *"30", "tab", "space", "tab", "tab", *"25", "tab", *"40")
-        await operator.press("tab", "space", "tab", "7", "shift+tab", "down", "tab", "space")
-        await operator.sees(
+        await operator.step("9999x enter", "9999: expected a whole number")
+        await operator.press(*["backspace"] * 4)
+        await operator.press(*keys_in("5 tab 20 tab tab 0.5 tab 30 tab space tab tab 25 tab 40"))
+        await operator.step(
+            "tab space tab 7 shift+tab down tab space",
             "no worker running: sent tasks wait for the next worker",
             "one every 2s: 179 in 5m",
         )
@@ -423,8 +380,7 @@ async def test_a_rate_can_be_none() -> None:
         await operator.press("escape")
         await operator.until(lambda: answers == [None])
         answers = await pace_form(operator)
-        await operator.press("tab", "tab", "space")
-        await operator.sees("all 179 immediately")
+        await operator.step("tab tab space", "all 179 immediately")
         await operator.press("enter")
         await operator.until(lambda: answers)
     assert answers[0] is not None and answers[0].rate is None

@@ -17,6 +17,7 @@ from engine.operations.notes import Notes
 from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import NOW, a_task, disk_place, loaded, make_spool, task_list
 from tui.plan.screen import PlanScreen
+from tui.queue.screen import QueueScreen
 from tui.screens.dialogs import AskScreen
 from tui.screens.target import Target
 from tui.task.screen import TaskScreen
@@ -61,8 +62,7 @@ async def test_a_note_is_written_shown_and_removed(notes: Notes) -> None:
             lambda: any(row[2] == "#" for row in operator.text.splitlines() if first in row)
         )
         (written,) = (await off(notes.read_all))[DEAD[0].id]
-        await operator.opens(TaskScreen, "enter")
-        await operator.sees("note ask ...@x.net (ana, 09:42:08Z (0s ago))")
+        await operator.step("enter", TaskScreen, "note ask ...@x.net (ana, 09:42:08Z (0s ago))")
         await note(operator, "-")
         await operator.sees("notes deleted")
         await operator.until(lambda: "note ask" not in operator.page)
@@ -78,25 +78,18 @@ async def test_a_note_is_written_shown_and_removed(notes: Notes) -> None:
 async def test_a_note_needs_armed(notes: Notes, how: dict[str, object], words: str) -> None:
     """In OBSERVE and read only it is refused with the reason, and nothing is made on the disk."""
     async with opened(notes, **how) as operator:
-        await operator.press("#")
-        await operator.sees(words)
-        assert not isinstance(operator.console.screen, AskScreen)
+        await operator.step("#", QueueScreen, words)
     assert await off(notes.noted_ids) == frozenset()
 
 
 async def test_notes_of_others_are_inert_and_exclude_from_a_purge(notes: Notes) -> None:
-    """A note that another process writes keeps its task out of a plan made here afterwards, and
-    reaches the screen without a control character.
-    """
+    """A note keeps its task out of a plan made afterwards, and is inert."""
     async with opened(notes) as operator:
         text, who = "\x1b]52;c;evil\x07[bold]\u202e", "b\x1b[2Job"
         await off(notes.add, DEAD[0].id, text, who)
         await operator.until(lambda: operator.console.navigator.session.noted_ids == {DEAD[0].id})
-        await operator.opens(PlanScreen, "*", "X")
-        await operator.sees("1 excluded: has a note", "type 2 to purge 2")
-        await operator.press("escape")
-        await operator.opens(TaskScreen, "enter")
-        await operator.sees("]52;c;evil", "[bold]")
+        await operator.step("* X", PlanScreen, "1 excluded: has a note", "type 2 to purge 2")
+        await operator.step("escape enter", TaskScreen, "]52;c;evil", "[bold]")
         assert operator.page.isprintable()
 
 
@@ -105,5 +98,4 @@ async def test_unreadable_notes_are_reported(notes: Notes) -> None:
     await off(os.makedirs, notes.folder)
     await off(os.symlink, "/etc/passwd", f"{notes.folder}/notes.jsonl")
     async with opened(notes) as operator:
-        await operator.opens(TaskScreen, "enter")
-        await operator.sees("note ? cannot read the notes")
+        await operator.step("enter", TaskScreen, "note ? cannot read the notes")

@@ -15,11 +15,10 @@ from textual.geometry import Size
 
 from engine.formats.base.memory import EDGES, MemoryStore, MemoryTasks
 from engine.model import Edge, Edges, LockEvidence, State, TaskWarning, Verdict
-from engine.operations.journal import Journal
 from engine.operations.plans import Plan, Row
 from engine.override import override
 from engine.places.place import NO_WORKER_HINT, Place
-from tests.console_operator import ConsoleOperator, an_operator
+from tests.console_operator import ConsoleOperator, an_operator, keys_in
 from tests.console_places import (
     NOW,
     Clock,
@@ -28,7 +27,6 @@ from tests.console_places import (
     a_stuck_lock,
     a_task,
     disk_place,
-    free,
     make_spool,
     queue_of,
     some_tasks,
@@ -43,8 +41,6 @@ from tui.confirm.action_screen import ActionScreen
 from tui.confirm.confirm_screen import ConfirmScreen
 from tui.key_tables import keys_on
 from tui.locks.screen import LockScreen
-from tui.operations.controls_screen import ControlsScreen
-from tui.operations.screen import OperationsScreen
 from tui.plan import planning
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
@@ -54,27 +50,19 @@ from tui.terminal import key_queue
 from tui.terminal.bandwidth import ANSWER_SECONDS, BandwidthBudget
 from tui.terminal.key_queue import key_event
 from tui.text import keys
-from tui.transports.screen import TransportsScreen
 
 off = asyncio.to_thread
 
 
 class AnyPlan:
-    """A plan screen: the keys that open and confirm it, and how to see that it was carried out.
-
-    This one holds a task.
-    """
+    """A plan screen: its keys, and how to see that it was carried out. This one holds a task."""
 
     KIND: type[ConfirmScreen] = PlanScreen
-    opens = "H"
-    confirm: tuple[str, ...] = ("y",)
-    question = "y to hold this task"
-    reason = True
-    """Whether a reason can be given, and so required."""
-    withdrawn = "nothing to do: all tasks are excluded or changed"
-    """The message once another process has changed its subject; "" where none can."""
-    hint = "hold"
-    """The hint of the key that opens it."""
+    opens, confirm, question = "H", "y", "y to hold this task"
+    hint = "hold"  # of the key that opens it
+    pane, row = "", ""  # where it is opened, if not on the list
+    reason = True  # one can be given, and so required
+    withdrawn = "nothing to do: all tasks are excluded or changed"  # if its subject is changed
 
     def __init__(self, root: Path) -> None:
         self.root, self.clock = root, Clock()
@@ -84,8 +72,18 @@ class AnyPlan:
         self.memory = a_memory([a_task(1)])
         return a_place(self.memory)
 
+    async def open(self, operator: ConsoleOperator) -> ConfirmScreen:
+        """The plan on screen."""
+        await self.go(operator)
+        return await operator.opens(self.KIND, *keys_in(self.opens))
+
     async def go(self, operator: ConsoleOperator) -> None:
-        """Lead to the screen from which it is opened."""
+        """Lead to the screen from which it is opened, with the cursor on its row."""
+        if self.pane:
+            operator.console.navigator.goto(Target(self.pane))
+            await operator.until(lambda: operator.picker.key)
+            await operator.until(lambda: self.row in [row.key for row in operator.picker.rows])
+            operator.picker.select_key(self.row)
 
     async def change(self, operator: ConsoleOperator) -> None:
         """Let another process change its subject."""
@@ -104,15 +102,12 @@ class AnyPlan:
 class _PlanForMany(AnyPlan):
     """A plan that asks for its count."""
 
-    opens, confirm, hint = "X", ("4", "2"), "purge"
+    opens, confirm, hint = "* X", "42", "purge"
     question, withdrawn = "type 42 to purge 42: [__]", "type 41 to purge 41"
 
     def _make(self) -> Place:
         self.memory = a_memory([a_task(number) for number in range(42)])
         return a_place(self.memory)
-
-    async def go(self, operator: ConsoleOperator) -> None:
-        await operator.press("*")
 
     async def change(self, operator: ConsoleOperator) -> None:
         with self.memory.condition:
@@ -125,22 +120,17 @@ class _PlanForMany(AnyPlan):
 class _Undo(AnyPlan):
     """The plan to undo an operation."""
 
-    opens, confirm, hint = "u", ("3",), "undo"
+    opens, confirm, hint, pane = "u", "3", "undo", keys.OPERATIONS
     question, withdrawn = "type 3 to undo 3: [_]", "type 2 to undo 2"
-    seen = "3 done"
 
     def _make(self) -> Place:
         make_spool(self.root, some_tasks(pending=4))
         place = a_journaled_place(self.root)
-        self._begin(place)
+        self.row = self._begin(place)
         return place
 
-    def _begin(self, place: Place) -> None:
-        carried_out(place, "purge", seen(place, State.DEAD)[:3])
-
-    async def go(self, operator: ConsoleOperator) -> None:
-        await operator.opens(OperationsScreen, "u")
-        await operator.sees(self.seen)
+    def _begin(self, place: Place) -> str:
+        return carried_out(place, "purge", seen(place, State.DEAD)[:3])
 
     async def change(self, operator: ConsoleOperator) -> None:
         trash = await off(lambda: sorted((self.root / "queue/.spooldeck/trash").iterdir()))
@@ -154,14 +144,14 @@ class _Drop(_Undo):
     """The plan to declare an interrupted operation over."""
 
     KIND = ActionScreen
-    opens, confirm, question, hint = "D", ("y",), "y to abandon it", "abandon"
-    reason, withdrawn, seen = False, "", "3/8 INTERRUPTED"
+    opens, confirm, question, hint = "D", "y", "y to abandon it", "abandon"
+    reason, withdrawn = False, ""
 
-    def _begin(self, place: Place) -> None:
-        self.op = interrupt(place, 8, 3)
+    def _begin(self, place: Place) -> str:
+        return interrupt(place, 8, 3)
 
     async def done(self, operator: ConsoleOperator) -> bool:
-        operation = await off(kept(self.place).operation, self.op)
+        operation = await off(kept(self.place).operation, self.row)
         return operation is not None and operation.ended is not None
 
 
@@ -171,17 +161,12 @@ class _SetControl(AnyPlan):
     KIND = ActionScreen
     opens, question, hint = "enter", f"y to apply {PAUSE}", "plan"
     withdrawn = "plan outdated: the control changed: 0"
-    name = PAUSE
+    pane, row = keys.CONTROLS, PAUSE
 
     def _make(self) -> Place:
         self.whole = ZgbConsolePlace(self.root, self.clock)
         self.whole.fail_all()
         return self.whole.place()
-
-    async def go(self, operator: ConsoleOperator) -> None:
-        await operator.opens(ControlsScreen, "C")
-        await operator.until(lambda: operator.picker.rows)
-        operator.picker.select_key(self.name)
 
     async def change(self, operator: ConsoleOperator) -> None:
         await off(lambda: self.whole.settle(**{PAUSE: "0"}))
@@ -194,7 +179,7 @@ class _SetControl(AnyPlan):
 class _PressControl(_SetControl):
     """The plan for a control that cannot be set back."""
 
-    confirm, question, name = ("2",), f"type 2 to apply {RETRY}: [_]", RETRY
+    confirm, question, row = "2", f"type 2 to apply {RETRY}: [_]", RETRY
     withdrawn = ""
 
 
@@ -204,17 +189,12 @@ class _Suspend(AnyPlan):
     KIND: type[ConfirmScreen] = ActionScreen
     opens, question, hint = "S", "y to suspend postfix", "suspend"
     withdrawn = "plan outdated: the transports changed"
+    pane, row = keys.TRANSPORTS, "postfix"
 
     def _make(self) -> Place:
         make_spool(self.root, [a_task(number, kind="mail_send") for number in range(3)])
         self.room = PlaceTransports(self.root, self.clock)
         return disk_place(self.root, "here", self.clock)._replace(mail=self.room.place_mail())
-
-    async def go(self, operator: ConsoleOperator) -> None:
-        operator.console.navigator.goto(Target(keys.TRANSPORTS))
-        await operator.opens(TransportsScreen)
-        await operator.until(lambda: "curl" in operator.rows)
-        operator.picker.select_key("postfix")
 
     async def change(self, operator: ConsoleOperator) -> None:
         await off(self.room.suspensions.suspend, "curl", NOW, "ben", "")
@@ -229,16 +209,11 @@ class _Block(AnyPlan):
     KIND = ActionScreen
     opens, question, hint = "S", f"y to block {FINE}", "block"
     withdrawn = "plan outdated: the destination changed"
+    pane, row = keys.TRANSPORTS, FINE
 
     def _make(self) -> Place:
         self.deliveries = Deliveries(self.root)
         return self.deliveries.place()
-
-    async def go(self, operator: ConsoleOperator) -> None:
-        operator.console.navigator.goto(Target(keys.TRANSPORTS))
-        await operator.opens(TransportsScreen)
-        await operator.until(lambda: "fine.example" in operator.rows)
-        operator.picker.select_key(FINE)
 
     async def change(self, operator: ConsoleOperator) -> None:
         before = await self.deliveries.now(FINE)
@@ -266,15 +241,14 @@ class _FreeLock(AnyPlan):
     """The plan to end a stuck worker and free its lock."""
 
     KIND = LockScreen
-    opens, confirm, hint = "U", ("4", "7", "1", "1"), "unlock"
+    opens, confirm, hint = "U", "4711", "unlock"
     question, reason = "type the PID 4711 to free the lock: [____]", False
     withdrawn = "plan withdrawn: "
 
     def _make(self) -> Place:
         self.trace, self.evidence = self.root / "trace", a_stuck_lock()
         command = ("/bin/sh", "-c", f'printf %s "$0" > {shlex.quote(str(self.trace))}')
-        memory = a_memory(some_tasks())
-        return a_place(memory, lock=lambda: self.evidence, recovery_command=command)
+        return a_place(a_memory(some_tasks()), lock=lambda: self.evidence, recovery_command=command)
 
     async def change(self, operator: ConsoleOperator) -> None:
         self.evidence = LockEvidence(Verdict.FREE, reason="no lock file")
@@ -301,7 +275,7 @@ class _StartWorker(AnyPlan):
 class _EndHolder(_StartWorker):
     """The plan to start a worker that ends a stuck holder."""
 
-    confirm, question = ("4", "7", "1", "1"), "type the PID 4711"
+    confirm, question = "4711", "type the PID 4711"
     withdrawn = "plan outdated: the lock changed"
 
     def _make(self) -> Place:
@@ -312,20 +286,9 @@ class _EndHolder(_StartWorker):
         self.evidence = LockEvidence(Verdict.FREE, reason="no lock file")
 
 
-PLANS = (
-    AnyPlan,
-    _PlanForMany,
-    _Undo,
-    _Drop,
-    _StartWorker,
-    _EndHolder,
-    _SetControl,
-    _PressControl,
-    _Suspend,
-    _Block,
-    _SendTestMail,
-    _FreeLock,
-)
+WORK = (_StartWorker, _EndHolder, _FreeLock)
+CONTROLS = (_SetControl, _PressControl, _Suspend, _Block, _SendTestMail)
+PLANS = (AnyPlan, _PlanForMany, _Undo, _Drop, *WORK, *CONTROLS)
 
 
 def each(plans: Iterable[type[AnyPlan]]) -> pytest.MarkDecorator:
@@ -341,30 +304,29 @@ def plan(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AnyPlan]:
     made.close()
 
 
+async def is_done(operator: ConsoleOperator, plan: AnyPlan) -> None:
+    """Confirm it, and wait until it was carried out."""
+    await operator.press(*plan.confirm)
+    while not await plan.done(operator):
+        await operator.pilot.pause(0.02)
+
+
 @each(PLANS)
-async def test_only_its_own_keys_when_armed_and_read_carry_a_plan_out(
-    plan: AnyPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_only_its_own_keys_confirm_it(plan: AnyPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan does nothing without the reason that is required, in OBSERVE, by keys typed before it
-    was read, by pasted keys and by Enter; armed, its keys carry it out.
-    """
+    was read, by pasted keys and by Enter; armed, its keys carry it out."""
     async with an_operator(plan.place, require_reason=True, start_armed=False) as operator:
-        await plan.go(operator)
-        screen = await operator.opens(plan.KIND, plan.opens)
+        screen = await plan.open(operator)
         missing = plan.reason and not isinstance(screen, PlanScreen)
         await operator.sees("reason required" if missing else "! arms writes")
         if plan.reason:
-            await operator.press(*plan.confirm)
-            await operator.sees("reason required: Tab")
+            await operator.step(plan.confirm, "reason required: Tab")
             await operator.press("tab", *"why", "enter")
-        await operator.press(*plan.confirm)
-        await operator.sees("OBSERVE: press ! first")
-        await operator.press("exclamation_mark")
-        await operator.sees(plan.question)
+        await operator.step(plan.confirm, "OBSERVE: press ! first")
+        await operator.step("!", plan.question)
         with monkeypatch.context() as early:
             early.setattr(key_queue, "CONFIRM_SECONDS", 2 * READING)
-            await operator.press(*plan.confirm)
-            await operator.sees(TOO_EARLY)
+            await operator.step(plan.confirm, TOO_EARLY)
         await operator.paste(*plan.confirm)
         await operator.sees(PASTED)
         await operator.paste("!")
@@ -372,20 +334,14 @@ async def test_only_its_own_keys_when_armed_and_read_carry_a_plan_out(
         assert operator.console.context.arming.is_armed
         assert operator.console.screen is screen
         assert not await plan.done(operator)
-
-        await operator.press(*plan.confirm)
-        while not await plan.done(operator):
-            await operator.pilot.pause(0.02)
+        await is_done(operator, plan)
 
 
 @each(kind for kind in PLANS if kind.withdrawn)
 async def test_a_plan_is_withdrawn_when_what_it_is_about_changes(plan: AnyPlan) -> None:
-    """A change by another process after a plan was made is shown, and the keys that would have
-    carried the plan out change nothing.
-    """
+    """If its subject changes, it is said, and the keys that confirm do nothing."""
     async with an_operator(plan.place) as operator:
-        await plan.go(operator)
-        await operator.opens(plan.KIND, plan.opens)
+        await plan.open(operator)
         await operator.sees(plan.question)
         await plan.change(operator)
         await operator.sees(plan.withdrawn)
@@ -394,37 +350,12 @@ async def test_a_plan_is_withdrawn_when_what_it_is_about_changes(plan: AnyPlan) 
 
 
 @each(PLANS)
-async def test_a_screen_that_hides_the_scope_carries_no_plan_out(plan: AnyPlan) -> None:
-    """Below 60x15 the keys that confirm are refused; on a larger screen they are not."""
+async def test_a_hidden_scope_refuses_keys(plan: AnyPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below 60x15 the keys that confirm are refused, also those that arrive with the new size; keys
+    that arrive with a size that shows the scope again come too early, later ones count."""
     async with an_operator(plan.place) as operator:
-        await plan.go(operator)
-        await operator.opens(plan.KIND, plan.opens)
+        screen = await plan.open(operator)
         await operator.sees(plan.question)  # until then there is nothing to confirm
-        for size in ((59, 24), (80, 14)):
-            await operator.pilot.resize_terminal(*size)
-            await operator.press(*plan.confirm)
-            await operator.sees("needs 60x15")
-            assert not await plan.done(operator)
-        await operator.pilot.resize_terminal(60, 15)
-        await operator.press(*plan.confirm)
-        while not await plan.done(operator):
-            await operator.pilot.pause(0.02)
-
-
-@each(PLANS)
-async def test_keys_that_arrive_with_a_new_size_meet_the_screen_of_that_size(
-    plan: AnyPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Keys that arrive with a size that hides the scope are refused, which is on screen at once;
-    those that arrive with a size that shows it again come too early.
-    """
-    async with an_operator(plan.place) as operator:
-        await plan.go(operator)
-        monkeypatch.setattr(
-            ConfirmScreen, "tick", lambda screen: None
-        )  # the timer keeps what it got
-        screen = await operator.opens(plan.KIND, plan.opens)
-        await operator.sees(plan.question)
 
         async def confirm_at(*size: int) -> None:
             operator.console.post_message(Resize(Size(*size), Size(*size)))
@@ -433,15 +364,18 @@ async def test_keys_that_arrive_with_a_new_size_meet_the_screen_of_that_size(
             await operator.pilot.pause()
             await operator.pilot.pause()
 
-        await confirm_at(59, 24)
-        assert "needs 60x15" in operator.text
-        await confirm_at(80, 14)
-        assert "needs 60x15" in operator.text
-        monkeypatch.setattr(key_queue, "CONFIRM_SECONDS", 2 * READING)
-        screen.guard.plan_painted(-2 * READING)
-        await confirm_at(80, 24)
-        assert TOO_EARLY in operator.text
-        assert not await plan.done(operator)
+        with monkeypatch.context() as patch:
+            patch.setattr(ConfirmScreen, "tick", lambda screen: None)  # a timer keeps what it got
+            for size in ((59, 24), (80, 14)):
+                await confirm_at(*size)
+                assert "needs 60x15" in operator.text
+            patch.setattr(key_queue, "CONFIRM_SECONDS", 2 * READING)
+            screen.guard.plan_painted(-2 * READING)
+            await confirm_at(80, 24)
+            assert TOO_EARLY in operator.text
+            assert not await plan.done(operator)
+        await operator.pilot.resize_terminal(60, 15)
+        await is_done(operator, plan)
 
 
 @each(PLANS)
@@ -452,31 +386,12 @@ async def test_read_only_opens_no_plan(plan: AnyPlan) -> None:
         screen = operator.console.screen
         assert isinstance(screen, BaseScreen)
         hints = {key.hint for key in keys_on(screen.KIND, screen.without())}
-        await operator.press(plan.opens)
-        await operator.sees("read only")
+        await operator.step(plan.opens, "read only")
         assert operator.console.screen is screen
         assert not hints & {plan.hint, "arm"}
 
 
 # ---- the plan for tasks
-
-
-def locked(memory: MemoryTasks, lock: object = free, journal: Journal | None = None) -> Place:
-    """A queue in memory with that lock and that journal."""
-    return a_place(memory, journal=journal, lock=lock)
-
-
-async def on_work(operator: ConsoleOperator) -> None:
-    """Go to the tab of what is in work, with its task there and its lock examined."""
-    await operator.press("l")
-    rows = queue_of(operator.console).parts.rows
-
-    def there() -> bool:
-        task = rows.view.task_here
-        return rows.view.loaded and task is not None and task.state is State.ACTIVE
-
-    await operator.until(there)
-    await operator.until(lambda: operator.console.sessions[0].readings.lock is not None)
 
 
 def states(memory: MemoryTasks) -> list[State]:
@@ -503,96 +418,67 @@ class LimitedStore(MemoryStore):
 
 
 async def test_a_plan_of_too_many_tasks_has_no_confirmation() -> None:
-    """It shows the limit and what to use instead; with fewer tasks it is applied, and the result
-    has their new ids, or that they were not seen yet. So has the operation."""
+    """It shows the limit and what to use instead; the result has the new ids."""
     tasks = [a_task(number)._replace(queue="aab"[number]) for number in range(3)]
     memory = a_memory(tasks)
     place = a_place(memory, open=lambda: LimitedStore(memory))
-    async with an_operator(locked(memory)._replace(open=place.open), size=(100, 40)) as operator:
-        await operator.opens(PlanScreen, "*", "H")
+    async with an_operator(place, size=(100, 40)) as operator:
         refused = "at most 2 in a plan; for more: control pause"
-        await operator.sees(f"3 refused, stays in pending: {refused}", f"nothing to do: {refused}")
+        out = (f"3 refused, stays in pending: {refused}", f"nothing to do: {refused}")
+        await operator.step("* H", PlanScreen, *out)
         assert "in queue a" not in operator.text
-        await operator.press("space")
-        await operator.sees("type 2 to hold 2", "! 1 in queue a")
-        await operator.press("2")
-        await operator.sees("2 held", f"{tasks[2].id} -> new-{tasks[2].id}")
+        await operator.step("space", "type 2 to hold 2", "! 1 in queue a")
+        await operator.step("2", "2 held", f"{tasks[2].id} -> new-{tasks[2].id}")
         await operator.sees("1: new id not seen yet: the operation shows it later")
 
 
-async def test_all_young_tasks_are_taken_in_by_one_key() -> None:
-    """I includes all tasks that are excluded by default, and excludes them again."""
-    young = [a_task(number)._replace(created=NOW - 60) for number in range(3)]
-    async with an_operator(locked(a_memory(young)), size=(100, 30)) as operator:
-        await operator.opens(PlanScreen, "*", "X")
-        out = "3 excluded: younger than 15 minutes: I includes all, Space one"
-        await operator.sees(out, "nothing to do: all tasks are excluded or changed: I includes")
-        await operator.press("I")
-        await operator.sees("type 3 to purge 3")
+YOUNG = [a_task(number)._replace(created=NOW - 60) for number in range(1, 4)]
+
+
+async def test_young_tasks_are_excluded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A purge of a whole state without a filter says so, and excludes the young ones; I includes
+    all of them and excludes them again, Space takes one in. The plan can be exported."""
+    monkeypatch.chdir(tmp_path)
+    memory = a_memory([a_task(0), *YOUNG])
+    async with an_operator(a_place(memory), size=(100, 30)) as operator:
+        await operator.step("* X", PlanScreen, "all of pending, no filter", "hold stops them")
+        out = "excluded: younger than 15 minutes: I includes all, Space one"
+        await operator.sees(f"3 {out}", "y to purge this task")
+        await operator.step("I", "type 4 to purge 4")
         assert "younger than 15 minutes: I" not in operator.text
         assert "excludes new tasks" not in operator.text
-        await operator.press("space")
-        await operator.sees("1 excluded: excluded by the operator", "type 2 to purge 2")
-        await operator.press("I")
-        await operator.sees("2 excluded: younger than 15 minutes: I includes all, Space one")
-
-
-async def test_young_tasks_are_excluded_from_a_purge_unless_taken_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A purge of a whole state without a filter says so, and excludes the young ones; Space takes
-    one in, and the count says so. The plan can be exported, with what becomes of each task.
-    """
-    monkeypatch.chdir(tmp_path)
-    young = [a_task(number)._replace(created=NOW - 60) for number in (2, 3)]
-    memory = a_memory([a_task(0), a_task(1), *young])
-    async with an_operator(locked(memory), size=(100, 30)) as operator:
-        screen = await operator.opens(PlanScreen, "*", "X")
-        await operator.sees("all of pending, no filter", "hold stops them")
-        await operator.sees("2 excluded: younger than 15 minutes", "type 2 to purge 2")
-        await operator.press("e")
-        await operator.sees("export to", ".csv", "Enter OK")
-        await operator.press(*["backspace"] * 3, *"jsonl", "enter")
-        await operator.sees("4 rows in spooldeck-plan-purge-")
-        assert operator.console.screen is screen
+        await operator.step("j space", "1 excluded: excluded by the operator", "type 3 to purge 3")
+        await operator.step("I", f"2 {out}")
+        await operator.step("e", "export to", ".csv", "Enter OK")
+        await operator.press(*["backspace"] * 3)
+        await operator.step("jsonl enter", PlanScreen, "4 rows in spooldeck-plan-purge-")
         assert set(states(memory)) == {State.PENDING}
-
-        await operator.press("space")
-        await operator.sees("1 excluded: younger than 15 minutes")
-        await operator.press("3")
-        await operator.sees("3 purged", "1 excluded", "3 purged + 1 excluded = 4")
-    assert states(memory).count(State.TRASH) == 3
+        await operator.step("space", "1 excluded: younger than 15 minutes", "type 2 to purge 2")
+        await operator.step("2", "2 purged", "2 excluded", "2 purged + 2 excluded = 4")
+    assert states(memory).count(State.TRASH) == 2
     (path,) = await off(lambda: list(Path().glob("spooldeck-plan-purge-*.jsonl")))
     written = [json.loads(line) for line in (await off(path.read_text)).splitlines()]
-    assert [(re.split("[,:]", row["outcome"])[0], row["odd"]) for row in written] == [
-        *[("purged", "")] * 2,
-        *[("excluded", "younger than 15 minutes")] * 2,
-    ]
+    outcomes = [(re.split("[,:]", row["outcome"])[0], row["odd"]) for row in written]
+    assert outcomes == [("purged", ""), *[("excluded", "younger than 15 minutes")] * 3]
 
 
-async def test_a_large_plan_is_counted_without_a_comparison_of_its_rows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """While the index is unchanged, a plan is not compared with it, and each count of a large one
-    comes at once, also after one task is excluded; a change is then seen.
-    """
+async def test_a_large_plan_is_counted_without_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a change of the index lets a plan be compared with it."""
     monkeypatch.setattr("tui.plan.plan_facts.MAX_INLINE_COUNT_ROWS", 3)
     monkeypatch.setattr("tui.plan.plan_facts.DRIFT_CHECK_SECONDS", 3600.0)
     memory = a_memory([a_task(number) for number in range(7)])
-    async with an_operator(locked(memory), size=(100, 30)) as operator:
+    async with an_operator(a_place(memory), size=(100, 30)) as operator:
         inspector = operator.console.sessions[0].inspector
-        queries = inspector.queries
-        compared, compare = [], queries.changed_rows
+        compared, compare = list[Plan](), inspector.queries.changed_rows
 
         async def note_call(plan: Plan) -> tuple[tuple[Row, str], ...]:
             compared.append(plan)
             return await compare(plan)
 
-        monkeypatch.setattr(queries, "changed_rows", note_call)
+        monkeypatch.setattr(inspector.queries, "changed_rows", note_call)
         screen = await operator.opens(PlanScreen, "*", "X")
         await operator.sees("type 7 to purge 7")
-        await operator.press("space")
-        await operator.sees("type 6 to purge 6")
+        await operator.step("space", "type 6 to purge 6")
         assert not compared
         with memory.condition:
             memory.put(("", a_task(5).id), None)
@@ -602,27 +488,21 @@ async def test_a_large_plan_is_counted_without_a_comparison_of_its_rows(
 
 
 async def test_a_young_task_that_was_picked_is_purged() -> None:
-    """One young task under the cursor is purged by y, and the screen says that it is young; the
-    command that does the same names it, too.
-    """
-    young = a_task(1)._replace(created=NOW - 60)
-    async with an_operator(locked(a_memory([young, a_task(2)])), size=(100, 30)) as operator:
+    """The screen says that it is young; the command that does the same names it, too."""
+    async with an_operator(a_place(a_memory(YOUNG[:1])), size=(100, 30)) as operator:
         screen = await operator.opens(PlanScreen, "X")
         await operator.sees("though younger than 15 minutes", "y to purge this task")
         assert screen.facts.counts is not None
-        words = planning.equivalent_command(screen.facts.counts, screen.session, "why not")
-        await operator.press("y")
-        await operator.sees("1 purged")
-    text = f"--state pending --id {young.id} --include {young.id} --reason 'why not' --apply 1"
-    assert words == f"spooldeck purge {text}"
+        command = planning.equivalent_command(screen.facts.counts, screen.session, "why not")
+        await operator.step("y", "1 purged")
+    ids = f"--id {YOUNG[0].id} --include {YOUNG[0].id}"
+    assert command == f"spooldeck purge --state pending {ids} --reason 'why not' --apply 1"
 
 
 @pytest.mark.parametrize(("tasks", "named"), [(4, "--id"), (5, "")])
 async def test_a_filter_that_is_too_long_is_not_in_the_command(tasks: int, named: str) -> None:
-    """The filter of a list and a cluster together may be longer than one may be: then a few tasks
-    are named by their ids, and for more there is no command.
-    """
-    async with an_operator(locked(a_memory(some_tasks(tasks, 0, 0))), size=(100, 30)) as operator:
+    """Then a few tasks are named by their ids; for more there is no command."""
+    async with an_operator(a_place(a_memory(some_tasks(tasks, 0, 0))), size=(100, 30)) as operator:
         screen = await operator.opens(PlanScreen, "*", "H")
         await operator.sees(f"type {tasks} to hold {tasks}")
         counts = screen.facts.counts
@@ -630,76 +510,31 @@ async def test_a_filter_that_is_too_long_is_not_in_the_command(tasks: int, named
         for length, words in ((1_000, "--filter"), (1_001, named)):
             long = counts._replace(plan=counts.plan._replace(filter="a" * length))
             command = planning.equivalent_command(long, screen.session, "")
-            assert words in command
-            assert bool(words) == bool(command)
+            assert words in command and bool(words) == bool(command)
             assert ("--filter" in command) == (length == 1_000)
 
 
-async def test_a_task_is_excluded_by_hand_and_a_reason_is_written(tmp_path: Path) -> None:
-    """Space excludes a task, and it is accounted for as such; the reason that Tab asks for is
-    shown, and written to the journal.
-    """
-    memory = a_memory(some_tasks(3, 0, 0))
-    place = locked(memory, journal=Journal(str(tmp_path / "journal")))
-    async with an_operator(place, size=(100, 30)) as operator:
-        await operator.opens(PlanScreen, "*", "H")
-        await operator.sees("type 3 to hold 3")
-        first = operator.picker.key
-        await operator.press("space")
-        await operator.sees("1 excluded: excluded by the operator", "type 2 to hold 2")
-        await operator.press("tab")
-        await operator.sees("reason (journal)")
-        await operator.press(*"why", "enter")
-        await operator.sees("reason why", "type 2 to hold 2")
-        await operator.press("2")
-        await operator.sees("2 held", "2 held + 1 excluded = 3", "recorded as")
-        (operation,) = await operator.console.navigator.session.inspector.history.operations()
-    assert [t.id for t in memory.tasks.values() if t.state is State.PENDING] == [first]
-    assert (operation.intent.reason, operation.intent.verb) == ("why", "hold")
-
-
-@pytest.mark.parametrize(
-    ("key", "verdict", "end"),
-    [
-        ("H", Verdict.FREE, State.HELD),
-        ("L", Verdict.STALE, State.PENDING),
-        ("K", Verdict.FREE, State.DEAD),
-        ("HLK", Verdict.HELD, State.ACTIVE),
-        ("HLK", Verdict.STUCK, State.ACTIVE),
-        ("HLK", Verdict.UNKNOWN, State.ACTIVE),
-    ],
-)
-async def test_work_is_touched_only_when_no_worker_has_the_lock(
-    key: str, verdict: Verdict, end: State
-) -> None:
-    """Hold, release and kill are for tasks in work whose worker is gone: each other verdict on the
-    lock refuses them.
-    """
-    memory = a_memory(some_tasks(0, 1, 0))
-    async with an_operator(
-        locked(memory, lambda: LockEvidence(verdict, 4711, reason="-"))
-    ) as operator:
-        await on_work(operator)
-        if end is State.ACTIVE:
-            await operator.press(*key)
-            assert isinstance(operator.console.screen, QueueScreen)
-        else:
-            await operator.opens(PlanScreen, key)
-            await operator.press("y")
-            await operator.sees("= 1")
-    assert set(states(memory)) == {end}
+@pytest.mark.parametrize("verdict", [Verdict.HELD, Verdict.STUCK, Verdict.UNKNOWN])
+async def test_work_is_touched_only_when_no_worker_has_the_lock(verdict: Verdict) -> None:
+    """Verbs for tasks in work are refused unless their worker is gone."""
+    memory, lock = a_memory(some_tasks(0, 1, 0)), LockEvidence(verdict, 4711, reason="-")
+    async with an_operator(a_place(memory, lock=lambda: lock)) as operator:
+        rows = queue_of(operator.console).parts.rows
+        await operator.press("l")
+        await operator.until(lambda: rows.view.loaded and rows.view.task_here)
+        await operator.until(lambda: operator.console.sessions[0].readings.lock is not None)
+        await operator.press("H", "L", "K")
+        assert isinstance(operator.console.screen, QueueScreen)
+    assert states(memory) == [State.ACTIVE]
 
 
 @pytest.mark.parametrize(("verdict", "hint"), [(Verdict.FREE, True), (Verdict.HELD, False)])
 async def test_a_result_says_that_no_worker_is_running(verdict: Verdict, hint: bool) -> None:
-    """After a retry without a worker the result names the next step; with one it does not. Closing
-    the result withdraws its message: no later plan shows it.
-    """
-    lock = LockEvidence(verdict, since=NOW)
-    async with an_operator(locked(a_memory([a_task(1, State.DEAD)]), lambda: lock)) as operator:
+    """Without a worker a retry names the next step; closed, its message ends."""
+    lock, memory = LockEvidence(verdict, since=NOW), a_memory([a_task(1, State.DEAD)])
+    async with an_operator(a_place(memory, lock=lambda: lock)) as operator:
         await operator.opens(PlanScreen, "4", "R")
-        await operator.press("y")
-        await operator.sees("1 retried = 1")
+        await operator.step("y", "1 retried = 1")
         assert (NO_WORKER_HINT in operator.page) is hint
         news = operator.console.sessions[0].messages
         await operator.until(lambda: news)
@@ -709,15 +544,14 @@ async def test_a_result_says_that_no_worker_is_running(verdict: Verdict, hint: b
 
 async def test_a_plan_shows_no_result_of_another_operation() -> None:
     """The result of an earlier operation waits until the plan that is open is closed."""
-    hands = Clock(0.0)
-    async with an_operator(locked(a_memory(some_tasks())), size=(100, 30)) as operator:
+    hands, news = Clock(0.0), "1 purged, 0 gone, 0 failed; u shows it"
+    async with an_operator(a_place(a_memory(some_tasks())), size=(100, 30)) as operator:
         operator.console.bandwidth = BandwidthBudget(lambda: 0, hands)
         await operator.opens(PlanScreen, "X")
-        operator.console.sessions[0].messages.append("1 purged, 0 gone, 0 failed; u shows it")
-        hands.now += ANSWER_SECONDS
-        show_result(operator.console)
-        assert "1 purged" not in operator.page
-        await operator.press("escape")
-        hands.now += ANSWER_SECONDS
-        show_result(operator.console)
-        await operator.sees("1 purged, 0 gone, 0 failed; u shows it")
+        operator.console.sessions[0].messages.append(news)
+        for is_plan in (True, False):
+            hands.now += ANSWER_SECONDS
+            show_result(operator.console)
+            assert not is_plan or "1 purged" not in operator.page
+            await operator.press(*(["escape"] if is_plan else []))
+        await operator.sees(news)
