@@ -144,9 +144,14 @@ class Server:
         """Keep a mail, and answer; a hook of aiosmtpd."""
         assert isinstance(envelope.original_content, bytes)
         login = session.auth_data.login.decode() if session.auth_data else ""
-        names = session.host_name or "", envelope.mail_from or "", tuple(envelope.rcpt_tos)
-        is_tls = session.ssl is not None or self._smtps
-        mail = Received(*names, envelope.original_content, tls=is_tls, login=login)
+        mail = Received(
+            session.host_name or "",
+            envelope.mail_from or "",
+            tuple(envelope.rcpt_tos),
+            envelope.original_content,
+            tls=session.ssl is not None or self._smtps,
+            login=login,
+        )
         answer = self.next("body") or "250 2.0.0 accepted"
         self.came(mail, accepted=answer.startswith("2"))
         await server.odd(answer)

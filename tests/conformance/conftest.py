@@ -5,24 +5,25 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.formats.kannader.store import KannaderStore
-from engine.formats.nftban.store import NftbanStore
+from engine.formats.nftban.store import SpoolFolders
 from engine.formats.zgb.place import ZgbDatabase
 from engine.formats.zgb.store import ZgbStore
 from engine.store import Store
 from tests.engine.formats.bullmq.conftest import client, open_bullmq
 from tests.engine.formats.kannader.conftest import kannader, open_kannader
-from tests.engine.formats.nftban.conftest import open_spool, spool
+from tests.engine.formats.nftban.conftest import spool
 from tests.engine.formats.zgb.conftest import open_queue, place
-from tests.nftban_spool import NOW
+from tests.nftban_spool import NOW, opened
 
 __all__ = ["client", "kannader", "open_bullmq", "open_kannader"]
-__all__ += ["open_queue", "open_spool", "place", "spool"]
+__all__ += ["open_queue", "place", "spool"]
 
 
 @pytest.fixture
@@ -112,7 +113,7 @@ also_in_use = pytest.mark.parametrize(
 @pytest.fixture(params=STORES)
 def open_store(
     request: pytest.FixtureRequest,
-    open_spool: Callable[..., NftbanStore],
+    spool: SpoolFolders,
     open_kannader: Callable[..., KannaderStore],
     open_queue: Callable[..., ZgbStore],
 ) -> Callable[[], Store]:
@@ -125,8 +126,8 @@ def open_store(
         return opener
     openers: dict[str, Callable[[], Store]] = {
         "memory": _memory(),
-        "nftban": open_spool,
-        "nftban-durable": lambda: open_spool(durable=True),
+        "nftban": partial(opened, spool),
+        "nftban-durable": partial(opened, spool, durable=True),
         "kannader": open_kannader,
         "zgb": open_queue,
         "kannader-in-use": lambda: open_kannader(durable=True),

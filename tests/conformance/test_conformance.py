@@ -1,7 +1,7 @@
 """The suite of all stores, run on each of ours, also on places that others use."""
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -10,8 +10,8 @@ from engine.formats.base import conformance
 from engine.formats.base.conformance import NOW, Factory, Opener, Shape, factory, put
 from engine.formats.nftban.store import SpoolFolders
 from engine.model import Move, State, Task
-from engine.store import Store
 from tests.conformance.conftest import IN_USE, also_in_use
+from tests.nftban_spool import opened
 from tests.rival_processes import TAKER, at_once
 from tests.store_contents import every_file
 
@@ -102,10 +102,10 @@ def payload(request: pytest.FixtureRequest, spool: SpoolFolders) -> str:
 PAYLOADS = ("memory", "nftban", "nftban-durable")
 
 
-def test_processes_share_no_task(spool: SpoolFolders, open_spool: Callable[..., Store]) -> None:
+def test_processes_share_no_task(spool: SpoolFolders) -> None:
     """Processes on one spool get every task between them, and none of them twice."""
     a_task = factory(SHAPES["nftban"])
-    list(open_spool().swap_all(Move(None, a_task(number)) for number in range(200)))
+    list(opened(spool).swap_all(Move(None, a_task(number)) for number in range(200)))
     claims = at_once(4, TAKER, str(Path(spool.pending).parent), str(NOW))
     assert sorted(itertools.chain(*claims)) == [a_task(number).id for number in range(200)]
 

@@ -15,11 +15,11 @@ from redis import Redis
 
 from engine import verbs
 from engine.formats.kannader.store import KannaderStore
-from engine.formats.nftban.store import NftbanStore, SpoolFolders
+from engine.formats.nftban.store import SpoolFolders
 from engine.model import Problem, Task
 from engine.store import Gone, Store, Unsupported
 from tests.bullmq_jobs import everything, write_at, write_failed, write_hash, write_waiting
-from tests.nftban_spool import IDENT, NOW, a_task, text_of
+from tests.nftban_spool import IDENT, NOW, a_task, opened, text_of
 from tests.store_contents import every_file, tasks_in
 
 
@@ -237,7 +237,7 @@ def _kannader(request: pytest.FixtureRequest) -> Made:
 
 def _nftban(request: pytest.FixtureRequest) -> Made:
     spool: SpoolFolders = request.getfixturevalue("spool")
-    store: NftbanStore = request.getfixturevalue("open_spool")()
+    store = opened(spool)
     store.swap(None, a_task())
     return store, IDENT, spool, lambda: every_file(Path(spool.pending).parent)
 

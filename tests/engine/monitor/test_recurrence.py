@@ -256,7 +256,9 @@ def test_many_clusters_are_answered_at_once() -> None:
 
 LINE = st.builds(
     lambda make, minutes, id: make(minutes, id),
-    *(st.sampled_from([begun, failed, done]), st.floats(-10, 1e4), st.sampled_from(TEN[:6])),
+    st.sampled_from([begun, failed, done]),
+    st.floats(-10, 1e4),
+    st.sampled_from(TEN[:6]),
 )
 LINES = st.lists(LINE, max_size=30)
 

@@ -287,10 +287,10 @@ async def test_a_key_is_accepted_once_it_has_acted() -> None:
         began.set()
         await go_on.wait()
 
-    async with opened() as pilot:
-        accepted = asyncio.create_task(KeyQueue(pilot.app, act).accept_key(Key("j", "j")))
+    async with opened() as operator:
+        accepted = asyncio.create_task(KeyQueue(operator.console, act).accept_key(Key("j", "j")))
         await began.wait()
-        await pilot.pause()
+        await operator.pilot.pause()
         assert not accepted.done()
         go_on.set()
         await accepted
