@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import re
 import signal
@@ -148,6 +149,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """`--deep`: also tests marked deep; `--deep-slice K/N`: of N equal parts of them the K-th."""
     parser.addoption("--deep", action="store_true", help="also run the tests marked deep")
     parser.addoption("--deep-slice", default="", metavar="K/N", help="a part of the deep tests")
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over what stays to the end, and come less often: it took a
+    twelfth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -17,8 +17,8 @@ from engine.model import Task
 from engine.operations.journal import Journal
 from engine.operations.notes import Notes
 from engine.operations.plans import RowResult
+from tests.engine.formats.kannader.conftest import DAEMON
 from tests.nftban_queues import Run, add_task, journal_at, tasks_at
-from tests.tui.cli.formats.kannader.test_commands import DAEMON
 
 
 def test_an_edit_is_shown_then_stored_and_recorded(root: str, spooldeck: Run) -> None:
