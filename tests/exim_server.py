@@ -240,8 +240,8 @@ class EximServer:
         return [line for line in text.splitlines() if ident in line]
 
     def start(self, interval: str = "30m") -> int:
-        """Start the daemon with queue runners; return its PID."""
-        started = self.run("-bd", f"-q{interval}")
+        """Start the daemon, with queue runners if an interval is given; return its PID."""
+        started = self.run("-bd", *[f"-q{interval}"] * bool(interval))
         assert started.returncode == 0, started
         path = self.spool / "exim.pid"
         wait_until(lambda: path.exists() and path.read_text().strip() != "")

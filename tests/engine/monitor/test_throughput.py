@@ -64,6 +64,15 @@ def test_a_recording_before_the_first_sample_fills_the_history(is_recorded_first
         assert len(known) == (10 if rates else 1)
 
 
+def test_a_recording_of_one_sample_is_a_history() -> None:
+    """It is put before the first sample, as a longer one is."""
+    flow = FlowHistory()
+    flow.precede([Sample(NOW - 10, 5, 1, {State.PENDING: 3})])
+    flow.add(NOW, 7, 2, {State.PENDING: 5})
+    growth = flow.growth(State.PENDING, NOW)
+    assert growth is not None and growth.tasks == 2
+
+
 def test_a_counter_that_begins_again_loses_nothing() -> None:
     """New counts are added; after a clock was set back, the repeated time is unknown."""
     flow = FlowHistory()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from engine.store import Unavailable
-from tests.console_operator import ConsoleOperator, an_operator
+from tests.console_operator import ConsoleOperator, an_operator, clock_of
 from tests.console_places import a_memory, a_place, a_task
 from tui.confirm.action_screen import Action, ActionScreen, Fact, Reason, show_action, why_outdated
 from tui.confirm.confirmation import REASON_REQUIRED, Confirmation, Press
@@ -18,6 +18,7 @@ from tui.queue.screen import QueueScreen
 from tui.screens.base import PASTED, TOO_EARLY
 from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.help import HelpScreen
+from tui.screens.message import MESSAGE_SECONDS
 from tui.text import keys
 from tui.text.lines import Line, Run
 
@@ -228,3 +229,11 @@ async def test_digits_of_an_outdated_action_are_discarded() -> None:
         await operator.sees("type the PID 42 to act: [__]")
         await operator.press("2")
         assert (screen.confirmation.typed, action.times_applied) == ("", 0)
+
+
+async def test_a_message_of_a_confirmation_ends() -> None:
+    """After its seconds the next step is shown again in its place."""
+    async with opened(SlowAction("42")) as (operator, _):
+        await operator.step("7", ActionScreen, "7 is not the PID")
+        clock_of(operator).now += MESSAGE_SECONDS
+        await operator.until(lambda: "7 is not the PID" not in operator.text)

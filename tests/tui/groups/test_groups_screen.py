@@ -236,7 +236,8 @@ def test_a_group_that_no_time_starts_has_its_reason() -> None:
     group = TaskGroup("etrn/e", counts, NOW - 60, None, error=error, error_at=None, payloads=1)
     named, facts = {State.PENDING: "waiting"}, {"etrn/e": NOT_BY_TIME}
     table = GroupTable(by="queue", groups=(group,))
-    _, (line,) = group_table(table, named, State.PENDING, NOW, 100, title="thread", facts=facts)
+    head, (line,) = group_table(table, named, State.PENDING, NOW, 100, title="thread", facts=facts)
+    assert {"N", "A"} <= {*words([head]).split()}  # messages, and agents
     assert words([line]).split()[-6:] == ["1m", "-", "waits:", "QueueOnly:", "only", "ETRN"]
     (values,) = group_values(table, [group], named, facts)
     assert (values["next_due"], values["pending"], values["agents"]) == (None, "QueueOnly", 0)

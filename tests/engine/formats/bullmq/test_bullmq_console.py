@@ -238,6 +238,20 @@ def test_metrics_of_node_workers_are_read(
     assert mails["failures_share"] == 0
 
 
+def test_metrics_of_an_idle_queue_count_what_the_window_has(
+    client: Redis, redis_url: str, run: Run
+) -> None:
+    """The newest point is three minutes old: of the ten minutes only the later ones are idle."""
+    set_version(client, "mails")
+    write_waiting(client, "1", "mails", timestamp=now_ms())
+    newest = (now_ms() // 60_000 - 3) * 60_000
+    key = "bull:mails:metrics:completed"
+    client.hset(key, mapping={"count": 90, "prevTS": newest, "prevCount": 80})
+    client.rpush(f"{key}:data", 5, *[10] * 20)
+    mails = kinds_of(run, redis_url)["mails"]
+    assert (mails["source"], mails["per_minute"]) == ("metrics", pytest.approx(6.5, rel=0.15))
+
+
 def test_an_accepted_warning_needs_no_attention(
     client: Redis, redis_url: str, run: Run, tmp_path: Path
 ) -> None:

@@ -122,6 +122,16 @@ def test_the_doctor(exim: EximServer) -> None:
     assert any("timeout_frozen_after 7d" in one for one in texts)
 
 
+def test_the_doctor_warns_of_a_daemon_without_queue_runs(exim: EximServer) -> None:
+    """Such a daemon takes mail, and tries none a second time; one with them is no warning."""
+    for interval, warnings in (("", 1), ("30m", 0)):
+        pid = exim.start(interval)
+        found = [one for check, one in check_place(setup_of(exim)) if check == "daemon"]
+        assert found[0].problem.startswith(f"PID {pid}")
+        assert [one.problem for one in found[1:]] == ["no process has -q with a time"] * warnings
+        exim.stop()
+
+
 def test_the_doctor_of_a_user_and_of_a_name_that_is_not_configured(exim: EximServer) -> None:
     """Missing rights and a name that `via` does not have are findings, not failures."""
     rights = dict(check_place(setup_of(exim, *USER)))["rights"]

@@ -126,6 +126,14 @@ def test_each_wait_of_a_job_is_dumped_and_read(wait: JobWait, message: str) -> N
     assert found == job._replace(wait=expected)
 
 
+def test_only_an_address_in_brackets_loses_them() -> None:
+    """An address that has only one of the brackets is shown as it is."""
+    for text, address in (("<a@b>", "a@b"), ("<a@b", "<a@b"), ("a@b>", "a@b>"), ("<>", "")):
+        line = f"7\t0\t{text}\t10\t0\t0\t0\t0\tretry in 4s\tno"
+        (job,) = job_text.parse_thread_jobs([line], "smtp", "a.test", NOW).jobs
+        assert job.error_address == address
+
+
 def test_version_2_shows_fewer_waits() -> None:
     """`SHOW THREAD` has the wait for a time, a channel or a thread, and none for any other."""
     thread = ThreadView("smtp", "a.test", 1, recipients=2, attempts=0, oldest_at=NOW)

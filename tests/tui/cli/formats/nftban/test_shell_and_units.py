@@ -1,5 +1,6 @@
 """The drop-in for the contract's engine: shell-init, log, syslog, install-units."""
 
+import grp
 import os
 import re
 import shlex
@@ -588,13 +589,14 @@ def test_a_unit_that_was_written_is_printed_if_another_cannot_be(place: Place) -
 def test_a_worker_for_another_users_queue_runs_as_that_user(place: Place) -> None:
     """User and group are the spool's, with no capability; another `run_as` takes root."""
     needs_root("only root can give a folder away")
-    os.chown(place.root / "queue" / "pending", OTHER_UID, OTHER_UID)
+    os.chown(place.root / "queue" / "pending", OTHER_UID, grp.getgrnam("daemon").gr_gid)
     place.folder.chmod(0o700)
     for folder in ("log", "run"):
         (place.root / folder).mkdir(exist_ok=True)
     own = place.install() / WORKER
     again = place.run("--root", str(place.root), "install-units", str(own.parent))
     user, capabilities = setting(own, "User"), setting(own, "CapabilityBoundingSet")
+    assert setting(own, "Group") == "daemon"
     other = place.install("handlers: {a: {command: [x], run_as: root}}") / WORKER
     assert (user, capabilities) == ("nobody", "")
     assert "nobody cannot enter it" in again.stderr
