@@ -58,27 +58,11 @@ def start(bench: Bench) -> Figures:
     baseline = f"empty Textual {version('textual')} app"
     for number in bench.sizes:
         name, bare = f"{number:,} tasks", costs["empty"]
-        yield compare(
-            f"first frame, {name}",
-            "ms CPU",
-            frames[number],
-            floor=bare,
-            compared_with=baseline,
-            limit=1.4,
-        )
-        yield compare(
-            f"first rows, {name}",
-            "ms CPU",
-            costs[str(number)],
-            floor=bare,
-            compared_with=baseline,
-            limit=1.6,
-        )
+        yield compare(f"first frame, {name}", "ms CPU", (frames[number], bare), baseline, 1.4)
+        yield compare(f"first rows, {name}", "ms CPU", (costs[str(number)], bare), baseline, 1.6)
     few, many = bench.sizes[0], bench.sizes[-1]
     what = f"first rows, {many:,} against {few:,}"
-    yield compare(
-        what, "ms CPU", costs[str(many)], floor=costs[str(few)], compared_with="itself", limit=1.2
-    )
+    yield compare(what, "ms CPU", (costs[str(many)], costs[str(few)]), "itself", 1.2)
 
 
 @contextmanager

@@ -154,10 +154,8 @@ def _compare(
     change."""
     cpu = [one.cpu for one in costs], [one.cpu for one in floor]
     wall = [one.wall for one in costs], [one.wall for one in floor]
-    yield compare(what, "us CPU", cpu[0], floor=cpu[1], compared_with=compared_with, limit=limit)
-    yield compare(
-        "the same", "us wall", wall[0], floor=wall[1], compared_with=compared_with, limit=None
-    )
+    yield compare(what, "us CPU", (cpu[0], cpu[1]), compared_with, limit)
+    yield compare("the same", "us wall", (wall[0], wall[1]), compared_with, None)
 
 
 def _on_nftban(requests: list[bytes], number: int, *, gates: bool = False) -> Spent:

@@ -70,19 +70,10 @@ def cycle(bench: Bench) -> Figures:
     costs = _costs(variants, memory_folder(number), bench.rounds)
     cpu = {name: [cost.whole_cpu for cost in of] for name, of in costs.items()}
     what = f"cycle of {number:,}, a task"
-    yield compare(
-        what, "us CPU", cpu["ours"], floor=cpu["floor"], compared_with="9 system calls", limit=2.0
-    )
+    yield compare(what, "us CPU", (cpu["ours"], cpu["floor"]), "9 system calls", 2.0)
     for peer in peers:
         limit = 1.0 if peer.package == "dirq" else None
-        yield compare(
-            "the same",
-            "us CPU",
-            cpu["ours"],
-            floor=cpu[peer.name],
-            compared_with=peer.name,
-            limit=limit,
-        )
+        yield compare("the same", "us CPU", (cpu["ours"], cpu[peer.name]), peer.name, limit)
     for batch, word, limit in ((0, "not durable", 14.0), (1, "durable", None)):
         calls, least = (_system_calls(name, batch) for name in ("ours", "floor"))
         yield Figure(f"system calls a task, {word}", calls, "calls", limit)
@@ -124,21 +115,10 @@ def durable(bench: Bench) -> Figures:
     for way, limit, least in (("one", 1.25, None), ("batches", 0.5, 1 / 1.8)):
         what = "one by one" if way == "one" else "batches of 100"
         baseline = "2 fsyncs a task"
-        yield compare(
-            f"enqueue, {what}",
-            "us wall",
-            adds[way],
-            floor=adds["floor"],
-            compared_with=baseline,
-            limit=limit,
-        )
+        yield compare(f"enqueue, {what}", "us wall", (adds[way], adds["floor"]), baseline, limit)
         what = f"enqueue + drain, {what}"
-        yield compare(
-            what, "us CPU", cpu[way], floor=cpu["floor"], compared_with=baseline, limit=None
-        )
-        yield compare(
-            what, "us wall", whole[way], floor=whole[best], compared_with=best, limit=least
-        )
+        yield compare(what, "us CPU", (cpu[way], cpu["floor"]), baseline, None)
+        yield compare(what, "us wall", (whole[way], whole[best]), best, least)
 
 
 def process_next(bench: Bench) -> Figures:
@@ -153,16 +133,9 @@ def process_next(bench: Bench) -> Figures:
     few, *_, many = (costs[f"{number:,}"] for number in sizes)
     for number in sizes:
         ours, baseline = costs[f"{number:,}"], f"python -c pass, {PYTHON}"
-        yield compare(
-            f"{number:,} waiting",
-            "ms CPU",
-            ours,
-            floor=costs["python"],
-            compared_with=baseline,
-            limit=5.0,
-        )
+        yield compare(f"{number:,} waiting", "ms CPU", (ours, costs["python"]), baseline, 5.0)
     what = f"{sizes[-1]:,} against {sizes[0]:,}"
-    yield compare(what, "ms CPU", many, floor=few, compared_with="itself", limit=1.2)
+    yield compare(what, "ms CPU", (many, few), "itself", 1.2)
 
 
 def worker(bench: Bench) -> Figures:
@@ -181,9 +154,7 @@ def worker(bench: Bench) -> Figures:
 
         costs = interleave({"xargs": xargs, "ours": ours}, bench.rounds)
         what, baseline = f"concurrency {jobs}, a task", f"xargs -P {jobs} true"
-        yield compare(
-            what, "us CPU", costs["ours"], floor=costs["xargs"], compared_with=baseline, limit=limit
-        )
+        yield compare(what, "us CPU", (costs["ours"], costs["xargs"]), baseline, limit)
 
 
 def _work(root: str, number: int, jobs: int) -> float:
@@ -230,6 +201,4 @@ def in_process(bench: Bench) -> Figures:
     variants = {"worker": partial(cost, with_worker=True), "bare": partial(cost, with_worker=False)}
     costs = interleave(variants, bench.rounds)
     what = f"{number:,} no-ops, a task"
-    yield compare(
-        what, "us CPU", costs["worker"], floor=costs["bare"], compared_with="take + ack", limit=1.5
-    )
+    yield compare(what, "us CPU", (costs["worker"], costs["bare"]), "take + ack", 1.5)

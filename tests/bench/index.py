@@ -91,14 +91,7 @@ def scan(bench: Bench) -> Figures:
                 variant: [1e6 * spent / number for spent in of] for variant, of in costs.items()
             }
             what, limit = f"{name}, {number:,}, a task", 2.5 if work is _scan else 3.5
-            yield compare(
-                what,
-                "us CPU",
-                a_task["ours"],
-                floor=a_task["bare"],
-                compared_with="bare scan",
-                limit=limit,
-            )
+            yield compare(what, "us CPU", (a_task["ours"], a_task["bare"]), "bare scan", limit)
             grown[name].append(median(a_task["ours"]))
     for name, (first, *_, last) in grown.items():
         yield Figure(
@@ -180,10 +173,5 @@ def status(bench: Bench) -> Figures:
         limit = 1.5 if number > 300 else None
         baseline = f"listing by {PYTHON}"
         yield compare(
-            f"status, {number:,}",
-            "ms CPU",
-            costs["ours"],
-            floor=costs["bare"],
-            compared_with=baseline,
-            limit=limit,
+            f"status, {number:,}", "ms CPU", (costs["ours"], costs["bare"]), baseline, limit
         )

@@ -117,31 +117,10 @@ def bullmq_scan(bench: Bench) -> Figures:
             ours, floor, stock = (costs[name] for name in variants)
             what = f"scan of {number:,} jobs, a job"
             cpu = [each.ours for each in ours]
-            yield compare(
-                what,
-                "us CPU",
-                cpu,
-                floor=[e.ours for e in floor],
-                compared_with="the script",
-                limit=1.5,
-            )
-            yield compare(
-                "the same",
-                "us CPU",
-                cpu,
-                floor=[e.ours for e in stock],
-                compared_with="getJobs",
-                limit=0.1,
-            )
+            yield compare(what, "us CPU", (cpu, [e.ours for e in floor]), "the script", 1.5)
+            yield compare("the same", "us CPU", (cpu, [e.ours for e in stock]), "getJobs", 0.1)
             theirs = [each.redis for each in floor]
-            yield compare(
-                "server",
-                "us CPU",
-                [e.redis for e in ours],
-                floor=theirs,
-                compared_with="the script",
-                limit=1.2,
-            )
+            yield compare("server", "us CPU", ([e.redis for e in ours], theirs), "the script", 1.2)
             client.config_set("slowlog-log-slower-than", 1000)
             client.slowlog_reset()
             scan()
@@ -215,16 +194,9 @@ def bullmq_retry(bench: Bench) -> Figures:
             mine, floor = (
                 [getattr(e, name) for e in costs[variant]] for variant in ("ours", "bare")
             )
-            yield compare(
-                f"retry {number:,}, a job",
-                unit,
-                mine,
-                floor=floor,
-                compared_with="the script",
-                limit=limit,
-            )
+            yield compare(f"retry {number:,}, a job", unit, (mine, floor), "the script", limit)
         mine, floor = ([e.redis for e in costs[variant]] for variant in ("ours", "bare"))
-        yield compare("server", "us CPU", mine, floor=floor, compared_with="the script", limit=None)
+        yield compare("server", "us CPU", (mine, floor), "the script", None)
 
 
 def bullmq_console(bench: Bench) -> Figures:

@@ -73,14 +73,7 @@ def first_screen(bench: Bench) -> Figures:
         variants = {"small": partial(until_shown, small), "large": partial(until_shown, large)}
         costs = interleave(variants, bench.rounds)
     what = f"first screen of {name}"
-    yield compare(
-        what,
-        "ms CPU",
-        costs["large"],
-        floor=costs["small"],
-        compared_with="the same of 1 MiB",
-        limit=1.2,
-    )
+    yield compare(what, "ms CPU", (costs["large"], costs["small"]), "the same of 1 MiB", 1.2)
 
 
 def _beside_grep(

@@ -128,7 +128,7 @@ def kannader(bench: Bench) -> Figures:
             for part, unit in enumerate(("ms CPU", "ms wall")):
                 ours, bare = ([cost[part] for cost in costs[name]] for name in variants)
                 what, baseline = f"concurrency {jobs}, a mail", f"smtplib, {PYTHON}"
-                yield compare(what, unit, ours, floor=bare, compared_with=baseline, limit=1.5)
+                yield compare(what, unit, (ours, bare), baseline, 1.5)
 
 
 def send(bench: Bench) -> Figures:
@@ -145,6 +145,4 @@ def send(bench: Bench) -> Figures:
         }
         costs = interleave(variants, bench.rounds)
     baseline = " ".join(command("curl", "-V").split()[:2])
-    yield compare(
-        "one mail", "ms CPU", costs["ours"], floor=costs["curl"], compared_with=baseline, limit=5.0
-    )
+    yield compare("one mail", "ms CPU", (costs["ours"], costs["curl"]), baseline, 5.0)

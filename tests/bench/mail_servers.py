@@ -170,15 +170,14 @@ def _scan_rows(bench: Bench, postfix: PostfixInstance, number: int) -> Figures:
     ):
         cpu = [cost.cpu for cost in costs[name]]
         beside = f"json.loads, {PYTHON}"
-        yield compare(what, "ms CPU", cpu, floor=bare, compared_with=beside, limit=limit)
+        yield compare(what, "ms CPU", (cpu, bare), beside, limit)
     walls = {name: [cost.wall for cost in costs[name]] for name in ("first", "postqueue")}
     yield compare(
         f"first full scan of {number:,}",
         "ms wall",
-        walls["first"],
-        floor=walls["postqueue"],
-        compared_with="postqueue -j",
-        limit=1.2,
+        (walls["first"], walls["postqueue"]),
+        "postqueue -j",
+        1.2,
     )
     grown = [_grown(postfix) for _ in range(min(3, bench.rounds))]
     yield Figure("memory more, after it", median(end for end, _ in grown), "MiB", 25.0)
@@ -254,7 +253,7 @@ def _batches(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
 
 def _compare_acts(what: str, costs: dict[str, list[Cost]], floor: str, limit: float) -> Figures:
     ours, bare = ([cost.wall for cost in costs[name]] for name in ("ours", "bare"))
-    yield compare(what, "ms wall", ours, floor=bare, compared_with=floor, limit=limit)
+    yield compare(what, "ms wall", (ours, bare), floor, limit)
     alone = median(cost.cpu for cost in costs["ours"])
     yield Figure("the same, our process alone", alone, "ms CPU")
 

@@ -96,22 +96,14 @@ def interleave(variants: Mapping[str, Callable[[], T]], rounds: int) -> dict[str
 def compare(
     what: str,
     unit: str,
-    ours: Sequence[float],
-    floor: Sequence[float],
+    costs: tuple[Sequence[float], Sequence[float]],
     compared_with: str,
     limit: float | None,
 ) -> Figure:
-    """The medians of paired rounds, and the median of their ratios."""
-    paired = median(a / (b or 1e-9) for a, b in zip(ours, floor, strict=True))
-    return Figure(
-        what,
-        median(ours),
-        unit,
-        limit=limit,
-        floor=median(floor),
-        beside=compared_with,
-        paired=paired,
-    )
+    """The medians of paired rounds, ours and the floor's, and the median of their ratios."""
+    paired = median(a / (b or 1e-9) for a, b in zip(*costs, strict=True))
+    ours, floor = map(median, costs)
+    return Figure(what, ours, unit, limit, floor=floor, beside=compared_with, paired=paired)
 
 
 # ---- processor time

@@ -20,14 +20,7 @@ from engine.store import Unavailable
 from engine.work.handlers import Context
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker
-from tests.bench.measure import (
-    Bench,
-    Figure,
-    Figures,
-    Unmeasurable,
-    compare,
-    interleave,
-)
+from tests.bench.measure import Bench, Figure, Figures, Unmeasurable, compare, interleave
 from tests.redis_server import TestServer, running_server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,23 +117,11 @@ def bullmq_worker(bench: Bench) -> Figures:
                 costs = interleave(measured, bench.rounds)
                 what = f"{number:,} no-ops, concurrency {concurrency}, a job"
                 if "node" in costs:
-                    yield compare(
-                        what,
-                        "us",
-                        costs["ours"],
-                        floor=costs["node"],
-                        compared_with="Node 6",
-                        limit=limit,
-                    )
+                    yield compare(what, "us", (costs["ours"], costs["node"]), "Node 6", limit)
                 else:
                     yield Figure(f"{what} (no Node 6 in .cache)", costs["ours"][0], "us")
                 yield compare(
-                    "the same",
-                    "us",
-                    costs["ours"],
-                    floor=costs["stock"],
-                    compared_with="Python Worker",
-                    limit=stock_limit,
+                    "the same", "us", (costs["ours"], costs["stock"]), "Python Worker", stock_limit
                 )
     except (FileNotFoundError, Unavailable) as error:
         raise Unmeasurable(str(error)) from None

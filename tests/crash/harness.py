@@ -224,10 +224,7 @@ def read_tree(root: str, under: str = "") -> Iterator[Entry]:
             content = str(Path(dir_entry.path).readlink())
         elif dir_entry.is_file():
             content = Path(dir_entry.path).read_bytes()
-        owner, times = (
-            (status.st_uid, status.st_gid),
-            (status.st_atime_ns, status.st_mtime_ns),
-        )
+        owner, times = ((status.st_uid, status.st_gid), (status.st_atime_ns, status.st_mtime_ns))
         yield Entry(f"{under}{dir_entry.name}", content, stat.S_IMODE(status.st_mode), owner, times)
         if content is None:
             yield from read_tree(root, f"{under}{dir_entry.name}/")

@@ -106,10 +106,7 @@ def run(words: list[str]) -> int:
     assert option == "--root"
     if rest == ["@recover"]:
         dry = SimpleNamespace(
-            is_limited=lambda kind: True,
-            ready=_no,
-            spend=_no,
-            token_at=lambda kind: CLOCK() + 3600,
+            is_limited=lambda kind: True, ready=_no, spend=_no, token_at=lambda kind: CLOCK() + 3600
         )
         with replaced(Setup, "token_buckets", lambda setup: dry):
             return cli.main(["--root", root, "queue", "process-next"])

@@ -79,10 +79,7 @@ PLACES = (
 
 
 def test_the_place_is_the_last_word_of_every_command(
-    root: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A command finds its queue by the PLACE at the end or by --root anywhere."""
     monkeypatch.setenv("NFTBAN_MAIL_METHOD", "none")

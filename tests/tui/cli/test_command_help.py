@@ -11,12 +11,7 @@ import pytest
 from tests.json_answers import parse_answers, times_without_text, wrong_keys
 from tests.nftban_queues import Run, add_task, bury_one, root, spooldeck, tasks_at, write_config
 from tui import cli
-from tui.cli.command_help import (
-    JsonSchema,
-    help_end,
-    json_objects,
-    json_schemas,
-)
+from tui.cli.command_help import JsonSchema, help_end, json_objects, json_schemas
 from tui.cli.commands import COMMAND_WORDS
 
 __all__ = ["root", "spooldeck"]

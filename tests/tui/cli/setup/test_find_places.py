@@ -142,10 +142,7 @@ def test_a_mount_that_hangs_and_a_silent_server_delay_no_other_place(
         found = find_places(Config(), {}, 2.0)
     assert found.problems == [f"{hung}: no answer within 2 s"]
     shown = {one.installed.place: one.installed.problem for one in found.places}
-    assert shown == {
-        f"{silent}/0": "it accepts, and does not answer within 0.8 s",
-        str(well): "",
-    }
+    assert shown == {f"{silent}/0": "it accepts, and does not answer within 0.8 s", str(well): ""}
 
 
 def test_usual_folders_are_places_if_they_have_a_queue(
