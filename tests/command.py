@@ -7,8 +7,7 @@ signals. Tests of the start itself, of terminals and of locales start a new inte
 
 The server is one process per test process. It gets a request and four descriptors (the three
 standard streams and a socket) over a socket, forks, and answers on that socket with the PID, and
-with the wait status once the process has ended and was reaped.
-"""
+with the wait status once the process has ended and was reaped."""
 
 from __future__ import annotations
 

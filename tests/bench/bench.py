@@ -3,8 +3,7 @@
 Read the ratios: the speed of the machine cancels out of them. Floor, peers and ours take turns
 round by round, and medians are printed. `CPU` is processor time of all threads and children: it
 counts what a program does, also on a busy machine. `wall` is time by the clock: it counts the disk
-and the network.
-"""
+and the network."""
 
 from __future__ import annotations
 

@@ -42,7 +42,6 @@ from tests.bench.measure import (
     Unmeasurable,
     compare,
     interleave,
-    memory_folder,
     scratch,
 )
 from tests.postgres_server import open_server as open_postgres
@@ -160,7 +159,7 @@ def _compare(
 
 def _on_nftban(requests: list[bytes], number: int, *, gates: bool = False) -> Spent:
     """The cost of each delivery that succeeds, `number` in all."""
-    with scratch(memory_folder(2 * len(requests))) as folder:
+    with scratch(2 * len(requests)) as folder:
         registry = SqlRegistry(parse_address(f"sqlite://{folder}/destinations.db"), creates=True)
         probes = parse_schedule("exponential 5m")
         breaker = Breaker(registry, probes, is_gating=True, patience=30)
@@ -259,7 +258,7 @@ SWAPS = 300
 def registry(bench: Bench) -> Figures:
     """A compare-and-swap of the registry, beside a bare UPDATE of the same row by the same package
     on a connection of its own; each is committed."""
-    with scratch(memory_folder(10)) as folder:
+    with scratch(10) as folder:
         path = f"{folder}/destinations.db"
         with closing(sqlite3.connect(path, isolation_level=None)) as bare:
             yield from _swaps(bench, f"sqlite://{path}", bare, f"UPDATE by SQLite {SQLITE}")

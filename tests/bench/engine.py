@@ -30,7 +30,6 @@ from tests.bench.measure import (
     compare,
     cpu_of,
     interleave,
-    memory_folder,
     scratch,
 )
 from tests.bench.queue_cycles import PEERS, Cost, Opener, Peer
@@ -40,12 +39,12 @@ Cycles: TypeAlias = dict[str, tuple[Opener, int, int]]
 """Name -> opener, number of tasks, batch."""
 
 
-def _costs(variants: Cycles, parent: str, rounds: int) -> dict[str, list[Cost]]:
+def _costs(variants: Cycles, files: int, rounds: int) -> dict[str, list[Cost]]:
     """Interleaved rounds of cycles, each in a new folder."""
 
     def run(opener: Opener, number: int, batch: int) -> Cost:
         gc.collect()
-        with scratch(parent) as folder:
+        with scratch(files) as folder:
             return queue_cycles.run_cycle(opener, folder, number, batch)
 
     return interleave({name: partial(run, *variant) for name, variant in variants.items()}, rounds)
@@ -67,7 +66,7 @@ def cycle(bench: Bench) -> Figures:
         "ours": (queue_cycles.ours, number, 0),
     }
     variants |= {peer.name: (peer.opener, min(number, peer.most), 0) for peer in peers}
-    costs = _costs(variants, memory_folder(number), bench.rounds)
+    costs = _costs(variants, number, bench.rounds)
     cpu = {name: [cost.whole_cpu for cost in of] for name, of in costs.items()}
     what = f"cycle of {number:,}, a task"
     yield compare(what, "us CPU", (cpu["ours"], cpu["floor"]), "9 system calls", 2.0)
@@ -107,7 +106,7 @@ def durable(bench: Bench) -> Figures:
     }
     variants |= {"batches": (queue_cycles.ours, 2 * number, 100)}
     variants |= {peer.name: (peer.opener, number, 1) for peer in peers}
-    costs = _costs(variants, "/var/tmp", 2 * bench.rounds)
+    costs = _costs(variants, 0, 2 * bench.rounds)
     adds = {name: [cost.enqueue for cost in of] for name, of in costs.items()}
     whole = {name: [cost.whole for cost in of] for name, of in costs.items()}
     cpu = {name: [cost.whole_cpu for cost in of] for name, of in costs.items()}
@@ -148,7 +147,7 @@ def worker(bench: Bench) -> Figures:
             return cpu_of(["/bin/sh", "-c", line]) * 1000 / number
 
         def ours(jobs: int = jobs) -> float:
-            with scratch(memory_folder(number)) as root:
+            with scratch(number) as root:
                 idle, busy = (_work(f"{root}/{n}", n, jobs) for n in (0, number))
                 return (busy - idle) * 1000 / number
 
@@ -182,7 +181,7 @@ def in_process(bench: Bench) -> Figures:
 
     def cost(*, with_worker: bool) -> float:
         gc.collect()
-        with scratch(memory_folder(number)) as folder:
+        with scratch(number) as folder:
             store = queue_cycles.open_queue(folder, durable=False)
             for n in range(number):
                 store.swap(None, verbs.enqueue("report", time.time(), f"{n:08x}"))

@@ -28,7 +28,6 @@ from tests.bench.measure import (
     cpu_of,
     cpu_seconds,
     interleave,
-    memory_folder,
     scratch,
 )
 
@@ -114,7 +113,7 @@ def _bare_table(number: int) -> Iterator[sqlite3.Connection]:
             name, mail = f"20261121T053343Z-{kind}-{n:08x}", f"mail to user{n % 5000}@host{n % 200}"
             yield name, kind, 0, f"{n:x}.18ea177b.15c", 1.0 + n, mail, error, "x" * 100
 
-    with scratch(memory_folder(number // 10)) as folder:
+    with scratch(number // 10) as folder:
         database = sqlite3.connect(f"{folder}/rows", isolation_level=None)
         database.execute("PRAGMA synchronous=OFF")
         database.execute("PRAGMA page_size=8192")

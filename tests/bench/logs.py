@@ -16,7 +16,6 @@ from tests.bench.measure import (
     cpu_of,
     fill_spool,
     interleave,
-    memory_folder,
     scratch,
 )
 from tests.bench.terminal import console, running
@@ -46,7 +45,7 @@ def _write_log(path: str, size: int) -> None:
 @contextmanager
 def _place(size: int) -> Iterator[str]:
     """A place whose log has this size; yields the path of the log."""
-    with scratch(memory_folder(size // 5000)) as folder:
+    with scratch(size // 5000) as folder:
         fill_spool(f"{folder}/place", 10)
         path = f"{folder}/place/log/queue.log"
         _write_log(path, size)

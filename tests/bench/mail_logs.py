@@ -20,7 +20,6 @@ from tests.bench.measure import (
     cpu_of,
     cpu_seconds,
     interleave,
-    memory_folder,
     scratch,
 )
 
@@ -45,7 +44,7 @@ def trail(bench: Bench) -> Figures:
     """Processor time of a trail in a log, beside grep for its word."""
     size, name = (64 * MIB, "64 MiB") if bench.quick else (1024 * MIB, "1 GiB")
     source = (GOLDEN / "postfix" / "mail.log.maillog_file").read_bytes().splitlines()
-    with scratch(memory_folder(size // 5000)) as folder:
+    with scratch(size // 5000) as folder:
         path = Path(folder, "mail.log")
         word = _write_log(path, source, size).decode()
         log = postfix.mail_log(str(path))
@@ -68,7 +67,7 @@ def trail(bench: Bench) -> Figures:
 def reasons(bench: Bench) -> Figures:
     """Processor time of the reasons in 64 MiB of log: a second more than grep takes twice."""
     source = (GOLDEN / "exim" / "mainlog").read_bytes().splitlines()
-    with scratch(memory_folder(64 * MIB // 5000)) as folder:
+    with scratch(64 * MIB // 5000) as folder:
         path = Path(folder, "mainlog")
         _write_log(path, [line for line in source if len(line) < 500], 64 * MIB)
 

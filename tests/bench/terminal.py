@@ -13,9 +13,10 @@ import struct
 import sys
 import termios
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 from tests import pseudo_terminals
@@ -102,8 +103,7 @@ class Screen:
         processor time until then.
 
         Raises:
-            AssertionError: it did not change in time.
-        """
+            AssertionError: it did not change in time."""
         deadline = time.perf_counter() + seconds
         while self.find(pattern) in (before, ""):
             assert time.perf_counter() < deadline, f"still {before!r} after {seconds:g} s"
@@ -114,8 +114,7 @@ class Screen:
         """Wait for a text after a mark; return the processor time until it came.
 
         Raises:
-            AssertionError: it did not come in time.
-        """
+            AssertionError: it did not come in time."""
         expected, deadline = re.compile(pattern), time.perf_counter() + seconds
         while not expected.search(self.text(since)):
             screen_text = " ".join(self.text(max(since, self.mark - 600)).split())[-100:]
@@ -207,6 +206,24 @@ def running(argv: Sequence[str]) -> Iterator[Screen]:
         yield screen
     finally:
         screen.close()
+
+
+def event_waits(
+    screen: Screen, change: Callable[[str], float], turns: int, limit: float
+) -> tuple[float, int]:
+    """Change a text so often; return the median of milliseconds until it is shown, and how many
+    were not. `change` gets the new text, and returns when it was changed."""
+    waits, missed = [], 0
+    for turn in range(turns):
+        mark, word = screen.mark, chr(ord("a") + turn) * 9
+        began = change(word)
+        try:
+            screen.until(word, mark, limit)
+            waits.append(1000 * (time.perf_counter() - began))
+        except AssertionError:
+            missed += 1
+        screen.watch(0.2)
+    return median(waits or [1e3 * limit]), missed
 
 
 def console(*words: str) -> list[str]:

@@ -23,7 +23,6 @@ from tests.bench.measure import (
     compare,
     cpu_seconds,
     interleave,
-    memory_folder,
     scratch,
 )
 
@@ -60,7 +59,7 @@ def _control_file(number: int, recipients: int) -> str:
 @contextmanager
 def _spool(bench: Bench, messages: int, recipients: int) -> Iterator[str]:
     """A spool hashed on one level, with so many messages of so many recipients each."""
-    with scratch(memory_folder(2 * messages)) as root:
+    with scratch(2 * messages) as root:
         with bench.outside_budget(PREPARE_SECONDS):
             _fill(root, messages, recipients)
         yield root

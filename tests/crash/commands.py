@@ -2,8 +2,7 @@
 
 A task's *place* is its folder and its number of failed attempts. For each task of a scenario, a
 *fate* names where it is before, which places are right after a certain exit code, and which after a
-kill; in each case after the next worker's recovery. All is read from disk by no part of a store.
-"""
+kill; in each case after the next worker's recovery. All is read from disk by no part of a store."""
 
 from __future__ import annotations
 
@@ -97,8 +96,7 @@ def attempt(start: Place, code: int, outcome: Place, crashed: Place) -> TaskOutc
     """Return the fate of a task that a worker takes: its outcome with this exit code.
 
     `crashed` is where a rescue puts it. 3 may also mean that the outcome could not be stored, so
-    that the rescue counted.
-    """
+    that the rescue counted."""
     after = {0: _of(), 1: _of(start), 2: _of(start), 3: _of(crashed)}
     after[code] |= _of(outcome)
     return TaskOutcome(start, _of(start, outcome, crashed), after)
@@ -264,8 +262,7 @@ class _Scenario(Case):
         """Take a command and its exit code when nothing goes wrong.
 
         `ran`: how often a handler runs then; `counted`: the value of its counters before; `stuck`:
-        a process that sends no heartbeat holds the lock; `lines`: its standard input.
-        """
+        a process that sends no heartbeat holds the lock; `lines`: its standard input."""
         self._words, self._prepare, self.fates = words.split(), prepare, fates
         self.code, self.floor, self._ran, self._counted = code, floor, ran, counted
         self._stuck = stuck

@@ -2,8 +2,7 @@
 
 `make crash` runs each scenario of `commands.py` in a process of its own: once to find its points,
 then once for each point and fault; the harness recovers and checks. Plans: `test_crash.py`.
-Exit codes: 0 all held, 1 something did not, 2 it could not be run.
-"""
+Exit codes: 0 all held, 1 something did not, 2 it could not be run."""
 
 from __future__ import annotations
 
@@ -141,8 +140,7 @@ class Tracer:
         """Make one faulted run, and return what is wrong with it.
 
         How often /proc is opened depends on what else runs on the machine: a run that was struck
-        elsewhere than meant is made again.
-        """
+        elsewhere than meant is made again."""
         for _ in range(TRIES):
             missed, wrong = self._run(job)
             if not missed:
@@ -174,8 +172,7 @@ class Tracer:
     def _signature(self, line: str) -> str:
         """Return a call without results, and without numbers such as PIDs and times.
 
-        Random numbers are the time behind a mark, at some times letters alone.
-        """
+        Random numbers are the time behind a mark, at some times letters alone."""
         line = re.sub(r"\s*(=\s+-?\d.*|=\s+\?.*|<unfinished.*)$", "", line)
         # Data of which strace shows the beginning; where it ends depends on how long a PID is.
         line = re.sub(r'"(?:[^"\\]|\\.)*"\.\.\.', "...", line.replace(str(self._folder), ""))

@@ -102,8 +102,7 @@ def faults(points: Sequence[str], errors: Iterable[str] = ERRORS) -> list[Fault]
     """Return all faults of a run with these points.
 
     A kill after a point is a kill before the next one, as nothing between two points changes a
-    file; the last one is the end of the process.
-    """
+    file; the last one is the end of the process."""
     killed = [Fault(s) for s, last in enumerate(["", *points], 1) if last not in CHANGE_NOTHING]
     numbered = list(enumerate(points, 1))
     torn = [Fault(step, "torn") for step, point in numbered if point == "write"]

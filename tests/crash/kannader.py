@@ -56,8 +56,7 @@ class _Verb(Case):
         """Take where the first mail is before the verb, and once it is done.
 
         `first`: what happens to the spool before; `between`: what else a kill may leave; `settled`:
-        the verb deals only with what has been as it is for more than an hour.
-        """
+        the verb deals only with what has been as it is for more than an hour."""
         self._start, self._act, self._first, self._settled = start, act, first, settled
         self._between = () if between is None else (between,)
         self._end = (end, 0, "before", "b0@h0.org") if isinstance(end, State) else end

@@ -1,8 +1,7 @@
 """Plans on a spool of our format, the journal's own files included: killed or refused anywhere.
 
 Recovery is what a worker does and then a console, which settles what was interrupted. Then the
-journal must agree with where the tasks are, the rest can be carried out, and all can be undone.
-"""
+journal must agree with where the tasks are, the rest can be carried out, and all can be undone."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """All tables of what is killed and refused, and a process that sweeps what it is asked for.
 
 `python -m tests.crash.sweep FOLDER` reads lines `EVERY TABLE/CASE` from standard input, makes each
-EVERY-th run of that case and answers with a line of JSON, the fields of a `Result`.
-"""
+EVERY-th run of that case and answers with a line of JSON, the fields of a `Result`."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 `wrapper.py NOW WORD...` is `spooldeck WORD...` at NOW, epoch seconds. Beyond the command's own
 words it knows `--root DIR @recover`: a worker that does what every worker does first, and finds no
-token to go on with.
-"""
+token to go on with."""
 
 from __future__ import annotations
 

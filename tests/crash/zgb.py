@@ -51,8 +51,7 @@ class _Verb(Case):
         """Take where the verb finds the jobs, and where they are once it is done.
 
         `separate`: in two transactions; `first`: what leads the jobs to where the verb finds
-        them, from the state `put`.
-        """
+        them, from the state `put`."""
         self._start, self._act, self._end, self.atomic = start, act, end, not separate
         self._first, self._put = first, put or start
         self.journal = "delete"
@@ -122,8 +121,7 @@ class _Verb(Case):
         """Go on as the next process: each job moves to the other database and back.
 
         Then nothing is in doubt, and every job is as it was found; what no process works on is
-        given back once.
-        """
+        given back once."""
         states = {ident: content[ident][0] for ident in IDS if ident in content}
         orphans = self._first is orphaned
         with _opened(root) as store:

@@ -42,8 +42,7 @@ class _Change(Case):
         between: State | None = None,
     ) -> None:
         """`finished`: the scheduler has removed the message; `between`: the state that a kill may
-        leave too.
-        """
+        leave too."""
         self._start, self._end, self._finished = start, end, finished
         self._between = between
 
@@ -118,8 +117,7 @@ class _Change(Case):
 
 class _Ending(_Change):
     """A verb that ends both recipients and gives a mail to the router: all of it happens, or
-    nothing.
-    """
+    nothing."""
 
     def __init__(self, verb: str, start: State = P) -> None:
         super().__init__(start, None)

@@ -55,8 +55,7 @@ def test_what_every_command_keeps(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An unknown option is exit 64 and one line, and no file is made. Its options take one value at
-    most, not the place behind it. It ends with its reader only if it changes nothing.
-    """
+    most, not the place behind it. It ends with its reader only if it changes nothing."""
     monkeypatch.chdir(tmp_path)
 
     code = cli.main([*name.split(), "--frob"])
@@ -90,10 +89,8 @@ def test_what_every_command_keeps(
 def test_a_wrong_row_of_the_command_table_is_named(row: str, expected: str) -> None:
     """The error for a wrong row of the command table shows the row and what was expected."""
     table = f"status | queue.status:status | a summary\n{row}"
-
     with pytest.raises(ValueError, match="row ") as refused:
         _ = [word.arguments for word in parse_table(table)]
-
     text = f"row {row.strip()!r} of the command table: expected {expected}"
     assert str(refused.value) == text
 
@@ -101,7 +98,6 @@ def test_a_wrong_row_of_the_command_table_is_named(row: str, expected: str) -> N
 def test_every_command_has_an_example_that_it_accepts() -> None:
     """The help of each command ends with an example, which its parser takes, and exit codes."""
     assert COMMAND_HELP.keys() == COMMANDS.keys() - {"console"}
-
     for name, help_text in COMMAND_HELP.items():
         words = shlex.split(help_text.example)[1:]
         arguments, left = cli.make_parser(words).parse_known_args(words)
@@ -200,9 +196,7 @@ def test_without_a_queue_it_is_said_how_to_name_one(
 ) -> None:
     """The queue of the settings is missing: no other one of this host is opened for it."""
     config = write_config(root, f"queue: {{root: {tmp_path}/nowhere}}")
-
     run = spooldeck("--config", config)
-
     assert (run.returncode, run.stdout, run.stderr.count("\n")) == (69, "", 1)
     assert "no queue to open" in run.stderr
 
@@ -211,10 +205,8 @@ def test_the_last_of_several_ids_is_the_place_if_it_is_a_queue(root: str, spoold
     """The name of a queue in this folder is the place; a folder with the name of an id is none."""
     parent, name = os.path.split(root)
     Path(parent, "an-id").mkdir()
-
     place = spooldeck("queue", "dlq", "retry", "x", name, cwd=parent)
     ids = spooldeck("queue", "dlq", "retry", "x", "an-id", "--root", root, cwd=parent)
-
     missing = "Task not found in DLQ: {}\n"
     assert (place.returncode, place.stderr) == (1, missing.format("x"))
     assert (ids.returncode, ids.stderr) == (1, missing.format("x") + missing.format("an-id"))
@@ -223,7 +215,6 @@ def test_the_last_of_several_ids_is_the_place_if_it_is_a_queue(root: str, spoold
 def test_the_place_is_written_before_or_after_the_command(root: str, spooldeck: Run) -> None:
     """`--root` counts anywhere among the words, and may be the queue folder in the data folder."""
     add_task(root)
-
     for words in ("--root {} queue count", "queue --root {} count", "queue count --root {}/queue"):
         assert spooldeck(*words.format(root).split()).stdout == "1\n"
 
@@ -238,7 +229,6 @@ def test_help_and_version(spooldeck: Run) -> None:
         run = spooldeck(*words.split())
         assert (run.returncode, run.stdout) == (0, spooldeck(*asked.split()).stdout)
         assert "usage: " in run.stdout
-
     assert spooldeck("--version").stdout.startswith("spooldeck 0.")
 
 
@@ -247,8 +237,7 @@ def test_help_and_version(spooldeck: Run) -> None:
 
 def test_add_prints_the_id_of_a_new_task_file(spooldeck: Run, tmp_path: Path) -> None:
     """In a fresh data folder it makes the folders with mode 750, and names them on standard error
-    only. A full queue is refused in the contract's words.
-    """
+    only. A full queue is refused in the contract's words."""
     root = tmp_path / "data"
     root.mkdir()
     words = ("--root", root, "queue", "add")
@@ -297,10 +286,8 @@ def test_a_command_without_a_place_takes_the_first_configured_one(
     config, nowhere = tmp_path / "c.yaml", str(tmp_path / "nowhere")
     config.write_text(f"places: [{root}, {tmp_path}/other]\n")
     named = spooldeck("--config", config, *words.split(), root)
-
     taken = spooldeck("--config", config, *words.split())
     theirs = spooldeck("--config", config, *words.split(), NFTBAN_DATA_DIR=nowhere)
-
     assert (taken.returncode, len(taken.stdout)) == (named.returncode, len(named.stdout))
     assert nowhere in theirs.stderr + theirs.stdout
 
@@ -453,9 +440,7 @@ def test_process_next_ends_with_the_contracts_codes(
 ) -> None:
     """Code 0 for a task that is done, 3 for one that failed, 1 where none is eligible, and why."""
     ident = add_task(root, kind).id if kind else ""
-
     run = spooldeck(*in_queue(root, settings), "process-next")
-
     assert run.returncode == code, run.stderr
     assert run.stderr.startswith(f"spooldeck: {message.format(id=ident)}" if message else "")
     assert run.stderr.count("\n") == bool(message)
@@ -465,8 +450,7 @@ def test_process_next_ends_with_the_contracts_codes(
 
 def test_work_until_idle_reports_and_counts(root: str, spooldeck: Run) -> None:
     """`work --until-idle` ends with 0 when nothing due is left, and writes its metrics. Without a
-    token `process-next` ends with 1 and the time of the next one, and the task waits.
-    """
+    token `process-next` ends with 1 and the time of the next one, and the task waits."""
     for _ in range(5):
         add_task(root)
     run = spooldeck(*in_queue(root, TRUE), "work", "--until-idle", "--concurrency", "3")
@@ -509,8 +493,7 @@ def test_an_interrupted_worker_finishes_its_task_under_its_lock(
     root: str, spooldeck: Run, tmp_path: Path
 ) -> None:
     """While a handler runs, also after Ctrl-C, another worker ends with 2, names the PID and takes
-    nothing.
-    """
+    nothing."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     place_options = in_queue(
@@ -574,8 +557,7 @@ def test_status_of_a_quiet_queue(
     root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit 0 where nothing is wrong, held and purged tasks are counted too; 2 where nothing can be
-    read; 1 with a full disk.
-    """
+    read; 1 with a full disk."""
 
     def status(*words: str) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -669,9 +651,7 @@ def test_status_ends_with_1_where_something_needs_attention(
 ) -> None:
     """Each problem and each warning is a line of its own."""
     NOTED[alert](root)
-
     status = spooldeck("status", root)
-
     assert status.returncode == 1
     assert alert in status.stdout
     assert " due " not in alert or f"attention {alert}: see `doctor`\n" in status.stdout
@@ -682,8 +662,7 @@ def test_status_ends_with_1_where_something_needs_attention(
 
 def test_init_makes_what_is_missing_and_leaves_the_rest(spooldeck: Run, tmp_path: Path) -> None:
     """`init` makes folders of mode 750, and a second time changes nothing. With --exclusive, of a
-    new queue or an old one, due times go into file times; never in NFTBan's own data folder.
-    """
+    new queue or an old one, due times go into file times; never in NFTBan's own data folder."""
     root = tmp_path / "new"
     due = time.time() + 3600
 
@@ -716,8 +695,7 @@ def test_init_makes_what_is_missing_and_leaves_the_rest(spooldeck: Run, tmp_path
 
 def test_an_answer_that_cannot_be_written(root: str) -> None:
     """With a full disk behind its output, a command that reads ends with 74, and one that has added
-    a task with 4 and the id on standard error: a script would add it again.
-    """
+    a task with 4 and the id on standard error: a script would add it again."""
     with Path("/dev/full").open("w") as full:
 
         def into_full(*words: str) -> subprocess.CompletedProcess[str]:
@@ -760,13 +738,10 @@ def test_a_closed_pipe_is_no_error(root: str) -> None:
 )
 def test_closed_standard_streams_are_opened_on_nothing(root: str, closed: str) -> None:
     """Where its caller closed them, no file of the queue gets the number of a standard stream; an
-    id that has nowhere to go is an error.
-    """
+    id that has nowhere to go is an error."""
     command = f"{sys.executable} -m tui.cli --root {root} queue"
     line = f"{command} add job {closed}; echo $?; {command} process-next {closed}; echo $?"
-
     run = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=60)
-
     (task,) = tasks_at(root, "pending")
     assert run.stdout.split()[-2:] == ["4" if ">&-" in closed.split() else "0", "3"]
     assert task.error == "Unknown task type: job"

@@ -68,8 +68,7 @@ REFUSED = {
     "control {redirect} --value 1 --root {database}": "registration period 2026-11-01 to",
 }
 """Commands that the queue or the task refuses, exit code 1, and the reason; a dry run and --apply
-both, unless one of them is in the row.
-"""
+both, unless one of them is in the row."""
 
 ABSENT = {
     "kannader work {folder}": "is no Kannader spool, expected the folders data, queue, inflight",

@@ -156,8 +156,7 @@ def test_a_typing_error_is_one_helpful_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each wrong word is exit code 64 and one line that names it or suggests the right one; none
-    suggests to make a folder.
-    """
+    suggests to make a folder."""
     monkeypatch.chdir(tmp_path)
     for words, expected in TYPING_ERRORS.items():
         assert cli.main(shlex.split(words)) == 64, words
@@ -222,9 +221,7 @@ def test_an_empty_value_selects_nothing(
 ) -> None:
     """An unset variable of a script is refused: it would select all tasks, or another queue."""
     bury_one(root)
-
     assert cli.main(shlex.split(words.format(root=root))) == 64
-
     assert "expected a value, not an empty text" in capsys.readouterr().err
     assert len(tasks_at(root, "dlq")) == 1
 
@@ -247,7 +244,6 @@ def test_colours_are_for_terminals(
 ) -> None:
     """Without a terminal there are colours only by `--color always` or FORCE_COLOR."""
     choose_color(expected, environ)
-
     assert wants_color(environ) is is_colored
 
 
@@ -301,7 +297,6 @@ def test_csv_and_json_of_a_list_have_the_same_rows(
     head, line = capsys.readouterr().out.splitlines()
     cli.main(["queue", "list", root, "--json"])
     row = json.loads(capsys.readouterr().out)
-
     cells = dict(zip(head.split(","), line.split(","), strict=True))
     assert set(cells) <= set(row)
     assert (cells["id"], cells["created_at"]) == (task.id, row["created_at"])
@@ -357,8 +352,7 @@ def run_wait(
 
 def test_a_wait_ends_with_the_task(root: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A task that is gone in two scans is done; one that is purged meanwhile is 1; one that does
-    not end is 75; one that never was is 1.
-    """
+    not end is 75; one that never was is 1."""
     done, purged, left = add_task(root), add_task(root), add_task(root)
 
     def finish() -> Iterator[object]:
@@ -400,7 +394,6 @@ def test_a_wait_for_a_task_that_ended_before_finds_it_in_the_log(root: str, spoo
     """A script that adds a task and waits for it is not told that it never was."""
     task = spooldeck("queue", "add", "job", "--root", root).stdout.strip()
     Path(root, "queue", "pending", f"{task}.task").unlink()
-
     assert spooldeck("wait", "--id", task, root).returncode == 0
 
 
@@ -437,7 +430,6 @@ def test_top_is_one_plain_screen_without_a_terminal(root: str, spooldeck: Run) -
     """Without a terminal the kinds are printed once, as text or as JSON."""
     add_task(root)
     plain, values = spooldeck("top", root), spooldeck("top", root, "--json")
-
     assert (plain.returncode, values.returncode) == (0, 0)
     assert "last 10 minutes" in plain.stdout and "\x1b" not in plain.stdout
     assert json.loads(values.stdout)["seconds"] == 600
@@ -470,10 +462,8 @@ def test_the_mail_settings_are_shown_without_the_password(
 @pytest.mark.deep
 def test_a_day_by_commands_alone(tmp_path: Path) -> None:
     """A shell script adds tasks, works, finds the reason, replays, purges, undoes, suspends a
-    transport and waits; it reads only exit codes and JSON.
-    """
+    transport and waits; it reads only exit codes and JSON."""
     script = Path(__file__).with_name("day.sh")
     words = ["sh", str(script), str(tmp_path), f"{Path(sys.executable).parent}/spooldeck"]
     ran = subprocess.run([*words, sys.executable], capture_output=True, text=True)
-
     assert (ran.returncode, ran.stderr) == (0, "")

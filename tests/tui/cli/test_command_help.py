@@ -53,8 +53,7 @@ def ask(capsys: Captured, words: str, *more: str, code: int = 0) -> list[dict[st
 
 def test_each_command_that_prints_data_has_json() -> None:
     """Only the console, the output for a shell and ZMailer's own programs are not JSON; each other
-    command has a schema, which its help shows.
-    """
+    command has a schema, which its help shows."""
     others = {" ".join(word.path) for word in COMMAND_WORDS if word.function}
     named = {" ".join(word.path) for word in JSON_COMMANDS}
 
@@ -89,8 +88,7 @@ def test_every_json_answer_is_an_object_a_line(
     root: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each command with --json prints objects with the keys and types of its schema, one a line,
-    without a control character of a task; each time has its RFC 3339 text.
-    """
+    without a control character of a task; each time has its RFC 3339 text."""
     bury_one(root, description="second")
     purged = Path(root, "queue", "dlq", f"{bury_one(root).id}.task")
     purged.write_text(purged.read_text().replace('"report"', '"\x1b[2J\u202e\\"', 1))
@@ -148,8 +146,7 @@ def test_json_of_the_other_formats_is_as_documented(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     """What makes, fills and checks a Kannader spool, a ZGB database and a scheduler.conf, and a
-    control.
-    """
+    control."""
     monkeypatch.chdir(tmp_path)
     Path("mail").write_text("Hi\n")
     Path("good.conf").write_text('smtp/*\n  command="smtp -s"\n')
@@ -199,8 +196,7 @@ def test_a_worker_prints_its_run(root: str, spooldeck: Run) -> None:
 
 def test_a_wrong_key_of_json_is_named() -> None:
     """A key that is missing, of another type or not documented is found, also in an object inside;
-    so is a time without its text.
-    """
+    so is a time without its text."""
     schema = JsonSchema({"id": "text", "due": "number?", "problems": "problem[]"}, False, "")
     now = time.time()
 

@@ -149,8 +149,7 @@ def test_what_is_shown_waits_for_nothing_else(
     spool: str, tmp_path: Path, program: str, there: str, unwanted: set[str]
 ) -> None:
     """Before the first word is on screen neither the terminal library nor the engine is loaded, and
-    before the first frame no screen, widget or library that it does not show.
-    """
+    before the first frame no screen, widget or library that it does not show."""
     report = tmp_path / "report"
     argv = [sys.executable, "-P", "-c", program, str(report), spool]
 
@@ -175,8 +174,7 @@ def test_the_task_list_waits_for_no_dialog() -> None:
 
 def test_what_is_opened_is_on_screen_before_the_console(spool: str) -> None:
     """The first that is written is the alternate screen with the places' names; when there is
-    nothing to open after all, the old screen is restored, with the reason.
-    """
+    nothing to open after all, the old screen is restored, with the reason."""
     with on_a_terminal("--theme", "nonesuch", spool) as terminal:
         code = terminal.end()
 
@@ -195,8 +193,7 @@ def test_what_is_opened_is_on_screen_before_the_console(spool: str) -> None:
 )
 def test_a_signal_at_the_opening_restores_the_screen(number: signal.Signals, code: int) -> None:
     """Ended while it loads it leaves the terminal as it was; stopped before that by Ctrl-Z it does
-    so too, and continued it paints the screen again.
-    """
+    so too, and continued it paints the screen again."""
     with Terminal([sys.executable, "-P", "-c", PAUSED], {"TERM": "xterm", **UTF8}) as terminal:
         terminal.shows("opening 1 place ...")
         terminal.process.send_signal(signal.SIGTSTP)
@@ -217,7 +214,6 @@ def test_keys_that_are_typed_at_the_opening_are_not_shown() -> None:
         terminal.shows("opening 1 place ...")
         terminal.send("jjj")
         terminal.send("\x03")
-
         assert terminal.end() == 130
         assert b"jjj" not in terminal.said
         assert terminal.restored
@@ -260,7 +256,6 @@ def test_in_the_background_the_screen_is_not_painted() -> None:
     environ = {"TERM": "xterm", **UTF8}
     with Terminal([sys.executable, "-P", "-c", BACKGROUND], environ) as terminal:
         assert terminal.end() == 0
-
         assert terminal.said == b"done\r\n"
 
 
@@ -268,7 +263,6 @@ def test_names_are_shown_inert_and_all_of_them_are_counted() -> None:
     """A place's name is text for the terminal; places that have no line are counted."""
     title, _, names_line = splash_lines("mx1", ["a\x1b]0;x\x07b\u202ec"], 24)
     rows = splash_lines("mx1", [f"/queue/{number}" for number in range(30)], 24)
-
     assert names_line.isprintable()
     assert title == " spooldeck on mx1: opening 1 place ..."
     assert rows[0] == " spooldeck on mx1: opening 30 places ..."

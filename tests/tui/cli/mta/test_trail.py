@@ -55,7 +55,6 @@ def test_a_bounced_mail_is_shown_with_its_bounce(server: PostfixInstance) -> Non
 def test_a_requeued_mail_is_followed_to_its_new_id(server: PostfixInstance) -> None:
     """The JSON has each event, and one chain for both ids."""
     code, text = trail(server, "u0@far.example.test", "--json")
-
     (found,) = parse_answers(text, "mta trail")
     requeued = [one for one in found["events"] if one["what"] == "requeued" and one["other"]]
     assert (code, found["files"], found["cut"]) == (0, 1, False)

@@ -41,7 +41,6 @@ def why(server: PostfixInstance, *words: str, errors: str = "") -> tuple[int, st
 def test_waiting_mail_has_its_reason_and_its_next_try(server: PostfixInstance) -> None:
     """From the queue and the log, safe to show, with the command that tries it now."""
     code, text = why(server, f"u0@{SINK_DOMAIN}")
-
     assert code == 0
     assert "said: 450 4.2.1 later ?[2J" in text
     assert "(queue run each 300s)" in text
@@ -53,7 +52,6 @@ def test_waiting_mail_has_its_reason_and_its_next_try(server: PostfixInstance) -
 def test_mail_on_hold_is_found_by_its_sender(server: PostfixInstance) -> None:
     """The next step is to release it."""
     code, text = why(server, "eve@bad.example.test", "--json")
-
     (mail,) = parse_answers(text, "mta why")
     assert (code, mail["state"], mail["recipients"]) == (0, "hold", ["u0@far.example.test"])
     assert f"--root {server.config} release --id {mail['id']}" in mail["command"]
@@ -64,7 +62,6 @@ def test_mail_on_hold_is_found_by_its_sender(server: PostfixInstance) -> None:
 def test_a_requeued_mail_has_the_arrival_of_its_former_id(server: PostfixInstance) -> None:
     """The server knows only the new id; who submitted it is in the lines of the former one."""
     code, text = why(server, "bob@mx1.example.test", "--json")
-
     (mail,) = parse_answers(text, "mta why")
     assert (code, mail["client"], mail["attempts_seen"]) == (0, "localhost[127.0.0.1]", 2)
     assert {one["id"] for one in mail["events"]} != {mail["id"]}
@@ -90,7 +87,6 @@ def test_of_many_messages_three_are_in_full(server: PostfixInstance) -> None:
 def test_no_waiting_mail_leads_to_the_trail(server: PostfixInstance) -> None:
     """Exit 1, and the command that searches the logs."""
     code, text = why(server, "none@x.example.test")
-
     assert code == 1
     assert text.splitlines() == [
         "no mail waits with none@x.example.test",

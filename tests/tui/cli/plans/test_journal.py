@@ -25,8 +25,7 @@ __all__ = ["act", "root"]  # fixtures
 
 def test_the_journal_is_listed(root: Path, act: Command) -> None:
     """A line for each operation, also those of `queue dlq retry` and `purge`; one of them in full,
-    with each of its tasks.
-    """
+    with each of its tasks."""
     act("purge", "--filter", "kind=report", "--reason", "for kim@example.net", "--apply", "3")
     (operation,) = journal_at(root).operations()
 
@@ -84,8 +83,7 @@ def test_an_interrupted_operation_is_completed(root: Path, act: Command) -> None
 
 def test_an_interrupted_operation_is_dropped_and_undone(root: Path, act: Command) -> None:
     """Dropped it is over and moves nothing more; its moved tasks can be undone, and then the undo
-    is offered in its place.
-    """
+    is offered in its place."""
     before = tree(root)
     op = interrupted(root, 2)
 
@@ -126,9 +124,7 @@ def test_the_rest_of_a_replay_goes_at_its_first_pace(root: Path, act: Command) -
         Intent("retry", Who("ana"), pace=to_json(ReplayPace(3.0, (1,)))), plan
     )
     record.close()
-
     output = act(f"journal {record.op} --resume --dry-run")[1]
-
     assert "at 3/s: 6 in 2s" in output
     assert "first 1; waits for results after each step" in output
 
@@ -155,9 +151,7 @@ def test_an_unknown_verb_in_the_journal_is_only_listed(root: Path, act: Command)
     op = interrupted(root, 2)
     path = Path(journal_at(root).folder, f"{op}.jsonl")
     path.write_text(path.read_text().replace('"verb": "purge"', '"verb": "levi\\u001b[2Jtate"'))
-
     ran = [act("journal"), act(f"undo {op} --apply 2"), act(f"journal {op} --resume")]
-
     assert [code for code, _, _ in ran] == [0, 69, 64]
     assert "tate | 6 open | interrupted" in ran[0][1]
     assert "\x1b" not in "".join(said for _, *both in ran for said in both)

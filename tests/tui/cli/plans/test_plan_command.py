@@ -40,8 +40,7 @@ PLANS = {
 
 def test_a_plan_is_applied_and_undone_by_its_count(root: Path, act: Command) -> None:
     """The dry run prints the number, which applies it; undone, every file is as it was. The end of
-    an operation's id names it as well.
-    """
+    an operation's id names it as well."""
     for path in (root / "queue").rglob("*.task"):
         path.write_bytes(b"# by hand\n" + path.read_bytes())
     before = tree(root)
@@ -142,8 +141,7 @@ def test_a_filter_reads_what_tasks_carry(root: Path, act: Command) -> None:
 def test_a_plan_that_is_wrong_is_refused(root: Path, act: Command) -> None:
     """Wrong words are exit code 64 and one line; an operation that is not found, or another number
     of tasks than there are, is 1. With `require_reason: true` only a dry run needs no reason.
-    Nothing is done.
-    """
+    Nothing is done."""
     before = tree(root)
 
     for words, message in REFUSED.items():
@@ -165,8 +163,7 @@ def test_a_plan_that_is_wrong_is_refused(root: Path, act: Command) -> None:
 
 def test_a_plan_names_its_tasks(root: Path, act: Command) -> None:
     """Young and noted tasks are purged only if they are named, one by one or all together. With
-    --id no other task is in the plan, and a missing one is complained of.
-    """
+    --id no other task is in the plan, and a missing one is complained of."""
     with store_at(root) as store:
         young = verbs.enqueue("report", time.time(), "000000ff")
         store.swap(None, young)
@@ -207,8 +204,7 @@ def test_a_large_plan_is_the_same_as_a_small_one(
     root: Path, act: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its rows and names in tables and few tasks measured, a dry run has the same rows, counts
-    and command, and the size of the first tasks; it is applied and undone in full.
-    """
+    and command, and the size of the first tasks; it is applied and undone in full."""
     with store_at(root) as store:
         store.swap(None, verbs.enqueue("report", time.time(), "000000ff"))
     (noted_id, *_) = sorted(ids_at(root, "pending"))
@@ -244,9 +240,7 @@ def test_the_consoles_command_is_for_any_folder(root: Path) -> None:
     path = write_config(root, "require_reason: false\n")
     loaded = queue_config.load_config(os.path.relpath(path), {})
     setup = setup_for(loaded, str(root), {})
-
     command = make_place(setup, os.path.relpath(root)).command
-
     assert command == ("spooldeck", "--root", str(root), "--config", path)
 
 

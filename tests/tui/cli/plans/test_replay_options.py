@@ -93,8 +93,6 @@ def test_a_pace_means_the_same_on_the_command_line(pace: ReplayPace) -> None:
     """The command that a plan on screen prints goes as fast and stops as early as the plan."""
     words = planning.pace_options(pace)
     assert words is not None
-
     parsed = make_parser(["replay", *words]).parse_args(["replay", *words])
-
     typed = PaceOptions(*(getattr(parsed, name) for name in PaceOptions._fields))
     assert replay_options.parse_pace(typed) == pace._replace(attended=False)

@@ -35,8 +35,7 @@ __all__ = ["act", "root"]  # fixtures
 
 def test_the_trash_is_listed_and_restored(root: Path, act: Command) -> None:
     """The list has times, sizes, origin and operation. Each task is restored to where it was; one
-    that is not in the trash is exit 1. Without a journal a pending task would come back as held.
-    """
+    that is not in the trash is exit 1. Without a journal a pending task would come back as held."""
     before = tree(root)
     act("purge --state pending --apply 3")
     (operation,) = journal_at(root).operations()
@@ -63,8 +62,7 @@ def test_after_a_day_the_trash_is_swept(
     root: Path, act: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Purged tasks are deleted for good a day later, with their images, and not before, however
-    often the trash is swept by hand.
-    """
+    often the trash is swept by hand."""
     agree_with_clock(monkeypatch)
     act("replay --rate now --filter kind=report --apply 3")
     act("purge --apply 3")

@@ -56,8 +56,7 @@ def row_of(text: str, name: str) -> list[str]:
 
 def test_overview_of_a_queue(root: Path, spooldeck: Run) -> None:
     """Its row, the ages of its tasks and how to read them; exit 1 where something is wrong. With
-    --json each place is an object, and an unknown value is null.
-    """
+    --json each place is an object, and an unknown value is null."""
     run_now(root)
     ended = spooldeck("overview", str(root))
     eleven_dead(root)
@@ -81,11 +80,9 @@ def test_overview_of_a_queue(root: Path, spooldeck: Run) -> None:
 
 def test_due_tasks_without_a_worker_are_an_alert(root: Path, spooldeck: Run) -> None:
     """`overview` and `status` name it as the console does, without waiting: no process holds the
-    lock, and the log has no run.
-    """
+    lock, and the log has no run."""
     ended, status = spooldeck("overview", str(root)), spooldeck("status", str(root))
     (place,) = json.loads(spooldeck("overview", str(root), "--json").stdout)["places"]
-
     assert ended.returncode == 1
     assert "[CRIT]  mail.out  no worker running, 3 tasks are due" in ended.stdout
     assert [alert["what"] for alert in place["alerts"]] == ["nothing runs"]
@@ -98,7 +95,6 @@ def test_due_tasks_without_a_worker_are_an_alert(root: Path, spooldeck: Run) -> 
 def test_rates_are_known_after_a_while(root: Path, spooldeck: Run) -> None:
     """With --over the queue is watched for so long, and what came and left then is known."""
     ended = spooldeck("overview", str(root), "--over", "5")
-
     assert row_of(ended.stdout, "mail.out")[6:8] == ["0.0", "0.0"]
 
 
@@ -106,8 +102,7 @@ def test_a_place_that_cannot_be_read_is_a_line_beside_the_others(
     root: Path, spooldeck: Run
 ) -> None:
     """Missing or broken, named or configured, it has its reason, and its lock is not called free;
-    the exit code is 2.
-    """
+    the exit code is 2."""
     run_now(root)
     gone, broken = root.parent / "gone", root.parent / "other"
     make_spool(broken, [])
@@ -162,8 +157,7 @@ def test_the_locks(root: Path, spooldeck: Run) -> None:
 
 def test_foreign_text_and_another_locale_are_harmless(root: Path, spooldeck: Run) -> None:
     """No control character of a name, a log or a lock comes to the terminal; where the locale has
-    no UTF-8, every sign is ASCII.
-    """
+    no UTF-8, every sign is ASCII."""
     run_now(root)
     hostile = root.with_name(f"odd{RED}")
     plain = spooldeck("overview", root, LC_ALL="C")
@@ -219,8 +213,7 @@ async def test_the_overview_on_screen_is_the_overview_printed(root: Path, spoold
 
 async def test_the_log_on_screen_is_the_log_printed(root: Path, spooldeck: Run) -> None:
     """Each line is printed in the order of the screen, with its time, its level and its words; on
-    the screen the level is a letter and the id is in a column.
-    """
+    the screen the level is a letter and the id is in a column."""
     printed = (await asyncio.to_thread(spooldeck, "log", str(root))).stdout.splitlines()
     console = await asyncio.to_thread(console_on, root)
     async with console.run_test(size=(120, 30)) as pilot:
@@ -254,8 +247,7 @@ async def test_the_transports_on_screen_are_those_printed(root: Path, spooldeck:
 
 def test_the_workers(root: Path, spooldeck: Run) -> None:
     """A place without a worker is a row that says so; a task in work has its worker, kind, times
-    and heartbeat, and with a stuck lock it needs attention.
-    """
+    and heartbeat, and with a stuck lock it needs attention."""
     run_now(root)
     idle = spooldeck("workers", str(root))
     write_task(root, "work", 30, age=400)
@@ -291,8 +283,7 @@ def test_the_workers(root: Path, spooldeck: Run) -> None:
 
 def test_the_kinds(root: Path, spooldeck: Run) -> None:
     """Rate, failures and latency of each kind in the log of the last ten minutes, and where they
-    are from; a kind without runs has the rate 0.
-    """
+    are from; a kind without runs has the rate 0."""
     now = time.time()
     id = "20261120T094121Z-mail_send-c2c41696"
     lines = (

@@ -143,8 +143,7 @@ async def test_one_console_shows_all_three(places: list[str], tmp_path: Path) ->
 @pytest.mark.parametrize("at", [0, 1], ids=["kannader", "zgb"])
 def test_the_same_commands_work_on_each(places: list[str], spooldeck: Command, at: int) -> None:
     """Tasks are listed, counted, noted, edited, held, put into the trash and restored by the same
-    commands, and an operation is undone.
-    """
+    commands, and an operation is undone."""
     place, amount, waiting = places[at], (2, PEOPLE)[at], FIRST[at]
 
     def standing() -> dict[str, int]:
@@ -175,8 +174,7 @@ def test_commands_for_a_queue_of_the_contract_are_refused_elsewhere(
     places: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In one line that says what the place is, and nothing is touched; `init` makes nothing in such
-    a place, and a file that is none of them is said to be none.
-    """
+    a place, and a file that is none of them is said to be none."""
     for place, title in zip(places[:2], ("a Kannader spool", "a ZGB mail queue"), strict=True):
         for verb in (["work"], ["process-next"], ["dlq", "list"], ["add", "job"]):
             assert main(["queue", *verb, "--root", place]) != 0
@@ -360,8 +358,7 @@ async def why(place: Place, id: str, now: float = NOW) -> tuple[str, ...]:
 async def test_an_empty_bucket_keeps_due_tasks(database: str, tmp_path: Path) -> None:
     """An empty bucket keeps what is due, and says when it holds a token; with one, it does not. A
     pause of the whole queue comes first, by its name; what an unreadable bucket holds is not
-    guessed.
-    """
+    guessed."""
     place = await handled(database)
     settle(database, *NO_TOKEN)
     (empty,) = await why(place, "9-user")
@@ -384,10 +381,8 @@ async def test_an_empty_bucket_keeps_due_tasks(database: str, tmp_path: Path) ->
 
 async def test_tasks_that_came_due_earlier_are_first(database: str) -> None:
     """Where a store takes by due times, ids decide nothing; how many come before is omitted where
-    the order is not known.
-    """
+    the order is not known."""
     place = await handled(database)
-
     assert (await why(place, "16-user"))[0] == "3 other tasks first"
     assert (await why(place, "11-user"))[0] == "1 other task first"
     unordered = await why(place._replace(claim_order=""), "16-user")
@@ -417,8 +412,7 @@ LEASED = Task(
 
 def test_the_summary_describes_the_lease() -> None:
     """Whose claim it is, and until when; one that ends with its owner has no end. A value that
-    the store does not know is no time of 1970.
-    """
+    the store does not know is no time of 1970."""
     unknown = " ? (owner not stored)"
     table: tuple[tuple[Lease | None, tuple[str, ...]], ...] = (
         (LEASED.lease, (" worker \ufffd7 since ", ", until ", " expires at ", " (in ")),
@@ -476,8 +470,7 @@ async def test_a_tab_hints_at_what_it_allows(
     spool: str, left: Path, database: str, which: str
 ) -> None:
     """However narrow the screen, the verbs of a tab come before what is the same in every tab; one
-    that leads nowhere in this store is not among them.
-    """
+    that leads nowhere in this store is not among them."""
     place = await handled({"spool": spool, "database": database}[which])
     async with an_operator(place, clock=time.time, start_armed=False) as operator:
         await operator.sees("[")
@@ -507,7 +500,6 @@ async def test_no_lock_is_offered_to_be_freed(database: str, pane: str) -> None:
     async with an_operator(place, size=(160, 40), clock=time.time, first=pane) as operator:
         await operator.sees("help")
         assert "unlock" not in operator.text
-
         await operator.press("U")
         await operator.sees(NO_LOCK_FILE)
 
@@ -520,8 +512,7 @@ def test_what_each_format_has_instead_of_a_lock(places: list[str]) -> None:
 
 async def test_the_board_of_locks_says_that_none_is_needed(database: str, tmp_path: Path) -> None:
     """A place without a lock is a line as those with one, and is described in full below. A worker
-    that the console started there is shown by its number, until it has ended, and what ends it.
-    """
+    that the console started there is shown by its number, until it has ended, and what ends it."""
     place = (await handled(database))._replace(worker_command=SLEEPER)
     make_queue(tmp_path / "mail.out", [])
     contract = disk_place(tmp_path / "mail.out", clock=time.time)
@@ -598,7 +589,6 @@ def test_the_command_that_shows_locks_says_so(
     output = capsys.readouterr().out
     assert f"lock: {NO_LOCK_FILE}" in output
     assert "lock: no lock file (link renames)" in output
-
     assert main(["locks", database, "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["locks"]
     assert (row["verdict"], row["pid"], row["reason"]) == (None, None, NO_LOCK_FILE)
