@@ -35,25 +35,13 @@ COUNTERS = ("processed_total", "failed_total", "retries_total", "dlq_total")
 COUNTED = 9
 """The value of each counter, so that one more is one digit more."""
 METRICS = (
-    "tasks_pending",
-    "tasks_working",
-    "tasks_dlq",
-    "oldest_pending_age_seconds",
-    "tasks_processed_total",
-    "tasks_failed_total",
-    "task_retries_total",
-    "dlq_total",
-    "last_run_timestamp",
+    "tasks_pending tasks_working tasks_dlq oldest_pending_age_seconds tasks_processed_total"
+    " tasks_failed_total task_retries_total dlq_total last_run_timestamp"
 )
 CODES = {0, 1, 2, 3, 4, 64, 69, 71, 74, 75, 77, 78}
 """The contract's, 4 for an id that was not printed, and those of sysexits.h that are documented."""
-STAGING = {".lock", "held", "trash", "twice", "corrupt", "exclusive", "next-due"} | {
-    "journal",
-    "swept",
-    "swept-mail",
-    "queued-mail",
-    "run-times",
-}
+STAGING = {".lock", "held", "trash", "twice", "corrupt", "exclusive", "next-due"}
+STAGING |= {"journal", "swept", "swept-mail", "queued-mail", "run-times"}
 """What may be in `.spooldeck/` with nothing under way."""
 RECOVERED = 1
 """Exit code of `@recover`: it found no token to go on with."""
@@ -445,7 +433,7 @@ def _of_numbers(root: Path, counted: int, most: int) -> Iterator[str]:
     if path.exists():
         lines = [x.split(" ") for x in path.read_text().split("\n") if x and x[0] != "#"]
         values = {line[0]: line[-1] for line in lines}
-        metric_names = {f"nftban_queue_{name}" for name in METRICS}
+        metric_names = {f"nftban_queue_{name}" for name in METRICS.split()}
         if set(values) != metric_names or not all(value.isdigit() for value in values.values()):
             yield f"queue.prom is not whole: {path.read_text()!r}"
 

@@ -21,7 +21,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.crash import wrapper
 
@@ -32,50 +32,10 @@ from tests.crash.harness import Ended, Fault, Result, Sweep  # noqa: E402
 
 WRAPPER = Path(__file__).with_name("wrapper.py")
 CALLS = (
-    "open",
-    "openat",
-    "openat2",
-    "creat",
-    "write",
-    "pwrite64",
-    "writev",
-    "pwritev",
-    "pwritev2",
-    "truncate",
-    "ftruncate",
-    "fallocate",
-    "rename",
-    "renameat",
-    "renameat2",
-    "link",
-    "linkat",
-    "unlink",
-    "unlinkat",
-    "mkdir",
-    "mkdirat",
-    "rmdir",
-    "symlink",
-    "symlinkat",
-    "mknod",
-    "mknodat",
-    "chmod",
-    "fchmod",
-    "fchmodat",
-    "chown",
-    "fchown",
-    "lchown",
-    "fchownat",
-    "utimensat",
-    "fsync",
-    "fdatasync",
-    "sync",
-    "syncfs",
-    "copy_file_range",
-    "sendfile",
-    "flock",
-    "setxattr",
-    "fsetxattr",
-    "exit_group",
+    "open,openat,openat2,creat,write,pwrite64,writev,pwritev,pwritev2,truncate,ftruncate,fallocate,"
+    "rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir,mkdirat,rmdir,symlink,symlinkat,"
+    "mknod,mknodat,chmod,fchmod,fchmodat,chown,fchown,lchown,fchownat,utimensat,fsync,fdatasync,"
+    "sync,syncfs,copy_file_range,sendfile,flock,setxattr,fsetxattr,exit_group"
 )
 """Every call by which a file is changed or locked, and the end of the process."""
 KILL, END = "before", "exit_group"
@@ -151,7 +111,7 @@ class Tracer:
         """Return what is wrong with the run, and with what it left."""
         call, sweep = job.call, self._sweep(job.scenario)
         with sweep.restored() as now:
-            ended, log = self._trace(job.scenario, now, (call.name,), job)
+            ended, log = self._trace(job.scenario, now, call.name, job)
             if job.how == KILL and not ended.killed:
                 missed = [f"was not killed, but ended: {ended}"]
             else:
@@ -184,7 +144,7 @@ class Tracer:
         return self._sweeps[name]
 
     def _trace(
-        self, name: str, now: float, calls: tuple[str, ...], job: Job | None = None
+        self, name: str, now: float, calls: str, job: Job | None = None
     ) -> tuple[Ended, str]:
         """Return how the command ended under strace, and strace's log."""
         log, out, err = (self._folder / name for name in ("log", "out", "err"))
@@ -193,36 +153,17 @@ class Tracer:
             fault = "signal=KILL" if killing else f"error={job.how}"
             inject = ["-e", f"inject={job.call.name}:{fault}:when={job.call.nth}"]
         # The kernel's filter makes a run twice as fast, but with it strace sends no signal.
-        command = [
-            "strace",
-            "-f",
-            *([] if killing else ["--seccomp-bpf"]),
-            "-y",
-            "-qq",
-            "-o",
-            str(log),
-            "-e",
-            "signal=none",
-            "-e",
-            f"trace={','.join(calls)}",
-            *inject,
-            sys.executable,
-            "-S",
-            str(WRAPPER),
-            str(now),
-            *commands.CASES[name].words(self._sweep(name).root),
-        ]
+        quick = [] if killing else ["--seccomp-bpf"]
+        strace = ["strace", "-f", *quick, "-y", "-qq", "-o", str(log), "-e", "signal=none"]
+        words = commands.CASES[name].words(self._sweep(name).root)
+        command = [*strace, "-e", f"trace={calls}", *inject]
+        command += [sys.executable, "-S", str(WRAPPER), str(now), *words]
         lines = self._folder / "in"
         lines.write_text(commands.CASES[name].lines)
         with lines.open("rb") as stdin, out.open("wb") as stdout, err.open("wb") as stderr:
+            streams: dict[str, Any] = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
             process = subprocess.Popen(
-                command,
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                cwd=sweep.ROOT,
-                env=ENVIRONMENT,
-                start_new_session=True,
+                command, **streams, cwd=sweep.ROOT, env=ENVIRONMENT, start_new_session=True
             )
             try:
                 code = process.wait(HANGS_SECONDS)

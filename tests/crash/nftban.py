@@ -22,7 +22,7 @@ from engine.store import StoreError
 from engine.system.files import Refused
 from engine.work import outcomes
 from tests.crash.disk import Answered, Disk, Recording, read_in, recorded, remains, write_out
-from tests.crash.harness import Case, Ended, Result
+from tests.crash.harness import Case, Ended, Result, tasks_in
 
 NOW = time.time()
 """Files have real times, so the fixed clock of the stores agrees with them."""
@@ -87,8 +87,7 @@ class Verb(Case):
         """Carry out all steps; call `after` with each step's number and answer, None at its end."""
         for number, step in enumerate(self.steps, 1):
             # A whole scan shows each task twice: once in its preview, once in its place.
-            tasks = {item.id: item for item in store.scan() if isinstance(item, Task)}
-            for answer in step.act(store, list(tasks.values())):
+            for answer in step.act(store, tasks_in(store)):
                 if isinstance(answer, Outcome) and answer.error is not None:
                     raise answer.error
                 after(number, answer)
@@ -143,15 +142,13 @@ class Verb(Case):
         for ident, (folder, data) in content.items():
             with suppress(Refused):
                 if folder in (FOLDERS[P], FOLDERS[A]):
-                    due[ident] = task_format.parse_task(data, ident).retries + (
-                        folder == FOLDERS[A]
-                    )
+                    failed = task_format.parse_task(data, ident).retries
+                    due[ident] = failed + (folder == FOLDERS[A])
         with closing(NftbanStore(spool_at(root, durable=False), lambda: LATER)) as store:
             if not all(aside.former_name for aside in store.list_quarantined()):
                 yield "quarantined without its reason"
-            for outcome in outcomes.rescue_tasks(
-                store, policy.contract_retries(), LATER, "it was cut off"
-            ):
+            retries = policy.contract_retries()
+            for outcome in outcomes.rescue_tasks(store, retries, LATER, "it was cut off"):
                 assert outcome.error is None, outcome.error
             taken = {task.id: task.attempts for task in store.take(LATER + 3600, "me", 99)}
         if taken != due:
@@ -173,7 +170,7 @@ def _lead(store: NftbanStore, ident: str, states: tuple[State, ...]) -> None:
         if state is A:
             list(store.take(NOW, "me", 1))
             continue
-        (task,) = (item for item in store.scan({ident}) if isinstance(item, Task))
+        (task,) = tasks_in(store, [ident])
         store.swap(
             task, verbs.give_up_task(task, "it broke") if state is D else task._replace(state=state)
         )

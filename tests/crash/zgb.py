@@ -16,7 +16,7 @@ from engine.formats.zgb.place import RateLimit, ZgbDatabase
 from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import ZgbStore
 from engine.model import Move, Problem, State, Task
-from tests.crash.harness import Case, Ended
+from tests.crash.harness import Case, Ended, tasks_in
 
 NOW = 1_795_170_000.0
 LAPSED_SECONDS = 361
@@ -127,15 +127,11 @@ class _Verb(Case):
         with _opened(root) as store:
             for ident, state in states.items():
                 if state is not A and not orphans:
-                    store.swap(
-                        _one(store, ident),
-                        _one(store, ident)._replace(state=P if state is H else H),
-                    )
                     task, image = _one(store, ident), content[ident][1]
-                    (back,) = store.swap_all(
-                        [Move(task, store.restore_image(task, image, state), image)]
-                    )
-                    assert back.error is None
+                    store.swap(task, task._replace(state=P if state is H else H))
+                    task = _one(store, ident)
+                    move = Move(task, store.restore_image(task, image, state), image)
+                    assert [outcome.error for outcome in store.swap_all([move])] == [None]
         if self.content(root) != content:
             yield f"moved there and back, the queue differs: {self.content(root)}"
         claimed = {ident for ident, state in states.items() if state is A}
@@ -148,7 +144,7 @@ class _Verb(Case):
                 for recovered in (claimed, set[str]()):
                     list(store.take(NOW + LAPSED_SECONDS, "next", 1))
                     assert set(store.claim_report.recovered) == recovered
-                assert {t.id for t in store.scan() if isinstance(t, Task)} == set(states)
+                assert {task.id for task in tasks_in(store)} == set(states)
 
 
 class _Make(Case):
@@ -196,12 +192,12 @@ def _settings(root: Path) -> dict[str, str]:
 
 
 def _one(store: ZgbStore, ident: str) -> Task:
-    (task,) = (item for item in store.scan({ident}) if isinstance(item, Task))
+    (task,) = tasks_in(store, [ident])
     return task
 
 
 def _jobs(store: ZgbStore) -> list[Task]:
-    return [t for ident in IDS for t in store.scan({ident}) if isinstance(t, Task)]
+    return tasks_in(store, IDS)
 
 
 def _images_at(root: Path) -> dict[str, bytes]:
