@@ -37,8 +37,7 @@ def schema_of(name: str, *options: str) -> JsonSchema:
 
 def check_run(words: Sequence[str], text: str) -> None:
     """Check what a command line printed."""
-    name = " ".join(_command_words(words))
-    parse_answers(text, name, *words)
+    parse_answers(text, " ".join(_command_words(words)), *words)
 
 
 def parse_answers(text: str, name: str, *options: str) -> list[dict[str, Any]]:

@@ -226,8 +226,7 @@ def changes(bench: Bench) -> Figures:
             share = screen.spent().since(before).all / (time.perf_counter() - began) / 10
             done = int(program.stdout.read())
         screen.idle()
-    rate = f"{done / seconds:,.0f} changes/s at {bench.large:,}"
-    yield Figure(rate, share, "% CPU", 30.0)
+    yield Figure(f"{done / seconds:,.0f} changes/s at {bench.large:,}", share, "% CPU", 30.0)
     missed = f"keys of {pressed} unanswered after {KEY_SECONDS:g} s"
     yield Figure(missed, pressed - len(waits), "keys", 0.0)
     yield Figure("key to cursor, median", median(waits or [1e3 * KEY_SECONDS]), "ms wall")

@@ -125,8 +125,7 @@ def _spool(folder: str, requests: list[bytes]) -> NftbanStore:
     for n, data in enumerate(requests):
         payload = Path(spool.mail_spool, f"{n}.json")
         payload.write_bytes(data)
-        task = verbs.enqueue("push", time.time(), f"{n:08x}", payload=str(payload))
-        store.swap(None, task)
+        store.swap(None, verbs.enqueue("push", time.time(), f"{n:08x}", payload=str(payload)))
     return store
 
 

@@ -133,8 +133,7 @@ def process_next(bench: Bench) -> Figures:
     for number in sizes:
         ours, baseline = costs[f"{number:,}"], f"python -c pass, {PYTHON}"
         yield compare(f"{number:,} waiting", "ms CPU", (ours, costs["python"]), baseline, 5.0)
-    what = f"{sizes[-1]:,} against {sizes[0]:,}"
-    yield compare(what, "ms CPU", (many, few), "itself", 1.2)
+    yield compare(f"{sizes[-1]:,} against {sizes[0]:,}", "ms CPU", (many, few), "itself", 1.2)
 
 
 def worker(bench: Bench) -> Figures:

@@ -59,8 +59,7 @@ def _noop(task: object, context: Context) -> None:
 
 def _ours(server: TestServer, number: int, concurrency: int) -> float:
     """Seconds for so many jobs; leases are renewed as in `bullmq work`."""
-    place = parse_place(parse_address(server.place()))._replace(queues=("mails",))
-    store = BullmqStore(place)
+    store = BullmqStore(parse_place(parse_address(server.place()))._replace(queues=("mails",)))
     worker = Worker(
         store,
         {"mails": _noop},

@@ -118,8 +118,7 @@ def codec(bench: Bench) -> Figures:
         (path,) = _paths(root)
 
         def emit() -> None:
-            data = _read(path)
-            runs = list(split_fields(data))
+            runs = list(split_fields(_read(path)))
             layout_of(runs)
             b"".join(b"".join(fields) for _, fields in runs)
 
@@ -167,8 +166,7 @@ def tag_change(bench: Bench) -> Figures:
                 if isinstance(item, Task) and len(tasks) < 30 * BATCH:
                     tasks.append(item)
             tags = [_milliseconds(partial(_change_tag, store, path, tasks[at])) for at in range(9)]
-            what = f"{number:,} recipients in a file: a tag"
-            yield Figure(what, median(tags), "ms", limit)
+            yield Figure(f"{number:,} recipients in a file: a tag", median(tags), "ms", limit)
             yield Figure("the same: a batch of a plan", _batch(store, tasks), "ms")
 
 

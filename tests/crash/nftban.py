@@ -110,8 +110,7 @@ class Verb(Case):
     def restored(self, root: Path, now: float) -> None:
         """Record the verb once, to know how its tasks are after each step."""
         if not self._stages:
-            cuts = record(self, root.parent / "recorded")
-            self._stages = cuts.stages
+            self._stages = record(self, root.parent / "recorded").stages
 
     def recover(self, root: Path, now: float) -> None:
         """Recover now, and when everything has waited long enough."""

@@ -117,8 +117,7 @@ class _Ending(_Change):
 
     def lay_out(self, root: Path) -> None:
         """A message whose recipients are in the state."""
-        spool = Spool(root).make()
-        spool.put(1001, recipient(), recipient())
+        Spool(root).make().put(1001, recipient(), recipient())
         with closing(_store(root)) as store:
             for task in _tasks(store):
                 if self._start is not P:

@@ -195,8 +195,7 @@ def test_without_a_queue_it_is_said_how_to_name_one(
     root: str, spooldeck: Run, tmp_path: Path
 ) -> None:
     """The queue of the settings is missing: no other one of this host is opened for it."""
-    config = write_config(root, f"queue: {{root: {tmp_path}/nowhere}}")
-    run = spooldeck("--config", config)
+    run = spooldeck("--config", write_config(root, f"queue: {{root: {tmp_path}/nowhere}}"))
     assert (run.returncode, run.stdout, run.stderr.count("\n")) == (69, "", 1)
     assert "no queue to open" in run.stderr
 
@@ -352,8 +351,7 @@ def test_a_task_with_the_required_fields_only_runs_after_seconds(
     words = ("--config", config, "queue", "process-next", root)
     early = spooldeck(*words)
     os.utime(path, (time.time() - 6, time.time() - 6))
-    late = spooldeck(*words)
-    assert (early.returncode, late.returncode) == (1, 0)
+    assert (early.returncode, spooldeck(*words).returncode) == (1, 0)
     assert "nothing eligible: 1 task may still be being written; next task due " in early.stderr
 
 
@@ -561,8 +559,7 @@ def test_status_of_a_quiet_queue(
 
     def status(*words: str) -> tuple[int, str, str]:
         capsys.readouterr()
-        code = cli.main(["status", *words])
-        return (code, *capsys.readouterr())
+        return (cli.main(["status", *words]), *capsys.readouterr())
 
     dead = bury_one(root)
     with store_at(root) as store:
@@ -762,8 +759,7 @@ def test_the_places_of_the_environment_are_used_unless_one_is_named(
     named = spooldeck("--config", config, "queue", "count", root, **environ)
     overview = spooldeck("--config", config, "overview", **environ)
 
-    assert (count.stdout, named.stdout) == ("1\n", "0\n")
-    assert overview.returncode == 2
+    assert (count.stdout, named.stdout, overview.returncode) == ("1\n", "0\n", 2)
     assert "missing" in overview.stdout
 
 

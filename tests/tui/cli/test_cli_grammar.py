@@ -162,8 +162,7 @@ def test_a_typing_error_is_one_helpful_line(
         assert cli.main(shlex.split(words)) == 64, words
         captured = capsys.readouterr()
         assert (captured.out, captured.err.count("\n")) == ("", 1), words
-        assert expected in captured.err, words
-        assert "makes it" not in captured.err, words
+        assert expected in captured.err and "makes it" not in captured.err, words
 
 
 def test_a_typing_error_in_a_path_names_the_place_beside_it(
@@ -280,8 +279,7 @@ def test_an_empty_list_is_reported_to_a_person(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without rows a terminal gets one line on standard error; a script gets nothing."""
-    assert list(note_if_empty([1], "tasks")) == [1]
-    assert list(note_if_empty([], "tasks")) == []
+    assert (list(note_if_empty([1], "tasks")), list(note_if_empty([], "tasks"))) == ([1], [])
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert [*note_if_empty([1], "tasks"), *note_if_empty([], "notes")] == [1]

@@ -45,8 +45,7 @@ def ages_of(tasks: list[Task], by: str, tmp_path: Path, filter: str = "") -> Age
     path = str(tmp_path / "index")
     with closing(Writer(path)) as writer, closing(Reader(path)) as reader:
         writer.add_scanned(tasks)
-        query = Query(State.PENDING, parse_filter(filter))
-        return query_ages(reader, query, by, NOW, most=-1)
+        return query_ages(reader, Query(State.PENDING, parse_filter(filter)), by, NOW, most=-1)
 
 
 def rows_of(text: str) -> list[list[str]]:
@@ -62,9 +61,8 @@ def test_a_table_has_the_rows_of_qshape(by: str, file: str, tmp_path: Path) -> N
     """A recorded listing of 74 messages gives the recorded tables: each number of each row, the
     same width, the total first and the rows with most in front."""
     theirs = (GOLDEN / file).read_text()
-    ages = ages_of(listed_tasks(), by, tmp_path)
 
-    ours = list(table_lines("deferred", ages))
+    ours = list(table_lines("deferred", ages_of(listed_tasks(), by, tmp_path)))
 
     assert rows_of("\n".join(ours)) == rows_of(theirs)
     unit = "recipients" if by == "destination" else "tasks"

@@ -19,8 +19,7 @@ def server() -> Iterator[PostfixInstance]:
         route = f"{SINK_DOMAIN} sink:[127.0.0.1]:{sink.port}\n"
         (instance.config / "transport").write_text(route)
         instance.run("postfix", "reload")
-        bounced = instance.send(1, "eve@bad.example.test", SINK_DOMAIN)
-        instance.await_queue(bounced, "")
+        instance.await_queue(instance.send(1, "eve@bad.example.test", SINK_DOMAIN), "")
         (waiting,) = instance.deferred(1)
         instance.run("postsuper", "-r", "-", "deferred", stdin=f"{waiting}\n")
         instance.send(1)  # the next arrival wakes pickup
@@ -43,8 +42,7 @@ def test_a_bounced_mail_is_shown_with_its_bounce(server: PostfixInstance) -> Non
     code, text = trail(server, "eve@bad.example.test")
 
     words = [line.split()[3] for line in text.split("\n\n")[0].splitlines()]
-    assert code == 0
-    assert words[:3] == ["arrived", "message-id", "queued"]
+    assert (code, words[:3]) == (0, ["arrived", "message-id", "queued"])
     assert {"failed", "bounced", "removed", "deferred"} <= {*words}
     assert "no ?[31mway" in text  # as the server itself logs it
     assert text.replace("\n", "").isprintable()

@@ -65,12 +65,10 @@ def test_a_dry_run_prints_the_command_that_applies_it(root: Path, act: Command) 
     name, *words = shlex.split(doing.removeprefix("to apply: "))
     code, out, _ = act(*words)
 
-    assert (name, code) == ("spooldeck", 0)
-    assert len(ids_at(root, "trash")) == 2
+    assert (name, code, len(ids_at(root, "trash"))) == ("spooldeck", 0, 2)
     (operation,) = journal_at(root).operations()
     assert (operation.intent.filter, operation.intent.reason) == ("kind=report n1|n3", "it's old")
-    back = f"to undo: spooldeck --root {root} undo {operation.op} --dry-run"
-    assert back in out.splitlines()
+    assert f"to undo: spooldeck --root {root} undo {operation.op} --dry-run" in out.splitlines()
 
 
 REFUSED = {
@@ -130,8 +128,7 @@ def test_a_filter_reads_what_tasks_carry(root: Path, act: Command) -> None:
             store.swap(None, task._replace(payload=f"{spool}/{name}"))
     for text, ids in (("data:INVOICE", ["kept"]), (r"!data~invoice\s7", [])):
         code, output, complaints = act("queue", "list", "--filter", f"kind=mail_send {text}")
-        assert code == 0
-        assert [name for name in ("kept", "lost") if f"-{name} |" in output] == ids
+        assert (code, [name for name in ("kept", "lost") if f"-{name} |" in output]) == (0, ids)
         assert "lost: not searched: " in complaints
     assert "purge --filter data:invoice --apply 1" in act(
         "purge --state pending --filter data:invoice --dry-run"
@@ -157,8 +154,7 @@ def test_a_plan_that_is_wrong_is_refused(root: Path, act: Command) -> None:
     hold = f"--config {write_config(root, 'require_reason: true')} hold"
     assert [act(f"{hold} {words}")[0] for words in ("--dry-run", "--apply 3")] == [0, 64]
     assert journal_at(root).operations() == ()
-    assert tree(root) == before
-    assert act(f"{hold} --apply 3 --reason because")[0] == 0
+    assert (tree(root), act(f"{hold} --apply 3 --reason because")[0]) == (before, 0)
 
 
 def test_a_plan_names_its_tasks(root: Path, act: Command) -> None:
@@ -231,15 +227,13 @@ def test_a_large_plan_is_the_same_as_a_small_one(
     (done,) = objects(act("purge --state pending,dlq --apply 8 --json"))
     assert (len(done["done"]), len(done["excluded"])) == (8, 2)
     (undone,) = objects(act(f"undo {done['op']} --apply 8 --json"))
-    assert len(undone["done"]) == 8
-    assert tree(root) == before
+    assert (len(undone["done"]), tree(root)) == (8, before)
 
 
 def test_the_consoles_command_is_for_any_folder(root: Path) -> None:
     """The command that a plan on screen prints names the place and the configuration in full."""
     path = write_config(root, "require_reason: false\n")
-    loaded = queue_config.load_config(os.path.relpath(path), {})
-    setup = setup_for(loaded, str(root), {})
+    setup = setup_for(queue_config.load_config(os.path.relpath(path), {}), str(root), {})
     command = make_place(setup, os.path.relpath(root)).command
     assert command == ("spooldeck", "--root", str(root), "--config", path)
 

@@ -121,8 +121,7 @@ def test_a_place_that_cannot_be_read_is_a_line_beside_the_others(
         assert "lock" not in ended.stdout
     for ended in (other, *missing):
         assert (ended.returncode, row_of(ended.stdout, "mail.out")[0]) == (2, "3")
-    assert asked.returncode == 2
-    assert row_of(asked.stdout, "mail.out")[0] == "FREE"
+    assert (asked.returncode, row_of(asked.stdout, "mail.out")[0]) == (2, "FREE")
     assert row_of(asked.stdout, "gone")[:4] == ["UNKNOWN", "?", "?", "?"]
     assert f"{gone}: no such folder" in " ".join(asked.stdout.split())
 
@@ -143,13 +142,11 @@ def test_the_locks(root: Path, spooldeck: Run) -> None:
     pid = str(os.getpid())
     assert row_of(stuck.stdout, "mail.out")[:7] == ["STUCK", "PID", pid, "47m", "ago", "3", "13m"]
     assert "waiting: 3 due tasks, oldest 13m" in stuck.stdout
-    assert "by kind: report 3" in stuck.stdout
-    assert f"held by PID {pid}" in stuck.stdout
+    assert "by kind: report 3" in stuck.stdout and f"held by PID {pid}" in stuck.stdout
     assert (told["verdict"], told["pid"], told["due_by_kind"]) == ("stuck", int(pid), {"report": 3})
     assert re.search(r"STUCK \((likely|doubtful)\): ", stuck.stdout)
     words = " ".join(stuck.stdout.split())
-    assert f"; but PID {pid} started " in words
-    assert "; no process is signalled waiting:" in words
+    assert f"; but PID {pid} started " in words and "; no process is signalled waiting:" in words
     (process,) = told["processes"]
     assert (process["pid"], process["seconds"] > 0) == (int(pid), True)
     assert "run/queue.lock" in " ".join(process["files_below"])
@@ -168,8 +165,7 @@ def test_foreign_text_and_another_locale_are_harmless(root: Path, spooldeck: Run
     assert (plain.returncode, plain.stdout.isascii()) == (0, True)
     for word in ("overview", "locks"):
         output = spooldeck(word, hostile).stdout
-        assert "[31mred" in output
-        assert "\x1b" not in output
+        assert "[31mred" in output and "\x1b" not in output
 
 
 def console_on(root: Path) -> Console:

@@ -109,8 +109,7 @@ def test_a_program_that_fails_hides_no_other_place(
 
     look(zgb=[Lookup("one -l", lambda: [ONE])], bullmq=[Lookup("postmulti -l", refuse)])
     found = find_places(Config(), {})
-    assert found.opened == ["/etc/one"]
-    assert found.problems == ["postmulti -l: permission denied"]
+    assert (found.opened, found.problems) == (["/etc/one"], ["postmulti -l: permission denied"])
     assert found.looked_at == ["one -l", "postmulti -l"]
     assert found.message == "postmulti -l: permission denied"
     installed(ONE, TWO._replace(is_enabled=False))
@@ -211,9 +210,8 @@ def test_the_queue_of_a_unit_of_ours_is_found(
     assert main(["install-units", str(units), "--root", str(root)]) == 0
     monkeypatch.setattr(finding, "unit_lookups", unit_lookups)
     monkeypatch.setattr(finding, "UNIT_FOLDER", str(tmp_path / "missing"))
-    environ = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
 
-    (one,) = find_places(Config(), environ).places
+    (one,) = find_places(Config(), {"XDG_CONFIG_HOME": str(tmp_path / "config")}).places
 
     assert one.installed == InstalledPlace(str(root), "spooldeck-queue.service")
     assert one.format_name == "nftban"

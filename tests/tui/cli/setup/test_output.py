@@ -125,8 +125,7 @@ def test_what_is_to_be_copied_into_a_shell_is_quoted(tmp_path: Path, spooldeck: 
         path = f"{place}-{words[0]}"
         said = spooldeck(*words, path).stdout.partition("next:")[2]
         assert f"'{path}'" in said and said.count(path) == said.count(f"'{path}'")
-    missing = spooldeck("queue", "list", f"{place}/none").stderr
-    assert f"init '{place}/none'" in missing
+    assert f"init '{place}/none'" in spooldeck("queue", "list", f"{place}/none").stderr
 
 
 def test_a_terminal_of_any_size_is_printed_for(tmp_path: Path, spooldeck: Run) -> None:

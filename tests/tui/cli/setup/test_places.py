@@ -279,8 +279,7 @@ def test_a_place_that_cannot_be_read_does_not_hide_the_others(
     Path(places[1]).write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)
     assert main(["overview", *places[:2]]) == 2
     output = capsys.readouterr().out
-    assert "spool" in output
-    assert "a.db" in output
+    assert "spool" in output and "a.db" in output
     assert main(["status", places[1]]) == 2
 
 
@@ -307,8 +306,7 @@ def test_a_refused_plan_has_no_task(
     Path(spool, "queue").chmod(0o777)
     assert main(["hold", spool, "--state", "queue", "--dry-run"]) == 77
     output = capsys.readouterr().out
-    assert "no task would be held: " in output
-    assert "is world-writable: run chmod o-w" in output
+    assert "no task would be held: " in output and "is world-writable: run chmod o-w" in output
     assert "to apply: " not in output
     (row,) = spooldeck("hold", spool, "--state", "queue", "--dry-run", "--json", code=77)
     assert (row["planned"], row["acted_on"]) == (2, 0)
@@ -446,8 +444,7 @@ def test_the_command_of_a_dead_task_is_one_that_works(
     command = show_command(place.command, dead, place.has_dlq)
 
     assert command[3:] == ("queue", "list", "--json", "--filter", "id=9-user")
-    assert main(command[1:]) == 0
-    assert json.loads(capsys.readouterr().out)["state"] == "parked"
+    assert (main(command[1:]), json.loads(capsys.readouterr().out)["state"]) == (0, "parked")
     assert show_command(place.command, dead)[3:] == ("queue", "dlq", "show", "9-user")
 
 
@@ -587,8 +584,7 @@ def test_the_command_that_shows_locks_says_so(
     """For people a line that says why, for programs a row without a verdict; all is well."""
     assert main(["locks", database, spool]) == 0
     output = capsys.readouterr().out
-    assert f"lock: {NO_LOCK_FILE}" in output
-    assert "lock: no lock file (link renames)" in output
+    assert f"lock: {NO_LOCK_FILE}" in output and "lock: no lock file (link renames)" in output
     assert main(["locks", database, "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["locks"]
     assert (row["verdict"], row["pid"], row["reason"]) == (None, None, NO_LOCK_FILE)
