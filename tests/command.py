@@ -136,6 +136,11 @@ def run(
     return done
 
 
+def run_text(*words: str | os.PathLike[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command; its output and its errors are text."""
+    return run(words, capture_output=True, text=True, **options)
+
+
 @functools.cache
 def _server() -> socket.socket:
     """Start the server of this test process; it ends when this end of the socket is closed."""

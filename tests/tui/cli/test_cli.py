@@ -24,8 +24,6 @@ from tests.nftban_queues import (
     add_task,
     bury_one,
     clean_environment,
-    root,
-    spooldeck,
     store_at,
     tasks_at,
     write_config,
@@ -33,8 +31,6 @@ from tests.nftban_queues import (
 from tui import cli
 from tui.cli.command_help import COMMAND_HELP
 from tui.cli.commands import COMMAND_WORDS, parse_table
-
-__all__ = ["Run", "root", "spooldeck"]
 
 TRUE = "handlers: {report: {command: ['true']}}"
 FALSE = "handlers: {report: {command: [sh, -c, 'echo out of paper; exit 1']}}"
@@ -174,13 +170,8 @@ def test_a_wrong_word_or_place_is_one_line_and_its_code(
     """A wrong word, or a missing place, file or command is named with what was expected."""
     place = tmp_path / "place"
     place.mkdir()
-    lines = [
-        (f"{words} --root {root}", code, expected_text) for words, code, expected_text in IN_QUEUE
-    ]
-    lines += [
-        (words.format(place=place), code, expected_text) for words, code, expected_text in NO_QUEUE
-    ]
-
+    lines = [(f"{words} --root {root}", code, text) for words, code, text in IN_QUEUE]
+    lines += [(words.format(place=place), code, text) for words, code, text in NO_QUEUE]
     for words, code, message in lines:
         run = spooldeck(*shlex.split(words))
         assert (run.returncode, run.stdout) == (code, ""), words
@@ -282,8 +273,8 @@ def test_a_command_without_a_place_takes_the_first_configured_one(
     """Each command looks at the same queue if it names none; NFTBAN_DATA_DIR and the contract's
     functions name NFTBan's queue."""
     add_task(root)
-    config, nowhere = tmp_path / "c.yaml", str(tmp_path / "nowhere")
-    config.write_text(f"places: [{root}, {tmp_path}/other]\n")
+    nowhere = str(tmp_path / "nowhere")
+    config = write_config(root, f"places: [{root}, {tmp_path}/other]")
     named = spooldeck("--config", config, *words.split(), root)
     taken = spooldeck("--config", config, *words.split())
     theirs = spooldeck("--config", config, *words.split(), NFTBAN_DATA_DIR=nowhere)
@@ -312,22 +303,17 @@ def test_a_queue_root_beside_the_places_is_refused(
     assert spooldeck("--config", config, *words.split()).returncode != 78
 
 
-def test_mail_without_a_place_takes_the_first_that_sends_mail(
-    spooldeck: Run, tmp_path: Path, root: str
-) -> None:
+def test_mail_without_a_place_takes_the_first_that_sends_mail(spooldeck: Run, root: str) -> None:
     """A Redis server before it among the places is no place of mail commands."""
-    config = tmp_path / "c.yaml"
-    config.write_text(f"places: ['redis://127.0.0.1:1/0', {root}]\n")
+    config = write_config(root, f"places: ['redis://127.0.0.1:1/0', {root}]")
     ended = spooldeck("--config", config, "mail", "status")
     assert ended.stdout == spooldeck("mail", "status", "--root", root).stdout
 
 
-def test_files_have_their_modes_under_any_umask(spooldeck: Run, tmp_path: Path, root: str) -> None:
+def test_files_have_their_modes_under_any_umask(spooldeck: Run, root: str) -> None:
     """With umask 077, as a hardened root has, the group of the queue can read tasks and logs, and
     node_exporter the metrics."""
-    config = tmp_path / "h.yaml"
-    config.write_text("handlers: {report: {command: ['/bin/true']}}\n")
-    before = os.umask(0o077)
+    config, before = write_config(root, TRUE), os.umask(0o077)
     try:
         for words in ("queue add report", "queue add report", "queue process-next"):
             assert spooldeck("--config", config, "--root", root, *words.split()).returncode == 0
@@ -339,16 +325,13 @@ def test_files_have_their_modes_under_any_umask(spooldeck: Run, tmp_path: Path, 
     assert {name: oct(mode) for name, mode in modes.items() if mode < 0o640} == {}
 
 
-def test_a_task_with_the_required_fields_only_runs_after_seconds(
-    spooldeck: Run, tmp_path: Path, root: str
-) -> None:
+def test_a_task_with_the_required_fields_only_runs_after_seconds(spooldeck: Run, root: str) -> None:
     """Its last, optional field may still be written for five seconds: until then a line says so."""
-    config, ident = tmp_path / "h.yaml", "20261120T094115Z-report-0a0a0a0a"
-    config.write_text("handlers: {report: {command: ['/bin/true']}}\n")
+    ident = "20261120T094115Z-report-0a0a0a0a"
     path = Path(root, "queue", "pending", f"{ident}.task")
     fields = {"ID": ident, "TYPE": "report", "DESCRIPTION": "x", "CREATED_EPOCH": "1795239223"}
     path.write_text("".join(f'TASK_{key}="{value}"\n' for key, value in fields.items()))
-    words = ("--config", config, "queue", "process-next", root)
+    words = ("--config", write_config(root, TRUE), "queue", "process-next", root)
     early = spooldeck(*words)
     os.utime(path, (time.time() - 6, time.time() - 6))
     assert (early.returncode, spooldeck(*words).returncode) == (1, 0)
@@ -367,8 +350,7 @@ def test_a_linked_queue_folder_is_refused_by_every_command(
         refused = spooldeck("--root", root, *words.split())
         assert (refused.returncode, refused.stderr.count("\n")) == (69, 1), refused.stderr
         assert refused.stderr == f"spooldeck: {line}\n"
-    config = tmp_path / "c.yaml"
-    config.write_text("mail: {sender: a@example.com, method: curl}\n")
+    config = write_config(root, "mail: {sender: a@example.com, method: curl}")
     mailed = spooldeck("--config", config, "--root", root, "mail", "send", "x", "b@example.com")
     assert mailed.stderr.endswith(f": suspended transports cannot be read: {line}\n")
     lines = spooldeck("--config", config, "--root", root, "doctor").stdout.splitlines()
@@ -468,21 +450,19 @@ def test_work_until_idle_reports_and_counts(root: str, spooldeck: Run) -> None:
     assert len(tasks_at(root, "pending")) == 1
 
 
-def test_the_metrics_of_a_place_have_its_label(spooldeck: Run, root: str, tmp_path: Path) -> None:
+def test_the_metrics_of_a_place_have_its_label(spooldeck: Run, root: str) -> None:
     """With `place_label` each sample of the file has the label; `queue metrics` has the same text,
     its JSON the names alone."""
-    config = tmp_path / "labelled.yaml"
-    config.write_text(
+    settings = (
         f"queue: {{root: {root}, place_label: out}}\nhandlers: {{t: {{command: ['true']}}}}\n"
     )
-    named = ("--config", str(config))
+    named = ("--config", write_config(root, settings))
     spooldeck(*named, "queue", "add", "t", "one")
     spooldeck(*named, "queue", "process-next")
     text = Path(root, "metrics", "queue.prom").read_text()
     assert 'nftban_queue_tasks_processed_total{place="out"} 1\n' in text
-    assert (
-        'nftban_queue_tasks_pending{place="out"} 0' in spooldeck(*named, "queue", "metrics").stdout
-    )
+    shown = spooldeck(*named, "queue", "metrics").stdout
+    assert 'nftban_queue_tasks_pending{place="out"} 0' in shown
     values = json.loads(spooldeck(*named, "queue", "metrics", "--json").stdout)["metrics"]
     assert values["nftban_queue_tasks_processed_total"] == 1
 
@@ -494,9 +474,8 @@ def test_an_interrupted_worker_finishes_its_task_under_its_lock(
     nothing."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    place_options = in_queue(
-        root, f"handlers: {{report: {{command: [sh, -c, 'read x < {gate}']}}}}"
-    )
+    settings = f"handlers: {{report: {{command: [sh, -c, 'read x < {gate}']}}}}"
+    place_options = in_queue(root, settings)
     spooldeck(*place_options, "add", "report")
     first: command.Popen[str] = command.Popen(
         [*place_options, "process-next"], env=clean_environment(tmp_path), stderr=subprocess.DEVNULL
@@ -531,10 +510,10 @@ def test_dead_tasks_are_listed_shown_retried_and_purged(root: str, spooldeck: Ru
     listed = spooldeck(*place_options, "list").stdout.splitlines()
     shown = spooldeck(*place_options, "show", first.id)
     retried = spooldeck(*place_options, "retry", first.id)
-    dry = [
-        spooldeck(*place_options, *words, "--dry-run").stdout
-        for words in (("purge", "0"), ("retry-all",))
-    ]
+    purged, retried_all = (
+        spooldeck(*place_options, *words.split(), "--dry-run").stdout
+        for words in ("purge 0", "retry-all")
+    )
     dead = [task.id for task in tasks_at(root, "dlq")]
     (back,) = tasks_at(root, "pending")
     rest = spooldeck(*place_options, "retry-all")
@@ -542,7 +521,7 @@ def test_dead_tasks_are_listed_shown_retried_and_purged(root: str, spooldeck: Ru
     assert [line.split(" | ")[0] for line in listed] == sorted([first.id, second.id])
     assert 'TASK_DLQ_REASON="max_retries_exceeded"' in shown.stdout
     assert retried.stdout == f"Task {first.id} moved from DLQ to pending queue\n"
-    assert "nothing was changed" in dry[0] and second.id in dry[1]
+    assert "nothing was changed" in purged and second.id in retried_all
     assert dead == [second.id]
     assert (back.id, back.attempts, back.error, back.due) == (first.id, 0, "", 0.0)
     assert (rest.returncode, tasks_at(root, "dlq")) == (0, [])
@@ -551,29 +530,36 @@ def test_dead_tasks_are_listed_shown_retried_and_purged(root: str, spooldeck: Ru
 # ---- status
 
 
+def status_of(root: str, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """What runs `status` of a queue, or of a folder below it: exit code, output and errors."""
+
+    def status(*words: str, below: str = "") -> tuple[int, str, str]:
+        capsys.readouterr()
+        return (cli.main(["status", f"{root}{below}", *words]), *capsys.readouterr())
+
+    return status
+
+
 def test_status_of_a_quiet_queue(
     root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit 0 where nothing is wrong, held and purged tasks are counted too; 2 where nothing can be
     read; 1 with a full disk."""
 
-    def status(*words: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        return (cli.main(["status", *words]), *capsys.readouterr())
-
+    status = status_of(root, capsys)
     dead = bury_one(root)
     with store_at(root) as store:
         store.swap(dead, verbs.purge(dead, 0))
 
-    code, out, _ = status(root)
+    code, out, _ = status()
     assert (code, "nothing needs attention" in out) == (0, True)
     counts = {"pending": 0, "work": 0, "held": 0, "dlq": 0, "trash": 1}
-    assert json.loads(status(root, "--json")[1])["tasks"] == counts
-    code, _, err = status(f"{root}/nothing")
+    assert json.loads(status("--json")[1])["tasks"] == counts
+    code, _, err = status(below="/nothing")
     assert (code, err.count("\n")) == (2, 1)
     full = os.statvfs_result((4096, 4096, 9000, 0, 0, 900, 500, 500, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda path: full)
-    code, out, _ = status(root)
+    code, out, _ = status()
     assert code == 1
     assert "attention disk full: room for no task: see `doctor`" in out
 
@@ -584,24 +570,20 @@ def test_status_of_many_tasks_reads_a_sample(
     """Of more tasks than the limit a sample is read: counts are exact, the text and JSON say what
     was read, and the first task in id order is in it; with --exact all are read."""
 
-    def status(*words: str) -> str:
-        capsys.readouterr()
-        cli.main(["status", root, *words])
-        return capsys.readouterr().out
-
+    status = status_of(root, capsys)
     for age in range(260):
         add_task(root, "feeds_sync", time.time() - 60 * age)
     bury_one(root)
-    whole = json.loads(status("--json"))
+    whole = json.loads(status("--json")[1])
     monkeypatch.setattr("tui.cli.queue.status.MAX_READ_TASKS", 250)
     monkeypatch.setattr("tui.cli.queue.status.ORDERED_SAMPLE_TASKS", 5)
-    answer = json.loads(status("--json"))
+    answer = json.loads(status("--json")[1])
     assert answer["tasks"] == whole["tasks"] and answer["tasks"]["pending"] == 260
     assert whole["sampled"] is None and 200 < answer["sampled"] < 261
     assert answer["mail"]["without_task"] is None
     assert answer["oldest_pending_age"] == pytest.approx(whole["oldest_pending_age"], abs=60)
-    assert f"sampled   {answer['sampled']} of 261 tasks read" in status()
-    assert "sampled" not in status("--exact")
+    assert f"sampled   {answer['sampled']} of 261 tasks read" in status()[1]
+    assert "sampled" not in status("--exact")[1]
 
 
 def _copy_a_task(root: str) -> None:
@@ -726,13 +708,10 @@ def test_a_closed_pipe_is_no_error(root: str) -> None:
     assert (len(tasks_at(root, "pending")), len(tasks_at(root, "trash"))) == (1, 1)
 
 
-@pytest.mark.parametrize(
-    "closed",
-    [
-        "<&- >&- 2>&-",
-        *(pytest.param(one, marks=pytest.mark.deep) for one in ("<&-", ">&-", "2>&-")),
-    ],
-)
+EACH_CLOSED = [pytest.param(one, marks=pytest.mark.deep) for one in ("<&-", ">&-", "2>&-")]
+
+
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", *EACH_CLOSED])
 def test_closed_standard_streams_are_opened_on_nothing(root: str, closed: str) -> None:
     """Where its caller closed them, no file of the queue gets the number of a standard stream; an
     id that has nowhere to go is an error."""

@@ -16,15 +16,7 @@ import pytest
 from engine.config import queue_config
 from engine.formats.known_formats import setup_for
 from tests import command
-from tests.nftban_queues import (
-    Run,
-    add_task,
-    bury_one,
-    clean_environment,
-    root,
-    spooldeck,
-    tasks_at,
-)
+from tests.nftban_queues import Run, add_task, bury_one, clean_environment, tasks_at
 from tui import cli
 from tui.cli.print.wait import Observed, result_of, wait
 from tui.cli.setup.output import (
@@ -35,8 +27,6 @@ from tui.cli.setup.output import (
     show_progress,
     wants_color,
 )
-
-__all__ = ["root", "spooldeck"]
 
 # ---- the place
 
@@ -251,7 +241,7 @@ def test_a_coloured_screen_has_the_same_text(root: str) -> None:
     bury_one(root)
     env = clean_environment(Path(root))
     plain, coloured = (
-        command.run(["--color", when, "transports", root], capture_output=True, text=True, env=env)
+        command.run_text("--color", when, "transports", root, env=env)
         for when in ("never", "always")
     )
 

@@ -111,20 +111,10 @@ def test_the_ages_of_a_real_server_are_those_of_qshape() -> None:
         server.run("postsuper", "-h", "-", "deferred", stdin=f"{held}\n")
         for words, option in (([], []), (["--by", "sender-domain"], ["-s"])):
             theirs = server.run("qshape", *option, "deferred")
-            ours = command.run(
-                ["mta", "ages", *words, "--state", "deferred", str(server.config)],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            ours = command.run_text("mta", "ages", *words, "--state", "deferred", server.config)
             assert (theirs.returncode, ours.returncode) == (0, 0), ours.stderr
             assert rows_of(ours.stdout) == rows_of(theirs.stdout)
-        answer = command.run(
-            ["mta", "ages", "--json", str(server.config)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        answer = command.run_text("mta", "ages", "--json", server.config)
     (values,) = parse_answers(answer.stdout, "mta ages")
     assert (values["unit"], values["bounds"]) == ("recipients", list(BOUNDS_MINUTES))
     assert values["state"] == "pending"  # deferred, incoming and maildrop
@@ -135,12 +125,7 @@ def test_the_ages_of_a_real_server_are_those_of_qshape() -> None:
 
 def test_another_key_is_refused() -> None:
     """The keys are named."""
-    ended = command.run(
-        ["mta", "ages", "--by", "colour", "/etc/postfix"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = command.run_text("mta", "ages", "--by", "colour", "/etc/postfix")
     assert ended.returncode == 64
     assert "--by colour: expected one of destination, group, kind" in ended.stderr
 

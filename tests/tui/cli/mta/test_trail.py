@@ -29,9 +29,7 @@ def server() -> Iterator[PostfixInstance]:
 
 def trail(server: PostfixInstance, *words: str) -> tuple[int, str]:
     """Run the command; its exit code, standard output and error."""
-    run = command.run(
-        ["mta", "trail", *words, str(server.config)], capture_output=True, text=True, check=False
-    )
+    run = command.run_text("mta", "trail", *words, server.config)
     assert run.returncode == 1 or not run.stderr, run.stderr
     return run.returncode, run.stdout
 
@@ -64,18 +62,7 @@ def test_nothing_found_and_wrong_words_are_said_in_one_line(server: PostfixInsta
     """Exit 1 without a match; a word of two letters, a wrong time and a place of another format are
     usage errors."""
     assert trail(server, "none@x.example.test")[0] == 1
-    for words in (["ab"], ["abc", "--since", "noon?"]):
-        run = command.run(
-            ["mta", "trail", *words, str(server.config)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    place = server.config
+    for words in (("ab", place), ("abc", "--since", "noon?", place), ("a@b.test", place.parent)):
+        run = command.run_text("mta", "trail", *words)
         assert (run.returncode, run.stderr.count("\n")) == (64, 1)
-    run = command.run(
-        ["mta", "trail", "a@b.test", str(server.config.parent)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (run.returncode, run.stderr.count("\n")) == (64, 1)

@@ -31,9 +31,7 @@ def server() -> Iterator[PostfixInstance]:
 
 def why(server: PostfixInstance, *words: str, errors: str = "") -> tuple[int, str]:
     """Run the command, which prints these errors; its exit code and standard output."""
-    run = command.run(
-        ["mta", "why", *words, str(server.config)], capture_output=True, text=True, check=False
-    )
+    run = command.run_text("mta", "why", *words, server.config)
     assert run.stderr == errors
     return run.returncode, run.stdout
 
@@ -74,12 +72,8 @@ def test_of_many_messages_three_are_in_full(server: PostfixInstance) -> None:
 
     assert (code, text.count("\n  since "), text.count("  deferred  many@")) == (0, 3, 20)
     assert text.endswith("\n22 messages match, 3 in full: name an id for another\n")
-    assert (
-        len(
-            parse_answers(why(server, "many@mx1.example.test", "--json", errors=more)[1], "mta why")
-        )
-        == 20
-    )
+    answers = why(server, "many@mx1.example.test", "--json", errors=more)[1]
+    assert len(parse_answers(answers, "mta why")) == 20
 
 
 def test_no_waiting_mail_leads_to_the_trail(server: PostfixInstance) -> None:

@@ -270,8 +270,7 @@ def test_the_notes_of_a_result_are_in_its_json(
 
 def on_server(server: PostfixInstance, *words: str) -> tuple[int, str]:
     """Run a command at the place of a mail server: its exit code and output."""
-    argv = ["--root", str(server.config), *words]
-    run = command.run(argv, capture_output=True, text=True, check=False)
+    run = command.run_text("--root", server.config, *words)
     return run.returncode, run.stdout + run.stderr
 
 

@@ -17,11 +17,9 @@ from engine.store import StoreError, Unavailable, Unsupported
 from engine.system.command_errors import CommandError, NotReadable
 from engine.text.safe import safe_text
 from tests.examples import deep_but
-from tests.nftban_queues import Run, spooldeck
+from tests.nftban_queues import Run
 from tui import cli
 from tui.cli.commands import COMMAND_WORDS
-
-__all__ = ["Run", "spooldeck"]
 
 HARM = "x\x1b]52;c;UFdORUQ=\x07\x1b[31m\x9b2J\u202e\x7f"
 
