@@ -111,9 +111,11 @@ def durable(bench: Bench) -> Figures:
     whole = {name: [cost.whole for cost in of] for name, of in costs.items()}
     cpu = {name: [cost.whole_cpu for cost in of] for name, of in costs.items()}
     best = min((peer.name for peer in peers), key=lambda name: median(whole[name]))
-    for way, limit, least in (("one", 1.25, None), ("batches", 0.5, 1 / 1.8)):
-        what = "one by one" if way == "one" else "batches of 100"
-        baseline = "2 fsyncs a task"
+    baseline = "2 fsyncs a task"
+    for way, what, limit, least in (
+        ("one", "one by one", 1.25, None),
+        ("batches", "batches of 100", 0.5, 1 / 1.8),
+    ):
         yield compare(f"enqueue, {what}", "us wall", (adds[way], adds["floor"]), baseline, limit)
         what = f"enqueue + drain, {what}"
         yield compare(what, "us CPU", (cpu[way], cpu["floor"]), baseline, None)
@@ -150,9 +152,8 @@ def worker(bench: Bench) -> Figures:
                 idle, busy = (_work(f"{root}/{n}", n, jobs) for n in (0, number))
                 return (busy - idle) * 1000 / number
 
-        costs = interleave({"xargs": xargs, "ours": ours}, bench.rounds)
-        what, baseline = f"concurrency {jobs}, a task", f"xargs -P {jobs} true"
-        yield compare(what, "us CPU", (costs["ours"], costs["xargs"]), baseline, limit)
+        what = f"concurrency {jobs}, a task"
+        yield bench.versus(what, "us CPU", (ours, xargs), f"xargs -P {jobs} true", limit)
 
 
 def _work(root: str, number: int, jobs: int) -> float:
@@ -196,7 +197,5 @@ def in_process(bench: Bench) -> Figures:
             store.close()
         return spent / number * 1e6
 
-    variants = {"worker": partial(cost, with_worker=True), "bare": partial(cost, with_worker=False)}
-    costs = interleave(variants, bench.rounds)
-    what = f"{number:,} no-ops, a task"
-    yield compare(what, "us CPU", (costs["worker"], costs["bare"]), "take + ack", 1.5)
+    ways = partial(cost, with_worker=True), partial(cost, with_worker=False)
+    yield bench.versus(f"{number:,} no-ops, a task", "us CPU", ways, "take + ack", 1.5)

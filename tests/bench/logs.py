@@ -12,10 +12,8 @@ from tests.bench.measure import (
     Figure,
     Figures,
     command,
-    compare,
     cpu_of,
     fill_spool,
-    interleave,
     scratch,
 )
 from tests.bench.terminal import console, running
@@ -52,34 +50,28 @@ def _place(size: int) -> Iterator[str]:
         yield path
 
 
-def _sizes(bench: Bench) -> tuple[int, str]:
-    return (64 * MIB, "64 MiB") if bench.quick else (1024 * MIB, "1 GiB")
-
-
 def _open(path: str) -> list[str]:
     return console("--open", "log", path.removesuffix("/log/queue.log"))
 
 
 def first_screen(bench: Bench) -> Figures:
     """CPU until the last line is on the screen, beside that of a small log."""
-    size, name = _sizes(bench)
+    size, name = bench.log_size
 
     def until_shown(path: str) -> float:
         with running(_open(path)) as screen:
             return screen.until(LAST_LINE).all
 
     with _place(MIB) as small, _place(size) as large:
-        variants = {"small": partial(until_shown, small), "large": partial(until_shown, large)}
-        costs = interleave(variants, bench.rounds)
-    what = f"first screen of {name}"
-    yield compare(what, "ms CPU", (costs["large"], costs["small"]), "the same of 1 MiB", 1.2)
+        ways = partial(until_shown, large), partial(until_shown, small)
+        yield bench.versus(f"first screen of {name}", "ms CPU", ways, "the same of 1 MiB", 1.2)
 
 
 def _beside_grep(
     bench: Bench, word: str, steps: Sequence[tuple[str, tuple[str, ...], float | None]]
 ) -> Figures:
     """For each step, its name, keys and limit: the CPU of the keys, beside grep for a word."""
-    size, name = _sizes(bench)
+    size, name = bench.log_size
     baseline = f"grep -F {command('grep', '-V').splitlines()[0].split()[-1]}"
     with _place(size) as path:
         argv = ["grep", "-c", "-F", word, path]

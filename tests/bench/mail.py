@@ -139,10 +139,6 @@ def send(bench: Bench) -> Figures:
         ours = [SPOOLDECK, *words, "hello there", RECIPIENT]
         url = [f"smtp://{HOST}:{port}", "--mail-from", SENDER, "--mail-rcpt", RECIPIENT]
         bare = ["curl", "-sS", *url, "-T", f"{folder}/mail"]
-        variants = {
-            "ours": partial(cpu_of, ours, NFTBAN_MAIL_METHOD="curl"),
-            "curl": partial(cpu_of, bare),
-        }
-        costs = interleave(variants, bench.rounds)
-    baseline = " ".join(command("curl", "-V").split()[:2])
-    yield compare("one mail", "ms CPU", (costs["ours"], costs["curl"]), baseline, 5.0)
+        baseline = " ".join(command("curl", "-V").split()[:2])
+        ways = partial(cpu_of, ours, NFTBAN_MAIL_METHOD="curl"), partial(cpu_of, bare)
+        yield bench.versus("one mail", "ms CPU", ways, baseline, 5.0)

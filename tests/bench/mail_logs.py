@@ -16,7 +16,6 @@ from tests.bench.measure import (
     Bench,
     Figure,
     Figures,
-    compare,
     cpu_of,
     cpu_seconds,
     interleave,
@@ -42,7 +41,7 @@ def _write_log(path: Path, source: Sequence[bytes], size: int) -> bytes:
 
 def trail(bench: Bench) -> Figures:
     """Processor time of a trail in a log, beside grep for its word."""
-    size, name = (64 * MIB, "64 MiB") if bench.quick else (1024 * MIB, "1 GiB")
+    size, name = bench.log_size
     source = (GOLDEN / "postfix" / "mail.log.maillog_file").read_bytes().splitlines()
     with scratch(size // 5000) as folder:
         path = Path(folder, "mail.log")
@@ -57,11 +56,8 @@ def trail(bench: Bench) -> Figures:
             return cpu_of(["grep", "-c", "-F", word, str(path)], ok=(0, 1))
 
         for what, each in (("trail of a sender", word), ("trail of none", "none@x.example.test")):
-            variants = {"ours": partial(ours, each), "grep": partial(grep, each)}
-            costs = interleave(variants, bench.rounds)
-            yield compare(
-                f"{what} in {name}", "ms CPU", (costs["ours"], costs["grep"]), "grep -F", 3.0
-            )
+            ways = partial(ours, each), partial(grep, each)
+            yield bench.versus(f"{what} in {name}", "ms CPU", ways, "grep -F", 3.0)
 
 
 def reasons(bench: Bench) -> Figures:

@@ -262,9 +262,26 @@ class Bench:
         return 10_000 if self.quick else 1_000_000
 
     @property
+    def log_size(self) -> tuple[int, str]:
+        """Size of a large log, in bytes and in words."""
+        return (64 << 20, "64 MiB") if self.quick else (1 << 30, "1 GiB")
+
+    @property
     def sizes(self) -> tuple[int, ...]:
         """Tasks of the places whose costs are compared."""
         return (300, 10_000) if self.quick else (300, 100_000, 1_000_000)
+
+    def versus(
+        self,
+        what: str,
+        unit: str,
+        ways: tuple[Callable[[], float], Callable[[], float]],
+        compared_with: str,
+        limit: float | None,
+    ) -> Figure:
+        """Interleave ours and the floor, and compare them."""
+        costs = interleave(dict(zip(("ours", "floor"), ways, strict=True)), self.rounds)
+        return compare(what, unit, (costs["ours"], costs["floor"]), compared_with, limit)
 
     def close_consoles(self) -> None:
         """End the console that is still open."""

@@ -9,6 +9,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from engine.config.place_address import parse_address
 from engine.formats.bullmq.image import NewJob
@@ -60,14 +61,9 @@ def _noop(task: object, context: Context) -> None:
 def _ours(server: TestServer, number: int, concurrency: int) -> float:
     """Seconds for so many jobs; leases are renewed as in `bullmq work`."""
     store = BullmqStore(parse_place(parse_address(server.place()))._replace(queues=("mails",)))
-    worker = Worker(
-        store,
-        {"mails": _noop},
-        retries_of(NO_RETRY),
-        owner="bench",
-        concurrency=concurrency,
-        services=WorkerServices(slots={"mails": concurrency}),
-    )
+    services = WorkerServices(slots={"mails": concurrency})
+    settings: dict[str, Any] = {"owner": "bench", "concurrency": concurrency, "services": services}
+    worker = Worker(store, {"mails": _noop}, retries_of(NO_RETRY), **settings)
     began = time.monotonic()
     done = worker.process_all(until_idle=True).done
     spent = time.monotonic() - began

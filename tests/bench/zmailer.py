@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
+from itertools import islice
 from statistics import median
 
 from engine import verbs
@@ -23,6 +24,8 @@ from tests.bench.measure import (
     compare,
     cpu_seconds,
     interleave,
+    measured,
+    per_task,
     scratch,
 )
 
@@ -128,7 +131,7 @@ def codec(bench: Bench) -> Figures:
             "all": partial(cpu_seconds, lambda: parse_control_file(_read(path))),
         }
         costs = interleave(variants, bench.rounds)
-    a_line = {variant: [1e6 * spent / number for spent in of] for variant, of in costs.items()}
+    a_line = per_task(costs, number)
     baseline = "read and split"
     what = "split, layout and re-emit, a recipient"
     yield compare(what, "us CPU", (a_line["fields"], a_line["bare"]), baseline, 3.0)
@@ -148,7 +151,7 @@ def recipients(bench: Bench) -> Figures:
                 "ours": partial(cpu_seconds, partial(_scan, root)),
             }
             costs = interleave(variants, bench.rounds)
-        a_task = {variant: [1e6 * spent / number for spent in of] for variant, of in costs.items()}
+        a_task = per_task(costs, number)
         what = f"{number:,} recipients in {messages:,} file{'s' * (messages > 1)}"
         baseline = f"tuples by {PYTHON}"
         yield compare(what, "us CPU", (a_task["ours"], a_task["tuples"]), baseline, 5.0)
@@ -161,11 +164,9 @@ def tag_change(bench: Bench) -> Figures:
     for number, limit in sizes:
         with _spool(bench, 1, number) as root, closing(ZmailerStore(root)) as store:
             (path,) = _paths(root)
-            tasks: list[Task] = []
-            for item in store.scan():
-                if isinstance(item, Task) and len(tasks) < 30 * BATCH:
-                    tasks.append(item)
-            tags = [_milliseconds(partial(_change_tag, store, path, tasks[at])) for at in range(9)]
+            scanned = (item for item in store.scan() if isinstance(item, Task))
+            tasks = list(islice(scanned, 30 * BATCH))
+            tags = [measured(partial(_change_tag, store, path, tasks[at])).wall for at in range(9)]
             yield Figure(f"{number:,} recipients in a file: a tag", median(tags), "ms", limit)
             yield Figure("the same: a batch of a plan", _batch(store, tasks), "ms")
 
@@ -189,10 +190,4 @@ def _batch(store: ZmailerStore, tasks: list[Task]) -> float:
             moves = [Move(task, verbs.hold(task, time.time())) for task in tasks]
             assert sum(one.error is None for one in store.swap_all(moves)) == len(revisions)
 
-    return _milliseconds(change) * BATCH / len(some)
-
-
-def _milliseconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return 1000 * (time.perf_counter() - began)
+    return measured(change).wall * BATCH / len(some)
