@@ -48,7 +48,6 @@ class _Change(Case):
         self._between = between
 
     def lay_out(self, root: Path) -> None:
-        """A message of which this recipient is in its state."""
         spool = Spool(root).make()
         path = spool.put(1001, recipient(), f"r+{recipient()[2:]}")
         with closing(_store(root)) as store:
@@ -67,7 +66,6 @@ class _Change(Case):
                 kept_path.hardlink_to(path)
 
     def begin(self, root: Path, now: float) -> Callable[[], object]:
-        """Return the change."""
         store = _store(root)
         task = _task(store)
         new = None if self._end is None else task._replace(state=self._end)
@@ -85,7 +83,6 @@ class _Change(Case):
             store.control("tidy")
 
     def content(self, root: Path) -> Mapping[str, object]:
-        """The state of the recipient, with the whole message."""
         with closing(_store(root)) as store:
             tasks = [task for task in tasks_in(store) if task.id == IDENT]
             return {task.id: (task.state, store.read(task, "message")) for task in tasks}
@@ -116,7 +113,6 @@ class _Ending(_Change):
         self.end = {"both": ((state, state), 1, True)}
 
     def lay_out(self, root: Path) -> None:
-        """A message whose recipients are in the state."""
         Spool(root).make().put(1001, recipient(), recipient())
         with closing(_store(root)) as store:
             for task in _tasks(store):
@@ -124,7 +120,6 @@ class _Ending(_Change):
                     store.swap(task, task._replace(state=self._start))
 
     def begin(self, root: Path, now: float) -> Callable[[], object]:
-        """Return the change of both."""
         store = _store(root)
         change = VERBS[self._verb].function
         moves = [Move(task, change(task, now)) for task in _tasks(store)]
@@ -142,7 +137,6 @@ class _Ending(_Change):
         super().recover(root, now)
 
     def content(self, root: Path) -> Mapping[str, object]:
-        """The states, and how many mails the router has."""
         with closing(_store(root)) as store:
             states = tuple(task.state for task in _tasks(store))
         mails = [path.read_bytes() for path in (root / "router").iterdir()]
@@ -166,11 +160,9 @@ class _AgentJob(_Ending):
         self._channel, self._host, self._deliver = channel, host, deliver
 
     def lay_out(self, root: Path) -> None:
-        """A message whose recipients wait for the agent."""
         Spool(root).make().put(1001, *[recipient(self._channel, self._host)] * 2)
 
     def begin(self, root: Path, now: float) -> Callable[[], object]:
-        """Return the job."""
         folders = PostofficeFolders(str(root))
         deliver = self._deliver(Router(folders.fd))
         agent = AgentJobs(folders, self._channel, "", deliver, lambda: NOW)

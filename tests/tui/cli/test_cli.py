@@ -53,9 +53,7 @@ def test_what_every_command_keeps(
     """An unknown option is exit 64 and one line, and no file is made. Its options take one value at
     most, not the place behind it. It ends with its reader only if it changes nothing."""
     monkeypatch.chdir(tmp_path)
-
     code = cli.main([*name.split(), "--frob"])
-
     captured = capsys.readouterr()
     assert (code, captured.out, captured.err.count("\n")) == (64, "", 1)
     assert "--frob" in captured.err or "required: " in captured.err
@@ -178,7 +176,6 @@ def test_a_wrong_word_or_place_is_one_line_and_its_code(
         assert message in run.stderr, words
         assert str(place) not in words or str(place) in run.stderr, words
         assert run.stderr.count("\n") == 1, words
-
     assert tasks_at(root) == []
 
 
@@ -257,9 +254,7 @@ def test_a_fresh_data_folder_is_an_empty_queue(spooldeck: Run, tmp_path: Path, w
     missing = spooldeck("--root", root, *words.split())
     assert (missing.returncode, f"{root}: no such folder" in missing.stderr) == (69, True)
     root.mkdir()
-
     done = spooldeck("--root", root, *words.split())
-
     assert (done.returncode, done.stdout) == (FRESH.get(words, 0), "0\n" * ("count" in words))
     folders = [root / "queue" / word for word in ("pending", "work", "dlq")]
     assert all(folder.is_dir() for folder in folders)
@@ -292,9 +287,7 @@ def test_a_queue_root_beside_the_places_is_refused(
     one.mkdir()
     two.mkdir()
     config.write_text(f"queue: {{root: {one}}}\nplaces: [{two}]\n")
-
     refused = spooldeck("--config", config, *words.split())
-
     assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (78, "", 1)
     assert f"queue.root: {one} is not among `places`" in refused.stderr
     assert [*one.iterdir(), *two.iterdir()] == []
@@ -371,9 +364,7 @@ def test_add_makes_no_folder_through_a_symbolic_link(
     (root / where).symlink_to(elsewhere)
     if where == "queue":
         elsewhere.mkdir()  # the other one is a link to nothing
-
     added = spooldeck("--root", root, "queue", "add", "report")
-
     assert added.returncode == 69
     assert "a symbolic link, none is followed" in added.stderr
     assert not elsewhere.exists() or not list(elsewhere.iterdir())
@@ -695,7 +686,6 @@ def test_a_closed_pipe_is_no_error(root: str) -> None:
     """A command whose reader has enough, such as head, does its work and ends with its own code."""
     task = add_task(root, "job", 0.0)
     reads = ("queue list", "queue list --json", "log", "queue metrics", "--help", "queue add job")
-
     for words in (*reads, "status", f"purge --id {task.id} --apply 1"):
         reading, writing = os.pipe()
         os.close(reading)
@@ -704,7 +694,6 @@ def test_a_closed_pipe_is_no_error(root: str) -> None:
         os.close(writing)
         assert run.returncode == (words == "status"), words
         assert "roken" not in run.stderr and "Trace" not in run.stderr, words
-
     assert (len(tasks_at(root, "pending")), len(tasks_at(root, "trash"))) == (1, 1)
 
 
@@ -733,11 +722,9 @@ def test_the_places_of_the_environment_are_used_unless_one_is_named(
     add_task(other)
     config = write_config(root, f"places: [{root}]")
     environ = {"SPOOLDECK_PLACES": f"{other} {tmp_path}/missing"}
-
     count = spooldeck("--config", config, "queue", "count", **environ)
     named = spooldeck("--config", config, "queue", "count", root, **environ)
     overview = spooldeck("--config", config, "overview", **environ)
-
     assert (count.stdout, named.stdout, overview.returncode) == ("1\n", "0\n", 2)
     assert "missing" in overview.stdout
 

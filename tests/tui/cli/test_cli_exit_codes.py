@@ -121,7 +121,6 @@ def refuse(
     config.write_text(settings)
     before = tree(folder)
     argv = ["--config", str(config), *shlex.split(words.format_map(placeholders))]
-
     done = command.run_text(*argv, input="Hi\n", env=clean_environment(folder))
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
     assert done.stderr.startswith("spooldeck: ") and done.stderr.count("\n") == 1

@@ -76,13 +76,11 @@ def test_the_place_is_the_last_word_of_every_command(
     monkeypatch.setenv("NO_COLOR", "")  # --color sets it for this process
     dead = bury_one(root).id
     monkeypatch.chdir(tmp_path)
-
     for line in PLACES:
         code = cli.main(shlex.split(line.format(root=root, dead=dead)))
         captured = capsys.readouterr()
         assert code in (0, 1), (line, captured.err)
         assert "/var/lib" not in captured.err, line
-
     assert {task.kind for task in tasks_at(root, "pending")} >= {"job"}
 
 
@@ -166,7 +164,6 @@ def test_a_typing_error_in_a_path_names_the_place_beside_it(
         ("mail", f" (spooldeck init {tmp_path}/mail makes it)"),
     ):
         code = cli.main(["queue", "count", f"{tmp_path}/{name}"])
-
         errors = capsys.readouterr().err
         assert (code, errors) == (69, f"spooldeck: {tmp_path}/{name}: no such folder{expected}\n")
 
@@ -179,7 +176,6 @@ def test_help_has_an_example_and_the_exit_codes(capsys: pytest.CaptureFixture[st
     assert ended.value.code == 0
     assert "example: spooldeck queue process-next /srv/queue" in output
     assert "exit codes: 0 done, 1 nothing due, 2 locked, 3 the handler failed, 64 wrong" in output
-
     with pytest.raises(SystemExit):
         cli.main(["queue", "help"])
     assert "    process-next " in capsys.readouterr().out
@@ -244,7 +240,6 @@ def test_a_coloured_screen_has_the_same_text(root: str) -> None:
         command.run_text("--color", when, "transports", root, env=env)
         for when in ("never", "always")
     )
-
     assert "\x1b[" in coloured.stdout and "\x1b" not in plain.stdout
     parts = coloured.stdout.split("\x1b[")
     assert "".join([parts[0], *(part.partition("m")[2] for part in parts[1:])]) == plain.stdout
@@ -256,11 +251,9 @@ def test_progress_is_shown_after_a_second(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(screen, "isatty", lambda: True, raising=False)
     monkeypatch.setattr("sys.stderr", screen)
     seconds = iter([0.0, 0.9, 1.1, 1.2, 1.4])
-
     with Progress("rows", lambda: next(seconds)) as progress:
         for number in (500, 1000, 1100, 1200):
             progress.show(number)
-
     assert screen.getvalue() == "\r1,000 rows\r1,200 rows\r          \r"
     assert list(show_progress("abc", "rows")) == ["a", "b", "c"]
 

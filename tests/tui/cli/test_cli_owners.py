@@ -207,7 +207,6 @@ def test_a_hidden_queue_is_code_77(place: Path, closed: str) -> None:
     for word in ("queue", "queue/pending", "queue/work", "queue/dlq"):
         (place / word).chmod(0o755)
     (place / closed).chmod(0o750)
-
     for words in READS:
         refused = as_user(OTHER_UID, "--root", str(place), *words.split())
         assert (refused.returncode, refused.stdout) == (2 if words == "status" else 77, "")

@@ -42,7 +42,6 @@ def test_each_command_that_prints_data_has_json() -> None:
     command has a schema, which its help shows."""
     others = {" ".join(word.path) for word in COMMAND_WORDS if word.function}
     named = {" ".join(word.path) for word in JSON_COMMANDS}
-
     without = {"console", "demo", "shell-init", "completion"}
     assert others - named <= without | {
         f"zmailer {name}" for name in ("scheduler", "agent", "mailq")
@@ -163,10 +162,8 @@ def test_a_worker_prints_its_run(root: str, spooldeck: Run) -> None:
     add_task(root)
     settings = "handlers: {report: {command: [sh, -c, 'echo out of paper; exit 1']}}"
     place_options = ("--config", write_config(root, settings), "--root", root, "queue")
-
     failed = spooldeck(*place_options, "process-next", "--json")
     idle = spooldeck(*place_options, "work", "--until-idle", "--json")
-
     (ran,) = parse_answers(failed.stdout, "queue process-next")
     assert (failed.returncode, ran["done"], ran["failed"]) == (3, 0, 1)
     assert "out of paper" in ran["last_failure"] and "out of paper" in failed.stderr
@@ -179,7 +176,6 @@ def test_a_wrong_key_of_json_is_named() -> None:
     so is a time without its text."""
     schema = JsonSchema({"id": "text", "due": "number?", "problems": "problem[]"}, False, "")
     now = time.time()
-
     assert wrong_keys({"id": "a", "due": None, "problems": []}, schema) == []
     assert wrong_keys({"id": 1, "more": 2, "problems": [{"where": "x"}]}, schema) == [
         "more is not documented",

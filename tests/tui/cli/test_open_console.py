@@ -119,7 +119,6 @@ def test_what_is_shown_waits_for_nothing_else(
         terminal.until(lambda: report.exists() and report.read_text().endswith("\n"))
         os.killpg(terminal.process.pid, signal.SIGTERM)
         terminal.end()
-
     assert there in report.read_text().split()
     assert named(report.read_text(), unwanted) == set()
 
@@ -137,7 +136,6 @@ def test_what_is_opened_is_on_screen_before_the_console(spool: str) -> None:
     nothing to open after all, the old screen is restored, with the reason."""
     with on_a_terminal("--theme", "nonesuch", spool) as terminal:
         code = terminal.end()
-
         before, _, after = terminal.said.partition(LEAVES)
         assert code == 64
         assert terminal.said.startswith(ENTERS)
@@ -162,7 +160,6 @@ def test_a_signal_at_the_opening_restores_the_screen(number: signal.Signals, cod
         terminal.process.send_signal(signal.SIGCONT)
         terminal.until(lambda: terminal.said.count(ENTERS) == 2)
         terminal.process.send_signal(number)
-
         assert terminal.end() == code
         assert terminal.restored
 

@@ -61,9 +61,7 @@ def test_a_table_has_the_rows_of_qshape(by: str, file: str, tmp_path: Path) -> N
     """A recorded listing of 74 messages gives the recorded tables: each number of each row, the
     same width, the total first and the rows with most in front."""
     theirs = (GOLDEN / file).read_text()
-
     ours = list(table_lines("deferred", ages_of(listed_tasks(), by, tmp_path)))
-
     assert rows_of("\n".join(ours)) == rows_of(theirs)
     unit = "recipients" if by == "destination" else "tasks"
     assert ours[0].split() == ["deferred,", unit, *theirs.splitlines()[0].split()]

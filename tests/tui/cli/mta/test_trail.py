@@ -38,7 +38,6 @@ def test_a_bounced_mail_is_shown_with_its_bounce(server: PostfixInstance) -> Non
     """In the order of the log, with the answer of the other server and no control byte, and how far
     back the log was searched."""
     code, text = trail(server, "eve@bad.example.test")
-
     words = [line.split()[3] for line in text.split("\n\n")[0].splitlines()]
     assert (code, words[:3]) == (0, ["arrived", "message-id", "queued"])
     assert {"failed", "bounced", "removed", "deferred"} <= {*words}

@@ -66,10 +66,8 @@ def test_a_requeued_mail_has_the_arrival_of_its_former_id(server: PostfixInstanc
 def test_of_many_messages_three_are_in_full(server: PostfixInstance) -> None:
     """The others have a line each; what is behind twenty is counted, for `--json` too."""
     server.deferred(22, sender="many@mx1.example.test")
-
     more = "spooldeck: 2 more messages with many@mx1.example.test, not printed\n"
     code, text = why(server, "many@mx1.example.test", errors=more)
-
     assert (code, text.count("\n  since "), text.count("  deferred  many@")) == (0, 3, 20)
     assert text.endswith("\n22 messages match, 3 in full: name an id for another\n")
     answers = why(server, "many@mx1.example.test", "--json", errors=more)[1]

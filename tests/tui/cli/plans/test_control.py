@@ -72,7 +72,6 @@ def test_the_json_of_a_control(whole: ZgbConsolePlace, spooldeck: Run) -> None:
     whole.fail_all()
     dry_run = spooldeck("control", RETRY, whole.path, "--dry-run", "--json")
     done = spooldeck("control", RETRY, whole.path, "--apply", "2", "--json")
-
     answer = json.loads(dry_run.stdout)
     assert (answer["order"], answer["count"]) == ({"target": "", "value": ""}, 2)
     assert answer["command"].endswith("--apply 2")

@@ -68,10 +68,8 @@ def interrupted(root: Path, moved: int) -> str:
 def test_an_interrupted_operation_is_completed(root: Path, act: Command) -> None:
     """The journal finds which tasks were moved; --resume does the rest and ends the first one."""
     op = interrupted(root, 2)
-
     settled = act(f"journal {op}")[1]
     codes = [act(f"journal {op} --resume --apply {count}")[0] for count in (6, 4)]
-
     assert "2 done, 4 open | interrupted" in settled
     assert f"journal {op} --resume --apply 4" in settled
     assert (codes, len(ids_at(root, "trash"))) == ([1, 0], 6)
@@ -86,10 +84,8 @@ def test_an_interrupted_operation_is_dropped_and_undone(root: Path, act: Command
     is offered in its place."""
     before = tree(root)
     op = interrupted(root, 2)
-
     dropped, again = act(f"journal {op} --abandon"), act(f"journal {op} --abandon")
     listed, undone = act("undo")[1], act(f"undo {op} --apply 2")
-
     assert dropped[:2] == (0, f"{op} abandoned; 4 tasks unchanged\n")
     assert (again[0], undone[0]) == (1, 0)
     assert f"undo {op} --dry-run" in listed

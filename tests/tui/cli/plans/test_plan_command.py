@@ -64,7 +64,6 @@ def test_a_dry_run_prints_the_command_that_applies_it(root: Path, act: Command) 
     (doing,) = [line for line in output[1].splitlines() if line.startswith("to apply: ")]
     name, *words = shlex.split(doing.removeprefix("to apply: "))
     code, out, _ = act(*words)
-
     assert (name, code, len(ids_at(root, "trash"))) == ("spooldeck", 0, 2)
     (operation,) = journal_at(root).operations()
     assert (operation.intent.filter, operation.intent.reason) == ("kind=report n1|n3", "it's old")

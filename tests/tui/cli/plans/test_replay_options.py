@@ -50,7 +50,6 @@ def test_a_replay_goes_on_as_long_as_it_goes_well(root: Path, act: Command) -> N
     """A canary, then the rest at the rate; each task delivered, as the log says."""
     with started(root, "queue", "work", text=WORKING):
         code, out, errors = act("replay --rate 100 --canary 1,2 --apply 6 --json")
-
     answer = json.loads(out)
     assert code == 0, errors
     assert (answer["outcome"]["delivered"], len(answer["done"])) == (6, 6)

@@ -87,7 +87,6 @@ def test_a_run_sweeps_once_an_hour(root: Path, act: Command) -> None:
     act("queue process-next --quiet")
     assert not mark.exists()
     act("purge --apply 6")
-
     for ago, sweeps in ((0.0, False), (2 * HOUR, True)):
         act("queue process-next --quiet")
         then = int(time.time() - ago) - 1

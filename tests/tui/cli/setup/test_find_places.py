@@ -66,24 +66,36 @@ def opened() -> list[str]:
     return find_places(Config(), {}).opened
 
 
-def test_without_a_place_those_that_are_found_are_opened(installed: Callable[..., None]) -> None:
-    """One that is not started with the others is not opened; a command takes the only one."""
-    assert (opened(), unnamed_place(Config(), {})) == ([], "")
-    installed(ONE, TWO._replace(is_enabled=False))
-    assert (opened(), unnamed_place(Config(), {})) == (["/etc/one"], "/etc/one")
-    installed(ONE, TWO)
-    assert opened() == ["/etc/one", "/etc/two"]
+CLOSED = "permission denied"
+
+
+@pytest.mark.parametrize(
+    ("places", "opens", "named"),
+    [
+        ((), [], ""),
+        ((ONE, TWO._replace(is_enabled=False)), ["/etc/one"], "/etc/one"),
+        ((ONE, TWO), ["/etc/one", "/etc/two"], None),
+        ((ONE, TWO._replace(problem=CLOSED)), ["/etc/one", "/etc/two"], "/etc/one"),
+        ((ONE._replace(problem=CLOSED),), ["/etc/one"], "/etc/one"),
+    ],
+    ids=["none", "one not started", "several", "one closed", "only a closed one"],
+)
+def test_without_a_place_those_that_are_found_are_opened(
+    installed: Callable[..., None],
+    places: tuple[InstalledPlace, ...],
+    opens: list[str],
+    named: str | None,
+) -> None:
+    """One that is not started with the others is not opened; a command takes the only one that can
+    be read, or whose reason it prints, and of several none."""
+    installed(*places)
+    assert opened() == opens
+    if named is not None:
+        assert unnamed_place(Config(), {}) == named
+        return
     with pytest.raises(CommandError) as caught:
         unnamed_place(Config(), {})
     assert str(caught.value) == "several places on this host: name one of /etc/one, /etc/two"
-
-
-def test_a_command_takes_the_only_place_that_can_be_read(installed: Callable[..., None]) -> None:
-    """If none can, the only one has its reason printed by the command."""
-    installed(ONE, TWO._replace(problem="permission denied"))
-    assert unnamed_place(Config(), {}) == "/etc/one"
-    installed(ONE._replace(problem="permission denied"))
-    assert unnamed_place(Config(), {}) == "/etc/one"
 
 
 def test_what_is_configured_is_never_replaced(
@@ -210,9 +222,7 @@ def test_the_queue_of_a_unit_of_ours_is_found(
     assert main(["install-units", str(units), "--root", str(root)]) == 0
     monkeypatch.setattr(finding, "unit_lookups", unit_lookups)
     monkeypatch.setattr(finding, "UNIT_FOLDER", str(tmp_path / "missing"))
-
     (one,) = find_places(Config(), {"XDG_CONFIG_HOME": str(tmp_path / "config")}).places
-
     assert one.installed == InstalledPlace(str(root), "spooldeck-queue.service")
     assert one.format_name == "nftban"
 

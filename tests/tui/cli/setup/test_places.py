@@ -118,9 +118,8 @@ async def test_one_console_shows_all_three(places: list[str], tmp_path: Path) ->
     that is moved away is a line with the reason, leaves the others alone, and comes back by itself.
     """
     opened = await asyncio.to_thread(places_at, *places)
-    async with an_operator(
-        *opened, size=(120, 40), first=keys.OVERVIEW, clock=time.time
-    ) as operator:
+    settings: dict[str, Any] = {"size": (120, 40), "first": keys.OVERVIEW, "clock": time.time}
+    async with an_operator(*opened, **settings) as operator:
         await operator.sees(*(Path(place).name for place in places))
         lives, away = operator.console.sessions, tmp_path / "away.db"
         names = [set(live.inspector.states.values()) for live in lives]
@@ -369,7 +368,6 @@ async def test_an_empty_bucket_keeps_due_tasks(database: str, tmp_path: Path) ->
         assert task is not None
         os.rename(database, tmp_path / "elsewhere")  # noqa: PTH104 - as its owner does
         unknown = await reasons(inspector, place, None, task, NOW)
-
     assert re.fullmatch(r"no token until (\S+ )?[0-9:]{8}Z \(in .+\)", empty)
     assert paused[0] == "the queue is paused: mailQueueEnabled is 0"
     assert paused[1].startswith("no token until ")
@@ -393,7 +391,6 @@ async def test_a_claim_without_a_worker_lapses(spool: str, left: Path) -> None:
     taken = (await asyncio.to_thread(left.lstat)).st_ctime
     fresh = await why(place, left.name, taken + 90)
     late = await why(place, left.name, taken + HOUR + 120)
-
     assert fresh[0] == "claimed 1m ago, owner unknown"
     assert fresh[1].startswith("its lease expires at ")
     assert fresh[1].endswith(" (in 58m)")
@@ -434,15 +431,12 @@ def test_the_command_of_a_dead_task_is_one_that_works(
     database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Dead tasks have a command of their own only in queues of the contract."""
+    dies = "UPDATE mail_queue SET status = 'failed', attempts = 9, next_attempt_at = 253402300799"
     with closing(sqlite3.connect(database)) as db, db:
-        db.execute(
-            "UPDATE mail_queue SET status = 'failed', attempts = 9, next_attempt_at = 253402300799"
-        )
+        db.execute(dies)
     (place,) = places_at(database)
     dead = Task("9-user", "user", State.DEAD, 0.0)
-
     command = show_command(place.command, dead, place.has_dlq)
-
     assert command[3:] == ("queue", "list", "--json", "--filter", "id=9-user")
     assert (main(command[1:]), json.loads(capsys.readouterr().out)["state"]) == (0, "parked")
     assert show_command(place.command, dead)[3:] == ("queue", "dlq", "show", "9-user")
