@@ -102,8 +102,7 @@ def bullmq_worker(bench: Bench) -> Figures:
         name: way for name, way in _PEERS.items() if name != "node" or NODE_MODULES.is_dir()
     }
     try:
-        server = running_server()
-        with server as running:
+        with running_server() as running:
             for concurrency, limit, stock_limit in ((1, 1.0, 0.25), (10, 1 / 0.9, 0.25)):
                 measured = {
                     name: partial(_filled, way, running, number, concurrency)

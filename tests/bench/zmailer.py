@@ -132,8 +132,7 @@ def codec(bench: Bench) -> Figures:
         }
         costs = interleave(variants, bench.rounds)
     a_line = per_task(costs, number)
-    baseline = "read and split"
-    what = "split, layout and re-emit, a recipient"
+    baseline, what = "read and split", "split, layout and re-emit, a recipient"
     yield compare(what, "us CPU", (a_line["fields"], a_line["bare"]), baseline, 3.0)
     yield compare(
         "all recipients as values", "us CPU", (a_line["all"], a_line["bare"]), baseline, None

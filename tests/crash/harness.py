@@ -362,8 +362,7 @@ class Sweep:
     def result(self, every: int = 1) -> Result:
         """Make each so many-th run there is."""
         points, failures = self._undisturbed()
-        all_faults = faults(points, self._case.errors)[::every]
-        for fault in all_faults if not failures else ():
+        for fault in faults(points, self._case.errors)[::every] if not failures else ():
             where = ["", *points, "its end"][fault.step]
             failures += [f"{fault} ({where}): {what}" for what in self._with(fault)]
         if len(points) < self._case.floor:

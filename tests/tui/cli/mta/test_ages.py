@@ -74,8 +74,7 @@ def test_a_filter_of_a_row_finds_its_tasks(tmp_path: Path) -> None:
     """Each domain of the table as a filter finds the tasks with a recipient there."""
     tasks = listed_tasks()
     ages = ages_of(tasks, "destination", tmp_path)
-    path = str(tmp_path / "index")
-    with closing(Reader(path)) as reader:
+    with closing(Reader(str(tmp_path / "index"))) as reader:
         for row in ages.rows:
             its = {
                 task.id: sum(to.rpartition("@")[2].lower() == row.name for to in task.recipients)
