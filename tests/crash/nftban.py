@@ -245,7 +245,7 @@ def disks(recording: Recording) -> Iterator[tuple[int, Mapping[str, object]]]:
                 yield answered, contents
 
 
-class PowerCut:
+class PowerCut(Case):
     """A power cut after each step of a verb."""
 
     def __init__(self, verb: Verb, lies: Lies = lambda path: False, *, again: bool = False) -> None:
