@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from statistics import median
 
 from engine import verbs
@@ -28,6 +29,7 @@ from tests.bench.measure import (
     per_task,
     scratch,
 )
+from tests.zmailer_spool import Spool, recipient
 
 FIRST_NUMBER = 3_200_000
 """The name of the first control file: an inode number."""
@@ -38,25 +40,14 @@ BATCH = 100
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-def _control_file(number: int, recipients: int) -> str:
-    """A control file as the router writes it: 180 bytes with the N line for each recipient."""
-    lines = [
-        f"@ 0x00000007\ni {number}\no 473\nl <S{number}AbmKTJgU/20261120094656Z+1@local.test>\n"
-        "e alice@local.test\ns local alice@local.test alice@local.test 1\n"
-    ]
-    for at in range(recipients):
-        host = f"host{(number + at) % 200}.example.net"
-        user = f"user{(number * recipients + at) % 5000}@{host}"
-        lines.append(
-            f"r           smtp {host} {user} 65534\n"
+def _recipients(number: int, count: int) -> Iterator[str]:
+    """The lines of recipients as the router writes them, each with its N line."""
+    for at in range(number * count, number * count + count):
+        host = f"host{at % 200}.example.net"
+        user = f"user{at % 5000}@{host}"
+        yield recipient(host=host, user=user) + (
             f"N ORCPT=rfc822;{user} INRCPT=rfc822;{user} INFROM=rfc822;alice@local.test\n"
         )
-    lines.append(
-        'm\nReceived: ("??"@vm) by local.test id S3276785AbmKTJgUJ3cCt;\n'
-        "\tFri, 20 Nov 2026 09:36:20 +0000\nFrom:\talice@local.test\nTo:\tbob@example.com\n"
-        "Subject: first test\nMessage-Id: <x@local.test>\n\n"
-    )
-    return "".join(lines)
 
 
 @contextmanager
@@ -64,19 +55,11 @@ def _spool(bench: Bench, messages: int, recipients: int) -> Iterator[str]:
     """A spool hashed on one level, with so many messages of so many recipients each."""
     with scratch(2 * messages) as root:
         with bench.outside_budget(PREPARE_SECONDS):
-            _fill(root, messages, recipients)
+            spool = Spool(Path(root)).make()
+            for number in range(FIRST_NUMBER, FIRST_NUMBER + messages):
+                lines = _recipients(number, recipients)
+                spool.put(number, *lines, folder=_LETTERS[number % 26])
         yield root
-
-
-def _fill(root: str, messages: int, recipients: int) -> None:
-    os.mkdir(f"{root}/router")
-    for number in range(FIRST_NUMBER, FIRST_NUMBER + messages):
-        texts = {"queue": "a@b\n\nall\n", "transport": _control_file(number, recipients)}
-        for name, text in texts.items():
-            folder = f"{root}/{name}/{_LETTERS[number % 26]}"
-            os.makedirs(folder, exist_ok=True)
-            with open(f"{folder}/{number}", "w") as file:
-                file.write(text)
 
 
 def _paths(root: str) -> Iterator[str]:
