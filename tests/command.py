@@ -130,9 +130,8 @@ def run(
     if "--json" in words and out:
         from tests.json_answers import check_run
 
-        check_run(
-            [os.fspath(word) for word in words], out if isinstance(out, str) else out.decode()
-        )
+        text = out if isinstance(out, str) else out.decode()
+        check_run([os.fspath(word) for word in words], text)
     return done
 
 

@@ -9,13 +9,8 @@ from typing import Any
 from tui.cli import _command_words
 from tui.cli.command_help import JsonSchema, json_objects, json_schemas
 
-TYPES: dict[str, tuple[type, ...]] = {
-    "text": (str,),
-    "number": (int, float),
-    "flag": (bool,),
-    "list": (list,),
-    "object": (dict,),
-}
+TYPES: dict[str, tuple[type, ...]] = {"text": (str,), "number": (int, float), "flag": (bool,)}
+TYPES |= {"list": (list,), "object": (dict,)}
 
 VARIANTS = ("--show", "--at", "--diff", "--dry-run", "--apply")
 """Options that may have a schema of their own."""

@@ -44,12 +44,8 @@ def a_script(path: Path, text: str) -> str:
 def start_rivals(script: str, target: str, names: Iterable[str]) -> list[subprocess.Popen[str]]:
     """Python processes, one for each name, that are let go together once all have been started;
     each waits for a line on its standard input first."""
-    rivals = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, target, name], stdin=subprocess.PIPE, text=True
-        )
-        for name in names
-    ]
+    words, pipe = [sys.executable, "-c", script, target], subprocess.PIPE
+    rivals = [subprocess.Popen([*words, name], stdin=pipe, text=True) for name in names]
     for rival in rivals:
         assert rival.stdin is not None
         rival.stdin.close()

@@ -150,9 +150,8 @@ def _on_nftban(requests: list[bytes], number: int, *, gates: bool = False) -> Co
         ):
             handlers = {"push": with_payload(send, f"{folder}/mailspool", "")}
             services = WorkerServices(slots={"push": AT_ONCE})
-            worker = Worker(
-                store, handlers, contract_retries(), concurrency=AT_ONCE, services=services
-            )
+            settings: dict[str, Any] = {"concurrency": AT_ONCE, "services": services}
+            worker = Worker(store, handlers, contract_retries(), **settings)
             cost = _spent(lambda: worker.process_all(until_idle=True).done, number)
         registry.close()
         return cost
@@ -240,9 +239,8 @@ def _swaps(bench: Bench, url: str, bare: Any, compared_with: str) -> Figures:
     sign = "%s" if url.startswith("postgresql") else "?"
     update = f"UPDATE destinations SET probes = {sign}, rev = rev + 1 WHERE origin = {sign}"
     with closing(SqlRegistry(parse_address(url), creates=True)) as known:
-        ours, other = (
-            known.swap(None, Destination(f"https://{name}.example")) for name in ("a", "b")
-        )
+        urls = "https://a.example", "https://b.example"
+        ours, other = (known.swap(None, Destination(url)) for url in urls)
 
         def swap() -> int:
             now = known.get(ours.origin)

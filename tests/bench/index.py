@@ -127,9 +127,8 @@ def bare_select(number: int) -> float:
     with _bare_table(number) as database:
 
         def select() -> None:
-            row = database.execute(
-                "SELECT id, state, rev, created FROM task WHERE state = 0 ORDER BY id"
-            )
+            text = "SELECT id, state, rev, created FROM task WHERE state = 0 ORDER BY id"
+            row = database.execute(text)
             while row.fetchmany(500):
                 pass
 

@@ -148,9 +148,8 @@ def bullmq_retry(bench: Bench) -> Figures:
 
             def call(ident: int) -> ScriptCall:
                 keys = [f"bull:mails:{k.format(id=ident, target='failed')}" for k in package.keys]
-                return ScriptCall(
-                    alone, keys, [str(ident), "LPUSH", "failedReason", "failed", "1", "1"]
-                )
+                values = [str(ident), "LPUSH", "failedReason", "failed", "1", "1"]
+                return ScriptCall(alone, keys, values)
 
             def run() -> None:
                 for start in range(1, number + 1, PIPELINE):

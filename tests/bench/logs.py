@@ -81,9 +81,8 @@ def _beside_grep(
             screen.idle()
             for what, keys, limit in steps:
                 spent = sum(screen.work(key).all for key in keys)
-                yield Figure(
-                    f"{what} in {name}", spent, "ms CPU", limit=limit, floor=grep, beside=baseline
-                )
+                what = f"{what} in {name}"
+                yield Figure(what, spent, "ms CPU", limit, floor=grep, beside=baseline)
 
 
 def search(bench: Bench) -> Figures:

@@ -88,10 +88,8 @@ def _fill(postfix: PostfixInstance, number: int) -> None:
         if len(ident) != len(first):
             raise Unmeasurable("inodes of different lengths: no copy of a queue file is right")
         named = message.replace(first.encode(), ident.encode())
-        sender, recipient = (
-            b"s%04d" % (n % 1000 if n % 4 else 0),
-            b"u%d@far%02d" % (n % 10, n % 100),
-        )
+        sender = b"s%04d" % (n % 1000 if n % 4 else 0)
+        recipient = b"u%d@far%02d" % (n % 10, n % 100)
         os.write(fd, named.replace(b"s0000", sender).replace(b"u0@far00", recipient))
         os.fchmod(fd, 0o700)
         os.fchown(fd, owner.st_uid, owner.st_gid)

@@ -98,9 +98,8 @@ _PEERS = {"ours": _ours, "node": _node, "stock": _stock}
 def bullmq_worker(bench: Bench) -> Figures:
     """No-op jobs of a queue: seconds by the clock per job, so that a lower ratio is faster."""
     number = 500 if bench.quick else 2_000
-    variants = {
-        name: way for name, way in _PEERS.items() if name != "node" or NODE_MODULES.is_dir()
-    }
+    without = set() if NODE_MODULES.is_dir() else {"node"}
+    variants = {name: way for name, way in _PEERS.items() if name not in without}
     try:
         with running_server() as running:
             for concurrency, limit, stock_limit in ((1, 1.0, 0.25), (10, 1 / 0.9, 0.25)):
@@ -114,9 +113,8 @@ def bullmq_worker(bench: Bench) -> Figures:
                     yield compare(what, "us", (costs["ours"], costs["node"]), "Node 6", limit)
                 else:
                     yield Figure(f"{what} (no Node 6 in .cache)", costs["ours"][0], "us")
-                yield compare(
-                    "the same", "us", (costs["ours"], costs["stock"]), "Python Worker", stock_limit
-                )
+                both = costs["ours"], costs["stock"]
+                yield compare("the same", "us", both, "Python Worker", stock_limit)
     except (FileNotFoundError, Unavailable) as error:
         raise Unmeasurable(str(error)) from None
 

@@ -462,13 +462,11 @@ DONE, FAILS, HOPELESS, UNKNOWN, PATIENT = (
     _id(kind) for kind in ("done", "fails", "hopeless", "unheard", "patient")
 )
 DEAD_1, DEAD_2, DEAD_3 = (_id("report", number) for number in (1, 2, 3))
-ORPHAN, MOVED, UNDONE, HALF_DELETED = (
-    _id(kind, 5) for kind in ("orphan", "moved", "back", "deleted")
-)
+ORPHAN, MOVED = _id("orphan", 5), _id("moved", 5)
+UNDONE, HALF_DELETED = _id("back", 5), _id("deleted", 5)
 _now = int(time.time())
-DIED = dict.fromkeys((DEAD_1, DEAD_2), _now - 3 * 86400) | dict.fromkeys(
-    (DEAD_3, HALF_DELETED), _now
-)
+DIED = dict.fromkeys((DEAD_1, DEAD_2), _now - 3 * 86400)
+DIED |= dict.fromkeys((DEAD_3, HALF_DELETED), _now)
 """When the dead tasks died, epoch seconds: within the retention, which deletes others."""
 NEW = "new"
 """In fates, `new KIND` is the id of a new task of a kind; each command adds one of a kind."""

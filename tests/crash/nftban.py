@@ -170,17 +170,15 @@ def _lead(store: NftbanStore, ident: str, states: tuple[State, ...]) -> None:
             list(store.take(NOW, "me", 1))
             continue
         (task,) = tasks_in(store, [ident])
-        store.swap(
-            task, verbs.give_up_task(task, "it broke") if state is D else task._replace(state=state)
-        )
+        is_dead, other = state is D, task._replace(state=state)
+        store.swap(task, verbs.give_up_task(task, "it broke") if is_dead else other)
 
 
 def _recover(root: Path, now: float) -> list[str]:
     with closing(NftbanStore(spool_at(root, durable=False), lambda: now)) as store:
         for task in (item for item in store.scan({"pending"}) if isinstance(item, Task)):
-            assert task_format.parse_task(store.read(task), task.id).description, (
-                f"{task.id} is not whole"
-            )
+            record = task_format.parse_task(store.read(task), task.id)
+            assert record.description, f"{task.id} is not whole"
         return store.recover()
 
 

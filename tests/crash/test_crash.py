@@ -165,9 +165,8 @@ def test_the_real_commands_faults_are_found(tmp_path: Path) -> None:
     if shutil.which("strace") is None and "CI" not in os.environ:
         pytest.skip("strace is not installed")
     right, wrong = 'due=0.0, attempts=0, error="")', 'due=0.0, error="")'
-    run = crash(
-        copied(tmp_path, "engine/verbs.py", right, wrong), "--verb", "dlq-retry", "--slice", "19"
-    )
+    copy = copied(tmp_path, "engine/verbs.py", right, wrong)
+    run = crash(copy, "--verb", "dlq-retry", "--slice", "19")
     assert run.returncode == 1, run.stderr
     assert "not pending/0" in run.stdout
     _, points, runs, failures = run.stdout.splitlines()[-1].split()

@@ -45,9 +45,8 @@ def test_a_power_cut_keeps_the_journal_of_what_moved(verb: str, tmp_path: Path) 
         journal = Journal(f"{root}/.spooldeck/journal")
         plan = engine_plans.freeze_plan(verb, tasks, nftban.NOW)
         plan = plan._replace(included_ids=frozenset(task.id for task in tasks))
-        return iter(
-            run_plan.run_journaled_plan(store, journal, plan, plans.US, lambda: nftban.NOW).done
-        )
+        run = run_plan.run_journaled_plan(store, journal, plan, plans.US, lambda: nftban.NOW)
+        return iter(run.done)
 
     cuts = nftban.record(nftban.Verb(nftban.D, nftban.Step(carry_out), tasks=2), root)
     before, after = cuts.stages

@@ -91,9 +91,8 @@ class _Verb(Case):
         with _opened(root) as store:
             stored_tasks = list(dict.fromkeys(store.scan()))
             tasks = [item for item in stored_tasks if isinstance(item, Task)]
-            assert [
-                p for p in stored_tasks if isinstance(p, Problem) and p.where != "orphans"
-            ] == []
+            problems = [item for item in stored_tasks if isinstance(item, Problem)]
+            assert {problem.where for problem in problems} <= {"orphans"}
             assert len({task.id for task in tasks}) == len(tasks)
             by_name: dict[str, object] = {task.id: (task.state, store.read(task)) for task in tasks}
         return by_name | ({SETTINGS: _settings(root)} if self.atomic else {})

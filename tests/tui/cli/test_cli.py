@@ -444,9 +444,7 @@ def test_work_until_idle_reports_and_counts(root: str, spooldeck: Run) -> None:
 def test_the_metrics_of_a_place_have_its_label(spooldeck: Run, root: str) -> None:
     """With `place_label` each sample of the file has the label; `queue metrics` has the same text,
     its JSON the names alone."""
-    settings = (
-        f"queue: {{root: {root}, place_label: out}}\nhandlers: {{t: {{command: ['true']}}}}\n"
-    )
+    settings = f"queue: {{root: {root}, place_label: out}}\n{TRUE.replace('report', 't')}"
     named = ("--config", write_config(root, settings))
     spooldeck(*named, "queue", "add", "t", "one")
     spooldeck(*named, "queue", "process-next")

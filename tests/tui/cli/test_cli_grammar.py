@@ -389,18 +389,14 @@ def test_a_log_is_read_back_into_its_rotated_files(root: str, spooldeck: Run) ->
     log.write_text("")
 
     printed = spooldeck("log", root)
-    assert (printed.stdout.splitlines()[0], printed.returncode) == (
-        "2026-01-01 12:00:00 queue: INFO old",
-        0,
-    )
+    first = "2026-01-01 12:00:00 queue: INFO old"
+    assert (printed.stdout.splitlines()[0], printed.returncode) == (first, 0)
     assert f"Task queued: {task}" in printed.stdout
-    assert printed.stderr.splitlines() == [
-        f"spooldeck: {log}.2.gz: ends in the middle: only what is before is read"
-    ]
+    missing = f"spooldeck: {log}.2.gz: ends in the middle: only what is before is read\n"
+    assert printed.stderr == missing
     since = spooldeck("log", "--since", "-1h", root)
-    assert [line.partition("INFO ")[2][:11] for line in since.stdout.splitlines()] == [
-        "Task queued"
-    ]
+    (line,) = since.stdout.splitlines()
+    assert line.partition("INFO ")[2].startswith("Task queued")
     assert spooldeck("wait", "--id", task, root).returncode == 0
 
 

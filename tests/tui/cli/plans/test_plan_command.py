@@ -307,7 +307,5 @@ def test_a_plan_at_a_mail_server() -> None:
         code, text = on_server(server, "journal", report["op"], "--json")
         (operation,) = parse_answers(text, "journal")
         assert [row["words"] for row in operation["rows"]] == [f"new id {new}"]
-        assert (
-            f"{requeued}  pending  done new id {new}\n"
-            in on_server(server, "journal", report["op"])[1]
-        )
+        text = on_server(server, "journal", report["op"])[1]
+        assert f"{requeued}  pending  done new id {new}\n" in text

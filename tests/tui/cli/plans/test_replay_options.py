@@ -27,10 +27,8 @@ __all__ = ["act", "root"]  # fixtures
 @contextmanager
 def started(root: Path, *words: str, text: str = "{}") -> Iterator[subprocess.Popen[str]]:
     """A command that runs beside the test on that queue, and is ended with the block."""
-    pipe, argv = (
-        subprocess.PIPE,
-        ["--config", write_config(root, text), "--root", str(root), *words],
-    )
+    pipe = subprocess.PIPE
+    argv = ["--config", write_config(root, text), "--root", str(root), *words]
     process: command.Popen[str] = command.Popen(
         argv, stdout=pipe, stderr=pipe, text=True, stdin=subprocess.DEVNULL
     )
