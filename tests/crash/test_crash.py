@@ -69,8 +69,7 @@ def batches() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("table", "names"), batches())
 def test_at_every_point_nothing_is_lost(table: str, names: list[str], sweeper: Sweeper) -> None:
-    """Killed, refused or cut off at any point, and its recovery killed as well, an action is done
-    or not done: all is whole, in one place, and what was reported as done is."""
+    """Killed, refused or cut off at any point, its recovery too, an action is done or not done."""
     results = {name: sweeper.sweep(f"{table}/{name}", EVERY) for name in names}
     assert [f"{name}: {what}" for name, r in results.items() for what in r.failures] == []
     assert all(result.runs > 2 for result in results.values())

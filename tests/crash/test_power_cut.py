@@ -36,8 +36,7 @@ from tests.crash.disk import (
 
 @pytest.mark.parametrize("verb", ["retry", "purge"])
 def test_a_power_cut_keeps_the_journal_of_what_moved(verb: str, tmp_path: Path) -> None:
-    """On every disk that a power cut leaves, a task that has moved is in a whole intent, with its
-    former content; and one that is recorded as done is nowhere but where it should go."""
+    """On every disk that a power cut leaves, a task that has moved is in a whole intent."""
     root = tmp_path / "spool"
     end = {"retry": "pending", "purge": ".spooldeck/trash"}[verb]
 
@@ -83,8 +82,7 @@ def _journal_of(contents: Mapping[str, object]) -> tuple[set[str], set[str], byt
 
 
 def test_a_lock_that_a_power_cut_left_can_be_taken(tmp_path: Path) -> None:
-    """After a power cut while a lock was taken, renewed or released, the next
-    process gets it."""
+    """After a power cut at any change of a lock the next process gets it."""
     now = time.time()
     (tmp_path / "run").mkdir()
     with recorded(Recording(f"{tmp_path}/run")) as recording:

@@ -50,8 +50,7 @@ COMMANDS = {" ".join(word.path): word for word in COMMAND_WORDS if word.function
 def test_what_every_command_keeps(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An unknown option is exit 64 and one line, and no file is made. Its options take one value at
-    most, not the place behind it. It ends with its reader only if it changes nothing."""
+    """An unknown option is 64; an option takes one value; a change does not end with its reader."""
     monkeypatch.chdir(tmp_path)
     code = cli.main([*name.split(), "--frob"])
     captured = capsys.readouterr()
@@ -223,8 +222,7 @@ def test_help_and_version(spooldeck: Run) -> None:
 
 
 def test_add_prints_the_id_of_a_new_task_file(spooldeck: Run, tmp_path: Path) -> None:
-    """In a fresh data folder it makes the folders with mode 750, and names them on standard error
-    only. A full queue is refused in the contract's words."""
+    """Missing folders are made with mode 750; a full queue is refused in the contract's words."""
     root = tmp_path / "data"
     root.mkdir()
     words = ("--root", root, "queue", "add")
@@ -248,8 +246,7 @@ FRESH = {"queue process-next": 1, "queue count": 0, "queue count-dlq": 0, "queue
 
 @pytest.mark.parametrize("words", [*FRESH, "queue process-next --timer"])
 def test_a_fresh_data_folder_is_an_empty_queue(spooldeck: Run, tmp_path: Path, words: str) -> None:
-    """Where no task was added yet the commands of the contract make the folders, and find nothing;
-    a data folder that does not exist is refused."""
+    """The commands of the contract make its folders; a missing data folder is refused."""
     root = tmp_path / "data"
     missing = spooldeck("--root", root, *words.split())
     assert (missing.returncode, f"{root}: no such folder" in missing.stderr) == (69, True)
@@ -265,8 +262,7 @@ def test_a_fresh_data_folder_is_an_empty_queue(spooldeck: Run, tmp_path: Path, w
 def test_a_command_without_a_place_takes_the_first_configured_one(
     spooldeck: Run, tmp_path: Path, root: str, words: str
 ) -> None:
-    """Each command looks at the same queue if it names none; NFTBAN_DATA_DIR and the contract's
-    functions name NFTBan's queue."""
+    """Only NFTBAN_DATA_DIR names another queue."""
     add_task(root)
     nowhere = str(tmp_path / "nowhere")
     config = write_config(root, f"places: [{root}, {tmp_path}/other]")
@@ -281,8 +277,7 @@ def test_a_command_without_a_place_takes_the_first_configured_one(
 def test_a_queue_root_beside_the_places_is_refused(
     spooldeck: Run, tmp_path: Path, words: str
 ) -> None:
-    """Without a place in the command one line names it, and no folder is made; a place of its own,
-    or the root among the places, is taken."""
+    """Without a place in the command one line names it, and no folder is made."""
     one, two, config = tmp_path / "q1", tmp_path / "q2", tmp_path / "c.yaml"
     one.mkdir()
     two.mkdir()
@@ -304,8 +299,7 @@ def test_mail_without_a_place_takes_the_first_that_sends_mail(spooldeck: Run, ro
 
 
 def test_files_have_their_modes_under_any_umask(spooldeck: Run, root: str) -> None:
-    """With umask 077, as a hardened root has, the group of the queue can read tasks and logs, and
-    node_exporter the metrics."""
+    """With umask 077 the group can read tasks and logs, and node_exporter the metrics."""
     config, before = write_config(root, TRUE), os.umask(0o077)
     try:
         for words in ("queue add report", "queue add report", "queue process-next"):
@@ -334,8 +328,7 @@ def test_a_task_with_the_required_fields_only_runs_after_seconds(spooldeck: Run,
 def test_a_linked_queue_folder_is_refused_by_every_command(
     spooldeck: Run, tmp_path: Path, root: str
 ) -> None:
-    """Tasks ran behind a link below the data folder while mail was never sent: now each command
-    names the link and what to do, in the same words; a data folder that is a link is followed."""
+    """Each names the link in the same words; a linked data folder is followed."""
     Path(root, "queue").rename(tmp_path / "disk2")
     Path(root, "queue").symlink_to(tmp_path / "disk2")
     line = f"{root}/queue: {files.LINKED_FOLDER}"
@@ -420,8 +413,7 @@ def test_process_next_ends_with_the_contracts_codes(
 
 
 def test_work_until_idle_reports_and_counts(root: str, spooldeck: Run) -> None:
-    """`work --until-idle` ends with 0 when nothing due is left, and writes its metrics. Without a
-    token `process-next` ends with 1 and the time of the next one, and the task waits."""
+    """It ends with 0 and writes its metrics; without a token a task waits."""
     for _ in range(5):
         add_task(root)
     run = spooldeck(*in_queue(root, TRUE), "work", "--until-idle", "--concurrency", "3")
@@ -442,8 +434,7 @@ def test_work_until_idle_reports_and_counts(root: str, spooldeck: Run) -> None:
 
 
 def test_the_metrics_of_a_place_have_its_label(spooldeck: Run, root: str) -> None:
-    """With `place_label` each sample of the file has the label; `queue metrics` has the same text,
-    its JSON the names alone."""
+    """With `place_label` each sample has the label, the JSON the names alone."""
     settings = f"queue: {{root: {root}, place_label: out}}\n{TRUE.replace('report', 't')}"
     named = ("--config", write_config(root, settings))
     spooldeck(*named, "queue", "add", "t", "one")
@@ -459,8 +450,7 @@ def test_the_metrics_of_a_place_have_its_label(spooldeck: Run, root: str) -> Non
 def test_an_interrupted_worker_finishes_its_task_under_its_lock(
     root: str, spooldeck: Run, tmp_path: Path
 ) -> None:
-    """While a handler runs, also after Ctrl-C, another worker ends with 2, names the PID and takes
-    nothing."""
+    """Also after Ctrl-C another worker ends with 2 and names the PID."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     settings = f"handlers: {{report: {{command: [sh, -c, 'read x < {gate}']}}}}"
@@ -532,8 +522,7 @@ def status_of(root: str, capsys: pytest.CaptureFixture[str]) -> Callable[..., tu
 def test_status_of_a_quiet_queue(
     root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit 0 where nothing is wrong, held and purged tasks are counted too; 2 where nothing can be
-    read; 1 with a full disk."""
+    """Exit 0 where nothing is wrong, 2 where nothing can be read, 1 with a full disk."""
 
     status = status_of(root, capsys)
     dead = bury_one(root)
@@ -556,8 +545,7 @@ def test_status_of_a_quiet_queue(
 def test_status_of_many_tasks_reads_a_sample(
     root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of more tasks than the limit a sample is read: counts are exact, the text and JSON say what
-    was read, and the first task in id order is in it; with --exact all are read."""
+    """Counts are exact, what was read is said, and with --exact all are read."""
 
     status = status_of(root, capsys)
     for age in range(260):
@@ -629,8 +617,7 @@ def test_status_ends_with_1_where_something_needs_attention(
 
 
 def test_init_makes_what_is_missing_and_leaves_the_rest(spooldeck: Run, tmp_path: Path) -> None:
-    """`init` makes folders of mode 750, and a second time changes nothing. With --exclusive, of a
-    new queue or an old one, due times go into file times; never in NFTBan's own data folder."""
+    """--exclusive puts due times into file times, never in NFTBan's own data folder."""
     root = tmp_path / "new"
     due = time.time() + 3600
 
@@ -662,8 +649,7 @@ def test_init_makes_what_is_missing_and_leaves_the_rest(spooldeck: Run, tmp_path
 
 
 def test_an_answer_that_cannot_be_written(root: str) -> None:
-    """With a full disk behind its output, a command that reads ends with 74, and one that has added
-    a task with 4 and the id on standard error: a script would add it again."""
+    """On a full disk a read is 74; a task that was added is 4, with its id."""
     with Path("/dev/full").open("w") as full:
 
         def into_full(*words: str) -> subprocess.CompletedProcess[str]:
@@ -700,8 +686,7 @@ EACH_CLOSED = [pytest.param(one, marks=pytest.mark.deep) for one in ("<&-", ">&-
 
 @pytest.mark.parametrize("closed", ["<&- >&- 2>&-", *EACH_CLOSED])
 def test_closed_standard_streams_are_opened_on_nothing(root: str, closed: str) -> None:
-    """Where its caller closed them, no file of the queue gets the number of a standard stream; an
-    id that has nowhere to go is an error."""
+    """No file of the queue gets the number of a standard stream."""
     command = f"{sys.executable} -m tui.cli --root {root} queue"
     line = f"{command} add job {closed}; echo $?; {command} process-next {closed}; echo $?"
     run = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=60)
@@ -713,8 +698,7 @@ def test_closed_standard_streams_are_opened_on_nothing(root: str, closed: str) -
 def test_the_places_of_the_environment_are_used_unless_one_is_named(
     root: str, spooldeck: Run, tmp_path: Path
 ) -> None:
-    """Also instead of those of the file; the first if a command takes one. A missing one among
-    several is shown by commands that take all."""
+    """Also instead of those of the file; a missing one is shown."""
     other = str(tmp_path / "other")
     assert spooldeck("init", other).returncode == 0
     add_task(other)

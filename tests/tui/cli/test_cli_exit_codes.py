@@ -139,8 +139,7 @@ ROWS = [
 def test_a_command_that_cannot_be_carried_out_has_its_code(
     placeholders: dict[str, object], words: str, code: int, why: str
 ) -> None:
-    """Wrong words are 64, a refusal 1, a place that is missing 69; the line names what was
-    expected. A dry run is refused as the change itself is, for the same reason."""
+    """Wrong words are 64, a refusal 1, also of a dry run, and a missing place 69."""
     both = code == 1 and not words.startswith("note") and not words.endswith("--apply 1")
     for how in ("--dry-run", "--apply 1") if both else ("",):
         refuse(placeholders, f"{words} {how}", code, why)

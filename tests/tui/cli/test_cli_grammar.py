@@ -143,8 +143,7 @@ TYPING_ERRORS = {
 def test_a_typing_error_is_one_helpful_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each wrong word is exit code 64 and one line that names it or suggests the right one; none
-    suggests to make a folder."""
+    """Each wrong word is 64 and one line that names it or suggests the right one."""
     monkeypatch.chdir(tmp_path)
     for words, expected in TYPING_ERRORS.items():
         assert cli.main(shlex.split(words)) == 64, words
@@ -332,8 +331,7 @@ def run_wait(
 
 
 def test_a_wait_ends_with_the_task(root: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A task that is gone in two scans is done; one that is purged meanwhile is 1; one that does
-    not end is 75; one that never was is 1."""
+    """A task that is gone is done; a purged or unknown one is 1; one that does not end is 75."""
     done, purged, left = add_task(root), add_task(root), add_task(root)
 
     def finish() -> Iterator[object]:
@@ -379,8 +377,7 @@ def test_a_wait_for_a_task_that_ended_before_finds_it_in_the_log(root: str, spoo
 
 
 def test_a_log_is_read_back_into_its_rotated_files(root: str, spooldeck: Run) -> None:
-    """After logrotate the lines are still printed, back to the time that is asked for; one of a
-    damaged file is said to be missing; a task of then can be waited for."""
+    """Rotated lines are printed, what is damaged is said, and a task of then is known."""
     task = spooldeck("queue", "add", "job", "--root", root).stdout.strip()
     Path(root, "queue", "pending", f"{task}.task").unlink()
     log = Path(root, "log", "queue.log")
@@ -438,8 +435,7 @@ def test_the_mail_settings_are_shown_without_the_password(
 
 @pytest.mark.deep
 def test_a_day_by_commands_alone(tmp_path: Path) -> None:
-    """A shell script adds tasks, works, finds the reason, replays, purges, undoes, suspends a
-    transport and waits; it reads only exit codes and JSON."""
+    """A shell script of an operator's day reads only exit codes and JSON."""
     script = Path(__file__).with_name("day.sh")
     words = ["sh", str(script), str(tmp_path), f"{Path(sys.executable).parent}/spooldeck"]
     ran = subprocess.run([*words, sys.executable], capture_output=True, text=True)

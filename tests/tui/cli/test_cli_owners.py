@@ -38,9 +38,7 @@ def settings(place: Path, text: str) -> str:
 def test_folders_that_root_makes_for_nftban_belong_to_its_user(
     place: Path, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In NFTBan's data folder, which is root's, root makes a queue that NFTBan's service can use;
-    without its user it is root's, and a line says so; a queue of root's own, also one that
-    NFTBAN_DATA_DIR names, stays root's."""
+    """Only in NFTBan's own data folder, and only if its user exists."""
     for name in ("queue", "run", "log", "metrics"):
         shutil.rmtree(place / name)
     os.chown(place, 0, 0)
@@ -239,8 +237,7 @@ def test_a_configuration_in_a_closed_folder_is_ignored(place: Path) -> None:
 
 @pytest.mark.parametrize("home", [{}, {"HOME": "/nonexistent"}], ids=["no home", "none there"])
 def test_a_user_without_a_home_is_shown_where_files_go(place: Path, home: dict[str, str]) -> None:
-    """A worker of a server, as a number without an account: one line names the setting, and no
-    folder named ~ is made."""
+    """One line names the setting, and no folder named ~ is made."""
     config = settings(place, "handlers: {mails: {command: ['true']}}\n")
     os.chown(place.parent, NAMELESS, NAMELESS)
     words = ("--config", config, "bullmq", "work", "redis://127.0.0.1:1/0")

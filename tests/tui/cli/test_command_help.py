@@ -38,8 +38,7 @@ def ask(capsys: Captured, words: str, *more: str, code: int = 0) -> list[dict[st
 
 
 def test_each_command_that_prints_data_has_json() -> None:
-    """Only the console, the output for a shell and ZMailer's own programs are not JSON; each other
-    command has a schema, which its help shows."""
+    """Each has a schema, which its help shows; only output for people or a shell has none."""
     others = {" ".join(word.path) for word in COMMAND_WORDS if word.function}
     named = {" ".join(word.path) for word in JSON_COMMANDS}
     without = {"console", "demo", "shell-init", "completion"}
@@ -65,8 +64,7 @@ def test_each_object_of_a_schema_is_described() -> None:
 def test_every_json_answer_is_an_object_a_line(
     root: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each command with --json prints objects with the keys and types of its schema, one a line,
-    without a control character of a task; each time has its RFC 3339 text."""
+    """Each has the keys and types of its schema, safe text, and times as text too."""
     bury_one(root, description="second")
     purged = Path(root, "queue", "dlq", f"{bury_one(root).id}.task")
     purged.write_text(purged.read_text().replace('"report"', '"\x1b[2J\u202e\\"', 1))
@@ -123,8 +121,7 @@ def test_every_json_answer_is_an_object_a_line(
 def test_json_of_the_other_formats_is_as_documented(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    """What makes, fills and checks a Kannader spool, a ZGB database and a scheduler.conf, and a
-    control."""
+    """Of Kannader, ZGB and ZMailer, and of a control."""
     monkeypatch.chdir(tmp_path)
     Path("mail").write_text("Hi\n")
     Path("good.conf").write_text('smtp/*\n  command="smtp -s"\n')
@@ -171,8 +168,7 @@ def test_a_worker_prints_its_run(root: str, spooldeck: Run) -> None:
 
 
 def test_a_wrong_key_of_json_is_named() -> None:
-    """A key that is missing, of another type or not documented is found, also in an object inside;
-    so is a time without its text."""
+    """One that is missing, of another type or not documented, also in an object inside."""
     schema = JsonSchema({"id": "text", "due": "number?", "problems": "problem[]"}, False, "")
     now = time.time()
     assert wrong_keys({"id": "a", "due": None, "problems": []}, schema) == []

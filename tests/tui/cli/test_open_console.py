@@ -112,8 +112,7 @@ def named(modules: str, unwanted: str) -> set[str]:
 def test_what_is_shown_waits_for_nothing_else(
     spool: str, tmp_path: Path, program: str, there: str, unwanted: str
 ) -> None:
-    """Before the first word is on screen neither the terminal library nor the engine is loaded, and
-    before the first frame no screen, widget or library that it does not show."""
+    """Neither the first word nor the first frame waits for a module that it does not show."""
     report = tmp_path / "report"
     with opening(program, str(report), spool) as terminal:
         terminal.until(lambda: report.exists() and report.read_text().endswith("\n"))
@@ -132,8 +131,7 @@ def test_the_task_list_waits_for_no_dialog() -> None:
 
 
 def test_what_is_opened_is_on_screen_before_the_console(spool: str) -> None:
-    """The first that is written is the alternate screen with the places' names; when there is
-    nothing to open after all, the old screen is restored, with the reason."""
+    """The names of places come first; if nothing opens, the old screen is restored."""
     with on_a_terminal("--theme", "nonesuch", spool) as terminal:
         code = terminal.end()
         before, _, after = terminal.said.partition(LEAVES)
@@ -149,8 +147,7 @@ def test_what_is_opened_is_on_screen_before_the_console(spool: str) -> None:
     ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)]
 )
 def test_a_signal_at_the_opening_restores_the_screen(number: signal.Signals, code: int) -> None:
-    """Ended while it loads it leaves the terminal as it was; stopped before that by Ctrl-Z it does
-    so too, and continued it paints the screen again."""
+    """Also after Ctrl-Z, from which it comes back and paints again."""
     with opening(PAUSED) as terminal:
         terminal.shows("opening 1 place ...")
         terminal.process.send_signal(signal.SIGTSTP)
@@ -310,8 +307,7 @@ def test_all_places_can_be_read(tmp_path: Path) -> None:
 
 
 def test_what_is_found_on_this_host_is_opened_in_observe(tmp_path: Path) -> None:
-    """The queue of a unit is listed before the console, which is not armed in spite of
-    `start_armed`: no operator has chosen the place."""
+    """It is listed before the console, which is not armed in spite of `start_armed`."""
     root, units = tmp_path / "mail-queue", tmp_path / ".config/systemd/user"
     units.mkdir(parents=True)
     make_spool(root, [])

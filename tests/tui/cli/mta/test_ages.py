@@ -58,8 +58,7 @@ def rows_of(text: str) -> list[list[str]]:
     [("destination", "qshape.deferred.txt"), ("sender-domain", "qshape-s.deferred.txt")],
 )
 def test_a_table_has_the_rows_of_qshape(by: str, file: str, tmp_path: Path) -> None:
-    """A recorded listing of 74 messages gives the recorded tables: each number of each row, the
-    same width, the total first and the rows with most in front."""
+    """A recorded listing gives the recorded tables, in their width and order."""
     theirs = (GOLDEN / file).read_text()
     ours = list(table_lines("deferred", ages_of(listed_tasks(), by, tmp_path)))
     assert rows_of("\n".join(ours)) == rows_of(theirs)
@@ -99,8 +98,7 @@ def test_a_long_name_keeps_its_end(tmp_path: Path) -> None:
 
 
 def test_the_ages_of_a_real_server_are_those_of_qshape() -> None:
-    """Beside it: by destination and by sender domain, with several recipients of one mail, upper
-    case, a bounce, and mail on hold. The JSON has the same numbers."""
+    """By destination and by sender domain, also of bounces and held mail, and as JSON."""
     with running_instance() as server:
         held, *others = server.send(3, "ana@MX1.example.test")
         others += server.send(2, "", "Other.example.TEST")

@@ -35,8 +35,7 @@ def trail(server: PostfixInstance, *words: str) -> tuple[int, str]:
 
 
 def test_a_bounced_mail_is_shown_with_its_bounce(server: PostfixInstance) -> None:
-    """In the order of the log, with the answer of the other server and no control byte, and how far
-    back the log was searched."""
+    """In the order of the log, safe to print, with how far back the log was searched."""
     code, text = trail(server, "eve@bad.example.test")
     words = [line.split()[3] for line in text.split("\n\n")[0].splitlines()]
     assert (code, words[:3]) == (0, ["arrived", "message-id", "queued"])
@@ -58,8 +57,7 @@ def test_a_requeued_mail_is_followed_to_its_new_id(server: PostfixInstance) -> N
 
 
 def test_nothing_found_and_wrong_words_are_said_in_one_line(server: PostfixInstance) -> None:
-    """Exit 1 without a match; a word of two letters, a wrong time and a place of another format are
-    usage errors."""
+    """Without a match it is 1; a wrong word, time or place is 64."""
     assert trail(server, "none@x.example.test")[0] == 1
     place = server.config
     for words in (("ab", place), ("abc", "--since", "noon?", place), ("a@b.test", place.parent)):

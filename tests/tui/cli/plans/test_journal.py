@@ -24,8 +24,7 @@ __all__ = ["act", "root"]  # fixtures
 
 
 def test_the_journal_is_listed(root: Path, act: Command) -> None:
-    """A line for each operation, also those of `queue dlq retry` and `purge`; one of them in full,
-    with each of its tasks."""
+    """Each operation is a line, also those of `queue dlq`; one of them is listed with its tasks."""
     act("purge", "--filter", "kind=report", "--reason", "for kim@example.net", "--apply", "3")
     (operation,) = journal_at(root).operations()
 
@@ -80,8 +79,7 @@ def test_an_interrupted_operation_is_completed(root: Path, act: Command) -> None
 
 
 def test_an_interrupted_operation_is_dropped_and_undone(root: Path, act: Command) -> None:
-    """Dropped it is over and moves nothing more; its moved tasks can be undone, and then the undo
-    is offered in its place."""
+    """Dropped, it moves nothing more; the tasks that it moved can be undone."""
     before = tree(root)
     op = interrupted(root, 2)
     dropped, again = act(f"journal {op} --abandon"), act(f"journal {op} --abandon")

@@ -39,8 +39,7 @@ PLANS = {
 
 
 def test_a_plan_is_applied_and_undone_by_its_count(root: Path, act: Command) -> None:
-    """The dry run prints the number, which applies it; undone, every file is as it was. The end of
-    an operation's id names it as well."""
+    """The dry run prints the number that applies it; undone, every file is as it was."""
     for path in (root / "queue").rglob("*.task"):
         path.write_bytes(b"# by hand\n" + path.read_bytes())
     before = tree(root)
@@ -93,9 +92,7 @@ REFUSED = {
 
 
 def test_a_limit_takes_the_oldest_tasks_that_can_change(root: Path, act: Command) -> None:
-    """The plan has the N oldest, says of how many, and its command has their ids, as by then others
-    can be the oldest; the next plan goes on behind them. A task that the plan would exclude is none
-    of the N, and is counted with its reason."""
+    """The N oldest are named by their ids; what a plan excludes is none of them."""
     done = []
     for left in (6, 4):
         foreseen = act("purge --filter paper --limit 2 --dry-run")[1]
@@ -116,8 +113,7 @@ def test_a_limit_takes_the_oldest_tasks_that_can_change(root: Path, act: Command
 
 
 def test_a_filter_reads_what_tasks_carry(root: Path, act: Command) -> None:
-    """`data:` of a list and of a plan searches the payload; a task whose payload cannot be read is
-    named on standard error, and is in neither the list nor its opposite."""
+    """`data:` searches payloads; a task whose payload cannot be read is named and never listed."""
     spool = root / "mailspool"
     spool.mkdir(exist_ok=True)
     (spool / "kept").write_text("Subject: \0invoice 7\n")
@@ -135,9 +131,7 @@ def test_a_filter_reads_what_tasks_carry(root: Path, act: Command) -> None:
 
 
 def test_a_plan_that_is_wrong_is_refused(root: Path, act: Command) -> None:
-    """Wrong words are exit code 64 and one line; an operation that is not found, or another number
-    of tasks than there are, is 1. With `require_reason: true` only a dry run needs no reason.
-    Nothing is done."""
+    """Wrong words are 64, a wrong operation or number is 1, and nothing is done."""
     before = tree(root)
 
     for words, message in REFUSED.items():
@@ -157,8 +151,7 @@ def test_a_plan_that_is_wrong_is_refused(root: Path, act: Command) -> None:
 
 
 def test_a_plan_names_its_tasks(root: Path, act: Command) -> None:
-    """Young and noted tasks are purged only if they are named, one by one or all together. With
-    --id no other task is in the plan, and a missing one is complained of."""
+    """Young and noted tasks are purged only if they are named, and with --id no other task."""
     with store_at(root) as store:
         young = verbs.enqueue("report", time.time(), "000000ff")
         store.swap(None, young)
@@ -198,8 +191,7 @@ def test_a_plan_names_its_tasks(root: Path, act: Command) -> None:
 def test_a_large_plan_is_the_same_as_a_small_one(
     root: Path, act: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With its rows and names in tables and few tasks measured, a dry run has the same rows, counts
-    and command, and the size of the first tasks; it is applied and undone in full."""
+    """With its rows in tables and few tasks measured, a plan has the same rows and result."""
     with store_at(root) as store:
         store.swap(None, verbs.enqueue("report", time.time(), "000000ff"))
     (noted_id, *_) = sorted(ids_at(root, "pending"))
@@ -258,8 +250,7 @@ def test_tasks_in_work_are_changed_only_while_no_worker_runs(root: Path, act: Co
 def test_the_notes_of_a_result_are_in_its_json(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """How far requests have come, or how it is known that a change is done, with the number of
-    tasks."""
+    """How far requests have come is in the answer, with the number of tasks."""
     plan = plans.freeze_plan("promote", [], 0.0, edges={})
     report = Report(plan, ("a", "b"), (), (), notes={"still delivering": 2}, is_exact=False)
     print_report(setup_of(root), report, as_json=True)
@@ -274,8 +265,7 @@ def on_server(server: PostfixInstance, *words: str) -> tuple[int, str]:
 
 
 def test_a_plan_at_a_mail_server() -> None:
-    """More attempts than can be asked for one by one are refused with the control to use; a release
-    counts the mail past its lifetime; a requeued mail has its new id, at once or later."""
+    """Too many attempts are refused, a release counts old mail, a requeued mail has its new id."""
     with running_instance() as server:
         ids = server.deferred(101)
         code, text = on_server(server, "promote", "--dry-run")

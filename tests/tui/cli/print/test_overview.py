@@ -67,8 +67,7 @@ def row_of(text: str, name: str) -> list[str]:
 
 
 def test_overview_of_a_queue(root: Path, spooldeck: Run) -> None:
-    """Its row, the ages of its tasks and how to read them; exit 1 where something is wrong. With
-    --json each place is an object, and an unknown value is null."""
+    """Its row and the ages of its tasks, as text and as JSON; exit 1 where something is wrong."""
     run_now(root)
     ended = spooldeck("overview", root)
     eleven_dead(root)
@@ -91,8 +90,7 @@ def test_overview_of_a_queue(root: Path, spooldeck: Run) -> None:
 
 
 def test_due_tasks_without_a_worker_are_an_alert(root: Path, spooldeck: Run) -> None:
-    """`overview` and `status` name it as the console does, without waiting: no process holds the
-    lock, and the log has no run."""
+    """`overview` and `status` name it as the console does, without waiting."""
     ended, status = spooldeck("overview", root), spooldeck("status", root)
     (place,) = rows(spooldeck, "overview", root)["places"]
     assert ended.returncode == 1
@@ -113,8 +111,7 @@ def test_rates_are_known_after_a_while(root: Path, spooldeck: Run) -> None:
 def test_a_place_that_cannot_be_read_is_a_line_beside_the_others(
     root: Path, spooldeck: Run
 ) -> None:
-    """Missing or broken, named or configured, it has its reason, and its lock is not called free;
-    the exit code is 2."""
+    """Missing or broken, it has its reason, its lock is unknown, and the code is 2."""
     run_now(root)
     gone, broken = root.parent / "gone", root.parent / "other"
     make_spool(broken, [])
@@ -162,8 +159,7 @@ def test_the_locks(root: Path, spooldeck: Run) -> None:
 
 
 def test_foreign_text_and_another_locale_are_harmless(root: Path, spooldeck: Run) -> None:
-    """No control character of a name, a log or a lock comes to the terminal; where the locale has
-    no UTF-8, every sign is ASCII."""
+    """No control character is printed, and only ASCII where the locale has no UTF-8."""
     run_now(root)
     hostile = root.with_name(f"odd{RED}")
     plain = spooldeck("overview", root, LC_ALL="C")
@@ -216,8 +212,7 @@ async def test_the_overview_on_screen_is_the_overview_printed(root: Path, spoold
 
 
 async def test_the_log_on_screen_is_the_log_printed(root: Path, spooldeck: Run) -> None:
-    """Each line is printed in the order of the screen, with its time, its level and its words; on
-    the screen the level is a letter and the id is in a column."""
+    """Each line is printed in the order of the screen, with its time, level and words."""
     printed = (await asyncio.to_thread(spooldeck, "log", root)).stdout.splitlines()
     console = await asyncio.to_thread(console_on, root)
     async with console.run_test(size=(120, 30)) as pilot:
@@ -248,8 +243,7 @@ async def test_the_transports_on_screen_are_those_printed(root: Path, spooldeck:
 
 
 def test_the_workers(root: Path, spooldeck: Run) -> None:
-    """A place without a worker is a row that says so; a task in work has its worker, kind, times
-    and heartbeat, and with a stuck lock it needs attention."""
+    """A task in work has its worker, kind, times and heartbeat; a stuck lock needs attention."""
     run_now(root)
     idle = spooldeck("workers", root)
     write_task(root, "work", 30, age=400)
@@ -279,8 +273,7 @@ def test_the_workers(root: Path, spooldeck: Run) -> None:
 
 
 def test_the_kinds(root: Path, spooldeck: Run) -> None:
-    """Rate, failures and latency of each kind in the log of the last ten minutes, and where they
-    are from; a kind without runs has the rate 0."""
+    """Rate, failures and latency of each kind in the log of the last ten minutes."""
     now = time.time()
     id = "20261120T094121Z-mail_send-c2c41696"
     lines = (

@@ -86,8 +86,7 @@ def test_without_a_place_those_that_are_found_are_opened(
     opens: list[str],
     named: str | None,
 ) -> None:
-    """One that is not started with the others is not opened; a command takes the only one that can
-    be read, or whose reason it prints, and of several none."""
+    """A command takes the only one that can be read, and of several none."""
     installed(*places)
     assert opened() == opens
     if named is not None:
@@ -214,8 +213,7 @@ ODD = "an odd 'place' $HOME %h \"q\" \\x; # @user@"
 def test_the_queue_of_a_unit_of_ours_is_found(
     tmp_path: Path, look: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `install-units` writes it, under an odd name; once for two units, and in the user's
-    folder too."""
+    """As `install-units` writes it, under an odd name, once for two units."""
     root, units = tmp_path / ODD, tmp_path / "config/systemd/user"
     units.mkdir(parents=True)
     assert main(["init", str(root)]) == 0
@@ -273,8 +271,7 @@ def test_a_place_that_cannot_be_used_hides_no_other_one(look: Callable[..., None
 def test_a_database_that_a_unit_names_is_one_place(
     look: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It is what the lookup of its server finds; as a unit names it, it is opened without queues
-    too."""
+    """It is what the lookup of its server finds, and is opened without queues too."""
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
     unit = tmp_path / "spooldeck-bullmq.service"

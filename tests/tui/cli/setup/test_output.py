@@ -94,8 +94,7 @@ QUICK = ("wait", "journal", "queue list", "queue dlq list", "zgb enqueue", "note
 def test_no_command_prints_what_a_name_or_a_database_contains(
     name: str, tmp_path: Path, spooldeck: Run
 ) -> None:
-    """A folder, an empty queue and a database with hostile names: no command prints their control
-    characters, on neither stream."""
+    """No command prints the control characters of hostile names, on neither stream."""
     folder, queue, database = (tmp_path / f"{kind}{HARM}" for kind in ("a", "b", "c.db"))
     folder.mkdir()
     for state in ("pending", "work", "dlq"):

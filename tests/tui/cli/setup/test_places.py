@@ -114,9 +114,7 @@ def spooldeck(capsys: pytest.CaptureFixture[str]) -> Command:
 
 
 async def test_one_console_shows_all_three(places: list[str], tmp_path: Path) -> None:
-    """Each is a line of the overview, and opens as a queue in its store's own words. A database
-    that is moved away is a line with the reason, leaves the others alone, and comes back by itself.
-    """
+    """Each opens in its store's own words; one that is moved away leaves the others alone."""
     opened = await asyncio.to_thread(places_at, *places)
     settings: dict[str, Any] = {"size": (120, 40), "first": keys.OVERVIEW, "clock": time.time}
     async with an_operator(*opened, **settings) as operator:
@@ -141,8 +139,7 @@ async def test_one_console_shows_all_three(places: list[str], tmp_path: Path) ->
 
 @pytest.mark.parametrize("at", [0, 1], ids=["kannader", "zgb"])
 def test_the_same_commands_work_on_each(places: list[str], spooldeck: Command, at: int) -> None:
-    """Tasks are listed, counted, noted, edited, held, put into the trash and restored by the same
-    commands, and an operation is undone."""
+    """Tasks are listed, noted, edited, held, purged and restored, and an operation is undone."""
     place, amount, waiting = places[at], (2, PEOPLE)[at], FIRST[at]
 
     def standing() -> dict[str, int]:
@@ -172,8 +169,7 @@ def test_the_same_commands_work_on_each(places: list[str], spooldeck: Command, a
 def test_commands_for_a_queue_of_the_contract_are_refused_elsewhere(
     places: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In one line that says what the place is, and nothing is touched; `init` makes nothing in such
-    a place, and a file that is none of them is said to be none."""
+    """One line says what the place is, and nothing is touched."""
     for place, title in zip(places[:2], ("a Kannader spool", "a ZGB mail queue"), strict=True):
         for verb in (["work"], ["process-next"], ["dlq", "list"], ["add", "job"]):
             assert main(["queue", *verb, "--root", place]) != 0
@@ -353,9 +349,7 @@ async def why(place: Place, id: str, now: float = NOW) -> tuple[str, ...]:
 
 
 async def test_an_empty_bucket_keeps_due_tasks(database: str, tmp_path: Path) -> None:
-    """An empty bucket keeps what is due, and says when it holds a token; with one, it does not. A
-    pause of the whole queue comes first, by its name; what an unreadable bucket holds is not
-    guessed."""
+    """A task waits for its token; a pause comes first; an unreadable bucket is not guessed."""
     place = await handled(database)
     settle(database, *NO_TOKEN)
     (empty,) = await why(place, "9-user")
@@ -376,8 +370,7 @@ async def test_an_empty_bucket_keeps_due_tasks(database: str, tmp_path: Path) ->
 
 
 async def test_tasks_that_came_due_earlier_are_first(database: str) -> None:
-    """Where a store takes by due times, ids decide nothing; how many come before is omitted where
-    the order is not known."""
+    """Where a store takes by due times, ids decide nothing."""
     place = await handled(database)
     assert (await why(place, "16-user"))[0] == "3 other tasks first"
     assert (await why(place, "11-user"))[0] == "1 other task first"
@@ -406,8 +399,7 @@ LEASED = Task(
 
 
 def test_the_summary_describes_the_lease() -> None:
-    """Whose claim it is, and until when; one that ends with its owner has no end. A value that
-    the store does not know is no time of 1970."""
+    """Whose claim it is, and until when; a value that is not known is no time of 1970."""
     unknown = " ? (owner not stored)"
     table: tuple[tuple[Lease | None, tuple[str, ...]], ...] = (
         (LEASED.lease, (" worker \ufffd7 since ", ", until ", " expires at ", " (in ")),
@@ -460,8 +452,7 @@ TABS = {
 async def test_a_tab_hints_at_what_it_allows(
     spool: str, left: Path, database: str, which: str
 ) -> None:
-    """However narrow the screen, the verbs of a tab come before what is the same in every tab; one
-    that leads nowhere in this store is not among them."""
+    """However narrow the screen, it has the verbs that lead somewhere in this store."""
     place = await handled({"spool": spool, "database": database}[which])
     async with an_operator(place, clock=time.time, start_armed=False) as operator:
         await operator.sees("[")
@@ -502,8 +493,7 @@ def test_what_each_format_has_instead_of_a_lock(places: list[str]) -> None:
 
 
 async def test_the_board_of_locks_says_that_none_is_needed(database: str, tmp_path: Path) -> None:
-    """A place without a lock is a line as those with one, and is described in full below. A worker
-    that the console started there is shown by its number, until it has ended, and what ends it."""
+    """A place without a lock is a line, with the worker that the console started."""
     place = (await handled(database))._replace(worker_command=SLEEPER)
     make_queue(tmp_path / "mail.out", [])
     contract = disk_place(tmp_path / "mail.out", clock=time.time)
