@@ -42,8 +42,7 @@ def a_script(path: Path, text: str) -> str:
 
 
 def start_rivals(script: str, target: str, names: Iterable[str]) -> list[subprocess.Popen[str]]:
-    """Python processes, one for each name, that are let go together once all have been started;
-    each waits for a line on its standard input first."""
+    """Python processes, one for each name, that are let go together once all have started."""
     words, pipe = [sys.executable, "-c", script, target], subprocess.PIPE
     rivals = [subprocess.Popen([*words, name], stdin=pipe, text=True) for name in names]
     for rival in rivals:

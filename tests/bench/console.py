@@ -66,10 +66,7 @@ def start(bench: Bench) -> Figures:
 
 @contextmanager
 def at_rest(bench: Bench, number: int) -> Iterator[Screen]:
-    """The console on a place of so many tasks, its index complete.
-
-    The last one stays open for the next row, unless this block fails: filling the index of a
-    million tasks takes longer than most rows."""
+    """The console on so many tasks, its index complete; it stays open for the next row."""
     screen = bench.open_consoles.get(number)
     if screen is None:
         bench.close_consoles()
@@ -137,8 +134,7 @@ def filter_keys(bench: Bench) -> Figures:
 
 
 def _filter_letter(screen: Screen, letter: str, number: int) -> tuple[float, Spent, Spent]:
-    """Type a letter; return the milliseconds until its first rows are shown, and the cost until
-    then and until the console is idle."""
+    """Type a letter; return the milliseconds and the cost to its first rows, and the whole cost."""
     count = rf"(\?|[\d,]+) of {number:,}"
     shown, before, began = screen.find(count), screen.spent(), time.perf_counter()
     screen.send(letter)

@@ -86,8 +86,7 @@ def running_peer() -> Iterator[int]:
 
 
 def _requests(number: int, port: int, living: int, dead: int) -> list[bytes]:
-    """Requests to so many living and dead destinations in turn; nothing listens on port 9 of the
-    dead ones."""
+    """Requests to living and dead destinations in turn; on port 9 of the dead nothing listens."""
     urls = [f"http://127.0.{n // 250}.{n % 250 + 1}:{port}/" for n in range(living)]
     urls += [f"http://127.1.{n // 250}.{n % 250 + 1}:9/" for n in range(dead)]
     return [
@@ -130,8 +129,7 @@ def _spent(run: Callable[[], int], number: int) -> Cost:
 def _compare(
     what: str, costs: Sequence[Cost], floor: Sequence[Cost], compared_with: str, limit: float
 ) -> Figures:
-    """By processor time with a limit, and by the clock, which other programs of the machine
-    change."""
+    """By processor time with a limit, and by the clock, which other programs change."""
     cpu = [one.cpu for one in costs], [one.cpu for one in floor]
     wall = [one.wall for one in costs], [one.wall for one in floor]
     yield compare(what, "us CPU", (cpu[0], cpu[1]), compared_with, limit)
@@ -225,8 +223,7 @@ SWAPS = 300
 
 
 def registry(bench: Bench) -> Figures:
-    """A compare-and-swap of the registry, beside a bare UPDATE of the same row by the same package
-    on a connection of its own; each is committed."""
+    """A compare-and-swap of the registry, beside a bare UPDATE of the same row; all committed."""
     with scratch(10) as folder:
         path = f"{folder}/destinations.db"
         with closing(sqlite3.connect(path, isolation_level=None)) as bare:

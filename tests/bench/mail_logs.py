@@ -28,8 +28,7 @@ SENDER = b"newsletter@shop.example.test"
 
 
 def _write_log(path: Path, source: Sequence[bytes], size: int) -> bytes:
-    """The lines of a real log again and again, each time with other ids and another sender; return
-    the sender in the middle."""
+    """Write a real log again and again with other ids and senders; return one of the senders."""
     block = b"\n".join(source) + b"\n"
     ids = re.compile(rb"\b(?:1xX5U|[0-9A-F]{4})(?=[0-9A-Za-z]-|[0-9A-F]{5,9}\b)")
     with path.open("wb") as file:

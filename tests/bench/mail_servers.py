@@ -69,8 +69,7 @@ def _postfix(bench: Bench, number: int) -> Iterator[PostfixInstance]:
 
 
 def _fill(postfix: PostfixInstance, number: int) -> None:
-    """Make so many deferred messages: copies of the files of one, each with the id that Postfix
-    gives it (microseconds, inode), and with another sender, recipient and reason."""
+    """Make so many deferred messages: copies of one, named as Postfix does, of other addresses."""
     domain = RECIPIENT.partition(b"@")[2].decode()
     (first,) = postfix.deferred(1, sender=SENDER.decode(), domain=domain)
     path = next(postfix.queue.glob(f"deferred/*/{first}"))
@@ -105,8 +104,7 @@ def _fill(postfix: PostfixInstance, number: int) -> None:
 
 
 def postfix_scan(bench: Bench) -> Figures:
-    """A full scan, and a later one, beside `json.loads` of the same lines and the listing itself;
-    the memory that it takes."""
+    """A full scan and a later one, beside `json.loads` and the listing itself; and their memory."""
     for number in (2_000, 5_000) if bench.quick else (20_000, 50_000):
         with _postfix(bench, number) as postfix:
             yield from _scan_rows(bench, postfix, number)
@@ -181,8 +179,7 @@ def _grown(postfix: PostfixInstance) -> tuple[float, float]:
 
 
 def postfix_accounts(bench: Bench) -> Figures:
-    """The accounts of all messages, without the pauses in between, beside postcat(1) of the same
-    ids in calls of the same size."""
+    """The accounts of all messages, without pauses, beside postcat(1) in calls of the same size."""
     number = 2_000 if bench.quick else 20_000
     with _postfix(bench, number) as postfix:
         ids, server = sorted(postfix.listed()), postfix.server()
@@ -349,8 +346,7 @@ class NotedCalls:
             Path(f"{self._script}.{kind}").write_text("")
 
     def share(self, option: str, seconds: float) -> float:
-        """Percent of the time in which a call with an option ran: from the begin of the first to
-        that of the last one, or of these seconds, if there were few."""
+        """Percent of the time from the first call to the last in which one with an option ran."""
         lines = Path(f"{self._script}.calls").read_text().splitlines()
         calls = [line.split() for line in lines]
         times = [(float(began), float(end)) for began, end, *words in calls if option in words]

@@ -85,9 +85,7 @@ Ways: TypeAlias = dict[str, Callable[[], float]]
 
 
 def interleave(variants: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
-    """Call each way once per round, in turning order; return what each call returned.
-
-    There are fewer rounds if the row's time does not suffice for all of them."""
+    """Call each way once per round, in turning order, as long as the time of the row suffices."""
     costs: dict[str, list[T]] = {name: [] for name in variants}
     for turn in range(rounds):
         began = time.monotonic()

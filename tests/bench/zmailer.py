@@ -80,8 +80,7 @@ def _read_all(root: str) -> None:
 
 
 def _make_tuples(root: str) -> None:
-    """Read all, split the lines, and make a tuple of 22 values and a few new texts for each
-    recipient: the least that any scan in Python does for a task."""
+    """Make a tuple of 22 values for each recipient: the least that any scan in Python does."""
     for path in _paths(root):
         name, values, at = os.path.basename(path), (None,) * 16, 0
         for line in _read(path).split(b"\n"):

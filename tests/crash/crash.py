@@ -132,9 +132,7 @@ class Traced(Sweep):
                 yield Call(name, counted[name], self._signature(line))
 
     def _signature(self, line: str) -> str:
-        """Return a call without results, and without numbers such as PIDs and times.
-
-        Random numbers are the time behind a mark, at some times letters alone."""
+        """Return a call without results and numbers, such as PIDs, times and random numbers."""
         line = re.sub(r"\s*(=\s+-?\d.*|=\s+\?.*|<unfinished.*)$", "", line)
         # Data of which strace shows the beginning; where it ends depends on how long a PID is.
         line = re.sub(r'"(?:[^"\\]|\\.)*"\.\.\.', "...", line.replace(str(self._folder), ""))

@@ -38,9 +38,7 @@ _append, _open = os.write, os.open
 
 
 class Recorder:
-    """A transport that adds each mail to a file, and fails with a word, if it has one.
-
-    It fails with `timeout` after it has accepted the mail, with other words instead."""
+    """A transport that adds each mail to a file and fails by a word, by `timeout` after that."""
 
     name = "sendmail"
 

@@ -104,8 +104,7 @@ class _Change(Case):
 
 
 class _Ending(_Change):
-    """A verb that ends both recipients and gives a mail to the router: all of it happens, or
-    nothing."""
+    """A verb that ends both recipients and gives a mail to the router: all of it, or nothing."""
 
     def __init__(self, verb: str, start: State = P) -> None:
         super().__init__(start, None)
