@@ -65,7 +65,11 @@ def _postfix(bench: Bench, number: int) -> Iterator[PostfixInstance]:
         with bench.outside_budget(FILL_SECONDS):
             postfix = stack.enter_context(running_instance())
             _fill(postfix, number)
-        yield postfix
+        try:
+            yield postfix
+        finally:
+            with bench.outside_budget(FILL_SECONDS):
+                stack.close()
 
 
 def _fill(postfix: PostfixInstance, number: int) -> None:
