@@ -7,8 +7,7 @@ signals. Tests of the start itself, of terminals and of locales start a new inte
 
 The server is one process per test process. It gets a request and four descriptors (the three
 standard streams and a socket) over a socket, forks, and answers on that socket with the PID, and
-with the wait status once the process has ended and was reaped.
-"""
+with the wait status once the process has ended and was reaped."""
 
 from __future__ import annotations
 
@@ -131,10 +130,14 @@ def run(
     if "--json" in words and out:
         from tests.json_answers import check_run
 
-        check_run(
-            [os.fspath(word) for word in words], out if isinstance(out, str) else out.decode()
-        )
+        text = out if isinstance(out, str) else out.decode()
+        check_run([os.fspath(word) for word in words], text)
     return done
+
+
+def run_text(*words: str | os.PathLike[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command; its output and its errors are text."""
+    return run(words, capture_output=True, text=True, **options)
 
 
 @functools.cache

@@ -10,14 +10,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 
-DOCUMENTS = sorted(
-    path.relative_to(ROOT).as_posix()
-    for path in (
-        *ROOT.glob("*.md"),
-        *(ROOT / "engine").rglob("*.md"),
-        *(ROOT / "tui").rglob("*.md"),
-    )
-)
+_FOLDERS = ROOT.glob("*.md"), (ROOT / "engine").rglob("*.md"), (ROOT / "tui").rglob("*.md")
+DOCUMENTS = sorted(path.relative_to(ROOT).as_posix() for paths in _FOLDERS for path in paths)
 
 
 class Printed(NamedTuple):

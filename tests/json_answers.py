@@ -9,13 +9,8 @@ from typing import Any
 from tui.cli import _command_words
 from tui.cli.command_help import JsonSchema, json_objects, json_schemas
 
-TYPES: dict[str, tuple[type, ...]] = {
-    "text": (str,),
-    "number": (int, float),
-    "flag": (bool,),
-    "list": (list,),
-    "object": (dict,),
-}
+TYPES: dict[str, tuple[type, ...]] = {"text": (str,), "number": (int, float), "flag": (bool,)}
+TYPES |= {"list": (list,), "object": (dict,)}
 
 VARIANTS = ("--show", "--at", "--diff", "--dry-run", "--apply")
 """Options that may have a schema of their own."""
@@ -37,8 +32,7 @@ def schema_of(name: str, *options: str) -> JsonSchema:
 
 def check_run(words: Sequence[str], text: str) -> None:
     """Check what a command line printed."""
-    name = " ".join(_command_words(words))
-    parse_answers(text, name, *words)
+    parse_answers(text, " ".join(_command_words(words)), *words)
 
 
 def parse_answers(text: str, name: str, *options: str) -> list[dict[str, Any]]:

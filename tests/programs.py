@@ -16,8 +16,7 @@ PLACES = "/usr/sbin:/usr/local/sbin:/sbin"
 def needs(name: str) -> str:
     """The path of a program; without it a test is skipped at home and fails on CI.
 
-    CI says by the variable CI that it is CI, and installs what is missing (`.ci/run`).
-    """
+    CI says by the variable CI that it is CI, and installs what is missing (`.ci/run`)."""
     path = shutil.which(name) or shutil.which(name, path=PLACES)
     if path:
         return path
@@ -43,15 +42,9 @@ def a_script(path: Path, text: str) -> str:
 
 
 def start_rivals(script: str, target: str, names: Iterable[str]) -> list[subprocess.Popen[str]]:
-    """Python processes, one for each name, that are let go together once all have been started;
-    each waits for a line on its standard input first.
-    """
-    rivals = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, target, name], stdin=subprocess.PIPE, text=True
-        )
-        for name in names
-    ]
+    """Python processes, one for each name, that are let go together once all have started."""
+    words, pipe = [sys.executable, "-c", script, target], subprocess.PIPE
+    rivals = [subprocess.Popen([*words, name], stdin=pipe, text=True) for name in names]
     for rival in rivals:
         assert rival.stdin is not None
         rival.stdin.close()

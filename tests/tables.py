@@ -20,8 +20,7 @@ def each(
     """Run a test once for each row, in place of `pytest.mark.parametrize`, as one case.
 
     Every row has a folder of its own as `tmp_path`, its own `monkeypatch`, and what `fresh` makes
-    in that folder; what is a context is entered for the row.
-    """
+    in that folder; what is a context is entered for the row."""
     columns = [names] if isinstance(names, str) else list(names)
 
     def decorate(test: Test) -> Test:

@@ -95,11 +95,4 @@ def conversation(bench: Bench) -> Figures:
     costs = interleave(variants, bench.rounds)
     each = {name: [1e6 * cost / number for cost in found] for name, found in costs.items()}
     for what, limit in (("overfeed 0", 2.0), ("overfeed 150", 1.0)):
-        yield compare(
-            what,
-            "us",
-            each[what],
-            floor=each["bare"],
-            compared_with="bare loop, one at a time",
-            limit=limit,
-        )
+        yield compare(what, "us", (each[what], each["bare"]), "bare loop, one at a time", limit)

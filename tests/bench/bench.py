@@ -3,8 +3,7 @@
 Read the ratios: the speed of the machine cancels out of them. Floor, peers and ours take turns
 round by round, and medians are printed. `CPU` is processor time of all threads and children: it
 counts what a program does, also on a busy machine. `wall` is time by the clock: it counts the disk
-and the network.
-"""
+and the network."""
 
 from __future__ import annotations
 
@@ -122,8 +121,7 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "BENCHMARKS.md"
 
 
 def replace_rows(document: str, name: str, figures: list[tuple[str, ...]], run: str) -> str:
-    """The document with these figures in place of those of a row, measured in a run: its date, and
-    what else is known of it. Runs of which no figure is left are removed."""
+    """The document with new figures of a row and its run; runs without figures are removed."""
     date = run.partition("; ")[0]
     lines = [
         " ".join(("|", *(f"{cell} |".lstrip() for cell in (*cells, date)))) for cells in figures

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from sqlite3 import sqlite_version as SQLITE
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx
 import psycopg
@@ -36,15 +36,7 @@ from engine.policy import contract_retries, retries_of
 from engine.schedules import NO_RETRY, parse_schedule
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker
-from tests.bench.measure import (
-    Bench,
-    Figures,
-    Unmeasurable,
-    compare,
-    interleave,
-    memory_folder,
-    scratch,
-)
+from tests.bench.measure import Bench, Cost, Figures, compare, interleave, measured, scratch
 from tests.postgres_server import open_server as open_postgres
 from tests.redis_server import TestServer, running_server
 from tui.cli.formats.nftban.worker_parts import with_payload
@@ -94,8 +86,7 @@ def running_peer() -> Iterator[int]:
 
 
 def _requests(number: int, port: int, living: int, dead: int) -> list[bytes]:
-    """Requests to so many living and dead destinations in turn; nothing listens on port 9 of the
-    dead ones."""
+    """Requests to living and dead destinations in turn; on port 9 of the dead nothing listens."""
     urls = [f"http://127.0.{n // 250}.{n % 250 + 1}:{port}/" for n in range(living)]
     urls += [f"http://127.1.{n // 250}.{n % 250 + 1}:9/" for n in range(dead)]
     return [
@@ -113,56 +104,41 @@ def _handler(breaker: Breaker | None = None) -> Iterator[DeliverHandler]:
 
 def _spool(folder: str, requests: list[bytes]) -> NftbanStore:
     """An NFTBan queue with a task for each request."""
-    spool = SpoolFolders(
-        f"{folder}/queue/pending",
-        f"{folder}/queue/work",
-        f"{folder}/queue/dlq",
-        mail_spool=f"{folder}/mailspool",
-        durable=False,
-    )
+    queue, mails = f"{folder}/queue", f"{folder}/mailspool"
+    spool = SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq", mails, durable=False)
     make_spool(spool)
     Path(spool.mail_spool).mkdir()
     store = NftbanStore(spool)
     for n, data in enumerate(requests):
         payload = Path(spool.mail_spool, f"{n}.json")
         payload.write_bytes(data)
-        task = verbs.enqueue("push", time.time(), f"{n:08x}", payload=str(payload))
-        store.swap(None, task)
+        store.swap(None, verbs.enqueue("push", time.time(), f"{n:08x}", payload=str(payload)))
     return store
 
 
-class Spent(NamedTuple):
-    """Microseconds for a delivery: processor time of this process, and by the clock."""
+def _spent(run: Callable[[], int], number: int) -> Cost:
+    """Microseconds for each of so many deliveries."""
 
-    cpu: float
-    wall: float
+    def act() -> None:
+        done = run()
+        assert done == number, f"{done} of {number} delivered"
 
-
-def _spent(run: Callable[[], int], number: int) -> Spent:
-    """The cost of each of so many deliveries."""
-    cpu, wall = time.process_time(), time.perf_counter()
-    done = run()
-    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    assert done == number, f"{done} of {number} delivered"
-    return Spent(cpu / number * 1e6, wall / number * 1e6)
+    return measured(act, number / 1000)
 
 
 def _compare(
-    what: str, costs: Sequence[Spent], floor: Sequence[Spent], compared_with: str, limit: float
+    what: str, costs: Sequence[Cost], floor: Sequence[Cost], compared_with: str, limit: float
 ) -> Figures:
-    """By processor time with a limit, and by the clock, which other programs of the machine
-    change."""
+    """By processor time with a limit, and by the clock, which other programs change."""
     cpu = [one.cpu for one in costs], [one.cpu for one in floor]
     wall = [one.wall for one in costs], [one.wall for one in floor]
-    yield compare(what, "us CPU", cpu[0], floor=cpu[1], compared_with=compared_with, limit=limit)
-    yield compare(
-        "the same", "us wall", wall[0], floor=wall[1], compared_with=compared_with, limit=None
-    )
+    yield compare(what, "us CPU", (cpu[0], cpu[1]), compared_with, limit)
+    yield compare("the same", "us wall", (wall[0], wall[1]), compared_with, None)
 
 
-def _on_nftban(requests: list[bytes], number: int, *, gates: bool = False) -> Spent:
+def _on_nftban(requests: list[bytes], number: int, *, gates: bool = False) -> Cost:
     """The cost of each delivery that succeeds, `number` in all."""
-    with scratch(memory_folder(2 * len(requests))) as folder:
+    with scratch(2 * len(requests)) as folder:
         registry = SqlRegistry(parse_address(f"sqlite://{folder}/destinations.db"), creates=True)
         probes = parse_schedule("exponential 5m")
         breaker = Breaker(registry, probes, is_gating=True, patience=30)
@@ -170,45 +146,36 @@ def _on_nftban(requests: list[bytes], number: int, *, gates: bool = False) -> Sp
             closing(_spool(folder, requests)) as store,
             _handler(breaker if gates else None) as send,
         ):
-            worker = Worker(
-                store,
-                {"push": with_payload(send, f"{folder}/mailspool", "")},
-                contract_retries(),
-                concurrency=AT_ONCE,
-                services=WorkerServices(slots={"push": AT_ONCE}),
-            )
+            handlers = {"push": with_payload(send, f"{folder}/mailspool", "")}
+            services = WorkerServices(slots={"push": AT_ONCE})
+            settings: dict[str, Any] = {"concurrency": AT_ONCE, "services": services}
+            worker = Worker(store, handlers, contract_retries(), **settings)
             cost = _spent(lambda: worker.process_all(until_idle=True).done, number)
         registry.close()
         return cost
 
 
-def _on_bullmq(server: TestServer, requests: list[bytes]) -> Spent:
+def _on_bullmq(server: TestServer, requests: list[bytes]) -> Cost:
     place = parse_place(parse_address(server.place()))._replace(queues=("push",))
     with server.client() as client:
         client.flushall()
     with closing(BullmqStore(place)) as store, _handler() as send:
         for data in requests:
             store.add_job(NewJob("push", "request", data.decode()))
-        worker = Worker(
-            store,
-            {"push": send},
-            retries_of(NO_RETRY),
-            owner="bench",
-            concurrency=AT_ONCE,
-            services=WorkerServices(slots={"push": AT_ONCE}, data_kinds=("push",)),
-        )
+        services = WorkerServices(slots={"push": AT_ONCE}, data_kinds=("push",))
+        settings: dict[str, Any] = {"owner": "bench", "concurrency": AT_ONCE, "services": services}
+        worker = Worker(store, {"push": send}, retries_of(NO_RETRY), **settings)
         return _spent(lambda: worker.process_all(until_idle=True).done, len(requests))
 
 
-def _bare(requests: list[bytes]) -> Spent:
+def _bare(requests: list[bytes]) -> Cost:
     """The same requests by a loop on as many threads."""
     with httpx.Client(trust_env=False) as client, ThreadPoolExecutor(AT_ONCE) as threads:
 
         def send(data: bytes) -> bool:
             request = json.loads(data)
-            return client.request(
-                request["method"], request["url"], content=request["body"]
-            ).is_success
+            sent = client.request(request["method"], request["url"], content=request["body"])
+            return sent.is_success
 
         return _spent(lambda: sum(threads.map(send, requests)), len(requests))
 
@@ -241,16 +208,13 @@ def dead_peers(bench: Bench) -> Figures:
 def bullmq(bench: Bench) -> Figures:
     """Deliveries of a BullMQ queue beside those of an NFTBan queue."""
     number = 500 if bench.quick else 2_000
-    try:
-        with running_server() as server, running_peer() as port:
-            requests = _requests(number, port, 1, 0)
-            variants = {
-                "bullmq": partial(_on_bullmq, server, requests),
-                "nftban": partial(_on_nftban, requests, number),
-            }
-            costs = interleave(variants, bench.rounds)
-    except FileNotFoundError as error:
-        raise Unmeasurable(str(error)) from None
+    with running_server() as server, running_peer() as port:
+        requests = _requests(number, port, 1, 0)
+        variants = {
+            "bullmq": partial(_on_bullmq, server, requests),
+            "nftban": partial(_on_nftban, requests, number),
+        }
+        costs = interleave(variants, bench.rounds)
     what = f"{number:,} of 1 KiB, {AT_ONCE} at once, a delivery"
     yield from _compare(what, costs["bullmq"], costs["nftban"], "on nftban", 1 / 0.7)
 
@@ -259,26 +223,21 @@ SWAPS = 300
 
 
 def registry(bench: Bench) -> Figures:
-    """A compare-and-swap of the registry, beside a bare UPDATE of the same row by the same package
-    on a connection of its own; each is committed."""
-    with scratch(memory_folder(10)) as folder:
+    """A compare-and-swap of the registry, beside a bare UPDATE of the same row; all committed."""
+    with scratch(10) as folder:
         path = f"{folder}/destinations.db"
         with closing(sqlite3.connect(path, isolation_level=None)) as bare:
             yield from _swaps(bench, f"sqlite://{path}", bare, f"UPDATE by SQLite {SQLITE}")
-    try:
-        with open_postgres() as url, psycopg.connect(url, autocommit=True) as db:
-            yield from _swaps(bench, url, db, f"UPDATE by psycopg {psycopg.__version__}")
-    except FileNotFoundError as error:
-        raise Unmeasurable(str(error)) from None
+    with open_postgres() as url, psycopg.connect(url, autocommit=True) as db:
+        yield from _swaps(bench, url, db, f"UPDATE by psycopg {psycopg.__version__}")
 
 
 def _swaps(bench: Bench, url: str, bare: Any, compared_with: str) -> Figures:
     sign = "%s" if url.startswith("postgresql") else "?"
     update = f"UPDATE destinations SET probes = {sign}, rev = rev + 1 WHERE origin = {sign}"
     with closing(SqlRegistry(parse_address(url), creates=True)) as known:
-        ours, other = (
-            known.swap(None, Destination(f"https://{name}.example")) for name in ("a", "b")
-        )
+        urls = "https://a.example", "https://b.example"
+        ours, other = (known.swap(None, Destination(url)) for url in urls)
 
         def swap() -> int:
             now = known.get(ours.origin)
@@ -291,9 +250,7 @@ def _swaps(bench: Bench, url: str, bare: Any, compared_with: str) -> Figures:
                 bare.execute(update, (number, other.origin))
             return SWAPS
 
-        costs = interleave(
-            {"ours": lambda: _spent(swap, SWAPS), "bare": lambda: _spent(write, SWAPS)},
-            5 * bench.rounds,
-        )
+        ways = {"ours": partial(_spent, swap, SWAPS), "bare": partial(_spent, write, SWAPS)}
+        costs = interleave(ways, 5 * bench.rounds)
     what = f"a compare-and-swap in {parse_address(url).scheme}"
     yield from _compare(what, costs["ours"], costs["bare"], compared_with, 2.5)

@@ -30,7 +30,6 @@ from tests.bench.measure import (
     compare,
     cpu_of,
     interleave,
-    memory_folder,
     scratch,
 )
 from tests.bench.queue_cycles import PEERS, Cost, Opener, Peer
@@ -40,12 +39,12 @@ Cycles: TypeAlias = dict[str, tuple[Opener, int, int]]
 """Name -> opener, number of tasks, batch."""
 
 
-def _costs(variants: Cycles, parent: str, rounds: int) -> dict[str, list[Cost]]:
+def _costs(variants: Cycles, files: int, rounds: int) -> dict[str, list[Cost]]:
     """Interleaved rounds of cycles, each in a new folder."""
 
     def run(opener: Opener, number: int, batch: int) -> Cost:
         gc.collect()
-        with scratch(parent) as folder:
+        with scratch(files) as folder:
             return queue_cycles.run_cycle(opener, folder, number, batch)
 
     return interleave({name: partial(run, *variant) for name, variant in variants.items()}, rounds)
@@ -67,22 +66,13 @@ def cycle(bench: Bench) -> Figures:
         "ours": (queue_cycles.ours, number, 0),
     }
     variants |= {peer.name: (peer.opener, min(number, peer.most), 0) for peer in peers}
-    costs = _costs(variants, memory_folder(number), bench.rounds)
+    costs = _costs(variants, number, bench.rounds)
     cpu = {name: [cost.whole_cpu for cost in of] for name, of in costs.items()}
     what = f"cycle of {number:,}, a task"
-    yield compare(
-        what, "us CPU", cpu["ours"], floor=cpu["floor"], compared_with="9 system calls", limit=2.0
-    )
+    yield compare(what, "us CPU", (cpu["ours"], cpu["floor"]), "9 system calls", 2.0)
     for peer in peers:
         limit = 1.0 if peer.package == "dirq" else None
-        yield compare(
-            "the same",
-            "us CPU",
-            cpu["ours"],
-            floor=cpu[peer.name],
-            compared_with=peer.name,
-            limit=limit,
-        )
+        yield compare("the same", "us CPU", (cpu["ours"], cpu[peer.name]), peer.name, limit)
     for batch, word, limit in ((0, "not durable", 14.0), (1, "durable", None)):
         calls, least = (_system_calls(name, batch) for name in ("ours", "floor"))
         yield Figure(f"system calls a task, {word}", calls, "calls", limit)
@@ -116,29 +106,20 @@ def durable(bench: Bench) -> Figures:
     }
     variants |= {"batches": (queue_cycles.ours, 2 * number, 100)}
     variants |= {peer.name: (peer.opener, number, 1) for peer in peers}
-    costs = _costs(variants, "/var/tmp", 2 * bench.rounds)
+    costs = _costs(variants, 0, 2 * bench.rounds)
     adds = {name: [cost.enqueue for cost in of] for name, of in costs.items()}
     whole = {name: [cost.whole for cost in of] for name, of in costs.items()}
     cpu = {name: [cost.whole_cpu for cost in of] for name, of in costs.items()}
     best = min((peer.name for peer in peers), key=lambda name: median(whole[name]))
-    for way, limit, least in (("one", 1.25, None), ("batches", 0.5, 1 / 1.8)):
-        what = "one by one" if way == "one" else "batches of 100"
-        baseline = "2 fsyncs a task"
-        yield compare(
-            f"enqueue, {what}",
-            "us wall",
-            adds[way],
-            floor=adds["floor"],
-            compared_with=baseline,
-            limit=limit,
-        )
+    baseline = "2 fsyncs a task"
+    for way, what, limit, least in (
+        ("one", "one by one", 1.25, None),
+        ("batches", "batches of 100", 0.5, 1 / 1.8),
+    ):
+        yield compare(f"enqueue, {what}", "us wall", (adds[way], adds["floor"]), baseline, limit)
         what = f"enqueue + drain, {what}"
-        yield compare(
-            what, "us CPU", cpu[way], floor=cpu["floor"], compared_with=baseline, limit=None
-        )
-        yield compare(
-            what, "us wall", whole[way], floor=whole[best], compared_with=best, limit=least
-        )
+        yield compare(what, "us CPU", (cpu[way], cpu["floor"]), baseline, None)
+        yield compare(what, "us wall", (whole[way], whole[best]), best, least)
 
 
 def process_next(bench: Bench) -> Figures:
@@ -153,16 +134,8 @@ def process_next(bench: Bench) -> Figures:
     few, *_, many = (costs[f"{number:,}"] for number in sizes)
     for number in sizes:
         ours, baseline = costs[f"{number:,}"], f"python -c pass, {PYTHON}"
-        yield compare(
-            f"{number:,} waiting",
-            "ms CPU",
-            ours,
-            floor=costs["python"],
-            compared_with=baseline,
-            limit=5.0,
-        )
-    what = f"{sizes[-1]:,} against {sizes[0]:,}"
-    yield compare(what, "ms CPU", many, floor=few, compared_with="itself", limit=1.2)
+        yield compare(f"{number:,} waiting", "ms CPU", (ours, costs["python"]), baseline, 5.0)
+    yield compare(f"{sizes[-1]:,} against {sizes[0]:,}", "ms CPU", (many, few), "itself", 1.2)
 
 
 def worker(bench: Bench) -> Figures:
@@ -175,15 +148,12 @@ def worker(bench: Bench) -> Figures:
             return cpu_of(["/bin/sh", "-c", line]) * 1000 / number
 
         def ours(jobs: int = jobs) -> float:
-            with scratch(memory_folder(number)) as root:
+            with scratch(number) as root:
                 idle, busy = (_work(f"{root}/{n}", n, jobs) for n in (0, number))
                 return (busy - idle) * 1000 / number
 
-        costs = interleave({"xargs": xargs, "ours": ours}, bench.rounds)
-        what, baseline = f"concurrency {jobs}, a task", f"xargs -P {jobs} true"
-        yield compare(
-            what, "us CPU", costs["ours"], floor=costs["xargs"], compared_with=baseline, limit=limit
-        )
+        what = f"concurrency {jobs}, a task"
+        yield bench.versus(what, "us CPU", (ours, xargs), f"xargs -P {jobs} true", limit)
 
 
 def _work(root: str, number: int, jobs: int) -> float:
@@ -211,7 +181,7 @@ def in_process(bench: Bench) -> Figures:
 
     def cost(*, with_worker: bool) -> float:
         gc.collect()
-        with scratch(memory_folder(number)) as folder:
+        with scratch(number) as folder:
             store = queue_cycles.open_queue(folder, durable=False)
             for n in range(number):
                 store.swap(None, verbs.enqueue("report", time.time(), f"{n:08x}"))
@@ -227,9 +197,5 @@ def in_process(bench: Bench) -> Figures:
             store.close()
         return spent / number * 1e6
 
-    variants = {"worker": partial(cost, with_worker=True), "bare": partial(cost, with_worker=False)}
-    costs = interleave(variants, bench.rounds)
-    what = f"{number:,} no-ops, a task"
-    yield compare(
-        what, "us CPU", costs["worker"], floor=costs["bare"], compared_with="take + ack", limit=1.5
-    )
+    ways = partial(cost, with_worker=True), partial(cost, with_worker=False)
+    yield bench.versus(f"{number:,} no-ops, a task", "us CPU", ways, "take + ack", 1.5)

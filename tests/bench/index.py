@@ -28,7 +28,7 @@ from tests.bench.measure import (
     cpu_of,
     cpu_seconds,
     interleave,
-    memory_folder,
+    per_task,
     scratch,
 )
 
@@ -87,28 +87,13 @@ def scan(bench: Bench) -> Figures:
         for name, work in (("full scan", _scan), ("scan with index", _fill_index)):
             variants: Ways = {"bare": bare, "ours": partial(cpu_seconds, partial(work, root))}
             costs = interleave(variants, bench.rounds if number <= 10_000 else 1)
-            a_task = {
-                variant: [1e6 * spent / number for spent in of] for variant, of in costs.items()
-            }
+            a_task = per_task(costs, number)
             what, limit = f"{name}, {number:,}, a task", 2.5 if work is _scan else 3.5
-            yield compare(
-                what,
-                "us CPU",
-                a_task["ours"],
-                floor=a_task["bare"],
-                compared_with="bare scan",
-                limit=limit,
-            )
+            yield compare(what, "us CPU", (a_task["ours"], a_task["bare"]), "bare scan", limit)
             grown[name].append(median(a_task["ours"]))
     for name, (first, *_, last) in grown.items():
-        yield Figure(
-            f"growth of the {name}",
-            last,
-            "us CPU",
-            limit=1.2,
-            floor=first,
-            beside="itself, smallest",
-        )
+        what = f"growth of the {name}"
+        yield Figure(what, last, "us CPU", 1.2, floor=first, beside="itself, smallest")
 
 
 @contextmanager
@@ -121,7 +106,7 @@ def _bare_table(number: int) -> Iterator[sqlite3.Connection]:
             name, mail = f"20261121T053343Z-{kind}-{n:08x}", f"mail to user{n % 5000}@host{n % 200}"
             yield name, kind, 0, f"{n:x}.18ea177b.15c", 1.0 + n, mail, error, "x" * 100
 
-    with scratch(memory_folder(number // 10)) as folder:
+    with scratch(number // 10) as folder:
         database = sqlite3.connect(f"{folder}/rows", isolation_level=None)
         database.execute("PRAGMA synchronous=OFF")
         database.execute("PRAGMA page_size=8192")
@@ -142,9 +127,8 @@ def bare_select(number: int) -> float:
     with _bare_table(number) as database:
 
         def select() -> None:
-            row = database.execute(
-                "SELECT id, state, rev, created FROM task WHERE state = 0 ORDER BY id"
-            )
+            text = "SELECT id, state, rev, created FROM task WHERE state = 0 ORDER BY id"
+            row = database.execute(text)
             while row.fetchmany(500):
                 pass
 
@@ -172,18 +156,8 @@ def status(bench: Bench) -> Figures:
     """CPU of `status`, beside a Python that lists the three folders."""
     for number in (300, 10_000) if bench.quick else (300, 100_000):
         root = bench.spool(number)
-        variants = {
-            "ours": partial(cpu_of, [SPOOLDECK, "status", root], ok=(0, 1)),
-            "bare": partial(cpu_of, [sys.executable, "-c", LISTING, f"{root}/queue/"]),
-        }
-        costs = interleave(variants, bench.rounds)
+        ours = partial(cpu_of, [SPOOLDECK, "status", root], ok=(0, 1))
+        bare = partial(cpu_of, [sys.executable, "-c", LISTING, f"{root}/queue/"])
         limit = 1.5 if number > 300 else None
-        baseline = f"listing by {PYTHON}"
-        yield compare(
-            f"status, {number:,}",
-            "ms CPU",
-            costs["ours"],
-            floor=costs["bare"],
-            compared_with=baseline,
-            limit=limit,
-        )
+        beside = f"listing by {PYTHON}"
+        yield bench.versus(f"status, {number:,}", "ms CPU", (ours, bare), beside, limit)

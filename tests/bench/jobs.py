@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
-from statistics import median
 from typing import Any, NamedTuple
 
 import redis
@@ -22,11 +21,8 @@ from engine.formats.bullmq.place import parse_place
 from engine.formats.bullmq.scan import ROWS_PER_CALL, rows_call
 from engine.formats.bullmq.store import BullmqStore
 from engine.model import Task
-from engine.operations import plans
-from engine.operations.journal import Intent, Journal, Who
-from engine.operations.run_plan import run_journaled_plan
-from tests.bench.measure import Bench, Figure, Figures, Unmeasurable, compare, interleave
-from tests.bench.terminal import console, running
+from tests.bench.measure import Bench, Figure, Figures, compare, interleave, plan_for
+from tests.bench.terminal import console, event_waits, running
 from tests.redis_server import TestServer, running_server
 
 DATA = json.dumps({"to": "user@example.net", "pad": "x" * 540})
@@ -38,11 +34,8 @@ PIPELINE = 100
 
 @contextmanager
 def _server() -> Iterator[tuple[TestServer, redis.Redis]]:
-    try:
-        with running_server() as server, server.client() as client:
-            yield server, client
-    except FileNotFoundError as error:
-        raise Unmeasurable(str(error)) from None
+    with running_server() as server, server.client() as client:
+        yield server, client
 
 
 def _fill(client: Any, place: str, number: int, queue: str = "mails") -> None:
@@ -102,46 +95,17 @@ def bullmq_scan(bench: Bench) -> Figures:
                 assert sum(isinstance(item, Task) for item in store.scan()) >= number
 
             package = partial(_get_jobs, server, number)
-            variants: dict[str, Callable[[], object]] = {
-                "ours": scan,
-                "bare": bare,
-                "package": package,
-            }
+            ways: dict[str, Callable[[], None]] = {"ours": scan, "bare": bare, "package": package}
             costs = interleave(
-                {
-                    name: partial(_measured, client, number, variant)
-                    for name, variant in variants.items()
-                },
+                {name: partial(_measured, client, number, way) for name, way in ways.items()},
                 bench.rounds,
             )
-            ours, floor, stock = (costs[name] for name in variants)
+            cpu = {name: [each.ours for each in of] for name, of in costs.items()}
+            theirs = {name: [each.redis for each in of] for name, of in costs.items()}
             what = f"scan of {number:,} jobs, a job"
-            cpu = [each.ours for each in ours]
-            yield compare(
-                what,
-                "us CPU",
-                cpu,
-                floor=[e.ours for e in floor],
-                compared_with="the script",
-                limit=1.5,
-            )
-            yield compare(
-                "the same",
-                "us CPU",
-                cpu,
-                floor=[e.ours for e in stock],
-                compared_with="getJobs",
-                limit=0.1,
-            )
-            theirs = [each.redis for each in floor]
-            yield compare(
-                "server",
-                "us CPU",
-                [e.redis for e in ours],
-                floor=theirs,
-                compared_with="the script",
-                limit=1.2,
-            )
+            yield compare(what, "us CPU", (cpu["ours"], cpu["bare"]), "the script", 1.5)
+            yield compare("the same", "us CPU", (cpu["ours"], cpu["package"]), "getJobs", 0.1)
+            yield compare("server", "us CPU", (theirs["ours"], theirs["bare"]), "the script", 1.2)
             client.config_set("slowlog-log-slower-than", 1000)
             client.slowlog_reset()
             scan()
@@ -172,85 +136,64 @@ def bullmq_retry(bench: Bench) -> Figures:
     with _server() as (server, client), tempfile.TemporaryDirectory() as folder:
         place = parse_place(parse_address(server.place()))
 
-        def bare() -> Spent:
+        def filled(work: Callable[[BullmqStore, Connection], Callable[[], None]]) -> Spent:
             client.flushall()
             _fill(client, "failed", number)
+            with closing(BullmqStore(place)) as store, closing(Connection(place)) as connection:
+                return _measured(client, number, work(store, connection))
+
+        def bare(store: BullmqStore, connection: Connection) -> Callable[[], None]:
             package, text = PACKAGE_SCRIPTS["reprocessJob"], package_text("reprocessJob")
             alone = Script(text, hashlib.sha1(text.encode()).hexdigest())
-            with closing(Connection(place)) as connection:
 
-                def run() -> None:
-                    for start in range(1, number + 1, PIPELINE):
-                        calls = [
-                            ScriptCall(
-                                alone,
-                                [
-                                    f"bull:mails:{k.format(id=n, target='failed')}"
-                                    for k in package.keys
-                                ],
-                                [str(n), "LPUSH", "failedReason", "failed", "1", "1"],
-                            )
-                            for n in range(start, start + PIPELINE)
-                        ]
-                        assert connection.run_all(calls) == [1] * PIPELINE
+            def call(ident: int) -> ScriptCall:
+                keys = [f"bull:mails:{k.format(id=ident, target='failed')}" for k in package.keys]
+                values = [str(ident), "LPUSH", "failedReason", "failed", "1", "1"]
+                return ScriptCall(alone, keys, values)
 
-                return _measured(client, number, run)
+            def run() -> None:
+                for start in range(1, number + 1, PIPELINE):
+                    calls = list(map(call, range(start, start + PIPELINE)))
+                    assert connection.run_all(calls) == [1] * PIPELINE
 
-        def ours() -> Spent:
-            client.flushall()
-            _fill(client, "failed", number)
-            with closing(BullmqStore(place)) as store:
-                tasks = [t for t in store.scan(["failed"]) if isinstance(t, Task)]
-                plan = plans.freeze_plan("retry", tasks, time.time())
-                intent = Intent("retry", Who("bench", pid=1))
+            return run
 
-                def run() -> None:
-                    report = run_journaled_plan(store, Journal(folder), plan, intent, time.time)
-                    assert len(report.done) == number
+        def ours(store: BullmqStore, connection: Connection) -> Callable[[], None]:
+            tasks = [t for t in store.scan(["failed"]) if isinstance(t, Task)]
+            assert len(tasks) == number
+            return plan_for(store, tasks, "retry", folder)
 
-                return _measured(client, number, run)
-
-        costs = interleave({"ours": ours, "bare": bare}, bench.rounds)
-        for name, unit, limit in (("wall", "us wall", 1.3), ("ours", "us CPU", None)):
-            mine, floor = (
-                [getattr(e, name) for e in costs[variant]] for variant in ("ours", "bare")
-            )
-            yield compare(
-                f"retry {number:,}, a job",
-                unit,
-                mine,
-                floor=floor,
-                compared_with="the script",
-                limit=limit,
-            )
-        mine, floor = ([e.redis for e in costs[variant]] for variant in ("ours", "bare"))
-        yield compare("server", "us CPU", mine, floor=floor, compared_with="the script", limit=None)
+        ways = {"ours": partial(filled, ours), "bare": partial(filled, bare)}
+        costs = interleave(ways, bench.rounds)
+        for what, field, unit, limit in (
+            (f"retry {number:,}, a job", "wall", "us wall", 1.3),
+            (f"retry {number:,}, a job", "ours", "us CPU", None),
+            ("server", "redis", "us CPU", None),
+        ):
+            mine, floor = ([getattr(e, field) for e in costs[way]] for way in ways)
+            yield compare(what, unit, (mine, floor), "the script", limit)
 
 
 def bullmq_console(bench: Bench) -> Figures:
     """A console on queues: event to screen, round trips while idle, memory."""
     with _server() as (server, client):
+        turns = 10 if bench.quick else 25
         for number in range(20):
             _fill(client, "wait", 1, f"q{number:02}")
         with running(console("--open", "queue", server.place())) as screen:
             screen.until("report")
             screen.idle()
-            waits, missed, turns = [], 0, 10 if bench.quick else 25
-            for turn in range(turns):
-                mark, word = screen.mark, chr(ord("a") + turn) * 9
+
+            def change(word: str) -> float:
                 with client.pipeline() as pipe:
                     pipe.hset("bull:q00:1", "name", word)
                     pipe.xadd("bull:q00:events", {"event": "waiting", "jobId": "1"})
                     began = time.perf_counter()
                     pipe.execute()
-                try:
-                    screen.until(word, mark, EVENT_SECONDS)
-                    waits.append(1000 * (time.perf_counter() - began))
-                except AssertionError:
-                    missed += 1
-                screen.watch(0.2)
-            delay = median(waits or [1e3 * EVENT_SECONDS])
-            yield Figure("event to screen, 20 queues", delay, "ms wall", 30.0)
+                return began
+
+            waits, missed = event_waits(screen, change, turns, EVENT_SECONDS)
+            yield Figure("event to screen, 20 queues", waits, "ms wall", 30.0)
             yield Figure(f"events of {turns} not shown", missed, "events", 0.0)
             screen.watch(2.0)
             with bench.outside_budget(90):
@@ -259,9 +202,7 @@ def bullmq_console(bench: Bench) -> Figures:
                 trips = (_trips(client) - before) / FULL_SCAN_SECONDS
             yield Figure("idle, 20 queues, with a full scan", trips, "round trips/s", 4.0)
         client.flushall()
-        for number, limit in ((10_000, None), (0 if bench.quick else 300_000, 100.0)):
-            if not number:
-                continue
+        for number, limit in ((10_000, None), (300_000, 100.0))[: 1 if bench.quick else 2]:
             with bench.outside_budget(600):
                 _fill(client, "wait", number)
             with running(console("--open", "queue", server.place())) as screen:

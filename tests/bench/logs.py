@@ -12,11 +12,8 @@ from tests.bench.measure import (
     Figure,
     Figures,
     command,
-    compare,
     cpu_of,
     fill_spool,
-    interleave,
-    memory_folder,
     scratch,
 )
 from tests.bench.terminal import console, running
@@ -46,15 +43,11 @@ def _write_log(path: str, size: int) -> None:
 @contextmanager
 def _place(size: int) -> Iterator[str]:
     """A place whose log has this size; yields the path of the log."""
-    with scratch(memory_folder(size // 5000)) as folder:
+    with scratch(size // 5000) as folder:
         fill_spool(f"{folder}/place", 10)
         path = f"{folder}/place/log/queue.log"
         _write_log(path, size)
         yield path
-
-
-def _sizes(bench: Bench) -> tuple[int, str]:
-    return (64 * MIB, "64 MiB") if bench.quick else (1024 * MIB, "1 GiB")
 
 
 def _open(path: str) -> list[str]:
@@ -63,31 +56,22 @@ def _open(path: str) -> list[str]:
 
 def first_screen(bench: Bench) -> Figures:
     """CPU until the last line is on the screen, beside that of a small log."""
-    size, name = _sizes(bench)
+    size, name = bench.log_size
 
     def until_shown(path: str) -> float:
         with running(_open(path)) as screen:
             return screen.until(LAST_LINE).all
 
     with _place(MIB) as small, _place(size) as large:
-        variants = {"small": partial(until_shown, small), "large": partial(until_shown, large)}
-        costs = interleave(variants, bench.rounds)
-    what = f"first screen of {name}"
-    yield compare(
-        what,
-        "ms CPU",
-        costs["large"],
-        floor=costs["small"],
-        compared_with="the same of 1 MiB",
-        limit=1.2,
-    )
+        ways = partial(until_shown, large), partial(until_shown, small)
+        yield bench.versus(f"first screen of {name}", "ms CPU", ways, "the same of 1 MiB", 1.2)
 
 
 def _beside_grep(
     bench: Bench, word: str, steps: Sequence[tuple[str, tuple[str, ...], float | None]]
 ) -> Figures:
     """For each step, its name, keys and limit: the CPU of the keys, beside grep for a word."""
-    size, name = _sizes(bench)
+    size, name = bench.log_size
     baseline = f"grep -F {command('grep', '-V').splitlines()[0].split()[-1]}"
     with _place(size) as path:
         argv = ["grep", "-c", "-F", word, path]
@@ -97,9 +81,8 @@ def _beside_grep(
             screen.idle()
             for what, keys, limit in steps:
                 spent = sum(screen.work(key).all for key in keys)
-                yield Figure(
-                    f"{what} in {name}", spent, "ms CPU", limit=limit, floor=grep, beside=baseline
-                )
+                what = f"{what} in {name}"
+                yield Figure(what, spent, "ms CPU", limit, floor=grep, beside=baseline)
 
 
 def search(bench: Bench) -> Figures:

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 
 from tests.bench.measure import (
-    CLEAN,
     PYTHON,
     SPOOLDECK,
     Bench,
     Cost,
     Figures,
-    Unmeasurable,
     command,
     compare,
     cpu_and_wall,
@@ -24,28 +19,10 @@ from tests.bench.measure import (
     interleave,
     scratch,
 )
+from tests.smtp_server import HOST, Server
 
-HOST, SENDER, RECIPIENT = "127.0.0.1", "queue@example.org", "ops@example.com"
+SENDER, RECIPIENT = "queue@example.org", "ops@example.com"
 MAIL = f"From: {SENDER}\nTo: {RECIPIENT}\nSubject: bench\n\n" + "A line of a short mail.\n" * 20
-
-SERVER = """\
-import asyncio
-from aiosmtpd.smtp import SMTP
-
-class Sink:
-    async def handle_DATA(self, server, session, envelope):
-        return "250 OK"
-
-async def main():
-    loop = asyncio.get_running_loop()
-    made = lambda: SMTP(Sink(), hostname="mx.example.org", loop=loop)
-    server = await loop.create_server(made, "127.0.0.1", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await asyncio.sleep(3600)
-
-asyncio.run(main())
-"""
-"""An SMTP server that drops each mail; a process of its own, so that its CPU is not counted."""
 
 BARE = """\
 import os, smtplib, sys
@@ -66,21 +43,6 @@ with ThreadPoolExecutor(threads) as pool:
 """
 """The floor: for each mail a rename, a connection, an unlink and two fsyncs. Our worker keeps its
 connections."""
-
-
-@contextmanager
-def _server() -> Iterator[int]:
-    """The server; yields its port."""
-    argv = [sys.executable, "-c", SERVER]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=CLEAN) as process:
-        assert process.stdout is not None
-        try:
-            line = process.stdout.readline()
-            if not line:
-                raise Unmeasurable("the SMTP server did not start: is aiosmtpd installed?")
-            yield int(line)
-        finally:
-            process.kill()
 
 
 def _prepare(folder: str, port: int) -> None:
@@ -118,33 +80,27 @@ def _work(port: int, number: int, jobs: int, *, is_bare: bool) -> Cost:
 def kannader(bench: Bench) -> Figures:
     """CPU and wall time of a mail: the wall time includes the server's, and shows any delay."""
     number = 20 if bench.quick else 100
-    with _server() as port:
+    with Server() as server:
         for jobs in (1, 4):
             variants = {
-                name: partial(_work, port, number, jobs, is_bare=name == "bare")
+                name: partial(_work, server.port, number, jobs, is_bare=name == "bare")
                 for name in ("ours", "bare")
             }
             costs = interleave(variants, min(bench.rounds, 3))
             for part, unit in enumerate(("ms CPU", "ms wall")):
                 ours, bare = ([cost[part] for cost in costs[name]] for name in variants)
                 what, baseline = f"concurrency {jobs}, a mail", f"smtplib, {PYTHON}"
-                yield compare(what, unit, ours, floor=bare, compared_with=baseline, limit=1.5)
+                yield compare(what, unit, (ours, bare), baseline, 1.5)
 
 
 def send(bench: Bench) -> Figures:
     """CPU of one mail by the command, and by curl alone."""
-    with _server() as port, scratch() as folder:
-        _prepare(folder, port)
+    with Server() as server, scratch() as folder:
+        _prepare(folder, server.port)
         words = ["--root", f"{folder}/place", "--config", f"{folder}/config.yaml", "mail", "send"]
         ours = [SPOOLDECK, *words, "hello there", RECIPIENT]
-        url = [f"smtp://{HOST}:{port}", "--mail-from", SENDER, "--mail-rcpt", RECIPIENT]
+        url = [f"smtp://{HOST}:{server.port}", "--mail-from", SENDER, "--mail-rcpt", RECIPIENT]
         bare = ["curl", "-sS", *url, "-T", f"{folder}/mail"]
-        variants = {
-            "ours": partial(cpu_of, ours, NFTBAN_MAIL_METHOD="curl"),
-            "curl": partial(cpu_of, bare),
-        }
-        costs = interleave(variants, bench.rounds)
-    baseline = " ".join(command("curl", "-V").split()[:2])
-    yield compare(
-        "one mail", "ms CPU", costs["ours"], floor=costs["curl"], compared_with=baseline, limit=5.0
-    )
+        baseline = " ".join(command("curl", "-V").split()[:2])
+        ways = partial(cpu_of, ours, NFTBAN_MAIL_METHOD="curl"), partial(cpu_of, bare)
+        yield bench.versus("one mail", "ms CPU", ways, baseline, 5.0)

@@ -16,11 +16,9 @@ from tests.bench.measure import (
     Bench,
     Figure,
     Figures,
-    compare,
     cpu_of,
     cpu_seconds,
     interleave,
-    memory_folder,
     scratch,
 )
 
@@ -30,8 +28,7 @@ SENDER = b"newsletter@shop.example.test"
 
 
 def _write_log(path: Path, source: Sequence[bytes], size: int) -> bytes:
-    """The lines of a real log again and again, each time with other ids and another sender; return
-    the sender in the middle."""
+    """Write a real log again and again with other ids and senders; return one of the senders."""
     block = b"\n".join(source) + b"\n"
     ids = re.compile(rb"\b(?:1xX5U|[0-9A-F]{4})(?=[0-9A-Za-z]-|[0-9A-F]{5,9}\b)")
     with path.open("wb") as file:
@@ -43,9 +40,9 @@ def _write_log(path: Path, source: Sequence[bytes], size: int) -> bytes:
 
 def trail(bench: Bench) -> Figures:
     """Processor time of a trail in a log, beside grep for its word."""
-    size, name = (64 * MIB, "64 MiB") if bench.quick else (1024 * MIB, "1 GiB")
+    size, name = bench.log_size
     source = (GOLDEN / "postfix" / "mail.log.maillog_file").read_bytes().splitlines()
-    with scratch(memory_folder(size // 5000)) as folder:
+    with scratch(size // 5000) as folder:
         path = Path(folder, "mail.log")
         word = _write_log(path, source, size).decode()
         log = postfix.mail_log(str(path))
@@ -58,17 +55,14 @@ def trail(bench: Bench) -> Figures:
             return cpu_of(["grep", "-c", "-F", word, str(path)], ok=(0, 1))
 
         for what, each in (("trail of a sender", word), ("trail of none", "none@x.example.test")):
-            variants = {"ours": partial(ours, each), "grep": partial(grep, each)}
-            costs = interleave(variants, bench.rounds)
-            yield compare(
-                f"{what} in {name}", "ms CPU", costs["ours"], costs["grep"], "grep -F", limit=3.0
-            )
+            ways = partial(ours, each), partial(grep, each)
+            yield bench.versus(f"{what} in {name}", "ms CPU", ways, "grep -F", 3.0)
 
 
 def reasons(bench: Bench) -> Figures:
     """Processor time of the reasons in 64 MiB of log: a second more than grep takes twice."""
     source = (GOLDEN / "exim" / "mainlog").read_bytes().splitlines()
-    with scratch(memory_folder(64 * MIB // 5000)) as folder:
+    with scratch(64 * MIB // 5000) as folder:
         path = Path(folder, "mainlog")
         _write_log(path, [line for line in source if len(line) < 500], 64 * MIB)
 

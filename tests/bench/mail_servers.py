@@ -3,7 +3,6 @@ beside the same programs called plainly."""
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import shutil
@@ -11,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -24,9 +23,6 @@ from engine.formats.exim import server as exim_server
 from engine.formats.known_formats import setup_for
 from engine.formats.postfix import server as postfix_server
 from engine.model import Task
-from engine.operations import plans
-from engine.operations.journal import Intent, Journal, Who
-from engine.operations.run_plan import run_journaled_plan
 from engine.programs.mail_accounts import IDS_PER_LOOK
 from engine.store import Store
 from engine.system.run_program import find_program
@@ -41,6 +37,8 @@ from tests.bench.measure import (
     Unmeasurable,
     compare,
     interleave,
+    measured,
+    plan_for,
     scratch,
 )
 from tests.bench.terminal import Screen, console, running
@@ -63,21 +61,19 @@ def _postfix(bench: Bench, number: int) -> Iterator[PostfixInstance]:
     """A running Postfix with so many deferred messages."""
     if os.geteuid() or not find_program("postfix"):
         raise Unmeasurable("needs root and Postfix")
-    with bench.outside_budget(FILL_SECONDS):
-        context = running_instance()
-        postfix = context.__enter__()
-    try:
+    with ExitStack() as stack:
         with bench.outside_budget(FILL_SECONDS):
+            postfix = stack.enter_context(running_instance())
             _fill(postfix, number)
-        yield postfix
-    finally:
-        with bench.outside_budget(FILL_SECONDS):
-            context.__exit__(None, None, None)
+        try:
+            yield postfix
+        finally:
+            with bench.outside_budget(FILL_SECONDS):
+                stack.close()
 
 
 def _fill(postfix: PostfixInstance, number: int) -> None:
-    """Make so many deferred messages: copies of the files of one, each with the id that Postfix
-    gives it (microseconds, inode), and with another sender, recipient and reason."""
+    """Make so many deferred messages: copies of one, named as Postfix does, of other addresses."""
     domain = RECIPIENT.partition(b"@")[2].decode()
     (first,) = postfix.deferred(1, sender=SENDER.decode(), domain=domain)
     path = next(postfix.queue.glob(f"deferred/*/{first}"))
@@ -95,10 +91,8 @@ def _fill(postfix: PostfixInstance, number: int) -> None:
         if len(ident) != len(first):
             raise Unmeasurable("inodes of different lengths: no copy of a queue file is right")
         named = message.replace(first.encode(), ident.encode())
-        sender, recipient = (
-            b"s%04d" % (n % 1000 if n % 4 else 0),
-            b"u%d@far%02d" % (n % 10, n % 100),
-        )
+        sender = b"s%04d" % (n % 1000 if n % 4 else 0)
+        recipient = b"u%d@far%02d" % (n % 10, n % 100)
         os.write(fd, named.replace(b"s0000", sender).replace(b"u0@far00", recipient))
         os.fchmod(fd, 0o700)
         os.fchown(fd, owner.st_uid, owner.st_gid)
@@ -113,18 +107,8 @@ def _fill(postfix: PostfixInstance, number: int) -> None:
         os.rename(draft, f"{postfix.queue}/deferred/{ident[0]}/{ident}")
 
 
-def _measured(work: Callable[[], object]) -> Cost:
-    """The processor time of this process alone, all threads, and the time by the clock."""
-    gc.collect()
-    before, began = time.process_time(), time.perf_counter()
-    work()
-    wall = time.perf_counter() - began
-    return Cost(1000 * (time.process_time() - before), 1000 * wall)
-
-
 def postfix_scan(bench: Bench) -> Figures:
-    """A full scan, and a later one, beside `json.loads` of the same lines and the listing itself;
-    the memory that it takes."""
+    """A full scan and a later one, beside `json.loads` and the listing itself; and their memory."""
     for number in (2_000, 5_000) if bench.quick else (20_000, 50_000):
         with _postfix(bench, number) as postfix:
             yield from _scan_rows(bench, postfix, number)
@@ -135,54 +119,39 @@ def _scan_rows(bench: Bench, postfix: PostfixInstance, number: int) -> Figures:
     lines = subprocess.run(argv, capture_output=True, check=True).stdout.splitlines()
     assert len(lines) == number, f"{len(lines)} of {number} listed"
 
-    def loads() -> None:
-        for line in lines:
-            json.loads(line)
-
     def scan(store: Store) -> None:
         assert sum(isinstance(item, Task) for item in store.scan()) >= number
 
     def first() -> Cost:
         with closing(postfix.store()) as store:
-            return _measured(partial(scan, store))
+            return measured(partial(scan, store))
 
     with closing(postfix.store()) as store:
         scan(store)
-        revisions, wait = store.changes.revisions, store.changes.wait
-        assert revisions is not None and wait is not None
-        server = postfix.server()
+        revisions, server = store.changes.revisions, postfix.server()
+        assert revisions is not None and store.changes.wait is not None
         server.fingerprint()
-        listing = partial(subprocess.run, argv, stdout=subprocess.PIPE, check=True)
         ways: dict[str, Callable[[], object]] = {
-            "loads": loads,
-            "postqueue": listing,
+            "loads": lambda: [json.loads(line) for line in lines],
+            "postqueue": partial(subprocess.run, argv, stdout=subprocess.PIPE, check=True),
             "revisions": lambda: sum(1 for _ in revisions()),
             "same": server.fingerprint,
         }
-        measured: dict[str, Callable[[], Cost]] = {"first": first}
-        measured |= {name: partial(_measured, way) for name, way in ways.items()}
-        costs = interleave(measured, bench.rounds)
-    bare = [cost.cpu for cost in costs["loads"]]
-    for what, name, limit in (
-        (f"first full scan of {number:,}", "first", 2.5),
+        timed = {name: partial(measured, way) for name, way in ways.items()}
+        costs = interleave({"first": first} | timed, bench.rounds)
+    cpu = {name: [cost.cpu for cost in of] for name, of in costs.items()}
+    wall = {name: [cost.wall for cost in of] for name, of in costs.items()}
+    what, beside = f"first full scan of {number:,}", f"json.loads, {PYTHON}"
+    for words, name, limit in (
+        (what, "first", 2.5),
         ("a later look, nothing changed", "same", 0.6),
         ("a later listing, compared by revision", "revisions", None),
     ):
-        cpu = [cost.cpu for cost in costs[name]]
-        beside = f"json.loads, {PYTHON}"
-        yield compare(what, "ms CPU", cpu, floor=bare, compared_with=beside, limit=limit)
-    walls = {name: [cost.wall for cost in costs[name]] for name in ("first", "postqueue")}
-    yield compare(
-        f"first full scan of {number:,}",
-        "ms wall",
-        walls["first"],
-        floor=walls["postqueue"],
-        compared_with="postqueue -j",
-        limit=1.2,
-    )
+        yield compare(words, "ms CPU", (cpu[name], cpu["loads"]), beside, limit)
+    yield compare(what, "ms wall", (wall["first"], wall["postqueue"]), "postqueue -j", 1.2)
     grown = [_grown(postfix) for _ in range(min(3, bench.rounds))]
-    yield Figure("memory more, after it", median(end for end, _ in grown), "MiB", 25.0)
-    yield Figure("memory more, at most", median(most for _, most in grown), "MiB", 25.0)
+    for words, values in zip(("after it", "at most"), zip(*grown, strict=True), strict=True):
+        yield Figure(f"memory more, {words}", median(values), "MiB", 25.0)
 
 
 _GROWN = """
@@ -214,8 +183,7 @@ def _grown(postfix: PostfixInstance) -> tuple[float, float]:
 
 
 def postfix_accounts(bench: Bench) -> Figures:
-    """The accounts of all messages, without the pauses in between, beside postcat(1) of the same
-    ids in calls of the same size."""
+    """The accounts of all messages, without pauses, beside postcat(1) in calls of the same size."""
     number = 2_000 if bench.quick else 20_000
     with _postfix(bench, number) as postfix:
         ids, server = sorted(postfix.listed()), postfix.server()
@@ -227,7 +195,7 @@ def postfix_accounts(bench: Bench) -> Figures:
             for some in _batches(ids, IDS_PER_LOOK):
                 assert postfix.run("postcat", "-eq", *some).returncode == 0
 
-        ways = {"ours": partial(_measured, ours), "bare": partial(_measured, bare)}
+        ways = {"ours": partial(measured, ours), "bare": partial(measured, bare)}
         costs = interleave(ways, bench.rounds)
         assert len(ids) == number and server.accounts.get(ids[0], "") is None
     floor = f"postcat by {IDS_PER_LOOK}"
@@ -237,15 +205,7 @@ def postfix_accounts(bench: Bench) -> Figures:
 def _by_plan(store: Store, verb: str, folder: str, number: int) -> Cost:
     """The cost of a plan for all tasks: journaled and carried out."""
     tasks = [task for task in store.scan() if isinstance(task, Task)][-number:]
-    now = time.time() + 3600
-    intent = Intent(verb, Who("bench", pid=1))
-    plan = plans.freeze_plan(verb, tasks, now, edges=store.edges)
-
-    def run() -> None:
-        report = run_journaled_plan(store, Journal(folder), plan, intent, lambda: now)
-        assert len(report.done) == number, report
-
-    return _measured(run)
+    return measured(plan_for(store, tasks, verb, folder))
 
 
 def _batches(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
@@ -253,10 +213,9 @@ def _batches(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
 
 
 def _compare_acts(what: str, costs: dict[str, list[Cost]], floor: str, limit: float) -> Figures:
-    ours, bare = ([cost.wall for cost in costs[name]] for name in ("ours", "bare"))
-    yield compare(what, "ms wall", ours, floor=bare, compared_with=floor, limit=limit)
-    alone = median(cost.cpu for cost in costs["ours"])
-    yield Figure("the same, our process alone", alone, "ms CPU")
+    walls = [cost.wall for cost in costs["ours"]], [cost.wall for cost in costs["bare"]]
+    yield compare(what, "ms wall", walls, floor, limit)
+    yield Figure("the same, our process alone", median(x.cpu for x in costs["ours"]), "ms CPU")
 
 
 def postfix_hold(bench: Bench) -> Figures:
@@ -269,15 +228,12 @@ def postfix_hold(bench: Bench) -> Figures:
             with closing(postfix.store()) as store:
                 return _by_plan(store, "hold", folder, number)
 
-        def bare() -> Cost:
-            def hold() -> None:
-                for some in _batches(ids, postfix_server.IDS_PER_ACT):
-                    seen = postfix.run("postcat", "-eq", *some)
-                    assert seen.returncode == 0, seen.stderr
-                    text = "".join(f"{ident}\n" for ident in some)
-                    postfix.run("postsuper", "-h", "-", "deferred", stdin=text)
-
-            return _measured(hold)
+        def bare() -> None:
+            for some in _batches(ids, postfix_server.IDS_PER_ACT):
+                seen = postfix.run("postcat", "-eq", *some)
+                assert seen.returncode == 0, seen.stderr
+                text = "".join(f"{ident}\n" for ident in some)
+                postfix.run("postsuper", "-h", "-", "deferred", stdin=text)
 
         def released(way: Callable[[], Cost]) -> Cost:
             cost = way()
@@ -285,7 +241,8 @@ def postfix_hold(bench: Bench) -> Figures:
             postfix.run("postsuper", "-H", "ALL")
             return cost
 
-        ways = {"ours": partial(released, ours), "bare": partial(released, bare)}
+        ways = {"ours": partial(released, ours)}
+        ways |= {"bare": partial(released, partial(measured, bare))}
         costs = interleave(ways, bench.rounds)
         floor = f"postcat, postsuper by {postfix_server.IDS_PER_ACT}"
         yield from _compare_acts(f"hold {number:,} by a plan", costs, floor, 1.5)
@@ -297,17 +254,13 @@ def postfix_hold(bench: Bench) -> Figures:
 @contextmanager
 def _exim(bench: Bench) -> Iterator[EximServer]:
     """A real Exim with an empty queue."""
-    with scratch() as folder:
+    with scratch() as folder, ExitStack() as stack:
         try:
             with bench.outside_budget(FILL_SECONDS):
-                context = running_overlay(Path(folder))
-                exim = context.__enter__()
+                exim = stack.enter_context(running_overlay(Path(folder)))
         except (pytest.skip.Exception, pytest.fail.Exception) as error:
             raise Unmeasurable(str(error)) from None
-        try:
-            yield exim
-        finally:
-            context.__exit__(None, None, None)
+        yield exim
 
 
 def exim_acts(bench: Bench) -> Figures:
@@ -347,7 +300,7 @@ def exim_acts(bench: Bench) -> Figures:
         ):
             ways = {
                 "ours": partial(undone, partial(ours, verb), *undo),
-                "bare": partial(undone, partial(_measured, bare), *undo),
+                "bare": partial(undone, partial(measured, bare), *undo),
             }
             costs = interleave(ways, bench.rounds)
             floor = f"{what} by {exim_server.IDS_PER_ACT}"
@@ -397,8 +350,7 @@ class NotedCalls:
             Path(f"{self._script}.{kind}").write_text("")
 
     def share(self, option: str, seconds: float) -> float:
-        """Percent of the time in which a call with an option ran: from the begin of the first to
-        that of the last one, or of these seconds, if there were few."""
+        """Percent of the time from the first call to the last in which one with an option ran."""
         lines = Path(f"{self._script}.calls").read_text().splitlines()
         calls = [line.split() for line in lines]
         times = [(float(began), float(end)) for began, end, *words in calls if option in words]
@@ -431,8 +383,7 @@ def mail_keys(bench: Bench) -> Figures:
                 screen.until(FIRST_ROWS)
                 began = max(painted, noted.first_lines()[0])
                 waits.append(1000 * (time.time() - began))
-        what = "first rows after first line and first frame"
-        yield Figure(what, median(waits), "ms wall", 250.0)
+        yield Figure("first rows after first line and first frame", median(waits), "ms wall", 250.0)
         with _console(str(postfix.config)) as screen:
             screen.until(FIRST_ROWS)
             busy = list[float]()

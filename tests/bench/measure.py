@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import signal
@@ -14,6 +15,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+
+from engine.model import Task
+from engine.operations import plans
+from engine.operations.journal import Intent, Journal, Who
+from engine.operations.run_plan import run_journaled_plan
+from engine.store import Store
 
 if TYPE_CHECKING:
     from tests.bench.terminal import Screen
@@ -30,7 +37,7 @@ CLEAN = {
 
 KINDS = ("feeds_sync", "geoban_apply", "mail_send")
 ERRORS = ("421 4.7.0 try again later", "550 5.1.1 user unknown", "connect_timeout mx7 25")
-SHARED_MEMORY = "/dev/shm"
+SHARED_MEMORY, DISK = "/dev/shm", "/var/tmp"
 PREPARE_SECONDS = 300.0
 BYTES_PER_TASK = 6000
 """Memory that one small file takes on a tmpfs, with its inode and name."""
@@ -78,10 +85,7 @@ Ways: TypeAlias = dict[str, Callable[[], float]]
 
 
 def interleave(variants: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
-    """Call each way once per round, in turning order; return what each call returned.
-
-    There are fewer rounds if the row's time does not suffice for all of them.
-    """
+    """Call each way once per round, in turning order, as long as the time of the row suffices."""
     costs: dict[str, list[T]] = {name: [] for name in variants}
     for turn in range(rounds):
         began = time.monotonic()
@@ -96,22 +100,14 @@ def interleave(variants: Mapping[str, Callable[[], T]], rounds: int) -> dict[str
 def compare(
     what: str,
     unit: str,
-    ours: Sequence[float],
-    floor: Sequence[float],
+    costs: tuple[Sequence[float], Sequence[float]],
     compared_with: str,
     limit: float | None,
 ) -> Figure:
-    """The medians of paired rounds, and the median of their ratios."""
-    paired = median(a / (b or 1e-9) for a, b in zip(ours, floor, strict=True))
-    return Figure(
-        what,
-        median(ours),
-        unit,
-        limit=limit,
-        floor=median(floor),
-        beside=compared_with,
-        paired=paired,
-    )
+    """The medians of paired rounds, ours and the floor's, and the median of their ratios."""
+    paired = median(a / (b or 1e-9) for a, b in zip(*costs, strict=True))
+    ours, floor = map(median, costs)
+    return Figure(what, ours, unit, limit, floor=floor, beside=compared_with, paired=paired)
 
 
 # ---- processor time
@@ -128,8 +124,7 @@ def cpu_and_wall(argv: Sequence[str], ok: Sequence[int] = (0,), **more: str) -> 
     """The cost of a command and of the children that it waited for.
 
     Raises:
-        Unmeasurable: it ended with another exit code than `ok`.
-    """
+        Unmeasurable: it ended with another exit code than `ok`."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     command(*argv, ok=ok, **more)
     wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -152,11 +147,23 @@ def cpu_of(argv: Sequence[str], ok: Sequence[int] = (0,), **more: str) -> float:
     return cpu_and_wall(argv, ok, **more).cpu
 
 
+def measured(work: Callable[[], object], number: float = 1) -> Cost:
+    """Milliseconds of this process, all threads, and by the clock, each of so many."""
+    gc.collect()
+    before, began = time.process_time(), time.perf_counter()
+    work()
+    wall, cpu = time.perf_counter() - began, time.process_time() - before
+    return Cost(1000 * cpu / number, 1000 * wall / number)
+
+
 def cpu_seconds(work: Callable[[], object]) -> float:
     """Seconds of processor time of this process, all threads, for a call."""
-    before = time.process_time()
-    work()
-    return time.process_time() - before
+    return measured(work).cpu / 1000
+
+
+def per_task(costs: Mapping[str, Sequence[float]], number: int) -> dict[str, list[float]]:
+    """Microseconds a task, of seconds for so many."""
+    return {name: [1e6 * seconds / number for seconds in of] for name, of in costs.items()}
 
 
 # ---- folders and spools
@@ -171,16 +178,16 @@ def memory_folder(number: int) -> str:
             usable = next(int(x.split()[1]) << 10 for x in lines if x.startswith("MemAvailable"))
         if min(free, usable) > 2 * number * BYTES_PER_TASK and file_system.f_favail > 1.2 * number:
             return SHARED_MEMORY
-    return "/var/tmp"
+    return DISK
 
 
 @contextmanager
-def scratch(parent: str = "/var/tmp") -> Iterator[str]:
-    """A new folder in another part of the disk than the one before, where chattr can.
+def scratch(files: int = 0) -> Iterator[str]:
+    """A new folder for so many files, in memory if it has room; for none, on the disk.
 
     An ext4 without a journal steps over every inode freed lately, so creates become 40 times dearer
-    in a used block group; `chattr +T` spreads the folders by their names.
-    """
+    in a used block group; `chattr +T`, where it can, spreads the folders by their names."""
+    parent = memory_folder(files) if files else DISK
     folder = tempfile.mkdtemp(prefix="spooldeck-bench-", dir=parent)
     subprocess.run(["chattr", "+T", folder], capture_output=True, check=False)
     try:
@@ -224,6 +231,19 @@ def fill_spool(root: str, number: int) -> None:
     os.close(folder)
 
 
+def plan_for(store: Store, tasks: Sequence[Task], verb: str, folder: str) -> Callable[[], None]:
+    """Freeze a plan for these tasks; return what carries it out, with its journal in a folder."""
+    now = time.time() + 3600
+    plan = plans.freeze_plan(verb, tasks, now, edges=store.edges)
+    intent = Intent(verb, Who("bench", pid=1))
+
+    def run() -> None:
+        report = run_journaled_plan(store, Journal(folder), plan, intent, lambda: now)
+        assert len(report.done) == len(tasks), report
+
+    return run
+
+
 class Bench:
     """The sizes of this run, and the places and consoles that several rows use."""
 
@@ -240,9 +260,26 @@ class Bench:
         return 10_000 if self.quick else 1_000_000
 
     @property
+    def log_size(self) -> tuple[int, str]:
+        """Size of a large log, in bytes and in words."""
+        return (64 << 20, "64 MiB") if self.quick else (1 << 30, "1 GiB")
+
+    @property
     def sizes(self) -> tuple[int, ...]:
         """Tasks of the places whose costs are compared."""
         return (300, 10_000) if self.quick else (300, 100_000, 1_000_000)
+
+    def versus(
+        self,
+        what: str,
+        unit: str,
+        ways: tuple[Callable[[], float], Callable[[], float]],
+        compared_with: str,
+        limit: float | None,
+    ) -> Figure:
+        """Interleave ours and the floor, and compare them."""
+        costs = interleave(dict(zip(("ours", "floor"), ways, strict=True)), self.rounds)
+        return compare(what, unit, (costs["ours"], costs["floor"]), compared_with, limit)
 
     def close_consoles(self) -> None:
         """End the console that is still open."""
@@ -253,7 +290,7 @@ class Bench:
         """A place with so many tasks, none due; made at its first use."""
         if number not in self._spools:
             with self.outside_budget(PREPARE_SECONDS):
-                root = self._keep.enter_context(scratch(memory_folder(number)))
+                root = self._keep.enter_context(scratch(number))
                 fill_spool(root, number)
             self._spools[number] = root
         return self._spools[number]

@@ -1,8 +1,7 @@
 """One queue's whole cycle, enqueue then take and ack: the bare system calls, ours, and each peer.
 
 A cycle is opened in a new folder. Its batch is 0: not durable; 1: each task durable before the
-next; more: that many made durable together. Peers have no batches.
-"""
+next; more: that many made durable together. Peers have no batches."""
 
 from __future__ import annotations
 
@@ -61,8 +60,7 @@ def floor(folder: str, batch: int) -> Queue:
     """open, write, close, rename | rename, open, read, close, unlink: nine system calls a task.
 
     Durable: fsync of each file before the rename, and of the folder once per batch; in a batch
-    posix_fadvise(DONTNEED) starts the writes first.
-    """
+    posix_fadvise(DONTNEED) starts the writes first."""
     fds = []
     for name in ("tmp", "pending", "work"):
         os.mkdir(f"{folder}/{name}")

@@ -9,6 +9,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from engine.config.place_address import parse_address
 from engine.formats.bullmq.image import NewJob
@@ -20,14 +21,7 @@ from engine.store import Unavailable
 from engine.work.handlers import Context
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker
-from tests.bench.measure import (
-    Bench,
-    Figure,
-    Figures,
-    Unmeasurable,
-    compare,
-    interleave,
-)
+from tests.bench.measure import Bench, Figure, Figures, Unmeasurable, compare, interleave
 from tests.redis_server import TestServer, running_server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,16 +60,10 @@ def _noop(task: object, context: Context) -> None:
 
 def _ours(server: TestServer, number: int, concurrency: int) -> float:
     """Seconds for so many jobs; leases are renewed as in `bullmq work`."""
-    place = parse_place(parse_address(server.place()))._replace(queues=("mails",))
-    store = BullmqStore(place)
-    worker = Worker(
-        store,
-        {"mails": _noop},
-        retries_of(NO_RETRY),
-        owner="bench",
-        concurrency=concurrency,
-        services=WorkerServices(slots={"mails": concurrency}),
-    )
+    store = BullmqStore(parse_place(parse_address(server.place()))._replace(queues=("mails",)))
+    services = WorkerServices(slots={"mails": concurrency})
+    settings: dict[str, Any] = {"owner": "bench", "concurrency": concurrency, "services": services}
+    worker = Worker(store, {"mails": _noop}, retries_of(NO_RETRY), **settings)
     began = time.monotonic()
     done = worker.process_all(until_idle=True).done
     spent = time.monotonic() - began
@@ -110,12 +98,10 @@ _PEERS = {"ours": _ours, "node": _node, "stock": _stock}
 def bullmq_worker(bench: Bench) -> Figures:
     """No-op jobs of a queue: seconds by the clock per job, so that a lower ratio is faster."""
     number = 500 if bench.quick else 2_000
-    variants = {
-        name: way for name, way in _PEERS.items() if name != "node" or NODE_MODULES.is_dir()
-    }
+    without = set() if NODE_MODULES.is_dir() else {"node"}
+    variants = {name: way for name, way in _PEERS.items() if name not in without}
     try:
-        server = running_server()
-        with server as running:
+        with running_server() as running:
             for concurrency, limit, stock_limit in ((1, 1.0, 0.25), (10, 1 / 0.9, 0.25)):
                 measured = {
                     name: partial(_filled, way, running, number, concurrency)
@@ -124,24 +110,11 @@ def bullmq_worker(bench: Bench) -> Figures:
                 costs = interleave(measured, bench.rounds)
                 what = f"{number:,} no-ops, concurrency {concurrency}, a job"
                 if "node" in costs:
-                    yield compare(
-                        what,
-                        "us",
-                        costs["ours"],
-                        floor=costs["node"],
-                        compared_with="Node 6",
-                        limit=limit,
-                    )
+                    yield compare(what, "us", (costs["ours"], costs["node"]), "Node 6", limit)
                 else:
                     yield Figure(f"{what} (no Node 6 in .cache)", costs["ours"][0], "us")
-                yield compare(
-                    "the same",
-                    "us",
-                    costs["ours"],
-                    floor=costs["stock"],
-                    compared_with="Python Worker",
-                    limit=stock_limit,
-                )
+                both = costs["ours"], costs["stock"]
+                yield compare("the same", "us", both, "Python Worker", stock_limit)
     except (FileNotFoundError, Unavailable) as error:
         raise Unmeasurable(str(error)) from None
 

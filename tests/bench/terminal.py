@@ -13,9 +13,10 @@ import struct
 import sys
 import termios
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 from tests import pseudo_terminals
@@ -90,20 +91,14 @@ class Screen:
         return _ESCAPES.sub(b"", bytes(self._output[since:])).decode(errors="replace")
 
     def find(self, pattern: str) -> str:
-        """The first match on the screen as it is now; "" if there is none. Of a text that changes
-        the output has only the cells that changed."""
+        """The first match on the screen as it is now; "" if there is none."""
         self._screen.feed_bytes(bytes(self._output[self._fed :]))
         self._fed = len(self._output)
         match = re.search(pattern, self._screen.text)
         return match[0] if match else ""
 
     def until_other(self, pattern: str, before: str, seconds: float) -> Spent:
-        """Wait until the first match on the screen is another one than before; return the
-        processor time until then.
-
-        Raises:
-            AssertionError: it did not change in time.
-        """
+        """Wait for another first match than before; return the processor time until then."""
         deadline = time.perf_counter() + seconds
         while self.find(pattern) in (before, ""):
             assert time.perf_counter() < deadline, f"still {before!r} after {seconds:g} s"
@@ -111,11 +106,7 @@ class Screen:
         return self.spent()
 
     def until(self, pattern: str, since: int = 0, seconds: float = 600.0) -> Spent:
-        """Wait for a text after a mark; return the processor time until it came.
-
-        Raises:
-            AssertionError: it did not come in time.
-        """
+        """Wait for a text after a mark; return the processor time until it came."""
         expected, deadline = re.compile(pattern), time.perf_counter() + seconds
         while not expected.search(self.text(since)):
             screen_text = " ".join(self.text(max(since, self.mark - 600)).split())[-100:]
@@ -207,6 +198,23 @@ def running(argv: Sequence[str]) -> Iterator[Screen]:
         yield screen
     finally:
         screen.close()
+
+
+def event_waits(
+    screen: Screen, change: Callable[[str], float], turns: int, limit: float
+) -> tuple[float, int]:
+    """Change a text so often; return the median of milliseconds, and how many were not shown."""
+    waits, missed = [], 0
+    for turn in range(turns):
+        mark, word = screen.mark, chr(ord("a") + turn) * 9
+        began = change(word)
+        try:
+            screen.until(word, mark, limit)
+            waits.append(1000 * (time.perf_counter() - began))
+        except AssertionError:
+            missed += 1
+        screen.watch(0.2)
+    return median(waits or [1e3 * limit]), missed
 
 
 def console(*words: str) -> list[str]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
+from itertools import islice
+from pathlib import Path
 from statistics import median
 
 from engine import verbs
@@ -23,9 +25,11 @@ from tests.bench.measure import (
     compare,
     cpu_seconds,
     interleave,
-    memory_folder,
+    measured,
+    per_task,
     scratch,
 )
+from tests.zmailer_spool import Spool, recipient
 
 FIRST_NUMBER = 3_200_000
 """The name of the first control file: an inode number."""
@@ -36,45 +40,26 @@ BATCH = 100
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-def _control_file(number: int, recipients: int) -> str:
-    """A control file as the router writes it: 180 bytes with the N line for each recipient."""
-    lines = [
-        f"@ 0x00000007\ni {number}\no 473\nl <S{number}AbmKTJgU/20261120094656Z+1@local.test>\n"
-        "e alice@local.test\ns local alice@local.test alice@local.test 1\n"
-    ]
-    for at in range(recipients):
-        host = f"host{(number + at) % 200}.example.net"
-        user = f"user{(number * recipients + at) % 5000}@{host}"
-        lines.append(
-            f"r           smtp {host} {user} 65534\n"
+def _recipients(number: int, count: int) -> Iterator[str]:
+    """The lines of recipients as the router writes them, each with its N line."""
+    for at in range(number * count, number * count + count):
+        host = f"host{at % 200}.example.net"
+        user = f"user{at % 5000}@{host}"
+        yield recipient(host=host, user=user) + (
             f"N ORCPT=rfc822;{user} INRCPT=rfc822;{user} INFROM=rfc822;alice@local.test\n"
         )
-    lines.append(
-        'm\nReceived: ("??"@vm) by local.test id S3276785AbmKTJgUJ3cCt;\n'
-        "\tFri, 20 Nov 2026 09:36:20 +0000\nFrom:\talice@local.test\nTo:\tbob@example.com\n"
-        "Subject: first test\nMessage-Id: <x@local.test>\n\n"
-    )
-    return "".join(lines)
 
 
 @contextmanager
 def _spool(bench: Bench, messages: int, recipients: int) -> Iterator[str]:
     """A spool hashed on one level, with so many messages of so many recipients each."""
-    with scratch(memory_folder(2 * messages)) as root:
+    with scratch(2 * messages) as root:
         with bench.outside_budget(PREPARE_SECONDS):
-            _fill(root, messages, recipients)
+            spool = Spool(Path(root)).make()
+            for number in range(FIRST_NUMBER, FIRST_NUMBER + messages):
+                lines = _recipients(number, recipients)
+                spool.put(number, *lines, folder=_LETTERS[number % 26])
         yield root
-
-
-def _fill(root: str, messages: int, recipients: int) -> None:
-    os.mkdir(f"{root}/router")
-    for number in range(FIRST_NUMBER, FIRST_NUMBER + messages):
-        texts = {"queue": "a@b\n\nall\n", "transport": _control_file(number, recipients)}
-        for name, text in texts.items():
-            folder = f"{root}/{name}/{_LETTERS[number % 26]}"
-            os.makedirs(folder, exist_ok=True)
-            with open(f"{folder}/{number}", "w") as file:
-                file.write(text)
 
 
 def _paths(root: str) -> Iterator[str]:
@@ -95,8 +80,7 @@ def _read_all(root: str) -> None:
 
 
 def _make_tuples(root: str) -> None:
-    """Read all, split the lines, and make a tuple of 22 values and a few new texts for each
-    recipient: the least that any scan in Python does for a task."""
+    """Make a tuple of 22 values for each recipient: the least that any scan in Python does."""
     for path in _paths(root):
         name, values, at = os.path.basename(path), (None,) * 16, 0
         for line in _read(path).split(b"\n"):
@@ -119,8 +103,7 @@ def codec(bench: Bench) -> Figures:
         (path,) = _paths(root)
 
         def emit() -> None:
-            data = _read(path)
-            runs = list(split_fields(data))
+            runs = list(split_fields(_read(path)))
             layout_of(runs)
             b"".join(b"".join(fields) for _, fields in runs)
 
@@ -130,20 +113,11 @@ def codec(bench: Bench) -> Figures:
             "all": partial(cpu_seconds, lambda: parse_control_file(_read(path))),
         }
         costs = interleave(variants, bench.rounds)
-    a_line = {variant: [1e6 * spent / number for spent in of] for variant, of in costs.items()}
-    baseline = "read and split"
-    what = "split, layout and re-emit, a recipient"
-    yield compare(
-        what, "us CPU", a_line["fields"], floor=a_line["bare"], compared_with=baseline, limit=3.0
-    )
-    yield compare(
-        "all recipients as values",
-        "us CPU",
-        a_line["all"],
-        floor=a_line["bare"],
-        compared_with=baseline,
-        limit=None,
-    )
+    a_line = per_task(costs, number)
+    baseline, what = "read and split", "split, layout and re-emit, a recipient"
+    yield compare(what, "us CPU", (a_line["fields"], a_line["bare"]), baseline, 3.0)
+    both = a_line["all"], a_line["bare"]
+    yield compare("all recipients as values", "us CPU", both, baseline, None)
 
 
 def recipients(bench: Bench) -> Figures:
@@ -157,25 +131,11 @@ def recipients(bench: Bench) -> Figures:
                 "ours": partial(cpu_seconds, partial(_scan, root)),
             }
             costs = interleave(variants, bench.rounds)
-        a_task = {variant: [1e6 * spent / number for spent in of] for variant, of in costs.items()}
+        a_task = per_task(costs, number)
         what = f"{number:,} recipients in {messages:,} file{'s' * (messages > 1)}"
         baseline = f"tuples by {PYTHON}"
-        yield compare(
-            what,
-            "us CPU",
-            a_task["ours"],
-            floor=a_task["tuples"],
-            compared_with=baseline,
-            limit=5.0,
-        )
-        yield compare(
-            "the same",
-            "us CPU",
-            a_task["ours"],
-            floor=a_task["read"],
-            compared_with="reading",
-            limit=None,
-        )
+        yield compare(what, "us CPU", (a_task["ours"], a_task["tuples"]), baseline, 5.0)
+        yield compare("the same", "us CPU", (a_task["ours"], a_task["read"]), "reading", None)
 
 
 def tag_change(bench: Bench) -> Figures:
@@ -184,13 +144,10 @@ def tag_change(bench: Bench) -> Figures:
     for number, limit in sizes:
         with _spool(bench, 1, number) as root, closing(ZmailerStore(root)) as store:
             (path,) = _paths(root)
-            tasks: list[Task] = []
-            for item in store.scan():
-                if isinstance(item, Task) and len(tasks) < 30 * BATCH:
-                    tasks.append(item)
-            tags = [_milliseconds(partial(_change_tag, store, path, tasks[at])) for at in range(9)]
-            what = f"{number:,} recipients in a file: a tag"
-            yield Figure(what, median(tags), "ms", limit)
+            scanned = (item for item in store.scan() if isinstance(item, Task))
+            tasks = list(islice(scanned, 30 * BATCH))
+            tags = [measured(partial(_change_tag, store, path, tasks[at])).wall for at in range(9)]
+            yield Figure(f"{number:,} recipients in a file: a tag", median(tags), "ms", limit)
             yield Figure("the same: a batch of a plan", _batch(store, tasks), "ms")
 
 
@@ -213,10 +170,4 @@ def _batch(store: ZmailerStore, tasks: list[Task]) -> float:
             moves = [Move(task, verbs.hold(task, time.time())) for task in tasks]
             assert sum(one.error is None for one in store.swap_all(moves)) == len(revisions)
 
-    return _milliseconds(change) * BATCH / len(some)
-
-
-def _milliseconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return 1000 * (time.perf_counter() - began)
+    return measured(change).wall * BATCH / len(some)

@@ -2,8 +2,7 @@
 
 A task's *place* is its folder and its number of failed attempts. For each task of a scenario, a
 *fate* names where it is before, which places are right after a certain exit code, and which after a
-kill; in each case after the next worker's recovery. All is read from disk by no part of a store.
-"""
+kill; in each case after the next worker's recovery. All is read from disk by no part of a store."""
 
 from __future__ import annotations
 
@@ -36,25 +35,13 @@ COUNTERS = ("processed_total", "failed_total", "retries_total", "dlq_total")
 COUNTED = 9
 """The value of each counter, so that one more is one digit more."""
 METRICS = (
-    "tasks_pending",
-    "tasks_working",
-    "tasks_dlq",
-    "oldest_pending_age_seconds",
-    "tasks_processed_total",
-    "tasks_failed_total",
-    "task_retries_total",
-    "dlq_total",
-    "last_run_timestamp",
+    "tasks_pending tasks_working tasks_dlq oldest_pending_age_seconds tasks_processed_total"
+    " tasks_failed_total task_retries_total dlq_total last_run_timestamp"
 )
 CODES = {0, 1, 2, 3, 4, 64, 69, 71, 74, 75, 77, 78}
 """The contract's, 4 for an id that was not printed, and those of sysexits.h that are documented."""
-STAGING = {".lock", "held", "trash", "twice", "corrupt", "exclusive", "next-due"} | {
-    "journal",
-    "swept",
-    "swept-mail",
-    "queued-mail",
-    "run-times",
-}
+STAGING = {".lock", "held", "trash", "twice", "corrupt", "exclusive", "next-due"}
+STAGING |= {"journal", "swept", "swept-mail", "queued-mail", "run-times"}
 """What may be in `.spooldeck/` with nothing under way."""
 RECOVERED = 1
 """Exit code of `@recover`: it found no token to go on with."""
@@ -97,8 +84,7 @@ def attempt(start: Place, code: int, outcome: Place, crashed: Place) -> TaskOutc
     """Return the fate of a task that a worker takes: its outcome with this exit code.
 
     `crashed` is where a rescue puts it. 3 may also mean that the outcome could not be stored, so
-    that the rescue counted.
-    """
+    that the rescue counted."""
     after = {0: _of(), 1: _of(start), 2: _of(start), 3: _of(crashed)}
     after[code] |= _of(outcome)
     return TaskOutcome(start, _of(start, outcome, crashed), after)
@@ -264,8 +250,7 @@ class _Scenario(Case):
         """Take a command and its exit code when nothing goes wrong.
 
         `ran`: how often a handler runs then; `counted`: the value of its counters before; `stuck`:
-        a process that sends no heartbeat holds the lock; `lines`: its standard input.
-        """
+        a process that sends no heartbeat holds the lock; `lines`: its standard input."""
         self._words, self._prepare, self.fates = words.split(), prepare, fates
         self.code, self.floor, self._ran, self._counted = code, floor, ran, counted
         self._stuck = stuck
@@ -448,7 +433,7 @@ def _of_numbers(root: Path, counted: int, most: int) -> Iterator[str]:
     if path.exists():
         lines = [x.split(" ") for x in path.read_text().split("\n") if x and x[0] != "#"]
         values = {line[0]: line[-1] for line in lines}
-        metric_names = {f"nftban_queue_{name}" for name in METRICS}
+        metric_names = {f"nftban_queue_{name}" for name in METRICS.split()}
         if set(values) != metric_names or not all(value.isdigit() for value in values.values()):
             yield f"queue.prom is not whole: {path.read_text()!r}"
 
@@ -477,13 +462,11 @@ DONE, FAILS, HOPELESS, UNKNOWN, PATIENT = (
     _id(kind) for kind in ("done", "fails", "hopeless", "unheard", "patient")
 )
 DEAD_1, DEAD_2, DEAD_3 = (_id("report", number) for number in (1, 2, 3))
-ORPHAN, MOVED, UNDONE, HALF_DELETED = (
-    _id(kind, 5) for kind in ("orphan", "moved", "back", "deleted")
-)
+ORPHAN, MOVED = _id("orphan", 5), _id("moved", 5)
+UNDONE, HALF_DELETED = _id("back", 5), _id("deleted", 5)
 _now = int(time.time())
-DIED = dict.fromkeys((DEAD_1, DEAD_2), _now - 3 * 86400) | dict.fromkeys(
-    (DEAD_3, HALF_DELETED), _now
-)
+DIED = dict.fromkeys((DEAD_1, DEAD_2), _now - 3 * 86400)
+DIED |= dict.fromkeys((DEAD_3, HALF_DELETED), _now)
 """When the dead tasks died, epoch seconds: within the retention, which deletes others."""
 NEW = "new"
 """In fates, `new KIND` is the id of a new task of a kind; each command adds one of a kind."""

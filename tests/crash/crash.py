@@ -2,8 +2,7 @@
 
 `make crash` runs each scenario of `commands.py` in a process of its own: once to find its points,
 then once for each point and fault; the harness recovers and checks. Plans: `test_crash.py`.
-Exit codes: 0 all held, 1 something did not, 2 it could not be run.
-"""
+Exit codes: 0 all held, 1 something did not, 2 it could not be run."""
 
 from __future__ import annotations
 
@@ -21,8 +20,9 @@ import sysconfig
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.crash import wrapper
 
@@ -33,50 +33,10 @@ from tests.crash.harness import Ended, Fault, Result, Sweep  # noqa: E402
 
 WRAPPER = Path(__file__).with_name("wrapper.py")
 CALLS = (
-    "open",
-    "openat",
-    "openat2",
-    "creat",
-    "write",
-    "pwrite64",
-    "writev",
-    "pwritev",
-    "pwritev2",
-    "truncate",
-    "ftruncate",
-    "fallocate",
-    "rename",
-    "renameat",
-    "renameat2",
-    "link",
-    "linkat",
-    "unlink",
-    "unlinkat",
-    "mkdir",
-    "mkdirat",
-    "rmdir",
-    "symlink",
-    "symlinkat",
-    "mknod",
-    "mknodat",
-    "chmod",
-    "fchmod",
-    "fchmodat",
-    "chown",
-    "fchown",
-    "lchown",
-    "fchownat",
-    "utimensat",
-    "fsync",
-    "fdatasync",
-    "sync",
-    "syncfs",
-    "copy_file_range",
-    "sendfile",
-    "flock",
-    "setxattr",
-    "fsetxattr",
-    "exit_group",
+    "open,openat,openat2,creat,write,pwrite64,writev,pwritev,pwritev2,truncate,ftruncate,fallocate,"
+    "rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir,mkdirat,rmdir,symlink,symlinkat,"
+    "mknod,mknodat,chmod,fchmod,fchmodat,chown,fchown,lchown,fchownat,utimensat,fsync,fdatasync,"
+    "sync,syncfs,copy_file_range,sendfile,flock,setxattr,fsetxattr,exit_group"
 )
 """Every call by which a file is changed or locked, and the end of the process."""
 KILL, END = "before", "exit_group"
@@ -121,28 +81,26 @@ class CannotRun(Exception):
     """strace does not work here; the message is the reason."""
 
 
-class Tracer:
-    """Runs jobs one after another, in a folder of its own."""
+class Traced(Sweep):
+    """All runs of a scenario, each in a process of its own under strace."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._sweeps: dict[str, Sweep] = {}
+    def __init__(self, name: str, folder: Path) -> None:
+        self._scenario, self._folder = commands.CASES[name], folder
+        super().__init__(self._scenario, folder / name)
 
-    def calls(self, name: str) -> tuple[list[Call], list[str]]:
-        """Return the points of a scenario; and what is wrong with it undisturbed."""
-        sweep = self._sweep(name)
-        with sweep.restored() as now:
-            ended, log = self._trace(name, now, CALLS)
+    def calls(self) -> tuple[list[Call], list[str]]:
+        """Return the points of the scenario; and what is wrong with it undisturbed."""
+        with self.restored() as now:
+            ended, log = self._trace(now, CALLS)
             if f"{END}(" not in log:
                 raise CannotRun(f"strace does not trace: {ended.err.strip()[-200:]}")
-            return list(self._points(log, str(sweep.root))), sweep.checked(ended, now)
+            return list(self._points(log)), self.checked(ended, now)
 
     def run(self, job: Job) -> list[str]:
         """Make one faulted run, and return what is wrong with it.
 
         How often /proc is opened depends on what else runs on the machine: a run that was struck
-        elsewhere than meant is made again.
-        """
+        elsewhere than meant is made again."""
         for _ in range(TRIES):
             missed, wrong = self._run(job)
             if not missed:
@@ -151,81 +109,54 @@ class Tracer:
 
     def _run(self, job: Job) -> tuple[list[str], list[str]]:
         """Return what is wrong with the run, and with what it left."""
-        call, sweep = job.call, self._sweep(job.scenario)
-        with sweep.restored() as now:
-            ended, log = self._trace(job.scenario, now, (call.name,), job)
+        call = job.call
+        with self.restored() as now:
+            ended, log = self._trace(now, call.name, job)
             if job.how == KILL and not ended.killed:
                 missed = [f"was not killed, but ended: {ended}"]
             else:
                 lines = [text for text in _main_thread(log) if text.startswith(f"{call.name}(")]
                 hit = self._signature(lines[call.nth - 1]) if len(lines) >= call.nth else "no call"
                 missed = [] if hit == call.text else [f"came to another point: {hit}"]
-            return missed, sweep.checked(ended, now)
+            return missed, self.checked(ended, now)
 
-    def _points(self, log: str, root: str) -> Iterator[Call]:
+    def _points(self, log: str) -> Iterator[Call]:
         counted: Counter[str] = Counter()
         for line in _main_thread(log):
             name, _, rest = line.partition("(")
             counted[name] += 1
-            there = root in rest or name == END or (name == "write" and rest.startswith("1<"))
+            there = (
+                str(self.root) in rest or name == END or (name == "write" and rest.startswith("1<"))
+            )
             if there and (not name.startswith("open") or "O_CREAT" in rest or "O_TRUNC" in rest):
                 yield Call(name, counted[name], self._signature(line))
 
     def _signature(self, line: str) -> str:
-        """Return a call without results, and without numbers such as PIDs and times.
-
-        Random numbers are the time behind a mark, at some times letters alone.
-        """
+        """Return a call without results and numbers, such as PIDs, times and random numbers."""
         line = re.sub(r"\s*(=\s+-?\d.*|=\s+\?.*|<unfinished.*)$", "", line)
         # Data of which strace shows the beginning; where it ends depends on how long a PID is.
         line = re.sub(r'"(?:[^"\\]|\\.)*"\.\.\.', "...", line.replace(str(self._folder), ""))
         return re.sub(r"cafe[0-9a-f]*|[0-9a-f]*\d[0-9a-f]*", "#", line)
 
-    def _sweep(self, name: str) -> Sweep:
-        if name not in self._sweeps:
-            self._sweeps[name] = Sweep(commands.CASES[name], self._folder / name)
-        return self._sweeps[name]
-
-    def _trace(
-        self, name: str, now: float, calls: tuple[str, ...], job: Job | None = None
-    ) -> tuple[Ended, str]:
+    def _trace(self, now: float, calls: str, job: Job | None = None) -> tuple[Ended, str]:
         """Return how the command ended under strace, and strace's log."""
         log, out, err = (self._folder / name for name in ("log", "out", "err"))
         killing, inject = job is not None and job.how == KILL, []
         if job is not None:
-            fault = "signal=KILL" if killing else f"error={job.how}"
-            inject = ["-e", f"inject={job.call.name}:{fault}:when={job.call.nth}"]
+            harm = "signal=KILL" if killing else f"error={job.how}"
+            inject = ["-e", f"inject={job.call.name}:{harm}:when={job.call.nth}"]
         # The kernel's filter makes a run twice as fast, but with it strace sends no signal.
-        command = [
-            "strace",
-            "-f",
-            *([] if killing else ["--seccomp-bpf"]),
-            "-y",
-            "-qq",
-            "-o",
-            str(log),
-            "-e",
-            "signal=none",
-            "-e",
-            f"trace={','.join(calls)}",
-            *inject,
-            sys.executable,
-            "-S",
-            str(WRAPPER),
-            str(now),
-            *commands.CASES[name].words(self._sweep(name).root),
-        ]
+        quick = [] if killing else ["--seccomp-bpf"]
+        strace = ["strace", "-f", *quick, "-y", "-qq", "-o", str(log), "-e", "signal=none"]
+        words = self._scenario.words(self.root)
+        command = [*strace, "-e", f"trace={calls}", *inject]
+        command += [sys.executable, "-S", str(WRAPPER), str(now), *words]
         lines = self._folder / "in"
-        lines.write_text(commands.CASES[name].lines)
+        lines.write_text(self._scenario.lines)
         with lines.open("rb") as stdin, out.open("wb") as stdout, err.open("wb") as stderr:
+            streams: dict[str, Any] = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
             process = subprocess.Popen(
-                command,
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                cwd=sweep.ROOT,
-                env=ENVIRONMENT,
-                start_new_session=True,
+                command, **streams, cwd=sweep.ROOT, env=ENVIRONMENT, start_new_session=True
             )
             try:
                 code = process.wait(HANGS_SECONDS)
@@ -235,14 +166,9 @@ class Tracer:
                 code = -signal.SIGALRM
         killed = killing and code == -signal.SIGKILL
         texts = [path.read_text(errors="replace") for path in (out, err, log)]
-        ended = Ended(
-            Fault(job.call.nth if job else 0, job.how if job else KILL),
-            killed,
-            signal=0 if killed else max(0, -code),
-            answer=None if code < 0 else code,
-            out=texts[0],
-            err=texts[1],
-        )
+        fault = Fault(job.call.nth if job else 0, job.how if job else KILL)
+        signal_, answer = 0 if killed else max(0, -code), None if code < 0 else code
+        ended = Ended(fault, killed, signal_, answer, out=texts[0], err=texts[1])
         return ended, texts[2]
 
 
@@ -253,21 +179,26 @@ def _main_thread(log: str) -> list[str]:
     return [call for thread, call in calls if thread == lines[0][0] and call[:1] != "<"]
 
 
-_tracer: Tracer
+_folder: Path
+
+
+@cache
+def _traced(name: str) -> Traced:
+    return Traced(name, _folder)
 
 
 def _begin(folder: str) -> None:
-    global _tracer
+    global _folder
     sweep.load()
-    _tracer = Tracer(Path(tempfile.mkdtemp(dir=folder)))
+    _folder = Path(tempfile.mkdtemp(dir=folder))
 
 
 def _find(name: str) -> tuple[str, list[Call], list[str]]:
-    return name, *_tracer.calls(name)
+    return name, *_traced(name).calls()
 
 
 def _do(job: Job) -> tuple[Job, list[str]]:
-    return job, _tracer.run(job)
+    return job, _traced(job.scenario).run(job)
 
 
 def main() -> int:
@@ -295,9 +226,8 @@ def main() -> int:
             return _complain(str(reason))
         jobs = []
         for name, calls, wrong in sweeps:
-            results[name] = Result(
-                len(calls), 0, [f"{name}: undisturbed: {what}" for what in wrong]
-            )
+            undisturbed = [f"{name}: undisturbed: {what}" for what in wrong]
+            results[name] = Result(len(calls), 0, undisturbed)
             hows = [(call, (KILL,) if call.name == END else HOWS) for call in calls]
             jobs += [Job(name, call, how) for call, those in hows for how in those]
         # The same disorder each time: a slice then holds some of every command and every fault.

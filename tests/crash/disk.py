@@ -4,8 +4,7 @@ The model is `atomic`: each change of a folder (create, rename, link, unlink, mk
 or lost whole, in any order, until one of the folders that it touches is fsynced; a file's data is
 kept, lost, half there or there as zeros until the file is fsynced; of a file that was only added
 to, that holds for the addition. This is less than any journaling file system promises. Not
-modelled: modes, owners, times, writing by mmap.
-"""
+modelled: modes, owners, times, writing by mmap."""
 
 from __future__ import annotations
 

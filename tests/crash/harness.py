@@ -12,6 +12,7 @@ import fcntl
 import io
 import json
 import os
+import re
 import signal
 import sqlite3
 import stat
@@ -25,41 +26,16 @@ from time import time as wall_clock
 from types import BuiltinFunctionType
 from typing import Any, NamedTuple
 
-from engine.store import StoreError
+from engine.model import Task
+from engine.store import Store, StoreError
 from engine.system import files
 
 # ---- points and faults
 
-CHANGING = (
-    "write",
-    "pwrite",
-    "writev",
-    "sendfile",
-    "copy_file_range",
-    "truncate",
-    "ftruncate",
-    "posix_fallocate",
-    "rename",
-    "replace",
-    "link",
-    "symlink",
-    "unlink",
-    "remove",
-    "mkdir",
-    "rmdir",
-    "mkfifo",
-    "mknod",
-    "chmod",
-    "fchmod",
-    "chown",
-    "fchown",
-    "lchown",
-    "utime",
-    "fsync",
-    "fdatasync",
-    "sync",
-    "setxattr",
-    "removexattr",
+CHANGING = re.compile(
+    "write|pwrite|writev|sendfile|copy_file_range|truncate|ftruncate|posix_fallocate|rename|replace"
+    "|link|symlink|unlink|remove|mkdir|rmdir|mkfifo|mknod|chmod|fchmod|chown|fchown|lchown|utime"
+    "|fsync|fdatasync|sync|setxattr|removexattr"
 )
 """The calls of `os` that change a file; `open` is a point where it may create or truncate, and
 `flock` where it may lock."""
@@ -102,8 +78,7 @@ def faults(points: Sequence[str], errors: Iterable[str] = ERRORS) -> list[Fault]
     """Return all faults of a run with these points.
 
     A kill after a point is a kill before the next one, as nothing between two points changes a
-    file; the last one is the end of the process.
-    """
+    file; the last one is the end of the process."""
     killed = [Fault(s) for s, last in enumerate(["", *points], 1) if last not in CHANGE_NOTHING]
     numbered = list(enumerate(points, 1))
     torn = [Fault(step, "torn") for step, point in numbered if point == "write"]
@@ -124,7 +99,7 @@ class Points:
             return
         for module in (os, files):
             for name, call in list(vars(module).items()):
-                if name in CHANGING and isinstance(call, BuiltinFunctionType):
+                if CHANGING.fullmatch(name) and isinstance(call, BuiltinFunctionType):
                     setattr(module, name, self._counted(name, call))
         opens, flock = os.open, fcntl.flock
         creates, locks = self._counted("create", opens), self._counted("flock", flock)
@@ -224,10 +199,7 @@ def read_tree(root: str, under: str = "") -> Iterator[Entry]:
             content = str(Path(dir_entry.path).readlink())
         elif dir_entry.is_file():
             content = Path(dir_entry.path).read_bytes()
-        owner, times = (
-            (status.st_uid, status.st_gid),
-            (status.st_atime_ns, status.st_mtime_ns),
-        )
+        owner, times = (status.st_uid, status.st_gid), (status.st_atime_ns, status.st_mtime_ns)
         yield Entry(f"{under}{dir_entry.name}", content, stat.S_IMODE(status.st_mode), owner, times)
         if content is None:
             yield from read_tree(root, f"{under}{dir_entry.name}/")
@@ -294,6 +266,12 @@ class Ended(NamedTuple):
         return not self.killed and not self.signal and self.refused is None
 
 
+def tasks_in(store: Store, ids: Iterable[str] | None = None) -> list[Task]:
+    """Return all tasks of a store, or some; of one that is shown twice, the later one."""
+    scans = [store.scan()] if ids is None else [store.scan({ident}) for ident in ids]
+    return [*{t.id: t for scan in scans for t in scan if isinstance(t, Task)}.values()]
+
+
 class Result(NamedTuple):
     """The result of all runs of one case."""
 
@@ -317,6 +295,8 @@ class Case:
     before: Mapping[str, Any] = {}
     after: Mapping[str, Any] = {}
     """The recovered content without the action, and after it."""
+    end: Mapping[str, Any] | None = None
+    """What the content is to be after it, if its row says so."""
 
     def lay_out(self, root: Path) -> None:
         """Fill the folder, once."""
@@ -356,7 +336,8 @@ class Case:
 
     def undisturbed(self) -> Iterator[str]:
         """Report what is wrong with `before` and `after`."""
-        return iter(())
+        if self.end is not None and self.after != self.end:
+            yield f"leads to {self.after}, not {self.end}"
 
     def sweep(self, folder: Path, every: int = 1) -> Result:
         """Make all runs, or each so many-th."""
@@ -381,8 +362,7 @@ class Sweep:
     def result(self, every: int = 1) -> Result:
         """Make each so many-th run there is."""
         points, failures = self._undisturbed()
-        all_faults = faults(points, self._case.errors)[::every]
-        for fault in all_faults if not failures else ():
+        for fault in faults(points, self._case.errors)[::every] if not failures else ():
             where = ["", *points, "its end"][fault.step]
             failures += [f"{fault} ({where}): {what}" for what in self._with(fault)]
         if len(points) < self._case.floor:
@@ -507,12 +487,8 @@ class Sweep:
             traceback.print_exc()
         points.end()
         points.counting = False
-        return {
-            "answer": answer,
-            "refused": refused,
-            "points": points.passed,
-            "struck": points.struck,
-        }
+        passed, struck = points.passed, points.struck
+        return {"answer": answer, "refused": refused, "points": passed, "struck": struck}
 
 
 def _recovery(now: float) -> float:

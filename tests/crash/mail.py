@@ -2,8 +2,7 @@
 
 A test transport accepts a mail by adding it to the file `accepted`. Recovery is the next command;
 then housekeeping, or an operator, makes the task of a mail that no task names, and workers do all
-that is due.
-"""
+that is due."""
 
 from __future__ import annotations
 
@@ -39,10 +38,7 @@ _append, _open = os.write, os.open
 
 
 class Recorder:
-    """A transport that adds each mail to a file, and fails with a word, if it has one.
-
-    It fails with `timeout` after it has accepted the mail, with other words instead.
-    """
+    """A transport that adds each mail to a file and fails by a word, by `timeout` after that."""
 
     name = "sendmail"
 

@@ -22,7 +22,7 @@ from engine.store import StoreError
 from engine.system.files import Refused
 from engine.work import outcomes
 from tests.crash.disk import Answered, Disk, Recording, read_in, recorded, remains, write_out
-from tests.crash.harness import Case, Ended, Result
+from tests.crash.harness import Case, Ended, Result, tasks_in
 
 NOW = time.time()
 """Files have real times, so the fixed clock of the stores agrees with them."""
@@ -87,8 +87,7 @@ class Verb(Case):
         """Carry out all steps; call `after` with each step's number and answer, None at its end."""
         for number, step in enumerate(self.steps, 1):
             # A whole scan shows each task twice: once in its preview, once in its place.
-            tasks = {item.id: item for item in store.scan() if isinstance(item, Task)}
-            for answer in step.act(store, list(tasks.values())):
+            for answer in step.act(store, tasks_in(store)):
                 if isinstance(answer, Outcome) and answer.error is not None:
                     raise answer.error
                 after(number, answer)
@@ -111,8 +110,7 @@ class Verb(Case):
     def restored(self, root: Path, now: float) -> None:
         """Record the verb once, to know how its tasks are after each step."""
         if not self._stages:
-            cuts = record(self, root.parent / "recorded")
-            self._stages = cuts.stages
+            self._stages = record(self, root.parent / "recorded").stages
 
     def recover(self, root: Path, now: float) -> None:
         """Recover now, and when everything has waited long enough."""
@@ -143,15 +141,13 @@ class Verb(Case):
         for ident, (folder, data) in content.items():
             with suppress(Refused):
                 if folder in (FOLDERS[P], FOLDERS[A]):
-                    due[ident] = task_format.parse_task(data, ident).retries + (
-                        folder == FOLDERS[A]
-                    )
+                    failed = task_format.parse_task(data, ident).retries
+                    due[ident] = failed + (folder == FOLDERS[A])
         with closing(NftbanStore(spool_at(root, durable=False), lambda: LATER)) as store:
             if not all(aside.former_name for aside in store.list_quarantined()):
                 yield "quarantined without its reason"
-            for outcome in outcomes.rescue_tasks(
-                store, policy.contract_retries(), LATER, "it was cut off"
-            ):
+            retries = policy.contract_retries()
+            for outcome in outcomes.rescue_tasks(store, retries, LATER, "it was cut off"):
                 assert outcome.error is None, outcome.error
             taken = {task.id: task.attempts for task in store.take(LATER + 3600, "me", 99)}
         if taken != due:
@@ -173,18 +169,16 @@ def _lead(store: NftbanStore, ident: str, states: tuple[State, ...]) -> None:
         if state is A:
             list(store.take(NOW, "me", 1))
             continue
-        (task,) = (item for item in store.scan({ident}) if isinstance(item, Task))
-        store.swap(
-            task, verbs.give_up_task(task, "it broke") if state is D else task._replace(state=state)
-        )
+        (task,) = tasks_in(store, [ident])
+        is_dead, other = state is D, task._replace(state=state)
+        store.swap(task, verbs.give_up_task(task, "it broke") if is_dead else other)
 
 
 def _recover(root: Path, now: float) -> list[str]:
     with closing(NftbanStore(spool_at(root, durable=False), lambda: now)) as store:
         for task in (item for item in store.scan({"pending"}) if isinstance(item, Task)):
-            assert task_format.parse_task(store.read(task), task.id).description, (
-                f"{task.id} is not whole"
-            )
+            record = task_format.parse_task(store.read(task), task.id)
+            assert record.description, f"{task.id} is not whole"
         return store.recover()
 
 
@@ -249,7 +243,7 @@ def disks(recording: Recording) -> Iterator[tuple[int, Mapping[str, object]]]:
                 yield answered, contents
 
 
-class PowerCut:
+class PowerCut(Case):
     """A power cut after each step of a verb."""
 
     def __init__(self, verb: Verb, lies: Lies = lambda path: False, *, again: bool = False) -> None:

@@ -1,8 +1,7 @@
 """Plans on a spool of our format, the journal's own files included: killed or refused anywhere.
 
 Recovery is what a worker does and then a console, which settles what was interrupted. Then the
-journal must agree with where the tasks are, the rest can be carried out, and all can be undone.
-"""
+journal must agree with where the tasks are, the rest can be carried out, and all can be undone."""
 
 from __future__ import annotations
 
@@ -192,9 +191,8 @@ class _PlanCase(Case):
                     if ended is not None and ended.result is RowResult.DONE:
                         done[row.id] += 1
                         content_now = content.get(row.id)
-                        assert content_now == self.after.get(row.id), (
-                            f"written down as done: {row.id}"
-                        )
+                        is_so = content_now == self.after.get(row.id)
+                        assert is_so, f"written down as done: {row.id}"
                         its = engine_plans.transition_of(operation.intent.verb, row)
                         if its and its[1]:
                             assert revs[row.id, its[1]] == ended.rev, f"revision of {row.id}"

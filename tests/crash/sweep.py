@@ -1,8 +1,7 @@
 """All tables of what is killed and refused, and a process that sweeps what it is asked for.
 
 `python -m tests.crash.sweep FOLDER` reads lines `EVERY TABLE/CASE` from standard input, makes each
-EVERY-th run of that case and answers with a line of JSON, the fields of a `Result`.
-"""
+EVERY-th run of that case and answers with a line of JSON, the fields of a `Result`."""
 
 from __future__ import annotations
 
@@ -13,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 if __name__ == "__main__":
     from tests.crash import wrapper
@@ -21,28 +19,12 @@ if __name__ == "__main__":
     wrapper.fix()
 
 from engine.formats.kannader import permissions
-from tests.crash import (  # the clock is fixed now
-    commands,
-    kannader,
-    mail,
-    nftban,
-    plans,
-    zgb,
-    zmailer,
-)
-from tests.crash.harness import Result
+from tests.crash import commands, kannader, mail, nftban, plans, zgb, zmailer  # by the fixed clock
+from tests.crash.harness import Case, Result
 
 ROOT = Path(__file__).resolve().parents[2]
 
-
-class Swept(Protocol):
-    """What a table holds: a `Case`, or something else with runs that fail or not."""
-
-    def sweep(self, folder: Path, every: int = 1) -> Result:
-        """Make all runs, or each so many-th."""
-
-
-TABLES: Mapping[str, Mapping[str, Swept]] = {
+TABLES: Mapping[str, Mapping[str, Case]] = {
     "command": commands.CASES,
     "plan": plans.CASES,
     "kannader": kannader.CASES,
@@ -54,23 +36,17 @@ TABLES: Mapping[str, Mapping[str, Swept]] = {
 }
 LYING = "lie"
 """The table of cases that fail: an fsync is skipped."""
-CASES: Mapping[str, Swept] = {
+CASES: Mapping[str, Case] = {
     f"{table}/{name}": case
     for table, cases in (*TABLES.items(), (LYING, nftban.LYING))
     for name, case in cases.items()
 }
 
-LOADED = (
-    "tui.cli.formats.nftban.recover",
-    "tui.cli.formats.nftban.corrupt",
-    "tui.cli.queue.list_tasks",
-    "tui.cli.formats.nftban.dlq",
-    "tui.cli.formats.nftban.work",
-    "engine.locks.lock_breaker",
-    "engine.operations.plans",
-    "engine.live.folder_watch",
-    "yaml",
-)
+LOADED = """
+tui.cli.formats.nftban.recover tui.cli.formats.nftban.corrupt tui.cli.queue.list_tasks
+tui.cli.formats.nftban.dlq tui.cli.formats.nftban.work engine.locks.lock_breaker
+engine.operations.plans engine.live.folder_watch yaml
+"""
 """What the commands import when they run."""
 
 
@@ -82,16 +58,11 @@ class Sweeper:
         self._root = root
 
     def __enter__(self) -> Sweeper:
+        environ = {"PYTHONPATH": str(self._root), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+        environ |= {"HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"}
+        pipe, root = subprocess.PIPE, self._root
         self._process = subprocess.Popen(
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=self._root,
-            env={
-                **{"PYTHONPATH": str(self._root), "LC_ALL": "C.UTF-8", "TZ": "UTC"},
-                **{"HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"},
-            },
+            self._command, stdin=pipe, stdout=pipe, text=True, cwd=root, env=environ
         )
         return self
 
@@ -112,7 +83,7 @@ class Sweeper:
 def load() -> None:
     """Import beforehand what every fork would."""
     sys.dont_write_bytecode = True
-    for name in LOADED:
+    for name in LOADED.split():
         importlib.import_module(name)
     gc.freeze()
 

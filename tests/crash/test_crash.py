@@ -69,9 +69,7 @@ def batches() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("table", "names"), batches())
 def test_at_every_point_nothing_is_lost(table: str, names: list[str], sweeper: Sweeper) -> None:
-    """Killed, refused or cut off at any point, and its recovery killed as well, an action is done
-    or not done: all is whole, in one place, and what was reported as done is.
-    """
+    """Killed, refused or cut off at any point, its recovery too, an action is done or not done."""
     results = {name: sweeper.sweep(f"{table}/{name}", EVERY) for name in names}
     assert [f"{name}: {what}" for name, r in results.items() for what in r.failures] == []
     assert all(result.runs > 2 for result in results.values())
@@ -166,9 +164,8 @@ def test_the_real_commands_faults_are_found(tmp_path: Path) -> None:
     if shutil.which("strace") is None and "CI" not in os.environ:
         pytest.skip("strace is not installed")
     right, wrong = 'due=0.0, attempts=0, error="")', 'due=0.0, error="")'
-    run = crash(
-        copied(tmp_path, "engine/verbs.py", right, wrong), "--verb", "dlq-retry", "--slice", "19"
-    )
+    copy = copied(tmp_path, "engine/verbs.py", right, wrong)
+    run = crash(copy, "--verb", "dlq-retry", "--slice", "19")
     assert run.returncode == 1, run.stderr
     assert "not pending/0" in run.stdout
     _, points, runs, failures = run.stdout.splitlines()[-1].split()

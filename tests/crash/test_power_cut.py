@@ -36,9 +36,7 @@ from tests.crash.disk import (
 
 @pytest.mark.parametrize("verb", ["retry", "purge"])
 def test_a_power_cut_keeps_the_journal_of_what_moved(verb: str, tmp_path: Path) -> None:
-    """On every disk that a power cut leaves, a task that has moved is in a whole intent, with its
-    former content; and one that is recorded as done is nowhere but where it should go.
-    """
+    """On every disk that a power cut leaves, a task that has moved is in a whole intent."""
     root = tmp_path / "spool"
     end = {"retry": "pending", "purge": ".spooldeck/trash"}[verb]
 
@@ -46,9 +44,8 @@ def test_a_power_cut_keeps_the_journal_of_what_moved(verb: str, tmp_path: Path) 
         journal = Journal(f"{root}/.spooldeck/journal")
         plan = engine_plans.freeze_plan(verb, tasks, nftban.NOW)
         plan = plan._replace(included_ids=frozenset(task.id for task in tasks))
-        return iter(
-            run_plan.run_journaled_plan(store, journal, plan, plans.US, lambda: nftban.NOW).done
-        )
+        run = run_plan.run_journaled_plan(store, journal, plan, plans.US, lambda: nftban.NOW)
+        return iter(run.done)
 
     cuts = nftban.record(nftban.Verb(nftban.D, nftban.Step(carry_out), tasks=2), root)
     before, after = cuts.stages
@@ -85,9 +82,7 @@ def _journal_of(contents: Mapping[str, object]) -> tuple[set[str], set[str], byt
 
 
 def test_a_lock_that_a_power_cut_left_can_be_taken(tmp_path: Path) -> None:
-    """After a power cut while a lock was taken, renewed or released, the next
-    process gets it.
-    """
+    """After a power cut at any change of a lock the next process gets it."""
     now = time.time()
     (tmp_path / "run").mkdir()
     with recorded(Recording(f"{tmp_path}/run")) as recording:

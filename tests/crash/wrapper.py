@@ -2,8 +2,7 @@
 
 `wrapper.py NOW WORD...` is `spooldeck WORD...` at NOW, epoch seconds. Beyond the command's own
 words it knows `--root DIR @recover`: a worker that does what every worker does first, and finds no
-token to go on with.
-"""
+token to go on with."""
 
 from __future__ import annotations
 
@@ -106,10 +105,7 @@ def run(words: list[str]) -> int:
     assert option == "--root"
     if rest == ["@recover"]:
         dry = SimpleNamespace(
-            is_limited=lambda kind: True,
-            ready=_no,
-            spend=_no,
-            token_at=lambda kind: CLOCK() + 3600,
+            is_limited=lambda kind: True, ready=_no, spend=_no, token_at=lambda kind: CLOCK() + 3600
         )
         with replaced(Setup, "token_buckets", lambda setup: dry):
             return cli.main(["--root", root, "queue", "process-next"])

@@ -16,7 +16,7 @@ from engine.formats.zgb.place import RateLimit, ZgbDatabase
 from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import ZgbStore
 from engine.model import Move, Problem, State, Task
-from tests.crash.harness import Case, Ended
+from tests.crash.harness import Case, Ended, tasks_in
 
 NOW = 1_795_170_000.0
 LAPSED_SECONDS = 361
@@ -51,8 +51,7 @@ class _Verb(Case):
         """Take where the verb finds the jobs, and where they are once it is done.
 
         `separate`: in two transactions; `first`: what leads the jobs to where the verb finds
-        them, from the state `put`.
-        """
+        them, from the state `put`."""
         self._start, self._act, self._end, self.atomic = start, act, end, not separate
         self._first, self._put = first, put or start
         self.journal = "delete"
@@ -92,9 +91,8 @@ class _Verb(Case):
         with _opened(root) as store:
             stored_tasks = list(dict.fromkeys(store.scan()))
             tasks = [item for item in stored_tasks if isinstance(item, Task)]
-            assert [
-                p for p in stored_tasks if isinstance(p, Problem) and p.where != "orphans"
-            ] == []
+            problems = [item for item in stored_tasks if isinstance(item, Problem)]
+            assert {problem.where for problem in problems} <= {"orphans"}
             assert len({task.id for task in tasks}) == len(tasks)
             by_name: dict[str, object] = {task.id: (task.state, store.read(task)) for task in tasks}
         return by_name | ({SETTINGS: _settings(root)} if self.atomic else {})
@@ -122,22 +120,17 @@ class _Verb(Case):
         """Go on as the next process: each job moves to the other database and back.
 
         Then nothing is in doubt, and every job is as it was found; what no process works on is
-        given back once.
-        """
+        given back once."""
         states = {ident: content[ident][0] for ident in IDS if ident in content}
         orphans = self._first is orphaned
         with _opened(root) as store:
             for ident, state in states.items():
                 if state is not A and not orphans:
-                    store.swap(
-                        _one(store, ident),
-                        _one(store, ident)._replace(state=P if state is H else H),
-                    )
                     task, image = _one(store, ident), content[ident][1]
-                    (back,) = store.swap_all(
-                        [Move(task, store.restore_image(task, image, state), image)]
-                    )
-                    assert back.error is None
+                    store.swap(task, task._replace(state=P if state is H else H))
+                    task = _one(store, ident)
+                    move = Move(task, store.restore_image(task, image, state), image)
+                    assert [outcome.error for outcome in store.swap_all([move])] == [None]
         if self.content(root) != content:
             yield f"moved there and back, the queue differs: {self.content(root)}"
         claimed = {ident for ident, state in states.items() if state is A}
@@ -150,7 +143,7 @@ class _Verb(Case):
                 for recovered in (claimed, set[str]()):
                     list(store.take(NOW + LAPSED_SECONDS, "next", 1))
                     assert set(store.claim_report.recovered) == recovered
-                assert {t.id for t in store.scan() if isinstance(t, Task)} == set(states)
+                assert {task.id for task in tasks_in(store)} == set(states)
 
 
 class _Make(Case):
@@ -198,12 +191,12 @@ def _settings(root: Path) -> dict[str, str]:
 
 
 def _one(store: ZgbStore, ident: str) -> Task:
-    (task,) = (item for item in store.scan({ident}) if isinstance(item, Task))
+    (task,) = tasks_in(store, [ident])
     return task
 
 
 def _jobs(store: ZgbStore) -> list[Task]:
-    return [t for ident in IDS for t in store.scan({ident}) if isinstance(t, Task)]
+    return tasks_in(store, IDS)
 
 
 def _images_at(root: Path) -> dict[str, bytes]:

@@ -24,8 +24,6 @@ from tests.nftban_queues import (
     add_task,
     bury_one,
     clean_environment,
-    root,
-    spooldeck,
     store_at,
     tasks_at,
     write_config,
@@ -33,8 +31,6 @@ from tests.nftban_queues import (
 from tui import cli
 from tui.cli.command_help import COMMAND_HELP
 from tui.cli.commands import COMMAND_WORDS, parse_table
-
-__all__ = ["Run", "root", "spooldeck"]
 
 TRUE = "handlers: {report: {command: ['true']}}"
 FALSE = "handlers: {report: {command: [sh, -c, 'echo out of paper; exit 1']}}"
@@ -54,13 +50,9 @@ COMMANDS = {" ".join(word.path): word for word in COMMAND_WORDS if word.function
 def test_what_every_command_keeps(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An unknown option is exit 64 and one line, and no file is made. Its options take one value at
-    most, not the place behind it. It ends with its reader only if it changes nothing.
-    """
+    """An unknown option is 64; an option takes one value; a change does not end with its reader."""
     monkeypatch.chdir(tmp_path)
-
     code = cli.main([*name.split(), "--frob"])
-
     captured = capsys.readouterr()
     assert (code, captured.out, captured.err.count("\n")) == (64, "", 1)
     assert "--frob" in captured.err or "required: " in captured.err
@@ -90,10 +82,8 @@ def test_what_every_command_keeps(
 def test_a_wrong_row_of_the_command_table_is_named(row: str, expected: str) -> None:
     """The error for a wrong row of the command table shows the row and what was expected."""
     table = f"status | queue.status:status | a summary\n{row}"
-
     with pytest.raises(ValueError, match="row ") as refused:
         _ = [word.arguments for word in parse_table(table)]
-
     text = f"row {row.strip()!r} of the command table: expected {expected}"
     assert str(refused.value) == text
 
@@ -101,7 +91,6 @@ def test_a_wrong_row_of_the_command_table_is_named(row: str, expected: str) -> N
 def test_every_command_has_an_example_that_it_accepts() -> None:
     """The help of each command ends with an example, which its parser takes, and exit codes."""
     assert COMMAND_HELP.keys() == COMMANDS.keys() - {"console"}
-
     for name, help_text in COMMAND_HELP.items():
         words = shlex.split(help_text.example)[1:]
         arguments, left = cli.make_parser(words).parse_known_args(words)
@@ -178,20 +167,14 @@ def test_a_wrong_word_or_place_is_one_line_and_its_code(
     """A wrong word, or a missing place, file or command is named with what was expected."""
     place = tmp_path / "place"
     place.mkdir()
-    lines = [
-        (f"{words} --root {root}", code, expected_text) for words, code, expected_text in IN_QUEUE
-    ]
-    lines += [
-        (words.format(place=place), code, expected_text) for words, code, expected_text in NO_QUEUE
-    ]
-
+    lines = [(f"{words} --root {root}", code, text) for words, code, text in IN_QUEUE]
+    lines += [(words.format(place=place), code, text) for words, code, text in NO_QUEUE]
     for words, code, message in lines:
         run = spooldeck(*shlex.split(words))
         assert (run.returncode, run.stdout) == (code, ""), words
         assert message in run.stderr, words
         assert str(place) not in words or str(place) in run.stderr, words
         assert run.stderr.count("\n") == 1, words
-
     assert tasks_at(root) == []
 
 
@@ -199,10 +182,7 @@ def test_without_a_queue_it_is_said_how_to_name_one(
     root: str, spooldeck: Run, tmp_path: Path
 ) -> None:
     """The queue of the settings is missing: no other one of this host is opened for it."""
-    config = write_config(root, f"queue: {{root: {tmp_path}/nowhere}}")
-
-    run = spooldeck("--config", config)
-
+    run = spooldeck("--config", write_config(root, f"queue: {{root: {tmp_path}/nowhere}}"))
     assert (run.returncode, run.stdout, run.stderr.count("\n")) == (69, "", 1)
     assert "no queue to open" in run.stderr
 
@@ -211,10 +191,8 @@ def test_the_last_of_several_ids_is_the_place_if_it_is_a_queue(root: str, spoold
     """The name of a queue in this folder is the place; a folder with the name of an id is none."""
     parent, name = os.path.split(root)
     Path(parent, "an-id").mkdir()
-
     place = spooldeck("queue", "dlq", "retry", "x", name, cwd=parent)
     ids = spooldeck("queue", "dlq", "retry", "x", "an-id", "--root", root, cwd=parent)
-
     missing = "Task not found in DLQ: {}\n"
     assert (place.returncode, place.stderr) == (1, missing.format("x"))
     assert (ids.returncode, ids.stderr) == (1, missing.format("x") + missing.format("an-id"))
@@ -223,7 +201,6 @@ def test_the_last_of_several_ids_is_the_place_if_it_is_a_queue(root: str, spoold
 def test_the_place_is_written_before_or_after_the_command(root: str, spooldeck: Run) -> None:
     """`--root` counts anywhere among the words, and may be the queue folder in the data folder."""
     add_task(root)
-
     for words in ("--root {} queue count", "queue --root {} count", "queue count --root {}/queue"):
         assert spooldeck(*words.format(root).split()).stdout == "1\n"
 
@@ -238,7 +215,6 @@ def test_help_and_version(spooldeck: Run) -> None:
         run = spooldeck(*words.split())
         assert (run.returncode, run.stdout) == (0, spooldeck(*asked.split()).stdout)
         assert "usage: " in run.stdout
-
     assert spooldeck("--version").stdout.startswith("spooldeck 0.")
 
 
@@ -246,9 +222,7 @@ def test_help_and_version(spooldeck: Run) -> None:
 
 
 def test_add_prints_the_id_of_a_new_task_file(spooldeck: Run, tmp_path: Path) -> None:
-    """In a fresh data folder it makes the folders with mode 750, and names them on standard error
-    only. A full queue is refused in the contract's words.
-    """
+    """Missing folders are made with mode 750; a full queue is refused in the contract's words."""
     root = tmp_path / "data"
     root.mkdir()
     words = ("--root", root, "queue", "add")
@@ -272,15 +246,12 @@ FRESH = {"queue process-next": 1, "queue count": 0, "queue count-dlq": 0, "queue
 
 @pytest.mark.parametrize("words", [*FRESH, "queue process-next --timer"])
 def test_a_fresh_data_folder_is_an_empty_queue(spooldeck: Run, tmp_path: Path, words: str) -> None:
-    """Where no task was added yet the commands of the contract make the folders, and find nothing;
-    a data folder that does not exist is refused."""
+    """The commands of the contract make its folders; a missing data folder is refused."""
     root = tmp_path / "data"
     missing = spooldeck("--root", root, *words.split())
     assert (missing.returncode, f"{root}: no such folder" in missing.stderr) == (69, True)
     root.mkdir()
-
     done = spooldeck("--root", root, *words.split())
-
     assert (done.returncode, done.stdout) == (FRESH.get(words, 0), "0\n" * ("count" in words))
     folders = [root / "queue" / word for word in ("pending", "work", "dlq")]
     assert all(folder.is_dir() for folder in folders)
@@ -291,16 +262,13 @@ def test_a_fresh_data_folder_is_an_empty_queue(spooldeck: Run, tmp_path: Path, w
 def test_a_command_without_a_place_takes_the_first_configured_one(
     spooldeck: Run, tmp_path: Path, root: str, words: str
 ) -> None:
-    """Each command looks at the same queue if it names none; NFTBAN_DATA_DIR and the contract's
-    functions name NFTBan's queue."""
+    """Only NFTBAN_DATA_DIR names another queue."""
     add_task(root)
-    config, nowhere = tmp_path / "c.yaml", str(tmp_path / "nowhere")
-    config.write_text(f"places: [{root}, {tmp_path}/other]\n")
+    nowhere = str(tmp_path / "nowhere")
+    config = write_config(root, f"places: [{root}, {tmp_path}/other]")
     named = spooldeck("--config", config, *words.split(), root)
-
     taken = spooldeck("--config", config, *words.split())
     theirs = spooldeck("--config", config, *words.split(), NFTBAN_DATA_DIR=nowhere)
-
     assert (taken.returncode, len(taken.stdout)) == (named.returncode, len(named.stdout))
     assert nowhere in theirs.stderr + theirs.stdout
 
@@ -309,15 +277,12 @@ def test_a_command_without_a_place_takes_the_first_configured_one(
 def test_a_queue_root_beside_the_places_is_refused(
     spooldeck: Run, tmp_path: Path, words: str
 ) -> None:
-    """Without a place in the command one line names it, and no folder is made; a place of its own,
-    or the root among the places, is taken."""
+    """Without a place in the command one line names it, and no folder is made."""
     one, two, config = tmp_path / "q1", tmp_path / "q2", tmp_path / "c.yaml"
     one.mkdir()
     two.mkdir()
     config.write_text(f"queue: {{root: {one}}}\nplaces: [{two}]\n")
-
     refused = spooldeck("--config", config, *words.split())
-
     assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (78, "", 1)
     assert f"queue.root: {one} is not among `places`" in refused.stderr
     assert [*one.iterdir(), *two.iterdir()] == []
@@ -326,22 +291,16 @@ def test_a_queue_root_beside_the_places_is_refused(
     assert spooldeck("--config", config, *words.split()).returncode != 78
 
 
-def test_mail_without_a_place_takes_the_first_that_sends_mail(
-    spooldeck: Run, tmp_path: Path, root: str
-) -> None:
+def test_mail_without_a_place_takes_the_first_that_sends_mail(spooldeck: Run, root: str) -> None:
     """A Redis server before it among the places is no place of mail commands."""
-    config = tmp_path / "c.yaml"
-    config.write_text(f"places: ['redis://127.0.0.1:1/0', {root}]\n")
+    config = write_config(root, f"places: ['redis://127.0.0.1:1/0', {root}]")
     ended = spooldeck("--config", config, "mail", "status")
     assert ended.stdout == spooldeck("mail", "status", "--root", root).stdout
 
 
-def test_files_have_their_modes_under_any_umask(spooldeck: Run, tmp_path: Path, root: str) -> None:
-    """With umask 077, as a hardened root has, the group of the queue can read tasks and logs, and
-    node_exporter the metrics."""
-    config = tmp_path / "h.yaml"
-    config.write_text("handlers: {report: {command: ['/bin/true']}}\n")
-    before = os.umask(0o077)
+def test_files_have_their_modes_under_any_umask(spooldeck: Run, root: str) -> None:
+    """With umask 077 the group can read tasks and logs, and node_exporter the metrics."""
+    config, before = write_config(root, TRUE), os.umask(0o077)
     try:
         for words in ("queue add report", "queue add report", "queue process-next"):
             assert spooldeck("--config", config, "--root", root, *words.split()).returncode == 0
@@ -353,28 +312,23 @@ def test_files_have_their_modes_under_any_umask(spooldeck: Run, tmp_path: Path, 
     assert {name: oct(mode) for name, mode in modes.items() if mode < 0o640} == {}
 
 
-def test_a_task_with_the_required_fields_only_runs_after_seconds(
-    spooldeck: Run, tmp_path: Path, root: str
-) -> None:
+def test_a_task_with_the_required_fields_only_runs_after_seconds(spooldeck: Run, root: str) -> None:
     """Its last, optional field may still be written for five seconds: until then a line says so."""
-    config, ident = tmp_path / "h.yaml", "20261120T094115Z-report-0a0a0a0a"
-    config.write_text("handlers: {report: {command: ['/bin/true']}}\n")
+    ident = "20261120T094115Z-report-0a0a0a0a"
     path = Path(root, "queue", "pending", f"{ident}.task")
     fields = {"ID": ident, "TYPE": "report", "DESCRIPTION": "x", "CREATED_EPOCH": "1795239223"}
     path.write_text("".join(f'TASK_{key}="{value}"\n' for key, value in fields.items()))
-    words = ("--config", config, "queue", "process-next", root)
+    words = ("--config", write_config(root, TRUE), "queue", "process-next", root)
     early = spooldeck(*words)
     os.utime(path, (time.time() - 6, time.time() - 6))
-    late = spooldeck(*words)
-    assert (early.returncode, late.returncode) == (1, 0)
+    assert (early.returncode, spooldeck(*words).returncode) == (1, 0)
     assert "nothing eligible: 1 task may still be being written; next task due " in early.stderr
 
 
 def test_a_linked_queue_folder_is_refused_by_every_command(
     spooldeck: Run, tmp_path: Path, root: str
 ) -> None:
-    """Tasks ran behind a link below the data folder while mail was never sent: now each command
-    names the link and what to do, in the same words; a data folder that is a link is followed."""
+    """Each names the link in the same words; a linked data folder is followed."""
     Path(root, "queue").rename(tmp_path / "disk2")
     Path(root, "queue").symlink_to(tmp_path / "disk2")
     line = f"{root}/queue: {files.LINKED_FOLDER}"
@@ -382,8 +336,7 @@ def test_a_linked_queue_folder_is_refused_by_every_command(
         refused = spooldeck("--root", root, *words.split())
         assert (refused.returncode, refused.stderr.count("\n")) == (69, 1), refused.stderr
         assert refused.stderr == f"spooldeck: {line}\n"
-    config = tmp_path / "c.yaml"
-    config.write_text("mail: {sender: a@example.com, method: curl}\n")
+    config = write_config(root, "mail: {sender: a@example.com, method: curl}")
     mailed = spooldeck("--config", config, "--root", root, "mail", "send", "x", "b@example.com")
     assert mailed.stderr.endswith(f": suspended transports cannot be read: {line}\n")
     lines = spooldeck("--config", config, "--root", root, "doctor").stdout.splitlines()
@@ -404,9 +357,7 @@ def test_add_makes_no_folder_through_a_symbolic_link(
     (root / where).symlink_to(elsewhere)
     if where == "queue":
         elsewhere.mkdir()  # the other one is a link to nothing
-
     added = spooldeck("--root", root, "queue", "add", "report")
-
     assert added.returncode == 69
     assert "a symbolic link, none is followed" in added.stderr
     assert not elsewhere.exists() or not list(elsewhere.iterdir())
@@ -453,9 +404,7 @@ def test_process_next_ends_with_the_contracts_codes(
 ) -> None:
     """Code 0 for a task that is done, 3 for one that failed, 1 where none is eligible, and why."""
     ident = add_task(root, kind).id if kind else ""
-
     run = spooldeck(*in_queue(root, settings), "process-next")
-
     assert run.returncode == code, run.stderr
     assert run.stderr.startswith(f"spooldeck: {message.format(id=ident)}" if message else "")
     assert run.stderr.count("\n") == bool(message)
@@ -464,9 +413,7 @@ def test_process_next_ends_with_the_contracts_codes(
 
 
 def test_work_until_idle_reports_and_counts(root: str, spooldeck: Run) -> None:
-    """`work --until-idle` ends with 0 when nothing due is left, and writes its metrics. Without a
-    token `process-next` ends with 1 and the time of the next one, and the task waits.
-    """
+    """It ends with 0 and writes its metrics; without a token a task waits."""
     for _ in range(5):
         add_task(root)
     run = spooldeck(*in_queue(root, TRUE), "work", "--until-idle", "--concurrency", "3")
@@ -486,21 +433,16 @@ def test_work_until_idle_reports_and_counts(root: str, spooldeck: Run) -> None:
     assert len(tasks_at(root, "pending")) == 1
 
 
-def test_the_metrics_of_a_place_have_its_label(spooldeck: Run, root: str, tmp_path: Path) -> None:
-    """With `place_label` each sample of the file has the label; `queue metrics` has the same text,
-    its JSON the names alone."""
-    config = tmp_path / "labelled.yaml"
-    config.write_text(
-        f"queue: {{root: {root}, place_label: out}}\nhandlers: {{t: {{command: ['true']}}}}\n"
-    )
-    named = ("--config", str(config))
+def test_the_metrics_of_a_place_have_its_label(spooldeck: Run, root: str) -> None:
+    """With `place_label` each sample has the label, the JSON the names alone."""
+    settings = f"queue: {{root: {root}, place_label: out}}\n{TRUE.replace('report', 't')}"
+    named = ("--config", write_config(root, settings))
     spooldeck(*named, "queue", "add", "t", "one")
     spooldeck(*named, "queue", "process-next")
     text = Path(root, "metrics", "queue.prom").read_text()
     assert 'nftban_queue_tasks_processed_total{place="out"} 1\n' in text
-    assert (
-        'nftban_queue_tasks_pending{place="out"} 0' in spooldeck(*named, "queue", "metrics").stdout
-    )
+    shown = spooldeck(*named, "queue", "metrics").stdout
+    assert 'nftban_queue_tasks_pending{place="out"} 0' in shown
     values = json.loads(spooldeck(*named, "queue", "metrics", "--json").stdout)["metrics"]
     assert values["nftban_queue_tasks_processed_total"] == 1
 
@@ -508,14 +450,11 @@ def test_the_metrics_of_a_place_have_its_label(spooldeck: Run, root: str, tmp_pa
 def test_an_interrupted_worker_finishes_its_task_under_its_lock(
     root: str, spooldeck: Run, tmp_path: Path
 ) -> None:
-    """While a handler runs, also after Ctrl-C, another worker ends with 2, names the PID and takes
-    nothing.
-    """
+    """Also after Ctrl-C another worker ends with 2 and names the PID."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    place_options = in_queue(
-        root, f"handlers: {{report: {{command: [sh, -c, 'read x < {gate}']}}}}"
-    )
+    settings = f"handlers: {{report: {{command: [sh, -c, 'read x < {gate}']}}}}"
+    place_options = in_queue(root, settings)
     spooldeck(*place_options, "add", "report")
     first: command.Popen[str] = command.Popen(
         [*place_options, "process-next"], env=clean_environment(tmp_path), stderr=subprocess.DEVNULL
@@ -550,10 +489,10 @@ def test_dead_tasks_are_listed_shown_retried_and_purged(root: str, spooldeck: Ru
     listed = spooldeck(*place_options, "list").stdout.splitlines()
     shown = spooldeck(*place_options, "show", first.id)
     retried = spooldeck(*place_options, "retry", first.id)
-    dry = [
-        spooldeck(*place_options, *words, "--dry-run").stdout
-        for words in (("purge", "0"), ("retry-all",))
-    ]
+    purged, retried_all = (
+        spooldeck(*place_options, *words.split(), "--dry-run").stdout
+        for words in ("purge 0", "retry-all")
+    )
     dead = [task.id for task in tasks_at(root, "dlq")]
     (back,) = tasks_at(root, "pending")
     rest = spooldeck(*place_options, "retry-all")
@@ -561,7 +500,7 @@ def test_dead_tasks_are_listed_shown_retried_and_purged(root: str, spooldeck: Ru
     assert [line.split(" | ")[0] for line in listed] == sorted([first.id, second.id])
     assert 'TASK_DLQ_REASON="max_retries_exceeded"' in shown.stdout
     assert retried.stdout == f"Task {first.id} moved from DLQ to pending queue\n"
-    assert "nothing was changed" in dry[0] and second.id in dry[1]
+    assert "nothing was changed" in purged and second.id in retried_all
     assert dead == [second.id]
     assert (back.id, back.attempts, back.error, back.due) == (first.id, 0, "", 0.0)
     assert (rest.returncode, tasks_at(root, "dlq")) == (0, [])
@@ -570,31 +509,35 @@ def test_dead_tasks_are_listed_shown_retried_and_purged(root: str, spooldeck: Ru
 # ---- status
 
 
+def status_of(root: str, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """What runs `status` of a queue, or of a folder below it: exit code, output and errors."""
+
+    def status(*words: str, below: str = "") -> tuple[int, str, str]:
+        capsys.readouterr()
+        return (cli.main(["status", f"{root}{below}", *words]), *capsys.readouterr())
+
+    return status
+
+
 def test_status_of_a_quiet_queue(
     root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit 0 where nothing is wrong, held and purged tasks are counted too; 2 where nothing can be
-    read; 1 with a full disk.
-    """
+    """Exit 0 where nothing is wrong, 2 where nothing can be read, 1 with a full disk."""
 
-    def status(*words: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = cli.main(["status", *words])
-        return (code, *capsys.readouterr())
-
+    status = status_of(root, capsys)
     dead = bury_one(root)
     with store_at(root) as store:
         store.swap(dead, verbs.purge(dead, 0))
 
-    code, out, _ = status(root)
+    code, out, _ = status()
     assert (code, "nothing needs attention" in out) == (0, True)
     counts = {"pending": 0, "work": 0, "held": 0, "dlq": 0, "trash": 1}
-    assert json.loads(status(root, "--json")[1])["tasks"] == counts
-    code, _, err = status(f"{root}/nothing")
+    assert json.loads(status("--json")[1])["tasks"] == counts
+    code, _, err = status(below="/nothing")
     assert (code, err.count("\n")) == (2, 1)
     full = os.statvfs_result((4096, 4096, 9000, 0, 0, 900, 500, 500, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda path: full)
-    code, out, _ = status(root)
+    code, out, _ = status()
     assert code == 1
     assert "attention disk full: room for no task: see `doctor`" in out
 
@@ -602,27 +545,22 @@ def test_status_of_a_quiet_queue(
 def test_status_of_many_tasks_reads_a_sample(
     root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of more tasks than the limit a sample is read: counts are exact, the text and JSON say what
-    was read, and the first task in id order is in it; with --exact all are read."""
+    """Counts are exact, what was read is said, and with --exact all are read."""
 
-    def status(*words: str) -> str:
-        capsys.readouterr()
-        cli.main(["status", root, *words])
-        return capsys.readouterr().out
-
+    status = status_of(root, capsys)
     for age in range(260):
         add_task(root, "feeds_sync", time.time() - 60 * age)
     bury_one(root)
-    whole = json.loads(status("--json"))
+    whole = json.loads(status("--json")[1])
     monkeypatch.setattr("tui.cli.queue.status.MAX_READ_TASKS", 250)
     monkeypatch.setattr("tui.cli.queue.status.ORDERED_SAMPLE_TASKS", 5)
-    answer = json.loads(status("--json"))
+    answer = json.loads(status("--json")[1])
     assert answer["tasks"] == whole["tasks"] and answer["tasks"]["pending"] == 260
     assert whole["sampled"] is None and 200 < answer["sampled"] < 261
     assert answer["mail"]["without_task"] is None
     assert answer["oldest_pending_age"] == pytest.approx(whole["oldest_pending_age"], abs=60)
-    assert f"sampled   {answer['sampled']} of 261 tasks read" in status()
-    assert "sampled" not in status("--exact")
+    assert f"sampled   {answer['sampled']} of 261 tasks read" in status()[1]
+    assert "sampled" not in status("--exact")[1]
 
 
 def _copy_a_task(root: str) -> None:
@@ -669,9 +607,7 @@ def test_status_ends_with_1_where_something_needs_attention(
 ) -> None:
     """Each problem and each warning is a line of its own."""
     NOTED[alert](root)
-
     status = spooldeck("status", root)
-
     assert status.returncode == 1
     assert alert in status.stdout
     assert " due " not in alert or f"attention {alert}: see `doctor`\n" in status.stdout
@@ -681,9 +617,7 @@ def test_status_ends_with_1_where_something_needs_attention(
 
 
 def test_init_makes_what_is_missing_and_leaves_the_rest(spooldeck: Run, tmp_path: Path) -> None:
-    """`init` makes folders of mode 750, and a second time changes nothing. With --exclusive, of a
-    new queue or an old one, due times go into file times; never in NFTBan's own data folder.
-    """
+    """--exclusive puts due times into file times, never in NFTBan's own data folder."""
     root = tmp_path / "new"
     due = time.time() + 3600
 
@@ -715,9 +649,7 @@ def test_init_makes_what_is_missing_and_leaves_the_rest(spooldeck: Run, tmp_path
 
 
 def test_an_answer_that_cannot_be_written(root: str) -> None:
-    """With a full disk behind its output, a command that reads ends with 74, and one that has added
-    a task with 4 and the id on standard error: a script would add it again.
-    """
+    """On a full disk a read is 74; a task that was added is 4, with its id."""
     with Path("/dev/full").open("w") as full:
 
         def into_full(*words: str) -> subprocess.CompletedProcess[str]:
@@ -738,7 +670,6 @@ def test_a_closed_pipe_is_no_error(root: str) -> None:
     """A command whose reader has enough, such as head, does its work and ends with its own code."""
     task = add_task(root, "job", 0.0)
     reads = ("queue list", "queue list --json", "log", "queue metrics", "--help", "queue add job")
-
     for words in (*reads, "status", f"purge --id {task.id} --apply 1"):
         reading, writing = os.pipe()
         os.close(reading)
@@ -747,26 +678,18 @@ def test_a_closed_pipe_is_no_error(root: str) -> None:
         os.close(writing)
         assert run.returncode == (words == "status"), words
         assert "roken" not in run.stderr and "Trace" not in run.stderr, words
-
     assert (len(tasks_at(root, "pending")), len(tasks_at(root, "trash"))) == (1, 1)
 
 
-@pytest.mark.parametrize(
-    "closed",
-    [
-        "<&- >&- 2>&-",
-        *(pytest.param(one, marks=pytest.mark.deep) for one in ("<&-", ">&-", "2>&-")),
-    ],
-)
+EACH_CLOSED = [pytest.param(one, marks=pytest.mark.deep) for one in ("<&-", ">&-", "2>&-")]
+
+
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", *EACH_CLOSED])
 def test_closed_standard_streams_are_opened_on_nothing(root: str, closed: str) -> None:
-    """Where its caller closed them, no file of the queue gets the number of a standard stream; an
-    id that has nowhere to go is an error.
-    """
+    """No file of the queue gets the number of a standard stream."""
     command = f"{sys.executable} -m tui.cli --root {root} queue"
     line = f"{command} add job {closed}; echo $?; {command} process-next {closed}; echo $?"
-
     run = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=60)
-
     (task,) = tasks_at(root, "pending")
     assert run.stdout.split()[-2:] == ["4" if ">&-" in closed.split() else "0", "3"]
     assert task.error == "Unknown task type: job"
@@ -775,20 +698,16 @@ def test_closed_standard_streams_are_opened_on_nothing(root: str, closed: str) -
 def test_the_places_of_the_environment_are_used_unless_one_is_named(
     root: str, spooldeck: Run, tmp_path: Path
 ) -> None:
-    """Also instead of those of the file; the first if a command takes one. A missing one among
-    several is shown by commands that take all."""
+    """Also instead of those of the file; a missing one is shown."""
     other = str(tmp_path / "other")
     assert spooldeck("init", other).returncode == 0
     add_task(other)
     config = write_config(root, f"places: [{root}]")
     environ = {"SPOOLDECK_PLACES": f"{other} {tmp_path}/missing"}
-
     count = spooldeck("--config", config, "queue", "count", **environ)
     named = spooldeck("--config", config, "queue", "count", root, **environ)
     overview = spooldeck("--config", config, "overview", **environ)
-
-    assert (count.stdout, named.stdout) == ("1\n", "0\n")
-    assert overview.returncode == 2
+    assert (count.stdout, named.stdout, overview.returncode) == ("1\n", "0\n", 2)
     assert "missing" in overview.stdout
 
 

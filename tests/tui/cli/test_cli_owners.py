@@ -38,9 +38,7 @@ def settings(place: Path, text: str) -> str:
 def test_folders_that_root_makes_for_nftban_belong_to_its_user(
     place: Path, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In NFTBan's data folder, which is root's, root makes a queue that NFTBan's service can use;
-    without its user it is root's, and a line says so; a queue of root's own, also one that
-    NFTBAN_DATA_DIR names, stays root's."""
+    """Only in NFTBan's own data folder, and only if its user exists."""
     for name in ("queue", "run", "log", "metrics"):
         shutil.rmtree(place / name)
     os.chown(place, 0, 0)
@@ -82,16 +80,8 @@ def test_files_of_root_belong_to_the_owner_of_the_queue(place: Path) -> None:
     config = settings(place, f"queue: {{max_retries: 0}}\n{handlers}\n")
 
     for words in (
-        "add report",
-        "add report",
-        "add fails",
-        "add fails",
-        "process-next",
-        "work --until-idle",
-        "dlq retry-all",
-        "recover --yes",
-        "work --until-idle",
-        "add report",
+        *("add report", "add report", "add fails", "add fails", "process-next"),
+        *("work --until-idle", "dlq retry-all", "recover --yes", "work --until-idle", "add report"),
     ):
         code = main(["--config", config, "--root", str(place), "queue", *words.split()])
         assert code == 0 or (words, code) == ("process-next", 3)
@@ -202,15 +192,8 @@ def test_a_change_without_write_rights_is_code_77(place: Path) -> None:
 
 
 READS = (
-    "status",
-    "queue list",
-    "queue count",
-    "queue metrics",
-    "queue corrupt list",
-    "mail status",
-    "queue recover --dry-run",
-    "queue dlq retry-all --dry-run",
-    "install-units .",
+    *("status", "queue list", "queue count", "queue metrics", "queue corrupt list", "mail status"),
+    *("queue recover --dry-run", "queue dlq retry-all --dry-run", "install-units ."),
 )
 
 
@@ -222,15 +205,11 @@ def test_a_hidden_queue_is_code_77(place: Path, closed: str) -> None:
     for word in ("queue", "queue/pending", "queue/work", "queue/dlq"):
         (place / word).chmod(0o755)
     (place / closed).chmod(0o750)
-
     for words in READS:
         refused = as_user(OTHER_UID, "--root", str(place), *words.split())
         assert (refused.returncode, refused.stdout) == (2 if words == "status" else 77, "")
-        use = f"sudo -u '#{NAMELESS}' spooldeck --root {place} {words}"
-        assert (
-            refused.stderr
-            == f"spooldeck: permission denied: cannot read {place / closed}: use {use}\n"
-        )
+        denied = f"spooldeck: permission denied: cannot read {place / closed}: use sudo -u "
+        assert refused.stderr == f"{denied}'#{NAMELESS}' spooldeck --root {place} {words}\n"
 
 
 def test_a_configuration_in_a_closed_folder_is_ignored(place: Path) -> None:
@@ -258,13 +237,11 @@ def test_a_configuration_in_a_closed_folder_is_ignored(place: Path) -> None:
 
 @pytest.mark.parametrize("home", [{}, {"HOME": "/nonexistent"}], ids=["no home", "none there"])
 def test_a_user_without_a_home_is_shown_where_files_go(place: Path, home: dict[str, str]) -> None:
-    """A worker of a server, as a number without an account: one line names the setting, and no
-    folder named ~ is made."""
+    """One line names the setting, and no folder named ~ is made."""
     config = settings(place, "handlers: {mails: {command: ['true']}}\n")
     os.chown(place.parent, NAMELESS, NAMELESS)
-    refused = as_user(
-        NAMELESS, "--config", config, "bullmq", "work", "redis://127.0.0.1:1/0", **home
-    )
+    words = ("--config", config, "bullmq", "work", "redis://127.0.0.1:1/0")
+    refused = as_user(NAMELESS, *words, **home)
     assert (refused.returncode, refused.stderr.count("\n")) == (77, 1), refused.stderr
     assert "set XDG_STATE_HOME (in a unit: StateDirectory=)" in refused.stderr
     assert {path.name for path in place.parent.iterdir()} == {"data", "some.yaml"}

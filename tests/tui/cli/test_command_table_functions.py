@@ -23,10 +23,7 @@ def given_by(word: CommandWord) -> set[str]:
 
 
 def test_a_function_names_the_arguments_of_its_rows() -> None:
-    """A function names each argument of its row, and no other. It may omit the place, which its
-    setup is of, and `json` if it returns an `Answer`. It has a default for what only some of its
-    rows give.
-    """
+    """It has each argument and no other, and a default for what only some rows give."""
     wrong: list[tuple[tuple[str, ...], str]] = []
     given: dict[Any, set[str]] = defaultdict(set)
     optional: dict[Any, set[str]] = defaultdict(set)

@@ -10,41 +10,37 @@ import pytest
 
 from engine.formats.kannader.store import make_spool
 from engine.version import VERSION
-from tests.nftban_queues import Run
+from tests.nftban_queues import Run, write_config
 from tests.tui.session.hanging_mount import can_mount, hanging_mount
 from tui.cli import info as report
 
 
 def test_a_report_has_versions_files_settings_and_paths(root: str, spooldeck: Run) -> None:
     """As text to paste, and as JSON."""
-    config = Path(root).parent / "some.yaml"
-    config.write_text(f"places: [{root}]\nqueue: {{max_retries: 2}}\n")
+    config = write_config(root, f"places: [{root}]\nqueue: {{max_retries: 2}}\n")
 
-    text = spooldeck("info", "--config", str(config))
-    answer = spooldeck("info", "--config", str(config), "--json", NFTBAN_QUEUE_MAX_PENDING="7")
+    text = spooldeck("info", "--config", config)
+    answer = spooldeck("info", "--config", config, "--json", NFTBAN_QUEUE_MAX_PENDING="7")
 
     assert (text.returncode, text.stderr) == (0, "")
     for words in (f"spooldeck {VERSION} in /", "textual ", "python ", f"{config}  ", f"{config}:2"):
         assert words in text.stdout
     facts = json.loads(answer.stdout)
     assert (facts["place"], facts["format"], facts["problem"]) == (root, "nftban", None)
-    assert facts["files"][0] == {"path": str(config), "status": "read"}
-    assert {
-        "key": "queue.max_pending",
-        "value": "7 tasks",
-        "source": "variable NFTBAN_QUEUE_MAX_PENDING",
-    } in facts["settings"]
+    assert facts["files"][0] == {"path": config, "status": "read"}
+    source = "variable NFTBAN_QUEUE_MAX_PENDING"
+    setting = {"key": "queue.max_pending", "value": "7 tasks", "source": source}
+    assert setting in facts["settings"]
     assert facts["paths"]["state"] == f"{root}/queue/.spooldeck"
     assert "NFTBAN_QUEUE_MAX_PENDING" in facts["variables"]
 
 
 def test_a_broken_configuration_is_a_part_of_the_report(spooldeck: Run, tmp_path: Path) -> None:
     """Not an error: the report is about it. The value that was found is not repeated."""
-    config = tmp_path / "some.yaml"
     texts = ("handlers: {x: {environment: hidden}}", "theme: [a", "nonsense: 1", "a: 0177")
     for text in texts:
-        config.write_text(text)
-        run = spooldeck("info", "--config", str(config))
+        config = write_config(tmp_path / "x", text)
+        run = spooldeck("info", "--config", config)
         assert (run.returncode, run.stderr) == (0, "")
         assert f"problem: {config}: " in run.stdout
         assert f"{config}  " in run.stdout and "not valid" in run.stdout
@@ -88,16 +84,14 @@ def test_a_key_that_may_be_a_value_is_hidden(
     spooldeck: Run, tmp_path: Path, text: str, problem: str
 ) -> None:
     """Known keys and what was expected are shown, of what is no YAML the line."""
-    config = tmp_path / "some.yaml"
-    config.write_text(text)
+    config = write_config(tmp_path / "x", text)
     shown = problem_of(spooldeck, "--config", config)
     assert shown.startswith(f"{config}: ") and problem.partition(", not ")[0] in shown
 
 
 def test_a_file_that_cannot_be_used_has_its_reason(spooldeck: Run, tmp_path: Path) -> None:
     """It has no key; and a variable that is wrong is no fault of the file."""
-    config, missing = tmp_path / "some.yaml", tmp_path / "missing.yaml"
-    config.write_text("theme: night\n")
+    config, missing = write_config(tmp_path / "x", "theme: night\n"), tmp_path / "missing.yaml"
     expected = f"{missing}: No such file or directory"
     assert problem_of(spooldeck, "--config", missing) == expected
     words = ("info", "--config", config, "--json")
@@ -114,8 +108,7 @@ def test_the_password_of_a_url_that_is_none_is_hidden(
     spooldeck: Run, tmp_path: Path, place: str
 ) -> None:
     """It is a path, and shown without what may be a password."""
-    config = tmp_path / "some.yaml"
-    config.write_text(f"places: ['{place}']")
+    config = write_config(tmp_path / "x", f"places: ['{place}']")
     assert "***@h/0: no such " in problem_of(spooldeck, "--config", config)
     run = spooldeck("status", SPOOLDECK_PLACES=place)
     assert run.returncode == 78 and "***@h/0" in run.stderr and "hidden" not in run.stderr
@@ -127,9 +120,9 @@ def test_a_place_that_is_not_there_is_the_problem(spooldeck: Run, tmp_path: Path
     assert problem.startswith(f"no such place: {tmp_path}/missing: no such folder")
 
 
-def facts_here(config: Path | str = "") -> dict[str, Any]:
+def facts_here(config: str = "") -> dict[str, Any]:
     """The facts of a report made in this process."""
-    facts = report.info(str(config), "", None).values()
+    facts = report.info(config, "", None).values()
     assert isinstance(facts, dict)
     return facts
 
@@ -150,9 +143,9 @@ def test_a_mount_that_hangs_does_not_hang_the_report(
 ) -> None:
     """It has no settings then, and the files with what is known of them."""
     monkeypatch.setattr(report, "PLACE_SECONDS", 1.0)
-    hung, config = tmp_path / "hung", tmp_path / "some.yaml"
+    hung = tmp_path / "hung"
     make_spool(str(hung))
-    config.write_text(f"places: [{hung}]")
+    config = write_config(tmp_path / "x", f"places: [{hung}]")
     with hanging_mount(hung):
         facts = facts_here(config)
     assert facts["problem"] == "the place gives no answer within 1 s"
@@ -161,8 +154,7 @@ def test_a_mount_that_hangs_does_not_hang_the_report(
 
 def test_the_settings_of_another_format_are_not_in_force(spooldeck: Run, tmp_path: Path) -> None:
     """A queue of a server has its own attempts; its worker uses the limits of any worker."""
-    config = tmp_path / "some.yaml"
-    config.write_text("queue: {max_retries: 2, rate: {per_hour: 5}}")
+    config = write_config(tmp_path / "x", "queue: {max_retries: 2, rate: {per_hour: 5}}")
     words = ("info", "redis://localhost:1/0", "--config", config, "--json")
     rows = {one["key"]: one for one in json.loads(spooldeck(*words).stdout)["settings"]}
     assert rows["queue.max_retries"]["value"] == "not in use here"
@@ -172,16 +164,16 @@ def test_the_settings_of_another_format_are_not_in_force(spooldeck: Run, tmp_pat
 
 def test_a_report_has_no_secrets(spooldeck: Run, tmp_path: Path) -> None:
     """Neither those of a file, of the environment, nor of an address that is no address."""
-    config = tmp_path / "some.yaml"
-    config.write_text(
+    config = write_config(
+        tmp_path / "x",
         "places: ['redis://:hidden-1@localhost:1/0']\n"
         "destinations: postgresql://ann:hidden-2@db/x\n"
-        "handlers: {x: {command: [/bin/x, hidden-3], environment: {TOKEN: hidden-4}}}\n"
+        "handlers: {x: {command: [/bin/x, hidden-3], environment: {TOKEN: hidden-4}}}\n",
     )
     environ = {"NFTBAN_SMTP_PASS": "hidden-5", "SPOOLDECK_MAILQ_PASSWORD": "hidden-6"}
     for more in (environ, {**environ, "SPOOLDECK_PLACES": "redis://:hidden-7@h:x/0"}):
         for words in ((), ("--json",)):
-            run = spooldeck("info", "--config", str(config), *words, **more)
+            run = spooldeck("info", "--config", config, *words, **more)
             assert run.returncode == 0
             assert "hidden" not in run.stdout + run.stderr
             assert "NFTBAN_SMTP_PASS" in run.stdout

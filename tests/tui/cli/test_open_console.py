@@ -28,61 +28,19 @@ from tui.cli.open_console import splash_lines
 from tui.overview.screen import OverviewScreen
 from tui.terminal.clipboard import screen_text
 
-AT_OPENING = {
-    "textual",
-    "rich",
-    "asyncio",
-    "yaml",
-    "sqlite3",
-    "ctypes",
-    "json",
-    "subprocess",
-    "pathlib",
-    "prometheus_client",
-    "psutil",
-    "humanize",
-    "email",
-    "shutil",
-    "socket",
-    "logging",
-    "re2",
-    "engine.live.inspector",
-    "engine.index.schema",
-    "engine.live.index_sync",
-}
+AT_OPENING = """
+textual rich asyncio yaml sqlite3 ctypes json subprocess pathlib prometheus_client psutil humanize
+email shutil socket logging re2 engine.live.inspector engine.index.schema engine.live.index_sync
+"""
 """Modules that the first words need not wait for."""
 
-AT_FIRST_FRAME = {
-    "prometheus_client",
-    "psutil",
-    "humanize",
-    "email",
-    "http",
-    "re2",
-    "textual.widgets._data_table",
-    "textual.widgets._footer",
-    "textual.widgets._header",
-    "textual.widgets._rich_log",
-    "textual.widgets._log",
-    "rich.traceback",
-    "rich.syntax",
-    "markdown_it",
-    "pygments",
-    "importlib.metadata",
-    "unittest",
-    "concurrent.futures.process",
-    "tui.screens.help",
-    "tui.plan.screen",
-    "tui.locks.screen",
-    "tui.task.screen",
-    "tui.screens.dialogs",
-    "tui.queue.problems_screen",
-    "engine.demo.demo",
-    "engine.doctor",
-    "engine.work.worker",
-    "tui.text.export",
-    "csv",
-}
+AT_FIRST_FRAME = """
+prometheus_client psutil humanize email http re2 textual.widgets._data_table textual.widgets._footer
+textual.widgets._header textual.widgets._rich_log textual.widgets._log rich.traceback rich.syntax
+markdown_it pygments importlib.metadata unittest concurrent.futures.process tui.screens.help
+tui.plan.screen tui.locks.screen tui.task.screen tui.screens.dialogs tui.queue.problems_screen
+engine.demo.demo engine.doctor engine.work.worker tui.text.export csv
+"""
 """Modules that the first frame need not wait for."""
 
 LOADED_AT = """
@@ -132,9 +90,15 @@ def spool(tmp_path: Path) -> str:
     return str(root)
 
 
-def named(modules: set[str], unwanted: set[str]) -> set[str]:
+def opening(program: str, *words: str) -> Terminal:
+    """A program in Python on a terminal."""
+    return Terminal([sys.executable, "-P", "-c", program, *words], {"TERM": "xterm", **UTF8})
+
+
+def named(modules: str, unwanted: str) -> set[str]:
     """Those of the unwanted that are there, by themselves or with a part of them."""
-    return {name for name in unwanted for module in modules if f"{module}.".startswith(f"{name}.")}
+    loaded = [f"{module}." for module in modules.split()]
+    return {name for name in unwanted.split() for one in loaded if one.startswith(f"{name}.")}
 
 
 @pytest.mark.parametrize(
@@ -146,47 +110,36 @@ def named(modules: set[str], unwanted: set[str]) -> set[str]:
     ids=["opening", "first frame"],
 )
 def test_what_is_shown_waits_for_nothing_else(
-    spool: str, tmp_path: Path, program: str, there: str, unwanted: set[str]
+    spool: str, tmp_path: Path, program: str, there: str, unwanted: str
 ) -> None:
-    """Before the first word is on screen neither the terminal library nor the engine is loaded, and
-    before the first frame no screen, widget or library that it does not show.
-    """
+    """Neither the first word nor the first frame waits for a module that it does not show."""
     report = tmp_path / "report"
-    argv = [sys.executable, "-P", "-c", program, str(report), spool]
-
-    with Terminal(argv, {"TERM": "xterm", **UTF8}) as terminal:
+    with opening(program, str(report), spool) as terminal:
         terminal.until(lambda: report.exists() and report.read_text().endswith("\n"))
         os.killpg(terminal.process.pid, signal.SIGTERM)
         terminal.end()
-
-    modules = set(report.read_text().split())
-    assert there in modules
-    assert named(modules, unwanted) == set()
+    assert there in report.read_text().split()
+    assert named(report.read_text(), unwanted) == set()
 
 
 def test_the_task_list_waits_for_no_dialog() -> None:
     """A list opens before the code of dialogs, forms and replays is loaded."""
-    program = "import sys, tui.queue.screen; print(*sys.modules)"
-    argv = [sys.executable, "-c", program]
+    argv = [sys.executable, "-c", "import sys, tui.queue.screen; print(*sys.modules)"]
     said = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
-    later = {"tui.screens.dialogs", "tui.session.running_operations", "textual.widgets._text_area"}
-    assert named(set(said.split()), later) == set()
+    later = "tui.screens.dialogs tui.session.running_operations textual.widgets._text_area"
+    assert named(said, later) == set()
 
 
 def test_what_is_opened_is_on_screen_before_the_console(spool: str) -> None:
-    """The first that is written is the alternate screen with the places' names; when there is
-    nothing to open after all, the old screen is restored, with the reason.
-    """
+    """The names of places come first; if nothing opens, the old screen is restored."""
     with on_a_terminal("--theme", "nonesuch", spool) as terminal:
         code = terminal.end()
-
         before, _, after = terminal.said.partition(LEAVES)
         assert code == 64
         assert terminal.said.startswith(ENTERS)
         assert b"opening 1 place ..." in before and spool.encode() in before
         assert b"theme nonesuch" in after
-        assert b"high-contrast, mono, night, paper, terminal" in after
-        assert LEAVES not in after
+        assert b"high-contrast, mono, night, paper, terminal" in after and LEAVES not in after
         assert terminal.restored
 
 
@@ -194,10 +147,8 @@ def test_what_is_opened_is_on_screen_before_the_console(spool: str) -> None:
     ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)]
 )
 def test_a_signal_at_the_opening_restores_the_screen(number: signal.Signals, code: int) -> None:
-    """Ended while it loads it leaves the terminal as it was; stopped before that by Ctrl-Z it does
-    so too, and continued it paints the screen again.
-    """
-    with Terminal([sys.executable, "-P", "-c", PAUSED], {"TERM": "xterm", **UTF8}) as terminal:
+    """Also after Ctrl-Z, from which it comes back and paints again."""
+    with opening(PAUSED) as terminal:
         terminal.shows("opening 1 place ...")
         terminal.process.send_signal(signal.SIGTSTP)
         terminal.until(lambda: LEAVES in terminal.said)
@@ -206,18 +157,16 @@ def test_a_signal_at_the_opening_restores_the_screen(number: signal.Signals, cod
         terminal.process.send_signal(signal.SIGCONT)
         terminal.until(lambda: terminal.said.count(ENTERS) == 2)
         terminal.process.send_signal(number)
-
         assert terminal.end() == code
         assert terminal.restored
 
 
 def test_keys_that_are_typed_at_the_opening_are_not_shown() -> None:
     """They would be painted among the names of places."""
-    with Terminal([sys.executable, "-P", "-c", PAUSED], {"TERM": "xterm", **UTF8}) as terminal:
+    with opening(PAUSED) as terminal:
         terminal.shows("opening 1 place ...")
         terminal.send("jjj")
         terminal.send("\x03")
-
         assert terminal.end() == 130
         assert b"jjj" not in terminal.said
         assert terminal.restored
@@ -237,7 +186,7 @@ with SplashScreen(1, "mx1", ["/var/lib/nftban"], {}) as opening:
 
 def test_a_signal_in_a_callback_still_ends_the_opening() -> None:
     """The interpreter ignores an exception in a weak reference's callback, as imports have them."""
-    with Terminal([sys.executable, "-P", "-c", IGNORED], {"TERM": "xterm", **UTF8}) as terminal:
+    with opening(IGNORED) as terminal:
         assert terminal.end() == 143
         assert terminal.restored
 
@@ -257,10 +206,8 @@ print("done")
 
 def test_in_the_background_the_screen_is_not_painted() -> None:
     """A process that does not own the terminal writes nothing but its result."""
-    environ = {"TERM": "xterm", **UTF8}
-    with Terminal([sys.executable, "-P", "-c", BACKGROUND], environ) as terminal:
+    with opening(BACKGROUND) as terminal:
         assert terminal.end() == 0
-
         assert terminal.said == b"done\r\n"
 
 
@@ -268,7 +215,6 @@ def test_names_are_shown_inert_and_all_of_them_are_counted() -> None:
     """A place's name is text for the terminal; places that have no line are counted."""
     title, _, names_line = splash_lines("mx1", ["a\x1b]0;x\x07b\u202ec"], 24)
     rows = splash_lines("mx1", [f"/queue/{number}" for number in range(30)], 24)
-
     assert names_line.isprintable()
     assert title == " spooldeck on mx1: opening 1 place ..."
     assert rows[0] == " spooldeck on mx1: opening 30 places ..."
@@ -295,7 +241,7 @@ async def test_the_first_screen_is_closed_to_the_overview(spool: str, board: str
 def test_a_folder_with_a_demo_is_not_used_again(tmp_path: Path) -> None:
     """`demo --keep DIR` names the way to open the demo in it, and changes nothing."""
     (tmp_path / CONFIG_FILE).write_text("queue: {}\n")
-    ran = command.run(["demo", "--keep", str(tmp_path)], capture_output=True, text=True)
+    ran = command.run_text("demo", "--keep", tmp_path)
     assert ran.returncode == 64
     assert f"{tmp_path} already contains a demo: remove it, or open it: spooldeck" in ran.stderr
     assert [path.name for path in tmp_path.iterdir()] == [CONFIG_FILE]
@@ -353,8 +299,7 @@ def test_all_places_can_be_read(tmp_path: Path) -> None:
     places = [demo / name for name in ("flowing", "wedged", "kannader", "zgb.db")]
     with demo_of(demo, NFTBAN, KANNADER, ZGB):
         for place in places:
-            argv = ["--config", str(demo / CONFIG_FILE), "status", str(place)]
-            ran = command.run(argv, capture_output=True, text=True)
+            ran = command.run_text("--config", demo / CONFIG_FILE, "status", place)
             assert ran.returncode in (0, 1), ran.stderr
             assert str(place) in ran.stdout
         formats = [find_format(Address(str(place))).name for place in places]
@@ -362,8 +307,7 @@ def test_all_places_can_be_read(tmp_path: Path) -> None:
 
 
 def test_what_is_found_on_this_host_is_opened_in_observe(tmp_path: Path) -> None:
-    """The queue of a unit is listed before the console, which is not armed in spite of
-    `start_armed`: no operator has chosen the place."""
+    """It is listed before the console, which is not armed in spite of `start_armed`."""
     root, units = tmp_path / "mail-queue", tmp_path / ".config/systemd/user"
     units.mkdir(parents=True)
     make_spool(root, [])

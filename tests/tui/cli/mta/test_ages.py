@@ -45,8 +45,7 @@ def ages_of(tasks: list[Task], by: str, tmp_path: Path, filter: str = "") -> Age
     path = str(tmp_path / "index")
     with closing(Writer(path)) as writer, closing(Reader(path)) as reader:
         writer.add_scanned(tasks)
-        query = Query(State.PENDING, parse_filter(filter))
-        return query_ages(reader, query, by, NOW, most=-1)
+        return query_ages(reader, Query(State.PENDING, parse_filter(filter)), by, NOW, most=-1)
 
 
 def rows_of(text: str) -> list[list[str]]:
@@ -59,13 +58,9 @@ def rows_of(text: str) -> list[list[str]]:
     [("destination", "qshape.deferred.txt"), ("sender-domain", "qshape-s.deferred.txt")],
 )
 def test_a_table_has_the_rows_of_qshape(by: str, file: str, tmp_path: Path) -> None:
-    """A recorded listing of 74 messages gives the recorded tables: each number of each row, the
-    same width, the total first and the rows with most in front."""
+    """A recorded listing gives the recorded tables, in their width and order."""
     theirs = (GOLDEN / file).read_text()
-    ages = ages_of(listed_tasks(), by, tmp_path)
-
-    ours = list(table_lines("deferred", ages))
-
+    ours = list(table_lines("deferred", ages_of(listed_tasks(), by, tmp_path)))
     assert rows_of("\n".join(ours)) == rows_of(theirs)
     unit = "recipients" if by == "destination" else "tasks"
     assert ours[0].split() == ["deferred,", unit, *theirs.splitlines()[0].split()]
@@ -78,8 +73,7 @@ def test_a_filter_of_a_row_finds_its_tasks(tmp_path: Path) -> None:
     """Each domain of the table as a filter finds the tasks with a recipient there."""
     tasks = listed_tasks()
     ages = ages_of(tasks, "destination", tmp_path)
-    path = str(tmp_path / "index")
-    with closing(Reader(path)) as reader:
+    with closing(Reader(str(tmp_path / "index"))) as reader:
         for row in ages.rows:
             its = {
                 task.id: sum(to.rpartition("@")[2].lower() == row.name for to in task.recipients)
@@ -104,8 +98,7 @@ def test_a_long_name_keeps_its_end(tmp_path: Path) -> None:
 
 
 def test_the_ages_of_a_real_server_are_those_of_qshape() -> None:
-    """Beside it: by destination and by sender domain, with several recipients of one mail, upper
-    case, a bounce, and mail on hold. The JSON has the same numbers."""
+    """By destination and by sender domain, also of bounces and held mail, and as JSON."""
     with running_instance() as server:
         held, *others = server.send(3, "ana@MX1.example.test")
         others += server.send(2, "", "Other.example.TEST")
@@ -113,20 +106,10 @@ def test_the_ages_of_a_real_server_are_those_of_qshape() -> None:
         server.run("postsuper", "-h", "-", "deferred", stdin=f"{held}\n")
         for words, option in (([], []), (["--by", "sender-domain"], ["-s"])):
             theirs = server.run("qshape", *option, "deferred")
-            ours = command.run(
-                ["mta", "ages", *words, "--state", "deferred", str(server.config)],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            ours = command.run_text("mta", "ages", *words, "--state", "deferred", server.config)
             assert (theirs.returncode, ours.returncode) == (0, 0), ours.stderr
             assert rows_of(ours.stdout) == rows_of(theirs.stdout)
-        answer = command.run(
-            ["mta", "ages", "--json", str(server.config)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        answer = command.run_text("mta", "ages", "--json", server.config)
     (values,) = parse_answers(answer.stdout, "mta ages")
     assert (values["unit"], values["bounds"]) == ("recipients", list(BOUNDS_MINUTES))
     assert values["state"] == "pending"  # deferred, incoming and maildrop
@@ -137,12 +120,7 @@ def test_the_ages_of_a_real_server_are_those_of_qshape() -> None:
 
 def test_another_key_is_refused() -> None:
     """The keys are named."""
-    ended = command.run(
-        ["mta", "ages", "--by", "colour", "/etc/postfix"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = command.run_text("mta", "ages", "--by", "colour", "/etc/postfix")
     assert ended.returncode == 64
     assert "--by colour: expected one of destination, group, kind" in ended.stderr
 

@@ -76,5 +76,4 @@ def objects(ran: tuple[int, str, str]) -> list[dict[str, Any]]:
 
 def setup_of(root: Path, text: str = "") -> Setup:
     """A queue as the commands see it."""
-    loaded = queue_config.load_config(write_config(root, text), {})
-    return setup_for(loaded, str(root), {})
+    return setup_for(queue_config.load_config(write_config(root, text), {}), str(root), {})

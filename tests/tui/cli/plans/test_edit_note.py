@@ -33,8 +33,7 @@ def test_an_edit_is_shown_then_stored_and_recorded(root: str, spooldeck: Run) ->
     assert dry.returncode == 0, dry.stderr
     assert f"would edit {ident} (report, pending); nothing was changed" in dry.stdout
     assert "-> Daily report #2" in dry.stdout
-    assert "stored as: Daily report _2" in dry.stdout
-    assert "now -> " in dry.stdout
+    assert "stored as: Daily report _2" in dry.stdout and "now -> " in dry.stdout
     assert "(in 1h59m)" in dry.stdout or "(in 2h00m)" in dry.stdout
     assert not Path(f"{root}/queue/.spooldeck/journal").exists()
 
@@ -42,8 +41,7 @@ def test_an_edit_is_shown_then_stored_and_recorded(root: str, spooldeck: Run) ->
     refused = spooldeck(*words, "x" * 70_000)
     assert (refused.returncode, refused.stdout) == (64, "")
     assert "description of 70,000 characters: expected at most 4,096" in refused.stderr
-    assert refused.stderr.count("\n") == 1
-    assert file.read_bytes() == before
+    assert (refused.stderr.count("\n"), file.read_bytes()) == (1, before)
 
     done = spooldeck(*words, "Later ana@example.net", SUDO_USER="ana")
 
@@ -117,8 +115,7 @@ def test_an_edit_beside_a_running_kannader_warns(mail: tuple[str, Task], spoolde
         kannader.communicate(b"\n", timeout=60)
 
     assert (calm.returncode, warned.returncode) == (0, 0), calm.stderr + warned.stderr
-    assert "  due          now -> " in calm.stdout
-    assert "!" not in calm.stdout
+    assert "  due          now -> " in calm.stdout and "!" not in calm.stdout
     assert f"  ! Kannader (PID {kannader.pid}) is running and uses its own copy" in warned.stdout
 
 
@@ -134,8 +131,7 @@ def test_a_note_is_written_listed_and_removed(root: str, spooldeck: Run) -> None
     assert plain.stdout.endswith("  ana  ask ...@example.net first\n")
     value = json.loads(as_json.stdout)
     assert value["when"] >= began
-    assert (value["id"], value["who"]) == (ident, "ana")
-    assert removed.stdout == "notes deleted\n"
+    assert (value["id"], value["who"], removed.stdout) == (ident, "ana", "notes deleted\n")
     assert (after.returncode, after.stdout) == (0, "")
 
     notes = Path(f"{root}/queue/.spooldeck/journal", "notes.jsonl")

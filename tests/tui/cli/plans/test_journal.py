@@ -24,9 +24,7 @@ __all__ = ["act", "root"]  # fixtures
 
 
 def test_the_journal_is_listed(root: Path, act: Command) -> None:
-    """A line for each operation, also those of `queue dlq retry` and `purge`; one of them in full,
-    with each of its tasks.
-    """
+    """Each operation is a line, also those of `queue dlq`; one of them is listed with its tasks."""
     act("purge", "--filter", "kind=report", "--reason", "for kim@example.net", "--apply", "3")
     (operation,) = journal_at(root).operations()
 
@@ -69,10 +67,8 @@ def interrupted(root: Path, moved: int) -> str:
 def test_an_interrupted_operation_is_completed(root: Path, act: Command) -> None:
     """The journal finds which tasks were moved; --resume does the rest and ends the first one."""
     op = interrupted(root, 2)
-
     settled = act(f"journal {op}")[1]
     codes = [act(f"journal {op} --resume --apply {count}")[0] for count in (6, 4)]
-
     assert "2 done, 4 open | interrupted" in settled
     assert f"journal {op} --resume --apply 4" in settled
     assert (codes, len(ids_at(root, "trash"))) == ([1, 0], 6)
@@ -83,20 +79,15 @@ def test_an_interrupted_operation_is_completed(root: Path, act: Command) -> None
 
 
 def test_an_interrupted_operation_is_dropped_and_undone(root: Path, act: Command) -> None:
-    """Dropped it is over and moves nothing more; its moved tasks can be undone, and then the undo
-    is offered in its place.
-    """
+    """Dropped, it moves nothing more; the tasks that it moved can be undone."""
     before = tree(root)
     op = interrupted(root, 2)
-
     dropped, again = act(f"journal {op} --abandon"), act(f"journal {op} --abandon")
     listed, undone = act("undo")[1], act(f"undo {op} --apply 2")
-
     assert dropped[:2] == (0, f"{op} abandoned; 4 tasks unchanged\n")
     assert (again[0], undone[0]) == (1, 0)
     assert f"undo {op} --dry-run" in listed
-    assert [one["undoes"] for one in objects(act("undo --json"))] == [op]
-    assert tree(root) == before
+    assert ([one["undoes"] for one in objects(act("undo --json"))], tree(root)) == ([op], before)
 
 
 def test_an_operation_undone_in_part_is_still_offered(root: Path, act: Command) -> None:
@@ -126,11 +117,8 @@ def test_the_rest_of_a_replay_goes_at_its_first_pace(root: Path, act: Command) -
         Intent("retry", Who("ana"), pace=to_json(ReplayPace(3.0, (1,)))), plan
     )
     record.close()
-
     output = act(f"journal {record.op} --resume --dry-run")[1]
-
-    assert "at 3/s: 6 in 2s" in output
-    assert "first 1; waits for results after each step" in output
+    assert "at 3/s: 6 in 2s" in output and "first 1; waits for results after each step" in output
 
 
 def test_without_room_for_the_journal_nothing_is_done(
@@ -155,9 +143,7 @@ def test_an_unknown_verb_in_the_journal_is_only_listed(root: Path, act: Command)
     op = interrupted(root, 2)
     path = Path(journal_at(root).folder, f"{op}.jsonl")
     path.write_text(path.read_text().replace('"verb": "purge"', '"verb": "levi\\u001b[2Jtate"'))
-
     ran = [act("journal"), act(f"undo {op} --apply 2"), act(f"journal {op} --resume")]
-
     assert [code for code, _, _ in ran] == [0, 69, 64]
     assert "tate | 6 open | interrupted" in ran[0][1]
     assert "\x1b" not in "".join(said for _, *both in ran for said in both)

@@ -27,10 +27,8 @@ __all__ = ["act", "root"]  # fixtures
 @contextmanager
 def started(root: Path, *words: str, text: str = "{}") -> Iterator[subprocess.Popen[str]]:
     """A command that runs beside the test on that queue, and is ended with the block."""
-    pipe, argv = (
-        subprocess.PIPE,
-        ["--config", write_config(root, text), "--root", str(root), *words],
-    )
+    pipe = subprocess.PIPE
+    argv = ["--config", write_config(root, text), "--root", str(root), *words]
     process: command.Popen[str] = command.Popen(
         argv, stdout=pipe, stderr=pipe, text=True, stdin=subprocess.DEVNULL
     )
@@ -50,7 +48,6 @@ def test_a_replay_goes_on_as_long_as_it_goes_well(root: Path, act: Command) -> N
     """A canary, then the rest at the rate; each task delivered, as the log says."""
     with started(root, "queue", "work", text=WORKING):
         code, out, errors = act("replay --rate 100 --canary 1,2 --apply 6 --json")
-
     answer = json.loads(out)
     assert code == 0, errors
     assert (answer["outcome"]["delivered"], len(answer["done"])) == (6, 6)
@@ -70,8 +67,7 @@ def test_a_replay_that_is_stopped_by_hand_leaves_the_rest(root: Path) -> None:
             replay.send_signal(signal.SIGINT)
         out, _ = replay.communicate(timeout=30)
 
-    assert replay.returncode == 1
-    assert len(ids_at(root, "dlq")) == 5
+    assert (replay.returncode, len(ids_at(root, "dlq"))) == (1, 5)
     assert "= 6" in out
     (operation,) = journal_at(root).operations()
     assert (operation.counts[RowResult.DONE], operation.counts[RowResult.UNAPPLIED]) == (1, 5)
@@ -93,8 +89,6 @@ def test_a_pace_means_the_same_on_the_command_line(pace: ReplayPace) -> None:
     """The command that a plan on screen prints goes as fast and stops as early as the plan."""
     words = planning.pace_options(pace)
     assert words is not None
-
     parsed = make_parser(["replay", *words]).parse_args(["replay", *words])
-
     typed = PaceOptions(*(getattr(parsed, name) for name in PaceOptions._fields))
     assert replay_options.parse_pace(typed) == pace._replace(attended=False)

@@ -34,9 +34,7 @@ __all__ = ["act", "root"]  # fixtures
 
 
 def test_the_trash_is_listed_and_restored(root: Path, act: Command) -> None:
-    """The list has times, sizes, origin and operation. Each task is restored to where it was; one
-    that is not in the trash is exit 1. Without a journal a pending task would come back as held.
-    """
+    """Each task is restored to where it was, and as held if there is no journal."""
     before = tree(root)
     act("purge --state pending --apply 3")
     (operation,) = journal_at(root).operations()
@@ -62,9 +60,7 @@ def test_the_trash_is_listed_and_restored(root: Path, act: Command) -> None:
 def test_after_a_day_the_trash_is_swept(
     root: Path, act: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Purged tasks are deleted for good a day later, with their images, and not before, however
-    often the trash is swept by hand.
-    """
+    """Purged tasks are deleted for good a day later, with their images, and not before."""
     agree_with_clock(monkeypatch)
     act("replay --rate now --filter kind=report --apply 3")
     act("purge --apply 3")
@@ -89,7 +85,6 @@ def test_a_run_sweeps_once_an_hour(root: Path, act: Command) -> None:
     act("queue process-next --quiet")
     assert not mark.exists()
     act("purge --apply 6")
-
     for ago, sweeps in ((0.0, False), (2 * HOUR, True)):
         act("queue process-next --quiet")
         then = int(time.time() - ago) - 1

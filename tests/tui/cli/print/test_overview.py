@@ -9,6 +9,7 @@ import re
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.pilot import Pilot
@@ -48,6 +49,17 @@ def run_now(root: Path) -> None:
         log.write(format_log_line("INFO", "Processing task: 1 (report: x)", time.time()))
 
 
+def stuck_lock(root: Path) -> queue_lock.PidLock:
+    """A lock whose last heartbeat was half a minute past 47m ago: times in files are rounded."""
+    ago = later(-2850)
+    return queue_lock.acquire_lock(f"{root}/run/queue.lock", 1200, ago["clock"], ago["uptime"])
+
+
+def rows(spooldeck: Run, command: str, root: Path) -> Any:
+    """What a command prints with --json."""
+    return json.loads(spooldeck(command, root, "--json").stdout)
+
+
 def row_of(text: str, name: str) -> list[str]:
     """The words of a table's row, behind the name."""
     rows = [line[3:].split() for line in text.splitlines()]
@@ -55,14 +67,12 @@ def row_of(text: str, name: str) -> list[str]:
 
 
 def test_overview_of_a_queue(root: Path, spooldeck: Run) -> None:
-    """Its row, the ages of its tasks and how to read them; exit 1 where something is wrong. With
-    --json each place is an object, and an unknown value is null.
-    """
+    """Its row and the ages of its tasks, as text and as JSON; exit 1 where something is wrong."""
     run_now(root)
-    ended = spooldeck("overview", str(root))
+    ended = spooldeck("overview", root)
     eleven_dead(root)
-    ill = spooldeck("overview", str(root))
-    (place,) = json.loads(spooldeck("overview", str(root), "--json").stdout)["places"]
+    ill = spooldeck("overview", root)
+    (place,) = rows(spooldeck, "overview", root)["places"]
 
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "no alerts" in ended.stdout
@@ -80,12 +90,9 @@ def test_overview_of_a_queue(root: Path, spooldeck: Run) -> None:
 
 
 def test_due_tasks_without_a_worker_are_an_alert(root: Path, spooldeck: Run) -> None:
-    """`overview` and `status` name it as the console does, without waiting: no process holds the
-    lock, and the log has no run.
-    """
-    ended, status = spooldeck("overview", str(root)), spooldeck("status", str(root))
-    (place,) = json.loads(spooldeck("overview", str(root), "--json").stdout)["places"]
-
+    """`overview` and `status` name it as the console does, without waiting."""
+    ended, status = spooldeck("overview", root), spooldeck("status", root)
+    (place,) = rows(spooldeck, "overview", root)["places"]
     assert ended.returncode == 1
     assert "[CRIT]  mail.out  no worker running, 3 tasks are due" in ended.stdout
     assert [alert["what"] for alert in place["alerts"]] == ["nothing runs"]
@@ -97,17 +104,14 @@ def test_due_tasks_without_a_worker_are_an_alert(root: Path, spooldeck: Run) -> 
 @pytest.mark.deep
 def test_rates_are_known_after_a_while(root: Path, spooldeck: Run) -> None:
     """With --over the queue is watched for so long, and what came and left then is known."""
-    ended = spooldeck("overview", str(root), "--over", "5")
-
+    ended = spooldeck("overview", root, "--over", "5")
     assert row_of(ended.stdout, "mail.out")[6:8] == ["0.0", "0.0"]
 
 
 def test_a_place_that_cannot_be_read_is_a_line_beside_the_others(
     root: Path, spooldeck: Run
 ) -> None:
-    """Missing or broken, named or configured, it has its reason, and its lock is not called free;
-    the exit code is 2.
-    """
+    """Missing or broken, it has its reason, its lock is unknown, and the code is 2."""
     run_now(root)
     gone, broken = root.parent / "gone", root.parent / "other"
     make_spool(broken, [])
@@ -126,21 +130,17 @@ def test_a_place_that_cannot_be_read_is_a_line_beside_the_others(
         assert "lock" not in ended.stdout
     for ended in (other, *missing):
         assert (ended.returncode, row_of(ended.stdout, "mail.out")[0]) == (2, "3")
-    assert asked.returncode == 2
-    assert row_of(asked.stdout, "mail.out")[0] == "FREE"
+    assert (asked.returncode, row_of(asked.stdout, "mail.out")[0]) == (2, "FREE")
     assert row_of(asked.stdout, "gone")[:4] == ["UNKNOWN", "?", "?", "?"]
     assert f"{gone}: no such folder" in " ".join(asked.stdout.split())
 
 
 def test_the_locks(root: Path, spooldeck: Run) -> None:
     """Who has it, the evidence, what waits behind it; 1 where it needs an operator."""
-    free = spooldeck("locks", str(root))
-    ago = later(-2850)  # half a minute past 47m: times in files are rounded
-    lock = queue_lock.acquire_lock(
-        str(root / "run" / "queue.lock"), 1200, ago["clock"], ago["uptime"]
-    )
-    stuck = spooldeck("locks", str(root))
-    (told,) = json.loads(spooldeck("locks", str(root), "--json").stdout)["locks"]
+    free = spooldeck("locks", root)
+    lock = stuck_lock(root)
+    stuck = spooldeck("locks", root)
+    (told,) = rows(spooldeck, "locks", root)["locks"]
     lock.release()
 
     assert (free.returncode, row_of(free.stdout, "mail.out")[:4]) == (0, ["FREE", "-", "-", "-"])
@@ -148,34 +148,28 @@ def test_the_locks(root: Path, spooldeck: Run) -> None:
     pid = str(os.getpid())
     assert row_of(stuck.stdout, "mail.out")[:7] == ["STUCK", "PID", pid, "47m", "ago", "3", "13m"]
     assert "waiting: 3 due tasks, oldest 13m" in stuck.stdout
-    assert "by kind: report 3" in stuck.stdout
-    assert f"held by PID {pid}" in stuck.stdout
+    assert "by kind: report 3" in stuck.stdout and f"held by PID {pid}" in stuck.stdout
     assert (told["verdict"], told["pid"], told["due_by_kind"]) == ("stuck", int(pid), {"report": 3})
     assert re.search(r"STUCK \((likely|doubtful)\): ", stuck.stdout)
     words = " ".join(stuck.stdout.split())
-    assert f"; but PID {pid} started " in words
-    assert "; no process is signalled waiting:" in words
+    assert f"; but PID {pid} started " in words and "; no process is signalled waiting:" in words
     (process,) = told["processes"]
     assert (process["pid"], process["seconds"] > 0) == (int(pid), True)
     assert "run/queue.lock" in " ".join(process["files_below"])
 
 
 def test_foreign_text_and_another_locale_are_harmless(root: Path, spooldeck: Run) -> None:
-    """No control character of a name, a log or a lock comes to the terminal; where the locale has
-    no UTF-8, every sign is ASCII.
-    """
+    """No control character is printed, and only ASCII where the locale has no UTF-8."""
     run_now(root)
     hostile = root.with_name(f"odd{RED}")
     plain = spooldeck("overview", root, LC_ALL="C")
     root.rename(hostile)
     (hostile / "log" / "queue.log").write_text(f"[2026-11-20 09:41:23] [ERROR] {RED}\n")
     (hostile / "run" / "queue.lock").write_text(f"{RED}\n")
-
     assert (plain.returncode, plain.stdout.isascii()) == (0, True)
     for word in ("overview", "locks"):
         output = spooldeck(word, hostile).stdout
-        assert "[31mred" in output
-        assert "\x1b" not in output
+        assert "[31mred" in output and "\x1b" not in output
 
 
 def console_on(root: Path) -> Console:
@@ -197,7 +191,7 @@ async def lines_of(console: Console, pilot: Pilot[None], key: str, *texts: str) 
 async def test_the_overview_on_screen_is_the_overview_printed(root: Path, spooldeck: Run) -> None:
     """The line of a queue and its age table are word for word those of the screen."""
     await asyncio.to_thread(run_now, root)
-    ended = await asyncio.to_thread(spooldeck, "overview", str(root), COLUMNS="80")
+    ended = await asyncio.to_thread(spooldeck, "overview", root, COLUMNS="80")
     printed = ended.stdout.splitlines()
     console = await asyncio.to_thread(console_on, root)
     async with console.run_test(size=(80, 24)) as pilot:
@@ -218,10 +212,8 @@ async def test_the_overview_on_screen_is_the_overview_printed(root: Path, spoold
 
 
 async def test_the_log_on_screen_is_the_log_printed(root: Path, spooldeck: Run) -> None:
-    """Each line is printed in the order of the screen, with its time, its level and its words; on
-    the screen the level is a letter and the id is in a column.
-    """
-    printed = (await asyncio.to_thread(spooldeck, "log", str(root))).stdout.splitlines()
+    """Each line is printed in the order of the screen, with its time, level and words."""
+    printed = (await asyncio.to_thread(spooldeck, "log", root)).stdout.splitlines()
     console = await asyncio.to_thread(console_on, root)
     async with console.run_test(size=(120, 30)) as pilot:
         printed_lines = await lines_of(console, pilot, "7", "completed in 1s")
@@ -232,20 +224,18 @@ async def test_the_log_on_screen_is_the_log_printed(root: Path, spooldeck: Run) 
     rows = [line.strip("│▶ ").split() for line in printed_lines]
     sorted_rows = [[*words[:2], *sorted(words[2:])] for words in rows]
     assert len(sorted_lines) == 6
-    assert [
-        words for words in sorted_rows if words[1:] and words[0] in {w[0] for w in sorted_lines}
-    ] == sorted_lines
+    times = {words[0] for words in sorted_lines}
+    assert [words for words in sorted_rows if words[1:] and words[0] in times] == sorted_lines
 
 
 async def test_the_transports_on_screen_are_those_printed(root: Path, spooldeck: Run) -> None:
     """Title and rows of the table are word for word those of the screen."""
     (root / "metrics").mkdir()
     (root / "metrics" / "mail.prom").write_text(MAIL)
-    ended = await asyncio.to_thread(spooldeck, "transports", str(root), COLUMNS="80")
+    ended = await asyncio.to_thread(spooldeck, "transports", root, COLUMNS="80")
     console = await asyncio.to_thread(console_on, root)
     async with console.run_test(size=(80, 40)) as pilot:
         lines = await lines_of(console, pilot, "6", "postfix", "sendmail")
-
     table = ended.stdout.partition("\n\n")[0].splitlines()
     rows = [line[3:] for line in table if line[3:].startswith(NAMES)]
     assert len(rows) == len(NAMES)
@@ -253,26 +243,19 @@ async def test_the_transports_on_screen_are_those_printed(root: Path, spooldeck:
 
 
 def test_the_workers(root: Path, spooldeck: Run) -> None:
-    """A place without a worker is a row that says so; a task in work has its worker, kind, times
-    and heartbeat, and with a stuck lock it needs attention.
-    """
+    """A task in work has its worker, kind, times and heartbeat; a stuck lock needs attention."""
     run_now(root)
-    idle = spooldeck("workers", str(root))
+    idle = spooldeck("workers", root)
     write_task(root, "work", 30, age=400)
-    ago = later(-2850)  # half a minute past 47m: times in files are rounded
-    lock = queue_lock.acquire_lock(
-        str(root / "run" / "queue.lock"), 1200, ago["clock"], ago["uptime"]
-    )
-    stuck = spooldeck("workers", str(root))
-    (told,) = json.loads(spooldeck("workers", str(root), "--json").stdout)["workers"]
-    (place,) = json.loads(spooldeck("overview", str(root), "--json").stdout)["places"]
-    status = json.loads(spooldeck("status", str(root), "--json").stdout)
+    lock = stuck_lock(root)
+    stuck = spooldeck("workers", root)
+    (told,) = rows(spooldeck, "workers", root)["workers"]
+    (place,) = rows(spooldeck, "overview", root)["places"]
+    status = rows(spooldeck, "status", root)
     lock.release()
 
-    assert (idle.returncode, row_of(idle.stdout, "mail.out")) == (
-        0,
-        ["-", "no", "worker", "running"],
-    )
+    idle_row = ["-", "no", "worker", "running"]
+    assert (idle.returncode, row_of(idle.stdout, "mail.out")) == (0, idle_row)
     assert stuck.returncode == 1
     head, row, *more = stuck.stdout.splitlines()
     assert head.split() == ["PLACE", "PID", "TASK", "KIND", "RUNNING", "HEARTBEAT"]
@@ -290,9 +273,7 @@ def test_the_workers(root: Path, spooldeck: Run) -> None:
 
 
 def test_the_kinds(root: Path, spooldeck: Run) -> None:
-    """Rate, failures and latency of each kind in the log of the last ten minutes, and where they
-    are from; a kind without runs has the rate 0.
-    """
+    """Rate, failures and latency of each kind in the log of the last ten minutes."""
     now = time.time()
     id = "20261120T094121Z-mail_send-c2c41696"
     lines = (
@@ -303,8 +284,8 @@ def test_the_kinds(root: Path, spooldeck: Run) -> None:
     log = b"".join(format_log_line("INFO", text, when) for text, when in lines)
     (root / "log" / "queue.log").write_bytes(log)
 
-    ended = spooldeck("kinds", str(root))
-    kinds = json.loads(spooldeck("kinds", str(root), "--json").stdout)["kinds"]
+    ended = spooldeck("kinds", root)
+    kinds = rows(spooldeck, "kinds", root)["kinds"]
 
     assert (ended.returncode, ended.stderr) == (0, "")
     assert row_of(ended.stdout, "KIND")[:4] == ["/min", "FAIL%", "WAIT", "p50"]

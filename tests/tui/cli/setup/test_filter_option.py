@@ -62,9 +62,7 @@ def test_mail_is_grouped_by_its_sender(place: Spool) -> None:
 
 
 def test_what_a_filter_did_not_search_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a mail with very many recipients the first are searched: their number is on standard
-    error, once for all such mails; so is that of accounts that were not read. A filter of other
-    fields says nothing."""
+    """The number of recipients or accounts that were not searched is on standard error."""
     many = tuple(f"user{number:05}@b.example" for number in range(5_240))
     mails = [
         Task(f"t{n}", "mail", State.PENDING, 1.0, sender="a@b", recipients=many[: 5_240 - n])

@@ -66,24 +66,35 @@ def opened() -> list[str]:
     return find_places(Config(), {}).opened
 
 
-def test_without_a_place_those_that_are_found_are_opened(installed: Callable[..., None]) -> None:
-    """One that is not started with the others is not opened; a command takes the only one."""
-    assert (opened(), unnamed_place(Config(), {})) == ([], "")
-    installed(ONE, TWO._replace(is_enabled=False))
-    assert (opened(), unnamed_place(Config(), {})) == (["/etc/one"], "/etc/one")
-    installed(ONE, TWO)
-    assert opened() == ["/etc/one", "/etc/two"]
+CLOSED = "permission denied"
+
+
+@pytest.mark.parametrize(
+    ("places", "opens", "named"),
+    [
+        ((), [], ""),
+        ((ONE, TWO._replace(is_enabled=False)), ["/etc/one"], "/etc/one"),
+        ((ONE, TWO), ["/etc/one", "/etc/two"], None),
+        ((ONE, TWO._replace(problem=CLOSED)), ["/etc/one", "/etc/two"], "/etc/one"),
+        ((ONE._replace(problem=CLOSED),), ["/etc/one"], "/etc/one"),
+    ],
+    ids=["none", "one not started", "several", "one closed", "only a closed one"],
+)
+def test_without_a_place_those_that_are_found_are_opened(
+    installed: Callable[..., None],
+    places: tuple[InstalledPlace, ...],
+    opens: list[str],
+    named: str | None,
+) -> None:
+    """A command takes the only one that can be read, and of several none."""
+    installed(*places)
+    assert opened() == opens
+    if named is not None:
+        assert unnamed_place(Config(), {}) == named
+        return
     with pytest.raises(CommandError) as caught:
         unnamed_place(Config(), {})
     assert str(caught.value) == "several places on this host: name one of /etc/one, /etc/two"
-
-
-def test_a_command_takes_the_only_place_that_can_be_read(installed: Callable[..., None]) -> None:
-    """If none can, the only one has its reason printed by the command."""
-    installed(ONE, TWO._replace(problem="permission denied"))
-    assert unnamed_place(Config(), {}) == "/etc/one"
-    installed(ONE._replace(problem="permission denied"))
-    assert unnamed_place(Config(), {}) == "/etc/one"
 
 
 def test_what_is_configured_is_never_replaced(
@@ -109,8 +120,7 @@ def test_a_program_that_fails_hides_no_other_place(
 
     look(zgb=[Lookup("one -l", lambda: [ONE])], bullmq=[Lookup("postmulti -l", refuse)])
     found = find_places(Config(), {})
-    assert found.opened == ["/etc/one"]
-    assert found.problems == ["postmulti -l: permission denied"]
+    assert (found.opened, found.problems) == (["/etc/one"], ["postmulti -l: permission denied"])
     assert found.looked_at == ["one -l", "postmulti -l"]
     assert found.message == "postmulti -l: permission denied"
     installed(ONE, TWO._replace(is_enabled=False))
@@ -142,10 +152,7 @@ def test_a_mount_that_hangs_and_a_silent_server_delay_no_other_place(
         found = find_places(Config(), {}, 2.0)
     assert found.problems == [f"{hung}: no answer within 2 s"]
     shown = {one.installed.place: one.installed.problem for one in found.places}
-    assert shown == {
-        f"{silent}/0": "it accepts, and does not answer within 0.8 s",
-        str(well): "",
-    }
+    assert shown == {f"{silent}/0": "it accepts, and does not answer within 0.8 s", str(well): ""}
 
 
 def test_usual_folders_are_places_if_they_have_a_queue(
@@ -206,18 +213,14 @@ ODD = "an odd 'place' $HOME %h \"q\" \\x; # @user@"
 def test_the_queue_of_a_unit_of_ours_is_found(
     tmp_path: Path, look: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `install-units` writes it, under an odd name; once for two units, and in the user's
-    folder too."""
+    """As `install-units` writes it, under an odd name, once for two units."""
     root, units = tmp_path / ODD, tmp_path / "config/systemd/user"
     units.mkdir(parents=True)
     assert main(["init", str(root)]) == 0
     assert main(["install-units", str(units), "--root", str(root)]) == 0
     monkeypatch.setattr(finding, "unit_lookups", unit_lookups)
     monkeypatch.setattr(finding, "UNIT_FOLDER", str(tmp_path / "missing"))
-    environ = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
-
-    (one,) = find_places(Config(), environ).places
-
+    (one,) = find_places(Config(), {"XDG_CONFIG_HOME": str(tmp_path / "config")}).places
     assert one.installed == InstalledPlace(str(root), "spooldeck-queue.service")
     assert one.format_name == "nftban"
 
@@ -268,8 +271,7 @@ def test_a_place_that_cannot_be_used_hides_no_other_one(look: Callable[..., None
 def test_a_database_that_a_unit_names_is_one_place(
     look: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It is what the lookup of its server finds; as a unit names it, it is opened without queues
-    too."""
+    """It is what the lookup of its server finds, and is opened without queues too."""
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
     unit = tmp_path / "spooldeck-bullmq.service"

@@ -17,11 +17,9 @@ from engine.store import StoreError, Unavailable, Unsupported
 from engine.system.command_errors import CommandError, NotReadable
 from engine.text.safe import safe_text
 from tests.examples import deep_but
-from tests.nftban_queues import Run, spooldeck
+from tests.nftban_queues import Run
 from tui import cli
 from tui.cli.commands import COMMAND_WORDS
-
-__all__ = ["Run", "spooldeck"]
 
 HARM = "x\x1b]52;c;UFdORUQ=\x07\x1b[31m\x9b2J\u202e\x7f"
 
@@ -96,8 +94,7 @@ QUICK = ("wait", "journal", "queue list", "queue dlq list", "zgb enqueue", "note
 def test_no_command_prints_what_a_name_or_a_database_contains(
     name: str, tmp_path: Path, spooldeck: Run
 ) -> None:
-    """A folder, an empty queue and a database with hostile names: no command prints their control
-    characters, on neither stream."""
+    """No command prints the control characters of hostile names, on neither stream."""
     folder, queue, database = (tmp_path / f"{kind}{HARM}" for kind in ("a", "b", "c.db"))
     folder.mkdir()
     for state in ("pending", "work", "dlq"):
@@ -125,8 +122,7 @@ def test_what_is_to_be_copied_into_a_shell_is_quoted(tmp_path: Path, spooldeck: 
         path = f"{place}-{words[0]}"
         said = spooldeck(*words, path).stdout.partition("next:")[2]
         assert f"'{path}'" in said and said.count(path) == said.count(f"'{path}'")
-    missing = spooldeck("queue", "list", f"{place}/none").stderr
-    assert f"init '{place}/none'" in missing
+    assert f"init '{place}/none'" in spooldeck("queue", "list", f"{place}/none").stderr
 
 
 def test_a_terminal_of_any_size_is_printed_for(tmp_path: Path, spooldeck: Run) -> None:

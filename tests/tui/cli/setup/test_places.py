@@ -114,13 +114,10 @@ def spooldeck(capsys: pytest.CaptureFixture[str]) -> Command:
 
 
 async def test_one_console_shows_all_three(places: list[str], tmp_path: Path) -> None:
-    """Each is a line of the overview, and opens as a queue in its store's own words. A database
-    that is moved away is a line with the reason, leaves the others alone, and comes back by itself.
-    """
+    """Each opens in its store's own words; one that is moved away leaves the others alone."""
     opened = await asyncio.to_thread(places_at, *places)
-    async with an_operator(
-        *opened, size=(120, 40), first=keys.OVERVIEW, clock=time.time
-    ) as operator:
+    settings: dict[str, Any] = {"size": (120, 40), "first": keys.OVERVIEW, "clock": time.time}
+    async with an_operator(*opened, **settings) as operator:
         await operator.sees(*(Path(place).name for place in places))
         lives, away = operator.console.sessions, tmp_path / "away.db"
         names = [set(live.inspector.states.values()) for live in lives]
@@ -142,9 +139,7 @@ async def test_one_console_shows_all_three(places: list[str], tmp_path: Path) ->
 
 @pytest.mark.parametrize("at", [0, 1], ids=["kannader", "zgb"])
 def test_the_same_commands_work_on_each(places: list[str], spooldeck: Command, at: int) -> None:
-    """Tasks are listed, counted, noted, edited, held, put into the trash and restored by the same
-    commands, and an operation is undone.
-    """
+    """Tasks are listed, noted, edited, held, purged and restored, and an operation is undone."""
     place, amount, waiting = places[at], (2, PEOPLE)[at], FIRST[at]
 
     def standing() -> dict[str, int]:
@@ -174,9 +169,7 @@ def test_the_same_commands_work_on_each(places: list[str], spooldeck: Command, a
 def test_commands_for_a_queue_of_the_contract_are_refused_elsewhere(
     places: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In one line that says what the place is, and nothing is touched; `init` makes nothing in such
-    a place, and a file that is none of them is said to be none.
-    """
+    """One line says what the place is, and nothing is touched."""
     for place, title in zip(places[:2], ("a Kannader spool", "a ZGB mail queue"), strict=True):
         for verb in (["work"], ["process-next"], ["dlq", "list"], ["add", "job"]):
             assert main(["queue", *verb, "--root", place]) != 0
@@ -281,8 +274,7 @@ def test_a_place_that_cannot_be_read_does_not_hide_the_others(
     Path(places[1]).write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)
     assert main(["overview", *places[:2]]) == 2
     output = capsys.readouterr().out
-    assert "spool" in output
-    assert "a.db" in output
+    assert "spool" in output and "a.db" in output
     assert main(["status", places[1]]) == 2
 
 
@@ -309,8 +301,7 @@ def test_a_refused_plan_has_no_task(
     Path(spool, "queue").chmod(0o777)
     assert main(["hold", spool, "--state", "queue", "--dry-run"]) == 77
     output = capsys.readouterr().out
-    assert "no task would be held: " in output
-    assert "is world-writable: run chmod o-w" in output
+    assert "no task would be held: " in output and "is world-writable: run chmod o-w" in output
     assert "to apply: " not in output
     (row,) = spooldeck("hold", spool, "--state", "queue", "--dry-run", "--json", code=77)
     assert (row["planned"], row["acted_on"]) == (2, 0)
@@ -358,10 +349,7 @@ async def why(place: Place, id: str, now: float = NOW) -> tuple[str, ...]:
 
 
 async def test_an_empty_bucket_keeps_due_tasks(database: str, tmp_path: Path) -> None:
-    """An empty bucket keeps what is due, and says when it holds a token; with one, it does not. A
-    pause of the whole queue comes first, by its name; what an unreadable bucket holds is not
-    guessed.
-    """
+    """A task waits for its token; a pause comes first; an unreadable bucket is not guessed."""
     place = await handled(database)
     settle(database, *NO_TOKEN)
     (empty,) = await why(place, "9-user")
@@ -374,7 +362,6 @@ async def test_an_empty_bucket_keeps_due_tasks(database: str, tmp_path: Path) ->
         assert task is not None
         os.rename(database, tmp_path / "elsewhere")  # noqa: PTH104 - as its owner does
         unknown = await reasons(inspector, place, None, task, NOW)
-
     assert re.fullmatch(r"no token until (\S+ )?[0-9:]{8}Z \(in .+\)", empty)
     assert paused[0] == "the queue is paused: mailQueueEnabled is 0"
     assert paused[1].startswith("no token until ")
@@ -383,11 +370,8 @@ async def test_an_empty_bucket_keeps_due_tasks(database: str, tmp_path: Path) ->
 
 
 async def test_tasks_that_came_due_earlier_are_first(database: str) -> None:
-    """Where a store takes by due times, ids decide nothing; how many come before is omitted where
-    the order is not known.
-    """
+    """Where a store takes by due times, ids decide nothing."""
     place = await handled(database)
-
     assert (await why(place, "16-user"))[0] == "3 other tasks first"
     assert (await why(place, "11-user"))[0] == "1 other task first"
     unordered = await why(place._replace(claim_order=""), "16-user")
@@ -400,7 +384,6 @@ async def test_a_claim_without_a_worker_lapses(spool: str, left: Path) -> None:
     taken = (await asyncio.to_thread(left.lstat)).st_ctime
     fresh = await why(place, left.name, taken + 90)
     late = await why(place, left.name, taken + HOUR + 120)
-
     assert fresh[0] == "claimed 1m ago, owner unknown"
     assert fresh[1].startswith("its lease expires at ")
     assert fresh[1].endswith(" (in 58m)")
@@ -416,9 +399,7 @@ LEASED = Task(
 
 
 def test_the_summary_describes_the_lease() -> None:
-    """Whose claim it is, and until when; one that ends with its owner has no end. A value that
-    the store does not know is no time of 1970.
-    """
+    """Whose claim it is, and until when; a value that is not known is no time of 1970."""
     unknown = " ? (owner not stored)"
     table: tuple[tuple[Lease | None, tuple[str, ...]], ...] = (
         (LEASED.lease, (" worker \ufffd7 since ", ", until ", " expires at ", " (in ")),
@@ -442,18 +423,14 @@ def test_the_command_of_a_dead_task_is_one_that_works(
     database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Dead tasks have a command of their own only in queues of the contract."""
+    dies = "UPDATE mail_queue SET status = 'failed', attempts = 9, next_attempt_at = 253402300799"
     with closing(sqlite3.connect(database)) as db, db:
-        db.execute(
-            "UPDATE mail_queue SET status = 'failed', attempts = 9, next_attempt_at = 253402300799"
-        )
+        db.execute(dies)
     (place,) = places_at(database)
     dead = Task("9-user", "user", State.DEAD, 0.0)
-
     command = show_command(place.command, dead, place.has_dlq)
-
     assert command[3:] == ("queue", "list", "--json", "--filter", "id=9-user")
-    assert main(command[1:]) == 0
-    assert json.loads(capsys.readouterr().out)["state"] == "parked"
+    assert (main(command[1:]), json.loads(capsys.readouterr().out)["state"]) == (0, "parked")
     assert show_command(place.command, dead)[3:] == ("queue", "dlq", "show", "9-user")
 
 
@@ -475,9 +452,7 @@ TABS = {
 async def test_a_tab_hints_at_what_it_allows(
     spool: str, left: Path, database: str, which: str
 ) -> None:
-    """However narrow the screen, the verbs of a tab come before what is the same in every tab; one
-    that leads nowhere in this store is not among them.
-    """
+    """However narrow the screen, it has the verbs that lead somewhere in this store."""
     place = await handled({"spool": spool, "database": database}[which])
     async with an_operator(place, clock=time.time, start_armed=False) as operator:
         await operator.sees("[")
@@ -507,7 +482,6 @@ async def test_no_lock_is_offered_to_be_freed(database: str, pane: str) -> None:
     async with an_operator(place, size=(160, 40), clock=time.time, first=pane) as operator:
         await operator.sees("help")
         assert "unlock" not in operator.text
-
         await operator.press("U")
         await operator.sees(NO_LOCK_FILE)
 
@@ -519,9 +493,7 @@ def test_what_each_format_has_instead_of_a_lock(places: list[str]) -> None:
 
 
 async def test_the_board_of_locks_says_that_none_is_needed(database: str, tmp_path: Path) -> None:
-    """A place without a lock is a line as those with one, and is described in full below. A worker
-    that the console started there is shown by its number, until it has ended, and what ends it.
-    """
+    """A place without a lock is a line, with the worker that the console started."""
     place = (await handled(database))._replace(worker_command=SLEEPER)
     make_queue(tmp_path / "mail.out", [])
     contract = disk_place(tmp_path / "mail.out", clock=time.time)
@@ -596,9 +568,7 @@ def test_the_command_that_shows_locks_says_so(
     """For people a line that says why, for programs a row without a verdict; all is well."""
     assert main(["locks", database, spool]) == 0
     output = capsys.readouterr().out
-    assert f"lock: {NO_LOCK_FILE}" in output
-    assert "lock: no lock file (link renames)" in output
-
+    assert f"lock: {NO_LOCK_FILE}" in output and "lock: no lock file (link renames)" in output
     assert main(["locks", database, "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["locks"]
     assert (row["verdict"], row["pid"], row["reason"]) == (None, None, NO_LOCK_FILE)
