@@ -80,8 +80,16 @@ def test_files_of_root_belong_to_the_owner_of_the_queue(place: Path) -> None:
     config = settings(place, f"queue: {{max_retries: 0}}\n{handlers}\n")
 
     for words in (
-        *("add report", "add report", "add fails", "add fails", "process-next"),
-        *("work --until-idle", "dlq retry-all", "recover --yes", "work --until-idle", "add report"),
+        "add report",
+        "add report",
+        "add fails",
+        "add fails",
+        "process-next",
+        "work --until-idle",
+        "dlq retry-all",
+        "recover --yes",
+        "work --until-idle",
+        "add report",
     ):
         code = main(["--config", config, "--root", str(place), "queue", *words.split()])
         assert code == 0 or (words, code) == ("process-next", 3)
@@ -191,10 +199,17 @@ def test_a_change_without_write_rights_is_code_77(place: Path) -> None:
     assert tree(place) == before
 
 
-READS = (
-    *("status", "queue list", "queue count", "queue metrics", "queue corrupt list", "mail status"),
-    *("queue recover --dry-run", "queue dlq retry-all --dry-run", "install-units ."),
-)
+READS = [
+    "status",
+    "queue list",
+    "queue count",
+    "queue metrics",
+    "queue corrupt list",
+    "mail status",
+    "queue recover --dry-run",
+    "queue dlq retry-all --dry-run",
+    "install-units .",
+]
 
 
 @pytest.mark.parametrize("closed", ["queue", "queue/pending"])
