@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
+from tests.rules.syntax_trees import walked
 from tests.rules.test_layers import FUNCTIONS, MODULES, package_of, tree
 
 MAX_METHODS, MAX_BASES = 60, 4
@@ -63,7 +64,7 @@ def classes() -> Mapping[str, Class]:
     return {
         node.name: _read(node)
         for name in MODULES
-        for node in ast.walk(tree(name))
+        for node in walked(tree(name))
         if isinstance(node, ast.ClassDef)
     }
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rules.syntax_trees import parsed, walked
+
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = sorted(p for top in ("engine", "tui", "tests") for p in (ROOT / top).rglob("*.py"))
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -39,9 +41,9 @@ def name_of(function: ast.expr) -> str:
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
-def wide_functions(tree: ast.AST) -> Iterator[str]:
+def wide_functions(tree: ast.Module) -> Iterator[str]:
     """The functions and classes of a module that take any number of arguments."""
-    for node in ast.walk(tree):
+    for node in walked(tree):
         if isinstance(node, FUNCTIONS) and node.args.vararg:
             yield node.name
         elif isinstance(node, ast.ClassDef):
@@ -53,7 +55,7 @@ def wide_functions(tree: ast.AST) -> Iterator[str]:
 @cache
 def trees() -> dict[str, ast.Module]:
     """Each module of the product and the tests, by its path."""
-    return {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in MODULES}
+    return {str(path.relative_to(ROOT)): parsed(path) for path in MODULES}
 
 
 @cache
@@ -70,18 +72,18 @@ def called(node: ast.Call) -> tuple[str, list[ast.expr]]:
     return name, arguments
 
 
-def long_calls(tree: ast.AST, wide: frozenset[str]) -> Iterator[int]:
+def long_calls(tree: ast.Module, wide: frozenset[str]) -> Iterator[int]:
     """The lines of calls with too many positional arguments; one unpacked counts as one."""
-    for node in ast.walk(tree):
+    for node in walked(tree):
         if isinstance(node, ast.Call):
             name, arguments = called(node)
             if len(arguments) > MAX_POSITIONAL and name not in wide:
                 yield node.lineno
 
 
-def unpacked_literals(tree: ast.AST, wide: frozenset[str]) -> Iterator[int]:
+def unpacked_literals(tree: ast.Module, wide: frozenset[str]) -> Iterator[int]:
     """The lines of literals that are only unpacked: in place, or by a name that is used once."""
-    for node in ast.walk(tree):
+    for node in walked(tree):
         if isinstance(node, ast.Starred) and isinstance(node.ctx, ast.Load):
             if isinstance(node.value, ast.Tuple | ast.List):
                 yield node.lineno
@@ -90,16 +92,17 @@ def unpacked_literals(tree: ast.AST, wide: frozenset[str]) -> Iterator[int]:
 
 
 def _unpacked_names(function: ast.AST, wide: frozenset[str]) -> Iterator[int]:
-    names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+    inside = [*ast.walk(function)]
+    names = [node for node in inside if isinstance(node, ast.Name)]
     uses = Counter(node.id for node in names)
     literals = {
         target.id
-        for node in ast.walk(function)
+        for node in inside
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple | ast.List)
         for target in node.targets
         if isinstance(target, ast.Name) and uses[target.id] == 2
     }
-    for node in ast.walk(function):
+    for node in inside:
         if not isinstance(node, ast.Call):
             continue
         name, arguments = called(node)
@@ -169,7 +172,7 @@ def test_a_screen_begins_its_work_in_one_way() -> None:
         path
         for path, tree in trees().items()
         if path.startswith("tui/")
-        for node in ast.walk(tree)
+        for node in walked(tree)
         if isinstance(node, ast.Attribute) and node.attr == "run_worker"
     ]
 

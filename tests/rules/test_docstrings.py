@@ -12,6 +12,7 @@ from types import FunctionType
 
 from typing_extensions import get_protocol_members, is_protocol
 
+from tests.rules.syntax_trees import walked
 from tests.rules.test_layers import FUNCTIONS, MODULES, imported, tree
 from tui.screens.base import BaseScreen
 
@@ -57,7 +58,7 @@ _ERRORS = rf"{_ERROR}(?:, {_ERROR})*"
 def docstrings() -> Iterator[tuple[str, int, str]]:
     """The module, line and text of each docstring."""
     for module in MODULES:
-        for node in ast.walk(tree(module)):
+        for node in walked(tree(module)):
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
                 yield module, node.lineno, str(node.value.value)
 
@@ -66,7 +67,7 @@ def docstrings() -> Iterator[tuple[str, int, str]]:
 def own_names(module: str) -> frozenset[str]:
     """The names that a module defines or imports."""
     names = set[str]()
-    for node in ast.walk(tree(module)):
+    for node in walked(tree(module)):
         if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
             names.add(node.name)
         elif isinstance(node, ast.alias):
@@ -93,7 +94,7 @@ def test_what_a_docstring_names_exists() -> None:
     """A renamed function or parameter is renamed in the docstrings too."""
     known = {*dir(builtins), *(part for name in MODULES for part in name.split("."))}
     for module in MODULES:
-        for node in ast.walk(tree(module)):
+        for node in walked(tree(module)):
             known.update(names_of(node))
 
     named = [(m, n, name) for m, n, text in docstrings() for name in named_in(text)]

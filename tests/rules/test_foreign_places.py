@@ -26,6 +26,7 @@ import pytest
 
 from tests.examples import IS_DEEP
 from tests.pseudo_terminals import ENTERS, console
+from tests.rules.syntax_trees import parsed, walked
 from tests.sqlite_hot_journals import plant
 from tests.unprivileged_user import OTHER_UID
 from tests.zmailer_spool import Spool, recipient
@@ -674,9 +675,9 @@ BY_PATH: Mapping[str, str] = {
 """The modules that reach a file by its path, and why no other user can redirect them."""
 
 
-def by_path(source: str) -> Iterator[str]:
+def by_path(tree: ast.Module) -> Iterator[str]:
     """The calls in a module that may resolve a path."""
-    for node in ast.walk(ast.parse(source)):
+    for node in walked(tree):
         if not isinstance(node, ast.Call) or (name := dotted(node.func)) not in NAMED:
             continue
         first = ast.unparse(node.args[0]) if node.args else ""
@@ -697,7 +698,7 @@ def test_no_other_module_reaches_files_by_their_paths() -> None:
     root = Path(__file__).parents[2]
     sources = [path for name in ("engine", "tui") for path in (root / name).rglob("*.py")]
 
-    paths = {str(path.relative_to(root)) for path in sources if any(by_path(path.read_text()))}
+    paths = {str(path.relative_to(root)) for path in sources if any(by_path(parsed(path)))}
 
     assert paths == BY_PATH.keys()
 
@@ -712,9 +713,9 @@ BY_NAME = {
 }
 
 
-def mode_by_name(source: str) -> Iterator[str]:
+def mode_by_name(tree: ast.Module) -> Iterator[str]:
     """The calls in a module that change mode, owner or times of what has a name then."""
-    for node in ast.walk(ast.parse(source)):
+    for node in walked(tree):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
         first = ast.unparse(node.args[0]) if node.args else ""
@@ -728,7 +729,9 @@ def test_mode_owner_and_times_are_changed_by_descriptor() -> None:
     root = Path(__file__).parents[2]
     sources = [path for name in ("engine", "tui") for path in (root / name).rglob("*.py")]
 
-    paths = {str(path.relative_to(root)) for path in sources if any(mode_by_name(path.read_text()))}
+    paths = {str(path.relative_to(root)) for path in sources if any(mode_by_name(parsed(path)))}
 
     assert paths == BY_NAME.keys()
-    assert [*mode_by_name("os.chmod(name, 0o200, dir_fd=fd); os.utime(fd, at)")] == ["os.chmod"]
+    assert [*mode_by_name(ast.parse("os.chmod(name, 0o200, dir_fd=fd); os.utime(fd, at)"))] == [
+        "os.chmod"
+    ]

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from engine.formats.nftban.store import SpoolFolders, make_spool
+from tests.rules.syntax_trees import parsed, walked
 
 KEPT_OUT = {
     "textual",
@@ -112,7 +113,7 @@ def test_no_process_is_started_with_its_errors_thrown_away() -> None:
     """What a process of ours prints to standard error is read, logged or shown."""
     root, found = Path(__file__).parents[2], set()
     for path in (path for package in ("engine", "tui") for path in (root / package).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in walked(parsed(path)):
             if isinstance(node, ast.Attribute) and node.attr == "devnull":
                 found.add(str(path.relative_to(root)))
             if isinstance(node, ast.Call):
@@ -138,10 +139,10 @@ def test_the_sign_of_an_unknown_value_is_written_in_one_place() -> None:
     """`engine.text.figure` has it; elsewhere a literal could be drawn as if it were known."""
     root, found = Path(__file__).parents[2], set()
     for path in (root / "tui").rglob("*.py"):
-        tree = ast.parse(path.read_text())
-        texts = (node.values for node in ast.walk(tree) if isinstance(node, ast.JoinedStr))
+        tree = parsed(path)
+        texts = (node.values for node in walked(tree) if isinstance(node, ast.JoinedStr))
         pieces = {id(piece) for values in texts for piece in values}  # the end of a question
-        for node in ast.walk(tree):
+        for node in walked(tree):
             if isinstance(node, ast.Constant) and node.value == "?" and id(node) not in pieces:
                 found.add(str(path.relative_to(root)))
     assert found == {*UNKNOWN_SIGN_REASONS}

@@ -10,6 +10,8 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+from tests.rules.syntax_trees import parsed, walked
+
 ROOT = Path(__file__).resolve().parents[2]
 
 PACKAGES = {
@@ -122,7 +124,7 @@ def package_of(name: str) -> str:
 @cache
 def tree(name: str) -> ast.Module:
     """The syntax tree of a module."""
-    return ast.parse(MODULES[name].read_text())
+    return parsed(MODULES[name])
 
 
 @cache
@@ -132,7 +134,7 @@ def imported(name: str) -> frozenset[str]:
 
 
 def _imports(name: str) -> Iterator[str]:
-    for node in ast.walk(tree(name)):
+    for node in walked(tree(name)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -223,7 +225,7 @@ def test_only_the_terminal_uses_private_names_of_textual() -> None:
     """
     screens = [n for n in MODULES if n.startswith("tui") and not n.startswith("tui.cli")]
     above = [n for n in screens if package_of(n) != "tui.terminal"]
-    nodes = [node for n in above for node in ast.walk(tree(n))]
+    nodes = [node for n in above for node in walked(tree(n))]
     used = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     stored = {
         node.attr
@@ -278,7 +280,7 @@ def named_modules(name: str) -> Iterator[str]:
     """The modules that a module names by texts: "MODULE:FUNCTION", below `tui.cli`, and
     "MODULE:CLASS".
     """
-    for node in ast.walk(tree(name)):
+    for node in walked(tree(name)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             for module in re.findall(r"([a-z_.]+):[A-Za-z_]+\b", node.value):
                 yield from {module, f"tui.cli.{module}"} & MODULES.keys()
@@ -307,7 +309,7 @@ def test_a_format_is_named_by_its_own_modules_alone() -> None:
         f"{name}:{node.lineno} has {node.value!r}"
         for name in MODULES
         if not format_of(name) and name not in FORMAT_LISTS
-        for node in ast.walk(tree(name))
+        for node in walked(tree(name))
         if isinstance(node, ast.Constant) and node.value in {*FORMATS, "mailq"} - {"base"}
         if node.value not in OTHER_MEANINGS.get(name, ())
     }

@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from engine.version import VERSION
+from tests.rules.syntax_trees import parsed, walked
 from tui.packaging.backend import PANDOC, SHTAB
 from tui.packaging.locks import BUILD_LOCK, FOLDER, LOCKS, read_project
 
@@ -151,7 +152,7 @@ def test_each_runtime_dependency_is_imported() -> None:
         name.partition(".")[0]
         for package in PACKAGES
         for path in (ROOT / package).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in walked(parsed(path))
         for name in (
             [alias.name for alias in node.names]
             if isinstance(node, ast.Import)

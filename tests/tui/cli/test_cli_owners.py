@@ -199,7 +199,7 @@ def test_a_change_without_write_rights_is_code_77(place: Path) -> None:
     assert tree(place) == before
 
 
-READS = [
+READS = (
     "status",
     "queue list",
     "queue count",
@@ -209,7 +209,7 @@ READS = [
     "queue recover --dry-run",
     "queue dlq retry-all --dry-run",
     "install-units .",
-]
+)
 
 
 @pytest.mark.parametrize("closed", ["queue", "queue/pending"])
