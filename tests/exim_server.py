@@ -241,9 +241,10 @@ class EximServer:
 
     def start(self, interval: str = "30m") -> int:
         """Start the daemon, with queue runners if an interval is given; return its PID."""
+        path = self.spool / "exim.pid"
+        path.unlink(missing_ok=True)  # of the daemon before
         started = self.run("-bd", *[f"-q{interval}"] * bool(interval))
         assert started.returncode == 0, started
-        path = self.spool / "exim.pid"
         wait_until(lambda: path.exists() and path.read_text().strip() != "")
         self._daemon = int(path.read_text())
         return self._daemon
