@@ -591,6 +591,22 @@ async def test_the_backlog_is_asked_again_after_a_change_or_when_a_task_becomes_
     assert (due_times, asked) == ([0, 0, 1, 1, 0, 1], [NOW, NOW + 60, NOW, NOW])
 
 
+async def test_an_answer_from_before_a_change_is_counted(
+    place: Path, monkeypatch: MonkeyPatch
+) -> None:
+    """While it still serves, a caller that asks only after a change learns that it is old."""
+    monkeypatch.setattr(queries, "ANSWER_COST_FACTOR", 1e9)
+    write(place / "pending", a_task(1))
+    async with inspecting(place, counts(pending=1)) as inspector:
+        tallies = inspector.tallies
+        assert await tallies.ask("all", lambda reader: reader.count(Query(), NOW), 0) == 1
+        write(place / "pending", a_task(2))
+        await until(inspector, counts(pending=2))
+        before = tallies.old_answers
+        assert await tallies.ask("all", lambda reader: reader.count(Query(), NOW), 0) == 1
+        assert tallies.old_answers == before + 1
+
+
 async def test_a_harvest_runs_beside_everything_else(place: Path) -> None:
     """It has a thread of its own; a cancel ends it, and what `take` raises is raised."""
     a_spool(place, 1_100, "dlq")

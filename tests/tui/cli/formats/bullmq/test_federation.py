@@ -33,6 +33,8 @@ from tests import command, federation_peers
 from tests.bullmq_workers import until
 from tests.federation_peers import Fault, Peer
 from tests.federation_sender import Sender, post
+from tests.node_packages import install
+from tests.redis_server import TestServer
 
 CONFIG = """
 destinations: sqlite://{database}
@@ -192,6 +194,47 @@ def test_a_worker_ends_each_job_as_the_profile_says(site: Site, profile: str) ->
     assert by_case == expected
     clusters = map(json.loads, site.run("clusters", "--json", site.url).stdout.splitlines())
     assert [one["count"] for one in clusters if one["error"].startswith("[HTTP_503")] == [2]
+
+
+@pytest.mark.deep
+def test_node_adds_and_our_worker_delivers(
+    site: Site, peer: Peer, redis_server: TestServer
+) -> None:
+    """BullMQ 5 on Node adds jobs with the options of the queue: good ones arrive, a bad one fails
+    after one attempt; the waits of one that is refused are stored as 5, 10, 20 and 40 seconds."""
+    socket, modules = redis_server.socket, install("5")
+    site.sender.know(peer)
+    with Peer() as gone:
+        site.sender.know(gone)
+    data = [
+        json.loads(delivery_job(POST, url, f"{url}{PATHS[POST]}", text, row).data)
+        for url, text, row in (
+            (peer.url, json.dumps(post("1")), "1"),
+            (peer.url, "null", "2"),
+            (gone.url, json.dumps(post("3")), "3"),
+        )
+    ]
+    for one in data:
+        site.sender.add_row(one["deliveryJobId"])
+    script = Path(__file__).with_name("deliver.cjs")
+    words = ["node", str(script), socket, json.dumps([[POST, one] for one in data])]
+    environment = {**os.environ, "NODE_PATH": str(modules), "NODE_NO_WARNINGS": "1"}
+    ran = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    _, bad, refused = json.loads(ran.stdout)
+    site.work()
+    until(lambda: site.count("completed") == 1 and site.count("failed") == 1)
+    until(lambda: site.rows() == {"3"})
+    assert site.field(bad, "atm", "failedReason")[0] == "1"
+    delays = []
+    for attempt in range(1, 5):
+        until(lambda attempt=attempt: site.field(refused, "atm") == [str(attempt)])  # type: ignore[misc]
+        until(lambda: site.count("delayed") == 1)
+        delays.append(round(int(site.field(refused, "delay")[0]), -2))
+        site.promote(f"{DELIVERY_QUEUE}/{refused}")
+    until(lambda: site.count("failed") == 2)
+    assert delays == [5000, 10000, 20000, 40000]
+    assert site.field(refused, "atm") == ["5"]
 
 
 @pytest.mark.deep

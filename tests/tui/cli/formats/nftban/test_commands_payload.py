@@ -1,6 +1,5 @@
 """Payload paths: which `queue add` accepts, and which a worker gives to its handler."""
 
-import itertools
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +26,7 @@ def root(root: str) -> Path:
     data = Path(root)
     (data / "mailspool/mail-1").mkdir(parents=True)
     (data / "mailspool/mail-1/meta.sh").write_text("a mail\n")
+    (data / "mailspool/mail-1/caf\xe9.sh").touch()
     (data / "secret").write_text("secret\n")
     (data / "mailspool/ln").symlink_to(data)
     (data / "mailspool/mail-1/ln.sh").symlink_to(data / "secret")
@@ -59,16 +59,20 @@ CHARACTERS = "expected letters, digits, space"
 NOT_BELOW = f"{BELOW}: expected the absolute path of a file there"
 MAIL = "{root}/mailspool/mail-1"
 REFUSED = {
-    "/etc/shadow": NOT_BELOW,
+    **dict.fromkeys(("/etc/shadow", "{root}/mailspool-old/meta.sh", "meta.sh"), NOT_BELOW),
     "{root}/mailspool/../secret": CHARACTERS,
-    f"{MAIL}/\x1b[2J": CHARACTERS,
+    "{root}/mailspool/./mail-1/meta.sh": CHARACTERS,
+    "{root}/mailspool//mail-1/meta.sh": CHARACTERS,
+    **{f"{MAIL}/{name}": CHARACTERS for name in ("caf\xe9.sh", "meta.sh\n", "\x1b[2J", "$(id)")},
     "{root}/mailspool/ln/secret": "is behind ln, a symbolic link or not",
+    f"{MAIL}/ln.sh": "is a symbolic link: expected",
     MAIL: "is not a regular file: expected",
+    "{root}/mailspool/mail-9/meta.sh": "cannot be reached: mail-9: No such",
     f"{MAIL}/gone.sh": "no such file, expected",
     "{root}/mailspool/" + "x" * 300: "File name too long: expected",
     "{root}/mailspool/" + "x/" * 2048 + "x": "characters: expected at most 4,096",
 }
-"""Payloads and the reason; all that leads elsewhere is in the tests of the store."""
+"""Payloads, and why each is refused."""
 
 
 def test_add_accepts_only_a_regular_file_of_the_mail_spool(root: Path, queue: Queue) -> None:
@@ -104,22 +108,25 @@ def test_a_handler_gets_the_payload_as_added(root: Path, queue: Queue, tmp_path:
 
 
 LEADS_ELSEWHERE = {
-    "/etc/shadow": BELOW,
+    **dict.fromkeys(("/etc/shadow", "{root}/secret", "meta.sh"), BELOW),
     "{root}/mailspool/../secret": BELOW,
     "{root}/mailspool/ln/secret": "is behind ln, a symbolic link or not",
     f"{MAIL}/ln.sh": "is a symbolic link",
 }
 
 
-def test_a_payload_outside_the_spool_is_never_run(root: Path, queue: Queue, tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", ["process-next", "work --until-idle"])
+def test_a_payload_outside_the_spool_is_never_run(
+    root: Path, queue: Queue, tmp_path: Path, words: str
+) -> None:
     """The task is dead with the reason; the file is never touched, not even by a purge."""
-    shadow, words = Path("/etc/shadow").lstat(), itertools.cycle(["process-next", "work"])
+    shadow = Path("/etc/shadow").lstat()
     for payload, why in LEADS_ELSEWHERE.items():
-        named, word = payload.format(root=root), next(words)
+        named = payload.format(root=root)
         put_foreign(root, named)
-        ran = queue(word, *["--until-idle"] * (word == "work"))
+        ran = queue(*words.split())
         (dead,) = tasks_at(root, "dlq")
-        assert ran.returncode == (3 if word == "process-next" else 0), ran.stderr
+        assert ran.returncode == (3 if words == "process-next" else 0), ran.stderr
         assert (dead.id, dead.payload) == (IDENT, named)
         error = contract_error(f"payload not touched: it {why.format(root=root)}")
         assert dead.error[:60] == error[:60]

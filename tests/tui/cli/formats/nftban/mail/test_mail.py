@@ -870,10 +870,17 @@ def test_suspend_that_is_refused(place: MailPlace) -> None:
     assert Suspensions(f"{place.staging}/suspended").read() == {}
 
 
-def test_a_damaged_list_of_suspensions_suspends_all_and_loses_no_mail(place: MailPlace) -> None:
+@pytest.mark.parametrize(
+    "text",
+    ["junk", *(f'{{"curl": {{"since": {n}}}}}' for n in ("1" + "0" * 400, "NaN", "1e300"))],
+    ids=["junk", "huge", "NaN", "far"],
+)
+def test_a_damaged_list_of_suspensions_suspends_all_and_loses_no_mail(
+    place: MailPlace, text: str
+) -> None:
     """Nothing is sent, mail is spooled, and each command names the file."""
     path = place.staging / "suspended"
-    path.write_text('{"curl": {"since": NaN}}')
+    path.write_text(text)
     with place.served() as server:
         send, mail_status = place.mail("send", "hello", TO), place.mail("status")
         spooled = place.mail("send-with-retry", "hello", TO)
