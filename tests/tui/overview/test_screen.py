@@ -23,12 +23,13 @@ from engine.index import filter_language
 from engine.index.age_table import BOUNDS_MINUTES, AgeRow, Ages
 from engine.index.schema import Query
 from engine.locks import queue_lock
-from engine.locks.token_buckets import ALL_KINDS, BucketState
+from engine.locks.token_buckets import ALL_KINDS, BucketState, TokenBuckets
 from engine.logs.log_line import LogLine
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import State
 from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
 from engine.places.place import Place
+from engine.policy import Rate
 from engine.system.host import HostFigures, read_host_figures
 from engine.text import figures
 from tests import console_operator
@@ -811,3 +812,16 @@ def test_events_by_time() -> None:
     assert words([top, foot]).count("█") >= 2
     assert any(style == "warn" for _, style in foot)
     assert side_panes.histogram_lines([EventCounts((0,), (0,))], 120, 2) == []
+
+
+async def test_fewer_tokens_are_shown_after_a_send(empty: Path) -> None:
+    """What may be sent now is a line: less after something was sent, more with the time."""
+    clock = Clock(NOW)
+    rates = {"mail_send": Rate.with_default_burst(60)}
+    buckets = TokenBuckets(str(empty / "run" / "b"), rates, clock)
+    await asyncio.to_thread(buckets.spend, "mail_send")
+    place = disk_place(empty)._replace(tokens=buckets.read_states)
+    async with overview(place, clock=clock) as operator:
+        await operator.sees("rate limit mail_send 0 of 5 tokens, next 09:43:08Z")
+        clock.now += 120
+        await operator.sees("rate limit mail_send 2 of 5 tokens, next 09:45:08Z")

@@ -193,6 +193,27 @@ async def test_it_is_closed_without_an_answer(key: str) -> None:
         assert operator.console.is_running
 
 
+@pytest.mark.parametrize(
+    ("task", "edge", "names", "typed", "answer"),
+    [
+        (MAIL, MAILS, ["destination", "due"], "x", {"destination": "b@y.orgx"}),
+        (TASK, JOBS, ["due"], "+2h", {"due": NOW + 7200}),
+    ],
+    ids=["kannader", "zgb"],
+)
+async def test_the_form_has_the_fields_that_the_store_keeps(
+    task: Task, edge: Edge, names: list[str], typed: str, answer: object
+) -> None:
+    """A mail can be given another recipient, a job another due time; there is no other field."""
+    async with edit_form(task, edge) as (operator, answers):
+        await operator.types(typed)
+        await operator.sees("Enter plan")
+        assert fields(operator) == names
+        await operator.press("enter")
+        await operator.until(lambda: answers)
+        assert answers == [answer]
+
+
 JOB = TASK._replace(data='{"to":["a","b"],"n":1}', due=0.0)
 
 

@@ -193,6 +193,15 @@ async def test_the_screen_changes_when_a_file_does(unrouted: Mail) -> None:
         await details(operator, " all       1      0      ?")
 
 
+async def test_the_cursor_stays_on_its_transport_when_rows_are_sorted_again(mail: Mail) -> None:
+    """A failing transport heals and goes down: the cursor goes with it, and a plan acts on it."""
+    async with mail.screen(on="curl") as operator:
+        assert operator.picker.rows[0].key == "curl"
+        mail.say(*(attempt(0, "curl") + sent(0, "curl") for _ in range(6)))
+        await operator.until(lambda: operator.picker.rows[0].key != "curl")
+        await operator.step("S", ActionScreen, "y to suspend curl")
+
+
 async def test_each_says_whether_it_is_used_and_why_not(mail: Mail) -> None:
     """A suspended one keeps its figures, with who and why; the unknown is not guessed."""
     await mail.suspend("postfix", 7200, f"relay {RED} moves")
