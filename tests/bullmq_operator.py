@@ -1,7 +1,8 @@
 """One operator of a Redis place, in a process of its own: `bullmq_operator URL JOURNAL SEED`.
 
 For each byte on its standard input it plans a random verb on some jobs, applies the plan with a
-journal, and writes `did`. Before it sends changes it writes `swap`, so that it can be killed there.
+journal, and writes `did`. Before it sends changes it writes `swap` and waits for one more byte, so
+that it can be killed there.
 """
 
 import os
@@ -23,10 +24,11 @@ USED = ("retry", "rerun", "rerun", "hold", "release", "release", "purge", "resto
 
 
 class LoudStore(BullmqStore):
-    """Says when it sends changes."""
+    """Says when it is about to send changes, and waits."""
 
     def _apply(self, moves: list[Move]) -> list[Outcome]:
         os.write(1, b"swap\n")
+        os.read(0, 1)
         return super()._apply(moves)
 
 

@@ -58,11 +58,11 @@ class _Game:
         return self._start(spooldeck(self._at, *words, self._url))
 
     def operator(self, seed: int) -> Process:
-        """An operator of ours, who acts eight times."""
+        """An operator of ours, who acts eight times or more."""
         words = ["-m", "tests.bullmq_operator", self._url, f"{self._at}/journal", str(seed)]
         process = self._start([sys.executable, *words], stdin=subprocess.PIPE)
         assert process.stdin is not None
-        process.stdin.write(b"." * 8)
+        process.stdin.write(b"." * 16)  # one for each act and one for each change
         process.stdin.close()
         return process
 

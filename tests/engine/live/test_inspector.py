@@ -520,11 +520,12 @@ async def test_a_whole_queue_is_tallied(place: Path) -> None:
     for number in range(3):
         write(place / "pending", a_task(number, created=NOW - 600 * number))
     write(place / "dlq", a_task(9, error="timeout after 30 s"))
-    async with inspecting(place) as inspector:
+    before = Inspector(lambda: open_store(str(place)), clock=clock)  # not started: has no index
+    early = await before.tallies.ages(Query(), "kind", NOW)
+    assert (early.by, await before.tallies.clusters(Query())) == ("kind", ())
+    await before.close()
+    async with inspecting(place, counts(pending=3, dead=1)) as inspector:
         tallies = inspector.tallies
-        early = await tallies.ages(Query(), "kind", NOW)
-        assert (early.by, await tallies.clusters(Query())) == ("kind", ())
-        await until(inspector, counts(pending=3, dead=1))
         await inspector.scan_now()
         last = await inspector.queries.task(a_task(0).id)
         assert last is not None

@@ -62,12 +62,12 @@ def play(url: str, journal: Path, operators: int, rounds: int, kills: int) -> in
         while rounds > 0:
             for key, _ in ready.select():
                 one: Any = key.data
-                data = os.read(key.fd, 5 * 1000)
+                data = os.read(key.fd, 5)
                 assert data or killed, f"RIVALS_SEED={SEED}: an operator failed"
-                if b"did\n" in data:
+                if data == b"did\n":
                     rounds -= 1
-                    one.stdin.write(b".")
-                elif chances and chances.pop():
+                one.stdin.write(b".")
+                if data == b"swap\n" and chances and chances.pop():
                     killed += 1
                     ready.unregister(one.stdout)
                     playing.remove(one)

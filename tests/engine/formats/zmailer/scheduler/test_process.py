@@ -265,13 +265,12 @@ def test_a_second_scheduler_ends_the_first(place: Place) -> None:
 
 def test_a_thread_shows_why_it_does_not_start(place: Place) -> None:
     """A queueonly one until a T file names its host, any while the marker of the console is there,
-    with -R 1 the second one for a second, with -p CHANNEL/HOST all but one."""
+    with -p CHANNEL/HOST all but one."""
     trigger, marker = place.root / "transport/99-etrn", place.root / ".spooldeck/frozen"
     marker.parent.mkdir()
     for more, words, reasons, start in (
         ("queueonly", (), ("pend=QueueOnly", "W="), lambda: trigger.write_text("T X\n")),
         ("", (), ("pend=Frozen",), marker.unlink),
-        ("", ("-R", "1"), ("pend=ForkRateLimit",), None),
         ("", ("-p", "good/y"), ("pend=procsel-mismatch",), None),
     ):
         place.configure(more)
@@ -283,11 +282,20 @@ def test_a_thread_shows_why_it_does_not_start(place: Place) -> None:
             if start:
                 start()
                 scheduler.send_signal(signal.SIGALRM)
-            if "-p" in words:
+                until(lambda: not (path.exists() or trigger.exists()))  # noqa: B023
+            else:
                 until(lambda: "good/y" not in place.ask())
                 assert "good/x" in place.ask() and path.exists()
-            else:
-                until(lambda: not (path.exists() or trigger.exists()))  # noqa: B023
+
+
+def test_starts_are_limited_to_a_rate(place: Place) -> None:
+    """With -R 1 the second agent starts a second later; meanwhile its thread shows why. The first
+    one ends nothing before: an agent that is free would take over the thread that waits."""
+    place.write_agent("good", "exec sleep 9")
+    place.put(70, "good", "x", recipient("good", "y"))
+    with place.running("-R", "1"):
+        until(lambda: "pend=ForkRateLimit" in place.ask())
+        until(lambda: place.ask().count("S={LARVA}") == 2)
 
 
 def test_a_released_recipient_is_delivered_after_a_notice(place: Place) -> None:
