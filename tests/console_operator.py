@@ -142,7 +142,7 @@ class ConsoleOperator:
         await self.pilot.pause()
 
     async def until(
-        self, true: Callable[[], object], every: float = 0.01, describe: Callable[[], str] = str
+        self, true: Callable[[], object], describe: Callable[[], str] = str
     ) -> None:
         """Wait until `true()` is, and paint the boards meanwhile; else fail with `describe()`."""
 
@@ -154,7 +154,7 @@ class ConsoleOperator:
             except NoMatches:  # the screen that has this pane is not on top yet
                 return False
 
-        await until(self.pilot, painted, lambda: f"{describe()}\n{self.text}\n{self.page}", every)
+        await until(self.pilot, painted, lambda: f"{describe()}\n{self.text}\n{self.page}")
 
     async def sees(self, *texts: str) -> None:
         """Wait until all of this is on the screen on top, or below its end, however folded."""

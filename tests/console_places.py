@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import time
@@ -215,16 +216,20 @@ PATIENCE = 60.0
 
 
 async def until(
-    pilot: Pilot[None],
-    true: Callable[[], object],
-    describe: Callable[[], str] = lambda: "",
-    every: float = 0.01,
+    pilot: Pilot[None], true: Callable[[], object], describe: Callable[[], str] = lambda: ""
 ) -> None:
-    """Let the console work until `true()` is, checked each `every` seconds; else `describe()`."""
-    deadline = time.monotonic() + PATIENCE
+    """Let the console work until `true()` is, asked ever less often; else `describe()`.
+
+    Nothing is sent to the widgets meanwhile, as `Pilot.pause` does: a question costs only itself.
+    """
+    deadline, every = time.monotonic() + PATIENCE, 0.01
     while not true():
         assert time.monotonic() < deadline, f"it never came to be\n{describe()}"
-        await pilot.pause(every)
+        await asyncio.sleep(every)
+        every = min(0.05, every * 1.3)
+        if pilot.app._exception_event.is_set():
+            await pilot.pause()  # raises it
+        pilot.app.screen._on_timer_update()
 
 
 BEGUN = {"filter", "line task", "log", "marks", "paint", "plan", "problems", "range", "why"}
