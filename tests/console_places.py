@@ -258,10 +258,12 @@ def is_done(console: Console) -> bool:
 
 async def acted(pilot: Pilot[None]) -> None:
     """Let the keys act that were pressed: each waits until the ones before it are done with."""
-    app = pilot.app
+    app, arrived = pilot.app, asyncio.Event()
+    if app.call_later(arrived.set):  # after the keys that were sent to it
+        await asyncio.wait_for(arrived.wait(), PATIENCE)
     if isinstance(app, SafeApp):
         await until(pilot, lambda: not (app._typed.queued_keys and app.is_running))
-        await pilot._wait_for_screen()
+    await pilot._wait_for_screen()
 
 
 def is_known(live: PlaceSession) -> bool:
