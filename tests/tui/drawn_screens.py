@@ -55,7 +55,7 @@ AT_WORK = _STUCK._replace(verdict=Verdict.HELD, age=3.0, since=NOW - 3)
 AT_WORK = AT_WORK._replace(reason="PID 4711 is running", facts=(*_STUCK.facts[:2], *_FACTS))
 SEE, WAIT = "see ", "wait"
 
-STILL = 8
+STILL = 5
 """Looks for which nothing may change before a picture is taken."""
 
 HALFWAY, ALL = 12_000, 40_000
