@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from textual.pilot import Pilot
 
 from engine.formats.base.memory import MemoryStore, MemoryTasks
@@ -204,11 +205,14 @@ class Clock:
 def a_console(
     *places: Place, clock: Callable[[], float] | None = None, **fields: object
 ) -> Console:
-    """A console on some places, on a machine called mx1; it opens on the first one's queue."""
+    """A console on some places, on a machine called mx1, on a terminal with all colours; it opens
+    on the first one's queue."""
     usual: dict[str, object] = {"glyphs": ASCII, "first": keys.LIST, "host": "mx1"}
     time = clock or Clock()
     usual["uptime"] = time
-    return Console(places, clock=time, **{**usual, **fields})  # type: ignore[arg-type]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLORTERM", "truecolor")
+        return Console(places, clock=time, **{**usual, **fields})  # type: ignore[arg-type]
 
 
 PATIENCE = 60.0

@@ -144,7 +144,7 @@ LINES = {
     "tui.terminal": 1700,
     "tui.text": 2250,
     "tui.transports": 2250,
-    "tui.widgets": 1600,
+    "tui.widgets": 1650,
 }
 """Lines of each package, rounded up to a whole `STEP`: a number may only get smaller. A new feature
 raises its row in the commit that brings it, and the commit says why it needs the lines.

@@ -32,6 +32,9 @@ LIGHT_THEME = "terminal-light"
 MONO_THEME = "mono"
 """Theme without colours, for `NO_COLOR`."""
 
+FEW_COLORS, PALETTE = "standard", "256"
+"""What Rich calls a terminal with 16 colours, and one with 256 that no program may mix."""
+
 FORMER_NAMES = {"ansi": DEFAULT_THEME, "dark": "night"}
 """Former names of themes."""
 
@@ -52,7 +55,8 @@ FORMER_STYLES = {
 
 TERMINAL_COLOR = "ansi_default"
 
-_THEME_KEYS = {"about", "based_on", "ansi", "dark", "foreground", "background", "looks"}
+_LOOKS, _LOOKS_256 = "looks", "looks_256"
+_THEME_KEYS = {"about", "based_on", "ansi", "dark", "foreground", "background", _LOOKS, _LOOKS_256}
 _STYLE_KEYS = {"color", "background", "style"}
 
 FileStamps: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
@@ -97,27 +101,34 @@ def default_theme(environ: Mapping[str, str] = os.environ) -> str:
     return LIGHT_THEME if is_light else DEFAULT_THEME
 
 
-def load_theme(name: str, environ: Mapping[str, str] = os.environ) -> LoadedTheme:
-    """Load a theme by name or by the path of a YAML file; under `NO_COLOR` one without colours. ""
-    is the default theme. Raises BadTheme: no such theme, or its file is invalid."""
-    loaded = _read(name or default_theme(environ), environ)
+def load_theme(
+    name: str, environ: Mapping[str, str] = os.environ, color_system: str | None = None
+) -> LoadedTheme:
+    """Load a theme by name or by the path of a YAML file, for a terminal with these colours (Rich's
+    name; None: all); "" is the default theme. Under `NO_COLOR` one without colours; where there are
+    16 colours, one that uses no others. Raises BadTheme: no such theme, or its file is invalid."""
+    loaded = _read(name or default_theme(environ), environ, color_system)
     if environ.get("NO_COLOR") and not is_colourless(loaded.theme):
-        return _read(MONO_THEME, environ)
+        return _read(MONO_THEME, environ, color_system)
+    if color_system == FEW_COLORS and not str(loaded.theme.background).startswith("ansi_"):
+        return _read(DEFAULT_THEME if loaded.theme.dark else LIGHT_THEME, environ, color_system)
     return loaded
 
 
-def _read(name: str, environ: Mapping[str, str]) -> LoadedTheme:
+def _read(name: str, environ: Mapping[str, str], color_system: str | None) -> LoadedTheme:
     files: list[Path] = []
     layers = [_read_content(name, name, environ, files)]
     while base := layers[-1].get("based_on", ""):
         layers.append(_read_content(name, str(base), environ, files))
-    values: dict[str, Any] = {"looks": {}}
-    former = sorted({old for layer in layers for old in layer.get("looks", {})} & {*FORMER_STYLES})
+    values: dict[str, Any] = {_LOOKS: {}}
+    former = sorted({old for layer in layers for old in layer.get(_LOOKS, {})} & {*FORMER_STYLES})
+    of_palette = (_LOOKS_256,) if color_system == PALETTE else ()
     for layer in reversed(layers):
-        values |= {key: value for key, value in layer.items() if key != "looks"}
-        for style_name, parts in layer.get("looks", {}).items():
-            now = FORMER_STYLES.get(style_name, style_name)
-            values["looks"][now] = values["looks"].get(now, {}) | parts
+        values |= {key: value for key, value in layer.items() if key not in (_LOOKS, _LOOKS_256)}
+        for looks in (_LOOKS, *of_palette):
+            for style_name, parts in layer.get(looks, {}).items():
+                now = FORMER_STYLES.get(style_name, style_name)
+                values[_LOOKS][now] = values[_LOOKS].get(now, {}) | parts
     read_as = ", ".join(f"{old} is now {FORMER_STYLES[old]}" for old in former)
     note = f"theme {safe_line(Path(name).name)}: {read_as}" if former else ""
     return LoadedTheme(name, _build_theme(name, values), file_stamps(files), note)
@@ -179,8 +190,6 @@ def _file_stamp(path: Path) -> tuple[int, ...]:
 def _check_content(where: str, content: Any) -> dict[str, Any]:
     content = {} if content is None else content
     _check_keys(where, content, _THEME_KEYS)
-    styles = content.get("looks", {})
-    _check_keys(f"{where}, looks", styles, {*STYLE_NAMES}, {*FORMER_STYLES})
     for key in ("based_on", "foreground", "background"):
         if not isinstance(content.get(key, ""), str):
             raise BadTheme(f"{where}, {key}: expected text")
@@ -189,15 +198,21 @@ def _check_content(where: str, content: Any) -> dict[str, Any]:
             raise BadTheme(f"{where}, {key}: expected true or false")
     for key in ("foreground", "background"):
         _check_color(f"{where}, {key}", content.get(key, TERMINAL_COLOR))
+    for looks in (_LOOKS, _LOOKS_256):
+        _check_looks(f"{where}, {looks}", content.get(looks, {}))
+    return dict(content)
+
+
+def _check_looks(where: str, styles: Any) -> None:
+    _check_keys(where, styles, {*STYLE_NAMES}, {*FORMER_STYLES})
     for style_name, parts in styles.items():
-        at = f"{where}, looks, {style_name}"
+        at = f"{where}, {style_name}"
         _check_keys(at, parts, _STYLE_KEYS)
         for key in ("color", "background"):
             _check_color(f"{at}, {key}", parts.get(key, TERMINAL_COLOR))
         style = parts.get("style", "none")
         if not isinstance(style, str) or not TEXT_STYLES.issuperset(style.split()):
             raise BadTheme(f"{at}, style: expected words of {', '.join(sorted(TEXT_STYLES))}")
-    return dict(content)
 
 
 def _check_keys(where: str, mapping: Any, known: set[str], former: Set[str] = frozenset()) -> None:
@@ -228,7 +243,7 @@ def _build_theme(name: str, values: Mapping[str, Any]) -> Theme:
     )
     # Textual's own style sheets use these two variables and define them for its own themes only.
     variables = {"ansi-background": background, "ansi-foreground": foreground}
-    styles = values["looks"]
+    styles = values[_LOOKS]
     for style_name in STYLE_NAMES:
         parts = styles.get(style_name) or _derived_parts(style_name, styles, background)
         variables[f"{style_name}-color"] = parts.get("color", foreground)
@@ -352,7 +367,8 @@ class ThemeLoader:
     def __init__(self, app: App[Any], name: str) -> None:
         """Apply that theme now; blocks: no event loop runs yet. Raises BadTheme: no such theme."""
         self._app = app
-        self._loaded = load_theme(name)
+        self._color_system = app.console.color_system
+        self._loaded = self._load(name)
         self._stamps = self._loaded.files
         self._apply_count = 0
         self._apply(self._loaded)
@@ -370,14 +386,19 @@ class ThemeLoader:
     async def use_theme(self, name: str) -> str:
         """Apply another theme; return a message."""
         try:
-            loaded = await asyncio.to_thread(load_theme, name)
+            loaded = await asyncio.to_thread(self._load, name)
         except BadTheme as error:
             return f"{error}; {self.name} unchanged"
         self._apply(loaded)
         asked = name or default_theme()
-        return (loaded.note or f"theme {loaded.name}") + (
-            f": NO_COLOR is set, {asked} has colours" if loaded.name != asked else ""
-        )
+        if loaded.name == asked:
+            return loaded.note or f"theme {asked}"
+        colourless = is_colourless(loaded.theme)
+        why = "NO_COLOR is set, {} has colours" if colourless else "{} needs more than 16 colours"
+        return f"theme {loaded.name}: {why.format(asked)}"
+
+    def _load(self, name: str) -> LoadedTheme:
+        return load_theme(name, color_system=self._color_system)
 
     async def follow_files(self, say: Callable[[str], None]) -> None:
         """Apply the theme again whenever its files change; `say` shows messages."""
@@ -400,7 +421,7 @@ class ThemeLoader:
     async def _reload(self, name: str) -> str:
         before = self._stamps
         try:
-            loaded = await asyncio.to_thread(load_theme, name)
+            loaded = await asyncio.to_thread(self._load, name)
         except BadTheme as error:
             return f"{error}; theme unchanged"
         if self._stamps is not before:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from rich.color import Color as RichColor
+from rich.color import ColorSystem
 from textual.color import Color
 from textual.css.stylesheet import StylesheetParseError
 
@@ -47,22 +48,43 @@ def test_a_shipped_theme_has_every_style(name: str) -> None:
     assert {pair for pair in combinations(apart, 2) if styles[pair[0]] == styles[pair[1]]} <= same
 
 
+@pytest.mark.parametrize("color_system", [None, "256"])
 @pytest.mark.parametrize(("name", "least"), [("night", 4.5), ("paper", 4.5), ("high-contrast", 7)])
-def test_every_text_can_be_read(name: str, least: float) -> None:
+def test_every_text_can_be_read(name: str, least: float, color_system: str | None) -> None:
     """Each look has at least this contrast (WCAG 2) with its ground, on the row under the cursor
-    and on the bar of a confirmation too."""
+    and on the bar of a confirmation too, in all colours and in those of the palette of 256; the
+    five steps of heat, the cursor and the plain ground differ."""
 
-    def luminance(colour: RichColor | None) -> float:
-        assert colour is not None and colour.triplet is not None
-        parts = (value / 255 for value in colour.triplet)
+    def shown(colour: RichColor | None) -> RichColor:
+        assert colour is not None
+        return colour.downgrade(ColorSystem.EIGHT_BIT) if color_system else colour
+
+    def luminance(colour: RichColor) -> float:
+        parts = (value / 255 for value in colour.get_truecolor())
         linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    styles = themes.theme_styles(themes.load_theme(name, {}).theme)
-    for look, style in styles.items():
-        if look.partition("@")[0] != "line":  # it has no words
-            lighter, darker = sorted(map(luminance, (style.color, style.bgcolor)), reverse=True)
-            assert (lighter + 0.05) / (darker + 0.05) >= least, look
+    theme = themes.load_theme(name, {}, color_system).theme
+    styles = {
+        look: (shown(style.color), shown(style.bgcolor))
+        for look, style in themes.theme_styles(theme).items()
+        if look.partition("@")[0] != "line"  # it has no words
+    }
+    for look, pair in styles.items():
+        lighter, darker = sorted(map(luminance, pair), reverse=True)
+        assert (lighter + 0.05) / (darker + 0.05) >= least, look
+    grounds = ("", "cursor", "heat1", "heat2", "heat3", "heat4", "heat5")
+    assert len({styles[look][1] for look in grounds}) == len(grounds)
+
+
+@pytest.mark.parametrize(
+    ("name", "used"),
+    [("night", "terminal"), ("paper", "terminal-light"), ("mono", "mono"), ("", "terminal")],
+)
+def test_where_there_are_16_colours_no_others_are_used(name: str, used: str) -> None:
+    """The nearest of the 16 to a mixed colour may have no contrast with the nearest to its ground:
+    the theme with the terminal's own colours is used, for a dark or a light ground."""
+    assert themes.load_theme(name, {}, "standard").name == used
 
 
 @pytest.mark.parametrize("ground", ["", "@cursor", "@bar"])
