@@ -25,7 +25,7 @@ from tui.text.styles import BARE, DERIVED_STYLES, ON_BAR, ON_CURSOR, TOKENS
 from tui.widgets.line_widgets import Painted
 
 DEFAULT_THEME = "terminal"
-"""Default theme: the terminal's own 16 colours and background, readable on every terminal."""
+"""Default theme where there are few colours: the terminal's own 16 and its background."""
 
 LIGHT_THEME = "terminal-light"
 
@@ -95,9 +95,14 @@ def theme_names(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     )
 
 
-def default_theme(environ: Mapping[str, str] = os.environ) -> str:
-    """The terminal's own colours, for the background that it reports in `COLORFGBG` (`0;15`)."""
+def default_theme(environ: Mapping[str, str] = os.environ, color_system: str | None = None) -> str:
+    """The theme for what a terminal can show, by Rich's name for its colours: with 256 or more one
+    of ours, which looks the same everywhere, else the terminal's own; for the background that it
+    reports in `COLORFGBG` (`0;15`). It is not asked for it: the answer could come late, over a slow
+    line, and be typed into the shell."""
     is_light = environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
+    if color_system in (PALETTE, "truecolor"):
+        return "paper" if is_light else "night"
     return LIGHT_THEME if is_light else DEFAULT_THEME
 
 
@@ -107,7 +112,7 @@ def load_theme(
     """Load a theme by name or by the path of a YAML file, for a terminal with these colours (Rich's
     name; None: all); "" is the default theme. Under `NO_COLOR` one without colours; where there are
     16 colours, one that uses no others. Raises BadTheme: no such theme, or its file is invalid."""
-    loaded = _read(name or default_theme(environ), environ, color_system)
+    loaded = _read(name or default_theme(environ, color_system), environ, color_system)
     if environ.get("NO_COLOR") and not is_colourless(loaded.theme):
         return _read(MONO_THEME, environ, color_system)
     if color_system == FEW_COLORS and not str(loaded.theme.background).startswith("ansi_"):
@@ -390,7 +395,7 @@ class ThemeLoader:
         except BadTheme as error:
             return f"{error}; {self.name} unchanged"
         self._apply(loaded)
-        asked = name or default_theme()
+        asked = name or default_theme(color_system=self._color_system)
         if loaded.name == asked:
             return loaded.note or f"theme {asked}"
         colourless = is_colourless(loaded.theme)

@@ -101,17 +101,22 @@ def test_without_colours_only_words_stand_out(ground: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reported", "name"),
-    [("", "terminal"), ("15;0", "terminal"), ("0;15", "terminal-light"), ("0;7", "terminal-light")],
+    ("reported", "few", "many"),
+    [("", "terminal", "night"), ("15;0", "terminal", "night")]
+    + [(reported, "terminal-light", "paper") for reported in ("0;15", "0;7")],
 )
-def test_the_default_heeds_a_light_background(reported: str, name: str) -> None:
-    """A terminal that reports a light background gets colours that can be read on it."""
-    assert themes.load_theme("", {"COLORFGBG": reported}).name == name
-    assert themes.load_theme("night", {"COLORFGBG": reported}).name == "night"
+def test_the_default_is_for_what_the_terminal_shows(reported: str, few: str, many: str) -> None:
+    """With 256 colours or more it is one of ours, else the terminal's own colours; a terminal that
+    reports a light background gets colours that can be read on it."""
+    environ = {"COLORFGBG": reported}
+    systems = {None: few, "standard": few, "256": many, "truecolor": many}
+    assert {system: themes.load_theme("", environ, system).name for system in systems} == systems
+    assert themes.load_theme("night", environ).name == "night"
 
 
 def test_the_default_is_the_palette_of_the_terminal() -> None:
-    """Six themes come with the console; the default has the terminal's colours and background."""
+    """Six themes come with the console; where colours are few, the default has the terminal's own
+    colours and background."""
     assert themes.theme_names({}) == SHIPPED
     theme = themes.load_theme("", {}).theme
     assert theme.ansi and theme.background == "ansi_default"
