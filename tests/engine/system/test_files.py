@@ -580,3 +580,13 @@ def test_a_shared_number_is_read_and_written_under_one_lock(
     monkeypatch.setattr(files, "write", looking("write", files.write))
     change(tmp_path)
     assert observed == [("read", False), ("write", False)]
+
+
+def test_a_folder_is_made_only_if_asked(tmp_path: Path) -> None:
+    """Opening a missing folder makes none: a queue that is not mounted gets no empty copy."""
+    missing = tmp_path / "queue" / "pending"
+    with pytest.raises(FileNotFoundError):
+        files.open_dir_path(str(missing), str(tmp_path))
+    assert not any(tmp_path.iterdir())
+    os.close(files.open_dir_path(str(missing), str(tmp_path), make=True))
+    assert missing.is_dir()
