@@ -74,12 +74,14 @@ class ScreenCells:
         """The number of the style in force at the terminal; "" if that is not known."""
         self._place = (-1, -1)
         """Row and column of the cursor; -1 for one that is not known."""
+        self._scroll = ""
+        """What the next frame begins with."""
         self._sent: list[str] = []
 
     def forget(self) -> None:
         """The terminal may show anything: the next frame is sent whole."""
         self._rows.clear()
-        self._state = ""
+        self._state = self._scroll = ""
 
     @property
     def is_forgotten(self) -> bool:
@@ -88,7 +90,7 @@ class ScreenCells:
 
     def advance(self, update: ChopsUpdate | LayoutUpdate, system: ColorSystem) -> str:
         """The text that brings a frame on screen."""
-        self._sent, self._place = [], (-1, -1)
+        self._sent, self._scroll, self._place = [self._scroll], "", (-1, -1)
         if not self._state:
             self._state = FIRST_NUMBER
             self._sent.append(RESET_SEQUENCE)
@@ -96,8 +98,11 @@ class ScreenCells:
             self._show(y, x, self._cells(strip, system))
         return "".join(self._sent)
 
-    def scroll_up(self, top: int, bottom: int, rows: int) -> str:
-        """The text that scrolls the rows from `top` to `bottom` up; the last ones get unknown."""
+    def scroll_up(self, top: int, bottom: int, rows: int) -> None:
+        """Scroll the rows from `top` to `bottom` up; the last ones get unknown. It is sent with the
+        next frame, in one write: alone, the new rows would be seen without frame and ground."""
+        if self.is_forgotten:
+            return
         for y in range(top, bottom + 1):
             below = self._rows.pop(y + rows, None) if y + rows <= bottom else None
             self._rows.pop(y, None)
@@ -106,7 +111,7 @@ class ScreenCells:
         self._state = FIRST_NUMBER
         newlines = "\n" * rows
         region, cursor = f"\x1b[{top + 1};{bottom + 1}r", f"\x1b[{bottom + 1};1H"
-        return f"{RESET_SEQUENCE}{region}{cursor}{newlines}\x1b[r"
+        self._scroll += f"{RESET_SEQUENCE}{region}{cursor}{newlines}\x1b[r"
 
     def _cells(self, strip: Strip, system: ColorSystem) -> Cells:
         texts, styles = [], []

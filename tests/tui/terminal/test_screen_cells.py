@@ -152,6 +152,23 @@ def test_after_forgetting_all_is_sent() -> None:
     assert screen.advance(frame, ColorSystem.TRUECOLOR) == first
 
 
+def test_a_scroll_is_sent_with_the_lines_that_it_brings() -> None:
+    """Rows move up, and the new ones are painted, in one text; after forgetting all is sent."""
+    screen, terminal = ScreenCells(), Screen(WIDTH, ROWS)
+    first: list[Row] = [[("title", B)], [("one", A)], [("two", A)]]
+    after: list[Row] = [[("title", B)], [("two", A)], [("three", A)]]
+    terminal.feed(screen.advance(frame_of(first), ColorSystem.TRUECOLOR))
+    screen.scroll_up(1, 2, 1)
+    text = screen.advance(frame_of(after), ColorSystem.TRUECOLOR)
+    assert ("\n" in text, "two" in text, "three" in text) == (True, False, True)
+    terminal.feed(text)
+    assert {at: visible(*cell) for at, cell in terminal._cells.items()} == wanted(after)
+    screen.scroll_up(1, 2, 1)
+    screen.forget()
+    screen.scroll_up(1, 2, 1)
+    assert "\n\x1b[r" not in screen.advance(frame_of(after), ColorSystem.TRUECOLOR)
+
+
 def test_parts_of_a_row() -> None:
     """An update of a part changes nothing beside it."""
     screen, terminal = ScreenCells(), Emulator()
