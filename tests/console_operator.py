@@ -141,9 +141,7 @@ class ConsoleOperator:
             self.console.post_message(key)
         await self.pilot.pause()
 
-    async def until(
-        self, true: Callable[[], object], describe: Callable[[], str] = str
-    ) -> None:
+    async def until(self, true: Callable[[], object], describe: Callable[[], str] = str) -> None:
         """Wait until `true()` is, and paint the boards meanwhile; else fail with `describe()`."""
 
         def painted() -> object:
