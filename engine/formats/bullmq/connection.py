@@ -12,13 +12,17 @@ import re
 import socket
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from engine.config.place_address import join_host
 from engine.formats.bullmq.package_scripts import INSTALL_HINT, package_text
 from engine.formats.bullmq.place import RedisPlace
 from engine.store import Full, StoreError, Unavailable, Unsupported
 from engine.system.answer_limit import AnswerLimit, AnswerTooLong
 from engine.text.safe import safe_line
+
+if TYPE_CHECKING:
+    from engine.formats.bullmq.sentinel import MasterSearch, SentinelAnswer
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 ANSWER_TIMEOUT_SECONDS = 30.0
@@ -32,6 +36,9 @@ MAX_LOGIN_BYTES = 64 << 10
 
 CLIENT_NAME = "spooldeck"
 READ_ONLY_REPLICA = "the server is a read-only replica: change the primary"
+IS_REPLICA_NOW = "the server is a replica now: the Sentinels are asked for the new master"
+DEMOTED = "The previous master is now a slave"
+"""What redis-py makes of READONLY where there are Sentinels."""
 IN_CLUSTER = "a node of a Redis Cluster, which is not supported; expected a single server"
 MINIMUM_VERSION = (6, 2)
 """COPY and LPOS; BullMQ recommends the same."""
@@ -140,8 +147,8 @@ class _LimitedSocket:
     checked from their start: the same bytes in a text are right.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
-        self._socket = sock
+    def __init__(self, sock: socket.socket, seconds: float) -> None:
+        self._socket, self._seconds = sock, seconds
         self.max_bytes = MAX_LOGIN_BYTES
         self._limit = self._new_limit()
         self._heads, self._unchecked = _ListHeads(), list[bytes]()
@@ -152,13 +159,13 @@ class _LimitedSocket:
         return getattr(self._socket, name)
 
     def _new_limit(self) -> AnswerLimit:
-        return AnswerLimit(ANSWER_TIMEOUT_SECONDS, self.max_bytes, MAX_ANSWER_LINES)
+        return AnswerLimit(self._seconds, self.max_bytes, MAX_ANSWER_LINES)
 
     def sendall(self, data: bytes) -> None:
         """Send a request; its answer begins."""
         self._limit, self._heads = self._new_limit(), _ListHeads()
         self._unchecked, self._end = [], b""
-        self._socket.settimeout(ANSWER_TIMEOUT_SECONDS)
+        self._socket.settimeout(self._seconds)
         self._socket.sendall(data)
 
     def begin_next(self) -> None:
@@ -198,21 +205,20 @@ class _LimitedSocket:
                 raise AnswerTooLong(f"a list of more than {MAX_ANSWER_LINES:,} elements")
 
 
-def _limited(connection: Any) -> Any:
-    """A class of connections of redis-py, with limits for each answer."""
+def _limited(connection: Any, seconds: float) -> Any:
+    """A class of connections of redis-py, with limits for each answer, and these seconds for it."""
 
     class LimitedConnection(connection):  # type: ignore[misc]
         def _connect(self) -> _LimitedSocket:
-            return _LimitedSocket(super()._connect())
+            return _LimitedSocket(super()._connect(), seconds)
 
         def _wrap_socket_with_ssl(self, sock: socket.socket) -> Any:
             """Make the TLS handshake within the time of a connect."""
-            sock.settimeout(CONNECT_TIMEOUT_SECONDS)
+            sock.settimeout(most := min(seconds, CONNECT_TIMEOUT_SECONDS))
             try:
                 return super()._wrap_socket_with_ssl(sock)
             except TimeoutError:
-                seconds = f"{CONNECT_TIMEOUT_SECONDS:g} s"
-                raise OSError(f"no TLS within {seconds}: is this a port with TLS?") from None
+                raise OSError(f"no TLS within {most:g} s: is this a port with TLS?") from None
 
         def connect_check_health(self, *args: Any, **options: Any) -> None:
             """Connect and log in: redis-py does both here."""
@@ -220,6 +226,13 @@ def _limited(connection: Any) -> Any:
             self._sock.max_bytes = MAX_ANSWER_BYTES
 
     return LimitedConnection
+
+
+def _limit_answers(client: Any, seconds: float) -> Any:
+    """A client of redis-py whose connections have limits for each answer."""
+    pool = client.connection_pool
+    pool.connection_class = _limited(pool.connection_class, seconds)
+    return client
 
 
 def _reopen_if_cut(connection: Any, failures: tuple[type[Exception], ...]) -> None:
@@ -256,19 +269,38 @@ class Connection:
         except ImportError:
             raise Unavailable(f"{place.text}: needs more packages: {INSTALL_HINT}") from None
         self._redis, self._place = redis, place
-        self._client: Any = redis.Redis(
-            **place.options,  # type: ignore[arg-type]
-            password=place.password or None,
-            decode_responses=True,
-            encoding_errors="surrogateescape",
-            socket_connect_timeout=CONNECT_TIMEOUT_SECONDS,
-            socket_timeout=ANSWER_TIMEOUT_SECONDS,
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-            client_name=name,
-        )
-        pool = self._client.connection_pool
-        pool.connection_class = _limited(pool.connection_class)
+        basics: dict[str, Any] = {
+            "decode_responses": True,
+            "encoding_errors": "surrogateescape",
+            "retry": Retry(NoBackoff(), 0),
+            "protocol": 2,
+        }
+
+        def open_client(seconds: float, **options: Any) -> Any:
+            timeouts = {
+                "socket_connect_timeout": min(seconds, CONNECT_TIMEOUT_SECONDS),
+                "socket_timeout": seconds,
+            }
+            return _limit_answers(redis.Redis(**basics | options | timeouts), seconds)
+
+        options = {**place.options, "password": place.password or None, "client_name": name}
+        self._sentinels: MasterSearch | None = None
+        if place.sentinels:
+            from engine.formats.bullmq.sentinel import MasterSearch
+
+            self._sentinels = MasterSearch(
+                place,
+                open_client,
+                **basics | options,
+                socket_connect_timeout=CONNECT_TIMEOUT_SECONDS,
+                socket_timeout=ANSWER_TIMEOUT_SECONDS,
+            )
+            client = self._sentinels.master_client()
+            self._client = _limit_answers(client, ANSWER_TIMEOUT_SECONDS)
+        else:
+            self._client = open_client(ANSWER_TIMEOUT_SECONDS, **options)
+        self._followed: tuple[str, int] | None = None
+        """The address of the master that the connections are to be connected to."""
         self._failures = redis.RedisError, OSError, MemoryError, RecursionError, ValueError
         """What redis-py raises for an answer: not only its own errors, if it is no answer of
         Redis."""
@@ -281,9 +313,27 @@ class Connection:
         short script."""
         try:
             self.server = self.read_facts()
+            if self._sentinels:
+                self._followed = self._sentinels.address
         except BaseException:
             self.close()
             raise
+
+    @property
+    def master(self) -> str:
+        """HOST:PORT of the master that Sentinels name; "" without Sentinels."""
+        address = self._sentinels and self._sentinels.address
+        return join_host(*address) if address else ""
+
+    def ask_sentinels(self) -> Sequence[SentinelAnswer]:
+        """What each Sentinel of the place answers."""
+        return self._sentinels.ask_all() if self._sentinels else ()
+
+    def _follow(self) -> None:
+        """Connect again if another server is the master now."""
+        if self._sentinels and self._sentinels.current() != self._followed:
+            self._followed = self._sentinels.address
+            self.reset()
 
     def close(self) -> None:
         """Close the connection."""
@@ -302,6 +352,7 @@ class Connection:
 
     def call(self, *words: Any) -> Any:
         """Run one command."""
+        self._follow()
         try:
             return self._client.execute_command(*words)
         except self._failures as error:
@@ -335,6 +386,7 @@ class Connection:
 
     def begin(self, *words: Any) -> None:
         """Send a command that blocks on the server; nothing else is sent before `finish`."""
+        self._follow()
         try:
             self._blocked = self._blocked or self._client.connection_pool.get_connection()
             if self._is_stale:
@@ -363,6 +415,7 @@ class Connection:
         """Like `_send`, without the layers of redis-py that convert answers of other commands: they
         take a third of the time of a call."""
         answers: list[Any] = []
+        self._follow()
         try:
             self._scripts = self._scripts or self._client.connection_pool.get_connection()
         except self._failures as error:
@@ -385,6 +438,7 @@ class Connection:
         return answers
 
     def _send(self, commands: list[Sequence[Any]]) -> list[Any]:
+        self._follow()
         pipe = self._client.pipeline(transaction=False)
         for words in commands:
             pipe.execute_command(*words)
@@ -418,6 +472,9 @@ class Connection:
             return ServerFacts()
         if int(info.get("cluster_enabled", 0)):
             raise Unavailable(f"{self._place.text}: {IN_CLUSTER}")
+        if info.get("redis_mode") == "sentinel":
+            masters = sorted(self.call("SENTINEL MASTERS"))
+            raise self._is_sentinel(safe_line(masters[0]) if len(masters) == 1 else "NAME")
         if int(info.get("loading", 0)):
             raise Unavailable(f"{self._place.text}: the server is still loading its data")
         version = str(info.get("redis_version", ""))
@@ -430,6 +487,13 @@ class Connection:
         facts = tuple((name, str(info[name])) for name in fact_names if name in info)
         databases = " ".join(name[2:] for name in info if re.fullmatch("db[0-9]+", name))
         return ServerFacts(version, str(info.get("role", "")), (*facts, ("databases", databases)))
+
+    def _is_sentinel(self, name: str) -> Unavailable:
+        options = self._place.options
+        tls = "rediss" if options.get("ssl") else "redis"
+        at = join_host(str(options.get("host")), int(str(options.get("port", 0))))
+        url = f"{tls}+sentinel://{at}/{name}/{options['db']}"
+        return Unavailable(f"{self._place.text}: a Sentinel, which has no queues: use {url}")
 
     def explain(self, error: Exception | str, words: Sequence[Any] = ()) -> StoreError:
         """The store error of a redis-py error, or of the text of one within a script; after that of
@@ -448,9 +512,13 @@ class Connection:
             return Denied(f"{at}: no permission: {text}{which}; {keys}")
         if isinstance(error, kinds.BusyLoadingError):
             return Unavailable(f"{at}: the server is still loading its data")
-        if isinstance(error, kinds.ReadOnlyError) or "READONLY" in text:
+        if isinstance(error, kinds.ReadOnlyError) or "READONLY" in text or DEMOTED in text:
             self.reset()
+            if self._sentinels:
+                return Unavailable(f"{at}: {IS_REPLICA_NOW}")
             return Unsupported(f"{at}: {READ_ONLY_REPLICA}")
+        if "unknown command 'SELECT'" in text and "host" in self._place.options:
+            return self._is_sentinel("NAME")
         if isinstance(error, kinds.OutOfMemoryError) or text.startswith("OOM"):
             why = "the server's memory is full (maxmemory): expunge frees some, purge copies"
             return Full(f"{at}: {why}")
@@ -467,6 +535,8 @@ class Connection:
         if "CERTIFICATE_VERIFY_FAILED" in text:
             how = "name the certificate of its issuer: ?ca_file=PATH"
             return Unavailable(f"{at}: not connected: {text}: {how}")
+        if isinstance(error, self._redis.sentinel.MasterNotFoundError):
+            return Unavailable(f"{at}: no master: {safe_line(str(error))}")
         if isinstance(error, kinds.ConnectionError):
             return Unavailable(f"{at}: not connected: {text}")
         return Unavailable(f"{at}: {text}")

@@ -7,7 +7,7 @@ import binascii
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.formats.bullmq.connection import Connection, ScriptCall, script
 from engine.formats.bullmq.place import DEFAULT_PREFIX, RedisPlace
@@ -23,6 +23,9 @@ from engine.model import ConnectedWorker, State
 from engine.store import StoreError
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
+
+if TYPE_CHECKING:
+    from engine.formats.bullmq.sentinel import SentinelAnswer
 
 SAFE_POLICY = "noeviction"
 """The only value of maxmemory-policy with which no job is deleted for lack of memory."""
@@ -92,6 +95,10 @@ class QueueServerState(NamedTuple):
     prefix: str = DEFAULT_PREFIX
     database: int = 0
     others: OtherQueues = OtherQueues()
+    master: str = ""
+    """HOST:PORT of the master that Sentinels name; "" without Sentinels."""
+    sentinels: Sequence[SentinelAnswer] = ()
+    """What each Sentinel of the place answers."""
 
     @property
     def without_worker(self) -> list[str]:
@@ -166,6 +173,8 @@ def read_state(
         prefix=place.prefix,
         database=database if isinstance(database, int) else 0,
         others=_read_others(connection, place, known, settings),
+        sentinels=connection.ask_sentinels(),
+        master=connection.master,
     )
 
 
@@ -249,7 +258,11 @@ def describe_state(state: QueueServerState, now: float) -> list[tuple[str, str]]
         f"{q.name} {q.schedulers}, next in {format_rough_duration(max(0.0, at - now))}"
         for at, q in planned
     )
+    agreeing = [one.sentinel for one in state.sentinels if one.named == state.master]
+    named_by = f"{len(agreeing)} of {len(state.sentinels)} name it: {list_names(agreeing)}"
     rows = [
+        ("master", state.master),
+        ("sentinels", named_by if state.sentinels else ""),
         ("memory", _describe_memory(state.settings)),
         ("aof", {"1": "on", "0": "off"}.get(aof or "", "?")),
         ("workers", list_names(f"{queue.name} {queue.workers}" for queue in known) or "?"),
@@ -307,6 +320,7 @@ def find_warnings(state: QueueServerState) -> Iterator[ServerWarning]:
     if state.settings.get("master_link_status", "up") != "up":
         what = "this replica has no connection to its primary: what it shows is old, or missing"
         yield ServerWarning(what, "open the primary, or repair the connection", is_severe=True)
+    yield from _warn_of_sentinels(state)
     if state.without_worker:
         what = f"jobs wait without a worker: {list_names(state.without_worker)}"
         yield ServerWarning(what, "start their workers")
@@ -320,6 +334,19 @@ def find_warnings(state: QueueServerState) -> Iterator[ServerWarning]:
     if len(majors) > 1:
         what = f"programs of BullMQ {list_names(state.versions)} use this server"
         yield ServerWarning(what, "update the older ones")
+
+
+def _warn_of_sentinels(state: QueueServerState) -> Iterator[ServerWarning]:
+    for one in state.sentinels:
+        if one.named == state.master:
+            continue
+        if one.is_usable:
+            what = f"Sentinel {one.sentinel} names another master, {one.named}"
+            fix = "find out which one is right: what is changed on the other is lost"
+            yield ServerWarning(f"{what}; in use is {state.master}", fix, is_severe=True)
+        else:
+            fix = "start it, or correct it (SENTINEL RESET) or the address of the place"
+            yield ServerWarning(f"Sentinel {one}; in use is {state.master}", fix)
 
 
 def _warn_of_others(state: QueueServerState) -> Iterator[ServerWarning]:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from engine.places.place import Place
     from engine.store import Store
 
-REDIS_SCHEMES = frozenset({"redis", "rediss", "redis+unix", "unix"})
+REDIS_SCHEMES = frozenset(
+    {"redis", "rediss", "redis+unix", "unix", "redis+sentinel", "rediss+sentinel"}
+)
 """Schemes of the URL of a Redis or Valkey server; rediss is TLS."""
 
 
