@@ -39,6 +39,10 @@ READ_ONLY_REPLICA = "the server is a read-only replica: change the primary"
 IS_REPLICA_NOW = "the server is a replica now: the Sentinels are asked for the new master"
 DEMOTED = "The previous master is now a slave"
 """What redis-py makes of READONLY where there are Sentinels."""
+REPLICA_MS, BRIEF_REPLICA_MS = 1500, 20
+"""Milliseconds for a replica to have a change; the second if none had the one before. In a forced
+failover a Sentinel asks each second whether a replica has become the master."""
+ON_NO_REPLICA = "on no replica yet: a failover would lose it"
 IN_CLUSTER = "a node of a Redis Cluster, which is not supported; expected a single server"
 MINIMUM_VERSION = (6, 2)
 """COPY and LPOS; BullMQ recommends the same."""
@@ -299,6 +303,9 @@ class Connection:
             self._client = _limit_answers(client, ANSWER_TIMEOUT_SECONDS)
         else:
             self._client = open_client(ANSWER_TIMEOUT_SECONDS, **options)
+        self._scripts_at: tuple[str, int] | None = None
+        """The address of the server to which scripts were sent last."""
+        self._has_no_replica = False
         self._followed: tuple[str, int] | None = None
         """The address of the master that the connections are to be connected to."""
         self._failures = redis.RedisError, OSError, MemoryError, RecursionError, ValueError
@@ -329,6 +336,23 @@ class Connection:
         """What each Sentinel of the place answers."""
         return self._sentinels.ask_all() if self._sentinels else ()
 
+    def confirm_changes(self) -> str:
+        """Ask whether a failover could lose the changes of the last `run` or `run_all`: "" if a
+        replica has them (WAIT), or without Sentinels; else a text for `Outcome.note`.
+
+        Raises:
+            Unavailable: the Sentinels name another master by now, which may lack them.
+        """
+        if self._sentinels is None:
+            return ""
+        changed_at = self._scripts_at
+        milliseconds = BRIEF_REPLICA_MS if self._has_no_replica else REPLICA_MS
+        (copies,) = self._send_scripts([("WAIT", 1, milliseconds)])
+        if {changed_at} != {self._scripts_at, self._sentinels.current(is_asked=True)}:
+            raise Unavailable(f"{self._place.text}: the master changed, it is {self.master} now")
+        self._has_no_replica = copies == 0
+        return "" if isinstance(copies, int) and copies else ON_NO_REPLICA
+
     def _follow(self) -> None:
         """Connect again if another server is the master now."""
         if self._sentinels and self._sentinels.current() != self._followed:
@@ -341,6 +365,8 @@ class Connection:
             if connection is not None:
                 connection.disconnect()
         self._client.close()
+        if self._sentinels:
+            self._sentinels.close()
 
     def reset(self) -> None:
         """Connect again before the next command: the address may name another server by now, while
@@ -424,6 +450,8 @@ class Connection:
         try:
             _reopen_if_cut(connection, self._failures)
             connection.send_packed_command(connection.pack_commands(commands))
+            if self._sentinels:
+                self._scripts_at = connection.host, connection.port
             for _ in commands:
                 connection._sock.begin_next()
                 try:

@@ -18,7 +18,7 @@ from engine.text.safe import safe_line
 
 SENTINEL_SECONDS = 1.0
 """Seconds for a Sentinel to accept, and to answer."""
-CHECK_SECONDS, CHECK_COST_FACTOR = 5.0, 20
+CHECK_SECONDS, CHECK_COST_FACTOR = 1.0, 20
 """Least seconds between two checks whether the Sentinels name another master, and how many times as
 long as it took: a former master that the others cannot reach keeps its connections."""
 ROLE_SECONDS = 5.0
@@ -52,7 +52,7 @@ class SentinelAnswer(NamedTuple):
         return f"{self.sentinel}{f' names {self.named}, which' * bool(self.named)} {self.problem}"
 
 
-class MasterSearch(Sentinel):  # type: ignore[misc]
+class MasterSearch(Sentinel):
     """The Sentinels of a place."""
 
     def __init__(self, place: RedisPlace, open_client: OpenClient, **options: Any) -> None:
@@ -62,27 +62,33 @@ class MasterSearch(Sentinel):  # type: ignore[misc]
         self.address: tuple[str, int] | None = None
         """That of the master found last."""
         self._check_due = 0.0
+        clients = (
+            open_client(SENTINEL_SECONDS, host=host, port=port, **place.sentinel_options)
+            for host, port in place.sentinels
+        )
+        self.sentinels = [*clients]
+        self._order = [*range(len(self.sentinels))]
+        """The one that named a master to use is asked first."""
 
     def master_client(self) -> Any:
         """A client of redis-py that connects to the master, asking for it each time."""
-        return self.master_for(self._place.master)
+        return self.master_for(self._place.master)  # type: ignore[no-untyped-call]
 
-    def ask(self, host: str, port: int) -> SentinelAnswer:
-        """Ask one Sentinel for the address of the master."""
-        which, name = join_host(host, port), self._place.master
-        options = self._place.sentinel_options
-        with closing(self._open(SENTINEL_SECONDS, host=host, port=port, **options)) as client:
-            try:
-                named = client.execute_command("SENTINEL", "get-master-addr-by-name", name)
-                if named is None:
-                    known = ", ".join(sorted(client.execute_command("SENTINEL MASTERS"))) or "none"
-                    problem = f"knows no master {name!r}, it knows {safe_line(known)}"
-                    return SentinelAnswer(which, None, problem)
-                where, number = named
-                if not where.isprintable() or " " in where or not 0 < int(number) < 65536:
-                    raise ValueError("this is no address")
-            except _FAILURES as error:
-                return SentinelAnswer(which, None, _describe(error, SENTINEL_SECONDS))
+    def ask(self, which_one: int) -> SentinelAnswer:
+        """Ask one Sentinel of the address for that of the master."""
+        which, name = join_host(*self._place.sentinels[which_one]), self._place.master
+        ask: Callable[..., Any] = self.sentinels[which_one].execute_command
+        try:
+            named = ask("SENTINEL", "get-master-addr-by-name", name)
+            if named is None:
+                known = ", ".join(sorted(ask("SENTINEL MASTERS"))) or "none"
+                problem = f"knows no master {name!r}, it knows {safe_line(known)}"
+                return SentinelAnswer(which, None, problem)
+            where, number = named
+            if not where.isprintable() or " " in where or not 0 < int(number) < 65536:
+                raise ValueError("this is no address")
+        except _FAILURES as error:
+            return SentinelAnswer(which, None, _describe(error, SENTINEL_SECONDS))
         return SentinelAnswer(which, (where, int(number)))
 
     def check(self, answer: SentinelAnswer) -> SentinelAnswer:
@@ -102,7 +108,7 @@ class MasterSearch(Sentinel):  # type: ignore[misc]
     def ask_all(self) -> list[SentinelAnswer]:
         """What each Sentinel answers, and each server that is named, other than the master in
         use."""
-        answers = [self.ask(*each) for each in self._place.sentinels]
+        answers = [self.ask(each) for each in range(len(self.sentinels))]
         return [a if a.master == self.address else self.check(a) for a in answers]
 
     @override
@@ -113,27 +119,31 @@ class MasterSearch(Sentinel):  # type: ignore[misc]
             MasterNotFoundError: none is and does.
         """
         answers: list[SentinelAnswer] = []
-        for each in self._place.sentinels:
-            answer = self.ask(*each)
+        for each in self._order:
+            answer = self.ask(each)
             same = next((a for a in answers if a.master and a.master == answer.master), None)
             checked = answer._replace(problem=same.problem) if same else self.check(answer)
             if checked.is_usable and checked.master is not None:
-                self.address = checked.master
+                self._use(each, checked.master)
                 return checked.master
             answers.append(checked)
         raise MasterNotFoundError("; ".join(map(str, answers)))
 
-    def current(self) -> tuple[str, int] | None:
-        """The address of the master; at intervals the Sentinels are asked whether it is another
-        one. If they name none to use, it is the one known last."""
+    def _use(self, sentinel: int, address: tuple[str, int]) -> None:
+        self.address = address
+        self._order.sort(key=lambda each: each != sentinel)
+
+    def current(self, *, is_asked: bool = False) -> tuple[str, int] | None:
+        """The address of the master; at intervals, or now, the Sentinels are asked whether it is
+        another one. If they name none to use, it is the one known last."""
         began = time.monotonic()
-        if self.address is not None and began >= self._check_due:
-            for each in self._place.sentinels:
-                answer = self.ask(*each)
+        if self.address is not None and (is_asked or began >= self._check_due):
+            for each in [*self._order]:
+                answer = self.ask(each)
                 if answer.master is None:
                     continue
-                if answer.master == self.address or not self.check(answer).problem:
-                    self.address = answer.master
+                if answer.master == self.address or self.check(answer).is_usable:
+                    self._use(each, answer.master)
                     break
             took = time.monotonic() - began
             self._check_due = began + max(CHECK_SECONDS, CHECK_COST_FACTOR * took)
