@@ -38,7 +38,6 @@ from engine.store import (
     Store,
     StoreError,
     StoreSample,
-    Unavailable,
     Unsupported,
     accept_all,
     refuse_all,
@@ -291,7 +290,6 @@ class BullmqStore(Store):
         if not new.id:
             task = self._moves.add_numbered(new.queue, task, image, now)
             self._queues.add({new.queue})
-            self._connection.confirm_changes()
             return task
         (outcome,) = self._apply([Move(None, task, image.encode())])
         if outcome.error is not None:
@@ -305,17 +303,7 @@ class BullmqStore(Store):
                 self._claims.end_rest(move.old.kind)
         added = {o.move.new.kind for o in outcomes if not o.error and not o.move.old and o.move.new}
         self._queues.add(added)
-        return self._confirm(outcomes)
-
-    def _confirm(self, outcomes: list[Outcome]) -> list[Outcome]:
-        """Outcomes that no failover has undone; the others are Unavailable."""
-        if all(one.error for one in outcomes):
-            return outcomes
-        try:
-            note = self._connection.confirm_changes()
-        except Unavailable as error:
-            return [one._replace(error=one.error or error) for one in outcomes]
-        return [one if one.error else one._replace(note=note) for one in outcomes]
+        return outcomes
 
     # ---- the queues as a whole
 
