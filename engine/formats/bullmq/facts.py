@@ -6,6 +6,7 @@ import base64
 import binascii
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -258,11 +259,8 @@ def describe_state(state: QueueServerState, now: float) -> list[tuple[str, str]]
         f"{q.name} {q.schedulers}, next in {format_rough_duration(max(0.0, at - now))}"
         for at, q in planned
     )
-    agreeing = [one.sentinel for one in state.sentinels if one.named == state.master]
-    named_by = f"{len(agreeing)} of {len(state.sentinels)} name it: {list_names(agreeing)}"
     rows = [
-        ("master", state.master),
-        ("sentinels", named_by if state.sentinels else ""),
+        *_describe_master(state.master, state.sentinels),
         ("memory", _describe_memory(state.settings)),
         ("aof", {"1": "on", "0": "off"}.get(aof or "", "?")),
         ("workers", list_names(f"{queue.name} {queue.workers}" for queue in known) or "?"),
@@ -271,6 +269,24 @@ def describe_state(state: QueueServerState, now: float) -> list[tuple[str, str]]
         ("versions", list_names(state.versions)),
     ]
     return [(name, value) for name, value in rows if value]
+
+
+def describe_sentinels(place: RedisPlace) -> list[tuple[str, str]]:
+    """The master in use and the Sentinels that name it; nothing without Sentinels.
+
+    Raises:
+        Unavailable: they name no master to use.
+    """
+    if not place.sentinels:
+        return []
+    with closing(Connection(place)) as connection:
+        return _describe_master(connection.master, connection.ask_sentinels())
+
+
+def _describe_master(master: str, answers: Sequence[SentinelAnswer]) -> list[tuple[str, str]]:
+    agreeing = [one.sentinel for one in answers if one.named == master]
+    named_by = f"{len(agreeing)} of {len(answers)} name it: {list_names(agreeing)}"
+    return [("master", master), ("sentinels", named_by)] if answers else []
 
 
 def _describe_memory(settings: Mapping[str, str]) -> str:

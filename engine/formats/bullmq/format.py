@@ -105,6 +105,13 @@ class BullmqFormat(Format):
         return complete_place(setup, place)
 
     @override
+    def route(self, setup: Setup) -> Iterator[tuple[str, str]]:
+        from engine.formats.bullmq.facts import describe_sentinels
+        from engine.formats.bullmq.place import parse_place
+
+        yield from describe_sentinels(parse_place(setup.address))
+
+    @override
     def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:
         from engine.formats.bullmq.doctor import check_server
 

@@ -160,6 +160,8 @@ def test_a_sentinel_that_names_no_master_is_not_believed(
     rows = dict(facts.describe_state(state, NOW))
     assert rows["master"] == f"127.0.0.1:{port}"
     assert rows["sentinels"] == f"1 of 4 name it: 127.0.0.1:{right}"
+    assert facts.describe_sentinels(place) == [*rows.items()][:2]
+    assert facts.describe_sentinels(place._replace(sentinels=())) == []
     warnings = " ".join(warning.what for warning in facts.find_warnings(state))
     assert all(f"Sentinel 127.0.0.1:{liar} {why}" in warnings for liar, why in liars.items())
 
