@@ -88,7 +88,9 @@ class MasterSearch(Sentinel):
             if not where.isprintable() or " " in where or not 0 < int(number) < 65536:
                 raise ValueError("this is no address")
         except _FAILURES as error:
-            return SentinelAnswer(which, None, _describe(error, SENTINEL_SECONDS))
+            return SentinelAnswer(
+                which, None, _describe(error, SENTINEL_SECONDS, "sentinel_password")
+            )
         return SentinelAnswer(which, (where, int(number)))
 
     def check(self, answer: SentinelAnswer) -> SentinelAnswer:
@@ -101,7 +103,7 @@ class MasterSearch(Sentinel):
             try:
                 role = _read_role(client)
             except _FAILURES as error:
-                return answer._replace(problem=_describe(error, ROLE_SECONDS))
+                return answer._replace(problem=_describe(error, ROLE_SECONDS, "set it in `places`"))
         problem = {"master": "", "slave": "is a replica", "sentinel": "is a Sentinel"}
         return answer._replace(problem=problem.get(role, f"says that it is {safe_line(role)!r}"))
 
@@ -162,10 +164,10 @@ def _read_role(client: Any) -> str:
         return str(role)
 
 
-def _describe(error: Exception, seconds: float) -> str:
+def _describe(error: Exception, seconds: float, parameter: str) -> str:
     text = safe_line(str(error))[:120]
     if isinstance(error, redis.AuthenticationError) or text.startswith(("NOAUTH", "WRONGPASS")):
-        return "refuses the password, or needs one"
+        return f"needs a password: {parameter}" if "required" in text else "refuses the password"
     if isinstance(error, (redis.TimeoutError, TimeoutError)):
         return f"does not answer within {seconds:g} s"
     if "unknown command" in text and "SENTINEL" in text.upper():

@@ -110,7 +110,7 @@ def masters(stack: ExitStack) -> list[tuple[int, TestServer]]:
 BAD_ANSWERS: dict[str, tuple[bytes | None, str]] = {
     "no answer": (None, "does not answer within 0.05 s"),
     "an error": (b"-ERR unknown command 'SENTINEL'\r\n", "is no Sentinel"),
-    "a password": (b"-NOAUTH Authentication required.\r\n", "refuses the password, or needs one"),
+    "a password": (b"-NOAUTH Authentication required.\r\n", "needs a password: sentinel_password"),
     "a number": (b":5\r\n", "gives no answer to use: "),
     "no address": (b"*2\r\n$1\r\nx\r\n$1\r\ny\r\n", "gives no answer to use: "),
     "control bytes": (b"*2\r\n$2\r\n\x1b[\r\n$1\r\n1\r\n", "gives no answer to use: this is no"),
