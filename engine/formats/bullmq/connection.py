@@ -202,7 +202,7 @@ class Connection:
         """
         if self._sentinels is None:
             return ""
-        changed_at = self._scripts_at
+        changed_at = self._scripts_at or self._sentinels.address
         milliseconds = BRIEF_REPLICA_MS if self._has_no_replica else REPLICA_MS
         (copies,) = self._send_scripts([("WAIT", 1, milliseconds)])
         if {changed_at} != {self._scripts_at, self._sentinels.current(is_asked=True)}:

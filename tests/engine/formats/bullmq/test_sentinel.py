@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
+from itertools import cycle
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +20,7 @@ from engine.formats.bullmq.store import BullmqStore
 from engine.model import Move, State
 from engine.operations import plans
 from engine.operations.execute import PlanRun
-from engine.store import Unavailable
+from engine.store import Gone, Unavailable
 from tests.bullmq_jobs import NOW, write_failed, write_waiting
 from tests.bullmq_workers import CONFIG, StartWorker, await_completed, runs, until
 from tests.redis_server import (
@@ -39,6 +40,8 @@ class FakeSentinel:
 
     def __init__(self, answer: bytes | None = b"", *, named: int = 0) -> None:
         self.answer = self._name(named) if named else answer
+        self.turns: Iterator[int] = iter(())
+        """The ports that it names from now on, each once."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         threading.Thread(target=self._serve, daemon=True).start()
@@ -66,6 +69,8 @@ class FakeSentinel:
                     client.sendall(b"-ERR unknown command 'ROLE'\r\n")
                 elif self.answer is not None:
                     client.sendall(self.answer)
+                    if port := next(self.turns, 0):
+                        self.name(port)
 
     def close(self) -> None:
         """Accept no more connections."""
@@ -217,6 +222,30 @@ def test_another_master_is_followed(
     assert task.state is State.DEAD
     with pytest.raises(Unavailable, match=f"is 127.0.0.1:{two} now, before 127.0.0.1:{one}"):
         wait(0.0)
+
+
+def test_a_loop_of_failovers_ends_each_try(
+    fake: Callable[..., FakeSentinel],
+    masters: list[tuple[int, TestServer]],
+    monkeypatch: MonkeyPatch,
+) -> None:
+    """A Sentinel that names another master each time it is asked: each try ends, and no server gets
+    a change twice."""
+    monkeypatch.setattr(connection, "REPLICA_MS", 1)
+    for _, server in masters:
+        with server.client() as client:
+            write_failed(client, "1")
+    (one, _), (two, _) = masters
+    names = fake(named=one)
+    with closing(BullmqStore(place_of(names.port), lambda: NOW)) as store:
+        (task,) = tasks_in(store).values()
+        names.turns = cycle((two, one))
+        for _ in range(4):
+            with suppress(Unavailable, Gone):
+                store.swap(task, verbs.hold(task, NOW))
+    for _, server in masters:
+        with server.client() as client:
+            assert client.xlen("spooldeck:bull:changes") <= 1
 
 
 @pytest.fixture
