@@ -105,11 +105,16 @@ def running_server(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            # What commands of root, in processes of their own, keep for places of this server.
-            pattern = f"*-{re.sub(r'[^A-Za-z0-9.]+', '-', Path(own).name).strip('-')}-*"
-            if os.geteuid() == 0:
-                for kept in Path("/var/lib/spooldeck/places").glob(pattern):
-                    shutil.rmtree(kept)
+            _remove_places(Path(own).name)
+
+
+def _remove_places(part: str) -> None:
+    """Remove what commands of root, in processes of their own, keep for places with this part in
+    their addresses."""
+    pattern = f"*-{re.sub(r'[^A-Za-z0-9.]+', '-', part).strip('-')}-*"
+    if os.geteuid() == 0:
+        for kept in Path("/var/lib/spooldeck/places").glob(pattern):
+            shutil.rmtree(kept)
 
 
 def free_port() -> int:
@@ -163,6 +168,7 @@ def running_sentinels() -> Iterator[SentinelGroup]:
         with log.open("wb") as output:
             words = [find_server(), str(path), "--sentinel"]
             process = subprocess.Popen(words, stdout=output, stderr=output)
+        stack.callback(_remove_places, f"127.0.0.1:{port}")
         sentinel = TestServer(f"redis+unix://{folder}/s", process)
         stack.callback(process.wait, 10)
         stack.callback(process.terminate)
