@@ -358,7 +358,9 @@ class Connection:
         if int(info.get("cluster_enabled", 0)):
             raise Unavailable(f"{self._place.text}: {IN_CLUSTER}")
         if info.get("redis_mode") == "sentinel":
-            masters = sorted(self.call("SENTINEL MASTERS"))
+            from engine.formats.bullmq.sentinel import master_names
+
+            masters = master_names(self.call("SENTINEL", "MASTERS"))
             raise self._is_sentinel(safe_line(masters[0]) if len(masters) == 1 else "NAME")
         if int(info.get("loading", 0)):
             raise Unavailable(f"{self._place.text}: the server is still loading its data")

@@ -81,10 +81,10 @@ class MasterSearch(Sentinel):
         try:
             named = ask("SENTINEL", "get-master-addr-by-name", name)
             if named is None:
-                known = ", ".join(sorted(ask("SENTINEL MASTERS"))) or "none"
-                problem = f"knows no master {name!r}, it knows {safe_line(known)}"
+                known = ", ".join(master_names(ask("SENTINEL", "MASTERS"))) or "none"
+                problem = f"knows no master {name!r}, it knows {safe_line(known)[:200]}"
                 return SentinelAnswer(which, None, problem)
-            where, number = named
+            where, number = map(str, named)
             if not where.isprintable() or " " in where or not 0 < int(number) < 65536:
                 raise ValueError("this is no address")
         except _FAILURES as error:
@@ -152,8 +152,22 @@ class MasterSearch(Sentinel):
         return self.address
 
 
-_FAILURES = redis.RedisError, OSError, MemoryError, RecursionError, ValueError, TypeError
+_FAILURES = (
+    redis.RedisError,
+    OSError,
+    MemoryError,
+    RecursionError,
+    ValueError,
+    TypeError,
+    LookupError,
+)
 """What redis-py raises for an answer, also one that is no answer of Redis."""
+
+
+def master_names(answer: Any) -> list[str]:
+    """The names in an answer to SENTINEL MASTERS: lists of fields, each a name and a value."""
+    masters = answer if isinstance(answer, list) else []
+    return sorted(str(one[1]) for one in masters if isinstance(one, list) and len(one) > 1)
 
 
 def _read_role(client: Any) -> str:

@@ -119,6 +119,8 @@ BAD_ANSWERS: dict[str, tuple[bytes | None, str]] = {
     "a number": (b":5\r\n", "gives no answer to use: "),
     "no address": (b"*2\r\n$1\r\nx\r\n$1\r\ny\r\n", "gives no answer to use: "),
     "control bytes": (b"*2\r\n$2\r\n\x1b[\r\n$1\r\n1\r\n", "gives no answer to use: this is no"),
+    "lists": (b"*2\r\n*0\r\n*0\r\n", "gives no answer to use: "),
+    "no name, and no masters": (b"*-1\r\n", "knows no master 'main', it knows none"),
     "a long list": (b"*2147483647\r\n", "elements"),
 }
 
