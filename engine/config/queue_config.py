@@ -446,7 +446,7 @@ def _with_named_places(config: Config, environ: Mapping[str, str]) -> Config:
     known = {address.text: address for address in config.places}
     named = [check_place(word, at) for word in words]
     return config._replace(
-        places=tuple(one if one.password else known.get(one.text, one) for one in named)
+        places=tuple(one if one.has_password else known.get(one.text, one) for one in named)
     )
 
 

@@ -240,7 +240,7 @@ def path_of(address: Address) -> str:
         return address.text
     name, _, path = address.text.partition("://")[2].partition("/")
     path = f"/{unquote(path)}"
-    if path in ("/", "//") or "?" in address.text or address.password or path != _normal(path):
+    if path in ("/", "//") or "?" in address.text or address.has_password or path != _normal(path):
         example = f"{address.scheme}://{name.rpartition('@')[2]}{_normal(path)}"
         raise Unavailable(f"expected SCHEME://NAME/PATH, such as {example}, not {address.text}")
     return path

@@ -217,8 +217,8 @@ status, queue status | queue text, tasks number{}, sampled number?, oldest_pendi
 stalled flag, kinds figures[]?, lock lock?, mail mails?, facts text{}, problems problem[], \
 attention text[], accepted text[], forecasts forecast{}
 info | version text, program text, system text{}, packages text{}, terminal text{}, problem text?, \
-files config_file[], place text?, format text?, settings config_value[], paths text{}, variables \
-text[]
+files config_file[], place text?, format text?, settings config_value[], paths text{}, route \
+text{}, variables text[]
 overview | places place[]
 overview --at | places past[]
 workers | workers worker[]

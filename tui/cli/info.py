@@ -70,12 +70,12 @@ PLACE_SECONDS = 2 * COMMAND_SECONDS
 
 def info(config: str, root: str, place: str | None) -> Answer:
     """Print it; an invalid configuration is a part of it, not an error."""
-    path, problem, loaded, setup = config or None, "", Config(), None
+    path, problem, loaded, setup, route = config or None, "", Config(), None, dict[str, str]()
     try:
         loaded = queue_config.load_config(path, os.environ)
         (chosen,) = call_all([partial(_choose, loaded, place or root)], PLACE_SECONDS)
         if chosen.done():
-            setup, problem = chosen.result()
+            setup, problem, route = chosen.result()
         else:
             problem = f"the place gives no answer within {PLACE_SECONDS:g} s"
     except ConfigError as error:
@@ -90,21 +90,26 @@ def info(config: str, root: str, place: str | None) -> Answer:
         "terminal": dict(terminal_facts(os.environ)),
         "problem": problem or None,
         **_settings(loaded, setup, path, problem),
+        "route": route,
         "variables": sorted(name for name in os.environ if name.startswith(OWN_VARIABLES)),
     }
     facts = _without_passwords(facts)
     return Answer(lambda: facts, lambda: map(safe_line, _lines(facts)))
 
 
-def _choose(loaded: Config, named: str | None) -> tuple[Setup | None, str]:
-    """The place of a command for one place, and what is wrong with it; it may hang."""
+def _choose(loaded: Config, named: str | None) -> tuple[Setup | None, str, dict[str, str]]:
+    """The place of a command for one place, what is wrong with it, and how its server is found; it
+    may hang."""
     place = named or default_place(loaded, os.environ) or unnamed_place(loaded, os.environ)
     setup = setup_for(loaded, place, os.environ)
     if setup.address.is_url or os.path.lexists(setup.place):
-        return setup, ""
+        try:
+            return setup, "", dict(setup.format.route(setup))
+        except Unavailable as error:
+            return setup, str(error), {}
     if place or names_places(loaded, os.environ):
-        return setup, f"no such place: {describe_missing(setup.place)}"
-    return None, "no place named, and none found on this host"
+        return setup, f"no such place: {describe_missing(setup.place)}", {}
+    return None, "no place named, and none found on this host", {}
 
 
 def _without_passwords(value: Any) -> Any:
@@ -210,6 +215,8 @@ def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
     if facts["place"]:
         rows = [(one["key"], one["value"], one["source"]) for one in facts["settings"]]
         yield from _section(f"settings of {facts['place']} ({facts['format']})", rows)
+    if facts["route"]:
+        yield from _section(f"server of {facts['place']}", facts["route"].items())
     yield from _section("paths", facts["paths"].items())
 
 

@@ -216,6 +216,14 @@ class Format(ABC):
         """The place with what only this format knows of it: its facts, groups, logs and limits."""
         return place
 
+    def route(self, setup: Setup) -> Iterator[tuple[str, str]]:
+        """Names and values of how the server of an address is found, for `info`; may hang.
+
+        Raises:
+            Unavailable: none is found.
+        """
+        return iter(())
+
     def mail_log(self, setup: Setup) -> MailLog | None:
         """The log of a mail server that writes about the tasks of a place; None if none does."""
         return None

@@ -19,7 +19,7 @@ from engine.formats.bullmq.place import RedisPlace, task_id
 from engine.formats.bullmq.row import PLACES, STATES
 from engine.formats.bullmq.scan import KnownQueues, QueueCounts
 from engine.model import TaskCounts
-from engine.store import StoreError
+from engine.store import StoreError, Unavailable
 
 COUNT_SECONDS = 1.0
 """Seconds between two counts."""
@@ -52,6 +52,7 @@ class ChangeFeed:
             seconds, microseconds = connection.call("TIME")
         except Denied:
             seconds, microseconds = time.time(), 0
+        self._master = connection.master
         self._opened = f"{int(seconds) * 1000 + int(microseconds) // 1000 - 1}-{_LAST_NUMBER}"
         """The newest entry that a stream can have had before; the server's clock numbers them."""
         self._queues: list[str] = []
@@ -74,10 +75,14 @@ class ChangeFeed:
         """See `ChangeSource.wait`.
 
         Raises:
-            Unavailable: the server cannot be reached.
+            Unavailable: the server cannot be reached, or the master is another one: read all again.
         """
         if not self._last:
             self._start()
+        if self._connection.master != self._master:
+            # Its streams may lack entries that were read, and number new ones before them.
+            new = f"the master is {self._connection.master} now, before {self._master}"
+            raise Unavailable(f"{self._place.text}: {new}")
         until = time.monotonic() + seconds
         names: set[str] = set()
         while True:

@@ -196,6 +196,8 @@ class JobClaims:
             if error is not None and not tasks:
                 raise error
             self._apply(doomed, now)
+        if tasks:
+            self._connection.confirm_changes()
         return tasks
 
     def _accept(

@@ -9,29 +9,31 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import socket
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from engine.config.place_address import join_host
+from engine.formats.bullmq import limited_socket
+from engine.formats.bullmq.limited_socket import ANSWER_TIMEOUT_SECONDS, limit_answers
 from engine.formats.bullmq.package_scripts import INSTALL_HINT, package_text
 from engine.formats.bullmq.place import RedisPlace
 from engine.store import Full, StoreError, Unavailable, Unsupported
-from engine.system.answer_limit import AnswerLimit, AnswerTooLong
+from engine.system.answer_limit import AnswerTooLong
 from engine.text.safe import safe_line
 
-CONNECT_TIMEOUT_SECONDS = 5.0
-ANSWER_TIMEOUT_SECONDS = 30.0
-"""Seconds for the answers to what was sent together; a command that blocks has its own time
-besides."""
-MAX_ANSWER_BYTES = 128 << 20
-MAX_ANSWER_LINES = 2_000_000
-"""Of the answer to a script, or to the commands of a pipeline; each text takes two lines."""
-MAX_LOGIN_BYTES = 64 << 10
-"""Until the login is done."""
+if TYPE_CHECKING:
+    from engine.formats.bullmq.sentinel import MasterSearch, SentinelAnswer
 
 CLIENT_NAME = "spooldeck"
 READ_ONLY_REPLICA = "the server is a read-only replica: change the primary"
+IS_REPLICA_NOW = "the server is a replica now: the Sentinels are asked for the new master"
+DEMOTED = "The previous master is now a slave"
+"""What redis-py makes of READONLY where there are Sentinels."""
+REPLICA_MS, BRIEF_REPLICA_MS = 1500, 20
+"""Milliseconds for a replica to have a change; the second if none had the one before. In a forced
+failover a Sentinel asks each second whether a replica has become the master."""
+ON_NO_REPLICA = "on no replica yet: a failover would lose it"
 IN_CLUSTER = "a node of a Redis Cluster, which is not supported; expected a single server"
 MINIMUM_VERSION = (6, 2)
 """COPY and LPOS; BullMQ recommends the same."""
@@ -94,134 +96,6 @@ def _our_text(name: str) -> str:
         return file.read()
 
 
-_may_be_long_list = re.compile(rb"[*%~>][0-9]{7}").search
-
-
-class _ListHeads:
-    """Finds the heads of lists of more than `MAX_ANSWER_LINES` elements in answers (RESP) that come
-    in parts; texts are passed over."""
-
-    def __init__(self) -> None:
-        self._start = b""
-        """The line that has not ended yet."""
-        self._skip = 0
-        """Bytes of a text that are still to come."""
-
-    @property
-    def has_begun(self) -> bool:
-        """True if the next part may end the head of a list."""
-        return self._start[:1] in (b"*", b"%", b"~", b">")
-
-    def is_long(self, data: bytes) -> bool:
-        """True if the next part has such a head."""
-        data, self._start = self._start + data, b""
-        at, self._skip = self._skip, max(0, self._skip - len(data))
-        while at < len(data):
-            end = data.find(b"\r\n", at)
-            if end < 0:
-                line = data[at:]  # of a long one the start is enough, which is no number
-                self._start = line if len(line) <= 16 else line[:16] + line[-1:]
-                return False
-            kind, number = data[at : at + 1], data[at + 1 : end]
-            count = int(number[:10]) if number.isdigit() else 0
-            if kind in (b"*", b"%", b"~", b">") and count > MAX_ANSWER_LINES:
-                return True
-            is_text = kind in (b"$", b"=", b"!") and number.isdigit()
-            at = end + 2 + (count + 2 if is_text else 0)
-        self._skip = max(self._skip, at - len(data))
-        return False
-
-
-class _LimitedSocket:
-    """The socket of a connection; what comes after each request has the limits of an answer.
-
-    hiredis makes a list as soon as it has its head: one of 2,147,483,647 elements costs 16 GiB of
-    addresses and minutes of CPU. So answers are kept until a part may have such a head, and then
-    checked from their start: the same bytes in a text are right.
-    """
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._socket = sock
-        self.max_bytes = MAX_LOGIN_BYTES
-        self._limit = self._new_limit()
-        self._heads, self._unchecked = _ListHeads(), list[bytes]()
-        self._end = b""
-        """The last bytes received: a head may come in two parts."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._socket, name)
-
-    def _new_limit(self) -> AnswerLimit:
-        return AnswerLimit(ANSWER_TIMEOUT_SECONDS, self.max_bytes, MAX_ANSWER_LINES)
-
-    def sendall(self, data: bytes) -> None:
-        """Send a request; its answer begins."""
-        self._limit, self._heads = self._new_limit(), _ListHeads()
-        self._unchecked, self._end = [], b""
-        self._socket.settimeout(ANSWER_TIMEOUT_SECONDS)
-        self._socket.sendall(data)
-
-    def begin_next(self) -> None:
-        """Begin the next answer of a pipeline: jobs of many MB may be claimed by one, and would
-        stall if its answers were refused after the claim."""
-        self._limit.begin_next()
-
-    def recv_into(self, buffer: bytearray) -> int:
-        """Receive a part of an answer."""
-        self._limit.arm(self._socket)
-        size = self._socket.recv_into(buffer)
-        self._check(bytes(memoryview(buffer)[:size]))
-        return size
-
-    def recv(self, size: int, flags: int = 0) -> bytes:
-        """Receive a part of an answer, or with MSG_PEEK see whether there is one."""
-        if flags:
-            return self._socket.recv(size, flags)
-        self._limit.arm(self._socket)
-        data = self._socket.recv(size)
-        self._check(data)
-        return data
-
-    def _check(self, data: bytes) -> None:
-        """Check the next part of an answer.
-
-        Raises:
-            AnswerTooLong: it is too long, or has the head of a list that is.
-        """
-        self._limit.count(data)
-        self._unchecked.append(data)
-        joined = self._end + data
-        self._end = joined[-10:]
-        if self._heads.has_begun or _may_be_long_list(joined):
-            unchecked, self._unchecked = b"".join(self._unchecked), []
-            if self._heads.is_long(unchecked):
-                raise AnswerTooLong(f"a list of more than {MAX_ANSWER_LINES:,} elements")
-
-
-def _limited(connection: Any) -> Any:
-    """A class of connections of redis-py, with limits for each answer."""
-
-    class LimitedConnection(connection):  # type: ignore[misc]
-        def _connect(self) -> _LimitedSocket:
-            return _LimitedSocket(super()._connect())
-
-        def _wrap_socket_with_ssl(self, sock: socket.socket) -> Any:
-            """Make the TLS handshake within the time of a connect."""
-            sock.settimeout(CONNECT_TIMEOUT_SECONDS)
-            try:
-                return super()._wrap_socket_with_ssl(sock)
-            except TimeoutError:
-                seconds = f"{CONNECT_TIMEOUT_SECONDS:g} s"
-                raise OSError(f"no TLS within {seconds}: is this a port with TLS?") from None
-
-        def connect_check_health(self, *args: Any, **options: Any) -> None:
-            """Connect and log in: redis-py does both here."""
-            super().connect_check_health(*args, **options)
-            self._sock.max_bytes = MAX_ANSWER_BYTES
-
-    return LimitedConnection
-
-
 def _reopen_if_cut(connection: Any, failures: tuple[type[Exception], ...]) -> None:
     """Close a connection that the server has closed: the next command connects again."""
     try:
@@ -256,19 +130,41 @@ class Connection:
         except ImportError:
             raise Unavailable(f"{place.text}: needs more packages: {INSTALL_HINT}") from None
         self._redis, self._place = redis, place
-        self._client: Any = redis.Redis(
-            **place.options,  # type: ignore[arg-type]
-            password=place.password or None,
-            decode_responses=True,
-            encoding_errors="surrogateescape",
-            socket_connect_timeout=CONNECT_TIMEOUT_SECONDS,
-            socket_timeout=ANSWER_TIMEOUT_SECONDS,
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-            client_name=name,
-        )
-        pool = self._client.connection_pool
-        pool.connection_class = _limited(pool.connection_class)
+        basics: dict[str, Any] = {
+            "decode_responses": True,
+            "encoding_errors": "surrogateescape",
+            "retry": Retry(NoBackoff(), 0),
+            "protocol": 2,
+        }
+
+        def open_client(seconds: float, **options: Any) -> Any:
+            timeouts = {
+                "socket_connect_timeout": min(seconds, limited_socket.CONNECT_TIMEOUT_SECONDS),
+                "socket_timeout": seconds,
+            }
+            return limit_answers(redis.Redis(**basics | options | timeouts), seconds)
+
+        options = {**place.options, "password": place.password or None, "client_name": name}
+        self._sentinels: MasterSearch | None = None
+        if place.sentinels:
+            from engine.formats.bullmq.sentinel import MasterSearch
+
+            self._sentinels = MasterSearch(
+                place,
+                open_client,
+                **basics | options,
+                socket_connect_timeout=limited_socket.CONNECT_TIMEOUT_SECONDS,
+                socket_timeout=ANSWER_TIMEOUT_SECONDS,
+            )
+            client = self._sentinels.master_client()
+            self._client = limit_answers(client, ANSWER_TIMEOUT_SECONDS)
+        else:
+            self._client = open_client(ANSWER_TIMEOUT_SECONDS, **options)
+        self._scripts_at: tuple[str, int] | None = None
+        """The address of the server to which scripts were sent last."""
+        self._has_no_replica = False
+        self._followed: tuple[str, int] | None = None
+        """The address of the master that the connections are to be connected to."""
         self._failures = redis.RedisError, OSError, MemoryError, RecursionError, ValueError
         """What redis-py raises for an answer: not only its own errors, if it is no answer of
         Redis."""
@@ -281,9 +177,44 @@ class Connection:
         short script."""
         try:
             self.server = self.read_facts()
+            if self._sentinels:
+                self._followed = self._sentinels.address
         except BaseException:
             self.close()
             raise
+
+    @property
+    def master(self) -> str:
+        """HOST:PORT of the master that Sentinels name; "" without Sentinels."""
+        address = self._sentinels and self._sentinels.address
+        return join_host(*address) if address else ""
+
+    def ask_sentinels(self) -> Sequence[SentinelAnswer]:
+        """What each Sentinel of the place answers."""
+        return self._sentinels.ask_all() if self._sentinels else ()
+
+    def confirm_changes(self) -> str:
+        """Ask whether a failover could lose the changes of the last `run` or `run_all`: "" if a
+        replica has them (WAIT), or without Sentinels; else a text for `Outcome.note`.
+
+        Raises:
+            Unavailable: the Sentinels name another master by now, which may lack them.
+        """
+        if self._sentinels is None:
+            return ""
+        changed_at = self._scripts_at or self._sentinels.address
+        milliseconds = BRIEF_REPLICA_MS if self._has_no_replica else REPLICA_MS
+        (copies,) = self._send_scripts([("WAIT", 1, milliseconds)])
+        if {changed_at} != {self._scripts_at, self._sentinels.current(is_asked=True)}:
+            raise Unavailable(f"{self._place.text}: the master changed, it is {self.master} now")
+        self._has_no_replica = copies == 0
+        return "" if isinstance(copies, int) and copies else ON_NO_REPLICA
+
+    def _follow(self) -> None:
+        """Connect again if another server is the master now."""
+        if self._sentinels and self._sentinels.current() != self._followed:
+            self._followed = self._sentinels.address
+            self.reset()
 
     def close(self) -> None:
         """Close the connection."""
@@ -291,6 +222,8 @@ class Connection:
             if connection is not None:
                 connection.disconnect()
         self._client.close()
+        if self._sentinels:
+            self._sentinels.close()
 
     def reset(self) -> None:
         """Connect again before the next command: the address may name another server by now, while
@@ -302,6 +235,7 @@ class Connection:
 
     def call(self, *words: Any) -> Any:
         """Run one command."""
+        self._follow()
         try:
             return self._client.execute_command(*words)
         except self._failures as error:
@@ -335,6 +269,7 @@ class Connection:
 
     def begin(self, *words: Any) -> None:
         """Send a command that blocks on the server; nothing else is sent before `finish`."""
+        self._follow()
         try:
             self._blocked = self._blocked or self._client.connection_pool.get_connection()
             if self._is_stale:
@@ -363,6 +298,7 @@ class Connection:
         """Like `_send`, without the layers of redis-py that convert answers of other commands: they
         take a third of the time of a call."""
         answers: list[Any] = []
+        self._follow()
         try:
             self._scripts = self._scripts or self._client.connection_pool.get_connection()
         except self._failures as error:
@@ -371,6 +307,8 @@ class Connection:
         try:
             _reopen_if_cut(connection, self._failures)
             connection.send_packed_command(connection.pack_commands(commands))
+            if self._sentinels:
+                self._scripts_at = connection.host, connection.port
             for _ in commands:
                 connection._sock.begin_next()
                 try:
@@ -385,6 +323,7 @@ class Connection:
         return answers
 
     def _send(self, commands: list[Sequence[Any]]) -> list[Any]:
+        self._follow()
         pipe = self._client.pipeline(transaction=False)
         for words in commands:
             pipe.execute_command(*words)
@@ -418,6 +357,11 @@ class Connection:
             return ServerFacts()
         if int(info.get("cluster_enabled", 0)):
             raise Unavailable(f"{self._place.text}: {IN_CLUSTER}")
+        if info.get("redis_mode") == "sentinel":
+            from engine.formats.bullmq.sentinel import master_names
+
+            masters = master_names(self.call("SENTINEL", "MASTERS"))
+            raise self._is_sentinel(safe_line(masters[0]) if len(masters) == 1 else "NAME")
         if int(info.get("loading", 0)):
             raise Unavailable(f"{self._place.text}: the server is still loading its data")
         version = str(info.get("redis_version", ""))
@@ -430,6 +374,13 @@ class Connection:
         facts = tuple((name, str(info[name])) for name in fact_names if name in info)
         databases = " ".join(name[2:] for name in info if re.fullmatch("db[0-9]+", name))
         return ServerFacts(version, str(info.get("role", "")), (*facts, ("databases", databases)))
+
+    def _is_sentinel(self, name: str) -> Unavailable:
+        options = self._place.options
+        tls = "rediss" if options.get("ssl") else "redis"
+        at = join_host(str(options.get("host")), int(str(options.get("port", 0))))
+        url = f"{tls}+sentinel://{at}/{name}/{options['db']}"
+        return Unavailable(f"{self._place.text}: a Sentinel, which has no queues: use {url}")
 
     def explain(self, error: Exception | str, words: Sequence[Any] = ()) -> StoreError:
         """The store error of a redis-py error, or of the text of one within a script; after that of
@@ -448,9 +399,13 @@ class Connection:
             return Denied(f"{at}: no permission: {text}{which}; {keys}")
         if isinstance(error, kinds.BusyLoadingError):
             return Unavailable(f"{at}: the server is still loading its data")
-        if isinstance(error, kinds.ReadOnlyError) or "READONLY" in text:
+        if isinstance(error, kinds.ReadOnlyError) or "READONLY" in text or DEMOTED in text:
             self.reset()
+            if self._sentinels:
+                return Unavailable(f"{at}: {IS_REPLICA_NOW}")
             return Unsupported(f"{at}: {READ_ONLY_REPLICA}")
+        if "unknown command 'SELECT'" in text and "host" in self._place.options:
+            return self._is_sentinel("NAME")
         if isinstance(error, kinds.OutOfMemoryError) or text.startswith("OOM"):
             why = "the server's memory is full (maxmemory): expunge frees some, purge copies"
             return Full(f"{at}: {why}")
@@ -467,6 +422,8 @@ class Connection:
         if "CERTIFICATE_VERIFY_FAILED" in text:
             how = "name the certificate of its issuer: ?ca_file=PATH"
             return Unavailable(f"{at}: not connected: {text}: {how}")
+        if isinstance(error, self._redis.sentinel.MasterNotFoundError):
+            return Unavailable(f"{at}: no master: {safe_line(str(error))}")
         if isinstance(error, kinds.ConnectionError):
             return Unavailable(f"{at}: not connected: {text}")
         return Unavailable(f"{at}: {text}")

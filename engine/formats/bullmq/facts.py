@@ -6,8 +6,9 @@ import base64
 import binascii
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.formats.bullmq.connection import Connection, ScriptCall, script
 from engine.formats.bullmq.place import DEFAULT_PREFIX, RedisPlace
@@ -23,6 +24,9 @@ from engine.model import ConnectedWorker, State
 from engine.store import StoreError
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
+
+if TYPE_CHECKING:
+    from engine.formats.bullmq.sentinel import SentinelAnswer
 
 SAFE_POLICY = "noeviction"
 """The only value of maxmemory-policy with which no job is deleted for lack of memory."""
@@ -92,6 +96,10 @@ class QueueServerState(NamedTuple):
     prefix: str = DEFAULT_PREFIX
     database: int = 0
     others: OtherQueues = OtherQueues()
+    master: str = ""
+    """HOST:PORT of the master that Sentinels name; "" without Sentinels."""
+    sentinels: Sequence[SentinelAnswer] = ()
+    """What each Sentinel of the place answers."""
 
     @property
     def without_worker(self) -> list[str]:
@@ -166,6 +174,8 @@ def read_state(
         prefix=place.prefix,
         database=database if isinstance(database, int) else 0,
         others=_read_others(connection, place, known, settings),
+        sentinels=connection.ask_sentinels(),
+        master=connection.master,
     )
 
 
@@ -250,6 +260,7 @@ def describe_state(state: QueueServerState, now: float) -> list[tuple[str, str]]
         for at, q in planned
     )
     rows = [
+        *_describe_master(state.master, state.sentinels),
         ("memory", _describe_memory(state.settings)),
         ("aof", {"1": "on", "0": "off"}.get(aof or "", "?")),
         ("workers", list_names(f"{queue.name} {queue.workers}" for queue in known) or "?"),
@@ -258,6 +269,24 @@ def describe_state(state: QueueServerState, now: float) -> list[tuple[str, str]]
         ("versions", list_names(state.versions)),
     ]
     return [(name, value) for name, value in rows if value]
+
+
+def describe_sentinels(place: RedisPlace) -> list[tuple[str, str]]:
+    """The master in use and the Sentinels that name it; nothing without Sentinels.
+
+    Raises:
+        Unavailable: they name no master to use.
+    """
+    if not place.sentinels:
+        return []
+    with closing(Connection(place)) as connection:
+        return _describe_master(connection.master, connection.ask_sentinels())
+
+
+def _describe_master(master: str, answers: Sequence[SentinelAnswer]) -> list[tuple[str, str]]:
+    agreeing = [one.sentinel for one in answers if one.named == master]
+    named_by = f"{len(agreeing)} of {len(answers)} name it: {list_names(agreeing)}"
+    return [("master", master), ("sentinels", named_by)] if answers else []
 
 
 def _describe_memory(settings: Mapping[str, str]) -> str:
@@ -307,6 +336,7 @@ def find_warnings(state: QueueServerState) -> Iterator[ServerWarning]:
     if state.settings.get("master_link_status", "up") != "up":
         what = "this replica has no connection to its primary: what it shows is old, or missing"
         yield ServerWarning(what, "open the primary, or repair the connection", is_severe=True)
+    yield from _warn_of_sentinels(state)
     if state.without_worker:
         what = f"jobs wait without a worker: {list_names(state.without_worker)}"
         yield ServerWarning(what, "start their workers")
@@ -320,6 +350,19 @@ def find_warnings(state: QueueServerState) -> Iterator[ServerWarning]:
     if len(majors) > 1:
         what = f"programs of BullMQ {list_names(state.versions)} use this server"
         yield ServerWarning(what, "update the older ones")
+
+
+def _warn_of_sentinels(state: QueueServerState) -> Iterator[ServerWarning]:
+    for one in state.sentinels:
+        if one.named == state.master:
+            continue
+        if one.is_usable:
+            what = f"Sentinel {one.sentinel} names another master, {one.named}"
+            fix = "find out which one is right: what is changed on the other is lost"
+            yield ServerWarning(f"{what}; in use is {state.master}", fix, is_severe=True)
+        else:
+            fix = "start it, or correct it (SENTINEL RESET) or the address of the place"
+            yield ServerWarning(f"Sentinel {one}; in use is {state.master}", fix)
 
 
 def _warn_of_others(state: QueueServerState) -> Iterator[ServerWarning]:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from engine.places.place import Place
     from engine.store import Store
 
-REDIS_SCHEMES = frozenset({"redis", "rediss", "redis+unix", "unix"})
+REDIS_SCHEMES = frozenset(
+    {"redis", "rediss", "redis+unix", "unix", "redis+sentinel", "rediss+sentinel"}
+)
 """Schemes of the URL of a Redis or Valkey server; rediss is TLS."""
 
 
@@ -101,6 +103,13 @@ class BullmqFormat(Format):
         from engine.formats.bullmq.watch import complete_place
 
         return complete_place(setup, place)
+
+    @override
+    def route(self, setup: Setup) -> Iterator[tuple[str, str]]:
+        from engine.formats.bullmq.facts import describe_sentinels
+        from engine.formats.bullmq.place import parse_place
+
+        yield from describe_sentinels(parse_place(setup.address))
 
     @override
     def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:

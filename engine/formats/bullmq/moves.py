@@ -286,7 +286,13 @@ class JobMoves:
             answer = next(answers) if isinstance(change, Change) else change
             claimed = answer[2] if isinstance(answer, list) and len(answer) > 2 else None
             outcomes.append((_outcome(move, answer), claimed))
-        return outcomes
+        if all(one.error for one, _ in outcomes):
+            return outcomes
+        try:
+            note = self._connection.confirm_changes()
+        except Unavailable as error:
+            return [(one._replace(error=one.error or error), None) for one, _ in outcomes]
+        return [(o if o.error else o._replace(note=note), claimed) for o, claimed in outcomes]
 
     def _run(self, changes: Sequence[Change], now: float) -> list[Any]:
         """Send changes in pipelines of scripts, each for many jobs; the answer to each, in order.
@@ -503,7 +509,7 @@ class JobMoves:
         """Add a job whose id is the next number of its queue; return it with id and revision.
 
         Raises:
-            StoreError: it was not added.
+            StoreError: it was not added; after Unavailable it may be there.
         """
         self._check_keys([Move(None, new)])
         change = self._addition(new, image, now, is_numbered=True)
@@ -511,6 +517,7 @@ class JobMoves:
         rev = read_answer(new.id, answer)
         if isinstance(rev, StoreError):
             raise rev
+        self._connection.confirm_changes()
         return new._replace(id=task_id(queue, answer[2]), rev=rev)
 
     def _addition(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from engine.config import validators
-from engine.config.place_address import Address
+from engine.config.place_address import Address, split_url
 from engine.config.validators import Check, ConfigLocation
 from engine.store import Unavailable
 
@@ -21,8 +21,16 @@ TLS_FILES: Mapping[str, str] = {
     "cert_file": "ssl_certfile",
     "key_file": "ssl_keyfile",
 }
-"""Parameters of a rediss:// URL with paths of PEM files, and the options of redis-py: certificates
+"""Parameters of a URL with TLS with paths of PEM files, and the options of redis-py: certificates
 that are trusted besides those of the system, our own certificate, and its key if not in there."""
+
+SENTINEL_PORT = 26379
+SENTINEL_LOGIN: Mapping[str, str] = {
+    "sentinel_user": "username",
+    "sentinel_password": "password",
+}
+"""Parameters of a URL with Sentinels, and the options of redis-py: with these a Sentinel is asked;
+it never gets the password of the server."""
 
 DESTINATION_FIELDS: Mapping[str, str] = {"federation-delivery": "serverUrl"}
 """By queue: the field of a job's data that names its destination, unless it is configured."""
@@ -118,6 +126,13 @@ class RedisPlace(NamedTuple):
     """The queues that claims are made from, also before they exist; empty: all that are found."""
     fields: Mapping[str, str] = DESTINATION_FIELDS
     """By queue: the field of a job's data that names its destination; "" is all other queues."""
+    sentinels: tuple[tuple[str, int], ...] = ()
+    """Host and port of each Sentinel that is asked for the master; empty: `options` has the
+    server."""
+    master: str = ""
+    """The name that the Sentinels have for the master and its replicas."""
+    sentinel_options: Mapping[str, object] = {}
+    """How redis-py connects to a Sentinel: user, password, TLS."""
 
     def __repr__(self) -> str:
         """Without the password."""
@@ -152,29 +167,49 @@ class RedisPlace(NamedTuple):
 
 
 def parse_place(address: Address, settings: BullmqSettings = _DEFAULTS) -> RedisPlace:
-    """Parse redis://HOST:PORT/DB?prefix=P or redis+unix:///PATH?db=DB&prefix=P; rediss:// may have
-    the parameters of `TLS_FILES`.
+    """Parse redis://HOST:PORT/DB?prefix=P, redis+unix:///PATH?db=DB&prefix=P or
+    redis+sentinel://HOST:PORT,HOST:PORT/NAME/DB?prefix=P; rediss may have the parameters of
+    `TLS_FILES`, and one with Sentinels those of `SENTINEL_LOGIN`.
 
     Raises:
         Unavailable: a part is invalid or unknown.
     """
-    from urllib.parse import parse_qs, unquote, urlsplit
+    from urllib.parse import parse_qs, unquote
 
-    parts = urlsplit(address.text)
+    parts, hosts = split_url(address.text)
     fields = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-    prefix, is_tls = fields.pop("prefix", DEFAULT_PREFIX), parts.scheme == "rediss"
+    prefix, is_tls = fields.pop("prefix", DEFAULT_PREFIX), parts.scheme.startswith("rediss")
     is_socket = parts.scheme in ("unix", "redis+unix")
-    path = "" if is_socket else parts.path.strip("/")
+    path, name = "" if is_socket else parts.path.strip("/"), ""
+    if has_sentinels := parts.scheme.endswith("+sentinel"):
+        name, _, path = path.partition("/")
+        if not all(host for host, _ in hosts) or not re.fullmatch("[A-Za-z0-9._-]+", name):
+            expected = f"{parts.scheme}://HOST,HOST/NAME/DB, NAME as in `sentinel monitor NAME`"
+            raise Unavailable(f"{address.text}: expected {expected}")
+    elif len(hosts) > 1:
+        raise Unavailable(f"{address.text}: several hosts are for redis+sentinel://")
+    passwords = dict(address.passwords)
+    login = {
+        option: value
+        for parameter, option in SENTINEL_LOGIN.items()
+        if (value := passwords.pop(parameter, "") or fields.pop(parameter, ""))
+    }
+    if login and not has_sentinels:
+        raise Unavailable(f"{address.text}: {', '.join(SENTINEL_LOGIN)} are for redis+sentinel://")
+    fields |= dict.fromkeys(passwords, "")
     if path and "db" in fields:
         raise Unavailable(f"{address.text}: the database is in the path and in db")
     database = path or fields.pop("db", "0")
     files = {TLS_FILES[name]: fields.pop(name) for name in TLS_FILES if name in fields}
     if files and not is_tls:
-        raise Unavailable(f"{address.text}: {', '.join(TLS_FILES)} are for rediss://")
+        tls = "rediss+sentinel://" if has_sentinels else "rediss://"
+        raise Unavailable(f"{address.text}: {', '.join(TLS_FILES)} are for {tls}")
     if "ssl_keyfile" in files and "ssl_certfile" not in files:
         raise Unavailable(f"{address.text}: key_file needs cert_file")
     if fields:
-        expected = ", ".join(("prefix", "db", *TLS_FILES))
+        expected = ", ".join(
+            ("prefix", "db", *TLS_FILES, *(SENTINEL_LOGIN if has_sentinels else ()))
+        )
         what = f"unknown parameter {min(fields)!r}, expected one of {expected}"
         raise Unavailable(f"{address.text}: {what}")
     if not database.isascii() or not database.isdecimal():
@@ -185,10 +220,18 @@ def parse_place(address: Address, settings: BullmqSettings = _DEFAULTS) -> Redis
     if is_socket:
         options["unix_socket_path"] = unquote(parts.path)
     else:
-        options |= {"host": parts.hostname or "localhost", "port": parts.port or 6379}
         options |= {"ssl": is_tls, **files}
+        if not has_sentinels:
+            options |= {"host": parts.hostname or "localhost", "port": parts.port or 6379}
     fields = {**DESTINATION_FIELDS, "": settings.destination}
-    return RedisPlace(address.text, options, address.password, prefix, settings, fields=fields)
+    place = RedisPlace(address.text, options, address.password, prefix, settings, fields=fields)
+    if not has_sentinels:
+        return place
+    return place._replace(
+        sentinels=tuple((host, port or SENTINEL_PORT) for host, port in hosts),
+        master=name,
+        sentinel_options={"ssl": is_tls, **files, **login},
+    )
 
 
 ODD_ID = "%:"

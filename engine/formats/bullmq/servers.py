@@ -74,6 +74,8 @@ def identify_database(address: Address) -> str:
     other hosts are not asked: none of them is found."""
     try:
         place = parse_place(Address(address.text))
+        if place.sentinels:
+            return ""  # the master may be on any host
         is_far = _server(place)[0] not in ("localhost", None)
         if is_far or place.prefix != DEFAULT_PREFIX or _first_answer(place) != "":
             return ""

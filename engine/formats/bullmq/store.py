@@ -313,6 +313,7 @@ class BullmqStore(Store):
         done = controls.run_control(
             self._connection, self.place, present, name=name, queue=target, value=value
         )
+        self._connection.confirm_changes()
         self._queues.names(fresh=True)
         self.controls = self._list_controls()
         return done

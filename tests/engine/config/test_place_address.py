@@ -14,6 +14,7 @@ SECRET = "hunter2"
         (f"redis://:{SECRET}@Host:6379/0", "redis://host:6379/0", SECRET),
         ("rediss://u:p%40w@[::1]:6379/1?x=1", "rediss://u@[::1]:6379/1?x=1", "p@w"),
         (f"redis+unix:///run/redis.sock?db=2&password={SECRET}", None, SECRET),
+        (f"redis+sentinel://:{SECRET}@B,[::1]:7/m", "redis+sentinel://b,[::1]:7/m", SECRET),
         ("mailq://host:174", "mailq://host:174", ""),
         ("/srv/a queue/../mails", "/srv/mails", ""),
     ],
@@ -37,6 +38,8 @@ def test_a_url_has_a_scheme() -> None:
     [
         (f"redis://:{SECRET}@h:99999/", "expected a port from 0 to 65535"),
         (f"redis://:{SECRET}@[::1/", "expected SCHEME://HOST"),
+        (f"redis+sentinel://:{SECRET}@h,/m/0", "expected a host on each side of a comma"),
+        (f"redis+sentinel://:{SECRET}@h,i:x/m/0", "expected a port from 0 to 65535"),
         (f"redis://:{SECRET}@h/0#1", "expected no # in a URL"),
         (f"redis://:{SECRET}#s@h:6379/0", "in a password or parameter write / as %2F"),
         (f"redis://:a/{SECRET}@h/0", "in a password or parameter write / as %2F"),

@@ -133,7 +133,7 @@ def _open_passwords(setup: Setup) -> Iterator[Finding]:
     path, outbox = config.path, config.outbox
     place = None if os.environ.get(PLACES_VARIABLE) else setup.address
     addresses = (place, config.destinations, outbox.database if outbox else None)
-    has_password = any(one is not None and one.password for one in addresses)
+    has_password = any(one is not None and one.has_password for one in addresses)
     if has_password and os.stat(path).st_mode & (stat.S_IRGRP | stat.S_IROTH):
         what = f"{path} contains a password, other users may read it"
         yield bad(what, f"chmod go= {shlex.quote(path)}")

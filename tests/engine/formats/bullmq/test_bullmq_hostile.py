@@ -18,7 +18,7 @@ from redis import Redis
 
 from engine import verbs
 from engine.config.place_address import parse_address
-from engine.formats.bullmq import connection
+from engine.formats.bullmq import connection, limited_socket
 from engine.formats.bullmq.place import RedisPlace, parse_place, split_id, task_id
 from engine.formats.bullmq.row import GROUPED
 from engine.formats.bullmq.store import BullmqStore
@@ -217,7 +217,7 @@ ANSWERS = {
 def test_a_peer_that_is_no_server_is_one_clear_line(name: str, monkeypatch: MonkeyPatch) -> None:
     """An answer without end, too deep or of another protocol is `Unavailable`, within the limits of
     an answer (here less); so is a refusal or a cut while the connection is opened."""
-    monkeypatch.setattr(connection, "MAX_ANSWER_BYTES", 1 << 20)
+    monkeypatch.setattr(limited_socket, "MAX_ANSWER_BYTES", 1 << 20)
     script, message = ANSWERS[name]
     with hostile(script) as place, pytest.raises(Unavailable) as caught:
         connection.Connection(place)
@@ -249,7 +249,7 @@ def test_the_head_of_a_long_list_is_found_wherever_the_parts_end(answer: bytes) 
     for size, first in itertools.product(range(1, len(answer) + 1), repeat=2):
         near, far = socket.socketpair()
         with near, far:
-            limited = connection._LimitedSocket(far)
+            limited = limited_socket.LimitedSocket(far, 30.0)
             limited.sendall(b"GET x\r\n")
             cuts = [0, *range(first, len(answer), size), len(answer)]
             parts = [answer[a:b] for a, b in itertools.pairwise(cuts)]
@@ -265,16 +265,16 @@ def test_the_head_of_a_long_list_is_found_wherever_the_parts_end(answer: bytes) 
 def test_an_answer_is_checked_for_long_lists_once(monkeypatch: MonkeyPatch) -> None:
     """However many of its parts may have the head of one: the time grows with its length only."""
     checked = list[int]()
-    real = connection._ListHeads.is_long
+    real = limited_socket.ListHeads.is_long
 
-    def is_long(heads: connection._ListHeads, data: bytes) -> bool:
+    def is_long(heads: limited_socket.ListHeads, data: bytes) -> bool:
         checked.append(len(data))
         return real(heads, data)
 
-    monkeypatch.setattr(connection._ListHeads, "is_long", is_long)
+    monkeypatch.setattr(limited_socket.ListHeads, "is_long", is_long)
     near, far = socket.socketpair()
     with near, far:
-        limited = connection._LimitedSocket(far)
+        limited = limited_socket.LimitedSocket(far, 30.0)
         limited.max_bytes = 1 << 20
         limited.sendall(b"GET x\r\n")
         part = b"*12345678 of a text"
@@ -290,7 +290,7 @@ def test_an_answer_of_redis_has_one_deadline(monkeypatch: MonkeyPatch) -> None:
     """A peer that sends a byte now and then does not answer when the time of an answer is over."""
     ticks = (20.0 * n for n in itertools.count())
     slow = functools.partial(AnswerLimit, clock=lambda: next(ticks))
-    monkeypatch.setattr(connection, "AnswerLimit", slow)
+    monkeypatch.setattr(limited_socket, "AnswerLimit", slow)
     with hostile([b"+"]) as place, pytest.raises(Unavailable, match="does not answer"):
         connection.Connection(place)
 
@@ -299,7 +299,7 @@ def test_a_large_answer_after_the_login_is_read(
     client: Redis, open_bullmq: Opener, monkeypatch: MonkeyPatch
 ) -> None:
     """The small limit ends with the login, also when the connection was made again."""
-    monkeypatch.setattr(connection, "MAX_LOGIN_BYTES", 1000)
+    monkeypatch.setattr(limited_socket, "MAX_LOGIN_BYTES", 1000)
     client.set("large", "x" * 100_000)
     link = open_bullmq()._connection
     for _ in range(2):
@@ -313,7 +313,7 @@ def test_each_answer_of_a_pipeline_has_the_limit_of_its_own(
     client: Redis, open_bullmq: Opener, monkeypatch: MonkeyPatch
 ) -> None:
     """Many large jobs may be claimed in one pipeline; one answer above the limit is refused."""
-    monkeypatch.setattr(connection, "MAX_ANSWER_BYTES", 300_000)
+    monkeypatch.setattr(limited_socket, "MAX_ANSWER_BYTES", 300_000)
     text = "return string.rep('x', ARGV[1])"
     script = connection.Script(text, hashlib.sha1(text.encode()).hexdigest(), reads_only=True)
     link = open_bullmq()._connection

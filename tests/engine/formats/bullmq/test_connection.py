@@ -16,9 +16,9 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
 from engine import verbs
-from engine.config.place_address import parse_address
+from engine.config.place_address import has_password, hide_passwords, parse_address
 from engine.doctor.store_checks import check_store
-from engine.formats.bullmq import connection
+from engine.formats.bullmq import limited_socket
 from engine.formats.bullmq.image import NewJob
 from engine.formats.bullmq.moves import EDGES
 from engine.formats.bullmq.place import parse_place
@@ -100,9 +100,33 @@ def test_an_address_names_server_database_and_prefix() -> None:
         ("redis://host/0?db=2", "the database is in the path and in db"),
         ("redis://host/0?ca_file=/ca.pem", "are for rediss://"),
         ("rediss://host/0?key_file=/k", "key_file needs cert_file"),
+        ("redis://one,two/0", "several hosts are for redis[+]sentinel://"),
+        ("redis://host/0?sentinel_password=x", "are for redis[+]sentinel://"),
+        ("redis+sentinel://host", "expected redis[+]sentinel://HOST,HOST/NAME/DB"),
+        ("redis+sentinel:///name/0", "expected redis[+]sentinel://HOST,HOST/NAME/DB"),
+        ("redis+sentinel://host/name/mails", "expected a number"),
+        ("redis+sentinel://host/name/0?other_password=x", "unknown parameter 'other_password'"),
+        ("redis+sentinel://host/name?ca_file=/ca.pem", "are for rediss[+]sentinel://"),
     ):
         with pytest.raises(Unavailable, match=what):
             parse_place(parse_address(wrong))
+
+
+def test_an_address_names_sentinels_and_the_master() -> None:
+    """Their ports have a default; their password is apart from that of the server, and in no
+    text."""
+    login = "ann:secret@h1,[::1]:26380/main/3?prefix=jobs"
+    url = f"rediss+sentinel://{login}&sentinel_user=bob&sentinel_password=other&ca_file=/ca"
+    address = parse_address(url)
+    place = parse_place(address)
+    tls = {"ssl": True, "ssl_ca_certs": "/ca"}
+    assert place.sentinels == (("h1", 26379), ("::1", 26380))
+    assert (place.master, place.prefix, place.password) == ("main", "jobs", "secret")
+    assert place.options == {"db": 3, "username": "ann", **tls}
+    assert place.sentinel_options == {"username": "bob", "password": "other", **tls}
+    for text in (repr(place), repr(address), address.text, hide_passwords(url)):
+        assert "secret" not in text and "other" not in text
+    assert has_password(f"--at={url}") and parse_address(address.text).text == address.text
 
 
 class Proxy:
@@ -179,7 +203,7 @@ def test_certificates_of_files_are_used(server: TestServer, tmp_path: Path) -> N
 
 def test_a_port_without_tls_is_one_line(monkeypatch: MonkeyPatch) -> None:
     """The handshake has the time of a connect, here less, not that of an answer."""
-    monkeypatch.setattr(connection, "CONNECT_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(limited_socket, "CONNECT_TIMEOUT_SECONDS", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"rediss://127.0.0.1:{listener.getsockname()[1]}/0"
         assert "no TLS within 0.05 s: is this a port with TLS?" in refusal(url)
