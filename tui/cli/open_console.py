@@ -44,8 +44,8 @@ ENDED_BY = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 130}
 Handler = Callable[[int, FrameType | None], object] | int | None
 
 GC_THRESHOLDS = (10_000, 5, 5)
-"""Closed screens are cycles: with a command's thresholds they stay for 2,000,000 allocations. A full
-collection after 250,000 takes 10 ms: what was there at the start is frozen."""
+"""Closed screens are cycles: with a command's thresholds they stay for 2,000,000 allocations. What
+was there at the start is frozen, so a full collection takes little."""
 
 
 class SplashScreen:
