@@ -116,6 +116,10 @@ class CachedRender:
         super().__init__(*children, **options)
         self._styles_cache = CachedLines()
 
+    def on_unmount(self) -> None:
+        """Release the lines: the widget, part of cycles, stays until the garbage collector runs."""
+        self._styles_cache.clear()
+
     def repaint_regions(self, regions: Iterable[Region]) -> None:
         """Paint regions with the next frame; `refresh` would pass three messages through queues."""
         assert isinstance(self, Widget)
