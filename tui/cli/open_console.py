@@ -44,8 +44,8 @@ ENDED_BY = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 130}
 Handler = Callable[[int, FrameType | None], object] | int | None
 
 GC_THRESHOLDS = (20_000, 2, 50)
-"""As for commands, but the middle generation after 60,000 allocations, not 220,000: in it are closed
-screens, which are cycles. Full collections, which take longest, are as rare as before."""
+"""As for commands, but the middle generation after 60,000 allocations, not 220,000: closed screens
+are in it, as cycles. Full collections, which take longest, are as rare as before."""
 
 
 class SplashScreen:
