@@ -39,6 +39,7 @@ console.changes     | 1,000 changes/s at 1M, keys pressed: <= 30 % CPU, no key u
 console.plan        | 1M rows: freeze <= 1.5 x the SELECT, dry run <= 3 x, <= 30 MiB more
 console.events      | event to screen, 10k, also sorted: median <= 30 ms, none missed
 console.places      | 20 places of 50k, all followed: <= 120 MiB, idle <= 1 % CPU
+console.long_run    | 36,000 tasks and 2,000 keys in ten minutes, four formats: <= 100 MiB
 logs.first_screen   | 1 GiB <= 1.2 x 1 MiB
 logs.search         | literal search in 1 GiB: <= 1.5 x `grep -F`
 logs.level          | level filter on 1 GiB: <= 3 x `grep -F`

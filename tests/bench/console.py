@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
+from itertools import cycle
 from statistics import median
 
 from tests.bench import index
 from tests.bench.measure import (
+    ROOT,
     Bench,
     Figure,
     Figures,
@@ -26,6 +28,8 @@ from tests.bench.measure import (
     task_text,
 )
 from tests.bench.terminal import Screen, Spent, console, empty_app, event_waits, running
+from tests.bench.traffic import make_places, paths_in
+from tests.redis_server import running_server
 
 FIRST_FRAME, FIRST_ROWS = r"OBSERVE", r"row 1 of"
 IDLE_LIMIT_SECONDS = 300.0
@@ -35,6 +39,13 @@ FREQUENT, ABSENT = "7193", "q"
 KEY_SECONDS, EVENT_SECONDS, LETTER_SECONDS = 3.0, 5.0, 10.0
 PLACES_IDLE_MS, PLACES_SECONDS = 75.0, 150.0
 """20 places count as scanned below this CPU in half a second, or after this time."""
+RUN_SECONDS, RUN_TASKS, RUN_DEAD, RUN_MIB = 600.0, 36_000, 3_000, 100.0
+RUN_KEY_SECONDS = 0.3
+RUN_KEYS = [
+    {"P": PAGE, "^": ESCAPE}.get(key, key)
+    for key in "1jz2j\rll^3j\r^4jPG\rll]^c\r^^4/550\r^X^5\r^6j7PG8j9?P^:lo^wiwi1]"
+]
+"""Keys through all screens, and to the next place; a plan is built and left, nothing is written."""
 LARGEST_MIB = {300: 50.0, 10_000: 60.0, 100_000: 60.0, 1_000_000: 100.0}
 
 
@@ -272,3 +283,33 @@ def places(bench: Bench) -> Figures:
             yield Figure(f"20 places of {number:,}", screen.memory(), "MiB", 120.0)
             seconds = 6.0 if bench.quick else 30.0
             yield Figure(f"idle for {seconds:.0f} s", screen.watch(seconds), "% CPU", 1.0)
+
+
+def long_run(bench: Bench) -> Figures:
+    """Memory of a console of four formats while tasks come and go and keys are pressed."""
+    parts = 10 if bench.quick else 1
+    seconds, number = RUN_SECONDS / parts, RUN_TASKS // parts
+    bench.close_consoles()
+    with (
+        bench.outside_budget(IDLE_LIMIT_SECONDS + seconds),
+        running_server() as server,
+        scratch(RUN_DEAD) as folder,
+    ):
+        url = server.place()
+        make_places(folder, url, RUN_DEAD)
+        argv = [sys.executable, "-m", "tests.bench.traffic", folder, url, str(RUN_DEAD + 1)]
+        argv += [str(number), str(seconds)]
+        with running(console("--open", "overview", *paths_in(folder), url)) as screen:
+            screen.until(FIRST_FRAME)
+            screen.idle(PLACES_IDLE_MS, PLACES_SECONDS)
+            yield Figure(f"4 formats, {RUN_DEAD:,} dead, at rest", screen.memory(), "MiB")
+            began, pressed, keys = time.perf_counter(), 0, cycle(RUN_KEYS)
+            with subprocess.Popen(argv, stdout=subprocess.DEVNULL, cwd=ROOT) as program:
+                for tenth in range(1, 11):
+                    while (at := began + tenth * seconds / 10) > time.perf_counter():
+                        screen.send(next(keys))
+                        pressed += 1
+                        screen.watch(min(RUN_KEY_SECONDS, at - time.perf_counter()))
+                    tasks = f"{tenth * number // 10:,} tasks, {pressed:,} keys"
+                    yield Figure(tasks, screen.memory(), "MiB", RUN_MIB if tenth == 10 else None)
+                assert program.wait() == 0, "the tasks did not come and go"

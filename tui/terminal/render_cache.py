@@ -24,6 +24,11 @@ FRAME_LOOKS = (("-warn", "warn"), ("-focused", "accent"), ("pane", "line"))
 
 FRAME_SIGNS = "─│╭╮╰╯+-|"
 
+# As a method, Textual's cache of 1,024 colour pairs has the widget's lines in its keys, and keeps
+# those of closed screens: 30 MiB. Its parameter is named `cls`.
+_pair: Any = StylesCache.get_inner_outer
+StylesCache.get_inner_outer = classmethod(_pair)  # type: ignore[assignment, method-assign]
+
 
 class CachedLines(StylesCache):
     """Cache of a widget's styled lines, with frames that are faint or bold as the theme has them. A
@@ -110,6 +115,10 @@ class CachedRender:
     def __init__(self, *children: Any, **options: Any) -> None:
         super().__init__(*children, **options)
         self._styles_cache = CachedLines()
+
+    def on_unmount(self) -> None:
+        """Release the lines: the widget, part of cycles, stays until the garbage collector runs."""
+        self._styles_cache.clear()
 
     def repaint_regions(self, regions: Iterable[Region]) -> None:
         """Paint regions with the next frame; `refresh` would pass three messages through queues."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
+from textual._styles_cache import StylesCache
+from textual.color import Color
 from textual.geometry import Region
 from textual.pilot import Pilot
 from textual.strip import Strip
@@ -44,3 +48,13 @@ async def test_kept_lines_are_those_of_now(theme: str) -> None:
         for size in ((120, 40), None, (60, 15)):
             await (pilot.resize_terminal(*size) if size else console.theme_loader.use_theme(theme))
             assert await strips_differ(pilot) == []
+
+
+@pytest.mark.parametrize("kind", [StylesCache, CachedLines])
+def test_the_lines_of_a_closed_screen_are_released(kind: type[StylesCache]) -> None:
+    """No cache of colours keeps the lines of a widget that has been removed."""
+    lines = kind()
+    reference = weakref.ref(lines)
+    lines.get_inner_outer(Color(0, 0, 0), Color(9, 9, 9))
+    del lines
+    assert reference() is None
