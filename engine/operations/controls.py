@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from engine.operations.journal import Intent, Journal, Operation
 from engine.operations.journal_writer import JournalWriter
-from engine.operations.plans import Plan
+from engine.operations.plans import Plan, RowResult
 from engine.store import (
     ChangeableStore,
     Control,
@@ -39,6 +39,10 @@ SUSPENDED, RESUMED = "suspended", "resumed"
 DESTINATION_CONTROL = "destination"
 """The control that blocks, unblocks or probes the destination that is its target; no store has it.
 Its values are those of `engine.destinations.watch.ACTIONS`."""
+
+SCHEDULE_CONTROL = "schedule"
+"""The control that changes the schedule that is its target; no store has it. Its values are those
+of `engine.places.schedules.SCHEDULE_VERBS`, and `undo`."""
 
 SWITCHES: Mapping[str, tuple[str, str, str]] = {
     TRANSPORT_CONTROL: (SUSPENDED, "suspend", "resume"),
@@ -190,6 +194,20 @@ def has_control_failed(operation: Operation) -> bool:
     return any(note.get("what") == REFUSED_NOTE for note in operation.notes)
 
 
+def is_schedule_change(operation: Operation) -> bool:
+    """True for a change of a schedule, the one control that an undo takes back."""
+    intent = operation.intent
+    return intent.verb == CONTROL_VERB and intent.values.get("control") == SCHEDULE_CONTROL
+
+
+def count_done(operation: Operation) -> int:
+    """How many things an operation has changed that an undo may take back: its tasks, or one
+    schedule; one whose change was interrupted has perhaps changed."""
+    if is_schedule_change(operation):
+        return int(not operation.is_running and not has_control_failed(operation))
+    return operation.counts.get(RowResult.DONE, 0)
+
+
 def forecast_control(store: ChangeableStore, order: Order) -> Outlook:
     """Forecast the effect of a control; an empty text if the store cannot tell. Changes nothing.
 
@@ -277,11 +295,22 @@ def run_journaled_action(
     Raises:
         Unavailable: the intent cannot be written, and nothing was done.
         StoreError, OSError: raised by `act`, which then has done nothing."""
+    return run_recorded_action(journal, intent, order, lambda _: act(), clock)
+
+
+def run_recorded_action(
+    journal: Journal,
+    intent: Intent,
+    order: Order,
+    act: Callable[[JournalWriter], str],
+    clock: Callable[[], float],
+) -> ControlResult:
+    """As `run_journaled_action`; `act` saves images for an undo before it changes anything."""
     values = {"control": order.name, "target": order.target, "value": order.value}
     intent = intent._replace(verb=CONTROL_VERB, values={**values, "before": order.before or ""})
     with closing(journal.begin(intent, Plan(CONTROL_VERB, (), clock()))) as writer:
         try:
-            answer = act()
+            answer = act(writer)
         except (StoreError, OSError) as error:
             with suppress(Unavailable):  # report the first error, not this one
                 _write_result(writer, REFUSED_NOTE, error_text(error))

@@ -138,6 +138,7 @@ completion | read | bash
 install-units | done | /tmp/units /srv/queue
 bullmq work | loop | redis://localhost/0 --queue reports --until-idle
 bullmq add | added | reports daily redis://localhost/0 --delay 15m
+bullmq schedulers | one | edit mails/daily redis://localhost/0 --pattern '0 6 * * *' --dry-run
 bullmq doctor | findings | redis://localhost/0
 zmailer check | findings | /etc/zmailer/scheduler.conf
 zmailer doctor | findings | /var/spool/postoffice
@@ -257,6 +258,10 @@ trash expunge, trash sweep | dry_run flag, expunged number, left number, notes n
 init, kannader init, zgb init | place text, made text[]
 doctor, bullmq doctor, zmailer doctor, federation doctor, zgb doctor | check text, grade text, \
 problem text, fix text
+bullmq schedulers | id text, queue text, job text, rule text?, zone text?, last time?, next time?, \
+left number?, limited flag?, end time?, made_by text, problem text?, unknown text{}
+bullmq schedulers --dry-run | facts text{}, count number, command text
+bullmq schedulers --apply | done text, op text?
 queue list | +task, lease lease?, ...
 queue add, bullmq add, federation enqueue, queue dlq list | +task, ...
 queue dlq show | +task, lines text[], ...

@@ -1,0 +1,36 @@
+-- What is stored about a schedule: its time in the set `repeat`, its hash (none of versions 3 and 4), and
+-- the job of its next run.
+
+-- Where the job of a run is: 'delayed', 'begun' if it waits or runs, 'ended', or '' without one.
+local function place_of_run(base, id)
+  if redis.pcall('EXISTS', base .. id) ~= 1 then return '' end
+  if score_in(base .. 'delayed', id) then return 'delayed' end
+  return redis.pcall('HEXISTS', base .. id, 'finishedOn') == 1 and 'ended' or 'begun'
+end
+
+-- The job of the next run: the first of some ids that is there; else one of the delayed jobs of that time
+-- that names the schedule: the ids of repeatable jobs depend on their data.
+local function job_of_run(base, key, score, ids)
+  for _, id in ipairs(ids) do
+    local place = place_of_run(base, id)
+    if place ~= '' then return id, place end
+  end
+  local low = (tonumber(score) or 0) * 0x1000
+  local due = redis.pcall('ZRANGEBYSCORE', base .. 'delayed', low, low + 0xfff, 'LIMIT', 0, 100)
+  for _, id in ipairs(due.err and {} or due) do
+    if redis.pcall('HGET', base .. id, 'rjk') == key then return id, 'delayed' end
+  end
+  return ids[1] or '', ''
+end
+
+-- A schedule as it is now: score or false, hash as a flat list or the text of an error, id and place of its
+-- job, score of a delayed job, hash of the job, and a SHA-1 of all of this.
+local function describe(base, key, ids)
+  local score = score_in(base .. 'repeat', key)
+  local rev, _, hash = revision(base .. 'repeat:' .. key, '')
+  local id, place = job_of_run(base, key, score, ids)
+  local job_rev, _, job = revision(base .. id, '')
+  local due = place == 'delayed' and score_in(base .. 'delayed', id) or ''
+  local texts = {score or '', rev or '', id, place, due, job_rev or ''}
+  return {score, hash or {}, id, place, due, job or {}, redis.sha1hex(table.concat(texts, '\0'))}
+end

@@ -1,0 +1,64 @@
+-- Replace, remove or put back a schedule with its next run, or add a job as its runs are; only if it is as it
+-- was read. ARGV: the queue's base, a packed table, then the arguments of BullMQ's script that adds a job.
+-- Answer: {'done'}, or {a word, the reason}.
+--   key, ids, seen: the schedule, possible ids of its next run, and the SHA-1 of its description
+--   is_run: a job is added, and nothing else changes
+--   new: key, score, hash, job, fields and due time of what replaces it; none: it is removed
+local base = table.remove(ARGV, 1)
+local ours = cmsgpack.unpack(table.remove(ARGV, 1))
+local why = why_closed(base)
+if why then return {'closed', why} end
+local now = describe(base, ours.key, ours.ids)
+if now[7] ~= ours.seen then return {'moved'} end
+if ours.is_run then
+  if redis.call('EXISTS', base .. ours.job) == 1 then return {'taken', ours.job} end
+  open_queue(base)
+  run_package(base)
+  return {'done'}
+end
+
+local events, delayed = base .. 'events', base .. 'delayed'
+local function emit(...)
+  local most = redis.call('HGET', base .. 'meta', 'opts.maxLenEvents') or 10000
+  redis.call('XADD', events, 'MAXLEN', '~', most, '*', ...)
+end
+
+local new, id, place = ours.new, now[3], now[4]
+if new then
+  local is_other = new.key ~= ours.key
+  if is_other and redis.call('ZSCORE', base .. 'repeat', new.key) then return {'taken', new.key} end
+  local replaced = place == 'delayed' and new.job == id
+  if new.job and not replaced and redis.call('EXISTS', base .. new.job) == 1 then return {'taken', new.job} end
+end
+
+open_queue(base)
+if place == 'delayed' then
+  redis.call('ZREM', delayed, id)
+  local deduplicated = redis.call('HGET', base .. id, 'deid')
+  if deduplicated and redis.pcall('GET', base .. 'de:' .. deduplicated) == id then
+    redis.call('DEL', base .. 'de:' .. deduplicated)
+  end
+  for _, side in ipairs({'', ':logs', ':dependencies', ':processed', ':failed', ':unsuccessful'}) do
+    redis.call('DEL', base .. id .. side)
+  end
+  emit('event', 'removed', 'jobId', id, 'prev', 'delayed')
+end
+redis.call('ZREM', base .. 'repeat', ours.key)
+redis.call('DEL', base .. 'repeat:' .. ours.key)
+if new then
+  redis.call('ZADD', base .. 'repeat', new.score, new.key)
+  if #new.hash > 0 then redis.call('HSET', base .. 'repeat:' .. new.key, unpack(new.hash)) end
+  if new.job then
+    redis.call('HSET', base .. new.job, unpack(new.fields))
+    local low = new.due * 0x1000
+    local last = redis.call('ZREVRANGEBYSCORE', delayed, low + 0xfff, low, 'WITHSCORES', 'LIMIT', 0, 1)
+    local score = last[2] and math.min(tonumber(last[2]) + 1, low + 0xfff) or low
+    redis.call('ZADD', delayed, string.format('%.0f', score), new.job)
+    local first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
+    redis.call('ZADD', base .. 'marker', tonumber(first[2]) / 0x1000, '1')
+    emit('event', 'added', 'jobId', new.job, 'name', new.name)
+    emit('event', 'delayed', 'jobId', new.job, 'delay', string.format('%.0f', new.due))
+  end
+end
+close_queues()
+return {'done'}

@@ -1,0 +1,110 @@
+"""`bullmq schedulers`: list the schedules of queues; run one now, remove or edit it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+
+from engine.formats.base.format import Setup
+from engine.formats.bullmq.schedule_acts import COMMAND, ScheduleActs
+from engine.places.schedules import EDIT, RULE_FIELDS, SCHEDULE_VERBS, Schedule
+from engine.store import Gone
+from engine.system.command_errors import EX_USAGE, fail
+from engine.text.safe import safe_line
+from tui.cli.formats.bullmq.worker import FORMAT
+from tui.cli.plans import plan_command, schedules
+from tui.cli.setup.output import Answer, columns, print_answer
+from tui.operations import schedule_lines as view
+from tui.text.lines import Line
+
+TABLE_ROWS = 500
+"""Rows that are laid out together."""
+
+
+def schedulers(
+    setup: Setup,
+    words: list[str],
+    *,
+    root: str,
+    queues: list[str],
+    pattern: str,
+    every: str,
+    tz: str,
+    runs: str,
+    end: str,
+    reason: str,
+    dry_run: bool,
+    apply: int,
+    json: bool,
+) -> Answer | int:
+    """List schedules, exit 1 if one is stopped or broken; or preview or apply an act."""
+    typed = dict(zip(RULE_FIELDS, (pattern, every, tz, runs, end), strict=True))
+    changes = {name: value for name, value in typed.items() if value}
+    if words and words[0] in SCHEDULE_VERBS:
+        verb, *rest = words
+        if not 1 <= len(rest) <= 2 or queues:
+            fail(EX_USAGE, f"expected {verb} QUEUE/KEY, then optionally a PLACE")
+        if bool(changes) is not (verb == EDIT):
+            options = ", ".join(f"--{name}" for name in RULE_FIELDS)
+            fail(EX_USAGE, f"{options}: expected with edit, which needs one of them")
+        plan_command.require_one(dry_run, apply)
+        setup = _place(setup, root, rest[1:])
+        return _act(setup, verb, rest[0], changes, reason=reason, count=apply)
+    if len(words) > 1 or changes or apply or reason or dry_run:
+        verbs = ", ".join(SCHEDULE_VERBS)
+        fail(EX_USAGE, f"expected {verbs} and a QUEUE/KEY, or only a PLACE")
+    return _list(_place(setup, root, words), queues, as_json=json)
+
+
+def _place(setup: Setup, root: str, names: Sequence[str]) -> Setup:
+    setup = plan_command.setup_at(setup, root, names)
+    setup.require_format(FORMAT, "a server of BullMQ queues")
+    return setup
+
+
+def _list(setup: Setup, queues: Sequence[str], *, as_json: bool) -> int:
+    """Print each schedule as soon as it is read; 100,000 of a queue at most."""
+    problems, now = list[str](), time.time()
+    found = ScheduleActs(setup).read_all(queues)
+    first = next(found, None)
+    every = chain([] if first is None else [first], found)
+
+    def counted() -> Iterator[Schedule]:
+        for one in every:
+            if one.problem:
+                problems.append(one.id)
+            yield one
+
+    def lines() -> Iterator[Line | str]:
+        rows, width = counted(), columns(120)
+        while page := list(islice(rows, TABLE_ROWS)):
+            titles, table = view.schedule_table(now).lines(page, width)
+            yield from [titles, *table] if page[0] is first else table
+            for one in page:
+                if one.problem:
+                    yield f"  {safe_line(one.id)}: {one.problem}"
+        if first is None:
+            yield view.NO_SCHEDULES
+
+    print_answer(Answer(lambda: map(view.json_row, counted()), lines), as_json=as_json)
+    return int(bool(problems))
+
+
+def _act(
+    setup: Setup, verb: str, ident: str, changes: dict[str, str], *, reason: str, count: int
+) -> Answer:
+    acts = ScheduleActs(setup)
+    try:
+        seen = acts.find(ident)
+    except Gone as error:
+        fail(plan_command.NOT_ALL_DONE, str(error))
+    options = [word for name, value in changes.items() for word in (f"--{name}", value)]
+    return schedules.plan_or_apply(
+        setup,
+        [*COMMAND, verb, seen.id, *options],
+        lambda: acts.plan(verb, seen, changes),
+        lambda: acts.change(verb, seen, changes, reason),
+        reason=reason,
+        count=count,
+    )
