@@ -412,8 +412,7 @@ def _edited_back(was: StoredSchedule, one: StoredSchedule, now: int) -> NewSched
     before, present = read_rule(was), read_rule(one)
     is_same_run = before.number == present.number and was.place == one.place == DELAYED
     if is_same_run and was.due > now:
-        due = int(float(was.delayed)) // 0x1000
-        return NewSchedule(was.key, was.score, was.hash, was.job, was.fields, due)
+        return schedules.as_it_was(was)
     if not was.goes_on and one.place != schedules.BEGUN:
         return NewSchedule(was.key, was.score, was.hash, "", {})
     at = was.due if was.due > now else schedules.run_after(was, now)

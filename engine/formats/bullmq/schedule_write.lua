@@ -53,7 +53,7 @@ if new then
     local low = new.due * 0x1000
     local last = redis.call('ZREVRANGEBYSCORE', delayed, low + 0xfff, low, 'WITHSCORES', 'LIMIT', 0, 1)
     local score = last[2] and math.min(tonumber(last[2]) + 1, low + 0xfff) or low
-    redis.call('ZADD', delayed, string.format('%.0f', score), new.job)
+    redis.call('ZADD', delayed, new.delayed or string.format('%.0f', score), new.job)
     local first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
     redis.call('ZADD', base .. 'marker', tonumber(first[2]) / 0x1000, '1')
     emit('event', 'added', 'jobId', new.job, 'name', new.name)

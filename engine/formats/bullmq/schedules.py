@@ -177,16 +177,16 @@ def revision(one: StoredSchedule) -> str:
     """SHA-1 of what a schedule is, whatever its runs change; "" if it is not there."""
     if not one.exists:
         return ""
-    rule = read_rule(one)
 
-    def sha(fields: Mapping[str, str], name: str) -> str:
-        long = fields.get(name + _LONG)
-        return long or hashlib.sha1(to_bytes(fields.get(name, ""))).hexdigest()
+    def sha(fields: Mapping[str, str], name: str, otherwise: str = "") -> str:
+        text = fields.get(name, otherwise)
+        return fields.get(name + _LONG) or hashlib.sha1(to_bytes(text)).hexdigest()
 
-    template = one.hash if one.is_scheduler else one.fields
-    options = sha(template, "opts") if one.is_scheduler else ""
-    texts = [one.key, str(one.is_scheduler), one.broken, sha(template, "data"), options]
-    return hashlib.sha1(to_bytes(repr((texts, rule._replace(number=None))))).hexdigest()
+    # The worker of version 5 makes a job scheduler of a repeatable job when it starts a run.
+    data = sha(one.fields or one.hash, "data", "{}")
+    texts = [one.key, one.broken, data, sha(one.hash, "opts")]
+    rule = read_rule(one)._replace(number=None)
+    return hashlib.sha1(to_bytes(repr((texts, rule)))).hexdigest()
 
 
 # ---- reading
@@ -364,6 +364,8 @@ class NewSchedule(NamedTuple):
     fields: Mapping[str, str]
     due: int = 0
     """When that job is due, epoch milliseconds."""
+    delayed: str = ""
+    """The score that it had in `delayed`; "": the next one of that time."""
 
     def packed(self) -> dict[str, Any]:
         """As the script takes it.
@@ -375,6 +377,7 @@ class NewSchedule(NamedTuple):
         packed: dict[str, Any] = {"key": self.key, "score": self.score, "hash": _pairs(self.hash)}
         if self.job:
             job = {"job": self.job, "fields": _pairs(self.fields), "due": self.due}
+            job |= {"delayed": self.delayed or False}
             packed |= {**job, "name": self.fields.get("name", "")}
         return packed
 
@@ -560,6 +563,12 @@ def run_after(was: StoredSchedule, now: int) -> int:
     return first_run(rule, max(now, was.due), was.is_scheduler)
 
 
+def as_it_was(was: StoredSchedule) -> NewSchedule:
+    """The schedule with the job of its next run, which was not due."""
+    due = int(float(was.delayed)) // 0x1000
+    return NewSchedule(was.key, was.score, was.hash, was.job, was.fields, due, was.delayed)
+
+
 _KEPT_OF_RUN = ("name", "data", "timestamp", "priority", "deid")
 
 
@@ -574,8 +583,7 @@ def put_back(was: StoredSchedule, run: StoredSchedule, now: int) -> NewSchedule:
     if not was.goes_on or run.place == BEGUN:
         return new
     if was.place == DELAYED and was.due > now:
-        due = int(float(was.delayed)) // 0x1000
-        return new._replace(job=was.job, fields=was.fields, due=due)
+        return as_it_was(was)
     rule, options, millis = read_rule(was), _options(was.fields), run_after(was, now)
     if rule.end is not None and millis > rule.end:
         raise Unsupported(f"it ended at {format_time(rule.end / 1000)}")
