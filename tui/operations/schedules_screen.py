@@ -63,10 +63,10 @@ class SchedulesParts(RowsParts):
         except StoreError as error:
             self._unknown = str(error)
 
-    def reread(self) -> Change:
+    def reread(self, words: str = "schedules read again") -> Change:
         async def read() -> Change:
             await self._read()
-            return self.say("schedules read again", "") | Change.ROWS
+            return Change.ROWS | (self.say(words, "") if words else Change.NOTHING)
 
         self.screen.run("reread", read)
         return Change.NOTHING
@@ -142,7 +142,7 @@ def _plan(parts: SchedulesParts, verb: str) -> Change:
     session, context = parts.session, parts.context
 
     def applied() -> None:
-        parts.reread()
+        parts.reread("")
 
     parts.screen.open(lambda screen: show_action(screen, action, session, context, applied))
     return Change.NOTHING

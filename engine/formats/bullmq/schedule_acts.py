@@ -58,8 +58,6 @@ from engine.text.typed_json import from_json
 MAX_READS = 20
 """How often a schedule is read again because one of its runs has started."""
 COMMAND = ("bullmq", "schedulers")
-IMAGE = "schedule"
-"""The name of the image in the journal."""
 
 
 class ScheduleImage(NamedTuple):
@@ -153,11 +151,23 @@ class ScheduleActs:
                         problems.append(f"{safe_line(queue)}: {error}")
         return ScheduleList(rows, total, problems)
 
-    def read_all(self, queues: Sequence[str]) -> Iterator[Schedule]:
-        """All schedules of some queues, or of all; each page as soon as it is read."""
+    def read_all(self, queues: Sequence[str], report: Callable[[str], None]) -> Iterator[Schedule]:
+        """All schedules of some queues, or of all; each page as soon as it is read. Queues that
+        cannot be read are reported, in one line each.
+
+        Raises:
+            Unsupported: there is no such queue.
+        """
         with self._open() as (connection, place, reader):
-            for queue in queues or KnownQueues(connection, place).names():
-                yield from (as_schedule(one, self._clock()) for one in reader.read(queue))
+            names = KnownQueues(connection, place).names()
+            for queue in queues:
+                if queue not in names:
+                    raise Unsupported(f"no queue {safe_line(queue)} here")
+            for queue in queues or names:
+                try:
+                    yield from (as_schedule(one, self._clock()) for one in reader.read(queue))
+                except Unsupported as error:
+                    report(f"{safe_line(queue)}: {error}")
 
     def find(self, ident: str) -> Schedule:
         """The schedule with an id QUEUE/KEY, or with a KEY that only one queue has.
@@ -284,9 +294,9 @@ class ScheduleActs:
             make(reader, "new")  # what is refused is not written down
 
             def act(writer: JournalWriter) -> str:
-                for _ in range(MAX_READS):
+                for number in range(MAX_READS):
                     change = make(reader, writer.op)
-                    writer.save_images([(IMAGE, change.image.encode())])
+                    writer.save_images([(str(number), change.image.encode())])
                     if self._write(connection, place, change):
                         return done + _new_id(change)
                 raise Unavailable(f"{order.target}: its runs start too often: nothing was changed")
@@ -332,9 +342,9 @@ class ScheduleActs:
 
     def _image(self, operation: Operation) -> ScheduleImage:
         images = self._setup.journal().images(operation.op)
-        if IMAGE not in images:
+        if not images:
             raise Unsupported(f"{operation.op}: its saved image was deleted, or nothing was done")
-        return parse_image(images[IMAGE])
+        return parse_image(images[max(images, key=int)])  # of the last time that it was read
 
     def plan_undo(self, operation: Operation) -> Sequence[tuple[str, str]]:
         """What the undo would do, as names and values."""

@@ -454,6 +454,8 @@ def edit(
         limit=new.get("limit"),
         end=_date(new.get("endDate")),
     )
+    if wanted == rule and one.goes_on:
+        raise Unsupported("nothing to change: it has this rule")
     count = (rule.number or 1) if one.goes_on else int(one.hash.get("ic") or 0) + 1
     if wanted.limit is not None and count > wanted.limit:
         raise Unsupported(f"limit {wanted.limit:,}: its next run is number {count:,}")

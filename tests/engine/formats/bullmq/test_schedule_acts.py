@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias
@@ -18,8 +19,8 @@ from engine.formats.known_formats import setup_for
 from engine.operations.controls import ControlResult
 from engine.operations.journal import Operation
 from engine.places.schedules import EDIT, REMOVE, RUN, Schedule
-from engine.store import Gone
-from tests.bullmq_jobs import unmarked
+from engine.store import Gone, Unsupported
+from tests.bullmq_jobs import unchanged, unmarked
 from tests.node_packages import NodeProgram
 from tests.redis_server import TestServer
 
@@ -184,3 +185,248 @@ def test_an_edit_is_undone_exactly_before_a_run(made: Made, operator: Operator) 
     assert unmarked(made.client) == before
     operator.undo(undone)
     assert operator.only().rule == "every 2h"
+
+
+# ---- without programs
+
+
+def write_schedule(
+    client: Redis, key: str = "tick", due: int = NOON + HOUR, count: int = 2, **fields: object
+) -> str:
+    """A job scheduler of a queue of BullMQ 6 with its next run, each hour; the id of that."""
+    meta: dict[str, Any] = {"version": "bullmq:6.7.0", "opts.maxLenEvents": 10000}
+    client.hset("bull:mails:meta", mapping=meta)
+    client.zadd("bull:mails:repeat", {key: due})
+    own: dict[str, Any] = {"name": "tick", "every": HOUR, "ic": count, "data": '{"n":1}'}
+    client.hset(f"bull:mails:repeat:{key}", mapping=own | fields)
+    job = f"repeat:{key}:{due}"
+    options = {"repeat": {"every": HOUR, "count": count, **fields}, "prevMillis": due}
+    its: dict[str, Any] = {"name": "tick", "data": '{"n":1}', "opts": json.dumps(options)}
+    its |= {"timestamp": NOON - 60_000, "delay": due - NOON + 60_000, "priority": 0, "rjk": key}
+    client.hset(f"bull:mails:{job}", mapping=its)
+    client.zadd("bull:mails:delayed", {job: due * 0x1000})
+    return job
+
+
+def test_a_schedule_has_its_times(client: Redis, operate: Operate) -> None:
+    """Rule, last run, next run, runs left, end, and by what it was made."""
+    write_schedule(client, limit=5, endDate=NOON + 9 * HOUR)
+    one = operate(NOON).only()
+    assert (one.id, one.name, one.rule, one.zone) == ("mails/tick", "tick", "every 1h", "")
+    assert (one.last, one.next) == ((NOON - 60_000) / 1000, (NOON + HOUR) / 1000)
+    assert (one.left, one.has_limit, one.end) == (4, True, (NOON + 9 * HOUR) / 1000)
+    assert (one.made_by, one.problem, one.unknown) == ("scheduler 6.7.0", "", {})
+
+
+def _spoil(client: Redis, how: str) -> None:
+    job = f"bull:mails:repeat:tick:{NOON + HOUR}"
+    match how:
+        case "lost":
+            client.delete(job)
+            client.zrem("bull:mails:delayed", f"repeat:tick:{NOON + HOUR}")
+        case "ended":
+            client.zrem("bull:mails:delayed", f"repeat:tick:{NOON + HOUR}")
+            client.hset(job, mapping={"finishedOn": NOON, "processedOn": NOON - 5000})
+        case "done":
+            _spoil(client, "ended")
+            client.hset("bull:mails:repeat:tick", "limit", 2)
+        case "type":
+            client.delete("bull:mails:repeat:tick")
+            client.set("bull:mails:repeat:tick", "x")
+        case "rule":
+            client.hdel("bull:mails:repeat:tick", "every")
+            client.hset(job, "opts", "{")
+        case "pattern":
+            client.hset("bull:mails:repeat:tick", mapping={"pattern": "H H * * *"})
+        case "first":
+            client.hset(job, "opts", json.dumps({"repeat": {"every": HOUR, "count": 1}}))
+
+
+@pytest.mark.parametrize(
+    ("how", "problem", "unknown"),
+    [
+        ("lost", "stopped: the job of its next run (2026-11-20 13:00:00Z) is missing", "last next"),
+        ("ended", "has finished, and no run follows", "next"),
+        ("done", "", "next"),
+        ("type", "its hash cannot be read: WRONGTYPE", ""),
+        ("rule", "options of its next run cannot be read", "last rule"),
+        ("pattern", "pattern cannot be counted here, only by workers for Node: H H", ""),
+        ("first", "", "last"),
+    ],
+)
+def test_what_is_wrong_with_a_schedule_is_named(
+    client: Redis, operate: Operate, how: str, problem: str, unknown: str
+) -> None:
+    """One that does not go on, one that is broken, and why a time is not known."""
+    write_schedule(client)
+    _spoil(client, how)
+    one = operate(NOON).only()
+    assert problem in one.problem if problem else not one.problem
+    assert sorted(one.unknown) == unknown.split()
+    assert (one.next is None) == ("next" in one.unknown)
+
+
+def test_a_stopped_schedule_goes_on_after_an_edit(client: Redis, operate: Operate) -> None:
+    """An edit adds a next run, with the data of the schedule; its undo takes that away."""
+    write_schedule(client)
+    _spoil(client, "lost")
+    operator = operate(NOON)
+    done = operator.change(EDIT, pattern=PATTERN, tz="UTC")
+    (job,) = client.zrange("bull:mails:delayed", 0, -1)
+    due = NOON + 21 * HOUR
+    assert job == f"repeat:tick:{due}"
+    fields = client.hgetall(f"bull:mails:{job}")
+    assert (fields["data"], fields["delay"], fields["rjk"]) == ('{"n":1}', str(21 * HOUR), "tick")
+    assert (operator.only().problem, operator.only().next) == ("", due / 1000)
+    operator.undo(done)
+    assert (operator.only().next, client.zcard("bull:mails:delayed")) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "due"),
+    [
+        ({"limit": "5"}, NOON + HOUR),
+        ({"end": "2027-01-01Z"}, NOON + HOUR),
+        ({"every": "2h"}, NOON),
+        ({"pattern": "0 9 * * *", "tz": "Europe/Berlin"}, NOON + 20 * HOUR),
+    ],
+)
+def test_an_edit_replaces_the_next_run_as_bullmq_does(
+    client: Redis, operate: Operate, changes: dict[str, str], due: int
+) -> None:
+    """A new interval begins now; without another time the next run stays; runs stay counted."""
+    write_schedule(client)
+    operate(NOON).change(EDIT, **changes)
+    (job,) = client.zrange("bull:mails:delayed", 0, -1)
+    options = json.loads(client.hget(f"bull:mails:{job}", "opts") or "")
+    assert (job, options["prevMillis"]) == (f"repeat:tick:{due}", due)
+    assert (options["repeat"]["count"], client.hget("bull:mails:repeat:tick", "ic")) == (2, "2")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, "nothing to change: expected one of pattern, every"),
+        ({"every": "1h"}, "nothing to change: it has this rule"),
+        ({"pattern": "61 * * * *"}, "61"),
+        ({"pattern": "0 9 * * *", "tz": "Mars/Base"}, "Mars/Base"),
+        ({"tz": "UTC"}, "an interval has no time zone"),
+        ({"every": "soon"}, "every is 'soon', expected a duration"),
+        ({"every": "1h", "pattern": "0 9 * * *"}, "both a pattern and an interval"),
+        ({"limit": "1"}, "its next run is number 2"),
+        ({"limit": "-3"}, "limit is '-3', expected a number of runs"),
+        ({"end": "+5m"}, "would end before its next run"),
+    ],
+)
+def test_an_edit_that_is_wrong_changes_nothing(
+    client: Redis, operate: Operate, changes: dict[str, str], why: str
+) -> None:
+    """It is refused with what was expected, and the journal has no record."""
+    write_schedule(client)
+    operator = operate(NOON)
+    with unchanged(client), pytest.raises(Unsupported, match=re.escape(why)):
+        operator.change(EDIT, **changes)
+    assert operator.setup.journal().operations() == ()
+
+
+@pytest.mark.parametrize("verb", [RUN, REMOVE, EDIT])
+@pytest.mark.parametrize(
+    ("words", "error", "why"),
+    [
+        (("HSET", "bull:mails:repeat:tick", "every", "7000"), Gone, "changed since it was shown"),
+        (("HSET", "bull:mails:meta", "version", "bullmq:9.1.0"), Unsupported, "not supported"),
+        (("ZREM", "bull:mails:repeat", "tick"), Gone, "not there any more"),
+    ],
+)
+def test_an_act_on_a_schedule_that_changed_is_refused(
+    client: Redis, operate: Operate, verb: str, words: tuple[str, ...], error: type, why: str
+) -> None:
+    """Also for a queue of a version that is not known; nothing changes."""
+    write_schedule(client)
+    operator = operate(NOON)
+    seen = operator.only()
+    client.execute_command(*words)
+    with unchanged(client), pytest.raises(error, match=why):
+        operator.change(verb, seen, **({"limit": "7"} if verb == EDIT else {}))
+
+
+@pytest.mark.parametrize("verb", [RUN, REMOVE, EDIT])
+def test_a_run_that_starts_meanwhile_is_no_change(
+    client: Redis, operate: Operate, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The act is on the schedule with its new next run, which an undo puts back."""
+    write_schedule(client)
+    operator, write = operate(NOON), ScheduleActs._write
+    seen, tries = operator.only(), list[bool]()
+
+    def write_after_a_run(self: ScheduleActs, *words: Any) -> bool:
+        if not tries:
+            client.delete(f"bull:mails:repeat:tick:{NOON + HOUR}", "bull:mails:delayed")
+            write_schedule(client, due=NOON + 2 * HOUR, count=3)
+        tries.append(write(self, *words))
+        return tries[-1]
+
+    monkeypatch.setattr(ScheduleActs, "_write", write_after_a_run)
+    done = operator.change(verb, seen, **({"limit": "7"} if verb == EDIT else {}))
+    assert tries == [False, True]
+    operator.undo(done)
+    assert client.zrange("bull:mails:delayed", 0, -1) == [f"repeat:tick:{NOON + 2 * HOUR}"]
+    assert (operator.only().next, client.llen("bull:mails:wait")) == ((NOON + 2 * HOUR) / 1000, 0)
+
+
+def test_a_removed_schedule_comes_back_with_a_run_to_come(client: Redis, operate: Operate) -> None:
+    """If its next run is past when it is put back, the following one of its rule is next."""
+    write_schedule(client)
+    done = operate(NOON).change(REMOVE)
+    later = operate(NOON + 5 * HOUR + 1)
+    later.undo(done)
+    assert later.only().next == (NOON + 6 * HOUR) / 1000
+    assert client.zrange("bull:mails:delayed", 0, -1) == [f"repeat:tick:{NOON + 6 * HOUR}"]
+    with pytest.raises(Gone, match="as before"):
+        later.undo(done)
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+@pytest.mark.parametrize("verb", [RUN, REMOVE, EDIT])
+def test_an_interrupted_act_can_be_undone(
+    client: Redis, operate: Operate, verb: str, is_done: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before or after the change, without a note of its end: the undo finds out which, and
+    leaves the schedule as it was."""
+    write_schedule(client)
+    operator, write = operate(NOON), ScheduleActs._write
+    before = unmarked(client)
+
+    def killed(self: ScheduleActs, *words: Any) -> bool:
+        if is_done:
+            write(self, *words)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(ScheduleActs, "_write", killed)
+        operator.change(verb, **({"limit": "7"} if verb == EDIT else {}))
+    (operation,) = operator.setup.journal().operations()
+    assert operation.is_interrupted
+    if is_done:
+        operator.acts.undo(operation, "")
+    else:
+        with pytest.raises(Gone):
+            operator.acts.undo(operation, "")
+    after = unmarked(client)
+    after.pop("bull:mails:id", None)
+    assert after == before
+
+
+def test_many_schedules_are_cut_in_a_list(client: Redis, operate: Operate) -> None:
+    """A list has the next ones and the number of all; a queue without them is none of it."""
+    with client.pipeline() as many:
+        for number in range(500):
+            write_schedule(many, f"s{number:03}", NOON + number)
+        many.set("bull:odd:repeat", "x")
+        many.hset("bull:odd:meta", "version", "bullmq:6.7.0")
+        many.execute()
+    found = operate(NOON).acts.read(150)
+    assert [one.id for one in found.rows] == [f"mails/s{number:03}" for number in range(150)]
+    assert found.total == 500
+    (why,) = operate(NOON).acts.read(1000).problems
+    assert why.startswith("odd: ") and "another type" in why

@@ -9,8 +9,8 @@ from itertools import chain, islice
 from engine.formats.base.format import Setup
 from engine.formats.bullmq.schedule_acts import COMMAND, ScheduleActs
 from engine.places.schedules import EDIT, RULE_FIELDS, SCHEDULE_VERBS, Schedule
-from engine.store import Gone
-from engine.system.command_errors import EX_USAGE, fail
+from engine.store import Gone, Unsupported
+from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
 from tui.cli.formats.bullmq.worker import FORMAT
 from tui.cli.plans import plan_command, schedules
@@ -66,8 +66,16 @@ def _place(setup: Setup, root: str, names: Sequence[str]) -> Setup:
 def _list(setup: Setup, queues: Sequence[str], *, as_json: bool) -> int:
     """Print each schedule as soon as it is read; 100,000 of a queue at most."""
     problems, now = list[str](), time.time()
-    found = ScheduleActs(setup).read_all(queues)
-    first = next(found, None)
+
+    def report(problem: str) -> None:
+        problems.append(problem)
+        print_error(problem)
+
+    found = ScheduleActs(setup).read_all(queues, report)
+    try:
+        first = next(found, None)
+    except Unsupported as error:
+        fail(EX_USAGE, str(error))
     every = chain([] if first is None else [first], found)
 
     def counted() -> Iterator[Schedule]:
@@ -84,7 +92,7 @@ def _list(setup: Setup, queues: Sequence[str], *, as_json: bool) -> int:
             for one in page:
                 if one.problem:
                     yield f"  {safe_line(one.id)}: {one.problem}"
-        if first is None:
+        if first is None and not problems:
             yield view.NO_SCHEDULES
 
     print_answer(Answer(lambda: map(view.json_row, counted()), lines), as_json=as_json)
