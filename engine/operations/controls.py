@@ -195,13 +195,13 @@ def has_control_failed(operation: Operation) -> bool:
 
 
 def is_schedule_change(operation: Operation) -> bool:
-    """True for a change of a schedule, the one control that an undo takes back."""
+    """True for a change of a schedule, the one control that has an undo."""
     intent = operation.intent
     return intent.verb == CONTROL_VERB and intent.values.get("control") == SCHEDULE_CONTROL
 
 
 def count_done(operation: Operation) -> int:
-    """How many things an operation has changed that an undo may take back: its tasks, or one
+    """How many things an operation has changed that an undo may reverse: its tasks, or one
     schedule; one whose change was interrupted has perhaps changed."""
     if is_schedule_change(operation):
         return int(not operation.is_running and not has_control_failed(operation))

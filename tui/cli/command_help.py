@@ -245,11 +245,13 @@ edit | id text, dry_run flag, values object
 note | id text, text text?
 notes | id text, when time, who text, text text
 replay, rerun, purge, hold, release, promote, kill, bounce, expire, reroute, restore, expunge, \
-trash restore, undo --dry-run | verb text, filter text, scope text, undoes text?, planned number, \
-acted_on number, refused text?, bytes number?, measured number, oldest time?, newest time?, facts \
-text{}, warnings text[], exact flag, undo text, twin text, rows row[]
---apply | verb text, op text?, planned number, done text[], gone text[], failed text{}, excluded \
-text{}, unapplied text{}, new_ids text{}, notes number{}, exact flag, trouble text, ...
+trash restore, bullmq schedulers --dry-run, undo --dry-run | verb text, filter text, scope text, \
+undoes text?, planned number, acted_on number, refused text?, bytes number?, measured number, \
+oldest time?, newest time?, facts text{}, warnings text[], exact flag, undo text, twin text, rows \
+row[]
+--apply, bullmq schedulers --apply | verb text, op text?, planned number, done text[], gone \
+text[], failed text{}, excluded text{}, unapplied text{}, new_ids text{}, notes number{}, exact \
+flag, trouble text, ...
 journal, undo | op text, when time, ended time?, standing text, verb text, who who, reason text, \
 filter text, scope text, undoes text?, follows text?, values object, pace object?, planned \
 number, open number, kept flag, notes object[], damaged number, ...
@@ -260,8 +262,6 @@ doctor, bullmq doctor, zmailer doctor, federation doctor, zgb doctor | check tex
 problem text, fix text
 bullmq schedulers | id text, queue text, job text, rule text?, zone text?, last time?, next time?, \
 left number?, limited flag?, end time?, made_by text, problem text?, unknown text{}
-bullmq schedulers --dry-run | facts text{}, count number, command text
-bullmq schedulers --apply | done text, op text?
 queue list | +task, lease lease?, ...
 queue add, bullmq add, federation enqueue, queue dlq list | +task, ...
 queue dlq show | +task, lines text[], ...

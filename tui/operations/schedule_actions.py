@@ -51,12 +51,14 @@ class ScheduleAction(Action):
         verb: str,
         acts_on: str,
         session: PlaceSession,
+        *,
         plan: Callable[[], Sequence[tuple[str, str]]],
         act: Callable[[str], ControlResult],
         command: Sequence[str],
     ) -> None:
         self._verb, self._session, self._plan, self._act = verb, session, plan, act
-        self._command = command
+        self.command = command
+        """Words of the command that does the same; empty if it is not complete yet."""
         self._rows: Sequence[tuple[str, str]] = ()
         self._trouble = ""
         self._is_loaded = False
@@ -88,9 +90,9 @@ class ScheduleAction(Action):
 
     def lines(self, now: float, width: int, reason: Reason) -> list[Line]:
         rows = [("reason", reason.words)]
-        if self._command:
+        if self.command:
             words = ["--reason", reason.text] if reason.text else []
-            command = [*self._session.place.command, *self._command, *words, "--apply", "1"]
+            command = [*self._session.place.command, *self.command, *words, "--apply", "1"]
             rows.append(("cli", safe_line(shlex.join(command))))
         trouble = folded_lines(self._trouble, width, "error") if self._trouble else []
         return [*fact_lines(self._rows, width), *trouble, BLANK_LINE, *fact_lines(rows, width)]
@@ -110,10 +112,13 @@ def plan_action(
     """A verb of `engine.places.schedules.SCHEDULE_VERBS` on a schedule as it was seen."""
     if verb == EDIT:
         return ScheduleEdit(one, session, schedules)
-    plan = partial(schedules.plan, verb, one, {})
-    command = [*schedules.command, verb, one.id]
     return ScheduleAction(
-        verb, one.id, session, plan, lambda why: schedules.change(verb, one, {}, why), command
+        verb,
+        one.id,
+        session,
+        plan=partial(schedules.plan, verb, one, {}),
+        act=lambda why: schedules.change(verb, one, {}, why),
+        command=[*schedules.command, verb, one.id],
     )
 
 
@@ -123,7 +128,8 @@ class ScheduleEdit(ScheduleAction):
     def __init__(self, one: Schedule, session: PlaceSession, schedules: PlaceSchedules) -> None:
         self._one, self._schedules = one, schedules
         self._changes: Mapping[str, str] = {}
-        super().__init__(EDIT, one.id, session, self._plan_edit, self._apply_edit, ())
+        plan, act = self._plan_edit, self._apply_edit
+        super().__init__(EDIT, one.id, session, plan=plan, act=act, command=())
 
     def _plan_edit(self) -> Sequence[tuple[str, str]]:
         if not self._changes:
@@ -155,7 +161,7 @@ class ScheduleEdit(ScheduleAction):
             options = [
                 word for name, value in self._changes.items() for word in (f"--{name}", value)
             ]
-            self._command = [*self._schedules.command, EDIT, self._one.id, *options]
+            self.command = [*self._schedules.command, EDIT, self._one.id, *options]
 
         return Question(EDIT_TITLE, typed or edit_text(self._one), problem, take)
 
@@ -168,7 +174,7 @@ def undo_action(
         "undo",
         str(operation.intent.values.get("target", "")),
         session,
-        partial(schedules.plan_undo, operation),
-        partial(schedules.undo, operation),
-        ["undo", operation.op],
+        plan=partial(schedules.plan_undo, operation),
+        act=partial(schedules.undo, operation),
+        command=["undo", operation.op],
     )

@@ -121,8 +121,9 @@ class ScheduleActs:
 
     def place_schedules(self) -> PlaceSchedules:
         """These functions for the console and commands."""
-        acts = self.read, self.plan, self.change, self.plan_undo, self.undo
-        return PlaceSchedules(*acts, command=COMMAND)
+        return PlaceSchedules(
+            self.read, self.plan, self.change, self.plan_undo, self.undo, command=COMMAND
+        )
 
     @contextmanager
     def _open(self) -> Iterator[tuple[Connection, RedisPlace, ScheduleReader]]:
@@ -288,7 +289,8 @@ class ScheduleActs:
         setup = self._setup
         setup.require_writable()
         setup.make_folder(setup.state_folder)
-        intent = Intent(CONTROL_VERB, setup.current_user(), reason, "", "one schedule", undoes)
+        intent = Intent(CONTROL_VERB, setup.current_user(), reason, scope="one schedule")
+        intent = intent._replace(undoes=undoes)
         journal = setup.journal()
         with self._open() as (connection, place, reader):
             make(reader, "new")  # what is refused is not written down

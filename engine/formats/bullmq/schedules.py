@@ -103,13 +103,13 @@ class Rule(NamedTuple):
     """When a schedule runs; times in epoch milliseconds."""
 
     name: str
-    pattern: str
-    every: int | None
-    zone: str
-    limit: int | None
-    start: int | None
-    end: int | None
-    number: int | None
+    pattern: str = ""
+    every: int | None = None
+    zone: str = ""
+    limit: int | None = None
+    start: int | None = None
+    end: int | None = None
+    number: int | None = None
     """The number of its next run, from 1; None: not known."""
     problem: str = ""
     """What of it cannot be read."""
@@ -148,18 +148,18 @@ def read_rule(one: StoredSchedule) -> Rule:
     try:
         rule = Rule(
             name,
-            str(known.get("pattern") or known.get("cron") or ""),
-            _whole(known.get("every")),
-            "UTC" if known.get("utc") else str(known.get("tz") or ""),
-            _whole(known.get("limit")),
-            _date(known.get("startDate")),
-            _date(known.get("endDate")),
-            _whole(known.get("count")),
-            problem,
+            pattern=str(known.get("pattern") or known.get("cron") or ""),
+            every=_whole(known.get("every")),
+            zone="UTC" if known.get("utc") else str(known.get("tz") or ""),
+            limit=_whole(known.get("limit")),
+            start=_date(known.get("startDate")),
+            end=_date(known.get("endDate")),
+            number=_whole(known.get("count")),
+            problem=problem,
         )
     except (ValueError, TypeError, OverflowError) as error:
         why = f"its rule cannot be read: {error}"
-        return Rule(name, "", None, "", None, None, None, None, why)
+        return Rule(name, problem=why)
     if rule.pattern:
         return rule._replace(every=None)
     if rule.every is None or rule.every <= 0:
@@ -174,7 +174,7 @@ def _date(value: object) -> int | None:
 
 
 def revision(one: StoredSchedule) -> str:
-    """SHA-1 of what a schedule is, whatever its runs change; "" if it is not there."""
+    """SHA-1 of what a schedule is, without what its runs change; "" if it is not there."""
     if not one.exists:
         return ""
 
@@ -216,9 +216,8 @@ class ScheduleReader:
 
     def read(self, queue: str, most: int = MAX_SCHEDULES) -> Iterator[StoredSchedule]:
         """The schedules of a queue, the next ones first; data is given as its SHA-1."""
-        members = self._connection.call(
-            *("ZRANGE", f"{self._place.base(queue)}repeat", 0, most - 1, "WITHSCORES")
-        )
+        words = "ZRANGE", f"{self._place.base(queue)}repeat", 0, most - 1, "WITHSCORES"
+        members = self._connection.call(*words)
         pairs = zip(members[::2], members[1::2], strict=True)
         while page := list(islice(pairs, PAGE_SCHEDULES)):
             asked = [(str(key), _text_of(score)) for key, score in page]
@@ -244,14 +243,14 @@ class ScheduleReader:
                 str(major),
                 str(version).removeprefix("bullmq:"),
                 score or "",
-                _flat(own),
-                own if isinstance(own, str) else "",
-                job,
-                place,
-                _flat(fields),
-                delayed,
-                seen,
-                asked_score,
+                hash=_flat(own),
+                broken=own if isinstance(own, str) else "",
+                job=job,
+                place=place,
+                fields=_flat(fields),
+                delayed=delayed,
+                seen=seen,
+                asked=asked_score,
             )
             for (key, asked_score), (score, own, job, place, delayed, fields, seen) in zip(
                 asked, found, strict=True
@@ -306,15 +305,15 @@ def as_schedule(one: StoredSchedule, now: float) -> Schedule:
         safe_line(rule.name),
         safe_line(rule.text()),
         safe_line(rule.zone),
-        following,
-        last,
-        left,
-        rule.limit is not None if is_limit_known else None,
-        None if rule.end is None else rule.end / 1000,
-        f"{kind} {safe_line(one.version or one.major)}",
-        unknown,
-        safe_line(problem),
-        revision(one),
+        next=following,
+        last=last,
+        left=left,
+        has_limit=rule.limit is not None if is_limit_known else None,
+        end=None if rule.end is None else rule.end / 1000,
+        made_by=f"{kind} {safe_line(one.version or one.major)}",
+        unknown=unknown,
+        problem=safe_line(problem),
+        rev=revision(one),
     )
 
 
@@ -568,7 +567,8 @@ def run_after(was: StoredSchedule, now: int) -> int:
 def as_it_was(was: StoredSchedule) -> NewSchedule:
     """The schedule with the job of its next run, which was not due."""
     due = int(float(was.delayed)) // 0x1000
-    return NewSchedule(was.key, was.score, was.hash, was.job, was.fields, due, was.delayed)
+    new = NewSchedule(was.key, was.score, was.hash, was.job, was.fields)
+    return new._replace(due=due, delayed=was.delayed)
 
 
 _KEPT_OF_RUN = ("name", "data", "timestamp", "priority", "deid")

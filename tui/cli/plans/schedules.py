@@ -18,15 +18,17 @@ from tui.text.lines import fact_lines
 
 def plan_or_apply(
     setup: Setup,
+    verb: str,
     words: Sequence[str],
+    ident: str,
+    *,
     plan: Callable[[], Sequence[tuple[str, str]]],
     act: Callable[[], ControlResult],
-    *,
     reason: str,
     count: int,
 ) -> Answer:
-    """Show the plan of an act on one schedule, or apply it if the count is 1; `words` are those of
-    the command after the place."""
+    """Show the plan of an act on the schedule `ident`, or apply it if the count is 1; `words` are
+    those of the command after the place. In JSON it is as a plan of tasks."""
     command = [*setup.command_words, *words]
     try:
         rows = plan()
@@ -34,7 +36,7 @@ def plan_or_apply(
             command += ["--reason", reason] if reason else []
             to_apply = safe_line(shlex.join([*command, "--apply", "1"]))
             return Answer(
-                lambda: {"facts": dict(rows), "count": 1, "command": to_apply},
+                lambda: _planned(verb, ident, rows, to_apply),
                 lambda: [
                     *fact_lines(rows, columns()),
                     f"nothing was changed; to apply: {to_apply}",
@@ -53,9 +55,35 @@ def plan_or_apply(
         print_error(done.trouble)
     undo = safe_line(shlex.join([*setup.command_words, "undo", done.op, "--dry-run"]))
     return Answer(
-        lambda: {"done": done.answer, "op": done.op or None},
+        lambda: _applied(verb, ident, done),
         lambda: [safe_line(done.answer), f"undo: {undo}"],
     )
+
+
+_NO_ROWS = ("excluded", "failed", "new_ids", "notes", "unapplied")
+
+
+def _planned(
+    verb: str, ident: str, rows: Sequence[tuple[str, str]], command: str
+) -> dict[str, object]:
+    unknown = dict.fromkeys(("refused", "bytes", "oldest", "oldest_at", "newest", "newest_at"))
+    counts = {"planned": 1, "acted_on": 1, "measured": 0}
+    texts = {
+        "verb": verb,
+        "filter": "",
+        "scope": ident,
+        "undoes": None,
+        "undo": "",
+        "twin": command,
+    }
+    more = {"warnings": (), "rows": (), "facts": dict(rows), "exact": True}
+    return {**texts, **counts, **unknown, **more}
+
+
+def _applied(verb: str, ident: str, done: ControlResult) -> dict[str, object]:
+    nothing: dict[str, object] = {name: {} for name in _NO_ROWS}
+    result = {"verb": verb, "op": done.op or None, "planned": 1, "done": [ident], "gone": []}
+    return {**result, **nothing, "exact": True, "trouble": done.trouble, "answer": done.answer}
 
 
 def undo(setup: Setup, operation: Operation, reason: str, count: int) -> Answer:
@@ -65,9 +93,11 @@ def undo(setup: Setup, operation: Operation, reason: str, count: int) -> Answer:
         raise Unsupported(f"{operation.op}: this place has no schedules")
     return plan_or_apply(
         setup,
+        "undo",
         ["undo", operation.op],
-        lambda: schedules.plan_undo(operation),
-        lambda: schedules.undo(operation, reason),
+        str(operation.intent.values.get("target", "")),
+        plan=lambda: schedules.plan_undo(operation),
+        act=lambda: schedules.undo(operation, reason),
         reason=reason,
         count=count,
     )

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import pytest
-from redis import Redis
 
 from engine.config.queue_config import Config
 from engine.formats.base.format import Setup
@@ -20,13 +19,10 @@ from engine.operations.controls import ControlResult
 from engine.operations.journal import Operation
 from engine.places.schedules import EDIT, REMOVE, RUN, Schedule
 from engine.store import Gone, Unsupported
-from tests.bullmq_jobs import unchanged, unmarked
+from tests.bullmq_jobs import HOUR, NOON, unchanged, unmarked, write_schedule
 from tests.node_packages import NodeProgram
 from tests.redis_server import TestServer
 
-HOUR = 3_600_000
-NOON = 1_795_176_000_000
-"""2026-11-20 12:00:00 UTC, in epoch milliseconds."""
 PATTERN, TWICE = "0 9 * * *", "30 6,18 * * *"
 
 
@@ -41,7 +37,9 @@ class Operator:
         (one,) = self.acts.read(9).rows
         return one
 
-    def change(self, verb: str, seen: Schedule | None = None, **changes: str) -> ControlResult:
+    def change(
+        self, verb: str, changes: Mapping[str, str] = {}, seen: Schedule | None = None
+    ) -> ControlResult:
         """Run a verb on a schedule, the only one if none is given."""
         return self.acts.change(verb, seen or self.only(), changes, "")
 
@@ -84,7 +82,7 @@ class Made(NamedTuple):
     """A schedule that a program of BullMQ has made, in the queue `mails`."""
 
     program: NodeProgram
-    client: Redis
+    client: Any
 
     def delayed(self) -> list[str]:
         """The ids of delayed jobs."""
@@ -114,7 +112,7 @@ class Made(NamedTuple):
         ),
     ]
 )
-def made(request: pytest.FixtureRequest, redis_server: TestServer, client: Redis) -> Iterator[Made]:
+def made(request: pytest.FixtureRequest, redis_server: TestServer, client: Any) -> Iterator[Made]:
     """A schedule of the pattern `PATTERN` in Berlin, with nine runs."""
     version, how = request.param.split()
     program = NodeProgram(version, redis_server.socket)
@@ -158,7 +156,7 @@ def test_a_removed_schedule_is_put_back(made: Made, operator: Operator) -> None:
 def test_an_edited_schedule_runs_by_its_new_rule(made: Made, operator: Operator) -> None:
     """The program's worker goes on by the new rule; after an undo, by the former one, with the runs
     that were counted meanwhile."""
-    done = operator.change(EDIT, pattern=TWICE, tz="Asia/Tokyo", limit="20")
+    done = operator.change(EDIT, {"pattern": TWICE, "tz": "Asia/Tokyo", "limit": "20"})
     edited = operator.only()
     assert (edited.rule, edited.zone, edited.left) == (TWICE, "Asia/Tokyo", 20)
     first = round((edited.next or 0) * 1000)
@@ -179,7 +177,7 @@ def test_an_edit_is_undone_exactly_before_a_run(made: Made, operator: Operator) 
     """Until one of its runs has started, the undo of an edit puts back every byte; the undo of that
     is the edit again."""
     before = unmarked(made.client)
-    done = operator.change(EDIT, every="2h")
+    done = operator.change(EDIT, {"every": "2h"})
     assert operator.only().rule == "every 2h"
     undone = operator.undo(done)
     assert unmarked(made.client) == before
@@ -189,26 +187,11 @@ def test_an_edit_is_undone_exactly_before_a_run(made: Made, operator: Operator) 
 
 # ---- without programs
 
-
-def write_schedule(
-    client: Redis, key: str = "tick", due: int = NOON + HOUR, count: int = 2, **fields: object
-) -> str:
-    """A job scheduler of a queue of BullMQ 6 with its next run, each hour; the id of that."""
-    meta: dict[str, Any] = {"version": "bullmq:6.7.0", "opts.maxLenEvents": 10000}
-    client.hset("bull:mails:meta", mapping=meta)
-    client.zadd("bull:mails:repeat", {key: due})
-    own: dict[str, Any] = {"name": "tick", "every": HOUR, "ic": count, "data": '{"n":1}'}
-    client.hset(f"bull:mails:repeat:{key}", mapping=own | fields)
-    job = f"repeat:{key}:{due}"
-    options = {"repeat": {"every": HOUR, "count": count, **fields}, "prevMillis": due}
-    its: dict[str, Any] = {"name": "tick", "data": '{"n":1}', "opts": json.dumps(options)}
-    its |= {"timestamp": NOON - 60_000, "delay": due - NOON + 60_000, "priority": 0, "rjk": key}
-    client.hset(f"bull:mails:{job}", mapping=its)
-    client.zadd("bull:mails:delayed", {job: due * 0x1000})
-    return job
+LIMIT: Mapping[str, Mapping[str, str]] = {RUN: {}, REMOVE: {}, EDIT: {"limit": "7"}}
+"""The changes of an act."""
 
 
-def test_a_schedule_has_its_times(client: Redis, operate: Operate) -> None:
+def test_a_schedule_has_its_times(client: Any, operate: Operate) -> None:
     """Rule, last run, next run, runs left, end, and by what it was made."""
     write_schedule(client, limit=5, endDate=NOON + 9 * HOUR)
     one = operate(NOON).only()
@@ -218,7 +201,7 @@ def test_a_schedule_has_its_times(client: Redis, operate: Operate) -> None:
     assert (one.made_by, one.problem, one.unknown) == ("scheduler 6.7.0", "", {})
 
 
-def _spoil(client: Redis, how: str) -> None:
+def _spoil(client: Any, how: str) -> None:
     job = f"bull:mails:repeat:tick:{NOON + HOUR}"
     match how:
         case "lost":
@@ -255,7 +238,7 @@ def _spoil(client: Redis, how: str) -> None:
     ],
 )
 def test_what_is_wrong_with_a_schedule_is_named(
-    client: Redis, operate: Operate, how: str, problem: str, unknown: str
+    client: Any, operate: Operate, how: str, problem: str, unknown: str
 ) -> None:
     """One that does not go on, one that is broken, and why a time is not known."""
     write_schedule(client)
@@ -266,12 +249,12 @@ def test_what_is_wrong_with_a_schedule_is_named(
     assert (one.next is None) == ("next" in one.unknown)
 
 
-def test_a_stopped_schedule_goes_on_after_an_edit(client: Redis, operate: Operate) -> None:
+def test_a_stopped_schedule_goes_on_after_an_edit(client: Any, operate: Operate) -> None:
     """An edit adds a next run, with the data of the schedule; its undo takes that away."""
     write_schedule(client)
     _spoil(client, "lost")
     operator = operate(NOON)
-    done = operator.change(EDIT, pattern=PATTERN, tz="UTC")
+    done = operator.change(EDIT, {"pattern": PATTERN, "tz": "UTC"})
     (job,) = client.zrange("bull:mails:delayed", 0, -1)
     due = NOON + 21 * HOUR
     assert job == f"repeat:tick:{due}"
@@ -292,11 +275,11 @@ def test_a_stopped_schedule_goes_on_after_an_edit(client: Redis, operate: Operat
     ],
 )
 def test_an_edit_replaces_the_next_run_as_bullmq_does(
-    client: Redis, operate: Operate, changes: dict[str, str], due: int
+    client: Any, operate: Operate, changes: dict[str, str], due: int
 ) -> None:
     """A new interval begins now; without another time the next run stays; runs stay counted."""
     write_schedule(client)
-    operate(NOON).change(EDIT, **changes)
+    operate(NOON).change(EDIT, changes)
     (job,) = client.zrange("bull:mails:delayed", 0, -1)
     options = json.loads(client.hget(f"bull:mails:{job}", "opts") or "")
     assert (job, options["prevMillis"]) == (f"repeat:tick:{due}", due)
@@ -319,13 +302,13 @@ def test_an_edit_replaces_the_next_run_as_bullmq_does(
     ],
 )
 def test_an_edit_that_is_wrong_changes_nothing(
-    client: Redis, operate: Operate, changes: dict[str, str], why: str
+    client: Any, operate: Operate, changes: dict[str, str], why: str
 ) -> None:
     """It is refused with what was expected, and the journal has no record."""
     write_schedule(client)
     operator = operate(NOON)
     with unchanged(client), pytest.raises(Unsupported, match=re.escape(why)):
-        operator.change(EDIT, **changes)
+        operator.change(EDIT, changes)
     assert operator.setup.journal().operations() == ()
 
 
@@ -339,7 +322,7 @@ def test_an_edit_that_is_wrong_changes_nothing(
     ],
 )
 def test_an_act_on_a_schedule_that_changed_is_refused(
-    client: Redis, operate: Operate, verb: str, words: tuple[str, ...], error: type, why: str
+    client: Any, operate: Operate, verb: str, words: tuple[str, ...], error: type, why: str
 ) -> None:
     """Also for a queue of a version that is not known; nothing changes."""
     write_schedule(client)
@@ -347,12 +330,12 @@ def test_an_act_on_a_schedule_that_changed_is_refused(
     seen = operator.only()
     client.execute_command(*words)
     with unchanged(client), pytest.raises(error, match=why):
-        operator.change(verb, seen, **({"limit": "7"} if verb == EDIT else {}))
+        operator.change(verb, LIMIT[verb], seen)
 
 
 @pytest.mark.parametrize("verb", [RUN, REMOVE, EDIT])
 def test_a_run_that_starts_meanwhile_is_no_change(
-    client: Redis, operate: Operate, verb: str, monkeypatch: pytest.MonkeyPatch
+    client: Any, operate: Operate, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The act is on the schedule with its new next run, which an undo puts back."""
     write_schedule(client)
@@ -367,14 +350,14 @@ def test_a_run_that_starts_meanwhile_is_no_change(
         return tries[-1]
 
     monkeypatch.setattr(ScheduleActs, "_write", write_after_a_run)
-    done = operator.change(verb, seen, **({"limit": "7"} if verb == EDIT else {}))
+    done = operator.change(verb, LIMIT[verb], seen)
     assert tries == [False, True]
     operator.undo(done)
     assert client.zrange("bull:mails:delayed", 0, -1) == [f"repeat:tick:{NOON + 2 * HOUR}"]
     assert (operator.only().next, client.llen("bull:mails:wait")) == ((NOON + 2 * HOUR) / 1000, 0)
 
 
-def test_a_removed_schedule_comes_back_with_a_run_to_come(client: Redis, operate: Operate) -> None:
+def test_a_removed_schedule_comes_back_with_a_run_to_come(client: Any, operate: Operate) -> None:
     """If its next run is past when it is put back, the following one of its rule is next."""
     write_schedule(client)
     done = operate(NOON).change(REMOVE)
@@ -389,7 +372,7 @@ def test_a_removed_schedule_comes_back_with_a_run_to_come(client: Redis, operate
 @pytest.mark.parametrize("is_done", [True, False])
 @pytest.mark.parametrize("verb", [RUN, REMOVE, EDIT])
 def test_an_interrupted_act_can_be_undone(
-    client: Redis, operate: Operate, verb: str, is_done: bool, monkeypatch: pytest.MonkeyPatch
+    client: Any, operate: Operate, verb: str, is_done: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed before or after the change, without a note of its end: the undo finds out which, and
     leaves the schedule as it was."""
@@ -404,7 +387,7 @@ def test_an_interrupted_act_can_be_undone(
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(ScheduleActs, "_write", killed)
-        operator.change(verb, **({"limit": "7"} if verb == EDIT else {}))
+        operator.change(verb, LIMIT[verb])
     (operation,) = operator.setup.journal().operations()
     assert operation.is_interrupted
     if is_done:
@@ -417,7 +400,7 @@ def test_an_interrupted_act_can_be_undone(
     assert after == before
 
 
-def test_many_schedules_are_cut_in_a_list(client: Redis, operate: Operate) -> None:
+def test_many_schedules_are_cut_in_a_list(client: Any, operate: Operate) -> None:
     """A list has the next ones and the number of all; a queue without them is none of it."""
     with client.pipeline() as many:
         for number in range(500):

@@ -110,9 +110,11 @@ def _act(
     options = [word for name, value in changes.items() for word in (f"--{name}", value)]
     return schedules.plan_or_apply(
         setup,
+        verb,
         [*COMMAND, verb, seen.id, *options],
-        lambda: acts.plan(verb, seen, changes),
-        lambda: acts.change(verb, seen, changes, reason),
+        seen.id,
+        plan=lambda: acts.plan(verb, seen, changes),
+        act=lambda: acts.change(verb, seen, changes, reason),
         reason=reason,
         count=count,
     )
