@@ -16,6 +16,8 @@ NO_SCHEDULES = "no schedules: the queues of this place have no job scheduler or 
 
 
 def _next_run(one: Schedule, now: float) -> Run:
+    if one.unknown.get("next", "").startswith(UNKNOWN):
+        return UNKNOWN_RUN
     if one.next is None:
         is_wrong = bool(one.problem)
         return ("stopped", "error") if is_wrong else ("ended", "muted")

@@ -19,9 +19,10 @@ from engine.formats.bullmq.connection import Connection, ScriptCall, pack, scrip
 from engine.formats.bullmq.image import to_bytes
 from engine.formats.bullmq.package_scripts import PACKAGE_SCRIPTS
 from engine.formats.bullmq.place import RedisPlace, parse_place, split_id, task_id
-from engine.formats.bullmq.scan import KnownQueues
+from engine.formats.bullmq.scan import FIND_COST_FACTOR, FIND_SECONDS, KnownQueues
 from engine.formats.bullmq.schedules import (
     DELAYED,
+    MAX_SCHEDULES,
     NewSchedule,
     Rule,
     ScheduleReader,
@@ -118,6 +119,9 @@ class ScheduleActs:
 
     def __init__(self, setup: Setup, clock: Callable[[], float] = time.time) -> None:
         self._setup, self._clock = setup, clock
+        self._names: list[str] = []
+        self._names_due = 0.0
+        """Until when they are current (monotonic clock): a search visits all keys."""
 
     def place_schedules(self) -> PlaceSchedules:
         """These functions for the console and commands."""
@@ -141,7 +145,12 @@ class ScheduleActs:
         """At most so many schedules, the next ones of each queue first."""
         rows, problems = list[Schedule](), list[str]()
         with self._open() as (connection, place, reader):
-            queues = KnownQueues(connection, place).names()
+            start = time.monotonic()
+            if start >= self._names_due:
+                self._names = KnownQueues(connection, place).names()
+                took = time.monotonic() - start
+                self._names_due = start + max(FIND_SECONDS, FIND_COST_FACTOR * took)
+            queues = self._names
             total = reader.count(queues)
             for queue in queues:
                 if len(rows) < most:
@@ -166,6 +175,8 @@ class ScheduleActs:
                     raise Unsupported(f"no queue {safe_line(queue)} here")
             for queue in queues or names:
                 try:
+                    if (count := reader.count([queue])) > MAX_SCHEDULES:
+                        report(f"{safe_line(queue)}: {MAX_SCHEDULES:,}+ of {count:,} are listed")
                     yield from (as_schedule(one, self._clock()) for one in reader.read(queue))
                 except Unsupported as error:
                     report(f"{safe_line(queue)}: {error}")

@@ -7,8 +7,8 @@ local answer = {}
 local function shorten(flat)
   if type(flat) ~= 'table' then return flat end
   for i = 1, #flat, 2 do
-    local is_option = flat[i] == 'opts' and #flat[i + 1] < 16384
-    if flat[i] == 'data' or #flat[i + 1] > 4096 and not is_option then
+    local most = flat[i] == 'opts' and 131072 or flat[i] == 'data' and 0 or 4096
+    if #flat[i + 1] > most then
       flat[i], flat[i + 1] = flat[i] .. ' sha1', redis.sha1hex(flat[i + 1])
     end
   end

@@ -8,19 +8,23 @@ local function place_of_run(base, id)
   return redis.pcall('HEXISTS', base .. id, 'finishedOn') == 1 and 'ended' or 'begun'
 end
 
--- The job of the next run: the first of some ids that is there; else one of the delayed jobs of that time
--- that names the schedule: the ids of repeatable jobs depend on their data.
+local MOST_AT_ONCE = 1000 -- delayed jobs of one time that are searched
+
+-- The job of the next run: the first of some ids that is there. If there are several, it is a repeatable
+-- job, whose id can depend on its data: then one of the delayed jobs of that time that names the schedule.
+-- The place is 'unsure' if there are too many of these.
 local function job_of_run(base, key, score, ids)
   for _, id in ipairs(ids) do
     local place = place_of_run(base, id)
     if place ~= '' then return id, place end
   end
-  local low = (tonumber(score) or 0) * 0x1000
-  local due = redis.pcall('ZRANGEBYSCORE', base .. 'delayed', low, low + 0xfff, 'LIMIT', 0, 100)
+  if #ids == 1 or not score then return ids[1], '' end
+  local low = tonumber(score) * 0x1000
+  local due = redis.pcall('ZRANGEBYSCORE', base .. 'delayed', low, low + 0xfff, 'LIMIT', 0, MOST_AT_ONCE)
   for _, id in ipairs(due.err and {} or due) do
     if redis.pcall('HGET', base .. id, 'rjk') == key then return id, 'delayed' end
   end
-  return ids[1] or '', ''
+  return ids[1], #due == MOST_AT_ONCE and 'unsure' or ''
 end
 
 -- A schedule as it is now: score or false, hash as a flat list or the text of an error, id and place of its

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from engine.formats.bullmq.connection import Connection, ScriptCall, pack, script
-from engine.formats.bullmq.image import to_bytes
+from engine.formats.bullmq.image import LONG_FIELD_BYTES, to_bytes
 from engine.formats.bullmq.place import RedisPlace, task_id
 from engine.formats.bullmq.repeats import (
     as_millis,
@@ -41,8 +41,9 @@ MAX_SCHEDULES = 100_000
 """Schedules that are read of a queue."""
 MAX_FIELDS = 1000
 """Fields of a hash that is written back."""
-DELAYED, BEGUN, ENDED = "delayed", "begun", "ended"
-"""Where the job of a run is: it is not due, it waits or runs, it has finished; "" if it is gone."""
+DELAYED, BEGUN, ENDED, UNSURE = "delayed", "begun", "ended", "unsure"
+"""Where the job of a run is: it is not due, it waits or runs, it has finished, it is not found
+among very many of its time; "" if it is gone."""
 _LONG = " sha1"
 """Ends the name of a field whose text is given as its SHA-1."""
 
@@ -121,6 +122,8 @@ class Rule(NamedTuple):
 
 
 def _options(fields: Mapping[str, str]) -> dict[str, Any]:
+    if "opts" + _LONG in fields or len(fields.get("opts", "")) > LONG_FIELD_BYTES:
+        raise ValueError(f"they are longer than {LONG_FIELD_BYTES:,} bytes")
     options = json.loads(fields.get("opts") or "{}")
     if not isinstance(options, dict):
         raise ValueError("they are no object")
@@ -345,6 +348,8 @@ def _why_stopped(one: StoredSchedule, rule: Rule, left: int | None, now: float) 
         return f"{ENDED}: all {rule.limit:,} runs are done"
     if rule.end is not None and rule.end < now * 1000:
         return f"{ENDED} at {format_time(rule.end / 1000)}"
+    if one.place == UNSURE:
+        return "? its next run is not found: too many jobs are due at the same time"
     run = "has finished, and no run follows" if one.place == ENDED else "is missing"
     return f"stopped: the job of its next run ({format_time(one.due / 1000)}) {run}"
 
@@ -631,6 +636,8 @@ def check_unchanged(one: StoredSchedule, rev: str) -> None:
     """
     if not one.exists:
         raise Gone(f"{safe_line(one.id)}: it is not there any more")
+    if one.place == UNSURE:
+        raise Unsupported(f"{safe_line(one.id)}: its next run is not found")
     if revision(one) != rev:
         raise Gone(f"{safe_line(one.id)}: changed since it was shown")
 

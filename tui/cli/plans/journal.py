@@ -383,6 +383,8 @@ def _undoable(operations: Sequence[Operation]) -> Iterator[tuple[Operation, int,
     for operation, back, *_ in view.list_operations(operations):
         verb, done = VERBS.get(operation.intent.verb), controls.count_done(operation)
         is_schedule = controls.is_schedule_change(operation)
-        is_undoable = is_schedule or (verb is not None and verb.is_undoable)
+        is_undoable = (is_schedule and operation.has_images) or (
+            verb is not None and verb.is_undoable
+        )
         if is_undoable and done > back and not operation.is_running:
             yield operation, back, done
