@@ -14,16 +14,16 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from engine.formats.base.format import Setup
-from engine.formats.bullmq import schedules
+from engine.formats.bullmq import schedule_changes, schedules
 from engine.formats.bullmq.connection import Connection, ScriptCall, pack, script
 from engine.formats.bullmq.image import to_bytes
 from engine.formats.bullmq.package_scripts import PACKAGE_SCRIPTS
 from engine.formats.bullmq.place import RedisPlace, parse_place, split_id, task_id
 from engine.formats.bullmq.scan import FIND_COST_FACTOR, FIND_SECONDS, KnownQueues
+from engine.formats.bullmq.schedule_changes import NewSchedule
 from engine.formats.bullmq.schedules import (
     DELAYED,
     MAX_SCHEDULES,
-    NewSchedule,
     Rule,
     ScheduleReader,
     StoredSchedule,
@@ -226,13 +226,13 @@ class ScheduleActs:
         if parts is None:
             raise Gone(f"{seen.id}: no such schedule")
         one = reader.find(*parts)
-        schedules.check_unchanged(one, seen.rev)
+        schedule_changes.check_unchanged(one, seen.rev)
         if verb == EDIT:
-            values = schedules.parse_changes(changes, self._clock())
-            new = self._build(lambda: schedules.edit(one, values, self._now))
+            values = schedule_changes.parse_changes(changes, self._clock())
+            new = self._build(lambda: schedule_changes.edit(one, values, self._now))
             return Change(one, new)
         if verb == RUN:
-            self._build(lambda: schedules.extra_job(one))
+            self._build(lambda: schedule_changes.extra_job(one))
             return Change(one, job=job or "new")
         return Change(one)
 
@@ -250,7 +250,7 @@ class ScheduleActs:
         yield "rule", _rule_text(rule)
         following = format_time(one.due / 1000) if one.goes_on else "none: it is stopped"
         if verb == RUN:
-            name, data, _ = schedules.extra_job(one)
+            name, data, _ = schedule_changes.extra_job(one)
             size = len(to_bytes(data))
             yield "effect", f"one job {safe_line(name)} is added, with {size:,} bytes of data"
             yield "next run", f"{following}: stays"
@@ -332,7 +332,7 @@ class ScheduleActs:
         }
         keys, words, package = list[str](), list[Any](), ""
         if change.job:
-            name, data, options = schedules.extra_job(one)
+            name, data, options = schedule_changes.extra_job(one)
             options |= {"jobId": change.job, "delay": 0}
             package = "addPrioritizedJob" if options.get("priority") else "addStandardJob"
             keys = PACKAGE_SCRIPTS[package].key_names(base)
@@ -398,8 +398,8 @@ class ScheduleActs:
                 raise Gone(f"{safe_line(was.id)}: it is there as before")
             if one.exists:
                 raise Gone(f"{safe_line(was.id)}: it was added again since")
-            return Change(one, self._build(lambda: schedules.put_back(was, one, self._now)))
-        schedules.check_unchanged(one, image.after)
+            return Change(one, self._build(lambda: schedule_changes.put_back(was, one, self._now)))
+        schedule_changes.check_unchanged(one, image.after)
         if not was.exists:
             return Change(one)
         return Change(one, self._build(lambda: _edited_back(was, one, self._now)))
@@ -435,11 +435,11 @@ def _edited_back(was: StoredSchedule, one: StoredSchedule, now: int) -> NewSched
     before, present = read_rule(was), read_rule(one)
     is_same_run = before.number == present.number and was.place == one.place == DELAYED
     if is_same_run and was.due > now:
-        return schedules.as_it_was(was)
+        return schedule_changes.as_it_was(was)
     if not was.goes_on and one.place != schedules.BEGUN:
         return NewSchedule(was.key, was.score, was.hash, "", {})
-    at = was.due if was.due > now else schedules.run_after(was, now)
-    return schedules.edit(one, schedules.rule_options(before), now, at)
+    at = was.due if was.due > now else schedule_changes.run_after(was, now)
+    return schedule_changes.edit(one, schedule_changes.rule_options(before), now, at)
 
 
 def _new_id(change: Change) -> str:

@@ -38,9 +38,8 @@ if place == 'delayed' then
   if deduplicated and redis.pcall('GET', base .. 'de:' .. deduplicated) == id then
     redis.call('DEL', base .. 'de:' .. deduplicated)
   end
-  for _, side in ipairs({'', ':logs', ':dependencies', ':processed', ':failed', ':unsuccessful'}) do
-    redis.call('DEL', base .. id .. side)
-  end
+  redis.call('DEL', base .. id)
+  redis.call('EXPIRE', base .. id .. ':logs', 86400) -- as long as an undo can put the job back
   emit('event', 'removed', 'jobId', id, 'prev', 'delayed')
 end
 redis.call('ZREM', base .. 'repeat', ours.key)
@@ -50,6 +49,7 @@ if new then
   if #new.hash > 0 then redis.call('HSET', base .. 'repeat:' .. new.key, unpack(new.hash)) end
   if new.job then
     redis.call('HSET', base .. new.job, unpack(new.fields))
+    redis.call('PERSIST', base .. new.job .. ':logs')
     local low = new.due * 0x1000
     local last = redis.call('ZREVRANGEBYSCORE', delayed, low + 0xfff, low, 'WITHSCORES', 'LIMIT', 0, 1)
     local score = last[2] and math.min(tonumber(last[2]) + 1, low + 0xfff) or low

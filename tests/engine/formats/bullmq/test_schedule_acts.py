@@ -334,6 +334,32 @@ def test_an_act_on_a_schedule_that_changed_is_refused(
 
 
 @pytest.mark.parametrize("verb", [RUN, REMOVE, EDIT])
+@pytest.mark.parametrize("key", ["repeat:tick", f"repeat:tick:{NOON + HOUR}"])
+def test_what_an_undo_could_not_put_back_is_refused(
+    client: Any, operate: Operate, verb: str, key: str
+) -> None:
+    """A key of another type than BullMQ writes is no part of an image: nothing changes."""
+    write_schedule(client)
+    client.delete(f"bull:mails:{key}")
+    client.set(f"bull:mails:{key}", "x")
+    operator = operate(NOON)
+    with unchanged(client), pytest.raises(Unsupported, match="no undo could put it back"):
+        operator.change(verb, LIMIT[verb])
+
+
+def test_the_log_of_a_next_run_stays_for_an_undo(client: Any, operate: Operate) -> None:
+    """It ends with the time in which the schedule can be put back."""
+    write_schedule(client)
+    log = f"bull:mails:repeat:tick:{NOON + HOUR}:logs"
+    client.rpush(log, "a line")
+    operator = operate(NOON)
+    done = operator.change(REMOVE)
+    assert 0 < client.ttl(log) <= 86400
+    operator.undo(done)
+    assert client.ttl(log) == -1
+
+
+@pytest.mark.parametrize("verb", [RUN, REMOVE, EDIT])
 def test_a_run_that_starts_meanwhile_is_no_change(
     client: Any, operate: Operate, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
