@@ -80,7 +80,7 @@ class PlaceSchedules(NamedTuple):
     others have changed the schedule, `Unsupported` if it is refused."""
 
     read: Callable[[int], ScheduleList]
-    """Returns at most so many schedules."""
+    """Returns about so many schedules, as many of each queue."""
     plan: Callable[[str, Schedule, ScheduleChanges], Sequence[tuple[str, str]]]
     """Returns names and values that describe a verb's effect on a schedule as it was seen."""
     change: Callable[[str, Schedule, ScheduleChanges, str], ControlResult]

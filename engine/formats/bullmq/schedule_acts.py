@@ -142,7 +142,7 @@ class ScheduleActs:
     # ---- reading
 
     def read(self, most: int) -> ScheduleList:
-        """At most so many schedules, the next ones of each queue first."""
+        """About so many schedules, as many of each queue, the next ones first."""
         rows, problems = list[Schedule](), list[str]()
         with self._open() as (connection, place, reader):
             start = time.monotonic()
@@ -150,16 +150,14 @@ class ScheduleActs:
                 self._names = KnownQueues(connection, place).names()
                 took = time.monotonic() - start
                 self._names_due = start + max(FIND_SECONDS, FIND_COST_FACTOR * took)
-            queues = self._names
-            total = reader.count(queues)
-            for queue in queues:
-                if len(rows) < most:
-                    try:
-                        found = reader.read(queue, most - len(rows))
-                        rows += (as_schedule(one, self._clock()) for one in found)
-                    except Unsupported as error:
-                        problems.append(f"{safe_line(queue)}: {error}")
-        return ScheduleList(rows, total, problems)
+            counts = reader.count(self._names)
+            for queue in counts:
+                try:
+                    found = reader.read(queue, -(-most // len(counts)))
+                    rows += (as_schedule(one, self._clock()) for one in found)
+                except Unsupported as error:
+                    problems.append(f"{safe_line(queue)}: {error}")
+        return ScheduleList(rows, sum(counts.values()) - len(problems), problems)
 
     def read_all(self, queues: Sequence[str], report: Callable[[str], None]) -> Iterator[Schedule]:
         """All schedules of some queues, or of all; each page as soon as it is read. Queues that
@@ -175,7 +173,7 @@ class ScheduleActs:
                     raise Unsupported(f"no queue {safe_line(queue)} here")
             for queue in queues or names:
                 try:
-                    if (count := reader.count([queue])) > MAX_SCHEDULES:
+                    if (count := reader.count([queue]).get(queue, 0)) > MAX_SCHEDULES:
                         report(f"{safe_line(queue)}: {MAX_SCHEDULES:,}+ of {count:,} are listed")
                     yield from (as_schedule(one, self._clock()) for one in reader.read(queue))
                 except Unsupported as error:

@@ -212,12 +212,14 @@ class ScheduleReader:
     def __init__(self, connection: Connection, place: RedisPlace) -> None:
         self._connection, self._place = connection, place
 
-    def count(self, queues: Sequence[str]) -> int:
-        """How many there are; a key of another type counts as none."""
+    def count(self, queues: Sequence[str]) -> Mapping[str, int]:
+        """How many each queue has, without queues that have none; a key of another type counts as
+        one."""
         answers = self._connection.call_all(
             [("ZCARD", f"{self._place.base(queue)}repeat") for queue in queues]
         )
-        return sum(answer for answer in answers if isinstance(answer, int))
+        counts = (answer if isinstance(answer, int) else 1 for answer in answers)
+        return {queue: number for queue, number in zip(queues, counts, strict=True) if number}
 
     def read(self, queue: str, most: int = MAX_SCHEDULES) -> Iterator[StoredSchedule]:
         """The schedules of a queue, the next ones first; data is given as its SHA-1."""
