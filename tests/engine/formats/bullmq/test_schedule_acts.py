@@ -62,9 +62,9 @@ Operate: TypeAlias = Callable[..., Operator]
 def operate(redis_url: str, own_state: None) -> Operate:
     """Make an operator whose clock shows a time in epoch milliseconds, or the true time."""
 
-    def operate(now: int | None = None) -> Operator:
+    def operate(now: int | None = None, place: str = redis_url) -> Operator:
         clock = time.time if now is None else lambda: now / 1000
-        return Operator(setup_for(Config(), redis_url, {}), clock)
+        return Operator(setup_for(Config(), place, {}), clock)
 
     return operate
 
@@ -345,6 +345,25 @@ def test_what_an_undo_could_not_put_back_is_refused(
     operator = operate(NOON)
     with unchanged(client), pytest.raises(Unsupported, match="no undo could put it back"):
         operator.change(verb, LIMIT[verb])
+
+
+@pytest.mark.parametrize("command", ["del", "zrem", "xadd", "hset", "zadd"])
+def test_an_act_without_permission_changes_nothing(
+    client: Any, redis_server: TestServer, operate: Operate, command: str
+) -> None:
+    """A user who may not run one of the commands gets its name, and no half of an act is done."""
+    write_schedule(client)
+    client.acl_setuser(
+        "some", enabled=True, nopass=True, keys=["*"], commands=["+@all", f"-{command}"]
+    )
+    place = f"redis+unix://some@localhost{redis_server.socket}"
+    operator = operate(NOON, place)
+    try:
+        for verb in (REMOVE, EDIT):
+            with unchanged(client), pytest.raises(Unsupported, match=command.upper()):
+                operator.change(verb, LIMIT[verb])
+    finally:
+        client.acl_deluser("some")
 
 
 def test_the_log_of_a_next_run_stays_for_an_undo(client: Any, operate: Operate) -> None:
