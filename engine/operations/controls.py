@@ -98,6 +98,10 @@ def control_rows(controls: Mapping[str, Control]) -> tuple[ControlRow, ...]:
     )
 
 
+class EffectUnknown(Unavailable):
+    """The connection was lost: it is not known whether an action was done."""
+
+
 class ControlResult(NamedTuple):
     """The result of a control."""
 
@@ -305,12 +309,15 @@ def run_recorded_action(
     act: Callable[[JournalWriter], str],
     clock: Callable[[], float],
 ) -> ControlResult:
-    """As `run_journaled_action`; `act` saves images for an undo before it changes anything."""
+    """As `run_journaled_action`; `act` saves images for an undo before it changes anything. If it
+    raises EffectUnknown, the operation is recorded as interrupted."""
     values = {"control": order.name, "target": order.target, "value": order.value}
     intent = intent._replace(verb=CONTROL_VERB, values={**values, "before": order.before or ""})
     with closing(journal.begin(intent, Plan(CONTROL_VERB, (), clock()))) as writer:
         try:
             answer = act(writer)
+        except EffectUnknown:
+            raise
         except (StoreError, OSError) as error:
             with suppress(Unavailable):  # report the first error, not this one
                 _write_result(writer, REFUSED_NOTE, error_text(error))

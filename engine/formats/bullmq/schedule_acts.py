@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from engine.formats.base.format import Setup
 from engine.formats.bullmq import schedule_changes, schedules
-from engine.formats.bullmq.connection import Connection, ScriptCall, pack, script
+from engine.formats.bullmq.connection import Connection, Denied, ScriptCall, pack, script
 from engine.formats.bullmq.image import to_bytes
 from engine.formats.bullmq.package_scripts import PACKAGE_SCRIPTS
 from engine.formats.bullmq.place import RedisPlace, parse_place, split_id, task_id
@@ -37,6 +37,7 @@ from engine.operations.controls import (
     CONTROL_VERB,
     SCHEDULE_CONTROL,
     ControlResult,
+    EffectUnknown,
     Order,
     run_recorded_action,
 )
@@ -308,7 +309,14 @@ class ScheduleActs:
                 for number in range(MAX_READS):
                     change = make(reader, writer.op)
                     writer.save_images([(str(number), change.image.encode())])
-                    if self._write(connection, place, change):
+                    try:
+                        is_done = self._write(connection, place, change)
+                    except Denied:
+                        raise
+                    except Unavailable as error:
+                        unknown = "not known whether it was done: `undo` finds out"
+                        raise EffectUnknown(f"{error}; {unknown}") from error
+                    if is_done:
                         return done + _new_id(change)
                 raise Unavailable(f"{order.target}: its runs start too often: nothing was changed")
 

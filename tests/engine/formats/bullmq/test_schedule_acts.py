@@ -15,10 +15,10 @@ from engine.formats.base.format import Setup
 from engine.formats.bullmq.repeats import next_match
 from engine.formats.bullmq.schedule_acts import ScheduleActs
 from engine.formats.known_formats import setup_for
-from engine.operations.controls import ControlResult
+from engine.operations.controls import ControlResult, EffectUnknown
 from engine.operations.journal import Operation
 from engine.places.schedules import EDIT, REMOVE, RUN, Schedule
-from engine.store import Gone, Unsupported
+from engine.store import Gone, Unavailable, Unsupported
 from tests.bullmq_jobs import HOUR, NOON, unchanged, unmarked, write_schedule
 from tests.node_packages import NodeProgram
 from tests.redis_server import TestServer
@@ -414,13 +414,19 @@ def test_a_removed_schedule_comes_back_with_a_run_to_come(client: Any, operate: 
         later.undo(done)
 
 
+@pytest.mark.parametrize("end", [KeyboardInterrupt, Unavailable("cut")])
 @pytest.mark.parametrize("is_done", [True, False])
 @pytest.mark.parametrize("verb", [RUN, REMOVE, EDIT])
 def test_an_interrupted_act_can_be_undone(
-    client: Any, operate: Operate, verb: str, is_done: bool, monkeypatch: pytest.MonkeyPatch
+    client: Any,
+    operate: Operate,
+    verb: str,
+    is_done: bool,
+    end: BaseException,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Killed before or after the change, without a note of its end: the undo finds out which, and
-    leaves the schedule as it was."""
+    """Killed or cut off from the server before or after the change, without a note of its end: the
+    undo finds out which, and leaves the schedule as it was."""
     write_schedule(client)
     operator, write = operate(NOON), ScheduleActs._write
     before = unmarked(client)
@@ -428,9 +434,9 @@ def test_an_interrupted_act_can_be_undone(
     def killed(self: ScheduleActs, *words: Any) -> bool:
         if is_done:
             write(self, *words)
-        raise KeyboardInterrupt
+        raise end
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises((KeyboardInterrupt, EffectUnknown)):
         patch.setattr(ScheduleActs, "_write", killed)
         operator.change(verb, LIMIT[verb])
     (operation,) = operator.setup.journal().operations()
