@@ -343,7 +343,7 @@ class ScheduleActs:
             package = "addPrioritizedJob" if options.get("priority") else "addStandardJob"
             keys = PACKAGE_SCRIPTS[package].key_names(base)
             job = [base, change.job, name, self._now, None, None, None, None, None]
-            words = [pack(job), data, pack(options)]
+            words = [pack(job), to_bytes(data), pack(options)]
             ours |= {"is_run": True, "job": change.job}
         elif change.new is not None:
             ours["new"] = change.new.packed()

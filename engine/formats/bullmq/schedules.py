@@ -232,7 +232,7 @@ class ScheduleReader:
 
     def find(self, queue: str, key: str, score: str = "") -> StoredSchedule:
         """One schedule with all its data; without one, the job that a run at `score` had."""
-        now = self._connection.call("ZSCORE", f"{self._place.base(queue)}repeat", key)
+        now = self._connection.call("ZSCORE", f"{self._place.base(queue)}repeat", to_bytes(key))
         (one,) = self._describe(queue, [(key, score if now is None else _text_of(now))], "1")
         return one
 

@@ -366,6 +366,20 @@ def test_an_act_without_permission_changes_nothing(
         client.acl_deluser("some")
 
 
+@pytest.mark.parametrize("key", ["a/b", "x:1:2:3:4", "\x1b[1m", "%:ü", " ", "k" * 300])
+def test_a_schedule_may_have_any_key(client: Any, operate: Operate, key: str) -> None:
+    """It has a printable id, by which it is removed; the undo puts back the same key."""
+    write_schedule(client, key)
+    operator = operate(NOON)
+    seen = operator.acts.find(operator.only().id)
+    assert (seen.id.isprintable(), seen.problem) == (True, "")
+    done = operator.change(REMOVE, {}, seen)
+    assert operator.acts.read(9).rows == []
+    operator.undo(done)
+    assert client.zrange("bull:mails:repeat", 0, -1) == [key]
+    assert operator.only() == seen
+
+
 def test_the_log_of_a_next_run_stays_for_an_undo(client: Any, operate: Operate) -> None:
     """It ends with the time in which the schedule can be put back."""
     write_schedule(client)
