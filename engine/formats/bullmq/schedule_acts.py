@@ -60,6 +60,8 @@ from engine.text.typed_json import from_json
 MAX_READS = 20
 """How often a schedule is read again because one of its runs has started."""
 COMMAND = ("bullmq", "schedulers")
+_ODD_VALUES = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+"""What values raise that BullMQ would not have written."""
 
 
 class ScheduleImage(NamedTuple):
@@ -239,7 +241,7 @@ class ScheduleActs:
         """Run a function on options, which any program may have written."""
         try:
             return make()
-        except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
+        except _ODD_VALUES as error:
             raise Unsupported(
                 f"its options are not as BullMQ writes them: {error_text(error)}"
             ) from error

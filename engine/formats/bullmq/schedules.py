@@ -31,6 +31,8 @@ from engine.text.times import format_time
 
 PAGE_SCHEDULES = 100
 """Schedules that one script reads."""
+MAX_NUMBER = 10**16
+"""Of milliseconds and of runs: the year 318,000."""
 MAX_SCHEDULES = 100_000
 """Schedules that are read of a queue."""
 DELAYED, BEGUN, ENDED, UNSURE = "delayed", "begun", "ended", "unsure"
@@ -88,8 +90,9 @@ class StoredSchedule(NamedTuple):
 
     @property
     def due(self) -> int:
-        """When its next run is due, epoch milliseconds."""
-        return round(float(self.score or 0))
+        """When its next run is due, epoch milliseconds; 0 if that is no time."""
+        score = float(self.score or 0)
+        return round(score) if abs(score) < MAX_NUMBER else 0
 
 
 class Rule(NamedTuple):
@@ -128,7 +131,10 @@ def read_options(fields: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _whole(value: object) -> int | None:
-    return None if value is None or value == "" else int(str(value))
+    number = None if value is None or value == "" else float(str(value))
+    if number is not None and (abs(number) > MAX_NUMBER or number != int(number)):
+        raise ValueError(f"{value!r:.40} is no whole number")
+    return None if number is None else int(number)
 
 
 def read_rule(one: StoredSchedule) -> Rule:
@@ -174,8 +180,8 @@ def read_date(value: object) -> int | None:
     Raises:
         ValueError: it is none.
     """
-    is_number = isinstance(value, str) and value.isascii() and value.isdecimal()
-    return as_millis(int(str(value)) if is_number else value)
+    is_number = isinstance(value, int | float) or str(value).isdecimal()
+    return _whole(value) if is_number else as_millis(value)
 
 
 def revision(one: StoredSchedule) -> str:
@@ -332,8 +338,10 @@ def _last_run(one: StoredSchedule, rule: Rule) -> tuple[float | None, str]:
         if one.place == ENDED and times.get("processedOn"):
             return int(times["processedOn"]) / 1000, ""
         made = int(times["timestamp"]) / 1000
-    except (KeyError, ValueError):
+    except KeyError:
         return None, "the job of its next run is gone, which has that time"
+    except (ValueError, OverflowError):
+        return None, "the job of its next run has no valid time"
     if rule.number is not None and rule.number > 1:
         return made, ""
     return None, f"no run since it was added or set at {format_time(made)}"
@@ -343,8 +351,15 @@ def _runs_left(one: StoredSchedule, rule: Rule) -> int | None:
     assert rule.limit is not None
     if one.goes_on:
         return None if rule.number is None else max(0, rule.limit - rule.number + 1)
-    count = rule.number if one.place == ENDED else _whole(one.hash.get("ic"))
+    count = rule.number if one.place == ENDED else _runs_started(one)
     return None if count is None else max(0, rule.limit - count)
+
+
+def _runs_started(one: StoredSchedule) -> int | None:
+    try:
+        return _whole(one.hash.get("ic"))
+    except (ValueError, OverflowError):
+        return None
 
 
 def _why_stopped(one: StoredSchedule, rule: Rule, left: int | None, now: float) -> str:

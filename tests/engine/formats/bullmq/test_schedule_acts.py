@@ -249,6 +249,51 @@ def test_what_is_wrong_with_a_schedule_is_named(
     assert (one.next is None) == ("next" in one.unknown)
 
 
+ODD_OPTIONS = [
+    "[1]",
+    '{"repeat": 7}',
+    '{"repeat": {"every": 0.5, "count": "x"}}',
+    '{"repeat": {"every": 1e999, "endDate": "soon"}}',
+    '{"repeat": {"pattern": {"a": 1}, "tz": 5, "limit": [], "count": -1}}',
+    '{"repeat": ' + "[" * 5000 + "]" * 5000 + "}",
+    '{"repeat": {"endDate": 1' + "0" * 300 + "}}",
+]
+
+
+@pytest.mark.parametrize("opts", ODD_OPTIONS, ids=range(len(ODD_OPTIONS)))
+@pytest.mark.parametrize("form", ["ic", "hash", "key"])
+def test_odd_values_break_no_list(client: Any, operate: Operate, opts: str, form: str) -> None:
+    """They are shown as a problem, or passed over; an act is done and undone, or refused."""
+    key = "tick" if form != "key" else "tick::soon:Mars/Base:H"
+    write_schedule(client, key)
+    own = f"bull:mails:repeat:{key}"
+    if form == "key":
+        client.delete(own)
+    else:
+        odd = {
+            "every": "1e5",
+            "limit": "9" * 400,
+            "endDate": "x",
+            "ic": "y" if form == "ic" else "",
+        }
+        client.hset(own, mapping=odd)
+        client.hdel(own, *(["ic"] if form == "hash" else ["offset"]))
+    job = f"{own}:{NOON + HOUR}"
+    client.hset(job, mapping={"opts": opts, "timestamp": "9" * 400, "delay": "z"})
+    client.zadd("bull:mails:repeat", {"far": float("inf"), "low": float("-inf")})
+    operator = operate(NOON)
+    rows = {one.id: one for one in operator.acts.read(9).rows}
+    assert len(rows) == 3 and all(one.problem for name, one in rows.items() if "tick" not in name)
+    before, seen = unmarked(client), rows[f"mails/{key}"]
+    for verb in (RUN, EDIT, REMOVE):
+        try:
+            operator.undo(operator.change(verb, LIMIT[verb], seen))
+        except Unsupported:
+            continue
+    client.delete("bull:mails:id")
+    assert unmarked(client) == before
+
+
 def test_a_stopped_schedule_goes_on_after_an_edit(client: Any, operate: Operate) -> None:
     """An edit adds a next run, with the data of the schedule; its undo takes that away."""
     write_schedule(client)
