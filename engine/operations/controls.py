@@ -205,8 +205,7 @@ def is_schedule_change(operation: Operation) -> bool:
 
 
 def count_done(operation: Operation) -> int:
-    """How many things an operation has changed that an undo may reverse: its tasks, or one
-    schedule; one whose change was interrupted has perhaps changed."""
+    """How many things it has changed, perhaps, that an undo may reverse: tasks, or one schedule."""
     if is_schedule_change(operation):
         return int(not operation.is_running and not has_control_failed(operation))
     return operation.counts.get(RowResult.DONE, 0)
@@ -309,8 +308,7 @@ def run_recorded_action(
     act: Callable[[JournalWriter], str],
     clock: Callable[[], float],
 ) -> ControlResult:
-    """As `run_journaled_action`; `act` saves images for an undo before it changes anything. If it
-    raises EffectUnknown, the operation is recorded as interrupted."""
+    """As the above; `act` first saves images for an undo. EffectUnknown: it was interrupted."""
     values = {"control": order.name, "target": order.target, "value": order.value}
     intent = intent._replace(verb=CONTROL_VERB, values={**values, "before": order.before or ""})
     with closing(journal.begin(intent, Plan(CONTROL_VERB, (), clock()))) as writer:

@@ -110,7 +110,7 @@ LINES = {
     "engine.mail.send": 2900,
     "engine.mail.transports": 750,
     "engine.monitor": 4150,
-    "engine.operations": 3500,
+    "engine.operations": 3450,
     "engine.replay": 1750,
     "engine.system": 3350,
     "engine.text": 1450,
