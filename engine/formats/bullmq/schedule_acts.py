@@ -23,6 +23,7 @@ from engine.formats.bullmq.scan import FIND_COST_FACTOR, FIND_SECONDS, KnownQueu
 from engine.formats.bullmq.schedule_changes import NewSchedule
 from engine.formats.bullmq.schedules import (
     DELAYED,
+    MAX_READS,
     MAX_SCHEDULES,
     Rule,
     ScheduleReader,
@@ -57,8 +58,6 @@ from engine.text.safe import safe_line
 from engine.text.times import format_time
 from engine.text.typed_json import from_json
 
-MAX_READS = 20
-"""How often a schedule is read again because one of its runs has started."""
 COMMAND = ("bullmq", "schedulers")
 _ODD_VALUES = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 """What values raise that BullMQ would not have written."""

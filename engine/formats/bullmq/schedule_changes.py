@@ -282,8 +282,11 @@ def put_back(was: StoredSchedule, run: StoredSchedule, now: int) -> NewSchedule:
     return _with_run(was, new._replace(score=str(millis), fields=fields), options)
 
 
-_OF_RUNS = ("repeat", "jobId", "delay", "prevMillis", "repeatJobKey", "timestamp", "parent")
-"""Options that the job of a run has, and an extra job has not."""
+_OF_RUNS = ("repeat", "jobId", "delay", "prevMillis", "repeatJobKey", "timestamp", "parent", "de")
+"""Options that the job of a run has, and an extra job has not: with the deduplication key of the
+runs (`de`), it could replace the next one."""
+MAX_PRIORITY = 2**21
+"""BullMQ's."""
 
 
 def extra_job(one: StoredSchedule) -> tuple[str, str, dict[str, Any]]:
@@ -302,6 +305,10 @@ def extra_job(one: StoredSchedule) -> tuple[str, str, dict[str, Any]]:
         options = read_options(source)
     except (ValueError, RecursionError) as error:
         raise Unsupported(f"its options cannot be read: {error}") from error
+    priority = options.get("priority") or 0
+    if type(priority) is not int or not 0 <= priority <= MAX_PRIORITY:
+        expected = f"expected a whole number up to {MAX_PRIORITY:,}"
+        raise Unsupported(f"its priority is {priority!r:.40}, {expected}")
     return name, data, {word: value for word, value in options.items() if word not in _OF_RUNS}
 
 

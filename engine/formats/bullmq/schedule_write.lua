@@ -8,7 +8,15 @@ local base = table.remove(ARGV, 1)
 local ours = cmsgpack.unpack(table.remove(ARGV, 1))
 local why = why_closed(base)
 if why then return {'closed', why} end
--- A command that is refused in the middle would leave half of a change (ACL; before Redis 7 not known).
+-- A command that fails in the middle would leave half of a change: for a key of another type, or for a user
+-- without permission (before Redis 7 not known).
+for name, expected in pairs({['repeat'] = 'zset', delayed = 'zset', prioritized = 'zset', marker = 'zset',
+  wait = 'list', paused = 'list', active = 'list', events = 'stream', meta = 'hash', id = 'string'}) do
+  local kind = redis.call('TYPE', base .. name).ok
+  if kind ~= expected and kind ~= 'none' then
+    return {'closed', name .. ' is of the type ' .. kind .. ', expected ' .. expected}
+  end
+end
 for _, text in ipairs({'DEL repeat', 'HSET x a b', 'ZREM delayed x', 'ZADD repeat 1 x', 'XADD events * a b',
   'LPUSH wait x', 'INCR id'}) do
   local words = {}
@@ -23,8 +31,7 @@ if now[7] ~= ours.seen then return {'moved'} end
 if ours.is_run then
   if redis.call('EXISTS', base .. ours.job) == 1 then return {'taken', ours.job} end
   open_queue(base)
-  run_package(base)
-  return {'done'}
+  return run_package(base) == ours.job and {'done'} or {'closed', 'BullMQ adds no such job'}
 end
 
 local events, delayed = base .. 'events', base .. 'delayed'

@@ -29,6 +29,8 @@ from engine.schedules import format_seconds
 from engine.text.safe import safe_line
 from engine.text.times import format_time
 
+MAX_READS = 20
+"""How often a schedule is read again because one of its runs has started."""
 PAGE_SCHEDULES = 100
 """Schedules that one script reads."""
 MAX_NUMBER = 10**16
@@ -36,8 +38,8 @@ MAX_NUMBER = 10**16
 MAX_SCHEDULES = 100_000
 """Schedules that are read of a queue."""
 DELAYED, BEGUN, ENDED, UNSURE = "delayed", "begun", "ended", "unsure"
-"""Where the job of a run is: it is not due, it waits or runs, it has finished, it is not found
-among very many of its time; "" if it is gone."""
+"""Where the job of a run is: it is not due, it waits or runs, it has finished, it was not found;
+"" if it is gone."""
 _LONG = " sha1"
 """Ends the name of a field whose text is given as its SHA-1."""
 
@@ -77,6 +79,11 @@ class StoredSchedule(NamedTuple):
     def exists(self) -> bool:
         """True if there is such a schedule."""
         return bool(self.score)
+
+    @property
+    def is_late(self) -> bool:
+        """True if its job was looked up for another time than that of its next run."""
+        return self.exists and _text_of(self.score) != self.asked
 
     @property
     def is_scheduler(self) -> bool:
@@ -245,6 +252,21 @@ class ScheduleReader:
     def _describe(
         self, queue: str, asked: Sequence[tuple[str, str]], whole: str
     ) -> list[StoredSchedule]:
+        """Describe schedules whose next runs are at known times; again those that have another next
+        run by now, so that each is described with the job of that run."""
+        found = self._read_all(queue, asked, whole)
+        for _ in range(MAX_READS):
+            late = [at for at, one in enumerate(found) if one.is_late]
+            if not late:
+                return found
+            again = [(found[at].key, _text_of(found[at].score)) for at in late]
+            for at, one in zip(late, self._read_all(queue, again, whole), strict=True):
+                found[at] = one
+        return [one._replace(place=UNSURE) if one.is_late else one for one in found]
+
+    def _read_all(
+        self, queue: str, asked: Sequence[tuple[str, str]], whole: str
+    ) -> list[StoredSchedule]:
         packed = pack([[key, *run_ids(key, score)] for key, score in asked])
         words = [self._place.base(queue), whole, packed]
         read = script("schedule_state", "schedule_read", reads_only=True)
@@ -368,6 +390,8 @@ def _why_stopped(one: StoredSchedule, rule: Rule, left: int | None, now: float) 
     if rule.end is not None and rule.end < now * 1000:
         return f"{ENDED} at {format_time(rule.end / 1000)}"
     if one.place == UNSURE:
-        return "? its next run is not found: too many jobs are due at the same time"
+        return (
+            "? its next run was not found: very many jobs are due at its time, or it runs too often"
+        )
     run = "has finished, and no run follows" if one.place == ENDED else "is missing"
     return f"stopped: the job of its next run ({format_time(one.due / 1000)}) {run}"

@@ -12,6 +12,7 @@ import pytest
 
 from engine.config.queue_config import Config
 from engine.formats.base.format import Setup
+from engine.formats.bullmq.connection import Connection
 from engine.formats.bullmq.repeats import next_match
 from engine.formats.bullmq.schedule_acts import ScheduleActs
 from engine.formats.known_formats import setup_for
@@ -459,6 +460,68 @@ def test_a_run_that_starts_meanwhile_is_no_change(
     operator.undo(done)
     assert client.zrange("bull:mails:delayed", 0, -1) == [f"repeat:tick:{NOON + 2 * HOUR}"]
     assert (operator.only().next, client.llen("bull:mails:wait")) == ((NOON + 2 * HOUR) / 1000, 0)
+
+
+def test_a_run_that_starts_while_a_schedule_is_read_does_not_hide_its_next_run(
+    client: Any, operate: Operate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the time of a schedule and the job of that time: the schedule is read again."""
+    write_schedule(client)
+    operator, call = operate(NOON), Connection.call
+    runs = iter(range(2, 9))
+
+    def call_before_a_run(self: Connection, *words: Any) -> Any:
+        answer = call(self, *words)
+        if words[0] in ("ZRANGE", "ZSCORE"):
+            client.delete(*client.keys("bull:mails:repeat:tick:*"), "bull:mails:delayed")
+            number = next(runs)
+            write_schedule(client, due=NOON + number * HOUR, count=number + 1)
+        return answer
+
+    monkeypatch.setattr(Connection, "call", call_before_a_run)
+    assert (operator.only().problem, operator.only().next) == ("", (NOON + 3 * HOUR) / 1000)
+    operator.change(REMOVE)
+    assert client.keys("bull:mails:repeat*") == client.keys("bull:mails:delayed") == []
+
+
+@pytest.mark.parametrize("key", ["marker", "events", "wait"])
+@pytest.mark.parametrize("verb", [RUN, REMOVE, EDIT])
+def test_a_queue_with_a_key_of_another_type_is_not_changed(
+    client: Any, operate: Operate, verb: str, key: str
+) -> None:
+    """A script that failed in the middle would leave half of a change."""
+    write_schedule(client)
+    client.delete(f"bull:mails:{key}")
+    client.set(f"bull:mails:{key}", "x")
+    operator = operate(NOON)
+    with unchanged(client), pytest.raises(Unsupported, match=f"{key} is of the type string"):
+        operator.change(verb, LIMIT[verb])
+
+
+def _give_options(client: Any, **options: object) -> None:
+    write_schedule(client)
+    client.hset(f"bull:mails:repeat:tick:{NOON + HOUR}", "opts", json.dumps(options))
+
+
+def test_an_extra_run_is_not_deduplicated(client: Any, operate: Operate) -> None:
+    """By the key of the runs, BullMQ's script would add no job, or replace the next run."""
+    _give_options(client, de={"id": "one", "replace": True}, attempts=3)
+    client.set("bull:mails:de:one", f"repeat:tick:{NOON + HOUR}")
+    operator = operate(NOON)
+    job = f"run-{operator.change(RUN).op}"
+    assert client.lrange("bull:mails:wait", 0, -1) == [job]
+    assert json.loads(client.hget(f"bull:mails:{job}", "opts") or "")["attempts"] == 3
+    assert operator.only().problem == ""
+
+
+@pytest.mark.parametrize("priority", ["high", -1, 2**21 + 1, 0.5, True])
+def test_an_extra_run_with_an_odd_priority_is_refused(
+    client: Any, operate: Operate, priority: object
+) -> None:
+    """BullMQ's script would fail after it has written a part of the job."""
+    _give_options(client, priority=priority)
+    with unchanged(client), pytest.raises(Unsupported, match="its priority is "):
+        operate(NOON).change(RUN)
 
 
 def test_a_removed_schedule_comes_back_with_a_run_to_come(client: Any, operate: Operate) -> None:
