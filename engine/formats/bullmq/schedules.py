@@ -390,8 +390,6 @@ def _why_stopped(one: StoredSchedule, rule: Rule, left: int | None, now: float) 
     if rule.end is not None and rule.end < now * 1000:
         return f"{ENDED} at {format_time(rule.end / 1000)}"
     if one.place == UNSURE:
-        return (
-            "? its next run was not found: very many jobs are due at its time, or it runs too often"
-        )
+        return "? its next run was not found: too many of its time, or it runs too often"
     run = "has finished, and no run follows" if one.place == ENDED else "is missing"
     return f"stopped: the job of its next run ({format_time(one.due / 1000)}) {run}"

@@ -174,6 +174,14 @@ def test_an_edited_schedule_runs_by_its_new_rule(made: Made, operator: Operator)
     assert operator.only().left == 7
 
 
+def test_an_edited_interval_goes_on(made: Made, operator: Operator) -> None:
+    """The program's worker adds the run after the next one by the new interval."""
+    operator.change(EDIT, {"every": "2h"})
+    first = round((operator.only().next or 0) * 1000)
+    following, options = made.run_next()
+    assert (following, options["repeat"]["count"]) == (first + 2 * HOUR, 2)
+
+
 def test_an_edit_is_undone_exactly_before_a_run(made: Made, operator: Operator) -> None:
     """Until one of its runs has started, the undo of an edit puts back every byte; the undo of that
     is the edit again."""
