@@ -9,22 +9,33 @@ local function place_of_run(base, id)
 end
 
 local MOST_AT_ONCE = 1000 -- delayed jobs of one time that are searched
+local searched = {} -- by time: the delayed jobs of that time, by the key of their schedule; true if there are more
 
--- The job of the next run: the first of some ids that is there. If there are several, it is a repeatable
--- job, whose id can depend on its data: then one of the delayed jobs of that time that names the schedule.
--- The place is 'unsure' if there are too many of these.
+local function delayed_at(base, score)
+  if not searched[score] then
+    local low, jobs = tonumber(score) * 0x1000, {}
+    local due = redis.pcall('ZRANGEBYSCORE', base .. 'delayed', low, low + 0xfff, 'LIMIT', 0, MOST_AT_ONCE)
+    for _, id in ipairs(due) do
+      local key = redis.pcall('HGET', base .. id, 'rjk')
+      if type(key) == 'string' then jobs[key] = jobs[key] or id end
+    end
+    searched[score] = {jobs, #due == MOST_AT_ONCE}
+  end
+  return unpack(searched[score])
+end
+
+-- Id and place of the next run: the first of some ids that exists. A repeatable job has several, and its id
+-- can depend on its data: then it is the delayed job of that time that names the schedule. The place is
+-- 'unsure' if more jobs have that time than are searched.
 local function job_of_run(base, key, score, ids)
   for _, id in ipairs(ids) do
     local place = place_of_run(base, id)
     if place ~= '' then return id, place end
   end
   if #ids == 1 or not score then return ids[1], '' end
-  local low = tonumber(score) * 0x1000
-  local due = redis.pcall('ZRANGEBYSCORE', base .. 'delayed', low, low + 0xfff, 'LIMIT', 0, MOST_AT_ONCE)
-  for _, id in ipairs(due.err and {} or due) do
-    if redis.pcall('HGET', base .. id, 'rjk') == key then return id, 'delayed' end
-  end
-  return ids[1], #due == MOST_AT_ONCE and 'unsure' or ''
+  local jobs, has_more = delayed_at(base, score)
+  if jobs[key] then return jobs[key], 'delayed' end
+  return ids[1], has_more and 'unsure' or ''
 end
 
 -- A schedule as it is now: score or false, hash as a flat list or the text of an error, id and place of its
