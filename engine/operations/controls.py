@@ -204,11 +204,14 @@ def is_schedule_change(operation: Operation) -> bool:
     return intent.verb == CONTROL_VERB and intent.values.get("control") == SCHEDULE_CONTROL
 
 
-def count_done(operation: Operation) -> int:
-    """How many things it has changed, perhaps, that an undo may reverse: tasks, or one schedule."""
-    if is_schedule_change(operation):
-        return int(not operation.is_running and not has_control_failed(operation))
-    return operation.counts.get(RowResult.DONE, 0)
+def count_done(operation: Operation, if_unknown: int = 1) -> int:
+    """How many things that an undo can put back it has changed: tasks, or one schedule; of a
+    change whose effect is not known, the number given."""
+    if not is_schedule_change(operation):
+        return operation.counts.get(RowResult.DONE, 0)
+    if operation.is_running or has_control_failed(operation):
+        return 0
+    return if_unknown if control_outcome(operation) is None else 1
 
 
 def forecast_control(store: ChangeableStore, order: Order) -> Outlook:
@@ -298,17 +301,22 @@ def run_journaled_action(
     Raises:
         Unavailable: the intent cannot be written, and nothing was done.
         StoreError, OSError: raised by `act`, which then has done nothing."""
-    return run_recorded_action(journal, intent, order, lambda _: act(), clock)
+    return run_undoable_action(journal, intent, order, lambda _: act(), clock)
 
 
-def run_recorded_action(
+def run_undoable_action(
     journal: Journal,
     intent: Intent,
     order: Order,
     act: Callable[[JournalWriter], str],
     clock: Callable[[], float],
 ) -> ControlResult:
-    """As the above; `act` first saves images for an undo. EffectUnknown: it was interrupted."""
+    """Do the same as `run_journaled_action`, with an `act` that saves images for an undo first.
+
+    Raises:
+        Unavailable: the intent cannot be written, and nothing was done.
+        EffectUnknown: raised by `act`; the journal has no result then, as after a crash.
+        StoreError, OSError: raised by `act`, which then has done nothing."""
     values = {"control": order.name, "target": order.target, "value": order.value}
     intent = intent._replace(verb=CONTROL_VERB, values={**values, "before": order.before or ""})
     with closing(journal.begin(intent, Plan(CONTROL_VERB, (), clock()))) as writer:

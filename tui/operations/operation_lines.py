@@ -76,7 +76,8 @@ def list_operations(
     last: dict[str, Operation] = {}
     for one in sorted(operations, key=lambda one: one.started):
         if one.intent.undoes:
-            back[one.intent.undoes] = back.get(one.intent.undoes, 0) + controls.count_done(one)
+            done = controls.count_done(one, if_unknown=0)
+            back[one.intent.undoes] = back.get(one.intent.undoes, 0) + done
         if (name := _switched(one)) and not controls.has_control_failed(one):
             last[name] = one
     return tuple(

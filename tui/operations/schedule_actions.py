@@ -8,7 +8,7 @@ import shlex
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 
-from engine.operations.controls import ControlResult
+from engine.operations.controls import ControlResult, EffectUnknown
 from engine.operations.journal import Operation
 from engine.places.schedules import EDIT, NONE, RULE_FIELDS, PlaceSchedules, Schedule
 from engine.store import StoreError
@@ -100,6 +100,8 @@ class ScheduleAction(Action):
     async def apply(self, reason: str) -> Run:
         try:
             done = await asyncio.to_thread(self._act, reason)
+        except EffectUnknown as error:
+            return safe_line(str(error)), "warn"
         except StoreError as error:
             self._trouble = safe_line(str(error))
             raise

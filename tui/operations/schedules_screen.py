@@ -22,7 +22,7 @@ from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.text.frames import Frame
 from tui.text.hints import next_line
-from tui.text.lines import Line, folded_lines
+from tui.text.lines import BLANK_LINE, Line, folded_lines
 from tui.text.table import Choice, ShownRows
 
 READ_SECONDS, READ_COST_FACTOR = 2.0, 10
@@ -96,15 +96,16 @@ class SchedulesParts(RowsParts):
         return ShownRows(head if known else (), rows)
 
     def details(self, width: int) -> list[Line]:
-        if (selected := self.selected) is not None:
-            return view.detail_lines(selected, self.context.clock(), width)
-        if self._unknown:
+        if self._list is None and self._unknown:
             return folded_lines(self._unknown, width, "error")
         if self._list is None:
             has_none = self.session.place.schedules is None
             return folded_lines("this place has no schedules" if has_none else "reading ...", width)
-        lines = [line for why in self._list.problems for line in folded_lines(why, width, "error")]
-        return lines or folded_lines(self.no_row_reason(view.NO_SCHEDULES), width)
+        unread = [line for why in self._list.problems for line in folded_lines(why, width, "error")]
+        if (selected := self.selected) is not None:
+            lines = view.detail_lines(selected, self.context.clock(), width)
+            return [*lines, *([BLANK_LINE, *unread] if unread else [])]
+        return unread or folded_lines(self.no_row_reason(view.NO_SCHEDULES), width)
 
     def rows_frame(self) -> Frame:
         known = self._list or ScheduleList()

@@ -40,7 +40,7 @@ from engine.operations.controls import (
     ControlResult,
     EffectUnknown,
     Order,
-    run_recorded_action,
+    run_undoable_action,
 )
 from engine.operations.journal import Intent, JournalWriter, Operation
 from engine.places.schedules import (
@@ -131,6 +131,10 @@ class ScheduleActs:
             self.read, self.plan, self.change, self.plan_undo, self.undo, command=COMMAND
         )
 
+    def _open_store(self) -> closing[BullmqStore]:
+        place = parse_place(self._setup.address, self._setup.settings)
+        return closing(BullmqStore(place, self._clock))
+
     @contextmanager
     def _open(self) -> Iterator[tuple[Connection, RedisPlace, ScheduleReader]]:
         place = parse_place(self._setup.address, self._setup.settings)
@@ -144,7 +148,8 @@ class ScheduleActs:
     # ---- reading
 
     def read(self, most: int) -> ScheduleList:
-        """About so many schedules, as many of each queue, the next ones first."""
+        """About so many schedules, the next ones of each queue first; if there are more, as many
+        of each queue."""
         rows, problems = list[Schedule](), list[str]()
         with self._open() as (connection, place, reader):
             start = time.monotonic()
@@ -153,9 +158,10 @@ class ScheduleActs:
                 took = time.monotonic() - start
                 self._names_due = start + max(FIND_SECONDS, FIND_COST_FACTOR * took)
             counts = reader.count(self._names)
+            share = most if sum(counts.values()) <= most else -(-most // len(counts))
             for queue in counts:
                 try:
-                    found = reader.read(queue, -(-most // len(counts)))
+                    found = reader.read(queue, share)
                     rows += (as_schedule(one, self._clock()) for one in found)
                 except Unsupported as error:
                     problems.append(f"{safe_line(queue)}: {error}")
@@ -297,12 +303,6 @@ class ScheduleActs:
         reason: str,
         undoes: str = "",
     ) -> ControlResult:
-        setup = self._setup
-        setup.require_writable()
-        setup.make_folder(setup.state_folder)
-        intent = Intent(CONTROL_VERB, setup.current_user(), reason, scope="one schedule")
-        intent = intent._replace(undoes=undoes)
-        journal = setup.journal()
         with self._open() as (connection, place, reader):
             make(reader, "new")  # what is refused is not written down
 
@@ -310,20 +310,26 @@ class ScheduleActs:
                 for number in range(MAX_READS):
                     change = make(reader, writer.op)
                     writer.save_images([(str(number), change.image.encode())])
-                    try:
+                    with _unknown_if_cut():
                         is_done = self._write(connection, place, change)
-                    except Denied:
-                        raise
-                    except Unavailable as error:
-                        unknown = "not known whether it was done: `undo` finds out"
-                        raise EffectUnknown(f"{error}; {unknown}") from error
                     if is_done:
                         return done + _new_id(change)
                 raise Unavailable(f"{order.target}: its runs start too often: nothing was changed")
 
-            result = run_recorded_action(journal, intent, order, act, self._clock)
-        setup.log_if_allowed("INFO", f"Schedule {safe_line(done)} by {intent.who.name}")
-        return result
+            return self._record(order, act, reason, undoes)
+
+    def _record(
+        self, order: Order, act: Callable[[JournalWriter], str], reason: str, undoes: str
+    ) -> ControlResult:
+        """Run an act with a record in the journal and a line in the log."""
+        setup = self._setup
+        setup.require_writable()
+        setup.make_folder(setup.state_folder)
+        user = setup.current_user()
+        intent = Intent(CONTROL_VERB, user, reason, scope="one schedule", undoes=undoes)
+        done = run_undoable_action(setup.journal(), intent, order, act, self._clock)
+        setup.log_if_allowed("INFO", f"Schedule {safe_line(done.answer)} by {user.name}")
+        return done
 
     def _write(self, connection: Connection, place: RedisPlace, change: Change) -> bool:
         """Apply an act; False if the schedule was moved on meanwhile.
@@ -374,7 +380,8 @@ class ScheduleActs:
             ("rule", _rule_text(read_rule(image.before))),
         ]
         if image.job:
-            task = self._added(image)
+            with self._open_store() as store:
+                task = _added_job(store, image)
             return [*rows, ("effect", f"the job {safe_line(task.id)} is removed: it waits still")]
         with self._open() as (_, _, reader):
             change = self._make_undo(reader, image)
@@ -414,27 +421,36 @@ class ScheduleActs:
     def _undo_run(
         self, operation: Operation, image: ScheduleImage, order: Order, reason: str
     ) -> ControlResult:
-        setup, task = self._setup, self._added(image)
-        intent = Intent(CONTROL_VERB, setup.current_user(), reason, undoes=operation.op)
-        place = parse_place(setup.address, setup.settings)
+        with self._open_store() as store:
+            task = _added_job(store, image)
 
-        def act(_: JournalWriter) -> str:
-            with closing(BullmqStore(place, self._clock)) as store:
-                store.swap(task, None)
-            return f"{safe_line(task.id)} is removed"
+            def act(_: JournalWriter) -> str:
+                with _unknown_if_cut():
+                    store.swap(task, None)
+                return f"{safe_line(task.id)} is removed"
 
-        setup.require_writable()
-        return run_recorded_action(setup.journal(), intent, order, act, self._clock)
+            return self._record(order, act, reason, operation.op)
 
-    def _added(self, image: ScheduleImage) -> Task:
-        """The job that an act has added, if it waits still."""
-        place = parse_place(self._setup.address, self._setup.settings)
-        ident = task_id(image.before.queue, image.job)
-        with closing(BullmqStore(place, self._clock)) as store:
-            for item in store.scan({ident}):
-                if isinstance(item, Task) and item.state is State.PENDING and not item.attempts:
-                    return item
-        raise Gone(f"{safe_line(ident)}: it ran, or was moved")
+
+@contextmanager
+def _unknown_if_cut() -> Iterator[None]:
+    """Raise EffectUnknown if the connection is lost while a change is made."""
+    try:
+        yield
+    except Denied:
+        raise
+    except Unavailable as error:
+        unknown = "not known whether it was done: `undo` finds out"
+        raise EffectUnknown(f"{error}; {unknown}") from error
+
+
+def _added_job(store: BullmqStore, image: ScheduleImage) -> Task:
+    """The job that an act has added, if it still waits."""
+    ident = task_id(image.before.queue, image.job)
+    for item in store.scan({ident}):
+        if isinstance(item, Task) and item.state is State.PENDING and not item.attempts:
+            return item
+    raise Gone(f"{safe_line(ident)}: it ran, or was moved")
 
 
 def _edited_back(was: StoredSchedule, one: StoredSchedule, now: int) -> NewSchedule:

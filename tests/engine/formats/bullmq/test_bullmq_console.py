@@ -13,10 +13,12 @@ from pytest import MonkeyPatch
 from redis import Redis
 
 from engine.formats.bullmq import scan
+from engine.formats.bullmq.schedule_acts import ScheduleActs
 from engine.formats.bullmq.store import BullmqStore
 from engine.logs.merged_log import Mentions
 from engine.model import Missing, Problem, Task
 from engine.places.place import Place
+from engine.store import Unavailable
 from tests.bullmq_jobs import (
     CREATED_MS,
     NOW,
@@ -427,6 +429,33 @@ async def test_a_schedule_is_removed_and_put_back(
         await operator.step("y", "Schedules 0")
         assert client.keys("bull:mails:repeat*") == []
         await operator.step("u", "schedule mails/tick remove")
+        await operator.step("u", "the schedule is put back")
+        await operator.step("y", "UNDONE")
+        assert client.zcard("bull:mails:delayed") == 1
+
+
+async def test_an_act_on_a_schedule_whose_answer_was_lost_is_unknown(
+    client: Redis, console_place: Place, monkeypatch: MonkeyPatch
+) -> None:
+    """It is not reported as not done, the journal shows it as unknown, and its undo finds out."""
+    write_schedule(client, due=now_ms() + 3_600_000)
+    client.set("bull:sums:repeat", "x")
+    client.hset("bull:sums:meta", "version", "bullmq:6.7.0")
+    monkeypatch.setattr(key_queue, "CONFIRM_SECONDS", 0.0)
+    write = ScheduleActs._write
+
+    def write_and_lose(self: ScheduleActs, *words: Any) -> bool:
+        write(self, *words)
+        raise Unavailable("the connection was cut")
+
+    async with at_overview(console_place) as operator:
+        await operator.step("9s", "mails/tick", "another type than BullMQ expects")
+        with monkeypatch.context() as patch:
+            patch.setattr(ScheduleActs, "_write", write_and_lose)
+            await operator.step("X", "the schedule and the job of its next run are removed")
+            await operator.step("y", "not known whether it was done", "Schedules 0")
+        assert "not done" not in operator.rows
+        await operator.step("u", "UNKNOWN")
         await operator.step("u", "the schedule is put back")
         await operator.step("y", "UNDONE")
         assert client.zcard("bull:mails:delayed") == 1

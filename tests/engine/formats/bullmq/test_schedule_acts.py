@@ -15,6 +15,7 @@ from engine.formats.base.format import Setup
 from engine.formats.bullmq.connection import Connection
 from engine.formats.bullmq.repeats import next_match
 from engine.formats.bullmq.schedule_acts import ScheduleActs
+from engine.formats.bullmq.store import BullmqStore
 from engine.formats.known_formats import setup_for
 from engine.operations.controls import ControlResult, EffectUnknown
 from engine.operations.journal import Operation
@@ -23,6 +24,7 @@ from engine.store import Gone, Unavailable, Unsupported
 from tests.bullmq_jobs import HOUR, NOON, unchanged, unmarked, write_schedule
 from tests.node_packages import NodeProgram
 from tests.redis_server import TestServer
+from tui.operations.operation_lines import list_operations
 
 PATTERN, TWICE = "0 9 * * *", "30 6,18 * * *"
 
@@ -581,6 +583,31 @@ def test_an_interrupted_act_can_be_undone(
     assert after == before
 
 
+@pytest.mark.parametrize("verb", [RUN, REMOVE])
+def test_an_interrupted_undo_is_not_shown_as_done(
+    client: Any, operate: Operate, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the connection is lost before the change, the undo can be run again."""
+    write_schedule(client)
+    operator = operate(NOON)
+    done = operator.change(verb)
+
+    def cut(*_: object) -> None:
+        raise Unavailable("cut")
+
+    def undone() -> int:
+        listed = list_operations(operator.setup.journal().operations())
+        return next(one.undone for one in listed if one.operation.op == done.op)
+
+    with monkeypatch.context() as patch, pytest.raises(EffectUnknown):
+        patch.setattr(ScheduleActs, "_write", cut)
+        patch.setattr(BullmqStore, "swap", cut)
+        operator.undo(done)
+    assert undone() == 0
+    operator.undo(done)
+    assert undone() == 1
+
+
 def test_many_schedules_are_cut_in_a_list(client: Any, operate: Operate) -> None:
     """It has the next ones, as many of each queue, and the number of all; a queue that cannot be
     read is named."""
@@ -590,6 +617,7 @@ def test_many_schedules_are_cut_in_a_list(client: Any, operate: Operate) -> None
         many.set("bull:odd:repeat", "x")
         many.hset("bull:odd:meta", "version", "bullmq:6.7.0")
         many.execute()
+    assert len(operate(NOON).acts.read(501).rows) == 500  # none is cut if all fit
     found = operate(NOON).acts.read(300)
     assert [one.id for one in found.rows] == [f"mails/s{number:03}" for number in range(150)]
     assert found.total == 500
