@@ -73,6 +73,11 @@ ScheduleChanges = Mapping[str, str]
 """New values by the names of `RULE_FIELDS`, as typed."""
 
 
+def change_options(changes: ScheduleChanges) -> list[str]:
+    """The options of the command with the same changes."""
+    return [word for name, value in changes.items() for word in (f"--{name}", value)]
+
+
 class PlaceSchedules(NamedTuple):
     """Functions on the schedules of a place; all of them block.
 

@@ -351,11 +351,6 @@ def _show_plan(parts: ControlParts, name: str, target: str = "") -> Change:
     return Change.NOTHING
 
 
-def _open_schedules(parts: ControlParts) -> Change:
-    parts.screen.go(Target(keys.SCHEDULES))
-    return Change.NOTHING
-
-
 make = RowMaker[ControlParts, Change](keys.CONTROLS, Change.NOTHING)
 
 ROWS: tuple[KeyRow[ControlParts, Change], ...] = (
@@ -369,9 +364,11 @@ ROWS: tuple[KeyRow[ControlParts, Change], ...] = (
     KeyRow(make.key("reread", keys.SHARED), ControlParts.reread),
     *make.views(),
     make.goes(make.key("operations"), Target(keys.OPERATIONS)),
-    make.own(
-        "schedules | s | s | schedules | View +minor | schedules of the queues: last and next run",
-        _open_schedules,
+    make.goes(
+        make.own_key(
+            "schedules | s | s | schedules | View +minor | schedules of the queues: last, next run"
+        ),
+        Target(keys.SCHEDULES),
         is_absent=lambda parts: parts.session.place.schedules is None,
     ),
     KeyRow(

@@ -10,7 +10,14 @@ from functools import partial
 
 from engine.operations.controls import ControlResult, EffectUnknown
 from engine.operations.journal import Operation
-from engine.places.schedules import EDIT, NONE, RULE_FIELDS, PlaceSchedules, Schedule
+from engine.places.schedules import (
+    EDIT,
+    NONE,
+    RULE_FIELDS,
+    PlaceSchedules,
+    Schedule,
+    change_options,
+)
 from engine.store import StoreError
 from engine.text.safe import safe_line
 from tui.confirm.action_screen import Action, Question, Reason
@@ -160,10 +167,8 @@ class ScheduleEdit(ScheduleAction):
 
         def take(answer: str) -> None:
             self._changes = parse_edit(answer)
-            options = [
-                word for name, value in self._changes.items() for word in (f"--{name}", value)
-            ]
-            self.command = [*self._schedules.command, EDIT, self._one.id, *options]
+            words = change_options(self._changes)
+            self.command = [*self._schedules.command, EDIT, self._one.id, *words]
 
         return Question(EDIT_TITLE, typed or edit_text(self._one), problem, take)
 

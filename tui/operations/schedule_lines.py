@@ -37,28 +37,19 @@ def _runs_left(one: Schedule) -> Run:
     return ("-", "muted") if one.left is None else (f"{one.left:,}", "")
 
 
-def describe_rule(one: Schedule) -> str:
-    """Pattern or interval, with its time zone."""
-    return f"{one.rule} {one.zone}".rstrip()
-
-
-def _sign(one: Schedule) -> Run:
-    return alarm_sign(bool(one.problem))
-
-
 def schedule_table(now: float) -> Table[Schedule]:
     """The table of schedules at a time, epoch seconds UTC."""
     return Table(
         (
             Column("SCHEDULE", 20, lambda one: (safe_line(one.id), "strong"), grows=24),
-            Column("RULE", 17, lambda one: (describe_rule(one), ""), grows=16),
+            Column("RULE", 17, lambda one: (f"{one.rule} {one.zone}".rstrip(), ""), grows=16),
             Column("LAST", 6, lambda one: _last_run(one, now), right=True),
             Column("NEXT", 10, lambda one: _next_run(one, now), right=True),
             Column("LEFT", 5, _runs_left, right=True),
             Column("JOB", 8, lambda one: (one.name, ""), grows=8, rank=2),
             Column("MADE BY", 16, lambda one: (one.made_by, "muted"), grows=REST, rank=1),
         ),
-        margin=_sign,
+        margin=lambda one: alarm_sign(bool(one.problem)),
     )
 
 

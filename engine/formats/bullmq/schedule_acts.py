@@ -10,7 +10,6 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from functools import partial
 from typing import Any, NamedTuple
 
 from engine.formats.base.format import Setup
@@ -107,13 +106,9 @@ class Change(NamedTuple):
             return ScheduleImage(self.one, schedules.revision(self.one), self.one.key, self.job)
         if self.new is None:
             return ScheduleImage(self.one)
-        return ScheduleImage(self.one, _revision_after(self.one, self.new), self.new.key)
-
-
-def _revision_after(one: StoredSchedule, new: NewSchedule) -> str:
-    fields = new.fields or one.fields
-    left = one._replace(key=new.key, score=new.score, hash=new.hash, fields=fields, broken="")
-    return schedules.revision(left)
+        return ScheduleImage(
+            self.one, schedules.revision(_stored(self.one, self.new)), self.new.key
+        )
 
 
 class ScheduleActs:
@@ -216,7 +211,7 @@ class ScheduleActs:
     ) -> Sequence[tuple[str, str]]:
         """What an act would do, as names and values."""
         with self._open() as (_, _, reader):
-            change = self._make(reader, verb, seen, changes, "")
+            change = self._make(reader, verb, seen, changes, "new")
         return [("schedule", safe_line(seen.id)), *self._describe(verb, change)]
 
     def _make(
@@ -239,7 +234,7 @@ class ScheduleActs:
             return Change(one, new)
         if verb == RUN:
             self._build(lambda: schedule_changes.extra_job(one))
-            return Change(one, job=job or "new")
+            return Change(one, job=job)
         return Change(one)
 
     def _build(self, make: Callable[[], Any]) -> Any:
@@ -398,11 +393,11 @@ class ScheduleActs:
         order = Order(SCHEDULE_CONTROL, image.before.id, "undo", before="")
         if image.job:
             return self._undo_run(operation, image, order, reason)
-        make = partial(self._make_undo_for, image)
-        return self._run(order, make, f"{ident}: undone", reason, undoes=operation.op)
 
-    def _make_undo_for(self, image: ScheduleImage, reader: ScheduleReader, op: str) -> Change:
-        return self._make_undo(reader, image)
+        def make(reader: ScheduleReader, op: str) -> Change:
+            return self._make_undo(reader, image)
+
+        return self._run(order, make, f"{ident}: undone", reason, undoes=operation.op)
 
     def _make_undo(self, reader: ScheduleReader, image: ScheduleImage) -> Change:
         was = image.before
@@ -472,7 +467,8 @@ def _new_id(change: Change) -> str:
 
 
 def _stored(one: StoredSchedule, new: NewSchedule) -> StoredSchedule:
-    return one._replace(key=new.key, score=new.score, hash=new.hash, fields=new.fields)
+    fields = new.fields or one.fields
+    return one._replace(key=new.key, score=new.score, hash=new.hash, fields=fields, broken="")
 
 
 def _rule_text(rule: Rule) -> str:

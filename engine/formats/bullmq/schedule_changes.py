@@ -18,10 +18,10 @@ from engine.formats.bullmq.schedules import (
     UNSURE,
     Rule,
     StoredSchedule,
-    read_date,
     read_options,
     read_rule,
     revision,
+    rule_of,
 )
 from engine.places.schedules import NONE, RULE_FIELDS
 from engine.store import Gone, Unsupported
@@ -111,61 +111,62 @@ def edit(
         Unsupported: it cannot be edited, with the reason.
     """
     rule = _editable(one)
-    pattern, every = values.get("pattern"), values.get("every")
-    if values.get("tz") and (every or not (pattern or rule.pattern)):
+    if values.get("tz") and (values.get("every") or not (values.get("pattern") or rule.pattern)):
         raise Unsupported("tz: an interval has no time zone")
     template = {"name": rule.name, "data": one.hash.get("data", "{}"), "timestamp": str(now)}
     fields = dict(one.fields) if one.goes_on else template
     options = read_options(fields if one.goes_on else one.hash)
-    repeat: dict[str, Any] = dict(options.get("repeat") or {})
-    if one.is_scheduler:
-        repeat |= {**rule_options(rule), **({"tz": None} if repeat.get("utc") else {})}
-    repeat |= values
-    if pattern:
-        repeat |= {"every": None, "offset": None}
-    if every:
-        repeat |= {"pattern": None, "cron": None, "tz": None, "utc": None, "offset": None}
-    if values.get("tz"):
-        repeat["utc"] = None
-    new = {name: value for name, value in repeat.items() if value is not None}
-    wanted = rule._replace(
-        pattern=str(new.get("pattern") or new.get("cron") or ""),
-        every=new.get("every"),
-        zone="UTC" if new.get("utc") else str(new.get("tz") or ""),
-        limit=new.get("limit"),
-        end=read_date(new.get("endDate")),
-    )
+    former: dict[str, Any] = dict(options.get("repeat") or {})
+    of_hash: dict[str, Any] = rule_options(rule) if one.is_scheduler else {}
+    if former.get("utc"):
+        of_hash.pop("tz", None)
+    repeat = _changed(former | of_hash, values)
+    wanted = rule_of(rule.name, repeat)._replace(start=rule.start, number=rule.number)
     if wanted == rule and one.goes_on:
         raise Unsupported("nothing to change: it has this rule")
-    count = (rule.number or 1) if one.goes_on else int(one.hash.get("ic") or 0) + 1
-    if wanted.limit is not None and count > wanted.limit:
-        raise Unsupported(f"limit {wanted.limit:,}: its next run is number {count:,}")
-    is_same_time = (wanted.pattern, wanted.every, wanted.zone) == (
-        rule.pattern,
-        rule.every,
-        rule.zone,
-    )
-    if is_same_time and one.goes_on and one.due > now:
+    number = (rule.number or 1) if one.goes_on else int(one.hash.get("ic") or 0) + 1
+    if wanted.limit is not None and number > wanted.limit:
+        raise Unsupported(f"limit {wanted.limit:,}: its next run is number {number:,}")
+    if wanted._replace(limit=rule.limit, end=rule.end) == rule and one.goes_on and one.due > now:
         millis = one.due
     else:
         millis = first_run(wanted, now, one.is_scheduler) if at is None else at
     if wanted.end is not None and millis > wanted.end:
         raise Unsupported(f"it would end before its next run at {format_time(millis / 1000)}")
-    own_hash = dict(one.hash)
-    for option in ("pattern", "every", "tz", "endDate", "limit"):
-        if option in new and (one.is_scheduler or (own_hash and option != "limit")):
-            own_hash[option] = str(new[option])
-        else:
-            own_hash.pop(option, None)
-    if pattern or every:
-        own_hash.pop("offset", None)
-    if every and one.is_scheduler:
-        own_hash["offset"] = str(millis % every)
+    new_hash = _changed_hash(one, repeat)
+    if values.get("pattern") or values.get("every"):
+        new_hash.pop("offset", None)
+    if values.get("every") and one.is_scheduler:
+        new_hash["offset"] = str(millis % values["every"])
     if not one.goes_on:
-        own_hash["ic"] = str(count)
-    key = _new_key(one, rule.name, dict(options.get("repeat") or {}), new)
-    options["repeat"] = {**new, "count": count}
-    return _with_run(one, NewSchedule(key, str(millis), own_hash, "", fields), options)
+        new_hash["ic"] = str(number)
+    key = _new_key(one, rule.name, former, repeat)
+    options["repeat"] = {**repeat, "count": number}
+    return _with_run(one, NewSchedule(key, str(millis), new_hash, "", fields), options)
+
+
+_REPLACED: Mapping[str, tuple[str, ...]] = {
+    "pattern": ("every", "offset"),
+    "every": ("pattern", "cron", "tz", "utc", "offset"),
+    "tz": ("utc",),
+}
+"""By each option that an edit sets: the options that go with it."""
+
+
+def _changed(repeat: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a rule with new values."""
+    replaced = {name for option in _REPLACED if values.get(option) for name in _REPLACED[option]}
+    kept = {name: value for name, value in repeat.items() if name not in replaced}
+    return {name: value for name, value in {**kept, **values}.items() if value is not None}
+
+
+def _changed_hash(one: StoredSchedule, repeat: Mapping[str, Any]) -> dict[str, str]:
+    """The hash with the options of a rule; that of a repeatable job has no limit."""
+    if not one.hash:
+        return {}
+    options = rule_options(Rule("")).keys() - (set() if one.is_scheduler else {"limit"})
+    kept = {name: text for name, text in one.hash.items() if name not in {*options, "limit"}}
+    return kept | {name: str(repeat[name]) for name in options if name in repeat}
 
 
 def rule_options(rule: Rule) -> dict[str, Any]:

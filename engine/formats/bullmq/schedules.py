@@ -159,29 +159,35 @@ def read_rule(one: StoredSchedule) -> Rule:
         repeat = {"every" if is_interval else "pattern": pattern, "tz": zone, "endDate": end}
     known = {**repeat, **one.hash} if one.is_scheduler else {**one.hash, **repeat}
     try:
-        rule = Rule(
-            name,
-            pattern=str(known.get("pattern") or known.get("cron") or ""),
-            every=_whole(known.get("every")),
-            zone="UTC" if known.get("utc") else str(known.get("tz") or ""),
-            limit=_whole(known.get("limit")),
-            start=read_date(known.get("startDate")),
-            end=read_date(known.get("endDate")),
-            number=_whole(known.get("count")),
-            problem=problem,
-        )
+        rule = rule_of(name, known)
     except (ValueError, TypeError, OverflowError) as error:
-        why = f"its rule cannot be read: {error}"
-        return Rule(name, problem=why)
-    if rule.pattern:
-        return rule._replace(every=None)
-    if rule.every is None or rule.every <= 0:
-        why = problem or "it has neither a pattern nor an interval"
-        return rule._replace(every=None, problem=why)
-    return rule
+        return Rule(name, problem=f"its rule cannot be read: {error}")
+    if not rule.pattern and rule.every is None:
+        problem = problem or "it has neither a pattern nor an interval"
+    return rule._replace(problem=problem)
 
 
-def read_date(value: object) -> int | None:
+def rule_of(name: str, options: Mapping[str, Any]) -> Rule:
+    """The rule of options, or of a hash; one with a pattern has no interval.
+
+    Raises:
+        ValueError, TypeError, OverflowError: a value is odd.
+    """
+    pattern = str(options.get("pattern") or options.get("cron") or "")
+    every = _whole(options.get("every")) or 0
+    return Rule(
+        name,
+        pattern,
+        every=every if every > 0 and not pattern else None,
+        zone="UTC" if options.get("utc") else str(options.get("tz") or ""),
+        limit=_whole(options.get("limit")),
+        start=_read_date(options.get("startDate")),
+        end=_read_date(options.get("endDate")),
+        number=_whole(options.get("count")),
+    )
+
+
+def _read_date(value: object) -> int | None:
     """A date of options or of a hash, epoch milliseconds.
 
     Raises:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from itertools import islice
 
 from engine.formats.base.format import Setup
 from engine.formats.bullmq.schedule_acts import COMMAND, ScheduleActs
-from engine.places.schedules import EDIT, RULE_FIELDS, SCHEDULE_VERBS, Schedule
+from engine.places.schedules import (
+    EDIT,
+    RULE_FIELDS,
+    SCHEDULE_VERBS,
+    Schedule,
+    change_options,
+)
 from engine.store import Gone, Unsupported
 from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
@@ -71,31 +77,26 @@ def _list(setup: Setup, queues: Sequence[str], *, as_json: bool) -> int:
         problems.append(problem)
         print_error(problem)
 
-    found = ScheduleActs(setup).read_all(queues, report)
-    try:
-        first = next(found, None)
-    except Unsupported as error:
-        fail(EX_USAGE, str(error))
-    every = chain([] if first is None else [first], found)
-
-    def counted() -> Iterator[Schedule]:
-        for one in every:
+    def rows() -> Iterator[Schedule]:
+        for one in ScheduleActs(setup).read_all(queues, report):
             if one.problem:
                 problems.append(one.id)
             yield one
 
     def lines() -> Iterator[Line | str]:
-        rows, width = counted(), columns(120)
-        while page := list(islice(rows, TABLE_ROWS)):
+        found, width, has_titles = rows(), columns(120), False
+        while page := list(islice(found, TABLE_ROWS)):
             titles, table = view.schedule_table(now).lines(page, width)
-            yield from [titles, *table] if page[0] is first else table
-            for one in page:
-                if one.problem:
-                    yield f"  {safe_line(one.id)}: {one.problem}"
-        if first is None and not problems:
+            yield from table if has_titles else [titles, *table]
+            has_titles = True
+            yield from (f"  {safe_line(one.id)}: {one.problem}" for one in page if one.problem)
+        if not has_titles and not problems:
             yield view.NO_SCHEDULES
 
-    print_answer(Answer(lambda: map(view.json_row, counted()), lines), as_json=as_json)
+    try:
+        print_answer(Answer(lambda: map(view.json_row, rows()), lines), as_json=as_json)
+    except Unsupported as error:
+        fail(EX_USAGE, str(error))
     return int(bool(problems))
 
 
@@ -107,11 +108,10 @@ def _act(
         seen = acts.find(ident)
     except Gone as error:
         fail(plan_command.NOT_ALL_DONE, str(error))
-    options = [word for name, value in changes.items() for word in (f"--{name}", value)]
     return schedules.plan_or_apply(
         setup,
         verb,
-        [*COMMAND, verb, seen.id, *options],
+        [*COMMAND, verb, seen.id, *change_options(changes)],
         seen.id,
         plan=lambda: acts.plan(verb, seen, changes),
         act=lambda: acts.change(verb, seen, changes, reason),
