@@ -10,7 +10,7 @@ from engine.operations.journal import Operation
 
 RUN, REMOVE, EDIT = "run", "remove", "edit"
 SCHEDULE_VERBS: Mapping[str, str] = {
-    RUN: "add one task as its runs are, now; its next run stays",
+    RUN: "add one task now, like its runs; its next run stays",
     REMOVE: "remove it and its next run",
     EDIT: "change its rule or its end; its next run is replaced",
 }
@@ -48,13 +48,13 @@ class Schedule(NamedTuple):
     has_limit: bool | None
     """True if its runs are limited; None: unknown."""
     end: float | None
-    """When it ends; None: never, or unknown."""
+    """When the schedule ends; None: never, or not known."""
     made_by: str
     """The kind of schedule, and the version of its queue."""
     unknown: Mapping[str, str]
-    """Why a field of these is not known: next, last, left, rule."""
+    """By the name of a field that is not known (next, last, left, rule): why."""
     problem: str
-    """Why it does not go on before its end, or what is broken; "" if nothing is."""
+    """Why it has stopped before its end, or what is broken; "" if all is well."""
     rev: str
     """Revision of its rule, its data and options; runs do not change it."""
 
@@ -85,14 +85,14 @@ class PlaceSchedules(NamedTuple):
     others have changed the schedule, `Unsupported` if it is refused."""
 
     read: Callable[[int], ScheduleList]
-    """Returns about so many schedules, as many of each queue."""
+    """Returns all schedules, or about so many, with the same share for each queue."""
     plan: Callable[[str, Schedule, ScheduleChanges], Sequence[tuple[str, str]]]
     """Returns names and values that describe a verb's effect on a schedule as it was seen."""
     change: Callable[[str, Schedule, ScheduleChanges, str], ControlResult]
     """Runs a verb on a schedule as it was seen, with a reason."""
     plan_undo: Callable[[Operation], Sequence[tuple[str, str]]]
-    """Returns names and values that describe the undo of such a change."""
+    """Returns names and values that describe the undo of a change."""
     undo: Callable[[Operation, str], ControlResult]
-    """Undoes such a change, with a reason."""
+    """Undoes a change, with a reason."""
     command: tuple[str, ...]
-    """Words of the command that does the same, before the verb."""
+    """Words of the command with the same verbs, without the verb."""

@@ -48,7 +48,7 @@ def edit_text(one: Schedule) -> str:
 
 
 class ScheduleAction(Action):
-    """The plan of an act on a schedule, which the server is asked for, and its result."""
+    """An act on a schedule; its effect is read from the server."""
 
     kind = keys.CONTROL
     takes_reason = True

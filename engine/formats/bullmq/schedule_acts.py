@@ -1,7 +1,7 @@
 """Acts on schedules of BullMQ, with a record in the journal: an extra run, remove, edit, and undo.
 
-Each act is one Lua script (`schedule_write.lua`) that compares the whole schedule with what was
-read just before. A run that starts between is no change of the schedule: it is read again.
+Each act is one Lua script (`schedule_write.lua`). It does nothing if the schedule is not as it was
+read just before. If only one of its runs has started since, it is read again and the act repeated.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ from engine.text.typed_json import from_json
 
 COMMAND = ("bullmq", "schedulers")
 _ODD_VALUES = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
-"""What values raise that BullMQ would not have written."""
+"""What is raised for values that BullMQ would not have written."""
 
 
 class ScheduleImage(NamedTuple):
-    """What an undo needs."""
+    """What the journal keeps for an undo."""
 
     before: StoredSchedule
     after: str = ""
@@ -118,7 +118,7 @@ class ScheduleActs:
         self._setup, self._clock = setup, clock
         self._names: list[str] = []
         self._names_due = 0.0
-        """Until when they are current (monotonic clock): a search visits all keys."""
+        """When the names are read again (monotonic clock): a search for them visits all keys."""
 
     def place_schedules(self) -> PlaceSchedules:
         """These functions for the console and commands."""
@@ -174,7 +174,7 @@ class ScheduleActs:
             for queue in queues:
                 if queue not in names:
                     raise Unsupported(f"no queue {safe_line(queue)} here")
-            for queue in queues or names:
+            for queue in dict.fromkeys(queues or names):
                 try:
                     if (count := reader.count([queue]).get(queue, 0)) > MAX_SCHEDULES:
                         report(f"{safe_line(queue)}: {MAX_SCHEDULES:,}+ of {count:,} are listed")
@@ -238,7 +238,7 @@ class ScheduleActs:
         return Change(one)
 
     def _build(self, make: Callable[[], Any]) -> Any:
-        """Run a function on options, which any program may have written."""
+        """Run a function on stored options; refuse odd ones, which any program may have written."""
         try:
             return make()
         except _ODD_VALUES as error:
@@ -268,6 +268,11 @@ class ScheduleActs:
                 yield "runs left", f"{after.limit - after.number + 1:,}"
             if change.new.key != one.key:
                 yield "new key", safe_line(change.new.key)
+            if after.pattern and not after.zone:
+                yield (
+                    "time zone",
+                    "none: counted here in that of this machine, by workers in theirs",
+                )
             sets = "adds the former one again" if change.new.key != one.key else "sets it back"
             yield "note", f"a program that sets the schedule at its start {sets}"
 

@@ -101,11 +101,11 @@ def parse_changes(changes: Mapping[str, str], now: float) -> dict[str, Any]:
 def edit(
     one: StoredSchedule, values: Mapping[str, Any], now: int, at: int | None = None
 ) -> NewSchedule:
-    """What a schedule becomes by new values of its options; `now` in epoch milliseconds, as `at`,
-    the time of its next run if that is known.
+    """The schedule with new values of its options. `now` and `at` are epoch milliseconds; `at` is
+    the time of its next run, None to count it from the rule.
 
-    Its next run is replaced, as by BullMQ's upsertJobScheduler; the number of its runs and the time
-    of its last one stay.
+    The next run is replaced, as by BullMQ's upsertJobScheduler. The number of runs and the time of
+    the last one stay.
 
     Raises:
         Unsupported: it cannot be edited, with the reason.
@@ -222,7 +222,7 @@ def _new_key(
 
 
 def _with_run(one: StoredSchedule, new: NewSchedule, options: Mapping[str, Any]) -> NewSchedule:
-    """The schedule with the job of its next run, whose id is formed as that of the run before."""
+    """The schedule with the job of its next run. The id has the form of the former job's id."""
     repeat, millis = options["repeat"], int(new.score)
     job = f"repeat:{new.key}:{millis}"
     if not one.is_scheduler and new.key.count(":") >= 2:
@@ -240,7 +240,7 @@ def _with_run(one: StoredSchedule, new: NewSchedule, options: Mapping[str, Any])
 
 
 def run_after(was: StoredSchedule, now: int) -> int:
-    """The first run of a schedule that is after its next one and to come, epoch milliseconds."""
+    """The first run that is after both `now` and the stored next run; all epoch milliseconds."""
     rule = read_rule(was)
     if rule.every:
         return was.due + max(1, -(-(now - was.due) // rule.every)) * rule.every
@@ -248,7 +248,7 @@ def run_after(was: StoredSchedule, now: int) -> int:
 
 
 def as_it_was(was: StoredSchedule) -> NewSchedule:
-    """The schedule with the job of its next run, which was not due."""
+    """The schedule as it was, with the job of its next run, which is not due yet."""
     due = int(float(was.delayed)) // 0x1000
     new = NewSchedule(was.key, was.score, was.hash, was.job, was.fields)
     return new._replace(due=due, delayed=was.delayed)
@@ -258,8 +258,8 @@ _KEPT_OF_RUN = ("name", "data", "timestamp", "priority", "deid")
 
 
 def put_back(was: StoredSchedule, run: StoredSchedule, now: int) -> NewSchedule:
-    """A removed schedule as it was; a next run that is past becomes the first one to come. `run`
-    has the job of that run as it is now; `now` is in epoch milliseconds.
+    """A removed schedule as it was; if its next run is past, with the first one after `now` (epoch
+    milliseconds). `run` is the same schedule as it is read now, with the job of that next run.
 
     Raises:
         Unsupported: it has no run to come.

@@ -1,6 +1,6 @@
--- Replace, remove or put back a schedule with its next run, or add a job as its runs are; only if it is as it
--- was read. ARGV: the queue's base, a packed table, then the arguments of BullMQ's script that adds a job.
--- Answer: {'done'}, or {a word, the reason}.
+-- Replace, remove or put back a schedule with its next run, or add a job like its runs; only if the schedule is
+-- as it was read. ARGV: the queue's base, a packed table, then the arguments of BullMQ's script that adds a job.
+-- Answer: {'done'}, {'moved'} if it is not as it was read, {'taken', what exists} or {'closed', the reason}.
 --   key, ids, seen: the schedule, possible ids of its next run, and the SHA-1 of its description
 --   is_run: a job is added, and nothing else changes
 --   new: key, score, hash, job, fields and due time of what replaces it; none: it is removed

@@ -1,9 +1,9 @@
 """Job schedulers and repeatable jobs of BullMQ as schedules: rule, last and next run, problems.
 
-A schedule is a member of the sorted set `repeat`, scored with the time of its next run. A job
-scheduler (version 5 and 6) has a hash `repeat:KEY` with `ic`, the number of its runs; a repeatable
-job of version 5 a hash without it, one of 3 and 4 none: its key is NAME:ID:END:ZONE:PATTERN. The
-options of the next run's job count the runs.
+A schedule is a member of the sorted set `repeat`; its score is the time of its next run. There are
+two kinds. A job scheduler (version 5 and 6) has a hash `repeat:KEY`, in which `ic` is the number of
+its runs. A repeatable job has no `ic`: in version 5 it has a hash, in 3 and 4 none, and its key is
+NAME:ID:END:ZONE:PATTERN. The options of the next run's job contain the number of that run.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ MAX_NUMBER = 10**16
 MAX_SCHEDULES = 100_000
 """Schedules that are read of a queue."""
 DELAYED, BEGUN, ENDED, UNSURE = "delayed", "begun", "ended", "unsure"
-"""Where the job of a run is: it is not due, it waits or runs, it has finished, it was not found;
-"" if it is gone."""
+"""Where the job of the next run is: not due yet; it waits or runs; it has finished; not found,
+though it may exist. "" if it does not exist."""
 _LONG = " sha1"
-"""Ends the name of a field whose text is given as its SHA-1."""
+"""Suffix of the name of a field that has the SHA-1 of its text in place of the text."""
 
 
 class StoredSchedule(NamedTuple):
@@ -68,7 +68,7 @@ class StoredSchedule(NamedTuple):
     seen: str
     """SHA-1 of all of this on the server."""
     asked: str
-    """The time for which that job was looked up, as `score`."""
+    """The time of the run whose job was read, as `score`."""
 
     @property
     def id(self) -> str:
@@ -198,7 +198,7 @@ def _read_date(value: object) -> int | None:
 
 
 def revision(one: StoredSchedule) -> str:
-    """SHA-1 of what a schedule is, without what its runs change; "" if it is not there."""
+    """SHA-1 of the rule, data and options, which runs do not change; "" without a schedule."""
     if not one.exists:
         return ""
 
@@ -250,7 +250,8 @@ class ScheduleReader:
             yield from (one for one in self._describe(queue, asked, "") if one.exists)
 
     def find(self, queue: str, key: str, score: str = "") -> StoredSchedule:
-        """One schedule with all its data; without one, the job that a run at `score` had."""
+        """One schedule with all its data. If it does not exist, the result has the job of its run
+        at the time `score`."""
         now = self._connection.call("ZSCORE", f"{self._place.base(queue)}repeat", to_bytes(key))
         (one,) = self._describe(queue, [(key, score if now is None else _text_of(now))], "1")
         return one
@@ -329,7 +330,7 @@ def as_schedule(one: StoredSchedule, now: float) -> Schedule:
     left = None if rule.limit is None else _runs_left(one, rule)
     is_limit_known = one.is_scheduler or bool(one.fields)
     if not is_limit_known or (rule.limit is not None and left is None):
-        unknown["left"] = "the job of its next run is gone, which counts its runs"
+        unknown["left"] = "the job of its next run, which has their number, is gone"
     if rule.text() == "?":
         unknown["rule"] = problem
     if not one.goes_on:
@@ -359,15 +360,16 @@ def as_schedule(one: StoredSchedule, now: float) -> Schedule:
 
 
 def _last_run(one: StoredSchedule, rule: Rule) -> tuple[float | None, str]:
-    """When the last run was started, epoch seconds; or None and why that is not known: a worker
-    adds the next run when it starts one, so that its job has this time."""
+    """When the last run was started, epoch seconds; or None, and why that is not known.
+
+    A worker adds the next run when it starts one: this is when the job of the next run was made."""
     times = one.fields
     try:
         if one.place == ENDED and times.get("processedOn"):
             return int(times["processedOn"]) / 1000, ""
         made = int(times["timestamp"]) / 1000
     except KeyError:
-        return None, "the job of its next run is gone, which has that time"
+        return None, "the job of its next run, which has that time, is gone"
     except (ValueError, OverflowError):
         return None, "the job of its next run has no valid time"
     if rule.number is not None and rule.number > 1:

@@ -27,8 +27,8 @@ def plan_or_apply(
     reason: str,
     count: int,
 ) -> Answer:
-    """Show the plan of an act on the schedule `ident`, or apply it if the count is 1; `words` are
-    those of the command after the place. In JSON it is as a plan of tasks."""
+    """Show the plan of an act on the schedule `ident` (count 0), or apply it (count 1). `words` are
+    the rest of the command after the place. The JSON has the fields of a plan of tasks."""
     command = [*setup.command_words, *words]
     try:
         rows = plan()
