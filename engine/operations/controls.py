@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from functools import partial
 from typing import Any, NamedTuple
 
 from engine.operations.journal import Intent, Journal, Operation
@@ -283,35 +282,25 @@ def run_control(
     if journal is None or intent is None:
         return ControlResult(store.control(order.name, order.target, order.value))
     full_order = order._replace(before=control.now)
-    act = partial(store.control, order.name, order.target, order.value)
-    return run_journaled_action(journal, intent, full_order, act, clock)
+    return run_journaled_action(
+        journal,
+        intent,
+        full_order,
+        lambda _: store.control(order.name, order.target, order.value),
+        clock,
+    )
 
 
 def run_journaled_action(
     journal: Journal,
     intent: Intent,
     order: Order,
-    act: Callable[[], str],
+    act: Callable[[JournalWriter], str],
     clock: Callable[[], float],
 ) -> ControlResult:
     """Write the intent to the journal, call `act`, and write down its answer. Uses no store.
 
-    `order` holds the action, and the former value.
-
-    Raises:
-        Unavailable: the intent cannot be written, and nothing was done.
-        StoreError, OSError: raised by `act`, which then has done nothing."""
-    return run_undoable_action(journal, intent, order, lambda _: act(), clock)
-
-
-def run_undoable_action(
-    journal: Journal,
-    intent: Intent,
-    order: Order,
-    act: Callable[[JournalWriter], str],
-    clock: Callable[[], float],
-) -> ControlResult:
-    """Do the same as `run_journaled_action`, with an `act` that saves images for an undo first.
+    `order` holds the action, and the former value. `act` may save images for an undo.
 
     Raises:
         Unavailable: the intent cannot be written, and nothing was done.

@@ -133,7 +133,7 @@ LINES = {
     "tui.groups": 1150,
     "tui.locks": 1800,
     "tui.log": 1850,
-    "tui.operations": 3900,
+    "tui.operations": 3850,
     "tui.overview": 3700,
     "tui.packaging": 800,
     "tui.plan": 2500,

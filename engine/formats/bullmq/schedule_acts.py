@@ -39,7 +39,7 @@ from engine.operations.controls import (
     ControlResult,
     EffectUnknown,
     Order,
-    run_undoable_action,
+    run_journaled_action,
 )
 from engine.operations.journal import Intent, JournalWriter, Operation
 from engine.places.schedules import (
@@ -102,13 +102,10 @@ class Change(NamedTuple):
     @property
     def image(self) -> ScheduleImage:
         """What its undo needs."""
-        if self.job:
-            return ScheduleImage(self.one, schedules.revision(self.one), self.one.key, self.job)
-        if self.new is None:
+        if self.new is None and not self.job:
             return ScheduleImage(self.one)
-        return ScheduleImage(
-            self.one, schedules.revision(_stored(self.one, self.new)), self.new.key
-        )
+        left = self.one if self.new is None else _stored(self.one, self.new)
+        return ScheduleImage(self.one, schedules.revision(left), left.key, self.job)
 
 
 class ScheduleActs:
@@ -191,10 +188,9 @@ class ScheduleActs:
         with self._open() as (connection, place, reader):
             names = KnownQueues(connection, place).names()
             parts = split_id(ident)
-            asked = [parts] if parts and parts[0] in names else [(name, ident) for name in names]
+            asked = [parts] if parts and parts[0] in names else []
             found = [one for queue, key in asked if (one := reader.find(queue, key)).exists]
-            if not found and parts:
-                found = [one for name in names if (one := reader.find(name, ident)).exists]
+            found = found or [one for name in names if (one := reader.find(name, ident)).exists]
         if len(found) > 1:
             named = ", ".join(safe_line(one.id) for one in found[:9])
             raise Gone(
@@ -327,7 +323,7 @@ class ScheduleActs:
         setup.make_folder(setup.state_folder)
         user = setup.current_user()
         intent = Intent(CONTROL_VERB, user, reason, scope="one schedule", undoes=undoes)
-        done = run_undoable_action(setup.journal(), intent, order, act, self._clock)
+        done = run_journaled_action(setup.journal(), intent, order, act, self._clock)
         setup.log_if_allowed("INFO", f"Schedule {safe_line(done.answer)} by {user.name}")
         return done
 
@@ -387,22 +383,28 @@ class ScheduleActs:
             change = self._make_undo(reader, image)
         if change.new is None:
             return [*rows, ("effect", "the schedule and the job of its next run are removed")]
-        at = format_time(int(float(change.new.score)) / 1000)
+        at = format_time(_stored(change.one, change.new).due / 1000)
         stopped = "" if change.new.job or change.one.place else ": it is stopped"
         return [*rows, ("effect", "the schedule is put back"), ("next run", f"{at}{stopped}")]
 
     def undo(self, operation: Operation, reason: str) -> ControlResult:
         """Undo an act; journaled with its own undo."""
         image = self._image(operation)
-        ident = safe_line(image.before.id)
         order = Order(SCHEDULE_CONTROL, image.before.id, "undo", before="")
-        if image.job:
-            return self._undo_run(operation, image, order, reason)
+        if not image.job:
+            done = f"{safe_line(image.before.id)}: undone"
+            return self._run(
+                order, lambda reader, _: self._make_undo(reader, image), done, reason, operation.op
+            )
+        with self._open_store() as store:
+            task = _added_job(store, image)
 
-        def make(reader: ScheduleReader, op: str) -> Change:
-            return self._make_undo(reader, image)
+            def act(_: JournalWriter) -> str:
+                with _unknown_if_cut():
+                    store.swap(task, None)
+                return f"{safe_line(task.id)} is removed"
 
-        return self._run(order, make, f"{ident}: undone", reason, undoes=operation.op)
+            return self._record(order, act, reason, operation.op)
 
     def _make_undo(self, reader: ScheduleReader, image: ScheduleImage) -> Change:
         was = image.before
@@ -417,19 +419,6 @@ class ScheduleActs:
         if not was.exists:
             return Change(one)
         return Change(one, self._build(lambda: _edited_back(was, one, self._now)))
-
-    def _undo_run(
-        self, operation: Operation, image: ScheduleImage, order: Order, reason: str
-    ) -> ControlResult:
-        with self._open_store() as store:
-            task = _added_job(store, image)
-
-            def act(_: JournalWriter) -> str:
-                with _unknown_if_cut():
-                    store.swap(task, None)
-                return f"{safe_line(task.id)} is removed"
-
-            return self._record(order, act, reason, operation.op)
 
 
 @contextmanager

@@ -381,15 +381,11 @@ def _runs_left(one: StoredSchedule, rule: Rule) -> int | None:
     assert rule.limit is not None
     if one.goes_on:
         return None if rule.number is None else max(0, rule.limit - rule.number + 1)
-    count = rule.number if one.place == ENDED else _runs_started(one)
-    return None if count is None else max(0, rule.limit - count)
-
-
-def _runs_started(one: StoredSchedule) -> int | None:
     try:
-        return _whole(one.hash.get("ic"))
+        count = rule.number if one.place == ENDED else _whole(one.hash.get("ic"))
     except (ValueError, OverflowError):
-        return None
+        count = None
+    return None if count is None else max(0, rule.limit - count)
 
 
 def _why_stopped(one: StoredSchedule, rule: Rule, left: int | None, now: float) -> str:

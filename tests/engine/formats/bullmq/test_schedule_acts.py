@@ -436,6 +436,15 @@ def test_a_schedule_may_have_any_key(client: Any, operate: Operate, key: str) ->
     assert operator.only() == seen
 
 
+def test_a_schedule_that_is_due_at_no_time_is_put_back(client: Any, operate: Operate) -> None:
+    """Its score is infinite."""
+    write_schedule(client)
+    client.zadd("bull:mails:repeat", {"tick": float("inf")})
+    operator = operate(NOON)
+    operator.undo(operator.change(REMOVE))
+    assert client.zscore("bull:mails:repeat", "tick") == float("inf")
+
+
 def test_the_log_of_a_next_run_stays_for_an_undo(client: Any, operate: Operate) -> None:
     """It ends with the time in which the schedule can be put back."""
     write_schedule(client)
