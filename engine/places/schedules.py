@@ -85,7 +85,7 @@ class PlaceSchedules(NamedTuple):
     others have changed the schedule, `Unsupported` if it is refused."""
 
     read: Callable[[int], ScheduleList]
-    """Returns all schedules, or about so many, with the same share for each queue."""
+    """Returns all schedules, or about so many: those of large queues are cut."""
     plan: Callable[[str, Schedule, ScheduleChanges], Sequence[tuple[str, str]]]
     """Returns names and values that describe a verb's effect on a schedule as it was seen."""
     change: Callable[[str, Schedule, ScheduleChanges, str], ControlResult]

@@ -140,8 +140,7 @@ class ScheduleActs:
     # ---- reading
 
     def read(self, most: int) -> ScheduleList:
-        """About so many schedules, the next ones of each queue first; if there are more, as many
-        of each queue."""
+        """About so many schedules, the next ones of each queue first; large queues are cut."""
         rows, problems = list[Schedule](), list[str]()
         with self._open() as (connection, place, reader):
             start = time.monotonic()
@@ -150,13 +149,15 @@ class ScheduleActs:
                 took = time.monotonic() - start
                 self._names_due = start + max(FIND_SECONDS, FIND_COST_FACTOR * took)
             counts = reader.count(self._names)
-            share = most if sum(counts.values()) <= most else -(-most // len(counts))
-            for queue in counts:
+            for n, queue in enumerate(sorted(counts, key=counts.__getitem__)):
+                share = max(1, -(-most // (len(counts) - n)))
+                most -= min(share, counts[queue])
                 try:
                     found = reader.read(queue, share)
                     rows += (as_schedule(one, self._clock()) for one in found)
                 except Unsupported as error:
                     problems.append(f"{safe_line(queue)}: {error}")
+        rows.sort(key=lambda one: one.queue)
         return ScheduleList(rows, sum(counts.values()) - len(problems), problems)
 
     def read_all(self, queues: Sequence[str], report: Callable[[str], None]) -> Iterator[Schedule]:
@@ -238,9 +239,8 @@ class ScheduleActs:
         try:
             return make()
         except _ODD_VALUES as error:
-            raise Unsupported(
-                f"its options are not as BullMQ writes them: {error_text(error)}"
-            ) from error
+            why = f"its options are not as BullMQ writes them: {error_text(error)}"
+            raise Unsupported(why) from error
 
     def _describe(self, verb: str, change: Change) -> Iterator[tuple[str, str]]:
         one, rule = change.one, read_rule(change.one)
