@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,8 @@ from engine.store import Store
 
 NOW = 1_795_170_000.0
 CREATED_MS = 1_795_160_000_000
+HOUR, NOON = 3_600_000, 1_795_176_000_000
+"""Milliseconds; 2026-11-20 12:00:00 UTC."""
 LISTS = ("wait", "paused", "active")
 
 
@@ -47,6 +50,23 @@ def write_failed(client: Any, ident: str, queue: str = "mails", **fields: Any) -
     """Write a job that failed after three attempts."""
     defaults = {"failedReason": "it broke", "atm": 3, "ats": 3, "finishedOn": CREATED_MS + 5000}
     write_at(client, "failed", ident, queue, CREATED_MS + 5000, **(defaults | fields))
+
+
+def write_schedule(
+    client: Any, key: str = "tick", due: int = NOON + HOUR, count: int = 2, **fields: object
+) -> None:
+    """Write a job scheduler of a queue of BullMQ 6, of each hour, and the job of its next run."""
+    meta = {"version": "bullmq:6.7.0", "opts.maxLenEvents": 10000}
+    client.hset("bull:mails:meta", mapping=meta)
+    client.zadd("bull:mails:repeat", {key: due})
+    own = {"name": "tick", "every": HOUR, "ic": count, "data": '{"n":1}'}
+    client.hset(f"bull:mails:repeat:{key}", mapping=own | fields)
+    job = f"repeat:{key}:{due}"
+    options = {"repeat": {"every": HOUR, "count": count, **fields}, "prevMillis": due}
+    times = {"timestamp": NOON - 60_000, "delay": due - NOON + 60_000}
+    texts = {"name": "tick", "data": '{"n":1}', "opts": json.dumps(options), "rjk": key}
+    write_hash(client, f"bull:mails:{job}", **texts, **times)
+    client.zadd("bull:mails:delayed", {job: due * 0x1000})
 
 
 def everything(client: Any) -> dict[str, Any]:

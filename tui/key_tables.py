@@ -10,6 +10,7 @@ from tui.locks.list_screen import ROWS as LOCKS_ROWS
 from tui.log.actions import ROWS as LOG_ROWS
 from tui.operations.controls_screen import ROWS as CONTROL_ROWS
 from tui.operations.running_screen import ROWS as RUNNING_ROWS
+from tui.operations.schedules_screen import ROWS as SCHEDULES_ROWS
 from tui.operations.screen import ROWS as OPERATIONS_ROWS
 from tui.operations.workers_screen import ROWS as WORKERS_ROWS
 from tui.overview.keys import ROWS as OVERVIEW_ROWS
@@ -28,6 +29,7 @@ TABLES: Mapping[str, Sequence[KeyRow[Any, Any]]] = {
     keys.TASK: TASK_ROWS,
     keys.CLUSTERS: CLUSTER_ROWS,
     keys.CONTROLS: CONTROL_ROWS,
+    keys.SCHEDULES: SCHEDULES_ROWS,
     keys.GROUPS: GROUP_ROWS,
     keys.LOCKS: LOCKS_ROWS,
     keys.TRANSPORTS: TRANSPORT_ROWS,

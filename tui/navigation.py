@@ -133,6 +133,12 @@ def _open_controls(to: Navigator, target: Target) -> None:
     to.show_board(ControlsScreen(to.session, to.context))
 
 
+def _open_schedules(to: Navigator, target: Target) -> None:
+    from tui.operations.schedules_screen import SchedulesScreen
+
+    to.show_board(SchedulesScreen(to.session, to.context))
+
+
 def _open_log(to: Navigator, target: Target) -> None:
     from tui.log.screen import LogScreen
 
@@ -241,6 +247,7 @@ OPENERS: Mapping[str, Callable[[Navigator, Target], None]] = {
     keys.LOCKS: _open_locks,
     keys.TRANSPORTS: _open_transports,
     keys.CONTROLS: _open_controls,
+    keys.SCHEDULES: _open_schedules,
     keys.LOG: _open_log,
     keys.FAILURES: _open_failures,
     keys.SUSPEND: _open_suspend,

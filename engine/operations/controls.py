@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from functools import partial
 from typing import Any, NamedTuple
 
 from engine.operations.journal import Intent, Journal, Operation
 from engine.operations.journal_writer import JournalWriter
-from engine.operations.plans import Plan
+from engine.operations.plans import Plan, RowResult
 from engine.store import (
     ChangeableStore,
     Control,
@@ -39,6 +38,10 @@ SUSPENDED, RESUMED = "suspended", "resumed"
 DESTINATION_CONTROL = "destination"
 """The control that blocks, unblocks or probes the destination that is its target; no store has it.
 Its values are those of `engine.destinations.watch.ACTIONS`."""
+
+SCHEDULE_CONTROL = "schedule"
+"""The control that changes the schedule that is its target; no store has it. Its values are those
+of `engine.places.schedules.SCHEDULE_VERBS`, and `undo`."""
 
 SWITCHES: Mapping[str, tuple[str, str, str]] = {
     TRANSPORT_CONTROL: (SUSPENDED, "suspend", "resume"),
@@ -92,6 +95,10 @@ def control_rows(controls: Mapping[str, Control]) -> tuple[ControlRow, ...]:
         for name, control in controls.items()
         for target in ([one.name for one in control.targets] or [""])
     )
+
+
+class EffectUnknown(Unavailable):
+    """The connection was lost: it is not known whether an action was done."""
 
 
 class ControlResult(NamedTuple):
@@ -190,6 +197,22 @@ def has_control_failed(operation: Operation) -> bool:
     return any(note.get("what") == REFUSED_NOTE for note in operation.notes)
 
 
+def is_schedule_change(operation: Operation) -> bool:
+    """True for a change of a schedule, the one control that has an undo."""
+    intent = operation.intent
+    return intent.verb == CONTROL_VERB and intent.values.get("control") == SCHEDULE_CONTROL
+
+
+def count_done(operation: Operation, if_unknown: int = 1) -> int:
+    """How many things that an undo can put back it has changed: tasks, or one schedule; of a
+    change whose effect is not known, the number given."""
+    if not is_schedule_change(operation):
+        return operation.counts.get(RowResult.DONE, 0)
+    if operation.is_running or has_control_failed(operation):
+        return 0
+    return if_unknown if control_outcome(operation) is None else 1
+
+
 def forecast_control(store: ChangeableStore, order: Order) -> Outlook:
     """Forecast the effect of a control; an empty text if the store cannot tell. Changes nothing.
 
@@ -259,29 +282,37 @@ def run_control(
     if journal is None or intent is None:
         return ControlResult(store.control(order.name, order.target, order.value))
     full_order = order._replace(before=control.now)
-    act = partial(store.control, order.name, order.target, order.value)
-    return run_journaled_action(journal, intent, full_order, act, clock)
+    return run_journaled_action(
+        journal,
+        intent,
+        full_order,
+        lambda _: store.control(order.name, order.target, order.value),
+        clock,
+    )
 
 
 def run_journaled_action(
     journal: Journal,
     intent: Intent,
     order: Order,
-    act: Callable[[], str],
+    act: Callable[[JournalWriter], str],
     clock: Callable[[], float],
 ) -> ControlResult:
     """Write the intent to the journal, call `act`, and write down its answer. Uses no store.
 
-    `order` holds the action, and the former value.
+    `order` holds the action, and the former value. `act` may save images for an undo.
 
     Raises:
         Unavailable: the intent cannot be written, and nothing was done.
+        EffectUnknown: raised by `act`; the journal has no result then, as after a crash.
         StoreError, OSError: raised by `act`, which then has done nothing."""
     values = {"control": order.name, "target": order.target, "value": order.value}
     intent = intent._replace(verb=CONTROL_VERB, values={**values, "before": order.before or ""})
     with closing(journal.begin(intent, Plan(CONTROL_VERB, (), clock()))) as writer:
         try:
-            answer = act()
+            answer = act(writer)
+        except EffectUnknown:
+            raise
         except (StoreError, OSError) as error:
             with suppress(Unavailable):  # report the first error, not this one
                 _write_result(writer, REFUSED_NOTE, error_text(error))

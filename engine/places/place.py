@@ -23,6 +23,7 @@ from engine.monitor.recorder import RecorderLocation
 from engine.monitor.transport_health import MailBacklog, MailRoutes, TransportSuspension
 from engine.operations.journal import Journal, Who
 from engine.operations.notes import Notes
+from engine.places.schedules import PlaceSchedules
 from engine.store import Store
 from engine.system.host import HostFigures
 from engine.text.figure import UNKNOWN
@@ -272,6 +273,9 @@ class Place(NamedTuple):
 
     destinations: PlaceDestinations | None = None
     """The destinations of deliveries; None if no registry is configured."""
+
+    schedules: PlaceSchedules | None = None
+    """The schedules by which its server adds tasks; None if there are none."""
 
     queue_figures: Callable[[], WholeQueueFigures] | None = None
     """Reads the state of the queue as a whole, if it has one; raises `StoreError` or `OSError`."""

@@ -111,6 +111,7 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ("install-units",): (("{place}/units",),),
     ("bullmq", "work"): (("--until-idle",),),
     ("bullmq", "add"): (("mail", "send"),),
+    ("bullmq", "schedulers"): ((), ("remove", "mail/daily", "--apply", "1")),
     ("federation", "work"): (("--until-idle",),),
     ("federation", "enqueue"): (("http://a.example", "deliver-post", "--payload", "{{}}"),),
     ("federation", "keys"): ((),),

@@ -20,7 +20,7 @@ from engine.destinations.destination import Destination
 from engine.destinations.sql_registry import SqlRegistry
 from engine.formats.zgb.place import PARKED_DUE_SECONDS
 from tests import command
-from tests.bullmq_jobs import CREATED_MS, write_failed, write_hash, write_waiting
+from tests.bullmq_jobs import CREATED_MS, write_failed, write_hash, write_schedule, write_waiting
 from tests.documents import DOCUMENTS, Printed, printed_commands, read
 from tests.exim_server import SPOOL, running_overlay
 from tests.nftban_spool import a_task, new_spool, text_of
@@ -188,11 +188,13 @@ def test_commands_on_bullmq(tmp_path: Path, redis_url: str, redis_server: TestSe
         client.zadd("bull:mails:completed", {"old": CREATED_MS})
         write_hash(client, "bull:mails:stalled", processedOn=CREATED_MS)
         client.lpush("bull:mails:active", "stalled")
+        write_schedule(client)
         client.hset("bull:empty:meta", mapping={"opts.maxLenEvents": 10000})
 
     def words(line: str) -> Mapping[str, str]:
         return {
             **{"redis://HOST/0": redis_url, "PLACE": redis_url, "QUEUE/JOB": "mails/0"},
+            "QUEUE/KEY": "mails/tick",
             "QUEUE": "empty" if line.startswith("control obliterate") else "mails",
             **{"ID": "mails/1", "FILE": "data", "TEXT": "broke"},
         }

@@ -138,6 +138,7 @@ completion | read | bash
 install-units | done | /tmp/units /srv/queue
 bullmq work | loop | redis://localhost/0 --queue reports --until-idle
 bullmq add | added | reports daily redis://localhost/0 --delay 15m
+bullmq schedulers | one | edit mails/daily redis://localhost/0 --pattern '0 6 * * *' --dry-run
 bullmq doctor | findings | redis://localhost/0
 zmailer check | findings | /etc/zmailer/scheduler.conf
 zmailer doctor | findings | /var/spool/postoffice
@@ -244,11 +245,13 @@ edit | id text, dry_run flag, values object
 note | id text, text text?
 notes | id text, when time, who text, text text
 replay, rerun, purge, hold, release, promote, kill, bounce, expire, reroute, restore, expunge, \
-trash restore, undo --dry-run | verb text, filter text, scope text, undoes text?, planned number, \
-acted_on number, refused text?, bytes number?, measured number, oldest time?, newest time?, facts \
-text{}, warnings text[], exact flag, undo text, twin text, rows row[]
---apply | verb text, op text?, planned number, done text[], gone text[], failed text{}, excluded \
-text{}, unapplied text{}, new_ids text{}, notes number{}, exact flag, trouble text, ...
+trash restore, bullmq schedulers --dry-run, undo --dry-run | verb text, filter text, scope text, \
+undoes text?, planned number, acted_on number, refused text?, bytes number?, measured number, \
+oldest time?, newest time?, facts text{}, warnings text[], exact flag, undo text, twin text, rows \
+row[]
+--apply, bullmq schedulers --apply | verb text, op text?, planned number, done text[], gone \
+text[], failed text{}, excluded text{}, unapplied text{}, new_ids text{}, notes number{}, exact \
+flag, trouble text, ...
 journal, undo | op text, when time, ended time?, standing text, verb text, who who, reason text, \
 filter text, scope text, undoes text?, follows text?, values object, pace object?, planned \
 number, open number, kept flag, notes object[], damaged number, ...
@@ -257,6 +260,8 @@ trash expunge, trash sweep | dry_run flag, expunged number, left number, notes n
 init, kannader init, zgb init | place text, made text[]
 doctor, bullmq doctor, zmailer doctor, federation doctor, zgb doctor | check text, grade text, \
 problem text, fix text
+bullmq schedulers | id text, queue text, job text, rule text?, zone text?, last time?, next time?, \
+left number?, limited flag?, end time?, made_by text, problem text?, unknown text{}
 queue list | +task, lease lease?, ...
 queue add, bullmq add, federation enqueue, queue dlq list | +task, ...
 queue dlq show | +task, lines text[], ...

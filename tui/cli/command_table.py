@@ -307,6 +307,16 @@ bullmq add | formats.bullmq.worker:add | add a job and print its id
     --attempts N:count | run it at most N times (1)
     --backoff DELAY | between attempts: 5s, exponential:1s, exponential:1s:0.5 (jitter)
     --id ID | its id; else the next number of the queue
+bullmq schedulers @reason @plan @count @json-lines | formats.bullmq.schedulers:schedulers |
+        schedules with last and next run; exit 0 all go on, 1 one is stopped or broken
+    words [VERB|QUEUE/KEY|PLACE...] | run (one more job now), remove or edit a QUEUE/KEY; else list
+        those of a PLACE
+    --queue Q... +dest:queues | only of this queue; may be repeated
+    --pattern CRON | edit: run by this pattern
+    --every TIME | edit: run each TIME, such as 10m, instead
+    --tz ZONE | edit: time zone of the pattern, or none
+    --limit N +dest:runs | edit: N runs in all, or none
+    --end TIME | edit: no run after TIME, or none
 bullmq doctor @place @json | queue.doctor:doctor | problems of the server and its queues; exit 0
         none, 1 some
 zmailer | - | ZMailer: its scheduler, transport agents, checks of a configuration
@@ -464,7 +474,7 @@ An operator console for mail and task queues, with its own queue engine.
                                 spool list | show | retry, suspend, resume
   spooldeck kannader ...        init, enqueue, work, recover (a Kannader spool)
   spooldeck zgb ...             init, enqueue, work, doctor (a ZGB mail queue)
-  spooldeck bullmq ...          work, add, doctor (BullMQ queues on Redis, Valkey)
+  spooldeck bullmq ...          work, add, schedulers, doctor (BullMQ on Redis)
   spooldeck zmailer ...         scheduler, agent, mailq, check, why, doctor,
                                 statistics
   spooldeck mta ...             instances, trail, why, ages (mail servers)

@@ -364,6 +364,13 @@ ROWS: tuple[KeyRow[ControlParts, Change], ...] = (
     KeyRow(make.key("reread", keys.SHARED), ControlParts.reread),
     *make.views(),
     make.goes(make.key("operations"), Target(keys.OPERATIONS)),
+    make.goes(
+        make.own_key(
+            "schedules | s | s | schedules | View +minor | schedules of the queues: last, next run"
+        ),
+        Target(keys.SCHEDULES),
+        is_absent=lambda parts: parts.session.place.schedules is None,
+    ),
     KeyRow(
         make.key("pause_queue", keys.SHARED),
         lambda parts: _show_plan(parts, pause_control(parts.session)),

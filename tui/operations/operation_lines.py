@@ -76,7 +76,7 @@ def list_operations(
     last: dict[str, Operation] = {}
     for one in sorted(operations, key=lambda one: one.started):
         if one.intent.undoes:
-            done = one.counts.get(RowResult.DONE, 0)
+            done = controls.count_done(one, if_unknown=0)
             back[one.intent.undoes] = back.get(one.intent.undoes, 0) + done
         if (name := _switched(one)) and not controls.has_control_failed(one):
             last[name] = one
@@ -111,7 +111,8 @@ class OperationState(NamedTuple):
 def operation_state(one: ListedOperation) -> OperationState:
     """Derive the state of an operation."""
     operation, back, half, *_ = one
-    if operation.intent.verb == controls.CONTROL_VERB and not operation.is_running:
+    is_control = operation.intent.verb == controls.CONTROL_VERB
+    if is_control and not back and not operation.is_running:
         return _control_state(operation)
     done, failed = (operation.counts.get(end, 0) for end in (RowResult.DONE, RowResult.FAILED))
     if operation.is_running:
@@ -153,14 +154,15 @@ def undo_time_left(one: ListedOperation, now: float) -> Run:
     """Time left for undo, or why it is not possible; `now` in epoch seconds UTC."""
     operation, back, *_ = one
     verb = VERBS.get(operation.intent.verb)
-    if operation.intent.verb == controls.CONTROL_VERB:
+    is_schedule = controls.is_schedule_change(operation)
+    if operation.intent.verb == controls.CONTROL_VERB and not is_schedule:
         before = str(operation.intent.values.get("before", ""))
         return ("no: use control" if before else "no: permanent"), "muted"
-    done = operation.counts.get(RowResult.DONE, 0)
+    done = controls.count_done(operation)
     seconds_left = UNDO_SECONDS - (now - operation.started)
-    if verb is None:
+    if verb is None and not is_schedule:
         return "no: unknown", "muted"
-    if not verb.is_undoable:
+    if verb is not None and not verb.is_undoable:
         return "no: permanent", "muted"
     if not done:
         return "no: none done", "muted"
@@ -168,7 +170,8 @@ def undo_time_left(one: ListedOperation, now: float) -> Run:
         return "-", "muted"
     if seconds_left <= 0:
         return "no: too old", "muted"
-    if not verb.keeps_bytes and not operation.has_images:
+    keeps_bytes = verb is not None and verb.keeps_bytes
+    if not keeps_bytes and not operation.has_images:
         return "no: no copy", "muted"
     ran = sum(replay_results(operation).values())
     if ran + back >= done:

@@ -12,9 +12,10 @@ from engine.replay.settings import ReplayPace, parse_pace
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
-from tui.confirm.action_screen import Action, Fact, Reason
+from tui.confirm.action_screen import Action, Fact, Reason, show_action
 from tui.operations import operation_lines as view
 from tui.operations.operation_lines import ListedOperation
+from tui.operations.schedule_actions import undo_action
 from tui.plan.planning import prepare
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
@@ -33,6 +34,8 @@ def why_no_undo(operation: Operation) -> str:
     from engine.operations.plans import RowResult
 
     verb = VERBS.get(operation.intent.verb)
+    if controls.is_schedule_change(operation):
+        return "" if controls.count_done(operation) else "nothing was changed"
     if operation.intent.verb == controls.CONTROL_VERB:
         return controls.undo_refusal(operation.intent.values)
     if verb is None:
@@ -54,6 +57,14 @@ async def show_undo(
 
     if why := why_no_undo(operation):
         screen.say(f"no plan: {why}")
+        return
+    if controls.is_schedule_change(operation):
+        schedules = session.place.schedules
+        if schedules is None:
+            screen.say("no plan: this place has no schedules")
+        else:
+            action = undo_action(operation, session, schedules)
+            show_action(screen, action, session, context)
         return
     days = session.place.retention_days
     limit = UNLIMITED_DAYS if days is None else days

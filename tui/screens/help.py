@@ -40,6 +40,7 @@ SCREEN_TITLES = {
     keys.SUSPEND: "suspending a transport",
     keys.TEST_MAIL: "a test mail",
     keys.CONTROLS: "the queue as a whole",
+    keys.SCHEDULES: "the schedules",
     keys.CONTROL: "a control of the queue",
     keys.WORKER: "starting or stopping a worker",
 }

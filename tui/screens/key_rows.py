@@ -169,14 +169,21 @@ class RowMaker(Generic[PartsT, C]):
         for how in ("down", "up", "page_down", "page_up", "half_down", "half_up", "first", "last"):
             yield KeyRow(self.key(f"move('{how}')"), lambda parts, how=how: move(parts, how))
 
-    def goes(self, key: Key, target: Target, label: str | None = None) -> KeyRow[PartsT, C]:
+    def goes(
+        self,
+        key: Key,
+        target: Target,
+        label: str | None = None,
+        *,
+        is_absent: Callable[[PartsT], bool] = never,
+    ) -> KeyRow[PartsT, C]:
         """A key that opens another screen."""
 
         def act(parts: PartsT) -> C:
             parts.screen.go(target)
             return self._nothing
 
-        return KeyRow(key, act, label=lambda parts: label)
+        return KeyRow(key, act, is_absent=is_absent, label=lambda parts: label)
 
     def asks(self, key: Key) -> KeyRow[PartsT, C]:
         """A key for a global action of the app, which has its name."""

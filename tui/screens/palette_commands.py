@@ -99,6 +99,7 @@ _ELSEWHERE: Mapping[str, tuple[str, Collection[str]]] = {
     keys.LIST: ("the tasks", {"order", "note", "pause_queue"}),
     keys.TRANSPORTS: ("the transports", {"suspend", "trial"}),
     keys.LOCKS: ("the locks", {"unlock", "worker"}),
+    keys.CONTROLS: ("the controls", {"schedules"}),
 }
 """Actions that the palette has on every screen: the screen where their key works, what it shows,
 and the names of the actions; of the tasks also all verbs."""

@@ -60,6 +60,7 @@ EDIT = "edit"
 SUSPEND, TEST_MAIL, FAILURES = "suspend", "trial", "failures"
 CONTROLS, CONTROL = "controls", "control"
 GROUPS = "groups"
+SCHEDULES = "schedules"
 SHARED = "shared"
 """Words of keys for screens with key rows of their own (`tui.key_tables`)."""
 

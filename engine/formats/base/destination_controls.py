@@ -65,7 +65,7 @@ def run_action(
     done_by = f"{action.value} by {safe_line(who.name)}{f': {reason}' if reason else ''}"
     message = f"Destination {safe_line(destination.origin)} {done_by}"
 
-    def act() -> str:
+    def act(_: object) -> str:
         changed = change_destination(registry, verb, destination, reason, clock())
         if action.has_job:
             setup.format.probe_now(setup, changed)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from engine.operations.notes import Notes
     from engine.places.mail_setup import MailSetup
     from engine.places.place import Place
+    from engine.places.schedules import PlaceSchedules
     from engine.programs.mail_log import MailLog
     from engine.system.run_clock import RunClock
     from engine.work.housekeeping import Housekeeping
@@ -223,6 +224,10 @@ class Format(ABC):
             Unavailable: none is found.
         """
         return iter(())
+
+    def schedules(self, setup: Setup) -> PlaceSchedules | None:
+        """The schedules by which the server of a place adds tasks; None if the format has none."""
+        return None
 
     def mail_log(self, setup: Setup) -> MailLog | None:
         """The log of a mail server that writes about the tasks of a place; None if none does."""

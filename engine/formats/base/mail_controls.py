@@ -71,7 +71,7 @@ def _change(
         return False, ""
     before = "not suspended" if suspension is None else _suspension_phrase(suspension)
 
-    def act() -> str:
+    def act(_: object) -> str:
         try:
             new = change()
         except OSError as error:

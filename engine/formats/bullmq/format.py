@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from engine.doctor.finding import Finding
     from engine.formats.base.format import Lookup, Setup
     from engine.places.place import Place
+    from engine.places.schedules import PlaceSchedules
     from engine.store import Store
 
 REDIS_SCHEMES = frozenset(
@@ -110,6 +111,12 @@ class BullmqFormat(Format):
         from engine.formats.bullmq.place import parse_place
 
         yield from describe_sentinels(parse_place(setup.address))
+
+    @override
+    def schedules(self, setup: Setup) -> PlaceSchedules:
+        from engine.formats.bullmq.schedule_acts import ScheduleActs
+
+        return ScheduleActs(setup).place_schedules()
 
     @override
     def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:

@@ -110,7 +110,7 @@ def _clock_set_back(start: datetime, end: datetime, zone: tzinfo) -> datetime | 
     return end.replace(microsecond=0)
 
 
-def _as_millis(value: object) -> int | None:
+def as_millis(value: object) -> int | None:
     """A date of the options, which JavaScript writes as milliseconds or as ISO 8601."""
     if value is None or value == "":
         return None
@@ -130,10 +130,10 @@ def find_next_run(options: Mapping[str, Any], now: int, *, aligns: bool) -> Next
     """
     repeat = dict(options.get("repeat") or {})
     count = int(repeat.get("count") or 0) + 1
-    limit, end = repeat.get("limit"), _as_millis(repeat.get("endDate"))
+    limit, end = repeat.get("limit"), as_millis(repeat.get("endDate"))
     if (limit is not None and count > limit) or (end is not None and now > end):
         return None
-    start, every = _as_millis(repeat.get("startDate")), repeat.get("every")
+    start, every = as_millis(repeat.get("startDate")), repeat.get("every")
     pattern = str(repeat.get("pattern") or repeat.get("cron") or "")
     after = max(now, int(options.get("prevMillis") or 0))
     millis: int | None = None
@@ -169,21 +169,21 @@ def _md5(text: str) -> str:
 
 def repeatable_keys(name: str, repeat: Mapping[str, Any]) -> list[str]:
     """The keys that a repeatable job may have in the set of schedules."""
-    end = _as_millis(repeat.get("endDate"))
+    end = as_millis(repeat.get("endDate"))
     pattern = repeat.get("pattern") or repeat.get("cron") or repeat.get("every") or ""
     words = [name, repeat.get("jobId") or "", "" if end is None else end]
     text = ":".join(map(str, [*words, repeat.get("tz") or "", pattern]))
     return [str(repeat.get("key") or _md5(text)), text]
 
 
-def repeatable_id(name: str, key: str, application_id: str, millis: int) -> str:
+def repeatable_id(name: str, key: str, application_id: str, millis: int | str) -> str:
     """The id of a run of a repeatable job; `application_id` is of the application, or ""."""
     if key.count(":") < 2:
         return f"repeat:{key}:{millis}"
     return f"repeat:{_md5(f'{name}{application_id}{_md5(key)}')}:{millis}"
 
 
-def _id_in(data: str) -> str:
+def id_in_data(data: str) -> str:
     """The member `id` of JSON data, "" without one."""
     try:
         return str(json.loads(data).get("id") or "")
@@ -246,7 +246,7 @@ class Repeats:
             repeat = options.get("repeat") or {}
             # The first versions 5, which do not name themselves, take the id from the options.
             is_named = self._connection.call("HEXISTS", f"{base}meta", "version")
-            application_id = _id_in(data) if is_named else str(repeat.get("jobId") or "")
+            application_id = id_in_data(data) if is_named else str(repeat.get("jobId") or "")
             for each in repeatable_keys(name, repeat):
                 ident = repeatable_id(name, each, application_id, run.millis or 0)
                 its = {"jobId": ident, "repeatJobKey": each, "delay": max(1, run.options["delay"])}

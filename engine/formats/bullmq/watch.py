@@ -123,4 +123,6 @@ def complete_place(setup: Setup, place: Place) -> Place:
     """The `Place` of a server, with the facts about it."""
     groups = PlaceGroups({"kind": "queue"}, lambda queues: {})
     figures = ServerWatch(setup).read
-    return place._replace(queue_figures=figures, groups=groups, url_fields=URL_FIELDS)
+    schedules = setup.format.schedules(setup)
+    place = place._replace(queue_figures=figures, groups=groups, url_fields=URL_FIELDS)
+    return place._replace(schedules=schedules)

@@ -127,13 +127,13 @@ def test_a_change_outside_of_the_store_is_recorded_in_the_same_way(journal: Jour
     """The answer, or the error of the disk, is recorded; the undo names the value before."""
     order = Order("transport", "curl", "suspended", before="not suspended")
 
-    def full() -> str:
+    def full(_: object) -> str:
         raise OSError(ENOSPC, "No space left on device", "/suspended")
 
     with pytest.raises(OSError, match="No space"):
         controls.run_journaled_action(journal, US, order, full, clock)
     (refused,) = journal.operations()
-    done = controls.run_journaled_action(journal, US, order, lambda: "it is", clock)
+    done = controls.run_journaled_action(journal, US, order, lambda _: "it is", clock)
     operation = journal.operation(done.op)
     assert operation is not None
     assert outcome(refused) == ("No space left on device", True)

@@ -365,7 +365,7 @@ async def test_a_suspension_is_resumed_from_its_operation(place: Place, tmp_path
         order = controls.Order(controls.TRANSPORT_CONTROL, name, value, "other")
         journal = Journal(kept(place).folder, place.root, lambda at=at: at)
         switch = partial(controls.run_journaled_action, journal, Intent("", ANA), order)
-        await off(switch, lambda: "done", lambda at=at: at)
+        await off(switch, lambda _: "done", lambda at=at: at)
     await off(room.suspend, "postfix", "")
     place = place._replace(mail=room.place_mail())
     async with operations(place) as operator:

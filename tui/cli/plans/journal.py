@@ -12,7 +12,7 @@ from typing import Any
 from engine.formats.base.format import Setup
 from engine.operations import controls, undo
 from engine.operations.journal import Entry, Intent, Journal, Operation
-from engine.operations.plans import Plan, RowResult
+from engine.operations.plans import Plan
 from engine.operations.retention import OPERATION_FILE_NAME
 from engine.replay import settings
 from engine.store import ChangeableStore, Unavailable
@@ -21,7 +21,7 @@ from engine.text.safe import safe_line
 from engine.text.time_expressions import Clock, RelativeTime, parse_time
 from engine.text.times import format_time
 from engine.verbs import VERBS
-from tui.cli.plans import plan_command, replay_options
+from tui.cli.plans import plan_command, replay_options, schedules
 from tui.cli.plans.plan_command import DONE, NOT_ALL_DONE, PlanOptions, ShownPlan
 from tui.cli.setup.output import Answer, note_if_empty
 from tui.operations import operation_lines as view
@@ -85,6 +85,8 @@ def undo_operation(
         setup.require_writable()
         plan_command.require_reason(setup, reason)
     (operation,) = _settled(setup, journal, [_find_operation(journal, op)])
+    if controls.is_schedule_change(operation):
+        return schedules.undo(setup, operation, reason, apply)
     with closing(setup.open_store()) as store:
         shown_plan = _undo_plan(setup, store, journal, operation)
         options = PlanOptions(reason, apply, json)
@@ -379,6 +381,10 @@ def _list_undoable(setup: Setup, journal: Journal) -> Answer:
 def _undoable(operations: Sequence[Operation]) -> Iterator[tuple[Operation, int, int]]:
     """Yield the operations that can be undone, with the numbers of undone and of changed tasks."""
     for operation, back, *_ in view.list_operations(operations):
-        verb, done = VERBS.get(operation.intent.verb), operation.counts.get(RowResult.DONE, 0)
-        if verb is not None and verb.is_undoable and done > back and not operation.is_running:
+        verb, done = VERBS.get(operation.intent.verb), controls.count_done(operation)
+        is_schedule = controls.is_schedule_change(operation)
+        is_undoable = (is_schedule and operation.has_images) or (
+            verb is not None and verb.is_undoable
+        )
+        if is_undoable and done > back and not operation.is_running:
             yield operation, back, done

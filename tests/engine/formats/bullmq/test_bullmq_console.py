@@ -13,17 +13,27 @@ from pytest import MonkeyPatch
 from redis import Redis
 
 from engine.formats.bullmq import scan
+from engine.formats.bullmq.schedule_acts import ScheduleActs
 from engine.formats.bullmq.store import BullmqStore
 from engine.logs.merged_log import Mentions
 from engine.model import Missing, Problem, Task
 from engine.places.place import Place
-from tests.bullmq_jobs import CREATED_MS, NOW, write_at, write_failed, write_waiting
+from engine.store import Unavailable
+from tests.bullmq_jobs import (
+    CREATED_MS,
+    NOW,
+    write_at,
+    write_failed,
+    write_schedule,
+    write_waiting,
+)
 from tests.console_operator import an_operator
 from tests.engine.formats.bullmq.conftest import Run
 from tests.node_packages import NodeProgram
 from tests.redis_server import TestServer, running_server
 from tests.store_contents import found
 from tui.task.task_lines import LogFindings, TaskDetails, timeline_lines
+from tui.terminal import key_queue
 from tui.text import glyphs, keys
 from tui.text.table import short_names
 
@@ -403,3 +413,72 @@ async def test_a_flow_is_a_tree(client: Redis, console_place: Place) -> None:
         await operator.sees("child mails/c", "child mails/d", "failed, given up, attempt 3")
         lines = [line for line in operator.rows.splitlines() if "child" in line]
         assert [line.index("child") for line in lines] == [2, 4, 2]
+
+
+async def test_a_schedule_is_removed_and_put_back(
+    client: Redis, console_place: Place, monkeypatch: MonkeyPatch
+) -> None:
+    """The screen of the schedules has their rule, times and problems; each key opens a plan, and
+    the undo is that of the operation."""
+    write_schedule(client, due=now_ms() + 3_600_000, pattern="0 9 * * *", tz="Asia/Tokyo", limit=4)
+    monkeypatch.setattr(key_queue, "CONFIRM_SECONDS", 0.0)
+    async with at_overview(console_place) as operator:
+        await operator.step("9", "schedules")
+        await operator.step("s", "mails/tick", "zone Asia/Tokyo", "scheduler 6.7.0")
+        await operator.step("X", "the schedule and the job of its next run are removed")
+        await operator.step("y", "Schedules 0")
+        assert client.keys("bull:mails:repeat*") == []
+        await operator.step("u", "schedule mails/tick remove")
+        await operator.step("u", "the schedule is put back")
+        await operator.step("y", "UNDONE")
+        assert client.zcard("bull:mails:delayed") == 1
+
+
+async def test_an_act_on_a_schedule_whose_answer_was_lost_is_unknown(
+    client: Redis, console_place: Place, monkeypatch: MonkeyPatch
+) -> None:
+    """It is not reported as not done, the journal shows it as unknown, and its undo finds out."""
+    write_schedule(client, due=now_ms() + 3_600_000)
+    client.set("bull:sums:repeat", "x")
+    client.hset("bull:sums:meta", "version", "bullmq:6.7.0")
+    monkeypatch.setattr(key_queue, "CONFIRM_SECONDS", 0.0)
+    write = ScheduleActs._write
+
+    def write_and_lose(self: ScheduleActs, *words: Any) -> bool:
+        write(self, *words)
+        raise Unavailable("the connection was cut")
+
+    async with at_overview(console_place) as operator:
+        await operator.step("9s", "mails/tick", "another type than BullMQ expects")
+        with monkeypatch.context() as patch:
+            patch.setattr(ScheduleActs, "_write", write_and_lose)
+            await operator.step("X", "the schedule and the job of its next run are removed")
+            await operator.step("y", "not known whether it was done", "Schedules 0")
+        assert "not done" not in operator.rows
+        await operator.step("u", "UNKNOWN")
+        await operator.step("u", "the schedule is put back")
+        await operator.step("y", "UNDONE")
+        assert client.zcard("bull:mails:delayed") == 1
+
+
+async def test_a_schedule_is_edited_on_screen(
+    client: Redis, console_place: Place, monkeypatch: MonkeyPatch
+) -> None:
+    """What changes is typed in one line, which is checked; the plan shows the former and the new
+    rule, and a schedule that cannot be edited says why."""
+    write_schedule(client, due=now_ms() + 3_600_000)
+    monkeypatch.setattr(key_queue, "CONFIRM_SECONDS", 0.0)
+    async with at_overview(console_place) as operator:
+        await operator.step("9s", "mails/tick")
+        await operator.step("E", "NAME=VALUE")
+        await operator.press("ctrl+u")
+        await operator.types("odd=1")
+        await operator.step("enter", "expected NAME=VALUE, NAME one of pattern")
+        await operator.press("ctrl+u")
+        await operator.types("pattern=0 9,21 * * *, tz=UTC")
+        await operator.step("enter", "new rule 0 9,21 * * * UTC")
+        await operator.step("y", "Schedules 1", "rule 0 9,21 * * *")
+        assert client.hget("bull:mails:repeat:tick", "pattern") == "0 9,21 * * *"
+        await operator.step("O", "one job tick is added, with 7 bytes of data")
+        await operator.step("y", "one job is added")
+        assert client.llen("bull:mails:wait") == 1

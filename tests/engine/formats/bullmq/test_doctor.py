@@ -3,6 +3,7 @@
 import pytest
 from redis import Redis
 
+from tests.bullmq_jobs import write_schedule
 from tests.engine.formats.bullmq.conftest import Run
 
 
@@ -27,3 +28,14 @@ def test_the_doctor_names_what_endangers_jobs(run: Run, client: Redis, redis_url
         "is in wait, but has no data",
     ):
         assert text in output
+
+
+def test_the_doctor_names_stopped_schedules(run: Run, client: Redis, redis_url: str) -> None:
+    """Those without a next run, and a queue whose schedules cannot be read."""
+    write_schedule(client)
+    client.delete("bull:mails:delayed", *client.keys("bull:mails:repeat:tick:*"))
+    client.hset("bull:sums:meta", "version", "bullmq:6.7.0")
+    client.set("bull:sums:repeat", "x")
+    output = " ".join(run("bullmq", "doctor", redis_url, code=1).split())
+    assert "mails/tick: stopped: the job of its next run" in output
+    assert "schedules sums: " in output and "another type than BullMQ expects" in output
