@@ -73,7 +73,7 @@ _TRIED = EventKind.FAILED, EventKind.WAITS, EventKind.BURIED
 _FAILED_ENDS = (*_TRIED, EventKind.RECOVERED, EventKind.UNSETTLED)
 _RETRY_IN = re.compile(r"retry in ([0-9]{1,9})s")
 _WAITED = re.compile(r"\), waited ([0-9]{1,9}(?:\.[0-9])?)s\Z")
-_STAMP = re.compile(r"([0-9]{8}T[0-9]{6}Z)-")
+_STAMP = re.compile(r"([0-9]{8}T[0-9]{6}Z)\w*-")
 
 
 class LatencyMeter:

@@ -154,9 +154,8 @@ class Housekeeping(NamedTuple):
 
         def enqueue(description: str, payload: str) -> str:
             """Add the task of a mail; return its id."""
-            at = now + next(added) / verbs.TOKENS_PER_SECOND
-            token = verbs.token_at(at, os.urandom(2))
-            task = verbs.enqueue("mail_send", at, token, description, payload)
+            at = now + next(added) / verbs.MOMENTS_PER_SECOND
+            task = verbs.enqueue("mail_send", at, os.urandom(4).hex(), description, payload)
             store.swap(None, task)
             log_queued(task)
             return task.id

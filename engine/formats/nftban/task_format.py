@@ -132,7 +132,7 @@ def time_in_id(name: str) -> int | None:
     The NFTBan program writes local time there, although with a Z.
     """
     date, clock = name[:8], name[9:15]
-    if name[8:9] + name[15:17] != "TZ-" or not (date + clock).isdecimal():
+    if name[8:9] + name[15:16] != "TZ" or not (date + clock).isdecimal():
         return None
     day = int(date[6:])
     year, month = divmod(int(date[:4]) * 12 + int(date[4:6]) - 3, 12)  # years begin in March

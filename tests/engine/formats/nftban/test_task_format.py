@@ -91,7 +91,7 @@ def test_enqueue_writes_the_golden_file(spool: SpoolFolders) -> None:
     # The golden file's mail is stored in the real program's folder, and not here.
     store = opened(spool, time.time, mail_spool="")
     for name, (kind, created, *rest) in ADDED.items():
-        task = verbs.enqueue(kind, created + 0.9, *rest)
+        task = verbs.enqueue(kind, created, *rest)
         rev = store.swap(None, task)
         assert store.read(task._replace(rev=rev)) == golden(f"pending-new.{name}")
 

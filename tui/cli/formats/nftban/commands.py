@@ -121,7 +121,7 @@ def add(
         task = verbs.enqueue(
             new.kind,
             now,
-            verbs.token_at(now, os.urandom(2)),
+            os.urandom(4).hex(),
             new.description,
             new.payload,  # unchanged: a cleaned or absolute path could name another file
         )
@@ -230,9 +230,9 @@ def add_batch(setup: Setup, store: NftbanStore, path: str, *, strict: bool, as_j
             if not line.strip():
                 continue
             try:
-                # Each line gets a later moment, and so a larger token: they run in their order.
-                step = max(int(time.time() * verbs.TOKENS_PER_SECOND), step + 1)
-                task = _parse_line(line, store, step / verbs.TOKENS_PER_SECOND)
+                # Each line gets a later moment, and so a later id: they run in their order.
+                step = max(int(time.time() * verbs.MOMENTS_PER_SECOND), step + 1)
+                task = _parse_line(line, store, step / verbs.MOMENTS_PER_SECOND)
                 if strict:
                     new_record(task)  # else the store checks it when the next lines are read
             except (Unsupported, Refused) as error:
@@ -283,7 +283,7 @@ def _parse_line(line: str, store: NftbanStore, now: float) -> Task:
     kind, description, payload = (*fields, "", "")[:3]
     if not store.has_payload(payload):
         raise Unsupported(f"payload path {payload!r}: no such file")
-    return verbs.enqueue(kind, now, verbs.token_at(now, os.urandom(2)), description, payload)
+    return verbs.enqueue(kind, now, os.urandom(4).hex(), description, payload)
 
 
 def _parse_object(line: str) -> list[str]:

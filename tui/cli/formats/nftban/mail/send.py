@@ -262,9 +262,8 @@ def enqueue(setup: Setup, description: str, payload: str) -> str:
 
 def task_for_mail(description: str, payload: str) -> Task:
     """A new task that delivers the spooled mail with this meta.sh."""
-    now = time.time()
-    token = verbs.token_at(now, os.urandom(2))
-    return verbs.enqueue(MAIL_SEND_KIND, now, token, description, payload)
+    token = os.urandom(4).hex()
+    return verbs.enqueue(MAIL_SEND_KIND, time.time(), token, description, payload)
 
 
 def _read_null_words(letter: _Letter, settings: MailSettings, *, null: bool) -> _Letter:
