@@ -81,7 +81,7 @@ LETTER = "/var/lib/nftban/mailspool/mail-2026-11-20T09:46:04Z-a96ebf3e/meta.sh"
 ADDED = {
     "feeds_sync": ("feeds_sync", CREATED, "da0619a0", "Feed enabled: spamhaus", ""),
     "geoban_apply.default-description": ("geoban_apply", CREATED, "c2c41696", "", ""),
-    "mail_send": ("mail_send", 1_795_167_964, "2f72c807", "Spooled mail to admin@...", LETTER),
+    "mail_send": ("mail_send", 1_795_167_964, "2f72c807", "Spooled mail to admin_...", LETTER),
 }
 """By golden file, kind, time, token, description and payload of what is added."""
 
@@ -422,16 +422,17 @@ def test_what_a_file_may_not_hold_is_not_added(spool: SpoolFolders) -> None:
 
 
 def test_text_is_made_plain(spool: SpoolFolders) -> None:
-    """Descriptions are stored in the contract's characters, one for one; of a long error the first
+    """Descriptions are stored in any script, without what a shell expands; of a long error the first
     200 characters are kept, then made plain."""
     store = opened(spool)
     texts = {
         "all in order: a-b_c.d/e 7": "all in order: a-b_c.d/e 7",
-        "admin@example.net": "admin_example.net",
+        "admin@example.net (50%; 'new')": "admin@example.net (50%; 'new')",
         "back\\slash": "back_slash",
-        "$(id) `id` \"q\" 'q'": "__id_ _id_ _q_ _q_",
-        "café": "caf_",
-        "one\ntwo\tthree\r": "one_two_three_",
+        "$(id) `id` \"q\" 'q'": "_(id) _id_ _q_ 'q'",
+        "café 日本\u3000語 می\u200cخواهم \U0001f600": "café 日本 語 می\u200cخواهم \U0001f600",
+        "one\ntwo\tthree\r": "one two three ",
+        "nul\0 esc\x1b[2J \u202eleft \udcff": "nul_ esc_[2J _left _",
     }
     for number, (raw, kept) in enumerate(texts.items()):
         store.swap(None, task := a_task(number, description=raw))
