@@ -11,7 +11,7 @@ from engine.text.decode import parse_digits
 from engine.text.figure import UNKNOWN
 from engine.text.figures import format_bytes
 from engine.text.json_text import compact_json, lay_out_json
-from engine.text.safe import shell_text, safe_line
+from engine.text.safe import safe_line, shell_text
 from tui.text.times import format_time_with_age
 
 

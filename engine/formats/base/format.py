@@ -29,7 +29,7 @@ from engine.system import files, users
 from engine.system.command_errors import EX_NOPERM, EX_UNAVAILABLE, NotReadable, fail, print_error
 from engine.system.users import Account
 from engine.text.error_text import error_text
-from engine.text.safe import shell_text, safe_line
+from engine.text.safe import safe_line, shell_text
 
 if TYPE_CHECKING:
     from engine.config.validators import ConfigLocation

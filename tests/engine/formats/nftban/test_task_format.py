@@ -422,15 +422,16 @@ def test_what_a_file_may_not_hold_is_not_added(spool: SpoolFolders) -> None:
 
 
 def test_text_is_made_plain(spool: SpoolFolders) -> None:
-    """Descriptions are stored in any script, without what a shell expands; of a long error the first
-    200 characters are kept, then made plain."""
+    """Descriptions are stored in any script, without what a shell expands; of a long error the
+    first 200 characters are kept, then made plain."""
     store = opened(spool)
     texts = {
         "all in order: a-b_c.d/e 7": "all in order: a-b_c.d/e 7",
         "admin@example.net (50%; 'new')": "admin@example.net (50%; 'new')",
         "back\\slash": "back_slash",
         "$(id) `id` \"q\" 'q'": "_(id) _id_ _q_ 'q'",
-        "café 日本\u3000語 می\u200cخواهم \U0001f600": "café 日本 語 می\u200cخواهم \U0001f600",
+        "café 日本\u3000語 \U0001f600": "café 日本 語 \U0001f600",
+        "\u0645\u06cc\u200c\u062e": "\u0645\u06cc\u200c\u062e",
         "one\ntwo\tthree\r": "one two three ",
         "nul\0 esc\x1b[2J \u202eleft \udcff": "nul_ esc_[2J _left _",
     }

@@ -36,7 +36,7 @@ from engine.system.command_errors import (
     print_result,
 )
 from engine.text.error_text import error_text
-from engine.text.safe import hide_domain, safe_line
+from engine.text.safe import contract_text, hide_domain, safe_line
 from engine.text.times import format_rough_duration, format_time
 from tui.cli.setup.output import Answer, captured_lines
 from tui.text.glyphs import ASCII, glyphs_of_locale
@@ -263,7 +263,8 @@ def enqueue(setup: Setup, description: str, payload: str) -> str:
 def task_for_mail(description: str, payload: str) -> Task:
     """A new task that delivers the spooled mail with this meta.sh."""
     token = os.urandom(4).hex()
-    return verbs.enqueue(MAIL_SEND_KIND, time.time(), token, description, payload)
+    # In the contract's characters, as its own program describes a mail.
+    return verbs.enqueue(MAIL_SEND_KIND, time.time(), token, contract_text(description), payload)
 
 
 def _read_null_words(letter: _Letter, settings: MailSettings, *, null: bool) -> _Letter:
